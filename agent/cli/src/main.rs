@@ -1,0 +1,5 @@
+//! `kvmctl`: the command line client.
+
+#![forbid(unsafe_code)]
+
+fn main() {}

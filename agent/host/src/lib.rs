@@ -1,0 +1,3 @@
+//! The `Host` trait and its Linux side: images, disks, network, cgroups and the VMM client.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,3 @@
+//! The pure planner: what was observed and recorded goes in, actions and conditions come out.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,3 @@
+//! Where VMIs come from and where their status goes: gRPC and manifest directories.
+
+#![forbid(unsafe_code)]

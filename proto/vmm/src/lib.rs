@@ -1,0 +1,3 @@
+//! The private protocol between the node agent and one `kvmlet-vmm`, and the header of persisted payloads.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,1 @@
+//! Safe wrappers of the KVM ioctls: VM, vCPUs, memslots, interrupt routing.

@@ -1,0 +1,3 @@
+//! The machine of one guest: build phases, PCI and interrupt binding, vCPU threads, state.
+
+#![forbid(unsafe_code)]

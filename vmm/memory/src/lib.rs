@@ -1,0 +1,1 @@
+//! Guest memory: memfds, regions, layout.

@@ -1,0 +1,1 @@
+//! Safe wrappers of system interfaces: tap ioctls, descriptor passing, process hardening.

@@ -1,0 +1,5 @@
+//! `cargo xtask`: demo, test, check, gen, images, node, bench.
+
+#![forbid(unsafe_code)]
+
+fn main() {}
