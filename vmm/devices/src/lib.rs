@@ -1,3 +1,25 @@
 //! Devices of a guest: PCI functions, virtio devices, the serial port.
+//!
+//! The room owns what a guest sees of a device and nothing of how it is reached: vCPU exits, KVM and
+//! address spaces belong to `vmm/machine`, which drives devices through three traits only:
+//! [`BusDevice`] (ports and ranges), [`PciFunction`] (a function with BARs) and, in the other
+//! direction, [`MsiBinding`] (how a message-signalled interrupt reaches the guest).
+//!
+//! Backends arrive as open descriptors; no device opens a path or a socket. Everything that comes
+//! from the guest (registers, rings, descriptors, requests) is hostile: it is bounded, copied once
+//! and checked as a copy, and never makes the VMM panic, spin or allocate without limit.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+pub mod bus;
+pub mod event;
+pub mod pci;
+
+pub use bus::BusDevice;
+pub use event::{EventSource, IoEvent};
+pub use pci::function::{BarKind, BarWindow, ConfigEffect, PciFunction};
+pub use pci::msi::{MsiBinding, MsiError, MsiMessage};
+
+/// Guest memory as devices see it.
+pub type GuestRam = vm_memory::GuestMemoryMmap<()>;

@@ -1,0 +1,4 @@
+//! PCI functions: what the machine routes to them and what they are made of.
+
+pub mod function;
+pub mod msi;
