@@ -1,3 +1,30 @@
 //! The pure planner: what was observed and recorded goes in, actions and conditions come out.
+//!
+//! One VMI is one sequence of *observe, plan, execute*. This crate owns the middle: [`plan()`] looks
+//! at what is wanted ([`Wanted`]), what was done so far ([`Record`]) and what the host was seen to be
+//! like ([`Observed`]), and says what to do next ([`Plan`]). It does no I/O, reads no clock and draws
+//! no random number, so that a simulator can drive it through every order of faults.
+//!
+//! Three rules run through all of it:
+//!
+//! * `Unknown` is not `Absent`. Nothing is destroyed, and no guest is declared dead, for want of an
+//!   answer.
+//! * A guest that may have run under a uid never runs a second time under that uid.
+//! * Intents are recorded before they are carried out, so that a crash in between costs one look.
 
 #![forbid(unsafe_code)]
+
+mod action;
+mod condition;
+mod observation;
+mod record;
+mod time;
+
+pub use action::{Action, Completed, Failure, Holding, Verdict};
+pub use condition::{Condition, ConditionStatus, EventKind, PlanEvent};
+pub use observation::{
+    BootId, Enforcement, ExitObserved, ExitReason, MachineObserved, MachineState, Observation,
+    Observed, VmmIdentity, VmmObserved,
+};
+pub use record::{End, Launch, Phase, PhaseEntry, Record, StartFailures, StopProgress, VmiId};
+pub use time::{Millis, Timestamp};

@@ -1,0 +1,90 @@
+//! The narrow waist between deciding and doing.
+//!
+//! The planner decides, a [`Host`] does. There are two: the Linux host of this crate, and the seeded
+//! one of the simulator.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use agent_domain::Vmi;
+use agent_plan::{Action, Completed, Failure, Observed, Record, Timestamp};
+use tokio::net::UnixStream;
+use tokio::sync::Notify;
+
+/// Told whenever something may have changed for one VMI. The actor that owns it looks again; what
+/// changed is not said, because a wake-up may be lost or doubled and looking tells all.
+pub type Wake = Arc<Notify>;
+
+/// What a look is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Look<'a> {
+    /// What is remembered. `record.id.uid` names everything that belongs to the VMI on the host.
+    pub record: &'a Record,
+    /// When the look is taken.
+    pub now: Timestamp,
+}
+
+/// What a plan can do to a host, for one VMI at a time. Calls for one uid never overlap; calls for
+/// different uids do.
+pub trait Host: Send + Sync + 'static {
+    /// Looks, changing nothing. What cannot be told within a second or so is `Unknown`. Processes
+    /// are looked at before exit records (see [`Observed`]).
+    fn observe(&self, look: Look<'_>) -> impl Future<Output = Observed> + Send;
+
+    /// Carries out one action. Carrying out an action again is success. An action of an incarnation
+    /// older than one already seen for this uid is refused with [`agent_plan::Verdict::Retry`] and the reason
+    /// `Fenced`.
+    fn execute(
+        &self,
+        action: &Action,
+        vmi: &Vmi,
+        record: &Record,
+    ) -> impl Future<Output = Result<Completed, Failure>> + Send;
+
+    /// From now on, while the record's present VMM lives, `wake` is notified when its machine changes
+    /// state and when its process ends. Idempotent for a uid and incarnation. Called after a look
+    /// that found a VMM.
+    fn watch(&self, record: &Record, wake: Wake);
+
+    /// Drops what is kept in memory for a uid (connections, watchers). Called when its object is
+    /// gone.
+    fn forget(&self, uid: &str);
+
+    /// Connects to the serial console of the record's present VMM.
+    fn attach_console(
+        &self,
+        record: &Record,
+        request: ConsoleRequest,
+    ) -> impl Future<Output = Result<ConsoleStream, ConsoleError>> + Send;
+}
+
+/// How somebody wants a console.
+#[derive(Clone, Debug)]
+pub struct ConsoleRequest {
+    /// End another attached console instead of being refused.
+    pub force: bool,
+    /// Replay what the log ring still holds before live output.
+    pub replay: bool,
+    /// Who attaches, such as `uid 1000 (pid 4242)`; told to whoever is refused.
+    pub client: String,
+}
+
+/// Raw bytes from and to the guest's first serial port.
+pub type ConsoleStream = UnixStream;
+
+/// Why there is no console.
+#[derive(Debug, thiserror::Error)]
+pub enum ConsoleError {
+    /// No VMM runs.
+    #[error("the guest is not running")]
+    NotRunning,
+    /// Somebody else is attached.
+    #[error("the console is in use by {holder}; force takes it over")]
+    Busy {
+        /// Who.
+        holder: String,
+    },
+    /// The VMM did not answer, or refused.
+    #[error("the VMM did not give its console: {0}")]
+    Vmm(String),
+}

@@ -1,0 +1,138 @@
+//! What a plan may ask of the host, and what comes back.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::VmmIdentity;
+
+/// One step. Every action may be carried out twice, and one that is late (its incarnation is no
+/// longer the present one) must be refused by the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The VMI's directory below the run directory, and the incarnation's within it.
+    EnsureRunDir {
+        /// For which incarnation.
+        incarnation: u64,
+    },
+    /// The kernel and initrd are found, unpacked and cached.
+    EnsureKernel,
+    /// Every disk exists: `hostDisk` images found or made, `emptyDisk` images made.
+    EnsureDisks,
+    /// Every tap exists and is a port of its bridge.
+    EnsureTaps,
+    /// A VMM process runs for this incarnation, not configured. It stays outside the agent's cgroup.
+    StartVmm {
+        /// For which incarnation.
+        incarnation: u64,
+    },
+    /// The VMM has its machine and descriptors.
+    ConfigureVmm {
+        /// For which incarnation.
+        incarnation: u64,
+    },
+    /// The vCPUs run.
+    BootVmm {
+        /// For which incarnation.
+        incarnation: u64,
+    },
+    /// The ACPI power button was pressed.
+    PressPowerButton {
+        /// For which incarnation.
+        incarnation: u64,
+    },
+    /// The VMM is told, over its control socket, to end its guest now and write its exit record.
+    StopVmm {
+        /// For which incarnation.
+        incarnation: u64,
+        /// For the exit record, such as `GracePeriodOver`.
+        reason: String,
+    },
+    /// The process is killed, by a pidfd whose identity was compared. Only ever planned for a
+    /// process that was seen.
+    KillVmm {
+        /// For which incarnation.
+        incarnation: u64,
+        /// Exactly this process.
+        identity: VmmIdentity,
+    },
+    /// Things that no live VMM needs any more are taken away. What is not there is success.
+    Release {
+        /// Incarnations up to this one.
+        incarnation: u64,
+        /// Which kinds of things.
+        holdings: BTreeSet<Holding>,
+    },
+}
+
+impl Action {
+    /// The action's name, for logs and metrics.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::EnsureRunDir { .. } => "EnsureRunDir",
+            Self::EnsureKernel => "EnsureKernel",
+            Self::EnsureDisks => "EnsureDisks",
+            Self::EnsureTaps => "EnsureTaps",
+            Self::StartVmm { .. } => "StartVmm",
+            Self::ConfigureVmm { .. } => "ConfigureVmm",
+            Self::BootVmm { .. } => "BootVmm",
+            Self::PressPowerButton { .. } => "PressPowerButton",
+            Self::StopVmm { .. } => "StopVmm",
+            Self::KillVmm { .. } => "KillVmm",
+            Self::Release { .. } => "Release",
+        }
+    }
+
+    /// Whether it may end a guest or lose what belongs to a VMI.
+    #[must_use]
+    pub const fn destroys(&self) -> bool {
+        matches!(
+            self,
+            Self::StopVmm { .. } | Self::KillVmm { .. } | Self::Release { .. }
+        )
+    }
+}
+
+/// Kinds of things that exist on the host on behalf of one VMI. Not among them: what belongs to the
+/// user (`hostDisk` images) and what many VMIs share (cached kernels).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Holding {
+    /// Taps.
+    Taps,
+    /// The cgroup or transient unit, and the VMM's root directory.
+    Sandbox,
+    /// Disks whose life is the VMI's (`emptyDisk`).
+    Disks,
+    /// The run directory: sockets, exit records, console logs.
+    RunDir,
+}
+
+/// What a successful action has to tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Completed {
+    /// Nothing more than that.
+    Done,
+    /// [`Action::StartVmm`]: who was started, or was found running.
+    Started(VmmIdentity),
+}
+
+/// Why an action did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What it means for the VMI.
+    pub verdict: Verdict,
+    /// CamelCase, for conditions and events, such as `KernelNotFound`.
+    pub reason: String,
+    /// One sentence: object, value, rule, way out.
+    pub message: String,
+}
+
+/// What a failed action means for the VMI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Verdict {
+    /// Try again later: what is missing may come.
+    Retry,
+    /// It can never succeed with this spec.
+    Fatal,
+}

@@ -1,0 +1,163 @@
+//! What the host was seen to be like. Every facet is three-valued.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Holding, Timestamp};
+
+/// One facet of the world.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Observation<T> {
+    /// The question could not be answered. Never a reason to destroy anything.
+    Unknown {
+        /// Why not, for the log and the condition.
+        why: String,
+        /// Since when there has been no answer.
+        since: Timestamp,
+    },
+    /// It was looked for and is certainly not there.
+    Absent,
+    /// It is there.
+    Present(T),
+}
+
+impl<T> Observation<T> {
+    /// The value, when it is present.
+    pub const fn present(&self) -> Option<&T> {
+        match self {
+            Self::Present(value) => Some(value),
+            Self::Unknown { .. } | Self::Absent => None,
+        }
+    }
+
+    /// Whether it is certainly not there.
+    pub const fn is_absent(&self) -> bool {
+        matches!(self, Self::Absent)
+    }
+
+    /// Whether the question could not be answered.
+    pub const fn is_unknown(&self) -> bool {
+        matches!(self, Self::Unknown { .. })
+    }
+}
+
+/// The kernel's random id of one boot of the host (`/proc/sys/kernel/random/boot_id`).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct BootId(pub String);
+
+/// Who a VMM process is. A pid alone is never enough: pids are reused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmmIdentity {
+    /// The boot in which it was started.
+    pub boot_id: BootId,
+    /// Its pid as the agent sees it.
+    pub pid: u32,
+    /// Start time in clock ticks after boot (field 22 of `/proc/PID/stat`).
+    pub start_time_ticks: u64,
+}
+
+/// Everything that was seen of one VMI in one look.
+///
+/// The order of looking matters: processes first, then exit records. A VMM that ends in between has
+/// then left its record; the other way round it would look as if it had vanished without one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// The host's present boot.
+    pub boot_id: Observation<BootId>,
+    /// Every live VMM of this uid, of whatever incarnation. `Absent` means proof that there is none
+    /// (a zombie is none). Never `Present` with an empty list.
+    pub vmms: Observation<Vec<VmmObserved>>,
+    /// The exit record of the record's present incarnation.
+    pub exit: Observation<ExitObserved>,
+    /// What exists on the host on behalf of this uid. `Absent` means nothing at all.
+    pub holdings: Observation<BTreeSet<Holding>>,
+}
+
+/// One live VMM process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VmmObserved {
+    /// For which incarnation it was started.
+    pub incarnation: u64,
+    /// Who it is.
+    pub identity: VmmIdentity,
+    /// What it says of its machine; `Unknown` while its control socket does not answer.
+    pub machine: Observation<MachineObserved>,
+    /// Whether it runs within limits.
+    pub enforcement: Observation<Enforcement>,
+}
+
+/// What a VMM says of its machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MachineObserved {
+    /// Where it stands.
+    pub state: MachineState,
+    /// How often the guest was reset since it was booted.
+    pub resets: u64,
+}
+
+/// States of a machine (`MachineState` of the VMM protocol).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MachineState {
+    /// The VMM waits for its configuration.
+    Unconfigured,
+    /// Built; no guest instruction has run.
+    Configured,
+    /// vCPUs run.
+    Running,
+    /// vCPUs are stopped, and can be resumed.
+    Paused,
+    /// The guest ended; the process is about to end too.
+    Exited,
+}
+
+/// Whether the VMI's resources are enforced by the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Enforcement {
+    /// It runs in a cgroup (or unit) of its own, outside the agent's.
+    Enforced,
+    /// It runs in a session of its own and nothing more.
+    NotEnforced {
+        /// What is missing on this host.
+        why: String,
+    },
+}
+
+/// The exit record that a VMM left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExitObserved {
+    /// Why the guest ended.
+    pub reason: ExitReason,
+    /// Free text of the VMM.
+    pub detail: String,
+    /// When it ended.
+    pub at: Timestamp,
+    /// Nanoseconds between boot and end; zero when it was never booted.
+    pub uptime_ns: u64,
+}
+
+/// Why a guest ended (`ExitReason` of the VMM protocol).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ExitReason {
+    /// The guest powered itself off.
+    GuestPoweroff,
+    /// The guest reset itself, and a reset ends it.
+    GuestReset,
+    /// A vCPU shut down by a triple fault.
+    TripleFault,
+    /// The guest's kernel reported a panic.
+    GuestPanicked,
+    /// KVM could not go on.
+    KvmError,
+    /// The agent asked for it.
+    Stopped,
+    /// The VMM itself failed.
+    VmmError,
+    /// The machine could not be built; the guest never ran.
+    ConfigureFailed,
+    /// The guest wrote to the debug exit port.
+    DebugExit,
+    /// A reason that this agent does not know, from a newer VMM.
+    Other,
+}

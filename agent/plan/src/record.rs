@@ -1,0 +1,185 @@
+//! What the agent remembers of one VMI, across its own restarts.
+//!
+//! The ledger stores a record as it is here. Fields may be added with a default and are never given
+//! another meaning.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{BootId, Condition, Failure, Timestamp, VmmIdentity};
+
+/// Which VMI.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct VmiId {
+    /// Unique for all time; a VMI made anew under the same name has another.
+    pub uid: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl std::fmt::Display for VmiId {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// What was done for one VMI, and what came of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Whose record.
+    pub id: VmiId,
+    /// The highest incarnation that was ever meant to start; 0 before the first.
+    pub incarnation: u64,
+    /// The start that is under way or has been; `None` before the first and after one that came to
+    /// nothing.
+    pub launch: Option<Launch>,
+    /// Phases in the order in which they were first reached. The last is the present one.
+    pub phases: Vec<PhaseEntry>,
+    /// Failed attempts to start, since the last success.
+    pub failures: StartFailures,
+    /// Set while the guest is being ended on request.
+    pub stop: Option<StopProgress>,
+    /// How it ended. Set together with the final phase and never changed after.
+    pub end: Option<End>,
+    /// As they were last reported.
+    pub conditions: Vec<Condition>,
+}
+
+/// One start of a VMM, as intended and as it went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Launch {
+    /// The boot of the host in which it was intended.
+    pub boot_id: BootId,
+    /// When it was intended.
+    pub intended_at: Timestamp,
+    /// Who the VMM is, once that is known.
+    pub identity: Option<VmmIdentity>,
+    /// When the boot of the guest was intended. From here on the guest may have run.
+    pub boot_intended_at: Option<Timestamp>,
+    /// When the guest was first seen running.
+    pub running_at: Option<Timestamp>,
+}
+
+/// KubeVirt's phases of a VMI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Phase {
+    /// Accepted.
+    Pending,
+    /// Its kernel, disks and network are being made ready.
+    Scheduling,
+    /// Its VMM runs; the guest does not yet.
+    Scheduled,
+    /// The guest runs, or is paused.
+    Running,
+    /// The guest shut itself down, or was asked to.
+    Succeeded,
+    /// The guest crashed, vanished, or could not be started.
+    Failed,
+}
+
+impl Phase {
+    /// Whether it never changes any more.
+    #[must_use]
+    pub const fn is_final(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
+    }
+
+    /// KubeVirt's word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Scheduling => "Scheduling",
+            Self::Scheduled => "Scheduled",
+            Self::Running => "Running",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+        }
+    }
+}
+
+/// When a phase was first reached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PhaseEntry {
+    /// Which.
+    pub phase: Phase,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// Failed attempts to start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartFailures {
+    /// How many in a row.
+    pub count: u32,
+    /// How many of them cost a VMM process. These are bounded, because each may hide a bug that
+    /// harms the host.
+    pub vmm_deaths: u32,
+    /// The last one.
+    pub last: Option<Failure>,
+    /// Not before this.
+    pub retry_at: Option<Timestamp>,
+}
+
+/// How far the ending of a guest on request has come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopProgress {
+    /// When it began.
+    pub since: Timestamp,
+    /// When the power button was pressed, if the press was carried out.
+    pub pressed_at: Option<Timestamp>,
+    /// When the VMM was first told to stop at once.
+    pub hard_since: Option<Timestamp>,
+}
+
+/// How a VMI ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// `Succeeded` or `Failed`.
+    pub phase: Phase,
+    /// CamelCase, for `status.reason`, such as `NodeRebooted`.
+    pub reason: String,
+    /// One sentence.
+    pub message: String,
+    /// When it was found to have ended.
+    pub at: Timestamp,
+    /// Since when a VMM that should be gone has been told to go.
+    pub reaping_since: Option<Timestamp>,
+}
+
+impl Record {
+    /// The record of a VMI that was just accepted.
+    #[must_use]
+    pub fn new(id: VmiId, now: Timestamp) -> Self {
+        Self {
+            id,
+            incarnation: 0,
+            launch: None,
+            phases: vec![PhaseEntry {
+                phase: Phase::Pending,
+                at: now,
+            }],
+            failures: StartFailures::default(),
+            stop: None,
+            end: None,
+            conditions: Vec::new(),
+        }
+    }
+
+    /// The present phase.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        self.phases
+            .last()
+            .map_or(Phase::Pending, |entry| entry.phase)
+    }
+
+    /// Whether a guest instruction may have been executed under this uid.
+    #[must_use]
+    pub fn may_have_run(&self) -> bool {
+        self.launch
+            .as_ref()
+            .is_some_and(|launch| launch.boot_intended_at.is_some())
+    }
+}
