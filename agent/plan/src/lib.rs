@@ -16,15 +16,22 @@
 
 mod action;
 mod condition;
+mod ending;
 mod observation;
+mod planner;
 mod record;
+mod report;
 mod time;
+mod wanted;
 
 pub use action::{Action, Completed, Failure, Holding, Verdict};
 pub use condition::{Condition, ConditionStatus, EventKind, PlanEvent};
+pub use ending::complete;
 pub use observation::{
     BootId, Enforcement, ExitObserved, ExitReason, MachineObserved, MachineState, Observation,
     Observed, VmmIdentity, VmmObserved,
 };
+pub use planner::{Plan, plan};
 pub use record::{End, Launch, Phase, PhaseEntry, Record, StartFailures, StopProgress, VmiId};
 pub use time::{Millis, Timestamp};
+pub use wanted::{AdmittedCondition, Deletion, Wanted};

@@ -1,0 +1,452 @@
+//! [`plan()`]: one look in, one plan out.
+
+use std::collections::BTreeSet;
+
+use crate::ending::{self, Fate};
+use crate::report;
+use crate::{
+    Action, BootId, EventKind, Holding, Launch, MachineState, Millis, Observation, Observed, Phase,
+    PhaseEntry, PlanEvent, Record, StopProgress, Timestamp, VmmObserved, Wanted,
+};
+
+/// How long an ended or refusing VMM may take to go by itself before it is killed.
+const REAP_AFTER: Millis = Millis::from_secs(5);
+
+/// How soon to look again when a question could not be answered, or an effect is awaited.
+const LOOK_AGAIN: Millis = Millis::from_secs(1);
+
+/// What to do next for one VMI, and what to say of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// In this order; the first that fails ends the plan.
+    pub actions: Vec<Action>,
+    /// To be stored before the first action when it differs from the record that was planned from.
+    pub record: Record,
+    /// To be recorded once the record is stored.
+    pub events: Vec<PlanEvent>,
+    /// When to look again even if nothing calls for it.
+    pub wake_at: Option<Timestamp>,
+    /// Deletion is done: nothing of the VMI is left on the host, its object may go.
+    pub gone: bool,
+}
+
+/// Plans the next steps of one VMI. Total, and a function of its arguments alone.
+///
+/// Planning from an unchanged world gives no actions; planning twice from the same observation gives
+/// the same actions; a final phase never changes.
+#[must_use]
+pub fn plan(wanted: &Wanted, record: &Record, observed: &Observed, now: Timestamp) -> Plan {
+    let mut draft = Draft {
+        wanted,
+        observed,
+        now,
+        plan: Plan {
+            actions: Vec::new(),
+            record: record.clone(),
+            events: Vec::new(),
+            wake_at: None,
+            gone: false,
+        },
+    };
+    draft.adopt();
+    draft.settle();
+    if draft.plan.record.end.is_some() {
+        draft.clear_away();
+    } else if let Some(deletion) = &wanted.deletion {
+        draft.end_on_request(deletion.requested_at, deletion.grace);
+    } else {
+        draft.bring_up();
+    }
+    report::report(wanted, observed, now, &mut draft.plan.record);
+    draft.plan
+}
+
+/// The VMM of the present incarnation, when it lives.
+pub(crate) fn ours<'a>(record: &Record, observed: &'a Observed) -> Option<&'a VmmObserved> {
+    let launch = record.launch.as_ref()?;
+    observed.vmms.present()?.iter().find(|vmm| {
+        vmm.incarnation == record.incarnation
+            && launch
+                .identity
+                .as_ref()
+                .is_none_or(|known| *known == vmm.identity)
+    })
+}
+
+/// A plan in the making.
+struct Draft<'a> {
+    wanted: &'a Wanted,
+    observed: &'a Observed,
+    now: Timestamp,
+    plan: Plan,
+}
+
+impl Draft<'_> {
+    /// Takes notice of a VMM that runs: who it is, and how far it has come.
+    fn adopt(&mut self) {
+        if self.plan.record.end.is_some() {
+            return;
+        }
+        self.adopt_newer();
+        let Some(vmm) = ours(&self.plan.record, self.observed) else {
+            return;
+        };
+        let state = vmm.machine.present().map(|machine| machine.state);
+        let (now, identity) = (self.now, vmm.identity.clone());
+        let mut first_seen_running = false;
+        if let Some(launch) = &mut self.plan.record.launch {
+            launch.identity.get_or_insert(identity);
+            if matches!(state, Some(MachineState::Running | MachineState::Paused)) {
+                launch.boot_intended_at.get_or_insert(now);
+                first_seen_running = launch.running_at.is_none();
+                launch.running_at.get_or_insert(now);
+            }
+        }
+        self.reach(Phase::Scheduled);
+        if first_seen_running {
+            self.reach(Phase::Running);
+            self.plan.record.failures = crate::StartFailures::default();
+            self.event(
+                EventKind::Normal,
+                "Started",
+                "VirtualMachineInstance started.",
+            );
+        }
+    }
+
+    /// A VMM of a later incarnation than the record knows is evidence that the record is the older
+    /// of the two (a ledger restored from a copy). It is believed, not killed.
+    fn adopt_newer(&mut self) {
+        let known = self.plan.record.incarnation;
+        let newest = self
+            .observed
+            .vmms
+            .present()
+            .and_then(|vmms| vmms.iter().max_by_key(|vmm| vmm.incarnation));
+        let Some(newest) = newest.filter(|vmm| vmm.incarnation > known) else {
+            return;
+        };
+        self.plan.record.incarnation = newest.incarnation;
+        self.plan.record.launch = Some(Launch {
+            boot_id: newest.identity.boot_id.clone(),
+            intended_at: self.now,
+            identity: Some(newest.identity.clone()),
+            boot_intended_at: None,
+            running_at: None,
+        });
+    }
+
+    /// Finds out whether the present launch has come to an end, or to nothing.
+    fn settle(&mut self) {
+        if self.plan.record.end.is_some() {
+            return;
+        }
+        match ending::fate(&self.plan.record, self.observed) {
+            Fate::Open => {}
+            Fate::Unknown => self.look_again(LOOK_AGAIN),
+            Fate::Nothing => self.plan.record.launch = None,
+            Fate::DiedBeforeBoot(failure) => {
+                let event = ending::count_vmm_death(&mut self.plan.record, failure, self.now);
+                self.plan.events.push(event);
+            }
+            Fate::Ended {
+                phase,
+                reason,
+                message,
+            } => {
+                let event =
+                    ending::conclude(&mut self.plan.record, phase, &reason, &message, self.now);
+                self.plan.events.push(event);
+            }
+        }
+    }
+
+    /// On the way to a running guest.
+    fn bring_up(&mut self) {
+        self.plan.record.stop = None;
+        if !self.kill_strays() {
+            return;
+        }
+        if let Some(retry_at) = self.plan.record.failures.retry_at
+            && self.now < retry_at
+            && self
+                .plan
+                .record
+                .launch
+                .as_ref()
+                .is_none_or(|launch| launch.running_at.is_none())
+        {
+            // The clock may have been set back since: never wait longer than the longest back-off.
+            let latest = self.now.plus(ending::MAX_BACK_OFF);
+            self.wake(if retry_at < latest { retry_at } else { latest });
+            self.plan.record.failures.retry_at =
+                Some(if retry_at < latest { retry_at } else { latest });
+            return;
+        }
+        if let Some(vmm) = ours(&self.plan.record, self.observed) {
+            self.advance(vmm.machine.present().map(|machine| machine.state));
+        } else if self.plan.record.launch.is_none() {
+            self.start();
+        }
+    }
+
+    /// The next step for a VMM that lives.
+    fn advance(&mut self, state: Option<MachineState>) {
+        let incarnation = self.plan.record.incarnation;
+        match state {
+            None => self.look_again(LOOK_AGAIN),
+            Some(MachineState::Unconfigured) => {
+                self.plan.actions.extend([
+                    Action::EnsureKernel,
+                    Action::EnsureDisks,
+                    Action::EnsureTaps,
+                ]);
+                self.plan.actions.push(Action::ConfigureVmm { incarnation });
+            }
+            Some(MachineState::Configured) => {
+                if let Some(launch) = &mut self.plan.record.launch {
+                    launch.boot_intended_at.get_or_insert(self.now);
+                }
+                self.plan.actions.push(Action::BootVmm { incarnation });
+            }
+            Some(MachineState::Running | MachineState::Paused) => {}
+            Some(MachineState::Exited) => self.look_again(LOOK_AGAIN),
+        }
+    }
+
+    /// A new incarnation. Needs proof that no VMM of this uid lives.
+    fn start(&mut self) {
+        let (true, Some(boot_id)) = (
+            self.observed.vmms.is_absent(),
+            self.observed.boot_id.present(),
+        ) else {
+            self.look_again(LOOK_AGAIN);
+            return;
+        };
+        self.reach(Phase::Scheduling);
+        let boot_id: BootId = boot_id.clone();
+        let record = &mut self.plan.record;
+        record.incarnation += 1;
+        let incarnation = record.incarnation;
+        record.launch = Some(Launch {
+            boot_id,
+            intended_at: self.now,
+            identity: None,
+            boot_intended_at: None,
+            running_at: None,
+        });
+        self.plan.actions.extend([
+            Action::EnsureKernel,
+            Action::EnsureDisks,
+            Action::EnsureTaps,
+            Action::EnsureRunDir { incarnation },
+            Action::StartVmm { incarnation },
+            Action::ConfigureVmm { incarnation },
+        ]);
+    }
+
+    /// VMMs that were seen and are not the present one never ran a guest: a guest that ran would
+    /// have made its incarnation the last. True when there are none.
+    fn kill_strays(&mut self) -> bool {
+        let ours = ours(&self.plan.record, self.observed).map(|vmm| vmm.identity.clone());
+        let strays: Vec<Action> = self
+            .observed
+            .vmms
+            .present()
+            .into_iter()
+            .flatten()
+            .filter(|vmm| Some(&vmm.identity) != ours.as_ref())
+            .map(|vmm| Action::KillVmm {
+                incarnation: vmm.incarnation,
+                identity: vmm.identity.clone(),
+            })
+            .collect();
+        if strays.is_empty() {
+            return true;
+        }
+        self.plan.actions.extend(strays);
+        self.look_again(LOOK_AGAIN);
+        false
+    }
+
+    /// Deletion was asked for and the guest has not ended yet.
+    fn end_on_request(&mut self, requested_at: Timestamp, grace: Millis) {
+        if !self.kill_strays() {
+            return;
+        }
+        let Some(vmm) = ours(&self.plan.record, self.observed) else {
+            if self.plan.record.launch.is_none() && self.observed.vmms.is_absent() {
+                let event = ending::conclude(
+                    &mut self.plan.record,
+                    Phase::Failed,
+                    "Deleted",
+                    "The VirtualMachineInstance was deleted before it ran.",
+                    self.now,
+                );
+                self.plan.events.push(event);
+                self.clear_away();
+            } else {
+                self.look_again(LOOK_AGAIN);
+            }
+            return;
+        };
+        let stop = self.stop_progress(requested_at);
+        let deadline = stop.since.plus(grace);
+        match vmm.machine.present().map(|machine| machine.state) {
+            Some(MachineState::Exited) => self.look_again(LOOK_AGAIN),
+            Some(MachineState::Running) if self.now < deadline => {
+                if stop.pressed_at.is_none() {
+                    self.press(vmm.incarnation);
+                }
+                self.wake(deadline);
+            }
+            Some(MachineState::Paused) | None if self.now < deadline => {
+                self.look_again(LOOK_AGAIN);
+                self.wake(deadline);
+            }
+            _ => self.stop_hard(vmm),
+        }
+    }
+
+    /// Where the ending on request stands; begins it when it has not begun.
+    fn stop_progress(&mut self, requested_at: Timestamp) -> StopProgress {
+        let now = self.now;
+        let begun = if requested_at < now {
+            requested_at
+        } else {
+            now
+        };
+        let stop = self.plan.record.stop.get_or_insert(StopProgress {
+            since: begun,
+            pressed_at: None,
+            hard_since: None,
+        });
+        // The clock was set back: the grace period begins again rather than never to end.
+        if stop.since > now {
+            stop.since = now;
+        }
+        stop.clone()
+    }
+
+    fn press(&mut self, incarnation: u64) {
+        self.plan
+            .actions
+            .push(Action::PressPowerButton { incarnation });
+        self.look_again(LOOK_AGAIN);
+    }
+
+    /// Ends the guest without its consent: by the control socket first, then by a signal.
+    fn stop_hard(&mut self, vmm: &VmmObserved) {
+        let now = self.now;
+        let since = self.plan.record.stop.as_mut().map_or(now, |stop| {
+            let since = *stop.hard_since.get_or_insert(now);
+            stop.hard_since = Some(if since > now { now } else { since });
+            since
+        });
+        if now >= since.plus(REAP_AFTER) {
+            self.plan.actions.push(Action::KillVmm {
+                incarnation: vmm.incarnation,
+                identity: vmm.identity.clone(),
+            });
+        } else if !vmm.machine.is_unknown() {
+            self.plan.actions.push(Action::StopVmm {
+                incarnation: vmm.incarnation,
+                reason: String::from("GracePeriodOver"),
+            });
+        }
+        self.look_again(LOOK_AGAIN);
+    }
+
+    /// The VMI is in a final phase: no VMM may stay, and what only a VMM needs is released. What a
+    /// user may still want to see (console log, exit record, disks) stays until deletion.
+    fn clear_away(&mut self) {
+        match &self.observed.vmms {
+            Observation::Unknown { .. } => self.look_again(LOOK_AGAIN),
+            Observation::Present(vmms) => self.reap(vmms),
+            Observation::Absent => self.release(),
+        }
+    }
+
+    fn reap(&mut self, vmms: &[VmmObserved]) {
+        let now = self.now;
+        let Some(end) = &mut self.plan.record.end else {
+            return;
+        };
+        let since = *end.reaping_since.get_or_insert(now);
+        if since > now {
+            end.reaping_since = Some(now);
+        }
+        for vmm in vmms {
+            let state = vmm.machine.present().map(|machine| machine.state);
+            if now >= since.plus(REAP_AFTER) {
+                self.plan.actions.push(Action::KillVmm {
+                    incarnation: vmm.incarnation,
+                    identity: vmm.identity.clone(),
+                });
+            } else if state.is_some_and(|state| state != MachineState::Exited) {
+                let reason = String::from("VmiEnded");
+                self.plan.actions.push(Action::StopVmm {
+                    incarnation: vmm.incarnation,
+                    reason,
+                });
+            }
+        }
+        self.look_again(LOOK_AGAIN);
+    }
+
+    fn release(&mut self) {
+        let deleting = self.wanted.deletion.is_some();
+        let holdings: BTreeSet<Holding> = match &self.observed.holdings {
+            Observation::Unknown { .. } => {
+                self.look_again(LOOK_AGAIN);
+                return;
+            }
+            Observation::Absent => BTreeSet::new(),
+            Observation::Present(holdings) => holdings
+                .iter()
+                .copied()
+                .filter(|holding| deleting || matches!(holding, Holding::Taps | Holding::Sandbox))
+                .collect(),
+        };
+        if holdings.is_empty() {
+            self.plan.gone = deleting;
+            return;
+        }
+        self.plan.actions.push(Action::Release {
+            incarnation: self.plan.record.incarnation,
+            holdings,
+        });
+        self.look_again(LOOK_AGAIN);
+    }
+
+    /// Enters a phase unless it, or one after it, was entered before.
+    fn reach(&mut self, phase: Phase) {
+        let record = &mut self.plan.record;
+        if record.phases.last().is_none_or(|last| last.phase < phase) {
+            record.phases.push(PhaseEntry {
+                phase,
+                at: self.now,
+            });
+        }
+    }
+
+    fn event(&mut self, kind: EventKind, reason: &str, message: &str) {
+        self.plan.events.push(PlanEvent {
+            kind,
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+        });
+    }
+
+    fn look_again(&mut self, after: Millis) {
+        self.wake(self.now.plus(after));
+    }
+
+    fn wake(&mut self, at: Timestamp) {
+        self.plan.wake_at = Some(
+            self.plan
+                .wake_at
+                .map_or(at, |present| if present < at { present } else { at }),
+        );
+    }
+}

@@ -1,0 +1,168 @@
+//! Conditions: what the record and the look say to people.
+
+use crate::planner::ours;
+use crate::{
+    Condition, ConditionStatus, Enforcement, MachineState, Observation, Observed, Record,
+    Timestamp, Wanted,
+};
+
+/// Says that the guest runs without limits.
+const NOT_ENFORCED: &str = "ResourcesNotEnforced";
+
+struct Verdict {
+    kind: &'static str,
+    status: ConditionStatus,
+    reason: String,
+    message: String,
+}
+
+fn verdict(kind: &'static str, status: ConditionStatus, reason: &str, message: &str) -> Verdict {
+    Verdict {
+        kind,
+        status,
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+    }
+}
+
+/// Brings `record.conditions` up to date; a time of transition changes only with the status.
+pub(crate) fn report(wanted: &Wanted, observed: &Observed, now: Timestamp, record: &mut Record) {
+    let mut conditions = Vec::new();
+    let own = [
+        Some(ready(wanted, observed, record)),
+        synchronized(record),
+        paused(observed, record),
+    ];
+    for verdict in own.into_iter().flatten() {
+        let (status, reason, message) = (verdict.status, verdict.reason, verdict.message);
+        conditions.push(condition(
+            record,
+            verdict.kind,
+            (status, reason, message),
+            wanted.generation,
+            now,
+        ));
+    }
+    conditions.extend(enforcement(wanted, observed, record, now));
+    for admitted in &wanted.admitted {
+        let said = (
+            admitted.status,
+            admitted.reason.clone(),
+            admitted.message.clone(),
+        );
+        conditions.push(condition(
+            record,
+            &admitted.kind,
+            said,
+            wanted.generation,
+            now,
+        ));
+    }
+    record.conditions = conditions;
+}
+
+fn condition(
+    record: &Record,
+    kind: &str,
+    (status, reason, message): (ConditionStatus, String, String),
+    observed_generation: i64,
+    now: Timestamp,
+) -> Condition {
+    let before = record
+        .conditions
+        .iter()
+        .find(|condition| condition.kind == kind && condition.status == status);
+    let last_transition_at = before.map_or(now, |condition| condition.last_transition_at);
+    Condition {
+        kind: kind.to_owned(),
+        status,
+        reason,
+        message,
+        observed_generation,
+        last_transition_at,
+    }
+}
+
+fn ready(wanted: &Wanted, observed: &Observed, record: &Record) -> Verdict {
+    use ConditionStatus::{False, True, Unknown};
+    let not_running = verdict(
+        "Ready",
+        False,
+        "GuestNotRunning",
+        "Guest VM is not reported as running",
+    );
+    let running = record
+        .launch
+        .as_ref()
+        .is_some_and(|launch| launch.running_at.is_some());
+    if record.end.is_some() || !running {
+        return not_running;
+    }
+    if wanted.deletion.is_some() {
+        return verdict(
+            "Ready",
+            False,
+            "PodTerminating",
+            "The VirtualMachineInstance is being ended",
+        );
+    }
+    if let Observation::Unknown { why, .. } = &observed.vmms {
+        return verdict("Ready", Unknown, "VmmUnknown", why);
+    }
+    match ours(record, observed).map(|vmm| &vmm.machine) {
+        Some(Observation::Present(machine)) if machine.state == MachineState::Running => {
+            verdict("Ready", True, "", "")
+        }
+        Some(Observation::Unknown { why, .. }) => verdict("Ready", Unknown, "VmmNotAnswering", why),
+        _ => not_running,
+    }
+}
+
+fn synchronized(record: &Record) -> Option<Verdict> {
+    let failure = record
+        .failures
+        .last
+        .as_ref()
+        .filter(|_| record.end.is_none())?;
+    Some(verdict(
+        "Synchronized",
+        ConditionStatus::False,
+        &failure.reason,
+        &failure.message,
+    ))
+}
+
+fn paused(observed: &Observed, record: &Record) -> Option<Verdict> {
+    let machine = ours(record, observed)?.machine.present()?;
+    (machine.state == MachineState::Paused).then(|| {
+        verdict(
+            "Paused",
+            ConditionStatus::True,
+            "PausedByUser",
+            "VMI was paused by user",
+        )
+    })
+}
+
+/// `ResourcesNotEnforced` holds while the VMM is known to run without limits, and is kept as it was
+/// while nobody can tell.
+fn enforcement(
+    wanted: &Wanted,
+    observed: &Observed,
+    record: &Record,
+    now: Timestamp,
+) -> Option<Condition> {
+    let kind = NOT_ENFORCED;
+    match ours(record, observed).map(|vmm| &vmm.enforcement) {
+        Some(Observation::Present(Enforcement::NotEnforced { why })) => {
+            let said = (ConditionStatus::True, String::from("NoCgroup"), why.clone());
+            Some(condition(record, kind, said, wanted.generation, now))
+        }
+        Some(Observation::Present(Enforcement::Enforced) | Observation::Absent) => None,
+        Some(Observation::Unknown { .. }) | None => record
+            .conditions
+            .iter()
+            .find(|condition| condition.kind == kind)
+            .cloned(),
+    }
+}

@@ -1,0 +1,37 @@
+//! What is wanted of one VMI, as far as the planner has a say in it.
+
+use crate::{ConditionStatus, Millis, Timestamp};
+
+/// What is wanted. The machine itself is the host's business: an action carries it out for the
+/// admitted VMI as it stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// `metadata.generation`.
+    pub generation: i64,
+    /// Set once `metadata.deletionTimestamp` is.
+    pub deletion: Option<Deletion>,
+    /// Conditions that admission found, such as `DevicesSubstituted`.
+    pub admitted: Vec<AdmittedCondition>,
+}
+
+/// A request to delete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deletion {
+    /// When it was asked for.
+    pub requested_at: Timestamp,
+    /// How long the guest has to shut itself down; zero ends it at once.
+    pub grace: Millis,
+}
+
+/// A condition that holds as long as the spec is what it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdmittedCondition {
+    /// Type.
+    pub kind: String,
+    /// Whether it holds.
+    pub status: ConditionStatus,
+    /// CamelCase.
+    pub reason: String,
+    /// One sentence.
+    pub message: String,
+}
