@@ -1,3 +1,23 @@
-//! What a VMI means once it has been admitted: newtypes, defaults, admission and conditions.
+//! What a VMI means once it has been admitted: newtypes, defaults, admission.
+//!
+//! A [`Vmi`] is a value that needs no further question: every name is legal, every size is a number of
+//! bytes, every default is filled in. The only way to one is `Vmi::admit` (or `Vmi::restore` for
+//! what was admitted before). No I/O, no clock, no random numbers: what a default needs is derived
+//! from the VMI's uid.
 
 #![forbid(unsafe_code)]
+
+mod admit;
+mod caps;
+mod error;
+mod name;
+mod vmi;
+
+pub use admit::{Admitted, Remark};
+pub use caps::NodeCaps;
+pub use error::{FieldError, Rule};
+pub use name::{MacAddress, Name, Namespace, NetworkName, Uid};
+pub use vmi::{
+    CpuTopology, Disk, DiskSource, ImageLocation, Interface, KernelBoot, RebootPolicy, Resources,
+    Vmi,
+};

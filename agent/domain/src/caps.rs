@@ -1,0 +1,26 @@
+//! What a node can do: facts and configuration that admission is judged by.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+/// What a node can do. Filled in by the agent from its configuration and from the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeCaps {
+    /// Name of the node, for messages.
+    pub node_name: String,
+    /// KubeVirt's word for the architecture: `amd64`.
+    pub architecture: String,
+    /// The most vCPUs that a VMI may have.
+    pub max_vcpus: u32,
+    /// Memory of the node; no VMI can have more.
+    pub memory_bytes: u64,
+    /// Networks of the configuration (`[networks.NAME]`): name to bridge.
+    pub networks: BTreeMap<String, String>,
+    /// Directories below which callers may name host paths. Compared lexically here; whoever opens
+    /// a path resolves it beneath the directory again.
+    pub allowed_dirs: BTreeSet<PathBuf>,
+    /// Labels of the node, for `nodeSelector`.
+    pub labels: BTreeMap<String, String>,
+    /// Refuse devices that would be substituted (`deviceSubstitution: Refuse`).
+    pub refuse_substitution: bool,
+}

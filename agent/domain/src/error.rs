@@ -1,0 +1,127 @@
+//! Why a field was not admitted.
+
+use std::fmt;
+
+/// One reason why an object was not admitted. An admission reports all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldError {
+    /// The field as KubeVirt writes it, such as `spec.domain.devices.disks[1].name`. Empty: the
+    /// object as a whole.
+    pub path: String,
+    /// Which kind of rule was broken.
+    pub rule: Rule,
+    /// The value that was seen, where one helps; strings without their quotes.
+    pub value: Option<String>,
+    /// What is wrong, in KubeVirt's words where it has some.
+    pub message: String,
+    /// The way out; empty where the message says it.
+    pub fix: String,
+}
+
+/// Kubernetes' kinds of field errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// The field must be given.
+    Required,
+    /// The value is malformed or does not go with others.
+    Invalid,
+    /// The value is not among those that exist or that this release honours.
+    NotSupported,
+    /// The value is there twice.
+    Duplicate,
+    /// The value is not allowed on this node.
+    Forbidden,
+}
+
+impl Rule {
+    /// Kubernetes' machine-readable word (`metav1.CauseType`).
+    #[must_use]
+    pub const fn cause(self) -> &'static str {
+        match self {
+            Self::Required => "FieldValueRequired",
+            Self::Invalid => "FieldValueInvalid",
+            Self::NotSupported => "FieldValueNotSupported",
+            Self::Duplicate => "FieldValueDuplicate",
+            Self::Forbidden => "FieldValueForbidden",
+        }
+    }
+
+    /// The words with which kubectl opens an error.
+    const fn opening(self) -> &'static str {
+        match self {
+            Self::Required => "Required value",
+            Self::Invalid => "Invalid value",
+            Self::NotSupported => "Unsupported value",
+            Self::Duplicate => "Duplicate value",
+            Self::Forbidden => "Forbidden",
+        }
+    }
+}
+
+impl FieldError {
+    /// An error without value and way out.
+    pub fn new(path: impl Into<String>, rule: Rule, message: impl Into<String>) -> Self {
+        Self {
+            path: path.into(),
+            rule,
+            value: None,
+            message: message.into(),
+            fix: String::new(),
+        }
+    }
+
+    /// The same with the value that was seen.
+    #[must_use]
+    pub fn value(mut self, value: impl Into<String>) -> Self {
+        self.value = Some(value.into());
+        self
+    }
+
+    /// The same with the way out.
+    #[must_use]
+    pub fn fix(mut self, fix: impl Into<String>) -> Self {
+        self.fix = fix.into();
+        self
+    }
+
+    /// All but the path, as kubectl prints it: `Invalid value: "v": message (fix)`.
+    #[must_use]
+    pub fn detail(&self) -> String {
+        let mut text = self.rule.opening().to_owned();
+        if let Some(value) = &self.value {
+            text.push_str(": ");
+            text.push_str(&quoted(value));
+        }
+        if !self.message.is_empty() {
+            text.push_str(": ");
+            text.push_str(&self.message);
+        }
+        if !self.fix.is_empty() {
+            text.push_str(" (");
+            text.push_str(&self.fix);
+            text.push(')');
+        }
+        text
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.path.is_empty() {
+            return out.write_str(&self.detail());
+        }
+        write!(out, "{}: {}", self.path, self.detail())
+    }
+}
+
+impl std::error::Error for FieldError {}
+
+/// Values come from callers: control characters are escaped and the length is bounded.
+fn quoted(value: &str) -> String {
+    const MAX_CHARS: usize = 128;
+    let mut text: String = value.chars().take(MAX_CHARS).collect();
+    if text.len() < value.len() {
+        text.push('…');
+    }
+    format!("{text:?}")
+}

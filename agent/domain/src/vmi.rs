@@ -1,0 +1,150 @@
+//! The admitted VMI.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::name::{MacAddress, Name, Namespace, NetworkName, Uid};
+
+/// A guest as it is to run, fully resolved but for what only the host can know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vmi {
+    /// Identity; never used twice.
+    pub uid: Uid,
+    /// Namespace.
+    pub namespace: Namespace,
+    /// Name within the namespace.
+    pub name: Name,
+    /// Generation of the spec that was admitted.
+    pub generation: i64,
+    /// vCPUs.
+    pub cpus: CpuTopology,
+    /// Memory that the guest sees; whole MiB.
+    pub memory_bytes: u64,
+    /// What the host sets aside.
+    pub resources: Resources,
+    /// What is booted.
+    pub kernel: KernelBoot,
+    /// Disks in the order of the spec; the guest finds them as vda, vdb ... .
+    pub disks: Vec<Disk>,
+    /// Interfaces in the order of the spec.
+    pub interfaces: Vec<Interface>,
+    /// The guest has a virtio-rng.
+    pub rng: bool,
+    /// What the guest's reset does.
+    pub reboot_policy: RebootPolicy,
+    /// From the power button to the kill; zero kills at once.
+    pub termination_grace_period: Duration,
+}
+
+/// vCPUs. Every member is at least 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuTopology {
+    /// Sockets.
+    pub sockets: u32,
+    /// Cores per socket.
+    pub cores: u32,
+    /// Threads per core.
+    pub threads: u32,
+}
+
+impl CpuTopology {
+    /// Number of vCPUs. Admission saw to it that it fits.
+    #[must_use]
+    pub const fn count(self) -> u32 {
+        self.sockets
+            .saturating_mul(self.cores)
+            .saturating_mul(self.threads)
+    }
+}
+
+/// What the host sets aside, as `domain.resources` says. Absent: nothing was asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resources {
+    /// CPU request in thousandths of a CPU.
+    pub cpu_request_millis: Option<u64>,
+    /// CPU limit in thousandths of a CPU.
+    pub cpu_limit_millis: Option<u64>,
+    /// Memory request.
+    pub memory_request_bytes: Option<u64>,
+    /// Memory limit.
+    pub memory_limit_bytes: Option<u64>,
+}
+
+/// Direct boot of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelBoot {
+    /// Where the files are.
+    pub image: ImageLocation,
+    /// Path of the kernel within the image, relative, without `..`.
+    pub kernel_path: PathBuf,
+    /// Path of the initrd within the image, relative, without `..`.
+    pub initrd_path: Option<PathBuf>,
+    /// Command line, at most 2047 bytes, without NUL.
+    pub cmdline: String,
+}
+
+/// Where an image is on the node. Paths are absolute, normalised, below an allowed directory as far
+/// as text can tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ImageLocation {
+    /// `dir:PATH`: a directory.
+    Directory(PathBuf),
+    /// `oci:PATH[:REF]`: an OCI image layout and, where it holds several images, which.
+    OciLayout {
+        /// Directory of the layout.
+        path: PathBuf,
+        /// `org.opencontainers.image.ref.name` of the image.
+        reference: Option<String>,
+    },
+}
+
+/// A virtio-blk disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// Name of disk and volume; a DNS label, so it may be part of a file name.
+    pub name: Name,
+    /// Where its bytes are.
+    pub source: DiskSource,
+    /// The guest may only read.
+    pub read_only: bool,
+    /// What the guest reads as serial number; at most 20 bytes, may be empty.
+    pub serial: String,
+}
+
+/// Where the bytes of a disk are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DiskSource {
+    /// A raw image of the user's (`hostDisk`). It stays when the VMI is gone.
+    Host {
+        /// Absolute, normalised, below an allowed directory as far as text can tell.
+        path: PathBuf,
+        /// `DiskOrCreate`: make it, sparse, of this size, when it is missing.
+        create_bytes: Option<u64>,
+    },
+    /// A sparse image that lives as long as the VMI (`emptyDisk`).
+    Empty {
+        /// Size; whole MiB.
+        capacity_bytes: u64,
+    },
+}
+
+/// A virtio-net interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Name of interface and network; at most 63 bytes of `[A-Za-z0-9-_]`.
+    pub name: Name,
+    /// MAC address that the guest sees.
+    pub mac: MacAddress,
+    /// The configured network whose bridge it joins.
+    pub network: NetworkName,
+}
+
+/// What the guest's reset does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RebootPolicy {
+    /// The guest boots again.
+    #[default]
+    Reboot,
+    /// The VMI ends.
+    Terminate,
+}
