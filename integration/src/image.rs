@@ -1,0 +1,18 @@
+//! Recipes: what nodes and guests boot from. Each is made once and cached by what it depends on.
+
+pub mod busybox;
+pub mod cpio;
+pub mod ext4;
+pub mod kernel;
+pub mod modules;
+pub mod rootfs;
+
+use anyhow::Context;
+
+/// Reads `guest-images/PATH` of the clone.
+pub(crate) fn recipe_file(path: &str) -> anyhow::Result<Vec<u8>> {
+    let full = crate::artifacts::workspace()?
+        .join("guest-images")
+        .join(path);
+    std::fs::read(&full).with_context(|| format!("{} can not be read", full.display()))
+}

@@ -1,0 +1,167 @@
+//! Initramfs images of busybox: one for guests, one for nodes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::cpio::Archive;
+use super::kernel::{self, StockKernel};
+use super::modules::Modules;
+use super::recipe_file;
+use crate::{cache, process, tools};
+
+const BUSYBOX: &str = "/bin/busybox";
+
+/// What a guest's kernel is booted with.
+#[derive(Debug, Clone)]
+pub struct GuestImage {
+    /// A directory that a manifest names as `dir:PATH`; it holds [`Self::KERNEL`] and
+    /// [`Self::INITRD`].
+    pub directory: PathBuf,
+}
+
+impl GuestImage {
+    /// Path of the bzImage inside the image, for `kernelPath`.
+    pub const KERNEL: &'static str = "/boot/vmlinuz";
+    /// Path of the initramfs inside the image, for `initrdPath`.
+    pub const INITRD: &'static str = "/boot/initrd";
+    /// What the guest prints once it gives a prompt.
+    pub const PROMPT: &'static str = "guest# ";
+
+    /// The kernel's file.
+    #[must_use]
+    pub fn kernel(&self) -> PathBuf {
+        self.directory.join(&Self::KERNEL[1..])
+    }
+
+    /// The initramfs's file.
+    #[must_use]
+    pub fn initrd(&self) -> PathBuf {
+        self.directory.join(&Self::INITRD[1..])
+    }
+}
+
+/// The busybox guest on the stock kernel. What its `/init` does is in `guest-images/README.md`.
+///
+/// # Errors
+/// When kernel or busybox can not be had.
+pub fn guest() -> anyhow::Result<GuestImage> {
+    let kernel = kernel::stock()?;
+    let recipe = Recipe::read("busybox", &kernel)?;
+    let directory = cache::directory("guest-busybox", &recipe.key(), |partial| {
+        fs::create_dir(partial.join("boot"))?;
+        fs::write(partial.join(&GuestImage::INITRD[1..]), recipe.initramfs()?)?;
+        fs::copy(kernel.bzimage(), partial.join(&GuestImage::KERNEL[1..]))?;
+        Ok(())
+    })?;
+    Ok(GuestImage { directory })
+}
+
+/// The initramfs of nodes of both flavours: busybox, or a switch to the root file system on disk.
+///
+/// # Errors
+/// When kernel or busybox can not be had.
+pub fn node(kernel: &StockKernel) -> anyhow::Result<PathBuf> {
+    let recipe = Recipe::read("node", kernel)?;
+    let directory = cache::directory("node-initramfs", &recipe.key(), |partial| {
+        fs::write(partial.join("initrd"), recipe.initramfs()?)?;
+        Ok(())
+    })?;
+    Ok(directory.join("initrd"))
+}
+
+/// `guest-images/NAME`: `init` and the list `modules`, with the kernel and busybox they go with.
+struct Recipe {
+    init: Vec<u8>,
+    wanted: String,
+    busybox: Vec<u8>,
+    kernel: StockKernel,
+}
+
+impl Recipe {
+    fn read(name: &str, kernel: &StockKernel) -> anyhow::Result<Self> {
+        tools::ensure(tools::IMAGES)?;
+        Ok(Self {
+            init: recipe_file(&format!("{name}/init"))?,
+            wanted: String::from_utf8(recipe_file(&format!("{name}/modules"))?)?,
+            busybox: fs::read(BUSYBOX)?,
+            kernel: kernel.clone(),
+        })
+    }
+
+    fn key(&self) -> String {
+        let kernel = self.kernel.directory.as_os_str().as_encoded_bytes();
+        cache::key(&[
+            &self.init,
+            self.wanted.as_bytes(),
+            &self.busybox,
+            kernel,
+            b"layout 1",
+        ])
+    }
+
+    fn initramfs(&self) -> anyhow::Result<Vec<u8>> {
+        let mut archive = Archive::default();
+        for directory in [
+            "bin",
+            "dev",
+            "etc",
+            "lib",
+            "lib/modules",
+            "mnt",
+            "proc",
+            "root",
+            "run",
+            "sys",
+            "tmp",
+            "usr",
+        ] {
+            archive.directory(directory)?;
+        }
+        for directory in [
+            "usr/bin",
+            "usr/local",
+            "usr/local/bin",
+            "opt",
+            "opt/payload",
+            "var",
+            "var/lib",
+            "newroot",
+        ] {
+            archive.directory(directory)?;
+        }
+        // The kernel opens it for /init before anything is mounted.
+        archive.character_device("dev/console", 5, 1)?;
+        archive.symlink("sbin", "bin")?;
+        archive.file("bin/busybox", 0o755, &self.busybox)?;
+        for applet in process::output(Command::new(BUSYBOX).arg("--list"))?.lines() {
+            if applet != "busybox" {
+                archive.symlink(&format!("bin/{applet}"), "busybox")?;
+            }
+        }
+        self.add_modules(&mut archive)?;
+        archive.file("init", 0o755, &self.init)?;
+        archive.finish()
+    }
+
+    /// The modules as `lib/modules/NAME.ko`, and `lib/modules/order` that lists them for `insmod`.
+    fn add_modules(&self, archive: &mut Archive) -> anyhow::Result<()> {
+        let wanted: Vec<&str> = self
+            .wanted
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+            .collect();
+        let mut order = String::new();
+        for file in Modules::of(&self.kernel.modules())?.loading_order(&wanted)? {
+            let name = file
+                .file_name()
+                .map(Path::new)
+                .map_or_else(String::new, |name| name.display().to_string());
+            archive.file(&format!("lib/modules/{name}"), 0o644, &fs::read(&file)?)?;
+            order.push_str(&name);
+            order.push('\n');
+        }
+        archive.file("lib/modules/order", 0o644, order.as_bytes())
+    }
+}

@@ -1,0 +1,120 @@
+//! The tests' end of the channel to `node-agent`.
+
+use std::collections::HashMap;
+use std::io::BufReader;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use super::session::Session;
+use crate::wire::{Frame, Kind, Request};
+
+type Sessions = Arc<Mutex<HashMap<u32, Sender<Frame>>>>;
+
+/// An open channel. A thread hands incoming frames to their sessions; when the node is gone all
+/// sessions end with an error.
+#[derive(Debug)]
+pub(super) struct Channel {
+    writer: Arc<Mutex<UnixStream>>,
+    sessions: Sessions,
+    next: AtomicU32,
+}
+
+impl Channel {
+    /// Connects to QEMU's socket and waits for the agent's first word. `alive` is asked meanwhile
+    /// whether waiting still makes sense.
+    pub(super) fn connect(
+        socket: &Path,
+        limit: Duration,
+        alive: &mut dyn FnMut() -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
+        let until = Instant::now() + limit;
+        let stream = loop {
+            match UnixStream::connect(socket) {
+                Ok(stream) => break stream,
+                Err(error) => {
+                    alive()?;
+                    anyhow::ensure!(Instant::now() < until, "{}: {error}", socket.display());
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+        };
+        let sessions: Sessions = Arc::default();
+        let (hello, greeted) = channel();
+        let reader = BufReader::with_capacity(64 << 10, stream.try_clone()?);
+        let routes = Arc::clone(&sessions);
+        std::thread::spawn(move || route(reader, &routes, &hello));
+        wait_for_hello(&greeted, until, alive)?;
+        Ok(Self {
+            writer: Arc::new(Mutex::new(stream)),
+            sessions,
+            next: AtomicU32::new(1),
+        })
+    }
+
+    /// Opens a session.
+    pub(super) fn open(&self, request: &Request) -> anyhow::Result<Session> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let (inbox, frames) = channel();
+        self.sessions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(number, inbox);
+        let session = Session::new(number, Arc::clone(&self.writer), frames);
+        session
+            .send(&Frame::json(Kind::Start, number, request)?)
+            .context("the node is gone")?;
+        Ok(session)
+    }
+}
+
+fn wait_for_hello(
+    greeted: &Receiver<()>,
+    until: Instant,
+    alive: &mut dyn FnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    loop {
+        match greeted.recv_timeout(Duration::from_millis(100)) {
+            Ok(()) => return Ok(()),
+            Err(RecvTimeoutError::Disconnected) => {
+                alive()?;
+                anyhow::bail!("QEMU closed the channel");
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                alive()?;
+                anyhow::ensure!(
+                    Instant::now() < until,
+                    "the node's agent did not answer in time"
+                );
+            }
+        }
+    }
+}
+
+fn route(mut reader: BufReader<UnixStream>, sessions: &Sessions, hello: &Sender<()>) {
+    while let Ok(frame) = Frame::read(&mut reader) {
+        if frame.kind == Kind::Hello {
+            // Later greetings (the agent was restarted) find nobody waiting, which is fine.
+            hello.send(()).ok();
+            continue;
+        }
+        let number = frame.session;
+        let ended = frame.kind == Kind::End;
+        let mut sessions = sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let unwanted = sessions
+            .get(&number)
+            .is_some_and(|inbox| inbox.send(frame).is_err());
+        if ended || unwanted {
+            sessions.remove(&number);
+        }
+    }
+    sessions
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clear();
+}

@@ -1,0 +1,75 @@
+//! What a node is made of.
+
+use std::path::PathBuf;
+
+use crate::artifacts;
+
+/// Which user space a node runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flavour {
+    /// busybox in memory; `/var/lib/kvmlet` is on disk. Ready within seconds.
+    Busybox,
+    /// Debian with systemd, wholly on disk.
+    Systemd,
+}
+
+/// Where the node's serial port goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Console {
+    /// Into the node's log.
+    Log,
+    /// To this process's terminal, with a shell; Ctrl+a x ends the node.
+    Terminal,
+}
+
+/// A node that is to be booted.
+#[derive(Debug, Clone)]
+pub struct NodeSpec {
+    /// Its user space.
+    pub flavour: Flavour,
+    /// Its memory in MiB.
+    pub memory_mib: u32,
+    /// Its processors.
+    pub cpus: u32,
+    /// Files and trees brought along on a read-only disk: from the host's path to a path below
+    /// `/opt/payload`. What lands in `bin/` is also in the node's search path.
+    pub payload: Vec<(PathBuf, String)>,
+    /// Where its serial port goes.
+    pub console: Console,
+    /// More arguments for QEMU, for example a `-netdev socket` that joins nodes.
+    pub qemu_arguments: Vec<String>,
+}
+
+impl NodeSpec {
+    /// A node without any of the project's programs but the channel's own.
+    #[must_use]
+    pub fn bare(flavour: Flavour) -> Self {
+        Self {
+            flavour,
+            memory_mib: 2048,
+            cpus: 2,
+            payload: Vec::new(),
+            console: Console::Log,
+            qemu_arguments: Vec::new(),
+        }
+    }
+
+    /// Brings the file or tree `from` along as `/opt/payload/TO`.
+    #[must_use]
+    pub fn with(mut self, from: impl Into<PathBuf>, to: &str) -> Self {
+        self.payload.push((from.into(), to.to_owned()));
+        self
+    }
+
+    /// Brings the project's programs along.
+    ///
+    /// # Errors
+    /// When they were not built yet.
+    pub fn with_programs(mut self, names: &[&str]) -> anyhow::Result<Self> {
+        for name in names {
+            self.payload
+                .push((artifacts::program(name)?, format!("bin/{name}")));
+        }
+        Ok(self)
+    }
+}

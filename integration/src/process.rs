@@ -1,0 +1,131 @@
+//! Running other programs, with errors that say which one failed and what it printed.
+
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Sender, channel};
+
+use anyhow::Context;
+
+/// Runs `command` to its end and gives its standard output.
+///
+/// # Errors
+/// When it can not be started or ends with anything but success; the error holds what it printed.
+pub fn output(command: &mut Command) -> anyhow::Result<String> {
+    let shown = format!("{command:?}");
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("{shown} can not be started"))?;
+    anyhow::ensure!(
+        status.success(),
+        "{shown} ended with {status}:\n{}{}",
+        String::from_utf8_lossy(&stdout),
+        String::from_utf8_lossy(&stderr)
+    );
+    Ok(String::from_utf8_lossy(&stdout).into_owned())
+}
+
+/// Runs `command` with this process's own standard streams.
+///
+/// # Errors
+/// When it can not be started or ends with anything but success.
+pub fn stream(command: &mut Command) -> anyhow::Result<()> {
+    let shown = format!("{command:?}");
+    let status = command
+        .status()
+        .with_context(|| format!("{shown} can not be started"))?;
+    anyhow::ensure!(status.success(), "{shown} ended with {status}");
+    Ok(())
+}
+
+/// A program that dies with this process, even when this process is killed.
+#[derive(Debug)]
+pub struct Bound {
+    child: std::process::Child,
+}
+
+type SpawnRequest = (Command, Sender<std::io::Result<std::process::Child>>);
+
+/// The parent-death signal of Linux is sent when the *thread* that forked ends, so everything bound
+/// is started by one thread that lives as long as the process.
+fn spawner() -> &'static Sender<SpawnRequest> {
+    static SPAWNER: OnceLock<Sender<SpawnRequest>> = OnceLock::new();
+    SPAWNER.get_or_init(|| {
+        let (requests, inbox) = channel::<SpawnRequest>();
+        std::thread::spawn(move || {
+            for (mut command, reply) in inbox {
+                // Nobody waits for the reply any more: the child must not be left behind.
+                if let Err(unsent) = reply.send(command.spawn())
+                    && let Ok(mut child) = unsent.0
+                {
+                    child.kill().ok();
+                }
+            }
+        });
+        requests
+    })
+}
+
+impl Bound {
+    /// Starts `program` with `arguments`; `adjust` may set its streams and directory.
+    ///
+    /// # Errors
+    /// When `setpriv` (util-linux) can not be started; a missing `program` shows as an exit.
+    pub fn start(
+        program: &str,
+        arguments: &[String],
+        adjust: impl FnOnce(&mut Command),
+    ) -> anyhow::Result<Self> {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--pdeathsig", "KILL", "--", program])
+            .args(arguments);
+        adjust(&mut command);
+        let (reply, answer) = channel();
+        spawner()
+            .send((command, reply))
+            .ok()
+            .context("the spawning thread is gone")?;
+        let child = answer
+            .recv()
+            .context("the spawning thread is gone")?
+            .with_context(|| format!("setpriv can not be started for {program}"))?;
+        Ok(Self { child })
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The standard streams that were asked for as pipes.
+    pub fn child(&mut self) -> &mut std::process::Child {
+        &mut self.child
+    }
+
+    /// Its exit status when it has ended.
+    ///
+    /// # Errors
+    /// When the kernel refuses to tell.
+    pub fn ended(&mut self) -> std::io::Result<Option<std::process::ExitStatus>> {
+        self.child.try_wait()
+    }
+
+    /// Kills it and waits until it is gone; nothing happens when it already is.
+    pub fn kill(&mut self) {
+        // Both fail only when it was already waited for, which is what is wanted.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -1,0 +1,45 @@
+//! How a test says that it can not run here.
+
+/// What a line of a skipped test starts with; `cargo xtask test` counts these lines.
+pub const MARK: &str = "SKIPPED: ";
+
+/// Says why the running test is skipped. The test returns right after.
+pub fn say(reason: &str) {
+    println!("{MARK}{reason}");
+}
+
+/// Ends the running test as skipped when `reason` says why it can not run here.
+#[macro_export]
+macro_rules! skip_if {
+    ($reason:expr) => {
+        if let Some(reason) = $reason {
+            $crate::skip::say(&reason);
+            return;
+        }
+    };
+}
+
+/// Why no node can be booted here, if so.
+#[must_use]
+pub fn without_node() -> Option<String> {
+    let packages: Vec<&str> = crate::tools::missing(crate::tools::NODE)
+        .into_iter()
+        .collect();
+    (!packages.is_empty()).then(|| {
+        format!(
+            "no node can be booted here without the packages {}",
+            packages.join(" ")
+        )
+    })
+}
+
+/// Why the machine's own `/dev/kvm` can not be used, if so.
+#[must_use]
+pub fn without_kvm() -> Option<String> {
+    std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/kvm")
+        .err()
+        .map(|error| format!("/dev/kvm can not be opened: {error}"))
+}

@@ -1,0 +1,106 @@
+//! Programs that the harness needs, the Debian packages that hold them, and getting those.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use crate::process;
+
+/// A program and the Debian package it comes in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tool {
+    /// The program's absolute path, or the name looked up in `PATH`.
+    pub program: &'static str,
+    /// The package of Debian 12.
+    pub package: &'static str,
+}
+
+const fn tool(program: &'static str, package: &'static str) -> Tool {
+    Tool { program, package }
+}
+
+/// What booting a node needs.
+pub const NODE: &[Tool] = &[
+    tool("qemu-system-x86_64", "qemu-system-x86"),
+    tool("qemu-img", "qemu-utils"),
+    tool("mke2fs", "e2fsprogs"),
+    tool("setpriv", "util-linux"),
+];
+
+/// What making the images needs.
+pub const IMAGES: &[Tool] = &[
+    tool("/bin/busybox", "busybox-static"),
+    tool("mmdebstrap", "mmdebstrap"),
+    tool("mke2fs", "e2fsprogs"),
+    tool("dpkg-deb", "dpkg"),
+];
+
+/// Whether `program` can be started.
+#[must_use]
+pub fn is_there(program: &str) -> bool {
+    if program.starts_with('/') {
+        return Path::new(program).exists();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Not everybody has the administrator's directories in the search path; Debian keeps mke2fs there.
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin"].map(Into::into))
+        .any(|directory| directory.join(program).is_file())
+}
+
+/// Those of `tools` that are missing, by package.
+#[must_use]
+pub fn missing(tools: &[Tool]) -> BTreeSet<&'static str> {
+    tools
+        .iter()
+        .filter(|tool| !is_there(tool.program))
+        .map(|tool| tool.package)
+        .collect()
+}
+
+/// Installs through apt what is missing of `tools`, saying so; without root says what to install.
+///
+/// # Errors
+/// When packages are missing and can not be installed.
+pub fn ensure(tools: &[Tool]) -> anyhow::Result<()> {
+    let packages: Vec<&str> = missing(tools).into_iter().collect();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let list = packages.join(" ");
+    anyhow::ensure!(
+        nix::unistd::geteuid().is_root() && is_there("apt-get"),
+        "missing packages; install them as root and try again:\n  apt-get install --no-install-recommends {list}"
+    );
+    eprintln!("installing by apt: {list}");
+    let _one_at_a_time = crate::cache::lock("apt")?;
+    let install = |packages: &[&str]| {
+        process::output(
+            Command::new("apt-get")
+                .env("DEBIAN_FRONTEND", "noninteractive")
+                .args([
+                    "install",
+                    "--yes",
+                    "--no-install-recommends",
+                    "-o",
+                    "DPkg::Lock::Timeout=300",
+                ])
+                .args(packages),
+        )
+    };
+    if install(&packages).is_err() {
+        eprintln!("refreshing apt's package lists");
+        update_lists()?;
+        install(&packages)?;
+    }
+    Ok(())
+}
+
+/// `apt-get update`.
+///
+/// # Errors
+/// When apt fails.
+pub fn update_lists() -> anyhow::Result<()> {
+    process::output(Command::new("apt-get").args(["update", "-o", "DPkg::Lock::Timeout=300"]))
+        .map(drop)
+}
