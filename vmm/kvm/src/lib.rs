@@ -1,1 +1,22 @@
 //! Safe wrappers of the KVM ioctls: VM, vCPUs, memslots, interrupt routing.
+//!
+//! Everything is learned from `KVM_CAP`s and `KVM_GET_SUPPORTED_CPUID`, never from the vendor of the
+//! CPU. The descriptor of `/dev/kvm` is inherited; nothing is opened here.
+
+mod cpuid;
+mod error;
+mod host;
+mod irq;
+mod kick;
+mod state;
+mod vcpu;
+mod vm;
+
+pub use cpuid::{CpuTopology, TopologyError};
+pub use error::KvmError;
+pub use host::{HostKind, KvmHost};
+pub use irq::{GsiPool, InterruptRouter};
+pub use kick::{VcpuKick, install_kick_handler};
+pub use state::{PowerOnState, VmPowerOnState};
+pub use vcpu::{Exit, FailureDetail, Segment, StartState, Vcpu};
+pub use vm::{IoEventBinding, Vm};

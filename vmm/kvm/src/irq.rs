@@ -1,0 +1,168 @@
+//! GSI routing and irqfds.
+//!
+//! GSIs 0 to 23 are the pins of PIC and IOAPIC, as KVM routes them itself; those from 24 up are given
+//! out for message-signalled interrupts.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use kvm_bindings::{
+    KVM_IRQ_ROUTING_IRQCHIP, KVM_IRQ_ROUTING_MSI, KVM_IRQCHIP_IOAPIC, KVM_IRQCHIP_PIC_MASTER,
+    KVM_IRQCHIP_PIC_SLAVE, KvmIrqRouting, kvm_irq_routing_entry,
+};
+use vmm_sys_util::eventfd::EventFd;
+
+use crate::error::KvmError;
+use crate::vm::Vm;
+
+/// Pins of the IOAPIC.
+const IOAPIC_PINS: u32 = 24;
+const PIC_PINS: u32 = 8;
+
+/// Most GSIs for messages (`KVM_MAX_IRQ_ROUTES` is 4096).
+const MAX_MESSAGE_GSIS: u32 = 4096 - IOAPIC_PINS - 2 * PIC_PINS;
+
+/// What `KVM_SET_GSI_ROUTING` was last given. It always replaces the whole table.
+#[derive(Debug)]
+pub(crate) struct RoutingTable {
+    chips: Vec<kvm_irq_routing_entry>,
+    messages: BTreeMap<u32, kvm_irq_routing_entry>,
+}
+
+impl RoutingTable {
+    /// The pins as KVM routes them after `KVM_CREATE_IRQCHIP`.
+    pub(crate) fn with_chips() -> Self {
+        let pic_pins = (0..2 * PIC_PINS).map(|gsi| {
+            let chip = if gsi < PIC_PINS {
+                KVM_IRQCHIP_PIC_MASTER
+            } else {
+                KVM_IRQCHIP_PIC_SLAVE
+            };
+            chip_entry(gsi, chip, gsi % PIC_PINS)
+        });
+        let ioapic_pins = (0..IOAPIC_PINS).map(|gsi| chip_entry(gsi, KVM_IRQCHIP_IOAPIC, gsi));
+        Self {
+            chips: pic_pins.chain(ioapic_pins).collect(),
+            messages: BTreeMap::new(),
+        }
+    }
+
+    fn apply(&self, vm: &Vm) -> Result<(), KvmError> {
+        let entries: Vec<_> = self
+            .chips
+            .iter()
+            .chain(self.messages.values())
+            .copied()
+            .collect();
+        let table =
+            KvmIrqRouting::from_entries(&entries).map_err(|_| KvmError::MissingCapability {
+                capability: "room in the table of KVM_SET_GSI_ROUTING",
+            })?;
+        vm.fd()
+            .set_gsi_routing(&table)
+            .map_err(KvmError::ioctl("KVM_SET_GSI_ROUTING"))
+    }
+}
+
+fn chip_entry(gsi: u32, irqchip: u32, pin: u32) -> kvm_irq_routing_entry {
+    let mut entry = kvm_irq_routing_entry {
+        gsi,
+        type_: KVM_IRQ_ROUTING_IRQCHIP,
+        ..kvm_irq_routing_entry::default()
+    };
+    entry.u.irqchip.irqchip = irqchip;
+    entry.u.irqchip.pin = pin;
+    entry
+}
+
+fn message_entry(gsi: u32, address: u64, data: u32) -> kvm_irq_routing_entry {
+    let [a0, a1, a2, a3, a4, a5, a6, a7] = address.to_le_bytes();
+    let mut entry = kvm_irq_routing_entry {
+        gsi,
+        type_: KVM_IRQ_ROUTING_MSI,
+        ..kvm_irq_routing_entry::default()
+    };
+    entry.u.msi.address_lo = u32::from_le_bytes([a0, a1, a2, a3]);
+    entry.u.msi.address_hi = u32::from_le_bytes([a4, a5, a6, a7]);
+    entry.u.msi.data = data;
+    entry
+}
+
+/// Gives out GSIs for message-signalled interrupts, each once.
+#[derive(Debug, Default)]
+pub struct GsiPool {
+    given: u32,
+}
+
+impl GsiPool {
+    /// A GSI that nobody has, or `None` when there are no more.
+    pub fn next_gsi(&mut self) -> Option<u32> {
+        (self.given < MAX_MESSAGE_GSIS).then(|| {
+            self.given += 1;
+            IOAPIC_PINS + self.given - 1
+        })
+    }
+}
+
+/// Connects eventfds with interrupts of one VM.
+#[derive(Clone, Debug)]
+pub struct InterruptRouter {
+    vm: Arc<Vm>,
+}
+
+impl InterruptRouter {
+    /// The router of `vm`.
+    #[must_use]
+    pub fn new(vm: Arc<Vm>) -> Self {
+        Self { vm }
+    }
+
+    /// Routes `gsi` to a message, or changes its message.
+    ///
+    /// # Errors
+    /// The kernel's; the former route is kept then.
+    pub fn set_message(&self, gsi: u32, address: u64, data: u32) -> Result<(), KvmError> {
+        let mut table = self.table();
+        let former = table
+            .messages
+            .insert(gsi, message_entry(gsi, address, data));
+        let result = table.apply(&self.vm);
+        if result.is_err() {
+            match former {
+                Some(entry) => table.messages.insert(gsi, entry),
+                None => table.messages.remove(&gsi),
+            };
+        }
+        result
+    }
+
+    /// Connects `event` with `gsi`: a write raises the interrupt.
+    ///
+    /// # Errors
+    /// The kernel's, such as `EBUSY` when it is connected already.
+    pub fn connect(&self, event: &EventFd, gsi: u32) -> Result<(), KvmError> {
+        self.vm
+            .fd()
+            .register_irqfd(event, gsi)
+            .map_err(KvmError::ioctl("KVM_IRQFD"))
+    }
+
+    /// Undoes [`Self::connect`].
+    ///
+    /// # Errors
+    /// The kernel's; none is expected.
+    pub fn disconnect(&self, event: &EventFd, gsi: u32) -> Result<(), KvmError> {
+        self.vm
+            .fd()
+            .unregister_irqfd(event, gsi)
+            .map_err(KvmError::ioctl("KVM_IRQFD"))
+    }
+
+    fn table(&self) -> MutexGuard<'_, RoutingTable> {
+        // The table is whole whatever happened to another holder of the lock.
+        self.vm
+            .routing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
