@@ -1,0 +1,75 @@
+//! What the guest does when its tests are over.
+
+use testguest_lib::command_line::{Afterwards, Settings};
+
+use crate::clock::Clock;
+use crate::{console_line, power, serial};
+
+/// How often the console is looked at for input while there is none.
+const ECHO_POLL_MS: u64 = 10;
+/// Longer lines are cut.
+const ECHO_LINE_BYTES: usize = 256;
+
+/// Does what the command line asks for; the machine's end, or for ever.
+pub fn run(settings: &Settings, clock: &Clock, reset: Option<(u16, u8)>) -> ! {
+    match settings.afterwards {
+        Afterwards::PowerOff => power::off(),
+        Afterwards::Idle => {
+            console_line!("TESTGUEST idle");
+            power::sleep_for_ever()
+        }
+        Afterwards::Tick => tick(settings, clock),
+        Afterwards::Echo => echo(clock),
+        Afterwards::Reboot => {
+            console_line!("TESTGUEST reboot");
+            power::reset(reset)
+        }
+        Afterwards::Panic => {
+            console_line!("TESTGUEST triple-fault");
+            power::triple_fault()
+        }
+    }
+}
+
+/// Counts on the console. Each deadline follows from the first, so that lines do not drift; after
+/// a pause of the whole machine the missed ones come at once.
+fn tick(settings: &Settings, clock: &Clock) -> ! {
+    let start = clock.now();
+    let mut count: u64 = 0;
+    while settings.ticks == 0 || count < settings.ticks {
+        count += 1;
+        clock.sleep_until(start.plus_ms(count.saturating_mul(settings.tick_ms)));
+        console_line!(
+            "TESTGUEST tick count={count} ms={}",
+            clock.ns_since(start) / 1_000_000
+        );
+    }
+    power::off()
+}
+
+/// Answers each received line, and switches the power off after `poweroff`.
+fn echo(clock: &Clock) -> ! {
+    console_line!("TESTGUEST echo");
+    let mut line = [0; ECHO_LINE_BYTES];
+    let mut length = 0;
+    loop {
+        match serial::read_byte() {
+            None => clock.sleep_until(clock.after_ms(ECHO_POLL_MS)),
+            Some(b'\r' | b'\n') if length == 0 => {}
+            Some(b'\r' | b'\n') => {
+                let text = core::str::from_utf8(&line[..length]).unwrap_or("?");
+                console_line!("TESTGUEST echo line=\"{text}\"");
+                if text == "poweroff" {
+                    power::off();
+                }
+                length = 0;
+            }
+            Some(byte) => {
+                if let Some(free) = line.get_mut(length) {
+                    *free = byte;
+                    length += 1;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The kernel command line: which tests run, how, and what comes after them.
+
+/// How the guest learns that a device is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// MSI-X interrupts; the CPU sleeps meanwhile.
+    Irq,
+    /// Reading the used ring over and over, interrupts suppressed.
+    Poll,
+}
+
+/// What the guest does after its tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Afterwards {
+    /// ACPI S5.
+    PowerOff,
+    /// Sleep for ever, using no CPU time.
+    Idle,
+    /// A counter line every [`Settings::tick_ms`].
+    Tick,
+    /// Send received console lines back.
+    Echo,
+    /// Reset the machine.
+    Reboot,
+    /// A triple fault.
+    Panic,
+}
+
+/// What the command line asks for; what it leaves out has a default.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Test block devices.
+    pub blk: bool,
+    /// Test network devices.
+    pub net: bool,
+    /// Test entropy devices.
+    pub rng: bool,
+    /// Interrupts or polling.
+    pub mode: Mode,
+    /// What follows the tests.
+    pub afterwards: Afterwards,
+    /// KiB written to and verified on each block device.
+    pub blk_kib: u64,
+    /// Frames sent to the echo peer.
+    pub net_frames: u64,
+    /// MAC address of the echo peer.
+    pub peer: [u8; 6],
+    /// Milliseconds between two counter lines.
+    pub tick_ms: u64,
+    /// Counter lines before the power is switched off; 0 for no end.
+    pub ticks: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            blk: true,
+            net: true,
+            rng: true,
+            mode: Mode::Irq,
+            afterwards: Afterwards::PowerOff,
+            blk_kib: 256,
+            net_frames: 16,
+            peer: [0x02, 0x6b, 0x76, 0x6d, 0x00, 0x01],
+            tick_ms: 100,
+            ticks: 0,
+        }
+    }
+}
+
+impl Settings {
+    /// Reads a command line. Words without a meaning here are left alone, as Linux does; a known
+    /// key with a value that makes no sense is handed to `complain`, and keeps its default.
+    pub fn parse<'a>(line: &'a str, mut complain: impl FnMut(&'a str)) -> Self {
+        let mut settings = Self::default();
+        for word in line.split_ascii_whitespace() {
+            let (key, value) = word.split_once('=').unwrap_or((word, ""));
+            if settings.set(key, value).is_none() {
+                complain(word);
+            }
+        }
+        settings
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Option<()> {
+        match key {
+            "tests" => self.set_tests(value)?,
+            "mode" => {
+                self.mode = match value {
+                    "irq" => Mode::Irq,
+                    "poll" => Mode::Poll,
+                    _ => return None,
+                }
+            }
+            "then" => {
+                self.afterwards = match value {
+                    "poweroff" => Afterwards::PowerOff,
+                    "idle" => Afterwards::Idle,
+                    "tick" => Afterwards::Tick,
+                    "echo" => Afterwards::Echo,
+                    "reboot" => Afterwards::Reboot,
+                    "panic" => Afterwards::Panic,
+                    _ => return None,
+                }
+            }
+            "blk_kib" => self.blk_kib = positive(value)?,
+            "net_frames" => self.net_frames = positive(value)?,
+            "peer" => self.peer = mac_address(value)?,
+            "tick_ms" => self.tick_ms = positive(value)?,
+            "ticks" => self.ticks = value.parse().ok()?,
+            _ => {}
+        }
+        Some(())
+    }
+
+    fn set_tests(&mut self, list: &str) -> Option<()> {
+        let mut wanted = Self {
+            blk: false,
+            net: false,
+            rng: false,
+            ..self.clone()
+        };
+        for name in list.split(',') {
+            match name {
+                "blk" => wanted.blk = true,
+                "net" => wanted.net = true,
+                "rng" => wanted.rng = true,
+                "none" => {}
+                _ => return None,
+            }
+        }
+        *self = wanted;
+        Some(())
+    }
+}
+
+fn positive(value: &str) -> Option<u64> {
+    value.parse().ok().filter(|&number| number > 0)
+}
+
+fn mac_address(value: &str) -> Option<[u8; 6]> {
+    let mut address = [0; 6];
+    let mut parts = value.split(':');
+    for byte in &mut address {
+        *byte = u8::from_str_radix(parts.next()?, 16).ok()?;
+    }
+    parts.next().is_none().then_some(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> (Settings, Vec<&str>) {
+        let mut complaints = Vec::new();
+        let settings = Settings::parse(line, |word| complaints.push(word));
+        (settings, complaints)
+    }
+
+    #[test]
+    fn an_empty_line_runs_everything_with_interrupts_and_powers_off() {
+        assert_eq!(parse(""), (Settings::default(), vec![]));
+    }
+
+    #[test]
+    fn tests_mode_and_what_follows_are_chosen() {
+        let (settings, complaints) =
+            parse("tests=blk,rng mode=poll then=tick ticks=3 blk_kib=64 peer=0a:00:00:00:00:ff");
+        assert!(complaints.is_empty());
+        assert!(settings.blk && settings.rng && !settings.net);
+        assert_eq!(settings.mode, Mode::Poll);
+        assert_eq!(settings.afterwards, Afterwards::Tick);
+        assert_eq!((settings.ticks, settings.blk_kib), (3, 64));
+        assert_eq!(settings.peer, [0x0a, 0, 0, 0, 0, 0xff]);
+    }
+
+    #[test]
+    fn a_bad_value_is_named_and_its_default_stays() {
+        let (settings, complaints) = parse("console=ttyS0 mode=fast tests=blk,floppy peer=1:2:3");
+        assert_eq!(complaints, ["mode=fast", "tests=blk,floppy", "peer=1:2:3"]);
+        assert_eq!(settings, Settings::default());
+    }
+}

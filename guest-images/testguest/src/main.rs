@@ -1,0 +1,139 @@
+//! A guest without an operating system. It looks at the machine from the inside (ACPI, PCI,
+//! virtio), reports on the serial console and switches the power off. See `README.md`.
+//!
+//! `entry` comes in by PVH or by the 64-bit Linux protocol and drops to CPL 3, where everything
+//! in Rust runs.
+#![no_std]
+#![no_main]
+
+mod acpi;
+mod afterwards;
+mod boot;
+mod builtins;
+mod clock;
+mod device_tests;
+mod entry;
+mod io;
+mod lapic;
+mod memory;
+mod pci;
+mod power;
+mod report;
+mod serial;
+mod trap;
+mod virtio;
+
+use core::panic::PanicInfo;
+
+use testguest_lib::command_line::Settings;
+
+use acpi::Acpi;
+use boot::BootInformation;
+use clock::Clock;
+use lapic::Lapic;
+use report::Report;
+
+const TIMER_TEST_MS: u64 = 20;
+
+/// Where `entry.rs` continues at CPL 3: the boot protocol, its information, and whether the local
+/// APIC is in x2APIC mode.
+#[unsafe(no_mangle)]
+extern "C" fn payload_main(protocol: u64, information: u64, x2apic: u64) -> ! {
+    trap::install();
+    serial::initialise();
+    let boot = boot::information(protocol, information);
+    // Firmware may have left the cursor in the middle of a line.
+    console_line!(
+        "\nTESTGUEST start protocol={} cmdline=\"{}\"",
+        boot.protocol,
+        boot.command_line
+    );
+    let mut report = Report::default();
+    let settings = Settings::parse(boot.command_line, |word| {
+        report.fail("cmdline", format_args!("bad value: {word}"));
+    });
+
+    let acpi = read_acpi(&boot, &mut report);
+    let fadt = acpi.as_ref().and_then(|acpi| acpi.fadt);
+    let Some(lapic) = Lapic::enable(x2apic != 0) else {
+        report.fail("cpu", "no local APIC");
+        report.done();
+        power::off();
+    };
+    let clock = Clock::calibrate(lapic, fadt.as_ref());
+    trap::enable_interrupts();
+    test_timer(&clock, &mut report);
+    if let Some(acpi) = &acpi {
+        device_tests::run(acpi, &clock, &settings, &mut report);
+    }
+    report.done();
+    afterwards::run(&settings, &clock, fadt.and_then(|fadt| fadt.reset))
+}
+
+fn read_acpi(boot: &BootInformation, report: &mut Report) -> Option<Acpi> {
+    let Some(acpi) = acpi::read(boot.rsdp) else {
+        report.fail("acpi", "no usable RSDP or root table");
+        return None;
+    };
+    acpi::publish_power_registers(&acpi);
+    if acpi.bad_checksums > 0 {
+        report.fail(
+            "acpi",
+            format_args!("{} tables with a wrong checksum", acpi.bad_checksums),
+        );
+        return Some(acpi);
+    }
+    let fadt = acpi.fadt.unwrap_or_default();
+    if fadt.pm1a_control == 0 {
+        report.fail("acpi", "no PM1a_CNT in the FADT");
+        return Some(acpi);
+    }
+    power::enter_acpi_mode(&fadt);
+    report.ok(
+        "acpi",
+        format_args!(
+            "rsdp={:#x} tables={} cpus={} ecam={:#x} pm1a_cnt={:#x} s5={} s5_from={} pm_timer={:#x}",
+            acpi.rsdp,
+            acpi.tables,
+            acpi.cpus,
+            acpi.ecam.map_or(0, |window| window.base),
+            fadt.pm1a_control,
+            acpi.sleep_type(),
+            if acpi.s5_sleep_type.is_some() { "dsdt" } else { "default" },
+            fadt.pm_timer,
+        ),
+    );
+    Some(acpi)
+}
+
+/// Sleeps on the local APIC's timer: interrupts reach this CPU and wake it.
+fn test_timer(clock: &Clock, report: &mut Report) {
+    let before = trap::irq_count(lapic::TIMER_VECTOR);
+    let start = clock.now();
+    clock.sleep_until(clock.after_ms(TIMER_TEST_MS));
+    let slept_us = clock.ns_since(start) / 1000;
+    let irqs = trap::irq_count(lapic::TIMER_VECTOR).wrapping_sub(before);
+    if irqs == 0 {
+        report.fail("cpu", "no timer interrupt");
+    } else {
+        report.ok(
+            "cpu",
+            format_args!(
+                "apic={} tsc_khz={} clock={} slept_us={slept_us} timer_irqs={irqs}",
+                clock.lapic().name(),
+                clock.tsc_khz(),
+                clock.reference(),
+            ),
+        );
+    }
+}
+
+#[panic_handler]
+fn panic(info: &PanicInfo<'_>) -> ! {
+    console_line!(
+        "TESTGUEST panic FAIL error=\"{}\" at={:?}",
+        info.message(),
+        info.location()
+    );
+    power::off()
+}

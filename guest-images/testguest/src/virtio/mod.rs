@@ -1,0 +1,316 @@
+//! virtio 1.x over PCI, the driver's side (virtio 1.2, chapters 2, 3 and 4.1).
+
+pub mod blk;
+pub mod net;
+pub mod queue;
+pub mod rng;
+
+use core::fmt;
+
+use testguest_lib::command_line::Mode;
+
+use crate::clock::Clock;
+use crate::memory::Registers;
+use crate::pci::{Function, Msix};
+use crate::trap;
+use queue::Queue;
+
+const VENDOR: u16 = 0x1af4;
+/// Device ids of modern devices begin here; the difference is the virtio device type.
+const MODERN_DEVICE_BASE: u16 = 0x1040;
+const MODERN_DEVICE_LAST: u16 = 0x107f;
+const CAPABILITY_VENDOR: u8 = 0x09;
+
+/// Capability types (4.1.4).
+const COMMON: u8 = 1;
+const NOTIFY: u8 = 2;
+const ISR: u8 = 3;
+const DEVICE: u8 = 4;
+
+/// Offsets of the common configuration (4.1.4.3).
+const DEVICE_FEATURE_SELECT: usize = 0x00;
+const DEVICE_FEATURE: usize = 0x04;
+const DRIVER_FEATURE_SELECT: usize = 0x08;
+const DRIVER_FEATURE: usize = 0x0c;
+const CONFIG_MSIX_VECTOR: usize = 0x10;
+const DEVICE_STATUS: usize = 0x14;
+const QUEUE_SELECT: usize = 0x16;
+const QUEUE_SIZE: usize = 0x18;
+const QUEUE_MSIX_VECTOR: usize = 0x1a;
+const QUEUE_ENABLE: usize = 0x1c;
+const QUEUE_NOTIFY_OFF: usize = 0x1e;
+const QUEUE_DESC: usize = 0x20;
+const QUEUE_DRIVER: usize = 0x28;
+const QUEUE_DEVICE: usize = 0x30;
+
+const ACKNOWLEDGE: u8 = 1;
+const DRIVER: u8 = 2;
+const DRIVER_OK: u8 = 4;
+const FEATURES_OK: u8 = 8;
+const FAILED: u8 = 128;
+
+const VERSION_1: u64 = 1 << 32;
+const NO_VECTOR: u16 = 0xffff;
+const RESET_TIMEOUT_MS: u64 = 2_000;
+/// Entries this guest wants of a queue.
+const WANTED_QUEUE_SIZE: u16 = 64;
+
+/// The device types this guest tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Network card.
+    Net,
+    /// Block device.
+    Blk,
+    /// Entropy source.
+    Rng,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Net => "net",
+            Self::Blk => "blk",
+            Self::Rng => "rng",
+        })
+    }
+}
+
+/// Why a device's test failed.
+#[derive(Debug)]
+pub enum DeviceError {
+    /// A capability, BAR or table is not there or not usable.
+    Missing(&'static str),
+    /// The device refuses something it has to accept.
+    Refused(&'static str),
+    /// Nothing happened in time.
+    Timeout(&'static str),
+    /// The device was done but no interrupt came.
+    NoInterrupt(&'static str),
+    /// The device used a descriptor that it was not given.
+    WrongDescriptor(u32),
+    /// A value is not what it has to be.
+    Mismatch {
+        /// Which value.
+        what: &'static str,
+        /// As it should be.
+        expected: u64,
+        /// As it is.
+        got: u64,
+    },
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(what) => write!(f, "{what} is missing"),
+            Self::Refused(what) => write!(f, "device refused {what}"),
+            Self::Timeout(what) => write!(f, "timeout: {what}"),
+            Self::NoInterrupt(what) => write!(f, "no interrupt: {what}"),
+            Self::WrongDescriptor(id) => write!(f, "device used descriptor {id}"),
+            Self::Mismatch {
+                what,
+                expected,
+                got,
+            } => {
+                write!(f, "{what}: expected {expected:#x} got {got:#x}")
+            }
+        }
+    }
+}
+
+/// Which kind of device a PCI function is; `None` if it is none of those tested.
+pub fn kind(function: &Function) -> Option<Kind> {
+    let (vendor, device) = function.ids();
+    if vendor != VENDOR || !(MODERN_DEVICE_BASE..=MODERN_DEVICE_LAST).contains(&device) {
+        return None;
+    }
+    match device - MODERN_DEVICE_BASE {
+        1 => Some(Kind::Net),
+        2 => Some(Kind::Blk),
+        4 => Some(Kind::Rng),
+        _ => None,
+    }
+}
+
+/// A device between reset and [`Device::start`], or running.
+pub struct Device<'a> {
+    common: Registers,
+    notify: Registers,
+    notify_multiplier: usize,
+    /// Device-specific configuration.
+    pub configuration: Registers,
+    msix: Option<Msix>,
+    clock: &'a Clock,
+    next_message: u16,
+    /// Features both sides agreed on.
+    pub features: u64,
+}
+
+impl<'a> Device<'a> {
+    /// Resets the device and negotiates `wanted` features, of which it need not have any.
+    pub fn open(
+        function: &Function,
+        clock: &'a Clock,
+        mode: Mode,
+        wanted: u64,
+    ) -> Result<Self, DeviceError> {
+        function.enable();
+        let (notify, notify_capability) =
+            window(function, NOTIFY).ok_or(DeviceError::Missing("notify capability"))?;
+        let multiplier = function.configuration().read32(notify_capability + 16);
+        let (common, _) =
+            window(function, COMMON).ok_or(DeviceError::Missing("common capability"))?;
+        window(function, ISR).ok_or(DeviceError::Missing("ISR capability"))?;
+        // Not every device has a configuration; where there is none, reads give ones.
+        let configuration =
+            window(function, DEVICE).map_or(common.part(0, 0), |(part, _)| Some(part));
+        let msix = match mode {
+            Mode::Irq => Some(function.msix().ok_or(DeviceError::Missing("MSI-X table"))?),
+            Mode::Poll => None,
+        };
+        let mut device = Self {
+            common,
+            notify,
+            notify_multiplier: multiplier as usize,
+            configuration: configuration.ok_or(DeviceError::Missing("device configuration"))?,
+            msix,
+            clock,
+            next_message: 0,
+            features: 0,
+        };
+        device.reset()?;
+        device.negotiate(wanted)?;
+        if let Some(msix) = &device.msix {
+            msix.enable();
+        } else if let Some(msix) = function.msix() {
+            msix.disable();
+        }
+        device.common.write16(CONFIG_MSIX_VECTOR, NO_VECTOR);
+        Ok(device)
+    }
+
+    fn reset(&self) -> Result<(), DeviceError> {
+        self.common.write8(DEVICE_STATUS, 0);
+        let deadline = self.clock.after_ms(RESET_TIMEOUT_MS);
+        while self.common.read8(DEVICE_STATUS) != 0 {
+            if self.clock.now() > deadline {
+                return Err(DeviceError::Timeout("reset"));
+            }
+        }
+        Ok(())
+    }
+
+    fn add_status(&self, bit: u8) {
+        let status = self.common.read8(DEVICE_STATUS);
+        self.common.write8(DEVICE_STATUS, status | bit);
+    }
+
+    fn negotiate(&mut self, wanted: u64) -> Result<(), DeviceError> {
+        self.add_status(ACKNOWLEDGE);
+        self.add_status(DRIVER);
+        let mut offered = 0;
+        for half in [0, 1] {
+            self.common.write32(DEVICE_FEATURE_SELECT, half);
+            offered |= u64::from(self.common.read32(DEVICE_FEATURE)) << (32 * half);
+        }
+        if offered & VERSION_1 == 0 {
+            self.add_status(FAILED);
+            return Err(DeviceError::Missing("VIRTIO_F_VERSION_1"));
+        }
+        self.features = offered & (wanted | VERSION_1);
+        let halves = [self.features & 0xffff_ffff, self.features >> 32];
+        for (half, value) in (0u32..).zip(halves) {
+            self.common.write32(DRIVER_FEATURE_SELECT, half);
+            self.common
+                .write32(DRIVER_FEATURE, (value & 0xffff_ffff) as u32);
+        }
+        self.add_status(FEATURES_OK);
+        if self.common.read8(DEVICE_STATUS) & FEATURES_OK == 0 {
+            self.add_status(FAILED);
+            return Err(DeviceError::Refused("its own features"));
+        }
+        Ok(())
+    }
+
+    /// Sets queue `index` up. With interrupts, it gets an MSI-X entry of its own, which arrives as
+    /// `vector`.
+    pub fn queue(&mut self, index: u16, vector: u8) -> Result<Queue<'a>, DeviceError> {
+        self.common.write16(QUEUE_SELECT, index);
+        let size = match self.common.read16(QUEUE_SIZE) {
+            0 => return Err(DeviceError::Missing("queue")),
+            most => largest_power_of_two(most.min(WANTED_QUEUE_SIZE)),
+        };
+        self.common.write16(QUEUE_SIZE, size);
+        self.common.write16(QUEUE_MSIX_VECTOR, NO_VECTOR);
+        let vector = match &self.msix {
+            None => None,
+            Some(msix) => {
+                let message = self.next_message;
+                if message >= msix.entries() {
+                    return Err(DeviceError::Missing("MSI-X entry"));
+                }
+                self.next_message += 1;
+                msix.set(message, self.clock.lapic(), vector);
+                self.common.write16(QUEUE_MSIX_VECTOR, message);
+                if self.common.read16(QUEUE_MSIX_VECTOR) != message {
+                    return Err(DeviceError::Refused("an MSI-X vector"));
+                }
+                Some(vector)
+            }
+        };
+        let offset = usize::from(self.common.read16(QUEUE_NOTIFY_OFF)) * self.notify_multiplier;
+        let kick = self
+            .notify
+            .part(offset, 2)
+            .ok_or(DeviceError::Missing("notify register"))?;
+        let queue = Queue::new(index, size, kick, vector, self.clock)?;
+        let (descriptors, avail, used) = queue.addresses();
+        self.common.write64(QUEUE_DESC, descriptors);
+        self.common.write64(QUEUE_DRIVER, avail);
+        self.common.write64(QUEUE_DEVICE, used);
+        self.common.write16(QUEUE_ENABLE, 1);
+        Ok(queue)
+    }
+
+    /// Tells the device that its queues are ready.
+    pub fn start(&self) {
+        self.add_status(DRIVER_OK);
+    }
+}
+
+impl Drop for Device<'_> {
+    /// A device that is not reset goes on using the memory of its queues.
+    fn drop(&mut self) {
+        self.common.write8(DEVICE_STATUS, 0);
+        if let Some(msix) = &self.msix {
+            msix.disable();
+        }
+    }
+}
+
+/// The vector for queue `index` of a device; those of several devices may be the same, as only one
+/// is in use at a time.
+pub fn queue_vector(index: u8) -> u8 {
+    trap::FIRST_IRQ_VECTOR + 1 + index % (trap::IRQ_VECTORS - 1)
+}
+
+/// The registers that a virtio capability points to, and the capability's own offset.
+fn window(function: &Function, wanted: u8) -> Option<(Registers, usize)> {
+    let configuration = function.configuration();
+    function
+        .capabilities(CAPABILITY_VENDOR)
+        .find_map(|capability| {
+            if configuration.read8(capability + 3) != wanted {
+                return None;
+            }
+            let bar = function.bar_address(configuration.read8(capability + 4))?;
+            let offset = u64::from(configuration.read32(capability + 8));
+            let bytes = u64::from(configuration.read32(capability + 12));
+            Some((Registers::map(bar.checked_add(offset)?, bytes)?, capability))
+        })
+}
+
+fn largest_power_of_two(most: u16) -> u16 {
+    1 << most.ilog2()
+}
