@@ -56,7 +56,8 @@ pub(crate) fn fate(record: &Record, observed: &Observed) -> Fate {
     let lives = ours(record, observed).is_some();
     match &observed.exit {
         Observation::Present(exit) if record.may_have_run() => ended(exit),
-        Observation::Present(_) if lives || observed.vmms.is_unknown() => Fate::Open,
+        Observation::Present(_) if observed.vmms.is_unknown() => Fate::Unknown,
+        Observation::Present(_) if lives => Fate::Open,
         Observation::Present(exit) => Fate::DiedBeforeBoot(death(exit)),
         _ if lives => Fate::Open,
         Observation::Unknown { .. } => Fate::Unknown,

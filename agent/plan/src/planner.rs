@@ -103,8 +103,10 @@ impl Draft<'_> {
             }
         }
         self.reach(Phase::Scheduled);
-        if first_seen_running {
+        if self.plan.record.launch.as_ref().is_some_and(|launch| launch.running_at.is_some()) {
             self.reach(Phase::Running);
+        }
+        if first_seen_running {
             self.plan.record.failures = crate::StartFailures::default();
             self.event(
                 EventKind::Normal,
@@ -187,6 +189,8 @@ impl Draft<'_> {
             self.advance(vmm.machine.present().map(|machine| machine.state));
         } else if self.plan.record.launch.is_none() {
             self.start();
+        } else {
+            self.look_again(LOOK_AGAIN);
         }
     }
 
@@ -246,9 +250,12 @@ impl Draft<'_> {
     }
 
     /// VMMs that were seen and are not the present one never ran a guest: a guest that ran would
-    /// have made its incarnation the last. True when there are none.
+    /// have made its incarnation the last. The same goes for one that has written its exit record
+    /// before its guest ran. True when there are none.
     fn kill_strays(&mut self) -> bool {
-        let ours = ours(&self.plan.record, self.observed).map(|vmm| vmm.identity.clone());
+        let ours = ours(&self.plan.record, self.observed)
+            .filter(|_| self.observed.exit.present().is_none())
+            .map(|vmm| vmm.identity.clone());
         let strays: Vec<Action> = self
             .observed
             .vmms

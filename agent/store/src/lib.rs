@@ -1,3 +1,19 @@
-//! The ledger: specs, records and leases, synced to disk before anyone is told yes.
+//! The ledger: objects, records and changes, synced to disk before anyone is told yes.
+//!
+//! The ledger keeps objects as the bytes that their owner sent and knows of them only what it needs
+//! to refuse the past: uid, generation and a digest of the spec. Every write happens in one
+//! transaction that has reached the disk when it returns; a power cut leaves the state before or
+//! after it, never between.
 
 #![forbid(unsafe_code)]
+
+mod error;
+mod ledger;
+mod rows;
+mod tables;
+mod transaction;
+
+pub use error::{OpenError, StoreError};
+pub use ledger::{Change, ChangeKind, Ledger, Limits};
+pub use rows::{ObjectKey, StoredObject};
+pub use transaction::Transaction;

@@ -1,0 +1,283 @@
+//! What holds of every plan, whatever the world looks like.
+
+use std::collections::BTreeSet;
+
+use agent_plan::{
+    BootId, Deletion, Enforcement, ExitObserved, ExitReason, Holding, Launch, MachineObserved,
+    MachineState, Millis, Observation, Observed, Phase, Record, Timestamp, VmiId, VmmIdentity,
+    VmmObserved, Wanted, plan,
+};
+use proptest::option;
+use proptest::prelude::*;
+
+const NOW: Timestamp = Timestamp(1_000_000_000);
+
+fn unknown<T>() -> Observation<T> {
+    Observation::Unknown {
+        why: String::from("no answer"),
+        since: Timestamp(0),
+    }
+}
+
+fn boot(number: u8) -> BootId {
+    BootId(format!("boot-{number}"))
+}
+
+fn identity(boot_number: u8, pid: u32) -> VmmIdentity {
+    VmmIdentity {
+        boot_id: boot(boot_number),
+        pid,
+        start_time_ticks: 7,
+    }
+}
+
+fn observation<T: Clone + std::fmt::Debug + 'static>(
+    value: impl Strategy<Value = T> + 'static,
+) -> impl Strategy<Value = Observation<T>> {
+    prop_oneof![
+        1 => Just(unknown()),
+        2 => Just(Observation::Absent),
+        4 => value.prop_map(Observation::Present),
+    ]
+}
+
+fn machine() -> impl Strategy<Value = MachineObserved> {
+    prop_oneof![
+        Just(MachineState::Unconfigured),
+        Just(MachineState::Configured),
+        Just(MachineState::Running),
+        Just(MachineState::Paused),
+        Just(MachineState::Exited),
+    ]
+    .prop_map(|state| MachineObserved { state, resets: 0 })
+}
+
+fn vmm() -> impl Strategy<Value = VmmObserved> {
+    (
+        0_u64..4,
+        100_u32..103,
+        observation(machine()),
+        any::<bool>(),
+    )
+        .prop_map(|(incarnation, pid, machine, enforced)| {
+            let enforcement = if enforced {
+                Enforcement::Enforced
+            } else {
+                Enforcement::NotEnforced {
+                    why: String::from("no cgroup"),
+                }
+            };
+            VmmObserved {
+                incarnation,
+                identity: identity(1, pid),
+                machine,
+                enforcement: Observation::Present(enforcement),
+            }
+        })
+}
+
+fn exit() -> impl Strategy<Value = ExitObserved> {
+    prop_oneof![
+        Just(ExitReason::GuestPoweroff),
+        Just(ExitReason::Stopped),
+        Just(ExitReason::KvmError),
+        Just(ExitReason::ConfigureFailed),
+        Just(ExitReason::Other),
+    ]
+    .prop_map(|reason| ExitObserved {
+        reason,
+        detail: String::new(),
+        at: NOW,
+        uptime_ns: 5,
+    })
+}
+
+fn holdings() -> impl Strategy<Value = BTreeSet<Holding>> {
+    proptest::collection::btree_set(
+        prop_oneof![
+            Just(Holding::Taps),
+            Just(Holding::Sandbox),
+            Just(Holding::Disks),
+            Just(Holding::RunDir)
+        ],
+        1..4,
+    )
+}
+
+fn observed() -> impl Strategy<Value = Observed> {
+    (
+        prop_oneof![1 => Just(unknown()), 6 => (1_u8..3).prop_map(|number| Observation::Present(boot(number)))],
+        observation(proptest::collection::vec(vmm(), 1..3)),
+        observation(exit()),
+        observation(holdings()),
+    )
+        .prop_map(|(boot_id, vmms, exit, holdings)| Observed { boot_id, vmms, exit, holdings })
+}
+
+fn wanted() -> impl Strategy<Value = Wanted> {
+    option::of((0_i64..100_000, prop_oneof![Just(0_i64), Just(30)])).prop_map(|deletion| Wanted {
+        generation: 1,
+        deletion: deletion.map(|(ago, grace)| Deletion {
+            requested_at: Timestamp(NOW.0 - ago),
+            grace: Millis::from_secs(grace),
+        }),
+        admitted: Vec::new(),
+    })
+}
+
+fn record() -> impl Strategy<Value = Record> {
+    let launch = (
+        1_u8..3,
+        option::of(100_u32..103),
+        option::of(Just(NOW)),
+        any::<bool>(),
+    );
+    (0_u64..3, option::of(launch), 0_u32..3).prop_map(|(incarnation, launch, vmm_deaths)| {
+        let id = VmiId {
+            uid: String::from("u"),
+            namespace: String::from("default"),
+            name: String::from("web"),
+        };
+        let mut record = Record::new(id, Timestamp(0));
+        record.incarnation = incarnation;
+        record.failures.vmm_deaths = vmm_deaths;
+        record.launch = launch.filter(|_| incarnation > 0).map(
+            |(boot_number, pid, boot_intended_at, seen_running)| {
+                let boot_intended_at = boot_intended_at.filter(|_| pid.is_some());
+                Launch {
+                    boot_id: boot(boot_number),
+                    intended_at: Timestamp(0),
+                    identity: pid.map(|pid| identity(boot_number, pid)),
+                    boot_intended_at,
+                    running_at: boot_intended_at.filter(|_| seen_running),
+                }
+            },
+        );
+        record
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_is_destroyed_while_vmms_are_unknown(wanted in wanted(), record in record(), mut seen in observed()) {
+        seen.vmms = unknown();
+        let planned = plan(&wanted, &record, &seen, NOW);
+        prop_assert!(planned.actions.iter().all(|action| !action.destroys()), "{:?}", planned.actions);
+        prop_assert!(!planned.gone);
+    }
+
+    #[test]
+    fn a_guest_that_is_not_to_be_deleted_and_runs_is_left_alone(record in record(), mut seen in observed()) {
+        let Some(launch) = record.launch.clone().filter(|launch| launch.identity.is_some()) else { return Ok(()) };
+        let Some(identity) = launch.identity else { return Ok(()) };
+        seen.boot_id = Observation::Present(launch.boot_id);
+        seen.exit = Observation::Absent;
+        let ours = VmmObserved {
+            incarnation: record.incarnation,
+            identity: identity.clone(),
+            machine: Observation::Present(MachineObserved { state: MachineState::Running, resets: 0 }),
+            enforcement: Observation::Absent,
+        };
+        seen.vmms = Observation::Present(vec![ours]);
+        let planned = plan(&Wanted::default(), &record, &seen, NOW);
+        prop_assert_eq!(planned.actions, vec![]);
+        prop_assert_eq!(planned.record.phase(), Phase::Running);
+        prop_assert!(planned.record.end.is_none());
+    }
+
+    #[test]
+    fn a_start_needs_proof_that_no_vmm_lives(wanted in wanted(), record in record(), seen in observed()) {
+        let planned = plan(&wanted, &record, &seen, NOW);
+        if planned.actions.iter().any(|action| matches!(action, agent_plan::Action::StartVmm { .. })) {
+            prop_assert!(seen.vmms.is_absent());
+            prop_assert!(!record.may_have_run());
+            prop_assert!(planned.record.incarnation > record.incarnation);
+        }
+    }
+
+    #[test]
+    fn a_guest_that_may_have_run_is_never_started_or_booted_by_another_incarnation(
+        wanted in wanted(), record in record(), seen in observed()
+    ) {
+        if record.may_have_run() {
+            let planned = plan(&wanted, &record, &seen, NOW);
+            for action in &planned.actions {
+                prop_assert!(!matches!(action, agent_plan::Action::StartVmm { .. }), "{:?}", action);
+            }
+        }
+    }
+
+    #[test]
+    fn a_kill_names_a_process_that_was_seen(wanted in wanted(), record in record(), seen in observed()) {
+        for action in plan(&wanted, &record, &seen, NOW).actions {
+            if let agent_plan::Action::KillVmm { identity, .. } = action {
+                let known = seen.vmms.present().is_some_and(|vmms| vmms.iter().any(|vmm| vmm.identity == identity));
+                prop_assert!(known);
+            }
+        }
+    }
+
+    #[test]
+    fn planning_twice_from_the_same_look_gives_the_same_actions(
+        wanted in wanted(), record in record(), seen in observed()
+    ) {
+        let once = plan(&wanted, &record, &seen, NOW);
+        let starts = once.actions.iter().any(|action| matches!(action, agent_plan::Action::StartVmm { .. }));
+        let twice = plan(&wanted, &once.record, &seen, NOW);
+        if starts && !seen.exit.is_absent() {
+            // An exit record of an incarnation that was only just meant to start is no consistent world.
+        } else if starts {
+            // The intent was recorded and nothing came of it: the same again, under a new incarnation.
+            prop_assert_eq!(once.actions.len(), twice.actions.len());
+            prop_assert_eq!(twice.record.incarnation, once.record.incarnation + 1);
+        } else if once.record.launch.is_some() == record.launch.is_some() && once.record.end == record.end {
+            prop_assert_eq!(&once.actions, &twice.actions);
+            prop_assert_eq!(once.record, twice.record);
+            prop_assert_eq!(twice.events, vec![]);
+        }
+    }
+
+    #[test]
+    fn a_final_phase_never_changes(
+        first in wanted(), record in record(), looks in proptest::collection::vec((wanted(), observed()), 1..8), seen in observed()
+    ) {
+        let mut record = plan(&first, &record, &seen, NOW).record;
+        let mut ended = None;
+        for (number, (wanted, seen)) in looks.iter().enumerate() {
+            let now = NOW.plus(Millis::from_secs(i64::try_from(number).unwrap_or(0) * 7));
+            record = plan(wanted, &record, seen, now).record;
+            if let Some((phase, reason)) = &ended {
+                prop_assert_eq!(record.phase(), *phase);
+                prop_assert_eq!(record.end.as_ref().map(|end| &end.reason), Some(reason));
+            }
+            ended = record.end.as_ref().map(|end| (end.phase, end.reason.clone()));
+        }
+    }
+
+    #[test]
+    fn phases_only_go_forward(wanted in wanted(), record in record(), seen in observed()) {
+        let planned = plan(&wanted, &record, &seen, NOW);
+        prop_assert!(planned.record.phases.windows(2).all(|pair| pair[0].phase < pair[1].phase));
+    }
+
+    #[test]
+    fn an_object_goes_only_when_nothing_is_left(wanted in wanted(), record in record(), seen in observed()) {
+        let planned = plan(&wanted, &record, &seen, NOW);
+        if planned.gone {
+            prop_assert!(wanted.deletion.is_some());
+            prop_assert!(seen.vmms.is_absent() && seen.holdings.is_absent());
+        }
+    }
+
+    #[test]
+    fn an_unfinished_plan_without_actions_wakes_up_again(wanted in wanted(), record in record(), seen in observed()) {
+        let planned = plan(&wanted, &record, &seen, NOW);
+        let settled = planned.record.end.is_some()
+            || planned.record.launch.as_ref().is_some_and(|launch| launch.running_at.is_some());
+        if planned.actions.is_empty() && !planned.gone && !settled {
+            prop_assert!(planned.wake_at.is_some_and(|at| at > NOW), "{planned:?}");
+        }
+    }
+}

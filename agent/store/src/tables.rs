@@ -1,0 +1,26 @@
+//! The tables of the database, and the format they are in.
+
+use redb::TableDefinition;
+
+/// The format written by this release. Raised when an older release could not read a row rightly.
+pub(crate) const FORMAT: u64 = 1;
+
+/// Numbers: see the `META_` keys.
+pub(crate) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+/// Format of the tables.
+pub(crate) const META_FORMAT: &str = "format";
+/// The last version given to a change.
+pub(crate) const META_VERSION: &str = "version";
+/// Changes up to this version are no longer in the log.
+pub(crate) const META_COMPACTED: &str = "compacted";
+
+/// `ObjectKey` row to `StoredObject`.
+pub(crate) const OBJECTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("objects");
+/// Uid to `ObjectKey` row.
+pub(crate) const UIDS: TableDefinition<'_, &str, &str> = TableDefinition::new("uids");
+/// Uid to `agent_plan::Record` as JSON.
+pub(crate) const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
+/// Version to `ChangeRow`.
+pub(crate) const CHANGES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("changes");
+/// Idempotency key to uid.
+pub(crate) const IDEMPOTENCY: TableDefinition<'_, &str, &str> = TableDefinition::new("idempotency");
