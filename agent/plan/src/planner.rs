@@ -103,7 +103,13 @@ impl Draft<'_> {
             }
         }
         self.reach(Phase::Scheduled);
-        if self.plan.record.launch.as_ref().is_some_and(|launch| launch.running_at.is_some()) {
+        if self
+            .plan
+            .record
+            .launch
+            .as_ref()
+            .is_some_and(|launch| launch.running_at.is_some())
+        {
             self.reach(Phase::Running);
         }
         if first_seen_running {
