@@ -52,6 +52,24 @@ pub mod kubevirt {
     }
 }
 
+pub mod manifest;
+pub mod object;
+
+mod decode;
+mod encode;
+mod explain;
+mod schema;
+mod status;
+mod tree;
+mod visit;
+
+pub use decode::{DecodeError, from_node};
+pub use encode::{json_to_yaml, to_json, to_yaml};
+pub use explain::{FieldDoc, explain};
+pub use status::{FailureReason, Violation, failure, failure_reason, invalid, violations};
+pub use tree::{MAX_DEPTH, Node};
+pub use visit::{Seen, Visited, visit};
+
 pub use kubevirt::v1 as vmi;
 pub use kvmlet::core::v1 as events;
 pub use kvmlet::meta::v1 as meta;

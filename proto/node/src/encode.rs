@@ -1,0 +1,92 @@
+//! From messages to JSON and YAML values, with the names, the omissions and the number forms of
+//! Kubernetes.
+
+use prost::{Message, Name};
+use prost_reflect::{DynamicMessage, MapKey, Value};
+use serde_json::{Map, Value as Json};
+
+use crate::schema::{FieldKind, MessageSchema, Shape, schema};
+
+/// The JSON form of a message: fields in the order of declaration, absent and empty ones left out.
+#[must_use]
+pub fn to_json<M: Message + Name>(message: &M) -> Json {
+    let schema = schema().message(&M::full_name());
+    message_to_json(schema, &dynamic(message, schema))
+}
+
+/// The YAML form of a message.
+#[must_use]
+pub fn to_yaml<M: Message + Name>(message: &M) -> String {
+    json_to_yaml(&to_json(message))
+}
+
+/// The YAML form of a JSON value.
+#[must_use]
+pub fn json_to_yaml(value: &Json) -> String {
+    serde_saphyr::to_string_with_options(
+        value,
+        serde_saphyr::ser_options! { compact_list_indent: true, empty_as_braces: true },
+    )
+    .expect("a JSON value has a YAML form")
+}
+
+/// The same message with its descriptor.
+pub(crate) fn dynamic<M: Message>(message: &M, schema: &MessageSchema) -> DynamicMessage {
+    let mut dynamic = DynamicMessage::new(schema.descriptor.clone());
+    dynamic
+        .transcode_from(message)
+        .expect("a generated message has the form of its own descriptor");
+    dynamic
+}
+
+fn message_to_json(schema: &MessageSchema, message: &DynamicMessage) -> Json {
+    let mut object = Map::new();
+    for field in &schema.fields {
+        if !message.has_field(&field.descriptor) {
+            continue;
+        }
+        let value = message.get_field(&field.descriptor);
+        let json = match (field.shape, value.as_ref()) {
+            (Shape::List, Value::List(items)) => items
+                .iter()
+                .map(|item| value_to_json(&field.kind, item))
+                .collect(),
+            (Shape::Map, Value::Map(members)) => {
+                let mut sorted: Vec<(&str, &Value)> = members
+                    .iter()
+                    .filter_map(|(key, item)| match key {
+                        MapKey::String(key) => Some((key.as_str(), item)),
+                        _ => None,
+                    })
+                    .collect();
+                sorted.sort_by_key(|(key, _)| *key);
+                sorted
+                    .into_iter()
+                    .map(|(key, item)| (key.to_owned(), value_to_json(&field.kind, item)))
+                    .collect::<Map<_, _>>()
+                    .into()
+            }
+            (_, value) => value_to_json(&field.kind, value),
+        };
+        object.insert(field.name().to_owned(), json);
+    }
+    Json::Object(object)
+}
+
+fn value_to_json(kind: &FieldKind, value: &Value) -> Json {
+    match (kind, value) {
+        (FieldKind::Message(name), Value::Message(message)) => {
+            message_to_json(schema().message(name), message)
+        }
+        // What was not made by the codec may be anything: text that is no JSON is shown as text.
+        (FieldKind::Json, Value::Bytes(bytes)) => serde_json::from_slice(bytes)
+            .unwrap_or_else(|_| String::from_utf8_lossy(bytes).into_owned().into()),
+        (_, Value::Bool(value)) => (*value).into(),
+        (_, Value::I32(value)) => (*value).into(),
+        (_, Value::I64(value)) => (*value).into(),
+        (_, Value::U32(value)) => (*value).into(),
+        (_, Value::U64(value)) => (*value).into(),
+        (_, Value::String(value)) => value.as_str().into(),
+        _ => Json::Null,
+    }
+}

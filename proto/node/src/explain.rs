@@ -1,0 +1,131 @@
+//! Every field of the VMI with its comment and its level of support, from the descriptors alone.
+
+use std::collections::BTreeMap;
+
+use crate::node::SupportLevel;
+use crate::schema::{FieldKind, FieldSchema, Shape, Width, schema};
+
+/// One field, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldDoc {
+    /// Path with `[]` for lists and `.*` for maps, such as `spec.volumes[].name`.
+    pub path: String,
+    /// Type in JSON.
+    pub kind: String,
+    /// How far it is honoured.
+    pub support: SupportLevel,
+    /// The values that are honoured, where not all are.
+    pub honoured: Vec<String>,
+    /// The values that KubeVirt knows, where it names them.
+    pub allowed: Vec<String>,
+    /// The field must be given.
+    pub required: bool,
+    /// Why it is not honoured and what to do instead.
+    pub note: String,
+    /// What it means: the comment of the `.proto` file as one line.
+    pub doc: String,
+}
+
+/// The fields of the VMI in the order of declaration, parents before children.
+#[must_use]
+pub fn explain() -> Vec<FieldDoc> {
+    let mut docs = Vec::new();
+    append(
+        "kubevirt.v1.VirtualMachineInstance",
+        "",
+        &comments(),
+        &mut docs,
+    );
+    docs
+}
+
+fn append(
+    message: &str,
+    prefix: &str,
+    comments: &BTreeMap<(String, Vec<i32>), String>,
+    docs: &mut Vec<FieldDoc>,
+) {
+    for field in &schema().message(message).fields {
+        let mut path = prefix.to_owned();
+        if !path.is_empty() {
+            path.push('.');
+        }
+        path.push_str(field.name());
+        match field.shape {
+            Shape::Single => {}
+            Shape::List => path.push_str("[]"),
+            Shape::Map => path.push_str(".*"),
+        }
+        let file = field.descriptor.parent_file().name().to_owned();
+        let doc = comments
+            .get(&(file, field.descriptor.path().to_vec()))
+            .cloned()
+            .unwrap_or_default();
+        docs.push(FieldDoc {
+            kind: type_name(field),
+            support: field.rules.support(),
+            honoured: field.rules.honoured.clone(),
+            allowed: field.rules.allowed.clone(),
+            required: field.rules.required,
+            note: field.rules.note.clone(),
+            doc,
+            path: path.clone(),
+        });
+        if let FieldKind::Message(name) = &field.kind {
+            append(name, &path, comments, docs);
+        }
+    }
+}
+
+fn type_name(field: &FieldSchema) -> String {
+    match &field.kind {
+        FieldKind::Bool => "boolean",
+        FieldKind::Integer(Width::I32 | Width::I64) => "integer",
+        FieldKind::Integer(Width::U32 | Width::U64) => "integer, not negative",
+        FieldKind::Text => "string",
+        FieldKind::Quantity => "quantity",
+        FieldKind::Json => "any",
+        FieldKind::Message(_) => "object",
+    }
+    .to_owned()
+}
+
+/// Leading comments by file and descriptor path.
+fn comments() -> BTreeMap<(String, Vec<i32>), String> {
+    let mut comments = BTreeMap::new();
+    for file in schema().pool.files() {
+        let proto = file.file_descriptor_proto();
+        let locations = proto
+            .source_code_info
+            .iter()
+            .flat_map(|info| &info.location);
+        for location in locations {
+            let text = location.leading_comments();
+            if !text.is_empty() {
+                let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+                comments.insert((file.name().to_owned(), location.path.clone()), line);
+            }
+        }
+    }
+    comments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_of_the_spec_has_a_comment() {
+        let docs = explain();
+        let bare: Vec<&str> = docs
+            .iter()
+            .filter(|field| field.path.starts_with("spec.") && field.doc.is_empty())
+            .map(|field| field.path.as_str())
+            .collect();
+        assert!(bare.is_empty(), "{bare:?}");
+        assert!(
+            docs.iter()
+                .any(|field| field.path == "spec.domain.devices.disks[].disk.bus")
+        );
+    }
+}

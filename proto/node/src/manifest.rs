@@ -1,0 +1,183 @@
+//! Manifests: YAML or JSON text with any number of objects.
+
+use std::cell::RefCell;
+
+use serde::de::DeserializeSeed;
+
+use crate::decode::DecodeError;
+use crate::node::Object;
+use crate::object::{self, ObjectName};
+use crate::tree::{MAX_DEPTH, Node, NodeSeed};
+
+/// The largest manifest that is read.
+pub const MAX_MANIFEST_BYTES: usize = 3 * 1024 * 1024;
+
+/// The most objects that one manifest may hold.
+pub const MAX_OBJECTS: usize = 1024;
+
+/// The most maps, lists and scalars that one YAML document may hold.
+const MAX_NODES: usize = 200_000;
+
+/// One object of a manifest, or why it is none. A bad object does not spoil its neighbours.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Document {
+    /// Line of the manifest at which its document starts, from 1.
+    pub line: usize,
+    /// Kind, namespace and name as far as they could be read, for messages.
+    pub name: ObjectName,
+    /// The object, or all that is wrong with its form.
+    pub object: Result<Object, Vec<DecodeError>>,
+}
+
+/// Why a manifest as a whole was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    /// It is too large.
+    #[error("is {bytes} bytes long; at most {MAX_MANIFEST_BYTES} are read")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+    },
+    /// It is not text.
+    #[error("is not UTF-8 text (byte {offset})")]
+    NotText {
+        /// The first byte that is not.
+        offset: usize,
+    },
+    /// It holds too many objects.
+    #[error("holds more than {MAX_OBJECTS} objects")]
+    TooManyObjects,
+}
+
+/// Reads a manifest. Documents of comments or nothing are left out; a `kind: List` counts as its items.
+///
+/// # Errors
+/// When the manifest as a whole can not be read. What is wrong with one object is in its [`Document`].
+pub fn parse(bytes: &[u8]) -> Result<Vec<Document>, ManifestError> {
+    if bytes.len() > MAX_MANIFEST_BYTES {
+        return Err(ManifestError::TooLarge { bytes: bytes.len() });
+    }
+    let text = std::str::from_utf8(bytes).map_err(|error| ManifestError::NotText {
+        offset: error.valid_up_to(),
+    })?;
+    let mut documents = Vec::new();
+    if let Some(nodes) = parse_json_stream(text) {
+        for node in nodes {
+            expand(1, node, &mut documents)?;
+        }
+        return Ok(documents);
+    }
+    for (line, part) in split_documents(text) {
+        match parse_yaml(part, line) {
+            Ok(Node::Null) => {}
+            Ok(node) => expand(line, node, &mut documents)?,
+            Err(error) => documents.push(Document {
+                line,
+                name: ObjectName::default(),
+                object: Err(vec![error]),
+            }),
+        }
+    }
+    Ok(documents)
+}
+
+/// JSON values one after the other, when the whole text is that.
+fn parse_json_stream(text: &str) -> Option<Vec<Node>> {
+    if !text.trim_start().starts_with(['{', '[']) {
+        return None;
+    }
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let mut nodes = Vec::new();
+    loop {
+        if deserializer.end().is_ok() {
+            return Some(nodes);
+        }
+        let path = RefCell::new(String::new());
+        nodes.push(NodeSeed::new(&path).deserialize(&mut deserializer).ok()?);
+    }
+}
+
+/// The documents of a YAML stream with their first lines, split as Kubernetes does: at lines that
+/// begin with `---`.
+fn split_documents(text: &str) -> Vec<(usize, &str)> {
+    let mut parts = Vec::new();
+    let (mut start, mut start_line, mut offset) = (0, 1, 0);
+    for (index, line) in text.split_inclusive('\n').enumerate() {
+        let separates = line
+            .strip_prefix("---")
+            .is_some_and(|rest| rest.trim_start().is_empty() || rest.starts_with([' ', '\t']));
+        if separates {
+            if offset > start {
+                parts.push((start_line, &text[start..offset]));
+            }
+            // What follows the marker on its line belongs to the document.
+            start = offset + "---".len();
+            start_line = index + 1;
+        }
+        offset += line.len();
+    }
+    parts.push((start_line, &text[start..]));
+    parts
+}
+
+/// Reads one document. Aliases are refused: no manifest needs them, and small ones can stand for
+/// gigabytes.
+fn parse_yaml(text: &str, first_line: usize) -> Result<Node, DecodeError> {
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_reader_input_bytes: Some(MAX_MANIFEST_BYTES),
+            max_depth: MAX_DEPTH,
+            max_nodes: MAX_NODES,
+            max_events: MAX_NODES * 3,
+            max_documents: 1,
+            max_aliases: 0,
+            max_anchors: 0,
+            max_merge_keys: 0,
+            max_total_scalar_bytes: MAX_MANIFEST_BYTES,
+        },
+        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::Error,
+        with_snippet: false,
+    };
+    let path = RefCell::new(String::new());
+    let result = serde_saphyr::with_deserializer_from_str_with_options(text, options, |yaml| {
+        NodeSeed::new(&path).deserialize(yaml)
+    });
+    result.map_err(|error| {
+        let plain = error.without_snippet();
+        let place = plain.location().map_or_else(String::new, |location| {
+            let line = usize::try_from(location.line()).unwrap_or(usize::MAX);
+            let line = line.saturating_add(first_line).saturating_sub(1);
+            format!("line {line}, column {}: ", location.column())
+        });
+        DecodeError {
+            path: path.take(),
+            message: format!("{place}{}", one_line(&plain.to_string())),
+        }
+    })
+}
+
+/// The parser's text as one line of bounded length.
+fn one_line(text: &str) -> String {
+    const MAX_CHARS: usize = 300;
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words.join(" ").chars().take(MAX_CHARS).collect()
+}
+
+/// The objects of a document: itself, or the items of a list.
+fn expand(line: usize, node: Node, documents: &mut Vec<Document>) -> Result<(), ManifestError> {
+    let items = match object::list_items(node) {
+        Ok(items) => items,
+        Err(node) => vec![node],
+    };
+    for item in items {
+        if documents.len() >= MAX_OBJECTS {
+            return Err(ManifestError::TooManyObjects);
+        }
+        documents.push(Document {
+            line,
+            name: ObjectName::of(&item),
+            object: object::decode(&item),
+        });
+    }
+    Ok(())
+}

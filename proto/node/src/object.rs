@@ -1,0 +1,153 @@
+//! Kinds of objects: which message a manifest's `apiVersion` and `kind` stand for.
+
+use crate::decode::{DecodeError, from_node};
+use crate::encode::to_json;
+use crate::meta::ObjectMeta;
+use crate::node::{Object, object};
+use crate::tree::Node;
+
+/// Kind of a VMI.
+pub const VMI_KIND: &str = "VirtualMachineInstance";
+/// API version of a VMI as it is stored and shown.
+pub const VMI_API_VERSION: &str = "kubevirt.io/v1";
+/// Kind of an event.
+pub const EVENT_KIND: &str = "Event";
+
+/// API versions under which a VMI is accepted.
+const VMI_API_VERSIONS: &[&str] = &[VMI_API_VERSION, "kubevirt.io/v1alpha3"];
+/// Kinds of lists that stand for their items.
+const LIST_KINDS: &[&str] = &["List", "VirtualMachineInstanceList"];
+
+/// What an object calls itself, as far as it could be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectName {
+    /// Kind; may be empty.
+    pub kind: String,
+    /// Namespace; empty when not given.
+    pub namespace: String,
+    /// Name; may be empty.
+    pub name: String,
+}
+
+impl ObjectName {
+    pub(crate) fn of(node: &Node) -> Self {
+        let text = |node: Option<&Node>| node.and_then(Node::text).unwrap_or_default().to_owned();
+        let metadata = node.get("metadata");
+        Self {
+            kind: text(node.get("kind")),
+            namespace: text(metadata.and_then(|metadata| metadata.get("namespace"))),
+            name: text(metadata.and_then(|metadata| metadata.get("name"))),
+        }
+    }
+}
+
+/// Makes an object of a value.
+///
+/// # Errors
+/// An unknown kind, or all that is wrong with the form of the object.
+pub fn decode(node: &Node) -> Result<Object, Vec<DecodeError>> {
+    let error = |path: &str, message: String| {
+        Err(vec![DecodeError {
+            path: path.to_owned(),
+            message,
+        }])
+    };
+    let Node::Map(_) = node else {
+        return error("", format!("must be an object, not {}", node.type_name()));
+    };
+    let (Some(version), Some(kind)) = (
+        node.get("apiVersion").and_then(Node::text),
+        node.get("kind").and_then(Node::text),
+    ) else {
+        let missing = if node.get("kind").and_then(Node::text).is_none() {
+            "kind"
+        } else {
+            "apiVersion"
+        };
+        return error(missing, format!("{missing} not set"));
+    };
+    match kind {
+        VMI_KIND if VMI_API_VERSIONS.contains(&version) => {
+            from_node(node).map(|mut vmi: crate::vmi::VirtualMachineInstance| {
+                VMI_API_VERSION.clone_into(&mut vmi.api_version);
+                Object {
+                    kind: Some(object::Kind::VirtualMachineInstance(vmi)),
+                }
+            })
+        }
+        EVENT_KIND if version == "v1" => from_node(node).map(|event| Object {
+            kind: Some(object::Kind::Event(event)),
+        }),
+        _ => error(
+            "",
+            format!("no matches for kind {kind:?} in version {version:?}"),
+        ),
+    }
+}
+
+/// The items of a `kind: List`; anything else comes back.
+pub(crate) fn list_items(node: Node) -> Result<Vec<Node>, Node> {
+    let is_list = node
+        .get("kind")
+        .and_then(Node::text)
+        .is_some_and(|kind| LIST_KINDS.contains(&kind));
+    if !is_list || !matches!(node.get("items"), Some(Node::List(_))) {
+        return Err(node);
+    }
+    let Node::Map(members) = node else {
+        return Err(node);
+    };
+    let items = members.into_iter().find_map(|(key, value)| match value {
+        Node::List(items) if key == "items" => Some(items),
+        _ => None,
+    });
+    Ok(items.unwrap_or_default())
+}
+
+impl Object {
+    /// The object's kind; empty when the message holds none.
+    #[must_use]
+    pub fn kind_name(&self) -> &'static str {
+        match &self.kind {
+            Some(object::Kind::VirtualMachineInstance(_)) => VMI_KIND,
+            Some(object::Kind::Event(_)) => EVENT_KIND,
+            None => "",
+        }
+    }
+
+    /// The object's metadata, where it has some.
+    #[must_use]
+    pub fn metadata(&self) -> Option<&ObjectMeta> {
+        match &self.kind {
+            Some(object::Kind::VirtualMachineInstance(vmi)) => vmi.metadata.as_ref(),
+            Some(object::Kind::Event(event)) => event.metadata.as_ref(),
+            None => None,
+        }
+    }
+
+    /// The JSON form; `null` when the message holds none.
+    #[must_use]
+    pub fn to_json(&self) -> serde_json::Value {
+        match &self.kind {
+            Some(object::Kind::VirtualMachineInstance(vmi)) => to_json(vmi),
+            Some(object::Kind::Event(event)) => to_json(event),
+            None => serde_json::Value::Null,
+        }
+    }
+}
+
+impl From<crate::vmi::VirtualMachineInstance> for Object {
+    fn from(vmi: crate::vmi::VirtualMachineInstance) -> Self {
+        Self {
+            kind: Some(object::Kind::VirtualMachineInstance(vmi)),
+        }
+    }
+}
+
+impl From<crate::events::Event> for Object {
+    fn from(event: crate::events::Event) -> Self {
+        Self {
+            kind: Some(object::Kind::Event(event)),
+        }
+    }
+}

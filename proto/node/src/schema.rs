@@ -1,0 +1,201 @@
+//! The API as its descriptors tell it: one table that the JSON codec, admission and documentation walk.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use prost_reflect::{DescriptorPool, FieldDescriptor, Kind, MessageDescriptor, Value};
+
+use crate::DESCRIPTORS;
+use crate::node::FieldRules;
+
+/// The table. Decoding it can only fail when the checked-in descriptors are broken, which `cargo xtask
+/// gen --check` and every test of this crate would show.
+static SCHEMA: LazyLock<Schema> =
+    LazyLock::new(|| Schema::load().expect("the descriptors of proto-node are broken"));
+
+/// All messages of the API by full name.
+pub(crate) struct Schema {
+    pub(crate) pool: DescriptorPool,
+    messages: BTreeMap<String, MessageSchema>,
+}
+
+/// One message.
+pub(crate) struct MessageSchema {
+    pub(crate) descriptor: MessageDescriptor,
+    /// In the order of declaration.
+    pub(crate) fields: Vec<FieldSchema>,
+}
+
+/// One field.
+pub(crate) struct FieldSchema {
+    pub(crate) descriptor: FieldDescriptor,
+    pub(crate) rules: FieldRules,
+    pub(crate) shape: Shape,
+    pub(crate) kind: FieldKind,
+}
+
+/// How many values a field has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Single,
+    List,
+    /// Keys are strings throughout the API.
+    Map,
+}
+
+/// What one value of a field is in JSON.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum FieldKind {
+    Bool,
+    Integer(Width),
+    Text,
+    /// A string or a number, kept as text.
+    Quantity,
+    /// Any JSON, kept as text in bytes.
+    Json,
+    /// The message of this full name.
+    Message(String),
+}
+
+/// The integer types that the API uses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Width {
+    I32,
+    I64,
+    U32,
+    U64,
+}
+
+/// The table of this release.
+pub(crate) fn schema() -> &'static Schema {
+    &SCHEMA
+}
+
+impl Schema {
+    fn load() -> Result<Self, String> {
+        let pool = DescriptorPool::decode(DESCRIPTORS).map_err(|error| error.to_string())?;
+        let mut messages = BTreeMap::new();
+        for message in pool.all_messages() {
+            let kinds = ["kubevirt.", "kvmlet.meta.", "kvmlet.core."];
+            if message.is_map_entry()
+                || !kinds
+                    .iter()
+                    .any(|kind| message.full_name().starts_with(kind))
+            {
+                continue;
+            }
+            let fields = message
+                .fields()
+                .map(|field| FieldSchema::load(&pool, field))
+                .collect::<Result<Vec<_>, String>>()?;
+            messages.insert(
+                message.full_name().to_owned(),
+                MessageSchema {
+                    descriptor: message,
+                    fields,
+                },
+            );
+        }
+        Ok(Self { pool, messages })
+    }
+
+    /// The message of a full name that the table itself or generated code gave.
+    pub(crate) fn message(&self, full_name: &str) -> &MessageSchema {
+        self.messages
+            .get(full_name)
+            .unwrap_or_else(|| panic!("{full_name} is not a message of the API"))
+    }
+}
+
+impl FieldSchema {
+    fn load(pool: &DescriptorPool, descriptor: FieldDescriptor) -> Result<Self, String> {
+        let rules = rules_of(pool, &descriptor)?;
+        let shape = if descriptor.is_map() {
+            Shape::Map
+        } else if descriptor.is_list() {
+            Shape::List
+        } else {
+            Shape::Single
+        };
+        let value_kind = match (shape, descriptor.kind()) {
+            (Shape::Map, Kind::Message(entry)) => entry.map_entry_value_field().kind(),
+            (_, kind) => kind,
+        };
+        let kind = match (value_kind, rules.format()) {
+            (Kind::Bool, _) => FieldKind::Bool,
+            (Kind::Int32, _) => FieldKind::Integer(Width::I32),
+            (Kind::Int64, _) => FieldKind::Integer(Width::I64),
+            (Kind::Uint32, _) => FieldKind::Integer(Width::U32),
+            (Kind::Uint64, _) => FieldKind::Integer(Width::U64),
+            (Kind::String, crate::node::Format::Quantity) => FieldKind::Quantity,
+            (Kind::String, _) => FieldKind::Text,
+            (Kind::Bytes, crate::node::Format::Json) => FieldKind::Json,
+            (Kind::Message(message), _) => FieldKind::Message(message.full_name().to_owned()),
+            (other, _) => {
+                return Err(format!("{} has type {other:?}", descriptor.full_name()));
+            }
+        };
+        Ok(Self {
+            descriptor,
+            rules,
+            shape,
+            kind,
+        })
+    }
+
+    /// Name in JSON.
+    pub(crate) fn name(&self) -> &str {
+        self.descriptor.json_name()
+    }
+}
+
+/// The option `kvmlet.node.v1.rules` of a field; all default where there is none.
+fn rules_of(pool: &DescriptorPool, field: &FieldDescriptor) -> Result<FieldRules, String> {
+    let extension = pool
+        .get_extension_by_name("kvmlet.node.v1.rules")
+        .ok_or("the field option is missing")?;
+    let options = field.options();
+    if !options.has_extension(&extension) {
+        return Ok(FieldRules::default());
+    }
+    match options.get_extension(&extension).as_ref() {
+        Value::Message(message) => message
+            .transcode_to::<FieldRules>()
+            .map_err(|error| format!("{}: {error}", field.full_name())),
+        other => Err(format!("{}: {other:?} is no rule", field.full_name())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_load_and_every_reference_is_in_the_table() {
+        let schema = schema();
+        assert!(schema.messages.len() > 50);
+        for message in schema.messages.values() {
+            for field in &message.fields {
+                if let FieldKind::Message(name) = &field.kind {
+                    schema.message(name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_field_that_is_not_honoured_says_why() {
+        for message in schema().messages.values() {
+            for field in &message.fields {
+                let partly = !field.rules.honoured.is_empty();
+                let not = field.rules.support() != crate::node::SupportLevel::Supported;
+                assert_eq!(
+                    partly || not,
+                    !field.rules.note.is_empty(),
+                    "{}",
+                    field.descriptor.full_name()
+                );
+            }
+        }
+    }
+}
