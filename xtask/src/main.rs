@@ -5,7 +5,15 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
+mod build;
+mod check;
 mod r#gen;
+mod images;
+mod layers;
+mod node;
+mod progress;
+mod test;
 mod workspace;
 
 use clap::{Parser, Subcommand};
@@ -19,18 +27,51 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Check everything, then run every test; the last line counts them.
+    Test(test::TestOptions),
+    /// Formatting, clippy, documentation, dependencies, layers, generated code.
+    Check,
+    /// Fail when a crate imports what the table of rooms does not allow.
+    Layers,
     /// Write the code that derives from the .proto files.
     Gen {
         /// Write nothing; fail when what is checked in differs from what would be written.
         #[arg(long)]
         check: bool,
     },
+    /// Make the images that nodes and guests boot from.
+    Images {
+        /// Take the newest stock kernel that apt knows.
+        #[arg(long)]
+        refresh: bool,
+    },
+    /// An interactive node in a box with the programs in it.
+    Node {
+        /// With systemd instead of busybox.
+        #[arg(long)]
+        systemd: bool,
+    },
+    /// Measure, and print figures beside their budgets.
+    Bench {
+        /// Also write the figures to this file.
+        #[arg(long, value_name = "FILE")]
+        json: Option<std::path::PathBuf>,
+    },
+    /// Build the programs and the test guest in the release profile.
+    Build,
 }
 
 fn main() -> anyhow::Result<()> {
     let cli = Cli::parse();
     let root = workspace::root()?;
     match cli.command {
+        Command::Test(options) => test::run(&root, &options),
+        Command::Check => check::run(&root),
+        Command::Layers => layers::run(&root),
         Command::Gen { check } => r#gen::run(&root, check),
+        Command::Images { refresh } => images::run(refresh),
+        Command::Node { systemd } => node::run(&root, systemd),
+        Command::Bench { json } => bench::run(&root, json),
+        Command::Build => build::run(&root),
     }
 }

@@ -1,0 +1,50 @@
+//! `cargo xtask build`: the programs and the test guest, in the release profile.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context;
+use integration::{artifacts, process};
+
+/// Builds all programs of the workspace and `testguest` beside them.
+///
+/// # Errors
+/// When a build fails.
+pub fn run(root: &Path) -> anyhow::Result<()> {
+    programs(root)?;
+    testguest(root)
+}
+
+/// The cargo that runs this program, so that the same toolchain builds.
+pub fn cargo(root: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root);
+    command
+}
+
+fn programs(root: &Path) -> anyhow::Result<()> {
+    process::stream(cargo(root).args(["build", "--release", "--workspace", "--bins"]))
+}
+
+/// Where the test guest's crate lies, below the root of the clone.
+pub const TESTGUEST: &str = "guest-images/testguest";
+
+/// The test guest's own build directory: its flags differ, so it shares nothing with the workspace.
+pub fn testguest_target() -> anyhow::Result<PathBuf> {
+    Ok(artifacts::directory()?.join("testguest-build"))
+}
+
+fn testguest(root: &Path) -> anyhow::Result<()> {
+    let target = testguest_target()?;
+    process::stream(
+        cargo(&root.join(TESTGUEST))
+            .args(["build", "--release", "--bins"])
+            .arg("--target-dir")
+            .arg(&target),
+    )?;
+    let built = target.join("x86_64-unknown-linux-gnu/release/testguest");
+    let beside = artifacts::directory()?.join("testguest");
+    fs::copy(&built, &beside).with_context(|| format!("{} can not be copied", built.display()))?;
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! `cargo xtask check`: everything that needs no guest.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use integration::process;
+use integration::tools;
+
+use crate::build::{TESTGUEST, cargo};
+use crate::progress::step;
+use crate::{r#gen, layers};
+
+/// Runs all checks; the first that fails ends it.
+///
+/// # Errors
+/// When a check fails.
+pub fn run(root: &Path) -> anyhow::Result<()> {
+    components(root)?;
+    let guest = root.join(TESTGUEST);
+    step("layers", || layers::run(root))?;
+    step("generated code", || r#gen::run(root, true))?;
+    step("formatting", || {
+        process::stream(cargo(root).args(["fmt", "--all", "--check"]))?;
+        process::stream(cargo(&guest).args(["fmt", "--check"]))
+    })?;
+    step("clippy", || {
+        let deny = ["--", "-D", "warnings"];
+        process::stream(
+            cargo(root)
+                .args(["clippy", "--quiet", "--workspace", "--all-targets"])
+                .args(deny),
+        )?;
+        let target = crate::build::testguest_target()?;
+        process::stream(
+            cargo(&guest)
+                .args(["clippy", "--quiet", "--target-dir"])
+                .arg(target)
+                .args(deny),
+        )
+    })?;
+    step("documentation", || {
+        process::stream(cargo(root).env("RUSTDOCFLAGS", "-D warnings").args([
+            "doc",
+            "--quiet",
+            "--workspace",
+            "--no-deps",
+        ]))
+    })?;
+    dependencies(root)
+}
+
+/// rustfmt and clippy come with most toolchains, but not with the minimal profile of rustup.
+fn components(root: &Path) -> anyhow::Result<()> {
+    let works = |subcommand: &str| {
+        let mut command = cargo(root);
+        command
+            .args([subcommand, "--version"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    for (subcommand, component) in [("fmt", "rustfmt"), ("clippy", "clippy")] {
+        if works(subcommand) {
+            continue;
+        }
+        anyhow::ensure!(
+            tools::is_there("rustup"),
+            "cargo {subcommand} is missing: install {component}"
+        );
+        eprintln!("installing by rustup: {component}");
+        process::stream(
+            Command::new("rustup")
+                .args(["component", "add", component])
+                .current_dir(root),
+        )?;
+    }
+    Ok(())
+}
+
+fn dependencies(root: &Path) -> anyhow::Result<()> {
+    if !tools::is_there("cargo-deny") {
+        eprintln!(
+            "==> cargo deny: SKIPPED, cargo-deny is not installed (cargo install --locked cargo-deny)"
+        );
+        return Ok(());
+    }
+    step("cargo deny", || {
+        process::stream(cargo(root).args(["deny", "check", "bans", "licenses", "sources"]))
+    })
+}

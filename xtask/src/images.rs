@@ -1,0 +1,27 @@
+//! `cargo xtask images`: makes everything that tests and demo boot, and says where it lies.
+
+use integration::image::{busybox, kernel, rootfs};
+
+use crate::progress::step;
+
+/// Makes all images; with `refresh` takes the newest stock kernel that apt knows.
+///
+/// # Errors
+/// When one can not be made.
+pub fn run(refresh: bool) -> anyhow::Result<()> {
+    let kernel = step("stock kernel", || {
+        if refresh {
+            kernel::refresh()
+        } else {
+            kernel::stock()
+        }
+    })?;
+    eprintln!("    {} in {}", kernel.release, kernel.directory.display());
+    let guest = step("busybox guest", busybox::guest)?;
+    eprintln!("    {}", guest.directory.display());
+    let initramfs = step("node initramfs", || busybox::node(&kernel))?;
+    eprintln!("    {}", initramfs.display());
+    let root = step("systemd node", || rootfs::systemd(&kernel))?;
+    eprintln!("    {}", root.display());
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! `cargo xtask test`: checks, builds, and runs every test in a process of its own.
+//!
+//! A process for each test gives its time and its output without help of the test harness, and a
+//! test that hangs or aborts takes no other with it.
+
+mod doctests;
+mod list;
+mod run;
+mod summary;
+
+use std::path::Path;
+
+use crate::progress::step;
+
+/// What to run.
+#[derive(clap::Args)]
+pub struct TestOptions {
+    /// Only tests whose name (crate::target::test) contains this.
+    filter: Option<String>,
+    /// Leave out fmt, clippy, documentation, layers and the like.
+    #[arg(long)]
+    no_check: bool,
+}
+
+/// Runs everything; the last line is `N passed, N failed, N skipped`.
+///
+/// # Errors
+/// When a check or a test fails.
+pub fn run(root: &Path, options: &TestOptions) -> anyhow::Result<()> {
+    let checked = if options.no_check {
+        Ok(())
+    } else {
+        step("check", || crate::check::run(root))
+    };
+    step("build", || crate::build::run(root))?;
+    step("images", || crate::images::run(false))?;
+    let mut tests = step("build tests", || list::all(root))?;
+    let wanted = |name: &str| {
+        options
+            .filter
+            .as_deref()
+            .is_none_or(|filter| name.contains(filter))
+    };
+    tests.retain(|test| wanted(&test.name()));
+    let mut results = step("tests", || Ok(run::all(tests)))?;
+    if options.filter.is_none() {
+        results.extend(step("documentation tests", || doctests::run(root))?);
+    }
+    // A failed check is told after the tests, which are worth their while all the same.
+    results.extend(checked.err().map(|error| run::TestResult {
+        name: "cargo xtask check".to_owned(),
+        seconds: 0.0,
+        verdict: run::Verdict::Failed(format!("{error:#}")),
+    }));
+    summary::print(&results);
+    let failed = results
+        .iter()
+        .any(|result| matches!(result.verdict, run::Verdict::Failed(_)));
+    if failed {
+        std::process::exit(1)
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,133 @@
+//! Runs tests, two at a time, each in a process of its own.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use integration::process::Bound;
+use integration::skip;
+
+use super::list::Test;
+
+/// How many tests run at once; a node in a box keeps more than one core busy.
+const AT_ONCE: usize = 2;
+
+/// A test that takes longer hangs.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// What became of a test.
+pub(super) enum Verdict {
+    Passed,
+    /// With what it printed.
+    Failed(String),
+    /// With the reason.
+    Skipped(String),
+}
+
+pub(super) struct TestResult {
+    pub name: String,
+    pub seconds: f64,
+    pub verdict: Verdict,
+}
+
+/// Runs all of them and prints a line for each as it ends.
+pub(super) fn all(tests: Vec<Test>) -> Vec<TestResult> {
+    let queue = Mutex::new(VecDeque::from(tests));
+    let results = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                loop {
+                    let next = queue
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .pop_front();
+                    let Some(test) = next else { break };
+                    let result = one(&test);
+                    show(&result);
+                    results
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .push(result);
+                }
+            });
+        }
+    });
+    results.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn show(result: &TestResult) {
+    let (word, more) = match &result.verdict {
+        Verdict::Passed => ("ok", String::new()),
+        Verdict::Failed(output) => ("FAILED", format!("\n{output}")),
+        Verdict::Skipped(reason) => ("skipped", format!(": {reason}")),
+    };
+    println!("{word:>8} {:>7.2} s  {}{more}", result.seconds, result.name);
+}
+
+fn one(test: &Test) -> TestResult {
+    let started = Instant::now();
+    let verdict = if test.ignored {
+        Verdict::Skipped("marked #[ignore]".to_owned())
+    } else {
+        run(test).unwrap_or_else(|error| Verdict::Failed(format!("{error:#}")))
+    };
+    TestResult {
+        name: test.name(),
+        seconds: started.elapsed().as_secs_f64(),
+        verdict,
+    }
+}
+
+fn run(test: &Test) -> anyhow::Result<Verdict> {
+    let mut printed = tempfile::tempfile()?;
+    let program = test.program.to_str().context("a path that is no text")?;
+    let arguments =
+        [&test.function, "--exact", "--nocapture", "--test-threads=1"].map(str::to_owned);
+    let (stdout, stderr) = (printed.try_clone()?, printed.try_clone()?);
+    let mut process = Bound::start(program, &arguments, |command| {
+        command
+            .current_dir(&test.directory)
+            .env("CARGO_MANIFEST_DIR", &test.directory)
+            .env("RUST_BACKTRACE", "1")
+            .stdin(Stdio::null())
+            .stdout(stdout)
+            .stderr(stderr)
+            .process_group(0);
+    })?;
+    let until = Instant::now() + LIMIT;
+    let status = loop {
+        if let Some(status) = process.ended()? {
+            break status;
+        }
+        if Instant::now() > until {
+            process.kill();
+            return Ok(Verdict::Failed(format!(
+                "killed after {LIMIT:?}\n{}",
+                text(&mut printed)?
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    let printed = text(&mut printed)?;
+    if !status.success() {
+        return Ok(Verdict::Failed(format!("{status}\n{printed}")));
+    }
+    // libtest prints the test's name first, without a line break.
+    let reason = printed
+        .split_once(skip::MARK)
+        .map(|(_, rest)| rest.lines().next().unwrap_or_default().to_owned());
+    Ok(reason.map_or(Verdict::Passed, Verdict::Skipped))
+}
+
+fn text(file: &mut File) -> anyhow::Result<String> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

@@ -1,0 +1,55 @@
+//! The end of a run: what failed, what took longest, and the counts.
+
+use super::run::{TestResult, Verdict};
+
+const SLOWEST: usize = 10;
+
+/// Prints failures and skips by name, the slowest tests, and the counts as the last line.
+pub(super) fn print(results: &[TestResult]) {
+    for result in results {
+        match &result.verdict {
+            Verdict::Failed(_) => println!("failed:  {}", result.name),
+            Verdict::Skipped(reason) => println!("skipped: {}: {reason}", result.name),
+            Verdict::Passed => {}
+        }
+    }
+    let mut by_time: Vec<&TestResult> = results.iter().collect();
+    by_time.sort_by(|left, right| right.seconds.total_cmp(&left.seconds));
+    println!("The {SLOWEST} slowest tests:");
+    for result in by_time.iter().take(SLOWEST) {
+        println!("{:>9.2} s  {}", result.seconds, result.name);
+    }
+    println!("{}", counts(results));
+}
+
+fn counts(results: &[TestResult]) -> String {
+    let count =
+        |is: fn(&Verdict) -> bool| results.iter().filter(|result| is(&result.verdict)).count();
+    format!(
+        "{} passed, {} failed, {} skipped",
+        count(|verdict| matches!(verdict, Verdict::Passed)),
+        count(|verdict| matches!(verdict, Verdict::Failed(_))),
+        count(|verdict| matches!(verdict, Verdict::Skipped(_)))
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{TestResult, Verdict, counts};
+
+    #[test]
+    fn the_last_line_counts_each_test_once() {
+        let result = |verdict| TestResult {
+            name: String::new(),
+            seconds: 0.0,
+            verdict,
+        };
+        let results = [
+            result(Verdict::Passed),
+            result(Verdict::Passed),
+            result(Verdict::Failed(String::new())),
+            result(Verdict::Skipped(String::new())),
+        ];
+        assert_eq!(counts(&results), "2 passed, 1 failed, 1 skipped");
+    }
+}
