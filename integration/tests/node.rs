@@ -1,5 +1,7 @@
 //! The harness proves itself: nodes boot, run commands, keep their disk over a power cut.
 
+#![forbid(unsafe_code)]
+
 use std::time::Duration;
 
 use integration::node::{Flavour, Node, NodeSpec};

@@ -61,10 +61,19 @@ enum Command {
     Build,
 }
 
-fn main() -> anyhow::Result<()> {
-    let cli = Cli::parse();
+fn main() -> std::process::ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
     let root = workspace::root()?;
-    match cli.command {
+    match command {
         Command::Test(options) => test::run(&root, &options),
         Command::Check => check::run(&root),
         Command::Layers => layers::run(&root),
