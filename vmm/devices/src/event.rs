@@ -10,19 +10,19 @@
 //! * A device that stops because it has used up its turn (a guest must not hold the event loop) writes to
 //!   one of its own eventfds, which raises a new edge, and so queues behind the other devices.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use vmm_sys_util::eventfd::EventFd;
 
 /// A descriptor that a device wants polled; see the module for the rules.
-#[derive(Clone, Copy, Debug)]
-pub struct EventSource<'a> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventSource {
     /// What [`PciFunction::handle_event`](crate::PciFunction::handle_event) is to be called with.
     /// Unique within the device.
     pub token: u64,
-    /// Polled for reading, edge-triggered.
-    pub fd: BorrowedFd<'a>,
+    /// Polled for reading, edge-triggered. Stays open as long as the device lives.
+    pub fd: RawFd,
 }
 
 /// A register within a BAR whose writes need no vCPU exit: a kick.

@@ -15,11 +15,10 @@
 pub mod bus;
 pub mod event;
 pub mod pci;
+pub mod virtio;
 
 pub use bus::BusDevice;
 pub use event::{EventSource, IoEvent};
 pub use pci::function::{BarKind, BarWindow, ConfigEffect, PciFunction};
 pub use pci::msi::{MsiBinding, MsiError, MsiMessage};
-
-/// Guest memory as devices see it.
-pub type GuestRam = vm_memory::GuestMemoryMmap<()>;
+pub use vmm_memory::GuestRam;

@@ -36,7 +36,7 @@ pub trait PciFunction: Send {
     fn io_events(&self) -> Vec<IoEvent>;
 
     /// The descriptors to poll on the device thread. Fixed when the function is built.
-    fn event_sources(&self) -> Vec<EventSource<'_>>;
+    fn event_sources(&self) -> Vec<EventSource>;
 
     /// An event source became readable. Spurious calls are harmless; an unknown token is ignored.
     fn handle_event(&mut self, token: u64);

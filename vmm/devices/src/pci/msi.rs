@@ -52,3 +52,70 @@ pub struct MsiError {
     #[source]
     pub source: io::Error,
 }
+
+#[cfg(test)]
+pub(crate) mod testing {
+    //! A binding that remembers what it was told.
+
+    use std::collections::BTreeMap;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[derive(Default)]
+    pub(crate) struct RecordingMsi {
+        events: Mutex<BTreeMap<u16, Arc<EventFd>>>,
+        routes: Mutex<BTreeMap<u16, MsiMessage>>,
+        refuse: AtomicBool,
+    }
+
+    impl RecordingMsi {
+        pub(crate) fn new() -> Arc<Self> {
+            Arc::new(Self::default())
+        }
+
+        /// How often the vector was raised since the last call.
+        pub(crate) fn raised(&self, vector: u16) -> u64 {
+            let events = self.events.lock().unwrap();
+            events
+                .get(&vector)
+                .map_or(0, |event| event.read().unwrap_or(0))
+        }
+
+        pub(crate) fn routed(&self, vector: u16) -> Option<MsiMessage> {
+            self.routes.lock().unwrap().get(&vector).copied()
+        }
+
+        pub(crate) fn refuse(&self, refuse: bool) {
+            self.refuse.store(refuse, Ordering::SeqCst);
+        }
+    }
+
+    impl MsiBinding for RecordingMsi {
+        fn vector_event(&self, vector: u16) -> Result<Arc<EventFd>, MsiError> {
+            let mut events = self.events.lock().unwrap();
+            let event = events.entry(vector).or_insert_with(|| {
+                Arc::new(EventFd::new(vmm_sys_util::eventfd::EFD_NONBLOCK).unwrap())
+            });
+            Ok(Arc::clone(event))
+        }
+
+        fn route(&self, vector: u16, message: MsiMessage) -> Result<(), MsiError> {
+            if self.refuse.load(Ordering::SeqCst) {
+                return Err(MsiError {
+                    vector,
+                    call: "KVM_IRQFD",
+                    source: io::ErrorKind::OutOfMemory.into(),
+                });
+            }
+            self.routes.lock().unwrap().insert(vector, message);
+            Ok(())
+        }
+
+        fn unroute(&self, vector: u16) -> Result<(), MsiError> {
+            self.routes.lock().unwrap().remove(&vector);
+            Ok(())
+        }
+    }
+}

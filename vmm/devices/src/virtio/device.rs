@@ -1,0 +1,109 @@
+//! What a virtio device is to its transport.
+
+use std::sync::Arc;
+
+use super::queue::{QueueError, VirtQueue};
+use crate::GuestRam;
+use crate::event::EventSource;
+
+/// A kind of virtio device: its number and its place among PCI classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceKind {
+    /// Device id of the virtio specification, section 5.
+    pub id: u16,
+    /// PCI class code, as 0xCCSSPP.
+    pub class: u32,
+}
+
+/// What happened that a device has to see to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceEvent {
+    /// The driver, or the device itself, kicked the queue of this index.
+    Kick(usize),
+    /// One of the device's own sources became readable.
+    Source(u64),
+}
+
+/// What a device gets when its driver is ready.
+pub struct ActiveContext {
+    /// Guest memory.
+    pub memory: Arc<GuestRam>,
+    /// All queues, in order; those that the driver did not enable are never ready.
+    pub queues: Vec<VirtQueue>,
+    /// The features agreed on: a subset of the device's.
+    pub features: u64,
+}
+
+/// A device can not start with what was agreed on.
+#[derive(Debug, thiserror::Error)]
+pub enum ActivateError {
+    /// The host side did not take the agreed features.
+    #[error("the backend refused the features agreed on")]
+    Backend(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// A device can not go on: the driver broke the rules of its rings. The transport sets
+/// `DEVICE_NEEDS_RESET`.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceFault {
+    /// A ring or a descriptor chain is broken.
+    #[error("queue {queue} is broken")]
+    Queue {
+        /// Index of the queue.
+        queue: u16,
+        /// How.
+        #[source]
+        source: QueueError,
+    },
+}
+
+/// A virtio device without its transport.
+///
+/// Calls come one at a time. Between [`activate`](Self::activate) and [`reset`](Self::reset) the
+/// device owns its queues; events outside of that time are not delivered.
+pub trait VirtioDevice: Send {
+    /// Which device this is.
+    fn kind(&self) -> DeviceKind;
+
+    /// Largest size of each queue, a power of two; as many as the device has queues.
+    fn queue_sizes(&self) -> &[u16];
+
+    /// Features offered, without those of rings and transport.
+    fn features(&self) -> u64;
+
+    /// Whether the device can work with these features, a subset of those offered. Dependencies
+    /// between features are checked here.
+    fn accepts(&self, features: u64) -> bool {
+        let _: u64 = features;
+        true
+    }
+
+    /// The device-specific configuration as it is now; what is beyond reads as zero.
+    fn config(&self) -> Vec<u8>;
+
+    /// Counts changes of [`config`](Self::config) that the driver did not make.
+    fn config_generation(&self) -> u8 {
+        0
+    }
+
+    /// The driver is ready: take the queues and start. Work that is waiting (a readable backend)
+    /// is found by kicking the own queue.
+    ///
+    /// # Errors
+    /// The device can not start; it is left as after [`reset`](Self::reset).
+    fn activate(&mut self, context: ActiveContext) -> Result<(), ActivateError>;
+
+    /// Stops and gives up the queues. No request is in flight afterwards.
+    fn reset(&mut self);
+
+    /// The device's own sources, tokens below `1 << 32`; fixed for the life of the device.
+    fn event_sources(&self) -> Vec<EventSource> {
+        Vec::new()
+    }
+
+    /// Sees to an event. Bounded work: what is left over is announced by kicking the own queue.
+    ///
+    /// # Errors
+    /// The driver broke the rules; the device is reset next.
+    fn handle(&mut self, event: DeviceEvent) -> Result<(), DeviceFault>;
+}

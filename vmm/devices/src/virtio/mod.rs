@@ -1,0 +1,17 @@
+//! Virtio devices (VIRTIO 1.2) and the PCI transport that carries them.
+//!
+//! A [`VirtioDevice`] knows its requests and its configuration; [`VirtioPciFunction`] knows status,
+//! features, queue registers and interrupts. They meet at
+//! [`activate`](VirtioDevice::activate), where the device is handed its [queues](queue::VirtQueue).
+
+pub mod device;
+pub mod interrupt;
+pub mod queue;
+pub mod rng;
+pub mod transport;
+
+#[cfg(test)]
+pub(crate) mod testing;
+
+pub use device::{ActivateError, DeviceEvent, DeviceFault, VirtioDevice};
+pub use transport::VirtioPciFunction;

@@ -1,0 +1,406 @@
+//! A split virtqueue as devices use it: chains are taken, checked as a whole, given back.
+//!
+//! Rings and descriptors are in guest memory and hostile. What is wrong with the structure of a
+//! ring or a chain (a loop, an index out of range, a table outside of RAM, a readable buffer after
+//! a writable one) ends the device ([`QueueError`], `DEVICE_NEEDS_RESET`). Buffers are only ranges
+//! here; whether they lie in RAM is found out by whoever uses them.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use virtio_queue::{Queue, QueueOwnedT, QueueT};
+use vm_memory::bitmap::BitmapSlice;
+use vm_memory::{Bytes, GuestAddress, GuestMemory, GuestMemoryError, Permissions, VolatileSlice};
+use vmm_sys_util::eventfd::EventFd;
+
+use super::device::DeviceFault;
+use super::interrupt::QueueCall;
+use crate::GuestRam;
+
+/// Most descriptors of a chain. An indirect table could have 65,535, each of which costs the host a
+/// read and, in most requests, a part of an I/O vector; no driver comes near (and `preadv(2)`
+/// takes 1024).
+pub const MAX_CHAIN_DESCRIPTORS: usize = 1024;
+
+/// `VIRTQ_AVAIL_F_NO_INTERRUPT`.
+const NO_INTERRUPT: u16 = 1;
+
+/// What is wrong with a ring or a chain.
+#[derive(Debug, thiserror::Error)]
+pub enum QueueError {
+    /// The ring's index or addresses are out of range.
+    #[error("ring")]
+    Ring(#[source] virtio_queue::Error),
+    /// The ring's flags can not be read.
+    #[error("ring flags")]
+    Flags(#[source] GuestMemoryError),
+    /// The chain has no descriptor, loops, leaves its table, or is longer than 4 GiB.
+    #[error("descriptor chain {head} is malformed")]
+    Malformed {
+        /// Index of its first descriptor.
+        head: u16,
+    },
+    /// The chain has more descriptors than any request needs.
+    #[error("descriptor chain {head} has more than {MAX_CHAIN_DESCRIPTORS} descriptors")]
+    TooLong {
+        /// Index of its first descriptor.
+        head: u16,
+    },
+    /// A buffer for the driver to read comes before one for the device to read.
+    #[error("descriptor chain {head} has a readable buffer after a writable one")]
+    Order {
+        /// Index of its first descriptor.
+        head: u16,
+    },
+}
+
+/// A buffer in guest memory, as the descriptor names it: not yet known to be RAM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// Guest-physical address.
+    pub address: u64,
+    /// Length in bytes.
+    pub bytes: u32,
+}
+
+/// A descriptor chain, copied out of guest memory.
+#[derive(Clone, Debug, Default)]
+pub struct Chain {
+    /// Index of the first descriptor: what the used ring wants back.
+    pub head: u16,
+    /// Buffers that the device reads, in order.
+    pub readable: Vec<Buffer>,
+    /// Buffers that the device writes, in order.
+    pub writable: Vec<Buffer>,
+}
+
+impl Chain {
+    /// Sum of the readable buffers; less than 4 GiB.
+    pub fn readable_bytes(&self) -> u64 {
+        total(&self.readable)
+    }
+
+    /// Sum of the writable buffers; less than 4 GiB.
+    pub fn writable_bytes(&self) -> u64 {
+        total(&self.writable)
+    }
+}
+
+fn total(buffers: &[Buffer]) -> u64 {
+    buffers.iter().map(|buffer| u64::from(buffer.bytes)).sum()
+}
+
+/// `count` bytes of `buffers` from byte `skip` on, as far as there are that many.
+pub fn window(buffers: &[Buffer], skip: u64, count: u64) -> impl Iterator<Item = Buffer> + '_ {
+    let mut skip = skip;
+    let mut left = count;
+    buffers.iter().filter_map(move |buffer| {
+        let cut = skip.min(u64::from(buffer.bytes));
+        skip -= cut;
+        let bytes = (u64::from(buffer.bytes) - cut).min(left);
+        left -= bytes;
+        let bytes = u32::try_from(bytes).ok().filter(|bytes| *bytes > 0)?;
+        let address = buffer.address.checked_add(cut)?;
+        Some(Buffer { address, bytes })
+    })
+}
+
+/// The host memory of `buffers`, each of which may be several slices.
+///
+/// # Errors
+/// `InvalidInput`: a buffer is not all RAM.
+pub fn slices_of(
+    memory: &GuestRam,
+    buffers: impl Iterator<Item = Buffer>,
+) -> io::Result<Vec<VolatileSlice<'_, impl BitmapSlice>>> {
+    let outside = || io::Error::from(io::ErrorKind::InvalidInput);
+    let mut slices = Vec::with_capacity(buffers.size_hint().0.max(4));
+    for buffer in buffers {
+        let address = GuestAddress(buffer.address);
+        let count = usize::try_from(buffer.bytes).map_err(|_| outside())?;
+        if address.0.checked_add(u64::from(buffer.bytes)).is_none() {
+            return Err(outside());
+        }
+        let parts = memory
+            .get_slices(address, count, Permissions::ReadWrite)
+            .map_err(|_| outside())?;
+        for part in parts {
+            slices.push(part.map_err(|_| outside())?);
+        }
+    }
+    Ok(slices)
+}
+
+/// Copies `data` into `buffers`; returns the bytes copied, fewer when the buffers are short.
+///
+/// # Errors
+/// `InvalidInput`: a buffer is not all RAM.
+pub fn copy_in(
+    memory: &GuestRam,
+    buffers: impl Iterator<Item = Buffer>,
+    mut data: &[u8],
+) -> io::Result<usize> {
+    let mut copied = 0;
+    for slice in slices_of(memory, buffers)? {
+        let count = slice.len().min(data.len());
+        let (now, later) = data.split_at(count);
+        slice.copy_from(now);
+        data = later;
+        copied += count;
+        if data.is_empty() {
+            break;
+        }
+    }
+    Ok(copied)
+}
+
+/// Copies `buffers` into `data`; returns the bytes copied, fewer when the buffers are short.
+///
+/// # Errors
+/// `InvalidInput`: a buffer is not all RAM.
+pub fn copy_out(
+    memory: &GuestRam,
+    buffers: impl Iterator<Item = Buffer>,
+    data: &mut [u8],
+) -> io::Result<usize> {
+    let mut copied = 0;
+    for slice in slices_of(memory, buffers)? {
+        let Some(rest) = data.get_mut(copied..).filter(|rest| !rest.is_empty()) else {
+            break;
+        };
+        copied += slice.copy_to(rest);
+    }
+    Ok(copied)
+}
+
+/// One queue of an active device.
+pub struct VirtQueue {
+    index: u16,
+    queue: Queue,
+    memory: Arc<GuestRam>,
+    kick: Arc<EventFd>,
+    call: QueueCall,
+    /// Chains were given back since the driver was last told.
+    unannounced: bool,
+}
+
+impl VirtQueue {
+    pub(crate) fn new(
+        index: u16,
+        queue: Queue,
+        memory: Arc<GuestRam>,
+        kick: Arc<EventFd>,
+        call: QueueCall,
+    ) -> Self {
+        Self {
+            index,
+            queue,
+            memory,
+            kick,
+            call,
+            unannounced: false,
+        }
+    }
+
+    /// Number of descriptors.
+    pub fn size(&self) -> u16 {
+        self.queue.size()
+    }
+
+    /// Takes the next chain into `chain`, whose former content is dropped. False when there is
+    /// none, or the driver has not enabled the queue.
+    ///
+    /// # Errors
+    /// The ring or the chain is broken.
+    pub fn pop(&mut self, chain: &mut Chain) -> Result<bool, DeviceFault> {
+        if !self.queue.ready() {
+            return Ok(false);
+        }
+        let next = self
+            .queue
+            .iter(&*self.memory)
+            .map(|mut iterator| iterator.next());
+        match next {
+            Err(error) => Err(self.fault(QueueError::Ring(error))),
+            Ok(None) => Ok(false),
+            Ok(Some(descriptors)) => {
+                read_chain(descriptors, chain).map_err(|error| self.fault(error))?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Takes back the last `count` [`pop`](Self::pop)s: the same chains come again.
+    pub fn unpop(&mut self, count: u16) {
+        let next = self.queue.next_avail().wrapping_sub(count);
+        self.queue.set_next_avail(next);
+    }
+
+    /// Gives a chain back, `written` bytes of it filled. The driver is told by
+    /// [`announce`](Self::announce).
+    ///
+    /// # Errors
+    /// The used ring can not be written.
+    pub fn push(&mut self, head: u16, written: u32) -> Result<(), DeviceFault> {
+        self.queue
+            .add_used(&*self.memory, head, written)
+            .map_err(|error| self.fault(QueueError::Ring(error)))?;
+        self.unannounced = true;
+        Ok(())
+    }
+
+    /// Tells the driver of the chains given back, if it wants to know.
+    ///
+    /// # Errors
+    /// The ring can not be read.
+    pub fn announce(&mut self) -> Result<(), DeviceFault> {
+        if !std::mem::take(&mut self.unannounced) {
+            return Ok(());
+        }
+        let wanted = if self.queue.event_idx_enabled() {
+            self.queue
+                .needs_notification(&*self.memory)
+                .map_err(|error| self.fault(QueueError::Ring(error)))?
+        } else {
+            // The used index, written by `push`, has to be visible before the flags are read.
+            std::sync::atomic::fence(Ordering::SeqCst);
+            let flags: u16 = self
+                .memory
+                .load(GuestAddress(self.queue.avail_ring()), Ordering::Relaxed)
+                .map_err(|error| self.fault(QueueError::Flags(error)))?;
+            u16::from_le(flags) & NO_INTERRUPT == 0
+        };
+        if wanted {
+            self.call.send();
+        }
+        Ok(())
+    }
+
+    /// Asks the driver not to kick: the device is at work anyway.
+    ///
+    /// # Errors
+    /// The ring can not be written.
+    pub fn hush(&mut self) -> Result<(), DeviceFault> {
+        if !self.queue.ready() {
+            return Ok(());
+        }
+        self.queue
+            .disable_notification(&*self.memory)
+            .map_err(|error| self.fault(QueueError::Ring(error)))
+    }
+
+    /// Asks the driver to kick when it adds chains. True when it has added some already, for which
+    /// there may be no kick.
+    ///
+    /// # Errors
+    /// The ring can not be written.
+    pub fn listen(&mut self) -> Result<bool, DeviceFault> {
+        if !self.queue.ready() {
+            return Ok(false);
+        }
+        self.queue
+            .enable_notification(&*self.memory)
+            .map_err(|error| self.fault(QueueError::Ring(error)))
+    }
+
+    /// Has the device called for this queue again, after other devices had their turn.
+    pub fn again(&self) {
+        // Fails only when the counter is at its end, and then the eventfd is readable all the same.
+        self.kick.write(1).unwrap_or_default();
+    }
+
+    fn fault(&self, source: QueueError) -> DeviceFault {
+        DeviceFault::Queue {
+            queue: self.index,
+            source,
+        }
+    }
+}
+
+/// How much of a queue is served before other devices have their turn: a guest that keeps adding
+/// requests must not hold the event loop (nor, meanwhile, the vCPUs that access the device).
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// Chains, at least 1.
+    pub chains: u32,
+    /// Bytes moved; the chain that exceeds them is the last.
+    pub bytes: u64,
+}
+
+/// Outcome of one chain.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Served {
+    /// Bytes written to the guest, for the used ring.
+    pub written: u32,
+    /// Bytes moved in either direction, for the turn.
+    pub moved: u64,
+}
+
+/// Serves a queue: every chain goes through `one` and back to the driver. Ends when there is none,
+/// or when the turn is over; the queue then kicks itself.
+///
+/// # Errors
+/// The ring or a chain is broken.
+pub fn serve(
+    queue: &mut VirtQueue,
+    turn: Turn,
+    mut one: impl FnMut(&Chain) -> Served,
+) -> Result<(), DeviceFault> {
+    let mut chain = Chain::default();
+    let (mut chains, mut bytes) = (0, 0u64);
+    loop {
+        queue.hush()?;
+        while queue.pop(&mut chain)? {
+            let served = one(&chain);
+            queue.push(chain.head, served.written)?;
+            chains += 1;
+            bytes = bytes.saturating_add(served.moved);
+            if chains >= turn.chains || bytes >= turn.bytes {
+                queue.again();
+                return queue.announce();
+            }
+        }
+        if !queue.listen()? {
+            return queue.announce();
+        }
+    }
+}
+
+fn read_chain(
+    descriptors: virtio_queue::DescriptorChain<&GuestRam>,
+    chain: &mut Chain,
+) -> Result<(), QueueError> {
+    let head = descriptors.head_index();
+    chain.head = head;
+    chain.readable.clear();
+    chain.writable.clear();
+    // The iterator ends at whatever it dislikes: only a last descriptor without successor is the
+    // chain's true end.
+    let mut complete = false;
+    for (index, descriptor) in descriptors.enumerate() {
+        if index >= MAX_CHAIN_DESCRIPTORS {
+            return Err(QueueError::TooLong { head });
+        }
+        let buffer = Buffer {
+            address: descriptor.addr().0,
+            bytes: descriptor.len(),
+        };
+        if descriptor.is_write_only() {
+            chain.writable.push(buffer);
+        } else if chain.writable.is_empty() {
+            chain.readable.push(buffer);
+        } else {
+            return Err(QueueError::Order { head });
+        }
+        complete = !descriptor.has_next();
+    }
+    if complete {
+        Ok(())
+    } else {
+        Err(QueueError::Malformed { head })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,310 @@
+//! A driver for tests: programs a function the way a guest does and plays its side of the rings.
+
+use std::sync::Arc;
+
+use vm_memory::{Bytes, GuestAddress};
+
+use super::device::VirtioDevice;
+use super::transport::VirtioPciFunction;
+use crate::GuestRam;
+use crate::pci::function::PciFunction;
+use crate::pci::msi::testing::RecordingMsi;
+
+/// Descriptor flags.
+pub(crate) const NEXT: u16 = 1;
+pub(crate) const WRITE: u16 = 2;
+pub(crate) const INDIRECT: u16 = 4;
+
+/// Guest RAM of a test.
+pub(crate) const RAM_BYTES: usize = 0x40_0000;
+/// Buffers of a test go here; rings are below.
+pub(crate) const BUFFERS: u64 = 0x10_0000;
+
+/// A descriptor as the driver writes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Desc {
+    pub(crate) address: u64,
+    pub(crate) bytes: u32,
+    pub(crate) flags: u16,
+    pub(crate) next: u16,
+}
+
+/// A readable buffer.
+pub(crate) fn read(address: u64, bytes: u32) -> Desc {
+    Desc {
+        address,
+        bytes,
+        flags: 0,
+        next: 0,
+    }
+}
+
+/// A writable buffer.
+pub(crate) fn write(address: u64, bytes: u32) -> Desc {
+    Desc {
+        flags: WRITE,
+        ..read(address, bytes)
+    }
+}
+
+pub(crate) struct Driver {
+    pub(crate) function: VirtioPciFunction,
+    pub(crate) memory: Arc<GuestRam>,
+    pub(crate) msi: Arc<RecordingMsi>,
+    size: u16,
+    queues: usize,
+    avail: Vec<u16>,
+    seen: Vec<u16>,
+    free: Vec<u16>,
+}
+
+impl Driver {
+    /// A function after power-on.
+    pub(crate) fn new(device: Box<dyn VirtioDevice>) -> Self {
+        let ranges = [(GuestAddress(0), RAM_BYTES)];
+        let memory = Arc::new(GuestRam::from_ranges(&ranges).unwrap());
+        let msi = RecordingMsi::new();
+        let queues = device.queue_sizes().len();
+        let function = VirtioPciFunction::new(device, Arc::clone(&memory), msi.clone()).unwrap();
+        Self {
+            function,
+            memory,
+            msi,
+            size: 0,
+            queues,
+            avail: vec![0; queues],
+            seen: vec![0; queues],
+            free: vec![0; queues],
+        }
+    }
+
+    /// A function whose driver is ready, with queues of `size` and exactly `features`.
+    pub(crate) fn ready(device: Box<dyn VirtioDevice>, size: u16, features: u64) -> Self {
+        let mut driver = Self::new(device);
+        driver.start(size, features);
+        driver
+    }
+
+    /// Brings the function from reset to DRIVER_OK.
+    pub(crate) fn start(&mut self, size: u16, features: u64) {
+        self.size = size;
+        self.avail = vec![0; self.queues];
+        self.seen = vec![0; self.queues];
+        self.free = vec![0; self.queues];
+        self.set_status(1);
+        self.set_status(3);
+        self.negotiate(features);
+        assert_eq!(self.status(), 11, "features refused");
+        self.enable_msix();
+        for queue in 0..self.queues {
+            self.program_queue(queue);
+        }
+        self.set_status(15);
+        self.settle();
+    }
+
+    pub(crate) fn negotiate(&mut self, features: u64) {
+        let [a, b, c, d, e, f, g, h] = features.to_le_bytes();
+        for (select, half) in [(0u32, [a, b, c, d]), (1, [e, f, g, h])] {
+            self.common(8, &select.to_le_bytes());
+            self.common(12, &half);
+        }
+        let status = self.status();
+        self.set_status(status | 8);
+    }
+
+    fn enable_msix(&mut self) {
+        let control = self.msix_control();
+        let effect = self
+            .function
+            .config_write(control, &0x8000u16.to_le_bytes());
+        assert!(!effect.bars_changed);
+        for vector in 0..=self.queues as u64 {
+            let entry = 0x4000 + vector * 16;
+            self.function
+                .bar_write(0, entry, &0xfee0_0000u64.to_le_bytes());
+            self.function
+                .bar_write(0, entry + 8, &0x30u64.to_le_bytes());
+        }
+        self.common(16, &0u16.to_le_bytes());
+    }
+
+    fn msix_control(&mut self) -> u16 {
+        let mut at = [0];
+        self.function.config_read(0x34, &mut at);
+        u16::from(at[0]) + 2
+    }
+
+    fn program_queue(&mut self, queue: usize) {
+        let rings = self.rings(queue);
+        for page in 0..8 {
+            self.memory
+                .write_slice(&[0; 0x1000], GuestAddress(rings + page * 0x1000))
+                .unwrap();
+        }
+        let index = u16::try_from(queue).unwrap();
+        self.common(22, &index.to_le_bytes());
+        self.common(24, &self.size.to_le_bytes());
+        self.common(26, &(index + 1).to_le_bytes());
+        self.common(32, &rings.to_le_bytes());
+        self.common(40, &(rings + 0x4000).to_le_bytes());
+        self.common(48, &(rings + 0x6000).to_le_bytes());
+        self.common(28, &1u16.to_le_bytes());
+    }
+
+    /// Where a queue's rings are: table, avail at 0x4000, used at 0x6000.
+    pub(crate) fn rings(&self, queue: usize) -> u64 {
+        0x1_0000 + queue as u64 * 0x8000
+    }
+
+    pub(crate) fn common(&mut self, offset: u64, data: &[u8]) {
+        self.function.bar_write(0, offset, data);
+    }
+
+    pub(crate) fn common_u16(&mut self, offset: u64) -> u16 {
+        let mut data = [0; 2];
+        self.function.bar_read(0, offset, &mut data);
+        u16::from_le_bytes(data)
+    }
+
+    pub(crate) fn status(&mut self) -> u8 {
+        let mut data = [0];
+        self.function.bar_read(0, 20, &mut data);
+        data[0]
+    }
+
+    pub(crate) fn set_status(&mut self, status: u8) {
+        self.common(20, &[status]);
+    }
+
+    pub(crate) fn needs_reset(&mut self) -> bool {
+        self.status() & 64 != 0
+    }
+
+    /// Offers `descriptors` as one chain.
+    pub(crate) fn offer(&mut self, queue: usize, descriptors: &[Desc]) -> u16 {
+        let head = self.free[queue];
+        let mut linked = descriptors.to_vec();
+        let last = linked.len() - 1;
+        for (index, descriptor) in linked.iter_mut().enumerate() {
+            if index < last {
+                descriptor.flags |= NEXT;
+                descriptor.next = (head + u16::try_from(index).unwrap() + 1) % self.size;
+            }
+        }
+        for (index, descriptor) in linked.iter().enumerate() {
+            let at = (head + u16::try_from(index).unwrap()) % self.size;
+            self.put_descriptor(queue, at, *descriptor);
+        }
+        self.free[queue] = (head + u16::try_from(linked.len()).unwrap()) % self.size;
+        self.offer_head(queue, head);
+        head
+    }
+
+    pub(crate) fn put_descriptor(&self, queue: usize, index: u16, descriptor: Desc) {
+        let address = self.rings(queue) + u64::from(index) * 16;
+        self.put_descriptor_at(address, descriptor);
+    }
+
+    pub(crate) fn put_descriptor_at(&self, address: u64, descriptor: Desc) {
+        let at = GuestAddress(address);
+        self.memory.write_obj(descriptor.address, at).unwrap();
+        let at = GuestAddress(address + 8);
+        self.memory.write_obj(descriptor.bytes, at).unwrap();
+        let rest = u32::from(descriptor.flags) | u32::from(descriptor.next) << 16;
+        self.memory
+            .write_obj(rest, GuestAddress(address + 12))
+            .unwrap();
+    }
+
+    /// Puts a head into the available ring.
+    pub(crate) fn offer_head(&mut self, queue: usize, head: u16) {
+        let avail = self.rings(queue) + 0x4000;
+        let slot = u64::from(self.avail[queue] % self.size);
+        self.memory
+            .write_obj(head, GuestAddress(avail + 4 + slot * 2))
+            .unwrap();
+        self.avail[queue] = self.avail[queue].wrapping_add(1);
+        self.memory
+            .write_obj(self.avail[queue], GuestAddress(avail + 2))
+            .unwrap();
+    }
+
+    /// Kicks and lets the device work until it rests.
+    pub(crate) fn kick(&mut self, queue: usize) {
+        self.ring_kick(queue);
+        self.settle();
+    }
+
+    /// Kicks, no more.
+    pub(crate) fn ring_kick(&mut self, queue: usize) {
+        let offset = 0x3000 + queue as u64 * 4;
+        let index = u16::try_from(queue).unwrap();
+        self.function.bar_write(0, offset, &index.to_le_bytes());
+    }
+
+    /// Delivers events until none is left; returns how many turns the device took.
+    pub(crate) fn settle(&mut self) -> usize {
+        let mut turns = 0;
+        loop {
+            let sources = self.function.event_sources();
+            let ready: Vec<u64> = sources
+                .iter()
+                .filter(|source| source.token < 1 << 32 && is_readable(source.fd))
+                .map(|source| source.token)
+                .collect();
+            if ready.is_empty() {
+                return turns;
+            }
+            turns += ready.len();
+            assert!(turns < 100_000, "the device does not come to rest");
+            for token in ready {
+                self.function.handle_event(token);
+            }
+        }
+    }
+
+    /// The next used element: head and bytes written.
+    pub(crate) fn used(&mut self, queue: usize) -> Option<(u32, u32)> {
+        let used = self.rings(queue) + 0x6000;
+        let index: u16 = self.memory.read_obj(GuestAddress(used + 2)).unwrap();
+        if index == self.seen[queue] {
+            return None;
+        }
+        let slot = u64::from(self.seen[queue] % self.size);
+        self.seen[queue] = self.seen[queue].wrapping_add(1);
+        let at = used + 4 + slot * 8;
+        Some((
+            self.memory.read_obj(GuestAddress(at)).unwrap(),
+            self.memory.read_obj(GuestAddress(at + 4)).unwrap(),
+        ))
+    }
+
+    /// Interrupts of a queue since the last call.
+    pub(crate) fn calls(&self, queue: usize) -> u64 {
+        self.msi.raised(u16::try_from(queue).unwrap() + 1)
+    }
+
+    pub(crate) fn fill(&self, address: u64, data: &[u8]) {
+        self.memory
+            .write_slice(data, GuestAddress(address))
+            .unwrap();
+    }
+
+    pub(crate) fn bytes(&self, address: u64, count: usize) -> Vec<u8> {
+        let mut data = vec![0; count];
+        self.memory
+            .read_slice(&mut data, GuestAddress(address))
+            .unwrap();
+        data
+    }
+}
+
+fn is_readable(fd: std::os::fd::RawFd) -> bool {
+    use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+
+    let epoll = Epoll::new().unwrap();
+    let event = EpollEvent::new(EventSet::IN, 0);
+    epoll.ctl(ControlOperation::Add, fd, event).unwrap();
+    epoll.wait(0, &mut [EpollEvent::default()]).unwrap() == 1
+}

@@ -1,0 +1,393 @@
+//! A virtio device as a PCI function (VIRTIO 1.2, 4.1): modern interface only, MSI-X.
+
+mod layout;
+mod registers;
+
+use std::sync::Arc;
+
+use virtio_queue::{Queue, QueueT};
+use vm_memory::GuestAddress;
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+
+use self::layout::{BAR, BAR_BYTES, KICK_BYTES, MAX_QUEUES, Offsets, Region};
+use self::registers::{
+    DRIVER_OK, Effect, FEATURES_OK, NEEDS_RESET, QueueRegisters, Registers, View,
+};
+use super::device::{ActiveContext, DeviceEvent, VirtioDevice};
+use super::interrupt::{Interrupts, QueueCall};
+use super::queue::VirtQueue;
+use crate::GuestRam;
+use crate::event::{EventSource, IoEvent};
+use crate::pci::config::{ConfigSpace, LayoutError};
+use crate::pci::function::{BarWindow, ConfigEffect, PciFunction};
+use crate::pci::msi::{MsiBinding, MsiError};
+use crate::pci::msix::Msix;
+
+/// `VIRTIO_F_INDIRECT_DESC`.
+pub const INDIRECT_DESC: u64 = 1 << 28;
+/// `VIRTIO_F_EVENT_IDX`.
+pub const EVENT_IDX: u64 = 1 << 29;
+/// `VIRTIO_F_VERSION_1`: the driver has to take it.
+pub const VERSION_1: u64 = 1 << 32;
+
+/// Offered by every device.
+const TRANSPORT_FEATURES: u64 = INDIRECT_DESC | EVENT_IDX | VERSION_1;
+
+/// Tokens of the device's own sources start here; those of the queues are their indexes.
+const DEVICE_TOKENS: u64 = 1 << 32;
+
+/// A virtio function could not be built.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// A vector could not be set up.
+    #[error("interrupts")]
+    Msi(#[from] MsiError),
+    /// The device has no queue, or more than kick registers and vectors are laid out for.
+    #[error("device with {0} queues, 1 to {MAX_QUEUES} are supported")]
+    QueueCount(usize),
+    /// A queue size that the ring code refuses.
+    #[error("queue size {0} is no power of two up to 32768")]
+    QueueSize(u16),
+    /// Configuration space is full.
+    #[error("configuration space")]
+    Layout(#[from] LayoutError),
+    /// No eventfd for a kick.
+    #[error("eventfd")]
+    EventFd(#[source] std::io::Error),
+}
+
+/// A virtio device on PCI.
+pub struct VirtioPciFunction {
+    device: Box<dyn VirtioDevice>,
+    memory: Arc<GuestRam>,
+    config: ConfigSpace,
+    offsets: Offsets,
+    registers: Registers,
+    interrupts: Arc<Interrupts>,
+    kicks: Vec<Arc<EventFd>>,
+    /// The device owns its queues.
+    active: bool,
+}
+
+impl VirtioPciFunction {
+    /// Makes a function of `device`, reset and without addresses. It has one MSI-X vector for
+    /// configuration and one for each queue.
+    ///
+    /// # Errors
+    /// The device's queues can not be laid out, or the host has no descriptor left.
+    pub fn new(
+        device: Box<dyn VirtioDevice>,
+        memory: Arc<GuestRam>,
+        binding: Arc<dyn MsiBinding>,
+    ) -> Result<Self, BuildError> {
+        let sizes = device.queue_sizes();
+        let count = sizes.len();
+        let vectors = u16::try_from(count + 1).map_err(|_| BuildError::QueueCount(count))?;
+        if count == 0 || count > MAX_QUEUES {
+            return Err(BuildError::QueueCount(count));
+        }
+        for size in sizes {
+            Queue::new(*size).map_err(|_| BuildError::QueueSize(*size))?;
+        }
+        let registers = Registers::new(sizes);
+        let (config, offsets) = layout::config_space(device.kind(), vectors)?;
+        let kicks = (0..count)
+            .map(|_| EventFd::new(EFD_NONBLOCK).map(Arc::new))
+            .collect::<Result<_, _>>()
+            .map_err(BuildError::EventFd)?;
+        Ok(Self {
+            interrupts: Arc::new(Interrupts::new(Msix::new(vectors, binding)?, count)),
+            device,
+            memory,
+            config,
+            offsets,
+            registers,
+            kicks,
+            active: false,
+        })
+    }
+
+    /// Vectors that the host refused to connect, over all time.
+    pub fn route_failures(&self) -> u64 {
+        self.interrupts.msix().route_failures()
+    }
+
+    fn features(&self) -> u64 {
+        self.device.features() | TRANSPORT_FEATURES
+    }
+
+    fn common_write(&mut self, offset: u64, data: &[u8]) {
+        match self.registers.write(offset, data, &self.interrupts) {
+            Effect::None => {}
+            Effect::Reset => self.device_reset(),
+            Effect::CheckFeatures => {
+                let wanted = self.registers.driver_features;
+                let known = wanted & !self.features() == 0 && wanted & VERSION_1 != 0;
+                if known && self.device.accepts(wanted & !TRANSPORT_FEATURES) {
+                    self.registers.status |= FEATURES_OK;
+                }
+            }
+            Effect::Activate => self.activate(),
+            Effect::Enable(index) => {
+                let valid = (self.registers.queues.get(index))
+                    .is_some_and(|queue| self.ring(queue, true).is_some());
+                if let Some(queue) = self.registers.queues.get_mut(index) {
+                    queue.enabled = valid;
+                }
+                if !valid {
+                    self.fail();
+                }
+            }
+        }
+    }
+
+    /// The ring that the registers describe, or nothing when it is misaligned or not all in RAM.
+    fn ring(&self, registers: &QueueRegisters, ready: bool) -> Option<Queue> {
+        let mut queue = Queue::new(registers.max_size).ok()?;
+        queue.set_event_idx(self.registers.driver_features & EVENT_IDX != 0);
+        if !ready {
+            return Some(queue);
+        }
+        queue.try_set_size(registers.size).ok()?;
+        let [descriptors, avail, used] =
+            [registers.descriptors, registers.avail, registers.used].map(GuestAddress);
+        queue.try_set_desc_table_address(descriptors).ok()?;
+        queue.try_set_avail_ring_address(avail).ok()?;
+        queue.try_set_used_ring_address(used).ok()?;
+        queue.set_ready(true);
+        let below = [registers.descriptors, registers.avail, registers.used]
+            .iter()
+            // The largest ring has 512 KiB; this keeps sums of addresses from overflowing.
+            .all(|address| *address < u64::MAX - (1 << 20));
+        // The avail ring at 0 is taken for "not set" by the ring code.
+        (below && registers.avail != 0 && queue.is_valid(&*self.memory)).then_some(queue)
+    }
+
+    fn activate(&mut self) {
+        let queues: Option<Vec<VirtQueue>> = (0..)
+            .zip(&self.registers.queues)
+            .zip(&self.kicks)
+            .map(|((index, registers), kick)| {
+                let ring = self.ring(registers, registers.enabled)?;
+                let call = QueueCall {
+                    interrupts: Arc::clone(&self.interrupts),
+                    queue: usize::from(index),
+                };
+                let memory = Arc::clone(&self.memory);
+                Some(VirtQueue::new(index, ring, memory, Arc::clone(kick), call))
+            })
+            .collect();
+        self.registers.status |= DRIVER_OK;
+        let Some(queues) = queues else {
+            return self.fail();
+        };
+        let context = ActiveContext {
+            memory: Arc::clone(&self.memory),
+            queues,
+            features: self.registers.driver_features,
+        };
+        match self.device.activate(context) {
+            Ok(()) => self.active = true,
+            Err(_) => self.fail(),
+        }
+    }
+
+    /// The device can not go on before the driver resets it.
+    fn fail(&mut self) {
+        if std::mem::take(&mut self.active) {
+            self.device.reset();
+        }
+        self.registers.status |= NEEDS_RESET;
+        if self.registers.status & DRIVER_OK != 0 {
+            self.interrupts.signal_config();
+        }
+    }
+
+    /// The driver's reset: the function's own state (BARs, MSI-X table) stays.
+    fn device_reset(&mut self) {
+        if std::mem::take(&mut self.active) {
+            self.device.reset();
+        }
+        self.registers.reset();
+        self.interrupts.reset();
+        for kick in &self.kicks {
+            drain(kick);
+        }
+    }
+
+    fn deliver(&mut self, event: DeviceEvent) {
+        if self.active && self.device.handle(event).is_err() {
+            self.fail();
+        }
+    }
+
+    /// BAR access by the window in configuration space, if it is set up as 4.1.4.9.1 wants.
+    fn window(&self) -> Option<(u64, usize)> {
+        let at = self.offsets.window;
+        let mut bar = [0];
+        self.config.read(at + 4, &mut bar);
+        let offset = u64::from(self.config.u32_at(at + 8));
+        let length = self.config.u32_at(at + 12);
+        let valid = usize::from(bar[0]) == BAR
+            && matches!(length, 1 | 2 | 4)
+            && offset.is_multiple_of(u64::from(length))
+            && offset < BAR_BYTES;
+        valid.then_some((offset, usize::try_from(length).ok()?))
+    }
+
+    /// Whether an access touches the window's data.
+    fn touches_window(&self, offset: u16, data: &[u8]) -> bool {
+        let start = usize::from(self.offsets.window) + 16;
+        let (first, end) = (usize::from(offset), usize::from(offset) + data.len());
+        first < start + 4 && end > start
+    }
+}
+
+impl PciFunction for VirtioPciFunction {
+    fn config_read(&mut self, offset: u16, data: &mut [u8]) {
+        if self.touches_window(offset, data)
+            && let Some((at, length)) = self.window()
+        {
+            let mut value = [0; 4];
+            if let Some(part) = value.get_mut(..length) {
+                self.bar_read(BAR, at, part);
+            }
+            self.config.poke(self.offsets.window + 16, &value);
+        }
+        self.config.read(offset, data);
+    }
+
+    fn config_write(&mut self, offset: u16, data: &[u8]) -> ConfigEffect {
+        let bars = self.config.bars();
+        let control = self.config.u16_at(self.offsets.msix_control);
+        self.config.write(offset, data);
+        let new_control = self.config.u16_at(self.offsets.msix_control);
+        if new_control != control {
+            self.interrupts.msix().set_control(new_control);
+        }
+        if self.touches_window(offset, data)
+            && let Some((at, length)) = self.window()
+        {
+            let value = self.config.u32_at(self.offsets.window + 16).to_le_bytes();
+            self.bar_write(BAR, at, value.get(..length).unwrap_or_default());
+        }
+        ConfigEffect {
+            bars_changed: self.config.bars() != bars,
+        }
+    }
+
+    fn bars(&self) -> Vec<BarWindow> {
+        self.config.bars()
+    }
+
+    fn set_bar(&mut self, index: usize, base: u64) {
+        self.config.set_bar(index, base);
+    }
+
+    fn bar_read(&mut self, bar: usize, offset: u64, data: &mut [u8]) {
+        data.fill(0);
+        let Some((region, at)) = Region::at(offset).filter(|_| bar == BAR) else {
+            return;
+        };
+        match region {
+            Region::Common => {
+                let view = View {
+                    device_features: self.features(),
+                    config_generation: self.device.config_generation(),
+                    interrupts: &self.interrupts,
+                };
+                self.registers.read(at, data, &view);
+            }
+            Region::Isr => {
+                if let (0, Some(byte)) = (at, data.first_mut()) {
+                    *byte = self.interrupts.take_isr();
+                }
+            }
+            Region::Device => {
+                let config = self.device.config();
+                let start = usize::try_from(at).unwrap_or(usize::MAX);
+                for (byte, value) in data.iter_mut().zip(config.iter().skip(start)) {
+                    *byte = *value;
+                }
+            }
+            Region::Kick => {}
+            Region::MsixTable => self.interrupts.msix().read_table(at, data),
+            Region::MsixPending => self.interrupts.msix().read_pending(at, data),
+        }
+    }
+
+    fn bar_write(&mut self, bar: usize, offset: u64, data: &[u8]) {
+        let Some((region, at)) = Region::at(offset).filter(|_| bar == BAR) else {
+            return;
+        };
+        match region {
+            Region::Common => self.common_write(at, data),
+            Region::Kick => {
+                let index = usize::try_from(at / KICK_BYTES).unwrap_or(usize::MAX);
+                if let Some(kick) = self
+                    .kicks
+                    .get(index)
+                    .filter(|_| at.is_multiple_of(KICK_BYTES))
+                {
+                    // Fails only when the counter is at its end: it is readable then.
+                    kick.write(1).unwrap_or_default();
+                }
+            }
+            Region::MsixTable => self.interrupts.msix().write_table(at, data),
+            // No device here has configuration for the driver to write.
+            Region::Isr | Region::Device | Region::MsixPending => {}
+        }
+    }
+
+    fn io_events(&self) -> Vec<IoEvent> {
+        let kicks = self.kicks.iter().enumerate();
+        kicks
+            .map(|(queue, event)| IoEvent {
+                bar: BAR,
+                offset: layout::kick_offset(queue),
+                event: Arc::clone(event),
+            })
+            .collect()
+    }
+
+    fn event_sources(&self) -> Vec<EventSource> {
+        use std::os::fd::AsRawFd;
+
+        let kicks = (0..).zip(&self.kicks).map(|(token, kick)| EventSource {
+            token,
+            fd: kick.as_raw_fd(),
+        });
+        let own = self.device.event_sources();
+        kicks
+            .chain(own.into_iter().map(|source| EventSource {
+                token: DEVICE_TOKENS + source.token,
+                fd: source.fd,
+            }))
+            .collect()
+    }
+
+    fn handle_event(&mut self, token: u64) {
+        if let Some(own) = token.checked_sub(DEVICE_TOKENS) {
+            return self.deliver(DeviceEvent::Source(own));
+        }
+        let index = usize::try_from(token).unwrap_or(usize::MAX);
+        if let Some(kick) = self.kicks.get(index) {
+            drain(kick);
+            self.deliver(DeviceEvent::Kick(index));
+        }
+    }
+
+    fn reset(&mut self) {
+        self.device_reset();
+        self.interrupts.msix().reset();
+        self.config.reset();
+    }
+}
+
+/// Takes the count off an eventfd; there is nothing to do about one that has none.
+fn drain(event: &EventFd) {
+    event.read().unwrap_or_default();
+}
+
+#[cfg(test)]
+mod tests;
