@@ -66,9 +66,12 @@ fn test(kind: Kind, function: &Function, clock: &Clock, settings: &Settings, rep
     match outcome {
         Ok(summary) => {
             let mode = mode_name(settings.mode);
+            let registers = virtio::registers_address(function);
             report.ok(
                 kind,
-                format_args!("pci={function} mode={mode} us={us} {summary}"),
+                format_args!(
+                    "pci={function} registers={registers:#x} mode={mode} us={us} {summary}"
+                ),
             );
         }
         Err(error) => report.fail(kind, Located { function, error }),

@@ -111,6 +111,11 @@ impl Registers {
         })
     }
 
+    /// Guest physical address of the window.
+    pub fn address(&self) -> u64 {
+        self.base as u64
+    }
+
     /// A part of the window.
     pub fn part(&self, offset: usize, bytes: usize) -> Option<Self> {
         self.holds(offset, bytes).then_some(Self {

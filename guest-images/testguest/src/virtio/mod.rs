@@ -133,6 +133,11 @@ pub fn kind(function: &Function) -> Option<Kind> {
     }
 }
 
+/// Where a device's common configuration lies in guest physical memory; 0 when it has none.
+pub fn registers_address(function: &Function) -> u64 {
+    window(function, COMMON).map_or(0, |(registers, _)| registers.address())
+}
+
 /// A device between reset and [`Device::start`], or running.
 pub struct Device<'a> {
     common: Registers,
