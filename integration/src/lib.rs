@@ -12,6 +12,7 @@ pub mod cache;
 pub mod image;
 pub mod node;
 pub mod process;
+pub mod sim;
 pub mod skip;
 pub mod tools;
 pub mod wire;

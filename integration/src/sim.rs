@@ -1,0 +1,109 @@
+//! The planner's simulator: virtual time, one VMI, and a host that loses, duplicates, delays and fails
+//! what it is told, while the agent is killed between any two effects.
+//!
+//! A run is a function of its seed. [`run`] goes through two seasons: in the first anything may go
+//! wrong; in the second nothing does, and the world has to settle. The invariants are checked after
+//! every single step; a violation names the seed, and `KVMLET_SIM_SEED=<seed>` runs it again with
+//! every step printed.
+
+mod agent;
+mod host;
+mod invariants;
+mod random;
+mod world;
+
+pub use random::Random;
+
+use agent_plan::{Millis, Timestamp};
+
+use agent::Agent;
+use invariants::Watcher;
+use world::World;
+
+/// How long things go wrong.
+const STORM: Millis = Millis::from_secs(120);
+
+/// How long the world has to settle after that: longer than the longest back-off and grace period.
+const CALM: Millis = Millis::from_secs(900);
+
+/// What a run did, for judging whether the simulator exercises what it should.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Effects on the host.
+    pub effects: u64,
+    /// Times the agent was killed.
+    pub kills: u64,
+    /// Reboots of the node.
+    pub reboots: u64,
+    /// Guests that were booted.
+    pub boots: u64,
+    /// Runs that ended with the VMI gone.
+    pub gone: u64,
+    /// Runs that ended with a guest running.
+    pub running: u64,
+    /// Runs that ended in a final phase.
+    pub ended: u64,
+}
+
+impl Tally {
+    /// Adds another run's figures.
+    pub const fn add(&mut self, other: &Self) {
+        self.effects += other.effects;
+        self.kills += other.kills;
+        self.reboots += other.reboots;
+        self.boots += other.boots;
+        self.gone += other.gone;
+        self.running += other.running;
+        self.ended += other.ended;
+    }
+}
+
+/// Runs one seed.
+///
+/// # Errors
+/// The invariant that was violated, with the seed and the time.
+pub fn run(seed: u64, verbose: bool) -> Result<Tally, String> {
+    let mut world = World::new(seed, verbose);
+    let mut agent = Agent::default();
+    let mut watcher = Watcher::default();
+    let explain = |world: &World, what: String| {
+        format!("seed {seed}, {} ms: {what}", world.now.0 - world::EPOCH.0)
+    };
+    let storm_ends = world.now.plus(STORM);
+    while world.now < storm_ends {
+        world.let_things_happen(true);
+        agent.turn(&mut world, true);
+        watcher
+            .check(&world, &agent)
+            .map_err(|what| explain(&world, what))?;
+    }
+    world.calm();
+    let end = world.now.plus(CALM);
+    while world.now < end {
+        world.let_things_happen(false);
+        agent.turn(&mut world, false);
+        watcher
+            .check(&world, &agent)
+            .map_err(|what| explain(&world, what))?;
+    }
+    watcher
+        .check_settled(&world, &agent)
+        .map_err(|what| explain(&world, what))?;
+    check_restart(&mut world, &mut agent).map_err(|what| explain(&world, what))?;
+    Ok(world.tally())
+}
+
+/// In a settled world a restarted agent does nothing at all.
+fn check_restart(world: &mut World, agent: &mut Agent) -> Result<(), String> {
+    let effects = world.effects;
+    agent.kill(world);
+    for _ in 0..3 {
+        world.now = Timestamp(world.now.0 + 1000);
+        agent.turn(world, false);
+    }
+    if world.effects == effects {
+        Ok(())
+    } else {
+        Err(String::from("a restart of the agent caused an action"))
+    }
+}

@@ -1,0 +1,284 @@
+//! The simulated world: one node, what is on its disk, and what happens of itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use agent_plan::{
+    BootId, ExitObserved, ExitReason, Holding, MachineState, Millis, Observation, Record,
+    Timestamp, VmiId, VmmIdentity,
+};
+
+use super::{Random, Tally};
+
+/// Where virtual time begins.
+pub(crate) const EPOCH: Timestamp = Timestamp(1_700_000_000_000);
+
+/// The grace period that the VMI was given.
+pub(crate) const GRACE: Millis = Millis::from_secs(30);
+
+/// A VMM process.
+#[derive(Clone, Debug)]
+pub(crate) struct Process {
+    pub(crate) identity: VmmIdentity,
+    pub(crate) incarnation: u64,
+    pub(crate) state: MachineState,
+    /// The guest heeds the power button, and is on its way.
+    pub(crate) powering_off_at: Option<Timestamp>,
+    /// It has written its exit record and ends then.
+    pub(crate) exits_at: Option<Timestamp>,
+    /// Its control socket answers.
+    pub(crate) answers: bool,
+}
+
+/// An effect that was told and happens later.
+#[derive(Clone, Debug)]
+pub(crate) struct Late {
+    pub(crate) due: Timestamp,
+    pub(crate) action: agent_plan::Action,
+}
+
+/// What the ledger holds.
+#[derive(Clone, Debug)]
+pub(crate) struct Disk {
+    pub(crate) record: Record,
+    pub(crate) object_exists: bool,
+    pub(crate) deletion_requested_at: Option<Timestamp>,
+}
+
+/// Everything outside the agent's memory.
+pub(crate) struct World {
+    pub(crate) now: Timestamp,
+    pub(crate) random: Random,
+    pub(crate) disk: Disk,
+    pub(crate) boot: u32,
+    pub(crate) processes: Vec<Process>,
+    pub(crate) late: Vec<Late>,
+    pub(crate) exits: BTreeMap<u64, ExitObserved>,
+    pub(crate) holdings: BTreeSet<Holding>,
+    /// Incarnations whose VMM was started at some time; the host starts none of them again.
+    pub(crate) started: BTreeSet<u64>,
+    /// The highest incarnation that the host was told of.
+    pub(crate) fence: u64,
+    /// Every incarnation whose guest ever executed an instruction.
+    pub(crate) booted: BTreeSet<u64>,
+    /// Guests that were ended although nobody had asked for it.
+    pub(crate) murders: Vec<String>,
+    pub(crate) effects: u64,
+    pub(crate) kills: u64,
+    pub(crate) gone: bool,
+    pub(crate) verbose: bool,
+    next_pid: u32,
+    deletes_at: Option<Timestamp>,
+    stubborn: bool,
+    /// Guests end, VMMs are killed and the node reboots; otherwise only the agent and its messages suffer.
+    rough: bool,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, verbose: bool) -> Self {
+        let mut random = Random::new(seed);
+        let id = VmiId {
+            uid: String::from("uid-1"),
+            namespace: String::from("default"),
+            name: String::from("web"),
+        };
+        let deletes_at = random.chance(60).then(|| {
+            let after = i64::try_from(random.below(150_000)).unwrap_or(0);
+            EPOCH.plus(Millis(after))
+        });
+        let stubborn = random.chance(30);
+        let rough = random.chance(50);
+        let disk = Disk {
+            record: Record::new(id, EPOCH),
+            object_exists: true,
+            deletion_requested_at: None,
+        };
+        Self {
+            now: EPOCH,
+            random,
+            disk,
+            boot: 1,
+            processes: Vec::new(),
+            late: Vec::new(),
+            exits: BTreeMap::new(),
+            holdings: BTreeSet::new(),
+            started: BTreeSet::new(),
+            fence: 0,
+            booted: BTreeSet::new(),
+            murders: Vec::new(),
+            effects: 0,
+            kills: 0,
+            gone: false,
+            verbose,
+            next_pid: 100,
+            deletes_at,
+            stubborn,
+            rough,
+        }
+    }
+
+    pub(crate) fn say(&self, what: impl FnOnce() -> String) {
+        if self.verbose {
+            println!("{:>9} ms  {}", self.now.0 - EPOCH.0, what());
+        }
+    }
+
+    pub(crate) fn boot_id(&self) -> BootId {
+        BootId(format!("boot-{}", self.boot))
+    }
+
+    /// Time passes, and what is due happens; with faults also what nobody wants.
+    pub(crate) fn let_things_happen(&mut self, faults: bool) {
+        let step = 1 + self.random.below(if faults { 1500 } else { 3000 });
+        self.now = self.now.plus(Millis(i64::try_from(step).unwrap_or(1)));
+        if self.deletes_at.is_some_and(|at| at <= self.now) && self.disk.object_exists {
+            self.deletes_at = None;
+            self.disk.deletion_requested_at = Some(self.now);
+            self.say(|| String::from("user     deletes the VMI"));
+        }
+        self.late_effects();
+        self.guests();
+        if faults {
+            self.misfortunes();
+        }
+    }
+
+    /// From here on nothing goes wrong any more.
+    pub(crate) fn calm(&mut self) {
+        self.say(|| String::from("---      calm"));
+        for process in &mut self.processes {
+            process.answers = true;
+        }
+    }
+
+    fn late_effects(&mut self) {
+        let now = self.now;
+        let (due, later): (Vec<Late>, Vec<Late>) =
+            self.late.drain(..).partition(|late| late.due <= now);
+        self.late = later;
+        for late in due {
+            self.say(|| format!("late     {:?}", late.action));
+            // Nobody waits for the answer.
+            drop(self.carry_out(&late.action));
+        }
+    }
+
+    fn guests(&mut self) {
+        let now = self.now;
+        let mut records = Vec::new();
+        for process in &mut self.processes {
+            if process.powering_off_at.is_some_and(|at| at <= now)
+                && process.state == MachineState::Running
+            {
+                process.state = MachineState::Exited;
+                process.exits_at = Some(now.plus(Millis(500)));
+                records.push((process.incarnation, ExitReason::GuestPoweroff));
+            }
+        }
+        for (incarnation, reason) in records {
+            self.leave_record(incarnation, reason);
+        }
+        self.processes
+            .retain(|process| process.exits_at.is_none_or(|at| at > now));
+    }
+
+    pub(crate) fn leave_record(&mut self, incarnation: u64, reason: ExitReason) {
+        let at = self.now;
+        self.say(|| format!("vmm {incarnation}    leaves its exit record: {reason:?}"));
+        self.exits.entry(incarnation).or_insert(ExitObserved {
+            reason,
+            detail: String::new(),
+            at,
+            uptime_ns: 1,
+        });
+    }
+
+    fn misfortunes(&mut self) {
+        for index in 0..self.processes.len() {
+            if self.random.chance(10) {
+                self.processes[index].answers = !self.processes[index].answers;
+            }
+        }
+        if !self.rough {
+            return;
+        }
+        if self.random.chance(1) && self.random.chance(40) {
+            self.reboot();
+        }
+        for index in 0..self.processes.len() {
+            if self.random.chance(1) {
+                self.processes[index].powering_off_at = Some(self.now);
+            }
+        }
+        if self.random.chance(1) && !self.processes.is_empty() {
+            let lost = self.processes.remove(0);
+            self.say(|| format!("vmm {}    is killed by a stranger", lost.incarnation));
+        }
+    }
+
+    fn reboot(&mut self) {
+        self.boot += 1;
+        self.processes.clear();
+        self.late.clear();
+        // What lives in memory is gone; disks and records are not.
+        self.holdings.remove(&Holding::Taps);
+        self.holdings.remove(&Holding::Sandbox);
+        self.say(|| String::from("node     reboots"));
+    }
+
+    pub(crate) fn start_process(&mut self, incarnation: u64) -> VmmIdentity {
+        self.next_pid += 1;
+        let identity = VmmIdentity {
+            boot_id: self.boot_id(),
+            pid: self.next_pid,
+            start_time_ticks: 1,
+        };
+        self.started.insert(incarnation);
+        self.holdings.insert(Holding::Sandbox);
+        self.processes.push(Process {
+            identity: identity.clone(),
+            incarnation,
+            state: MachineState::Unconfigured,
+            powering_off_at: None,
+            exits_at: None,
+            answers: true,
+        });
+        identity
+    }
+
+    /// Whether the guest takes notice of the power button.
+    pub(crate) const fn heeds_the_button(&self) -> bool {
+        !self.stubborn
+    }
+
+    /// Whether a guest may be ended by force now.
+    pub(crate) fn may_be_ended(&self) -> bool {
+        let graced = self
+            .disk
+            .deletion_requested_at
+            .is_some_and(|at| at.plus(GRACE) <= self.now);
+        graced || !self.disk.object_exists
+    }
+
+    pub(crate) fn unknown<T>(&self) -> Observation<T> {
+        Observation::Unknown {
+            why: String::from("no answer"),
+            since: self.now,
+        }
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        let running = self
+            .processes
+            .iter()
+            .any(|process| process.state == MachineState::Running);
+        Tally {
+            effects: self.effects,
+            kills: self.kills,
+            reboots: u64::from(self.boot - 1),
+            boots: u64::try_from(self.booted.len()).unwrap_or(u64::MAX),
+            gone: u64::from(self.gone),
+            running: u64::from(running),
+            ended: u64::from(!self.gone && self.disk.record.end.is_some()),
+        }
+    }
+}
