@@ -81,6 +81,10 @@ pub unsafe extern "C" fn bcmp(left: *const u8, right: *const u8, bytes: usize) -
     0
 }
 
+/// Never called: nothing unwinds here. The precompiled `core` names it all the same.
+#[unsafe(no_mangle)]
+pub extern "C" fn rust_eh_personality() {}
+
 /// As C's `strlen`; some of `core` refers to it.
 ///
 /// # Safety
