@@ -15,6 +15,7 @@
 pub mod bus;
 pub mod event;
 pub mod pci;
+pub mod serial;
 pub mod virtio;
 
 pub use bus::BusDevice;
