@@ -6,7 +6,7 @@ use core::arch::x86_64::_rdtsc;
 use testguest_lib::tables::Fadt;
 
 use crate::io;
-use crate::lapic::Lapic;
+use crate::lapic::{Lapic, TIMER_VECTOR};
 use crate::trap;
 
 const PM_TIMER_HZ: u64 = 3_579_545;
@@ -120,6 +120,21 @@ impl Clock {
             trap::wait_for_interrupt();
         }
         trap::enable_interrupts();
+    }
+
+    /// Sets the timer to go off in `ms` and keeps running until it has interrupted, with `patience_ms`
+    /// on top. False when it has not.
+    pub fn run_until_timer(&self, ms: u64, patience_ms: u64) -> bool {
+        let seen = trap::irq_count(TIMER_VECTOR);
+        let limit = self.after_ms(ms + patience_ms);
+        self.arm(self.after_ms(ms));
+        while trap::irq_count(TIMER_VECTOR) == seen {
+            if self.now() > limit {
+                return false;
+            }
+            core::hint::spin_loop();
+        }
+        true
     }
 
     /// Sets the timer to go off at `deadline` or, if that is far away, earlier. False when
