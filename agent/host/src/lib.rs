@@ -2,6 +2,25 @@
 
 #![forbid(unsafe_code)]
 
+mod beneath;
+pub mod child;
+mod config;
+mod control;
+mod disks;
 mod facility;
+mod failure;
+mod kernels;
+mod launch_file;
+mod layout;
+mod linux;
+mod machine_config;
+mod node;
+mod process;
+mod sandbox;
+mod taps;
+mod users;
 
+pub use config::{DebugPorts, LinuxHostConfig};
 pub use facility::{ConsoleError, ConsoleRequest, ConsoleStream, Host, Look, Wake};
+pub use linux::{LinuxHost, StartHostError};
+pub use node::{KvmFacts, NodeFacts};

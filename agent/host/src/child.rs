@@ -1,0 +1,30 @@
+//! What the agent's program does when it is started again as a helper.
+//!
+//! The agent can not run code between fork and exec of a child, so what must happen there happens
+//! at the start of a program: the agent starts itself anew with a hidden subcommand, which drops
+//! its privileges as its first act. The daemon's `main` calls [`run`] before anything else.
+
+mod drop_privileges;
+mod launch_vmm;
+mod unpack_kernel;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+pub(crate) use launch_vmm::LaunchArguments;
+pub(crate) use unpack_kernel::SUBCOMMAND as UNPACK_KERNEL;
+
+/// Carries out a hidden subcommand. `None` when the first argument names none: then this process is
+/// the agent itself.
+///
+/// `arguments` are those of the process without its own name. Call it before the first thread is
+/// started: the helpers change what belongs to the whole process.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
+    let mut arguments = arguments.into_iter();
+    let subcommand = arguments.next()?;
+    match subcommand.to_str()? {
+        unpack_kernel::SUBCOMMAND => Some(unpack_kernel::main()),
+        launch_vmm::SUBCOMMAND => Some(launch_vmm::main(arguments)),
+        _ => None,
+    }
+}

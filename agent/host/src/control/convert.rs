@@ -1,0 +1,47 @@
+//! From the protocol's messages to what the planner knows.
+
+use agent_plan::{ExitObserved, ExitReason, MachineObserved, MachineState, Timestamp};
+use proto_vmm::v1;
+
+/// What a status says of a machine; `None` for a state that this agent does not know.
+pub(crate) fn machine_observed(status: &v1::MachineStatus) -> Option<MachineObserved> {
+    let state = match status.state() {
+        v1::MachineState::Unspecified => return None,
+        v1::MachineState::Unconfigured => MachineState::Unconfigured,
+        v1::MachineState::Configured => MachineState::Configured,
+        v1::MachineState::Running => MachineState::Running,
+        v1::MachineState::Paused => MachineState::Paused,
+        v1::MachineState::Exited => MachineState::Exited,
+    };
+    Some(MachineObserved {
+        state,
+        resets: status.resets,
+    })
+}
+
+/// What an exit record says.
+pub(crate) fn exit_observed(record: &v1::ExitRecord) -> ExitObserved {
+    let reason = match record.reason() {
+        v1::ExitReason::Unspecified => ExitReason::Other,
+        v1::ExitReason::GuestPoweroff => ExitReason::GuestPoweroff,
+        v1::ExitReason::GuestReset => ExitReason::GuestReset,
+        v1::ExitReason::TripleFault => ExitReason::TripleFault,
+        v1::ExitReason::GuestPanicked => ExitReason::GuestPanicked,
+        v1::ExitReason::KvmError => ExitReason::KvmError,
+        v1::ExitReason::Stopped => ExitReason::Stopped,
+        v1::ExitReason::VmmError => ExitReason::VmmError,
+        v1::ExitReason::ConfigureFailed => ExitReason::ConfigureFailed,
+        v1::ExitReason::DebugExit => ExitReason::DebugExit,
+    };
+    let detail = if record.signal == 0 {
+        record.detail.clone()
+    } else {
+        format!("signal {}: {}", record.signal, record.detail)
+    };
+    ExitObserved {
+        reason,
+        detail,
+        at: Timestamp(i64::try_from(record.at_unix_ns / 1_000_000).unwrap_or(i64::MAX)),
+        uptime_ns: record.uptime_ns,
+    }
+}

@@ -1,0 +1,166 @@
+//! Disks of a VMI: raw images of the user's, and sparse ones that live as long as the VMI.
+//!
+//! A disk has one owner at a time. The owner's token is a lock on the open file description
+//! (flock(2)) that the VMM gets: it is held exactly as long as some process has that descriptor,
+//! whatever becomes of the agent.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use agent_domain::{Disk, DiskSource};
+
+use crate::beneath::{Access, AllowedDirs, BeneathError, Wanted};
+use crate::layout::{absent_is_none, ensure_private_dir};
+
+/// Why a disk can not be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DiskError {
+    /// Its path is not allowed, is missing, or can not be opened.
+    #[error("disk {disk}")]
+    Open {
+        /// Name of the disk.
+        disk: String,
+        /// Why.
+        #[source]
+        source: BeneathError,
+    },
+    /// Somebody else has it.
+    #[error(
+        "disk {disk}: {path} is in use by another VMI or program; a disk has one writer at a time \
+         (stop the other one, or give both readOnly)"
+    )]
+    InUse {
+        /// Name of the disk.
+        disk: String,
+        /// Path of the image.
+        path: String,
+    },
+    /// The host could not make or lock it.
+    #[error("disk {disk}: {path} can not be {action}")]
+    Io {
+        /// Name of the disk.
+        disk: String,
+        /// Path of the image.
+        path: String,
+        /// What was tried.
+        action: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl DiskError {
+    /// Whether trying again can not help.
+    pub(crate) fn is_final(&self) -> bool {
+        match self {
+            Self::Open { source, .. } => source.is_final(),
+            Self::InUse { .. } | Self::Io { .. } => false,
+        }
+    }
+
+    /// The reason of the condition.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::Open {
+                source: BeneathError::NotFound { .. },
+                ..
+            } => "DiskNotFound",
+            Self::Open { .. } => "DiskNotReadable",
+            Self::InUse { .. } => "DiskInUse",
+            Self::Io { .. } => "DiskFailed",
+        }
+    }
+}
+
+/// Opens disks for one VMI.
+#[derive(Debug, Clone)]
+pub(crate) struct DiskOpener {
+    /// Where callers may have images.
+    pub(crate) allowed: AllowedDirs,
+    /// Where the VMI's own images are.
+    pub(crate) own_dir: PathBuf,
+}
+
+impl DiskOpener {
+    /// Opens and locks a disk, making it first where that is asked for.
+    ///
+    /// The lock goes when the file and all that was duplicated from it are closed.
+    pub(crate) fn open(&self, disk: &Disk) -> Result<File, DiskError> {
+        let (file, path) = match &disk.source {
+            DiskSource::Host { path, create_bytes } => {
+                (self.open_host(disk, path, *create_bytes)?, path.clone())
+            }
+            DiskSource::Empty { capacity_bytes } => self.open_empty(disk, *capacity_bytes)?,
+        };
+        let lock = if disk.read_only {
+            file.try_lock_shared()
+        } else {
+            file.try_lock()
+        };
+        match lock {
+            Ok(()) => Ok(file),
+            Err(TryLockError::WouldBlock) => Err(DiskError::InUse {
+                disk: disk.name.to_string(),
+                path: path.display().to_string(),
+            }),
+            Err(TryLockError::Error(source)) => Err(io_error(disk, &path, "locked", source)),
+        }
+    }
+
+    fn open_host(
+        &self,
+        disk: &Disk,
+        path: &Path,
+        create_bytes: Option<u64>,
+    ) -> Result<File, DiskError> {
+        let access = if disk.read_only {
+            Access::Read
+        } else {
+            Access::ReadWrite
+        };
+        let wanted = Wanted::RegularFileOrBlockDevice;
+        let opened = match (self.allowed.open(path, wanted, access), create_bytes) {
+            (Err(BeneathError::NotFound { .. }), Some(bytes)) => self.allowed.create(path, bytes),
+            (opened, _) => opened,
+        };
+        opened.map_err(|source| DiskError::Open {
+            disk: disk.name.to_string(),
+            source,
+        })
+    }
+
+    fn open_empty(&self, disk: &Disk, bytes: u64) -> Result<(File, PathBuf), DiskError> {
+        let path = self.own_dir.join(format!("{}.img", disk.name));
+        let make = || -> io::Result<File> {
+            ensure_private_dir(&self.own_dir)?;
+            let mut options = fs::OpenOptions::new();
+            options.read(true).write(true).mode(0o600);
+            if let Some(file) = absent_is_none(options.open(&path))? {
+                // A crash may have come between making it and giving it its size.
+                if file.metadata()?.len() < bytes {
+                    file.set_len(bytes)?;
+                }
+                return Ok(file);
+            }
+            let file = options.create_new(true).open(&path)?;
+            file.set_len(bytes)?;
+            Ok(file)
+        };
+        match make() {
+            Ok(file) => Ok((file, path)),
+            Err(source) => Err(io_error(disk, &path, "made", source)),
+        }
+    }
+}
+
+fn io_error(disk: &Disk, path: &Path, action: &'static str, source: io::Error) -> DiskError {
+    DiskError::Io {
+        disk: disk.name.to_string(),
+        path: path.display().to_string(),
+        action,
+        source,
+    }
+}

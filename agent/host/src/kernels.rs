@@ -1,0 +1,137 @@
+//! Kernels and initrds: found in their image, unpacked by an unprivileged child, kept by digest.
+
+mod cache;
+mod image;
+
+use std::fs::File;
+use std::io;
+
+use agent_domain::{ImageLocation, KernelBoot};
+use agent_images::kernel::{KernelFormat, UnpackKernelError, UnpackLimits, kernel_format};
+
+use crate::beneath::{AllowedDirs, BeneathError};
+pub(crate) use cache::{KernelCache, KernelCacheSettings};
+
+/// Why there is no kernel to boot.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum KernelError {
+    /// A file of the image can not be opened.
+    #[error(transparent)]
+    Open(#[from] BeneathError),
+    /// The image can not be read.
+    #[error("the image {location} can not be used")]
+    Image {
+        /// The image, as the spec names it.
+        location: String,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The kernel is none, or in a form that can not be booted.
+    #[error("{path} can not be booted")]
+    Format {
+        /// Path within the image.
+        path: String,
+        /// Why.
+        #[source]
+        source: UnpackKernelError,
+    },
+    /// The child that unpacks refused the kernel.
+    #[error("{path} can not be unpacked: {message}")]
+    Unpack {
+        /// Path within the image.
+        path: String,
+        /// What the child said.
+        message: String,
+        /// Whether it was the kernel's fault, not the host's.
+        is_final: bool,
+    },
+    /// The host failed.
+    #[error("the kernel cache can not be used")]
+    Cache(#[from] io::Error),
+}
+
+impl KernelError {
+    /// Whether trying again can not help: files may appear and hosts may recover, but a path that
+    /// is not allowed stays so, and so does a kernel that is none.
+    pub(crate) fn is_final(&self) -> bool {
+        match self {
+            Self::Open(error) => error.is_final(),
+            Self::Format { source, .. } => !matches!(source, UnpackKernelError::Io(_)),
+            Self::Unpack { is_final, .. } => *is_final,
+            Self::Image { .. } | Self::Cache(_) => false,
+        }
+    }
+
+    /// The reason of the condition.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::Open(BeneathError::NotFound { .. }) => "KernelNotFound",
+            Self::Open(_) => "KernelNotReadable",
+            Self::Image { .. } => "ImageNotReadable",
+            Self::Format { .. } | Self::Unpack { .. } => "KernelNotBootable",
+            Self::Cache(_) => "KernelCacheFailed",
+        }
+    }
+}
+
+/// What is booted, opened for reading.
+#[derive(Debug)]
+pub(crate) struct BootFiles {
+    pub(crate) kernel: File,
+    pub(crate) initrd: Option<File>,
+}
+
+/// Finds kernel and initrd of a VMI and unpacks the kernel where that is wanted and needed.
+pub(crate) async fn boot_files(
+    boot: &KernelBoot,
+    allowed: &AllowedDirs,
+    cache: &KernelCache,
+    unpack: bool,
+) -> Result<BootFiles, KernelError> {
+    let found = {
+        let (boot, allowed) = (boot.clone(), allowed.clone());
+        blocking(move || image::find(&boot, &allowed)).await?
+    };
+    let path = boot.kernel_path.display().to_string();
+    let format = {
+        let mut kernel = found.kernel.try_clone()?;
+        blocking(move || Ok(kernel_format(&mut kernel))).await?
+    }
+    .map_err(|source| KernelError::Format {
+        path: path.clone(),
+        source,
+    })?;
+    let kernel = match (format, unpack) {
+        (KernelFormat::Elf, _) | (KernelFormat::BzImage(_), false) => found.kernel,
+        (KernelFormat::Compressed(_), _) | (KernelFormat::BzImage(_), true) => {
+            cache
+                .unpacked(found.kernel, &path, UnpackLimits::default().input_bytes)
+                .await?
+        }
+    };
+    Ok(BootFiles {
+        kernel,
+        initrd: found.initrd,
+    })
+}
+
+/// An image as the spec names it.
+pub(crate) fn location_text(location: &ImageLocation) -> String {
+    match location {
+        ImageLocation::Directory(path) => format!("dir:{}", path.display()),
+        ImageLocation::OciLayout { path, reference } => {
+            let suffix = reference.as_ref().map(|name| format!(":{name}"));
+            format!("oci:{}{}", path.display(), suffix.unwrap_or_default())
+        }
+    }
+}
+
+/// Runs what reads files on a thread that may wait.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, KernelError> + Send + 'static,
+) -> Result<T, KernelError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| KernelError::Cache(io::Error::other(error)))?
+}

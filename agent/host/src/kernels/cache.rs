@@ -1,0 +1,289 @@
+//! Unpacked kernels by the SHA-256 of what they were unpacked from.
+//!
+//! A file appears under its digest only when it is whole and on disk. The least recently used ones
+//! go when all together take more than the setting allows; a VMM that has one open keeps it.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, SystemTime};
+
+use sha2::{Digest, Sha256};
+use tokio::io::AsyncReadExt;
+use tokio::process::Command;
+
+use super::{KernelError, blocking};
+use crate::child::UNPACK_KERNEL;
+use crate::layout::{absent_is_none, ensure_private_dir};
+
+/// Longest that unpacking may take; the child's own CPU limit is the same.
+const UNPACK_DEADLINE: Duration = Duration::from_secs(60);
+
+/// What of the child's complaint is shown.
+const MAX_MESSAGE_BYTES: u64 = 1024;
+
+/// Digests of files that are remembered, so that a kernel is not read again for every start.
+const MAX_REMEMBERED: usize = 256;
+
+/// Files that are being written have this at the start of their name.
+const TEMPORARY: &str = ".tmp-";
+
+/// Where the cache is and what it may take.
+#[derive(Debug, Clone)]
+pub(crate) struct KernelCacheSettings {
+    /// Directory of the unpacked kernels.
+    pub(crate) dir: PathBuf,
+    /// The program that has the hidden subcommand `unpack-kernel`.
+    pub(crate) helper: PathBuf,
+    /// All files together may take this.
+    pub(crate) max_bytes: u64,
+}
+
+/// The cache.
+#[derive(Debug)]
+pub(crate) struct KernelCache {
+    settings: KernelCacheSettings,
+    /// One lock for each digest that is being looked for: the second waits for the first.
+    busy: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
+    digests: Mutex<HashMap<FileVersion, String>>,
+}
+
+/// A file and its contents, as far as the file system tells versions apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct FileVersion {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl KernelCache {
+    pub(crate) fn new(settings: KernelCacheSettings) -> Self {
+        Self {
+            settings,
+            busy: Mutex::default(),
+            digests: Mutex::default(),
+        }
+    }
+
+    /// The ELF inside of `input`, opened for reading. `name` is for messages.
+    pub(crate) async fn unpacked(
+        &self,
+        input: File,
+        name: &str,
+        max_input_bytes: u64,
+    ) -> Result<File, KernelError> {
+        let digest = self.digest(input.try_clone()?, max_input_bytes).await?;
+        let lock = self.lock_of(&digest);
+        let held = lock.lock().await;
+        let path = self.settings.dir.join(&digest);
+        if let Some(file) = absent_is_none(File::open(&path))? {
+            // The time of last use; a read-only file system only makes the order worse.
+            if let Err(error) = file.set_modified(SystemTime::now()) {
+                tracing::debug!(path = %path.display(), %error, "the use of a cached kernel is not noted");
+            }
+            return Ok(file);
+        }
+        let temporary = self.settings.dir.join(format!("{TEMPORARY}{digest}"));
+        let result = self.unpack(input, name, &temporary, &path).await;
+        if result.is_err()
+            && let Err(error) = absent_is_none(fs::remove_file(&temporary))
+        {
+            tracing::warn!(path = %temporary.display(), %error, "a half-written kernel stays behind");
+        }
+        drop(held);
+        result
+    }
+
+    async fn unpack(
+        &self,
+        mut input: File,
+        name: &str,
+        temporary: &Path,
+        path: &Path,
+    ) -> Result<File, KernelError> {
+        ensure_private_dir(&self.settings.dir)?;
+        absent_is_none(fs::remove_file(temporary))?;
+        let output = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o400)
+            .open(temporary)?;
+        input.seek(SeekFrom::Start(0))?;
+        let failed = |message: String, is_final| KernelError::Unpack {
+            path: name.to_owned(),
+            message,
+            is_final,
+        };
+        let mut child = Command::new(&self.settings.helper)
+            .arg(UNPACK_KERNEL)
+            .env_clear()
+            .stdin(Stdio::from(input))
+            .stdout(Stdio::from(output.try_clone()?))
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let mut complaint = Vec::new();
+        let finished = tokio::time::timeout(UNPACK_DEADLINE, async {
+            if let Some(stderr) = child.stderr.take() {
+                stderr
+                    .take(MAX_MESSAGE_BYTES)
+                    .read_to_end(&mut complaint)
+                    .await?;
+            }
+            child.wait().await
+        })
+        .await;
+        let status = match finished {
+            Ok(status) => status?,
+            // Dropping the child kills it.
+            Err(_) => {
+                return Err(failed(
+                    format!("it took more than {UNPACK_DEADLINE:?}"),
+                    false,
+                ));
+            }
+        };
+        if !status.success() {
+            let text = String::from_utf8_lossy(&complaint).trim().to_owned();
+            // One that was killed, or said nothing, met a limit or a lack of the host.
+            let is_final = status.code().is_some() && !text.is_empty();
+            let text = if text.is_empty() {
+                status.to_string()
+            } else {
+                text
+            };
+            return Err(failed(text, is_final));
+        }
+        let (from, to) = (temporary.to_owned(), path.to_owned());
+        let (dir, max_bytes) = (self.settings.dir.clone(), self.settings.max_bytes);
+        blocking(move || {
+            output.sync_data()?;
+            fs::rename(&from, &to)?;
+            evict(&dir, &to, max_bytes)?;
+            Ok(File::open(&to)?)
+        })
+        .await
+    }
+
+    async fn digest(&self, input: File, max_bytes: u64) -> Result<String, KernelError> {
+        let meta = input.metadata()?;
+        let version = FileVersion {
+            device: meta.dev(),
+            inode: meta.ino(),
+            bytes: meta.len(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        };
+        let known = lock(&self.digests).get(&version).cloned();
+        if let Some(digest) = known {
+            return Ok(digest);
+        }
+        let digest = blocking(move || Ok(sha256(input, max_bytes)?)).await?;
+        let mut digests = lock(&self.digests);
+        if digests.len() >= MAX_REMEMBERED {
+            digests.clear();
+        }
+        digests.insert(version, digest.clone());
+        Ok(digest)
+    }
+
+    fn lock_of(&self, digest: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut busy = lock(&self.busy);
+        busy.retain(|_, lock| lock.strong_count() > 0);
+        if let Some(lock) = busy.get(digest).and_then(Weak::upgrade) {
+            return lock;
+        }
+        let lock = Arc::default();
+        busy.insert(digest.to_owned(), Arc::downgrade(&lock));
+        lock
+    }
+}
+
+/// Nothing that holds one of the locks can leave its map half changed.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn sha256(mut input: File, max_bytes: u64) -> io::Result<String> {
+    input.seek(SeekFrom::Start(0))?;
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 64 << 10];
+    let mut left = max_bytes;
+    while left > 0 {
+        let count = input.read(&mut buffer)?;
+        if count == 0 {
+            break;
+        }
+        hash.update(buffer.get(..count).unwrap_or_default());
+        left = left.saturating_sub(count as u64);
+    }
+    Ok(hex::encode(hash.finalize()))
+}
+
+/// Removes the least recently used files until the rest fits; `keep` stays.
+fn evict(dir: &Path, keep: &Path, max_bytes: u64) -> io::Result<()> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        // Another request may have removed it, or may still be writing it.
+        let Some(meta) = absent_is_none(entry.metadata())? else {
+            continue;
+        };
+        let being_written = entry.file_name().to_string_lossy().starts_with(TEMPORARY);
+        if meta.is_file() && !being_written {
+            files.push((meta.modified()?, meta.blocks() * 512, entry.path()));
+        }
+    }
+    files.sort();
+    let mut total: u64 = files.iter().map(|(_, bytes, _)| bytes).sum();
+    for (_, bytes, path) in files {
+        if total <= max_bytes {
+            break;
+        }
+        if path != keep {
+            absent_is_none(fs::remove_file(&path))?;
+            total = total.saturating_sub(bytes);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(dir: &Path, name: &str, age: u64) -> PathBuf {
+        let path = dir.join(name);
+        fs::write(&path, vec![1; 4096]).unwrap();
+        let used = SystemTime::now() - Duration::from_secs(age);
+        File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_modified(used)
+            .unwrap();
+        path
+    }
+
+    #[test]
+    fn the_least_recently_used_kernel_goes_first_and_the_new_one_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let old = file(dir.path(), "old", 300);
+        let recent = file(dir.path(), "recent", 10);
+        let new = file(dir.path(), "new", 1000);
+        let writing = file(dir.path(), ".tmp-x", 2000);
+        evict(dir.path(), &new, 3 * 4096).unwrap();
+        assert!(old.exists());
+        evict(dir.path(), &new, 2 * 4096).unwrap();
+        assert!(!old.exists() && recent.exists() && new.exists() && writing.exists());
+        evict(dir.path(), &new, 0).unwrap();
+        assert!(!recent.exists() && new.exists() && writing.exists());
+    }
+}

@@ -1,0 +1,203 @@
+//! Where everything of a VMI lies, below the run directory and the state directory.
+//!
+//! ```text
+//! RUN/vmm/UID/INCARNATION/control.sock  the VMM's control socket
+//!                         launch.json   who the VMM is
+//!                         vmm.log       its standard error
+//!                         root/         what it sees as /
+//! STATE/vmm/UID/INCARNATION/exit-record why it ended; outlives a reboot
+//!                           console.log what the guest wrote to its serial port
+//! STATE/disks/UID/NAME.img              emptyDisk
+//! STATE/cache/kernels/DIGEST            unpacked kernels, of all VMIs
+//! ```
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// Both directories and what is built from them.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    run: PathBuf,
+    state: PathBuf,
+}
+
+/// A uid that may be part of a path.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct PathUid(String);
+
+impl PathUid {
+    /// UUIDs, and whatever else is made of the same characters.
+    pub(crate) fn new(uid: &str) -> io::Result<Self> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        if uid.is_empty() || uid.len() > 64 || !uid.bytes().all(allowed) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("the uid {uid:?} can not be part of a path"),
+            ));
+        }
+        Ok(Self(uid.to_owned()))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Layout {
+    pub(crate) fn new(run: &Path, state: &Path) -> Self {
+        Self {
+            run: run.to_owned(),
+            state: state.to_owned(),
+        }
+    }
+
+    /// Of one VMI, below the run directory.
+    pub(crate) fn run_of(&self, uid: &PathUid) -> PathBuf {
+        self.run.join("vmm").join(uid.as_str())
+    }
+
+    /// Of one VMM, below the run directory.
+    pub(crate) fn run_of_vmm(&self, uid: &PathUid, incarnation: u64) -> PathBuf {
+        self.run_of(uid).join(incarnation.to_string())
+    }
+
+    /// Of one VMI, below the state directory.
+    pub(crate) fn state_of(&self, uid: &PathUid) -> PathBuf {
+        self.state.join("vmm").join(uid.as_str())
+    }
+
+    /// Of one VMM, below the state directory.
+    pub(crate) fn state_of_vmm(&self, uid: &PathUid, incarnation: u64) -> PathBuf {
+        self.state_of(uid).join(incarnation.to_string())
+    }
+
+    pub(crate) fn exit_record(&self, uid: &PathUid, incarnation: u64) -> PathBuf {
+        self.state_of_vmm(uid, incarnation).join("exit-record")
+    }
+
+    pub(crate) fn console_log(&self, uid: &PathUid, incarnation: u64) -> PathBuf {
+        self.state_of_vmm(uid, incarnation).join("console.log")
+    }
+
+    /// Disks whose life is the VMI's.
+    pub(crate) fn disks_of(&self, uid: &PathUid) -> PathBuf {
+        self.state.join("disks").join(uid.as_str())
+    }
+
+    pub(crate) fn kernel_cache(&self) -> PathBuf {
+        self.state.join("cache").join("kernels")
+    }
+
+    /// What a VMM sees as its root directory, before it is covered by an empty one.
+    pub(crate) fn vmm_root(&self, uid: &PathUid, incarnation: u64) -> PathBuf {
+        self.run_of_vmm(uid, incarnation).join("root")
+    }
+
+    /// All VMIs that have something below the run directory.
+    pub(crate) fn all_run_dirs(&self) -> PathBuf {
+        self.run.join("vmm")
+    }
+
+    /// Incarnations of a VMI that have a directory below the run or the state directory, oldest
+    /// first.
+    pub(crate) fn incarnations(&self, uid: &PathUid) -> io::Result<Vec<u64>> {
+        let mut found = numbered(&self.run_of(uid))?;
+        found.extend(numbered(&self.state_of(uid))?);
+        found.sort_unstable();
+        found.dedup();
+        Ok(found)
+    }
+
+    /// Incarnations of a VMI that have a directory below the run directory, oldest first.
+    pub(crate) fn run_incarnations(&self, uid: &PathUid) -> io::Result<Vec<u64>> {
+        let mut found = numbered(&self.run_of(uid))?;
+        found.sort_unstable();
+        Ok(found)
+    }
+}
+
+fn numbered(dir: &Path) -> io::Result<Vec<u64>> {
+    let Some(entries) = absent_is_none(fs::read_dir(dir))? else {
+        return Ok(Vec::new());
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        found.extend(
+            entry?
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse::<u64>().ok()),
+        );
+    }
+    Ok(found)
+}
+
+/// Makes a directory that only its owner may enter, and those above it.
+pub(crate) fn ensure_private_dir(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+}
+
+/// Removes a directory with all that is in it. That it is not there is success.
+pub(crate) fn remove_dir(path: &Path) -> io::Result<()> {
+    absent_is_none(fs::remove_dir_all(path)).map(drop)
+}
+
+/// Removes a directory if it is empty. That it is not there, or not empty, is success.
+pub(crate) fn remove_empty_dir(path: &Path) -> io::Result<()> {
+    match fs::remove_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        result => absent_is_none(result).map(drop),
+    }
+}
+
+/// "Not found" as a value.
+pub(crate) fn absent_is_none<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uid_that_leaves_its_directory_is_refused() {
+        for uid in ["", ".", "..", "a/b", "../a", "a\0b", &"x".repeat(65)] {
+            assert!(PathUid::new(uid).is_err(), "{uid:?}");
+        }
+        assert!(PathUid::new("5f0c9d3e-8a52-4c3b-9a39-000000000001").is_ok());
+    }
+
+    #[test]
+    fn incarnations_of_both_directories_are_found_once_and_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(&dir.path().join("run"), &dir.path().join("state"));
+        let uid = PathUid::new("a").unwrap();
+        assert!(layout.incarnations(&uid).unwrap().is_empty());
+        for incarnation in [10, 2] {
+            ensure_private_dir(&layout.run_of_vmm(&uid, incarnation)).unwrap();
+        }
+        for incarnation in [1, 2] {
+            ensure_private_dir(&layout.state_of_vmm(&uid, incarnation)).unwrap();
+        }
+        ensure_private_dir(&layout.run_of(&uid).join("other")).unwrap();
+        assert_eq!(layout.incarnations(&uid).unwrap(), [1, 2, 10]);
+        assert_eq!(layout.run_incarnations(&uid).unwrap(), [2, 10]);
+    }
+
+    #[test]
+    fn removing_nothing_is_success() {
+        let dir = tempfile::tempdir().unwrap();
+        remove_dir(&dir.path().join("none")).unwrap();
+        remove_empty_dir(&dir.path().join("none")).unwrap();
+        remove_empty_dir(dir.path().parent().unwrap()).unwrap();
+    }
+}

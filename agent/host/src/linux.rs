@@ -1,0 +1,185 @@
+//! The Linux host.
+
+mod configure;
+mod execute;
+mod look;
+mod release;
+mod start;
+mod watch;
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use agent_domain::Vmi;
+use agent_plan::{Action, Completed, Failure, Observed, Record};
+use nix::unistd::geteuid;
+use tokio::task::AbortHandle;
+
+use crate::beneath::AllowedDirs;
+use crate::config::LinuxHostConfig;
+use crate::control::Deadlines;
+use crate::facility::{ConsoleError, ConsoleRequest, ConsoleStream, Host, Look, Wake};
+use crate::kernels::{KernelCache, KernelCacheSettings};
+use crate::launch_file::LaunchFile;
+use crate::layout::{Layout, PathUid, absent_is_none, ensure_private_dir};
+use crate::sandbox::Sandbox;
+use crate::taps::AttachedTap;
+use crate::users::VmmUsers;
+
+/// Runs VMMs on this machine.
+#[derive(Debug)]
+pub struct LinuxHost {
+    config: LinuxHostConfig,
+    layout: Layout,
+    allowed: AllowedDirs,
+    kernels: KernelCache,
+    sandbox: Sandbox,
+    deadlines: Deadlines,
+    memory: Mutex<Memory>,
+}
+
+/// What is known only while the agent runs. Losing it costs nothing but time.
+#[derive(Debug)]
+struct Memory {
+    users: VmmUsers,
+    vmis: HashMap<String, VmiMemory>,
+}
+
+#[derive(Debug, Default)]
+struct VmiMemory {
+    /// Taps that no VMM has yet, by interface number.
+    taps: HashMap<usize, AttachedTap>,
+    /// Highest incarnation that an action was for.
+    incarnation: u64,
+    /// Incarnation that is watched, and by what.
+    watch: Option<(u64, AbortHandle)>,
+}
+
+/// Why the host can not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StartHostError {
+    /// A directory of the configuration can not be made.
+    #[error("the directory {path} can not be made")]
+    Directory {
+        /// Path of the directory.
+        path: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// What an earlier agent left can not be read.
+    #[error("the run directory can not be read")]
+    RunDirectory(#[source] io::Error),
+}
+
+impl LinuxHost {
+    /// Takes possession of the host's directories and finds out where guests can live.
+    ///
+    /// # Errors
+    /// When a directory can not be made or read.
+    pub async fn start(config: LinuxHostConfig) -> Result<Self, StartHostError> {
+        for path in [&config.run_dir, &config.state_dir] {
+            ensure_private_dir(path).map_err(|source| StartHostError::Directory {
+                path: path.display().to_string(),
+                source,
+            })?;
+        }
+        let layout = Layout::new(&config.run_dir, &config.state_dir);
+        let users =
+            users_in_use(&layout, config.vmm_user_base).map_err(StartHostError::RunDirectory)?;
+        let sandbox = Sandbox::detect().await;
+        tracing::info!("{}", sandbox.describe());
+        let kernels = KernelCache::new(KernelCacheSettings {
+            dir: layout.kernel_cache(),
+            helper: config.helper_program.clone(),
+            max_bytes: config.kernel_cache_bytes,
+        });
+        Ok(Self {
+            allowed: AllowedDirs::new(&config.allowed_dirs),
+            memory: Mutex::new(Memory {
+                users,
+                vmis: HashMap::new(),
+            }),
+            deadlines: Deadlines::default(),
+            config,
+            layout,
+            kernels,
+            sandbox,
+        })
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        // Nothing that holds the lock can leave the maps half changed.
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The user for a VMI's VMM; `None` when the agent is not root and can not change users.
+    fn vmm_user(&self, uid: &PathUid) -> Option<u32> {
+        geteuid().is_root().then(|| self.memory().users.assign(uid))
+    }
+}
+
+impl Memory {
+    fn vmi(&mut self, uid: &PathUid) -> &mut VmiMemory {
+        self.vmis.entry(uid.as_str().to_owned()).or_default()
+    }
+}
+
+/// Users of VMMs that an earlier agent started.
+fn users_in_use(layout: &Layout, base: u32) -> io::Result<VmmUsers> {
+    let mut users = VmmUsers::new(base);
+    let Some(entries) = absent_is_none(std::fs::read_dir(layout.all_run_dirs()))? else {
+        return Ok(users);
+    };
+    for entry in entries {
+        let name = entry?.file_name();
+        let Some(uid) = name.to_str().and_then(|name| PathUid::new(name).ok()) else {
+            continue;
+        };
+        for incarnation in layout.run_incarnations(&uid)? {
+            let note = LaunchFile::read(&layout.run_of_vmm(&uid, incarnation))?;
+            if let Some(user) = note.and_then(|note| note.user) {
+                users.adopt(&uid, user);
+            }
+        }
+    }
+    Ok(users)
+}
+
+impl Host for LinuxHost {
+    async fn observe(&self, look: Look<'_>) -> Observed {
+        self.look(look).await
+    }
+
+    async fn execute(
+        &self,
+        action: &Action,
+        vmi: &Vmi,
+        record: &Record,
+    ) -> Result<Completed, Failure> {
+        self.carry_out(action, vmi, record).await
+    }
+
+    fn watch(&self, record: &Record, wake: Wake) {
+        self.keep_watch(record, wake);
+    }
+
+    fn forget(&self, uid: &str) {
+        let mut memory = self.memory();
+        if let Some((_, task)) = memory.vmis.remove(uid).and_then(|vmi| vmi.watch) {
+            task.abort();
+        }
+        if let Ok(uid) = PathUid::new(uid) {
+            memory.users.release(&uid);
+        }
+    }
+
+    async fn attach_console(
+        &self,
+        record: &Record,
+        request: ConsoleRequest,
+    ) -> Result<ConsoleStream, ConsoleError> {
+        self.console(record, request).await
+    }
+}

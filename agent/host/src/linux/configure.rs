@@ -1,0 +1,237 @@
+//! Giving a VMM its machine: everything is opened here and passed as descriptors.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use agent_domain::Vmi;
+use agent_plan::{Failure, Timestamp};
+use proto_vmm::v1::{self, request::Kind};
+
+use super::LinuxHost;
+use crate::control::Connection;
+use crate::disks::{DiskError, DiskOpener};
+use crate::failure::{chain, fatal, retry};
+use crate::kernels::{KernelError, boot_files};
+use crate::layout::PathUid;
+use crate::machine_config::{MachinePolicy, Opened, assemble};
+use crate::taps::{self, TapSpec};
+
+impl LinuxHost {
+    /// Finds, unpacks and caches kernel and initrd.
+    pub(super) async fn ensure_kernel(&self, vmi: &Vmi) -> Result<(), Failure> {
+        self.open_boot_files(vmi).await.map(drop)
+    }
+
+    async fn open_boot_files(&self, vmi: &Vmi) -> Result<(OwnedFd, Option<OwnedFd>), Failure> {
+        let unpack = self.config.unpack_kernels;
+        let files = boot_files(&vmi.kernel, &self.allowed, &self.kernels, unpack)
+            .await
+            .map_err(|error| kernel_failure(&error))?;
+        Ok((files.kernel.into(), files.initrd.map(Into::into)))
+    }
+
+    /// Makes sure that every disk can be had.
+    pub(super) async fn ensure_disks(&self, uid: &PathUid, vmi: &Vmi) -> Result<(), Failure> {
+        match self.open_disks(uid, vmi) {
+            Ok(_) => Ok(()),
+            // The VMI's own VMM may have it already.
+            Err(DiskError::InUse { .. }) if self.is_configured(uid).await => Ok(()),
+            Err(error) => Err(disk_failure(&error)),
+        }
+    }
+
+    fn open_disks(&self, uid: &PathUid, vmi: &Vmi) -> Result<Vec<OwnedFd>, DiskError> {
+        let opener = DiskOpener {
+            allowed: self.allowed.clone(),
+            own_dir: self.layout.disks_of(uid),
+        };
+        vmi.disks
+            .iter()
+            .map(|disk| opener.open(disk).map(OwnedFd::from))
+            .collect()
+    }
+
+    /// Makes sure that there is a tap for every interface.
+    pub(super) async fn ensure_taps(&self, uid: &PathUid, vmi: &Vmi) -> Result<(), Failure> {
+        for (index, interface) in vmi.interfaces.iter().enumerate() {
+            if self.memory().vmi(uid).taps.contains_key(&index) {
+                continue;
+            }
+            let network = interface.network.as_str();
+            let bridge = self.config.bridges.get(network).ok_or_else(|| {
+                let message = format!(
+                    "interface {}: the setting networks.{network}.bridge is missing",
+                    interface.name
+                );
+                retry("NetworkNotConfigured", message)
+            })?;
+            let name = taps::tap_name(uid, index);
+            let spec = TapSpec {
+                name: &name,
+                network,
+                bridge,
+                guest_mac: interface.mac.octets(),
+            };
+            match taps::create(&spec).await {
+                Ok(tap) => {
+                    self.memory().vmi(uid).taps.insert(index, tap);
+                }
+                Err(_) if self.is_configured(uid).await => {}
+                Err(error) => {
+                    let message = format!("interface {}: {}", interface.name, chain(&error));
+                    return Err(retry("NetworkNotReady", message));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes copies of the taps' descriptors; the agent's own go when the VMM has them.
+    fn held_taps(&self, uid: &PathUid, count: usize) -> Result<Vec<(OwnedFd, u32)>, Failure> {
+        let mut memory = self.memory();
+        let taps = &memory.vmi(uid).taps;
+        (0..count)
+            .map(|index| {
+                let tap = taps.get(&index).ok_or_else(|| {
+                    retry("NetworkNotReady", format!("interface {index} has no tap"))
+                })?;
+                let descriptor = tap.descriptor.try_clone().map_err(|error| {
+                    retry("NetworkNotReady", format!("interface {index}: {error}"))
+                })?;
+                Ok((descriptor, tap.mtu))
+            })
+            .collect()
+    }
+
+    /// Whether a VMM of this VMI has its machine, and thereby its disks and taps.
+    async fn is_configured(&self, uid: &PathUid) -> bool {
+        let Ok(incarnations) = self.layout.run_incarnations(uid) else {
+            return false;
+        };
+        for incarnation in incarnations {
+            let vmm = self
+                .living_vmm(uid, incarnation, Timestamp::default())
+                .await;
+            let machine = vmm
+                .ok()
+                .flatten()
+                .and_then(|vmm| vmm.machine.present().cloned());
+            if machine
+                .is_some_and(|machine| machine.state != agent_plan::MachineState::Unconfigured)
+            {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Opens everything and sends it. A VMM that has its machine already is left alone.
+    pub(super) async fn configure_vmm(
+        &self,
+        uid: &PathUid,
+        incarnation: u64,
+        vmi: &Vmi,
+    ) -> Result<(), Failure> {
+        let mut connection = self.connect(uid, incarnation).await?;
+        if let Some(configured) = configured_as(&connection) {
+            if configured == (uid.as_str().to_owned(), incarnation) {
+                return Ok(());
+            }
+            let (other, number) = configured;
+            return Err(retry(
+                "VmmHasAnotherMachine",
+                format!("the VMM runs incarnation {number} of the VMI {other}"),
+            ));
+        }
+        self.ensure_taps(uid, vmi).await?;
+        let (kernel, initrd) = self.open_boot_files(vmi).await?;
+        let host = |error: io::Error, path: &Path| {
+            retry("HostFailed", format!("{}: {error}", path.display()))
+        };
+        let exit_record = self.layout.exit_record(uid, incarnation);
+        let console_log = self.layout.console_log(uid, incarnation);
+        let kvm = Path::new("/dev/kvm");
+        let opened = Opened {
+            kvm: open_kvm(kvm)?,
+            exit_record: open_own(&exit_record).map_err(|error| host(error, &exit_record))?,
+            console_log: open_own(&console_log).map_err(|error| host(error, &console_log))?,
+            kernel,
+            initrd,
+            disks: self
+                .open_disks(uid, vmi)
+                .map_err(|error| disk_failure(&error))?,
+            taps: self.held_taps(uid, vmi.interfaces.len())?,
+        };
+        let policy = MachinePolicy {
+            console_log_bytes: self.config.console_log_bytes,
+            debug_ports: self.config.debug_ports,
+        };
+        let (machine, descriptors) = assemble(vmi, incarnation, &opened, policy)
+            .map_err(|error| fatal("TooManyDevices", error.to_string()))?;
+        let request = Kind::Configure(v1::Configure {
+            machine: Some(machine),
+        });
+        connection
+            .request(request, &descriptors)
+            .await
+            .map_err(|error| super::execute::control_failure(&error))?;
+        // The VMM has them now; closing the agent's lets them end with the VMM.
+        self.memory().vmi(uid).taps.clear();
+        Ok(())
+    }
+}
+
+/// The VMI and incarnation that a VMM was configured for.
+fn configured_as(connection: &Connection) -> Option<(String, u64)> {
+    let hello = connection.hello();
+    let state = hello.status.as_ref().map(v1::MachineStatus::state)?;
+    if state == v1::MachineState::Unconfigured {
+        return None;
+    }
+    let identity = hello.identity.clone().unwrap_or_default();
+    Some((identity.vmi_uid, identity.incarnation))
+}
+
+fn open_kvm(path: &Path) -> Result<OwnedFd, Failure> {
+    fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .map(Into::into)
+        .map_err(|error| {
+            let hint = "load kvm-intel or kvm-amd, switch virtualization on in the firmware, or give \
+                        the agent access to the device";
+            retry("KvmNotAvailable", format!("{}: {error} ({hint})", path.display()))
+        })
+}
+
+/// A file that the agent makes and the VMM writes.
+fn open_own(path: &Path) -> io::Result<OwnedFd> {
+    fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .map(Into::into)
+}
+
+fn kernel_failure(error: &KernelError) -> Failure {
+    if error.is_final() {
+        fatal(error.reason(), chain(error))
+    } else {
+        retry(error.reason(), chain(error))
+    }
+}
+
+fn disk_failure(error: &DiskError) -> Failure {
+    if error.is_final() {
+        fatal(error.reason(), chain(error))
+    } else {
+        retry(error.reason(), chain(error))
+    }
+}

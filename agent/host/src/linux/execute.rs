@@ -1,0 +1,201 @@
+//! Carrying out one action.
+
+use agent_domain::Vmi;
+use agent_plan::{Action, Completed, Failure, Record, Timestamp};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use proto_vmm::v1::{self, request::Kind};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use super::LinuxHost;
+use crate::control::{Connection, ControlError, SocketDir};
+use crate::facility::{ConsoleError, ConsoleRequest, ConsoleStream};
+use crate::failure::{chain, fatal, retry};
+use crate::layout::PathUid;
+use crate::process;
+
+impl LinuxHost {
+    pub(super) async fn carry_out(
+        &self,
+        action: &Action,
+        vmi: &Vmi,
+        record: &Record,
+    ) -> Result<Completed, Failure> {
+        let uid =
+            PathUid::new(&record.id.uid).map_err(|error| fatal("InvalidUid", error.to_string()))?;
+        if let Some(incarnation) = incarnation_of(action) {
+            self.fence(&uid, incarnation)?;
+        }
+        let done = match action {
+            Action::EnsureRunDir { incarnation } => self.ensure_run_dir(&uid, *incarnation),
+            Action::EnsureKernel => self.ensure_kernel(vmi).await,
+            Action::EnsureDisks => self.ensure_disks(&uid, vmi).await,
+            Action::EnsureTaps => self.ensure_taps(&uid, vmi).await,
+            Action::StartVmm { incarnation } => {
+                return self.start_vmm(&uid, *incarnation, vmi).await;
+            }
+            Action::ConfigureVmm { incarnation } => {
+                self.configure_vmm(&uid, *incarnation, vmi).await
+            }
+            Action::BootVmm { incarnation } => {
+                self.ask(&uid, *incarnation, Kind::Boot(v1::Boot {})).await
+            }
+            Action::PressPowerButton { incarnation } => {
+                let press = Kind::PowerButton(v1::PowerButton {});
+                self.ask(&uid, *incarnation, press).await
+            }
+            Action::StopVmm {
+                incarnation,
+                reason,
+            } => self.stop_vmm(&uid, *incarnation, reason).await,
+            Action::KillVmm { identity, .. } => process::kill(identity).map_err(|error| {
+                let message = format!("the VMM (pid {}) can not be killed: {error}", identity.pid);
+                retry("KillFailed", message)
+            }),
+            Action::Release {
+                incarnation,
+                holdings,
+            } => self.release(&uid, *incarnation, holdings).await,
+        };
+        done.map(|()| Completed::Done)
+    }
+
+    /// Refuses what is late.
+    fn fence(&self, uid: &PathUid, incarnation: u64) -> Result<(), Failure> {
+        let on_disk = self
+            .layout
+            .incarnations(uid)
+            .map_err(|error| retry("RunDirFailed", error.to_string()))?;
+        let mut memory = self.memory();
+        let seen = &mut memory.vmi(uid).incarnation;
+        let highest = on_disk.last().copied().unwrap_or(0).max(*seen);
+        if incarnation < highest {
+            return Err(retry(
+                "Fenced",
+                format!("incarnation {incarnation} is over: {highest} was seen since"),
+            ));
+        }
+        *seen = incarnation;
+        Ok(())
+    }
+
+    /// A connection to the VMM of an incarnation, whose identity was compared.
+    pub(super) async fn connect(
+        &self,
+        uid: &PathUid,
+        incarnation: u64,
+    ) -> Result<Connection, Failure> {
+        // Looking compares the identity of the process; the connection is made after it.
+        let vmm = self
+            .living_vmm(uid, incarnation, Timestamp::default())
+            .await
+            .map_err(|why| retry("VmmUnknown", why))?;
+        if vmm.is_none() {
+            return Err(retry("VmmGone", "the VMM has ended"));
+        }
+        let dir = self.layout.run_of_vmm(uid, incarnation);
+        let socket = SocketDir::open(&dir)
+            .map_err(|error| retry("VmmUnknown", format!("{}: {error}", dir.display())))?;
+        Connection::open(&socket, self.deadlines)
+            .await
+            .map_err(|error| control_failure(&error))
+    }
+
+    async fn ask(&self, uid: &PathUid, incarnation: u64, kind: Kind) -> Result<(), Failure> {
+        let mut connection = self.connect(uid, incarnation).await?;
+        connection
+            .request(kind, &[])
+            .await
+            .map(drop)
+            .map_err(|error| control_failure(&error))
+    }
+
+    /// Ends the guest. That its VMM is gone already is success.
+    async fn stop_vmm(&self, uid: &PathUid, incarnation: u64, reason: &str) -> Result<(), Failure> {
+        let stop = Kind::Stop(v1::Stop {
+            reason: reason.to_owned(),
+        });
+        match self.ask(uid, incarnation, stop).await {
+            Err(failure) if failure.reason == "VmmGone" => Ok(()),
+            result => result,
+        }
+    }
+
+    pub(super) async fn console(
+        &self,
+        record: &Record,
+        request: ConsoleRequest,
+    ) -> Result<ConsoleStream, ConsoleError> {
+        let uid =
+            PathUid::new(&record.id.uid).map_err(|error| ConsoleError::Vmm(error.to_string()))?;
+        let mut connection = self
+            .connect(&uid, record.incarnation)
+            .await
+            .map_err(|failure| match failure.reason.as_str() {
+                "VmmGone" => ConsoleError::NotRunning,
+                _ => ConsoleError::Vmm(failure.message),
+            })?;
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, flags)
+            .map_err(|error| ConsoleError::Vmm(error.to_string()))?;
+        let attach = Kind::AttachConsole(v1::AttachConsole {
+            force: request.force,
+            replay: request.replay,
+            client: request.client,
+        });
+        match connection.request(attach, &[theirs.as_fd()]).await {
+            Ok(_) => ConsoleStream::from_std(UnixStream::from(ours))
+                .map_err(|error| ConsoleError::Vmm(error.to_string())),
+            Err(ControlError::Refused {
+                code: v1::ErrorCode::ConsoleBusy,
+                message,
+                ..
+            }) => Err(ConsoleError::Busy { holder: message }),
+            Err(ControlError::Refused {
+                code: v1::ErrorCode::WrongState,
+                ..
+            }) => Err(ConsoleError::NotRunning),
+            Err(error) => Err(ConsoleError::Vmm(chain(&error))),
+        }
+    }
+}
+
+/// The incarnation by which an action is fenced. Killing and releasing are for what is over.
+fn incarnation_of(action: &Action) -> Option<u64> {
+    match action {
+        Action::EnsureRunDir { incarnation }
+        | Action::StartVmm { incarnation }
+        | Action::ConfigureVmm { incarnation }
+        | Action::BootVmm { incarnation }
+        | Action::PressPowerButton { incarnation }
+        | Action::StopVmm { incarnation, .. } => Some(*incarnation),
+        Action::EnsureKernel
+        | Action::EnsureDisks
+        | Action::EnsureTaps
+        | Action::KillVmm { .. }
+        | Action::Release { .. } => None,
+    }
+}
+
+/// What a refusal of the VMM, or its silence, means for the VMI.
+pub(super) fn control_failure(error: &ControlError) -> Failure {
+    match error {
+        ControlError::NobodyListens | ControlError::Closed => {
+            retry("VmmGone", "the VMM does not listen any more")
+        }
+        ControlError::Refused {
+            code: v1::ErrorCode::InvalidArgument,
+            field,
+            message,
+        } => {
+            let place = if field.is_empty() {
+                String::new()
+            } else {
+                format!(" ({field})")
+            };
+            fatal("MachineRefused", format!("{message}{place}"))
+        }
+        ControlError::Refused { message, .. } => retry("VmmRefused", message.clone()),
+        error => retry("VmmDidNotAnswer", chain(error)),
+    }
+}

@@ -1,0 +1,261 @@
+//! Observing one VMI. Nothing is changed, and what can not be told is `Unknown`.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use agent_plan::{
+    ExitObserved, ExitReason, Holding, MachineObserved, Observation, Observed, Timestamp,
+    VmmIdentity, VmmObserved,
+};
+use proto_vmm::payload::{
+    MAX_EXIT_RECORD_BYTES, PAYLOAD_HEADER_BYTES, PayloadError, decode_exit_record,
+};
+
+use super::LinuxHost;
+use crate::control::{Connection, ControlError, SocketDir, exit_observed, machine_observed};
+use crate::facility::Look;
+use crate::launch_file::LaunchFile;
+use crate::layout::{PathUid, absent_is_none};
+use crate::process::{self, Liveness};
+use crate::{sandbox, taps};
+
+/// Answers or the reason why there is none; `Ok(None)` is proof of absence.
+type Answer<T> = Result<Option<T>, String>;
+
+impl LinuxHost {
+    pub(super) async fn look(&self, look: Look<'_>) -> Observed {
+        let uid = match PathUid::new(&look.record.id.uid) {
+            Ok(uid) => uid,
+            Err(error) => return nothing_known(&error.to_string(), look.now),
+        };
+        let boot_id = process::boot_id()
+            .map(Some)
+            .map_err(|error| error.to_string());
+        // Processes before exit records: a VMM that ends in between has left its record by then.
+        let vmms = self.living_vmms(&uid, look).await;
+        let vmms_are_gone = matches!(vmms, Ok(None));
+        let exit = self.exit_record(&uid, look.record.incarnation, vmms_are_gone);
+        let holdings = self.holdings(&uid).map_err(|error| error.to_string());
+        Observed {
+            boot_id: observation(boot_id, look.now),
+            vmms: observation(vmms, look.now),
+            exit: observation(exit, look.now),
+            holdings: observation(holdings, look.now),
+        }
+    }
+
+    async fn living_vmms(&self, uid: &PathUid, look: Look<'_>) -> Answer<Vec<VmmObserved>> {
+        let incarnations = self
+            .layout
+            .run_incarnations(uid)
+            .map_err(|error| format!("the run directory can not be read: {error}"))?;
+        let mut found = Vec::new();
+        for incarnation in incarnations {
+            found.extend(self.living_vmm(uid, incarnation, look.now).await?);
+        }
+        let recorded = look
+            .record
+            .launch
+            .as_ref()
+            .and_then(|launch| launch.identity.as_ref());
+        if let Some(identity) = recorded
+            && !found.iter().any(|vmm| vmm.identity == *identity)
+            && is_alive(identity)?
+        {
+            // Somebody removed its run directory; it is there nevertheless.
+            let machine = Err("its control socket is gone".to_owned());
+            found.push(self.observed(look.record.incarnation, identity, machine, look.now));
+        }
+        Ok((!found.is_empty()).then_some(found))
+    }
+
+    /// The VMM of one incarnation, if it lives.
+    pub(super) async fn living_vmm(
+        &self,
+        uid: &PathUid,
+        incarnation: u64,
+        now: Timestamp,
+    ) -> Answer<VmmObserved> {
+        let dir = self.layout.run_of_vmm(uid, incarnation);
+        let note = LaunchFile::read(&dir)
+            .map_err(|error| format!("the note of a start can not be read: {error}"))?;
+        if let Some(note) = &note
+            && !is_alive(&note.identity)?
+        {
+            return Ok(None);
+        }
+        let connection = match SocketDir::open(&dir) {
+            Ok(socket) => Connection::open(&socket, self.deadlines).await,
+            Err(error) => Err(ControlError::Io(error)),
+        };
+        let identity = match (&note, &connection) {
+            (Some(note), _) => note.identity.clone(),
+            (None, Ok(connection)) => match identity_of(connection)? {
+                Some(identity) => identity,
+                None => return Ok(None),
+            },
+            // The listening socket is made before the process and inherited: nobody is there.
+            (None, Err(ControlError::NobodyListens)) => return Ok(None),
+            (None, Err(error)) => return Err(crate::failure::chain(error)),
+        };
+        let machine = connection
+            .map_err(|error| crate::failure::chain(&error))
+            .and_then(|connection| machine_of(&connection, &identity));
+        Ok(Some(self.observed(incarnation, &identity, machine, now)))
+    }
+
+    fn observed(
+        &self,
+        incarnation: u64,
+        identity: &VmmIdentity,
+        machine: Result<MachineObserved, String>,
+        now: Timestamp,
+    ) -> VmmObserved {
+        let enforcement = self.sandbox.enforcement(identity.pid).map(Some);
+        VmmObserved {
+            incarnation,
+            identity: identity.clone(),
+            machine: observation(machine.map(Some), now),
+            enforcement: observation(enforcement.map_err(|error| error.to_string()), now),
+        }
+    }
+
+    fn exit_record(
+        &self,
+        uid: &PathUid,
+        incarnation: u64,
+        vmms_are_gone: bool,
+    ) -> Answer<ExitObserved> {
+        let path = self.layout.exit_record(uid, incarnation);
+        let Some(bytes) = read_record(&path).map_err(|error| error.to_string())? else {
+            return Ok(None);
+        };
+        match decode_exit_record(&bytes) {
+            Ok(record) => Ok(Some(exit_observed(&record))),
+            Err(PayloadError::Empty) => Ok(None),
+            // Whoever writes it may be at it.
+            Err(error) if !vmms_are_gone => Err(error.to_string()),
+            Err(error) => Ok(Some(ExitObserved {
+                reason: ExitReason::Other,
+                detail: format!("the exit record can not be read: {error}"),
+                at: modified_at(&path),
+                uptime_ns: 0,
+            })),
+        }
+    }
+
+    fn holdings(&self, uid: &PathUid) -> io::Result<Option<BTreeSet<Holding>>> {
+        let mut found = BTreeSet::new();
+        if !taps::existing(uid)?.is_empty() {
+            found.insert(Holding::Taps);
+        }
+        for incarnation in self.layout.incarnations(uid)? {
+            if self.sandbox.exists(&sandbox::name_of(uid, incarnation))? {
+                found.insert(Holding::Sandbox);
+            }
+        }
+        if exists(&self.layout.disks_of(uid))? {
+            found.insert(Holding::Disks);
+        }
+        if exists(&self.layout.run_of(uid))? || exists(&self.layout.state_of(uid))? {
+            found.insert(Holding::RunDir);
+        }
+        Ok((!found.is_empty()).then_some(found))
+    }
+}
+
+/// Who is at the other end of a connection, when no note says so: a VMM whose agent died right
+/// after it was started, or one that somebody started by hand. What it claims is compared with what
+/// the kernel knows. `None` when the process ended meanwhile.
+fn identity_of(connection: &Connection) -> Answer<VmmIdentity> {
+    let claimed = connection.hello().identity.clone().unwrap_or_default();
+    let mut candidates: Vec<u32> = connection.peer_pid().into_iter().collect();
+    candidates.push(claimed.pid);
+    let mut is_gone = true;
+    for pid in candidates {
+        // Whoever made the listening socket may be this agent, before the VMM takes it over.
+        if pid == 0 || pid == std::process::id() {
+            continue;
+        }
+        let Some(identity) = process::identify(pid).map_err(|error| error.to_string())? else {
+            continue;
+        };
+        is_gone = false;
+        if identity.start_time_ticks == claimed.start_time_ticks
+            && identity.boot_id.0 == claimed.boot_id
+        {
+            return Ok(Some(identity));
+        }
+    }
+    if is_gone && claimed.pid != 0 {
+        return Ok(None);
+    }
+    Err("the process behind the control socket is not the one that it says it is".to_owned())
+}
+
+/// What the VMM says of its machine, when it is the VMM that is meant.
+fn machine_of(connection: &Connection, identity: &VmmIdentity) -> Result<MachineObserved, String> {
+    let hello = connection.hello();
+    let claimed = hello.identity.clone().unwrap_or_default();
+    let is_peer = connection.peer_pid() == Some(identity.pid);
+    let is_claimed = claimed.start_time_ticks == identity.start_time_ticks
+        && claimed.boot_id == identity.boot_id.0;
+    if !is_peer && !is_claimed {
+        return Err("another process answers on its control socket".to_owned());
+    }
+    hello
+        .status
+        .as_ref()
+        .and_then(machine_observed)
+        .ok_or_else(|| "the VMM is in a state that this agent does not know".to_owned())
+}
+
+fn is_alive(identity: &VmmIdentity) -> Result<bool, String> {
+    process::liveness(identity)
+        .map(|liveness| liveness == Liveness::Alive)
+        .map_err(|error| format!("the process {} can not be looked at: {error}", identity.pid))
+}
+
+fn observation<T>(answer: Answer<T>, now: Timestamp) -> Observation<T> {
+    match answer {
+        Ok(Some(value)) => Observation::Present(value),
+        Ok(None) => Observation::Absent,
+        Err(why) => Observation::Unknown { why, since: now },
+    }
+}
+
+fn nothing_known(why: &str, now: Timestamp) -> Observed {
+    Observed {
+        boot_id: observation(Err(why.to_owned()), now),
+        vmms: observation(Err(why.to_owned()), now),
+        exit: observation(Err(why.to_owned()), now),
+        holdings: observation(Err(why.to_owned()), now),
+    }
+}
+
+fn exists(path: &Path) -> io::Result<bool> {
+    Ok(absent_is_none(fs::symlink_metadata(path))?.is_some())
+}
+
+/// The start of the file, as much as a record can have.
+fn read_record(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let Some(file) = absent_is_none(File::open(path))? else {
+        return Ok(None);
+    };
+    let limit = PAYLOAD_HEADER_BYTES + MAX_EXIT_RECORD_BYTES;
+    let mut bytes = Vec::new();
+    file.take(limit as u64).read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
+}
+
+fn modified_at(path: &Path) -> Timestamp {
+    let since_1970 = fs::metadata(path)
+        .and_then(|meta| meta.modified())
+        .ok()
+        .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    let millis = since_1970.map_or(0, |span| span.as_millis());
+    Timestamp(i64::try_from(millis).unwrap_or(i64::MAX))
+}

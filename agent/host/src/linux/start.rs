@@ -1,0 +1,206 @@
+//! Starting a VMM: a process outside of the agent that waits for its configuration.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use agent_domain::Vmi;
+use agent_plan::{Completed, Failure, Timestamp, VmmIdentity};
+use tokio::process::{Child, Command};
+
+use super::LinuxHost;
+use crate::child::LaunchArguments;
+use crate::control::{Connection, Deadlines, SocketDir, listen_at};
+use crate::failure::{chain, retry};
+use crate::launch_file::LaunchFile;
+use crate::layout::{PathUid, ensure_private_dir};
+use crate::process;
+use crate::sandbox::{self, Limits};
+
+/// Longest that a VMM may take from its start to its first word. Emulated hosts are slow.
+const FIRST_HELLO: Duration = Duration::from_secs(15);
+
+/// How much of a VMM's log is shown when it did not start.
+const LOG_TAIL_BYTES: u64 = 1024;
+
+/// Name of the VMM's standard error in its run directory.
+const LOG_NAME: &str = "vmm.log";
+
+impl LinuxHost {
+    /// The directories of a VMM.
+    pub(super) fn ensure_run_dir(&self, uid: &PathUid, incarnation: u64) -> Result<(), Failure> {
+        let dirs = [
+            self.layout.vmm_root(uid, incarnation),
+            self.layout.state_of_vmm(uid, incarnation),
+        ];
+        for dir in dirs {
+            ensure_private_dir(&dir).map_err(|error| {
+                retry(
+                    "RunDirFailed",
+                    format!("{}: can not be made: {error}", dir.display()),
+                )
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Starts a VMM for an incarnation, or finds the one that runs.
+    pub(super) async fn start_vmm(
+        &self,
+        uid: &PathUid,
+        incarnation: u64,
+        vmi: &Vmi,
+    ) -> Result<Completed, Failure> {
+        self.ensure_run_dir(uid, incarnation)?;
+        if let Some(identity) = self.running_already(uid, incarnation).await? {
+            return Ok(Completed::Started(identity));
+        }
+        let dir = self.layout.run_of_vmm(uid, incarnation);
+        let user = self.vmm_user(uid);
+        let failed = |what: &str, error: &dyn std::error::Error| {
+            retry("VmmStartFailed", format!("{what}: {}", chain(error)))
+        };
+        let mut child = self
+            .spawn(&dir, &self.layout.vmm_root(uid, incarnation), user)
+            .map_err(|error| failed("the VMM can not be started", &error))?;
+        let identity = match child.id().map(process::identify) {
+            Some(Ok(Some(identity))) => identity,
+            Some(Err(error)) => return Err(failed("the VMM can not be identified", &error)),
+            Some(Ok(None)) | None => return Err(did_not_start(&dir, "it ended at once")),
+        };
+        let note = LaunchFile {
+            identity: identity.clone(),
+            user,
+        };
+        let name = sandbox::name_of(uid, incarnation);
+        let limits = Limits::of(vmi);
+        let settled = async {
+            note.write(&dir)
+                .map_err(|error| failed("the start of the VMM can not be noted", &error))?;
+            self.sandbox
+                .adopt(&name, identity.pid, &limits)
+                .await
+                .map_err(|error| retry("SandboxFailed", chain(&error)))?;
+            greet(&dir).await
+        };
+        let result = settled.await;
+        if result.is_err() {
+            // It has no configuration yet, so there is nothing to lose.
+            if let Err(error) = child.start_kill() {
+                tracing::debug!(uid = uid.as_str(), %error, "the VMM that did not start is gone");
+            }
+        }
+        // The agent is its parent for now: somebody has to wait for it.
+        tokio::spawn(async move { child.wait().await });
+        result.map(|()| Completed::Started(identity))
+    }
+
+    /// The VMM of this incarnation, if it was started before; an error when another one lives or
+    /// nobody can tell.
+    async fn running_already(
+        &self,
+        uid: &PathUid,
+        incarnation: u64,
+    ) -> Result<Option<VmmIdentity>, Failure> {
+        let unknown = |why: String| retry("VmmUnknown", why);
+        let incarnations = self
+            .layout
+            .run_incarnations(uid)
+            .map_err(|error| unknown(error.to_string()))?;
+        let mut running = None;
+        for other in incarnations {
+            let Some(vmm) = self
+                .living_vmm(uid, other, Timestamp::default())
+                .await
+                .map_err(unknown)?
+            else {
+                continue;
+            };
+            if other != incarnation {
+                return Err(retry(
+                    "OlderVmmRuns",
+                    format!(
+                        "the VMM of incarnation {other} (pid {}) still runs",
+                        vmm.identity.pid
+                    ),
+                ));
+            }
+            let dir = self.layout.run_of_vmm(uid, incarnation);
+            let has_note = LaunchFile::read(&dir).is_ok_and(|note| note.is_some());
+            if !has_note {
+                let note = LaunchFile {
+                    identity: vmm.identity.clone(),
+                    user: None,
+                };
+                note.write(&dir).map_err(|error| {
+                    retry(
+                        "VmmStartFailed",
+                        format!("the VMM can not be noted: {error}"),
+                    )
+                })?;
+            }
+            running = Some(vmm.identity);
+        }
+        Ok(running)
+    }
+
+    fn spawn(&self, dir: &Path, root: &Path, user: Option<u32>) -> io::Result<Child> {
+        let socket = listen_at(dir)?;
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(dir.join(LOG_NAME))?;
+        let arguments = LaunchArguments {
+            program: self.config.vmm_program.clone(),
+            root: root.to_owned(),
+            user: user.unwrap_or_default(),
+        };
+        Command::new(&self.config.helper_program)
+            .args(arguments.to_command_line())
+            .env_clear()
+            .stdin(Stdio::from(OwnedFd::from(socket)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::from(log))
+            .kill_on_drop(false)
+            .spawn()
+    }
+}
+
+/// Waits for the VMM's first word, or for the reason why there is none.
+async fn greet(dir: &Path) -> Result<(), Failure> {
+    let deadlines = Deadlines {
+        hello: FIRST_HELLO,
+        ..Deadlines::default()
+    };
+    let socket = SocketDir::open(dir)
+        .map_err(|error| retry("VmmStartFailed", format!("{}: {error}", dir.display())))?;
+    match Connection::open(&socket, deadlines).await {
+        Ok(_) => Ok(()),
+        Err(error) => Err(did_not_start(dir, &chain(&error))),
+    }
+}
+
+fn did_not_start(dir: &Path, why: &str) -> Failure {
+    let tail = log_tail(&dir.join(LOG_NAME)).unwrap_or_default();
+    let tail = tail.trim();
+    let message = if tail.is_empty() {
+        format!("the VMM did not start: {why}")
+    } else {
+        format!("the VMM did not start: {why}; it said: {tail}")
+    };
+    retry("VmmStartFailed", message)
+}
+
+fn log_tail(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL_BYTES)))?;
+    let mut bytes = Vec::new();
+    file.take(LOG_TAIL_BYTES).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

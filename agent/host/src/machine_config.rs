@@ -1,0 +1,164 @@
+//! The machine of a VMI, fully resolved: the VMM chooses nothing.
+//!
+//! A function's PCI slot follows from what it is and its place in the spec, so that adding a disk
+//! does not rename the guest's network interfaces:
+//!
+//! | slot | what |
+//! | --- | --- |
+//! | 0 | host bridge |
+//! | 1 | virtio-rng |
+//! | 2 to 9 | interfaces, in the order of the spec |
+//! | 10 to 30 | disks, in the order of the spec |
+//! | 31 | LPC bridge |
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use agent_domain::{RebootPolicy, Vmi};
+use proto_vmm::v1;
+
+use crate::config::DebugPorts;
+
+const RNG_SLOT: u32 = 1;
+const INTERFACE_SLOTS: std::ops::RangeInclusive<u32> = 2..=9;
+const DISK_SLOTS: std::ops::RangeInclusive<u32> = 10..=30;
+
+/// What the host has opened for one VMM.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) kvm: OwnedFd,
+    pub(crate) exit_record: OwnedFd,
+    pub(crate) console_log: OwnedFd,
+    pub(crate) kernel: OwnedFd,
+    pub(crate) initrd: Option<OwnedFd>,
+    /// In the order of the spec.
+    pub(crate) disks: Vec<OwnedFd>,
+    /// In the order of the spec, each with its MTU.
+    pub(crate) taps: Vec<(OwnedFd, u32)>,
+}
+
+/// What the operator decides about every machine.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MachinePolicy {
+    pub(crate) console_log_bytes: u64,
+    pub(crate) debug_ports: DebugPorts,
+}
+
+/// A VMI has more devices of a kind than there are slots.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{count} {what} are more than the {slots} that a machine has slots for")]
+pub(crate) struct TooManyDevices {
+    what: &'static str,
+    count: usize,
+    slots: usize,
+}
+
+/// Descriptors in the order in which they go with the frame.
+#[derive(Debug, Default)]
+struct Descriptors<'a>(Vec<BorrowedFd<'a>>);
+
+impl<'a> Descriptors<'a> {
+    /// The index under which the configuration names a descriptor.
+    fn add(&mut self, descriptor: &'a OwnedFd) -> u32 {
+        self.0.push(descriptor.as_fd());
+        u32::try_from(self.0.len() - 1).unwrap_or(u32::MAX)
+    }
+}
+
+/// The configuration of one VMM, and its descriptors in the order that the configuration means.
+pub(crate) fn assemble<'a>(
+    vmi: &Vmi,
+    incarnation: u64,
+    opened: &'a Opened,
+    policy: MachinePolicy,
+) -> Result<(v1::MachineConfig, Vec<BorrowedFd<'a>>), TooManyDevices> {
+    let mut descriptors = Descriptors::default();
+    let cpus = v1::Cpus {
+        count: vmi.cpus.count(),
+        sockets: vmi.cpus.sockets,
+        cores: vmi.cpus.cores,
+        threads: vmi.cpus.threads,
+    };
+    let machine = v1::MachineConfig {
+        vmi_uid: vmi.uid.to_string(),
+        vmi_namespace: vmi.namespace.to_string(),
+        vmi_name: vmi.name.to_string(),
+        incarnation,
+        cpus: Some(cpus),
+        memory: Some(v1::Memory {
+            size_bytes: vmi.memory_bytes,
+        }),
+        kvm_fd: descriptors.add(&opened.kvm),
+        exit_record_fd: descriptors.add(&opened.exit_record),
+        serial: Some(v1::Serial {
+            log_fd: Some(descriptors.add(&opened.console_log)),
+            log_max_bytes: policy.console_log_bytes,
+        }),
+        kernel: Some(v1::KernelBoot {
+            kernel_fd: descriptors.add(&opened.kernel),
+            initrd_fd: opened.initrd.as_ref().map(|fd| descriptors.add(fd)),
+            cmdline: vmi.kernel.cmdline.clone(),
+            entry: v1::KernelEntry::Unspecified.into(),
+        }),
+        devices: devices(vmi, opened, &mut descriptors)?,
+        reboot_policy: match vmi.reboot_policy {
+            RebootPolicy::Reboot => v1::RebootPolicy::Unspecified.into(),
+            RebootPolicy::Terminate => v1::RebootPolicy::Terminate.into(),
+        },
+        debug: Some(v1::Debug {
+            boot_timestamp_port: policy.debug_ports.boot_timestamp,
+            debug_exit_port: policy.debug_ports.exit,
+        }),
+    };
+    Ok((machine, descriptors.0))
+}
+
+fn devices<'a>(
+    vmi: &Vmi,
+    opened: &'a Opened,
+    descriptors: &mut Descriptors<'a>,
+) -> Result<Vec<v1::PciDevice>, TooManyDevices> {
+    use v1::pci_device::Kind;
+
+    fit("disks", vmi.disks.len(), DISK_SLOTS.count())?;
+    fit("interfaces", vmi.interfaces.len(), INTERFACE_SLOTS.count())?;
+    let mut devices = Vec::new();
+    if vmi.rng {
+        devices.push(at_slot(RNG_SLOT, Kind::Rng(v1::VirtioRng {})));
+    }
+    let interfaces = vmi.interfaces.iter().zip(&opened.taps);
+    for (slot, (interface, (tap, mtu))) in INTERFACE_SLOTS.zip(interfaces) {
+        let net = v1::VirtioNet {
+            tap_fd: descriptors.add(tap),
+            mac: interface.mac.octets().to_vec(),
+            mtu: *mtu,
+        };
+        devices.push(at_slot(slot, Kind::Net(net)));
+    }
+    for (slot, (disk, file)) in DISK_SLOTS.zip(vmi.disks.iter().zip(&opened.disks)) {
+        let blk = v1::VirtioBlk {
+            disk_fd: descriptors.add(file),
+            read_only: disk.read_only,
+            serial: disk.serial.clone(),
+        };
+        devices.push(at_slot(slot, Kind::Blk(blk)));
+    }
+    Ok(devices)
+}
+
+fn fit(what: &'static str, count: usize, slots: usize) -> Result<(), TooManyDevices> {
+    if count > slots {
+        return Err(TooManyDevices { what, count, slots });
+    }
+    Ok(())
+}
+
+fn at_slot(slot: u32, kind: v1::pci_device::Kind) -> v1::PciDevice {
+    v1::PciDevice {
+        address: Some(v1::PciAddress {
+            bus: 0,
+            device: slot,
+            function: 0,
+        }),
+        kind: Some(kind),
+    }
+}

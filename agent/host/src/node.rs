@@ -1,0 +1,113 @@
+//! Facts about this node: what admission judges by and what is said at start-up.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use agent_plan::BootId;
+use kvm_ioctls::Kvm;
+
+use crate::process;
+
+/// What this node is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeFacts {
+    /// Of this boot.
+    pub boot_id: BootId,
+    /// `MemTotal` of `/proc/meminfo`.
+    pub memory_bytes: u64,
+    /// CPUs that the agent may use.
+    pub cpus: u32,
+    /// What KVM can do, or why there is none.
+    pub kvm: Result<KvmFacts, String>,
+}
+
+/// What KVM can do here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KvmFacts {
+    /// `KVM_GET_API_VERSION`; 12 since 2007.
+    pub api_version: i32,
+    /// `KVM_CAP_MAX_VCPUS`.
+    pub max_vcpus: u32,
+    /// Why stock kernels can not run, when they can not; one sentence for people.
+    pub cannot_run_stock_kernels: Option<String>,
+}
+
+impl NodeFacts {
+    /// Looks at the node.
+    ///
+    /// # Errors
+    /// When `/proc` can not be read.
+    pub fn collect() -> io::Result<Self> {
+        Ok(Self {
+            boot_id: process::boot_id()?,
+            memory_bytes: memory_total(&fs::read_to_string("/proc/meminfo")?)?,
+            cpus: std::thread::available_parallelism()
+                .map(|count| u32::try_from(count.get()).unwrap_or(u32::MAX))?,
+            kvm: kvm_facts(),
+        })
+    }
+}
+
+fn kvm_facts() -> Result<KvmFacts, String> {
+    let kvm = Kvm::new().map_err(|error| format!("/dev/kvm can not be opened: {error}"))?;
+    Ok(KvmFacts {
+        api_version: kvm.get_api_version(),
+        max_vcpus: u32::try_from(kvm.get_max_vcpus()).unwrap_or(u32::MAX),
+        cannot_run_stock_kernels: software_emulated(Path::new("/sys/module")),
+    })
+}
+
+/// Whether guest kernels are interpreted in software, by the back end that is loaded. No
+/// `KVM_CAP` tells.
+fn software_emulated(modules: &Path) -> Option<String> {
+    let is_loaded = |name: &str| modules.join(name).exists();
+    if is_loaded("kvm_intel") || is_loaded("kvm_amd") || !is_loaded("kvm_pvm") {
+        return None;
+    }
+    Some(
+        "KVM on this host is software-emulated (kvm_pvm): guest kernels are interpreted, and stock \
+         kernels use instructions that it does not know"
+            .to_owned(),
+    )
+}
+
+fn memory_total(meminfo: &str) -> io::Result<u64> {
+    meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))
+        .and_then(|rest| rest.trim().strip_suffix("kB"))
+        .and_then(|kib| kib.trim().parse::<u64>().ok())
+        .map(|kib| kib * 1024)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no MemTotal in /proc/meminfo"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_node_has_memory_and_cpus() {
+        let facts = NodeFacts::collect().unwrap();
+        assert!(facts.memory_bytes > 64 << 20);
+        assert!(facts.cpus > 0);
+        println!("{facts:?}");
+    }
+
+    #[test]
+    fn only_a_software_back_end_alone_is_warned_of() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(software_emulated(dir.path()), None);
+        fs::create_dir(dir.path().join("kvm_pvm")).unwrap();
+        assert!(software_emulated(dir.path()).unwrap().contains("kvm_pvm"));
+        fs::create_dir(dir.path().join("kvm_amd")).unwrap();
+        assert_eq!(software_emulated(dir.path()), None);
+    }
+
+    #[test]
+    fn malformed_meminfo_is_an_error() {
+        assert_eq!(memory_total("MemTotal:  16 kB\n").unwrap(), 16384);
+        assert!(memory_total("MemTotal: many\n").is_err());
+        assert!(memory_total("").is_err());
+    }
+}

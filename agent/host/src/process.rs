@@ -1,0 +1,170 @@
+//! Processes by identity: boot id, pid and start time. A pid alone is never enough.
+
+use std::fs;
+use std::io;
+
+use agent_plan::{BootId, VmmIdentity};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Whether the process of an identity still lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Liveness {
+    /// It does.
+    Alive,
+    /// It certainly does not: another boot, no such pid, another process under the pid, or a zombie.
+    Dead,
+}
+
+/// The kernel's random id of this boot.
+pub(crate) fn boot_id() -> io::Result<BootId> {
+    Ok(BootId(fs::read_to_string(BOOT_ID_PATH)?.trim().to_owned()))
+}
+
+/// The identity of a process that lives now; `None` when there is none under this pid, or only a
+/// zombie.
+pub(crate) fn identify(pid: u32) -> io::Result<Option<VmmIdentity>> {
+    let Some(stat) = stat(pid)? else {
+        return Ok(None);
+    };
+    Ok((!stat.is_dead()).then_some(VmmIdentity {
+        boot_id: boot_id()?,
+        pid,
+        start_time_ticks: stat.start_time_ticks,
+    }))
+}
+
+/// Looks whether exactly this process still lives.
+pub(crate) fn liveness(identity: &VmmIdentity) -> io::Result<Liveness> {
+    if boot_id()? != identity.boot_id {
+        return Ok(Liveness::Dead);
+    }
+    Ok(match stat(identity.pid)? {
+        Some(stat) if stat.start_time_ticks == identity.start_time_ticks && !stat.is_dead() => {
+            Liveness::Alive
+        }
+        _ => Liveness::Dead,
+    })
+}
+
+/// Kills exactly this process. That it is gone already is success.
+///
+/// The pidfd is opened before the identity is compared, so that the signal can not reach a process
+/// that got the pid in between.
+pub(crate) fn kill(identity: &VmmIdentity) -> io::Result<()> {
+    let Some(pid) = i32::try_from(identity.pid).ok().and_then(Pid::from_raw) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no pid"));
+    };
+    let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(pidfd) => pidfd,
+        Err(rustix::io::Errno::SRCH) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    if liveness(identity)? == Liveness::Dead {
+        return Ok(());
+    }
+    match pidfd_send_signal(&pidfd, Signal::KILL) {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The cgroup paths of a process (`/proc/PID/cgroup`); empty when it is gone.
+pub(crate) fn cgroups(pid: u32) -> io::Result<String> {
+    gone_is_none(fs::read_to_string(format!("/proc/{pid}/cgroup"))).map(Option::unwrap_or_default)
+}
+
+struct Stat {
+    state: char,
+    start_time_ticks: u64,
+}
+
+impl Stat {
+    fn is_dead(&self) -> bool {
+        matches!(self.state, 'Z' | 'X' | 'x')
+    }
+}
+
+fn stat(pid: u32) -> io::Result<Option<Stat>> {
+    let Some(text) = gone_is_none(fs::read_to_string(format!("/proc/{pid}/stat")))? else {
+        return Ok(None);
+    };
+    parse_stat(&text)
+        .map(Some)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "malformed /proc/PID/stat"))
+}
+
+/// Fields 3 and 22 of proc_pid_stat(5). The command in field 2 may hold blanks and parentheses, so
+/// the last parenthesis is what counts.
+fn parse_stat(text: &str) -> Option<Stat> {
+    let (_, fields) = text.rsplit_once(')')?;
+    let mut fields = fields.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    let start_time_ticks = fields.nth(18)?.parse().ok()?;
+    Some(Stat {
+        state,
+        start_time_ticks,
+    })
+}
+
+/// Reading below /proc/PID says ENOENT before and ESRCH after the process vanished.
+fn gone_is_none<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.raw_os_error() == Some(nix::libc::ESRCH) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_command_name_with_parentheses_does_not_shift_the_fields() {
+        let text = "7 (a) b) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 1 2";
+        let stat = parse_stat(text).unwrap();
+        assert_eq!((stat.state, stat.start_time_ticks), ('S', 4242));
+        assert!(parse_stat("7 (a) S 1 2").is_none());
+    }
+
+    #[test]
+    fn this_process_is_alive_and_another_start_time_is_not_this_process() {
+        let mut identity = identify(std::process::id()).unwrap().unwrap();
+        assert_eq!(liveness(&identity).unwrap(), Liveness::Alive);
+        identity.start_time_ticks += 1;
+        assert_eq!(liveness(&identity).unwrap(), Liveness::Dead);
+    }
+
+    #[test]
+    fn a_process_of_another_boot_is_dead_whatever_its_pid() {
+        let mut identity = identify(std::process::id()).unwrap().unwrap();
+        identity.boot_id = BootId("00000000-0000-0000-0000-000000000000".to_owned());
+        assert_eq!(liveness(&identity).unwrap(), Liveness::Dead);
+    }
+
+    #[test]
+    fn a_process_that_only_shares_the_pid_is_not_killed() {
+        let mut child = Command::new("sleep")
+            .arg("60")
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let identity = identify(child.id()).unwrap().unwrap();
+        let mut other = identity.clone();
+        other.start_time_ticks += 1;
+        kill(&other).unwrap();
+        assert_eq!(liveness(&identity).unwrap(), Liveness::Alive);
+        kill(&identity).unwrap();
+        // A zombie until it is waited for, and dead nevertheless.
+        while liveness(&identity).unwrap() == Liveness::Alive {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        kill(&identity).unwrap();
+    }
+}

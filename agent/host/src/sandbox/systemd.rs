@@ -1,0 +1,120 @@
+//! Scopes of systemd's, asked for over D-Bus.
+//!
+//! A scope adopts a process that exists, so descriptors are inherited in the usual way, and it is
+//! no part of the agent's service: stopping or killing that service does not touch it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use std::os::unix::net::UnixStream;
+use zbus::Variant as Value;
+use zbus::connection::{Builder, Connection};
+
+use super::{Limits, SandboxError};
+use crate::process;
+
+const SLICE: &str = "kvmlet-guests.slice";
+
+/// Exists where systemd is process 1 (sd_booted(3)).
+const BOOTED: &str = "/run/systemd/system";
+
+/// systemd's own socket, for hosts without a message bus.
+const PRIVATE_SOCKET: &str = "/run/systemd/private";
+
+/// Longest that systemd may take to make a scope.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// How often is looked whether the process has been moved.
+const POLL: Duration = Duration::from_millis(5);
+
+/// A host whose process 1 is systemd. Connections are made for each call: systemd is restarted by
+/// its own upgrades.
+#[derive(Debug)]
+pub(crate) struct Systemd(());
+
+impl Systemd {
+    /// Makes sure that systemd answers. The error says what this host does not have.
+    pub(crate) async fn connect() -> Result<Self, String> {
+        if !Path::new(BOOTED).exists() {
+            return Err("process 1 is not systemd".to_owned());
+        }
+        open()
+            .await
+            .map(|_| Self(()))
+            .map_err(|error| format!("systemd can not be reached ({error})"))
+    }
+
+    /// Puts a process into a scope of its own and waits until it is there.
+    pub(super) async fn adopt(
+        &self,
+        name: &str,
+        pid: u32,
+        limits: &Limits,
+    ) -> Result<(), SandboxError> {
+        let unit = format!("{name}.scope");
+        let failed = |source| SandboxError::Systemd {
+            unit: unit.clone(),
+            source,
+        };
+        let moved = async {
+            start_scope(&unit, pid, limits).await?;
+            while !process::cgroups(pid)?.contains(&unit) {
+                tokio::time::sleep(POLL).await;
+            }
+            Ok(())
+        };
+        tokio::time::timeout(DEADLINE, moved)
+            .await
+            .unwrap_or_else(|_| Err(format!("it took more than {DEADLINE:?}").into()))
+            .map_err(failed)
+    }
+}
+
+async fn start_scope(
+    unit: &str,
+    pid: u32,
+    limits: &Limits,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let connection = open().await?;
+    let mut properties: Vec<(&str, Value<'_>)> = vec![
+        ("Description", Value::from("Guest of kvmlet")),
+        ("Slice", Value::from(SLICE)),
+        ("PIDs", Value::from(vec![pid])),
+        // A scope that failed would keep its name.
+        ("CollectMode", Value::from("inactive-or-failed")),
+        ("MemoryMax", Value::from(limits.memory_bytes)),
+        ("TasksMax", Value::from(limits.tasks)),
+        ("CPUWeight", Value::from(limits.cpu_weight)),
+    ];
+    if let Some(microseconds) = limits.cpu_microseconds {
+        properties.push(("CPUQuotaPerSecUSec", Value::from(microseconds)));
+    }
+    let auxiliary: Vec<(&str, Vec<(&str, Value<'_>)>)> = Vec::new();
+    connection
+        .call_method(
+            Some("org.freedesktop.systemd1"),
+            "/org/freedesktop/systemd1",
+            Some("org.freedesktop.systemd1.Manager"),
+            "StartTransientUnit",
+            &(unit, "fail", properties, auxiliary),
+        )
+        .await?;
+    Ok(())
+}
+
+/// The system bus, or systemd itself where there is none.
+async fn open() -> zbus::Result<Connection> {
+    match Builder::system().method_timeout(DEADLINE).build().await {
+        Ok(connection) => Ok(connection),
+        Err(no_bus) => {
+            let Ok(stream) = UnixStream::connect(PRIVATE_SOCKET) else {
+                return Err(no_bus);
+            };
+            Builder::unix_stream(stream)
+                .p2p()
+                .method_timeout(DEADLINE)
+                .build()
+                .await
+        }
+    }
+}

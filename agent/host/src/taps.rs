@@ -1,0 +1,232 @@
+//! Taps: one for each interface of a VMI, a port of its network's bridge.
+//!
+//! A tap is not persistent: it lives as long as a descriptor of it is open, which is first the
+//! agent's and then the VMM's. Nothing is left behind when both are gone.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use futures_util::TryStreamExt;
+use rtnetlink::packet_route::link::LinkAttribute;
+use rtnetlink::{Handle, LinkUnspec};
+use sha2::{Digest, Sha256};
+use tun_rs::{DeviceBuilder, Layer};
+
+use crate::layout::PathUid;
+
+/// Why there is no tap.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TapError {
+    /// The bridge of the configuration is not there.
+    #[error("the bridge {bridge} of the network {network} does not exist on this host")]
+    NoBridge {
+        /// Name of the network.
+        network: String,
+        /// Name of the bridge.
+        bridge: String,
+    },
+    /// What the configuration names is no bridge.
+    #[error("{bridge}, the bridge of the network {network}, is another kind of interface")]
+    NotABridge {
+        /// Name of the network.
+        network: String,
+        /// Name of the interface.
+        bridge: String,
+    },
+    /// The tap can not be made.
+    #[error("the tap {tap} can not be made")]
+    Create {
+        /// Name of the tap.
+        tap: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The tap can not be attached.
+    #[error("the tap {tap} can not be made a port of the bridge {bridge}")]
+    Attach {
+        /// Name of the tap.
+        tap: String,
+        /// Name of the bridge.
+        bridge: String,
+        /// Why.
+        #[source]
+        source: rtnetlink::Error,
+    },
+    /// The kernel's routing socket can not be had.
+    #[error("no netlink socket")]
+    Netlink(#[source] io::Error),
+}
+
+/// A tap that is a port of its bridge.
+#[derive(Debug)]
+pub(crate) struct AttachedTap {
+    /// Its descriptor; the tap goes when the last copy is closed.
+    pub(crate) descriptor: OwnedFd,
+    /// The bridge's MTU, which the tap has too.
+    pub(crate) mtu: u32,
+}
+
+/// What all taps of one VMI are called at the start, at most 13 bytes of the 15 that a name has.
+fn prefix(uid: &PathUid) -> String {
+    let digest = hex::encode(Sha256::digest(uid.as_str().as_bytes()));
+    format!("kv{}n", digest.get(..10).unwrap_or_default())
+}
+
+/// The name of a VMI's tap for its interface number `index`.
+pub(crate) fn tap_name(uid: &PathUid, index: usize) -> String {
+    format!("{}{index}", prefix(uid))
+}
+
+/// The taps of a VMI that exist now.
+pub(crate) fn existing(uid: &PathUid) -> io::Result<Vec<String>> {
+    let prefix = prefix(uid);
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/sys/class/net")? {
+        let name = entry?.file_name();
+        found.extend(
+            name.to_str()
+                .filter(|name| name.starts_with(&prefix))
+                .map(ToOwned::to_owned),
+        );
+    }
+    Ok(found)
+}
+
+/// A tap as it is wanted.
+#[derive(Debug)]
+pub(crate) struct TapSpec<'a> {
+    /// See [`tap_name`].
+    pub(crate) name: &'a str,
+    /// The network, for messages.
+    pub(crate) network: &'a str,
+    /// The bridge of the network.
+    pub(crate) bridge: &'a str,
+    /// What the guest's end is called.
+    pub(crate) guest_mac: [u8; 6],
+}
+
+/// Makes a tap and attaches it to the bridge of its network.
+pub(crate) async fn create(spec: &TapSpec<'_>) -> Result<AttachedTap, TapError> {
+    let (connection, handle, _) = rtnetlink::new_connection().map_err(TapError::Netlink)?;
+    let driver = tokio::spawn(connection);
+    let result = create_with(&handle, spec).await;
+    driver.abort();
+    result
+}
+
+async fn create_with(handle: &Handle, spec: &TapSpec<'_>) -> Result<AttachedTap, TapError> {
+    let TapSpec {
+        name,
+        network,
+        bridge,
+        guest_mac,
+    } = *spec;
+    let no_bridge = || TapError::NoBridge {
+        network: network.to_owned(),
+        bridge: bridge.to_owned(),
+    };
+    let (bridge_index, mtu) = link(handle, bridge).await.ok_or_else(no_bridge)?;
+    if !Path::new("/sys/class/net")
+        .join(bridge)
+        .join("bridge")
+        .is_dir()
+    {
+        return Err(TapError::NotABridge {
+            network: network.to_owned(),
+            bridge: bridge.to_owned(),
+        });
+    }
+    let create_error = |source| TapError::Create {
+        tap: name.to_owned(),
+        source,
+    };
+    let descriptor = open_tap(name).map_err(create_error)?;
+    let (tap_index, _) = link(handle, name)
+        .await
+        .ok_or_else(|| create_error(io::Error::other("it vanished after it was made")))?;
+    let wanted = LinkUnspec::new_with_index(tap_index)
+        .mtu(mtu)
+        .address(host_mac(guest_mac))
+        .controller(bridge_index)
+        .up()
+        .build();
+    handle
+        .link()
+        .set(wanted)
+        .execute()
+        .await
+        .map_err(|source| TapError::Attach {
+            tap: name.to_owned(),
+            bridge: bridge.to_owned(),
+            source,
+        })?;
+    Ok(AttachedTap { descriptor, mtu })
+}
+
+/// Removes a tap that is still there although no VMM of its VMI lives. That it is gone is success.
+pub(crate) async fn remove(name: &str) -> io::Result<()> {
+    let (connection, handle, _) = rtnetlink::new_connection()?;
+    let driver = tokio::spawn(connection);
+    let result = match link(&handle, name).await {
+        None => Ok(()),
+        Some((index, _)) => handle
+            .link()
+            .del(index)
+            .execute()
+            .await
+            .map_err(io::Error::other),
+    };
+    driver.abort();
+    result
+}
+
+/// Index and MTU of an interface.
+async fn link(handle: &Handle, name: &str) -> Option<(u32, u32)> {
+    let mut links = handle.link().get().match_name(name.to_owned()).execute();
+    // The kernel answers ENODEV for a name that does not exist.
+    let message = links.try_next().await.ok().flatten()?;
+    let mtu = message
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            LinkAttribute::Mtu(mtu) => Some(*mtu),
+            _ => None,
+        })?;
+    Some((message.header.index, mtu))
+}
+
+/// The address of the host's end. A bridge takes over the lowest address of its ports, so this one
+/// starts as high as a unicast address can: the bridge keeps its own.
+fn host_mac([_, rest @ ..]: [u8; 6]) -> Vec<u8> {
+    let mut mac = vec![0xfe];
+    mac.extend(rest);
+    mac
+}
+
+/// IFF_TAP | IFF_NO_PI | IFF_VNET_HDR, one queue.
+fn open_tap(name: &str) -> io::Result<OwnedFd> {
+    let device = DeviceBuilder::new()
+        .name(name)
+        .layer(Layer::L2)
+        .packet_information(false)
+        .offload(true)
+        .inherit_enable_state()
+        .build_sync()?;
+    device.as_fd().try_clone_to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_fit_an_interface_and_differ_by_vmi_and_index() {
+        let a = PathUid::new("5f0c9d3e-8a52-4c3b-9a39-000000000001").unwrap();
+        let b = PathUid::new("5f0c9d3e-8a52-4c3b-9a39-000000000002").unwrap();
+        assert!(tap_name(&a, 99).len() <= 15);
+        assert_ne!(tap_name(&a, 0), tap_name(&b, 0));
+        assert_ne!(tap_name(&a, 0), tap_name(&a, 1));
+    }
+}
