@@ -7,6 +7,7 @@
 pub mod blk;
 pub mod device;
 pub mod interrupt;
+pub mod net;
 pub mod queue;
 pub mod rng;
 pub mod transport;

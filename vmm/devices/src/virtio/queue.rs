@@ -7,7 +7,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
 use vm_memory::bitmap::BitmapSlice;
@@ -32,9 +32,9 @@ pub enum QueueError {
     /// The ring's index or addresses are out of range.
     #[error("ring")]
     Ring(#[source] virtio_queue::Error),
-    /// The ring's flags can not be read.
-    #[error("ring flags")]
-    Flags(#[source] GuestMemoryError),
+    /// A field of the ring can not be accessed.
+    #[error("ring field")]
+    Memory(#[source] GuestMemoryError),
     /// The chain has no descriptor, loops, leaves its table, or is longer than 4 GiB.
     #[error("descriptor chain {head} is malformed")]
     Malformed {
@@ -181,8 +181,8 @@ pub struct VirtQueue {
     memory: Arc<GuestRam>,
     kick: Arc<EventFd>,
     call: QueueCall,
-    /// Chains were given back since the driver was last told.
-    unannounced: bool,
+    /// The used index when the driver was last told.
+    announced: u16,
 }
 
 impl VirtQueue {
@@ -199,7 +199,7 @@ impl VirtQueue {
             memory,
             kick,
             call,
-            unannounced: false,
+            announced: 0,
         }
     }
 
@@ -245,9 +245,32 @@ impl VirtQueue {
     pub fn push(&mut self, head: u16, written: u32) -> Result<(), DeviceFault> {
         self.queue
             .add_used(&*self.memory, head, written)
-            .map_err(|error| self.fault(QueueError::Ring(error)))?;
-        self.unannounced = true;
-        Ok(())
+            .map_err(|error| self.fault(QueueError::Ring(error)))
+    }
+
+    /// Gives chains back that belong together: a driver that polls sees all of them or none
+    /// (VIRTIO 1.2, 5.1.6.4: the buffers of one packet).
+    ///
+    /// # Errors
+    /// The used ring can not be written.
+    pub fn push_together(&mut self, chains: &[(u16, u32)]) -> Result<(), DeviceFault> {
+        let Some(((last_head, last_written), before)) = chains.split_last() else {
+            return Ok(());
+        };
+        for (head, written) in before {
+            let next = self.queue.next_used();
+            let slot = u64::from(next % self.queue.size());
+            // `struct virtq_used_elem`: id, length.
+            let element = u64::from(*head) | u64::from(*written) << 32;
+            // The ring was found to be in RAM when it was enabled: no overflow.
+            let address = GuestAddress(self.queue.used_ring() + 4 + slot * 8);
+            self.memory
+                .write_obj(element.to_le(), address)
+                .map_err(|error| self.fault(QueueError::Memory(error)))?;
+            self.queue.set_next_used(next.wrapping_add(1));
+        }
+        // Writes its element and then the index, past all of them.
+        self.push(*last_head, *last_written)
     }
 
     /// Tells the driver of the chains given back, if it wants to know.
@@ -255,26 +278,33 @@ impl VirtQueue {
     /// # Errors
     /// The ring can not be read.
     pub fn announce(&mut self) -> Result<(), DeviceFault> {
-        if !std::mem::take(&mut self.unannounced) {
+        let used = self.queue.next_used();
+        let before = std::mem::replace(&mut self.announced, used);
+        if used == before {
             return Ok(());
         }
+        // The used index has to be visible before it is read whether the driver waits for it.
+        fence(Ordering::SeqCst);
+        let avail = self.queue.avail_ring();
         let wanted = if self.queue.event_idx_enabled() {
-            self.queue
-                .needs_notification(&*self.memory)
-                .map_err(|error| self.fault(QueueError::Ring(error)))?
+            // VIRTIO 1.2, 2.7.7.2: the driver wants to be told when index `event` is passed.
+            let event = self.load(avail + 4 + 2 * u64::from(self.queue.size()))?;
+            used.wrapping_sub(event).wrapping_sub(1) < used.wrapping_sub(before)
         } else {
-            // The used index, written by `push`, has to be visible before the flags are read.
-            std::sync::atomic::fence(Ordering::SeqCst);
-            let flags: u16 = self
-                .memory
-                .load(GuestAddress(self.queue.avail_ring()), Ordering::Relaxed)
-                .map_err(|error| self.fault(QueueError::Flags(error)))?;
-            u16::from_le(flags) & NO_INTERRUPT == 0
+            self.load(avail)? & NO_INTERRUPT == 0
         };
         if wanted {
             self.call.send();
         }
         Ok(())
+    }
+
+    /// A field of the ring.
+    fn load(&self, address: u64) -> Result<u16, DeviceFault> {
+        self.memory
+            .load(GuestAddress(address), Ordering::Relaxed)
+            .map(u16::from_le)
+            .map_err(|error| self.fault(QueueError::Memory(error)))
     }
 
     /// Asks the driver not to kick: the device is at work anyway.
