@@ -1,15 +1,39 @@
 //! Admission: from what somebody wrote to a value that is safe to act on.
+//!
+//! Every rule is judged even when others failed, so that a caller sees all errors at once. Order:
+//! the rules that descriptors state (`rules`), then meaning, part by part; defaults are filled
+//! into the object on the way, in KubeVirt's order.
 
-use proto_node::vmi::VirtualMachineInstance;
+mod boot;
+mod disks;
+mod machine;
+mod metadata;
+mod network;
+mod path;
+mod review;
+mod rules;
 
-use crate::Vmi;
+use std::time::Duration;
+
+use proto_node::vmi::{Devices, VirtualMachineInstance, VirtualMachineInstanceSpec};
+
+use self::metadata::Identity;
+use self::review::Review;
+use crate::{FieldError, NodeCaps, Rule, Vmi};
+
+/// KubeVirt's default of `terminationGracePeriodSeconds`.
+const DEFAULT_GRACE_SECONDS: i64 = 30;
+
+/// PCI functions that one guest can have: the slots of bus 0 but those of host bridge and LPC bridge.
+const MAX_DEVICES: usize = 30;
 
 /// An admitted VMI and what its owner should know.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Admitted {
     /// The value.
     pub vmi: Vmi,
-    /// The object with every default filled in, as it is to be stored and shown.
+    /// The object with every default filled in, as it is to be stored and shown. Admitting it again
+    /// gives the same.
     pub object: VirtualMachineInstance,
     /// Advice to whoever applies, one sentence each.
     pub warnings: Vec<String>,
@@ -27,4 +51,174 @@ pub struct Remark {
     pub path: String,
     /// One sentence.
     pub message: String,
+}
+
+impl Vmi {
+    /// Admits an object on a node. The server has set `metadata.uid` before.
+    ///
+    /// # Errors
+    /// Every rule that is broken.
+    pub fn admit(
+        object: VirtualMachineInstance,
+        caps: &NodeCaps,
+    ) -> Result<Admitted, Vec<FieldError>> {
+        admit(object, Some(caps))
+    }
+
+    /// The value of an object that was admitted before. What depends on the node is not judged again:
+    /// a guest that runs must not be lost because the configuration changed.
+    ///
+    /// # Errors
+    /// Every rule that is broken, as when the object was admitted by a release that knows more.
+    pub fn restore(object: VirtualMachineInstance) -> Result<Admitted, Vec<FieldError>> {
+        admit(object, None)
+    }
+}
+
+fn admit(
+    mut object: VirtualMachineInstance,
+    caps: Option<&NodeCaps>,
+) -> Result<Admitted, Vec<FieldError>> {
+    let mut review = Review::new(caps);
+    rules::check(&object, &mut review);
+    let identity = metadata::admit(object.metadata.get_or_insert_default(), &mut review);
+    let generation = object
+        .metadata
+        .as_ref()
+        .map_or(0, |metadata| metadata.generation);
+    let vmi = object
+        .spec
+        .as_mut()
+        .and_then(|spec| admit_spec(spec, identity.as_ref(), generation, &mut review));
+    match vmi {
+        Some(vmi) if review.errors.is_empty() => Ok(Admitted {
+            vmi,
+            object,
+            warnings: review.warnings,
+            ignored: review.ignored,
+            substituted: review.substituted,
+        }),
+        _ => Err(review.errors),
+    }
+}
+
+/// Judges the whole spec. Without an identity there is no value, but all errors all the same.
+fn admit_spec(
+    spec: &mut VirtualMachineInstanceSpec,
+    identity: Option<&Identity>,
+    generation: i64,
+    review: &mut Review<'_>,
+) -> Option<Vmi> {
+    let uid = identity.map_or("", |identity| identity.uid.as_str());
+    let namespace = identity.map_or("default", |identity| identity.namespace.as_str());
+    architecture(spec, review);
+    metadata::check_host_names(&spec.hostname, &spec.subdomain, review);
+    metadata::check_node_selector(&spec.node_selector, review);
+    let termination_grace_period = grace_period(spec, review);
+    let disks = disks::disks(spec, review);
+    let interfaces = network::interfaces(spec, namespace, uid, review);
+    let domain = spec.domain.as_mut()?;
+    machine::machine_type(domain, review);
+    let mut resources = machine::resources(domain, review);
+    let memory_bytes = machine::memory(domain, &mut resources, review);
+    let cpus = machine::cpus(domain, &resources, review);
+    let kernel = boot::firmware(domain, uid, review);
+    let devices = domain.devices.clone().unwrap_or_default();
+    check_boot_order(&devices, review);
+    check_device_count(&devices, review);
+    Some(Vmi {
+        uid: identity?.uid.clone(),
+        namespace: identity?.namespace.clone(),
+        name: identity?.name.clone(),
+        generation,
+        cpus: cpus?,
+        memory_bytes: memory_bytes?,
+        resources,
+        kernel: kernel?,
+        disks,
+        interfaces,
+        rng: devices.rng.is_some(),
+        reboot_policy: machine::reboot_policy(domain),
+        termination_grace_period,
+    })
+}
+
+/// Fills in the architecture and refuses another than the node's.
+fn architecture(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'_>) {
+    let Some(caps) = review.caps else { return };
+    if spec.architecture.is_empty() {
+        spec.architecture.clone_from(&caps.architecture);
+    } else if spec.architecture != caps.architecture {
+        let error = FieldError::new(
+            "spec.architecture",
+            Rule::Invalid,
+            format!("node {:?} is {}", caps.node_name, caps.architecture),
+        )
+        .value(&spec.architecture)
+        .fix("apply it to a node of that architecture, or leave it out");
+        review.push(error);
+    }
+}
+
+fn grace_period(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'_>) -> Duration {
+    let seconds = *spec
+        .termination_grace_period_seconds
+        .get_or_insert(DEFAULT_GRACE_SECONDS);
+    u64::try_from(seconds).map_or_else(
+        |_| {
+            review.invalid(
+                "spec.terminationGracePeriodSeconds",
+                &seconds.to_string(),
+                "must be greater than or equal to 0",
+            );
+            Duration::ZERO
+        },
+        Duration::from_secs,
+    )
+}
+
+/// Boot orders mean nothing to a kernel that is named, but contradictions are refused all the same.
+fn check_boot_order(devices: &Devices, review: &mut Review<'_>) {
+    let disks = devices.disks.iter().map(|disk| disk.boot_order);
+    let interfaces = devices
+        .interfaces
+        .iter()
+        .map(|interface| interface.boot_order);
+    let orders = disks
+        .enumerate()
+        .map(|(index, order)| {
+            (
+                format!("spec.domain.devices.disks[{index}].bootOrder"),
+                order,
+            )
+        })
+        .chain(interfaces.enumerate().map(|(index, order)| {
+            (
+                format!("spec.domain.devices.interfaces[{index}].bootOrder"),
+                order,
+            )
+        }));
+    let mut seen = std::collections::BTreeSet::new();
+    for (path, order) in orders {
+        let Some(order) = order else { continue };
+        if order == 0 {
+            let message = format!("{path} must have a boot order > 0, if supplied");
+            review.invalid(&path, "0", message);
+        } else if !seen.insert(order) {
+            let message = format!("Boot order for {path} already set for a different device.");
+            let error = FieldError::new(path, Rule::Duplicate, message).value(order.to_string());
+            review.push(error);
+        }
+    }
+}
+
+fn check_device_count(devices: &Devices, review: &mut Review<'_>) {
+    let count = devices.disks.len() + devices.interfaces.len() + usize::from(devices.rng.is_some());
+    if count > MAX_DEVICES {
+        review.push(FieldError::new(
+            "spec.domain.devices",
+            Rule::Invalid,
+            format!("{count} disks, interfaces and rng: a machine has room for {MAX_DEVICES}"),
+        ));
+    }
 }

@@ -19,6 +19,9 @@ pub struct NodeCaps {
     /// Directories below which callers may name host paths. Compared lexically here; whoever opens
     /// a path resolves it beneath the directory again.
     pub allowed_dirs: BTreeSet<PathBuf>,
+    /// The setting that lists these directories, for messages, such as
+    /// `allowed_dirs in /etc/kvmlet/kvmlet.toml`.
+    pub allowed_dirs_setting: String,
     /// Labels of the node, for `nodeSelector`.
     pub labels: BTreeMap<String, String>,
     /// Refuse devices that would be substituted (`deviceSubstitution: Refuse`).

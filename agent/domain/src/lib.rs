@@ -1,7 +1,7 @@
 //! What a VMI means once it has been admitted: newtypes, defaults, admission.
 //!
 //! A [`Vmi`] is a value that needs no further question: every name is legal, every size is a number of
-//! bytes, every default is filled in. The only way to one is `Vmi::admit` (or `Vmi::restore` for
+//! bytes, every default is filled in. The only way to one is [`Vmi::admit`] (or [`Vmi::restore`] for
 //! what was admitted before). No I/O, no clock, no random numbers: what a default needs is derived
 //! from the VMI's uid.
 
@@ -9,8 +9,10 @@
 
 mod admit;
 mod caps;
+mod derive;
 mod error;
 mod name;
+mod quantity;
 mod vmi;
 
 pub use admit::{Admitted, Remark};

@@ -61,3 +61,50 @@ impl fmt::Display for MacAddress {
         write!(out, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
     }
 }
+
+impl std::str::FromStr for MacAddress {
+    type Err = ();
+
+    /// Six octets of two hexadecimal digits, joined by `:` or by `-`. Says nothing about their sense.
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let separator = if text.contains('-') { '-' } else { ':' };
+        let mut octets = [0; 6];
+        let mut parts = text.split(separator);
+        for octet in &mut octets {
+            let part = parts.next().filter(|part| part.len() == 2).ok_or(())?;
+            if !part.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+                return Err(());
+            }
+            *octet = u8::from_str_radix(part, 16).map_err(|_| ())?;
+        }
+        parts.next().map_or(Ok(Self(octets)), |_| Err(()))
+    }
+}
+
+impl MacAddress {
+    /// Whether a guest may have it: unicast and not all zero.
+    pub(crate) fn is_usable(self) -> bool {
+        self.0[0] & 1 == 0 && self.0 != [0; 6]
+    }
+}
+
+/// A DNS label of RFC 1123: at most 63 lower case letters, digits and inner dashes.
+pub(crate) fn is_dns_label(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    (1..=63).contains(&text.len())
+        && text.bytes().all(|byte| inner(byte) || byte == b'-')
+        && text.bytes().next().is_some_and(inner)
+        && text.bytes().next_back().is_some_and(inner)
+}
+
+/// A DNS subdomain of RFC 1123: labels joined by dots, at most 253 bytes.
+pub(crate) fn is_dns_subdomain(text: &str) -> bool {
+    text.len() <= 253
+        && text.split('.').all(|label| {
+            // Kubernetes bounds the whole, not each label.
+            let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+            label.bytes().all(|byte| inner(byte) || byte == b'-')
+                && label.bytes().next().is_some_and(inner)
+                && label.bytes().next_back().is_some_and(inner)
+        })
+}

@@ -1,0 +1,163 @@
+//! Kernel boot and the firmware's identity.
+
+use proto_node::vmi::{DomainSpec, KernelBootContainer};
+
+use super::path::{Depth, host_path, image_path};
+use super::review::Review;
+use crate::derive::firmware_uuid;
+use crate::vmi::{ImageLocation, KernelBoot};
+
+const KERNEL_BOOT: &str = "spec.domain.firmware.kernelBoot";
+const UUID: &str = "spec.domain.firmware.uuid";
+/// `COMMAND_LINE_SIZE` of Linux on x86 without the terminating zero.
+const MAX_CMDLINE_BYTES: usize = 2047;
+
+/// Fills in the firmware uuid and reads what is to be booted.
+pub(super) fn firmware(
+    domain: &mut DomainSpec,
+    uid: &str,
+    review: &mut Review<'_>,
+) -> Option<KernelBoot> {
+    let firmware = domain.firmware.get_or_insert_default();
+    let derived = firmware_uuid(uid);
+    if firmware.uuid.is_empty() || firmware.uuid == derived {
+        firmware.uuid = derived;
+        // Our own default is nothing to remark on when the object comes back.
+        review.ignored.retain(|remark| remark.path != UUID);
+    } else if !is_uuid(&firmware.uuid) {
+        review.invalid(
+            UUID,
+            &firmware.uuid,
+            "must be a UUID, such as 5d307ca9-b3ef-428c-8861-06e72d69f223",
+        );
+    }
+    let Some(kernel_boot) = &firmware.kernel_boot else {
+        if firmware.bootloader.is_empty() {
+            review.required(
+                KERNEL_BOOT,
+                "this release has no firmware and boots a kernel that the manifest names",
+            );
+        }
+        return None;
+    };
+    let args = kernel_boot.kernel_args.clone();
+    let container = kernel_boot.container.clone();
+    check_cmdline(&args, review);
+    let Some(container) = container else {
+        if args.is_empty() {
+            review.required(
+                &format!("{KERNEL_BOOT}.container"),
+                "names the image of the kernel",
+            );
+        } else {
+            review.invalid(
+                &format!("{KERNEL_BOOT}.kernelArgs"),
+                &args,
+                "kernel arguments cannot be provided without an external kernel",
+            );
+        }
+        return None;
+    };
+    from_container(&container, args, review)
+}
+
+fn check_cmdline(args: &str, review: &mut Review<'_>) {
+    let path = format!("{KERNEL_BOOT}.kernelArgs");
+    if args.len() > MAX_CMDLINE_BYTES {
+        review.invalid(
+            &path,
+            args,
+            format!(
+                "is {} bytes long: at most {MAX_CMDLINE_BYTES} are read by a kernel",
+                args.len()
+            ),
+        );
+    }
+    if args.chars().any(char::is_control) {
+        review.invalid(&path, args, "must be one line without control characters");
+    }
+}
+
+fn from_container(
+    container: &KernelBootContainer,
+    cmdline: String,
+    review: &mut Review<'_>,
+) -> Option<KernelBoot> {
+    let base = format!("{KERNEL_BOOT}.container");
+    let image = image_location(&format!("{base}.image"), &container.image, review);
+    let initrd_path = if container.initrd_path.is_empty() {
+        None
+    } else {
+        image_path(
+            &format!("{base}.initrdPath"),
+            &container.initrd_path,
+            review,
+        )
+    };
+    if container.kernel_path.is_empty() {
+        let message = if container.initrd_path.is_empty() {
+            format!(
+                "{base} must be defined with at least one of the following: kernelPath, initrdPath"
+            )
+        } else {
+            "this release has no firmware to boot an initrd without a kernel".to_owned()
+        };
+        review.required(&format!("{base}.kernelPath"), message);
+        return None;
+    }
+    let kernel_path = image_path(
+        &format!("{base}.kernelPath"),
+        &container.kernel_path,
+        review,
+    )?;
+    Some(KernelBoot {
+        image: image?,
+        kernel_path,
+        initrd_path,
+        cmdline,
+    })
+}
+
+/// `dir:PATH` or `oci:PATH[:REF]`, as skopeo spells them.
+fn image_location(field: &str, text: &str, review: &mut Review<'_>) -> Option<ImageLocation> {
+    if let Some(path) = text.strip_prefix("dir:") {
+        return host_path(field, path, Depth::AtOrBelow, review).map(ImageLocation::Directory);
+    }
+    if let Some(rest) = text.strip_prefix("oci:") {
+        let (path, reference) = match rest.split_once(':') {
+            Some((path, reference)) => (path, Some(reference)),
+            None => (rest, None),
+        };
+        if reference.is_some_and(|name| {
+            name.is_empty() || name.len() > 255 || name.chars().any(char::is_control)
+        }) {
+            review.invalid(
+                field,
+                text,
+                "the reference after the second ':' must have 1 to 255 printable characters",
+            );
+            return None;
+        }
+        let path = host_path(field, path, Depth::AtOrBelow, review)?;
+        return Some(ImageLocation::OciLayout {
+            path,
+            reference: reference.map(str::to_owned),
+        });
+    }
+    if !text.is_empty() {
+        review.invalid(
+            field,
+            text,
+            "images are not pulled by this release: use dir:PATH for a directory of the node or oci:PATH[:REF] for an OCI image layout",
+        );
+    }
+    None
+}
+
+fn is_uuid(text: &str) -> bool {
+    text.len() == 36
+        && text.bytes().enumerate().all(|(index, byte)| match index {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+}

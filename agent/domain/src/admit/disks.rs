@@ -1,0 +1,334 @@
+//! Volumes and the disks that show them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proto_node::vmi::{Disk as WireDisk, DiskTarget, HostDisk, VirtualMachineInstanceSpec, Volume};
+
+use super::metadata::DNS_LABEL_RULE;
+use super::path::{Depth, host_path};
+use super::review::Review;
+use crate::name::{Name, is_dns_label};
+use crate::quantity::Quantity;
+use crate::vmi::{Disk, DiskSource};
+use crate::{FieldError, Rule};
+
+const MIB: u64 = 1024 * 1024;
+/// KubeVirt's bound on the list of volumes.
+const MAX_VOLUMES: usize = 256;
+/// Largest image that is made: far beyond every file system, far below every overflow.
+const MAX_CAPACITY_BYTES: u64 = 1 << 50;
+/// `VIRTIO_BLK_ID_BYTES`.
+const MAX_SERIAL_BYTES: usize = 20;
+const BUSES: &[&str] = &["virtio", "scsi", "sata", "usb"];
+
+/// Reads volumes and disks together: KubeVirt's disk of a volume that no disk names is filled in.
+pub(super) fn disks(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'_>) -> Vec<Disk> {
+    let sources = volumes(&spec.volumes, review);
+    let Some(devices) = spec
+        .domain
+        .as_mut()
+        .and_then(|domain| domain.devices.as_mut())
+    else {
+        return Vec::new();
+    };
+    let named: BTreeSet<&str> = devices
+        .disks
+        .iter()
+        .map(|disk| disk.name.as_str())
+        .collect();
+    let missing: Vec<WireDisk> = spec
+        .volumes
+        .iter()
+        .filter(|volume| !volume.name.is_empty() && !named.contains(volume.name.as_str()))
+        .map(|volume| WireDisk {
+            name: volume.name.clone(),
+            ..WireDisk::default()
+        })
+        .collect();
+    // Listed twice under one name, a volume still gets one disk.
+    for disk in missing {
+        if !devices.disks.iter().any(|other| other.name == disk.name) {
+            devices.disks.push(disk);
+        }
+    }
+    let volume_names: Vec<&str> = spec
+        .volumes
+        .iter()
+        .map(|volume| volume.name.as_str())
+        .collect();
+    let mut seen = BTreeMap::new();
+    let mut disks = Vec::new();
+    for (index, disk) in devices.disks.iter_mut().enumerate() {
+        let path = format!("spec.domain.devices.disks[{index}]");
+        unique(
+            &path,
+            &disk.name,
+            index,
+            &mut seen,
+            "spec.domain.devices.disks",
+            review,
+        );
+        if !disk.name.is_empty() && !volume_names.contains(&disk.name.as_str()) {
+            let name = format!("{path}.name");
+            let message = format!("{path}.Name '{}' not found.", disk.name);
+            let error = FieldError::new(name, Rule::Invalid, message)
+                .value(&disk.name)
+                .fix(format!("volumes: {}", list_of(&volume_names)));
+            review.push(error);
+        }
+        let read_only = target(&path, disk, review);
+        check_serial(&path, &disk.serial, review);
+        if let Some(source) = sources.get(&disk.name) {
+            disks.push(Disk {
+                name: Name(disk.name.clone()),
+                source: source.clone(),
+                read_only,
+                serial: disk.serial.clone(),
+            });
+        }
+    }
+    disks
+}
+
+/// The sources of the volumes that are in order, by name.
+fn volumes(volumes: &[Volume], review: &mut Review<'_>) -> BTreeMap<String, DiskSource> {
+    if volumes.len() > MAX_VOLUMES {
+        review.push(FieldError::new(
+            "spec.volumes",
+            Rule::Invalid,
+            format!("spec.volumes list exceeds the {MAX_VOLUMES} element limit in length"),
+        ));
+    }
+    let mut sources = BTreeMap::new();
+    let mut seen = BTreeMap::new();
+    for (index, volume) in volumes.iter().enumerate().take(MAX_VOLUMES) {
+        let path = format!("spec.volumes[{index}]");
+        let legal = unique(
+            &path,
+            &volume.name,
+            index,
+            &mut seen,
+            "spec.volumes",
+            review,
+        );
+        if !volume.name.is_empty() && !is_dns_label(&volume.name) {
+            review.invalid(&format!("{path}.name"), &volume.name, DNS_LABEL_RULE);
+        }
+        if source_count(volume) != 1 {
+            review.push(FieldError::new(
+                path.as_str(),
+                Rule::Invalid,
+                format!("{path} must have exactly one source type set"),
+            ));
+            continue;
+        }
+        let source = if let Some(disk) = &volume.host_disk {
+            host_disk(&format!("{path}.hostDisk"), disk, review)
+        } else if let Some(disk) = &volume.empty_disk {
+            let field = format!("{path}.emptyDisk.capacity");
+            capacity(&field, &disk.capacity, review).map(|bytes| DiskSource::Empty {
+                capacity_bytes: bytes / MIB * MIB,
+            })
+        } else {
+            // Another source: refused by the rules of its field.
+            None
+        };
+        if let (true, Some(source)) = (legal, source) {
+            sources.insert(volume.name.clone(), source);
+        }
+    }
+    sources
+}
+
+/// How many sources a volume names, those that this release refuses among them.
+fn source_count(volume: &Volume) -> usize {
+    let opaque = [
+        &volume.container_disk,
+        &volume.persistent_volume_claim,
+        &volume.data_volume,
+        &volume.ephemeral,
+        &volume.cloud_init_no_cloud,
+        &volume.cloud_init_config_drive,
+        &volume.config_map,
+        &volume.secret,
+        &volume.service_account,
+        &volume.downward_api,
+        &volume.downward_metrics,
+        &volume.sysprep,
+        &volume.memory_dump,
+        &volume.container_path,
+    ];
+    opaque.iter().filter(|source| !source.is_empty()).count()
+        + usize::from(volume.host_disk.is_some())
+        + usize::from(volume.empty_disk.is_some())
+}
+
+fn host_disk(path: &str, disk: &HostDisk, review: &mut Review<'_>) -> Option<DiskSource> {
+    let creates = disk.r#type == "DiskOrCreate";
+    let size = if creates {
+        if disk.capacity.is_empty() {
+            review.required(
+                &format!("{path}.capacity"),
+                "says how large the image becomes when it is made",
+            );
+            None
+        } else {
+            capacity(&format!("{path}.capacity"), &disk.capacity, review)
+        }
+    } else {
+        if !disk.capacity.is_empty() && disk.r#type == "Disk" {
+            let message = format!(
+                "{path}.capacity is allowed to pass only with {path}.type equal to 'DiskOrCreate'"
+            );
+            review.invalid(&format!("{path}.capacity"), &disk.capacity, message);
+        }
+        None
+    };
+    if disk.path.is_empty() {
+        return None;
+    }
+    let host_path = host_path(&format!("{path}.path"), &disk.path, Depth::Below, review)?;
+    if creates && size.is_none() {
+        return None;
+    }
+    Some(DiskSource::Host {
+        path: host_path,
+        create_bytes: size,
+    })
+}
+
+/// A size of an image; text that is no quantity, and absence, were reported already.
+fn capacity(path: &str, text: &str, review: &mut Review<'_>) -> Option<u64> {
+    let quantity = Quantity::parse(text)?;
+    match quantity.units() {
+        Some(bytes) if (MIB..=MAX_CAPACITY_BYTES).contains(&bytes) => Some(bytes),
+        Some(bytes) if bytes > MAX_CAPACITY_BYTES => {
+            review.invalid(path, text, "must be at most 1Pi");
+            None
+        }
+        _ => {
+            review.invalid(path, text, "must be at least 1Mi");
+            None
+        }
+    }
+}
+
+/// Fills in the target of a disk and answers whether the guest may only read.
+fn target(path: &str, disk: &mut WireDisk, review: &mut Review<'_>) -> bool {
+    let targets = [
+        disk.disk.is_some(),
+        !disk.lun.is_empty(),
+        disk.cdrom.is_some(),
+    ];
+    if targets.iter().filter(|target| **target).count() > 1 {
+        review.push(FieldError::new(
+            path,
+            Rule::Invalid,
+            format!("{path} can only have a single target type defined"),
+        ));
+    }
+    if let Some(cdrom) = &mut disk.cdrom {
+        cdrom.readonly.get_or_insert(true);
+        if cdrom.tray.is_empty() {
+            "closed".clone_into(&mut cdrom.tray);
+        }
+        if cdrom.bus == "virtio" {
+            review.invalid(
+                &format!("{path}.cdrom.bus"),
+                "virtio",
+                "Bus type virtio is invalid for CD-ROM device",
+            );
+        } else {
+            check_bus(&format!("{path}.cdrom.bus"), &cdrom.bus, review);
+            review.substitute(format!("{path}.cdrom"), &disk.name, "CD-ROM");
+        }
+        return true;
+    }
+    if !disk.lun.is_empty() {
+        return false;
+    }
+    let target = disk.disk.get_or_insert_with(DiskTarget::default);
+    let field = format!("{path}.disk.bus");
+    if target.bus.is_empty() {
+        "virtio".clone_into(&mut target.bus);
+    } else if check_bus(&field, &target.bus, review) && target.bus != "virtio" {
+        let bus = target.bus.clone();
+        review.substitute(field, &bus, "bus");
+    }
+    target.readonly
+}
+
+/// Whether KubeVirt has the bus.
+fn check_bus(field: &str, bus: &str, review: &mut Review<'_>) -> bool {
+    if bus.is_empty() || BUSES.contains(&bus) {
+        return true;
+    }
+    let message = if bus.eq_ignore_ascii_case("ide") {
+        "IDE bus is not supported".to_owned()
+    } else {
+        format!(
+            "{field} is set with an unrecognized bus {bus}, must be one of: [virtio scsi sata usb]"
+        )
+    };
+    review.invalid(field, bus, message);
+    false
+}
+
+fn check_serial(path: &str, serial: &str, review: &mut Review<'_>) {
+    let field = format!("{path}.serial");
+    let legal =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'+' | b'-');
+    if !serial.bytes().all(legal) {
+        let message = format!(
+            "{field} must be made up of the following characters [A-Za-z0-9_.+-], if specified"
+        );
+        review.invalid(&field, serial, message);
+    }
+    if serial.len() > MAX_SERIAL_BYTES {
+        review.invalid(
+            &field,
+            serial,
+            "virtio disks have serial numbers of at most 20 bytes",
+        );
+    }
+}
+
+/// Checks that no earlier element of a list has the name.
+fn unique(
+    path: &str,
+    name: &str,
+    index: usize,
+    seen: &mut BTreeMap<String, usize>,
+    list: &str,
+    review: &mut Review<'_>,
+) -> bool {
+    if name.is_empty() {
+        return false;
+    }
+    if let Some(other) = seen.get(name) {
+        let message = format!("{list}[{other}] and {list}[{index}] must not have the same Name.");
+        let error = FieldError::new(format!("{path}.name"), Rule::Duplicate, message).value(name);
+        review.push(error);
+        return false;
+    }
+    seen.insert(name.to_owned(), index);
+    true
+}
+
+/// Names for a message; a long list is cut.
+pub(super) fn list_of(names: &[&str]) -> String {
+    const MOST: usize = 10;
+    if names.is_empty() {
+        return "none".to_owned();
+    }
+    let mut text = names
+        .iter()
+        .take(MOST)
+        .copied()
+        .collect::<Vec<_>>()
+        .join(", ");
+    if names.len() > MOST {
+        text.push_str(", …");
+    }
+    text
+}

@@ -1,0 +1,185 @@
+//! Names, labels and annotations: Kubernetes' own rules.
+
+use std::collections::BTreeMap;
+
+use proto_node::meta::ObjectMeta;
+
+use super::review::Review;
+use crate::name::{Name, Namespace, Uid, is_dns_label, is_dns_subdomain};
+use crate::{FieldError, Rule};
+
+/// Kubernetes' bound on all annotations together.
+const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
+
+pub(super) const DNS_LABEL_RULE: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const DNS_SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const LABEL_VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+const QUALIFIED_NAME_RULE: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+
+/// Labels that only KubeVirt's own components set.
+const RESERVED_LABELS: &[&str] = &[
+    "kubevirt.io/created-by",
+    "kubevirt.io/migrationJobUID",
+    "kubevirt.io/nodeName",
+    "kubevirt.io/migrationTargetNodeName",
+    "kubevirt.io/schedulable",
+    "kubevirt.io/install-strategy",
+];
+
+/// Who the object is, once its metadata is found legal.
+pub(super) struct Identity {
+    pub(super) uid: Uid,
+    pub(super) namespace: Namespace,
+    pub(super) name: Name,
+}
+
+/// Fills in the namespace and judges the rest.
+pub(super) fn admit(metadata: &mut ObjectMeta, review: &mut Review<'_>) -> Option<Identity> {
+    let before = review.errors.len();
+    if metadata.namespace.is_empty() {
+        "default".clone_into(&mut metadata.namespace);
+    }
+    if metadata.name.is_empty() {
+        review.required("metadata.name", "name or generateName is required");
+    } else if !is_dns_subdomain(&metadata.name) {
+        review.invalid("metadata.name", &metadata.name, DNS_SUBDOMAIN_RULE);
+    }
+    if !is_dns_label(&metadata.namespace) {
+        review.invalid("metadata.namespace", &metadata.namespace, DNS_LABEL_RULE);
+    }
+    if metadata.uid.is_empty() {
+        review.required("metadata.uid", "the server gives it before admission");
+    } else if !is_uid(&metadata.uid) {
+        review.invalid(
+            "metadata.uid",
+            &metadata.uid,
+            "must be at most 128 characters of [A-Za-z0-9._-], beginning with a letter or digit",
+        );
+    }
+    check_labels(&metadata.labels, review);
+    check_annotations(&metadata.annotations, review);
+    for (index, finalizer) in metadata.finalizers.iter().enumerate() {
+        if !is_qualified_name(finalizer) {
+            review.invalid(
+                &format!("metadata.finalizers[{index}]"),
+                finalizer,
+                QUALIFIED_NAME_RULE,
+            );
+        }
+    }
+    (review.errors.len() == before).then(|| Identity {
+        uid: Uid(metadata.uid.clone()),
+        namespace: Namespace(metadata.namespace.clone()),
+        name: Name(metadata.name.clone()),
+    })
+}
+
+/// `hostname` and `subdomain`, with KubeVirt's messages.
+pub(super) fn check_host_names(hostname: &str, subdomain: &str, review: &mut Review<'_>) {
+    if !hostname.is_empty() && !is_dns_label(hostname) {
+        review.invalid(
+            "spec.hostname",
+            hostname,
+            format!("spec.hostname does not conform to the kubernetes DNS_LABEL rules : {DNS_LABEL_RULE}"),
+        );
+    }
+    if !subdomain.is_empty() && !is_dns_subdomain(subdomain) {
+        review.invalid(
+            "spec.subdomain",
+            subdomain,
+            format!("spec.subdomain does not conform to the kubernetes DNS_SUBDOMAIN rules : {DNS_SUBDOMAIN_RULE}"),
+        );
+    }
+}
+
+/// The labels that `nodeSelector` asks for must be on this node.
+pub(super) fn check_node_selector(selector: &BTreeMap<String, String>, review: &mut Review<'_>) {
+    let Some(caps) = review.caps else { return };
+    for (key, value) in selector {
+        if caps.labels.get(key) != Some(value) {
+            let has = caps
+                .labels
+                .get(key)
+                .map_or_else(|| "no such label".to_owned(), |value| format!("{value:?}"));
+            review.push(
+                FieldError::new(
+                    format!("spec.nodeSelector.{key}"),
+                    Rule::Invalid,
+                    format!("node {:?} has {has}", caps.node_name),
+                )
+                .value(value)
+                .fix("apply it to a node that has the label, or leave the selector out"),
+            );
+        }
+    }
+}
+
+fn check_labels(labels: &BTreeMap<String, String>, review: &mut Review<'_>) {
+    for (key, value) in labels {
+        if !is_qualified_name(key) {
+            review.invalid("metadata.labels", key, QUALIFIED_NAME_RULE);
+        }
+        if value.len() > 63 {
+            review.invalid(
+                "metadata.labels",
+                value,
+                "must be no more than 63 characters",
+            );
+        } else if !value.is_empty() && !is_name_part(value) {
+            review.invalid("metadata.labels", value, LABEL_VALUE_RULE);
+        }
+        if review.caps.is_some() && RESERVED_LABELS.contains(&key.as_str()) {
+            review.invalid(
+                "metadata.labels",
+                key,
+                "creation of the following reserved kubevirt.io/ labels on a VMI object is prohibited",
+            );
+        }
+    }
+}
+
+fn check_annotations(annotations: &BTreeMap<String, String>, review: &mut Review<'_>) {
+    let mut bytes = 0;
+    for (key, value) in annotations {
+        bytes += key.len() + value.len();
+        if !is_qualified_name(&key.to_lowercase()) {
+            review.invalid("metadata.annotations", key, QUALIFIED_NAME_RULE);
+        }
+    }
+    if bytes > MAX_ANNOTATION_BYTES {
+        review.push(FieldError::new(
+            "metadata.annotations",
+            Rule::Invalid,
+            format!("{bytes} bytes in all: must have at most {MAX_ANNOTATION_BYTES} bytes"),
+        ));
+    }
+}
+
+/// `[prefix/]name`, the prefix a DNS subdomain.
+fn is_qualified_name(text: &str) -> bool {
+    let (prefix, name) = match text.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, text),
+    };
+    prefix.is_none_or(is_dns_subdomain) && name.len() <= 63 && is_name_part(name)
+}
+
+fn is_name_part(text: &str) -> bool {
+    let ends_well = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
+    ends_well(text.bytes().next())
+        && ends_well(text.bytes().next_back())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+}
+
+fn is_uid(text: &str) -> bool {
+    text.len() <= 128
+        && text
+            .bytes()
+            .next()
+            .is_some_and(|byte| byte.is_ascii_alphanumeric())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+}

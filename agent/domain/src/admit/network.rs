@@ -1,0 +1,305 @@
+//! Networks and the interfaces that join them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proto_node::vmi::{Interface as WireInterface, Network, VirtualMachineInstanceSpec};
+
+use super::disks::list_of;
+use super::review::Review;
+use crate::derive::mac_address;
+use crate::name::{MacAddress, Name, NetworkName};
+use crate::vmi::Interface;
+use crate::{FieldError, Rule};
+
+const MODELS: &[&str] = &[
+    "virtio", "e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139",
+];
+
+/// What an interface of some network joins.
+enum Joined {
+    Configured(NetworkName),
+    /// Refused already.
+    Refused,
+}
+
+/// Reads networks and interfaces together, filling in models and MAC addresses.
+pub(super) fn interfaces(
+    spec: &mut VirtualMachineInstanceSpec,
+    namespace: &str,
+    uid: &str,
+    review: &mut Review<'_>,
+) -> Vec<Interface> {
+    let networks = networks(&spec.networks, namespace, review);
+    let Some(devices) = spec
+        .domain
+        .as_mut()
+        .and_then(|domain| domain.devices.as_mut())
+    else {
+        return Vec::new();
+    };
+    if devices.interfaces.is_empty() && spec.networks.is_empty() {
+        no_network(devices.autoattach_pod_interface, review);
+    }
+    let mut seen = BTreeSet::new();
+    let mut macs = BTreeMap::new();
+    let mut interfaces = Vec::new();
+    for (index, interface) in devices.interfaces.iter_mut().enumerate() {
+        let path = format!("spec.domain.devices.interfaces[{index}]");
+        check_name(&path, &interface.name, &mut seen, review);
+        check_binding(&path, interface, review);
+        model(&path, interface, review);
+        let mac = mac(&path, interface, uid, review);
+        if let Some(mac) = mac
+            && let Some(other) = macs.insert(mac, path.clone())
+        {
+            let error = FieldError::new(
+                format!("{path}.macAddress"),
+                Rule::Duplicate,
+                format!("{other} has it too"),
+            )
+            .value(&interface.mac_address);
+            review.push(error);
+        }
+        match (networks.get(&interface.name), mac) {
+            (None, _) if !interface.name.is_empty() => {
+                let names: Vec<&str> = networks.keys().map(String::as_str).collect();
+                let message = format!("{path}.name '{}' not found.", interface.name);
+                let error = FieldError::new(format!("{path}.name"), Rule::Invalid, message)
+                    .value(&interface.name)
+                    .fix(format!("networks: {}", list_of(&names)));
+                review.push(error);
+            }
+            (Some(Joined::Configured(network)), Some(mac)) => interfaces.push(Interface {
+                name: Name(interface.name.clone()),
+                mac,
+                network: network.clone(),
+            }),
+            _ => {}
+        }
+    }
+    let used: BTreeSet<&str> = devices
+        .interfaces
+        .iter()
+        .map(|interface| interface.name.as_str())
+        .collect();
+    for (index, network) in spec.networks.iter().enumerate() {
+        if !network.name.is_empty() && !used.contains(network.name.as_str()) {
+            let message = format!("spec.networks[{index}].name '{}' not found.", network.name);
+            let error = FieldError::new(
+                format!("spec.networks[{index}].name"),
+                Rule::Invalid,
+                message,
+            )
+            .value(&network.name)
+            .fix("every network needs an interface of the same name");
+            review.push(error);
+        }
+    }
+    interfaces
+}
+
+/// KubeVirt would attach the pod network. We have none, so a manifest that insists is refused, and
+/// one that says nothing gets no interface and is told so.
+fn no_network(autoattach: Option<bool>, review: &mut Review<'_>) {
+    match autoattach {
+        Some(true) => review.push(
+            FieldError::new(
+                "spec.domain.devices.autoattachPodInterface",
+                Rule::NotSupported,
+                "the pod network is not provided by this release",
+            )
+            .value("true")
+            .fix("list a multus network and an interface with bridge"),
+        ),
+        None => review.warnings.push(
+            "the guest has no network interface: the pod network, which is the default, is not provided by this release; list a multus network, or set spec.domain.devices.autoattachPodInterface to false"
+                .to_owned(),
+        ),
+        Some(false) => {}
+    }
+}
+
+/// What each network stands for, by name.
+fn networks(
+    networks: &[Network],
+    namespace: &str,
+    review: &mut Review<'_>,
+) -> BTreeMap<String, Joined> {
+    let mut joined = BTreeMap::new();
+    for (index, network) in networks.iter().enumerate() {
+        let path = format!("spec.networks[{index}]");
+        let kinds = [
+            network.pod.is_some(),
+            network.multus.is_some(),
+            !network.resource_claim.is_empty(),
+        ];
+        let count = kinds.iter().filter(|kind| **kind).count();
+        if count != 1 {
+            let message = if count == 0 {
+                "should have a network type"
+            } else {
+                "should have only one network type"
+            };
+            review.push(FieldError::new(path.as_str(), Rule::Invalid, message));
+        }
+        let meaning = match &network.multus {
+            Some(multus) if count == 1 => {
+                let field = format!("{path}.multus.networkName");
+                configured(&field, &multus.network_name, namespace, review)
+                    .map_or(Joined::Refused, Joined::Configured)
+            }
+            _ => Joined::Refused,
+        };
+        if network.pod.is_some() {
+            review.push(
+                FieldError::new(
+                    format!("{path}.pod"),
+                    Rule::NotSupported,
+                    "the pod network is not provided by this release",
+                )
+                .fix("use a multus network: `[networks.NAME] bridge = \"br0\"` in the agent's configuration, and `multus: {networkName: NAME}` here"),
+            );
+        }
+        if joined.insert(network.name.clone(), meaning).is_some() {
+            let message = format!(
+                "Network with name {:?} already exists, every network must have a unique name",
+                network.name
+            );
+            let error = FieldError::new(format!("{path}.name"), Rule::Duplicate, message)
+                .value(&network.name);
+            review.push(error);
+        }
+    }
+    joined
+}
+
+/// The configured network that a `networkName` means: NAME, or NAMESPACE/NAME in the VMI's namespace.
+fn configured(
+    field: &str,
+    text: &str,
+    namespace: &str,
+    review: &mut Review<'_>,
+) -> Option<NetworkName> {
+    if text.is_empty() {
+        return None;
+    }
+    let short = text
+        .split_once('/')
+        .filter(|(space, _)| *space == namespace)
+        .map_or(text, |(_, name)| name);
+    let Some(caps) = review.caps else {
+        return Some(NetworkName(short.to_owned()));
+    };
+    let known = [text, short]
+        .into_iter()
+        .find(|name| caps.networks.contains_key(*name));
+    if known.is_none() {
+        let names: Vec<&str> = caps.networks.keys().map(String::as_str).collect();
+        let error = FieldError::new(
+            field,
+            Rule::Invalid,
+            format!("node {:?} has no such network", caps.node_name),
+        )
+        .value(text)
+        .fix(format!(
+            "networks: {}; `[networks.{short}] bridge = \"br0\"` in the agent's configuration makes one",
+            list_of(&names)
+        ));
+        review.push(error);
+    }
+    known.map(|name| NetworkName(name.to_owned()))
+}
+
+fn check_name(path: &str, name: &str, seen: &mut BTreeSet<String>, review: &mut Review<'_>) {
+    if name.is_empty() {
+        return;
+    }
+    let field = format!("{path}.name");
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    if name.len() > 63 || !name.bytes().all(legal) {
+        review.invalid(
+            &field,
+            name,
+            "Network interface name can only contain alphabetical characters, numbers, dashes (-) or underscores (_)",
+        );
+    }
+    if !seen.insert(name.to_owned()) {
+        let error = FieldError::new(
+            field,
+            Rule::Duplicate,
+            "Only one interface can be connected to one specific network",
+        )
+        .value(name);
+        review.push(error);
+    }
+}
+
+fn check_binding(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
+    let opaque = [
+        &interface.masquerade,
+        &interface.sriov,
+        &interface.passt_binding,
+        &interface.binding,
+        &interface.slirp,
+        &interface.macvtap,
+        &interface.passt,
+    ];
+    let count = opaque.iter().filter(|binding| !binding.is_empty()).count()
+        + usize::from(interface.bridge.is_some());
+    if count != 1 {
+        let message = format!(
+            "logical {} interface must have exactly one binding method or binding plugin",
+            interface.name
+        );
+        review.push(FieldError::new(path, Rule::Invalid, message).fix("bridge: {}"));
+    }
+}
+
+fn model(path: &str, interface: &mut WireInterface, review: &mut Review<'_>) {
+    let field = format!("{path}.model");
+    if interface.model.is_empty() {
+        "virtio".clone_into(&mut interface.model);
+    } else if !MODELS.contains(&interface.model.as_str()) {
+        let message = format!(
+            "interface {field} uses model {} that is not supported.",
+            interface.model
+        );
+        review.invalid(&field, &interface.model, message);
+    } else if interface.model != "virtio" {
+        review.substitute(field, &interface.model, "model");
+    }
+}
+
+/// The given MAC address, or the derived one, which is filled in.
+fn mac(
+    path: &str,
+    interface: &mut WireInterface,
+    uid: &str,
+    review: &mut Review<'_>,
+) -> Option<MacAddress> {
+    if interface.mac_address.is_empty() {
+        let mac = mac_address(uid, &interface.name);
+        interface.mac_address = mac.to_string();
+        return Some(mac);
+    }
+    let field = format!("{path}.macAddress");
+    match interface.mac_address.parse::<MacAddress>() {
+        Ok(mac) if mac.is_usable() => Some(mac),
+        Ok(_) => {
+            review.invalid(
+                &field,
+                &interface.mac_address,
+                "must be a unicast address that is not all zero",
+            );
+            None
+        }
+        Err(()) => {
+            review.invalid(
+                &field,
+                &interface.mac_address,
+                "must be six octets, such as 02:00:00:12:34:56",
+            );
+            None
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Values that KubeVirt draws at random and we derive from the uid, so that admitting again gives the
+//! same.
+
+use crate::name::MacAddress;
+
+/// The 128 bit FNV-1a hash: spread well enough for names, kept stable for ever, not secret.
+fn hash(parts: &[&str]) -> u128 {
+    const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    let mut hash = OFFSET;
+    for part in parts {
+        for byte in part.bytes().chain([0]) {
+            hash ^= u128::from(byte);
+            hash = hash.wrapping_mul(PRIME);
+        }
+    }
+    // Fold: the last bytes of the input reach the low bits best.
+    hash ^ (hash >> 67)
+}
+
+/// The MAC address of an interface: locally administered, unicast, beginning with 02.
+pub(crate) fn mac_address(uid: &str, interface: &str) -> MacAddress {
+    let [a, b, c, d, e, ..] = hash(&["mac", uid, interface]).to_le_bytes();
+    MacAddress([0x02, a, b, c, d, e])
+}
+
+/// The firmware uuid: version 8 (RFC 9562), which leaves the content to us.
+pub(crate) fn firmware_uuid(uid: &str) -> String {
+    let mut bytes = hash(&["firmware-uuid", uid]).to_be_bytes();
+    bytes[6] = (bytes[6] & 0x0f) | 0x80;
+    bytes[8] = (bytes[8] & 0x3f) | 0x80;
+    let mut text = String::with_capacity(36);
+    for (index, byte) in bytes.iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn derived_values_never_change_between_releases() {
+        let mac = mac_address("7c1f8a52-0000-4000-8000-000000000001", "lan");
+        assert_eq!(
+            mac,
+            mac_address("7c1f8a52-0000-4000-8000-000000000001", "lan")
+        );
+        assert_ne!(
+            mac,
+            mac_address("7c1f8a52-0000-4000-8000-000000000001", "wan")
+        );
+        assert_ne!(
+            mac,
+            mac_address("7c1f8a52-0000-4000-8000-000000000002", "lan")
+        );
+        assert_eq!(mac.octets()[0], 2);
+        let uuid = firmware_uuid("7c1f8a52-0000-4000-8000-000000000001");
+        assert_eq!(uuid.len(), 36);
+        assert_eq!(uuid.as_bytes()[14], b'8');
+    }
+}

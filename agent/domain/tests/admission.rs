@@ -1,0 +1,368 @@
+//! What is admitted, what is refused, and in which words.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use agent_domain::{Admitted, DiskSource, ImageLocation, NodeCaps, RebootPolicy, Vmi};
+use proptest::prelude::*;
+use proto_node::{Node, from_node, to_json};
+use serde_json::{Value, json};
+
+fn caps() -> NodeCaps {
+    NodeCaps {
+        node_name: "node1".to_owned(),
+        architecture: "amd64".to_owned(),
+        max_vcpus: 8,
+        memory_bytes: 16 << 30,
+        networks: BTreeMap::from([("lan".to_owned(), "br0".to_owned())]),
+        allowed_dirs: BTreeSet::from([PathBuf::from("/var/lib/kvmlet/disks")]),
+        allowed_dirs_setting: "allowed_dirs in /etc/kvmlet/kvmlet.toml".to_owned(),
+        labels: BTreeMap::from([("zone".to_owned(), "a".to_owned())]),
+        refuse_substitution: false,
+    }
+}
+
+fn manifest() -> Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": {"name": "web", "uid": "7c1f8a52-0000-4000-8000-000000000001", "generation": 1},
+        "spec": {
+            "domain": {
+                "memory": {"guest": "512Mi"},
+                "firmware": {"kernelBoot": {
+                    "kernelArgs": "console=ttyS0",
+                    "container": {
+                        "image": "dir:/var/lib/kvmlet/disks/debian",
+                        "kernelPath": "/boot/vmlinuz",
+                        "initrdPath": "/boot/initrd.img",
+                    },
+                }},
+                "devices": {
+                    "rng": {},
+                    "disks": [{"name": "root"}],
+                    "interfaces": [{"name": "net", "bridge": {}}],
+                },
+            },
+            "networks": [{"name": "net", "multus": {"networkName": "lan"}}],
+            "volumes": [
+                {"name": "root", "hostDisk": {"path": "/var/lib/kvmlet/disks/root.img", "type": "Disk"}},
+                {"name": "scratch", "emptyDisk": {"capacity": "2Gi"}},
+            ],
+        },
+    })
+}
+
+/// The manifest with some values replaced (`null` takes a member away).
+fn with(changes: &[(&str, Value)]) -> Value {
+    let mut manifest = manifest();
+    for (pointer, value) in changes {
+        let (parent, key) = pointer.rsplit_once('/').unwrap();
+        let parent = manifest.pointer_mut(parent).unwrap();
+        match parent {
+            Value::Array(items) => items.push(value.clone()),
+            Value::Object(members) if value.is_null() => {
+                members.shift_remove(key).unwrap();
+            }
+            Value::Object(members) => {
+                members.insert(key.to_owned(), value.clone());
+            }
+            other => panic!("{other}"),
+        }
+    }
+    manifest
+}
+
+fn admit_with(value: Value, caps: &NodeCaps) -> Result<Admitted, Vec<String>> {
+    let object = from_node(&Node::from(value))
+        .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+    Vmi::admit(object, caps).map_err(|errors| errors.iter().map(ToString::to_string).collect())
+}
+
+fn admit(value: Value) -> Result<Admitted, Vec<String>> {
+    admit_with(value, &caps())
+}
+
+fn refused(changes: &[(&str, Value)]) -> Vec<String> {
+    admit(with(changes)).unwrap_err()
+}
+
+#[test]
+fn a_good_manifest_becomes_a_value_with_all_defaults() {
+    let admitted = admit(manifest()).unwrap();
+    let vmi = &admitted.vmi;
+    assert_eq!(
+        (vmi.name.as_str(), vmi.namespace.as_str()),
+        ("web", "default")
+    );
+    assert_eq!((vmi.cpus.count(), vmi.memory_bytes), (1, 512 << 20));
+    assert_eq!(vmi.termination_grace_period, Duration::from_secs(30));
+    assert_eq!(vmi.reboot_policy, RebootPolicy::Reboot);
+    assert_eq!(vmi.kernel.kernel_path, PathBuf::from("boot/vmlinuz"));
+    assert_eq!(
+        vmi.kernel.image,
+        ImageLocation::Directory(PathBuf::from("/var/lib/kvmlet/disks/debian"))
+    );
+    assert!(vmi.rng);
+    assert_eq!(vmi.interfaces[0].mac.octets()[0], 2);
+    let names: Vec<&str> = vmi.disks.iter().map(|disk| disk.name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["root", "scratch"],
+        "a volume without a disk gets one"
+    );
+    assert_eq!(
+        vmi.disks[1].source,
+        DiskSource::Empty {
+            capacity_bytes: 2 << 30
+        }
+    );
+    assert_eq!((admitted.warnings.len(), admitted.ignored.len()), (0, 0));
+    let shown = to_json(&admitted.object);
+    assert_eq!(shown["spec"]["terminationGracePeriodSeconds"], 30);
+    assert_eq!(shown["spec"]["domain"]["machine"]["type"], "q35");
+    assert_eq!(
+        shown["spec"]["domain"]["devices"]["disks"][1]["disk"]["bus"],
+        "virtio"
+    );
+}
+
+#[test]
+fn admitting_again_changes_nothing() {
+    let first = admit(manifest()).unwrap();
+    let again = Vmi::admit(first.object.clone(), &caps()).unwrap();
+    assert_eq!(first, again);
+}
+
+#[test]
+fn what_was_admitted_is_restored_on_a_node_that_changed() {
+    let first = admit(manifest()).unwrap();
+    let mut changed = caps();
+    changed.networks.clear();
+    changed.allowed_dirs.clear();
+    changed.max_vcpus = 0;
+    assert!(Vmi::admit(first.object.clone(), &changed).is_err());
+    assert_eq!(Vmi::restore(first.object.clone()).unwrap(), first);
+}
+
+#[test]
+fn all_errors_are_reported_at_once() {
+    let errors = refused(&[
+        ("/spec/domain/devices/disks/-", json!({"name": "data"})),
+        (
+            "/spec/domain/devices/interfaces/-",
+            json!({"name": "net", "bridge": {}, "macAddress": "52:54:00"}),
+        ),
+        ("/spec/domain/devices/tpm", json!({})),
+        ("/spec/domain/memory/guest", json!("-1Gi")),
+        ("/metadata/name", json!("Web")),
+    ]);
+    for wanted in [
+        "spec.domain.devices.disks[1].name: Invalid value: \"data\": spec.domain.devices.disks[1].Name 'data' not found. (volumes: root, scratch)",
+        "spec.domain.devices.interfaces[1].macAddress: Invalid value: \"52:54:00\": must be six octets, such as 02:00:00:12:34:56",
+        "spec.domain.devices.interfaces[1].name: Duplicate value: \"net\": Only one interface can be connected to one specific network",
+        "spec.domain.devices.tpm: Unsupported value: not supported by this release (there is no TPM in this release: leave it out)",
+        "spec.domain.memory.guest: Invalid value: \"-1Gi\": spec.domain.memory.guest '-1Gi': must be greater than or equal to 0.",
+    ] {
+        assert!(
+            errors.iter().any(|error| error == wanted),
+            "{wanted}\n{errors:#?}"
+        );
+    }
+    assert!(errors.iter().any(|error| {
+        error.starts_with("metadata.name: Invalid value: \"Web\": a lowercase RFC 1123 subdomain")
+    }));
+    assert_eq!(errors.len(), 6, "{errors:#?}");
+}
+
+/// Each row: what is changed (`null` takes a member away), and how the only error begins.
+const REFUSALS: &str = include_str!("refusals.json");
+
+#[test]
+fn every_malformed_manifest_is_refused_with_one_error_at_its_field() {
+    let rows: Vec<Value> = serde_json::from_str(REFUSALS).unwrap();
+    for row in &rows {
+        let changes = row["change"].as_object().unwrap();
+        let changes: Vec<(&str, Value)> = changes
+            .iter()
+            .map(|(pointer, value)| (pointer.as_str(), value.clone()))
+            .collect();
+        let wanted = row["error"].as_str().unwrap();
+        let errors = refused(&changes);
+        assert_eq!(errors.len(), 1, "{changes:?}\n{errors:#?}");
+        assert!(
+            errors[0].starts_with(wanted),
+            "wanted {wanted}\ngot    {}",
+            errors[0]
+        );
+    }
+}
+
+#[test]
+fn buses_and_models_other_than_virtio_are_substituted_with_a_warning() {
+    let value = with(&[
+        (
+            "/spec/domain/devices/disks/-",
+            json!({"name": "scratch", "cdrom": {"bus": "sata"}}),
+        ),
+        (
+            "/spec/domain/devices/interfaces",
+            json!([{"name": "net", "bridge": {}, "model": "e1000e"}]),
+        ),
+    ]);
+    let admitted = admit(value.clone()).unwrap();
+    let paths: Vec<&str> = admitted
+        .substituted
+        .iter()
+        .map(|remark| remark.path.as_str())
+        .collect();
+    assert_eq!(
+        paths,
+        [
+            "spec.domain.devices.disks[1].cdrom",
+            "spec.domain.devices.interfaces[0].model"
+        ]
+    );
+    assert_eq!(admitted.warnings.len(), 2);
+    assert!(admitted.vmi.disks[1].read_only);
+    let mut strict = caps();
+    strict.refuse_substitution = true;
+    assert_eq!(admit_with(value, &strict).unwrap_err().len(), 2);
+}
+
+#[test]
+fn fields_without_effect_are_accepted_and_named() {
+    let admitted = admit(with(&[
+        ("/spec/domain/ioThreadsPolicy", json!("auto")),
+        ("/spec/evictionStrategy", json!("LiveMigrate")),
+    ]))
+    .unwrap();
+    let paths: Vec<&str> = admitted
+        .ignored
+        .iter()
+        .map(|remark| remark.path.as_str())
+        .collect();
+    assert_eq!(
+        paths,
+        ["spec.domain.ioThreadsPolicy", "spec.evictionStrategy"]
+    );
+}
+
+#[test]
+fn a_vmi_without_networks_has_none_and_is_told_so() {
+    let bare = [
+        ("/spec/networks", Value::Null),
+        ("/spec/domain/devices/interfaces", Value::Null),
+    ];
+    let admitted = admit(with(&bare)).unwrap();
+    assert!(admitted.vmi.interfaces.is_empty());
+    assert_eq!(admitted.warnings.len(), 1);
+    let mut quiet = bare.to_vec();
+    quiet.push(("/spec/domain/devices/autoattachPodInterface", json!(false)));
+    assert!(admit(with(&quiet)).unwrap().warnings.is_empty());
+}
+
+#[test]
+fn cpus_and_memory_follow_requests_and_limits() {
+    let admitted = admit(with(&[
+        ("/spec/domain/memory", Value::Null),
+        (
+            "/spec/domain/resources",
+            json!({"limits": {"cpu": "1500m", "memory": "100M"}}),
+        ),
+    ]))
+    .unwrap();
+    assert_eq!(admitted.vmi.cpus.sockets, 2);
+    assert_eq!(
+        admitted.vmi.memory_bytes,
+        96 << 20,
+        "rounded up to whole MiB"
+    );
+    assert_eq!(admitted.vmi.resources.cpu_request_millis, Some(1500));
+    let shown = to_json(&admitted.object);
+    assert_eq!(
+        shown["spec"]["domain"]["resources"]["requests"],
+        json!({"cpu": "1500m", "memory": "100M"})
+    );
+    assert_eq!(shown["spec"]["domain"]["memory"]["guest"], "100M");
+}
+
+/// Values that are likely to upset something.
+fn odd_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        ".{0,40}".prop_map(Value::from),
+        "[-+0-9.eEinumkKMGTP]{0,12}".prop_map(Value::from),
+        "(dir|oci):/?[a-z./:]{0,30}".prop_map(Value::from),
+        Just(json!("root")),
+        Just(json!({})),
+        Just(json!([])),
+    ];
+    leaf.prop_recursive(3, 16, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map("[a-zA-Z]{1,12}", inner, 0..4)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+/// Every place of a value, as JSON pointers.
+fn pointers(value: &Value, prefix: &str, all: &mut Vec<String>) {
+    all.push(prefix.to_owned());
+    match value {
+        Value::Object(members) => {
+            for (key, value) in members {
+                pointers(value, &format!("{prefix}/{key}"), all);
+            }
+        }
+        Value::Array(items) => {
+            for (index, value) in items.iter().enumerate() {
+                pointers(value, &format!("{prefix}/{index}"), all);
+            }
+        }
+        _ => {}
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn admission_never_panics_and_is_idempotent(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), odd_value()), 1..4)
+    ) {
+        let mut value = manifest();
+        for (index, odd) in changes {
+            let mut all = Vec::new();
+            pointers(&value, "", &mut all);
+            let pointer = index.get(&all).clone();
+            if let Some(place) = value.pointer_mut(&pointer) {
+                *place = odd;
+            }
+        }
+        let decoded = from_node::<proto_node::vmi::VirtualMachineInstance>(&Node::from(value));
+        if let Ok(object) = decoded {
+            let json = to_json(&object);
+            prop_assert_eq!(from_node(&Node::from(json)), Ok(object.clone()));
+            match Vmi::admit(object, &caps()) {
+                Ok(first) => prop_assert_eq!(Vmi::admit(first.object.clone(), &caps()), Ok(first)),
+                Err(errors) => prop_assert!(!errors.is_empty()),
+            }
+        }
+    }
+
+    #[test]
+    fn quantities_of_any_text_never_panic(text in ".{0,60}") {
+        let value = with(&[("/spec/domain/memory/guest", json!(text))]);
+        let outcome = admit(value);
+        prop_assert!(outcome.is_ok() || outcome.is_err_and(|errors| !errors.is_empty()));
+    }
+}
