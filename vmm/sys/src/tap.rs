@@ -196,6 +196,57 @@ fn failed(call: &'static str, errno: nix::errno::Errno) -> TapError {
 mod tests {
     use super::*;
 
+    const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
+
+    /// A new tap of these flags, or nothing where this process may not make one.
+    fn make_tap(flags: u16) -> Option<OwnedFd> {
+        let tun = File::options().read(true).write(true).open("/dev/net/tun");
+        let Ok(tun) = tun else {
+            eprintln!("skipped: /dev/net/tun can not be opened");
+            return None;
+        };
+        let mut request = IfReq {
+            name: [0; 16],
+            flags: IFF_TAP | flags,
+            padding: [0; 22],
+        };
+        // SAFETY: TUNSETIFF reads and writes one struct ifreq.
+        if unsafe { libc::ioctl(tun.as_raw_fd(), TUNSETIFF, &raw mut request) } < 0 {
+            eprintln!("skipped: no tap: {}", io::Error::last_os_error());
+            return None;
+        }
+        Some(tun.into())
+    }
+
+    #[test]
+    fn a_tap_is_adopted_and_never_blocks() {
+        let Some(descriptor) = make_tap(IFF_NO_PI | IFF_VNET_HDR) else {
+            return;
+        };
+        let tap = Tap::adopt(descriptor).unwrap();
+        assert!(tap.name().starts_with("tap"), "{:?}", tap.name());
+        for checksum in [true, false] {
+            let offloads = TapOffloads {
+                checksum,
+                tso4: true,
+                tso6: true,
+                ecn: true,
+            };
+            tap.set_offloads(offloads).unwrap();
+        }
+        // The interface is down, so nothing comes; no call waits for it.
+        assert!(matches!(tap.receive(&mut [0; 2048]), Ok(None) | Err(_)));
+    }
+
+    #[test]
+    fn a_tap_without_virtio_header_is_refused() {
+        let Some(descriptor) = make_tap(IFF_NO_PI) else {
+            return;
+        };
+        let error = Tap::adopt(descriptor).unwrap_err();
+        assert!(matches!(error, TapError::Flags { .. }), "{error}");
+    }
+
     #[test]
     fn a_file_is_no_tap() {
         let file = File::open("/dev/null").unwrap();
