@@ -9,6 +9,8 @@
 
 pub mod artifacts;
 pub mod cache;
+pub mod commands;
+pub mod host;
 pub mod image;
 pub mod node;
 pub mod process;

@@ -1,8 +1,6 @@
 //! A node in a box: boots, runs commands, loses its power, starts again from the same disk.
 
-mod channel;
 mod qemu;
-mod session;
 mod slot;
 mod spec;
 
@@ -12,18 +10,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use crate::wire::{Outcome, Request};
-use channel::Channel;
-pub use session::{Output, Session};
+use crate::commands::{Channel, Commands};
 pub use spec::{Console, Flavour, NodeSpec};
 
 use crate::process::Bound;
 
 /// How long a node may take until its agent answers; ten times what was measured.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(240);
-
-/// How long one command may run unless the caller says otherwise.
-pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A running node. Dropping it cuts its power; when the test is failing, its log is printed first.
 #[derive(Debug)]
@@ -87,127 +80,6 @@ impl Node {
         Ok(())
     }
 
-    fn channel(&self) -> anyhow::Result<&Channel> {
-        Ok(&self
-            .machine
-            .as_ref()
-            .context("the node has no power")?
-            .channel)
-    }
-
-    /// Starts a program in the node, without a terminal.
-    ///
-    /// # Errors
-    /// When the node is gone. A program that can not be started shows as the session's outcome.
-    pub fn exec(&self, argv: &[&str]) -> anyhow::Result<Session> {
-        self.exec_with(argv, false, None)
-    }
-
-    /// Starts a program on a terminal of its own; its output and errors come as one.
-    ///
-    /// # Errors
-    /// As [`Self::exec`].
-    pub fn exec_in_terminal(&self, argv: &[&str]) -> anyhow::Result<Session> {
-        self.exec_with(argv, true, None)
-    }
-
-    fn exec_with(
-        &self,
-        argv: &[&str],
-        terminal: bool,
-        timeout: Option<Duration>,
-    ) -> anyhow::Result<Session> {
-        let timeout_ms = timeout
-            .map(|timeout| u64::try_from(timeout.as_millis()))
-            .transpose()?;
-        self.channel()?.open(&Request::Exec {
-            argv: argv.iter().map(|&word| word.to_owned()).collect(),
-            env: Vec::new(),
-            timeout_ms,
-            terminal,
-        })
-    }
-
-    /// Runs a program to its end, at most [`COMMAND_TIMEOUT`].
-    ///
-    /// # Errors
-    /// When the node is gone or the program can not be started or takes too long; an exit code is no
-    /// error here.
-    pub fn run(&self, argv: &[&str]) -> anyhow::Result<Output> {
-        self.run_for(argv, COMMAND_TIMEOUT)
-    }
-
-    /// Runs a program to its end, at most `limit`.
-    ///
-    /// # Errors
-    /// As [`Self::run`].
-    pub fn run_for(&self, argv: &[&str], limit: Duration) -> anyhow::Result<Output> {
-        let mut session = self.exec_with(argv, false, Some(limit))?;
-        session.close_input()?;
-        session
-            .wait(limit + Duration::from_secs(20))
-            .with_context(|| format!("in the node: {argv:?}"))
-    }
-
-    /// Runs a shell script and gives its standard output.
-    ///
-    /// # Errors
-    /// When it ends with anything but 0; the error holds its output.
-    pub fn sh(&self, script: &str) -> anyhow::Result<String> {
-        let output = self.run(&["sh", "-c", script])?;
-        anyhow::ensure!(output.code == Some(0), "in the node: {script}\n{output}");
-        Ok(output.stdout)
-    }
-
-    /// Runs a shell script again and again until it succeeds, and gives its standard output.
-    ///
-    /// # Errors
-    /// When it still fails after `limit`; the error holds its last output.
-    pub fn wait_for(&self, script: &str, limit: Duration) -> anyhow::Result<String> {
-        let until = Instant::now() + limit;
-        loop {
-            let output = self.run(&["sh", "-c", script])?;
-            if output.code == Some(0) {
-                return Ok(output.stdout);
-            }
-            anyhow::ensure!(
-                Instant::now() < until,
-                "still not so after {limit:?}: {script}\n{output}"
-            );
-            std::thread::sleep(Duration::from_millis(300));
-        }
-    }
-
-    /// Writes a file in the node.
-    ///
-    /// # Errors
-    /// When the node is gone or refuses.
-    pub fn put(&self, path: &str, mode: u32, content: &[u8]) -> anyhow::Result<()> {
-        let mut session = self.channel()?.open(&Request::Put {
-            path: path.to_owned(),
-            mode,
-        })?;
-        session.write(content)?;
-        session.close_input()?;
-        session
-            .finish(COMMAND_TIMEOUT)
-            .with_context(|| format!("writing {path} in the node"))
-            .map(drop)
-    }
-
-    /// Reads a file of the node.
-    ///
-    /// # Errors
-    /// When the node is gone or has no such file.
-    pub fn get(&self, path: &str) -> anyhow::Result<Vec<u8>> {
-        let mut session = self.channel()?.open(&Request::Get {
-            path: path.to_owned(),
-        })?;
-        session
-            .finish(COMMAND_TIMEOUT)
-            .with_context(|| format!("reading {path} in the node"))
-    }
-
     /// Takes the power away, as a pulled plug does: nothing in the node gets to flush anything.
     pub fn power_cut(&mut self) {
         if let Some(mut running) = self.machine.take() {
@@ -252,6 +124,16 @@ impl Node {
     }
 }
 
+impl Commands for Node {
+    fn channel(&self) -> anyhow::Result<&Channel> {
+        Ok(&self
+            .machine
+            .as_ref()
+            .context("the node has no power")?
+            .channel)
+    }
+}
+
 impl Drop for Node {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -264,14 +146,5 @@ impl Drop for Node {
             println!("---- end of the node's log ----");
         }
         self.power_cut();
-    }
-}
-
-/// Turns what is not a plain end of a program or of a file into an error.
-fn refuse(outcome: &Outcome) -> anyhow::Result<()> {
-    match outcome {
-        Outcome::Exited(_) | Outcome::Signalled(_) | Outcome::Done => Ok(()),
-        Outcome::TimedOut => anyhow::bail!("took too long and was killed"),
-        Outcome::Failed(why) => anyhow::bail!("{why}"),
     }
 }

@@ -27,6 +27,13 @@ pub const NODE: &[Tool] = &[
     tool("setpriv", "util-linux"),
 ];
 
+/// What a corner of this machine needs.
+pub const HOST: &[Tool] = &[
+    tool("unshare", "util-linux"),
+    tool("setpriv", "util-linux"),
+    tool("ip", "iproute2"),
+];
+
 /// What making the images needs.
 pub const IMAGES: &[Tool] = &[
     tool("/bin/busybox", "busybox-static"),

@@ -2,10 +2,13 @@
 
 #![forbid(unsafe_code)]
 
+use std::process::Command;
 use std::time::Duration;
 
+use integration::commands::Commands;
+use integration::host::{self, Host};
 use integration::node::{Flavour, Node, NodeSpec};
-use integration::{skip, skip_if};
+use integration::{process, skip, skip_if};
 
 #[test]
 fn a_busybox_node_runs_commands_and_moves_files() {
@@ -76,4 +79,21 @@ fn a_systemd_node_reaches_running_with_nothing_failed() {
             .expect("there"),
         "1\n"
     );
+}
+
+#[test]
+fn a_corner_of_this_machine_has_a_network_and_processes_of_its_own() {
+    skip_if!(host::without_host());
+    let host = Host::enter().expect("entered");
+    let links = host
+        .sh("ip link add br0 type bridge && ip -br link")
+        .expect("there");
+    assert_eq!(links.lines().count(), 2, "lo and br0 only: {links}");
+    let processes = host.sh("ps -e -o args=").expect("asked");
+    assert!(
+        processes.lines().count() < 10,
+        "no process of others: {processes}"
+    );
+    let outside = process::output(Command::new("ip").args(["-br", "link"])).expect("asked");
+    assert!(!outside.contains("br0"), "nothing of it shows outside");
 }

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -33,14 +34,25 @@ enum Input {
 }
 
 fn main() -> io::Result<()> {
-    // A port can be opened only once.
-    let mut reader = OpenOptions::new().read(true).write(true).open(port()?)?;
+    // On a corner of the tests' own machine the channel is a socket in the place of standard input.
+    let inherited = std::env::args()
+        .nth(1)
+        .is_some_and(|argument| argument == "--inherited");
+    let mut reader = if inherited {
+        File::from(io::stdin().as_fd().try_clone_to_owned()?)
+    } else {
+        // A port can be opened only once.
+        OpenOptions::new().read(true).write(true).open(port()?)?
+    };
     let wire: Wire = Arc::new(Mutex::new(reader.try_clone()?));
     let mut sessions: HashMap<u32, Sender<Input>> = HashMap::new();
     send(&wire, &Frame::new(Kind::Hello, 0, Vec::new()));
     loop {
-        // While nobody is connected on the host, reads end at once.
         let Ok(frame) = Frame::read(&mut reader) else {
+            if inherited {
+                return Ok(());
+            }
+            // While nobody is connected on the host, reads end at once.
             std::thread::sleep(Duration::from_millis(50));
             continue;
         };

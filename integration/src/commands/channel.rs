@@ -19,7 +19,7 @@ type Sessions = Arc<Mutex<HashMap<u32, Sender<Frame>>>>;
 /// An open channel. A thread hands incoming frames to their sessions; when the node is gone all
 /// sessions end with an error.
 #[derive(Debug)]
-pub(super) struct Channel {
+pub struct Channel {
     writer: Arc<Mutex<UnixStream>>,
     sessions: Sessions,
     next: AtomicU32,
@@ -28,7 +28,7 @@ pub(super) struct Channel {
 impl Channel {
     /// Connects to QEMU's socket and waits for the agent's first word. `alive` is asked meanwhile
     /// whether waiting still makes sense.
-    pub(super) fn connect(
+    pub(crate) fn connect(
         socket: &Path,
         limit: Duration,
         alive: &mut dyn FnMut() -> anyhow::Result<()>,
@@ -44,6 +44,20 @@ impl Channel {
                 }
             }
         };
+        Self::over(
+            stream,
+            until.saturating_duration_since(Instant::now()),
+            alive,
+        )
+    }
+
+    /// Waits for the agent's first word on a stream that leads to it.
+    pub(crate) fn over(
+        stream: UnixStream,
+        limit: Duration,
+        alive: &mut dyn FnMut() -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
+        let until = Instant::now() + limit;
         let sessions: Sessions = Arc::default();
         let (hello, greeted) = channel();
         let reader = BufReader::with_capacity(64 << 10, stream.try_clone()?);
@@ -54,6 +68,24 @@ impl Channel {
             writer: Arc::new(Mutex::new(stream)),
             sessions,
             next: AtomicU32::new(1),
+        })
+    }
+
+    /// Starts a program; `timeout` is kept by the other side.
+    pub(super) fn exec(
+        &self,
+        argv: &[&str],
+        terminal: bool,
+        timeout: Option<Duration>,
+    ) -> anyhow::Result<Session> {
+        let timeout_ms = timeout
+            .map(|timeout| u64::try_from(timeout.as_millis()))
+            .transpose()?;
+        self.open(&Request::Exec {
+            argv: argv.iter().map(|&word| word.to_owned()).collect(),
+            env: Vec::new(),
+            timeout_ms,
+            terminal,
         })
     }
 
@@ -83,7 +115,7 @@ fn wait_for_hello(
             Ok(()) => return Ok(()),
             Err(RecvTimeoutError::Disconnected) => {
                 alive()?;
-                anyhow::bail!("QEMU closed the channel");
+                anyhow::bail!("the other end closed the channel");
             }
             Err(RecvTimeoutError::Timeout) => {
                 alive()?;

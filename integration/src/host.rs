@@ -1,0 +1,114 @@
+//! A corner of this machine in which the project's programs run on the machine's own KVM: network,
+//! mount and process namespaces of its own, so that nothing of the machine is touched and nothing
+//! stays behind.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::commands::{Channel, Commands};
+use crate::process::Bound;
+use crate::{artifacts, tools};
+
+/// The corner. Dropping it kills everything that runs in it.
+#[derive(Debug)]
+pub struct Host {
+    channel: Channel,
+    process: Bound,
+    directory: tempfile::TempDir,
+}
+
+impl Host {
+    /// Makes one. The project's programs are in its search path.
+    ///
+    /// # Errors
+    /// Without root, or when namespaces can not be made.
+    pub fn enter() -> anyhow::Result<Self> {
+        tools::ensure(tools::HOST)?;
+        let agent = artifacts::program("node-agent")?;
+        let programs = artifacts::directory()?;
+        let directory = tempfile::tempdir()?;
+        let (ours, theirs) = UnixStream::pair()?;
+        // The shell is init of the process namespace: unlike the agent it reaps whatever is orphaned.
+        let init = format!(
+            "ip link set lo up; '{}' --inherited; exit 0",
+            agent.display()
+        );
+        let arguments = [
+            "--net",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+            "--",
+            "sh",
+            "-c",
+            &init,
+        ]
+        .map(str::to_owned);
+        let path = std::env::var("PATH").unwrap_or_default();
+        let process = Bound::start("unshare", &arguments, |command| {
+            command
+                .env(
+                    "PATH",
+                    format!("{}:{path}:/usr/sbin:/sbin", programs.display()),
+                )
+                .stdin(OwnedFd::from(theirs));
+        })?;
+        let channel = Channel::over(ours, Duration::from_secs(20), &mut || Ok(()))
+            .context("a corner of this machine with namespaces of its own")?;
+        Ok(Self {
+            channel,
+            process,
+            directory,
+        })
+    }
+
+    /// A directory that vanishes with the corner.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+}
+
+impl Commands for Host {
+    fn channel(&self) -> anyhow::Result<&Channel> {
+        Ok(&self.channel)
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.process.kill();
+    }
+}
+
+/// Why the machine's KVM can not run stock kernels, if so.
+#[must_use]
+pub fn without_stock_kernels() -> Option<String> {
+    if let Some(reason) = crate::skip::without_kvm() {
+        return Some(reason);
+    }
+    let loaded = |module: &str| PathBuf::from("/sys/module").join(module).exists();
+    if loaded("kvm_pvm") {
+        return Some("KVM on this machine is software-emulated (kvm_pvm)".to_owned());
+    }
+    (!loaded("kvm_amd") && !loaded("kvm_intel"))
+        .then(|| "KVM on this machine is neither VMX nor SVM".to_owned())
+}
+
+/// Why no [`Host`] can be entered here, if so.
+#[must_use]
+pub fn without_host() -> Option<String> {
+    if !nix::unistd::geteuid().is_root() {
+        return Some("namespaces and taps on this machine need root".to_owned());
+    }
+    if !Path::new("/dev/net/tun").exists() {
+        return Some("this machine has no /dev/net/tun".to_owned());
+    }
+    crate::skip::without_kvm()
+}
