@@ -1,3 +1,37 @@
-//! The machine of one guest: build phases, PCI and interrupt binding, vCPU threads, state.
+//! The machine of one guest: a minimal q35-compatible PC on KVM.
+//!
+//! Owns the build phases ([`build`]), the PCI bus and its interrupts, the vCPU threads, the thread
+//! that serves devices, and the one owner of a machine's state ([`start`]), whose single queue takes
+//! requests and guest events alike.
+//!
+//! Threads of a running machine: `machine` (the owner), `devices`, and `vcpu0` to `vcpuN`. Only the
+//! owner gives vCPUs commands, by the gate that each passes on its way into the guest.
 
 #![forbid(unsafe_code)]
+
+mod acpi;
+mod backoff;
+mod boot;
+pub mod build;
+mod config;
+mod device_thread;
+mod events;
+mod functions;
+mod gate;
+mod legacy;
+mod owner;
+mod pci;
+mod ports;
+mod status;
+mod vcpus;
+
+pub use acpi::AcpiError;
+pub use boot::{BootError, KernelConfig, KernelEntry, MAX_CMDLINE_BYTES};
+pub use build::BuildError;
+pub use config::{DebugPorts, DeviceConfig, MachineConfig, RebootPolicy, SerialConfig};
+pub use events::ResetSource;
+pub use functions::{DeviceError, DeviceErrorKind};
+pub use owner::{MachineHandle, Observer, Request, RequestError, start};
+pub use pci::{PciAddress, PciBusError};
+pub use status::{Change, End, EndReason, MachineState, Status};
+pub use vmm_kvm::{CpuTopology, TopologyError};

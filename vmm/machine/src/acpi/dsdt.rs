@@ -1,0 +1,132 @@
+//! The DSDT: what needs names.
+
+use acpi_tables::Aml;
+use acpi_tables::aml::{
+    AddressSpace, AddressSpaceCacheable, Device, EISAName, IO, Interrupt, Memory32Fixed, Name,
+    Package, ResourceTemplate, Scope,
+};
+use vmm_memory::{ECAM_BASE, ECAM_BYTES, Layout, Window};
+
+use super::tables::{finish, table};
+use super::{COM1_GSI, COM1_PORT, SLEEP_TYPE_S5};
+
+/// Power-off, the PCI host bridge with its windows, configuration space, COM1.
+pub(super) fn dsdt(layout: &Layout) -> Vec<u8> {
+    let mut body = Vec::new();
+    append(&mut body, &power_off());
+    let system_bus = Scope::raw("_SB_".into(), {
+        let mut devices = Vec::new();
+        append_host_bridge(&mut devices, layout);
+        append_config_space(&mut devices);
+        append_serial(&mut devices);
+        devices
+    });
+    body.extend(system_bus);
+    let mut dsdt = table(*b"DSDT", 0, 2);
+    dsdt.append_slice(&body);
+    finish(dsdt)
+}
+
+fn append(body: &mut Vec<u8>, object: &dyn Aml) {
+    object.to_aml_bytes(body);
+}
+
+fn power_off() -> Name {
+    let zero = 0u8;
+    Name::new(
+        "_S5_".into(),
+        &Package::new(vec![&SLEEP_TYPE_S5, &zero, &zero, &zero]),
+    )
+}
+
+fn append_host_bridge(body: &mut Vec<u8>, layout: &Layout) {
+    let buses = AddressSpace::new_bus_number(0u16, 255u16);
+    let config_ports = IO::new(0xcf8, 0xcf8, 1, 8);
+    let low_ports = AddressSpace::new_io(0u16, 0xcf7u16, None);
+    let high_ports = AddressSpace::new_io(0xd00u16, 0xffffu16, None);
+    let small = window32(layout.mmio32());
+    let large = window64(layout.mmio64());
+    let mut resources: Vec<&dyn Aml> = vec![&buses, &config_ports, &low_ports, &high_ports];
+    resources.extend(small.as_ref().map(|window| window as &dyn Aml));
+    resources.extend(large.as_ref().map(|window| window as &dyn Aml));
+    append(
+        body,
+        &Device::new(
+            "PCI0".into(),
+            vec![
+                &Name::new("_HID".into(), &EISAName::new("PNP0A08")),
+                &Name::new("_CID".into(), &EISAName::new("PNP0A03")),
+                &Name::new("_UID".into(), &0u8),
+                &Name::new("_SEG".into(), &0u8),
+                &Name::new("_BBN".into(), &0u8),
+                &Name::new("_CRS".into(), &ResourceTemplate::new(resources)),
+            ],
+        ),
+    );
+}
+
+fn window32(window: Window) -> Option<AddressSpace<u32>> {
+    let first = u32::try_from(window.base).ok()?;
+    let last = u32::try_from(window.end().checked_sub(1)?).ok()?;
+    Some(AddressSpace::new_memory(
+        AddressSpaceCacheable::NotCacheable,
+        true,
+        first,
+        last,
+        None,
+    ))
+}
+
+fn window64(window: Window) -> Option<AddressSpace<u64>> {
+    (window.bytes > 0).then(|| {
+        AddressSpace::new_memory(
+            AddressSpaceCacheable::NotCacheable,
+            true,
+            window.base,
+            window.end() - 1,
+            None,
+        )
+    })
+}
+
+/// Linux uses the memory-mapped configuration space only when a device claims it.
+fn append_config_space(body: &mut Vec<u8>) {
+    let (Ok(base), Ok(bytes)) = (u32::try_from(ECAM_BASE), u32::try_from(ECAM_BYTES)) else {
+        return;
+    };
+    append(
+        body,
+        &Device::new(
+            "MBRD".into(),
+            vec![
+                &Name::new("_HID".into(), &EISAName::new("PNP0C02")),
+                &Name::new("_UID".into(), &0u8),
+                &Name::new(
+                    "_CRS".into(),
+                    &ResourceTemplate::new(vec![&Memory32Fixed::new(true, base, bytes)]),
+                ),
+            ],
+        ),
+    );
+}
+
+fn append_serial(body: &mut Vec<u8>) {
+    append(
+        body,
+        &Device::new(
+            "COM1".into(),
+            vec![
+                &Name::new("_HID".into(), &EISAName::new("PNP0501")),
+                &Name::new("_UID".into(), &0u8),
+                &Name::new("_DDN".into(), &"COM1"),
+                &Name::new(
+                    "_CRS".into(),
+                    &ResourceTemplate::new(vec![
+                        &IO::new(COM1_PORT, COM1_PORT, 1, 8),
+                        &Interrupt::new(true, true, false, false, COM1_GSI),
+                    ]),
+                ),
+            ],
+        ),
+    );
+}

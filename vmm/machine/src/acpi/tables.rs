@@ -1,0 +1,176 @@
+//! The static tables.
+
+use acpi_tables::Aml;
+use acpi_tables::facs::FACS;
+use acpi_tables::rsdp::Rsdp;
+use acpi_tables::sdt::Sdt;
+use vmm_kvm::CpuTopology;
+use vmm_memory::{ECAM_BASE, ECAM_BYTES};
+
+use super::{
+    GPE0, GPE0_BYTES, PM_TIMER, PM1A_CONTROL, PM1A_EVENT, RESET_PORT, RESET_VALUE, SCI_GSI,
+};
+
+pub(super) const OEM_ID: [u8; 6] = *b"KVMLET";
+pub(super) const OEM_TABLE_ID: [u8; 8] = *b"KVMLET  ";
+const OEM_REVISION: u32 = 1;
+pub(super) const RSDP_BYTES: usize = 36;
+const HEADER_BYTES: u32 = 36;
+
+const LAPIC_ADDRESS: u32 = 0xfee0_0000;
+const IOAPIC_ADDRESS: u32 = 0xfec0_0000;
+
+/// An empty table; `extra` bytes follow its header.
+pub(super) fn table(signature: [u8; 4], extra: u32, revision: u8) -> Sdt {
+    Sdt::new(
+        signature,
+        HEADER_BYTES + extra,
+        revision,
+        OEM_ID,
+        OEM_TABLE_ID,
+        OEM_REVISION,
+    )
+}
+
+pub(super) fn rsdp(xsdt: u64) -> Vec<u8> {
+    to_bytes(&Rsdp::new(OEM_ID, xsdt))
+}
+
+pub(super) fn facs() -> Vec<u8> {
+    to_bytes(&FACS::new())
+}
+
+fn to_bytes(table: &dyn Aml) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    table.to_aml_bytes(&mut bytes);
+    bytes
+}
+
+pub(super) fn xsdt(entries: &[u64]) -> Vec<u8> {
+    let mut table = table(*b"XSDT", 0, 1);
+    for entry in entries {
+        table.append_slice(&entry.to_le_bytes());
+    }
+    finish(table)
+}
+
+/// Fixed ACPI description table (ACPI 6.3, 5.2.9); offsets are those of table 5-34.
+pub(super) fn fadt(dsdt: u64, facs: u64) -> Vec<u8> {
+    const LENGTH: u32 = 276;
+    /// WBINVD, C1 works, 32-bit timer, no sleep button, RTC not a fixed wake source, reset register.
+    const FLAGS: u32 = 1 | 1 << 2 | 1 << 5 | 1 << 6 | 1 << 8 | 1 << 10;
+    /// Legacy devices are there, VGA is not, ASPM must not be used.
+    const BOOT_ARCHITECTURE: u16 = 1 | 1 << 2 | 1 << 4;
+    let mut table = table(*b"FACP", LENGTH - HEADER_BYTES, 6);
+    // 32-bit pointers for guests that look at nothing else; both tables lie below 1 MiB.
+    table.write_bytes(36, low_word(&facs.to_le_bytes()));
+    table.write_bytes(40, low_word(&dsdt.to_le_bytes()));
+    table.write_bytes(46, low_half(&SCI_GSI.to_le_bytes()));
+    table.write_u32(56, u32::from(PM1A_EVENT));
+    table.write_u32(64, u32::from(PM1A_CONTROL));
+    table.write_u32(76, u32::from(PM_TIMER));
+    table.write_u32(80, u32::from(GPE0));
+    table.write_bytes(88, &[4, 2, 0, 4, GPE0_BYTES]);
+    // No C2 and C3.
+    table.write_u16(96, 101);
+    table.write_u16(98, 1001);
+    // CMOS index of the century.
+    table.write_u8(108, 0x32);
+    table.write_u16(109, BOOT_ARCHITECTURE);
+    table.write_u32(112, FLAGS);
+    table.write_bytes(116, &port_address(RESET_PORT, 8));
+    table.write_u8(128, RESET_VALUE);
+    table.write_u8(131, 3);
+    table.write_u64(132, facs);
+    table.write_u64(140, dsdt);
+    table.write_bytes(148, &port_address(PM1A_EVENT, 32));
+    table.write_bytes(172, &port_address(PM1A_CONTROL, 16));
+    table.write_bytes(208, &port_address(PM_TIMER, 32));
+    table.write_bytes(220, &port_address(GPE0, 64));
+    finish(table)
+}
+
+/// Generic address structure of an I/O port (ACPI 6.3, 5.2.3.2).
+fn port_address(port: u16, bits: u8) -> [u8; 12] {
+    const SYSTEM_IO: u8 = 1;
+    let access = match bits {
+        8 => 1,
+        16 => 2,
+        _ => 3,
+    };
+    let [low, high] = port.to_le_bytes();
+    [SYSTEM_IO, bits, 0, access, low, high, 0, 0, 0, 0, 0, 0]
+}
+
+fn low_word(bytes: &[u8; 8]) -> &[u8] {
+    bytes.split_at(4).0
+}
+
+fn low_half(bytes: &[u8; 4]) -> &[u8] {
+    bytes.split_at(2).0
+}
+
+/// Multiple APIC description table (ACPI 6.3, 5.2.12).
+pub(super) fn madt(topology: CpuTopology) -> Vec<u8> {
+    const DUAL_PIC: u32 = 1;
+    const ENABLED: u32 = 1;
+    /// Active high, level triggered.
+    const SCI_FLAGS: u16 = 0xd;
+    let mut table = table(*b"APIC", 8, 5);
+    table.write_u32(36, LAPIC_ADDRESS);
+    table.write_u32(40, DUAL_PIC);
+    for index in 0..topology.count() {
+        let [uid, ..] = index.to_le_bytes();
+        let [apic_id, ..] = topology.apic_id(index).to_le_bytes();
+        table.append_slice(&[0, 8, uid, apic_id]);
+        table.append_slice(&ENABLED.to_le_bytes());
+    }
+    // One IOAPIC, with an id of its own kind, serving GSIs from 0.
+    table.append_slice(&[1, 12, 0, 0]);
+    table.append_slice(&IOAPIC_ADDRESS.to_le_bytes());
+    table.append_slice(&0u32.to_le_bytes());
+    let [sci, ..] = SCI_GSI.to_le_bytes();
+    table.append_slice(&[2, 10, 0, sci]);
+    table.append_slice(&SCI_GSI.to_le_bytes());
+    table.append_slice(&SCI_FLAGS.to_le_bytes());
+    // NMI at LINT1 of all processors, as set at power-on.
+    table.append_slice(&[4, 6, 0xff, 0, 0, 1]);
+    finish(table)
+}
+
+/// Memory-mapped configuration space (PCI Firmware 3.2, 4.1.2).
+pub(super) fn mcfg() -> Vec<u8> {
+    let last_bus = u8::try_from(ECAM_BYTES / (1 << 20) - 1).unwrap_or(u8::MAX);
+    let mut table = table(*b"MCFG", 8, 1);
+    table.append_slice(&ECAM_BASE.to_le_bytes());
+    table.append_slice(&[0, 0, 0, last_bus, 0, 0, 0, 0]);
+    finish(table)
+}
+
+pub(super) fn finish(mut table: Sdt) -> Vec<u8> {
+    table.update_checksum();
+    table.as_slice().to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn assert_sums_to_zero(table: &[u8]) {
+        assert_eq!(
+            table.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte)),
+            0
+        );
+        let length = u32::from_le_bytes([table[4], table[5], table[6], table[7]]);
+        assert_eq!(length as usize, table.len());
+    }
+
+    #[test]
+    fn every_table_has_its_length_and_checksum() {
+        assert_sums_to_zero(&fadt(0xe_1000, 0xe_2000));
+        assert_sums_to_zero(&madt(CpuTopology::new(2, 2, 2).unwrap()));
+        assert_sums_to_zero(&mcfg());
+        assert_sums_to_zero(&xsdt(&[1, 2, 3]));
+        assert_eq!(rsdp(0xe_0000).len(), RSDP_BYTES);
+    }
+}

@@ -1,0 +1,184 @@
+//! Direct boot: a kernel, an initrd and a command line into guest memory, and the registers to start
+//! with.
+//!
+//! Kernel files come from users: every header field is checked against the file's and the guest's
+//! size before it is used. Everything here runs at build and again at every reset.
+
+mod bzimage;
+mod elf;
+mod linux;
+mod map;
+mod pvh;
+mod registers;
+
+use std::fs::File;
+
+use vmm_kvm::StartState;
+use vmm_memory::{GuestRam, Layout, LoadError};
+
+pub(crate) use map::{ACPI_BASE, ACPI_BYTES};
+
+/// Longest command line that every kernel takes (`COMMAND_LINE_SIZE` on x86), without its NUL.
+pub const MAX_CMDLINE_BYTES: usize = 2047;
+
+/// How the kernel is entered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KernelEntry {
+    /// ELF: by PVH if it has the note, else at its entry point; bzImage: 64-bit entry.
+    #[default]
+    Default,
+    /// By the PVH note; an error for a kernel without.
+    Pvh,
+    /// 64-bit Linux boot protocol.
+    Linux64,
+}
+
+/// What is booted.
+#[derive(Debug)]
+pub struct KernelConfig {
+    /// ELF or bzImage.
+    pub kernel: File,
+    /// Initial RAM disk, if any.
+    pub initrd: Option<File>,
+    /// Command line without NUL, at most [`MAX_CMDLINE_BYTES`].
+    pub cmdline: Vec<u8>,
+    /// How the kernel is entered.
+    pub entry: KernelEntry,
+}
+
+/// Why a kernel can not be booted.
+#[derive(Debug, thiserror::Error)]
+pub enum BootError {
+    /// Neither ELF nor bzImage.
+    #[error("the kernel is neither an ELF file nor a bzImage")]
+    UnknownFormat,
+    /// The file contradicts itself or uses what we do not support.
+    #[error("the kernel can not be booted: {0}")]
+    Malformed(&'static str),
+    /// Entered by PVH but without the note.
+    #[error("the kernel has no PVH entry (ELF note Xen, type 18)")]
+    NoPvhEntry,
+    /// Kernel or initrd do not fit.
+    #[error("{what} of {bytes} bytes does not fit into guest memory")]
+    TooLarge {
+        /// Kernel, initrd.
+        what: &'static str,
+        /// Its size in memory.
+        bytes: u64,
+    },
+    /// The command line is too long or has a NUL.
+    #[error("the kernel command line of {0} bytes is longer than {MAX_CMDLINE_BYTES} or has a NUL")]
+    Cmdline(usize),
+    /// A file could not be read.
+    #[error("{what} could not be loaded")]
+    Load {
+        /// Kernel, initrd.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: LoadError,
+    },
+    /// A file can not be examined.
+    #[error("the size of {0} can not be learned")]
+    Stat(&'static str, #[source] std::io::Error),
+    /// Boot structures do not fit: guest memory is too small.
+    #[error("guest memory is too small for the boot structures")]
+    Memory(#[source] vm_memory::GuestMemoryError),
+}
+
+/// A kernel in guest memory.
+struct LoadedKernel {
+    /// First byte after the kernel, its .bss included.
+    end: u64,
+    /// 64-bit entry point.
+    entry64: u64,
+    /// 32-bit PVH entry point, if the kernel has one.
+    entry_pvh: Option<u64>,
+    /// Last address that an initrd may use.
+    initrd_max: u64,
+    /// The setup header of a bzImage, for the zero page.
+    setup_header: Option<Vec<u8>>,
+}
+
+/// What boot protocols tell a kernel beyond its own files.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Firmware {
+    /// Root of the ACPI tables.
+    pub rsdp: u64,
+}
+
+/// Loads everything and gives the registers of the boot processor.
+pub(crate) fn load(
+    ram: &GuestRam,
+    layout: &Layout,
+    config: &KernelConfig,
+    firmware: Firmware,
+) -> Result<StartState, BootError> {
+    if config.cmdline.len() > MAX_CMDLINE_BYTES || config.cmdline.contains(&0) {
+        return Err(BootError::Cmdline(config.cmdline.len()));
+    }
+    let kernel = load_kernel(ram, &config.kernel)?;
+    let initrd = match &config.initrd {
+        Some(file) => Some(load_initrd(ram, layout, &kernel, file)?),
+        None => None,
+    };
+    map::write_cmdline(ram, &config.cmdline)?;
+    let entry_pvh = match config.entry {
+        KernelEntry::Pvh => Some(kernel.entry_pvh.ok_or(BootError::NoPvhEntry)?),
+        KernelEntry::Default => kernel.entry_pvh,
+        KernelEntry::Linux64 => None,
+    };
+    if let Some(entry) = entry_pvh {
+        pvh::write_start_info(ram, layout, initrd, config.cmdline.len(), firmware)?;
+        return registers::protected_mode(ram, entry, pvh::START_INFO);
+    }
+    linux::write_zero_page(ram, layout, &kernel, initrd, config.cmdline.len(), firmware)?;
+    registers::long_mode(ram, kernel.entry64, linux::ZERO_PAGE)
+}
+
+fn load_kernel(ram: &GuestRam, file: &File) -> Result<LoadedKernel, BootError> {
+    let mut magic = [0u8; 4];
+    std::os::unix::fs::FileExt::read_exact_at(file, &mut magic, 0)
+        .map_err(|_| BootError::UnknownFormat)?;
+    if magic == *b"\x7fELF" {
+        elf::load(ram, file)
+    } else {
+        bzimage::load(ram, file)
+    }
+}
+
+/// Where an initrd lies in guest memory.
+#[derive(Clone, Copy, Debug)]
+struct Initrd {
+    address: u64,
+    bytes: u64,
+}
+
+/// As high as the kernel allows, so that the kernel can unpack or move itself below.
+fn load_initrd(
+    ram: &GuestRam,
+    layout: &Layout,
+    kernel: &LoadedKernel,
+    file: &File,
+) -> Result<Initrd, BootError> {
+    const WHAT: &str = "the initrd";
+    let bytes = file
+        .metadata()
+        .map_err(|source| BootError::Stat(WHAT, source))?
+        .len();
+    let too_large = BootError::TooLarge { what: WHAT, bytes };
+    let limit = layout
+        .low_ram()
+        .end()
+        .min(kernel.initrd_max.saturating_add(1));
+    let address = limit.checked_sub(bytes).map(|start| start & !0xfff);
+    let (Some(address), Ok(length)) = (address, usize::try_from(bytes)) else {
+        return Err(too_large);
+    };
+    if address < kernel.end {
+        return Err(too_large);
+    }
+    vmm_memory::load_file(ram, address, file, 0, length)
+        .map_err(|source| BootError::Load { what: WHAT, source })?;
+    Ok(Initrd { address, bytes })
+}

@@ -1,0 +1,75 @@
+//! What a machine is made of, fully resolved: the machine chooses nothing.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+
+use vmm_kvm::CpuTopology;
+
+use vmm_devices::serial::SerialPort;
+use vmm_sys_util::eventfd::EventFd;
+
+use crate::boot::KernelConfig;
+use crate::pci::PciAddress;
+
+/// What a guest's reset does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RebootPolicy {
+    /// The machine is reset and boots again.
+    #[default]
+    Restart,
+    /// The machine ends.
+    End,
+}
+
+/// Ports that only tests and benchmarks want.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DebugPorts {
+    /// Port 0x0d02: the first write is timed.
+    pub timestamp: bool,
+    /// Port 0x0d04: a write ends the guest.
+    pub exit: bool,
+}
+
+/// COM1: the port is made by whoever brings its input.
+pub struct SerialConfig {
+    /// The port.
+    pub port: Arc<Mutex<SerialPort>>,
+    /// What the port writes to raise its interrupt.
+    pub interrupt: Arc<EventFd>,
+}
+
+/// One PCI function.
+#[derive(Debug)]
+pub enum DeviceConfig {
+    /// A virtio disk.
+    Blk {
+        /// Raw image; its size is the disk's.
+        image: OwnedFd,
+        /// Writes are refused.
+        read_only: bool,
+        /// At most 20 bytes.
+        serial: String,
+    },
+    /// A virtio source of entropy.
+    Rng,
+}
+
+/// A machine to be built.
+pub struct MachineConfig {
+    /// `/dev/kvm`, opened for reading and writing.
+    pub dev_kvm: OwnedFd,
+    /// vCPUs.
+    pub topology: CpuTopology,
+    /// Size of RAM in bytes.
+    pub ram_bytes: u64,
+    /// What is booted.
+    pub kernel: KernelConfig,
+    /// What a guest's reset does.
+    pub reboot_policy: RebootPolicy,
+    /// COM1.
+    pub serial: SerialConfig,
+    /// PCI functions, each in its place.
+    pub devices: Vec<(PciAddress, DeviceConfig)>,
+    /// Debug ports.
+    pub debug: DebugPorts,
+}

@@ -1,0 +1,154 @@
+//! The thread that serves the event sources of all devices.
+
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
+
+use crate::pci::{PciBus, Slot};
+
+const STACK_BYTES: usize = 256 << 10;
+/// Events taken at a time; between two batches the thread can be paused.
+const BATCH: usize = 16;
+/// Sources are numbered by (slot index, token).
+const WAKE: u64 = u64::MAX;
+const TOKEN_BITS: u32 = 32;
+
+/// Handle of the device thread.
+pub(crate) struct DeviceThread {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    wake: EventFd,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    pause_wanted: bool,
+    is_paused: bool,
+    end_wanted: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Two flags are whole whatever happened to another holder of the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl DeviceThread {
+    /// Registers the sources of all functions on `bus` and starts the thread, paused.
+    pub(crate) fn start(bus: &PciBus) -> io::Result<Self> {
+        let epoll = Epoll::new()?;
+        let wake = EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)?;
+        watch(&epoll, wake.as_raw_fd(), WAKE)?;
+        let slots: Vec<Arc<Slot>> = bus.slots().map(Arc::clone).collect();
+        for (index, slot) in (0u64..).zip(&slots) {
+            let function = slot.function();
+            for source in function.event_sources() {
+                let token = source.token & ((1 << TOKEN_BITS) - 1);
+                let id = index << TOKEN_BITS | token;
+                watch(&epoll, source.fd, id)?;
+            }
+        }
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State {
+                pause_wanted: true,
+                is_paused: false,
+                end_wanted: false,
+            }),
+            changed: Condvar::new(),
+            wake,
+        });
+        let thread = Arc::clone(&shared);
+        std::thread::Builder::new()
+            .name("devices".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(move || serve(&epoll, &slots, &thread))?;
+        Ok(Self { shared })
+    }
+
+    /// Waits until the thread touches no device any more.
+    pub(crate) fn pause(&self) -> io::Result<()> {
+        let mut state = self.shared.lock();
+        state.pause_wanted = true;
+        self.shared.wake.write(1)?;
+        while !state.is_paused {
+            state = self
+                .shared
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        Ok(())
+    }
+
+    /// Lets the thread go on; what happened meanwhile is served now.
+    pub(crate) fn resume(&self) {
+        self.shared.lock().pause_wanted = false;
+        self.shared.changed.notify_all();
+    }
+
+    /// Ends the thread, which must be paused.
+    pub(crate) fn end(&self) {
+        self.shared.lock().end_wanted = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+fn watch(epoll: &Epoll, fd: RawFd, id: u64) -> io::Result<()> {
+    let interest = EventSet::IN | EventSet::EDGE_TRIGGERED;
+    epoll.ctl(ControlOperation::Add, fd, EpollEvent::new(interest, id))
+}
+
+fn serve(epoll: &Epoll, slots: &[Arc<Slot>], shared: &Shared) {
+    let mut events = [EpollEvent::default(); BATCH];
+    loop {
+        if !wait_while_paused(shared) {
+            return;
+        }
+        let count = match epoll.wait(-1, &mut events) {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            // The descriptor is ours and open; there is nothing that could be done.
+            Err(error) => panic!("epoll_wait failed: {error}"),
+        };
+        for event in events.iter().take(count) {
+            let id = event.data();
+            if id == WAKE {
+                // EAGAIN when another pause already took it.
+                drop(shared.wake.read());
+                continue;
+            }
+            let slot = usize::try_from(id >> TOKEN_BITS)
+                .ok()
+                .and_then(|index| slots.get(index));
+            if let Some(slot) = slot {
+                slot.function().handle_event(id & ((1 << TOKEN_BITS) - 1));
+            }
+        }
+    }
+}
+
+/// Whether the thread is to go on.
+fn wait_while_paused(shared: &Shared) -> bool {
+    let mut state = shared.lock();
+    while state.pause_wanted {
+        if state.end_wanted {
+            return false;
+        }
+        state.is_paused = true;
+        shared.changed.notify_all();
+        state = shared
+            .changed
+            .wait(state)
+            .unwrap_or_else(PoisonError::into_inner);
+    }
+    state.is_paused = false;
+    true
+}

@@ -1,0 +1,68 @@
+//! What the guest does that concerns the machine as a whole.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use crate::gate::Gate;
+use crate::owner::Message;
+
+/// By which way a guest reset itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResetSource {
+    /// Port 0xCF9, the reset register of ACPI.
+    ResetRegister,
+    /// Port 0x64, the pulse of the keyboard controller.
+    KeyboardController,
+    /// A vCPU shut down by a triple fault.
+    TripleFault,
+    /// The hypervisor was asked.
+    Hypercall,
+}
+
+impl std::fmt::Display for ResetSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::ResetRegister => "port 0xcf9",
+            Self::KeyboardController => "keyboard controller",
+            Self::TripleFault => "triple fault",
+            Self::Hypercall => "hypercall",
+        })
+    }
+}
+
+/// Something that only the owner of the machine can answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum GuestEvent {
+    /// ACPI S5.
+    PowerOff,
+    /// The guest wants to start over.
+    Reset(ResetSource),
+    /// The guest's kernel gave up.
+    Panicked,
+    /// The debug exit port was written.
+    DebugExit(u32),
+    /// KVM can not run a vCPU any more.
+    VcpuFailed(String),
+    /// The host refused something that no guest can cause.
+    HostFailure(String),
+}
+
+/// Where guest events go. After one, no vCPU enters the guest until the owner says so.
+#[derive(Clone)]
+pub(crate) struct GuestEvents {
+    queue: Sender<Message>,
+    gate: Arc<Gate>,
+}
+
+impl GuestEvents {
+    pub(crate) fn new(queue: Sender<Message>, gate: Arc<Gate>) -> Self {
+        Self { queue, gate }
+    }
+
+    /// Tells the owner.
+    pub(crate) fn post(&self, event: GuestEvent) {
+        self.gate.close();
+        // Without an owner the process is about to end.
+        drop(self.queue.send(Message::Guest(event)));
+    }
+}

@@ -1,0 +1,175 @@
+//! Fixed hardware of ACPI (ACPI 6.3, 4.8): power button, sleep control, timer. There are no general
+//! purpose events yet, but their registers are.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use vmm_devices::BusDevice;
+use vmm_kvm::Vm;
+
+use crate::acpi::{
+    GPE0, GPE0_BYTES, PM_BASE, PM_TIMER, PM1A_CONTROL, PM1A_EVENT, SCI_GSI, SLEEP_TYPE_S5,
+};
+use crate::events::{GuestEvent, GuestEvents};
+
+const STATUS: u16 = PM1A_EVENT;
+const ENABLE: u16 = PM1A_EVENT + 2;
+const POWER_BUTTON: u16 = 1 << 8;
+/// Global lock, power button, sleep button and RTC can be enabled; the timer too.
+const ENABLE_MASK: u16 = 1 | 1 << 5 | POWER_BUTTON | 1 << 9 | 1 << 10;
+
+const SCI_ENABLED: u16 = 1;
+const SLEEP_ENABLE: u16 = 1 << 13;
+const SLEEP_TYPE_SHIFT: u16 = 10;
+const SLEEP_TYPE_MASK: u16 = 7;
+
+const TIMER_HZ: u128 = 3_579_545;
+
+/// Registers and the interrupt that they raise.
+pub(crate) struct PowerManagement {
+    status: u16,
+    enable: u16,
+    control: u16,
+    gpe_enable: u32,
+    started: Instant,
+    vm: Arc<Vm>,
+    events: GuestEvents,
+}
+
+impl PowerManagement {
+    pub(crate) fn new(vm: Arc<Vm>, events: GuestEvents) -> Self {
+        Self {
+            status: 0,
+            enable: 0,
+            control: SCI_ENABLED,
+            gpe_enable: 0,
+            started: Instant::now(),
+            vm,
+            events,
+        }
+    }
+
+    /// Back to power-on.
+    pub(crate) fn reset(&mut self) {
+        self.status = 0;
+        self.enable = 0;
+        self.control = SCI_ENABLED;
+        self.gpe_enable = 0;
+        self.update_interrupt();
+    }
+
+    /// The power button is pressed and released.
+    pub(crate) fn press_power_button(&mut self) {
+        self.status |= POWER_BUTTON;
+        self.update_interrupt();
+    }
+
+    fn update_interrupt(&self) {
+        let pending = self.status & self.enable != 0;
+        if let Err(error) = self.vm.set_line(SCI_GSI, pending) {
+            self.events.post(GuestEvent::HostFailure(error.to_string()));
+        }
+    }
+
+    /// Registers as bytes: narrow and wide accesses see the same.
+    fn register_byte(&self, port: u16) -> u8 {
+        let pick =
+            |bytes: &[u8], first: u16| bytes.get(usize::from(port - first)).copied().unwrap_or(0);
+        match port {
+            STATUS..ENABLE => pick(&self.status.to_le_bytes(), STATUS),
+            ENABLE..PM1A_CONTROL => pick(&self.enable.to_le_bytes(), ENABLE),
+            PM1A_CONTROL..0x606 => pick(&self.control.to_le_bytes(), PM1A_CONTROL),
+            0x624..0x628 => pick(&self.gpe_enable.to_le_bytes(), GPE0 + 4),
+            _ => 0,
+        }
+    }
+
+    fn timer(&self) -> u32 {
+        let ticks = self.started.elapsed().as_nanos() * TIMER_HZ / 1_000_000_000;
+        // The register is 32 bits wide and wraps.
+        u32::try_from(ticks & u128::from(u32::MAX)).unwrap_or(0)
+    }
+
+    fn write_word(&mut self, port: u16, value: u16) {
+        match port {
+            STATUS => self.status &= !value,
+            ENABLE => self.enable = value & ENABLE_MASK,
+            PM1A_CONTROL => self.write_control(value),
+            _ => return,
+        }
+        self.update_interrupt();
+    }
+
+    fn write_control(&mut self, value: u16) {
+        // SLP_EN is write only; ACPI mode can not be left.
+        self.control = value & !SLEEP_ENABLE | SCI_ENABLED;
+        let sleep_type = value >> SLEEP_TYPE_SHIFT & SLEEP_TYPE_MASK;
+        if value & SLEEP_ENABLE != 0 && sleep_type == u16::from(SLEEP_TYPE_S5) {
+            self.events.post(GuestEvent::PowerOff);
+        }
+    }
+}
+
+impl BusDevice for PowerManagement {
+    fn read(&mut self, offset: u64, data: &mut [u8]) {
+        let port = u16::try_from(offset).map_or(u16::MAX, |offset| PM_BASE.saturating_add(offset));
+        if port == PM_TIMER {
+            let timer = self.timer().to_le_bytes();
+            for (to, from) in data.iter_mut().zip(timer) {
+                *to = from;
+            }
+            return;
+        }
+        for (port, byte) in (port..=u16::MAX).zip(data) {
+            *byte = self.register_byte(port);
+        }
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) {
+        let port = u16::try_from(offset).map_or(u16::MAX, |offset| PM_BASE.saturating_add(offset));
+        match *data {
+            [low, high] => self.write_word(port, u16::from_le_bytes([low, high])),
+            [a, b, c, d] if port == STATUS => {
+                self.write_word(STATUS, u16::from_le_bytes([a, b]));
+                self.write_word(ENABLE, u16::from_le_bytes([c, d]));
+            }
+            [a, b, c, d] if port == PM1A_CONTROL || port == GPE0 + 4 => {
+                if port == PM1A_CONTROL {
+                    self.write_word(PM1A_CONTROL, u16::from_le_bytes([a, b]));
+                } else {
+                    self.gpe_enable = u32::from_le_bytes([a, b, c, d]);
+                }
+            }
+            [value] => self.write_byte(port, value),
+            _ => {}
+        }
+    }
+}
+
+impl PowerManagement {
+    /// Bytes are merged into the register that they belong to; status bytes only clear.
+    fn write_byte(&mut self, port: u16, value: u8) {
+        let base = port & !1;
+        let merge = |current: u16| {
+            let [low, high] = current.to_le_bytes();
+            if port == base {
+                u16::from_le_bytes([value, high])
+            } else {
+                u16::from_le_bytes([low, value])
+            }
+        };
+        match base {
+            STATUS => self.write_word(STATUS, merge(0)),
+            ENABLE => self.write_word(ENABLE, merge(self.enable)),
+            PM1A_CONTROL => self.write_word(PM1A_CONTROL, merge(self.control)),
+            _ if (GPE0 + 4..GPE0 + u16::from(GPE0_BYTES)).contains(&port) => {
+                let mut bytes = self.gpe_enable.to_le_bytes();
+                if let Some(byte) = bytes.get_mut(usize::from(port - GPE0 - 4)) {
+                    *byte = value;
+                }
+                self.gpe_enable = u32::from_le_bytes(bytes);
+            }
+            _ => {}
+        }
+    }
+}

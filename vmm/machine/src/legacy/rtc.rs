@@ -1,0 +1,146 @@
+//! The real-time clock of the MC146818: the host's wall clock in UTC, read only.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use vmm_devices::BusDevice;
+
+/// Index port; data follows at the next.
+pub(crate) const RTC_PORT: u16 = 0x70;
+
+const INDEX_MASK: u8 = 0x7f;
+/// 32.768 kHz base, no update in progress.
+const STATUS_A: u8 = 0x26;
+/// 24 hours, BCD.
+const STATUS_B: u8 = 0x02;
+/// Battery good.
+const STATUS_D: u8 = 0x80;
+
+/// The clock with the index that was last selected.
+#[derive(Default)]
+pub(crate) struct Clock {
+    index: u8,
+}
+
+impl Clock {
+    fn register(&self, unix_seconds: u64) -> u8 {
+        let time = CivilTime::at(unix_seconds);
+        match self.index {
+            0x00 => bcd(time.second),
+            0x02 => bcd(time.minute),
+            0x04 => bcd(time.hour),
+            0x06 => time.weekday,
+            0x07 => bcd(time.day),
+            0x08 => bcd(time.month),
+            0x09 => bcd(u8::try_from(time.year % 100).unwrap_or(0)),
+            0x0a => STATUS_A,
+            0x0b => STATUS_B,
+            0x0d => STATUS_D,
+            0x32 => bcd(u8::try_from(time.year / 100).unwrap_or(0)),
+            _ => 0,
+        }
+    }
+}
+
+impl BusDevice for Clock {
+    fn read(&mut self, offset: u64, data: &mut [u8]) {
+        data.fill(0xff);
+        if let (1, [value]) = (offset, data) {
+            // A host clock before 1970 reads as 1970.
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            *value = self.register(now.map_or(0, |elapsed| elapsed.as_secs()));
+        }
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) {
+        if let (0, [value]) = (offset, data) {
+            self.index = value & INDEX_MASK;
+        }
+    }
+}
+
+fn bcd(value: u8) -> u8 {
+    ((value / 10) << 4) | (value % 10)
+}
+
+/// A moment in the proleptic Gregorian calendar.
+#[derive(Debug, PartialEq, Eq)]
+struct CivilTime {
+    year: u64,
+    month: u8,
+    day: u8,
+    /// 1 is Sunday.
+    weekday: u8,
+    hour: u8,
+    minute: u8,
+    second: u8,
+}
+
+impl CivilTime {
+    fn at(unix_seconds: u64) -> Self {
+        let days = unix_seconds / 86_400;
+        let seconds = unix_seconds % 86_400;
+        let mut year = 1970;
+        let mut day_of_year = days;
+        while day_of_year >= days_in_year(year) {
+            day_of_year -= days_in_year(year);
+            year += 1;
+        }
+        let mut month = 1;
+        while day_of_year >= days_in_month(year, month) {
+            day_of_year -= days_in_month(year, month);
+            month += 1;
+        }
+        let small = |value: u64| u8::try_from(value).unwrap_or(0);
+        Self {
+            year,
+            month,
+            day: small(day_of_year + 1),
+            // 1 January 1970 was a Thursday.
+            weekday: small((days + 4) % 7 + 1),
+            hour: small(seconds / 3600),
+            minute: small(seconds / 60 % 60),
+            second: small(seconds % 60),
+        }
+    }
+}
+
+fn is_leap(year: u64) -> bool {
+    year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+}
+
+fn days_in_year(year: u64) -> u64 {
+    365 + u64::from(is_leap(year))
+}
+
+fn days_in_month(year: u64, month: u8) -> u64 {
+    match month {
+        2 => 28 + u64::from(is_leap(year)),
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leap_day_is_a_day() {
+        // 2024-02-29 23:59:58 UTC, a Thursday.
+        let time = CivilTime::at(1_709_251_198);
+        assert_eq!(
+            (time.year, time.month, time.day, time.weekday),
+            (2024, 2, 29, 5)
+        );
+        assert_eq!((time.hour, time.minute, time.second), (23, 59, 58));
+        assert_eq!(CivilTime::at(1_709_251_200).month, 3);
+    }
+
+    #[test]
+    fn registers_are_bcd() {
+        let clock = Clock { index: 0x09 };
+        assert_eq!(clock.register(1_709_251_198), 0x24);
+        let clock = Clock { index: 0x32 };
+        assert_eq!(clock.register(1_709_251_198), 0x20);
+    }
+}

@@ -1,0 +1,123 @@
+//! MSI-X vectors of one function, bound to KVM by irqfds and GSI routes.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use vmm_devices::{MsiBinding, MsiError, MsiMessage};
+use vmm_kvm::{GsiPool, InterruptRouter, KvmError};
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
+
+/// GSIs are given out when a vector is first routed, so that large tables cost nothing.
+pub(crate) struct VectorBinding {
+    router: InterruptRouter,
+    pool: Arc<Mutex<GsiPool>>,
+    vectors: Mutex<BTreeMap<u16, Vector>>,
+}
+
+struct Vector {
+    event: Arc<EventFd>,
+    gsi: Option<u32>,
+    message: Option<MsiMessage>,
+    connected: bool,
+}
+
+impl VectorBinding {
+    pub(crate) fn new(router: InterruptRouter, pool: Arc<Mutex<GsiPool>>) -> Self {
+        Self {
+            router,
+            pool,
+            vectors: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    /// Runs `change` on the vector, which is made when it is not there.
+    fn with<T>(
+        &self,
+        vector: u16,
+        change: impl FnOnce(&mut Vector) -> Result<T, MsiError>,
+    ) -> Result<T, MsiError> {
+        // A vector is whole after each step below, whatever happened to another holder of the lock.
+        let mut vectors = self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = match vectors.entry(vector) {
+            std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                let event =
+                    EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK).map_err(failed(vector, "eventfd"))?;
+                entry.insert(Vector {
+                    event: Arc::new(event),
+                    gsi: None,
+                    message: None,
+                    connected: false,
+                })
+            }
+        };
+        change(entry)
+    }
+}
+
+impl MsiBinding for VectorBinding {
+    fn vector_event(&self, vector: u16) -> Result<Arc<EventFd>, MsiError> {
+        self.with(vector, |state| Ok(Arc::clone(&state.event)))
+    }
+
+    fn route(&self, vector: u16, message: MsiMessage) -> Result<(), MsiError> {
+        self.with(vector, |state| {
+            let gsi = match state.gsi {
+                Some(gsi) => gsi,
+                None => self.next_gsi(vector)?,
+            };
+            state.gsi = Some(gsi);
+            if state.message != Some(message) {
+                self.router
+                    .set_message(gsi, message.address, message.data)
+                    .map_err(refused(vector, "KVM_SET_GSI_ROUTING"))?;
+                state.message = Some(message);
+            }
+            if !state.connected {
+                self.router
+                    .connect(&state.event, gsi)
+                    .map_err(refused(vector, "KVM_IRQFD"))?;
+                state.connected = true;
+            }
+            Ok(())
+        })
+    }
+
+    fn unroute(&self, vector: u16) -> Result<(), MsiError> {
+        self.with(vector, |state| {
+            if let (true, Some(gsi)) = (state.connected, state.gsi) {
+                self.router
+                    .disconnect(&state.event, gsi)
+                    .map_err(refused(vector, "KVM_IRQFD"))?;
+                state.connected = false;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl VectorBinding {
+    fn next_gsi(&self, vector: u16) -> Result<u32, MsiError> {
+        self.pool
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .next_gsi()
+            .ok_or_else(|| {
+                let error = io::Error::other("all interrupt routes of the VM are in use");
+                failed(vector, "GSI allocation")(error)
+            })
+    }
+}
+
+fn failed(vector: u16, call: &'static str) -> impl FnOnce(io::Error) -> MsiError {
+    move |source| MsiError {
+        vector,
+        call,
+        source,
+    }
+}
+
+fn refused(vector: u16, call: &'static str) -> impl FnOnce(KvmError) -> MsiError {
+    move |error| failed(vector, call)(io::Error::other(error))
+}

@@ -1,0 +1,148 @@
+//! The two ways to configuration space: ports 0xCF8/0xCFC and memory (ECAM).
+
+use std::sync::Arc;
+
+use vmm_devices::BusDevice;
+
+use super::bus::PciBus;
+use crate::acpi::{RESET_PORT, RESET_VALUE};
+use crate::events::{GuestEvent, GuestEvents, ResetSource};
+
+const CONFIG_ADDRESS: u16 = 0xcf8;
+const ENABLE: u32 = 1 << 31;
+/// A write with this bit resets; the others choose how much.
+const RESET_CPU: u8 = 4;
+
+/// The ports 0xCF8 to 0xCFF, the reset register at 0xCF9 among them.
+pub(crate) struct ConfigPorts {
+    bus: Arc<PciBus>,
+    address: u32,
+    events: GuestEvents,
+}
+
+impl ConfigPorts {
+    pub(crate) fn new(bus: Arc<PciBus>, events: GuestEvents) -> Self {
+        Self {
+            bus,
+            address: 0,
+            events,
+        }
+    }
+
+    /// Bus, device with function, and register that `address` selects, plus `offset` in the window.
+    fn target(&self, offset: u64, bytes: usize) -> Option<(u64, usize)> {
+        let within = usize::try_from(offset).ok()?.checked_sub(4)?;
+        if self.address & ENABLE == 0 || within + bytes > 4 {
+            return None;
+        }
+        let selector = u64::from(self.address >> 8 & 0xffff) << 12;
+        Some((selector | u64::from(self.address & 0xfc), within))
+    }
+}
+
+impl BusDevice for ConfigPorts {
+    fn read(&mut self, offset: u64, data: &mut [u8]) {
+        data.fill(0xff);
+        if offset == 0 && data.len() == 4 {
+            data.copy_from_slice(&self.address.to_le_bytes());
+        } else if let Some((register, within)) = self.target(offset, data.len()) {
+            ecam_read(&self.bus, register + within as u64, data);
+        }
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) {
+        match (offset, data) {
+            (0, [a, b, c, d]) => self.address = u32::from_le_bytes([*a, *b, *c, *d]),
+            (at, [value]) if at == u64::from(RESET_PORT - CONFIG_ADDRESS) => {
+                if value & RESET_CPU != 0 {
+                    debug_assert_eq!(RESET_VALUE & RESET_CPU, RESET_CPU);
+                    self.events
+                        .post(GuestEvent::Reset(ResetSource::ResetRegister));
+                }
+            }
+            _ => {
+                if let Some((register, within)) = self.target(offset, data.len()) {
+                    ecam_write(&self.bus, register + within as u64, data);
+                }
+            }
+        }
+    }
+}
+
+/// Device and register of an offset within configuration space, for accesses on bus 0, function 0.
+fn decode(offset: u64) -> Option<(u8, u16)> {
+    let device = u8::try_from(offset >> 15)
+        .ok()
+        .filter(|_| offset >> 20 == 0)?;
+    let function = offset >> 12 & 7;
+    let register = u16::try_from(offset & 0xfff).ok()?;
+    (function == 0).then_some((device, register))
+}
+
+/// The parts of an access that lie within one doubleword each, as (offset, range of the data).
+fn parts(offset: u64, bytes: usize) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> {
+    let aligned = bytes <= 4 && bytes != 3 && offset % 4 + bytes as u64 <= 4;
+    let step = match (aligned, offset % 4) {
+        (true, _) => bytes.max(1),
+        (false, 0) if bytes.is_multiple_of(4) => 4,
+        _ => 1,
+    };
+    (0..bytes)
+        .step_by(step)
+        .map(move |at| (offset + at as u64, at..at + step))
+}
+
+/// Reads configuration space at `offset` from its start; ones where no function is.
+pub(crate) fn ecam_read(bus: &PciBus, offset: u64, data: &mut [u8]) {
+    data.fill(0xff);
+    for (at, range) in parts(offset, data.len()) {
+        let Some((device, register)) = decode(at) else {
+            continue;
+        };
+        if let (Some(slot), Some(part)) = (bus.slot(device), data.get_mut(range)) {
+            slot.function().config_read(register, part);
+        }
+    }
+}
+
+/// Writes configuration space at `offset` from its start.
+pub(crate) fn ecam_write(bus: &PciBus, offset: u64, data: &[u8]) {
+    for (at, range) in parts(offset, data.len()) {
+        let Some((device, register)) = decode(at) else {
+            continue;
+        };
+        if let (Some(slot), Some(part)) = (bus.slot(device), data.get(range)) {
+            bus.config_write(slot, register, part);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn accesses_are_cut_into_parts_of_one_doubleword(offset in 0u64..1 << 28, bytes in 1usize..=8) {
+            let mut covered = 0;
+            for (at, range) in parts(offset, bytes) {
+                prop_assert_eq!(at, offset + range.start as u64);
+                prop_assert_eq!(range.start, covered);
+                prop_assert!(matches!(range.len(), 1 | 2 | 4));
+                prop_assert!(at % 4 + range.len() as u64 <= 4);
+                covered = range.end;
+            }
+            prop_assert_eq!(covered, bytes);
+        }
+    }
+
+    #[test]
+    fn only_bus_0_function_0_is_there() {
+        assert_eq!(decode(0x1f << 15 | 0xffc), Some((31, 0xffc)));
+        assert_eq!(decode(1 << 12), None);
+        assert_eq!(decode(1 << 20), None);
+        assert_eq!(decode(u64::MAX), None);
+    }
+}

@@ -1,0 +1,118 @@
+//! What can be said of a machine at any time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nix::time::{ClockId, clock_gettime};
+
+use crate::legacy::nanoseconds;
+
+/// States of a machine. They follow each other downwards; `Paused` and `Running` alternate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MachineState {
+    /// Being built.
+    #[default]
+    Building,
+    /// Built; no guest instruction has run.
+    Configured,
+    /// vCPUs run.
+    Running,
+    /// vCPUs are held and devices are still.
+    Paused,
+    /// The guest ended.
+    Ended,
+}
+
+/// Why a guest ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndReason {
+    /// ACPI S5.
+    PoweredOff,
+    /// It reset itself, and [`crate::RebootPolicy::End`] says that this ends it.
+    Reset,
+    /// It only faults, or may not start again after a fault.
+    TripleFault,
+    /// Its kernel gave up.
+    Panicked,
+    /// KVM can not run it any more.
+    KvmFailed,
+    /// It was asked to stop.
+    Stopped,
+    /// Something failed on the host's side.
+    HostFailed,
+    /// It wrote to the debug exit port.
+    DebugExit,
+}
+
+/// How a guest ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Why.
+    pub reason: EndReason,
+    /// For people.
+    pub detail: String,
+}
+
+/// A machine's status at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// State.
+    pub state: MachineState,
+    /// How often the guest was reset since it was booted.
+    pub resets: u64,
+    /// `CLOCK_BOOTTIME` nanoseconds when it was booted; 0 before.
+    pub booted_at_ns: u64,
+    /// `CLOCK_MONOTONIC` nanoseconds of the first write to the timestamp port; 0 before.
+    pub first_timestamp_ns: u64,
+    /// Set in [`MachineState::Ended`].
+    pub end: Option<End>,
+}
+
+/// What happened to a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// vCPUs run for the first time.
+    Booted,
+    /// The guest starts over.
+    Reset,
+    /// vCPUs are held.
+    Paused,
+    /// vCPUs run again.
+    Resumed,
+    /// The guest ended.
+    Ended,
+}
+
+/// The status, written by the owner and read by anybody.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StatusBoard {
+    status: Arc<Mutex<Status>>,
+    first_timestamp_ns: Arc<AtomicU64>,
+}
+
+impl StatusBoard {
+    pub(crate) fn read(&self) -> Status {
+        let mut status = self.lock().clone();
+        status.first_timestamp_ns = self.first_timestamp_ns.load(Ordering::Relaxed);
+        status
+    }
+
+    pub(crate) fn update(&self, change: impl FnOnce(&mut Status)) {
+        change(&mut self.lock());
+    }
+
+    pub(crate) fn first_timestamp(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.first_timestamp_ns)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Status> {
+        // A status is whole whatever happened to another holder of the lock.
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Now, in nanoseconds of `CLOCK_BOOTTIME`.
+pub(crate) fn boottime_ns() -> u64 {
+    // Can not fail for a clock that every kernel since 2.6.39 has.
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(0, nanoseconds)
+}
