@@ -19,7 +19,7 @@ use vmm_sys_util::eventfd::EventFd;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventSource {
     /// What [`PciFunction::handle_event`](crate::PciFunction::handle_event) is to be called with.
-    /// Unique within the device.
+    /// Unique within the device and below `1 << 32`.
     pub token: u64,
     /// Polled for reading, edge-triggered. Stays open as long as the device lives.
     pub fd: RawFd,

@@ -96,7 +96,7 @@ pub trait VirtioDevice: Send {
     /// Stops and gives up the queues. No request is in flight afterwards.
     fn reset(&mut self);
 
-    /// The device's own sources, tokens below `1 << 32`; fixed for the life of the device.
+    /// The device's own sources, tokens below `1 << 16`; fixed for the life of the device.
     fn event_sources(&self) -> Vec<EventSource> {
         Vec::new()
     }

@@ -250,7 +250,7 @@ impl Driver {
             let sources = self.function.event_sources();
             let ready: Vec<u64> = sources
                 .iter()
-                .filter(|source| source.token < 1 << 32 && is_readable(source.fd))
+                .filter(|source| source.token < 1 << 16 && is_readable(source.fd))
                 .map(|source| source.token)
                 .collect();
             if ready.is_empty() {

@@ -79,7 +79,7 @@ impl Card {
         use crate::pci::function::PciFunction;
 
         self.wire.send(packet).unwrap();
-        self.driver.function.handle_event(1 << 32);
+        self.driver.function.handle_event(1 << 16);
         self.driver.settle();
     }
 

@@ -34,7 +34,7 @@ pub const VERSION_1: u64 = 1 << 32;
 const TRANSPORT_FEATURES: u64 = INDIRECT_DESC | EVENT_IDX | VERSION_1;
 
 /// Tokens of the device's own sources start here; those of the queues are their indexes.
-const DEVICE_TOKENS: u64 = 1 << 32;
+const DEVICE_TOKENS: u64 = 1 << 16;
 
 /// A virtio function could not be built.
 #[derive(Debug, thiserror::Error)]
