@@ -1,0 +1,155 @@
+//! A console over gRPC: bytes both ways until one side ends.
+
+use proto_node::node::{
+    ConsoleAttach, ConsoleAttached, ConsoleClosed, ConsoleRequest, ConsoleResponse,
+    console_closed::Reason, console_request, console_response, object,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
+use tonic::{Status, Streaming};
+
+use crate::{ApiError, Attach, Attached, Kind, ObjectRef, Registry};
+
+/// Bytes read from the guest in one go.
+const CHUNK: usize = 8192;
+
+/// The client went away.
+struct ClientGone;
+
+type Out = mpsc::Sender<Result<ConsoleResponse, Status>>;
+
+/// Reads the first request and attaches.
+pub(crate) async fn attach<R: Registry>(
+    registry: &R,
+    requests: &mut Streaming<ConsoleRequest>,
+    peer: &str,
+) -> Result<(ObjectRef, Attached), Status> {
+    let first = requests.message().await?;
+    let Some(console_request::Body::Attach(wish)) = first.and_then(|request| request.body) else {
+        return Err(ApiError::BadRequest(String::from(
+            "the first request of a console must be attach",
+        ))
+        .into());
+    };
+    let target = target(&wish);
+    let client = if wish.client.is_empty() {
+        peer.to_owned()
+    } else {
+        format!("{} ({peer})", wish.client)
+    };
+    let attach = Attach {
+        target: target.clone(),
+        uid: wish.uid,
+        force: wish.force,
+        replay: wish.replay,
+        client: client
+            .chars()
+            .filter(|character| !character.is_control())
+            .take(200)
+            .collect(),
+    };
+    let attached = registry.attach(attach).await?;
+    Ok((target, attached))
+}
+
+fn target(wish: &ConsoleAttach) -> ObjectRef {
+    let namespace = if wish.namespace.is_empty() {
+        String::from("default")
+    } else {
+        wish.namespace.clone()
+    };
+    ObjectRef {
+        kind: Kind::VirtualMachineInstance,
+        namespace,
+        name: wish.name.clone(),
+    }
+}
+
+/// Carries bytes until the client or the guest ends.
+pub(crate) async fn pump<R: Registry>(
+    registry: R,
+    (target, attached): (ObjectRef, Attached),
+    requests: Streaming<ConsoleRequest>,
+    out: Out,
+) {
+    let (from_guest, to_guest) = attached.stream.into_split();
+    let hello = ConsoleAttached {
+        uid: attached.uid.clone(),
+        offset: 0,
+        took_over_from: String::new(),
+    };
+    if send(&out, console_response::Body::Attached(hello))
+        .await
+        .is_err()
+    {
+        return;
+    }
+    let guest_ended = tokio::select! {
+        () = copy_in(requests, to_guest) => false,
+        ended = copy_out(from_guest, &out) => ended,
+        () = out.closed() => false,
+    };
+    if guest_ended {
+        let closed = why_closed(&registry, &target, &attached.uid);
+        // A client that is gone already needs no reason.
+        drop(send(&out, console_response::Body::Closed(closed)).await);
+    }
+}
+
+async fn copy_in(mut requests: Streaming<ConsoleRequest>, mut to_guest: OwnedWriteHalf) {
+    while let Ok(Some(request)) = requests.message().await {
+        if let Some(console_request::Body::Data(bytes)) = request.body
+            && to_guest.write_all(&bytes).await.is_err()
+        {
+            // The guest's side is closed; its reader says so.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// True when the guest's side ended, false when the client's did.
+async fn copy_out(mut from_guest: OwnedReadHalf, out: &Out) -> bool {
+    let mut buffer = vec![0; CHUNK];
+    loop {
+        match from_guest.read(&mut buffer).await {
+            Ok(0) | Err(_) => return true,
+            Ok(count) => {
+                let data = buffer.get(..count).unwrap_or_default().to_vec();
+                if send(out, console_response::Body::Data(data)).await.is_err() {
+                    return false;
+                }
+            }
+        }
+    }
+}
+
+async fn send(out: &Out, body: console_response::Body) -> Result<(), ClientGone> {
+    out.send(Ok(ConsoleResponse { body: Some(body) }))
+        .await
+        .map_err(|_| ClientGone)
+}
+
+/// The VMM closes a console when its guest ends and when another client takes it.
+fn why_closed<R: Registry>(registry: &R, target: &ObjectRef, uid: &str) -> ConsoleClosed {
+    let runs = registry.get(target).is_ok_and(|object| match object.kind {
+        Some(object::Kind::VirtualMachineInstance(vmi)) => {
+            vmi.metadata.is_some_and(|metadata| {
+                metadata.uid == uid && metadata.deletion_timestamp.is_empty()
+            }) && vmi.status.is_some_and(|status| status.phase == "Running")
+        }
+        _ => false,
+    });
+    let (reason, message) = if runs {
+        (
+            Reason::TakenOver,
+            "the console was taken over by another client, or the guest is ending",
+        )
+    } else {
+        (Reason::GuestEnded, "the guest has ended")
+    };
+    ConsoleClosed {
+        reason: reason.into(),
+        message: message.to_owned(),
+    }
+}

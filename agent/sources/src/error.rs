@@ -1,0 +1,85 @@
+//! Why a request was not carried out, in Kubernetes' kinds.
+
+use agent_domain::FieldError;
+use proto_node::{FailureReason, Violation, failure, invalid};
+use tonic::Status;
+
+/// Why a request was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// The object breaks rules.
+    #[error("{kind} {name:?} is invalid: {}", joined(errors))]
+    Invalid {
+        /// Kind of the object.
+        kind: &'static str,
+        /// Its name; may be empty.
+        name: String,
+        /// Every rule that it breaks.
+        errors: Vec<FieldError>,
+    },
+    /// The request makes no sense.
+    #[error("{0}")]
+    BadRequest(String),
+    /// There is no such object.
+    #[error("{kind} {name:?} not found in namespace {namespace:?}")]
+    NotFound {
+        /// Kind.
+        kind: &'static str,
+        /// Namespace.
+        namespace: String,
+        /// Name.
+        name: String,
+    },
+    /// There is such an object, or a console holder, already.
+    #[error("{0}")]
+    AlreadyExists(String),
+    /// A precondition does not hold.
+    #[error("{0}")]
+    Conflict(String),
+    /// The object's state does not allow it.
+    #[error("{0}")]
+    Forbidden(String),
+    /// The version to watch from is too old.
+    #[error("{0}")]
+    Expired(String),
+    /// Try again later.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The agent failed; the log says more.
+    #[error("the agent failed: {0}")]
+    Internal(String),
+}
+
+fn joined(errors: &[FieldError]) -> String {
+    errors
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+impl From<ApiError> for Status {
+    fn from(error: ApiError) -> Self {
+        let message = error.to_string();
+        match error {
+            ApiError::Invalid { kind, name, errors } => {
+                let violations: Vec<Violation> = errors
+                    .iter()
+                    .map(|error| Violation {
+                        path: error.path.clone(),
+                        message: error.detail(),
+                    })
+                    .collect();
+                invalid(&format!("The {kind} {name:?} is invalid"), &violations)
+            }
+            ApiError::BadRequest(_) => failure(FailureReason::BadRequest, &message),
+            ApiError::NotFound { .. } => failure(FailureReason::NotFound, &message),
+            ApiError::AlreadyExists(_) => failure(FailureReason::AlreadyExists, &message),
+            ApiError::Conflict(_) => failure(FailureReason::Conflict, &message),
+            ApiError::Forbidden(_) => failure(FailureReason::Forbidden, &message),
+            ApiError::Expired(_) => failure(FailureReason::Expired, &message),
+            ApiError::Unavailable(_) => failure(FailureReason::ServiceUnavailable, &message),
+            ApiError::Internal(_) => failure(FailureReason::InternalError, &message),
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! The service over a Unix socket.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use proto_node::meta::ListMeta;
+use proto_node::node::node_service_server::{NodeService, NodeServiceServer};
+use proto_node::node::{
+    ApplyRequest, ApplyResponse, ConsoleRequest, ConsoleResponse, DeleteRequest, DeleteResponse,
+    GetNodeInfoRequest, GetNodeInfoResponse, GetRequest, GetResponse, ListRequest, ListResponse,
+    Object, WatchRequest, WatchResponse, apply_response, object,
+};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
+use tonic::transport::Server;
+use tonic::transport::server::UdsConnectInfo;
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::watch::{Filter, Watch, parse_kind};
+use crate::{ApiError, Apply, Delete, Kind, ObjectRef, Registry, Socket, console};
+
+/// The largest message that is read; a manifest of the largest size fits.
+const MAX_REQUEST_BYTES: usize = 4 << 20;
+
+/// The largest message that is sent: a list of a few thousand VMIs.
+const MAX_RESPONSE_BYTES: usize = 64 << 20;
+
+/// Requests of one connection that are worked on at a time.
+const MAX_CONCURRENT_PER_CONNECTION: usize = 64;
+
+/// Responses of one stream that wait for a slow client.
+const STREAM_BACKLOG: usize = 16;
+
+/// How long open streams may take to end once the agent shuts down.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// Why the service ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The socket was used up by an earlier call.
+    #[error("the socket is served already")]
+    Taken,
+    /// The description of the service can not be read.
+    #[error("the descriptors of the service can not be read")]
+    Reflection(#[source] tonic_reflection::server::Error),
+    /// The transport failed.
+    #[error("the gRPC transport failed")]
+    Transport(#[source] tonic::transport::Error),
+}
+
+/// Serves until `shutdown` is done.
+///
+/// # Errors
+/// See [`ServeError`].
+pub async fn serve<R: Registry>(
+    registry: R,
+    mut socket: Socket,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), ServeError> {
+    let listener = socket.listener.take().ok_or(ServeError::Taken)?;
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(proto_node::DESCRIPTORS)
+        .build_v1()
+        .map_err(ServeError::Reflection)?;
+    let (reporter, health) = tonic_health::server::health_reporter();
+    reporter
+        .set_serving::<NodeServiceServer<Service<R>>>()
+        .await;
+    let service = NodeServiceServer::new(Service { registry })
+        .max_decoding_message_size(MAX_REQUEST_BYTES)
+        .max_encoding_message_size(MAX_RESPONSE_BYTES);
+    let (begin_drain, drain) = tokio::sync::oneshot::channel::<()>();
+    let server = Server::builder()
+        .concurrency_limit_per_connection(MAX_CONCURRENT_PER_CONNECTION)
+        .http2_keepalive_interval(Some(Duration::from_secs(60)))
+        .add_service(reflection)
+        .add_service(health)
+        .add_service(service)
+        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), async {
+            drop(drain.await);
+        });
+    tokio::pin!(server);
+    tokio::select! {
+        ended = &mut server => return ended.map_err(ServeError::Transport),
+        () = shutdown => {}
+    }
+    // Watches and consoles do not end by themselves.
+    drop(begin_drain);
+    match tokio::time::timeout(DRAIN, server).await {
+        Ok(ended) => ended.map_err(ServeError::Transport),
+        Err(_) => Ok(()),
+    }
+}
+
+/// The service.
+#[derive(Clone)]
+struct Service<R> {
+    registry: R,
+}
+
+type ResponseStream<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl<R: Registry> NodeService for Service<R> {
+    type WatchStream = ResponseStream<WatchResponse>;
+    type ConsoleStream = ResponseStream<ConsoleResponse>;
+
+    async fn apply(
+        &self,
+        request: Request<ApplyRequest>,
+    ) -> Result<Response<ApplyResponse>, Status> {
+        let request = request.into_inner();
+        let object = match request.object.and_then(|object| object.kind) {
+            Some(object::Kind::VirtualMachineInstance(vmi)) => vmi,
+            Some(object::Kind::Event(_)) => {
+                return Err(ApiError::BadRequest(String::from("events can not be applied")).into());
+            }
+            None => return Err(ApiError::BadRequest(String::from("object is missing")).into()),
+        };
+        let apply = Apply {
+            object,
+            idempotency_key: request.idempotency_key,
+            dry_run: request.dry_run,
+            create_only: request.create_only,
+        };
+        let applied = self.registry.apply(apply).await?;
+        let result = match (applied.created, applied.configured) {
+            (true, _) => apply_response::Result::Created,
+            (false, true) => apply_response::Result::Configured,
+            (false, false) => apply_response::Result::Unchanged,
+        };
+        Ok(Response::new(ApplyResponse {
+            object: Some(Object::from(applied.object)),
+            result: result.into(),
+            warnings: applied.warnings,
+        }))
+    }
+
+    async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
+        let request = request.into_inner();
+        let target = target(&request.kind, request.namespace, request.name)?;
+        let object = self.registry.get(&target)?;
+        Ok(Response::new(GetResponse {
+            object: Some(object),
+        }))
+    }
+
+    async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
+        let request = request.into_inner();
+        let filter = Filter::parse(
+            &request.kind,
+            request.namespace,
+            &request.label_selector,
+            &request.field_selector,
+        )?;
+        let listed = self.registry.list(filter.kind)?;
+        let metadata = ListMeta {
+            resource_version: listed.version.to_string(),
+            ..ListMeta::default()
+        };
+        let items = listed
+            .items
+            .into_iter()
+            .filter(|object| filter.matches(object))
+            .collect();
+        Ok(Response::new(ListResponse {
+            metadata: Some(metadata),
+            items,
+        }))
+    }
+
+    async fn watch(
+        &self,
+        request: Request<WatchRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let (out, responses) = mpsc::channel(STREAM_BACKLOG);
+        tokio::spawn(Watch::run(self.registry.clone(), request.into_inner(), out));
+        Ok(Response::new(Box::pin(ReceiverStream::new(responses))))
+    }
+
+    async fn delete(
+        &self,
+        request: Request<DeleteRequest>,
+    ) -> Result<Response<DeleteResponse>, Status> {
+        let request = request.into_inner();
+        if request
+            .grace_period_seconds
+            .is_some_and(|seconds| seconds < 0)
+        {
+            return Err(ApiError::BadRequest(String::from(
+                "grace_period_seconds must not be negative",
+            ))
+            .into());
+        }
+        let delete = Delete {
+            target: target(&request.kind, request.namespace, request.name)?,
+            grace_period_seconds: request.grace_period_seconds,
+            uid: request.uid,
+            resource_version: request.resource_version,
+        };
+        let deleted = self.registry.delete(delete).await?;
+        Ok(Response::new(DeleteResponse {
+            object: Some(deleted.object),
+            gone: deleted.gone,
+        }))
+    }
+
+    async fn console(
+        &self,
+        request: Request<Streaming<ConsoleRequest>>,
+    ) -> Result<Response<Self::ConsoleStream>, Status> {
+        let peer = peer(&request);
+        let mut requests = request.into_inner();
+        let attached = console::attach(&self.registry, &mut requests, &peer).await?;
+        let (out, responses) = mpsc::channel(STREAM_BACKLOG);
+        tokio::spawn(console::pump(
+            self.registry.clone(),
+            attached,
+            requests,
+            out,
+        ));
+        Ok(Response::new(Box::pin(ReceiverStream::new(responses))))
+    }
+
+    async fn get_node_info(
+        &self,
+        _request: Request<GetNodeInfoRequest>,
+    ) -> Result<Response<GetNodeInfoResponse>, Status> {
+        Ok(Response::new(self.registry.node_info().await?))
+    }
+}
+
+fn target(kind: &str, namespace: String, name: String) -> Result<ObjectRef, ApiError> {
+    let kind: Kind = parse_kind(kind)?;
+    if name.is_empty() {
+        return Err(ApiError::BadRequest(String::from("name is missing")));
+    }
+    let namespace = if namespace.is_empty() {
+        String::from("default")
+    } else {
+        namespace
+    };
+    Ok(ObjectRef {
+        kind,
+        namespace,
+        name,
+    })
+}
+
+/// Who calls, as the kernel knows it.
+fn peer<T>(request: &Request<T>) -> String {
+    let credentials = request
+        .extensions()
+        .get::<UdsConnectInfo>()
+        .and_then(|info| info.peer_cred);
+    credentials.map_or_else(
+        || String::from("unknown caller"),
+        |credentials| match credentials.pid() {
+            Some(pid) => format!("uid {} pid {pid}", credentials.uid()),
+            None => format!("uid {}", credentials.uid()),
+        },
+    )
+}

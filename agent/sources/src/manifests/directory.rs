@@ -1,0 +1,406 @@
+//! Reading the directory: files to objects.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use prost::Message;
+use proto_node::manifest::{self, MAX_MANIFEST_BYTES};
+use proto_node::node::object;
+use proto_node::vmi::VirtualMachineInstance;
+use sha2::{Digest, Sha256};
+
+/// Files of one directory that are read; more are reported and left out.
+const MAX_FILES: usize = 4096;
+
+/// One VMI that a file asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Wish {
+    /// Name of the file.
+    pub(crate) file: String,
+    /// Tells one version of the wish from another.
+    pub(crate) digest: String,
+    /// What is wished for.
+    pub(crate) object: VirtualMachineInstance,
+}
+
+/// Namespace and name.
+pub(crate) type WishKey = (String, String);
+
+/// What a file last said.
+#[derive(Debug, Default)]
+struct FileState {
+    /// Digest of the bytes that were last looked at.
+    seen: Vec<u8>,
+    /// From the last version that could be read; `None` when none could yet.
+    wishes: Option<Vec<Wish>>,
+}
+
+/// Something to tell the operator about a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Complaint {
+    /// Name of the file.
+    pub(crate) file: String,
+    /// Namespace and name of the object, as far as they are known.
+    pub(crate) object: WishKey,
+    /// One sentence.
+    pub(crate) message: String,
+}
+
+/// What the directory says as a whole.
+#[derive(Debug, Default)]
+pub(crate) struct Directory {
+    files: BTreeMap<String, FileState>,
+}
+
+impl Directory {
+    /// Reads the directory again. Complaints are made once for each content of a file.
+    ///
+    /// # Errors
+    /// The directory can not be listed; everything stays as it was.
+    pub(crate) fn scan(&mut self, path: &Path) -> io::Result<Vec<Complaint>> {
+        let mut names = BTreeSet::new();
+        let mut complaints = Vec::new();
+        for entry in std::fs::read_dir(path)? {
+            let name = entry?.file_name();
+            match name.to_str() {
+                Some(name) if is_manifest(name) => names.insert(name.to_owned()),
+                _ => continue,
+            };
+        }
+        while names.len() > MAX_FILES {
+            if let Some(file) = names.pop_last() {
+                let message =
+                    format!("is left out: the directory holds more than {MAX_FILES} files");
+                complaints.push(Complaint {
+                    file,
+                    object: WishKey::default(),
+                    message,
+                });
+            }
+        }
+        self.files.retain(|name, _| names.contains(name));
+        for name in names {
+            let state = self.files.entry(name.clone()).or_default();
+            match read(&path.join(&name)) {
+                Ok(bytes) => complaints.extend(state.take(&name, &bytes)),
+                // It went between listing and reading; the next scan will not list it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => complaints.extend(state.refuse(&name, &error.to_string())),
+            }
+        }
+        Ok(complaints)
+    }
+
+    /// Every VMI that is asked for, and complaints about those asked for twice (the file that comes
+    /// first in the alphabet wins).
+    pub(crate) fn wishes(&self) -> (BTreeMap<WishKey, Wish>, Vec<Complaint>) {
+        let (mut wishes, mut complaints) = (BTreeMap::<WishKey, Wish>::new(), Vec::new());
+        for wish in self
+            .files
+            .values()
+            .filter_map(|state| state.wishes.as_ref())
+            .flatten()
+        {
+            let key = key_of(&wish.object);
+            match wishes.get(&key) {
+                Some(first) => {
+                    let message = format!(
+                        "{}/{} is left out: {} has it already",
+                        key.0, key.1, first.file
+                    );
+                    complaints.push(Complaint {
+                        file: wish.file.clone(),
+                        object: key,
+                        message,
+                    });
+                }
+                None => {
+                    wishes.insert(key, wish.clone());
+                }
+            }
+        }
+        (wishes, complaints)
+    }
+
+    /// Whether what this file wants is not known: it is there and could never be read.
+    pub(crate) fn is_unknown(&self, file: &str) -> bool {
+        self.files
+            .get(file)
+            .is_some_and(|state| state.wishes.is_none())
+    }
+}
+
+impl FileState {
+    fn take(&mut self, file: &str, bytes: &[u8]) -> Vec<Complaint> {
+        let seen = Sha256::digest(bytes).to_vec();
+        if seen == self.seen {
+            return Vec::new();
+        }
+        self.seen = seen;
+        match parse(file, bytes) {
+            Ok(wishes) => {
+                self.wishes = Some(wishes);
+                Vec::new()
+            }
+            Err(complaints) => complaints,
+        }
+    }
+
+    fn refuse(&mut self, file: &str, why: &str) -> Vec<Complaint> {
+        let seen = why.as_bytes().to_vec();
+        if seen == self.seen {
+            return Vec::new();
+        }
+        self.seen = seen;
+        vec![Complaint {
+            file: file.to_owned(),
+            object: WishKey::default(),
+            message: format!("can not be read: {why}"),
+        }]
+    }
+}
+
+/// Editors' and other hidden files are not manifests.
+fn is_manifest(name: &str) -> bool {
+    let hidden = name.starts_with(['.', '#']) || name.ends_with('~');
+    !hidden
+        && [".yaml", ".yml", ".json"]
+            .iter()
+            .any(|ending| name.ends_with(ending))
+}
+
+/// The bytes of a regular file of bounded size. Never waits for a pipe or device.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(nix::libc::O_NONBLOCK | nix::libc::O_CLOEXEC)
+        .open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    let limit = u64::try_from(MAX_MANIFEST_BYTES)
+        .unwrap_or(u64::MAX)
+        .saturating_add(1);
+    file.take(limit).read_to_end(&mut bytes)?;
+    if bytes.len() > MAX_MANIFEST_BYTES {
+        return Err(io::Error::other(format!(
+            "it is larger than {MAX_MANIFEST_BYTES} bytes"
+        )));
+    }
+    Ok(bytes)
+}
+
+/// All objects of a file, or everything that is wrong with it. One bad document spoils the file:
+/// what an operator saves is one change, and half of it may be worse than none.
+fn parse(file: &str, bytes: &[u8]) -> Result<Vec<Wish>, Vec<Complaint>> {
+    let complain = |object: WishKey, message: String| Complaint {
+        file: file.to_owned(),
+        object,
+        message,
+    };
+    let documents = manifest::parse(bytes)
+        .map_err(|error| vec![complain(WishKey::default(), error.to_string())])?;
+    let (mut wishes, mut complaints) = (Vec::new(), Vec::new());
+    for document in documents {
+        let named = (document.name.namespace, document.name.name);
+        match document.object.map(|object| object.kind) {
+            Ok(Some(object::Kind::VirtualMachineInstance(vmi))) => match wish(file, vmi) {
+                Ok(wish) => wishes.push(wish),
+                Err(message) => complaints.push(complain(
+                    named,
+                    format!("line {}: {message}", document.line),
+                )),
+            },
+            Ok(_) => {
+                let message = format!(
+                    "line {}: only VirtualMachineInstances can be made from files",
+                    document.line
+                );
+                complaints.push(complain(named, message));
+            }
+            Err(errors) => {
+                let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                complaints.push(complain(
+                    named,
+                    format!("line {}: {}", document.line, errors.join("; ")),
+                ));
+            }
+        }
+    }
+    if complaints.is_empty() {
+        Ok(wishes)
+    } else {
+        Err(complaints)
+    }
+}
+
+fn wish(file: &str, mut object: VirtualMachineInstance) -> Result<Wish, String> {
+    let metadata = object.metadata.get_or_insert_default();
+    if metadata.name.is_empty() {
+        return Err(String::from(
+            "metadata.name must be set: an object of a file needs a name that stays",
+        ));
+    }
+    if metadata.namespace.is_empty() {
+        metadata.namespace = String::from("default");
+    }
+    metadata.generate_name.clear();
+    object.status = None;
+    let digest = hex(&Sha256::digest(object.encode_to_vec()));
+    Ok(Wish {
+        file: file.to_owned(),
+        digest,
+        object,
+    })
+}
+
+pub(crate) fn key_of(object: &VirtualMachineInstance) -> WishKey {
+    object
+        .metadata
+        .as_ref()
+        .map(|metadata| (metadata.namespace.clone(), metadata.name.clone()))
+        .unwrap_or_default()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String does not fail.
+        let _infallible = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: web}\nspec: {domain: {devices: {}}}\n";
+
+    fn names(directory: &Directory) -> Vec<String> {
+        directory
+            .wishes()
+            .0
+            .into_keys()
+            .map(|(_, name)| name)
+            .collect()
+    }
+
+    #[test]
+    fn added_changed_and_removed_files_are_noticed() {
+        let path = tempfile::tempdir().expect("a directory");
+        let mut directory = Directory::default();
+        std::fs::write(path.path().join("a.yaml"), GOOD).expect("write");
+        assert_eq!(directory.scan(path.path()).expect("scan"), []);
+        assert_eq!(names(&directory), ["web"]);
+        let before = directory.wishes().0;
+        std::fs::write(
+            path.path().join("a.yaml"),
+            format!("{GOOD}---\n{}", GOOD.replace("web", "db")),
+        )
+        .expect("write");
+        assert_eq!(directory.scan(path.path()).expect("scan"), []);
+        assert_eq!(names(&directory), ["db", "web"]);
+        let web = (String::from("default"), String::from("web"));
+        assert_eq!(
+            directory.wishes().0[&web],
+            before[&web],
+            "an object that stayed the same is the same wish"
+        );
+        std::fs::remove_file(path.path().join("a.yaml")).expect("remove");
+        directory.scan(path.path()).expect("scan");
+        assert_eq!(names(&directory), [""; 0]);
+    }
+
+    #[test]
+    fn a_file_that_turned_bad_keeps_what_it_said_and_is_complained_about_once() {
+        let path = tempfile::tempdir().expect("a directory");
+        let file = path.path().join("a.yaml");
+        let mut directory = Directory::default();
+        std::fs::write(&file, GOOD).expect("write");
+        directory.scan(path.path()).expect("scan");
+        std::fs::write(&file, "kind: VirtualMachineInstance\nspec: [").expect("write");
+        assert_eq!(directory.scan(path.path()).expect("scan").len(), 1);
+        assert_eq!(directory.scan(path.path()).expect("scan").len(), 0);
+        assert_eq!(names(&directory), ["web"]);
+        assert!(!directory.is_unknown("a.yaml"));
+    }
+
+    #[test]
+    fn a_file_that_was_never_good_is_unknown() {
+        let path = tempfile::tempdir().expect("a directory");
+        let mut directory = Directory::default();
+        std::fs::write(path.path().join("a.yaml"), "{{{").expect("write");
+        assert_eq!(directory.scan(path.path()).expect("scan").len(), 1);
+        assert!(directory.is_unknown("a.yaml"));
+        assert!(!directory.is_unknown("b.yaml"));
+    }
+
+    #[test]
+    fn hidden_temporary_and_other_files_pipes_and_directories_are_no_manifests() {
+        let path = tempfile::tempdir().expect("a directory");
+        for name in [
+            ".a.yaml",
+            "a.yaml~",
+            "#a.yaml",
+            "a.yaml.tmp",
+            "a.txt",
+            ".a.yaml.swp",
+        ] {
+            std::fs::write(path.path().join(name), GOOD).expect("write");
+        }
+        std::fs::create_dir(path.path().join("d.yaml")).expect("mkdir");
+        nix::unistd::mkfifo(&path.path().join("p.yaml"), nix::sys::stat::Mode::S_IRWXU)
+            .expect("mkfifo");
+        let mut directory = Directory::default();
+        let complaints = directory.scan(path.path()).expect("scan");
+        assert_eq!(names(&directory), [""; 0]);
+        let files: Vec<&str> = complaints
+            .iter()
+            .map(|complaint| complaint.file.as_str())
+            .collect();
+        assert_eq!(files, ["d.yaml", "p.yaml"]);
+    }
+
+    #[test]
+    fn one_bad_document_spoils_its_file_and_no_other() {
+        let path = tempfile::tempdir().expect("a directory");
+        std::fs::write(
+            path.path().join("a.yaml"),
+            format!("{GOOD}---\nkind: Nonsense\napiVersion: v9\n"),
+        )
+        .expect("write");
+        std::fs::write(path.path().join("b.yaml"), GOOD.replace("web", "db")).expect("write");
+        let mut directory = Directory::default();
+        let complaints = directory.scan(path.path()).expect("scan");
+        assert_eq!(complaints.len(), 1, "{complaints:?}");
+        assert_eq!(names(&directory), ["db"]);
+    }
+
+    #[test]
+    fn the_first_file_wins_an_object_that_two_have() {
+        let path = tempfile::tempdir().expect("a directory");
+        std::fs::write(path.path().join("a.yaml"), GOOD).expect("write");
+        std::fs::write(path.path().join("b.yaml"), GOOD).expect("write");
+        let mut directory = Directory::default();
+        directory.scan(path.path()).expect("scan");
+        let (wishes, complaints) = directory.wishes();
+        assert!(wishes.values().all(|wish| wish.file == "a.yaml"));
+        assert_eq!(complaints.len(), 1);
+        assert!(complaints[0].message.contains("a.yaml"), "{complaints:?}");
+    }
+
+    #[test]
+    fn a_directory_that_can_not_be_listed_changes_nothing() {
+        let path = tempfile::tempdir().expect("a directory");
+        std::fs::write(path.path().join("a.yaml"), GOOD).expect("write");
+        let mut directory = Directory::default();
+        directory.scan(path.path()).expect("scan");
+        assert!(directory.scan(&path.path().join("missing")).is_err());
+        assert_eq!(names(&directory), ["web"]);
+    }
+}

@@ -1,0 +1,250 @@
+//! From what the files say and what is there to what is to be done. Pure.
+
+use std::collections::BTreeMap;
+
+use proto_node::vmi::VirtualMachineInstance;
+
+use super::directory::{Wish, WishKey, key_of};
+
+/// On an object that was made from a file: `file:NAME`.
+pub const SOURCE_ANNOTATION: &str = "kvmlet.io/source";
+
+/// On an object that was made from a file: digest of what the file said.
+pub const DIGEST_ANNOTATION: &str = "kvmlet.io/config.hash";
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Step {
+    /// Make the VMI.
+    Create(Box<VirtualMachineInstance>),
+    /// End the VMI of this uid.
+    Delete {
+        key: WishKey,
+        uid: String,
+        why: &'static str,
+    },
+    /// The name is taken by an object from elsewhere.
+    Taken { key: WishKey, file: String },
+}
+
+/// What is to be done so that exactly the wishes are there. `is_unknown` tells of files that are there
+/// and can not be read: what came from them stays.
+pub(crate) fn reconcile(
+    wishes: &BTreeMap<WishKey, Wish>,
+    present: &[VirtualMachineInstance],
+    is_unknown: impl Fn(&str) -> bool,
+) -> Vec<Step> {
+    let present: BTreeMap<WishKey, &VirtualMachineInstance> = present
+        .iter()
+        .map(|object| (key_of(object), object))
+        .collect();
+    let mut steps = Vec::new();
+    for (key, wish) in wishes {
+        match present.get(key) {
+            None => steps.push(Step::Create(Box::new(object_of(wish)))),
+            Some(object) => steps.extend(step_for(key, wish, object)),
+        }
+    }
+    for (key, object) in present {
+        let Some(file) = source_file(object) else {
+            continue;
+        };
+        if !wishes.contains_key(&key) && !is_unknown(file) && !is_deleting(object) {
+            steps.push(Step::Delete {
+                key,
+                uid: uid(object),
+                why: "its manifest was removed",
+            });
+        }
+    }
+    steps
+}
+
+/// What to do about an object that is there and asked for.
+fn step_for(key: &WishKey, wish: &Wish, object: &VirtualMachineInstance) -> Option<Step> {
+    if source_file(object).is_none() {
+        return Some(Step::Taken {
+            key: key.clone(),
+            file: wish.file.clone(),
+        });
+    }
+    if is_deleting(object) {
+        return None;
+    }
+    let delete = |why| {
+        Some(Step::Delete {
+            key: key.clone(),
+            uid: uid(object),
+            why,
+        })
+    };
+    if annotation(object, DIGEST_ANNOTATION) != Some(&wish.digest) {
+        return delete("its manifest was changed");
+    }
+    let status = object.status.as_ref()?;
+    if status.phase == "Failed" && status.reason == "NodeRebooted" {
+        return delete("the node was restarted; it is made anew");
+    }
+    None
+}
+
+fn object_of(wish: &Wish) -> VirtualMachineInstance {
+    let mut object = wish.object.clone();
+    let annotations = &mut object.metadata.get_or_insert_default().annotations;
+    annotations.insert(SOURCE_ANNOTATION.to_owned(), format!("file:{}", wish.file));
+    annotations.insert(DIGEST_ANNOTATION.to_owned(), wish.digest.clone());
+    object
+}
+
+fn annotation<'a>(object: &'a VirtualMachineInstance, name: &str) -> Option<&'a String> {
+    object.metadata.as_ref()?.annotations.get(name)
+}
+
+fn source_file(object: &VirtualMachineInstance) -> Option<&str> {
+    annotation(object, SOURCE_ANNOTATION)?.strip_prefix("file:")
+}
+
+fn is_deleting(object: &VirtualMachineInstance) -> bool {
+    object
+        .metadata
+        .as_ref()
+        .is_some_and(|metadata| !metadata.deletion_timestamp.is_empty())
+}
+
+fn uid(object: &VirtualMachineInstance) -> String {
+    object
+        .metadata
+        .as_ref()
+        .map(|metadata| metadata.uid.clone())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto_node::meta::ObjectMeta;
+    use proto_node::vmi::VirtualMachineInstanceStatus;
+
+    fn key() -> WishKey {
+        (String::from("default"), String::from("web"))
+    }
+
+    fn bare() -> VirtualMachineInstance {
+        let metadata = ObjectMeta {
+            namespace: key().0,
+            name: key().1,
+            uid: String::from("u1"),
+            ..ObjectMeta::default()
+        };
+        VirtualMachineInstance {
+            metadata: Some(metadata),
+            ..VirtualMachineInstance::default()
+        }
+    }
+
+    fn wishes(digest: &str) -> BTreeMap<WishKey, Wish> {
+        let wish = Wish {
+            file: String::from("a.yaml"),
+            digest: digest.to_owned(),
+            object: bare(),
+        };
+        BTreeMap::from([(key(), wish)])
+    }
+
+    fn made(digest: &str) -> VirtualMachineInstance {
+        object_of(&wishes(digest)[&key()])
+    }
+
+    fn with_status(phase: &str, reason: &str) -> VirtualMachineInstance {
+        let status = VirtualMachineInstanceStatus {
+            phase: phase.to_owned(),
+            reason: reason.to_owned(),
+            ..VirtualMachineInstanceStatus::default()
+        };
+        VirtualMachineInstance {
+            status: Some(status),
+            ..made("1")
+        }
+    }
+
+    fn deletes(steps: &[Step]) -> bool {
+        matches!(steps, [Step::Delete { uid, .. }] if uid == "u1")
+    }
+
+    #[test]
+    fn a_new_file_makes_its_object_with_its_source() {
+        let steps = reconcile(&wishes("1"), &[], |_| false);
+        let [Step::Create(object)] = steps.as_slice() else {
+            panic!("{steps:?}")
+        };
+        assert_eq!(
+            annotation(object, SOURCE_ANNOTATION).map(String::as_str),
+            Some("file:a.yaml")
+        );
+        assert_eq!(
+            annotation(object, DIGEST_ANNOTATION).map(String::as_str),
+            Some("1")
+        );
+    }
+
+    #[test]
+    fn an_object_that_is_as_its_file_says_is_left_alone() {
+        for object in [
+            made("1"),
+            with_status("Running", ""),
+            with_status("Succeeded", "GuestPoweroff"),
+        ] {
+            assert_eq!(reconcile(&wishes("1"), &[object], |_| false), []);
+        }
+    }
+
+    #[test]
+    fn a_changed_file_ends_the_object_and_waits_for_its_end() {
+        assert!(deletes(&reconcile(&wishes("2"), &[made("1")], |_| false)));
+        let mut ending = made("1");
+        ending.metadata.get_or_insert_default().deletion_timestamp =
+            String::from("2026-01-01T00:00:00Z");
+        assert_eq!(reconcile(&wishes("2"), &[ending], |_| false), []);
+    }
+
+    #[test]
+    fn what_ended_with_the_node_is_made_anew_under_a_new_uid() {
+        assert!(deletes(&reconcile(
+            &wishes("1"),
+            &[with_status("Failed", "NodeRebooted")],
+            |_| false
+        )));
+        assert_eq!(
+            reconcile(
+                &wishes("1"),
+                &[with_status("Failed", "TripleFault")],
+                |_| false
+            ),
+            []
+        );
+    }
+
+    #[test]
+    fn a_removed_file_ends_the_object_and_an_unreadable_one_does_not() {
+        assert!(deletes(&reconcile(&BTreeMap::new(), &[made("1")], |_| {
+            false
+        })));
+        assert_eq!(
+            reconcile(&BTreeMap::new(), &[made("1")], |file| file == "a.yaml"),
+            []
+        );
+    }
+
+    #[test]
+    fn objects_from_elsewhere_are_never_touched() {
+        assert_eq!(reconcile(&BTreeMap::new(), &[bare()], |_| false), []);
+        let steps = reconcile(&wishes("1"), &[bare()], |_| false);
+        assert_eq!(
+            steps,
+            [Step::Taken {
+                key: key(),
+                file: String::from("a.yaml")
+            }]
+        );
+    }
+}

@@ -1,0 +1,291 @@
+//! The loop: notice, scan, reconcile, apply.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use inotify::{EventStream, Inotify, WatchMask};
+use proto_node::node::object;
+use proto_node::vmi::VirtualMachineInstance;
+use tracing::{info, warn};
+
+use super::directory::{Complaint, Directory, WishKey, key_of};
+use super::reconcile::{Step, reconcile};
+use crate::{ApiError, Apply, Delete, Kind, ObjectRef, Registry};
+
+/// The directory is scanned this often even when nothing was noticed.
+const RESCAN: Duration = Duration::from_secs(30);
+
+/// Several changes that come together are one.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// Reason of events about manifests.
+const REASON: &str = "InvalidManifest";
+
+/// A manifest directory as a source of VMIs.
+pub struct ManifestSource<R> {
+    registry: R,
+    path: PathBuf,
+    directory: Directory,
+    /// What was said already, so that it is said once.
+    said: BTreeSet<String>,
+    /// Wishes that admission refused, by digest; they are not tried again as they are.
+    refused: BTreeSet<(WishKey, String)>,
+    listable: bool,
+}
+
+impl<R: Registry> ManifestSource<R> {
+    /// A source for the directory at `path`, which may come into being later.
+    #[must_use]
+    pub fn new(registry: R, path: PathBuf) -> Self {
+        Self {
+            registry,
+            path,
+            directory: Directory::default(),
+            said: BTreeSet::new(),
+            refused: BTreeSet::new(),
+            listable: true,
+        }
+    }
+
+    /// Follows the directory until `shutdown` is done.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()> + Send) {
+        tokio::pin!(shutdown);
+        let mut versions = self.registry.versions();
+        let mut changes = None;
+        loop {
+            if changes.is_none() {
+                changes = follow(&self.path);
+            }
+            let scanned = self.scan().await;
+            if scanned {
+                self.settle().await;
+            }
+            versions.mark_unchanged();
+            loop {
+                tokio::select! {
+                    () = &mut shutdown => return,
+                    () = noticed(&mut changes) => {
+                        tokio::time::sleep(SETTLE).await;
+                        break;
+                    }
+                    () = tokio::time::sleep(RESCAN) => break,
+                    // An object that ended may have to be made anew.
+                    changed = versions.changed() => {
+                        if changed.is_err() {
+                            return;
+                        }
+                        if scanned {
+                            self.settle().await;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads the directory; false when it can not be listed.
+    async fn scan(&mut self) -> bool {
+        match self.directory.scan(&self.path) {
+            Ok(complaints) => {
+                self.listable = true;
+                for complaint in complaints {
+                    self.complain(&complaint).await;
+                }
+                true
+            }
+            Err(error) => {
+                if std::mem::replace(&mut self.listable, false) {
+                    warn!(directory = %self.path.display(), %error,
+                        "the manifest directory can not be listed; what came from it stays as it is");
+                }
+                false
+            }
+        }
+    }
+
+    /// Brings what is there in line with what the files say.
+    async fn settle(&mut self) {
+        let (wishes, complaints) = self.directory.wishes();
+        for complaint in complaints {
+            self.complain(&complaint).await;
+        }
+        let present = match self.registry.list(Kind::VirtualMachineInstance) {
+            Ok(listed) => listed.items.into_iter().filter_map(vmi).collect::<Vec<_>>(),
+            Err(error) => return warn!(%error, "objects can not be listed; manifests wait"),
+        };
+        let digests: BTreeSet<(WishKey, String)> = wishes
+            .iter()
+            .map(|(key, wish)| (key.clone(), wish.digest.clone()))
+            .collect();
+        self.refused.retain(|refused| digests.contains(refused));
+        let steps = reconcile(&wishes, &present, |file| self.directory.is_unknown(file));
+        for step in steps {
+            self.carry_out(step).await;
+        }
+    }
+
+    async fn carry_out(&mut self, step: Step) {
+        match step {
+            Step::Create(object) => self.create(*object).await,
+            Step::Delete {
+                key: (namespace, name),
+                uid,
+                why,
+            } => {
+                info!(vmi = %format_args!("{namespace}/{name}"), uid, why, "deleting");
+                let target = ObjectRef {
+                    kind: Kind::VirtualMachineInstance,
+                    namespace,
+                    name,
+                };
+                let delete = Delete {
+                    target,
+                    grace_period_seconds: None,
+                    uid,
+                    resource_version: String::new(),
+                };
+                if let Err(error) = self.registry.delete(delete).await {
+                    warn!(%error, "a VMI whose manifest is gone can not be deleted; trying again");
+                }
+            }
+            Step::Taken { key, file } => {
+                let message = format!(
+                    "{}/{} is left out: an object of that name came from elsewhere; delete it or choose another name",
+                    key.0, key.1
+                );
+                self.complain(&Complaint {
+                    file,
+                    object: key,
+                    message,
+                })
+                .await;
+            }
+        }
+    }
+
+    async fn create(&mut self, object: VirtualMachineInstance) {
+        let key = key_of(&object);
+        let annotation = |name: &str| {
+            object
+                .metadata
+                .as_ref()
+                .and_then(|metadata| metadata.annotations.get(name))
+                .cloned()
+                .unwrap_or_default()
+        };
+        let digest = annotation(super::DIGEST_ANNOTATION);
+        let file = annotation(super::SOURCE_ANNOTATION)
+            .trim_start_matches("file:")
+            .to_owned();
+        let refusal = (key.clone(), digest);
+        if self.refused.contains(&refusal) {
+            return;
+        }
+        let apply = Apply {
+            object,
+            idempotency_key: String::new(),
+            dry_run: false,
+            create_only: true,
+        };
+        match self.registry.apply(apply).await {
+            Ok(applied) => {
+                let uid = applied
+                    .object
+                    .metadata
+                    .map(|metadata| metadata.uid)
+                    .unwrap_or_default();
+                info!(vmi = %format_args!("{}/{}", key.0, key.1), uid, file, "made from its manifest");
+                for warning in applied.warnings {
+                    info!(vmi = %format_args!("{}/{}", key.0, key.1), "{warning}");
+                }
+            }
+            Err(error) => {
+                let permanent = matches!(error, ApiError::Invalid { .. } | ApiError::BadRequest(_));
+                if permanent {
+                    self.refused.insert(refusal);
+                }
+                self.complain(&Complaint {
+                    file,
+                    object: key,
+                    message: error.to_string(),
+                })
+                .await;
+            }
+        }
+    }
+
+    async fn complain(&mut self, complaint: &Complaint) {
+        let (namespace, name) = &complaint.object;
+        let text = format!("{}: {}", complaint.file, complaint.message);
+        // Bounded: a directory that changes for ever must not fill the memory.
+        if self.said.len() > 4096 {
+            self.said.clear();
+        }
+        if !self.said.insert(text.clone()) {
+            return;
+        }
+        warn!(file = complaint.file, "{}", complaint.message);
+        let namespace = if namespace.is_empty() {
+            String::from("default")
+        } else {
+            namespace.clone()
+        };
+        let name = if name.is_empty() {
+            complaint.file.clone()
+        } else {
+            name.clone()
+        };
+        let target = ObjectRef {
+            kind: Kind::VirtualMachineInstance,
+            namespace,
+            name,
+        };
+        self.registry.warn(&target, REASON, &text).await;
+    }
+}
+
+fn vmi(object: proto_node::node::Object) -> Option<VirtualMachineInstance> {
+    match object.kind {
+        Some(object::Kind::VirtualMachineInstance(vmi)) => Some(vmi),
+        _ => None,
+    }
+}
+
+type Changes = EventStream<Vec<u8>>;
+
+/// Begins to follow the directory. Without it, or without inotify, scans by the clock remain.
+fn follow(path: &Path) -> Option<Changes> {
+    let mask = WatchMask::CLOSE_WRITE
+        | WatchMask::MOVED_TO
+        | WatchMask::MOVED_FROM
+        | WatchMask::DELETE
+        | WatchMask::ATTRIB
+        | WatchMask::DELETE_SELF
+        | WatchMask::MOVE_SELF
+        | WatchMask::ONLYDIR;
+    let inotify = Inotify::init().ok()?;
+    inotify.watches().add(path, mask).ok()?;
+    inotify.into_event_stream(vec![0; 4096]).ok()
+}
+
+/// Done when something changed. The stream is dropped when it ends or the directory itself went, so
+/// that it is set up anew.
+async fn noticed(changes: &mut Option<Changes>) {
+    let Some(stream) = changes else {
+        return std::future::pending().await;
+    };
+    match stream.next().await {
+        Some(Ok(event)) => {
+            let gone = inotify::EventMask::DELETE_SELF
+                | inotify::EventMask::MOVE_SELF
+                | inotify::EventMask::IGNORED;
+            if event.mask.intersects(gone) {
+                *changes = None;
+            }
+        }
+        Some(Err(_)) | None => *changes = None,
+    }
+}

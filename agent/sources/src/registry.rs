@@ -1,0 +1,201 @@
+//! What a source needs of the agent: objects in, objects and changes out.
+
+use std::future::Future;
+
+use proto_node::node::{GetNodeInfoResponse, Object};
+use proto_node::object::{EVENT_KIND, VMI_KIND};
+use proto_node::vmi::VirtualMachineInstance;
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+
+use crate::ApiError;
+
+/// Kinds of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// `VirtualMachineInstance`.
+    VirtualMachineInstance,
+    /// `Event`.
+    Event,
+}
+
+impl Kind {
+    /// The kind of this name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
+            VMI_KIND => Some(Self::VirtualMachineInstance),
+            EVENT_KIND => Some(Self::Event),
+            _ => None,
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::VirtualMachineInstance => VMI_KIND,
+            Self::Event => EVENT_KIND,
+        }
+    }
+}
+
+/// Names one object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ObjectRef {
+    /// Kind.
+    pub kind: Kind,
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+/// A wish for a VMI to be as given.
+#[derive(Clone, Debug)]
+pub struct Apply {
+    /// As its owner wants it.
+    pub object: VirtualMachineInstance,
+    /// A repeated request with the same key does nothing again. Empty: none.
+    pub idempotency_key: String,
+    /// Admit only.
+    pub dry_run: bool,
+    /// Refuse when it is there already.
+    pub create_only: bool,
+}
+
+/// What became of it.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    /// As stored.
+    pub object: VirtualMachineInstance,
+    /// It is new.
+    pub created: bool,
+    /// It was there and was changed.
+    pub configured: bool,
+    /// Advice.
+    pub warnings: Vec<String>,
+}
+
+/// A wish for an object to go.
+#[derive(Clone, Debug)]
+pub struct Delete {
+    /// Which.
+    pub target: ObjectRef,
+    /// Seconds for the guest to shut down; the object's own when absent.
+    pub grace_period_seconds: Option<i64>,
+    /// Only this uid. Empty: any.
+    pub uid: String,
+    /// Only this version. Empty: any.
+    pub resource_version: String,
+}
+
+/// What became of it.
+#[derive(Clone, Debug)]
+pub struct Deleted {
+    /// Marked for deletion, or its last state.
+    pub object: Object,
+    /// It is gone already.
+    pub gone: bool,
+}
+
+/// Objects of one kind at one version.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    /// The version of the store that was read.
+    pub version: u64,
+    /// By namespace and name.
+    pub items: Vec<Object>,
+}
+
+/// What happened to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// It is new.
+    Added,
+    /// It was changed.
+    Modified,
+    /// It is gone.
+    Deleted,
+}
+
+/// One change.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// The version that it made.
+    pub version: u64,
+    /// What happened.
+    pub change: ChangeKind,
+    /// Kind of the object.
+    pub kind: Kind,
+    /// The object, or its last state.
+    pub object: Object,
+}
+
+/// A wish for a console.
+#[derive(Clone, Debug)]
+pub struct Attach {
+    /// Of which VMI.
+    pub target: ObjectRef,
+    /// Only of this uid. Empty: any.
+    pub uid: String,
+    /// Take it from whoever has it.
+    pub force: bool,
+    /// First what is kept of the output.
+    pub replay: bool,
+    /// Who attaches.
+    pub client: String,
+}
+
+/// An attached console.
+#[derive(Debug)]
+pub struct Attached {
+    /// The VMI's uid.
+    pub uid: String,
+    /// Raw bytes both ways.
+    pub stream: UnixStream,
+}
+
+/// The agent, as its sources see it.
+pub trait Registry: Clone + Send + Sync + 'static {
+    /// Creates or changes a VMI. It is on disk when this returns.
+    fn apply(&self, apply: Apply) -> impl Future<Output = Result<Applied, ApiError>> + Send;
+
+    /// Marks an object for deletion.
+    fn delete(&self, delete: Delete) -> impl Future<Output = Result<Deleted, ApiError>> + Send;
+
+    /// One object.
+    ///
+    /// # Errors
+    /// [`ApiError::NotFound`], [`ApiError::Internal`].
+    fn get(&self, target: &ObjectRef) -> Result<Object, ApiError>;
+
+    /// All objects of a kind.
+    ///
+    /// # Errors
+    /// [`ApiError::Internal`].
+    fn list(&self, kind: Kind) -> Result<Listed, ApiError>;
+
+    /// At most `limit` changes after a version, the oldest first.
+    ///
+    /// # Errors
+    /// [`ApiError::Expired`], [`ApiError::Internal`].
+    fn changes_after(&self, version: u64, limit: usize) -> Result<Vec<Change>, ApiError>;
+
+    /// Follows the version of the store.
+    fn versions(&self) -> watch::Receiver<u64>;
+
+    /// Attaches to a console.
+    fn attach(&self, attach: Attach) -> impl Future<Output = Result<Attached, ApiError>> + Send;
+
+    /// What the node is.
+    fn node_info(&self) -> impl Future<Output = Result<GetNodeInfoResponse, ApiError>> + Send;
+
+    /// Records a warning about an object that may not exist.
+    fn warn(
+        &self,
+        target: &ObjectRef,
+        reason: &str,
+        message: &str,
+    ) -> impl Future<Output = ()> + Send;
+}

@@ -1,0 +1,264 @@
+//! Kubernetes' label and field selectors.
+
+use serde_json::Value;
+
+/// Selectors longer than this are refused.
+const MAX_BYTES: usize = 8192;
+
+/// Why a selector was refused.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SelectorError {
+    /// It is too long.
+    #[error("selector is {0} bytes long; at most {MAX_BYTES} are read")]
+    TooLong(usize),
+    /// A requirement can not be read.
+    #[error(
+        "selector requirement {0:?} is none of: key, !key, key=value, key!=value, key in (a,b), key notin (a,b)"
+    )]
+    Malformed(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Requirement {
+    Exists(String),
+    NotExists(String),
+    In(String, Vec<String>),
+    NotIn(String, Vec<String>),
+}
+
+/// Selects by labels; all requirements must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LabelSelector(Vec<Requirement>);
+
+impl LabelSelector {
+    /// Reads a selector such as `app=web,tier in (a,b),!old`. Empty selects everything.
+    ///
+    /// # Errors
+    /// See [`SelectorError`].
+    pub fn parse(text: &str) -> Result<Self, SelectorError> {
+        bounded(text)?;
+        split_outside_parentheses(text)
+            .into_iter()
+            .map(requirement)
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
+    /// Whether an object in JSON form has such labels.
+    #[must_use]
+    pub fn matches(&self, object: &Value) -> bool {
+        let labels = &object["metadata"]["labels"];
+        self.0.iter().all(|requirement| match requirement {
+            Requirement::Exists(key) => labels.get(key).is_some(),
+            Requirement::NotExists(key) => labels.get(key).is_none(),
+            Requirement::In(key, values) => labels
+                .get(key)
+                .and_then(Value::as_str)
+                .is_some_and(|label| values.iter().any(|value| value == label)),
+            Requirement::NotIn(key, values) => labels
+                .get(key)
+                .and_then(Value::as_str)
+                .is_none_or(|label| values.iter().all(|value| value != label)),
+        })
+    }
+}
+
+/// Selects by values of fields; all requirements must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldSelector(Vec<(String, bool, String)>);
+
+impl FieldSelector {
+    /// Reads a selector such as `metadata.name=web,status.phase!=Failed`. Empty selects everything.
+    ///
+    /// # Errors
+    /// See [`SelectorError`].
+    pub fn parse(text: &str) -> Result<Self, SelectorError> {
+        bounded(text)?;
+        let mut requirements = Vec::new();
+        for part in text
+            .split(',')
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+        {
+            let malformed = || SelectorError::Malformed(part.to_owned());
+            let (path, equal, value) = comparison(part).ok_or_else(malformed)?;
+            requirements.push((path.to_owned(), equal, value.to_owned()));
+        }
+        Ok(Self(requirements))
+    }
+
+    /// Whether the fields of an object in JSON form are so. An absent field is the empty text.
+    #[must_use]
+    pub fn matches(&self, object: &Value) -> bool {
+        self.0.iter().all(|(path, equal, wanted)| {
+            let mut value = object;
+            for member in path.split('.') {
+                value = &value[member];
+            }
+            let text = match value {
+                Value::Null => String::new(),
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            (text == *wanted) == *equal
+        })
+    }
+}
+
+const fn bounded(text: &str) -> Result<(), SelectorError> {
+    if text.len() > MAX_BYTES {
+        Err(SelectorError::TooLong(text.len()))
+    } else {
+        Ok(())
+    }
+}
+
+/// `key=value`, `key==value` or `key!=value`: key, whether equal, value.
+fn comparison(part: &str) -> Option<(&str, bool, &str)> {
+    let (key, equal, value) = if let Some((key, value)) = part.split_once("!=") {
+        (key, false, value)
+    } else {
+        let (key, value) = part.split_once('=')?;
+        (key, true, value.strip_prefix('=').unwrap_or(value))
+    };
+    let (key, value) = (key.trim(), value.trim());
+    let clean = !key.is_empty()
+        && !key.contains(char::is_whitespace)
+        && !value.contains(['=', '!', '(', ')']);
+    clean.then_some((key, equal, value))
+}
+
+fn split_outside_parentheses(text: &str) -> Vec<&str> {
+    let (mut parts, mut start, mut depth) = (Vec::new(), 0, 0_usize);
+    for (index, character) in text.char_indices() {
+        match character {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 => {
+                parts.push(&text[start..index]);
+                start = index + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[start..]);
+    parts
+        .into_iter()
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .collect()
+}
+
+fn requirement(part: &str) -> Result<Requirement, SelectorError> {
+    let malformed = || SelectorError::Malformed(part.to_owned());
+    if let Some((key, equal, value)) = comparison(part) {
+        let (key, values) = (key.to_owned(), vec![value.to_owned()]);
+        return Ok(if equal {
+            Requirement::In(key, values)
+        } else {
+            Requirement::NotIn(key, values)
+        });
+    }
+    if let Some(set) = part.strip_suffix(')') {
+        let (head, values) = set.split_once('(').ok_or_else(malformed)?;
+        let values: Vec<String> = values
+            .split(',')
+            .map(|value| value.trim().to_owned())
+            .collect();
+        let mut words = head.split_whitespace();
+        return match (words.next(), words.next(), words.next()) {
+            (Some(key), Some("in"), None) => Ok(Requirement::In(key.to_owned(), values)),
+            (Some(key), Some("notin"), None) => Ok(Requirement::NotIn(key.to_owned(), values)),
+            _ => Err(malformed()),
+        };
+    }
+    let (negated, key) = part
+        .strip_prefix('!')
+        .map_or((false, part), |key| (true, key.trim()));
+    if key.is_empty()
+        || key.contains(|character: char| character.is_whitespace() || "=!(),".contains(character))
+    {
+        return Err(malformed());
+    }
+    Ok(if negated {
+        Requirement::NotExists(key.to_owned())
+    } else {
+        Requirement::Exists(key.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object() -> Value {
+        serde_json::json!({
+            "metadata": {"name": "web", "labels": {"app": "web", "tier": "a"}},
+            "status": {"phase": "Running"},
+            "count": 3
+        })
+    }
+
+    fn labels(text: &str) -> bool {
+        LabelSelector::parse(text)
+            .expect("a selector")
+            .matches(&object())
+    }
+
+    fn fields(text: &str) -> bool {
+        FieldSelector::parse(text)
+            .expect("a selector")
+            .matches(&object())
+    }
+
+    #[test]
+    fn labels_select_as_in_kubernetes() {
+        for yes in [
+            "",
+            "app",
+            "app=web",
+            "app==web,tier in (a, b)",
+            "!old",
+            "app!=db",
+            "tier notin (x,y)",
+            "old notin (x)",
+        ] {
+            assert!(labels(yes), "{yes}");
+        }
+        for no in [
+            "old",
+            "app=db",
+            "!app",
+            "app!=web",
+            "tier in (x)",
+            "tier notin (a)",
+        ] {
+            assert!(!labels(no), "{no}");
+        }
+    }
+
+    #[test]
+    fn fields_select_by_path() {
+        for yes in [
+            "",
+            "metadata.name=web",
+            "status.phase!=Failed",
+            "count=3",
+            "status.reason=",
+        ] {
+            assert!(fields(yes), "{yes}");
+        }
+        for no in ["metadata.name=db", "status.phase!=Running", "count!=3"] {
+            assert!(!fields(no), "{no}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for bad in ["a in b", "a b", "=x", "a in (x", "x)", "a==b=c", "!"] {
+            assert!(LabelSelector::parse(bad).is_err(), "{bad}");
+        }
+        assert!(FieldSelector::parse("a").is_err());
+        assert!(LabelSelector::parse(&"a,".repeat(MAX_BYTES)).is_err());
+    }
+}
