@@ -32,9 +32,12 @@ impl Host {
         let programs = artifacts::directory()?;
         let directory = tempfile::tempdir()?;
         let (ours, theirs) = UnixStream::pair()?;
+        // sysfs shows the network of whoever mounted it. What the product writes goes into memory.
+        let mounts =
+            "mount -t sysfs sys /sys && mount -t tmpfs run /run && mount -t tmpfs lib /var/lib";
         // The shell is init of the process namespace: unlike the agent it reaps whatever is orphaned.
         let init = format!(
-            "ip link set lo up; '{}' --inherited; exit 0",
+            "{mounts} && ip link set lo up && '{}' --inherited; exit 0",
             agent.display()
         );
         let arguments = [

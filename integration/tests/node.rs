@@ -96,4 +96,8 @@ fn a_corner_of_this_machine_has_a_network_and_processes_of_its_own() {
     );
     let outside = process::output(Command::new("ip").args(["-br", "link"])).expect("asked");
     assert!(!outside.contains("br0"), "nothing of it shows outside");
+    assert_eq!(
+        host.sh("ls /sys/class/net; ls /var/lib").expect("there"),
+        "br0\nlo\n"
+    );
 }
