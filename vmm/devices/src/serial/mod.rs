@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use vm_superio::Trigger;
 use vm_superio::serial::{Serial, SerialEvents};
-use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use crate::bus::BusDevice;
 
@@ -46,7 +46,7 @@ impl SerialPort {
     /// No descriptor is free.
     pub fn new(interrupt: Arc<EventFd>, output: Arc<dyn ConsoleOutput>) -> io::Result<Self> {
         let room = InputRoom {
-            event: Arc::new(EventFd::new(EFD_NONBLOCK)?),
+            event: Arc::new(EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC)?),
             wanted: Arc::new(AtomicBool::new(false)),
         };
         Ok(Self {

@@ -73,8 +73,7 @@ pub trait VirtioDevice: Send {
 
     /// Whether the device can work with these features, a subset of those offered. Dependencies
     /// between features are checked here.
-    fn accepts(&self, features: u64) -> bool {
-        let _: u64 = features;
+    fn accepts(&self, _features: u64) -> bool {
         true
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use virtio_queue::{Queue, QueueT};
 use vm_memory::GuestAddress;
-use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use self::layout::{BAR, BAR_BYTES, KICK_BYTES, MAX_QUEUES, Offsets, Region};
 use self::registers::{
@@ -92,7 +92,7 @@ impl VirtioPciFunction {
         let registers = Registers::new(sizes);
         let (config, offsets) = layout::config_space(device.kind(), vectors)?;
         let kicks = (0..count)
-            .map(|_| EventFd::new(EFD_NONBLOCK).map(Arc::new))
+            .map(|_| EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC).map(Arc::new))
             .collect::<Result<_, _>>()
             .map_err(BuildError::EventFd)?;
         Ok(Self {
