@@ -50,6 +50,15 @@ pub enum DeviceConfig {
         /// At most 20 bytes.
         serial: String,
     },
+    /// A virtio network card.
+    Net {
+        /// Attached, with `IFF_TAP | IFF_NO_PI | IFF_VNET_HDR`.
+        tap: OwnedFd,
+        /// Address of the card.
+        mac: [u8; 6],
+        /// Told to the guest unless it is 0.
+        mtu: u16,
+    },
     /// A virtio source of entropy.
     Rng,
 }

@@ -3,10 +3,12 @@
 use std::sync::{Arc, Mutex};
 
 use vmm_devices::virtio::blk::{BlkDevice, BlkError};
+use vmm_devices::virtio::net::NetDevice;
 use vmm_devices::virtio::rng::RngDevice;
 use vmm_devices::virtio::{VirtioDevice, VirtioPciFunction, transport};
 use vmm_devices::{GuestRam, MsiBinding, PciFunction};
 use vmm_kvm::{GsiPool, InterruptRouter, Vm};
+use vmm_sys::tap::{Tap, TapError};
 
 use crate::config::DeviceConfig;
 use crate::pci::{PciAddress, VectorBinding};
@@ -34,6 +36,9 @@ pub enum DeviceErrorKind {
     /// A disk.
     #[error("the disk is not usable")]
     Blk(#[from] BlkError),
+    /// A network card.
+    #[error("the tap is not usable")]
+    Tap(#[from] TapError),
     /// The transport.
     #[error("its virtio transport can not be made")]
     Transport(#[from] transport::BuildError),
@@ -71,6 +76,7 @@ fn make_one(
             read_only,
             serial,
         } => Box::new(BlkDevice::new(image, read_only, &serial)?),
+        DeviceConfig::Net { tap, mac, mtu } => Box::new(NetDevice::new(Tap::adopt(tap)?, mac, mtu)),
         DeviceConfig::Rng => Box::new(RngDevice::new()),
     };
     let function = VirtioPciFunction::new(device, Arc::clone(ram), binding)?;
