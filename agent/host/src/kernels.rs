@@ -5,9 +5,12 @@ mod image;
 
 use std::fs::File;
 use std::io;
+use std::path::PathBuf;
 
 use agent_domain::{ImageLocation, KernelBoot};
 use agent_images::kernel::{KernelFormat, UnpackKernelError, UnpackLimits, kernel_format};
+
+use agent_images::oci::OciError;
 
 use crate::beneath::{AllowedDirs, BeneathError};
 pub(crate) use cache::{KernelCache, KernelCacheSettings};
@@ -25,7 +28,7 @@ pub(crate) enum KernelError {
         location: String,
         /// Why.
         #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
+        source: OciError,
     },
     /// The kernel is none, or in a form that can not be booted.
     #[error("{path} can not be booted")]
@@ -90,8 +93,8 @@ pub(crate) async fn boot_files(
     unpack: bool,
 ) -> Result<BootFiles, KernelError> {
     let found = {
-        let (boot, allowed) = (boot.clone(), allowed.clone());
-        blocking(move || image::find(&boot, &allowed)).await?
+        let (boot, allowed, files) = (boot.clone(), allowed.clone(), cache.extracted_files());
+        blocking(move || image::find(&boot, &allowed, &files)).await?
     };
     let path = boot.kernel_path.display().to_string();
     let format = {
@@ -134,4 +137,11 @@ pub(crate) async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|error| KernelError::Cache(io::Error::other(error)))?
+}
+
+/// Files that were taken out of images.
+#[derive(Debug, Clone)]
+pub(crate) struct ExtractedFiles {
+    dir: PathBuf,
+    max_bytes: u64,
 }

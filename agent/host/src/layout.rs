@@ -9,6 +9,7 @@
 //!                           console.log what the guest wrote to its serial port
 //! STATE/disks/UID/NAME.img              emptyDisk
 //! STATE/cache/kernels/DIGEST            unpacked kernels, of all VMIs
+//! STATE/cache/files/DIGEST              files taken out of images, of all VMIs
 //! ```
 
 use std::fs;
@@ -28,10 +29,10 @@ pub(crate) struct Layout {
 pub(crate) struct PathUid(String);
 
 impl PathUid {
-    /// UUIDs, and whatever else is made of the same characters.
+    /// What admission takes for a uid, judged once more: records may come from an older release.
     pub(crate) fn new(uid: &str) -> io::Result<Self> {
-        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-        if uid.is_empty() || uid.len() > 64 || !uid.bytes().all(allowed) {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        if uid.is_empty() || uid.len() > 128 || uid.starts_with('.') || !uid.bytes().all(allowed) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 format!("the uid {uid:?} can not be part of a path"),
@@ -88,6 +89,10 @@ impl Layout {
 
     pub(crate) fn kernel_cache(&self) -> PathBuf {
         self.state.join("cache").join("kernels")
+    }
+
+    pub(crate) fn extracted_files(&self) -> PathBuf {
+        self.state.join("cache").join("files")
     }
 
     /// What a VMM sees as its root directory, before it is covered by an empty one.
@@ -170,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_uid_that_leaves_its_directory_is_refused() {
-        for uid in ["", ".", "..", "a/b", "../a", "a\0b", &"x".repeat(65)] {
+        for uid in ["", ".", "..", ".a", "a/b", "../a", "a\0b", &"x".repeat(129)] {
             assert!(PathUid::new(uid).is_err(), "{uid:?}");
         }
         assert!(PathUid::new("5f0c9d3e-8a52-4c3b-9a39-000000000001").is_ok());

@@ -71,6 +71,9 @@ pub enum StartHostError {
     /// What an earlier agent left can not be read.
     #[error("the run directory can not be read")]
     RunDirectory(#[source] io::Error),
+    /// The caches can not be cleaned up.
+    #[error("the state directory can not be cleaned up")]
+    StateDirectory(#[source] io::Error),
 }
 
 impl LinuxHost {
@@ -92,9 +95,13 @@ impl LinuxHost {
         tracing::info!("{}", sandbox.describe());
         let kernels = KernelCache::new(KernelCacheSettings {
             dir: layout.kernel_cache(),
+            extracted: layout.extracted_files(),
             helper: config.helper_program.clone(),
             max_bytes: config.kernel_cache_bytes,
         });
+        kernels
+            .remove_half_written()
+            .map_err(StartHostError::StateDirectory)?;
         Ok(Self {
             allowed: AllowedDirs::new(&config.allowed_dirs),
             memory: Mutex::new(Memory {

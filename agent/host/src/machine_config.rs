@@ -10,6 +10,9 @@
 //! | 2 to 9 | interfaces, in the order of the spec |
 //! | 10 to 30 | disks, in the order of the spec |
 //! | 31 | LPC bridge |
+//!
+//! Only a guest with more interfaces than eight or more disks than 21 has the border between the
+//! two elsewhere.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -19,8 +22,9 @@ use proto_vmm::v1;
 use crate::config::DebugPorts;
 
 const RNG_SLOT: u32 = 1;
-const INTERFACE_SLOTS: std::ops::RangeInclusive<u32> = 2..=9;
-const DISK_SLOTS: std::ops::RangeInclusive<u32> = 10..=30;
+const FIRST_INTERFACE_SLOT: u32 = 2;
+const FIRST_DISK_SLOT: u32 = 10;
+const LAST_SLOT: u32 = 30;
 
 /// What the host has opened for one VMM.
 #[derive(Debug)]
@@ -43,13 +47,32 @@ pub(crate) struct MachinePolicy {
     pub(crate) debug_ports: DebugPorts,
 }
 
-/// A VMI has more devices of a kind than there are slots.
+/// A VMI has more devices than there are slots.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{count} {what} are more than the {slots} that a machine has slots for")]
+#[error(
+    "{interfaces} interfaces and {disks} disks are more than the {} that a machine has slots for",
+    LAST_SLOT - FIRST_INTERFACE_SLOT + 1
+)]
 pub(crate) struct TooManyDevices {
-    what: &'static str,
-    count: usize,
-    slots: usize,
+    interfaces: usize,
+    disks: usize,
+}
+
+/// The slot of the first disk.
+fn first_disk_slot(interfaces: usize, disks: usize) -> Result<u32, TooManyDevices> {
+    let too_many = || TooManyDevices { interfaces, disks };
+    let after_interfaces = u32::try_from(interfaces)
+        .ok()
+        .and_then(|count| count.checked_add(FIRST_INTERFACE_SLOT))
+        .ok_or_else(too_many)?;
+    let latest = u32::try_from(disks)
+        .ok()
+        .and_then(|count| (LAST_SLOT + 1).checked_sub(count))
+        .ok_or_else(too_many)?;
+    if after_interfaces > latest {
+        return Err(too_many());
+    }
+    Ok(FIRST_DISK_SLOT.clamp(after_interfaces, latest))
 }
 
 /// Descriptors in the order in which they go with the frame.
@@ -119,14 +142,13 @@ fn devices<'a>(
 ) -> Result<Vec<v1::PciDevice>, TooManyDevices> {
     use v1::pci_device::Kind;
 
-    fit("disks", vmi.disks.len(), DISK_SLOTS.count())?;
-    fit("interfaces", vmi.interfaces.len(), INTERFACE_SLOTS.count())?;
+    let first_disk = first_disk_slot(vmi.interfaces.len(), vmi.disks.len())?;
     let mut devices = Vec::new();
     if vmi.rng {
         devices.push(at_slot(RNG_SLOT, Kind::Rng(v1::VirtioRng {})));
     }
     let interfaces = vmi.interfaces.iter().zip(&opened.taps);
-    for (slot, (interface, (tap, mtu))) in INTERFACE_SLOTS.zip(interfaces) {
+    for (slot, (interface, (tap, mtu))) in (FIRST_INTERFACE_SLOT..).zip(interfaces) {
         let net = v1::VirtioNet {
             tap_fd: descriptors.add(tap),
             mac: interface.mac.octets().to_vec(),
@@ -134,7 +156,7 @@ fn devices<'a>(
         };
         devices.push(at_slot(slot, Kind::Net(net)));
     }
-    for (slot, (disk, file)) in DISK_SLOTS.zip(vmi.disks.iter().zip(&opened.disks)) {
+    for (slot, (disk, file)) in (first_disk..).zip(vmi.disks.iter().zip(&opened.disks)) {
         let blk = v1::VirtioBlk {
             disk_fd: descriptors.add(file),
             read_only: disk.read_only,
@@ -145,13 +167,6 @@ fn devices<'a>(
     Ok(devices)
 }
 
-fn fit(what: &'static str, count: usize, slots: usize) -> Result<(), TooManyDevices> {
-    if count > slots {
-        return Err(TooManyDevices { what, count, slots });
-    }
-    Ok(())
-}
-
 fn at_slot(slot: u32, kind: v1::pci_device::Kind) -> v1::PciDevice {
     v1::PciDevice {
         address: Some(v1::PciAddress {
@@ -160,5 +175,28 @@ fn at_slot(slot: u32, kind: v1::pci_device::Kind) -> v1::PciDevice {
             function: 0,
         }),
         kind: Some(kind),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_disk_stays_where_it_is_when_interfaces_come_and_go() {
+        for interfaces in 0..=8 {
+            for disks in 0..=21 {
+                assert_eq!(first_disk_slot(interfaces, disks), Ok(10));
+            }
+        }
+    }
+
+    #[test]
+    fn all_slots_can_be_used_and_no_more() {
+        assert_eq!(first_disk_slot(0, 29), Ok(2));
+        assert_eq!(first_disk_slot(29, 0), Ok(31));
+        assert_eq!(first_disk_slot(20, 9), Ok(22));
+        assert!(first_disk_slot(20, 10).is_err());
+        assert!(first_disk_slot(usize::MAX, 1).is_err());
     }
 }

@@ -1,6 +1,6 @@
-//! A writer that refuses to write more than it was allowed to.
+//! Readers and writers that refuse to go on beyond a limit.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 
 /// Counts what goes through and fails as soon as the limit would be exceeded.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub(crate) struct BoundedWriter<W> {
 
 /// Marks the error that means "the limit was reached", whatever decoder passed it on.
 #[derive(Debug, thiserror::Error)]
-#[error("the output limit of {0} bytes is reached")]
+#[error("the limit of {0} bytes is reached")]
 pub(crate) struct LimitReached(pub u64);
 
 impl<W: Write> BoundedWriter<W> {
@@ -46,7 +46,36 @@ impl<W: Write> Write for BoundedWriter<W> {
     }
 }
 
-/// Whether an I/O error means that a [`BoundedWriter`] reached its limit.
+/// Counts what is read and fails as soon as there is more than the limit.
+#[derive(Debug)]
+pub(crate) struct BoundedReader<R> {
+    inner: R,
+    left_bytes: u64,
+    limit_bytes: u64,
+}
+
+impl<R: Read> BoundedReader<R> {
+    pub(crate) fn new(inner: R, limit_bytes: u64) -> Self {
+        Self {
+            inner,
+            left_bytes: limit_bytes,
+            limit_bytes,
+        }
+    }
+}
+
+impl<R: Read> Read for BoundedReader<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buf)?;
+        self.left_bytes = self
+            .left_bytes
+            .checked_sub(count as u64)
+            .ok_or_else(|| io::Error::other(LimitReached(self.limit_bytes)))?;
+        Ok(count)
+    }
+}
+
+/// Whether an I/O error means that a limit of this module was reached.
 pub(crate) fn is_limit(error: &io::Error) -> bool {
     error
         .get_ref()
@@ -56,6 +85,19 @@ pub(crate) fn is_limit(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reading_up_to_the_limit_is_allowed_and_one_byte_more_is_not() {
+        let mut text = String::new();
+        BoundedReader::new(&b"abcd"[..], 4)
+            .read_to_string(&mut text)
+            .unwrap();
+        assert_eq!(text, "abcd");
+        let error = BoundedReader::new(&b"abcde"[..], 4)
+            .read_to_string(&mut text)
+            .unwrap_err();
+        assert!(is_limit(&error));
+    }
 
     #[test]
     fn writing_up_to_the_limit_is_allowed_and_one_byte_more_is_not() {

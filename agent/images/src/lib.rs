@@ -7,3 +7,4 @@
 
 mod bounded;
 pub mod kernel;
+pub mod oci;

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 
-use super::{KernelError, blocking};
+use super::{ExtractedFiles, KernelError, blocking};
 use crate::child::UNPACK_KERNEL;
 use crate::layout::{absent_is_none, ensure_private_dir};
 
@@ -30,16 +30,18 @@ const MAX_MESSAGE_BYTES: u64 = 1024;
 const MAX_REMEMBERED: usize = 256;
 
 /// Files that are being written have this at the start of their name.
-const TEMPORARY: &str = ".tmp-";
+pub(super) const TEMPORARY: &str = ".tmp-";
 
 /// Where the cache is and what it may take.
 #[derive(Debug, Clone)]
 pub(crate) struct KernelCacheSettings {
     /// Directory of the unpacked kernels.
     pub(crate) dir: PathBuf,
+    /// Directory of files taken out of images.
+    pub(crate) extracted: PathBuf,
     /// The program that has the hidden subcommand `unpack-kernel`.
     pub(crate) helper: PathBuf,
-    /// All files together may take this.
+    /// The files of each directory together may take this.
     pub(crate) max_bytes: u64,
 }
 
@@ -71,6 +73,26 @@ impl KernelCache {
         }
     }
 
+    pub(crate) fn extracted_files(&self) -> ExtractedFiles {
+        ExtractedFiles {
+            dir: self.settings.extracted.clone(),
+            max_bytes: self.settings.max_bytes,
+        }
+    }
+
+    /// Removes what an agent was writing when it ended.
+    pub(crate) fn remove_half_written(&self) -> io::Result<()> {
+        for dir in [&self.settings.dir, &self.settings.extracted] {
+            for entry in absent_is_none(fs::read_dir(dir))?.into_iter().flatten() {
+                let entry = entry?;
+                if entry.file_name().to_string_lossy().starts_with(TEMPORARY) {
+                    absent_is_none(fs::remove_file(entry.path()))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The ELF inside of `input`, opened for reading. `name` is for messages.
     pub(crate) async fn unpacked(
         &self,
@@ -83,10 +105,7 @@ impl KernelCache {
         let held = lock.lock().await;
         let path = self.settings.dir.join(&digest);
         if let Some(file) = absent_is_none(File::open(&path))? {
-            // The time of last use; a read-only file system only makes the order worse.
-            if let Err(error) = file.set_modified(SystemTime::now()) {
-                tracing::debug!(path = %path.display(), %error, "the use of a cached kernel is not noted");
-            }
+            touch(&file, &path);
             return Ok(file);
         }
         let temporary = self.settings.dir.join(format!("{TEMPORARY}{digest}"));
@@ -227,8 +246,16 @@ fn sha256(mut input: File, max_bytes: u64) -> io::Result<String> {
     Ok(hex::encode(hash.finalize()))
 }
 
+/// Notes that a file was used now. A file system that does not take it makes only the order of
+/// eviction worse.
+pub(super) fn touch(file: &File, path: &Path) {
+    if let Err(error) = file.set_modified(SystemTime::now()) {
+        tracing::debug!(path = %path.display(), %error, "the use of a cached file is not noted");
+    }
+}
+
 /// Removes the least recently used files until the rest fits; `keep` stays.
-fn evict(dir: &Path, keep: &Path, max_bytes: u64) -> io::Result<()> {
+pub(super) fn evict(dir: &Path, keep: &Path, max_bytes: u64) -> io::Result<()> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir)? {
         let entry = entry?;

@@ -13,6 +13,7 @@ use agent_plan::{
 use proto_vmm::payload::{
     MAX_EXIT_RECORD_BYTES, PAYLOAD_HEADER_BYTES, PayloadError, decode_exit_record,
 };
+use proto_vmm::v1;
 
 use super::LinuxHost;
 use crate::control::{Connection, ControlError, SocketDir, exit_observed, machine_observed};
@@ -168,15 +169,16 @@ impl LinuxHost {
 }
 
 /// Who is at the other end of a connection, when no note says so: a VMM whose agent died right
-/// after it was started, or one that somebody started by hand. What it claims is compared with what
-/// the kernel knows. `None` when the process ended meanwhile.
+/// after it was started, or one that somebody started by hand. `None` when the process ended
+/// meanwhile.
+///
+/// The kernel says who called listen(2) last. That is the VMM, unless it was started in a way that
+/// lets it keep a socket of its starter's; what it says of itself is then compared with what the
+/// kernel knows of that process.
 fn identity_of(connection: &Connection) -> Answer<VmmIdentity> {
     let claimed = connection.hello().identity.clone().unwrap_or_default();
-    let mut candidates: Vec<u32> = connection.peer_pid().into_iter().collect();
-    candidates.push(claimed.pid);
     let mut is_gone = true;
-    for pid in candidates {
-        // Whoever made the listening socket may be this agent, before the VMM takes it over.
+    for pid in connection.peer_pid().into_iter().chain([claimed.pid]) {
         if pid == 0 || pid == std::process::id() {
             continue;
         }
@@ -184,16 +186,19 @@ fn identity_of(connection: &Connection) -> Answer<VmmIdentity> {
             continue;
         };
         is_gone = false;
-        if identity.start_time_ticks == claimed.start_time_ticks
-            && identity.boot_id.0 == claimed.boot_id
-        {
+        if claims(&claimed, &identity) {
             return Ok(Some(identity));
         }
     }
-    if is_gone && claimed.pid != 0 {
+    if is_gone {
         return Ok(None);
     }
     Err("the process behind the control socket is not the one that it says it is".to_owned())
+}
+
+/// Whether what a VMM says of itself is true of a process.
+fn claims(claimed: &v1::Identity, identity: &VmmIdentity) -> bool {
+    claimed.start_time_ticks == identity.start_time_ticks && claimed.boot_id == identity.boot_id.0
 }
 
 /// What the VMM says of its machine, when it is the VMM that is meant.
@@ -201,9 +206,7 @@ fn machine_of(connection: &Connection, identity: &VmmIdentity) -> Result<Machine
     let hello = connection.hello();
     let claimed = hello.identity.clone().unwrap_or_default();
     let is_peer = connection.peer_pid() == Some(identity.pid);
-    let is_claimed = claimed.start_time_ticks == identity.start_time_ticks
-        && claimed.boot_id == identity.boot_id.0;
-    if !is_peer && !is_claimed {
+    if !is_peer && !claims(&claimed, identity) {
         return Err("another process answers on its control socket".to_owned());
     }
     hello

@@ -1,0 +1,143 @@
+//! OCI image layouts on disk: one file out of an image's layers.
+//!
+//! Source: OCI Image Format Specification 1.1, "Image Layout", "Image Manifest" and "Filesystem
+//! Layers". Everything is read as a stream, each blob is compared with its digest and size, and
+//! what is not listed in the manifest is never looked at.
+
+mod blob;
+mod layer;
+mod lookup;
+mod manifest;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+pub use manifest::ImageManifest;
+
+/// Opens files of the layout's directory, and none outside of it. How is the caller's business.
+pub trait LayoutDir {
+    /// Opens a regular file for reading, by its path relative to the layout.
+    ///
+    /// # Errors
+    /// When it is not there, is no regular file, or lies outside.
+    fn open(&self, relative: &Path) -> io::Result<File>;
+}
+
+impl<F: Fn(&Path) -> io::Result<File>> LayoutDir for F {
+    fn open(&self, relative: &Path) -> io::Result<File> {
+        self(relative)
+    }
+}
+
+/// Bounds of reading one image.
+#[derive(Debug, Clone, Copy)]
+pub struct OciLimits {
+    /// Largest `index.json` or manifest, in bytes.
+    pub document_bytes: u64,
+    /// Most layers.
+    pub layers: usize,
+    /// Largest layer, packed, in bytes.
+    pub layer_bytes: u64,
+    /// Largest layer, unpacked, in bytes.
+    pub unpacked_layer_bytes: u64,
+    /// Largest file that is taken out, in bytes.
+    pub file_bytes: u64,
+}
+
+impl Default for OciLimits {
+    fn default() -> Self {
+        Self {
+            document_bytes: 4 << 20,
+            layers: 128,
+            layer_bytes: 8 << 30,
+            unpacked_layer_bytes: 16 << 30,
+            file_bytes: 1 << 30,
+        }
+    }
+}
+
+/// Why a file could not be taken out of an image.
+#[derive(Debug, thiserror::Error)]
+pub enum OciError {
+    /// A file of the layout can not be opened or read.
+    #[error("{file} of the image layout can not be read")]
+    Read {
+        /// Path within the layout.
+        file: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A document is not what the specification says.
+    #[error("{file} of the image layout is malformed: {what}")]
+    Malformed {
+        /// Path within the layout.
+        file: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// No image of that name, or none for this architecture.
+    #[error("the layout holds no image {wanted}; it holds {held}")]
+    NoSuchImage {
+        /// What was asked for.
+        wanted: String,
+        /// What there is.
+        held: String,
+    },
+    /// A bound is exceeded.
+    #[error("{what} of the image is larger than the {limit} allowed")]
+    TooLarge {
+        /// What is too large.
+        what: String,
+        /// The limit, in bytes or pieces.
+        limit: u64,
+    },
+    /// A blob is not the one that its name promises.
+    #[error("the blob {digest} of the image layout is damaged: its contents have another {what}")]
+    Damaged {
+        /// The digest that the manifest gives.
+        digest: String,
+        /// Digest or size.
+        what: &'static str,
+    },
+    /// Something that the specification allows and this release can not do.
+    #[error("{0} can not be read by this release")]
+    Unsupported(String),
+    /// The file is not in the image.
+    #[error("{0}: not in the image")]
+    NotFound(String),
+    /// The path names something else.
+    #[error("{path}: {what}, not a regular file")]
+    NotAFile {
+        /// Path within the image.
+        path: String,
+        /// What it is.
+        what: &'static str,
+    },
+    /// Writing the file failed.
+    #[error("the file can not be written")]
+    Write(#[source] io::Error),
+}
+
+impl ImageManifest {
+    /// Writes the file at `path` of the image, symlinks followed within it, to `output`.
+    ///
+    /// `output` may have been written to in part when an error is returned.
+    ///
+    /// # Errors
+    /// See [`OciError`].
+    pub fn extract<D: LayoutDir, W: Write>(
+        &self,
+        dir: &D,
+        path: &Path,
+        output: &mut W,
+        limits: OciLimits,
+    ) -> Result<u64, OciError> {
+        let found = lookup::find(dir, self.layers(), path, limits)?;
+        layer::extract(dir, found.layer, found.index, output, limits)
+    }
+}
+
+#[cfg(test)]
+mod tests;

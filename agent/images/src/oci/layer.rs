@@ -1,0 +1,270 @@
+//! One layer: a tar archive, packed or not, walked entry by entry.
+
+use std::io::{self, BufReader, Read, Write};
+use std::path::{Component, Path, PathBuf};
+
+use tar::{Archive, EntryType, PaxExtensions};
+
+use super::blob::{BlobReader, Descriptor};
+use super::{LayoutDir, OciError, OciLimits};
+use crate::bounded::{BoundedReader, is_limit};
+
+/// Longest path and longest set of extended attributes of one entry.
+const MAX_EXTENSION_BYTES: u64 = 64 << 10;
+
+/// What an entry is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Kind {
+    Directory,
+    File { size: u64 },
+    Symlink(PathBuf),
+    Hardlink(PathBuf),
+    Other(&'static str),
+}
+
+/// One entry of a layer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// Its place in the archive.
+    pub(super) index: u64,
+    /// Relative to the image's root, of plain names only.
+    pub(super) path: PathBuf,
+    pub(super) kind: Kind,
+}
+
+/// What the entries before one say about it.
+#[derive(Default)]
+struct Extensions {
+    path: Option<Vec<u8>>,
+    link: Option<Vec<u8>>,
+    size: Option<u64>,
+}
+
+/// Shows every entry of a layer to `visit`, with its data, and verifies the layer.
+pub(super) fn walk<D: LayoutDir>(
+    dir: &D,
+    layer: &Descriptor,
+    limits: OciLimits,
+    visit: &mut dyn FnMut(&Entry, &mut dyn Read) -> Result<(), OciError>,
+) -> Result<(), OciError> {
+    let mut blob = BlobReader::open(dir, layer)?;
+    let walked = decoder(&mut blob, &layer.media_type).and_then(|decoder| {
+        let bounded = BoundedReader::new(decoder, limits.unpacked_layer_bytes);
+        walk_archive(bounded, visit).map_err(|error| match error {
+            OciError::Read { source, .. } if is_limit(&source) => OciError::TooLarge {
+                what: format!("the layer {}, unpacked,", layer.digest.text()),
+                limit: limits.unpacked_layer_bytes,
+            },
+            OciError::Read { source, .. } => OciError::Read {
+                file: layer.digest.text(),
+                source,
+            },
+            error => error,
+        })
+    });
+    // A damaged layer explains every other error.
+    match (&walked, blob.verify()) {
+        (Err(OciError::TooLarge { .. } | OciError::Write(_)), _) | (_, Ok(())) => walked,
+        (_, Err(damage)) => Err(damage),
+    }
+}
+
+fn decoder<'a, R: Read + 'a>(blob: R, media_type: &str) -> Result<Box<dyn Read + 'a>, OciError> {
+    let blob = BufReader::with_capacity(64 << 10, blob);
+    let is = |suffixes: &[&str]| suffixes.iter().any(|suffix| media_type.ends_with(suffix));
+    if is(&["tar+gzip", "tar.gzip"]) {
+        Ok(Box::new(flate2::bufread::MultiGzDecoder::new(blob)))
+    } else if is(&["tar+zstd", "tar.zstd"]) {
+        let decoder = zstd::stream::read::Decoder::with_buffer(blob);
+        decoder
+            .map(|decoder| Box::new(decoder) as Box<dyn Read + 'a>)
+            .map_err(|source| OciError::Read {
+                file: "a layer".to_owned(),
+                source,
+            })
+    } else if is(&["layer.v1.tar", "rootfs.diff.tar"]) {
+        Ok(Box::new(blob))
+    } else {
+        Err(OciError::Unsupported(format!("media type {media_type:?}")))
+    }
+}
+
+fn walk_archive<R: Read>(
+    reader: R,
+    visit: &mut dyn FnMut(&Entry, &mut dyn Read) -> Result<(), OciError>,
+) -> Result<(), OciError> {
+    let unreadable = |source| OciError::Read {
+        file: String::new(),
+        source,
+    };
+    let mut archive = Archive::new(reader);
+    // Raw: the library would read long names of any length into memory.
+    let entries = archive.entries().map_err(unreadable)?.raw(true);
+    let mut extensions = Extensions::default();
+    for (index, entry) in (0_u64..).zip(entries) {
+        let mut entry = entry.map_err(unreadable)?;
+        let kind = entry.header().entry_type();
+        if extensions.absorb(kind, &mut entry).map_err(unreadable)? {
+            continue;
+        }
+        let described = std::mem::take(&mut extensions);
+        let size = entry.header().entry_size().map_err(unreadable)?;
+        if described.size.is_some_and(|pax| pax != size) {
+            return Err(OciError::Unsupported("a file beyond 8 GiB".to_owned()));
+        }
+        let path = described
+            .path
+            .unwrap_or_else(|| entry.path_bytes().into_owned());
+        let link = described
+            .link
+            .or_else(|| entry.link_name_bytes().map(std::borrow::Cow::into_owned));
+        let Some(path) = plain_path(&path) else {
+            // A name that leads out of the image names nothing in it.
+            continue;
+        };
+        let entry_seen = Entry {
+            index,
+            path,
+            kind: kind_of(kind, size, link.as_deref()),
+        };
+        visit(&entry_seen, &mut entry)?;
+    }
+    Ok(())
+}
+
+impl Extensions {
+    /// Whether an entry only describes the next one; what it says is kept.
+    fn absorb(&mut self, kind: EntryType, data: &mut impl Read) -> io::Result<bool> {
+        match kind {
+            EntryType::GNULongName => self.path = Some(text(read_bounded(data)?)),
+            EntryType::GNULongLink => self.link = Some(text(read_bounded(data)?)),
+            EntryType::XHeader => self.absorb_pax(&read_bounded(data)?)?,
+            EntryType::XGlobalHeader => {}
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn absorb_pax(&mut self, bytes: &[u8]) -> io::Result<()> {
+        for extension in PaxExtensions::new(bytes) {
+            let extension = extension?;
+            let value = extension.value_bytes();
+            match extension.key_bytes() {
+                b"path" => self.path = Some(value.to_vec()),
+                b"linkpath" => self.link = Some(value.to_vec()),
+                b"size" => {
+                    self.size = std::str::from_utf8(value)
+                        .ok()
+                        .and_then(|size| size.parse().ok());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read_bounded(data: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    data.take(MAX_EXTENSION_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_EXTENSION_BYTES {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "an extended header is longer than 64 KiB",
+        ));
+    }
+    Ok(bytes)
+}
+
+/// GNU tar ends names with a zero byte.
+fn text(mut bytes: Vec<u8>) -> Vec<u8> {
+    if let Some(end) = bytes.iter().position(|byte| *byte == 0) {
+        bytes.truncate(end);
+    }
+    bytes
+}
+
+fn kind_of(kind: EntryType, size: u64, link: Option<&[u8]>) -> Kind {
+    let target = |bytes: Option<&[u8]>| as_path(bytes.unwrap_or_default());
+    match kind {
+        EntryType::Regular | EntryType::Continuous => Kind::File { size },
+        EntryType::Directory => Kind::Directory,
+        EntryType::Symlink => Kind::Symlink(target(link)),
+        EntryType::Link => Kind::Hardlink(target(link)),
+        EntryType::Char | EntryType::Block => Kind::Other("a device"),
+        EntryType::Fifo => Kind::Other("a FIFO"),
+        EntryType::GNUSparse => Kind::Other("a sparse archive member"),
+        _ => Kind::Other("an unknown archive member"),
+    }
+}
+
+fn as_path(bytes: &[u8]) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+    PathBuf::from(std::ffi::OsStr::from_bytes(bytes))
+}
+
+/// A name of the archive, relative to the image's root; `None` when it has `..` in it.
+pub(super) fn plain_path(bytes: &[u8]) -> Option<PathBuf> {
+    let mut plain = PathBuf::new();
+    for part in as_path(bytes).components() {
+        match part {
+            Component::Normal(name) => plain.push(name),
+            Component::CurDir | Component::RootDir => {}
+            Component::ParentDir | Component::Prefix(_) => return None,
+        }
+    }
+    Some(plain)
+}
+
+/// Writes the data of one entry.
+pub(super) fn extract<D: LayoutDir, W: Write>(
+    dir: &D,
+    layer: &Descriptor,
+    index: u64,
+    output: &mut W,
+    limits: OciLimits,
+) -> Result<u64, OciError> {
+    let mut written = None;
+    walk(dir, layer, limits, &mut |entry, data| {
+        let Kind::File { size } = entry.kind else {
+            return Ok(());
+        };
+        if entry.index != index {
+            return Ok(());
+        }
+        if size > limits.file_bytes {
+            return Err(OciError::TooLarge {
+                what: format!("the file {}", entry.path.display()),
+                limit: limits.file_bytes,
+            });
+        }
+        written = Some(copy(data, output)?);
+        Ok(())
+    })?;
+    written.ok_or_else(|| OciError::NotFound(layer.digest.text()))
+}
+
+/// Like [`io::copy`], with reading and writing told apart.
+fn copy<W: Write>(data: &mut dyn Read, output: &mut W) -> Result<u64, OciError> {
+    let mut buffer = vec![0; 64 << 10];
+    let mut total = 0;
+    loop {
+        let count = data.read(&mut buffer).map_err(|source| OciError::Read {
+            file: String::new(),
+            source,
+        })?;
+        if count == 0 {
+            return Ok(total);
+        }
+        output
+            .write_all(buffer.get(..count).unwrap_or_default())
+            .map_err(OciError::Write)?;
+        total += count as u64;
+    }
+}
+
+/// The name without the mark of a whiteout, if it has one.
+pub(super) fn whiteout(path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?.to_str()?;
+    Some(path.with_file_name(name.strip_prefix(".wh.")?))
+}
