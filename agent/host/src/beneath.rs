@@ -15,29 +15,28 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::libc;
 use nix::sys::stat::Mode;
 
-/// The setting that lists the directories, for messages.
-const SETTING: &str = "paths.allowed";
-
 /// Why a path of a caller was not opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BeneathError {
     /// The path is in none of the directories.
-    #[error("{path}: not below a directory of the setting {SETTING} ({allowed})")]
+    #[error("{path}: not below a directory of the setting {setting} ({allowed})")]
     NotAllowed {
         /// The path.
         path: String,
         /// The directories, joined.
         allowed: String,
+        /// The setting that lists them.
+        setting: String,
     },
     /// A symlink, mount or `..` leads out of the directory.
-    #[error(
-        "{path}: leads out of {root}; a path must stay below a directory of the setting {SETTING}"
-    )]
+    #[error("{path}: leads out of {root}; {rule}")]
     Escapes {
         /// The path.
         path: String,
         /// The directory.
         root: String,
+        /// What holds instead.
+        rule: String,
     },
     /// It is not there.
     #[error("{path}: no such file")]
@@ -109,11 +108,18 @@ pub(crate) enum Access {
 
 /// The directories below which callers may name paths.
 #[derive(Debug, Clone)]
-pub(crate) struct AllowedDirs(Vec<PathBuf>);
+pub(crate) struct AllowedDirs {
+    dirs: Vec<PathBuf>,
+    setting: String,
+}
 
 impl AllowedDirs {
-    pub(crate) fn new(dirs: &[PathBuf]) -> Self {
-        Self(dirs.to_vec())
+    /// `setting` is how messages call what lists them.
+    pub(crate) fn new(dirs: &[PathBuf], setting: &str) -> Self {
+        Self {
+            dirs: dirs.to_vec(),
+            setting: setting.to_owned(),
+        }
     }
 
     /// Opens a file or directory below one of the directories.
@@ -124,8 +130,13 @@ impl AllowedDirs {
         access: Access,
     ) -> Result<File, BeneathError> {
         let (root, relative) = self.split(path)?;
-        let root_fd = open_root(root)?;
-        open_below(root_fd.as_fd(), root, relative, wanted, access)
+        let setting = &self.setting;
+        let root = Root {
+            descriptor: open_root(root)?,
+            path: root,
+            rule: format!("a path must stay below a directory of the setting {setting}"),
+        };
+        open_below(&root, relative, wanted, access)
     }
 
     /// Makes a sparse file of `bytes` in a directory that exists, for reading and writing.
@@ -151,14 +162,15 @@ impl AllowedDirs {
             && path
                 .components()
                 .all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
-        self.0
+        self.dirs
             .iter()
             .filter(|_| plain)
             .find_map(|root| Some((root.as_path(), path.strip_prefix(root).ok()?)))
             .ok_or_else(|| BeneathError::NotAllowed {
                 path: text(path),
+                setting: self.setting.clone(),
                 allowed: self
-                    .0
+                    .dirs
                     .iter()
                     .map(|dir| text(dir))
                     .collect::<Vec<_>>()
@@ -184,13 +196,12 @@ impl BeneathDir {
 
     /// Opens a regular file within the directory for reading.
     pub(crate) fn open(&self, relative: &Path) -> Result<File, BeneathError> {
-        open_below(
-            self.dir.as_fd(),
-            &self.path,
-            relative,
-            Wanted::RegularFile,
-            Access::Read,
-        )
+        let root = Root {
+            descriptor: &self.dir,
+            path: &self.path,
+            rule: "a path of an image must stay within it".to_owned(),
+        };
+        open_below(&root, relative, Wanted::RegularFile, Access::Read)
     }
 }
 
@@ -203,14 +214,21 @@ fn open_root(root: &Path) -> Result<OwnedFd, BeneathError> {
         .map_err(|error| io_error(root, error))
 }
 
-fn open_below(
-    root_fd: std::os::fd::BorrowedFd<'_>,
-    root: &Path,
+/// The directory that a path must not leave.
+struct Root<'a, D> {
+    descriptor: D,
+    path: &'a Path,
+    /// What is said when it does.
+    rule: String,
+}
+
+fn open_below<D: AsFd>(
+    root: &Root<'_, D>,
     relative: &Path,
     wanted: Wanted,
     access: Access,
 ) -> Result<File, BeneathError> {
-    let path = root.join(relative);
+    let path = root.path.join(relative);
     let relative = if relative.as_os_str().is_empty() {
         Path::new(".")
     } else {
@@ -220,10 +238,11 @@ fn open_below(
     let how = OpenHow::new()
         .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
         .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-    let found = openat2(root_fd, relative, how).map_err(|error| match error {
+    let found = openat2(&root.descriptor, relative, how).map_err(|error| match error {
         Errno::EXDEV | Errno::ELOOP => BeneathError::Escapes {
             path: text(&path),
-            root: text(root),
+            root: text(root.path),
+            rule: root.rule.clone(),
         },
         Errno::ENOENT | Errno::ENOTDIR => BeneathError::NotFound { path: text(&path) },
         error => io_error(&path, error.into()),
@@ -293,7 +312,7 @@ mod tests {
             std::fs::create_dir_all(root.join("sub")).unwrap();
             std::fs::write(root.join("sub/file"), "inside").unwrap();
             std::fs::write(dir.path().join("secret"), "outside").unwrap();
-            let allowed = AllowedDirs::new(&[root]);
+            let allowed = AllowedDirs::new(&[root], "allowed_dirs");
             Self { dir, allowed }
         }
 
@@ -325,7 +344,7 @@ mod tests {
                 matches!(error, BeneathError::Escapes { .. }),
                 "{name}: {error:?}"
             );
-            assert!(error.to_string().contains("paths.allowed"), "{error}");
+            assert!(error.to_string().contains("allowed_dirs"), "{error}");
         }
     }
 
@@ -347,7 +366,7 @@ mod tests {
                 matches!(error, BeneathError::NotAllowed { .. }),
                 "{error:?}"
             );
-            assert!(error.to_string().contains("paths.allowed"), "{error}");
+            assert!(error.to_string().contains("allowed_dirs"), "{error}");
         }
     }
 

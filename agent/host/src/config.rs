@@ -17,6 +17,8 @@ pub struct LinuxHostConfig {
     pub helper_program: PathBuf,
     /// Setting `paths.allowed`: directories below which callers may name host paths.
     pub allowed_dirs: Vec<PathBuf>,
+    /// How messages call that setting.
+    pub allowed_dirs_setting: String,
     /// Setting `networks.NAME.bridge`: bridge of each network.
     pub bridges: BTreeMap<String, String>,
     /// Setting `kernel.unpack`: unpack a compressed kernel before it is booted. Otherwise a bzImage
@@ -52,6 +54,7 @@ impl LinuxHostConfig {
             vmm_program,
             helper_program: PathBuf::from("/proc/self/exe"),
             allowed_dirs: Vec::new(),
+            allowed_dirs_setting: "paths.allowed in /etc/kvmlet/kvmlet.toml".to_owned(),
             bridges: BTreeMap::new(),
             unpack_kernels: true,
             kernel_cache_bytes: 2 << 30,

@@ -103,7 +103,7 @@ impl LinuxHost {
             .remove_half_written()
             .map_err(StartHostError::StateDirectory)?;
         Ok(Self {
-            allowed: AllowedDirs::new(&config.allowed_dirs),
+            allowed: AllowedDirs::new(&config.allowed_dirs, &config.allowed_dirs_setting),
             memory: Mutex::new(Memory {
                 users,
                 vmis: HashMap::new(),

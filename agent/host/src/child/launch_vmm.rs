@@ -1,6 +1,7 @@
 //! `kvmlet launch-vmm`: turns this process into a VMM that has nothing but its control socket.
 //!
-//! Standard input is the listening control socket, standard error takes the VMM's log. The process
+//! Standard input is the listening control socket, which the VMM gets under a number of its own;
+//! standard error takes the VMM's log. The process
 //! leaves the agent's session, its namespaces, its root file system and its user, and then becomes
 //! the VMM's program. Pid and start time, by which the agent knows it, stay what they are.
 
@@ -12,20 +13,20 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::CloneFlags;
 use nix::sys::prctl::set_no_new_privs;
 use nix::sys::resource::Resource;
-use nix::sys::socket::{Backlog, listen};
-use nix::unistd::{chdir, chroot, fexecve, geteuid, pivot_root, setsid};
+use nix::unistd::{chdir, chroot, dup2_stdin, fexecve, geteuid, pivot_root, setsid};
 
 use super::drop_privileges::{become_user, enter_namespaces, limit};
 
 /// The hidden subcommand's name.
 pub(crate) const SUBCOMMAND: &str = "launch-vmm";
 
-/// Connections that may wait to be accepted.
-const BACKLOG: i32 = 16;
+/// The VMM leaves the standard streams alone: its socket is the first after them or later.
+const AFTER_STANDARD_STREAMS: i32 = 3;
 
 /// Descriptors of one VMM: 64 of its configuration, an eventfd or three for each queue.
 const OPEN_FILES: u64 = 4096;
@@ -80,8 +81,12 @@ pub(super) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 
 /// Never returns when all goes well.
 fn launch(arguments: &LaunchArguments) -> io::Result<std::convert::Infallible> {
+    let agent = geteuid();
     let program =
         File::open(&arguments.program).map_err(|error| naming(&arguments.program, &error))?;
+    // Without close-on-exec: this is what the VMM inherits.
+    let control = fcntl(io::stdin(), FcntlArg::F_DUPFD(AFTER_STANDARD_STREAMS))?;
+    dup2_stdin(File::open("/dev/null")?)?;
     match setsid() {
         // EPERM: this process leads a group already, which is as good.
         Ok(_) | Err(Errno::EPERM) => {}
@@ -94,10 +99,13 @@ fn launch(arguments: &LaunchArguments) -> io::Result<std::convert::Infallible> {
     }
     become_user(arguments.user, arguments.user)?;
     set_no_new_privs()?;
-    // The credentials that a connecting agent is shown are those of the last listen(2).
-    listen(&io::stdin(), Backlog::new(BACKLOG)?)?;
-    let name = CString::new("kvmlet-vmm")?;
-    let command_line = [name, c"--control-fd".to_owned(), c"0".to_owned()];
+    let command_line = [
+        c"kvmlet-vmm".to_owned(),
+        c"--control-fd".to_owned(),
+        CString::new(control.to_string())?,
+        c"--controller-uid".to_owned(),
+        CString::new(agent.as_raw().to_string())?,
+    ];
     let environment: [CString; 0] = [];
     Ok(fexecve(&program, &command_line, &environment)?)
 }

@@ -152,7 +152,7 @@ mod tests {
                 max_bytes: 1 << 20,
             };
             Self {
-                allowed: AllowedDirs::new(&[images]),
+                allowed: AllowedDirs::new(&[images], "allowed_dirs"),
                 dir,
                 extracted,
             }
