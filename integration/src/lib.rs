@@ -16,5 +16,6 @@ pub mod node;
 pub mod process;
 pub mod sim;
 pub mod skip;
+pub mod testguest;
 pub mod tools;
 pub mod wire;

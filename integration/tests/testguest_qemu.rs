@@ -12,15 +12,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use integration::process::Bound;
-use integration::{artifacts, skip_if, tools};
+use integration::testguest::{self, FIRST_WORD_ON_DISK, Results};
+use integration::{skip_if, tools};
 
 const DISK_BYTES: u64 = 4 << 20;
 /// A run takes a second; a crowded machine may need more.
 const PATIENCE: Duration = Duration::from_secs(90);
 const BASE: &str =
     "-accel tcg -M q35 -m 32 -nodefaults -nographic -no-reboot -serial stdio -append";
-/// Word 0 of what the guest writes to a disk.
-const FIRST_WORD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 const DISK: &[&str] = &[
     "-device",
@@ -32,17 +31,10 @@ const NIC: &[&str] = &[
 ];
 const RNG: &[&str] = &["-device", "virtio-rng-pci,disable-legacy=on"];
 
-fn guest() -> anyhow::Result<PathBuf> {
-    match std::env::var_os("KVMLET_TESTGUEST") {
-        Some(set) => Ok(PathBuf::from(set)),
-        None => artifacts::program("testguest"),
-    }
-}
-
 fn without_guest() -> Option<String> {
     let qemu = tools::missing(tools::NODE).into_iter().next();
     qemu.map(|package| format!("testguest can not run under QEMU without the package {package}"))
-        .or_else(|| guest().err().map(|error| error.to_string()))
+        .or_else(testguest::missing)
 }
 
 /// A machine with a scratch disk and a network whose other end is the test.
@@ -66,7 +58,10 @@ impl Machine {
         let words = BASE.split(' ').chain([command_line, "-kernel"]);
         let mut arguments: Vec<String> = words.map(str::to_owned).collect();
         arguments.extend([
-            guest().expect("checked before").display().to_string(),
+            testguest::elf()
+                .expect("checked before")
+                .display()
+                .to_string(),
             "-drive".to_owned(),
             format!("if=none,id=disk,format=raw,file={}{drive}", at("disk")),
         ]);
@@ -110,7 +105,7 @@ impl Machine {
             match self.lines.recv_timeout(left) {
                 Ok(line) => {
                     self.seen.push(line.clone());
-                    if let Some(result) = line.strip_prefix("TESTGUEST ") {
+                    if let Some(result) = testguest::result(&line) {
                         return Some(result.to_owned());
                     }
                 }
@@ -174,47 +169,13 @@ fn echo(path: PathBuf) {
             let Ok((bytes, sender)) = socket.recv_from(&mut frame) else {
                 continue;
             };
-            let (destination, rest) = frame.split_at_mut(6);
-            destination.swap_with_slice(&mut rest[..6]);
+            testguest::make_echo(&mut frame[..bytes]);
             if let Some(sender) = sender.as_pathname() {
                 // QEMU may have ended meanwhile.
                 socket.send_to(&frame[..bytes], sender).ok();
             }
         }
     });
-}
-
-#[derive(Debug)]
-struct Results(Vec<String>);
-
-impl Results {
-    /// The lines of one test.
-    fn of(&self, test: &str) -> Vec<&str> {
-        let prefix = format!("{test} ");
-        self.0
-            .iter()
-            .filter_map(|line| line.strip_prefix(&prefix))
-            .collect()
-    }
-
-    /// The line of a test that ran once.
-    fn one(&self, test: &str) -> &str {
-        match self.of(test)[..] {
-            [line] => line,
-            _ => panic!("not one line of {test}: {self:#?}"),
-        }
-    }
-
-    fn number(&self, test: &str, key: &str) -> u64 {
-        let line = self.one(test);
-        line.split(' ')
-            .find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
-            .and_then(|value| match value.strip_prefix("0x") {
-                Some(hex) => u64::from_str_radix(hex, 16).ok(),
-                None => value.parse().ok(),
-            })
-            .unwrap_or_else(|| panic!("no number {key} in {line}"))
-    }
 }
 
 fn first_word(disk: &Path) -> u64 {
@@ -252,7 +213,7 @@ fn blk_net_and_rng_work_with_interrupts_and_by_polling() {
                 .one("net")
                 .contains("mac=52:54:00:00:00:01 frames=16")
         );
-        assert_eq!(first_word(&machine.disk()), FIRST_WORD);
+        assert_eq!(first_word(&machine.disk()), FIRST_WORD_ON_DISK);
     }
 }
 

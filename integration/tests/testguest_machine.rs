@@ -1,0 +1,230 @@
+//! `testguest` in our own machine, in this process, on this host's own KVM: every virtio device with
+//! interrupts and by polling, both boot protocols, and many machines at once.
+
+#![forbid(unsafe_code)]
+
+use std::fs::File;
+use std::io::Read;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use integration::testguest::{self, FIRST_WORD_ON_DISK, Results};
+use integration::{skip, skip_if};
+use vmm_devices::serial::{ConsoleOutput, SerialPort};
+use vmm_machine::{
+    BuildError, Change, CpuTopology, DebugPorts, DeviceConfig, EndReason, KernelConfig,
+    KernelEntry, MachineConfig, MachineHandle, Observer, PciAddress, RebootPolicy, Request,
+    RequestError, SerialConfig, Status,
+};
+use vmm_sys_util::eventfd::EventFd;
+
+const RAM_BYTES: u64 = 16 << 20;
+const DISK_BYTES: u64 = 2 << 20;
+/// A run takes a fifth of a second; a crowded machine may need more.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn without_machine() -> Option<String> {
+    skip::without_kvm().or_else(testguest::missing)
+}
+
+#[derive(Default)]
+struct Console(Mutex<Vec<u8>>);
+
+impl ConsoleOutput for Console {
+    fn write(&self, bytes: &[u8]) {
+        self.0.lock().expect("never poisoned").extend(bytes);
+    }
+}
+
+struct Watch(std::sync::mpsc::Sender<Change>);
+
+impl Observer for Watch {
+    fn built(&mut self, result: Result<(), BuildError>) {
+        result.expect("the machine is built");
+    }
+
+    fn answered(&mut self, _: u64, result: Result<(), RequestError>) {
+        result.expect("the request is carried out");
+    }
+
+    fn changed(&mut self, change: Change) {
+        // The test may have ended.
+        self.0.send(change).ok();
+    }
+}
+
+struct Machine {
+    handle: MachineHandle,
+    console: Arc<Console>,
+    changes: Receiver<Change>,
+}
+
+impl Machine {
+    fn boot(command_line: &str, entry: KernelEntry, devices: Vec<DeviceConfig>) -> Self {
+        vmm_kvm::install_kick_handler().expect("installed");
+        let console = Arc::new(Console::default());
+        let interrupt = Arc::new(EventFd::new(0).expect("an eventfd"));
+        let output: Arc<dyn ConsoleOutput> = Arc::clone(&console) as _;
+        let port = SerialPort::new(Arc::clone(&interrupt), output).expect("a port");
+        let slot = |index: usize| {
+            let number = u8::try_from(index + 1).expect("few devices");
+            PciAddress::new(number).expect("a slot")
+        };
+        let dev_kvm = File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/kvm")
+            .expect("/dev/kvm");
+        let elf = testguest::elf().expect("checked before");
+        let config = MachineConfig {
+            dev_kvm: dev_kvm.into(),
+            topology: CpuTopology::new(1, 1, 1).expect("one CPU"),
+            ram_bytes: RAM_BYTES,
+            kernel: KernelConfig {
+                kernel: File::open(elf).expect("the guest"),
+                initrd: None,
+                cmdline: command_line.as_bytes().to_vec(),
+                entry,
+            },
+            reboot_policy: RebootPolicy::End,
+            serial: SerialConfig {
+                port: Arc::new(Mutex::new(port)),
+                interrupt,
+            },
+            devices: devices
+                .into_iter()
+                .enumerate()
+                .map(|(index, device)| (slot(index), device))
+                .collect(),
+            debug: DebugPorts {
+                timestamp: true,
+                exit: false,
+            },
+        };
+        let (sender, changes) = channel();
+        let handle = vmm_machine::start(config, Box::new(Watch(sender))).expect("a thread");
+        handle.request(1, Request::Boot);
+        Self {
+            handle,
+            console,
+            changes,
+        }
+    }
+
+    /// Waits for the end of the guest.
+    fn ended(self) -> (Status, Results) {
+        loop {
+            match self.changes.recv_timeout(PATIENCE) {
+                Ok(Change::Ended) => break,
+                Ok(_) => {}
+                Err(error) => panic!("no end: {error}; the console:\n{}", self.text()),
+            }
+        }
+        (self.handle.status(), Results::of_console(&self.text()))
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.console.0.lock().expect("never poisoned")).into_owned()
+    }
+}
+
+fn disk() -> (File, DeviceConfig) {
+    let file = tempfile::tempfile().expect("a file");
+    file.set_len(DISK_BYTES).expect("a disk");
+    let image = file.try_clone().expect("a descriptor").into();
+    (
+        file,
+        DeviceConfig::Blk {
+            image,
+            read_only: false,
+            serial: "scratch".to_owned(),
+        },
+    )
+}
+
+fn first_word(mut file: &File) -> u64 {
+    let mut word = [0; 8];
+    std::io::Seek::rewind(&mut file)
+        .and_then(|()| file.read_exact(&mut word))
+        .expect("8 bytes");
+    u64::from_le_bytes(word)
+}
+
+fn assert_powered_off(status: &Status, results: &Results) {
+    let end = status.end.as_ref().map(|end| end.reason);
+    assert_eq!(end, Some(EndReason::PoweredOff), "{status:?} {results:#?}");
+    assert!(
+        status.first_timestamp_ns > 0,
+        "the timestamp port was not written"
+    );
+}
+
+#[test]
+fn blk_and_rng_work_by_both_entries_with_interrupts_and_by_polling() {
+    skip_if!(without_machine());
+    for (entry, protocol) in [(KernelEntry::Pvh, "pvh"), (KernelEntry::Linux64, "linux64")] {
+        for mode in ["irq", "poll"] {
+            let (file, disk) = disk();
+            let command_line = format!("tests=blk,rng mode={mode}");
+            let machine = Machine::boot(&command_line, entry, vec![disk, DeviceConfig::Rng]);
+            let (status, results) = machine.ended();
+            assert_eq!(
+                results.one("done"),
+                "passed=5 failed=0 skipped=0",
+                "{results:#?}"
+            );
+            assert!(
+                results
+                    .one("start")
+                    .contains(&format!("protocol={protocol} "))
+            );
+            for device in ["blk", "rng"] {
+                let irqs = results.number(device, "irqs");
+                assert_eq!(irqs > 0, mode == "irq", "{device} had {irqs} interrupts");
+            }
+            assert_eq!(results.number("blk", "capacity_bytes"), DISK_BYTES);
+            assert_eq!(first_word(&file), FIRST_WORD_ON_DISK);
+            assert_powered_off(&status, &results);
+        }
+    }
+}
+
+#[test]
+fn twenty_guests_run_at_once() {
+    skip_if!(without_machine());
+    let machines: Vec<_> = (0..20)
+        .map(|_| {
+            let (file, disk) = disk();
+            let devices = vec![disk, DeviceConfig::Rng];
+            (
+                file,
+                Machine::boot("tests=blk,rng", KernelEntry::Default, devices),
+            )
+        })
+        .collect();
+    for (file, machine) in machines {
+        let (status, results) = machine.ended();
+        assert_eq!(
+            results.one("done"),
+            "passed=5 failed=0 skipped=0",
+            "{results:#?}"
+        );
+        assert_eq!(first_word(&file), FIRST_WORD_ON_DISK);
+        assert_powered_off(&status, &results);
+    }
+}
+
+#[test]
+fn a_reset_ends_a_guest_that_may_not_start_again() {
+    skip_if!(without_machine());
+    for (then, reason) in [
+        ("reboot", EndReason::Reset),
+        ("panic", EndReason::TripleFault),
+    ] {
+        let command_line = format!("tests=none then={then}");
+        let (status, results) = Machine::boot(&command_line, KernelEntry::Default, vec![]).ended();
+        let end = status.end.map(|end| end.reason);
+        assert_eq!(end, Some(reason), "{results:#?}");
+    }
+}
