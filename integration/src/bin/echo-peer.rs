@@ -7,7 +7,7 @@
 use std::process::Command;
 
 use anyhow::Context;
-use integration::process;
+use integration::{process, testguest};
 use tun_rs::{DeviceBuilder, Layer};
 
 /// The address that `testguest` sends to unless told otherwise.
@@ -33,8 +33,7 @@ fn main() -> anyhow::Result<()> {
         if bytes < 14 || frame[..6] != PEER || frame[12..14] != ETHER_TYPE {
             continue;
         }
-        let (destination, rest) = frame.split_at_mut(6);
-        destination.swap_with_slice(&mut rest[..6]);
+        testguest::make_echo(&mut frame[..bytes]);
         device.send(&frame[..bytes]).context("the tap")?;
     }
 }
