@@ -4,6 +4,7 @@
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering, compiler_fence};
 
 const PAGE_BYTES: usize = 4096;
+const CACHE_LINE_BYTES: usize = 64;
 const LARGE_PAGE_BYTES: u64 = 2 << 20;
 const TABLE_ENTRIES: usize = 512;
 /// Present, writable, CPL 3.
@@ -159,7 +160,7 @@ fn map_device_page(page: u64) -> Option<()> {
 
 fn next_table(entry: &AtomicU64) -> Option<&'static [AtomicU64; TABLE_ENTRIES]> {
     if entry.load(Ordering::SeqCst) == 0 {
-        let table = DmaBuffer::new(PAGE_BYTES)?;
+        let table = DmaBuffer::aligned(PAGE_BYTES, PAGE_BYTES)?;
         entry.store(table.address() | TABLE_FLAGS, Ordering::SeqCst);
     }
     let address = entry.load(Ordering::SeqCst) & ADDRESS_MASK;
@@ -176,14 +177,12 @@ pub struct DmaBuffer {
 }
 
 impl DmaBuffer {
-    /// Takes `bytes` from the arena, rounded up to pages beyond half of one, to 64 bytes below.
-    /// `None` when nothing is left.
+    /// Takes `bytes` from the arena, on a cache line of their own. `None` when nothing is left.
     pub fn new(bytes: usize) -> Option<Self> {
-        let align = if bytes > PAGE_BYTES / 2 {
-            PAGE_BYTES
-        } else {
-            64
-        };
+        Self::aligned(bytes, CACHE_LINE_BYTES)
+    }
+
+    fn aligned(bytes: usize, align: usize) -> Option<Self> {
         let start = ARENA_USED.load(Ordering::SeqCst).next_multiple_of(align);
         let end = start.checked_add(bytes)?;
         if end > ARENA_BYTES {
