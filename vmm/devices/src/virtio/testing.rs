@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use proptest::prelude::*;
 use vm_memory::{Bytes, GuestAddress};
 
 use super::device::VirtioDevice;
@@ -83,6 +84,15 @@ impl Driver {
         let mut driver = Self::new(device);
         driver.start(size, features);
         driver
+    }
+
+    /// Resets the function and makes it ready with queues of `size`, which are empty again.
+    pub(crate) fn program_anew(&mut self, size: u16) {
+        self.set_status(0);
+        self.start(
+            size,
+            super::transport::VERSION_1 | super::transport::INDIRECT_DESC,
+        );
     }
 
     /// Brings the function from reset to DRIVER_OK.
@@ -217,6 +227,17 @@ impl Driver {
             .unwrap();
     }
 
+    /// Writes a whole table, offers `heads`, kicks, and lets the device work until it rests.
+    pub(crate) fn go_mad(&mut self, queue: usize, table: &[Desc], heads: &[u16]) {
+        for (index, descriptor) in (0..).zip(table) {
+            self.put_descriptor(queue, index, *descriptor);
+        }
+        for head in heads {
+            self.offer_head(queue, *head);
+        }
+        self.kick(queue);
+    }
+
     /// Puts a head into the available ring.
     pub(crate) fn offer_head(&mut self, queue: usize, head: u16) {
         let avail = self.rings(queue) + 0x4000;
@@ -298,6 +319,20 @@ impl Driver {
             .unwrap();
         data
     }
+}
+
+/// Descriptors as a driver gone mad writes them: some near what makes sense, some anywhere.
+pub(crate) fn mad_descriptors() -> impl Strategy<Value = Vec<Desc>> {
+    let near = (0..RAM_BYTES as u64, 0u32..8192);
+    let edge = (RAM_BYTES as u64 - 64..RAM_BYTES as u64 + 64, 0u32..128);
+    let place = prop_oneof![4 => near, 1 => edge, 1 => any::<(u64, u32)>()];
+    let descriptor = (place, 0u16..8, 0u16..18).prop_map(|((address, bytes), flags, next)| Desc {
+        address,
+        bytes,
+        flags,
+        next,
+    });
+    prop::collection::vec(descriptor, 16)
 }
 
 fn is_readable(fd: std::os::fd::RawFd) -> bool {

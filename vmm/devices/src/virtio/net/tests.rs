@@ -1,6 +1,7 @@
 use super::*;
-use crate::virtio::testing::{BUFFERS, Driver, RAM_BYTES, read, write};
-use crate::virtio::transport::{EVENT_IDX, VERSION_1};
+use crate::virtio::testing::{BUFFERS, Driver, RAM_BYTES, mad_descriptors, read, write};
+use crate::virtio::transport::{EVENT_IDX, INDIRECT_DESC, VERSION_1};
+use proptest::prelude::*;
 use std::os::unix::net::UnixDatagram;
 use std::sync::Mutex;
 use vm_memory::Bytes;
@@ -311,4 +312,26 @@ fn a_reset_forgets_the_frame_on_its_way() {
     card.driver.offer(0, &[write(BUFFERS, 2048)]);
     card.driver.kick(0);
     assert_eq!(card.driver.used(0), Some((0, 62)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever stands in tables and rings while frames arrive, the card comes to rest.
+    #[test]
+    fn random_descriptors_do_no_harm(
+        receive in mad_descriptors(),
+        transmit in mad_descriptors(),
+        heads in prop::collection::vec(0u16..17, 1..8),
+        features in prop_oneof![Just(0), Just(EVENT_IDX), Just(EVENT_IDX | config::MRG_RXBUF)],
+        lengths in prop::collection::vec(0usize..3000, 0..6),
+    ) {
+        let mut card = Card::new(features | INDIRECT_DESC);
+        card.driver.go_mad(0, &receive, &heads);
+        for length in lengths {
+            card.arrives(&packet(length));
+        }
+        card.driver.go_mad(1, &transmit, &heads);
+        card.driver.kick(0);
+    }
 }

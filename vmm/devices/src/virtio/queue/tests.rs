@@ -1,7 +1,7 @@
 use super::*;
 use crate::virtio::rng::RngDevice;
 use crate::virtio::testing::{
-    BUFFERS, Desc, Driver, INDIRECT, NEXT, RAM_BYTES, WRITE, read, write,
+    BUFFERS, Desc, Driver, INDIRECT, NEXT, RAM_BYTES, WRITE, mad_descriptors, read, write,
 };
 use crate::virtio::transport::{EVENT_IDX, INDIRECT_DESC, VERSION_1};
 use proptest::prelude::*;
@@ -190,22 +190,9 @@ proptest! {
     /// Whatever stands in table and ring, the device comes to rest and does not panic.
     #[test]
     fn random_descriptors_do_no_harm(
-        table in prop::collection::vec((any::<u64>(), any::<u32>(), 0u16..8, 0u16..20), 16),
-        near in prop::collection::vec(any::<bool>(), 16),
+        table in mad_descriptors(),
         heads in prop::collection::vec(0u16..18, 1..8),
     ) {
-        let mut driver = driver();
-        for (index, ((address, bytes, flags, next), near)) in (0..).zip(table.into_iter().zip(near)) {
-            let (address, bytes) = if near {
-                (address % RAM_BYTES as u64, bytes % 4096)
-            } else {
-                (address, bytes)
-            };
-            driver.put_descriptor(0, index, Desc { address, bytes, flags, next });
-        }
-        for head in heads {
-            driver.offer_head(0, head);
-        }
-        driver.kick(0);
+        driver().go_mad(0, &table, &heads);
     }
 }
