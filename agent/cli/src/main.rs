@@ -1,5 +1,68 @@
 //! `kvmctl`: the command line client.
+//!
+//! Verbs, flags, columns and words are `kubectl`'s and `virtctl`'s where those have them. Data goes to
+//! standard output and nothing else does. What is admitted is the agent's to say; only what can not be
+//! read at all is refused here.
 
 #![forbid(unsafe_code)]
 
-fn main() {}
+mod apply;
+mod args;
+mod client;
+mod console;
+mod delete;
+mod describe;
+mod explain;
+mod failure;
+mod files;
+mod follow;
+mod get;
+mod output;
+mod resource;
+mod terminal;
+mod time;
+mod version;
+mod wait;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+use crate::failure::Failure;
+
+fn main() -> ExitCode {
+    // Wrong usage ends here with exit code 2.
+    let cli = Cli::parse();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let result = match runtime {
+        Ok(runtime) => runtime.block_on(run(cli)),
+        Err(error) => Err(Failure::refused(format!("no event loop: {error}"))),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let text = failure.to_string();
+            if !text.is_empty() {
+                output::note(&text);
+            }
+            failure.exit_code()
+        }
+    }
+}
+
+async fn run(cli: Cli) -> Result<(), Failure> {
+    let scope = cli.scope;
+    match cli.command {
+        Command::Apply(args) => apply::run(&scope, args).await,
+        Command::Get(args) => get::run(&scope, args).await,
+        Command::Describe(args) => describe::run(&scope, args).await,
+        Command::Delete(args) => delete::run(&scope, args).await,
+        Command::Console(args) => console::run(&scope, args).await,
+        Command::Wait(args) => wait::run(&scope, args).await,
+        Command::Version(args) => version::run(&scope, args).await,
+        Command::ExplainSupport(args) => explain::run(&args),
+    }
+}

@@ -1,0 +1,229 @@
+//! `kvmctl apply`.
+
+use std::time::{Duration, Instant};
+
+use proto_node::node::apply_response::Result as Outcome;
+use proto_node::node::object::Kind;
+use proto_node::node::{ApplyRequest, Object};
+use proto_node::vmi::VirtualMachineInstance;
+
+use crate::args::{Apply, Scope};
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::files::{self, Sourced};
+use crate::follow::{self, Key};
+use crate::output::{OutputFormat, note, print_line, print_value};
+use crate::resource::Resource;
+
+/// Applies every object; a bad one does not keep the others from being applied.
+pub async fn run(scope: &Scope, args: Apply) -> Result<(), Failure> {
+    check_output(args.output.as_ref())?;
+    let documents = files::read(&args.filenames)?;
+    let mut client = Client::new(&scope.socket)?;
+    let mut applied = Vec::new();
+    let mut last_failure = None;
+    for document in documents {
+        match apply_one(&mut client, scope, &args, document).await {
+            Ok(key) => applied.push(key),
+            // Nobody answers for the others either.
+            Err(failure @ (Failure::Unreachable(_) | Failure::OutputClosed)) => {
+                return Err(failure);
+            }
+            Err(failure) => {
+                if let Some(earlier) = last_failure.replace(failure) {
+                    note(&earlier.to_string());
+                }
+            }
+        }
+    }
+    if args.wait && !args.dry_run {
+        for key in &applied {
+            wait_ready(&mut client, key, args.timeout).await?;
+        }
+    }
+    last_failure.map_or(Ok(()), Err)
+}
+
+fn check_output(output: Option<&OutputFormat>) -> Result<(), Failure> {
+    match output {
+        None
+        | Some(
+            OutputFormat::Name
+            | OutputFormat::Json
+            | OutputFormat::Yaml
+            | OutputFormat::JsonPath(_),
+        ) => Ok(()),
+        Some(_) => Err(Failure::Usage(
+            "apply prints name, json, yaml or jsonpath=TEMPLATE".to_owned(),
+        )),
+    }
+}
+
+async fn apply_one(
+    client: &mut Client,
+    scope: &Scope,
+    args: &Apply,
+    sourced: Sourced,
+) -> Result<Key, Failure> {
+    if let Some(failure) = sourced.decode_failure() {
+        return Err(failure);
+    }
+    let name = sourced.document.name.clone();
+    let Ok(mut object) = sourced.document.object else {
+        return Err(Failure::refused(format!("{}: no object", sourced.file)));
+    };
+    set_namespace(&mut object, scope)?;
+    let kind = object.kind_name();
+    let request = ApplyRequest {
+        object: Some(object),
+        field_manager: "kvmctl".to_owned(),
+        dry_run: args.dry_run,
+        ..ApplyRequest::default()
+    };
+    let response = client
+        .apply(request)
+        .await
+        .map_err(|status| Failure::of_status(&status, kind, &name.name, client.socket()))?;
+    for warning in &response.warnings {
+        note(&format!("Warning: {warning}"));
+    }
+    let outcome = response.result();
+    let object = response
+        .object
+        .ok_or_else(|| Failure::refused("the agent answered without an object"))?;
+    let metadata = object.metadata().cloned().unwrap_or_default();
+    let key = Key {
+        resource: Resource::Vmi,
+        namespace: metadata.namespace,
+        name: metadata.name,
+    };
+    report(&object, &key, outcome, args)?;
+    Ok(key)
+}
+
+/// The namespace of the manifest, else that of the command line. Two different ones are refused.
+fn set_namespace(object: &mut Object, scope: &Scope) -> Result<(), Failure> {
+    let Some(Kind::VirtualMachineInstance(vmi)) = &mut object.kind else {
+        return Err(Failure::refused(format!(
+            "a {} can not be applied",
+            object.kind_name()
+        )));
+    };
+    let metadata = vmi.metadata.get_or_insert_default();
+    match &scope.namespace {
+        Some(wanted) if !metadata.namespace.is_empty() && metadata.namespace != *wanted => {
+            return Err(Failure::refused(format!(
+                "the namespace from the provided object {:?} does not match the namespace {wanted:?}. You must pass '--namespace={}' to perform this operation.",
+                metadata.namespace, metadata.namespace
+            )));
+        }
+        _ if metadata.namespace.is_empty() => scope.namespace().clone_into(&mut metadata.namespace),
+        _ => {}
+    }
+    Ok(())
+}
+
+fn report(object: &Object, key: &Key, outcome: Outcome, args: &Apply) -> Result<(), Failure> {
+    match &args.output {
+        Some(OutputFormat::Json) => print_value(&object.to_json(), false),
+        Some(OutputFormat::Yaml) => print_value(&object.to_json(), true),
+        Some(OutputFormat::JsonPath(template)) => {
+            crate::output::print(&template.render(&object.to_json()))
+        }
+        Some(_) => print_line(&key.full_name()),
+        None => {
+            let done = match outcome {
+                Outcome::Created => "created",
+                Outcome::Configured => "configured",
+                Outcome::Unchanged => "unchanged",
+                Outcome::Unspecified => "applied",
+            };
+            let dry = if args.dry_run {
+                " (server dry run)"
+            } else {
+                ""
+            };
+            print_line(&format!("{} {done}{dry}", key.full_name()))
+        }
+    }
+}
+
+/// Shows each phase as it is reached, until Ready.
+async fn wait_ready(client: &mut Client, key: &Key, timeout: Duration) -> Result<(), Failure> {
+    let start = Instant::now();
+    let mut phase = String::new();
+    let mut story = String::new();
+    follow::until(client, key, timeout, "condition Ready", |object| {
+        let Some(vmi) = object.and_then(as_vmi) else {
+            return Err(Failure::refused(format!("{} was deleted", key.full_name())));
+        };
+        let status = vmi.status.clone().unwrap_or_default();
+        if status.phase != phase {
+            let seconds = start.elapsed().as_secs_f64();
+            if phase.is_empty() {
+                note(&format!("  {}: {}", key.name, status.phase));
+            } else {
+                note(&format!(
+                    "  {}: {phase} → {} after {seconds:.1} s",
+                    key.name, status.phase
+                ));
+            }
+            phase.clone_from(&status.phase);
+        }
+        if let Some(over) = ended(&vmi) {
+            return Err(Failure::refused(format!(
+                "{} is not ready: {over}",
+                key.full_name()
+            )));
+        }
+        let condition = status
+            .conditions
+            .iter()
+            .find(|condition| condition.r#type == "Ready");
+        let (ready, why) = condition.map_or((false, ""), |condition| {
+            (condition.status == "True", condition.message.as_str())
+        });
+        if !ready && !why.is_empty() && why != story {
+            note(&format!("  {}: not ready: {why}", key.name));
+            why.clone_into(&mut story);
+        }
+        Ok(ready)
+    })
+    .await?;
+    note(&format!(
+        "  {}: Ready after {:.1} s",
+        key.name,
+        start.elapsed().as_secs_f64()
+    ));
+    Ok(())
+}
+
+/// The VMI in an object.
+pub fn as_vmi(object: &Object) -> Option<VirtualMachineInstance> {
+    match &object.kind {
+        Some(Kind::VirtualMachineInstance(vmi)) => Some(vmi.clone()),
+        _ => None,
+    }
+}
+
+/// How a VMI ended, when it has.
+pub fn ended(vmi: &VirtualMachineInstance) -> Option<String> {
+    let status = vmi.status.as_ref()?;
+    if status.phase != "Succeeded" && status.phase != "Failed" {
+        return None;
+    }
+    let message = status
+        .conditions
+        .iter()
+        .find(|condition| condition.r#type == "Ready")
+        .map(|condition| condition.message.clone())
+        .unwrap_or_default();
+    let mut text = format!("phase {}", status.phase);
+    for part in [&status.reason, &message] {
+        if !part.is_empty() {
+            text.push_str(", ");
+            text.push_str(part);
+        }
+    }
+    Some(text)
+}

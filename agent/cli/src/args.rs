@@ -1,0 +1,212 @@
+//! What can be typed.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::output::OutputFormat;
+use crate::time::parse_duration;
+use crate::wait::Goal;
+
+/// Where the agent listens unless told otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/kvmlet/kvmlet.sock";
+
+/// Virtual machines on this node.
+#[derive(Parser)]
+#[command(
+    name = "kvmctl",
+    version,
+    about = "Virtual machines on this node, as kubectl has them",
+    max_term_width = 100
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub scope: Scope,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Which agent and which namespace.
+#[derive(Args)]
+pub struct Scope {
+    /// Socket of the agent
+    #[arg(long, global = true, env = "KVMLET_SOCKET", default_value = DEFAULT_SOCKET, value_name = "PATH")]
+    pub socket: PathBuf,
+    /// Namespace
+    #[arg(short, long, global = true, value_name = "NAME")]
+    pub namespace: Option<String>,
+}
+
+impl Scope {
+    /// The namespace to look in.
+    pub fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or("default")
+    }
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Make objects be as manifests say
+    Apply(Apply),
+    /// Show objects
+    Get(Get),
+    /// Show everything about objects, with their events
+    Describe(Describe),
+    /// Delete objects
+    Delete(Delete),
+    /// Attach to the serial console of a guest; Ctrl+] leaves
+    Console(Console),
+    /// Wait until something is so
+    Wait(Wait),
+    /// Show versions of client, agent and running VMMs
+    Version(Version),
+    /// List every API field with its level of support
+    #[command(name = "explain-support")]
+    ExplainSupport(ExplainSupport),
+}
+
+#[derive(Args)]
+#[command(after_help = "Example:\n  kvmctl apply -f web.yaml --wait")]
+pub struct Apply {
+    /// Manifest, directory of manifests, or - for standard input; may be repeated
+    #[arg(short, long = "filename", required = true, value_name = "FILE")]
+    pub filenames: Vec<PathBuf>,
+    /// Only say what would be done
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Wait until the VMIs are ready
+    #[arg(long)]
+    pub wait: bool,
+    /// Give up waiting after this long
+    #[arg(long, value_parser = parse_duration, default_value = "5m", value_name = "DURATION")]
+    pub timeout: Duration,
+    /// What to print: name, json or yaml instead of one line
+    #[arg(short, long)]
+    pub output: Option<OutputFormat>,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  kvmctl get vmi -o wide\n  kvmctl get vmi web -o jsonpath='{.status.phase}'\n  kvmctl get events --field-selector reason=Started"
+)]
+pub struct Get {
+    /// Type and name: `vmi`, `vmi web`, `vmi/web`, `events`
+    #[arg(required = true, value_name = "TYPE [NAME]")]
+    pub what: Vec<String>,
+    /// wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=NAME:PATH,...
+    #[arg(short, long)]
+    pub output: Option<OutputFormat>,
+    /// In all namespaces
+    #[arg(short = 'A', long)]
+    pub all_namespaces: bool,
+    /// After the objects, show their changes
+    #[arg(short, long)]
+    pub watch: bool,
+    /// Labels, such as app=web,tier!=test
+    #[arg(short = 'l', long, default_value = "", value_name = "SELECTOR")]
+    pub selector: String,
+    /// Fields, such as status.phase=Running
+    #[arg(long, default_value = "", value_name = "SELECTOR")]
+    pub field_selector: String,
+    /// Leave out the line of column names
+    #[arg(long)]
+    pub no_headers: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = "Example:\n  kvmctl describe vmi web")]
+pub struct Describe {
+    /// Type and names: `vmi web`, `vmi/web`
+    #[arg(required = true, value_name = "TYPE NAME")]
+    pub what: Vec<String>,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  kvmctl delete vmi web --grace-period 0\n  kvmctl delete -f web.yaml"
+)]
+pub struct Delete {
+    /// Type and names: `vmi web`, `vmi/web`
+    #[arg(
+        required_unless_present = "filenames",
+        conflicts_with = "filenames",
+        value_name = "TYPE NAME"
+    )]
+    pub what: Vec<String>,
+    /// Delete what a manifest names
+    #[arg(short, long = "filename", value_name = "FILE")]
+    pub filenames: Vec<PathBuf>,
+    /// Seconds for the guest to shut down; 0 ends it at once
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
+    pub grace_period: Option<i64>,
+    /// Wait until the objects are gone
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    pub wait: bool,
+    /// Give up waiting after this long
+    #[arg(long, value_parser = parse_duration, default_value = "5m", value_name = "DURATION")]
+    pub timeout: Duration,
+    /// Objects that are not there are no error
+    #[arg(long)]
+    pub ignore_not_found: bool,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  kvmctl console web\n  echo uptime | kvmctl console web --idle 2s"
+)]
+pub struct Console {
+    /// Name of the VMI; TYPE/NAME works too
+    pub name: String,
+    /// Take the console over from whoever has it
+    #[arg(long)]
+    pub force: bool,
+    /// First print what the guest printed before, as far as it is kept
+    #[arg(long)]
+    pub replay: bool,
+    /// How long to wait for the guest to run
+    #[arg(long, value_parser = parse_duration, default_value = "5m", value_name = "DURATION")]
+    pub timeout: Duration,
+    /// When standard input is no terminal and has ended: leave once the guest printed nothing for so long
+    #[arg(long, value_parser = parse_duration, default_value = "1s", value_name = "DURATION")]
+    pub idle: Duration,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  kvmctl wait --for=condition=Ready vmi/web --timeout 60s\n  kvmctl wait --for=delete vmi/web\n  kvmctl wait --for=jsonpath='{.status.phase}'=Succeeded vmi/web"
+)]
+pub struct Wait {
+    /// Type and names: `vmi web`, `vmi/web`
+    #[arg(required = true, value_name = "TYPE/NAME")]
+    pub what: Vec<String>,
+    /// condition=NAME[=STATUS], delete or jsonpath='{PATH}'=VALUE
+    #[arg(long = "for", value_name = "GOAL")]
+    pub goal: Goal,
+    /// Give up after this long
+    #[arg(long, value_parser = parse_duration, default_value = "30s", value_name = "DURATION")]
+    pub timeout: Duration,
+}
+
+#[derive(Args)]
+#[command(after_help = "Example:\n  kvmctl version -o yaml")]
+pub struct Version {
+    /// Only the client's
+    #[arg(short, long)]
+    pub client: bool,
+    /// json or yaml
+    #[arg(short, long)]
+    pub output: Option<OutputFormat>,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  kvmctl explain-support\n  kvmctl explain-support spec.domain.devices.disks"
+)]
+pub struct ExplainSupport {
+    /// Only this field and what is in it
+    pub path: Option<String>,
+    /// wide (with meanings), json or yaml
+    #[arg(short, long)]
+    pub output: Option<OutputFormat>,
+}

@@ -1,0 +1,104 @@
+//! `kvmctl delete`.
+
+use proto_node::node::{DeleteRequest, Object};
+
+use crate::args::{Delete, Scope};
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::files;
+use crate::follow::{self, Key};
+use crate::output::print_line;
+use crate::resource::{Resource, Target};
+
+/// Deletes objects and, unless told otherwise, waits until they are gone.
+pub async fn run(scope: &Scope, args: Delete) -> Result<(), Failure> {
+    let keys = keys(scope, &args)?;
+    let mut client = Client::new(&scope.socket)?;
+    let mut marked = Vec::new();
+    for key in keys {
+        let request = DeleteRequest {
+            kind: key.resource.kind().to_owned(),
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            grace_period_seconds: args.grace_period,
+            ..DeleteRequest::default()
+        };
+        match client.delete(request).await {
+            Ok(response) => {
+                print_line(&format!(
+                    "{} {:?} deleted",
+                    key.resource.full_name(),
+                    key.name
+                ))?;
+                if !response.gone {
+                    let uid = response
+                        .object
+                        .as_ref()
+                        .and_then(Object::metadata)
+                        .map(|metadata| metadata.uid.clone())
+                        .unwrap_or_default();
+                    marked.push((key, uid));
+                }
+            }
+            Err(status) if args.ignore_not_found && status.code() == tonic::Code::NotFound => {}
+            Err(status) => {
+                return Err(Failure::of_status(
+                    &status,
+                    key.resource.kind(),
+                    &key.name,
+                    client.socket(),
+                ));
+            }
+        }
+    }
+    if args.wait {
+        for (key, uid) in marked {
+            follow::until(&mut client, &key, args.timeout, "deletion", |object| {
+                // Another object of the same name is not the one that was deleted.
+                Ok(object
+                    .and_then(Object::metadata)
+                    .is_none_or(|metadata| metadata.uid != uid))
+            })
+            .await?;
+        }
+    }
+    Ok(())
+}
+
+/// The objects that are meant.
+fn keys(scope: &Scope, args: &Delete) -> Result<Vec<Key>, Failure> {
+    if args.filenames.is_empty() {
+        let target = Target::parse_named(&args.what)?;
+        let key = |name: String| Key {
+            resource: target.resource,
+            namespace: scope.namespace().to_owned(),
+            name,
+        };
+        return Ok(target.names.into_iter().map(key).collect());
+    }
+    let documents = files::read(&args.filenames)?;
+    let mut keys = Vec::new();
+    for sourced in documents {
+        // What can not be read whole may still be deleted, as long as it says what it is.
+        let name = &sourced.document.name;
+        if name.kind != Resource::Vmi.kind() || name.name.is_empty() {
+            return Err(sourced.decode_failure().unwrap_or_else(|| {
+                Failure::refused(format!(
+                    "{}: the document at line {} names no VirtualMachineInstance",
+                    sourced.file, sourced.document.line
+                ))
+            }));
+        }
+        let namespace = if name.namespace.is_empty() {
+            scope.namespace()
+        } else {
+            &name.namespace
+        };
+        keys.push(Key {
+            resource: Resource::Vmi,
+            namespace: namespace.to_owned(),
+            name: name.name.clone(),
+        });
+    }
+    Ok(keys)
+}

@@ -1,0 +1,153 @@
+//! Types of objects and how people write them.
+
+use proto_node::object::{EVENT_KIND, VMI_KIND};
+
+use crate::failure::Failure;
+
+/// A type of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resource {
+    Vmi,
+    Event,
+}
+
+impl Resource {
+    /// Reads a type as kubectl does: kind, plural, singular or short name, with the group or without.
+    pub fn parse(text: &str) -> Result<Self, Failure> {
+        let lower = text.to_lowercase();
+        let (name, group) = lower.split_once('.').unwrap_or((&lower, ""));
+        let group_fits = |wanted: &str| group.is_empty() || group == wanted;
+        match name {
+            "vmi" | "vmis" | "virtualmachineinstance" | "virtualmachineinstances"
+                if group_fits("kubevirt.io") || group == "v1.kubevirt.io" =>
+            {
+                Ok(Self::Vmi)
+            }
+            "ev" | "event" | "events" if group_fits("") => Ok(Self::Event),
+            _ => Err(Failure::Refused(format!(
+                "error: the server doesn't have a resource type {text:?} (there are vmi and events)"
+            ))),
+        }
+    }
+
+    /// Kind in manifests.
+    pub const fn kind(self) -> &'static str {
+        match self {
+            Self::Vmi => VMI_KIND,
+            Self::Event => EVENT_KIND,
+        }
+    }
+
+    /// The name before the slash in output.
+    pub const fn full_name(self) -> &'static str {
+        match self {
+            Self::Vmi => "virtualmachineinstance.kubevirt.io",
+            Self::Event => "event",
+        }
+    }
+
+    /// The full name of a kind.
+    pub fn of_kind(kind: &str) -> &'static str {
+        if kind == EVENT_KIND {
+            Self::Event.full_name()
+        } else {
+            Self::Vmi.full_name()
+        }
+    }
+}
+
+/// A type and the names that were given.
+pub struct Target {
+    pub resource: Resource,
+    pub names: Vec<String>,
+}
+
+impl Target {
+    /// Reads `TYPE`, `TYPE NAME...` or `TYPE/NAME...`.
+    pub fn parse(words: &[String]) -> Result<Self, Failure> {
+        let Some(first) = words.first() else {
+            return Err(Failure::Usage("a type is missing, such as vmi".to_owned()));
+        };
+        if !first.contains('/') {
+            let names = words.get(1..).unwrap_or_default().to_vec();
+            if let Some(odd) = names.iter().find(|name| name.contains('/')) {
+                return Err(Failure::Usage(format!(
+                    "{odd:?}: there is no need to name the type twice"
+                )));
+            }
+            return Ok(Self {
+                resource: Resource::parse(first)?,
+                names,
+            });
+        }
+        let mut target: Option<Self> = None;
+        for word in words {
+            let Some((kind, name)) = word.split_once('/') else {
+                return Err(Failure::Usage(format!("{word:?}: TYPE/NAME was expected")));
+            };
+            let resource = Resource::parse(kind)?;
+            match &mut target {
+                None => {
+                    target = Some(Self {
+                        resource,
+                        names: vec![name.to_owned()],
+                    });
+                }
+                Some(target) if target.resource == resource => target.names.push(name.to_owned()),
+                Some(_) => {
+                    return Err(Failure::Usage("one type at a time".to_owned()));
+                }
+            }
+        }
+        target.ok_or_else(|| Failure::Usage("a type is missing, such as vmi".to_owned()))
+    }
+
+    /// The same, where at least one name is needed.
+    pub fn parse_named(words: &[String]) -> Result<Self, Failure> {
+        let target = Self::parse(words)?;
+        if target.names.is_empty() {
+            return Err(Failure::Usage(
+                "a name is missing, such as vmi/web".to_owned(),
+            ));
+        }
+        Ok(target)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn types_are_read_as_kubectl_reads_them() {
+        for text in [
+            "vmi",
+            "vmis",
+            "VirtualMachineInstance",
+            "virtualmachineinstances.kubevirt.io",
+        ] {
+            assert_eq!(Resource::parse(text).ok(), Some(Resource::Vmi), "{text}");
+        }
+        assert_eq!(Resource::parse("ev").ok(), Some(Resource::Event));
+        assert!(Resource::parse("pods").is_err());
+        assert!(Resource::parse("vmi.example.com").is_err());
+    }
+
+    #[test]
+    fn names_follow_the_type_or_a_slash() {
+        for text in ["vmi web db", "vmi/web vmis/db"] {
+            assert_eq!(
+                Target::parse(&words(text)).ok().map(|target| target.names),
+                Some(words("web db"))
+            );
+        }
+        for text in ["vmi/web db", "vmi web/x", "vmi/web ev/x"] {
+            assert!(Target::parse(&words(text)).is_err(), "{text}");
+        }
+        assert!(Target::parse_named(&words("vmi")).is_err());
+    }
+}

@@ -1,0 +1,150 @@
+//! `kvmctl wait`.
+
+use std::str::FromStr;
+use std::time::Instant;
+
+use proto_node::node::Object;
+
+use crate::apply::{as_vmi, ended};
+use crate::args::{Scope, Wait};
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::follow::{self, Key, not_found};
+use crate::output::jsonpath::Template;
+use crate::output::print_line;
+use crate::resource::Target;
+
+/// What to wait for.
+#[derive(Clone, Debug)]
+pub enum Goal {
+    /// A condition has a status.
+    Condition { name: String, status: String },
+    /// The object is gone.
+    Deleted,
+    /// A path has a value, or without one any.
+    Path {
+        template: Template,
+        value: Option<String>,
+    },
+}
+
+impl FromStr for Goal {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "delete" {
+            return Ok(Self::Deleted);
+        }
+        if let Some(condition) = text.strip_prefix("condition=") {
+            let (name, status) = condition.split_once('=').unwrap_or((condition, "True"));
+            return Ok(Self::Condition {
+                name: name.to_owned(),
+                status: status.to_owned(),
+            });
+        }
+        if let Some(path) = text.strip_prefix("jsonpath=") {
+            let (path, value) = match path.rsplit_once("}=") {
+                Some((path, value)) => (format!("{path}}}"), Some(value.to_owned())),
+                None if path.contains('{') => (path.to_owned(), None),
+                None => match path.rsplit_once('=') {
+                    Some((path, value)) => (path.to_owned(), Some(value.to_owned())),
+                    None => (path.to_owned(), None),
+                },
+            };
+            return Ok(Self::Path {
+                template: Template::parse(&path)?,
+                value,
+            });
+        }
+        Err("known are condition=NAME[=STATUS], delete and jsonpath='{PATH}'=VALUE".to_owned())
+    }
+}
+
+/// Waits for every named object in turn, all within one timeout.
+pub async fn run(scope: &Scope, args: Wait) -> Result<(), Failure> {
+    let target = Target::parse_named(&args.what)?;
+    let mut client = Client::new(&scope.socket)?;
+    let start = Instant::now();
+    for name in target.names {
+        let key = Key {
+            resource: target.resource,
+            namespace: scope.namespace().to_owned(),
+            name,
+        };
+        let left = args.timeout.saturating_sub(start.elapsed());
+        let what = match &args.goal {
+            Goal::Condition { name, .. } => format!("condition {name}"),
+            Goal::Deleted => "deletion".to_owned(),
+            Goal::Path { .. } => "the path to have the value".to_owned(),
+        };
+        follow::until(&mut client, &key, left, &what, |object| {
+            met(&args.goal, &key, object)
+        })
+        .await?;
+        print_line(&format!("{} condition met", key.full_name()))?;
+    }
+    Ok(())
+}
+
+/// Whether the goal is reached; an error when it never will be.
+fn met(goal: &Goal, key: &Key, object: Option<&Object>) -> Result<bool, Failure> {
+    let Some(object) = object else {
+        return match goal {
+            Goal::Deleted => Ok(true),
+            _ => Err(not_found(key)),
+        };
+    };
+    match goal {
+        Goal::Deleted => Ok(false),
+        Goal::Condition { name, status } => {
+            let Some(vmi) = as_vmi(object) else {
+                return Ok(false);
+            };
+            let conditions = vmi.status.iter().flat_map(|status| &status.conditions);
+            let has = conditions
+                .filter(|condition| condition.r#type.eq_ignore_ascii_case(name))
+                .any(|condition| condition.status.eq_ignore_ascii_case(status));
+            // A final phase never changes, so a guest that has ended never becomes ready.
+            match ended(&vmi) {
+                Some(over) if !has && name.eq_ignore_ascii_case("Ready") && status == "True" => {
+                    Err(Failure::refused(format!(
+                        "{} will never be ready: {over}",
+                        key.full_name()
+                    )))
+                }
+                _ => Ok(has),
+            }
+        }
+        Goal::Path { template, value } => {
+            let found = template.render(&object.to_json());
+            Ok(value
+                .as_ref()
+                .map_or(!found.is_empty(), |value| found == *value))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goals_are_read_as_kubectl_reads_them() {
+        for text in [
+            "condition=Ready",
+            "condition=Ready=False",
+            "delete",
+            "jsonpath={.status.phase}=Running",
+            "jsonpath=.status.phase=Running",
+            "jsonpath={.status.nodeName}",
+            "jsonpath={.status.conditions[?(@.type==\"Ready\")].status}=True",
+        ] {
+            assert!(text.parse::<Goal>().is_ok(), "{text}");
+        }
+        assert!("ready".parse::<Goal>().is_err());
+        let Ok(Goal::Path { value, .. }) = "jsonpath={.a[?(@.b==\"c\")].d}=e=f".parse() else {
+            panic!("no path");
+        };
+        assert_eq!(value.as_deref(), Some("e=f"));
+    }
+}

@@ -1,0 +1,370 @@
+//! What `kvmctl` prints, where it prints it, and how it exits.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use support::Agent;
+
+const WEB: &str = "apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: web, labels: {app: web}}
+spec:
+  domain:
+    memory: {guest: 512Mi}
+    devices: {autoattachPodInterface: false}
+    firmware:
+      kernelBoot:
+        container: {image: 'dir:/var/lib/kvmlet', kernelPath: /vmlinuz}
+";
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+fn write(agent: &Agent, name: &str, text: &str) -> String {
+    let path = agent.dir().join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// An agent with the VMI `web`.
+fn with_web(agent: &Agent) {
+    let file = write(agent, "web.yaml", WEB);
+    let applied = agent.kvmctl(&["apply", "-f", &file]);
+    assert_eq!(code(&applied), 0, "{}", err(&applied));
+}
+
+#[test]
+fn an_agent_that_is_not_there_is_exit_code_3_and_named() {
+    let agent = Agent::new();
+    for args in [
+        &["get", "vmi"][..],
+        &["version"],
+        &["wait", "--for=delete", "vmi/web"],
+        &["console", "web"],
+    ] {
+        let output = agent.kvmctl(args);
+        assert_eq!(code(&output), 3, "{args:?} {}", err(&output));
+        assert!(err(&output).contains(agent.socket().to_str().unwrap()));
+        assert!(err(&output).contains("is the service running?"));
+    }
+}
+
+#[test]
+fn wrong_usage_is_exit_code_2() {
+    let agent = Agent::new();
+    for args in [
+        &["get"][..],
+        &["frobnicate"],
+        &["wait", "vmi/web", "--for=ready"],
+        &["get", "vmi", "-o", "toml"],
+        &["describe", "vmi"],
+    ] {
+        assert_eq!(code(&agent.kvmctl(args)), 2, "{args:?}");
+    }
+}
+
+#[test]
+fn apply_says_what_was_done_in_one_line() {
+    let agent = Agent::new();
+    let _server = agent.serve();
+    let file = write(&agent, "web.yaml", WEB);
+    for wanted in ["created", "configured"] {
+        let output = agent.kvmctl(&["apply", "-f", &file]);
+        assert_eq!(
+            out(&output),
+            format!("virtualmachineinstance.kubevirt.io/web {wanted}\n")
+        );
+        assert_eq!((code(&output), err(&output).as_str()), (0, ""));
+    }
+    let named = agent.kvmctl(&["apply", "-f", &file, "-o", "name"]);
+    assert_eq!(out(&named), "virtualmachineinstance.kubevirt.io/web\n");
+}
+
+#[test]
+fn a_refused_manifest_lists_every_field_and_spares_its_neighbours() {
+    let agent = Agent::new();
+    let _server = agent.serve();
+    let bad = WEB
+        .replace("name: web, ", "name: bad, ")
+        .replace("guest: 512Mi", "guest: -1Mi")
+        .replace("kernelPath: /vmlinuz", "kernelPath: vmlinuz");
+    let worse = WEB
+        .replace("name: web, ", "name: worse, ")
+        .replace("memory:", "memroy:");
+    let file = write(&agent, "all.yaml", &format!("{bad}---\n{worse}---\n{WEB}"));
+    let output = agent.kvmctl(&["apply", "-f", &file]);
+    assert_eq!(code(&output), 1);
+    assert_eq!(
+        out(&output),
+        "virtualmachineinstance.kubevirt.io/web created\n"
+    );
+    let errors = err(&output);
+    assert!(errors.contains("The VirtualMachineInstance \"bad\" is invalid:\n* spec.domain.memory.guest: Invalid value: \"-1Mi\""), "{errors}");
+    assert!(errors.contains("\n* spec.domain.firmware.kernelBoot.container.kernelPath: Invalid value: \"vmlinuz\": must be an absolute path"), "{errors}");
+    assert!(errors.contains("The VirtualMachineInstance \"worse\" is invalid:\n* spec.domain.memroy: unknown field \"spec.domain.memroy\""), "{errors}");
+    assert!(errors.contains("all.yaml, document at line 12"), "{errors}");
+}
+
+#[test]
+fn get_shows_columns_documents_and_paths() {
+    let agent = Agent::new();
+    let _server = agent.serve();
+    with_web(&agent);
+    agent.run("web");
+    let table = out(&agent.kvmctl(&["get", "vmi"]));
+    let lines: Vec<Vec<&str>> = table
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(
+        lines[0],
+        ["NAME", "AGE", "PHASE", "IP", "NODENAME", "READY"]
+    );
+    assert_eq!(
+        (lines[1][0], &lines[1][2..]),
+        ("web", &["Running", "node1", "True"][..])
+    );
+    let path = agent.kvmctl(&["get", "vmi/web", "-o", "jsonpath={.status.phase}"]);
+    assert_eq!(out(&path), "Running");
+    let all = agent.kvmctl(&[
+        "get",
+        "vmis",
+        "-A",
+        "-o",
+        "jsonpath={.items[*].metadata.name}",
+    ]);
+    assert_eq!(out(&all), "web");
+    let json: serde_json::Value =
+        serde_json::from_str(&out(&agent.kvmctl(&["get", "vmi", "web", "-o", "json"]))).unwrap();
+    assert_eq!(json["metadata"]["labels"]["app"], "web");
+    let yaml = out(&agent.kvmctl(&["get", "vmi", "web", "-o", "yaml"]));
+    assert!(
+        yaml.starts_with("apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\n"),
+        "{yaml}"
+    );
+    let missing = agent.kvmctl(&["get", "vmi", "nobody"]);
+    assert_eq!((code(&missing), out(&missing).as_str()), (1, ""));
+    assert_eq!(
+        err(&missing),
+        "Error from server (NotFound): virtualmachineinstances.kubevirt.io \"nobody\" not found\n"
+    );
+    let columns = agent.kvmctl(&[
+        "get",
+        "vmi",
+        "-o",
+        "custom-columns=N:.metadata.name,IP:.status.ip",
+    ]);
+    assert_eq!(out(&columns), "N     IP\nweb   <none>\n");
+}
+
+#[test]
+fn what_was_got_can_be_applied_again() {
+    let agent = Agent::new();
+    let _server = agent.serve();
+    with_web(&agent);
+    for format in ["yaml", "json"] {
+        let text = out(&agent.kvmctl(&["get", "vmi", "-o", format]));
+        let file = write(&agent, "again", &text);
+        let output = agent.kvmctl(&["apply", "-f", &file]);
+        assert_eq!(code(&output), 0, "{}\n{text}", err(&output));
+    }
+}
+
+#[test]
+fn describe_ends_with_the_events() {
+    let agent = Agent::new();
+    let _server = agent.serve();
+    with_web(&agent);
+    let text = out(&agent.kvmctl(&["describe", "vmi", "web"]));
+    assert!(
+        text.starts_with("Name:         web\nNamespace:    default\nLabels:       app=web\n"),
+        "{text}"
+    );
+    assert!(text.ends_with("was created\n"), "{text}");
+    assert!(text.contains("\n      Kernel Boot:\n"), "{text}");
+}
+
+#[test]
+fn wait_ends_when_ready_and_with_124_when_the_time_is_over() {
+    let agent = Agent::new();
+    let _server = agent.serve();
+    with_web(&agent);
+    let late = agent.kvmctl(&[
+        "wait",
+        "--for=condition=Ready",
+        "vmi/web",
+        "--timeout",
+        "300ms",
+    ]);
+    assert_eq!(code(&late), 124);
+    assert_eq!(
+        err(&late),
+        "error: timed out waiting for condition Ready on virtualmachineinstance.kubevirt.io/web\n"
+    );
+    let waiting = agent
+        .command(&[
+            "wait",
+            "--for=condition=Ready",
+            "vmi/web",
+            "--timeout",
+            "20s",
+        ])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    agent.run("web");
+    let output = waiting.wait_with_output().unwrap();
+    assert_eq!(
+        out(&output),
+        "virtualmachineinstance.kubevirt.io/web condition met\n"
+    );
+    agent.touch("web", |vmi| {
+        let status = vmi.status.as_mut().unwrap();
+        "Failed".clone_into(&mut status.phase);
+        "NodeRebooted".clone_into(&mut status.reason);
+        status.conditions.clear();
+    });
+    let never = agent.kvmctl(&["wait", "--for=condition=Ready", "vmi/web"]);
+    assert_eq!(code(&never), 1);
+    assert!(
+        err(&never).contains("phase Failed, NodeRebooted"),
+        "{}",
+        err(&never)
+    );
+}
+
+#[test]
+fn waiting_survives_a_restart_of_the_agent() {
+    let agent = Agent::new();
+    let server = agent.serve();
+    with_web(&agent);
+    let waiting = agent
+        .command(&[
+            "wait",
+            "--for=condition=Ready",
+            "vmi/web",
+            "--timeout",
+            "30s",
+        ])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    drop(server);
+    std::thread::sleep(Duration::from_millis(500));
+    let _server = agent.serve();
+    agent.run("web");
+    let output = waiting.wait_with_output().unwrap();
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    assert!(
+        err(&output).contains("the agent went away"),
+        "{}",
+        err(&output)
+    );
+}
+
+#[test]
+fn delete_waits_until_the_object_is_gone() {
+    let agent = Agent::new();
+    let _server = agent.serve();
+    with_web(&agent);
+    let output = agent.kvmctl(&["delete", "vmi", "web"]);
+    assert_eq!(
+        out(&output),
+        "virtualmachineinstance.kubevirt.io \"web\" deleted\n"
+    );
+    assert_eq!(code(&agent.kvmctl(&["get", "vmi", "web"])), 1);
+    assert_eq!(code(&agent.kvmctl(&["delete", "vmi", "web"])), 1);
+    assert_eq!(
+        code(&agent.kvmctl(&["delete", "vmi", "web", "--ignore-not-found"])),
+        0
+    );
+}
+
+#[test]
+fn a_console_takes_input_from_a_pipe_and_leaves_when_idle() {
+    let agent = Agent::new();
+    let _server = agent.serve();
+    with_web(&agent);
+    agent.run("web");
+    let mut child = agent
+        .command(&["console", "web", "--replay", "--idle", "300ms"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"uptime\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    assert_eq!(out(&output), "abcdefghijklmnopqrstuvwxyzuptime\n");
+}
+
+#[test]
+fn a_console_survives_a_restart_of_the_agent_without_repeating_output() {
+    let agent = Agent::new();
+    let server = agent.serve();
+    with_web(&agent);
+    agent.run("web");
+    let mut child = agent
+        .command(&["console", "web", "--replay"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let mut alphabet = [0; 26];
+    stdout.read_exact(&mut alphabet).unwrap();
+    drop(server);
+    std::thread::sleep(Duration::from_millis(300));
+    let _server = agent.serve();
+    stdin.write_all(b"again\x1d").unwrap();
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    // Ctrl+] may be faster than the echo; what counts is that nothing came twice.
+    assert!("again".starts_with(&rest), "{rest:?}");
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn output_that_nobody_reads_is_no_panic() {
+    let agent = Agent::new();
+    let mut child = agent
+        .command(&["explain-support", "-o", "json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((code(&output), err(&output).as_str()), (0, ""));
+}
+
+#[test]
+fn versions_of_both_sides_are_told() {
+    let agent = Agent::new();
+    let _server = agent.serve();
+    let text = out(&agent.kvmctl(&["version"]));
+    assert!(
+        text.contains("Client Version: ") && text.contains("Agent Version: 9.9.9 on node1"),
+        "{text}"
+    );
+}

@@ -1,0 +1,390 @@
+//! An agent that keeps objects in memory, so that the client can be tested by what it prints. What it
+//! admits is admitted by the real rules.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use agent_domain::{NodeCaps, Vmi};
+use proto_node::node::node_service_server::{NodeService, NodeServiceServer};
+use proto_node::node::object::Kind;
+use proto_node::node::*;
+use proto_node::vmi::VirtualMachineInstance;
+use proto_node::{FailureReason, Violation, failure, invalid};
+use tokio::sync::{broadcast, mpsc};
+use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Request, Response, Status, Streaming};
+
+#[derive(Default)]
+struct Store {
+    objects: BTreeMap<String, VirtualMachineInstance>,
+    version: u64,
+}
+
+/// The agent.
+#[derive(Clone)]
+pub struct Agent {
+    store: Arc<Mutex<Store>>,
+    changes: broadcast::Sender<WatchResponse>,
+    dir: Arc<tempfile::TempDir>,
+}
+
+/// A running server; it ends when dropped.
+pub struct Server {
+    stop: Option<tokio::sync::oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Agent {
+    pub fn new() -> Self {
+        Self {
+            store: Arc::default(),
+            changes: broadcast::channel(64).0,
+            dir: Arc::new(tempfile::tempdir().unwrap()),
+        }
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.dir.path().join("kvmlet.sock")
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Serves until the answer is dropped.
+    pub fn serve(&self) -> Server {
+        let (stop, stopped) = tokio::sync::oneshot::channel();
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let agent = self.clone();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async move {
+                let socket = agent.socket();
+                if socket.exists() {
+                    std::fs::remove_file(&socket).unwrap();
+                }
+                let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+                ready.send(()).unwrap();
+                let server = tonic::transport::Server::builder()
+                    .add_service(NodeServiceServer::new(agent))
+                    .serve_with_incoming(UnixListenerStream::new(listener));
+                // Dropping the server drops its connections, as the death of an agent does.
+                tokio::select! {
+                    result = server => result.unwrap(),
+                    _ = stopped => {}
+                }
+            });
+        });
+        is_ready.recv_timeout(Duration::from_secs(10)).unwrap();
+        Server {
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+
+    /// Changes an object as the node would.
+    pub fn touch(&self, name: &str, touch: impl FnOnce(&mut VirtualMachineInstance)) {
+        let mut store = self.store.lock().unwrap();
+        store.version += 1;
+        let version = store.version.to_string();
+        let vmi = store.objects.get_mut(name).unwrap();
+        touch(vmi);
+        vmi.metadata
+            .as_mut()
+            .unwrap()
+            .resource_version
+            .clone_from(&version);
+        let change = change(watch_response::Type::Modified, vmi.clone(), version);
+        drop(self.changes.send(change));
+    }
+
+    /// The guest runs and is ready.
+    pub fn run(&self, name: &str) {
+        self.touch(name, |vmi| {
+            let status = vmi.status.get_or_insert_default();
+            "Running".clone_into(&mut status.phase);
+            "node1".clone_into(&mut status.node_name);
+            status.conditions = vec![proto_node::vmi::Condition {
+                r#type: "Ready".to_owned(),
+                status: "True".to_owned(),
+                ..Default::default()
+            }];
+        });
+    }
+
+    pub fn remove(&self, name: &str) {
+        let mut store = self.store.lock().unwrap();
+        store.version += 1;
+        let version = store.version.to_string();
+        let vmi = store.objects.remove(name).unwrap();
+        drop(
+            self.changes
+                .send(change(watch_response::Type::Deleted, vmi, version)),
+        );
+    }
+
+    /// Runs `kvmctl` against this agent to its end.
+    pub fn kvmctl(&self, args: &[&str]) -> Output {
+        self.command(args).stdin(Stdio::null()).output().unwrap()
+    }
+
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kvmctl"));
+        command.arg("--socket").arg(self.socket()).args(args);
+        command
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+fn change(
+    kind: watch_response::Type,
+    vmi: VirtualMachineInstance,
+    version: String,
+) -> WatchResponse {
+    WatchResponse {
+        r#type: kind.into(),
+        object: Some(vmi.into()),
+        resource_version: version,
+    }
+}
+
+fn caps() -> NodeCaps {
+    NodeCaps {
+        node_name: "node1".to_owned(),
+        architecture: "amd64".to_owned(),
+        max_vcpus: 8,
+        memory_bytes: 8 << 30,
+        networks: BTreeMap::new(),
+        allowed_dirs: ["/var/lib/kvmlet".into()].into(),
+        allowed_dirs_setting: "allowed_dirs".to_owned(),
+        labels: BTreeMap::new(),
+        refuse_substitution: false,
+    }
+}
+
+type BoxStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl NodeService for Agent {
+    async fn apply(
+        &self,
+        request: Request<ApplyRequest>,
+    ) -> Result<Response<ApplyResponse>, Status> {
+        let Some(Kind::VirtualMachineInstance(mut vmi)) =
+            request.into_inner().object.and_then(|object| object.kind)
+        else {
+            return Err(failure(FailureReason::BadRequest, "no VMI"));
+        };
+        let metadata = vmi.metadata.get_or_insert_default();
+        metadata.uid = format!("uid-of-{}", metadata.name);
+        "2026-01-01T00:00:00Z".clone_into(&mut metadata.creation_timestamp);
+        let name = metadata.name.clone();
+        let admitted = Vmi::admit(vmi, &caps()).map_err(|errors| {
+            let violations: Vec<Violation> = errors
+                .iter()
+                .map(|error| Violation {
+                    path: error.path.clone(),
+                    message: error.detail(),
+                })
+                .collect();
+            invalid(
+                &format!("VirtualMachineInstance {name:?} is invalid"),
+                &violations,
+            )
+        })?;
+        let mut store = self.store.lock().unwrap();
+        store.version += 1;
+        let version = store.version.to_string();
+        let mut stored = admitted.object;
+        stored.status.get_or_insert_default().phase = "Pending".to_owned();
+        stored
+            .metadata
+            .as_mut()
+            .unwrap()
+            .resource_version
+            .clone_from(&version);
+        let result = if store.objects.insert(name, stored.clone()).is_none() {
+            apply_response::Result::Created
+        } else {
+            apply_response::Result::Configured
+        };
+        drop(
+            self.changes
+                .send(change(watch_response::Type::Added, stored.clone(), version)),
+        );
+        Ok(Response::new(ApplyResponse {
+            object: Some(stored.into()),
+            result: result.into(),
+            warnings: admitted.warnings,
+        }))
+    }
+
+    async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
+        let name = request.into_inner().name;
+        let store = self.store.lock().unwrap();
+        let vmi = store.objects.get(&name).cloned().ok_or_else(|| {
+            failure(
+                FailureReason::NotFound,
+                &format!("virtualmachineinstances.kubevirt.io {name:?} not found"),
+            )
+        })?;
+        Ok(Response::new(GetResponse {
+            object: Some(vmi.into()),
+        }))
+    }
+
+    async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
+        let store = self.store.lock().unwrap();
+        let events = request.into_inner().kind == "Event";
+        let items = store.objects.values().map(|vmi| {
+            if events {
+                event(vmi).into()
+            } else {
+                vmi.clone().into()
+            }
+        });
+        Ok(Response::new(ListResponse {
+            metadata: Some(proto_node::meta::ListMeta {
+                resource_version: store.version.to_string(),
+                ..Default::default()
+            }),
+            items: items.collect(),
+        }))
+    }
+
+    type WatchStream = BoxStream<WatchResponse>;
+
+    async fn watch(
+        &self,
+        request: Request<WatchRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let store = self.store.lock().unwrap();
+        let mut first = Vec::new();
+        if request.into_inner().resource_version.is_empty() {
+            for vmi in store.objects.values() {
+                let version = store.version.to_string();
+                first.push(Ok(change(
+                    watch_response::Type::Added,
+                    vmi.clone(),
+                    version,
+                )));
+            }
+            first.push(Ok(WatchResponse {
+                r#type: watch_response::Type::Bookmark.into(),
+                ..Default::default()
+            }));
+        }
+        let changes = tokio_stream::wrappers::BroadcastStream::new(self.changes.subscribe())
+            .map(|change| change.map_err(|error| Status::internal(error.to_string())));
+        Ok(Response::new(Box::pin(
+            tokio_stream::iter(first).chain(changes),
+        )))
+    }
+
+    async fn delete(
+        &self,
+        request: Request<DeleteRequest>,
+    ) -> Result<Response<DeleteResponse>, Status> {
+        let name = request.into_inner().name;
+        let object = self.store.lock().unwrap().objects.get(&name).cloned();
+        let object = object.ok_or_else(|| failure(FailureReason::NotFound, "not found"))?;
+        let agent = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            agent.remove(&name);
+        });
+        Ok(Response::new(DeleteResponse {
+            object: Some(object.into()),
+            gone: false,
+        }))
+    }
+
+    type ConsoleStream = BoxStream<ConsoleResponse>;
+
+    /// A guest that echoes; its whole output is the alphabet followed by the echoes.
+    async fn console(
+        &self,
+        request: Request<Streaming<ConsoleRequest>>,
+    ) -> Result<Response<Self::ConsoleStream>, Status> {
+        let mut requests = request.into_inner();
+        let (sender, receiver) = mpsc::channel(16);
+        let Some(console_request::Body::Attach(attach)) =
+            requests.message().await?.and_then(|request| request.body)
+        else {
+            return Err(failure(FailureReason::BadRequest, "attach first"));
+        };
+        tokio::spawn(async move {
+            let output = b"abcdefghijklmnopqrstuvwxyz";
+            let respond = |body| Ok(ConsoleResponse { body: Some(body) });
+            let attached = ConsoleAttached {
+                uid: "uid-of-web".to_owned(),
+                ..Default::default()
+            };
+            let mut replies = vec![respond(console_response::Body::Attached(attached))];
+            if attach.replay {
+                replies.push(respond(console_response::Body::Data(output.to_vec())));
+            }
+            for reply in replies {
+                if sender.send(reply).await.is_err() {
+                    return;
+                }
+            }
+            while let Ok(Some(request)) = requests.message().await {
+                if let Some(console_request::Body::Data(data)) = request.body
+                    && sender
+                        .send(respond(console_response::Body::Data(data)))
+                        .await
+                        .is_err()
+                {
+                    return;
+                }
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+
+    async fn get_node_info(
+        &self,
+        _request: Request<GetNodeInfoRequest>,
+    ) -> Result<Response<GetNodeInfoResponse>, Status> {
+        Ok(Response::new(GetNodeInfoResponse {
+            node_name: "node1".to_owned(),
+            agent_version: "9.9.9".to_owned(),
+            architecture: "amd64".to_owned(),
+            ..Default::default()
+        }))
+    }
+}
+
+fn event(vmi: &VirtualMachineInstance) -> proto_node::events::Event {
+    let metadata = vmi.metadata.clone().unwrap_or_default();
+    proto_node::events::Event {
+        reason: "Created".to_owned(),
+        message: "was created".to_owned(),
+        r#type: "Normal".to_owned(),
+        count: 1,
+        involved_object: Some(proto_node::events::ObjectReference {
+            kind: "VirtualMachineInstance".to_owned(),
+            name: metadata.name,
+            uid: metadata.uid,
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
