@@ -13,6 +13,17 @@ use crate::commands::{Channel, Commands};
 use crate::process::Bound;
 use crate::{artifacts, tools};
 
+/// What is copied into a corner.
+const PROGRAMS: &[&str] = &[
+    "node-agent",
+    "echo-peer",
+    "create-bench",
+    "testguest",
+    "kvmlet",
+    "kvmlet-vmm",
+    "kvmctl",
+];
+
 /// The corner. Dropping it kills everything that runs in it.
 #[derive(Debug)]
 pub struct Host {
@@ -22,19 +33,23 @@ pub struct Host {
 }
 
 impl Host {
-    /// Makes one. The project's programs are in its search path.
+    /// Makes one. The project's programs as far as they were built are in its search path, as copies
+    /// in `/run/bin`: VMMs run as other users, who may not look into the directories of this one.
     ///
     /// # Errors
     /// Without root, or when namespaces can not be made.
     pub fn enter() -> anyhow::Result<Self> {
         tools::ensure(tools::HOST)?;
         let agent = artifacts::program("node-agent")?;
-        let programs = artifacts::directory()?;
         let directory = tempfile::tempdir()?;
+        let programs: Vec<String> = PROGRAMS
+            .iter()
+            .filter_map(|name| Some(artifacts::program(name).ok()?.display().to_string()))
+            .collect();
         let (ours, theirs) = UnixStream::pair()?;
         // sysfs shows the network of whoever mounted it. What the product writes goes into memory.
-        let mounts =
-            "mount -t sysfs sys /sys && mount -t tmpfs run /run && mount -t tmpfs lib /var/lib";
+        let mounts = "mount -t sysfs sys /sys && mount -t tmpfs run /run && mount -t tmpfs lib /var/lib && \
+                      mkdir /run/bin && cp $PROGRAMS /run/bin/";
         // The shell is init of the process namespace: unlike the agent it reaps whatever is orphaned.
         let init = format!(
             "{mounts} && ip link set lo up && '{}' --inherited; exit 0",
@@ -56,10 +71,8 @@ impl Host {
         let path = std::env::var("PATH").unwrap_or_default();
         let process = Bound::start("unshare", &arguments, |command| {
             command
-                .env(
-                    "PATH",
-                    format!("{}:{path}:/usr/sbin:/sbin", programs.display()),
-                )
+                .env("PROGRAMS", programs.join(" "))
+                .env("PATH", format!("/run/bin:{path}:/usr/sbin:/sbin"))
                 .stdin(OwnedFd::from(theirs));
         })?;
         let channel = Channel::over(ours, Duration::from_secs(20), &mut || Ok(()))

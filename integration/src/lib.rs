@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod agent;
 pub mod artifacts;
 pub mod cache;
 pub mod commands;

@@ -8,13 +8,17 @@ pub fn say(reason: &str) {
     println!("{MARK}{reason}");
 }
 
-/// Ends the running test as skipped when `reason` says why it can not run here.
+/// Ends the running test as skipped when `reason` says why it can not run here; a test that returns
+/// something gives it as second argument.
 #[macro_export]
 macro_rules! skip_if {
     ($reason:expr) => {
+        $crate::skip_if!($reason, ())
+    };
+    ($reason:expr, $result:expr) => {
         if let Some(reason) = $reason {
             $crate::skip::say(&reason);
-            return;
+            return $result;
         }
     };
 }

@@ -4,11 +4,14 @@
 //! design; a ratio or a size has one, a time measured under emulation has none.
 
 mod figure;
+mod guests;
 mod nodes;
 
 use std::path::{Path, PathBuf};
 
 use figure::{Better, Figure};
+
+use integration::host;
 
 use crate::progress::step;
 
@@ -20,6 +23,10 @@ pub fn run(root: &Path, json: Option<PathBuf>) -> anyhow::Result<()> {
     step("build", || crate::build::run(root))?;
     step("images", || crate::images::run(false))?;
     let mut figures = vec![vmm_packages(root)?];
+    match host::without_host() {
+        Some(reason) => eprintln!("guests on this machine's KVM: SKIPPED, {reason}"),
+        None => figures.extend(step("guests on this machine's KVM", guests::figures)?),
+    }
     figures.extend(step("node start times", nodes::figures)?);
     figure::print(&figures);
     if let Some(path) = json {

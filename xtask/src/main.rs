@@ -8,6 +8,7 @@
 mod bench;
 mod build;
 mod check;
+mod demo;
 mod r#gen;
 mod images;
 mod layers;
@@ -27,6 +28,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Watch one guest from manifest to shell prompt and away again.
+    Demo,
     /// Check everything, then run every test; the last line counts them.
     Test(test::TestOptions),
     /// Formatting, clippy, documentation, dependencies, layers, generated code.
@@ -74,6 +77,7 @@ fn main() -> std::process::ExitCode {
 fn run(command: Command) -> anyhow::Result<()> {
     let root = workspace::root()?;
     match command {
+        Command::Demo => demo::run(&root),
         Command::Test(options) => test::run(&root, &options),
         Command::Check => check::run(&root),
         Command::Layers => layers::run(&root),

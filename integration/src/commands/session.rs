@@ -1,6 +1,7 @@
 //! One program that runs in a node, or one file on its way.
 
 use std::fmt;
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -123,30 +124,51 @@ impl Session {
     /// # Errors
     /// When `limit` passes or the program ends before; the error holds the output.
     pub fn read_until(&mut self, text: &str, limit: Duration) -> anyhow::Result<String> {
+        self.follow_until(text, limit, &mut std::io::sink())
+    }
+
+    /// As [`Self::read_until`]; what comes in is also written to `sink` at once.
+    ///
+    /// # Errors
+    /// As [`Self::read_until`], and when `sink` fails.
+    pub fn follow_until(
+        &mut self,
+        text: &str,
+        limit: Duration,
+        sink: &mut dyn Write,
+    ) -> anyhow::Result<String> {
         let until = Instant::now() + limit;
+        let mut written = self.read;
         loop {
             let unread = &self.output[self.read..];
-            if let Some(at) = unread
+            let found = unread
                 .windows(text.len())
-                .position(|window| window == text.as_bytes())
-            {
-                let end = at + text.len();
-                let passed = String::from_utf8_lossy(&unread[..end]).into_owned();
-                self.read += end;
+                .position(|window| window == text.as_bytes());
+            let end = found.map_or(self.output.len(), |at| self.read + at + text.len());
+            if end > written {
+                sink.write_all(&self.output[written..end])?;
+                sink.flush()?;
+                written = end;
+            }
+            if found.is_some() {
+                let passed = String::from_utf8_lossy(&self.output[self.read..end]).into_owned();
+                self.read = end;
                 return Ok(passed);
             }
             let shown = || {
-                let errors = String::from_utf8_lossy(&self.errors);
-                format!("{}\n{errors}", String::from_utf8_lossy(unread))
+                let unread = String::from_utf8_lossy(&self.output[self.read..]);
+                format!("{unread}\n{}", String::from_utf8_lossy(&self.errors))
             };
             if let Some(outcome) = &self.outcome {
                 anyhow::bail!("{outcome:?} before {text:?} was printed:\n{}", shown());
             }
-            let shown = shown();
             anyhow::ensure!(
-                self.advance(until)?,
-                "{text:?} was not printed within {limit:?}:\n{shown}"
+                Instant::now() < until,
+                "{text:?} was not printed within {limit:?}:\n{}",
+                shown()
             );
+            // Looks at the time again above.
+            self.advance(until)?;
         }
     }
 

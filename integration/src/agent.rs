@@ -1,0 +1,284 @@
+//! The product on a machine under test: `kvmlet` with a configuration of its own, `kvmctl`, and what
+//! guests need.
+
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::commands::{COMMAND_TIMEOUT, Commands, Output, Session};
+use crate::image::busybox::GuestImage;
+
+/// The agent's configuration file.
+pub const CONFIG: &str = "/run/kvmlet-test/kvmlet.toml";
+/// The directory of manifests, by [`CONFIG`].
+pub const MANIFESTS: &str = "/var/lib/kvmlet/manifests";
+/// Where callers may have images, by the agent's defaults.
+pub const IMAGES: &str = "/var/lib/kvmlet/images";
+/// Where callers may have disks, by the agent's defaults.
+pub const DISKS: &str = "/var/lib/kvmlet/disks";
+/// What the agent logged.
+pub const LOG: &str = "/var/lib/kvmlet/agent.log";
+/// The host's address on the bridge of the network `lan`.
+pub const BRIDGE_ADDRESS: &str = "10.77.0.1/24";
+
+/// How long the agent may take to answer after its start.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// The agent on a machine. Dropping it stops nothing: the machine's end does.
+#[derive(Debug)]
+pub struct Agent<'m, M: Commands> {
+    machine: &'m M,
+}
+
+impl<'m, M: Commands> Agent<'m, M> {
+    /// Prepares the machine: directories, the bridge `br0`, the configuration. Starts nothing.
+    ///
+    /// # Errors
+    /// When the machine refuses.
+    pub fn prepare(machine: &'m M) -> anyhow::Result<Self> {
+        machine.sh(&format!("mkdir -p {IMAGES} {DISKS} {MANIFESTS}"))?;
+        let config = format!(
+            "node_name = \"node1\"\nmanifest_dir = \"{MANIFESTS}\"\n\n\
+             [networks.lan]\nbridge = \"br0\"\n\n\
+             [debug]\nboot_timestamp_port = true\n"
+        );
+        machine.put(CONFIG, 0o644, config.as_bytes())?;
+        Self::make_bridge(machine)?;
+        Ok(Self { machine })
+    }
+
+    /// Makes the bridge, which does not survive the machine's restart.
+    ///
+    /// # Errors
+    /// When the machine refuses.
+    pub fn make_bridge(machine: &M) -> anyhow::Result<()> {
+        machine
+            .sh(&format!("ip link add br0 type bridge && ip addr add {BRIDGE_ADDRESS} dev br0 && ip link set br0 up"))
+            .map(drop)
+    }
+
+    /// An agent that was prepared before, after the machine's restart.
+    #[must_use]
+    pub fn of(machine: &'m M) -> Self {
+        Self { machine }
+    }
+
+    /// Puts a file or tree of the machine where manifests may name it, as `dir:IMAGES/NAME`.
+    ///
+    /// # Errors
+    /// When the machine refuses.
+    pub fn add_image(&self, from: &str, name: &str) -> anyhow::Result<()> {
+        let script = format!("mkdir -p {IMAGES}/{name} && cp -rL {from} {IMAGES}/{name}/");
+        self.machine.sh(&script).map(drop)
+    }
+
+    /// Starts the agent and waits until it answers.
+    ///
+    /// # Errors
+    /// When it does not; the error holds its log.
+    pub fn start(&self) -> anyhow::Result<()> {
+        self.machine.sh(&format!("setsid kvmlet --config {CONFIG} </dev/null >>{LOG} 2>&1 & echo $! >/run/kvmlet-test/pid"))?;
+        self.wait_until_it_answers()
+    }
+
+    /// Waits until the agent answers a client.
+    ///
+    /// # Errors
+    /// When it does not; the error holds its log.
+    pub fn wait_until_it_answers(&self) -> anyhow::Result<()> {
+        self.machine
+            .wait_for("kvmctl get vmi", START_LIMIT)
+            .map(drop)
+            .with_context(|| format!("the agent does not answer; its log:\n{}", self.log()))
+    }
+
+    /// Kills the agent, as the kernel does when it is out of memory.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn kill(&self) -> anyhow::Result<()> {
+        let script = "pid=$(pidof kvmlet) && kill -9 $pid && while kill -0 $pid 2>/dev/null; do sleep 0.1; done";
+        self.machine.sh(script).map(drop)
+    }
+
+    /// Runs `kvmctl` to its end, whatever its exit code.
+    ///
+    /// # Errors
+    /// When the machine is gone.
+    pub fn kvmctl(&self, arguments: &str) -> anyhow::Result<Output> {
+        self.machine.run_for(
+            &["sh", "-c", &format!("kvmctl {arguments}")],
+            COMMAND_TIMEOUT * 2,
+        )
+    }
+
+    /// Applies a manifest, which has to be accepted.
+    ///
+    /// # Errors
+    /// When it is refused; the error holds what `kvmctl` and the agent said.
+    pub fn apply(&self, manifest: &str) -> anyhow::Result<()> {
+        self.machine
+            .put("/run/kvmlet-test/manifest.yaml", 0o644, manifest.as_bytes())?;
+        let output = self.kvmctl("apply -f /run/kvmlet-test/manifest.yaml")?;
+        anyhow::ensure!(
+            output.code == Some(0),
+            "the manifest is refused: {output}\n{}",
+            self.log()
+        );
+        Ok(())
+    }
+
+    /// A value of a VMI, by JSONPath.
+    ///
+    /// # Errors
+    /// When there is no such VMI.
+    pub fn value(&self, name: &str, path: &str) -> anyhow::Result<String> {
+        let output = self.kvmctl(&format!("get vmi {name} -o 'jsonpath={{{path}}}'"))?;
+        anyhow::ensure!(output.code == Some(0), "{path} of {name}: {output}");
+        Ok(output.stdout.trim().to_owned())
+    }
+
+    /// Waits until a VMI is in `phase`.
+    ///
+    /// # Errors
+    /// When it is not within `limit`; the error holds the VMI and the agent's log.
+    pub fn wait_for_phase(&self, name: &str, phase: &str, limit: Duration) -> anyhow::Result<()> {
+        let script =
+            format!("test \"$(kvmctl get vmi {name} -o 'jsonpath={{.status.phase}}')\" = {phase}");
+        self.machine
+            .wait_for(&script, limit)
+            .map(drop)
+            .with_context(|| {
+                let shown = self.kvmctl(&format!("get vmi {name} -o yaml"));
+                let shown =
+                    shown.map_or_else(|error| error.to_string(), |output| output.to_string());
+                format!("{name} is not {phase}:\n{shown}\n{}", self.log())
+            })
+    }
+
+    /// Attaches to a VMI's console.
+    ///
+    /// # Errors
+    /// When the machine is gone.
+    pub fn console(&self, name: &str) -> anyhow::Result<Session> {
+        self.machine
+            .exec_in_terminal(&["kvmctl", "console", "--replay", "--force", name])
+    }
+
+    /// The agent's log.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let log = self.machine.sh(&format!(
+            "cat {LOG} 2>/dev/null || journalctl -u kvmlet --no-pager"
+        ));
+        log.unwrap_or_else(|error| format!("no log: {error:#}"))
+    }
+}
+
+/// What a guest of a test is made of; [`GuestSpec::manifest`] writes it down.
+#[derive(Debug, Clone)]
+pub struct GuestSpec {
+    /// Its name.
+    pub name: String,
+    /// The whole command line of its kernel.
+    pub command_line: String,
+    /// Its memory in MiB.
+    pub memory_mib: u32,
+    /// The image below [`IMAGES`].
+    pub image: &'static str,
+    /// The kernel's path in the image.
+    pub kernel: &'static str,
+    /// The initramfs's path in the image.
+    pub initrd: Option<&'static str>,
+    /// Whether it has a disk, a card on `lan` and entropy.
+    pub devices: bool,
+}
+
+impl GuestSpec {
+    /// A busybox guest with all devices and `words` more on its kernel's command line. Its image is
+    /// the tree of [`GuestImage`] below the name `busybox`.
+    #[must_use]
+    pub fn busybox(name: &str, words: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            command_line: format!("console=ttyS0 panic=-1 {words}"),
+            memory_mib: 256,
+            image: "busybox",
+            kernel: GuestImage::KERNEL,
+            initrd: Some(GuestImage::INITRD),
+            devices: true,
+        }
+    }
+
+    /// A `testguest` with all devices. Its image is the program below the name `testguest`.
+    #[must_use]
+    pub fn testguest(name: &str, command_line: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            command_line: command_line.to_owned(),
+            memory_mib: 16,
+            image: "testguest",
+            kernel: "/testguest",
+            initrd: None,
+            devices: true,
+        }
+    }
+
+    /// The same without disk, card and entropy.
+    #[must_use]
+    pub fn without_devices(mut self) -> Self {
+        self.devices = false;
+        self
+    }
+
+    /// The manifest.
+    #[must_use]
+    pub fn manifest(&self) -> String {
+        let Self {
+            name,
+            command_line,
+            memory_mib,
+            image,
+            kernel,
+            initrd,
+            devices,
+        } = self;
+        let initrd = initrd.map_or_else(String::new, |path| {
+            format!("          initrdPath: {path}\n")
+        });
+        let (devices, volumes) = if *devices {
+            (DEVICES, VOLUMES)
+        } else {
+            ("    devices: {}\n", "")
+        };
+        format!(
+            "apiVersion: kubevirt.io/v1\n\
+             kind: VirtualMachineInstance\n\
+             metadata:\n  name: {name}\n\
+             spec:\n  terminationGracePeriodSeconds: 10\n  domain:\n    memory:\n      guest: {memory_mib}Mi\n    \
+             firmware:\n      kernelBoot:\n        kernelArgs: \"{command_line}\"\n        container:\n          \
+             image: dir:{IMAGES}/{image}\n          kernelPath: {kernel}\n{initrd}{devices}{volumes}"
+        )
+    }
+}
+
+const DEVICES: &str = "    devices:
+      rng: {}
+      disks:
+      - name: data
+        disk:
+          bus: virtio
+      interfaces:
+      - name: lan
+        bridge: {}
+";
+
+const VOLUMES: &str = "  networks:
+  - name: lan
+    multus:
+      networkName: lan
+  volumes:
+  - name: data
+    emptyDisk:
+      capacity: 16Mi
+";
