@@ -2,4 +2,91 @@
 
 #![forbid(unsafe_code)]
 
-fn main() {}
+mod actor;
+mod agent;
+mod apply;
+mod clock;
+mod config;
+mod delete;
+mod error;
+mod events;
+mod facts;
+mod lock;
+mod logging;
+mod object;
+mod registry;
+mod service;
+mod status;
+mod watchdog;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use config::Config;
+
+/// Where the configuration is unless `--config` says otherwise.
+const CONFIG: &str = "/etc/kvmlet/kvmlet.toml";
+
+/// Threads that carry the agent. It waits most of the time; each thread costs memory.
+const WORKERS: usize = 2;
+
+/// Threads for calls that block, such as a sync of the ledger.
+const BLOCKING_THREADS: usize = 16;
+
+/// Runs virtual machines on this node, as the kubelet runs pods.
+#[derive(Debug, Parser)]
+#[command(name = "kvmlet", version, about)]
+struct Arguments {
+    /// Configuration file. Without the option, a missing default file means the defaults.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Read the configuration, say what is wrong with it, and end.
+    #[arg(long)]
+    check: bool,
+}
+
+fn main() -> ExitCode {
+    // Helpers of the host are this program under hidden names. They come before anything else: some
+    // change the whole process and must run while it has one thread.
+    if let Some(code) = agent_host::child::run(std::env::args_os().skip(1)) {
+        return code;
+    }
+    let arguments = Arguments::parse();
+    let config = match read_config(&arguments) {
+        Ok(config) => config,
+        Err(error) => return fail(&error),
+    };
+    if arguments.check {
+        return ExitCode::SUCCESS;
+    }
+    logging::start(&config.log);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .max_blocking_threads(BLOCKING_THREADS)
+        .enable_all()
+        .build();
+    let ended = runtime
+        .map_err(anyhow::Error::from)
+        .and_then(|runtime| runtime.block_on(service::run(config)));
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
+    }
+}
+
+fn read_config(arguments: &Arguments) -> anyhow::Result<Config> {
+    match &arguments.config {
+        Some(path) => Ok(Config::read(path)?),
+        None if !std::path::Path::new(CONFIG).exists() => Ok(Config::default()),
+        None => Ok(Config::read(std::path::Path::new(CONFIG))?),
+    }
+}
+
+/// The one place where a chain of causes is printed.
+fn fail(error: &anyhow::Error) -> ExitCode {
+    let chain: Vec<String> = error.chain().map(ToString::to_string).collect();
+    eprintln!("kvmlet: {}", chain.join(": "));
+    ExitCode::FAILURE
+}

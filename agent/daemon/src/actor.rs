@@ -1,0 +1,370 @@
+//! One VMI's actor: observe, plan, store, execute, again. Serial for its VMI, independent of others.
+
+use std::time::Duration;
+
+use agent_domain::{Admitted, Remark, Vmi};
+use agent_host::{Host, Look, Wake};
+use agent_plan::{
+    Action, AdmittedCondition, ConditionStatus, Deletion, Millis, Observation, Observed, Phase,
+    Plan, PlanEvent, Record, Timestamp, Wanted, complete, plan,
+};
+use agent_sources::ObjectRef;
+use agent_store::StoreError;
+use proto_node::meta::ObjectMeta;
+use proto_node::vmi::VirtualMachineInstance;
+use tracing::{debug, error, info, warn};
+
+use crate::agent::Agent;
+use crate::error::WriteError;
+use crate::object::FINALIZER;
+use crate::{apply, clock, events, object, status};
+
+/// Rounds without a pause; more of them mean that something goes in circles.
+const MAX_HASTE: u32 = 16;
+
+/// The pause after that, and after the ledger failed.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Looks at least this often, in case a wake-up was lost.
+const HEARTBEAT: Duration = Duration::from_secs(60);
+
+/// What a round found out about when the next one is due.
+enum Next {
+    /// At once: something was done that has to be looked at.
+    Now,
+    /// When woken, or at this time.
+    At(Option<Timestamp>),
+    /// Never: the VMI is gone.
+    Never,
+}
+
+/// The actor of one VMI.
+pub(crate) struct Actor<H> {
+    agent: Agent<H>,
+    uid: String,
+    wake: Wake,
+    /// As it was last stored.
+    record: Option<Box<Record>>,
+    /// The spec never changes under a uid, so it is read once.
+    spec: Option<Box<Spec>>,
+    /// The first look at a guest that ran before this agent did.
+    adopting: bool,
+}
+
+/// What admission made of the spec.
+struct Spec {
+    vmi: Vmi,
+    conditions: Vec<AdmittedCondition>,
+}
+
+impl<H: Host> Actor<H> {
+    pub(crate) fn new(agent: Agent<H>, uid: String, wake: Wake, adopting: bool) -> Self {
+        Self {
+            agent,
+            uid,
+            wake,
+            record: None,
+            spec: None,
+            adopting,
+        }
+    }
+
+    /// Runs until the VMI is gone or the agent ends.
+    pub(crate) async fn run(mut self) {
+        let mut stopping = self.agent.stopping();
+        let mut haste = 0;
+        loop {
+            if *stopping.borrow() {
+                return;
+            }
+            let next = self.round().await.unwrap_or_else(|error| {
+                error!(%error, "the ledger failed; nothing is done until it works again");
+                Next::At(Some(clock::now().plus(Millis::from_secs(1))))
+            });
+            let pause = match next {
+                Next::Never => return,
+                Next::Now if haste < MAX_HASTE => {
+                    haste += 1;
+                    continue;
+                }
+                Next::Now => PAUSE,
+                Next::At(at) => at.map_or(HEARTBEAT, |at| until(at).min(HEARTBEAT)),
+            };
+            haste = 0;
+            tokio::select! {
+                () = self.wake.notified() => {}
+                () = tokio::time::sleep(pause) => {}
+                _ = stopping.changed() => return,
+            }
+        }
+    }
+
+    /// Looks once and does what the plan says.
+    async fn round(&mut self) -> Result<Next, WriteError> {
+        let Some((target, object)) = self.object()? else {
+            self.agent.host.forget(&self.uid);
+            return Ok(Next::Never);
+        };
+        let metadata = object::metadata(&object);
+        let Some(wanted) = self.wanted(&object, &metadata) else {
+            return Ok(Next::At(None));
+        };
+        let record = self.record(&metadata)?;
+        let now = clock::now();
+        let observed = Box::pin(self.agent.host.observe(Look {
+            record: &record,
+            now,
+        }))
+        .await;
+        let mut planned = plan(&wanted, &record, &observed, now);
+        self.note_adoption(&record, &observed, &mut planned);
+        if planned.record != record || !planned.events.is_empty() {
+            self.store(&target, &planned.record, &planned.events, now)?;
+        }
+        if sees_vmm(&observed) {
+            self.agent
+                .host
+                .watch(&planned.record, Wake::clone(&self.wake));
+        }
+        if planned.gone {
+            return self.let_go(&target);
+        }
+        self.execute(&target, &planned).await
+    }
+
+    /// Carries out the actions in order, up to the first that fails.
+    async fn execute(&mut self, target: &ObjectRef, planned: &Plan) -> Result<Next, WriteError> {
+        let Some(spec) = &self.spec else {
+            return Ok(Next::At(None));
+        };
+        let vmi = spec.vmi.clone();
+        let mut record = planned.record.clone();
+        let mut look_at_once = false;
+        for action in &planned.actions {
+            let outcome = Box::pin(self.agent.host.execute(action, &vmi, &record)).await;
+            let now = clock::now();
+            let incarnation = record.incarnation;
+            match &outcome {
+                Ok(_) => debug!(action = action.name(), incarnation, "done"),
+                Err(failure) => warn!(
+                    action = action.name(),
+                    incarnation,
+                    reason = failure.reason,
+                    "{}",
+                    failure.message
+                ),
+            }
+            let (after, event) = complete(&record, action, &outcome, now);
+            if after != record || event.is_some() {
+                self.store(target, &after, event.as_slice(), now)?;
+                record = after;
+            }
+            if outcome.is_err() {
+                return Ok(Next::At(
+                    record
+                        .failures
+                        .retry_at
+                        .or(planned.wake_at)
+                        .or(Some(now.plus(Millis(1000)))),
+                ));
+            }
+            look_at_once |= shows_at_once(action);
+        }
+        Ok(if look_at_once {
+            Next::Now
+        } else {
+            Next::At(planned.wake_at)
+        })
+    }
+
+    /// The object as it is now; nothing when it is gone.
+    fn object(&self) -> Result<Option<(ObjectRef, VirtualMachineInstance)>, WriteError> {
+        let Some(target) = self.agent.target_of(&self.uid)? else {
+            return Ok(None);
+        };
+        let Some(row) = self.agent.ledger.object(&object::key(&target))? else {
+            return Ok(None);
+        };
+        Ok((row.uid == self.uid)
+            .then(|| object::vmi(&row))
+            .transpose()?
+            .map(|object| (target, object)))
+    }
+
+    /// What is wanted; nothing when this release can not read the spec.
+    fn wanted(&mut self, object: &VirtualMachineInstance, metadata: &ObjectMeta) -> Option<Wanted> {
+        if self.spec.is_none() {
+            match Vmi::restore(object.clone()) {
+                Ok(admitted) => self.spec = Some(Box::new(spec(admitted))),
+                Err(errors) => {
+                    let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                    error!(
+                        errors = errors.join("; "),
+                        "this release does not understand what an earlier one accepted; the guest is left alone"
+                    );
+                    return None;
+                }
+            }
+        }
+        let spec = self.spec.as_ref()?;
+        let own_grace =
+            i64::try_from(spec.vmi.termination_grace_period.as_secs()).unwrap_or(i64::MAX);
+        let deletion = clock::parse(&metadata.deletion_timestamp).map(|requested_at| Deletion {
+            requested_at,
+            grace: Millis::from_secs(metadata.deletion_grace_period_seconds.unwrap_or(own_grace)),
+        });
+        Some(Wanted {
+            generation: metadata.generation,
+            deletion,
+            admitted: spec.conditions.clone(),
+        })
+    }
+
+    fn record(&mut self, metadata: &ObjectMeta) -> Result<Record, StoreError> {
+        if let Some(record) = &self.record {
+            return Ok(Record::clone(record));
+        }
+        let stored = self.agent.ledger.record(&self.uid)?;
+        let record = stored.unwrap_or_else(|| Record::new(apply::id(metadata), clock::now()));
+        self.record = Some(Box::new(record.clone()));
+        Ok(record)
+    }
+
+    /// The first look at a guest that outlived an agent is worth an event.
+    fn note_adoption(&mut self, before: &Record, observed: &Observed, planned: &mut Plan) {
+        if observed.vmms.is_unknown() {
+            return;
+        }
+        if std::mem::take(&mut self.adopting)
+            && before.phase() == Phase::Running
+            && sees_vmm(observed)
+        {
+            info!(incarnation = before.incarnation, "adopted a running guest");
+            planned.events.push(events::normal(
+                "Adopted",
+                "The agent was started and found the guest running.",
+            ));
+        }
+    }
+
+    /// Stores the record, the status that follows from it and events, all or nothing.
+    fn store(
+        &mut self,
+        target: &ObjectRef,
+        record: &Record,
+        said: &[PlanEvent],
+        now: Timestamp,
+    ) -> Result<(), WriteError> {
+        let vmi = self.spec.as_ref().map(|spec| &spec.vmi);
+        self.agent.write(|transaction| {
+            transaction.put_record(record)?;
+            let key = object::key(target);
+            if let Some(row) = transaction.object(&key)?.filter(|row| row.uid == self.uid) {
+                let mut object = object::vmi(&row)?;
+                let before = object.status.take().unwrap_or_default();
+                let after =
+                    status::project(before.clone(), record, vmi, &self.agent.caps.node_name);
+                if after != before {
+                    object.status = Some(after);
+                    transaction.put(&key, object::row(object, transaction.next_version()))?;
+                }
+            }
+            self.agent
+                .record_events(transaction, (target, &self.uid), said, now)
+        })?;
+        let before = self.record.as_ref().map(|record| record.phase());
+        if before != Some(record.phase()) {
+            self.log_phase(record);
+        }
+        self.record = Some(Box::new(record.clone()));
+        Ok(())
+    }
+
+    fn log_phase(&self, record: &Record) {
+        let phase = record.phase().as_str();
+        let incarnation = record.incarnation;
+        match &record.end {
+            Some(end) => info!(phase, incarnation, reason = end.reason, "{}", end.message),
+            None => info!(phase, incarnation, "phase reached"),
+        }
+    }
+
+    /// Nothing is left on the host: the finalizer goes, and with the last one the object.
+    fn let_go(&mut self, target: &ObjectRef) -> Result<Next, WriteError> {
+        let key = object::key(target);
+        let gone = self.agent.write(|transaction| {
+            let Some(row) = transaction.object(&key)?.filter(|row| row.uid == self.uid) else {
+                return Ok(true);
+            };
+            let mut object = object::vmi(&row)?;
+            let metadata = object.metadata.get_or_insert_default();
+            let held = metadata
+                .finalizers
+                .iter()
+                .any(|finalizer| finalizer == FINALIZER);
+            metadata
+                .finalizers
+                .retain(|finalizer| finalizer != FINALIZER);
+            let gone = metadata.finalizers.is_empty();
+            let row = object::row(object, transaction.next_version());
+            if gone {
+                transaction.remove(&key, row)?;
+            } else if held {
+                transaction.put(&key, row)?;
+            }
+            Ok(gone)
+        })?;
+        if !gone {
+            // Somebody else's finalizer; its owner's apply wakes this actor.
+            return Ok(Next::At(None));
+        }
+        info!("gone");
+        self.agent.host.forget(&self.uid);
+        Ok(Next::Never)
+    }
+}
+
+fn spec(admitted: Admitted) -> Spec {
+    let remark = |kind: &str, reason: &str, remarks: &[Remark]| {
+        let text: Vec<String> = remarks
+            .iter()
+            .map(|remark| format!("{}: {}", remark.path, remark.message))
+            .collect();
+        (!text.is_empty()).then(|| AdmittedCondition {
+            kind: kind.to_owned(),
+            status: ConditionStatus::True,
+            reason: reason.to_owned(),
+            message: text.join("; "),
+        })
+    };
+    let conditions = [
+        remark(
+            "DevicesSubstituted",
+            "ProvidedAsVirtio",
+            &admitted.substituted,
+        ),
+        remark("FieldsIgnored", "NoEffect", &admitted.ignored),
+    ];
+    Spec {
+        vmi: admitted.vmi,
+        conditions: conditions.into_iter().flatten().collect(),
+    }
+}
+
+fn sees_vmm(observed: &Observed) -> bool {
+    matches!(&observed.vmms, Observation::Present(vmms) if !vmms.is_empty())
+}
+
+/// Whether the effect of an action can be seen as soon as it is carried out. A guest that was told to
+/// end takes its time.
+const fn shows_at_once(action: &Action) -> bool {
+    !matches!(
+        action,
+        Action::PressPowerButton { .. } | Action::StopVmm { .. } | Action::KillVmm { .. }
+    )
+}
+
+fn until(at: Timestamp) -> Duration {
+    let span = at.since(clock::now()).0;
+    Duration::from_millis(u64::try_from(span).unwrap_or(0))
+}

@@ -1,0 +1,211 @@
+//! What the agent's parts share, and the set of its actors.
+
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use agent_domain::NodeCaps;
+use agent_host::{Host, NodeFacts, Wake};
+use agent_plan::{PlanEvent, Timestamp};
+use agent_sources::{ApiError, Kind, ObjectRef};
+use agent_store::{Ledger, StoreError, Transaction};
+use futures_util::FutureExt;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::{Instrument, error, info_span};
+
+use crate::actor::Actor;
+use crate::error::{WriteError, store};
+use crate::events::{About, EventLog};
+use crate::object;
+
+/// How long an actor that panicked is left alone.
+const AFTER_PANIC: Duration = Duration::from_secs(5);
+
+/// The agent. Cheap to clone.
+pub(crate) struct Agent<H>(Arc<Inner<H>>);
+
+impl<H> Clone for Agent<H> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<H> Deref for Agent<H> {
+    type Target = Inner<H>;
+
+    fn deref(&self) -> &Inner<H> {
+        &self.0
+    }
+}
+
+/// What is shared.
+pub(crate) struct Inner<H> {
+    pub(crate) ledger: Ledger,
+    pub(crate) host: H,
+    pub(crate) caps: NodeCaps,
+    pub(crate) facts: NodeFacts,
+    pub(crate) started_at: Timestamp,
+    events: Mutex<EventLog>,
+    versions: watch::Sender<u64>,
+    wakes: Mutex<HashMap<String, Wake>>,
+    tasks: Mutex<JoinSet<()>>,
+    stopping: watch::Sender<bool>,
+}
+
+impl<H: Host> Agent<H> {
+    /// An agent without actors.
+    pub(crate) fn new(
+        ledger: Ledger,
+        host: H,
+        caps: NodeCaps,
+        facts: NodeFacts,
+    ) -> Result<Self, StoreError> {
+        let events = EventLog::load(&ledger)?;
+        let version = ledger.version()?;
+        Ok(Self(Arc::new(Inner {
+            ledger,
+            host,
+            caps,
+            facts,
+            started_at: crate::clock::now(),
+            events: Mutex::new(events),
+            versions: watch::Sender::new(version),
+            wakes: Mutex::new(HashMap::new()),
+            tasks: Mutex::new(JoinSet::new()),
+            stopping: watch::Sender::new(false),
+        })))
+    }
+
+    /// Gives every VMI of the ledger its actor: this is where guests are re-adopted.
+    pub(crate) fn adopt_all(&self) -> Result<usize, ApiError> {
+        let (objects, _) = self
+            .ledger
+            .objects(Kind::VirtualMachineInstance.as_str())
+            .map_err(store)?;
+        let count = objects.len();
+        for (key, row) in objects {
+            let target = ObjectRef {
+                kind: Kind::VirtualMachineInstance,
+                namespace: key.namespace,
+                name: key.name,
+            };
+            self.spawn(&target, &row.uid, true);
+        }
+        Ok(count)
+    }
+
+    /// Starts the actor of a VMI.
+    pub(crate) fn spawn(&self, target: &ObjectRef, uid: &str, adopting: bool) {
+        let wake = Wake::default();
+        locked(&self.wakes).insert(uid.to_owned(), Arc::clone(&wake));
+        let span =
+            info_span!("vmi", vmi = %format_args!("{}/{}", target.namespace, target.name), uid);
+        let (agent, uid) = (self.clone(), uid.to_owned());
+        let task = async move {
+            let mut adopting = adopting;
+            loop {
+                let actor = Actor::new(agent.clone(), uid.clone(), Arc::clone(&wake), adopting);
+                // One VMI's trouble is not its neighbours'.
+                if AssertUnwindSafe(actor.run()).catch_unwind().await.is_ok() {
+                    break;
+                }
+                error!(
+                    "the actor of this VMI panicked; its guest is left alone, the actor starts again"
+                );
+                adopting = false;
+                tokio::time::sleep(AFTER_PANIC).await;
+            }
+            locked(&agent.wakes).remove(&uid);
+        };
+        let mut tasks = locked(&self.tasks);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task.instrument(span));
+    }
+
+    /// Runs one transaction of the ledger, and tells watchers.
+    pub(crate) fn write<T>(
+        &self,
+        work: impl FnOnce(&mut Transaction<'_>) -> Result<T, WriteError>,
+    ) -> Result<T, WriteError> {
+        let value = tokio::task::block_in_place(|| self.ledger.write(work))?;
+        let version = self.ledger.version()?;
+        self.versions.send_if_modified(|known| {
+            let newer = version > *known;
+            *known = version.max(*known);
+            newer
+        });
+        Ok(value)
+    }
+
+    /// Records events within a transaction.
+    pub(crate) fn record_events(
+        &self,
+        transaction: &mut Transaction<'_>,
+        (target, uid): (&ObjectRef, &str),
+        said: &[PlanEvent],
+        now: Timestamp,
+    ) -> Result<(), WriteError> {
+        let about = About {
+            target,
+            uid,
+            node_name: &self.caps.node_name,
+        };
+        let mut log = locked(&self.events);
+        for event in said {
+            log.record(transaction, &about, event, now)?;
+        }
+        Ok(())
+    }
+
+    /// Has the actor of a VMI look again.
+    pub(crate) fn wake(&self, uid: &str) {
+        if let Some(wake) = locked(&self.wakes).get(uid) {
+            wake.notify_one();
+        }
+    }
+
+    /// The VMI of a row's key, if it is this uid.
+    pub(crate) fn target_of(&self, uid: &str) -> Result<Option<ObjectRef>, StoreError> {
+        let key = self.ledger.key_of(uid)?;
+        Ok(key.map(|key| ObjectRef {
+            kind: Kind::VirtualMachineInstance,
+            namespace: key.namespace,
+            name: key.name,
+        }))
+    }
+
+    /// Follows the version of the ledger.
+    pub(crate) fn versions(&self) -> watch::Receiver<u64> {
+        self.versions.subscribe()
+    }
+
+    /// Follows whether the agent is about to end.
+    pub(crate) fn stopping(&self) -> watch::Receiver<bool> {
+        self.stopping.subscribe()
+    }
+
+    /// Has everything end. Guests are left alone.
+    pub(crate) fn stop(&self) {
+        self.stopping.send_replace(true);
+    }
+
+    /// Waits until every actor has finished what it was doing.
+    pub(crate) async fn join(&self) {
+        let mut tasks = std::mem::take(&mut *locked(&self.tasks));
+        while tasks.join_next().await.is_some() {}
+    }
+
+    /// An object, or that there is none.
+    pub(crate) fn row(&self, target: &ObjectRef) -> Result<agent_store::StoredObject, ApiError> {
+        let row = self.ledger.object(&object::key(target)).map_err(store)?;
+        row.ok_or_else(|| object::not_found(target))
+    }
+}
+
+/// No holder of these locks can leave what they guard half changed.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,332 @@
+//! Creating and changing VMIs.
+
+use agent_domain::{Admitted, FieldError, NodeCaps, Rule, Vmi};
+use agent_host::Host;
+use agent_plan::{Record, Timestamp, VmiId};
+use agent_sources::{ApiError, Applied, Apply, Kind, ObjectRef};
+use agent_store::{StoredObject, Transaction};
+use proto_node::meta::ObjectMeta;
+use proto_node::object::{VMI_API_VERSION, VMI_KIND};
+use proto_node::vmi::{VirtualMachineInstance, VirtualMachineInstanceStatus};
+
+use crate::agent::Agent;
+use crate::error::WriteError;
+use crate::object::{self, FINALIZER};
+use crate::{clock, events};
+
+/// Annotations with these beginnings are the agent's; an apply by others neither sets nor drops them.
+const OWN_ANNOTATIONS: &str = "kvmlet.io/";
+
+/// The longest idempotency key that is remembered.
+const MAX_IDEMPOTENCY_KEY: usize = 256;
+
+impl<H: Host> Agent<H> {
+    /// Carries out an apply. What it answers is on disk.
+    pub(crate) fn apply_vmi(&self, mut apply: Apply) -> Result<Applied, ApiError> {
+        if apply.idempotency_key.len() > MAX_IDEMPOTENCY_KEY {
+            let text = format!("idempotency_key is longer than {MAX_IDEMPOTENCY_KEY} bytes");
+            return Err(ApiError::BadRequest(text));
+        }
+        let now = clock::now();
+        clear_server_fields(&mut apply.object);
+        if apply.dry_run {
+            let target = object::vmi_ref(&object::metadata(&apply.object));
+            let before = self
+                .ledger
+                .object(&object::key(&target))
+                .map_err(crate::error::store)?;
+            return Ok(self.decide(apply, before.as_ref(), now)?.applied);
+        }
+        let (decision, spawn) = self.write(|transaction| {
+            if let Some(applied) = repeated(transaction, &apply)? {
+                return Ok((applied, false));
+            }
+            let target = object::vmi_ref(&object::metadata(&apply.object));
+            let before = transaction.object(&object::key(&target))?;
+            let key = apply.idempotency_key.clone();
+            let decision = self.decide(apply, before.as_ref(), now)?;
+            let spawn = decision.applied.created;
+            let applied = self.store_decision(transaction, decision, &key, now)?;
+            Ok((applied, spawn))
+        })?;
+        let metadata = object::metadata(&decision.object);
+        if spawn {
+            self.spawn(&object::vmi_ref(&metadata), &metadata.uid, false);
+        } else {
+            self.wake(&metadata.uid);
+        }
+        Ok(decision)
+    }
+
+    fn store_decision(
+        &self,
+        transaction: &mut Transaction<'_>,
+        decision: Decision,
+        idempotency_key: &str,
+        now: Timestamp,
+    ) -> Result<Applied, WriteError> {
+        let mut applied = decision.applied;
+        let metadata = object::metadata(&applied.object);
+        let target = object::vmi_ref(&metadata);
+        if applied.created {
+            let record = Record::new(id(&metadata), now);
+            transaction.put_record(&record)?;
+            if !idempotency_key.is_empty() {
+                transaction.put_idempotency_key(idempotency_key, &metadata.uid)?;
+            }
+        }
+        if applied.created || applied.configured {
+            let row = object::row(applied.object.clone(), transaction.next_version());
+            applied
+                .object
+                .metadata
+                .get_or_insert_default()
+                .resource_version = row.resource_version.to_string();
+            let key = object::key(&target);
+            if decision.gone {
+                transaction.remove(&key, row)?;
+            } else {
+                transaction.put(&key, row)?;
+            }
+        }
+        if applied.created {
+            let said = events::normal(
+                "SuccessfulCreate",
+                format!("Accepted on node {}", self.caps.node_name),
+            );
+            self.record_events(transaction, (&target, &metadata.uid), &[said], now)?;
+        }
+        Ok(applied)
+    }
+
+    /// What an apply comes to. Changes nothing.
+    fn decide(
+        &self,
+        apply: Apply,
+        before: Option<&StoredObject>,
+        now: Timestamp,
+    ) -> Result<Decision, ApiError> {
+        match before {
+            None => create(apply.object, &self.caps, now),
+            Some(row) => {
+                let present = object::vmi(row)?;
+                if apply.create_only {
+                    let metadata = object::metadata(&present);
+                    let text = format!("{VMI_KIND} {:?} already exists", metadata.name);
+                    return Err(ApiError::AlreadyExists(text));
+                }
+                update(apply.object, present, &self.caps)
+            }
+        }
+    }
+}
+
+/// What an apply comes to.
+struct Decision {
+    applied: Applied,
+    /// The last finalizer of a deleted object was taken away.
+    gone: bool,
+}
+
+/// Who a VMI is, for its record.
+pub(crate) fn id(metadata: &ObjectMeta) -> VmiId {
+    VmiId {
+        uid: metadata.uid.clone(),
+        namespace: metadata.namespace.clone(),
+        name: metadata.name.clone(),
+    }
+}
+
+/// The answer to a request that was answered before.
+fn repeated(transaction: &Transaction<'_>, apply: &Apply) -> Result<Option<Applied>, WriteError> {
+    if apply.idempotency_key.is_empty() {
+        return Ok(None);
+    }
+    let Some(uid) = transaction.uid_of_idempotency_key(&apply.idempotency_key)? else {
+        return Ok(None);
+    };
+    let Some(key) = transaction.key_of(&uid)? else {
+        return Ok(None);
+    };
+    let Some(row) = transaction.object(&key)? else {
+        return Ok(None);
+    };
+    let object = object::vmi(&row)?;
+    // As it was answered then; its actor is there already.
+    Ok(Some(Applied {
+        object,
+        created: true,
+        configured: false,
+        warnings: Vec::new(),
+    }))
+}
+
+/// Fields of metadata that only the server sets, and the status, are not the caller's to give.
+fn clear_server_fields(object: &mut VirtualMachineInstance) {
+    let suffix = uuid::Uuid::new_v4().simple().to_string();
+    let metadata = object.metadata.get_or_insert_default();
+    if metadata.name.is_empty() && !metadata.generate_name.is_empty() {
+        metadata.name = format!(
+            "{}{}",
+            metadata.generate_name,
+            suffix.get(..5).unwrap_or_default()
+        );
+    }
+    if metadata.namespace.is_empty() {
+        metadata.namespace = String::from("default");
+    }
+    metadata.uid.clear();
+    metadata.self_link.clear();
+    metadata.resource_version.clear();
+    metadata.generation = 0;
+    metadata.creation_timestamp.clear();
+    metadata.deletion_timestamp.clear();
+    metadata.deletion_grace_period_seconds = None;
+    object.status = None;
+}
+
+fn admit(object: VirtualMachineInstance, caps: &NodeCaps) -> Result<Admitted, ApiError> {
+    let name = object::metadata(&object).name;
+    Vmi::admit(object, caps).map_err(|errors| ApiError::Invalid {
+        kind: VMI_KIND,
+        name,
+        errors,
+    })
+}
+
+fn create(
+    mut object: VirtualMachineInstance,
+    caps: &NodeCaps,
+    now: Timestamp,
+) -> Result<Decision, ApiError> {
+    object.api_version = VMI_API_VERSION.to_owned();
+    object.kind = VMI_KIND.to_owned();
+    object.status = Some(VirtualMachineInstanceStatus {
+        phase: String::from("Pending"),
+        ..Default::default()
+    });
+    let metadata = object.metadata.get_or_insert_default();
+    metadata.uid = uuid::Uuid::new_v4().to_string();
+    metadata.generation = 1;
+    metadata.creation_timestamp = clock::rfc3339(now);
+    if !metadata
+        .finalizers
+        .iter()
+        .any(|finalizer| finalizer == FINALIZER)
+    {
+        metadata.finalizers.push(FINALIZER.to_owned());
+    }
+    let admitted = admit(object, caps)?;
+    let applied = Applied {
+        object: admitted.object,
+        created: true,
+        configured: false,
+        warnings: admitted.warnings,
+    };
+    Ok(Decision {
+        applied,
+        gone: false,
+    })
+}
+
+/// Labels, annotations, owners and finalizers can change; the spec of a VMI can not.
+fn update(
+    offered: VirtualMachineInstance,
+    present: VirtualMachineInstance,
+    caps: &NodeCaps,
+) -> Result<Decision, ApiError> {
+    let before = object::metadata(&present);
+    let mut metadata = offered.metadata.clone().unwrap_or_default();
+    take_over(&mut metadata, &before);
+    let candidate = VirtualMachineInstance {
+        metadata: Some(metadata.clone()),
+        api_version: present.api_version.clone(),
+        kind: present.kind.clone(),
+        ..offered
+    };
+    // Defaults that come from the uid are those of the present object.
+    let admitted = admit(candidate, caps)?;
+    if admitted.object.spec != present.spec {
+        return Err(restricted(&before));
+    }
+    let configured = metadata != before;
+    let gone = !metadata.deletion_timestamp.is_empty() && metadata.finalizers.is_empty();
+    let object = VirtualMachineInstance {
+        metadata: Some(metadata),
+        ..present
+    };
+    Ok(Decision {
+        applied: Applied {
+            object,
+            created: false,
+            configured,
+            warnings: admitted.warnings,
+        },
+        gone,
+    })
+}
+
+fn restricted(metadata: &ObjectMeta) -> ApiError {
+    let error = FieldError::new(
+        "spec",
+        Rule::Forbidden,
+        "update of VMI object is restricted",
+    )
+    .fix(format!("delete {} and apply again", metadata.name));
+    ApiError::Invalid {
+        kind: VMI_KIND,
+        name: metadata.name.clone(),
+        errors: vec![error],
+    }
+}
+
+/// What the caller gave, and of what is there whatever is not the caller's to change.
+fn take_over(metadata: &mut ObjectMeta, before: &ObjectMeta) {
+    metadata.uid.clone_from(&before.uid);
+    metadata
+        .resource_version
+        .clone_from(&before.resource_version);
+    metadata.generation = before.generation;
+    metadata
+        .creation_timestamp
+        .clone_from(&before.creation_timestamp);
+    metadata
+        .deletion_timestamp
+        .clone_from(&before.deletion_timestamp);
+    metadata.deletion_grace_period_seconds = before.deletion_grace_period_seconds;
+    metadata.generate_name.clone_from(&before.generate_name);
+    metadata.self_link.clone_from(&before.self_link);
+    metadata
+        .annotations
+        .retain(|name, _| !name.starts_with(OWN_ANNOTATIONS));
+    let own = before
+        .annotations
+        .iter()
+        .filter(|(name, _)| name.starts_with(OWN_ANNOTATIONS));
+    metadata
+        .annotations
+        .extend(own.map(|(name, value)| (name.clone(), value.clone())));
+    if metadata.owner_references.is_empty() {
+        metadata
+            .owner_references
+            .clone_from(&before.owner_references);
+    }
+    if metadata.managed_fields.is_empty() {
+        metadata.managed_fields.clone_from(&before.managed_fields);
+    }
+    if metadata.finalizers.is_empty() {
+        metadata.finalizers.clone_from(&before.finalizers);
+    } else {
+        // Only the agent says that nothing of the guest is left.
+        let ours = |finalizer: &String| finalizer == FINALIZER;
+        metadata.finalizers.retain(|finalizer| !ours(finalizer));
+        if before.finalizers.iter().any(ours) {
+            metadata.finalizers.push(FINALIZER.to_owned());
+        }
+    }
+}
+
+/// The VMI that a name stands for.
+pub(crate) fn is_vmi(target: &ObjectRef) -> bool {
+    target.kind == Kind::VirtualMachineInstance
+}

@@ -1,0 +1,40 @@
+//! The one place where the wall clock is read, and how times look in objects.
+
+use agent_plan::Timestamp;
+
+/// Now.
+pub(crate) fn now() -> Timestamp {
+    Timestamp(jiff::Timestamp::now().as_millisecond())
+}
+
+/// As Kubernetes writes times: RFC 3339, whole seconds, UTC.
+pub(crate) fn rfc3339(at: Timestamp) -> String {
+    jiff::Timestamp::from_millisecond(at.0)
+        .map(|at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+        .unwrap_or_default()
+}
+
+/// Reads a time of an object; nothing when it is empty or malformed.
+pub(crate) fn parse(text: &str) -> Option<Timestamp> {
+    text.parse::<jiff::Timestamp>()
+        .ok()
+        .map(|at| Timestamp(at.as_millisecond()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_look_as_in_kubernetes() {
+        assert_eq!(
+            rfc3339(Timestamp(1_700_000_000_123)),
+            "2023-11-14T22:13:20Z"
+        );
+        assert_eq!(
+            parse("2023-11-14T22:13:20Z"),
+            Some(Timestamp(1_700_000_000_000))
+        );
+        assert_eq!(parse(""), None);
+    }
+}

@@ -1,0 +1,331 @@
+//! The configuration file: TOML, every key known, every value checked.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+/// Why the configuration can not be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    #[error("the configuration {path} can not be read")]
+    Unreadable {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("the configuration {path} is wrong: {message}")]
+    Malformed { path: PathBuf, message: String },
+    #[error("the configuration {path} is wrong: {setting} = {value:?} {rule}")]
+    Value {
+        path: PathBuf,
+        setting: String,
+        value: String,
+        rule: &'static str,
+    },
+}
+
+/// What the operator decides. See `docs/configuration.md`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Config {
+    /// Name of the node; the host name when it is empty.
+    pub(crate) node_name: String,
+    /// Unix socket of the service.
+    pub(crate) socket: PathBuf,
+    /// What does not outlive a reboot.
+    pub(crate) run_dir: PathBuf,
+    /// What does.
+    pub(crate) state_dir: PathBuf,
+    /// What lies here runs.
+    pub(crate) manifest_dir: PathBuf,
+    /// What becomes of devices that are only provided as virtio.
+    pub(crate) device_substitution: DeviceSubstitution,
+    /// Labels of the node, for `nodeSelector`.
+    pub(crate) labels: BTreeMap<String, String>,
+    /// Networks that a VMI can name as `multus.networkName`.
+    pub(crate) networks: BTreeMap<String, Network>,
+    pub(crate) paths: Paths,
+    pub(crate) kernel: Kernel,
+    pub(crate) vmm: Vmm,
+    pub(crate) console: Console,
+    pub(crate) log: Log,
+    pub(crate) debug: Debug,
+    /// Where all this was read from, for messages.
+    #[serde(skip)]
+    pub(crate) origin: PathBuf,
+}
+
+/// What becomes of devices that are only provided as virtio.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(crate) enum DeviceSubstitution {
+    /// They are provided, with a warning.
+    #[default]
+    Warn,
+    /// The VMI is refused.
+    Refuse,
+}
+
+/// `[networks.NAME]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Network {
+    /// A bridge of the host; taps become its ports.
+    pub(crate) bridge: String,
+}
+
+/// `[paths]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Paths {
+    /// Directories below which manifests may name paths of the host.
+    pub(crate) allowed: Vec<PathBuf>,
+}
+
+/// `[kernel]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Kernel {
+    /// Unpack compressed kernels before they are booted.
+    pub(crate) unpack: bool,
+    /// What unpacked kernels may take on disk.
+    pub(crate) cache_bytes: u64,
+}
+
+/// `[vmm]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Vmm {
+    /// The program `kvmlet-vmm`.
+    pub(crate) program: PathBuf,
+    /// First of the 65536 user ids that VMMs run under.
+    pub(crate) user_base: u32,
+}
+
+/// `[console]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Console {
+    /// Largest log of one guest's console.
+    pub(crate) log_bytes: u64,
+}
+
+/// `[log]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Log {
+    pub(crate) format: LogFormat,
+    /// As `RUST_LOG` has it: `info`, `debug`, `warn,agent_host=debug`.
+    pub(crate) level: String,
+}
+
+/// How a line of the log looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+/// `[debug]`: for tests and benchmarks.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Debug {
+    /// Every guest has the port that times its first write.
+    pub(crate) boot_timestamp_port: bool,
+    /// Every guest has the port that ends it.
+    pub(crate) exit_port: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            node_name: String::new(),
+            socket: PathBuf::from("/run/kvmlet/kvmlet.sock"),
+            run_dir: PathBuf::from("/run/kvmlet"),
+            state_dir: PathBuf::from("/var/lib/kvmlet"),
+            manifest_dir: PathBuf::from("/etc/kvmlet/manifests"),
+            device_substitution: DeviceSubstitution::default(),
+            labels: BTreeMap::new(),
+            networks: BTreeMap::new(),
+            paths: Paths::default(),
+            kernel: Kernel::default(),
+            vmm: Vmm::default(),
+            console: Console::default(),
+            log: Log::default(),
+            debug: Debug::default(),
+            origin: PathBuf::from(crate::CONFIG),
+        }
+    }
+}
+
+impl Default for Paths {
+    fn default() -> Self {
+        let allowed = ["/var/lib/kvmlet/disks", "/var/lib/kvmlet/images"];
+        Self {
+            allowed: allowed.map(PathBuf::from).to_vec(),
+        }
+    }
+}
+
+impl Default for Kernel {
+    fn default() -> Self {
+        Self {
+            unpack: true,
+            cache_bytes: 2 << 30,
+        }
+    }
+}
+
+impl Default for Vmm {
+    fn default() -> Self {
+        Self {
+            program: beside_this_program("kvmlet-vmm"),
+            user_base: 0x6b76_0000,
+        }
+    }
+}
+
+impl Default for Console {
+    fn default() -> Self {
+        Self { log_bytes: 1 << 20 }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self {
+            format: LogFormat::default(),
+            level: String::from("info"),
+        }
+    }
+}
+
+/// The two programs are installed side by side.
+fn beside_this_program(name: &str) -> PathBuf {
+    let here = std::env::current_exe().ok();
+    let beside = here.and_then(|path| path.parent().map(|parent| parent.join(name)));
+    beside.unwrap_or_else(|| PathBuf::from("/usr/libexec/kvmlet").join(name))
+}
+
+impl Config {
+    /// Reads and checks a file.
+    pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::parse(path, &text)
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        let mut config: Self = toml::from_str(text).map_err(|error| ConfigError::Malformed {
+            path: path.to_owned(),
+            message: error.to_string().trim_end().to_owned(),
+        })?;
+        path.clone_into(&mut config.origin);
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let named = [
+            ("socket", &self.socket),
+            ("run_dir", &self.run_dir),
+            ("state_dir", &self.state_dir),
+            ("manifest_dir", &self.manifest_dir),
+            ("vmm.program", &self.vmm.program),
+        ];
+        let allowed = self
+            .paths
+            .allowed
+            .iter()
+            .map(|path| ("paths.allowed", path));
+        for (setting, path) in named.into_iter().chain(allowed) {
+            if !path.is_absolute() {
+                return Err(self.wrong(
+                    setting,
+                    path.display().to_string(),
+                    "must be an absolute path",
+                ));
+            }
+        }
+        for (name, network) in &self.networks {
+            let bridge = &network.bridge;
+            // IFNAMSIZ, and what the kernel refuses in names of interfaces.
+            let legal = (1..16).contains(&bridge.len()) && !bridge.contains(['/', ' ', '\t', ':']);
+            if !legal {
+                let setting = format!("networks.{name}.bridge");
+                return Err(self.wrong(
+                    &setting,
+                    bridge.clone(),
+                    "must be the name of a bridge, of 1 to 15 bytes",
+                ));
+            }
+        }
+        if self.console.log_bytes < 65536 {
+            let value = self.console.log_bytes.to_string();
+            return Err(self.wrong("console.log_bytes", value, "must be at least 65536"));
+        }
+        Ok(())
+    }
+
+    fn wrong(&self, setting: &str, value: String, rule: &'static str) -> ConfigError {
+        ConfigError::Value {
+            path: self.origin.clone(),
+            setting: setting.to_owned(),
+            value,
+            rule,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        Config::parse(Path::new("/etc/kvmlet/kvmlet.toml"), text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_empty_file_is_the_defaults() {
+        let config = parse("").expect("is fine");
+        assert_eq!(config.socket, Path::new("/run/kvmlet/kvmlet.sock"));
+        assert!(config.kernel.unpack);
+    }
+
+    #[test]
+    fn the_shipped_file_is_fine_and_says_the_defaults() {
+        let config = parse(include_str!("../../../systemd/kvmlet.toml")).expect("is fine");
+        assert_eq!(config.paths.allowed, Paths::default().allowed);
+    }
+
+    #[test]
+    fn networks_name_their_bridges() {
+        let config = parse("[networks.lan]\nbridge = \"br0\"").expect("is fine");
+        assert_eq!(config.networks["lan"].bridge, "br0");
+        let error = parse("[networks.lan]\nbridge = \"\"").expect_err("an empty name");
+        assert!(error.contains("networks.lan.bridge"), "{error}");
+    }
+
+    #[test]
+    fn unknown_keys_and_wrong_types_are_named_with_their_line() {
+        for (text, name) in [
+            ("sockett = \"/x\"", "sockett"),
+            ("[kernel]\nunpack = 3", "unpack"),
+        ] {
+            let error = parse(text).expect_err("wrong");
+            assert!(error.contains(name) && error.contains("line"), "{error}");
+        }
+    }
+
+    #[test]
+    fn relative_paths_are_refused_by_name() {
+        let error = parse("[paths]\nallowed = [\"images\"]").expect_err("relative");
+        assert!(
+            error.contains("paths.allowed") && error.contains("absolute"),
+            "{error}"
+        );
+    }
+}

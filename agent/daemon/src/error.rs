@@ -1,0 +1,41 @@
+//! Errors of writes to the ledger on behalf of callers.
+
+use agent_sources::ApiError;
+use agent_store::StoreError;
+
+/// Why a write was abandoned.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WriteError {
+    /// The caller is told.
+    #[error(transparent)]
+    Refused(#[from] ApiError),
+    /// The ledger failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<WriteError> for ApiError {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Refused(error) => error,
+            WriteError::Store(error) => store(error),
+        }
+    }
+}
+
+/// What a caller hears of a failing ledger.
+pub(crate) fn store(error: StoreError) -> ApiError {
+    match &error {
+        StoreError::Expired { .. } => ApiError::Expired(error.to_string()),
+        StoreError::Stale { .. } | StoreError::Altered { .. } => {
+            ApiError::Conflict(error.to_string())
+        }
+        StoreError::Undecodable { .. } | StoreError::Database(_) => {
+            let cause = std::error::Error::source(&error)
+                .map(|cause| format!(": {cause}"))
+                .unwrap_or_default();
+            tracing::error!("{error}{cause}");
+            ApiError::Internal(error.to_string())
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What this node is, for admission and for `GetNodeInfo`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use agent_domain::NodeCaps;
+use agent_host::{DebugPorts, LinuxHostConfig, NodeFacts};
+
+use crate::config::{Config, DeviceSubstitution};
+
+/// KubeVirt's word for the only architecture that the VMM has.
+pub(crate) const ARCHITECTURE: &str = "amd64";
+
+/// vCPUs when KVM can not say: the VMM will be refused anyway, but admission need not be wrong.
+const DEFAULT_MAX_VCPUS: u32 = 64;
+
+/// The name under which the node is known.
+pub(crate) fn node_name(config: &Config) -> String {
+    if !config.node_name.is_empty() {
+        return config.node_name.clone();
+    }
+    nix::unistd::gethostname()
+        .ok()
+        .and_then(|name| name.into_string().ok())
+        .unwrap_or_else(|| String::from("localhost"))
+}
+
+/// What admission judges by.
+pub(crate) fn caps(config: &Config, facts: &NodeFacts) -> NodeCaps {
+    let node_name = node_name(config);
+    let mut labels = BTreeMap::from([
+        (String::from("kubernetes.io/hostname"), node_name.clone()),
+        (String::from("kubernetes.io/arch"), ARCHITECTURE.to_owned()),
+        (String::from("kubernetes.io/os"), String::from("linux")),
+    ]);
+    labels.extend(config.labels.clone());
+    NodeCaps {
+        node_name,
+        architecture: ARCHITECTURE.to_owned(),
+        max_vcpus: facts
+            .kvm
+            .as_ref()
+            .map_or(DEFAULT_MAX_VCPUS, |kvm| kvm.max_vcpus),
+        memory_bytes: facts.memory_bytes,
+        networks: bridges(config),
+        allowed_dirs: config
+            .paths
+            .allowed
+            .iter()
+            .cloned()
+            .collect::<BTreeSet<_>>(),
+        allowed_dirs_setting: format!("paths.allowed in {}", config.origin.display()),
+        labels,
+        refuse_substitution: config.device_substitution == DeviceSubstitution::Refuse,
+    }
+}
+
+/// What the Linux host is told.
+pub(crate) fn host_config(config: &Config) -> LinuxHostConfig {
+    // Below the run directory, which holds the service's socket and is open to its group.
+    let mut host = LinuxHostConfig::new(
+        config.run_dir.join("host"),
+        config.state_dir.join("host"),
+        config.vmm.program.clone(),
+    );
+    host.allowed_dirs.clone_from(&config.paths.allowed);
+    host.bridges = bridges(config);
+    host.unpack_kernels = config.kernel.unpack;
+    host.kernel_cache_bytes = config.kernel.cache_bytes;
+    host.vmm_user_base = config.vmm.user_base;
+    host.console_log_bytes = config.console.log_bytes;
+    host.debug_ports = DebugPorts {
+        boot_timestamp: config.debug.boot_timestamp_port,
+        exit: config.debug.exit_port,
+    };
+    host
+}
+
+fn bridges(config: &Config) -> BTreeMap<String, String> {
+    config
+        .networks
+        .iter()
+        .map(|(name, network)| (name.clone(), network.bridge.clone()))
+        .collect()
+}
+
+/// Says at start-up what will not work on this node, and what to do about it.
+pub(crate) fn warn_of_lacks(config: &Config, facts: &NodeFacts) {
+    match &facts.kvm {
+        Err(why) => {
+            tracing::warn!(
+                "{why}; no guest can run: load the module kvm_intel or kvm_amd and switch virtualization \
+                on in the firmware"
+            );
+        }
+        Ok(kvm) => {
+            if let Some(why) = &kvm.cannot_run_stock_kernels {
+                tracing::warn!("{why}");
+            }
+        }
+    }
+    if !config.vmm.program.exists() {
+        tracing::warn!(
+            "{} is missing (setting vmm.program); no guest can be started",
+            config.vmm.program.display()
+        );
+    }
+    if !nix::unistd::geteuid().is_root() {
+        tracing::warn!(
+            "kvmlet does not run as root: taps, bridges and users of VMMs may be out of reach"
+        );
+    }
+    for (name, network) in &config.networks {
+        if !std::path::Path::new("/sys/class/net")
+            .join(&network.bridge)
+            .join("bridge")
+            .exists()
+        {
+            tracing::warn!(
+                "networks.{name}: there is no bridge {:?} on this node (yet)",
+                network.bridge
+            );
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Objects between the wire and the ledger.
+
+use agent_sources::{ApiError, Kind, ObjectRef};
+use agent_store::{ObjectKey, StoredObject};
+use prost::Message;
+use proto_node::events::Event;
+use proto_node::meta::ObjectMeta;
+use proto_node::node::Object;
+use proto_node::vmi::VirtualMachineInstance;
+use sha2::{Digest, Sha256};
+
+/// KubeVirt's finalizer of a VMI: it goes when nothing of the guest is left on the node.
+pub(crate) const FINALIZER: &str = "kubevirt.io/foregroundDeleteVirtualMachine";
+
+/// The ledger's key of an object.
+pub(crate) fn key(target: &ObjectRef) -> ObjectKey {
+    ObjectKey {
+        kind: target.kind.as_str().to_owned(),
+        namespace: target.namespace.clone(),
+        name: target.name.clone(),
+    }
+}
+
+/// The row of a VMI.
+pub(crate) fn row(mut object: VirtualMachineInstance, version: u64) -> StoredObject {
+    let metadata = object.metadata.get_or_insert_default();
+    metadata.resource_version = version.to_string();
+    let (uid, generation) = (metadata.uid.clone(), metadata.generation);
+    let spec_digest = object
+        .spec
+        .as_ref()
+        .map(|spec| Sha256::digest(spec.encode_to_vec()).to_vec());
+    StoredObject {
+        uid,
+        generation,
+        resource_version: version,
+        spec_digest: spec_digest.unwrap_or_default(),
+        object: object.encode_to_vec(),
+    }
+}
+
+/// The row of an event.
+pub(crate) fn event_row(mut event: Event, version: u64) -> StoredObject {
+    let metadata = event.metadata.get_or_insert_default();
+    metadata.resource_version = version.to_string();
+    StoredObject {
+        uid: metadata.uid.clone(),
+        generation: 0,
+        resource_version: version,
+        spec_digest: Vec::new(),
+        object: event.encode_to_vec(),
+    }
+}
+
+/// The VMI of a row.
+pub(crate) fn vmi(row: &StoredObject) -> Result<VirtualMachineInstance, ApiError> {
+    VirtualMachineInstance::decode(row.object.as_slice()).map_err(|error| undecodable(row, &error))
+}
+
+/// The event of a row.
+pub(crate) fn event(row: &StoredObject) -> Result<Event, ApiError> {
+    Event::decode(row.object.as_slice()).map_err(|error| undecodable(row, &error))
+}
+
+/// The object of a row, whatever its kind.
+pub(crate) fn object(kind: Kind, row: &StoredObject) -> Result<Object, ApiError> {
+    match kind {
+        Kind::VirtualMachineInstance => vmi(row).map(Object::from),
+        Kind::Event => event(row).map(Object::from),
+    }
+}
+
+fn undecodable(row: &StoredObject, error: &prost::DecodeError) -> ApiError {
+    ApiError::Internal(format!(
+        "the object with uid {} can not be decoded: {error}",
+        row.uid
+    ))
+}
+
+/// The metadata, or none at all.
+pub(crate) fn metadata(object: &VirtualMachineInstance) -> ObjectMeta {
+    object.metadata.clone().unwrap_or_default()
+}
+
+/// Names a VMI.
+pub(crate) fn vmi_ref(metadata: &ObjectMeta) -> ObjectRef {
+    ObjectRef {
+        kind: Kind::VirtualMachineInstance,
+        namespace: metadata.namespace.clone(),
+        name: metadata.name.clone(),
+    }
+}
+
+/// There is no such object.
+pub(crate) fn not_found(target: &ObjectRef) -> ApiError {
+    ApiError::NotFound {
+        kind: target.kind.as_str(),
+        namespace: target.namespace.clone(),
+        name: target.name.clone(),
+    }
+}

@@ -1,0 +1,140 @@
+//! The agent as its sources see it.
+
+use agent_host::{ConsoleError, ConsoleRequest, Host};
+use agent_sources::{
+    ApiError, Applied, Apply, Attach, Attached, Change, ChangeKind, Delete, Deleted, Kind, Listed,
+    ObjectRef, Registry,
+};
+use proto_node::node::{GetNodeInfoResponse, Object};
+use tokio::sync::watch;
+use tracing::warn;
+
+use crate::agent::Agent;
+use crate::error::store;
+use crate::{clock, events, facts, object};
+
+/// What this release can do, for clients that depend on it.
+const FEATURES: [&str; 6] = [
+    "Console",
+    "EmptyDisk",
+    "HostDisk",
+    "IdempotencyKey",
+    "KernelBoot",
+    "WatchResume",
+];
+
+impl<H: Host> Registry for Agent<H> {
+    async fn apply(&self, apply: Apply) -> Result<Applied, ApiError> {
+        self.apply_vmi(apply)
+    }
+
+    async fn delete(&self, delete: Delete) -> Result<Deleted, ApiError> {
+        self.delete_object(&delete)
+    }
+
+    fn get(&self, target: &ObjectRef) -> Result<Object, ApiError> {
+        object::object(target.kind, &self.row(target)?)
+    }
+
+    fn list(&self, kind: Kind) -> Result<Listed, ApiError> {
+        let (rows, version) = self.ledger.objects(kind.as_str()).map_err(store)?;
+        let items = rows
+            .iter()
+            .map(|(_, row)| object::object(kind, row))
+            .collect::<Result<_, _>>()?;
+        Ok(Listed { version, items })
+    }
+
+    fn changes_after(&self, version: u64, limit: usize) -> Result<Vec<Change>, ApiError> {
+        let changes = self.ledger.changes_after(version, limit).map_err(store)?;
+        changes.into_iter().filter_map(change).collect()
+    }
+
+    fn versions(&self) -> watch::Receiver<u64> {
+        Agent::versions(self)
+    }
+
+    async fn attach(&self, attach: Attach) -> Result<Attached, ApiError> {
+        let row = self.row(&attach.target)?;
+        if !attach.uid.is_empty() && attach.uid != row.uid {
+            let text = format!(
+                "{:?} has uid {}, not {}",
+                attach.target.name, row.uid, attach.uid
+            );
+            return Err(ApiError::Conflict(text));
+        }
+        let record = self
+            .ledger
+            .record(&row.uid)
+            .map_err(store)?
+            .ok_or_else(|| object::not_found(&attach.target))?;
+        let request = ConsoleRequest {
+            force: attach.force,
+            replay: attach.replay,
+            client: attach.client,
+        };
+        let stream =
+            self.host
+                .attach_console(&record, request)
+                .await
+                .map_err(|error| match error {
+                    ConsoleError::NotRunning => ApiError::Forbidden(format!(
+                        "{:?} has no console: the guest is not running (phase {})",
+                        attach.target.name,
+                        record.phase().as_str()
+                    )),
+                    ConsoleError::Busy { .. } => ApiError::AlreadyExists(error.to_string()),
+                    ConsoleError::Vmm(_) => ApiError::Unavailable(error.to_string()),
+                })?;
+        Ok(Attached {
+            uid: row.uid,
+            stream,
+        })
+    }
+
+    async fn node_info(&self) -> Result<GetNodeInfoResponse, ApiError> {
+        Ok(GetNodeInfoResponse {
+            node_name: self.caps.node_name.clone(),
+            agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+            architecture: facts::ARCHITECTURE.to_owned(),
+            features: FEATURES.map(str::to_owned).to_vec(),
+            vmm_releases: Vec::new(),
+            max_vcpus: self.caps.max_vcpus,
+            memory_bytes: self.caps.memory_bytes,
+            networks: self.caps.networks.keys().cloned().collect(),
+            boot_id: self.facts.boot_id.0.clone(),
+            started_at: clock::rfc3339(self.started_at),
+        })
+    }
+
+    async fn warn(&self, target: &ObjectRef, reason: &str, message: &str) {
+        let said = [events::warning(reason, message)];
+        let written = self.write(|transaction| {
+            let uid = transaction
+                .object(&object::key(target))?
+                .map(|row| row.uid)
+                .unwrap_or_default();
+            self.record_events(transaction, (target, &uid), &said, clock::now())
+        });
+        if let Err(error) = written {
+            warn!(%error, "an event could not be recorded");
+        }
+    }
+}
+
+/// A change of a kind that is served.
+fn change(change: agent_store::Change) -> Option<Result<Change, ApiError>> {
+    let kind = Kind::parse(&change.key.kind)?;
+    let happened = match change.kind {
+        agent_store::ChangeKind::Added => ChangeKind::Added,
+        agent_store::ChangeKind::Modified => ChangeKind::Modified,
+        agent_store::ChangeKind::Deleted => ChangeKind::Deleted,
+    };
+    let object = object::object(kind, &change.object);
+    Some(object.map(|object| Change {
+        version: change.version,
+        change: happened,
+        kind,
+        object,
+    }))
+}

@@ -1,0 +1,91 @@
+//! From a configuration to a running agent, and back.
+
+use std::time::Duration;
+
+use agent_host::{LinuxHost, NodeFacts};
+use agent_sources::{Socket, manifests::ManifestSource, serve};
+use agent_store::{Ledger, Limits};
+use anyhow::Context;
+use sd_notify::NotifyState;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::agent::Agent;
+use crate::config::Config;
+use crate::{facts, lock, watchdog};
+
+/// How long actors may take to finish what they are at once the agent is told to end.
+const FINISH: Duration = Duration::from_secs(10);
+
+/// Runs the agent until it is told to end. Guests stay as they are.
+pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
+    let facts = NodeFacts::collect().context("this node can not be looked at")?;
+    facts::warn_of_lacks(&config, &facts);
+    let _lock = lock::lock(&config.state_dir)?;
+    let ledger = Ledger::open(&config.state_dir.join("ledger.redb"), Limits::default())?;
+    make_dirs(&config)?;
+    let host = LinuxHost::start(facts::host_config(&config))
+        .await
+        .context("the host can not be prepared")?;
+    let agent = Agent::new(ledger, host, facts::caps(&config, &facts), facts)?;
+    let socket = Socket::bind(&config.socket)?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let adopted = agent.adopt_all()?;
+    let mut service = tokio::spawn(serve(agent.clone(), socket, stopped(agent.stopping())));
+    let source = ManifestSource::new(agent.clone(), config.manifest_dir.clone());
+    let source = tokio::spawn(source.run(stopped(agent.stopping())));
+    let fed = agent.clone();
+    let watchdog = tokio::spawn(watchdog::feed(move || fed.ledger.version().is_ok()));
+    let status = format!(
+        "{adopted} VirtualMachineInstances at start; serving {}",
+        config.socket.display()
+    );
+    info!(node = agent.caps.node_name, vmis = adopted, socket = %config.socket.display(), "ready");
+    watchdog::tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
+    let served = tokio::select! {
+        ended = &mut service => Some(ended),
+        _ = terminate.recv() => None,
+        _ = interrupt.recv() => None,
+    };
+    info!("ending; guests run on");
+    watchdog::tell(&[NotifyState::Stopping]);
+    watchdog.abort();
+    agent.stop();
+    let finish = async {
+        agent.join().await;
+        // The source only ends; it has nothing to report.
+        drop(source.await);
+    };
+    if tokio::time::timeout(FINISH, finish).await.is_err() {
+        warn!("some actions are still under way; the next start looks at what came of them");
+    }
+    match served {
+        Some(ended) => ended
+            .context("the service's task failed")?
+            .context("the service failed"),
+        None => service
+            .await
+            .context("the service's task failed")?
+            .context("the service failed"),
+    }
+}
+
+/// Directories that manifests and images are expected in.
+fn make_dirs(config: &Config) -> anyhow::Result<()> {
+    for directory in config.paths.allowed.iter().chain([&config.run_dir]) {
+        std::fs::create_dir_all(directory)
+            .with_context(|| format!("the directory {} can not be made", directory.display()))?;
+    }
+    // Without it the source waits for it; a read-only /etc is no reason not to run.
+    if let Err(error) = std::fs::create_dir_all(&config.manifest_dir) {
+        warn!(directory = %config.manifest_dir.display(), %error, "the manifest directory can not be made");
+    }
+    Ok(())
+}
+
+async fn stopped(mut stopping: watch::Receiver<bool>) {
+    // An error means that the agent itself is gone.
+    drop(stopping.wait_for(|stopping| *stopping).await);
+}

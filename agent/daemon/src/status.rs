@@ -1,0 +1,140 @@
+//! From a record to the status that everybody sees.
+
+use agent_domain::Vmi;
+use agent_plan::{Phase, Record};
+use proto_node::vmi::{
+    Condition, CpuTopology, InterfaceStatus, Machine, MemoryStatus, PhaseTransitionTimestamp,
+    VirtualMachineInstanceStatus, VolumeStatus,
+};
+
+use crate::clock::rfc3339;
+
+/// The status of a VMI. What other writers put there is kept where this one has nothing to say.
+pub(crate) fn project(
+    before: VirtualMachineInstanceStatus,
+    record: &Record,
+    vmi: Option<&Vmi>,
+    node_name: &str,
+) -> VirtualMachineInstanceStatus {
+    let phase = record.phase();
+    let mut status = VirtualMachineInstanceStatus {
+        phase: phase.as_str().to_owned(),
+        reason: record
+            .end
+            .as_ref()
+            .map(|end| end.reason.clone())
+            .unwrap_or_default(),
+        conditions: record.conditions.iter().map(condition).collect(),
+        phase_transition_timestamps: transitions(record),
+        ..before
+    };
+    if phase >= Phase::Scheduling {
+        status.node_name = node_name.to_owned();
+    }
+    if let Some(vmi) = vmi {
+        describe(&mut status, vmi, phase);
+    }
+    status
+}
+
+fn transitions(record: &Record) -> Vec<PhaseTransitionTimestamp> {
+    let transition = |entry: &agent_plan::PhaseEntry| PhaseTransitionTimestamp {
+        phase: entry.phase.as_str().to_owned(),
+        phase_transition_timestamp: rfc3339(entry.at),
+    };
+    record.phases.iter().map(transition).collect()
+}
+
+fn condition(condition: &agent_plan::Condition) -> Condition {
+    Condition {
+        r#type: condition.kind.clone(),
+        status: condition.status.as_str().to_owned(),
+        reason: condition.reason.clone(),
+        message: condition.message.clone(),
+        last_probe_time: String::new(),
+        last_transition_time: rfc3339(condition.last_transition_at),
+        observed_generation: condition.observed_generation,
+    }
+}
+
+/// What follows from the spec.
+fn describe(status: &mut VirtualMachineInstanceStatus, vmi: &Vmi, phase: Phase) {
+    let cpus = vmi.cpus;
+    status.current_cpu_topology = Some(CpuTopology {
+        cores: cpus.cores,
+        sockets: cpus.sockets,
+        threads: cpus.threads,
+    });
+    let memory = format!("{}Mi", vmi.memory_bytes >> 20);
+    status.memory = Some(MemoryStatus {
+        guest_at_boot: memory.clone(),
+        guest_current: memory.clone(),
+        guest_requested: memory,
+        ..MemoryStatus::default()
+    });
+    status.machine = Some(Machine {
+        r#type: String::from("q35"),
+    });
+    status.volume_status = vmi
+        .disks
+        .iter()
+        .enumerate()
+        .map(|(index, disk)| VolumeStatus {
+            name: disk.name.to_string(),
+            target: target(index),
+            phase: if phase >= Phase::Scheduled {
+                String::from("Ready")
+            } else {
+                String::from("Pending")
+            },
+            ..VolumeStatus::default()
+        })
+        .collect();
+    status.interfaces = vmi
+        .interfaces
+        .iter()
+        .map(|interface| InterfaceStatus {
+            name: interface.name.to_string(),
+            mac: interface.mac.to_string(),
+            info_source: String::from("domain"),
+            queue_count: 1,
+            link_state: if phase == Phase::Running {
+                String::from("up")
+            } else {
+                String::new()
+            },
+            ..InterfaceStatus::default()
+        })
+        .collect();
+}
+
+/// How the guest names its disk of this place: vda ... vdz, vdaa ...
+fn target(mut index: usize) -> String {
+    let mut letters = Vec::new();
+    loop {
+        letters.push(b'a' + u8::try_from(index % 26).unwrap_or_default());
+        if index < 26 {
+            break;
+        }
+        index = index / 26 - 1;
+    }
+    letters.reverse();
+    format!("vd{}", String::from_utf8_lossy(&letters))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disks_are_named_as_linux_names_them() {
+        let names: Vec<String> = [0, 1, 25, 26, 27, 701, 702]
+            .into_iter()
+            .map(target)
+            .collect();
+        assert_eq!(
+            names,
+            ["vda", "vdb", "vdz", "vdaa", "vdab", "vdzz", "vdaaa"]
+        );
+    }
+}
