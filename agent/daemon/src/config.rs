@@ -180,7 +180,7 @@ impl Default for Kernel {
 impl Default for Vmm {
     fn default() -> Self {
         Self {
-            program: beside_this_program("kvmlet-vmm"),
+            program: default_vmm(),
             user_base: 0x6b76_0000,
         }
     }
@@ -201,11 +201,13 @@ impl Default for Log {
     }
 }
 
-/// The two programs are installed side by side.
-fn beside_this_program(name: &str) -> PathBuf {
+/// The two programs are installed side by side, or the VMM where only the agent looks.
+fn default_vmm() -> PathBuf {
     let here = std::env::current_exe().ok();
-    let beside = here.and_then(|path| path.parent().map(|parent| parent.join(name)));
-    beside.unwrap_or_else(|| PathBuf::from("/usr/libexec/kvmlet").join(name))
+    let beside = here.and_then(|path| path.parent().map(|parent| parent.join("kvmlet-vmm")));
+    beside
+        .filter(|path| path.exists())
+        .unwrap_or_else(|| PathBuf::from("/usr/libexec/kvmlet/kvmlet-vmm"))
 }
 
 impl Config {
