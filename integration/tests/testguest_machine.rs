@@ -66,7 +66,6 @@ struct Machine {
 
 impl Machine {
     fn boot(command_line: &str, entry: KernelEntry, devices: Vec<DeviceConfig>) -> Self {
-        vmm_kvm::install_kick_handler().expect("installed");
         let console = Arc::new(Console::default());
         let interrupt = Arc::new(EventFd::new(0).expect("an eventfd"));
         let output: Arc<dyn ConsoleOutput> = Arc::clone(&console) as _;

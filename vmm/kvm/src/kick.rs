@@ -79,26 +79,9 @@ impl VcpuKick {
     }
 }
 
-fn kick_signal() -> libc::c_int {
+/// The signal that kicks. Whoever runs vCPUs gives it a handler that does nothing, without
+/// `SA_RESTART`, before the first one runs.
+#[must_use]
+pub fn kick_signal() -> libc::c_int {
     libc::SIGRTMIN()
-}
-
-extern "C" fn ignore_signal(_: libc::c_int) {}
-
-/// Installs the handler of the kick signal, which does nothing but interrupt system calls. Once per
-/// process, before the first vCPU runs.
-///
-/// # Errors
-/// The kernel's; none is expected.
-pub fn install_kick_handler() -> io::Result<()> {
-    // SAFETY: an all-zero sigaction is valid.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = ignore_signal as extern "C" fn(libc::c_int) as libc::sighandler_t;
-    // SAFETY: the action is initialised, without SA_RESTART, and its handler touches nothing.
-    let result = unsafe { libc::sigaction(kick_signal(), &raw const action, std::ptr::null_mut()) };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
 }

@@ -16,7 +16,7 @@ pub use cpuid::{CpuTopology, TopologyError};
 pub use error::KvmError;
 pub use host::{HostKind, KvmHost};
 pub use irq::{GsiPool, InterruptRouter};
-pub use kick::{VcpuKick, install_kick_handler};
+pub use kick::{VcpuKick, kick_signal};
 pub use state::{PowerOnState, VmPowerOnState};
 pub use vcpu::{Exit, FailureDetail, Segment, StartState, Vcpu};
 pub use vm::{IoEventBinding, Vm};

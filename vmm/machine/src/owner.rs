@@ -95,6 +95,7 @@ impl MachineHandle {
 /// # Errors
 /// When the thread can not be started.
 pub fn start(config: MachineConfig, mut observer: Box<dyn Observer>) -> io::Result<MachineHandle> {
+    vmm_sys::signal::install_kick(vmm_kvm::kick_signal())?;
     let (queue, messages) = channel();
     let board = StatusBoard::default();
     let handle = MachineHandle {

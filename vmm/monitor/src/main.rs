@@ -1,5 +1,66 @@
-//! `kvmlet-vmm`: the process of one guest. Control socket, event loop, exit record.
+//! `kvmlet-vmm`: the process of one guest.
+//!
+//! It starts with nothing but an inherited listening socket, waits there for whoever configures it,
+//! and is given every file as a descriptor. It outlives its agent, and leaves an exit record.
+//!
+//! Threads: `main` (this crate: control socket, console, signals) and those of the machine.
 
 #![forbid(unsafe_code)]
 
-fn main() {}
+mod arguments;
+mod config;
+mod connection;
+mod console;
+mod descriptors;
+mod exit_record;
+mod guest;
+mod harden;
+mod identity;
+mod log;
+mod log_file;
+mod notices;
+mod poller;
+mod server;
+mod status;
+
+use std::process::ExitCode;
+
+use arguments::{Arguments, Command};
+use log::Log;
+
+/// Usage errors, as in sysexits.h.
+const EXIT_USAGE: u8 = 64;
+/// The VMM itself could not go on.
+const EXIT_FAILURE: u8 = 1;
+
+fn main() -> ExitCode {
+    let log = Log::new();
+    let arguments = match arguments::parse(std::env::args_os().skip(1)) {
+        Ok(Command::Run(arguments)) => arguments,
+        Ok(Command::Print(text)) => {
+            print!("{text}");
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            log.error("usage", &error.to_string());
+            return ExitCode::from(EXIT_USAGE);
+        }
+    };
+    match run(arguments, &log) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            log.error("failed", &log::chain(error.as_ref()));
+            ExitCode::from(EXIT_FAILURE)
+        }
+    }
+}
+
+fn run(arguments: Arguments, log: &Log) -> Result<(), Box<dyn std::error::Error>> {
+    let listener = arguments::control_socket(&arguments)?;
+    harden::at_start()?;
+    let identity = identity::Identity::of_this_process();
+    let server = server::Server::new(listener, arguments.controllers, identity, log.clone())?;
+    harden::before_serving()?;
+    server.serve()?;
+    Ok(())
+}

@@ -75,6 +75,39 @@ fn announced(pid: Option<String>, count: Option<String>) -> Result<usize, Listen
     }
 }
 
+/// Takes the one descriptor that whoever started us passed on under number `fd` (3 or above), sets
+/// close-on-exec on it and closes all others from 3 up. For program start, before anything is
+/// opened. As with [`take_inherited`], only the first call of a process gets anything.
+///
+/// # Errors
+/// The descriptor is not open, is one of the standard streams, or was taken already.
+pub fn take_only(fd: RawFd) -> Result<OwnedFd, ListenError> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+
+    let refused = |source| ListenError::Descriptor { fd, source };
+    if fd < FIRST_INHERITED || TAKEN.swap(true, Ordering::SeqCst) {
+        return Err(refused(io::ErrorKind::InvalidInput.into()));
+    }
+    let taken = take_one(fd)?;
+    close_range(FIRST_INHERITED, fd - 1).map_err(refused)?;
+    close_range(fd.saturating_add(1), RawFd::MAX).map_err(refused)?;
+    Ok(taken)
+}
+
+/// Closes the descriptors from `first` to `last`, if there are any.
+fn close_range(first: RawFd, last: RawFd) -> io::Result<()> {
+    if first > last {
+        return Ok(());
+    }
+    // SAFETY: no memory is involved; that nothing here has an owner is the condition of the caller,
+    // the start of the program.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    if closed < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 fn take_one(fd: RawFd) -> Result<OwnedFd, ListenError> {
     // SAFETY: F_SETFD on any number is harmless; a closed one gives EBADF.
     if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {

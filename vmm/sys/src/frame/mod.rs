@@ -15,6 +15,8 @@ use std::io::{self, Read, Write};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+pub use rights::receive;
+
 /// Longest body of a frame.
 pub const MAX_BODY_BYTES: usize = 1 << 20;
 

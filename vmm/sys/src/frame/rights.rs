@@ -66,11 +66,13 @@ pub(super) fn send(
     Ok(sent)
 }
 
-/// Receives up to `bytes.len()` bytes and the descriptors that came with the first.
-pub(super) fn receive(
-    socket: &UnixStream,
-    bytes: &mut [u8],
-) -> Result<(usize, Vec<OwnedFd>), FrameError> {
+/// Receives up to `bytes.len()` bytes and the descriptors that came with them. For peers that must
+/// not be waited for: on a non-blocking socket it is [`FrameError::Io`] of kind `WouldBlock` when
+/// there is nothing. No bytes at all mean that the peer closed the connection.
+///
+/// # Errors
+/// The socket fails, or descriptors were lost because of our own limit.
+pub fn receive(socket: &UnixStream, bytes: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), FrameError> {
     let mut control = EMPTY;
     let mut part = libc::iovec {
         iov_base: bytes.as_mut_ptr().cast(),

@@ -1,0 +1,401 @@
+//! From the wire to a machine: everything is checked here, with the path of what is wrong.
+
+use std::fs::File;
+
+use proto_vmm::v1;
+use vmm_machine::{
+    CpuTopology, DebugPorts, DeviceConfig, KernelConfig, KernelEntry, MAX_CMDLINE_BYTES,
+    PciAddress, RebootPolicy,
+};
+
+use crate::descriptors::{Access, Descriptors, Kind};
+
+/// More functions than bus 0 has places for.
+const MAX_DEVICES: usize = 32;
+const MIN_LOG_BYTES: u64 = 64 << 10;
+const MIN_RAM_BYTES: u64 = 2 << 20;
+const MAX_NAME_BYTES: usize = 512;
+const PAGE_BYTES: u64 = 4096;
+
+/// A field that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field} {rule}")]
+pub struct FieldError {
+    /// Path within `MachineConfig`.
+    pub field: String,
+    /// What is wrong with it and what it must be; continues the path as a sentence.
+    pub rule: String,
+}
+
+impl FieldError {
+    /// An error of `field`.
+    pub fn new(field: impl Into<String>, rule: impl Into<String>) -> Self {
+        Self {
+            field: field.into(),
+            rule: rule.into(),
+        }
+    }
+}
+
+/// A configuration with all its descriptors, and nothing left to find out.
+pub struct CheckedConfig {
+    /// `/dev/kvm`.
+    pub dev_kvm: std::os::fd::OwnedFd,
+    /// vCPUs.
+    pub topology: CpuTopology,
+    /// RAM in bytes.
+    pub ram_bytes: u64,
+    /// What is booted.
+    pub kernel: KernelConfig,
+    /// Takes the exit record.
+    pub exit_record: File,
+    /// Log of the console and its limit in bytes.
+    pub console_log: Option<(File, u64)>,
+    /// PCI functions.
+    pub devices: Vec<(PciAddress, DeviceConfig)>,
+    /// What a guest's reset does.
+    pub reboot_policy: RebootPolicy,
+    /// Debug ports.
+    pub debug: DebugPorts,
+}
+
+/// Checks `wire` and takes its descriptors.
+pub fn check(
+    wire: &v1::MachineConfig,
+    mut descriptors: Descriptors,
+) -> Result<CheckedConfig, FieldError> {
+    check_names(wire)?;
+    let topology = topology(wire.cpus.as_ref())?;
+    let ram_bytes = wire.memory.as_ref().map_or(0, |memory| memory.size_bytes);
+    if ram_bytes < MIN_RAM_BYTES || !ram_bytes.is_multiple_of(PAGE_BYTES) {
+        return Err(FieldError::new(
+            "memory.size_bytes",
+            format!(
+                "is {ram_bytes}; it must be a multiple of {PAGE_BYTES} from {MIN_RAM_BYTES} up"
+            ),
+        ));
+    }
+    let dev_kvm = descriptors.take(
+        "kvm_fd",
+        wire.kvm_fd,
+        Kind::CharacterDevice,
+        Access::ReadWrite,
+    )?;
+    let exit_record =
+        descriptors.take_file("exit_record_fd", wire.exit_record_fd, Access::Write)?;
+    let kernel = kernel(wire.kernel.as_ref(), &mut descriptors)?;
+    let console_log = console_log(wire.serial.as_ref(), &mut descriptors)?;
+    let devices = devices(&wire.devices, &mut descriptors)?;
+    let reboot_policy = match v1::RebootPolicy::try_from(wire.reboot_policy) {
+        Ok(v1::RebootPolicy::Unspecified) => RebootPolicy::Restart,
+        Ok(v1::RebootPolicy::Terminate) => RebootPolicy::End,
+        Err(_) => return Err(unknown("reboot_policy", wire.reboot_policy)),
+    };
+    if let Some(index) = descriptors.first_unused() {
+        return Err(FieldError::new(
+            "descriptors",
+            format!("of the frame have one, number {index}, that no field names"),
+        ));
+    }
+    let debug = wire.debug.unwrap_or_default();
+    Ok(CheckedConfig {
+        dev_kvm,
+        topology,
+        ram_bytes,
+        kernel,
+        exit_record,
+        console_log,
+        devices,
+        reboot_policy,
+        debug: DebugPorts {
+            timestamp: debug.boot_timestamp_port,
+            exit: debug.debug_exit_port,
+        },
+    })
+}
+
+fn check_names(wire: &v1::MachineConfig) -> Result<(), FieldError> {
+    let names = [
+        ("vmi_uid", &wire.vmi_uid),
+        ("vmi_namespace", &wire.vmi_namespace),
+        ("vmi_name", &wire.vmi_name),
+    ];
+    for (field, name) in names {
+        if name.len() > MAX_NAME_BYTES {
+            let rule = format!("has {} bytes, more than {MAX_NAME_BYTES}", name.len());
+            return Err(FieldError::new(field, rule));
+        }
+    }
+    if wire.vmi_uid.is_empty() {
+        return Err(FieldError::new("vmi_uid", "is empty"));
+    }
+    Ok(())
+}
+
+fn topology(cpus: Option<&v1::Cpus>) -> Result<CpuTopology, FieldError> {
+    let cpus = cpus.ok_or_else(|| FieldError::new("cpus", "is missing"))?;
+    let topology = CpuTopology::new(cpus.sockets, cpus.cores, cpus.threads)
+        .map_err(|error| FieldError::new("cpus", format!("can not be built: {error}")))?;
+    if topology.count() != cpus.count {
+        let rule = format!(
+            "is {}, but sockets, cores and threads make {}",
+            cpus.count,
+            topology.count()
+        );
+        return Err(FieldError::new("cpus.count", rule));
+    }
+    Ok(topology)
+}
+
+fn kernel(
+    kernel: Option<&v1::KernelBoot>,
+    descriptors: &mut Descriptors,
+) -> Result<KernelConfig, FieldError> {
+    let kernel = kernel.ok_or_else(|| FieldError::new("kernel", "is missing"))?;
+    let cmdline = kernel.cmdline.as_bytes();
+    if cmdline.len() > MAX_CMDLINE_BYTES || cmdline.contains(&0) {
+        let rule = format!(
+            "has {} bytes; at most {MAX_CMDLINE_BYTES} without NUL are allowed",
+            cmdline.len()
+        );
+        return Err(FieldError::new("kernel.cmdline", rule));
+    }
+    let entry = match v1::KernelEntry::try_from(kernel.entry) {
+        Ok(v1::KernelEntry::Unspecified) => KernelEntry::Default,
+        Ok(v1::KernelEntry::Pvh) => KernelEntry::Pvh,
+        Ok(v1::KernelEntry::Linux64) => KernelEntry::Linux64,
+        Err(_) => return Err(unknown("kernel.entry", kernel.entry)),
+    };
+    let file = descriptors.take_file("kernel.kernel_fd", kernel.kernel_fd, Access::Read)?;
+    let initrd = kernel
+        .initrd_fd
+        .map(|index| descriptors.take_file("kernel.initrd_fd", index, Access::Read))
+        .transpose()?;
+    Ok(KernelConfig {
+        kernel: file,
+        initrd,
+        cmdline: cmdline.to_vec(),
+        entry,
+    })
+}
+
+fn console_log(
+    serial: Option<&v1::Serial>,
+    descriptors: &mut Descriptors,
+) -> Result<Option<(File, u64)>, FieldError> {
+    let Some((index, serial)) = serial.and_then(|serial| Some((serial.log_fd?, serial))) else {
+        return Ok(None);
+    };
+    if serial.log_max_bytes < MIN_LOG_BYTES {
+        let rule = format!("is {}; the least is {MIN_LOG_BYTES}", serial.log_max_bytes);
+        return Err(FieldError::new("serial.log_max_bytes", rule));
+    }
+    let file = descriptors.take_file("serial.log_fd", index, Access::ReadWrite)?;
+    Ok(Some((file, serial.log_max_bytes)))
+}
+
+fn devices(
+    wire: &[v1::PciDevice],
+    descriptors: &mut Descriptors,
+) -> Result<Vec<(PciAddress, DeviceConfig)>, FieldError> {
+    if wire.len() > MAX_DEVICES {
+        let rule = format!("has {} entries, more than {MAX_DEVICES}", wire.len());
+        return Err(FieldError::new("devices", rule));
+    }
+    let mut devices: Vec<(PciAddress, DeviceConfig)> = Vec::with_capacity(wire.len());
+    for (index, device) in wire.iter().enumerate() {
+        let path = format!("devices[{index}]");
+        let address = address(&path, device.address.as_ref())?;
+        if devices.iter().any(|(taken, _)| *taken == address) {
+            let rule = format!("is {address}, where another device is");
+            return Err(FieldError::new(format!("{path}.address"), rule));
+        }
+        devices.push((address, kind(&path, device.kind.as_ref(), descriptors)?));
+    }
+    Ok(devices)
+}
+
+fn address(path: &str, wire: Option<&v1::PciAddress>) -> Result<PciAddress, FieldError> {
+    let field = format!("{path}.address");
+    let wire = wire.ok_or_else(|| FieldError::new(field.as_str(), "is missing"))?;
+    u8::try_from(wire.device)
+        .ok()
+        .filter(|_| wire.bus == 0 && wire.function == 0)
+        .and_then(PciAddress::new)
+        .ok_or_else(|| {
+            FieldError::new(
+                field,
+                format!(
+                    "is {:02x}:{:02x}.{}; allowed are 00:01.0 to 00:1e.0",
+                    wire.bus, wire.device, wire.function
+                ),
+            )
+        })
+}
+
+fn kind(
+    path: &str,
+    wire: Option<&v1::pci_device::Kind>,
+    descriptors: &mut Descriptors,
+) -> Result<DeviceConfig, FieldError> {
+    use v1::pci_device::Kind as Wire;
+    match wire {
+        None => Err(FieldError::new(
+            path,
+            "is of a kind that this VMM does not know",
+        )),
+        Some(Wire::Blk(blk)) => {
+            let access = if blk.read_only {
+                Access::Read
+            } else {
+                Access::ReadWrite
+            };
+            let field = format!("{path}.blk.disk_fd");
+            Ok(DeviceConfig::Blk {
+                image: descriptors.take(&field, blk.disk_fd, Kind::Image, access)?,
+                read_only: blk.read_only,
+                serial: blk.serial.clone(),
+            })
+        }
+        Some(Wire::Net(net)) => {
+            let field = format!("{path}.net.tap_fd");
+            let tap =
+                descriptors.take(&field, net.tap_fd, Kind::CharacterDevice, Access::ReadWrite)?;
+            let mac = <[u8; 6]>::try_from(net.mac.as_slice())
+                .ok()
+                .filter(|mac| mac.first().is_some_and(|first| first & 1 == 0))
+                .ok_or_else(|| {
+                    FieldError::new(
+                        format!("{path}.net.mac"),
+                        "is not a unicast address of 6 bytes",
+                    )
+                })?;
+            let mtu = u16::try_from(net.mtu).map_err(|_| {
+                FieldError::new(
+                    format!("{path}.net.mtu"),
+                    format!("is {}, above 65535", net.mtu),
+                )
+            })?;
+            Ok(DeviceConfig::Net { tap, mac, mtu })
+        }
+        Some(Wire::Rng(v1::VirtioRng {})) => Ok(DeviceConfig::Rng),
+    }
+}
+
+fn unknown(field: &str, value: i32) -> FieldError {
+    FieldError::new(field, format!("is {value}, which this VMM does not know"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+
+    fn wire() -> v1::MachineConfig {
+        v1::MachineConfig {
+            vmi_uid: "u".to_owned(),
+            incarnation: 1,
+            cpus: Some(v1::Cpus {
+                count: 2,
+                sockets: 1,
+                cores: 2,
+                threads: 1,
+            }),
+            memory: Some(v1::Memory {
+                size_bytes: 64 << 20,
+            }),
+            kvm_fd: 0,
+            exit_record_fd: 1,
+            kernel: Some(v1::KernelBoot {
+                kernel_fd: 2,
+                ..v1::KernelBoot::default()
+            }),
+            ..v1::MachineConfig::default()
+        }
+    }
+
+    fn descriptors(extra: usize) -> Descriptors {
+        let null = std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open("/dev/null")
+            .unwrap();
+        let mut all: Vec<OwnedFd> = vec![null.into()];
+        all.extend((0..2 + extra).map(|_| OwnedFd::from(tempfile::tempfile().unwrap())));
+        Descriptors::new(all)
+    }
+
+    fn field_of(wire: &v1::MachineConfig) -> String {
+        check(wire, descriptors(0)).err().unwrap().field
+    }
+
+    #[test]
+    fn a_whole_configuration_is_accepted() {
+        assert!(check(&wire(), descriptors(0)).is_ok());
+    }
+
+    #[test]
+    fn every_wrong_field_is_named() {
+        let mut config = wire();
+        config.cpus.as_mut().unwrap().count = 3;
+        assert_eq!(field_of(&config), "cpus.count");
+
+        let mut config = wire();
+        config.memory.as_mut().unwrap().size_bytes = 12345;
+        assert_eq!(field_of(&config), "memory.size_bytes");
+
+        let mut config = wire();
+        config.kernel.as_mut().unwrap().cmdline = "x".repeat(2048);
+        assert_eq!(field_of(&config), "kernel.cmdline");
+
+        let mut config = wire();
+        config.kernel.as_mut().unwrap().kernel_fd = 9;
+        assert_eq!(field_of(&config), "kernel.kernel_fd");
+
+        let mut config = wire();
+        config.kernel.as_mut().unwrap().kernel_fd = 1;
+        assert_eq!(field_of(&config), "kernel.kernel_fd");
+
+        let mut config = wire();
+        config.kvm_fd = 2;
+        assert_eq!(field_of(&config), "kvm_fd");
+
+        let mut config = wire();
+        config.vmi_uid.clear();
+        assert_eq!(field_of(&config), "vmi_uid");
+
+        let mut config = wire();
+        config.reboot_policy = 77;
+        assert_eq!(field_of(&config), "reboot_policy");
+    }
+
+    #[test]
+    fn devices_have_their_own_places_and_known_kinds() {
+        let device = |number: u32| v1::PciDevice {
+            address: Some(v1::PciAddress {
+                bus: 0,
+                device: number,
+                function: 0,
+            }),
+            kind: Some(v1::pci_device::Kind::Rng(v1::VirtioRng {})),
+        };
+        let mut config = wire();
+        config.devices = vec![device(1), device(1)];
+        assert_eq!(field_of(&config), "devices[1].address");
+        config.devices = vec![device(0)];
+        assert_eq!(field_of(&config), "devices[0].address");
+        config.devices = vec![device(257)];
+        assert_eq!(field_of(&config), "devices[0].address");
+        let mut unknown = device(1);
+        unknown.kind = None;
+        config.devices = vec![unknown];
+        assert_eq!(field_of(&config), "devices[0]");
+    }
+
+    #[test]
+    fn a_descriptor_that_no_field_names_is_refused() {
+        let error = check(&wire(), descriptors(1)).err().unwrap();
+        assert_eq!(error.field, "descriptors");
+    }
+}

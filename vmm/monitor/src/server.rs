@@ -1,0 +1,398 @@
+//! The main thread: one loop over the control socket, its peers, the console, signals and what the
+//! machine tells. Nothing here waits for anybody.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::{Duration, Instant};
+
+use nix::sys::signalfd::SignalFd;
+use proto_vmm::v1::{self, frame::Body};
+use vmm_sys::peer::Peer;
+use vmm_sys::signal::{Signal, signals_as_fd};
+
+use crate::connection::{Connection, ConnectionError};
+use crate::console::Console;
+use crate::exit_record::Recorder;
+use crate::guest::{Guest, PendingAnswers};
+use crate::identity::Identity;
+use crate::log::{Log, chain};
+use crate::notices::Notices;
+use crate::poller::{Poller, Ready, Source};
+
+/// Connections at a time. An agent needs one; the rest is for tools, and for an agent's successor.
+const MAX_CONNECTIONS: usize = 8;
+/// At the end, peers and console get this long to take what is left for them.
+const FAREWELL: Duration = Duration::from_millis(200);
+
+/// A peer that is refused.
+#[derive(Debug, thiserror::Error)]
+enum RefusedPeer {
+    #[error("its credentials can not be read")]
+    Unknown(#[source] io::Error),
+    #[error("user id {uid} (process {pid}) is not allowed")]
+    User { uid: u32, pid: i32 },
+    #[error("there are {MAX_CONNECTIONS} connections already")]
+    TooMany,
+    #[error("it is gone")]
+    Gone(#[source] io::Error),
+}
+
+/// Everything of the main thread.
+pub struct Server {
+    listener: UnixListener,
+    /// User ids that may connect.
+    allowed: Vec<u32>,
+    pub(crate) identity: Identity,
+    pub(crate) log: Log,
+    poller: Poller,
+    signals: SignalFd,
+    pub(crate) notices: Notices,
+    pub(crate) console: Console,
+    pub(crate) recorder: Recorder,
+    connections: BTreeMap<u32, Connection>,
+    next_connection: u32,
+    pub(crate) guest: Option<Guest>,
+    pub(crate) pending: PendingAnswers,
+    /// Number of the last event.
+    pub(crate) sequence: u64,
+    /// The signal that asked us to end.
+    pub(crate) signal: u32,
+    /// The process ends at this time, or when everything is sent.
+    pub(crate) farewell: Option<Instant>,
+}
+
+impl Server {
+    /// Prepares to serve `listener`.
+    pub fn new(
+        listener: UnixListener,
+        controllers: Vec<u32>,
+        identity: Identity,
+        log: Log,
+    ) -> io::Result<Self> {
+        let signals = signals_as_fd(&[Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP])?;
+        let recorder = Recorder::default();
+        recorder.install_panic_hook(&log);
+        let mut allowed = controllers;
+        allowed.extend([0, nix::unistd::geteuid().as_raw()]);
+        Ok(Self {
+            listener,
+            allowed,
+            identity,
+            log,
+            poller: Poller::new()?,
+            signals,
+            notices: Notices::new()?,
+            console: Console::new()?,
+            recorder,
+            connections: BTreeMap::new(),
+            next_connection: 0,
+            guest: None,
+            pending: PendingAnswers::default(),
+            sequence: 0,
+            signal: 0,
+            farewell: None,
+        })
+    }
+
+    /// Serves until the guest has ended and everybody was told.
+    pub fn serve(mut self) -> io::Result<()> {
+        let fixed = [
+            (Source::Listener, self.listener.as_raw_fd()),
+            (Source::Signals, self.signals.as_raw_fd()),
+            (Source::Notices, self.notices.event()),
+            (Source::ConsoleOutput, self.console.output_event()),
+            (Source::ConsoleRoom, self.console.room_event()),
+        ];
+        for (source, fd) in fixed {
+            self.poller.watch(source, fd, true, false)?;
+        }
+        self.log.info("started", "waiting for a configuration");
+        while !self.is_over() {
+            self.watch_peers();
+            for ready in self.poller.wait(self.patience())? {
+                self.on_ready(ready);
+            }
+            self.drop_late_peers();
+        }
+        Ok(())
+    }
+
+    /// Begins the end of the process.
+    pub(crate) fn begin_farewell(&mut self) {
+        self.farewell
+            .get_or_insert_with(|| Instant::now() + FAREWELL);
+    }
+
+    fn is_over(&self) -> bool {
+        let Some(deadline) = self.farewell else {
+            return false;
+        };
+        let unsent = self.connections.values().any(Connection::wants_to_write);
+        let unprinted = self
+            .console
+            .client()
+            .is_some_and(|(_, interest)| interest.writable);
+        (!unsent && !unprinted) || Instant::now() >= deadline
+    }
+
+    /// How long to wait at most.
+    fn patience(&self) -> Option<Duration> {
+        let deadlines = self.connections.values().filter_map(Connection::deadline);
+        deadlines
+            .chain(self.farewell)
+            .min()
+            .map(|deadline| deadline.saturating_duration_since(Instant::now()))
+    }
+
+    /// A peer that can not be watched is closed: it must not end the guest.
+    fn watch_peers(&mut self) {
+        let mut failed = Vec::new();
+        for (number, connection) in &self.connections {
+            let source = Source::Connection(*number);
+            let writable = connection.wants_to_write();
+            if let Err(error) = self.poller.watch(source, connection.fd(), true, writable) {
+                failed.push((*number, error));
+            }
+        }
+        for (number, error) in failed {
+            self.close(number, &error.to_string());
+        }
+        let Some((fd, interest)) = self.console.client() else {
+            return self.poller.forget(Source::ConsoleClient);
+        };
+        let result = self.poller.watch(
+            Source::ConsoleClient,
+            fd,
+            interest.readable,
+            interest.writable,
+        );
+        if let Err(error) = result {
+            self.log.warn("console-closed", &error.to_string());
+            self.poller.forget(Source::ConsoleClient);
+            self.console.on_client_gone();
+        }
+    }
+
+    fn on_ready(&mut self, ready: Ready) {
+        match ready.source {
+            Source::Listener => self.accept(),
+            Source::Signals => self.on_signal(),
+            Source::Notices => self.on_notices(),
+            Source::ConsoleOutput => {
+                let failed = self.console.serve_output();
+                self.report_lost_log(failed);
+            }
+            Source::ConsoleRoom => self.console.serve_input(),
+            Source::ConsoleClient => self.on_console_client(ready),
+            Source::Connection(number) => self.on_connection(number, ready),
+        }
+    }
+
+    fn on_console_client(&mut self, ready: Ready) {
+        let before = self.console.client().map(|(fd, _)| fd);
+        if ready.readable {
+            self.console.on_client_readable();
+        }
+        if ready.writable {
+            let failed = self.console.on_client_writable();
+            self.report_lost_log(failed);
+        }
+        if ready.hung_up {
+            self.console.on_client_gone();
+        }
+        if self.console.client().map(|(fd, _)| fd) != before {
+            self.forget_console_client();
+        }
+    }
+
+    /// A closed descriptor is not polled by the kernel any more; its number may come back.
+    pub(crate) fn forget_console_client(&mut self) {
+        self.poller.forget(Source::ConsoleClient);
+    }
+
+    pub(crate) fn report_lost_log(&self, failed: Option<io::Error>) {
+        if let Some(error) = failed {
+            self.log.error("console-log-lost", &error.to_string());
+        }
+    }
+
+    fn accept(&mut self) {
+        loop {
+            let socket = match self.listener.accept() {
+                Ok((socket, _)) => socket,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    self.log.warn("accept", &error.to_string());
+                    return;
+                }
+            };
+            if let Err(refused) = self.admit(socket) {
+                self.log.warn("peer-refused", &chain(&refused));
+            }
+        }
+    }
+
+    fn admit(&mut self, socket: UnixStream) -> Result<(), RefusedPeer> {
+        let peer = Peer::of(&socket).map_err(RefusedPeer::Unknown)?;
+        if !self.allowed.contains(&peer.uid) {
+            return Err(RefusedPeer::User {
+                uid: peer.uid,
+                pid: peer.pid,
+            });
+        }
+        if self.connections.len() >= MAX_CONNECTIONS {
+            return Err(RefusedPeer::TooMany);
+        }
+        let connection = Connection::new(socket).map_err(RefusedPeer::Gone)?;
+        let number = self.next_connection;
+        self.next_connection = self.next_connection.wrapping_add(1);
+        self.connections.insert(number, connection);
+        let hello = Body::Hello(self.hello());
+        self.send(number, hello);
+        Ok(())
+    }
+
+    fn hello(&self) -> v1::Hello {
+        let (uid, incarnation) = match &self.guest {
+            Some(guest) => (guest.vmi_uid.as_str(), guest.incarnation),
+            None => ("", 0),
+        };
+        v1::Hello {
+            protocol_min: proto_vmm::PROTOCOL_MIN,
+            protocol_max: proto_vmm::PROTOCOL_MAX,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            identity: Some(self.identity.to_wire(uid, incarnation)),
+            status: Some(self.status()),
+        }
+    }
+
+    fn on_connection(&mut self, number: u32, ready: Ready) {
+        if ready.writable {
+            let result = self.connection(number).map(Connection::flush);
+            self.close_if_failed(number, result.unwrap_or(Ok(())));
+        }
+        if ready.readable || ready.hung_up {
+            let result = self.connection(number).map(Connection::receive);
+            let received = result.unwrap_or(Ok(()));
+            // What came whole before the end is still carried out.
+            self.on_frames(number);
+            self.close_if_failed(number, received);
+        }
+    }
+
+    fn connection(&mut self, number: u32) -> Option<&mut Connection> {
+        self.connections.get_mut(&number)
+    }
+
+    fn on_frames(&mut self, number: u32) {
+        while let Some(connection) = self.connection(number) {
+            let protocol = connection.protocol;
+            match connection.next_frame() {
+                Ok(None) => return,
+                Ok(Some((frame, descriptors))) => match (frame.body, protocol) {
+                    (Some(Body::HelloAck(ack)), None) => self.on_hello_ack(number, &ack),
+                    (Some(Body::Request(request)), Some(_)) => {
+                        self.on_request(number, request, descriptors);
+                    }
+                    _ => self.close(number, "it sent a frame that is not its turn to send"),
+                },
+                Err(error) => {
+                    self.close(number, &chain(&error));
+                    return;
+                }
+            }
+        }
+    }
+
+    fn on_hello_ack(&mut self, number: u32, ack: &v1::HelloAck) {
+        let known = proto_vmm::PROTOCOL_MIN..=proto_vmm::PROTOCOL_MAX;
+        if !known.contains(&ack.protocol) {
+            let text = format!("it wants version {} of the protocol", ack.protocol);
+            return self.close(number, &text);
+        }
+        self.log.info("agent", &ack.agent_version);
+        if let Some(connection) = self.connection(number) {
+            connection.complete_handshake(ack.protocol);
+        }
+    }
+
+    /// Sends, or closes a connection that can not be sent to.
+    pub(crate) fn send(&mut self, number: u32, body: Body) {
+        if let Some(connection) = self.connection(number) {
+            let result = connection.send(body);
+            self.close_if_failed(number, result);
+        }
+    }
+
+    /// Sends an event to whoever wants events.
+    pub(crate) fn broadcast(&mut self, kind: v1::EventKind) {
+        self.sequence += 1;
+        let event = self.event(kind);
+        let subscribers: Vec<u32> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.is_subscriber)
+            .map(|(number, _)| *number)
+            .collect();
+        for number in subscribers {
+            self.send(number, Body::Event(event.clone()));
+        }
+    }
+
+    pub(crate) fn event(&self, kind: v1::EventKind) -> v1::Event {
+        v1::Event {
+            sequence: self.sequence,
+            status: Some(self.status()),
+            kind: kind.into(),
+        }
+    }
+
+    pub(crate) fn subscribe(&mut self, number: u32) {
+        if let Some(connection) = self.connection(number) {
+            connection.is_subscriber = true;
+        }
+        let current = self.event(v1::EventKind::Current);
+        self.send(number, Body::Event(current));
+    }
+
+    fn close_if_failed(&mut self, number: u32, result: Result<(), ConnectionError>) {
+        match result {
+            Ok(()) => {}
+            // Agents come and go.
+            Err(ConnectionError::Closed) => self.remove(number),
+            Err(error) => self.close(number, &chain(&error)),
+        }
+    }
+
+    fn close(&mut self, number: u32, why: &str) {
+        self.log.warn("peer-closed", why);
+        self.remove(number);
+    }
+
+    fn remove(&mut self, number: u32) {
+        self.poller.forget(Source::Connection(number));
+        self.connections.remove(&number);
+    }
+
+    fn drop_late_peers(&mut self) {
+        let now = Instant::now();
+        let late: Vec<u32> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.deadline().is_some_and(|at| at <= now))
+            .map(|(number, _)| *number)
+            .collect();
+        for number in late {
+            self.close(number, &ConnectionError::Late.to_string());
+        }
+    }
+
+    fn on_signal(&mut self) {
+        while let Ok(Some(info)) = self.signals.read_signal() {
+            self.on_termination(info.ssi_signo);
+        }
+    }
+}

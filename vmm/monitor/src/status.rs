@@ -1,0 +1,55 @@
+//! From the machine's words to those of the wire.
+
+use proto_vmm::v1;
+use vmm_machine::{Change, EndReason, MachineState, Status};
+
+/// The status of a process without a machine.
+pub fn unconfigured() -> v1::MachineStatus {
+    v1::MachineStatus {
+        state: v1::MachineState::Unconfigured.into(),
+        ..v1::MachineStatus::default()
+    }
+}
+
+/// The status of a machine; `exit` is set once it has ended.
+pub fn of_machine(status: &Status, exit: Option<&v1::ExitRecord>) -> v1::MachineStatus {
+    let state = match status.state {
+        MachineState::Building => v1::MachineState::Unconfigured,
+        MachineState::Configured => v1::MachineState::Configured,
+        MachineState::Running => v1::MachineState::Running,
+        MachineState::Paused => v1::MachineState::Paused,
+        MachineState::Ended => v1::MachineState::Exited,
+    };
+    v1::MachineStatus {
+        state: state.into(),
+        resets: status.resets,
+        booted_at_ns: status.booted_at_ns,
+        exit: exit.cloned(),
+        first_timestamp_ns: status.first_timestamp_ns,
+    }
+}
+
+/// What subscribers are told.
+pub fn event_kind(change: Change) -> v1::EventKind {
+    match change {
+        Change::Booted => v1::EventKind::Booted,
+        Change::Reset => v1::EventKind::Reset,
+        Change::Paused => v1::EventKind::Paused,
+        Change::Resumed => v1::EventKind::Resumed,
+        Change::Ended => v1::EventKind::Exited,
+    }
+}
+
+/// What the exit record says.
+pub fn exit_reason(reason: EndReason) -> v1::ExitReason {
+    match reason {
+        EndReason::PoweredOff => v1::ExitReason::GuestPoweroff,
+        EndReason::Reset => v1::ExitReason::GuestReset,
+        EndReason::TripleFault => v1::ExitReason::TripleFault,
+        EndReason::Panicked => v1::ExitReason::GuestPanicked,
+        EndReason::KvmFailed => v1::ExitReason::KvmError,
+        EndReason::Stopped => v1::ExitReason::Stopped,
+        EndReason::HostFailed => v1::ExitReason::VmmError,
+        EndReason::DebugExit => v1::ExitReason::DebugExit,
+    }
+}
