@@ -1,0 +1,497 @@
+//! VMMs: started, adopted, killed, asked for consoles.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_domain::Vmi;
+use agent_host::{ConsoleError, ConsoleRequest, Host, LinuxHost};
+use agent_plan::{
+    Action, Completed, ExitReason, MachineState, Observation, Observed, Verdict, VmmIdentity,
+};
+use libtest_mimic::Trial;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Notify;
+
+use crate::support::{
+    OTHER_UID, Outcome, Place, UID, built, eventually, execute, launched, observe, record, release,
+    skip, trial,
+};
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(
+            "nothing_is_absent_and_releasing_nothing_is_success",
+            nothing,
+        ),
+        trial("a_vmm_that_can_not_start_says_why", bad_program),
+        trial("a_started_vmm_is_seen_adopted_and_killed", start_adopt_kill),
+        trial(
+            "a_start_that_was_not_noted_is_found_by_its_socket",
+            lost_note,
+        ),
+        trial(
+            "a_vmm_that_does_not_answer_is_unknown_and_not_absent",
+            stopped,
+        ),
+        trial(
+            "a_vmm_runs_as_a_user_of_its_own_without_capabilities",
+            unprivileged,
+        ),
+        trial("late_actions_are_fenced", fenced),
+        trial("a_guest_runs_and_ends_by_itself", guest),
+        trial(
+            "a_guest_is_stopped_and_its_console_was_shared_by_force",
+            stop_and_console,
+        ),
+        trial("a_disk_has_one_owner_at_a_time", one_owner),
+    ]
+}
+
+fn states(observed: &Observed) -> Vec<Option<MachineState>> {
+    let vmms = observed.vmms.present().into_iter().flatten();
+    vmms.map(|vmm| vmm.machine.present().map(|machine| machine.state))
+        .collect()
+}
+
+async fn start(host: &LinuxHost, vmi: &Vmi, incarnation: u64) -> VmmIdentity {
+    match execute(host, vmi, incarnation, Action::StartVmm { incarnation }).await {
+        Ok(Completed::Started(identity)) => identity,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn nothing() -> Outcome {
+    let place = Place::new();
+    let host = place.host().await;
+    let vmi = place.vmi(UID, &[]);
+    let observed = observe(&host, &record(UID, 0)).await;
+    assert!(observed.boot_id.present().is_some());
+    assert_eq!(observed.vmms, Observation::Absent);
+    assert_eq!(observed.exit, Observation::Absent);
+    assert_eq!(observed.holdings, Observation::Absent);
+    release(&host, &vmi, 7).await.unwrap();
+    let stop = Action::StopVmm {
+        incarnation: 1,
+        reason: "Test".to_owned(),
+    };
+    execute(&host, &vmi, 1, stop).await.unwrap();
+    let failure = execute(&host, &vmi, 1, Action::BootVmm { incarnation: 1 })
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (failure.verdict, failure.reason.as_str()),
+        (Verdict::Retry, "VmmGone")
+    );
+    let request = ConsoleRequest {
+        force: false,
+        replay: false,
+        client: "test".to_owned(),
+    };
+    let error = host
+        .attach_console(&record(UID, 1), request)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, ConsoleError::NotRunning), "{error:?}");
+    Ok(())
+}
+
+async fn bad_program() -> Outcome {
+    let place = Place::new();
+    let mut config = place.config();
+    config.vmm_program = PathBuf::from("/nonexistent/kvmlet-vmm");
+    let host = LinuxHost::start(config).await.unwrap();
+    let vmi = place.vmi(UID, &[]);
+    let failure = execute(&host, &vmi, 1, Action::StartVmm { incarnation: 1 })
+        .await
+        .unwrap_err();
+    assert!(
+        failure.message.contains("/nonexistent/kvmlet-vmm"),
+        "{failure:?}"
+    );
+    assert_eq!(
+        observe(&host, &record(UID, 1)).await.vmms,
+        Observation::Absent
+    );
+    release(&host, &vmi, 1).await.unwrap();
+    assert_eq!(
+        observe(&host, &record(UID, 1)).await.holdings,
+        Observation::Absent
+    );
+    Ok(())
+}
+
+async fn start_adopt_kill() -> Outcome {
+    if built("kvmlet-vmm").is_none() {
+        return skip("kvmlet-vmm is not built");
+    }
+    let place = Place::new();
+    let host = place.host().await;
+    let vmi = place.vmi(UID, &[]);
+    let identity = start(&host, &vmi, 1).await;
+    assert_eq!(start(&host, &vmi, 1).await, identity);
+
+    let observed = observe(&host, &launched(UID, 1, &identity)).await;
+    assert_eq!(
+        states(&observed),
+        [Some(MachineState::Unconfigured)],
+        "{observed:?}"
+    );
+    assert_eq!(observed.vmms.present().unwrap()[0].identity, identity);
+    let failure = release(&host, &vmi, 1).await.unwrap_err();
+    assert_eq!(failure.reason, "VmmRuns");
+
+    // Another agent knows nothing but the directories.
+    drop(host);
+    let host = place.host().await;
+    let observed = observe(&host, &record(UID, 1)).await;
+    assert_eq!(
+        states(&observed),
+        [Some(MachineState::Unconfigured)],
+        "{observed:?}"
+    );
+    let failure = execute(&host, &vmi, 2, Action::StartVmm { incarnation: 2 })
+        .await
+        .unwrap_err();
+    assert_eq!(failure.reason, "OlderVmmRuns");
+
+    let wake = Arc::new(Notify::new());
+    host.watch(&launched(UID, 1, &identity), wake.clone());
+    let action = Action::KillVmm {
+        incarnation: 1,
+        identity: identity.clone(),
+    };
+    execute(&host, &vmi, 2, action.clone()).await.unwrap();
+    eventually("gone", || async {
+        observe(&host, &launched(UID, 1, &identity)).await.vmms == Observation::Absent
+    })
+    .await;
+    tokio::time::timeout(Duration::from_secs(5), wake.notified()).await?;
+    execute(&host, &vmi, 2, action).await.unwrap();
+    release(&host, &vmi, 2).await.unwrap();
+    assert_eq!(
+        observe(&host, &record(UID, 2)).await.holdings,
+        Observation::Absent
+    );
+    Ok(())
+}
+
+async fn lost_note() -> Outcome {
+    if built("kvmlet-vmm").is_none() {
+        return skip("kvmlet-vmm is not built");
+    }
+    let place = Place::new();
+    let host = place.host().await;
+    let vmi = place.vmi(UID, &[]);
+    let identity = start(&host, &vmi, 1).await;
+    let note = place.run().join("vmm").join(UID).join("1/launch.json");
+    std::fs::remove_file(&note).unwrap();
+    let observed = observe(&host, &record(UID, 1)).await;
+    assert_eq!(observed.vmms.present().unwrap()[0].identity, identity);
+    assert_eq!(start(&host, &vmi, 1).await, identity);
+    assert!(note.exists());
+    std::fs::remove_file(&note).unwrap();
+    kill(Pid::from_raw(i32::try_from(identity.pid)?), Signal::SIGKILL)?;
+    eventually("gone", || async {
+        observe(&host, &record(UID, 1)).await.vmms == Observation::Absent
+    })
+    .await;
+    Ok(())
+}
+
+async fn stopped() -> Outcome {
+    if built("kvmlet-vmm").is_none() {
+        return skip("kvmlet-vmm is not built");
+    }
+    let place = Place::new();
+    let host = place.host().await;
+    let vmi = place.vmi(UID, &[]);
+    let identity = start(&host, &vmi, 1).await;
+    let pid = Pid::from_raw(i32::try_from(identity.pid)?);
+    kill(pid, Signal::SIGSTOP)?;
+    let observed = observe(&host, &launched(UID, 1, &identity)).await;
+    assert_eq!(states(&observed), [None], "{observed:?}");
+    assert!(observed.vmms.present().unwrap()[0].machine.is_unknown());
+    let failure = release(&host, &vmi, 1).await.unwrap_err();
+    assert_eq!(failure.reason, "VmmRuns");
+    // Without the note even its identity is unknown.
+    std::fs::remove_file(place.run().join("vmm").join(UID).join("1/launch.json")).unwrap();
+    assert!(observe(&host, &record(UID, 1)).await.vmms.is_unknown());
+    assert_eq!(
+        release(&host, &vmi, 1).await.unwrap_err().reason,
+        "VmmUnknown"
+    );
+    kill(pid, Signal::SIGKILL)?;
+    Ok(())
+}
+
+async fn unprivileged() -> Outcome {
+    if built("kvmlet-vmm").is_none() {
+        return skip("kvmlet-vmm is not built");
+    }
+    if !nix::unistd::geteuid().is_root() {
+        return skip("only root can run a VMM as another user");
+    }
+    let place = Place::new();
+    let host = place.host().await;
+    let identity = start(&host, &place.vmi(UID, &[]), 1).await;
+    let proc = PathBuf::from(format!("/proc/{}", identity.pid));
+    let status = std::fs::read_to_string(proc.join("status"))?;
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_default().trim().to_owned()
+    };
+    let base = place.config().vmm_user_base;
+    for ids in [field("Uid:"), field("Gid:")] {
+        let ids: Vec<u32> = ids
+            .split_whitespace()
+            .map(|id| id.parse().unwrap())
+            .collect();
+        assert!(
+            ids.iter().all(|id| (base..base + 65536).contains(id)),
+            "{ids:?}"
+        );
+    }
+    assert_eq!(field("Groups:"), "");
+    assert_eq!(field("NoNewPrivs:"), "1");
+    for set in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
+        assert_eq!(field(set), "0000000000000000", "{set}");
+    }
+    // An empty root, and namespaces of its own.
+    assert_eq!(std::fs::read_dir(proc.join("root"))?.count(), 0);
+    for namespace in ["mnt", "net", "ipc", "uts"] {
+        let ours = std::fs::read_link(format!("/proc/self/ns/{namespace}"))?;
+        assert_ne!(std::fs::read_link(proc.join("ns").join(namespace))?, ours);
+    }
+    let session = nix::unistd::getsid(Some(Pid::from_raw(i32::try_from(identity.pid)?)))?;
+    assert_eq!(session.as_raw(), i32::try_from(identity.pid)?);
+    kill(session, Signal::SIGKILL)?;
+    Ok(())
+}
+
+async fn fenced() -> Outcome {
+    let place = Place::new();
+    let host = place.host().await;
+    let vmi = place.vmi(UID, &[]);
+    execute(&host, &vmi, 2, Action::EnsureRunDir { incarnation: 2 })
+        .await
+        .unwrap();
+    let late = Action::EnsureRunDir { incarnation: 1 };
+    let failure = execute(&host, &vmi, 2, late.clone()).await.unwrap_err();
+    assert_eq!(failure.reason, "Fenced");
+    drop(host);
+    let host = place.host().await;
+    assert_eq!(
+        execute(&host, &vmi, 2, late).await.unwrap_err().reason,
+        "Fenced"
+    );
+    Ok(())
+}
+
+/// What real guests need, or why there are none here.
+fn testguest() -> Result<PathBuf, &'static str> {
+    if built("kvmlet-vmm").is_none() {
+        return Err("kvmlet-vmm is not built");
+    }
+    if std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/kvm")
+        .is_err()
+    {
+        return Err("/dev/kvm can not be opened");
+    }
+    std::env::var_os("KVMLET_TESTGUEST")
+        .map(PathBuf::from)
+        .or_else(|| built("testguest"))
+        .ok_or("testguest is not built (KVMLET_TESTGUEST)")
+}
+
+fn guest_vmi(place: &Place, uid: &str, arguments: &str) -> Vmi {
+    place.vmi(
+        uid,
+        &[
+            ("/spec/domain/firmware/kernelBoot/kernelArgs", json!(arguments)),
+            ("/spec/domain/devices/rng", json!({})),
+            (
+                "/spec/domain/devices/disks",
+                json!([{"name": "host", "serial": "HOST"}, {"name": "scratch"}]),
+            ),
+            (
+                "/spec/volumes",
+                json!([
+                    {"name": "host", "hostDisk": {
+                        "path": place.images().join("disk.img"), "type": "DiskOrCreate", "capacity": "8Mi",
+                    }},
+                    {"name": "scratch", "emptyDisk": {"capacity": "8Mi"}},
+                ]),
+            ),
+        ],
+    )
+}
+
+async fn run(host: &LinuxHost, vmi: &Vmi) -> VmmIdentity {
+    let incarnation = 1;
+    for action in [
+        Action::EnsureRunDir { incarnation },
+        Action::EnsureKernel,
+        Action::EnsureDisks,
+        Action::EnsureTaps,
+    ] {
+        execute(host, vmi, 1, action).await.unwrap();
+    }
+    let identity = start(host, vmi, 1).await;
+    for action in [
+        Action::ConfigureVmm { incarnation },
+        Action::ConfigureVmm { incarnation },
+        Action::EnsureDisks,
+        Action::BootVmm { incarnation },
+        Action::BootVmm { incarnation },
+    ] {
+        execute(host, vmi, 1, action).await.unwrap();
+    }
+    identity
+}
+
+fn console(place: &Place) -> String {
+    let log = place.state().join("vmm").join(UID).join("1/console.log");
+    String::from_utf8_lossy(&std::fs::read(log).unwrap_or_default()).into_owned()
+}
+
+async fn guest() -> Outcome {
+    let testguest = match testguest() {
+        Ok(path) => path,
+        Err(reason) => return skip(reason),
+    };
+    let place = Place::new();
+    std::fs::copy(testguest, place.images().join("vmlinuz"))?;
+    let host = place.host().await;
+    let vmi = guest_vmi(&place, UID, "tests=blk,rng mode=poll");
+    let identity = run(&host, &vmi).await;
+    let wake = Arc::new(Notify::new());
+    let launched = launched(UID, 1, &identity);
+    host.watch(&launched, wake.clone());
+    loop {
+        if observe(&host, &launched).await.vmms == Observation::Absent {
+            break;
+        }
+        let woken = tokio::time::timeout(Duration::from_secs(60), wake.notified()).await;
+        assert!(
+            woken.is_ok(),
+            "no wake-up; the console says {}",
+            console(&place)
+        );
+    }
+    let observed = observe(&host, &launched).await;
+    let exit = observed.exit.present().unwrap();
+    assert_eq!(
+        exit.reason,
+        ExitReason::GuestPoweroff,
+        "{exit:?} {}",
+        console(&place)
+    );
+    assert!(exit.uptime_ns > 0);
+    assert!(console(&place).contains("failed=0"), "{}", console(&place));
+    assert!(place.images().join("disk.img").exists());
+    release(&host, &vmi, 1).await.unwrap();
+    assert_eq!(
+        observe(&host, &record(UID, 1)).await.holdings,
+        Observation::Absent
+    );
+    assert!(place.images().join("disk.img").exists());
+    Ok(())
+}
+
+async fn stop_and_console() -> Outcome {
+    let testguest = match testguest() {
+        Ok(path) => path,
+        Err(reason) => return skip(reason),
+    };
+    let place = Place::new();
+    std::fs::copy(testguest, place.images().join("vmlinuz"))?;
+    let host = place.host().await;
+    let vmi = guest_vmi(&place, UID, "tests=none then=echo mode=poll");
+    let identity = run(&host, &vmi).await;
+    let record = launched(UID, 1, &identity);
+    eventually("at its prompt", || async {
+        console(&place).contains("done")
+    })
+    .await;
+    let request = |force| ConsoleRequest {
+        force,
+        replay: false,
+        client: "test".to_owned(),
+    };
+    let first = host.attach_console(&record, request(false)).await?;
+    let busy = host
+        .attach_console(&record, request(false))
+        .await
+        .unwrap_err();
+    assert!(matches!(busy, ConsoleError::Busy { .. }), "{busy:?}");
+    let mut console = host.attach_console(&record, request(true)).await?;
+    drop(first);
+    console.write_all(b"hello\n").await?;
+    let mut seen = String::new();
+    let mut buffer = [0; 256];
+    while !seen.contains("line=\"hello\"") {
+        let count =
+            tokio::time::timeout(Duration::from_secs(20), console.read(&mut buffer)).await??;
+        assert_ne!(count, 0, "{seen}");
+        seen.push_str(&String::from_utf8_lossy(&buffer[..count]));
+    }
+    let stop = Action::StopVmm {
+        incarnation: 1,
+        reason: "GracePeriodOver".to_owned(),
+    };
+    execute(&host, &vmi, 1, stop.clone()).await.unwrap();
+    eventually("stopped", || async {
+        observe(&host, &record).await.vmms == Observation::Absent
+    })
+    .await;
+    let observed = observe(&host, &record).await;
+    let exit = observed.exit.present().unwrap();
+    assert_eq!(exit.reason, ExitReason::Stopped, "{exit:?}");
+    assert!(exit.detail.contains("GracePeriodOver"), "{exit:?}");
+    execute(&host, &vmi, 1, stop).await.unwrap();
+    Ok(())
+}
+
+async fn one_owner() -> Outcome {
+    let testguest = match testguest() {
+        Ok(path) => path,
+        Err(reason) => return skip(reason),
+    };
+    let place = Place::new();
+    std::fs::copy(testguest, place.images().join("vmlinuz"))?;
+    let host = place.host().await;
+    let vmi = guest_vmi(&place, UID, "tests=none then=idle");
+    let identity = run(&host, &vmi).await;
+    // The agent is gone; the VMM still has its disks.
+    drop(host);
+    let host = place.host().await;
+    let other = guest_vmi(&place, OTHER_UID, "tests=none");
+    let failure = execute(&host, &other, 1, Action::EnsureDisks)
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (failure.verdict, failure.reason.as_str()),
+        (Verdict::Retry, "DiskInUse")
+    );
+    assert!(failure.message.contains("disk.img"), "{failure:?}");
+    let action = Action::KillVmm {
+        incarnation: 1,
+        identity: identity.clone(),
+    };
+    execute(&host, &vmi, 1, action).await.unwrap();
+    eventually("free", || async {
+        execute(&host, &other, 1, Action::EnsureDisks).await.is_ok()
+    })
+    .await;
+    // Killed without a word: no exit record.
+    let observed = observe(&host, &launched(UID, 1, &identity)).await;
+    assert_eq!(observed.exit, Observation::Absent);
+    Ok(())
+}
