@@ -112,14 +112,22 @@ fn launch(arguments: &LaunchArguments) -> io::Result<std::convert::Infallible> {
 
 /// Namespaces of its own and an empty, read-only root, where the host allows it.
 fn isolate(root: &Path) -> io::Result<()> {
-    let wanted = CloneFlags::CLONE_NEWNS
-        | CloneFlags::CLONE_NEWNET
-        | CloneFlags::CLONE_NEWIPC
-        | CloneFlags::CLONE_NEWUTS;
-    if !enter_namespaces(wanted)? {
+    for (namespace, what) in [
+        (CloneFlags::CLONE_NEWNET, "network"),
+        (CloneFlags::CLONE_NEWIPC, "IPC"),
+        (CloneFlags::CLONE_NEWUTS, "host name"),
+    ] {
+        if !enter_namespaces(namespace)? {
+            writeln!(
+                io::stderr(),
+                "this host allows no {what} namespace: the VMM shares the agent's"
+            )?;
+        }
+    }
+    if !enter_namespaces(CloneFlags::CLONE_NEWNS)? {
         writeln!(
             io::stderr(),
-            "this host allows no namespaces: the VMM shares the agent's"
+            "this host allows no mount namespace: the VMM shares the agent's root"
         )?;
         return Ok(());
     }

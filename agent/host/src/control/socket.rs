@@ -1,9 +1,9 @@
 //! Control sockets by path, without the limit that `sockaddr_un` puts on paths.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -51,6 +51,7 @@ pub(crate) fn listen_at(dir: &Path) -> io::Result<UnixListener> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    // The directory is 0700; whoever may enter it is root or the agent.
-    UnixListener::bind(SocketDir::open(dir)?.address())
+    let listener = UnixListener::bind(SocketDir::open(dir)?.address())?;
+    std::fs::set_permissions(dir.join(SOCKET_NAME), Permissions::from_mode(0o600))?;
+    Ok(listener)
 }

@@ -138,6 +138,8 @@ impl LinuxHost {
         let mut connection = self.connect(uid, incarnation).await?;
         if let Some(configured) = configured_as(&connection) {
             if configured == (uid.as_str().to_owned(), incarnation) {
+                // The answer to an earlier request may have been lost.
+                self.memory().vmi(uid).taps.clear();
                 return Ok(());
             }
             let (other, number) = configured;

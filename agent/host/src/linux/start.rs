@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use agent_domain::Vmi;
-use agent_plan::{Completed, Failure, Timestamp, VmmIdentity};
+use agent_plan::{Completed, Enforcement, Failure, MachineState, Timestamp, VmmObserved};
 use tokio::process::{Child, Command};
 
 use super::LinuxHost;
@@ -56,8 +56,9 @@ impl LinuxHost {
         vmi: &Vmi,
     ) -> Result<Completed, Failure> {
         self.ensure_run_dir(uid, incarnation)?;
-        if let Some(identity) = self.running_already(uid, incarnation).await? {
-            return Ok(Completed::Started(identity));
+        if let Some(vmm) = self.running_already(uid, incarnation).await? {
+            self.ensure_sandbox(uid, &vmm, vmi).await?;
+            return Ok(Completed::Started(vmm.identity));
         }
         let dir = self.layout.run_of_vmm(uid, incarnation);
         let user = self.vmm_user(uid);
@@ -105,7 +106,7 @@ impl LinuxHost {
         &self,
         uid: &PathUid,
         incarnation: u64,
-    ) -> Result<Option<VmmIdentity>, Failure> {
+    ) -> Result<Option<VmmObserved>, Failure> {
         let unknown = |why: String| retry("VmmUnknown", why);
         let incarnations = self
             .layout
@@ -143,9 +144,31 @@ impl LinuxHost {
                     )
                 })?;
             }
-            running = Some(vmm.identity);
+            running = Some(vmm);
         }
         Ok(running)
+    }
+
+    /// Moves a VMM that was found to where guests live: its agent may have died before it could, or
+    /// it was started by hand. One that has its machine stays where it is, because moving does not
+    /// take along what it has allocated.
+    async fn ensure_sandbox(
+        &self,
+        uid: &PathUid,
+        vmm: &VmmObserved,
+        vmi: &Vmi,
+    ) -> Result<(), Failure> {
+        let is_enforced = vmm.enforcement.present() == Some(&Enforcement::Enforced);
+        let is_empty =
+            vmm.machine.present().map(|machine| machine.state) == Some(MachineState::Unconfigured);
+        if is_enforced || !is_empty {
+            return Ok(());
+        }
+        let name = sandbox::name_of(uid, vmm.incarnation);
+        self.sandbox
+            .adopt(&name, vmm.identity.pid, &Limits::of(vmi))
+            .await
+            .map_err(|error| retry("SandboxFailed", chain(&error)))
     }
 
     fn spawn(&self, dir: &Path, root: &Path, user: Option<u32>) -> io::Result<Child> {

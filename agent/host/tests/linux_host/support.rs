@@ -170,7 +170,8 @@ impl Drop for Place {
                     .is_ok_and(|name| name.contains("kvmlet") || name.contains("linux_host"))
             });
             if let (Some(pid), true) = (pid, is_ours) {
-                drop(kill(Pid::from_raw(pid), Signal::SIGKILL));
+                // It may have ended by itself.
+                kill(Pid::from_raw(pid), Signal::SIGKILL).ok();
             }
         }
     }
