@@ -76,7 +76,30 @@ async fn start_scope(
     limits: &Limits,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let connection = open().await?;
-    let mut properties: Vec<(&str, Value<'_>)> = vec![
+    connection
+        .call_method(
+            Some("org.freedesktop.systemd1"),
+            "/org/freedesktop/systemd1",
+            Some("org.freedesktop.systemd1.Manager"),
+            "StartTransientUnit",
+            &arguments(unit, pid, limits),
+        )
+        .await?;
+    Ok(())
+}
+
+type Property = (&'static str, Value<'static>);
+
+/// Name, mode, properties and auxiliary units, of which there are none.
+type Arguments<'a> = (
+    &'a str,
+    &'a str,
+    Vec<Property>,
+    Vec<(&'a str, Vec<Property>)>,
+);
+
+fn arguments<'a>(unit: &'a str, pid: u32, limits: &Limits) -> Arguments<'a> {
+    let mut properties = vec![
         ("Description", Value::from("Guest of kvmlet")),
         ("Slice", Value::from(SLICE)),
         ("PIDs", Value::from(vec![pid])),
@@ -89,17 +112,7 @@ async fn start_scope(
     if let Some(microseconds) = limits.cpu_microseconds {
         properties.push(("CPUQuotaPerSecUSec", Value::from(microseconds)));
     }
-    let auxiliary: Vec<(&str, Vec<(&str, Value<'_>)>)> = Vec::new();
-    connection
-        .call_method(
-            Some("org.freedesktop.systemd1"),
-            "/org/freedesktop/systemd1",
-            Some("org.freedesktop.systemd1.Manager"),
-            "StartTransientUnit",
-            &(unit, "fail", properties, auxiliary),
-        )
-        .await?;
-    Ok(())
+    (unit, "fail", properties, Vec::new())
 }
 
 /// The system bus, or systemd itself where there is none.
@@ -116,5 +129,27 @@ async fn open() -> zbus::Result<Connection> {
                 .build()
                 .await
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_call_has_the_signature_that_systemd_documents() {
+        let limits = Limits {
+            memory_bytes: 1,
+            tasks: 1,
+            cpu_weight: 100,
+            cpu_microseconds: Some(500_000),
+        };
+        let message = zbus::Message::method_call("/org/freedesktop/systemd1", "StartTransientUnit")
+            .build(&arguments("a.scope", 1, &limits))
+            .unwrap();
+        assert_eq!(
+            message.body().signature().to_string_no_parens(),
+            "ssa(sv)a(sa(sv))"
+        );
     }
 }

@@ -32,9 +32,10 @@ pub const ALL_HOLDINGS: [Holding; 4] = [
 /// What this machine lacks ends a test early, and is said.
 pub type Outcome = Result<(), Failed>;
 
-/// A network and mount namespace of our own, with a sysfs that shows it.
+/// A network and mount namespace of our own, with a sysfs that shows it. In a throw-away node
+/// (`KVMLET_TEST_IN_NODE`) there is nothing to protect, and cgroups are to be seen.
 pub fn enter_namespaces() {
-    if !nix::unistd::geteuid().is_root() {
+    if !nix::unistd::geteuid().is_root() || std::env::var_os("KVMLET_TEST_IN_NODE").is_some() {
         return;
     }
     let none = None::<&str>;

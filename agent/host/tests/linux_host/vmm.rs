@@ -7,7 +7,8 @@ use std::time::Duration;
 use agent_domain::Vmi;
 use agent_host::{ConsoleError, ConsoleRequest, Host, LinuxHost};
 use agent_plan::{
-    Action, Completed, ExitReason, MachineState, Observation, Observed, Verdict, VmmIdentity,
+    Action, Completed, Enforcement, ExitReason, MachineState, Observation, Observed, Verdict,
+    VmmIdentity,
 };
 use libtest_mimic::Trial;
 use nix::sys::signal::{Signal, kill};
@@ -41,6 +42,7 @@ pub fn trials() -> Vec<Trial> {
             "a_vmm_runs_as_a_user_of_its_own_without_capabilities",
             unprivileged,
         ),
+        trial("a_vmm_is_within_limits_or_the_reason_is_told", limits),
         trial("late_actions_are_fenced", fenced),
         trial("a_guest_runs_and_ends_by_itself", guest),
         trial(
@@ -269,6 +271,57 @@ async fn unprivileged() -> Outcome {
     let session = nix::unistd::getsid(Some(Pid::from_raw(i32::try_from(identity.pid)?)))?;
     assert_eq!(session.as_raw(), i32::try_from(identity.pid)?);
     kill(session, Signal::SIGKILL)?;
+    Ok(())
+}
+
+async fn limits() -> Outcome {
+    if built("kvmlet-vmm").is_none() {
+        return skip("kvmlet-vmm is not built");
+    }
+    let place = Place::new();
+    let host = place.host().await;
+    let vmi = place.vmi(UID, &[]);
+    let identity = start(&host, &vmi, 1).await;
+    let observed = observe(&host, &launched(UID, 1, &identity)).await;
+    let enforcement = observed.vmms.present().unwrap()[0].enforcement.clone();
+    let cgroups = std::fs::read_to_string(format!("/proc/{}/cgroup", identity.pid))?;
+    println!("{enforcement:?} {cgroups}");
+    match enforcement.present().unwrap() {
+        Enforcement::NotEnforced { why } => assert!(!why.is_empty()),
+        Enforcement::Enforced => {
+            let path = cgroups
+                .lines()
+                .find_map(|line| line.strip_prefix("0::"))
+                .unwrap();
+            assert!(
+                path.contains("kvmlet-guests") && path.contains(UID),
+                "{path}"
+            );
+            assert!(!std::fs::read_to_string("/proc/self/cgroup")?.contains(path));
+            let dir = PathBuf::from(format!("/sys/fs/cgroup{path}"));
+            let limit: u64 = std::fs::read_to_string(dir.join("memory.max"))?
+                .trim()
+                .parse()?;
+            assert!((64 << 20..256 << 20).contains(&limit), "{limit}");
+            let tasks = std::fs::read_to_string(dir.join("pids.max"))?;
+            assert_eq!(tasks.trim(), "66");
+            assert_eq!(
+                std::fs::read_to_string(dir.join("cpu.weight"))?.trim(),
+                "100"
+            );
+        }
+    }
+    let action = Action::KillVmm {
+        incarnation: 1,
+        identity: identity.clone(),
+    };
+    execute(&host, &vmi, 1, action).await.unwrap();
+    eventually("released", || async {
+        release(&host, &vmi, 1).await.is_ok()
+    })
+    .await;
+    let observed = observe(&host, &record(UID, 1)).await;
+    assert_eq!(observed.holdings, Observation::Absent);
     Ok(())
 }
 
