@@ -18,7 +18,6 @@ use tokio::task::AbortHandle;
 
 use crate::beneath::AllowedDirs;
 use crate::config::LinuxHostConfig;
-use crate::control::Deadlines;
 use crate::facility::{ConsoleError, ConsoleRequest, ConsoleStream, Host, Look, Wake};
 use crate::kernels::{KernelCache, KernelCacheSettings};
 use crate::launch_file::LaunchFile;
@@ -35,7 +34,6 @@ pub struct LinuxHost {
     allowed: AllowedDirs,
     kernels: KernelCache,
     sandbox: Sandbox,
-    deadlines: Deadlines,
     memory: Mutex<Memory>,
 }
 
@@ -108,7 +106,6 @@ impl LinuxHost {
                 users,
                 vmis: HashMap::new(),
             }),
-            deadlines: Deadlines::default(),
             config,
             layout,
             kernels,

@@ -24,11 +24,20 @@ pub(crate) struct Deadlines {
     pub(crate) configure: Duration,
 }
 
-impl Default for Deadlines {
-    fn default() -> Self {
+impl Deadlines {
+    /// For a look, which says "unknown" rather than wait.
+    pub(crate) fn of_a_look() -> Self {
         Self {
             hello: Duration::from_secs(1),
-            request: Duration::from_secs(5),
+            ..Self::of_an_action()
+        }
+    }
+
+    /// For an action, which has all the time that a busy or emulated host needs.
+    pub(crate) fn of_an_action() -> Self {
+        Self {
+            hello: Duration::from_secs(15),
+            request: Duration::from_secs(15),
             configure: Duration::from_secs(60),
         }
     }

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use super::LinuxHost;
-use crate::control::{Connection, ControlError, SocketDir};
+use crate::control::{Connection, ControlError, Deadlines, SocketDir};
 use crate::facility::{ConsoleError, ConsoleRequest, ConsoleStream};
 use crate::failure::{chain, fatal, retry};
 use crate::layout::PathUid;
@@ -96,7 +96,7 @@ impl LinuxHost {
         let dir = self.layout.run_of_vmm(uid, incarnation);
         let socket = SocketDir::open(&dir)
             .map_err(|error| retry("VmmUnknown", format!("{}: {error}", dir.display())))?;
-        Connection::open(&socket, self.deadlines)
+        Connection::open(&socket, Deadlines::of_an_action())
             .await
             .map_err(|error| control_failure(&error))
     }

@@ -16,7 +16,9 @@ use proto_vmm::payload::{
 use proto_vmm::v1;
 
 use super::LinuxHost;
-use crate::control::{Connection, ControlError, SocketDir, exit_observed, machine_observed};
+use crate::control::{
+    Connection, ControlError, Deadlines, SocketDir, exit_observed, machine_observed,
+};
 use crate::facility::Look;
 use crate::launch_file::LaunchFile;
 use crate::layout::{PathUid, absent_is_none};
@@ -89,7 +91,7 @@ impl LinuxHost {
             return Ok(None);
         }
         let connection = match SocketDir::open(&dir) {
-            Ok(socket) => Connection::open(&socket, self.deadlines).await,
+            Ok(socket) => Connection::open(&socket, Deadlines::of_a_look()).await,
             Err(error) => Err(ControlError::Io(error)),
         };
         let identity = match (&note, &connection) {

@@ -6,7 +6,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 
 use agent_domain::Vmi;
 use agent_plan::{Completed, Enforcement, Failure, MachineState, Timestamp, VmmObserved};
@@ -20,9 +19,6 @@ use crate::launch_file::LaunchFile;
 use crate::layout::{PathUid, ensure_private_dir};
 use crate::process;
 use crate::sandbox::{self, Limits};
-
-/// Longest that a VMM may take from its start to its first word. Emulated hosts are slow.
-const FIRST_HELLO: Duration = Duration::from_secs(15);
 
 /// How much of a VMM's log is shown when it did not start.
 const LOG_TAIL_BYTES: u64 = 1024;
@@ -196,13 +192,9 @@ impl LinuxHost {
 
 /// Waits for the VMM's first word, or for the reason why there is none.
 async fn greet(dir: &Path) -> Result<(), Failure> {
-    let deadlines = Deadlines {
-        hello: FIRST_HELLO,
-        ..Deadlines::default()
-    };
     let socket = SocketDir::open(dir)
         .map_err(|error| retry("VmmStartFailed", format!("{}: {error}", dir.display())))?;
-    match Connection::open(&socket, deadlines).await {
+    match Connection::open(&socket, Deadlines::of_an_action()).await {
         Ok(_) => Ok(()),
         Err(error) => Err(did_not_start(dir, &chain(&error))),
     }

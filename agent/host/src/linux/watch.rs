@@ -43,16 +43,15 @@ impl LinuxHost {
             task.abort();
         }
         let dir = self.layout.run_of_vmm(&uid, incarnation);
-        let deadlines = self.deadlines;
-        let task = tokio::spawn(async move { follow(&dir, &identity, deadlines, &wake).await });
+        let task = tokio::spawn(async move { follow(&dir, &identity, &wake).await });
         *watch = Some((incarnation, task.abort_handle()));
     }
 }
 
 /// Follows a VMM until it is dead.
-async fn follow(dir: &Path, identity: &VmmIdentity, deadlines: Deadlines, wake: &Wake) {
+async fn follow(dir: &Path, identity: &VmmIdentity, wake: &Wake) {
     loop {
-        if let Err(error) = listen(dir, deadlines, wake).await {
+        if let Err(error) = listen(dir, wake).await {
             tracing::debug!(pid = identity.pid, %error, "the VMM's events ended");
         }
         for _ in 0..ENDING_LOOKS {
@@ -69,9 +68,9 @@ async fn follow(dir: &Path, identity: &VmmIdentity, deadlines: Deadlines, wake: 
 }
 
 /// Passes events on until the connection ends.
-async fn listen(dir: &Path, deadlines: Deadlines, wake: &Wake) -> Result<(), ControlError> {
+async fn listen(dir: &Path, wake: &Wake) -> Result<(), ControlError> {
     let socket = SocketDir::open(dir).map_err(ControlError::Io)?;
-    let mut connection = Connection::open(&socket, deadlines).await?;
+    let mut connection = Connection::open(&socket, Deadlines::of_an_action()).await?;
     connection
         .request(Kind::Subscribe(v1::Subscribe {}), &[])
         .await?;
