@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use vmm_kvm::{
     CpuTopology, InterruptRouter, KvmError, KvmHost, StartState, Vcpu, Vm, VmPowerOnState,
 };
-use vmm_memory::{Layout, LayoutError, RamError, create_ram};
+use vmm_memory::{Layout, LayoutError, RamError, clear_ram, create_ram};
 
 use crate::acpi::{self, AcpiError, COM1_GSI, COM1_PORT, COM1_PORTS, PM_BASE, PM_PORTS};
 use crate::boot::{self, BootError, Firmware};
@@ -320,6 +320,7 @@ impl BuiltMachine {
         lock(&self.devices.power).reset();
         lock(&self.parts.config.serial.port).reset();
         self.parts.vm.reset_to(&self.parts.chips)?;
+        clear_ram(self.parts.vm.ram())?;
         let start = self.parts.load()?;
         self.vcpus.command(Command::Reset(start)).map_err(stuck)
     }

@@ -10,4 +10,4 @@ mod ram;
 
 pub use layout::{ECAM_BASE, ECAM_BYTES, Layout, LayoutError, MMIO32_END, Window};
 pub use load::{LoadError, load_file};
-pub use ram::{GuestRam, RamError, create_ram};
+pub use ram::{GuestRam, RamError, clear_ram, create_ram};

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 
@@ -56,6 +56,28 @@ pub fn create_ram(layout: &Layout) -> Result<GuestRam, RamError> {
         exclude_from_dumps(region)?;
     }
     Ok(ram)
+}
+
+/// Makes all RAM zero again, as at power-on, and gives its pages back to the host.
+///
+/// # Errors
+/// When the host refuses.
+pub fn clear_ram(ram: &GuestRam) -> Result<(), RamError> {
+    let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    for region in ram.iter() {
+        let bytes = region.len();
+        let Some(backing) = region.file_offset() else {
+            continue;
+        };
+        let offset = i64::try_from(backing.start()).map_err(|_| RamError::AddressSpace(bytes))?;
+        let length = i64::try_from(bytes).map_err(|_| RamError::AddressSpace(bytes))?;
+        fallocate(backing.file(), flags, offset, length).map_err(|errno| RamError::System {
+            call: "fallocate",
+            bytes,
+            source: errno.into(),
+        })?;
+    }
+    Ok(())
 }
 
 fn create_memfd(bytes: u64) -> Result<File, RamError> {
@@ -113,5 +135,20 @@ mod tests {
         std::os::unix::fs::FileExt::read_exact_at(backing.file(), &mut word, backing.start() + 16)
             .unwrap();
         assert_eq!(u32::from_le_bytes(word), 0x1122_3344);
+    }
+
+    #[test]
+    fn cleared_ram_is_zero_and_costs_nothing() {
+        use std::os::unix::fs::MetadataExt;
+
+        let ram = create_ram(&Layout::new(64 << 20, 40).unwrap()).unwrap();
+        ram.write_slice(&vec![0xff; 16 << 20], GuestAddress(1 << 20))
+            .unwrap();
+        clear_ram(&ram).unwrap();
+        assert_eq!(ram.read_obj::<u64>(GuestAddress(4 << 20)).unwrap(), 0);
+        let region = ram.find_region(GuestAddress(0)).unwrap();
+        let memfd = region.file_offset().unwrap().file();
+        // One page was read since.
+        assert!(memfd.metadata().unwrap().blocks() * 512 <= 2 << 20);
     }
 }

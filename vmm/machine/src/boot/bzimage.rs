@@ -1,10 +1,15 @@
-//! bzImage (Documentation/arch/x86/boot.rst), entered by its 64-bit entry point.
+//! bzImage (Documentation/arch/x86/boot.rst), loaded by linux-loader and entered by its 64-bit
+//! entry point.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use linux_loader::loader::KernelLoader;
+use linux_loader::loader::bzimage::BzImage;
+use vm_memory::GuestAddress;
 use vmm_memory::GuestRam;
 
+use super::image::KernelImage;
 use super::map::HIGH_START;
 use super::{BootError, LoadedKernel};
 
@@ -57,9 +62,8 @@ pub(super) fn load(ram: &GuestRam, file: &File) -> Result<LoadedKernel, BootErro
         return Err(BootError::Malformed("it wants to be loaded below 1 MiB"));
     }
     let end = address.checked_add(memory_bytes).ok_or_else(too_large)?;
-    let length = usize::try_from(code_bytes).map_err(|_| too_large())?;
-    vmm_memory::load_file(ram, address, file, code_at, length)
-        .map_err(|source| BootError::Load { what: WHAT, source })?;
+    let mut image = KernelImage::new(file);
+    BzImage::load(ram, Some(GuestAddress(address)), &mut image, None).map_err(BootError::Loader)?;
     // The header ends where its jump instruction points to.
     let header_end = (0x202 + usize::from(head[0x201])).clamp(0x206, HEADER_END);
     Ok(LoadedKernel {

@@ -6,6 +6,7 @@
 
 mod bzimage;
 mod elf;
+mod image;
 mod linux;
 mod map;
 mod pvh;
@@ -55,6 +56,9 @@ pub enum BootError {
     /// The file contradicts itself or uses what we do not support.
     #[error("the kernel can not be booted: {0}")]
     Malformed(&'static str),
+    /// The file's tables are wrong, or a part of it is not there or does not fit.
+    #[error("the kernel can not be loaded")]
+    Loader(#[source] linux_loader::loader::Error),
     /// Entered by PVH but without the note.
     #[error("the kernel has no PVH entry (ELF note Xen, type 18)")]
     NoPvhEntry,
