@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use nix::unistd::{Gid, Group, chown};
+use nix::unistd::{Gid, chown};
 use tokio::net::UnixListener;
 
 /// Members of this group may use the agent.
@@ -78,11 +78,36 @@ impl Drop for Socket {
 }
 
 /// The group, where it exists and this process may give files to it.
+///
+/// Looked up in the file itself: getgrnam of a static glibc loads the host's NSS libraries, which
+/// crashes when their version is another.
 fn group() -> Option<Gid> {
-    let root = nix::unistd::geteuid().is_root();
-    Group::from_name(GROUP)
-        .ok()
-        .flatten()
-        .filter(|_| root)
-        .map(|group| group.gid)
+    let groups = std::fs::read_to_string("/etc/group").ok()?;
+    let number = group_number(&groups, GROUP)?;
+    nix::unistd::geteuid()
+        .is_root()
+        .then_some(Gid::from_raw(number))
+}
+
+/// The number of a group, from text as in `/etc/group` (group(5)).
+fn group_number(groups: &str, name: &str) -> Option<u32> {
+    groups.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next()? == name)
+            .then(|| fields.nth(1)?.parse().ok())
+            .flatten()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::group_number;
+
+    #[test]
+    fn a_group_is_found_by_its_whole_name() {
+        let groups = "root:x:0:\nkvmlet-guests:x:7:\nkvmlet:x:993:alice,bob\n";
+        assert_eq!(group_number(groups, "kvmlet"), Some(993));
+        assert_eq!(group_number(groups, "kvm"), None);
+        assert_eq!(group_number("kvmlet:x:no:", "kvmlet"), None);
+    }
 }
