@@ -122,7 +122,7 @@ fn nothing_is_left<M: Commands>(machine: &M) -> anyhow::Result<()> {
         ),
         (
             "directories of the VMI",
-            "find /run/kvmlet /var/lib/kvmlet -path '*demo*' || true",
+            "find /run/kvmlet/host/vmm /var/lib/kvmlet/host/vmm /var/lib/kvmlet/host/disks -mindepth 1 2>/dev/null || true",
         ),
     ] {
         let found = machine.sh(command)?;

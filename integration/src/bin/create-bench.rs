@@ -22,7 +22,7 @@ use proto_vmm::{FRAME_HEADER_BYTES, FrameHeader};
 use tonic::transport::{Channel, Endpoint};
 
 const SOCKET: &str = "unix:///run/kvmlet/kvmlet.sock";
-const VMMS: &str = "/run/kvmlet/vmm";
+const VMMS: &str = "/run/kvmlet/host/vmm";
 const KIND: &str = "VirtualMachineInstance";
 const PATIENCE: Duration = Duration::from_secs(60);
 
