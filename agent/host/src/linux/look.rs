@@ -92,6 +92,9 @@ impl LinuxHost {
         }
         let connection = match SocketDir::open(&dir) {
             Ok(socket) => Connection::open(&socket, Deadlines::of_a_look()).await,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(ControlError::NobodyListens)
+            }
             Err(error) => Err(ControlError::Io(error)),
         };
         let identity = match (&note, &connection) {
