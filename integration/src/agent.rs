@@ -8,8 +8,8 @@ use anyhow::Context;
 use crate::commands::{COMMAND_TIMEOUT, Commands, Output, Session};
 use crate::image::busybox::GuestImage;
 
-/// The agent's configuration file.
-pub const CONFIG: &str = "/run/kvmlet-test/kvmlet.toml";
+/// The agent's configuration file; on disk, because a test may cut the power.
+pub const CONFIG: &str = "/var/lib/kvmlet/kvmlet.toml";
 /// The directory of manifests, by [`CONFIG`].
 pub const MANIFESTS: &str = "/var/lib/kvmlet/manifests";
 /// Where callers may have images, by the agent's defaults.
@@ -77,7 +77,9 @@ impl<'m, M: Commands> Agent<'m, M> {
     /// # Errors
     /// When it does not; the error holds its log.
     pub fn start(&self) -> anyhow::Result<()> {
-        self.machine.sh(&format!("setsid kvmlet --config {CONFIG} </dev/null >>{LOG} 2>&1 & echo $! >/run/kvmlet-test/pid"))?;
+        self.machine.sh(&format!(
+            "setsid kvmlet --config {CONFIG} </dev/null >>{LOG} 2>&1 &"
+        ))?;
         self.wait_until_it_answers()
     }
 

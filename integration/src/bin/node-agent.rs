@@ -209,7 +209,9 @@ impl Program {
         })
     }
 
-    /// `setsid -c` makes the terminal the controlling one, which takes no unsafe code here.
+    /// `setsid -c` makes the terminal the controlling one, which takes no unsafe code here. No process
+    /// group is made before: a leader of one can only become leader of a session by a fork, whose
+    /// parent would end at once.
     fn start_in_terminal(argv: &[String], env: Vec<(String, String)>) -> io::Result<Self> {
         let terminal = nix::pty::openpty(None, None)?;
         let slave = File::from(terminal.slave);
@@ -217,7 +219,6 @@ impl Program {
             .arg("-c")
             .args(argv)
             .envs(env)
-            .process_group(0)
             .stdin(slave.try_clone()?)
             .stdout(slave.try_clone()?)
             .stderr(slave)
