@@ -1,0 +1,116 @@
+//! The slice in a busybox node, without systemd: a stock Linux guest from manifest to deletion, and
+//! what a power cut leaves.
+
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use integration::agent::{Agent, GuestSpec, MANIFESTS};
+use integration::commands::Commands;
+use integration::image::busybox::{self, GuestImage};
+use integration::node::{Flavour, Node, NodeSpec};
+use integration::{artifacts, skip, skip_if};
+
+const PATIENCE: Duration = Duration::from_secs(300);
+
+fn spec() -> anyhow::Result<NodeSpec> {
+    let spec =
+        NodeSpec::bare(Flavour::Busybox).with_programs(&["kvmlet", "kvmlet-vmm", "kvmctl"])?;
+    Ok(spec
+        .with(busybox::guest()?.directory, "images/busybox")
+        .with(
+            artifacts::program("testguest")?,
+            "images/testguest/testguest",
+        ))
+}
+
+#[test]
+fn a_stock_linux_guest_lives_from_manifest_to_deletion() -> anyhow::Result<()> {
+    skip_if!(skip::without_node(), Ok(()));
+    let node = Node::boot(spec()?)?;
+    let agent = Agent::prepare(&node)?;
+    agent.add_image("/opt/payload/images/busybox/boot", "busybox")?;
+    agent.start()?;
+    agent.apply(&GuestSpec::busybox("web", "quiet kvmlet.ip=10.77.0.2/24").manifest())?;
+    let waited = agent.kvmctl("wait --for=condition=Ready vmi/web --timeout=120s")?;
+    assert_eq!(waited.code, Some(0), "{waited}\n{}", agent.log());
+
+    let mut console = agent.console("web")?;
+    console.read_until(GuestImage::PROMPT, PATIENCE)?;
+    let mut answer = |command: &str| {
+        console.write(format!("{command}\n").as_bytes())?;
+        console.read_until(GuestImage::PROMPT, PATIENCE)
+    };
+    assert!(answer("cat /proc/partitions")?.contains(" vda"), "no disk");
+    assert!(answer("ip addr")?.contains("10.77.0.2/24"), "no address");
+    let entropy = answer("head -c 16 /dev/hwrng | xxd -p")?;
+    assert!(
+        entropy.lines().any(|line| line.trim().len() == 32),
+        "no entropy: {entropy}"
+    );
+    assert!(
+        answer("ping -c 1 10.77.0.1")?.contains(" 0% packet loss"),
+        "the host is not reached"
+    );
+    node.sh("ping -c 1 10.77.0.2")?;
+
+    let deleted = agent.kvmctl("delete vmi web")?;
+    assert_eq!(deleted.code, Some(0), "{deleted}\n{}", agent.log());
+    node.wait_for(
+        "! pidof kvmlet-vmm && ! ls /sys/class/net | grep -v -x -e lo -e br0",
+        PATIENCE,
+    )?;
+    assert_eq!(
+        node.sh(
+            "ls /var/lib/kvmlet/host/vmm /run/kvmlet/host/vmm 2>/dev/null | grep -v : | xargs"
+        )?
+        .trim(),
+        ""
+    );
+    Ok(())
+}
+
+#[test]
+fn after_a_power_cut_guests_have_failed_and_manifests_are_made_anew() -> anyhow::Result<()> {
+    skip_if!(skip::without_node(), Ok(()));
+    let mut node = Node::boot(spec()?)?;
+    let ticking = |name| GuestSpec::testguest(name, "tests=none then=tick").manifest();
+    let uids = {
+        let agent = Agent::prepare(&node)?;
+        agent.add_image("/opt/payload/images/testguest/testguest", "testguest")?;
+        node.put(
+            &format!("{MANIFESTS}/static.yaml"),
+            0o644,
+            ticking("static").as_bytes(),
+        )?;
+        agent.start()?;
+        agent.apply(&ticking("called"))?;
+        agent.wait_for_phase("static", "Running", PATIENCE)?;
+        agent.wait_for_phase("called", "Running", PATIENCE)?;
+        (
+            agent.value("static", ".metadata.uid")?,
+            agent.value("called", ".metadata.uid")?,
+        )
+    };
+
+    // Nobody syncs: what the agent said yes to has to be on disk already.
+    node.restart()?;
+    Agent::make_bridge(&node)?;
+    let agent = Agent::of(&node);
+    agent.start()?;
+    agent.wait_for_phase("called", "Failed", PATIENCE)?;
+    assert_eq!(agent.value("called", ".status.reason")?, "NodeRebooted");
+    assert_eq!(
+        agent.value("called", ".metadata.uid")?,
+        uids.1,
+        "one that came by gRPC is left to its owner"
+    );
+    agent.wait_for_phase("static", "Running", PATIENCE)?;
+    assert_ne!(
+        agent.value("static", ".metadata.uid")?,
+        uids.0,
+        "no guest runs twice under one uid"
+    );
+    assert_eq!(node.sh("pidof kvmlet-vmm | wc -w")?, "1\n");
+    Ok(())
+}
