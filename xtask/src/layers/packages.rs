@@ -9,7 +9,7 @@ use cargo_metadata::{CargoOpt, DependencyKind, MetadataCommand};
 /// Packages by name. Two versions of one package count as one here.
 pub(super) struct Packages {
     members: BTreeSet<String>,
-    /// What a member's own manifest names, whatever for.
+    /// What a member's own manifest names, but for its tests.
     named: BTreeMap<String, BTreeSet<String>>,
     /// What a package links at run time; build scripts and procedural macros stay in the compiler.
     linked: BTreeMap<String, BTreeSet<String>>,
@@ -49,6 +49,8 @@ impl Packages {
             let named = package
                 .dependencies
                 .iter()
+                // Tests of a room may look into its neighbours; what ships may not.
+                .filter(|dependency| dependency.kind != DependencyKind::Development)
                 .map(|dependency| dependency.name.clone())
                 .collect();
             packages.named.insert(package.name.to_string(), named);

@@ -94,6 +94,8 @@ pub(super) const ROOMS: &[Room] = &[
             "agent-images",
             "agent-host",
             "agent-sources",
+            // The messages that it carries between sources and the store.
+            "proto-node",
         ],
         never_directly: &["redb", "rtnetlink", "kvm-ioctls"],
         because: "belongs to store or host",
