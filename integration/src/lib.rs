@@ -19,4 +19,5 @@ pub mod sim;
 pub mod skip;
 pub mod testguest;
 pub mod tools;
+pub mod vmm_client;
 pub mod wire;

@@ -1,0 +1,7 @@
+//! `kvmlet-vmm` alone, started by hand, with guests of a few instructions on the machine's own KVM.
+
+mod by_hand;
+mod console;
+mod lifecycle;
+mod peers;
+mod tiny_guest;

@@ -1,0 +1,86 @@
+//! Guests of a few instructions, entered in long mode by the 64-bit Linux protocol.
+
+use std::fs::File;
+use std::io::Write;
+
+/// Where code is loaded and entered.
+const CODE: u64 = 0x10_0000;
+
+/// `mov dx, port; mov al, value; out dx, al`.
+fn out8(port: u16, value: u8) -> Vec<u8> {
+    let [low, high] = port.to_le_bytes();
+    vec![0x66, 0xba, low, high, 0xb0, value, 0xee]
+}
+
+/// Prints `text` on COM1.
+pub fn print(text: &str) -> Vec<u8> {
+    text.bytes().flat_map(|byte| out8(0x3f8, byte)).collect()
+}
+
+/// ACPI S5: `mov dx, 0x604; mov ax, 0x2000; out dx, ax`.
+pub fn power_off() -> Vec<u8> {
+    vec![0x66, 0xba, 0x04, 0x06, 0x66, 0xb8, 0x00, 0x20, 0x66, 0xef]
+}
+
+/// The reset register.
+pub fn reset() -> Vec<u8> {
+    out8(0xcf9, 6)
+}
+
+/// The debug exit port.
+pub fn debug_exit(value: u8) -> Vec<u8> {
+    out8(0xd04, value)
+}
+
+/// The boot timestamp port.
+pub fn timestamp() -> Vec<u8> {
+    out8(0xd02, 123)
+}
+
+/// `cli; hlt; jmp` back: sleeps for ever.
+pub fn sleep() -> Vec<u8> {
+    vec![0xfa, 0xf4, 0xeb, 0xfd]
+}
+
+/// `ud2` without an interrupt table.
+pub fn triple_fault() -> Vec<u8> {
+    vec![0x0f, 0x0b]
+}
+
+/// Polls the power button's status bit: `mov dx, 0x600; in ax, dx; test ah, 1; jz`.
+pub fn wait_for_power_button() -> Vec<u8> {
+    vec![
+        0x66, 0xba, 0x00, 0x06, 0x66, 0xed, 0xf6, 0xc4, 0x01, 0x74, 0xf9,
+    ]
+}
+
+/// Echoes COM1 for ever: waits for the data ready bit, reads, writes.
+pub fn echo() -> Vec<u8> {
+    let mut code = vec![0x66, 0xba, 0xfd, 0x03, 0xec, 0xa8, 0x01, 0x74, 0xf7];
+    code.extend([0x66, 0xba, 0xf8, 0x03, 0xec, 0xee]);
+    let back = 256 - (code.len() + 2);
+    code.extend([0xeb, u8::try_from(back).expect("a short loop")]);
+    code
+}
+
+/// An ELF file that does `steps` one after the other.
+pub fn kernel(steps: &[Vec<u8>]) -> File {
+    let code = steps.concat();
+    let mut image = vec![0; 64 + 56];
+    image[..6].copy_from_slice(b"\x7fELF\x02\x01");
+    let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
+    put(18, &62u16.to_le_bytes());
+    put(24, &CODE.to_le_bytes());
+    put(32, &64u64.to_le_bytes());
+    put(54, &56u16.to_le_bytes());
+    put(56, &1u16.to_le_bytes());
+    put(64, &1u32.to_le_bytes());
+    put(64 + 8, &120u64.to_le_bytes());
+    put(64 + 24, &CODE.to_le_bytes());
+    put(64 + 32, &(code.len() as u64).to_le_bytes());
+    put(64 + 40, &(code.len() as u64).to_le_bytes());
+    image.extend(code);
+    let mut file = tempfile::tempfile().expect("a file");
+    file.write_all(&image).expect("written");
+    file
+}
