@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 
 use integration::vmm_client::VmmClient;
 use proto_vmm::payload::{PayloadError, decode_exit_record};
@@ -105,6 +106,15 @@ impl ByHand {
     /// What the guest printed, as the log has it.
     pub fn printed(&self) -> String {
         String::from_utf8_lossy(&content(&self.log)).into_owned()
+    }
+}
+
+/// Waits until `holds`, which it must within a few seconds.
+pub fn soon(holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !holds() {
+        assert!(Instant::now() < deadline, "it did not come true");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

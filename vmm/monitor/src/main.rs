@@ -22,6 +22,7 @@ mod notices;
 mod poller;
 mod server;
 mod status;
+mod system_calls;
 
 use std::process::ExitCode;
 
