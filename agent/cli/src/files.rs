@@ -3,8 +3,8 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use proto_node::Violation;
 use proto_node::manifest::{self, Document, MAX_MANIFEST_BYTES};
+use proto_node::{DecodeError, Violation};
 
 use crate::failure::{Failure, invalid_text};
 
@@ -28,7 +28,11 @@ impl Sourced {
             })
             .collect();
         let place = format!("{}, document at line {}", self.file, self.document.line);
-        let text = if name.kind.is_empty() || name.name.is_empty() {
+        let text = if let [DecodeError { path, message }] = errors.as_slice()
+            && path.is_empty()
+        {
+            format!("error: {place}: {message}")
+        } else if name.kind.is_empty() || name.name.is_empty() {
             let mut text = format!("error: {place}:");
             for error in errors {
                 text.push_str(&format!("\n* {error}"));

@@ -202,6 +202,27 @@ fn every_malformed_manifest_is_refused_with_one_error_at_its_field() {
 }
 
 #[test]
+fn endless_lists_and_names_cost_little_and_say_little() {
+    let volumes: Vec<Value> = (0..100_000)
+        .map(|index| json!({"name": format!("v{index}"), "emptyDisk": {"capacity": "1Gi"}}))
+        .collect();
+    let errors = refused(&[("/spec/volumes", json!(volumes))]);
+    assert_eq!(
+        errors,
+        [
+            "spec.volumes: Invalid value: \"100000\": spec.volumes list exceeds the 256 element limit in length"
+        ]
+    );
+    let long = "x".repeat(1_000_000);
+    let errors = refused(&[(
+        "/spec/domain/devices/disks/-",
+        json!({"name": format!("{long}\u{1b}[31m")}),
+    )]);
+    let bytes: usize = errors.iter().map(String::len).sum();
+    assert!(bytes < 10_000, "{bytes}");
+}
+
+#[test]
 fn buses_and_models_other_than_virtio_are_substituted_with_a_warning() {
     let value = with(&[
         (

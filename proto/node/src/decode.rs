@@ -6,7 +6,7 @@ use prost::{Message, Name};
 use prost_reflect::{DynamicMessage, MapKey, Value};
 
 use crate::schema::{FieldKind, FieldSchema, MessageSchema, Shape, Width, schema};
-use crate::tree::Node;
+use crate::tree::{Node, path_segment};
 
 /// More errors than this in one object are not worth reading.
 const MAX_ERRORS: usize = 100;
@@ -74,7 +74,7 @@ impl Path<'_> {
                 if !text.is_empty() {
                     text.push('.');
                 }
-                text.push_str(name);
+                text.push_str(&path_segment(name));
             }
             Self::Index(parent, index) => {
                 parent.append(indexes, text);
@@ -84,11 +84,12 @@ impl Path<'_> {
             }
             Self::Key(parent, key) => {
                 parent.append(indexes, text);
+                let key = path_segment(key);
                 if indexes {
                     text.push_str(&format!("[{key}]"));
                 } else {
                     text.push('.');
-                    text.push_str(key);
+                    text.push_str(&key);
                 }
             }
         }

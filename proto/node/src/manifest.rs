@@ -1,22 +1,17 @@
 //! Manifests: YAML or JSON text with any number of objects.
 
-use std::cell::RefCell;
-
 use serde::de::DeserializeSeed;
 
 use crate::decode::DecodeError;
 use crate::node::Object;
 use crate::object::{self, ObjectName};
-use crate::tree::{MAX_DEPTH, Node, NodeSeed};
+use crate::tree::{MAX_DEPTH, MAX_NODES, Node, NodeSeed, Place};
 
 /// The largest manifest that is read.
 pub const MAX_MANIFEST_BYTES: usize = 3 * 1024 * 1024;
 
 /// The most objects that one manifest may hold.
 pub const MAX_OBJECTS: usize = 1024;
-
-/// The most maps, lists and scalars that one YAML document may hold.
-const MAX_NODES: usize = 200_000;
 
 /// One object of a manifest, or why it is none. A bad object does not spoil its neighbours.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,8 +87,8 @@ fn parse_json_stream(text: &str) -> Option<Vec<Node>> {
         if deserializer.end().is_ok() {
             return Some(nodes);
         }
-        let path = RefCell::new(String::new());
-        nodes.push(NodeSeed::new(&path).deserialize(&mut deserializer).ok()?);
+        let place = Place::default();
+        nodes.push(NodeSeed::new(&place).deserialize(&mut deserializer).ok()?);
     }
 }
 
@@ -138,20 +133,25 @@ fn parse_yaml(text: &str, first_line: usize) -> Result<Node, DecodeError> {
         duplicate_keys: serde_saphyr::DuplicateKeyPolicy::Error,
         with_snippet: false,
     };
-    let path = RefCell::new(String::new());
+    let at = Place::default();
     let result = serde_saphyr::with_deserializer_from_str_with_options(text, options, |yaml| {
-        NodeSeed::new(&path).deserialize(yaml)
+        NodeSeed::new(&at).deserialize(yaml)
     });
     result.map_err(|error| {
         let plain = error.without_snippet();
-        let place = plain.location().map_or_else(String::new, |location| {
-            let line = usize::try_from(location.line()).unwrap_or(usize::MAX);
-            let line = line.saturating_add(first_line).saturating_sub(1);
-            format!("line {line}, column {}: ", location.column())
-        });
+        let mut message = one_line(&plain.to_string());
+        // The parser counts lines from the start of the document; people count them in the file.
+        if let Some(location) = plain.location() {
+            let (line, column) = (location.line(), location.column());
+            if let Some(bare) = message.strip_suffix(&format!(" at line {line}, column {column}")) {
+                message = bare.to_owned();
+            }
+            let line = line.saturating_add(first_line.saturating_sub(1) as u64);
+            message = format!("line {line}, column {column}: {message}");
+        }
         DecodeError {
-            path: path.take(),
-            message: format!("{place}{}", one_line(&plain.to_string())),
+            path: at.into_path(),
+            message,
         }
     })
 }

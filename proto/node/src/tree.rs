@@ -1,6 +1,6 @@
 //! Any JSON or YAML value, with the bounds that keep a hostile one cheap.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
@@ -8,6 +8,29 @@ use serde_json::Number;
 
 /// Deepest nesting of maps and lists that is read; the API itself needs about 15.
 pub const MAX_DEPTH: usize = 48;
+
+/// The most maps, lists and scalars that one document may hold.
+pub(crate) const MAX_NODES: usize = 200_000;
+
+/// A key of a caller's as part of a path: short, and harmless to terminals and logs.
+pub(crate) fn path_segment(key: &str) -> String {
+    const MAX_CHARS: usize = 64;
+    let mut segment: String = key
+        .chars()
+        .take(MAX_CHARS)
+        .map(|character| {
+            if character.is_control() {
+                '\u{fffd}'
+            } else {
+                character
+            }
+        })
+        .collect();
+    if segment.len() < key.len() {
+        segment.push('…');
+    }
+    segment
+}
 
 /// A value as it was written.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,33 +119,47 @@ impl From<serde_json::Value> for Node {
 
 /// Reads a [`Node`] and remembers where it is, so that a syntax error can name the field.
 pub(crate) struct NodeSeed<'a> {
-    path: &'a RefCell<String>,
+    place: &'a Place,
     depth: usize,
 }
 
+/// How far reading has come.
+#[derive(Default)]
+pub(crate) struct Place {
+    path: RefCell<String>,
+    nodes: Cell<usize>,
+}
+
+impl Place {
+    /// The field at which reading stopped.
+    pub(crate) fn into_path(self) -> String {
+        self.path.into_inner()
+    }
+}
+
 impl<'a> NodeSeed<'a> {
-    /// After a failure `path` names the field at which reading stopped.
-    pub(crate) fn new(path: &'a RefCell<String>) -> Self {
-        Self { path, depth: 0 }
+    /// After a failure `place` knows the field at which reading stopped.
+    pub(crate) fn new(place: &'a Place) -> Self {
+        Self { place, depth: 0 }
     }
 
     fn child(&self) -> Self {
         Self {
-            path: self.path,
+            place: self.place,
             depth: self.depth + 1,
         }
     }
 
     /// Appends to the path; the returned length undoes it.
     fn enter(&self, segment: fmt::Arguments<'_>) -> usize {
-        let mut path = self.path.borrow_mut();
+        let mut path = self.place.path.borrow_mut();
         let before = path.len();
         path.push_str(&segment.to_string());
         before
     }
 
     fn leave(&self, before: usize) {
-        self.path.borrow_mut().truncate(before);
+        self.place.path.borrow_mut().truncate(before);
     }
 }
 
@@ -133,6 +170,13 @@ impl<'de> DeserializeSeed<'de> for NodeSeed<'_> {
         if self.depth > MAX_DEPTH {
             return Err(D::Error::custom(format_args!(
                 "nested deeper than {MAX_DEPTH} levels"
+            )));
+        }
+        let nodes = self.place.nodes.get() + 1;
+        self.place.nodes.set(nodes);
+        if nodes > MAX_NODES {
+            return Err(D::Error::custom(format_args!(
+                "holds more than {MAX_NODES} values"
             )));
         }
         deserializer.deserialize_any(self)
@@ -193,13 +237,16 @@ impl<'de> Visitor<'de> for NodeSeed<'_> {
         let mut map = Vec::new();
         let mut seen = std::collections::BTreeSet::new();
         while let Some(key) = members.next_key::<String>()? {
-            let before = if self.path.borrow().is_empty() {
-                self.enter(format_args!("{key}"))
+            let segment = path_segment(&key);
+            let before = if self.place.path.borrow().is_empty() {
+                self.enter(format_args!("{segment}"))
             } else {
-                self.enter(format_args!(".{key}"))
+                self.enter(format_args!(".{segment}"))
             };
             if !seen.insert(key.clone()) {
-                return Err(A::Error::custom(format_args!("duplicate field {key:?}")));
+                return Err(A::Error::custom(format_args!(
+                    "duplicate field {segment:?}"
+                )));
             }
             let value = members.next_value_seed(self.child())?;
             self.leave(before);

@@ -6,6 +6,7 @@ use prost_reflect::{DynamicMessage, Value};
 use crate::encode::dynamic;
 use crate::node::FieldRules;
 use crate::schema::{FieldKind, FieldSchema, MessageSchema, Shape, schema};
+use crate::tree::path_segment;
 
 /// One field of one message, as the walk comes by.
 pub struct Visited<'a> {
@@ -89,7 +90,7 @@ impl Walk<'_> {
                     .collect();
                 keys.sort_by_key(|(key, _)| *key);
                 for (key, item) in keys {
-                    self.within(&format!(".{key}"), path, |walk, path| {
+                    self.within(&format!(".{}", path_segment(key)), path, |walk, path| {
                         walk.value(field, item, path);
                     });
                 }

@@ -224,6 +224,28 @@ fn deep_nesting_is_refused_in_yaml_and_json() {
 }
 
 #[test]
+fn a_document_of_endless_values_is_refused() {
+    for text in [
+        format!("[{}0]", "0,".repeat(300_000)),
+        format!("a: [{}0]", "0,".repeat(300_000)),
+    ] {
+        assert_eq!(errors_of(&text).len(), 1);
+    }
+}
+
+#[test]
+fn paths_do_not_carry_escape_sequences() {
+    let errors = decode(json!({"spec": {"\u{1b}[31m": 1, ("k".repeat(10_000)): 1}})).unwrap_err();
+    assert_eq!(errors.len(), 2);
+    assert!(
+        errors
+            .iter()
+            .all(|error| !error.contains('\u{1b}') && error.len() < 500),
+        "{errors:?}"
+    );
+}
+
+#[test]
 fn ten_megabytes_are_refused_unread() {
     let text = "a: b\n".repeat(2_000_000);
     assert!(matches!(

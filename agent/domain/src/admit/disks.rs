@@ -13,7 +13,7 @@ use crate::vmi::{Disk, DiskSource};
 use crate::{FieldError, Rule};
 
 const MIB: u64 = 1024 * 1024;
-/// KubeVirt's bound on the list of volumes.
+/// KubeVirt's bound on the list of volumes, and ours on that of disks.
 const MAX_VOLUMES: usize = 256;
 /// Largest image that is made: far beyond every file system, far below every overflow.
 const MAX_CAPACITY_BYTES: u64 = 1 << 50;
@@ -23,6 +23,9 @@ const BUSES: &[&str] = &["virtio", "scsi", "sata", "usb"];
 
 /// Reads volumes and disks together: KubeVirt's disk of a volume that no disk names is filled in.
 pub(super) fn disks(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'_>) -> Vec<Disk> {
+    if !lists_fit(spec, review) {
+        return Vec::new();
+    }
     let sources = volumes(&spec.volumes, review);
     let Some(devices) = spec
         .domain
@@ -31,26 +34,7 @@ pub(super) fn disks(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'
     else {
         return Vec::new();
     };
-    let named: BTreeSet<&str> = devices
-        .disks
-        .iter()
-        .map(|disk| disk.name.as_str())
-        .collect();
-    let missing: Vec<WireDisk> = spec
-        .volumes
-        .iter()
-        .filter(|volume| !volume.name.is_empty() && !named.contains(volume.name.as_str()))
-        .map(|volume| WireDisk {
-            name: volume.name.clone(),
-            ..WireDisk::default()
-        })
-        .collect();
-    // Listed twice under one name, a volume still gets one disk.
-    for disk in missing {
-        if !devices.disks.iter().any(|other| other.name == disk.name) {
-            devices.disks.push(disk);
-        }
-    }
+    add_implied(&mut devices.disks, &spec.volumes);
     let volume_names: Vec<&str> = spec
         .volumes
         .iter()
@@ -90,18 +74,40 @@ pub(super) fn disks(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'
     disks
 }
 
+/// Longer lists are refused unread.
+fn lists_fit(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) -> bool {
+    let devices = spec
+        .domain
+        .as_ref()
+        .and_then(|domain| domain.devices.as_ref());
+    let lists = [
+        ("spec.volumes", spec.volumes.len()),
+        (
+            "spec.domain.devices.disks",
+            devices.map_or(0, |devices| devices.disks.len()),
+        ),
+    ];
+    review.lists_fit(&lists, MAX_VOLUMES)
+}
+
+/// A disk for every volume that no disk names. Listed twice, a volume still gets one.
+fn add_implied(disks: &mut Vec<WireDisk>, volumes: &[Volume]) {
+    let mut named: BTreeSet<String> = disks.iter().map(|disk| disk.name.clone()).collect();
+    for volume in volumes {
+        if !volume.name.is_empty() && named.insert(volume.name.clone()) {
+            disks.push(WireDisk {
+                name: volume.name.clone(),
+                ..WireDisk::default()
+            });
+        }
+    }
+}
+
 /// The sources of the volumes that are in order, by name.
 fn volumes(volumes: &[Volume], review: &mut Review<'_>) -> BTreeMap<String, DiskSource> {
-    if volumes.len() > MAX_VOLUMES {
-        review.push(FieldError::new(
-            "spec.volumes",
-            Rule::Invalid,
-            format!("spec.volumes list exceeds the {MAX_VOLUMES} element limit in length"),
-        ));
-    }
     let mut sources = BTreeMap::new();
     let mut seen = BTreeMap::new();
-    for (index, volume) in volumes.iter().enumerate().take(MAX_VOLUMES) {
+    for (index, volume) in volumes.iter().enumerate() {
         let path = format!("spec.volumes[{index}]");
         let legal = unique(
             &path,

@@ -15,6 +15,9 @@ const MODELS: &[&str] = &[
     "virtio", "e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139",
 ];
 
+/// More than fit into any machine; bounds the work on a hostile manifest.
+const MAX_NETWORKS: usize = 256;
+
 /// What an interface of some network joins.
 enum Joined {
     Configured(NetworkName),
@@ -29,6 +32,9 @@ pub(super) fn interfaces(
     uid: &str,
     review: &mut Review<'_>,
 ) -> Vec<Interface> {
+    if !lists_fit(spec, review) {
+        return Vec::new();
+    }
     let networks = networks(&spec.networks, namespace, review);
     let Some(devices) = spec
         .domain
@@ -77,12 +83,33 @@ pub(super) fn interfaces(
             _ => {}
         }
     }
-    let used: BTreeSet<&str> = devices
-        .interfaces
+    check_idle(&spec.networks, &devices.interfaces, review);
+    interfaces
+}
+
+/// Longer lists are refused unread.
+fn lists_fit(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) -> bool {
+    let devices = spec
+        .domain
+        .as_ref()
+        .and_then(|domain| domain.devices.as_ref());
+    let lists = [
+        ("spec.networks", spec.networks.len()),
+        (
+            "spec.domain.devices.interfaces",
+            devices.map_or(0, |devices| devices.interfaces.len()),
+        ),
+    ];
+    review.lists_fit(&lists, MAX_NETWORKS)
+}
+
+/// Every network needs an interface.
+fn check_idle(networks: &[Network], interfaces: &[WireInterface], review: &mut Review<'_>) {
+    let used: BTreeSet<&str> = interfaces
         .iter()
         .map(|interface| interface.name.as_str())
         .collect();
-    for (index, network) in spec.networks.iter().enumerate() {
+    for (index, network) in networks.iter().enumerate() {
         if !network.name.is_empty() && !used.contains(network.name.as_str()) {
             let message = format!("spec.networks[{index}].name '{}' not found.", network.name);
             let error = FieldError::new(
@@ -95,7 +122,6 @@ pub(super) fn interfaces(
             review.push(error);
         }
     }
-    interfaces
 }
 
 /// KubeVirt would attach the pod network. We have none, so a manifest that insists is refused, and

@@ -6,6 +6,28 @@ use crate::{FieldError, NodeCaps, Rule};
 /// More errors than this in one object are not worth reading.
 const MAX_ERRORS: usize = 200;
 
+/// Longer texts are cut.
+const MAX_TEXT_CHARS: usize = 1000;
+
+/// Texts quote what callers wrote: bounded, and harmless to terminals and logs.
+fn tame(text: &str) -> String {
+    let mut tame: String = text
+        .chars()
+        .take(MAX_TEXT_CHARS)
+        .map(|character| {
+            if character.is_control() {
+                '\u{fffd}'
+            } else {
+                character
+            }
+        })
+        .collect();
+    if tame.len() < text.len() {
+        tame.push('…');
+    }
+    tame
+}
+
 /// Collects findings. Without `caps` only what does not depend on the node is judged.
 pub(super) struct Review<'a> {
     pub(super) caps: Option<&'a NodeCaps>,
@@ -26,10 +48,28 @@ impl<'a> Review<'a> {
         }
     }
 
-    pub(super) fn push(&mut self, error: FieldError) {
-        if self.errors.len() < MAX_ERRORS {
-            self.errors.push(error);
+    pub(super) fn push(&mut self, mut error: FieldError) {
+        if self.errors.len() >= MAX_ERRORS {
+            return;
         }
+        for text in [&mut error.path, &mut error.message, &mut error.fix] {
+            *text = tame(text);
+        }
+        self.errors.push(error);
+    }
+
+    /// Whether every list has at most `most` elements. A longer one is refused unread: what follows
+    /// compares elements with each other.
+    pub(super) fn lists_fit(&mut self, lists: &[(&str, usize)], most: usize) -> bool {
+        let mut fit = true;
+        for (path, length) in lists {
+            if *length > most {
+                let message = format!("{path} list exceeds the {most} element limit in length");
+                self.invalid(path, &length.to_string(), message);
+                fit = false;
+            }
+        }
+        fit
     }
 
     /// A malformed value.
@@ -44,7 +84,7 @@ impl<'a> Review<'a> {
 
     /// A device that is provided as virtio instead.
     pub(super) fn substitute(&mut self, path: String, asked: &str, what: &str) {
-        let message = format!("{what} {asked:?} is provided as virtio");
+        let message = tame(&format!("{what} {asked:?} is provided as virtio"));
         if self.caps.is_some_and(|caps| caps.refuse_substitution) {
             self.push(
                 FieldError::new(
