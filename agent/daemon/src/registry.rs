@@ -70,10 +70,10 @@ impl<H: Host> Registry for Agent<H> {
             .ok_or_else(|| object::not_found(&attach.target))?;
         let request = ConsoleRequest {
             force: attach.force,
-            replay: attach.replay,
+            replay_from: attach.replay_from,
             client: attach.client,
         };
-        let stream =
+        let console =
             self.host
                 .attach_console(&record, request)
                 .await
@@ -88,7 +88,8 @@ impl<H: Host> Registry for Agent<H> {
                 })?;
         Ok(Attached {
             uid: row.uid,
-            stream,
+            stream: console.stream,
+            offset: console.offset,
         })
     }
 

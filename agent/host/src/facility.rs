@@ -63,14 +63,20 @@ pub trait Host: Send + Sync + 'static {
 pub struct ConsoleRequest {
     /// End another attached console instead of being refused.
     pub force: bool,
-    /// Replay what the log ring still holds before live output.
-    pub replay: bool,
+    /// First what the ring still holds of the output, from this byte of the whole output on.
+    pub replay_from: Option<u64>,
     /// Who attaches, such as `uid 1000 (pid 4242)`; told to whoever is refused.
     pub client: String,
 }
 
-/// Raw bytes from and to the guest's first serial port.
-pub type ConsoleStream = UnixStream;
+/// The guest's first serial port.
+#[derive(Debug)]
+pub struct ConsoleStream {
+    /// Raw bytes both ways.
+    pub stream: UnixStream,
+    /// Which byte of the guest's whole output comes first, counted from 0.
+    pub offset: u64,
+}
 
 /// Why there is no console.
 #[derive(Debug, thiserror::Error)]

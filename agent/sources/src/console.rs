@@ -42,7 +42,7 @@ pub(crate) async fn attach<R: Registry>(
         target: target.clone(),
         uid: wish.uid,
         force: wish.force,
-        replay: wish.replay,
+        replay_from: wish.replay.then_some(wish.replay_from),
         client: client
             .chars()
             .filter(|character| !character.is_control())
@@ -76,7 +76,7 @@ pub(crate) async fn pump<R: Registry>(
     let (from_guest, to_guest) = attached.stream.into_split();
     let hello = ConsoleAttached {
         uid: attached.uid.clone(),
-        offset: 0,
+        offset: attached.offset,
         took_over_from: String::new(),
     };
     if send(&out, console_response::Body::Attached(hello))

@@ -141,8 +141,8 @@ pub struct Attach {
     pub uid: String,
     /// Take it from whoever has it.
     pub force: bool,
-    /// First what is kept of the output.
-    pub replay: bool,
+    /// First what is kept of the output, from this byte of the whole output on.
+    pub replay_from: Option<u64>,
     /// Who attaches.
     pub client: String,
 }
@@ -154,6 +154,8 @@ pub struct Attached {
     pub uid: String,
     /// Raw bytes both ways.
     pub stream: UnixStream,
+    /// Which byte of the guest's whole output comes first, counted from 0.
+    pub offset: u64,
 }
 
 /// The agent, as its sources see it.

@@ -195,25 +195,24 @@ impl Console {
         self.room
     }
 
-    /// Attaches a client, in place of another one with `force`.
+    /// Attaches a client, in place of another one with `force`. `replay` is the byte from which on it
+    /// wants what was printed already, as far as the ring holds it. Answers which byte it gets first.
     pub fn attach(
         &mut self,
         socket: OwnedFd,
         name: String,
-        replay: bool,
+        replay: Option<u64>,
         force: bool,
-    ) -> Result<(), ConsoleBusy> {
+    ) -> Result<u64, ConsoleBusy> {
         if let (Some(present), false) = (&self.client, force) {
             return Err(ConsoleBusy {
                 client: present.name.clone(),
             });
         }
         let state = self.output.lock();
-        let position = if replay {
-            state.oldest()
-        } else {
-            state.printed
-        };
+        let position = replay.map_or(state.printed, |from| {
+            from.clamp(state.oldest(), state.printed)
+        });
         drop(state);
         self.client = Some(Client {
             socket,
@@ -224,7 +223,7 @@ impl Console {
             input_ended: false,
         });
         self.serve_output();
-        Ok(())
+        Ok(position)
     }
 
     /// The client's socket and what it is to be polled for.
@@ -337,7 +336,7 @@ mod tests {
         console.output.write(b"before ");
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         console
-            .attach(theirs.into(), "a".into(), true, false)
+            .attach(theirs.into(), "a".into(), Some(0), false)
             .unwrap();
         console.output.write(b"after");
         console.serve_output();
@@ -345,7 +344,7 @@ mod tests {
 
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         console
-            .attach(theirs.into(), "b".into(), false, true)
+            .attach(theirs.into(), "b".into(), None, true)
             .unwrap();
         console.output.write(b"!");
         console.serve_output();
@@ -353,14 +352,26 @@ mod tests {
     }
 
     #[test]
+    fn a_client_that_comes_again_goes_on_where_it_was() {
+        let mut console = Console::new().unwrap();
+        console.output.write(b"0123456789");
+        for (from, offset, text) in [(4, 4, "456789"), (99, 10, ""), (0, 0, "0123456789")] {
+            let (mut ours, theirs) = UnixStream::pair().unwrap();
+            let first = console.attach(theirs.into(), "a".into(), Some(from), true);
+            assert_eq!(first, Ok(offset));
+            assert_eq!(read_all(&mut ours), text.as_bytes());
+        }
+    }
+
+    #[test]
     fn a_second_client_is_refused_with_the_name_of_the_first() {
         let mut console = Console::new().unwrap();
         let (_a, theirs) = UnixStream::pair().unwrap();
         console
-            .attach(theirs.into(), "first".into(), true, false)
+            .attach(theirs.into(), "first".into(), Some(0), false)
             .unwrap();
         let (_b, theirs) = UnixStream::pair().unwrap();
-        let busy = console.attach(theirs.into(), "second".into(), true, false);
+        let busy = console.attach(theirs.into(), "second".into(), Some(0), false);
         assert_eq!(busy.unwrap_err().client, "first");
     }
 
@@ -369,7 +380,7 @@ mod tests {
         let mut console = Console::new().unwrap();
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         console
-            .attach(theirs.into(), "slow".into(), false, false)
+            .attach(theirs.into(), "slow".into(), None, false)
             .unwrap();
         for _ in 0..100 {
             console.output.write(&[b'x'; 50_000]);
@@ -398,7 +409,7 @@ mod tests {
         let mut console = Console::new().unwrap();
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         console
-            .attach(theirs.into(), "a".into(), false, false)
+            .attach(theirs.into(), "a".into(), None, false)
             .unwrap();
         ours.write_all(&[b'y'; 1000]).unwrap();
         console.on_client_readable();

@@ -107,6 +107,7 @@ impl Server {
             id: asker.request,
             error,
             status: Some(self.status()),
+            console_offset: 0,
         };
         self.send(asker.connection, Body::Response(response));
     }
@@ -170,13 +171,21 @@ impl Server {
         if attach.force {
             self.forget_console_client();
         }
-        self.console
-            .attach(socket, client, attach.replay, attach.force)
+        let replay = attach.replay.then_some(attach.replay_from);
+        let console_offset = self
+            .console
+            .attach(socket, client, replay, attach.force)
             .map_err(|busy| {
                 let text = format!("the console is in use by {:?}", busy.client);
                 error(v1::ErrorCode::ConsoleBusy, &text)
             })?;
-        self.answer(asker, None);
+        let response = v1::Response {
+            id: asker.request,
+            error: None,
+            status: Some(self.status()),
+            console_offset,
+        };
+        self.send(asker.connection, Body::Response(response));
         Ok(())
     }
 

@@ -163,16 +163,31 @@ impl Connection {
             Kind::Configure(_) => self.deadlines.configure,
             _ => self.deadlines.request,
         };
-        timeout(limit, self.exchange(kind, descriptors))
+        let response = timeout(limit, self.exchange(kind, descriptors))
             .await
-            .map_err(|_| ControlError::Late("answer", limit))?
+            .map_err(|_| ControlError::Late("answer", limit))??;
+        answer(response)
+    }
+
+    /// Connects a socket to the console. Answers which byte of the guest's output it carries first.
+    pub(crate) async fn attach_console(
+        &mut self,
+        attach: v1::AttachConsole,
+        socket: BorrowedFd<'_>,
+    ) -> Result<u64, ControlError> {
+        let limit = self.deadlines.request;
+        let response = timeout(limit, self.exchange(Kind::AttachConsole(attach), &[socket]))
+            .await
+            .map_err(|_| ControlError::Late("answer", limit))??;
+        let offset = response.console_offset;
+        answer(response).map(|_| offset)
     }
 
     async fn exchange(
         &mut self,
         kind: Kind,
         descriptors: &[BorrowedFd<'_>],
-    ) -> Result<v1::MachineStatus, ControlError> {
+    ) -> Result<v1::Response, ControlError> {
         let id = self.next_id;
         self.next_id += 1;
         let request = v1::Request {
@@ -182,7 +197,7 @@ impl Connection {
         self.send(Body::Request(request), descriptors).await?;
         loop {
             match self.receive().await? {
-                Body::Response(response) if response.id == id => return answer(response),
+                Body::Response(response) if response.id == id => return Ok(response),
                 // Events may come in between; whoever listens for them does nothing else.
                 Body::Event(_) => {}
                 _ => return Err(ControlError::OutOfTurn("another frame than the response")),

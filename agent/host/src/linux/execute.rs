@@ -138,13 +138,15 @@ impl LinuxHost {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, flags)
             .map_err(|error| ConsoleError::Vmm(error.to_string()))?;
-        let attach = Kind::AttachConsole(v1::AttachConsole {
+        let attach = v1::AttachConsole {
             force: request.force,
-            replay: request.replay,
+            replay: request.replay_from.is_some(),
+            replay_from: request.replay_from.unwrap_or(0),
             client: request.client,
-        });
-        match connection.request(attach, &[theirs.as_fd()]).await {
-            Ok(_) => ConsoleStream::from_std(UnixStream::from(ours))
+        };
+        match connection.attach_console(attach, theirs.as_fd()).await {
+            Ok(offset) => tokio::net::UnixStream::from_std(UnixStream::from(ours))
+                .map(|stream| ConsoleStream { stream, offset })
                 .map_err(|error| ConsoleError::Vmm(error.to_string())),
             Err(ControlError::Refused {
                 code: v1::ErrorCode::ConsoleBusy,

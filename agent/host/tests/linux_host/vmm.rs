@@ -90,7 +90,7 @@ async fn nothing() -> Outcome {
     );
     let request = ConsoleRequest {
         force: false,
-        replay: false,
+        replay_from: None,
         client: "test".to_owned(),
     };
     let error = host
@@ -475,7 +475,7 @@ async fn stop_and_console() -> Outcome {
     .await;
     let request = |force| ConsoleRequest {
         force,
-        replay: false,
+        replay_from: None,
         client: "test".to_owned(),
     };
     let first = host.attach_console(&record, request(false)).await?;
@@ -484,7 +484,9 @@ async fn stop_and_console() -> Outcome {
         .await
         .unwrap_err();
     assert!(matches!(busy, ConsoleError::Busy { .. }), "{busy:?}");
-    let mut console = host.attach_console(&record, request(true)).await?;
+    let attached = host.attach_console(&record, request(true)).await?;
+    assert!(attached.offset > 0, "the guest has printed before");
+    let mut console = attached.stream;
     drop(first);
     console.write_all(b"hello\n").await?;
     let mut seen = String::new();

@@ -145,6 +145,9 @@ pub struct AttachConsole {
     /// Who attaches; told to whoever is refused.
     #[prost(string, tag = "3")]
     pub client: ::prost::alloc::string::String,
+    /// With `replay`: nothing before this byte of the guest's whole output, counted from 0.
+    #[prost(uint64, tag = "4")]
+    pub replay_from: u64,
 }
 /// Streams Event frames on this connection from now on; the present state comes first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -160,6 +163,10 @@ pub struct Response {
     /// The machine's status after the request.
     #[prost(message, optional, tag = "3")]
     pub status: ::core::option::Option<MachineStatus>,
+    /// In the answer to AttachConsole: which byte of the guest's whole output, counted from 0, comes
+    /// first on the socket.
+    #[prost(uint64, tag = "4")]
+    pub console_offset: u64,
 }
 /// Why a request was refused.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
