@@ -21,6 +21,7 @@ fn attach(client: &mut VmmClient, name: &str, force: bool) -> (UnixStream, Optio
         force,
         replay: true,
         client: name.to_owned(),
+        replay_from: 0,
     });
     let response = client
         .request(attach, &[theirs.as_fd()])
