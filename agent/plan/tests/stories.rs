@@ -1,0 +1,256 @@
+//! Whole lives of a VMI as text: what is seen, what is planned, what is said. The goldens are for
+//! readers as much as for the machine.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use agent_plan::{
+    Action, AdmittedCondition, BootId, Completed, ConditionStatus, Deletion, Enforcement, ExitObserved, ExitReason,
+    Failure, Holding, MachineObserved, MachineState, Millis, Observation, Observed, Record, Timestamp, Verdict, VmiId,
+    VmmIdentity, VmmObserved, Wanted, complete, plan,
+};
+
+/// A VMI, its host as far as the story needs one, and the story so far.
+struct Story {
+    text: String,
+    now: Timestamp,
+    wanted: Wanted,
+    record: Record,
+    seen: Observed,
+}
+
+impl Story {
+    fn new() -> Self {
+        let id = VmiId { uid: String::from("u1"), namespace: String::from("default"), name: String::from("web") };
+        Self {
+            text: String::new(),
+            now: Timestamp(0),
+            wanted: Wanted { generation: 1, ..Wanted::default() },
+            record: Record::new(id, Timestamp(0)),
+            seen: Observed {
+                boot_id: Observation::Present(BootId(String::from("boot-1"))),
+                vmms: Observation::Absent,
+                exit: Observation::Absent,
+                holdings: Observation::Absent,
+            },
+        }
+    }
+
+    /// What happened, in the words of the story.
+    fn note(&mut self, what: &str) {
+        writeln!(self.text, "# {what}").expect("text");
+    }
+
+    fn wait(&mut self, seconds: i64) {
+        self.now = self.now.plus(Millis::from_secs(seconds));
+    }
+
+    fn vmm(&mut self, state: MachineState) {
+        self.seen.vmms = Observation::Present(vec![VmmObserved {
+            incarnation: self.record.incarnation,
+            identity: identity(),
+            machine: Observation::Present(MachineObserved { state, resets: 0 }),
+            enforcement: Observation::Present(Enforcement::NotEnforced { why: String::from("no cgroup v2") }),
+        }]);
+    }
+
+    fn exit(&mut self, reason: ExitReason) {
+        self.seen.vmms = Observation::Absent;
+        let detail = String::new();
+        self.seen.exit = Observation::Present(ExitObserved { reason, detail, at: self.now, uptime_ns: 1 });
+    }
+
+    /// Plans, and carries everything out with `outcome`.
+    fn round(&mut self, outcome: impl Fn(&Action) -> Result<Completed, Failure>) {
+        let before = self.record.phase();
+        let planned = plan(&self.wanted, &self.record, &self.seen, self.now);
+        self.record = planned.record.clone();
+        if self.record.phase() != before {
+            writeln!(self.text, "  phase {}", self.record.phase().as_str()).expect("text");
+        }
+        for event in &planned.events {
+            writeln!(self.text, "  event {} {}: {}", event.kind.as_str(), event.reason, event.message).expect("text");
+        }
+        for action in &planned.actions {
+            let outcome = outcome(action);
+            let failed = outcome.as_ref().err().map(|failure| format!(" -> {}", failure.reason)).unwrap_or_default();
+            writeln!(self.text, "  {action:?}{failed}").expect("text");
+            let (record, event) = complete(&self.record, action, &outcome, self.now);
+            self.record = record;
+            if let Some(event) = event {
+                writeln!(self.text, "  event {} {}: {}", event.kind.as_str(), event.reason, event.message).expect("text");
+            }
+            if outcome.is_err() {
+                break;
+            }
+        }
+        if let Some(at) = self.record.failures.retry_at.filter(|at| *at > self.now) {
+            writeln!(self.text, "  not again before {} ms", at.0).expect("text");
+        }
+        if planned.gone {
+            writeln!(self.text, "  the object may go").expect("text");
+        }
+        self.conditions();
+    }
+
+    fn conditions(&mut self) {
+        for condition in &self.record.conditions {
+            let (kind, status) = (&condition.kind, condition.status.as_str());
+            writeln!(self.text, "  {kind}={status} {} {}", condition.reason, condition.message).expect("text");
+        }
+    }
+
+    fn bring_up(&mut self) {
+        self.note("accepted");
+        self.round(done);
+        self.note("the VMM is configured");
+        self.vmm(MachineState::Configured);
+        self.round(done);
+        self.note("the guest runs");
+        self.vmm(MachineState::Running);
+        let all = [Holding::Taps, Holding::Sandbox, Holding::Disks, Holding::RunDir];
+        self.seen.holdings = Observation::Present(BTreeSet::from(all));
+        self.round(done);
+    }
+
+    fn delete(&mut self, grace: i64) {
+        self.note(&format!("deleted with {grace} s of grace"));
+        self.wanted.deletion = Some(Deletion { requested_at: self.now, grace: Millis::from_secs(grace) });
+        self.round(done);
+    }
+}
+
+fn identity() -> VmmIdentity {
+    VmmIdentity { boot_id: BootId(String::from("boot-1")), pid: 42, start_time_ticks: 7 }
+}
+
+fn done(action: &Action) -> Result<Completed, Failure> {
+    match action {
+        Action::StartVmm { .. } => Ok(Completed::Started(identity())),
+        _ => Ok(Completed::Done),
+    }
+}
+
+#[test]
+fn a_guest_runs_and_powers_itself_off() {
+    let mut story = Story::new();
+    story.wanted.admitted.push(AdmittedCondition {
+        kind: String::from("DevicesSubstituted"),
+        status: ConditionStatus::True,
+        reason: String::from("ProvidedAsVirtio"),
+        message: String::from("disk root: sata is provided as virtio"),
+    });
+    story.bring_up();
+    story.note("nothing changes");
+    story.wait(60);
+    story.round(done);
+    story.note("the agent could not ask");
+    story.seen.vmms = Observation::Unknown { why: String::from("/proc is not readable"), since: story.now };
+    story.round(done);
+    story.note("the guest powered itself off");
+    story.exit(ExitReason::GuestPoweroff);
+    story.round(done);
+    story.note("what only a VMM needs was released");
+    story.seen.holdings = Observation::Present(BTreeSet::from([Holding::Disks, Holding::RunDir]));
+    story.round(done);
+    story.delete(30);
+    story.seen.holdings = Observation::Absent;
+    story.note("everything was released");
+    story.round(done);
+    insta::assert_snapshot!(story.text);
+}
+
+#[test]
+fn a_stubborn_guest_is_deleted_by_button_then_command_then_signal() {
+    let mut story = Story::new();
+    story.bring_up();
+    story.delete(30);
+    story.note("29 s later");
+    story.wait(29);
+    story.round(done);
+    story.note("the grace period is over");
+    story.wait(1);
+    story.round(done);
+    story.note("5 s later the VMM is still there");
+    story.wait(5);
+    story.round(done);
+    story.note("it is gone and left no exit record");
+    story.seen.vmms = Observation::Absent;
+    story.round(done);
+    insta::assert_snapshot!(story.text);
+}
+
+#[test]
+fn a_missing_kernel_is_waited_for_and_a_bad_one_ends_the_vmi() {
+    let mut story = Story::new();
+    let fails = |verdict| {
+        move |action: &Action| match action {
+            Action::EnsureKernel => Err(Failure {
+                verdict,
+                reason: String::from("KernelNotFound"),
+                message: String::from("/var/lib/kvmlet/images/k/vmlinuz is missing"),
+            }),
+            other => done(other),
+        }
+    };
+    for pause in [0, 1, 1, 2] {
+        story.note(&format!("{pause} s later"));
+        story.wait(pause);
+        story.round(fails(Verdict::Retry));
+    }
+    story.note("much later, and it is no kernel");
+    story.wait(400);
+    story.round(fails(Verdict::Fatal));
+    insta::assert_snapshot!(story.text);
+}
+
+#[test]
+fn a_guest_that_ran_before_the_node_was_restarted_never_runs_again() {
+    let mut story = Story::new();
+    story.bring_up();
+    story.note("the node was restarted");
+    story.seen.boot_id = Observation::Present(BootId(String::from("boot-2")));
+    story.seen.vmms = Observation::Absent;
+    story.seen.holdings = Observation::Present(BTreeSet::from([Holding::Disks]));
+    story.round(done);
+    story.note("a minute later");
+    story.wait(60);
+    story.round(done);
+    insta::assert_snapshot!(story.text);
+}
+
+#[test]
+fn a_vmi_that_never_ran_is_started_after_the_node_was_restarted() {
+    let mut story = Story::new();
+    story.note("accepted; power is cut while the VMM is started");
+    story.round(done);
+    story.note("the node was restarted");
+    story.seen.boot_id = Observation::Present(BootId(String::from("boot-2")));
+    story.round(done);
+    insta::assert_snapshot!(story.text);
+}
+
+#[test]
+fn vmms_that_die_before_their_guest_runs_end_the_vmi_after_five() {
+    let mut story = Story::new();
+    for attempt in 1..=5 {
+        story.note(&format!("attempt {attempt}"));
+        story.wait(400);
+        story.round(done);
+        story.note("the VMM ended");
+        story.exit(ExitReason::ConfigureFailed);
+        story.round(done);
+        story.seen.exit = Observation::Absent;
+    }
+    insta::assert_snapshot!(story.text);
+}
+
+#[test]
+fn a_vmm_that_was_killed_by_a_stranger_ends_the_vmi() {
+    let mut story = Story::new();
+    story.bring_up();
+    story.note("the VMM is gone");
+    story.seen.vmms = Observation::Absent;
+    story.round(done);
+    insta::assert_snapshot!(story.text);
+}
