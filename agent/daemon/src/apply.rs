@@ -251,6 +251,13 @@ fn update(
     }
     let configured = metadata != before;
     let gone = !metadata.deletion_timestamp.is_empty() && metadata.finalizers.is_empty();
+    let mut warnings = admitted.warnings;
+    if !metadata.deletion_timestamp.is_empty() {
+        warnings.push(format!(
+            "{} is being deleted; apply it again when it is gone",
+            metadata.name
+        ));
+    }
     let object = VirtualMachineInstance {
         metadata: Some(metadata),
         ..present
@@ -260,7 +267,7 @@ fn update(
             object,
             created: false,
             configured,
-            warnings: admitted.warnings,
+            warnings,
         },
         gone,
     })

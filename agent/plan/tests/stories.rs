@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use agent_plan::{
-    Action, AdmittedCondition, BootId, Completed, ConditionStatus, Deletion, Enforcement, ExitObserved, ExitReason,
-    Failure, Holding, MachineObserved, MachineState, Millis, Observation, Observed, Record, Timestamp, Verdict, VmiId,
-    VmmIdentity, VmmObserved, Wanted, complete, plan,
+    Action, AdmittedCondition, BootId, Completed, ConditionStatus, Deletion, Enforcement,
+    ExitObserved, ExitReason, Failure, Holding, MachineObserved, MachineState, Millis, Observation,
+    Observed, Record, Timestamp, Verdict, VmiId, VmmIdentity, VmmObserved, Wanted, complete, plan,
 };
 
 /// A VMI, its host as far as the story needs one, and the story so far.
@@ -21,11 +21,18 @@ struct Story {
 
 impl Story {
     fn new() -> Self {
-        let id = VmiId { uid: String::from("u1"), namespace: String::from("default"), name: String::from("web") };
+        let id = VmiId {
+            uid: String::from("u1"),
+            namespace: String::from("default"),
+            name: String::from("web"),
+        };
         Self {
             text: String::new(),
             now: Timestamp(0),
-            wanted: Wanted { generation: 1, ..Wanted::default() },
+            wanted: Wanted {
+                generation: 1,
+                ..Wanted::default()
+            },
             record: Record::new(id, Timestamp(0)),
             seen: Observed {
                 boot_id: Observation::Present(BootId(String::from("boot-1"))),
@@ -50,14 +57,21 @@ impl Story {
             incarnation: self.record.incarnation,
             identity: identity(),
             machine: Observation::Present(MachineObserved { state, resets: 0 }),
-            enforcement: Observation::Present(Enforcement::NotEnforced { why: String::from("no cgroup v2") }),
+            enforcement: Observation::Present(Enforcement::NotEnforced {
+                why: String::from("no cgroup v2"),
+            }),
         }]);
     }
 
     fn exit(&mut self, reason: ExitReason) {
         self.seen.vmms = Observation::Absent;
         let detail = String::new();
-        self.seen.exit = Observation::Present(ExitObserved { reason, detail, at: self.now, uptime_ns: 1 });
+        self.seen.exit = Observation::Present(ExitObserved {
+            reason,
+            detail,
+            at: self.now,
+            uptime_ns: 1,
+        });
     }
 
     /// Plans, and carries everything out with `outcome`.
@@ -69,16 +83,34 @@ impl Story {
             writeln!(self.text, "  phase {}", self.record.phase().as_str()).expect("text");
         }
         for event in &planned.events {
-            writeln!(self.text, "  event {} {}: {}", event.kind.as_str(), event.reason, event.message).expect("text");
+            writeln!(
+                self.text,
+                "  event {} {}: {}",
+                event.kind.as_str(),
+                event.reason,
+                event.message
+            )
+            .expect("text");
         }
         for action in &planned.actions {
             let outcome = outcome(action);
-            let failed = outcome.as_ref().err().map(|failure| format!(" -> {}", failure.reason)).unwrap_or_default();
+            let failed = outcome
+                .as_ref()
+                .err()
+                .map(|failure| format!(" -> {}", failure.reason))
+                .unwrap_or_default();
             writeln!(self.text, "  {action:?}{failed}").expect("text");
             let (record, event) = complete(&self.record, action, &outcome, self.now);
             self.record = record;
             if let Some(event) = event {
-                writeln!(self.text, "  event {} {}: {}", event.kind.as_str(), event.reason, event.message).expect("text");
+                writeln!(
+                    self.text,
+                    "  event {} {}: {}",
+                    event.kind.as_str(),
+                    event.reason,
+                    event.message
+                )
+                .expect("text");
             }
             if outcome.is_err() {
                 break;
@@ -96,7 +128,12 @@ impl Story {
     fn conditions(&mut self) {
         for condition in &self.record.conditions {
             let (kind, status) = (&condition.kind, condition.status.as_str());
-            writeln!(self.text, "  {kind}={status} {} {}", condition.reason, condition.message).expect("text");
+            writeln!(
+                self.text,
+                "  {kind}={status} {} {}",
+                condition.reason, condition.message
+            )
+            .expect("text");
         }
     }
 
@@ -108,20 +145,32 @@ impl Story {
         self.round(done);
         self.note("the guest runs");
         self.vmm(MachineState::Running);
-        let all = [Holding::Taps, Holding::Sandbox, Holding::Disks, Holding::RunDir];
+        let all = [
+            Holding::Taps,
+            Holding::Sandbox,
+            Holding::Disks,
+            Holding::RunDir,
+        ];
         self.seen.holdings = Observation::Present(BTreeSet::from(all));
         self.round(done);
     }
 
     fn delete(&mut self, grace: i64) {
         self.note(&format!("deleted with {grace} s of grace"));
-        self.wanted.deletion = Some(Deletion { requested_at: self.now, grace: Millis::from_secs(grace) });
+        self.wanted.deletion = Some(Deletion {
+            requested_at: self.now,
+            grace: Millis::from_secs(grace),
+        });
         self.round(done);
     }
 }
 
 fn identity() -> VmmIdentity {
-    VmmIdentity { boot_id: BootId(String::from("boot-1")), pid: 42, start_time_ticks: 7 }
+    VmmIdentity {
+        boot_id: BootId(String::from("boot-1")),
+        pid: 42,
+        start_time_ticks: 7,
+    }
 }
 
 fn done(action: &Action) -> Result<Completed, Failure> {
@@ -145,7 +194,10 @@ fn a_guest_runs_and_powers_itself_off() {
     story.wait(60);
     story.round(done);
     story.note("the agent could not ask");
-    story.seen.vmms = Observation::Unknown { why: String::from("/proc is not readable"), since: story.now };
+    story.seen.vmms = Observation::Unknown {
+        why: String::from("/proc is not readable"),
+        since: story.now,
+    };
     story.round(done);
     story.note("the guest powered itself off");
     story.exit(ExitReason::GuestPoweroff);
