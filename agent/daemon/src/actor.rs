@@ -160,13 +160,17 @@ impl<H: Host> Actor<H> {
                 record = after;
             }
             if outcome.is_err() {
-                return Ok(Next::At(
-                    record
-                        .failures
-                        .retry_at
-                        .or(planned.wake_at)
-                        .or(Some(now.plus(Millis(1000)))),
-                ));
+                // The planner waits for the next attempt; what went wrong is to be seen meanwhile.
+                let waits = record.failures.retry_at.is_some_and(|at| at > now);
+                let ended = record.end != planned.record.end;
+                let later = planned
+                    .wake_at
+                    .unwrap_or_else(|| now.plus(Millis::from_secs(1)));
+                return Ok(if waits || ended {
+                    Next::Now
+                } else {
+                    Next::At(Some(later))
+                });
             }
             look_at_once |= shows_at_once(action);
         }

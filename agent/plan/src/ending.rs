@@ -215,8 +215,13 @@ pub(crate) fn conclude(
             EventKind::Normal,
             "The VirtualMachineInstance was shut down.",
         )
-    } else {
+    } else if record.may_have_run() {
         (EventKind::Warning, "The VirtualMachineInstance crashed.")
+    } else {
+        (
+            EventKind::Warning,
+            "The VirtualMachineInstance was not started.",
+        )
     };
     PlanEvent {
         kind,
