@@ -53,10 +53,6 @@ fn install(node: &Node) -> anyhow::Result<()> {
 
 #[test]
 fn a_guest_counts_on_while_its_agent_restarts_dies_and_is_away() -> anyhow::Result<()> {
-    skip_if!(
-        skip::known_gap("a guest under kvmlet.service has not been seen to start"),
-        Ok(())
-    );
     skip_if!(skip::without_node(), Ok(()));
     let systemd = artifacts::workspace()?.join("systemd");
     let node = Node::boot(
