@@ -23,15 +23,6 @@ macro_rules! skip_if {
     };
 }
 
-/// Why a test that does not pass reliably yet is left out: what is known of it. `KVMLET_KNOWN_GAPS=1`
-/// runs it all the same.
-#[must_use]
-pub fn known_gap(what: &str) -> Option<String> {
-    std::env::var_os("KVMLET_KNOWN_GAPS")
-        .is_none()
-        .then(|| format!("known gap: {what} (KVMLET_KNOWN_GAPS=1 runs it)"))
-}
-
 /// Why no node can be booted here, if so.
 #[must_use]
 pub fn without_node() -> Option<String> {

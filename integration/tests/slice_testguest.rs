@@ -7,7 +7,7 @@ use std::time::Duration;
 use integration::agent::{Agent, GuestSpec};
 use integration::commands::Commands;
 use integration::host::{self, Host};
-use integration::{skip, skip_if};
+use integration::skip_if;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const CROWD: usize = 20;
@@ -91,7 +91,6 @@ fn twenty_guests_run_at_once_and_leave_nothing() -> anyhow::Result<()> {
 
 #[test]
 fn a_guest_that_powers_off_has_succeeded_and_one_that_crashes_has_failed() -> anyhow::Result<()> {
-    skip_if!(skip::known_gap("not seen to pass yet"), Ok(()));
     skip_if!(host::without_host(), Ok(()));
     let host = Host::enter()?;
     let agent = started(&host)?;

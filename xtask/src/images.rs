@@ -1,14 +1,15 @@
 //! `cargo xtask images`: makes everything that tests and demo boot, and says where it lies.
 
+use integration::image::kernel::StockKernel;
 use integration::image::{busybox, kernel, rootfs};
 
 use crate::progress::step;
 
-/// Makes all images; with `refresh` takes the newest stock kernel that apt knows.
+/// Makes all images and gives the kernel in them; with `refresh` takes the newest stock kernel that apt knows.
 ///
 /// # Errors
 /// When one can not be made.
-pub fn run(refresh: bool) -> anyhow::Result<()> {
+pub fn run(refresh: bool) -> anyhow::Result<StockKernel> {
     let kernel = step("stock kernel", || {
         if refresh {
             kernel::refresh()
@@ -23,5 +24,5 @@ pub fn run(refresh: bool) -> anyhow::Result<()> {
     eprintln!("    {}", initramfs.display());
     let root = step("systemd node", || rootfs::systemd(&kernel))?;
     eprintln!("    {}", root.display());
-    Ok(())
+    Ok(kernel)
 }

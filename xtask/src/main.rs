@@ -82,7 +82,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Check => check::run(&root),
         Command::Layers => layers::run(&root),
         Command::Gen { check } => r#gen::run(&root, check),
-        Command::Images { refresh } => images::run(refresh),
+        Command::Images { refresh } => images::run(refresh).map(drop),
         Command::Node { systemd } => node::run(&root, systemd),
         Command::Bench { json } => bench::run(&root, json),
         Command::Build => build::run(&root),

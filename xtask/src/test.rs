@@ -33,7 +33,7 @@ pub fn run(root: &Path, options: &TestOptions) -> anyhow::Result<()> {
         step("check", || crate::check::run(root))
     };
     step("build", || crate::build::run(root))?;
-    step("images", || crate::images::run(false))?;
+    let kernel = step("images", || crate::images::run(false))?;
     let mut tests = step("build tests", || list::all(root))?;
     let wanted = |name: &str| {
         options
@@ -42,7 +42,7 @@ pub fn run(root: &Path, options: &TestOptions) -> anyhow::Result<()> {
             .is_none_or(|filter| name.contains(filter))
     };
     tests.retain(|test| wanted(&test.name()));
-    let mut results = step("tests", || Ok(run::all(tests)))?;
+    let mut results = step("tests", || Ok(run::all(tests, &kernel.bzimage())))?;
     if options.filter.is_none() {
         results.extend(step("documentation tests", || doctests::run(root))?);
     }

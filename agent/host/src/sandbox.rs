@@ -39,10 +39,12 @@ pub(crate) enum Sandbox {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SandboxError {
     /// systemd refused.
-    #[error("systemd did not make the scope {unit}")]
+    #[error("the scope {unit} can not be {action}")]
     Systemd {
         /// Name of the scope.
         unit: String,
+        /// What was tried.
+        action: &'static str,
         /// Why.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -103,16 +105,17 @@ impl Sandbox {
     /// Whether something of that name is left.
     pub(crate) fn exists(&self, name: &str) -> io::Result<bool> {
         match self {
-            // A scope goes with its last process.
-            Self::Systemd(_) | Self::Session { .. } => Ok(false),
+            Self::Systemd(_) => Systemd::exists(name),
+            Self::Session { .. } => Ok(false),
             Self::Cgroup(tree) => tree.exists(name),
         }
     }
 
     /// Takes away what no process lives in any more. That it is gone already is success.
-    pub(crate) fn remove(&self, name: &str) -> Result<(), SandboxError> {
+    pub(crate) async fn remove(&self, name: &str) -> Result<(), SandboxError> {
         match self {
-            Self::Systemd(_) | Self::Session { .. } => Ok(()),
+            Self::Systemd(systemd) => systemd.remove(name).await,
+            Self::Session { .. } => Ok(()),
             Self::Cgroup(tree) => tree.remove(name),
         }
     }

@@ -4,7 +4,7 @@
 //! spec ends the VMI and makes it anew. Objects made from here carry the file's name and a digest of what it
 //! said. Three rules keep mistakes small:
 //!
-//! * a file that can not be read or parsed keeps the state that it had when it last could;
+//! * a file that can not be read or parsed, or is empty, keeps the state that it had when it last could;
 //! * nothing is deleted while the directory itself can not be read;
 //! * an object that came from elsewhere is never touched.
 

@@ -12,7 +12,7 @@ const FREE: u32 = 5;
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
 /// Triple faults right after each other that show that a reset does not help.
-const HOPELESS: u32 = 20;
+const HOPELESS: u32 = 10;
 
 /// Counts resets that came too soon.
 #[derive(Debug, Default)]

@@ -234,7 +234,7 @@ impl Owner {
                 Ok(())
             }
             (Request::Reset, Running | Paused) => {
-                self.reset(Duration::ZERO).map_err(RequestError::Host)
+                self.reset(None, Duration::ZERO).map_err(RequestError::Host)
             }
             (Request::Pause, Running) => self.pause().map_err(RequestError::Host),
             (Request::Resume, Paused) => self.resume().map_err(RequestError::Host),
@@ -277,12 +277,12 @@ impl Owner {
     }
 
     /// Brings the machine back to power-on; it runs again after `delay`, or once it is resumed.
-    fn reset(&mut self, delay: Duration) -> Result<(), BuildError> {
+    fn reset(&mut self, source: Option<ResetSource>, delay: Duration) -> Result<(), BuildError> {
         self.machine.hold()?;
         self.drop_stale_events();
         self.machine.reset()?;
         self.board.update(|status| status.resets += 1);
-        self.observer.changed(Change::Reset);
+        self.observer.changed(Change::Reset(source));
         self.restart_at = Some(Instant::now() + delay);
         if delay.is_zero() {
             self.run_after_reset()?;
@@ -343,7 +343,7 @@ impl Owner {
                 reason,
                 format!("{source}, again and again right after start"),
             ),
-            ResetVerdict::After(delay) => match self.reset(delay) {
+            ResetVerdict::After(delay) => match self.reset(Some(source), delay) {
                 Ok(()) => Flow::Continue,
                 Err(error) => self.end(EndReason::HostFailed, chain(&error)),
             },

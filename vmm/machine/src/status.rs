@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::time::{ClockId, clock_gettime};
 
+use crate::events::ResetSource;
 use crate::legacy::nanoseconds;
 
 /// States of a machine. They follow each other downwards; `Paused` and `Running` alternate.
@@ -73,8 +74,8 @@ pub struct Status {
 pub enum Change {
     /// vCPUs run for the first time.
     Booted,
-    /// The guest starts over.
-    Reset,
+    /// The guest starts over, by its own doing this way or, without one, because it was asked for.
+    Reset(Option<ResetSource>),
     /// vCPUs are held.
     Paused,
     /// vCPUs run again.

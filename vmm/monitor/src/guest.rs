@@ -288,7 +288,7 @@ impl Server {
                 }
                 Notice::Changed(Change::Ended) => self.on_ended(),
                 Notice::Changed(change) => {
-                    self.log.info(change_name(change), "");
+                    self.log.info(change_name(change), &change_detail(change));
                     self.broadcast(status::event_kind(change));
                 }
             }
@@ -413,9 +413,17 @@ fn field_of(build_error: &BuildError) -> &'static str {
 fn change_name(change: Change) -> &'static str {
     match change {
         Change::Booted => "booted",
-        Change::Reset => "reset",
+        Change::Reset(_) => "reset",
         Change::Paused => "paused",
         Change::Resumed => "resumed",
         Change::Ended => "ended",
+    }
+}
+
+fn change_detail(change: Change) -> String {
+    match change {
+        Change::Reset(Some(source)) => source.to_string(),
+        Change::Reset(None) => "on request".to_owned(),
+        Change::Booted | Change::Paused | Change::Resumed | Change::Ended => String::new(),
     }
 }

@@ -33,7 +33,7 @@ pub fn of_machine(status: &Status, exit: Option<&v1::ExitRecord>) -> v1::Machine
 pub fn event_kind(change: Change) -> v1::EventKind {
     match change {
         Change::Booted => v1::EventKind::Booted,
-        Change::Reset => v1::EventKind::Reset,
+        Change::Reset(_) => v1::EventKind::Reset,
         Change::Paused => v1::EventKind::Paused,
         Change::Resumed => v1::EventKind::Resumed,
         Change::Ended => v1::EventKind::Exited,

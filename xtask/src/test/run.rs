@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -35,8 +36,9 @@ pub(super) struct TestResult {
     pub verdict: Verdict,
 }
 
-/// Runs all of them and prints a line for each as it ends.
-pub(super) fn all(tests: Vec<Test>) -> Vec<TestResult> {
+/// Runs all of them and prints a line for each as it ends. `bzimage` is for tests of rooms that may
+/// not know where images are made.
+pub(super) fn all(tests: Vec<Test>, bzimage: &Path) -> Vec<TestResult> {
     let queue = Mutex::new(VecDeque::from(tests));
     let results = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -48,7 +50,7 @@ pub(super) fn all(tests: Vec<Test>) -> Vec<TestResult> {
                         .unwrap_or_else(PoisonError::into_inner)
                         .pop_front();
                     let Some(test) = next else { break };
-                    let result = one(&test);
+                    let result = one(&test, bzimage);
                     show(&result);
                     results
                         .lock()
@@ -70,12 +72,12 @@ fn show(result: &TestResult) {
     println!("{word:>8} {:>7.2} s  {}{more}", result.seconds, result.name);
 }
 
-fn one(test: &Test) -> TestResult {
+fn one(test: &Test, bzimage: &Path) -> TestResult {
     let started = Instant::now();
     let verdict = if test.ignored {
         Verdict::Skipped("marked #[ignore]".to_owned())
     } else {
-        run(test).unwrap_or_else(|error| Verdict::Failed(format!("{error:#}")))
+        run(test, bzimage).unwrap_or_else(|error| Verdict::Failed(format!("{error:#}")))
     };
     TestResult {
         name: test.name(),
@@ -84,7 +86,7 @@ fn one(test: &Test) -> TestResult {
     }
 }
 
-fn run(test: &Test) -> anyhow::Result<Verdict> {
+fn run(test: &Test, bzimage: &Path) -> anyhow::Result<Verdict> {
     let mut printed = tempfile::tempfile()?;
     let program = test.program.to_str().context("a path that is no text")?;
     let arguments =
@@ -95,6 +97,7 @@ fn run(test: &Test) -> anyhow::Result<Verdict> {
             .current_dir(&test.directory)
             .env("CARGO_MANIFEST_DIR", &test.directory)
             .env("RUST_BACKTRACE", "1")
+            .env("KVMLET_TEST_BZIMAGE", bzimage)
             .stdin(Stdio::null())
             .stdout(stdout)
             .stderr(stderr)

@@ -32,6 +32,7 @@ impl LinuxHost {
                     for number in &over {
                         self.sandbox
                             .remove(&sandbox::name_of(uid, *number))
+                            .await
                             .map_err(|error| failed(chain(&error)))?;
                     }
                 }

@@ -86,14 +86,22 @@ impl LinuxHost {
         };
         let result = settled.await;
         if result.is_err() {
-            // It has no configuration yet, so there is nothing to lose.
-            if let Err(error) = child.start_kill() {
-                tracing::debug!(uid = uid.as_str(), %error, "the VMM that did not start is gone");
-            }
+            self.give_up(child, &name).await;
+        } else {
+            // The agent is its parent for now: somebody has to wait for it.
+            tokio::spawn(async move { child.wait().await });
         }
-        // The agent is its parent for now: somebody has to wait for it.
-        tokio::spawn(async move { child.wait().await });
         result.map(|()| Completed::Started(identity))
+    }
+
+    /// Ends a VMM that was started just now. It has no configuration yet, so there is nothing to lose.
+    async fn give_up(&self, mut child: Child, name: &str) {
+        if let Err(error) = child.kill().await {
+            tracing::warn!(name, %error, "a VMM that did not start can not be ended");
+        }
+        if let Err(error) = self.sandbox.remove(name).await {
+            tracing::warn!(name, error = %chain(&error), "the home of a VMM that did not start stays");
+        }
     }
 
     /// The VMM of this incarnation, if it was started before; an error when another one lives or

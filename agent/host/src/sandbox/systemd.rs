@@ -3,17 +3,24 @@
 //! A scope adopts a process that exists, so descriptors are inherited in the usual way, and it is
 //! no part of the agent's service: stopping or killing that service does not touch it.
 
-use std::path::Path;
+use std::fs;
+use std::future::Future;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use std::os::unix::net::UnixStream;
 use zbus::Variant as Value;
 use zbus::connection::{Builder, Connection};
 
 use super::{Limits, SandboxError};
+use crate::layout::absent_is_none;
 use crate::process;
 
 const SLICE: &str = "kvmlet-guests.slice";
+
+/// The slice's cgroup: dashes in the name of a slice are levels.
+const SLICE_CGROUP: &str = "/sys/fs/cgroup/kvmlet.slice/kvmlet-guests.slice";
 
 /// Exists where systemd is process 1 (sd_booted(3)).
 const BOOTED: &str = "/run/systemd/system";
@@ -21,7 +28,7 @@ const BOOTED: &str = "/run/systemd/system";
 /// systemd's own socket, for hosts without a message bus.
 const PRIVATE_SOCKET: &str = "/run/systemd/private";
 
-/// Longest that systemd may take to make a scope.
+/// Longest that systemd may take to make or end a scope.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// How often is looked whether the process has been moved.
@@ -52,40 +59,104 @@ impl Systemd {
         limits: &Limits,
     ) -> Result<(), SandboxError> {
         let unit = format!("{name}.scope");
-        let failed = |source| SandboxError::Systemd {
-            unit: unit.clone(),
-            source,
-        };
-        let moved = async {
-            start_scope(&unit, pid, limits).await?;
-            while !process::cgroups(pid)?.contains(&unit) {
-                tokio::time::sleep(POLL).await;
-            }
-            Ok(())
-        };
-        tokio::time::timeout(DEADLINE, moved)
-            .await
-            .unwrap_or_else(|_| Err(format!("it took more than {DEADLINE:?}").into()))
-            .map_err(failed)
+        within_deadline(&unit, "made", move_to_scope(&unit, pid, limits)).await
+    }
+
+    /// Whether the scope is still there. systemd takes it away with its last process, but keeps one
+    /// whose process had ended before it could be moved.
+    pub(super) fn exists(name: &str) -> io::Result<bool> {
+        Ok(absent_is_none(fs::metadata(cgroup_of(&format!("{name}.scope"))))?.is_some())
+    }
+
+    /// Ends a scope. That it is gone already is success.
+    pub(super) async fn remove(&self, name: &str) -> Result<(), SandboxError> {
+        let unit = format!("{name}.scope");
+        within_deadline(&unit, "ended", stop(&unit)).await
     }
 }
 
-async fn start_scope(
+type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+async fn within_deadline(
     unit: &str,
-    pid: u32,
-    limits: &Limits,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    action: &'static str,
+    work: impl Future<Output = Result<(), Cause>>,
+) -> Result<(), SandboxError> {
+    tokio::time::timeout(DEADLINE, work)
+        .await
+        .unwrap_or_else(|_| Err(format!("it took more than {DEADLINE:?}").into()))
+        .map_err(|source| SandboxError::Systemd {
+            unit: unit.to_owned(),
+            action,
+            source,
+        })
+}
+
+async fn move_to_scope(unit: &str, pid: u32, limits: &Limits) -> Result<(), Cause> {
+    match call("StartTransientUnit", &arguments(unit, pid, limits)).await {
+        // Left over from an attempt whose process ended too early.
+        Err(error) if is_named(&error, "UnitExists") && is_empty(unit)? => {
+            stop(unit).await?;
+            call("StartTransientUnit", &arguments(unit, pid, limits)).await?;
+        }
+        result => result?,
+    }
+    while !process::cgroups(pid)?.contains(unit) {
+        if process::identify(pid)?.is_none() {
+            return Err("the VMM ended before it could be moved".into());
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    Ok(())
+}
+
+/// Ends a unit and waits until it has no cgroup any more.
+async fn stop(unit: &str) -> Result<(), Cause> {
+    match call("StopUnit", &(unit, "replace")).await {
+        Err(error) if is_named(&error, "NoSuchUnit") => return Ok(()),
+        result => result?,
+    }
+    while cgroup_of(unit).exists() {
+        tokio::time::sleep(POLL).await;
+    }
+    Ok(())
+}
+
+fn cgroup_of(unit: &str) -> PathBuf {
+    Path::new(SLICE_CGROUP).join(unit)
+}
+
+/// Whether no process lives in a unit's cgroup.
+fn is_empty(unit: &str) -> io::Result<bool> {
+    let processes = absent_is_none(fs::read_to_string(cgroup_of(unit).join("cgroup.procs")))?;
+    Ok(processes.is_none_or(|text| text.trim().is_empty()))
+}
+
+/// Whether systemd answered with this error.
+fn is_named(error: &zbus::Error, name: &str) -> bool {
+    matches!(
+        error,
+        zbus::Error::MethodError(full, _, _)
+            if full.as_str().strip_prefix("org.freedesktop.systemd1.") == Some(name)
+    )
+}
+
+/// Calls a method of systemd's manager.
+async fn call<B>(method: &str, arguments: &B) -> zbus::Result<()>
+where
+    B: serde::Serialize + zbus::wire::DynamicType,
+{
     let connection = open().await?;
     connection
         .call_method(
             Some("org.freedesktop.systemd1"),
             "/org/freedesktop/systemd1",
             Some("org.freedesktop.systemd1.Manager"),
-            "StartTransientUnit",
-            &arguments(unit, pid, limits),
+            method,
+            arguments,
         )
-        .await?;
-    Ok(())
+        .await
+        .map(drop)
 }
 
 type Property = (&'static str, Value<'static>);

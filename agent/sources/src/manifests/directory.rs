@@ -186,6 +186,12 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
         .unwrap_or(u64::MAX)
         .saturating_add(1);
     file.take(limit).read_to_end(&mut bytes)?;
+    if bytes.is_empty() {
+        // Somebody is about to write it, or a power cut took what had been written.
+        return Err(io::Error::other(
+            "it is empty; remove the file to end its guests",
+        ));
+    }
     if bytes.len() > MAX_MANIFEST_BYTES {
         return Err(io::Error::other(format!(
             "it is larger than {MAX_MANIFEST_BYTES} bytes"
@@ -328,6 +334,25 @@ mod tests {
         assert_eq!(directory.scan(path.path()).expect("scan").len(), 0);
         assert_eq!(names(&directory), ["web"]);
         assert!(!directory.is_unknown("a.yaml"));
+    }
+
+    #[test]
+    fn an_emptied_file_keeps_what_it_said() {
+        let path = tempfile::tempdir().expect("a directory");
+        let file = path.path().join("a.yaml");
+        let mut directory = Directory::default();
+        std::fs::write(&file, GOOD).expect("write");
+        directory.scan(path.path()).expect("scan");
+        std::fs::write(&file, "").expect("write");
+        let complaints = directory.scan(path.path()).expect("scan");
+        assert!(
+            complaints[0].message.contains("it is empty"),
+            "{complaints:?}"
+        );
+        assert_eq!(names(&directory), ["web"]);
+        let mut fresh = Directory::default();
+        fresh.scan(path.path()).expect("scan");
+        assert!(fresh.is_unknown("a.yaml"), "nor after a restart");
     }
 
     #[test]
