@@ -167,11 +167,12 @@ impl<'m, M: Commands> Agent<'m, M> {
             .exec_in_terminal(&["kvmctl", "console", "--replay", "--force", name])
     }
 
-    /// The agent's log.
+    /// The log of the agent, then those of the VMMs that it still knows.
     #[must_use]
     pub fn log(&self) -> String {
         let log = self.machine.sh(&format!(
-            "cat {LOG} 2>/dev/null || journalctl -u kvmlet --no-pager"
+            "cat {LOG} 2>/dev/null || journalctl -u kvmlet --no-pager; \
+             find /run/kvmlet /var/lib/kvmlet -name vmm.log -exec tail -n 40 '{{}}' ';'"
         ));
         log.unwrap_or_else(|error| format!("no log: {error:#}"))
     }

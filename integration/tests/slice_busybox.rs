@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use anyhow::{Context, ensure};
 use integration::agent::{Agent, GuestSpec, MANIFESTS};
 use integration::commands::Commands;
 use integration::image::busybox::{self, GuestImage};
@@ -35,23 +36,7 @@ fn a_stock_linux_guest_lives_from_manifest_to_deletion() -> anyhow::Result<()> {
     let waited = agent.kvmctl("wait --for=condition=Ready vmi/web --timeout=120s")?;
     assert_eq!(waited.code, Some(0), "{waited}\n{}", agent.log());
 
-    let mut console = agent.console("web")?;
-    console.read_until(GuestImage::PROMPT, PATIENCE)?;
-    let mut answer = |command: &str| {
-        console.write(format!("{command}\n").as_bytes())?;
-        console.read_until(GuestImage::PROMPT, PATIENCE)
-    };
-    assert!(answer("cat /proc/partitions")?.contains(" vda"), "no disk");
-    assert!(answer("ip addr")?.contains("10.77.0.2/24"), "no address");
-    let entropy = answer("head -c 16 /dev/hwrng | xxd -p")?;
-    assert!(
-        entropy.lines().any(|line| line.trim().len() == 32),
-        "no entropy: {entropy}"
-    );
-    assert!(
-        answer("ping -c 1 10.77.0.1")?.contains(" 0% packet loss"),
-        "the host is not reached"
-    );
+    try_devices(&agent).with_context(|| agent.log())?;
     node.sh("ping -c 1 10.77.0.2")?;
 
     let deleted = agent.kvmctl("delete vmi web")?;
@@ -66,6 +51,28 @@ fn a_stock_linux_guest_lives_from_manifest_to_deletion() -> anyhow::Result<()> {
         )?
         .trim(),
         ""
+    );
+    Ok(())
+}
+
+/// What can be seen of the devices from the guest's prompt.
+fn try_devices(agent: &Agent<'_, Node>) -> anyhow::Result<()> {
+    let mut console = agent.console("web")?;
+    console.read_until(GuestImage::PROMPT, PATIENCE)?;
+    let mut answer = |command: &str| {
+        console.write(format!("{command}\n").as_bytes())?;
+        console.read_until(GuestImage::PROMPT, PATIENCE)
+    };
+    ensure!(answer("cat /proc/partitions")?.contains(" vda"), "no disk");
+    ensure!(answer("ip addr")?.contains("10.77.0.2/24"), "no address");
+    let entropy = answer("head -c 16 /dev/hwrng | xxd -p")?;
+    ensure!(
+        entropy.lines().any(|line| line.trim().len() == 32),
+        "no entropy: {entropy}"
+    );
+    ensure!(
+        answer("ping -c 1 10.77.0.1")?.contains(" 0% packet loss"),
+        "the host is not reached"
     );
     Ok(())
 }

@@ -13,6 +13,7 @@ const PM_TIMER_HZ: u64 = 3_579_545;
 /// How long the measurement takes: far above the resolution of either timer.
 const CALIBRATION_NS: u64 = 5_000_000;
 const NS_PER_S: u64 = 1_000_000_000;
+const NS_PER_MS: u64 = 1_000_000;
 /// A PM timer that stands still this long is none.
 const PM_TIMER_PATIENCE_READS: u32 = 2_000;
 /// Readings of both clocks, of which the closest pair counts: the host may take the CPU away
@@ -26,7 +27,7 @@ pub struct Moment(u64);
 impl Moment {
     /// The moment `ms` milliseconds later.
     pub fn plus_ms(self, ms: u64) -> Self {
-        Self(self.0.saturating_add(ms.saturating_mul(1_000_000)))
+        Self(self.0.saturating_add(ms.saturating_mul(NS_PER_MS)))
     }
 }
 
@@ -122,19 +123,34 @@ impl Clock {
         trap::enable_interrupts();
     }
 
+    /// Sleeps until the timer, set to go off in `ms`, has interrupted.
+    pub fn sleep_through_timer(&self, ms: u64) {
+        trap::disable_interrupts();
+        let seen = trap::irq_count(TIMER_VECTOR);
+        self.start_timer(ms.saturating_mul(NS_PER_MS));
+        while trap::irq_count(TIMER_VECTOR) == seen {
+            trap::wait_for_interrupt();
+        }
+        trap::enable_interrupts();
+    }
+
     /// Sets the timer to go off in `ms` and keeps running until it has interrupted, with `patience_ms`
     /// on top. False when it has not.
     pub fn run_until_timer(&self, ms: u64, patience_ms: u64) -> bool {
         let seen = trap::irq_count(TIMER_VECTOR);
         let limit = self.after_ms(ms + patience_ms);
-        self.arm(self.after_ms(ms));
-        while trap::irq_count(TIMER_VECTOR) == seen {
-            if self.now() > limit {
+        self.start_timer(ms.saturating_mul(NS_PER_MS));
+        loop {
+            // Read before the count: the host may take the CPU away between the two.
+            let late = self.now() > limit;
+            if trap::irq_count(TIMER_VECTOR) != seen {
+                return true;
+            }
+            if late {
                 return false;
             }
             core::hint::spin_loop();
         }
-        true
     }
 
     /// Sets the timer to go off at `deadline` or, if that is far away, earlier. False when
@@ -144,10 +160,15 @@ impl Clock {
         if left == 0 {
             return false;
         }
-        let count = u128::from(left) * u128::from(self.timer_khz) / 1_000_000;
+        self.start_timer(left);
+        true
+    }
+
+    /// Sets the timer to go off in `ns` nanoseconds or, if that is too far away, earlier.
+    fn start_timer(&self, ns: u64) {
+        let count = u128::from(ns) * u128::from(self.timer_khz) / u128::from(NS_PER_MS);
         self.lapic
             .start_timer(u32::try_from(count).unwrap_or(u32::MAX).max(1));
-        true
     }
 }
 
