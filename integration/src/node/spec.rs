@@ -29,7 +29,9 @@ pub struct NodeSpec {
     pub flavour: Flavour,
     /// Its memory in MiB.
     pub memory_mib: u32,
-    /// Its processors.
+    /// Its processors. With more than one, emulated nested virtualization loses interrupts and
+    /// segment bases of stock guests, most of all on a quiet machine; so only nodes that run none may
+    /// have more.
     pub cpus: u32,
     /// Files and trees brought along on a read-only disk: from the host's path to a path below
     /// `/opt/payload`. What lands in `bin/` is also in the node's search path.
@@ -47,7 +49,7 @@ impl NodeSpec {
         Self {
             flavour,
             memory_mib: 2048,
-            cpus: 2,
+            cpus: 1,
             payload: Vec::new(),
             console: Console::Log,
             qemu_arguments: Vec::new(),

@@ -108,8 +108,11 @@ impl Vcpu {
             .map_err(KvmError::ioctl("KVM_SET_REGS"))?;
         fd.set_fpu(&state.fpu)
             .map_err(KvmError::ioctl("KVM_SET_FPU"))?;
-        fd.set_xcrs(&state.extended_control)
-            .map_err(KvmError::ioctl("KVM_SET_XCRS"))?;
+        // A CPU without XSAVE has none, and KVM refuses to be given none.
+        if state.extended_control.nr_xcrs > 0 {
+            fd.set_xcrs(&state.extended_control)
+                .map_err(KvmError::ioctl("KVM_SET_XCRS"))?;
+        }
         fd.set_debug_regs(&state.debug)
             .map_err(KvmError::ioctl("KVM_SET_DEBUGREGS"))?;
         self.write_msrs(&state.msrs)?;
