@@ -167,6 +167,30 @@ impl<'m, M: Commands> Agent<'m, M> {
             .exec_in_terminal(&["kvmctl", "console", "--replay", "--force", name])
     }
 
+    /// Where the only VMM of the machine lives, by cgroup v2.
+    ///
+    /// # Errors
+    /// When there is none or more than one, or a limit of its cgroup is none.
+    pub fn vmm_cgroup(&self) -> anyhow::Result<VmmCgroup> {
+        let path = self
+            .machine
+            .sh("cut -d: -f3 /proc/$(pidof kvmlet-vmm)/cgroup")?;
+        let path = path.trim().to_owned();
+        let limit = |name: &str| -> anyhow::Result<u64> {
+            let text = self
+                .machine
+                .sh(&format!("cat /sys/fs/cgroup{path}/{name}"))?;
+            let text = text.trim();
+            text.parse()
+                .with_context(|| format!("{name} of {path} is {text}"))
+        };
+        Ok(VmmCgroup {
+            memory_max: limit("memory.max")?,
+            pids_max: limit("pids.max")?,
+            path,
+        })
+    }
+
     /// The log of the agent, then those of the VMMs that it still knows.
     #[must_use]
     pub fn log(&self) -> String {
@@ -175,6 +199,36 @@ impl<'m, M: Commands> Agent<'m, M> {
              find /run/kvmlet /var/lib/kvmlet -name vmm.log -exec tail -n 40 '{{}}' ';'"
         ));
         log.unwrap_or_else(|error| format!("no log: {error:#}"))
+    }
+}
+
+/// A VMM's cgroup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VmmCgroup {
+    /// Its path below the mount point.
+    pub path: String,
+    /// Bytes of memory, the guest's included.
+    pub memory_max: u64,
+    /// Processes and threads.
+    pub pids_max: u64,
+}
+
+impl VmmCgroup {
+    /// Fails when the limits are not what a guest of `memory_mib` needs with a little room on top.
+    ///
+    /// # Errors
+    /// Names the limit.
+    pub fn expect_limits(&self, memory_mib: u64) -> anyhow::Result<()> {
+        let room = self.memory_max.checked_sub(memory_mib << 20);
+        anyhow::ensure!(
+            room.is_some_and(|room| (16 << 20..512 << 20).contains(&room)),
+            "the memory limit does not suit a guest of {memory_mib} MiB: {self:?}"
+        );
+        anyhow::ensure!(
+            (8..1024).contains(&self.pids_max),
+            "the limit of tasks is no limit: {self:?}"
+        );
+        Ok(())
     }
 }
 

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use integration::agent::{Agent, GuestSpec, MANIFESTS};
+use integration::agent::{Agent, CONFIG, GuestSpec, MANIFESTS};
 use integration::commands::Commands;
 use integration::image::busybox::{self, GuestImage};
 use integration::node::{Flavour, Node, NodeSpec};
@@ -36,6 +36,12 @@ fn a_stock_linux_guest_lives_from_manifest_to_deletion() -> anyhow::Result<()> {
     let waited = agent.kvmctl("wait --for=condition=Ready vmi/web --timeout=120s")?;
     assert_eq!(waited.code, Some(0), "{waited}\n{}", agent.log());
 
+    let cgroup = agent.vmm_cgroup()?;
+    assert!(
+        cgroup.path.starts_with("/kvmlet-guests/"),
+        "the VMM lives in {cgroup:?}"
+    );
+    cgroup.expect_limits(256)?;
     try_devices(&agent).with_context(|| agent.log())?;
     node.sh("ping -c 1 10.77.0.2")?;
 
@@ -73,6 +79,27 @@ fn try_devices(agent: &Agent<'_, Node>) -> anyhow::Result<()> {
     ensure!(
         answer("ping -c 1 10.77.0.1")?.contains(" 0% packet loss"),
         "the host is not reached"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_bzimage_boots_by_its_64_bit_entry_when_the_node_says_so() -> anyhow::Result<()> {
+    skip_if!(skip::without_node(), Ok(()));
+    let node = Node::boot(spec()?)?;
+    let agent = Agent::prepare(&node)?;
+    agent.add_image("/opt/payload/images/busybox/boot", "busybox")?;
+    node.sh(&format!("printf '[kernel]\\nunpack = false\\n' >>{CONFIG}"))?;
+    agent.start()?;
+    agent.apply(&GuestSpec::busybox("packed", "quiet kvmlet.ip=none").manifest())?;
+    let mut console = agent.console("packed")?;
+    console
+        .read_until(GuestImage::PROMPT, PATIENCE)
+        .with_context(|| agent.log())?;
+    assert_eq!(
+        node.sh("find /var/lib/kvmlet/host/cache -type f 2>/dev/null | wc -l")?,
+        "0\n",
+        "the kernel was unpacked on the host"
     );
     Ok(())
 }

@@ -72,12 +72,15 @@ fn a_guest_counts_on_while_its_agent_restarts_dies_and_is_away() -> anyhow::Resu
     let vmm = node.sh("pidof kvmlet-vmm")?;
     let uid = agent.value("steady", ".metadata.uid")?;
 
-    // Outside the service's cgroup, inside the guests' slice.
-    let cgroup = node.sh("cat /proc/$(pidof kvmlet-vmm)/cgroup")?;
+    // Outside the service's cgroup, inside the guests' slice, and bounded.
+    let cgroup = agent.vmm_cgroup()?;
     assert!(
-        cgroup.contains(".slice/") && !cgroup.contains("kvmlet.service"),
-        "the VMM lives in {cgroup}"
+        cgroup
+            .path
+            .starts_with("/kvmlet.slice/kvmlet-guests.slice/"),
+        "the VMM lives in {cgroup:?}"
     );
+    cgroup.expect_limits(256)?;
 
     for script in [
         "systemctl restart kvmlet",

@@ -7,11 +7,12 @@ mod figure;
 mod guests;
 mod nodes;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use figure::{Better, Figure};
 
-use integration::host;
+use integration::{host, process};
 
 use crate::progress::step;
 
@@ -37,8 +38,21 @@ pub fn run(root: &Path, json: Option<PathBuf>) -> anyhow::Result<()> {
 }
 
 fn vmm_packages(root: &Path) -> anyhow::Result<Figure> {
-    let count = u32::try_from(crate::layers::package_count(root, "vmm-monitor")?)?;
-    Ok(Figure::new("kvmlet-vmm packages", f64::from(count), "packages", Better::Less)
-        .budget(90.0, 70.0)
-        .how("cargo metadata: normal dependencies of vmm-monitor, itself included, procedural macros left out"))
+    const PACKAGE: &str = "vmm-monitor";
+    let arguments = ["-e", "normal", "--prefix", "none", "--no-dedupe"];
+    let tree = process::output(
+        crate::build::cargo(root)
+            .args(["tree", "--locked", "-p", PACKAGE])
+            .args(arguments),
+    )?;
+    let packages: BTreeSet<&str> = tree.lines().collect();
+    let count = u32::try_from(packages.len())?;
+    Ok(Figure::new(
+        "kvmlet-vmm packages",
+        f64::from(count),
+        "packages",
+        Better::Less,
+    )
+    .budget(90.0, 70.0)
+    .how("cargo tree -p vmm-monitor -e normal --prefix none --no-dedupe | sort -u | wc -l"))
 }

@@ -84,15 +84,6 @@ fn list(names: &[&str]) -> String {
     }
 }
 
-/// The packages in the dependency tree of the member `name`, itself included, build scripts and
-/// procedural macros left out.
-///
-/// # Errors
-/// When cargo can not describe the workspace.
-pub fn package_count(root: &Path, name: &str) -> anyhow::Result<usize> {
-    Ok(Packages::of_workspace(root)?.reach(name).len())
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
