@@ -37,7 +37,11 @@ const BLOCKING_THREADS: usize = 16;
 
 /// Runs virtual machines on this node, as the kubelet runs pods.
 #[derive(Debug, Parser)]
-#[command(name = "kvmlet", version, about)]
+#[command(
+    name = "kvmlet",
+    version,
+    about = "Runs virtual machines on this node, as the kubelet runs pods"
+)]
 struct Arguments {
     /// Configuration file. Without the option, a missing default file means the defaults.
     #[arg(long, value_name = "FILE")]

@@ -61,6 +61,7 @@ pub async fn serve<R: Registry>(
     let listener = socket.listener.take().ok_or(ServeError::Taken)?;
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(proto_node::DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()
         .map_err(ServeError::Reflection)?;
     let (reporter, health) = tonic_health::server::health_reporter();
