@@ -16,9 +16,9 @@ use crate::{artifacts, image::cpio::Archive};
 /// Virtual size of a busybox node's disk; the file is sparse.
 const STATE_MIB: u64 = 4096;
 
-/// What gives nested SVM under TCG. XSETBV of a nested guest does not exit to the node's KVM there, so
-/// that KVM enters the guest with another XCR0 than the guest set, and the guest's kernel does not
-/// save vector registers of its processes: without XSAVE it uses FXSAVE, which is whole.
+/// What gives nested SVM under TCG. With XSAVE, a nested kernel warns that its XSAVE area does not suit
+/// its XCR0, as if the node's KVM had not seen its XSETBV; it would then not save the vector registers
+/// of its processes. Without, it uses FXSAVE.
 const CPU: &str = "max,+svm,+npt,-erms,-mpx,-xsave";
 
 pub(super) fn agent_socket(directory: &Path) -> PathBuf {

@@ -29,9 +29,8 @@ pub struct NodeSpec {
     pub flavour: Flavour,
     /// Its memory in MiB.
     pub memory_mib: u32,
-    /// Its processors. With more than one, emulated nested virtualization loses interrupts and
-    /// segment bases of stock guests, most of all on a quiet machine; so only nodes that run none may
-    /// have more.
+    /// Its processors. With two, stock guests were seen to lose timer interrupts or to run with the
+    /// node's GS base, most of all on a quiet machine; with one never. The cause was not found.
     pub cpus: u32,
     /// Files and trees brought along on a read-only disk: from the host's path to a path below
     /// `/opt/payload`. What lands in `bin/` is also in the node's search path.
