@@ -7,7 +7,8 @@ use std::fmt::Write;
 use agent_plan::{
     Action, AdmittedCondition, BootId, Completed, ConditionStatus, Deletion, Enforcement,
     ExitObserved, ExitReason, Failure, Holding, MachineObserved, MachineState, Millis, Observation,
-    Observed, Record, Timestamp, Verdict, VmiId, VmmIdentity, VmmObserved, Wanted, complete, plan,
+    Observed, PlanEvent, Record, Timestamp, Verdict, VmiId, VmmIdentity, VmmObserved, Wanted,
+    complete, plan,
 };
 
 /// A VMI, its host as far as the story needs one, and the story so far.
@@ -83,14 +84,7 @@ impl Story {
             writeln!(self.text, "  phase {}", self.record.phase().as_str()).expect("text");
         }
         for event in &planned.events {
-            writeln!(
-                self.text,
-                "  event {} {}: {}",
-                event.kind.as_str(),
-                event.reason,
-                event.message
-            )
-            .expect("text");
+            self.text.push_str(&line_of(event));
         }
         for action in &planned.actions {
             let outcome = outcome(action);
@@ -103,14 +97,7 @@ impl Story {
             let (record, event) = complete(&self.record, action, &outcome, self.now);
             self.record = record;
             if let Some(event) = event {
-                writeln!(
-                    self.text,
-                    "  event {} {}: {}",
-                    event.kind.as_str(),
-                    event.reason,
-                    event.message
-                )
-                .expect("text");
+                self.text.push_str(&line_of(&event));
             }
             if outcome.is_err() {
                 break;
@@ -163,6 +150,15 @@ impl Story {
         });
         self.round(done);
     }
+}
+
+fn line_of(event: &PlanEvent) -> String {
+    format!(
+        "  event {} {}: {}\n",
+        event.kind.as_str(),
+        event.reason,
+        event.message
+    )
 }
 
 fn identity() -> VmmIdentity {

@@ -67,7 +67,7 @@ pub use decode::{DecodeError, from_node};
 pub use encode::{json_to_yaml, to_json, to_yaml};
 pub use explain::{FieldDoc, explain};
 pub use status::{FailureReason, Violation, failure, failure_reason, invalid, violations};
-pub use tree::{MAX_DEPTH, Node};
+pub use tree::{MAX_DEPTH, Node, tame};
 pub use visit::{Seen, Visited, visit};
 
 pub use kubevirt::v1 as vmi;

@@ -12,12 +12,14 @@ pub const MAX_DEPTH: usize = 48;
 /// The most maps, lists and scalars that one document may hold.
 pub(crate) const MAX_NODES: usize = 200_000;
 
-/// A key of a caller's as part of a path: short, and harmless to terminals and logs.
-pub(crate) fn path_segment(key: &str) -> String {
-    const MAX_CHARS: usize = 64;
-    let mut segment: String = key
-        .chars()
-        .take(MAX_CHARS)
+/// A caller's text as others may see it: of at most `max_chars` characters, and harmless to terminals
+/// and logs.
+#[must_use]
+pub fn tame(text: &str, max_chars: usize) -> String {
+    let mut rest = text.chars();
+    let mut tame: String = rest
+        .by_ref()
+        .take(max_chars)
         .map(|character| {
             if character.is_control() {
                 '\u{fffd}'
@@ -26,10 +28,16 @@ pub(crate) fn path_segment(key: &str) -> String {
             }
         })
         .collect();
-    if segment.len() < key.len() {
-        segment.push('…');
+    if rest.next().is_some() {
+        tame.push('…');
     }
-    segment
+    tame
+}
+
+/// A key of a caller's as part of a path.
+pub(crate) fn path_segment(key: &str) -> String {
+    const MAX_CHARS: usize = 64;
+    tame(key, MAX_CHARS)
 }
 
 /// A value as it was written.

@@ -1,32 +1,15 @@
 //! What an admission has found so far.
 
+use proto_node::tame;
+
 use crate::admit::Remark;
 use crate::{FieldError, NodeCaps, Rule};
 
 /// More errors than this in one object are not worth reading.
 const MAX_ERRORS: usize = 200;
 
-/// Longer texts are cut.
+/// Longer texts are cut: they quote what callers wrote.
 const MAX_TEXT_CHARS: usize = 1000;
-
-/// Texts quote what callers wrote: bounded, and harmless to terminals and logs.
-fn tame(text: &str) -> String {
-    let mut tame: String = text
-        .chars()
-        .take(MAX_TEXT_CHARS)
-        .map(|character| {
-            if character.is_control() {
-                '\u{fffd}'
-            } else {
-                character
-            }
-        })
-        .collect();
-    if tame.len() < text.len() {
-        tame.push('…');
-    }
-    tame
-}
 
 /// Collects findings. Without `caps` only what does not depend on the node is judged.
 pub(super) struct Review<'a> {
@@ -53,7 +36,7 @@ impl<'a> Review<'a> {
             return;
         }
         for text in [&mut error.path, &mut error.message, &mut error.fix] {
-            *text = tame(text);
+            *text = tame(text, MAX_TEXT_CHARS);
         }
         self.errors.push(error);
     }
@@ -84,7 +67,10 @@ impl<'a> Review<'a> {
 
     /// A device that is provided as virtio instead.
     pub(super) fn substitute(&mut self, path: String, asked: &str, what: &str) {
-        let message = tame(&format!("{what} {asked:?} is provided as virtio"));
+        let message = tame(
+            &format!("{what} {asked:?} is provided as virtio"),
+            MAX_TEXT_CHARS,
+        );
         if self.caps.is_some_and(|caps| caps.refuse_substitution) {
             self.push(
                 FieldError::new(
