@@ -18,6 +18,7 @@ const PROGRAMS: &[&str] = &[
     "node-agent",
     "echo-peer",
     "create-bench",
+    "grpc-probe",
     "testguest",
     "kvmlet",
     "kvmlet-vmm",

@@ -105,3 +105,22 @@ fn a_guest_that_powers_off_has_succeeded_and_one_that_crashes_has_failed() -> an
     }
     Ok(())
 }
+
+#[test]
+fn any_grpc_tool_finds_out_what_the_agent_serves_and_that_it_does() -> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = Agent::prepare(&host)?;
+    agent.start()?;
+    let found = host.sh("grpc-probe /run/kvmlet/kvmlet.sock")?;
+    assert_eq!(
+        found.lines().collect::<Vec<_>>(),
+        [
+            "service grpc.health.v1.Health",
+            "service grpc.reflection.v1.ServerReflection",
+            "service kvmlet.node.v1.NodeService",
+            "health SERVING",
+        ]
+    );
+    Ok(())
+}
