@@ -8,10 +8,11 @@ use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 
+use crate::dirty::DirtyLog;
 use crate::layout::{Layout, Window};
 
-/// Guest memory as everybody sees it. The dirty bitmap of migration will be chosen here.
-pub type GuestRam = GuestMemoryMmap<()>;
+/// Guest memory as everybody sees it.
+pub type GuestRam = GuestMemoryMmap<DirtyLog>;
 
 /// RAM could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -100,7 +101,7 @@ fn create_memfd(bytes: u64) -> Result<File, RamError> {
     Ok(file)
 }
 
-fn exclude_from_dumps(region: &vm_memory::GuestRegionMmap<()>) -> Result<(), RamError> {
+fn exclude_from_dumps(region: &vm_memory::GuestRegionMmap<DirtyLog>) -> Result<(), RamError> {
     let mapping = region.get_mmap();
     // SAFETY: address and length are those of a live mapping; MADV_DONTDUMP changes no content.
     let result =

@@ -1,0 +1,255 @@
+//! Which pages of guest memory the VMM wrote: the half of the dirty log that KVM does not see.
+//!
+//! Every write that goes through `vm-memory` marks its pages, and so does every completion of a
+//! transfer that the kernel made for a device. While the log is off (nearly always) a mark costs one
+//! load; the bits are not even allocated.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use vm_memory::bitmap::{Bitmap, BitmapSlice, NewBitmap, WithBitmapSlice};
+use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
+
+use crate::ram::GuestRam;
+
+/// Size of what one bit stands for, in bytes: KVM's dirty log has the same.
+pub const DIRTY_PAGE_BYTES: u64 = 4096;
+
+const PAGE_SHIFT: u32 = DIRTY_PAGE_BYTES.trailing_zeros();
+const WORD_SHIFT: u32 = u64::BITS.trailing_zeros();
+
+/// The log of one region.
+#[derive(Debug, Default)]
+pub struct DirtyLog {
+    is_on: AtomicBool,
+    pages: usize,
+    words: OnceLock<Box<[AtomicU64]>>,
+}
+
+/// Dirty pages of one region, as KVM's log has them: bit `n` of word `w` is page `64 w + n`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirtyPages {
+    /// Guest-physical address of the region.
+    pub base: u64,
+    /// One bit a page.
+    pub words: Vec<u64>,
+}
+
+/// Turns the log on, all clean. Nothing may be writing to guest memory on the VMM's side meanwhile:
+/// a write that saw the log off would be in neither the log nor in what is copied next.
+pub fn start_dirty_log(ram: &GuestRam) {
+    for region in ram.iter() {
+        region.bitmap_of_region().start();
+    }
+}
+
+/// Turns the log off.
+pub fn stop_dirty_log(ram: &GuestRam) {
+    for region in ram.iter() {
+        region
+            .bitmap_of_region()
+            .is_on
+            .store(false, Ordering::Release);
+    }
+}
+
+/// Takes what was written since the log was turned on or last taken, region by region. A write that
+/// happens meanwhile is in this log or in the next.
+#[must_use]
+pub fn take_dirty_log(ram: &GuestRam) -> Vec<DirtyPages> {
+    ram.iter()
+        .map(|region| DirtyPages {
+            base: region.start_addr().0,
+            words: region.bitmap_of_region().take(),
+        })
+        .collect()
+}
+
+/// The log of a region, not a slice of it.
+trait RegionLog {
+    fn bitmap_of_region(&self) -> &DirtyLog;
+}
+
+impl RegionLog for vm_memory::GuestRegionMmap<DirtyLog> {
+    fn bitmap_of_region(&self) -> &DirtyLog {
+        GuestMemoryRegion::bitmap(self).log
+    }
+}
+
+impl DirtyLog {
+    fn start(&self) {
+        let words = self.words();
+        for word in words {
+            word.store(0, Ordering::Relaxed);
+        }
+        self.is_on.store(true, Ordering::Release);
+    }
+
+    fn words(&self) -> &[AtomicU64] {
+        self.words.get_or_init(|| {
+            let count = self.pages.div_ceil(u64::BITS as usize);
+            (0..count).map(|_| AtomicU64::new(0)).collect()
+        })
+    }
+
+    fn take(&self) -> Vec<u64> {
+        self.words()
+            .iter()
+            .map(|word| word.swap(0, Ordering::AcqRel))
+            .collect()
+    }
+
+    fn mark(&self, offset: usize, bytes: usize) {
+        if bytes == 0 || !self.is_on.load(Ordering::Relaxed) {
+            return;
+        }
+        let first = offset >> PAGE_SHIFT;
+        let last = offset.saturating_add(bytes - 1) >> PAGE_SHIFT;
+        let words = self.words();
+        for page in first..=last.min(self.pages.saturating_sub(1)) {
+            if let Some(word) = words.get(page >> WORD_SHIFT) {
+                // Orders the mark behind the write that it stands for.
+                word.fetch_or(1 << (page % u64::BITS as usize), Ordering::Release);
+            }
+        }
+    }
+
+    fn is_dirty(&self, offset: usize) -> bool {
+        let page = offset >> PAGE_SHIFT;
+        let word = self
+            .words
+            .get()
+            .and_then(|words| words.get(page >> WORD_SHIFT));
+        word.is_some_and(|word| {
+            word.load(Ordering::Acquire) >> (page % u64::BITS as usize) & 1 != 0
+        })
+    }
+}
+
+impl NewBitmap for DirtyLog {
+    fn with_len(bytes: usize) -> Self {
+        Self {
+            pages: bytes.div_ceil(1 << PAGE_SHIFT),
+            ..Self::default()
+        }
+    }
+}
+
+impl<'a> WithBitmapSlice<'a> for DirtyLog {
+    type S = DirtySlice<'a>;
+}
+
+impl Bitmap for DirtyLog {
+    fn mark_dirty(&self, offset: usize, len: usize) {
+        self.mark(offset, len);
+    }
+
+    fn dirty_at(&self, offset: usize) -> bool {
+        self.is_dirty(offset)
+    }
+
+    fn slice_at(&self, offset: usize) -> DirtySlice<'_> {
+        DirtySlice { log: self, offset }
+    }
+}
+
+/// The log of a region from an offset on.
+#[derive(Clone, Copy, Debug)]
+pub struct DirtySlice<'a> {
+    log: &'a DirtyLog,
+    offset: usize,
+}
+
+impl WithBitmapSlice<'_> for DirtySlice<'_> {
+    type S = Self;
+}
+
+impl BitmapSlice for DirtySlice<'_> {}
+
+impl Bitmap for DirtySlice<'_> {
+    fn mark_dirty(&self, offset: usize, len: usize) {
+        self.log.mark(self.offset.saturating_add(offset), len);
+    }
+
+    fn dirty_at(&self, offset: usize) -> bool {
+        self.log.is_dirty(self.offset.saturating_add(offset))
+    }
+
+    fn slice_at(&self, offset: usize) -> Self {
+        Self {
+            log: self.log,
+            offset: self.offset.saturating_add(offset),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use vm_memory::{Bytes, GuestAddress, GuestMemory, Permissions};
+
+    use super::*;
+    use crate::{Layout, create_ram};
+
+    const RAM_BYTES: u64 = 4 << 20;
+
+    fn ram() -> GuestRam {
+        create_ram(&Layout::new(RAM_BYTES, 40).unwrap()).unwrap()
+    }
+
+    fn dirty(ram: &GuestRam) -> Vec<u64> {
+        let mut pages = Vec::new();
+        for region in take_dirty_log(ram) {
+            for (index, word) in (0u64..).zip(&region.words) {
+                let bits = (0..64).filter(|bit| word >> bit & 1 != 0);
+                pages.extend(bits.map(|bit| region.base / DIRTY_PAGE_BYTES + index * 64 + bit));
+            }
+        }
+        pages
+    }
+
+    #[test]
+    fn nothing_is_logged_while_the_log_is_off() {
+        let ram = ram();
+        ram.write_obj(1u8, GuestAddress(0)).unwrap();
+        assert!(dirty(&ram).is_empty());
+        start_dirty_log(&ram);
+        ram.write_obj(1u8, GuestAddress(0x3000)).unwrap();
+        stop_dirty_log(&ram);
+        ram.write_obj(1u8, GuestAddress(0x5000)).unwrap();
+        assert_eq!(dirty(&ram), [3]);
+        assert!(dirty(&ram).is_empty());
+    }
+
+    #[test]
+    fn reads_and_failed_writes_are_clean() {
+        let ram = ram();
+        start_dirty_log(&ram);
+        ram.read_obj::<u64>(GuestAddress(0x1000)).unwrap();
+        ram.write_obj(1u8, GuestAddress(RAM_BYTES)).unwrap_err();
+        assert!(dirty(&ram).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn every_write_marks_its_pages_and_no_other(
+            address in 0..RAM_BYTES, bytes in 1usize..20_000, by_slice: bool,
+        ) {
+            let ram = ram();
+            start_dirty_log(&ram);
+            let bytes = bytes.min(usize::try_from(RAM_BYTES - address).unwrap());
+            if by_slice {
+                let range = GuestAddress(address);
+                let slices = GuestMemory::get_slices(&ram, range, bytes, Permissions::ReadWrite).unwrap();
+                for slice in slices {
+                    slice.unwrap().copy_from(&vec![1u8; bytes]);
+                }
+            } else {
+                ram.write_slice(&vec![1; bytes], GuestAddress(address)).unwrap();
+            }
+            let last = address + u64::try_from(bytes).unwrap() - 1;
+            let wanted: Vec<u64> = (address / DIRTY_PAGE_BYTES..=last / DIRTY_PAGE_BYTES).collect();
+            prop_assert_eq!(dirty(&ram), wanted);
+        }
+    }
+}
