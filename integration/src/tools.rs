@@ -42,6 +42,15 @@ pub const IMAGES: &[Tool] = &[
     tool("dpkg-deb", "dpkg"),
 ];
 
+/// What tests compare with, beyond the above.
+pub const TESTS: &[Tool] = &[tool("lz4", "lz4"), tool("perl", "perl-base")];
+
+/// What running every test needs.
+#[must_use]
+pub fn all() -> Vec<Tool> {
+    [IMAGES, NODE, HOST, TESTS].concat()
+}
+
 /// Whether `program` can be started.
 #[must_use]
 pub fn is_there(program: &str) -> bool {
@@ -65,20 +74,34 @@ pub fn missing(tools: &[Tool]) -> BTreeSet<&'static str> {
         .collect()
 }
 
+/// How to install `packages` by hand.
+#[must_use]
+pub fn advice(packages: &BTreeSet<&'static str>) -> String {
+    let list: Vec<&str> = packages.iter().copied().collect();
+    format!(
+        "missing packages; install them as root and try again:\n  apt-get install --no-install-recommends {}",
+        list.join(" ")
+    )
+}
+
+/// Whether [`ensure`] can install what is missing.
+#[must_use]
+pub fn can_install() -> bool {
+    nix::unistd::geteuid().is_root() && is_there("apt-get")
+}
+
 /// Installs through apt what is missing of `tools`, saying so; without root says what to install.
 ///
 /// # Errors
 /// When packages are missing and can not be installed.
 pub fn ensure(tools: &[Tool]) -> anyhow::Result<()> {
-    let packages: Vec<&str> = missing(tools).into_iter().collect();
-    if packages.is_empty() {
+    let missing = missing(tools);
+    if missing.is_empty() {
         return Ok(());
     }
+    anyhow::ensure!(can_install(), advice(&missing));
+    let packages: Vec<&str> = missing.into_iter().collect();
     let list = packages.join(" ");
-    anyhow::ensure!(
-        nix::unistd::geteuid().is_root() && is_there("apt-get"),
-        "missing packages; install them as root and try again:\n  apt-get install --no-install-recommends {list}"
-    );
     eprintln!("installing by apt: {list}");
     let _one_at_a_time = crate::cache::lock("apt")?;
     let install = |packages: &[&str]| {

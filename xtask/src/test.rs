@@ -10,6 +10,8 @@ mod summary;
 
 use std::path::Path;
 
+use integration::tools;
+
 use crate::progress::step;
 
 /// What to run.
@@ -22,11 +24,23 @@ pub struct TestOptions {
     no_check: bool,
 }
 
+/// What tests need is installed before any of them runs: a test that finds a tool missing only skips.
+fn install_tools() -> anyhow::Result<()> {
+    let tools = tools::all();
+    let missing = tools::missing(&tools);
+    if missing.is_empty() || tools::can_install() {
+        return tools::ensure(&tools);
+    }
+    eprintln!("some tests will be skipped: {}", tools::advice(&missing));
+    Ok(())
+}
+
 /// Runs everything; the last line is `N passed, N failed, N skipped`.
 ///
 /// # Errors
 /// When a check or a test fails.
 pub fn run(root: &Path, options: &TestOptions) -> anyhow::Result<()> {
+    step("tools", install_tools)?;
     let checked = if options.no_check {
         Ok(())
     } else {

@@ -203,6 +203,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         remove_dir(&dir.path().join("none")).unwrap();
         remove_empty_dir(&dir.path().join("none")).unwrap();
-        remove_empty_dir(dir.path().parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_holds_something_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let inner = dir.path().join("inner");
+        ensure_private_dir(&inner).unwrap();
+        remove_empty_dir(dir.path()).unwrap();
+        assert!(inner.is_dir());
+        remove_empty_dir(&inner).unwrap();
+        assert!(!inner.exists());
     }
 }
