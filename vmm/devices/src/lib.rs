@@ -16,10 +16,13 @@ pub mod bus;
 pub mod event;
 pub mod pci;
 pub mod serial;
+pub mod state;
 pub mod virtio;
 
 pub use bus::BusDevice;
 pub use event::{EventSource, IoEvent};
 pub use pci::function::{BarKind, BarWindow, ConfigEffect, PciFunction};
 pub use pci::msi::{MsiBinding, MsiError, MsiMessage};
+pub use state::{DeviceState, Payload, Payloads, StateError};
+pub use virtio::QuiesceError;
 pub use vmm_memory::GuestRam;

@@ -220,6 +220,26 @@ impl ConfigSpace {
         self.write(offset, bytes.get(..width).unwrap_or_default());
     }
 
+    /// All registers, as [`load`](Self::load) takes them.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Takes registers as they were saved. False, and nothing is changed, when they are those of
+    /// another function: whatever a guest can not write has to be equal.
+    pub fn load(&mut self, saved: &[u8]) -> bool {
+        let fixed_differs = |((now, saved), mask): ((&u8, &u8), &u8)| (now ^ saved) & !mask != 0;
+        let Ok(saved) = <[u8; SPACE_BYTES]>::try_from(saved) else {
+            return false;
+        };
+        let registers = self.bytes.iter().zip(&saved).zip(&self.writable);
+        if registers.into_iter().any(fixed_differs) {
+            return false;
+        }
+        self.bytes = saved;
+        true
+    }
+
     /// Goes back to the state after power-on.
     pub fn reset(&mut self) {
         self.bytes = self.power_on;

@@ -1,6 +1,8 @@
 //! The machine's view of a PCI function.
 
 use crate::event::{EventSource, IoEvent};
+use crate::state::Payload;
+use crate::virtio::QuiesceError;
 
 /// A PCI function. The machine routes accesses to configuration space and BARs, and events, to it.
 ///
@@ -44,6 +46,20 @@ pub trait PciFunction: Send {
     /// Goes back to the state after power-on, except that backends stay. BAR bases are zero and
     /// decoding is off afterwards: the machine compares [`bars`](Self::bars) as after a write.
     fn reset(&mut self);
+
+    /// Comes to rest while nobody calls: afterwards nothing is in flight that touches guest memory or
+    /// a backend, until an event or an access comes, or [`resume`](Self::resume).
+    ///
+    /// # Errors
+    /// Something in flight does not end; the function goes on as before.
+    fn quiesce(&mut self) -> Result<(), QuiesceError>;
+
+    /// Looks at everything anew: after [`quiesce`](Self::quiesce), or after it was made of saved
+    /// state.
+    fn resume(&mut self);
+
+    /// The state of everything in it, while it is at rest. It can be made of it again.
+    fn save(&self) -> Vec<Payload>;
 }
 
 /// What a write to configuration space changed for the machine.

@@ -43,6 +43,23 @@ const POWER_ON: Entry = Entry {
     routed: None,
 };
 
+/// One entry of the table, as it is kept.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct VectorState {
+    /// Message address.
+    #[prost(uint64, tag = "1")]
+    address: u64,
+    /// Message data.
+    #[prost(uint32, tag = "2")]
+    data: u32,
+    /// Mask bit.
+    #[prost(bool, tag = "3")]
+    masked: bool,
+    /// Pending bit.
+    #[prost(bool, tag = "4")]
+    pending: bool,
+}
+
 /// The MSI-X state of one function.
 pub struct Msix {
     entries: Vec<Entry>,
@@ -148,6 +165,50 @@ impl Msix {
             *byte = eight.enumerate().fold(0, |bits, (bit, entry)| {
                 bits | u8::from(entry.pending) << bit
             });
+        }
+    }
+
+    /// The table with its pending bits.
+    pub fn vector_states(&self) -> Vec<VectorState> {
+        let state = |entry: &Entry| VectorState {
+            address: entry.message.address,
+            data: entry.message.data,
+            masked: entry.control & VECTOR_MASKED != 0,
+            pending: entry.pending,
+        };
+        self.entries.iter().map(state).collect()
+    }
+
+    /// Takes message control and a table as they were saved, and connects what is not masked.
+    /// False, and nothing is changed, when the table has another size. What is pending is sent by
+    /// [`send_pending`](Self::send_pending): the guest's interrupt controllers may not be theirs yet.
+    pub fn load(&mut self, control: u16, vectors: &[VectorState]) -> bool {
+        if vectors.len() != self.entries.len() {
+            return false;
+        }
+        for (entry, saved) in self.entries.iter_mut().zip(vectors) {
+            entry.message = MsiMessage {
+                address: saved.address & !0b11,
+                data: saved.data,
+            };
+            entry.control = u32::from(saved.masked);
+        }
+        self.set_control(control);
+        for (entry, saved) in self.entries.iter_mut().zip(vectors) {
+            entry.pending = saved.pending;
+        }
+        true
+    }
+
+    /// Sends vectors that are pending and not masked: after [`load`](Self::load), once the guest
+    /// can take them.
+    pub fn send_pending(&mut self) {
+        for (entry, event) in self.entries.iter_mut().zip(&self.events) {
+            let due = entry.pending && entry.routed.is_some();
+            if due && event.write(1).is_err() {
+                self.failures += 1;
+            }
+            entry.pending &= !due;
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::queue::{QueueError, VirtQueue};
 use crate::GuestRam;
 use crate::event::EventSource;
+use crate::state::Payload;
 
 /// A kind of virtio device: its number and its place among PCI classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +58,19 @@ pub enum DeviceFault {
     },
 }
 
+/// A device does not come to rest.
+#[derive(Debug, thiserror::Error)]
+pub enum QuiesceError {
+    /// The host does not finish what was asked of it.
+    #[error("{in_flight} requests did not end within {waited_ms} ms")]
+    InFlight {
+        /// How many are left.
+        in_flight: usize,
+        /// How long they were waited for.
+        waited_ms: u64,
+    },
+}
+
 /// A virtio device without its transport.
 ///
 /// Calls come one at a time. Between [`activate`](Self::activate) and [`reset`](Self::reset) the
@@ -94,6 +108,27 @@ pub trait VirtioDevice: Send {
 
     /// Stops and gives up the queues. No request is in flight afterwards.
     fn reset(&mut self);
+
+    /// The queues that it owns, in order: none while it is not active.
+    fn queues(&self) -> Vec<&VirtQueue>;
+
+    /// Comes to rest: afterwards nothing is in flight that touches guest memory or the backend, and
+    /// nothing begins before [`handle`](Self::handle) or [`resume`](Self::resume) is called.
+    ///
+    /// # Errors
+    /// Something in flight does not end; the device goes on as before.
+    fn quiesce(&mut self) -> Result<(), QuiesceError> {
+        Ok(())
+    }
+
+    /// Goes on after [`quiesce`](Self::quiesce), or after it was made of saved state and
+    /// activated. All queues are kicked next.
+    fn resume(&mut self) {}
+
+    /// The state beyond that of transport and rings, while quiesced. The device can be made of it.
+    fn save(&self) -> Option<Payload> {
+        None
+    }
 
     /// The device's own sources, tokens below `1 << 16`; fixed for the life of the device.
     fn event_sources(&self) -> Vec<EventSource> {

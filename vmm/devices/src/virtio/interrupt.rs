@@ -61,6 +61,17 @@ impl Interrupts {
         }
     }
 
+    /// The ISR byte, which stays.
+    pub(crate) fn isr(&self) -> u8 {
+        self.isr.load(Ordering::Acquire)
+    }
+
+    /// Sets the ISR byte as it was saved.
+    pub(crate) fn set_isr(&self, isr: u8) {
+        self.isr
+            .store(isr & (ISR_QUEUE | ISR_CONFIG), Ordering::Release);
+    }
+
     /// Reads and clears the ISR byte.
     pub(crate) fn take_isr(&self) -> u8 {
         self.isr.swap(0, Ordering::AcqRel)

@@ -15,5 +15,5 @@ pub mod transport;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use device::{ActivateError, DeviceEvent, DeviceFault, VirtioDevice};
+pub use device::{ActivateError, DeviceEvent, DeviceFault, QuiesceError, VirtioDevice};
 pub use transport::VirtioPciFunction;

@@ -174,6 +174,20 @@ pub fn copy_out(
     Ok(copied)
 }
 
+/// How far a queue is: counters as the ring has them, which wrap at 65,536.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct QueuePosition {
+    /// Chains taken.
+    #[prost(uint32, tag = "1")]
+    next_avail: u32,
+    /// Chains given back.
+    #[prost(uint32, tag = "2")]
+    next_used: u32,
+    /// Chains given back when the driver was last told.
+    #[prost(uint32, tag = "3")]
+    announced: u32,
+}
+
 /// One queue of an active device.
 pub struct VirtQueue {
     index: u16,
@@ -201,6 +215,27 @@ impl VirtQueue {
             call,
             announced: 0,
         }
+    }
+
+    /// How far the queue is.
+    pub fn position(&self) -> QueuePosition {
+        QueuePosition {
+            next_avail: self.queue.next_avail().into(),
+            next_used: self.queue.next_used().into(),
+            announced: self.announced.into(),
+        }
+    }
+
+    /// Goes on at `position`. False when it can not be one.
+    pub(crate) fn go_on_at(&mut self, position: &QueuePosition) -> bool {
+        let fields = [position.next_avail, position.next_used, position.announced];
+        let [Ok(avail), Ok(used), Ok(announced)] = fields.map(u16::try_from) else {
+            return false;
+        };
+        self.queue.set_next_avail(avail);
+        self.queue.set_next_used(used);
+        self.announced = announced;
+        true
     }
 
     /// Number of descriptors.

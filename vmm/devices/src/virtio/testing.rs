@@ -10,6 +10,7 @@ use super::transport::VirtioPciFunction;
 use crate::GuestRam;
 use crate::pci::function::PciFunction;
 use crate::pci::msi::testing::RecordingMsi;
+use crate::state::Payloads;
 
 /// Descriptor flags.
 pub(crate) const NEXT: u16 = 1;
@@ -76,6 +77,21 @@ impl Driver {
             avail: vec![0; queues],
             seen: vec![0; queues],
             free: vec![0; queues],
+        }
+    }
+
+    /// The same guest on a function that was made of this one's state.
+    pub(crate) fn moved_to(self, device: Box<dyn VirtioDevice>) -> Self {
+        let mut payloads = Payloads::new(self.function.save());
+        let msi = RecordingMsi::new();
+        let memory = Arc::clone(&self.memory);
+        let function =
+            VirtioPciFunction::restored(device, memory, msi.clone(), &mut payloads).unwrap();
+        payloads.finish().unwrap();
+        Self {
+            function,
+            msi,
+            ..self
         }
     }
 

@@ -1,6 +1,8 @@
 //! The q35 host bridge (Intel 3 Series Express Chipset Family, 82G33 MCH), as far as software looks.
 
-use vmm_devices::{BarWindow, ConfigEffect, EventSource, IoEvent, PciFunction};
+use vmm_devices::{
+    BarWindow, ConfigEffect, EventSource, IoEvent, Payload, PciFunction, QuiesceError,
+};
 use vmm_memory::ECAM_BASE;
 
 const VENDOR_INTEL: [u8; 2] = 0x8086u16.to_le_bytes();
@@ -70,4 +72,15 @@ impl PciFunction for HostBridge {
     fn handle_event(&mut self, _: u64) {}
 
     fn reset(&mut self) {}
+
+    fn quiesce(&mut self) -> Result<(), QuiesceError> {
+        Ok(())
+    }
+
+    fn resume(&mut self) {}
+
+    /// Nothing in it changes.
+    fn save(&self) -> Vec<Payload> {
+        Vec::new()
+    }
 }

@@ -118,6 +118,10 @@ impl VirtioDevice for BlkDevice {
         self.active = None;
     }
 
+    fn queues(&self) -> Vec<&VirtQueue> {
+        self.active.iter().map(|(_, queue)| queue).collect()
+    }
+
     fn handle(&mut self, _event: DeviceEvent) -> Result<(), DeviceFault> {
         let disk = &self.disk;
         match &mut self.active {

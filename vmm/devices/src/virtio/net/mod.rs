@@ -197,6 +197,13 @@ impl<P: PacketPort> VirtioDevice for NetDevice<P> {
         self.active = None;
     }
 
+    fn queues(&self) -> Vec<&VirtQueue> {
+        let active = self.active.iter();
+        active
+            .flat_map(|active| [active.receiver.queue(), &active.transmit])
+            .collect()
+    }
+
     fn event_sources(&self) -> Vec<EventSource> {
         vec![EventSource {
             token: 0,

@@ -45,6 +45,10 @@ impl Receiver {
         }
     }
 
+    pub(super) fn queue(&self) -> &VirtQueue {
+        &self.queue
+    }
+
     /// Delivers frames until the port has none, the guest has no room, or the turn is over.
     pub(super) fn serve(
         &mut self,

@@ -68,6 +68,10 @@ impl VirtioDevice for RngDevice {
         self.active = None;
     }
 
+    fn queues(&self) -> Vec<&VirtQueue> {
+        self.active.iter().map(|(_, queue)| queue).collect()
+    }
+
     fn handle(&mut self, _event: DeviceEvent) -> Result<(), DeviceFault> {
         match &mut self.active {
             Some((memory, queue)) => serve(queue, TURN, |chain| fill(memory, chain)),

@@ -2,6 +2,7 @@
 
 mod layout;
 mod registers;
+mod state;
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use self::layout::{BAR, BAR_BYTES, KICK_BYTES, MAX_QUEUES, Offsets, Region};
 use self::registers::{
     DRIVER_OK, Effect, FEATURES_OK, NEEDS_RESET, QueueRegisters, Registers, View,
 };
-use super::device::{ActiveContext, DeviceEvent, VirtioDevice};
+use super::device::{ActiveContext, DeviceEvent, QuiesceError, VirtioDevice};
 use super::interrupt::{Interrupts, QueueCall};
 use super::queue::VirtQueue;
 use crate::GuestRam;
@@ -22,6 +23,7 @@ use crate::pci::config::{ConfigSpace, LayoutError};
 use crate::pci::function::{BarWindow, ConfigEffect, PciFunction};
 use crate::pci::msi::{MsiBinding, MsiError};
 use crate::pci::msix::Msix;
+use crate::state::{DeviceState, Payload, Payloads, StateError};
 
 /// `VIRTIO_F_INDIRECT_DESC`.
 pub const INDIRECT_DESC: u64 = 1 << 28;
@@ -54,6 +56,9 @@ pub enum BuildError {
     /// No eventfd for a kick.
     #[error("eventfd")]
     EventFd(#[source] std::io::Error),
+    /// The state that it was to have can not be.
+    #[error("state")]
+    State(#[from] StateError),
 }
 
 /// A virtio device on PCI.
@@ -105,6 +110,23 @@ impl VirtioPciFunction {
             kicks,
             active: false,
         })
+    }
+
+    /// Makes a function that goes on where the one of `payloads` was, once it is
+    /// [resumed](PciFunction::resume). `device` was made of its own state.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and when the state does not fit the device.
+    pub fn restored(
+        device: Box<dyn VirtioDevice>,
+        memory: Arc<GuestRam>,
+        binding: Arc<dyn MsiBinding>,
+        payloads: &mut Payloads,
+    ) -> Result<Self, BuildError> {
+        let state = payloads.take()?;
+        let mut function = Self::new(device, memory, binding)?;
+        function.load(&state)?;
+        Ok(function)
     }
 
     /// Vectors that the host refused to connect, over all time.
@@ -163,8 +185,9 @@ impl VirtioPciFunction {
         (below && registers.avail != 0 && queue.is_valid(&*self.memory)).then_some(queue)
     }
 
-    fn activate(&mut self) {
-        let queues: Option<Vec<VirtQueue>> = (0..)
+    /// All queues as they are programmed, or nothing when a ring is wrong.
+    fn queues(&self) -> Option<Vec<VirtQueue>> {
+        (0..)
             .zip(&self.registers.queues)
             .zip(&self.kicks)
             .map(|((index, registers), kick)| {
@@ -176,17 +199,24 @@ impl VirtioPciFunction {
                 let memory = Arc::clone(&self.memory);
                 Some(VirtQueue::new(index, ring, memory, Arc::clone(kick), call))
             })
-            .collect();
+            .collect()
+    }
+
+    fn context(&self, queues: Vec<VirtQueue>) -> ActiveContext {
+        ActiveContext {
+            memory: Arc::clone(&self.memory),
+            queues,
+            features: self.registers.driver_features,
+        }
+    }
+
+    fn activate(&mut self) {
+        let queues = self.queues();
         self.registers.status |= DRIVER_OK;
         let Some(queues) = queues else {
             return self.fail();
         };
-        let context = ActiveContext {
-            memory: Arc::clone(&self.memory),
-            queues,
-            features: self.registers.driver_features,
-        };
-        match self.device.activate(context) {
+        match self.device.activate(self.context(queues)) {
             Ok(()) => self.active = true,
             Err(_) => self.fail(),
         }
@@ -381,6 +411,31 @@ impl PciFunction for VirtioPciFunction {
         self.device_reset();
         self.interrupts.msix().reset();
         self.config.reset();
+    }
+
+    fn quiesce(&mut self) -> Result<(), QuiesceError> {
+        if self.active {
+            self.device.quiesce()
+        } else {
+            Ok(())
+        }
+    }
+
+    fn resume(&mut self) {
+        self.interrupts.msix().send_pending();
+        if self.active {
+            self.device.resume();
+            for kick in &self.kicks {
+                // A kick may have come to whoever was before.
+                kick.write(1).unwrap_or_default();
+            }
+        }
+    }
+
+    fn save(&self) -> Vec<Payload> {
+        let mut payloads = vec![self.state().to_payload()];
+        payloads.extend(self.device.save());
+        payloads
     }
 }
 

@@ -87,6 +87,19 @@ impl Registers {
         *self = Self::new(&sizes);
     }
 
+    /// What the driver selected: half of the device's features, half of its own, queue.
+    pub(super) fn selects(&self) -> (u32, u32, u16) {
+        let features = (self.device_feature_select, self.driver_feature_select);
+        (features.0, features.1, self.queue_select)
+    }
+
+    /// Undoes [`selects`](Self::selects).
+    pub(super) fn set_selects(&mut self, device_features: u32, driver_features: u32, queue: u16) {
+        self.device_feature_select = device_features;
+        self.driver_feature_select = driver_features;
+        self.queue_select = queue;
+    }
+
     /// Reads any part of the structure; beyond it is zero.
     pub(super) fn read(&self, offset: u64, data: &mut [u8], view: &View<'_>) {
         let image = self.image(view);

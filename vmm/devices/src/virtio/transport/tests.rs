@@ -1,4 +1,5 @@
 use super::*;
+use crate::state::{Payload, Payloads};
 use crate::virtio::rng::RngDevice;
 use crate::virtio::testing::{BUFFERS, Driver, RAM_BYTES, write};
 use proptest::prelude::*;
@@ -242,5 +243,108 @@ proptest! {
             }
         }
         driver.settle();
+    }
+}
+
+fn rng() -> Box<RngDevice> {
+    Box::new(RngDevice::new())
+}
+
+fn restored(payloads: Vec<Payload>) -> Result<VirtioPciFunction, BuildError> {
+    let driver = function();
+    let mut payloads = Payloads::new(payloads);
+    VirtioPciFunction::restored(rng(), driver.memory, driver.msi, &mut payloads)
+}
+
+#[test]
+fn a_driver_does_not_notice_that_its_function_was_made_anew() {
+    let mut driver = Driver::ready(rng(), 16, VERSION_1);
+    for round in 0..40 {
+        // One request is answered here, one was kicked and is answered there.
+        let first = driver.offer(0, &[write(BUFFERS, 32)]);
+        driver.kick(0);
+        assert_eq!(driver.used(0), Some((first.into(), 32)), "round {round}");
+        let second = driver.offer(0, &[write(BUFFERS + 64, 32)]);
+        driver.ring_kick(0);
+        driver.function.quiesce().unwrap();
+        driver = driver.moved_to(rng());
+        driver.function.resume();
+        driver.settle();
+        assert_eq!(driver.used(0), Some((second.into(), 32)), "round {round}");
+        assert_eq!(driver.calls(0), 1);
+        assert_eq!(driver.status(), 15);
+    }
+}
+
+#[test]
+fn saved_state_is_the_same_after_it_was_restored() {
+    let mut driver = Driver::ready(rng(), 8, VERSION_1);
+    driver.offer(0, &[write(BUFFERS, 4)]);
+    driver.kick(0);
+    driver.function.set_bar(0, 0xc000_0000);
+    let effect = driver.function.config_write(4, &[6, 0]);
+    assert!(effect.bars_changed);
+    let saved = driver.function.save();
+    let driver = driver.moved_to(rng());
+    assert_eq!(driver.function.save(), saved);
+    let bar = driver.function.bars()[0];
+    assert_eq!((bar.base, bar.decoded), (0xc000_0000, true));
+}
+
+#[test]
+fn an_interrupt_that_was_pending_comes_when_the_guest_goes_on() {
+    let mut driver = Driver::ready(rng(), 8, VERSION_1);
+    driver
+        .function
+        .bar_write(0, 0x4000 + 16 + 12, &[1, 0, 0, 0]);
+    driver.offer(0, &[write(BUFFERS, 4)]);
+    driver.kick(0);
+    assert_eq!(driver.calls(0), 0);
+    let mut driver = driver.moved_to(rng());
+    driver.function.resume();
+    assert_eq!(driver.calls(0), 0);
+    driver
+        .function
+        .bar_write(0, 0x4000 + 16 + 12, &[0, 0, 0, 0]);
+    assert_eq!(driver.calls(0), 1);
+}
+
+#[test]
+fn state_of_another_device_is_refused() {
+    let image = tempfile::tempfile().unwrap();
+    image.set_len(4096).unwrap();
+    let disk = crate::virtio::blk::BlkDevice::new(image.into(), false, "").unwrap();
+    let disk = Driver::new(Box::new(disk));
+    assert!(matches!(
+        restored(disk.function.save()),
+        Err(BuildError::State(StateError::Value { .. }))
+    ));
+    let missing = restored(Vec::new());
+    assert!(matches!(
+        missing,
+        Err(BuildError::State(StateError::Missing { .. }))
+    ));
+}
+
+proptest! {
+    #[test]
+    fn damaged_state_is_refused_or_harmless(
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+    ) {
+        let mut driver = Driver::ready(rng(), 8, VERSION_1);
+        driver.offer(0, &[write(BUFFERS, 4)]);
+        driver.kick(0);
+        let mut payloads = driver.function.save();
+        for (index, value) in flips {
+            let bytes = &mut payloads[0].bytes;
+            let at = index.index(bytes.len());
+            bytes[at] ^= value;
+        }
+        if let Ok(mut function) = restored(payloads) {
+            function.resume();
+            for source in function.event_sources() {
+                function.handle_event(source.token);
+            }
+        }
     }
 }
