@@ -11,7 +11,7 @@ use crate::host::KvmHost;
 use crate::vcpu::Vcpu;
 use crate::vm::Vm;
 
-const MSR_TSC: u32 = 0x10;
+pub(crate) const MSR_TSC: u32 = 0x10;
 const MSR_TSC_ADJUST: u32 = 0x3b;
 const MSR_MISC_ENABLE: u32 = 0x1a0;
 const MISC_ENABLE_FAST_STRINGS: u64 = 1;
@@ -64,10 +64,12 @@ impl Vcpu {
         self.fd()
             .set_lapic(&lapic)
             .map_err(KvmError::ioctl("KVM_SET_LAPIC"))?;
+        // A vCPU without one of them does without.
         self.write_msrs(&[
             msr(MSR_MISC_ENABLE, MISC_ENABLE_FAST_STRINGS),
             msr(MSR_MTRR_DEFAULT_TYPE, MTRR_ON_WRITE_BACK),
         ])
+        .map(drop)
     }
 
     /// Reads the state to return to at a reset.
@@ -91,7 +93,8 @@ impl Vcpu {
             run_state: fd
                 .get_mp_state()
                 .map_err(KvmError::ioctl("KVM_GET_MP_STATE"))?,
-            msrs: self.read_msrs(host)?,
+            // A reset does not turn back time.
+            msrs: self.read_msrs(host, |index| !matches!(index, MSR_TSC | MSR_TSC_ADJUST))?,
         })
     }
 
@@ -115,6 +118,7 @@ impl Vcpu {
         }
         fd.set_debug_regs(&state.debug)
             .map_err(KvmError::ioctl("KVM_SET_DEBUGREGS"))?;
+        // What can not be written did not change.
         self.write_msrs(&state.msrs)?;
         fd.set_lapic(&state.lapic)
             .map_err(KvmError::ioctl("KVM_SET_LAPIC"))?;
@@ -130,8 +134,12 @@ impl Vcpu {
             .map_err(KvmError::ioctl("KVM_GET_LAPIC"))
     }
 
-    /// All MSRs that KVM lists and lets us read, but not the TSC: a reset does not turn back time.
-    fn read_msrs(&self, host: &KvmHost) -> Result<Vec<kvm_msr_entry>, KvmError> {
+    /// All MSRs that KVM lists, lets us read and `select` wants.
+    pub(crate) fn read_msrs(
+        &self,
+        host: &KvmHost,
+        select: impl Fn(u32) -> bool,
+    ) -> Result<Vec<kvm_msr_entry>, KvmError> {
         let list = host
             .kvm()
             .get_msr_index_list()
@@ -139,7 +147,7 @@ impl Vcpu {
         let mut wanted: Vec<kvm_msr_entry> = list
             .as_slice()
             .iter()
-            .filter(|index| !matches!(**index, MSR_TSC | MSR_TSC_ADJUST))
+            .filter(|index| select(**index))
             .map(|index| msr(*index, 0))
             .collect();
         let mut known = Vec::with_capacity(wanted.len());
@@ -157,8 +165,9 @@ impl Vcpu {
         Ok(known)
     }
 
-    /// Writes what the vCPU lets us write; an MSR that it does not have is left out.
-    fn write_msrs(&self, entries: &[kvm_msr_entry]) -> Result<(), KvmError> {
+    /// Writes what the vCPU lets us write; returns the indexes of those that it does not.
+    pub(crate) fn write_msrs(&self, entries: &[kvm_msr_entry]) -> Result<Vec<u32>, KvmError> {
+        let mut refused = Vec::new();
         let mut rest = entries;
         while !rest.is_empty() {
             let batch = batch(rest)?;
@@ -167,10 +176,14 @@ impl Vcpu {
                 .fd()
                 .set_msrs(&batch)
                 .map_err(KvmError::ioctl("KVM_SET_MSRS"))?;
-            let skip = usize::from(written < length);
-            rest = rest.get(written + skip..).unwrap_or_default();
+            rest = rest.get(written..).unwrap_or_default();
+            // The kernel stops at the first that it does not take.
+            if let (true, [first, later @ ..]) = (written < length, rest) {
+                refused.push(first.index);
+                rest = later;
+            }
         }
-        Ok(())
+        Ok(refused)
     }
 }
 
@@ -226,7 +239,7 @@ fn batch(entries: &[kvm_msr_entry]) -> Result<Msrs, KvmError> {
     })
 }
 
-fn msr(index: u32, data: u64) -> kvm_msr_entry {
+pub(crate) fn msr(index: u32, data: u64) -> kvm_msr_entry {
     kvm_msr_entry {
         index,
         data,

@@ -1,0 +1,52 @@
+//! State of a VM and its vCPUs as it outlives them.
+//!
+//! What KVM gives is kept as KVM gave it: the structures of its ABI, which do not change, as bytes
+//! within a protobuf message that says which is which.
+//!
+//! Clocks go on by this rule: the TSC and kvmclock continue at the values that they had when the
+//! state was taken, as if the time between had not been; the real-time clock is the host's.
+
+mod raw;
+mod vcpu;
+mod vm;
+
+pub use vcpu::VcpuState;
+pub use vm::VmState;
+
+use crate::error::KvmError;
+
+/// State can not be taken, or a VM can not be brought to it.
+#[derive(Debug, thiserror::Error)]
+pub enum SavedStateError {
+    /// KVM refused.
+    #[error("KVM refused")]
+    Kvm(#[from] KvmError),
+    /// A structure is not as long as the kernel has it.
+    #[error("{what} has {bytes} bytes instead of {expected}")]
+    Length {
+        /// Which structure.
+        what: &'static str,
+        /// Its length.
+        bytes: usize,
+        /// As it is here.
+        expected: usize,
+    },
+    /// The host does not take the value of an MSR, and has another.
+    #[error("MSR {index:#x} can not be set to {value:#x} on this host")]
+    Msr {
+        /// Index of the MSR.
+        index: u32,
+        /// Value in the state.
+        value: u64,
+    },
+    /// The guest's TSC had a frequency that this host can not give.
+    #[error(
+        "the guest's TSC runs at {wanted_khz} kHz, this host's at {khz} kHz and can not be scaled"
+    )]
+    TscFrequency {
+        /// In the state.
+        wanted_khz: u32,
+        /// Of this host.
+        khz: u32,
+    },
+}
