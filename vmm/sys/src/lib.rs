@@ -2,14 +2,18 @@
 //!
 //! The room owns: frames with descriptors on a Unix socket ([`frame`]), peers' credentials
 //! ([`peer`]), inherited sockets ([`listen`]), taps ([`tap`]), file and tap transfers straight from
-//! and to guest memory ([`guest_io`]), random bytes ([`entropy`]), signals ([`signal`]) and giving
-//! up privileges ([`harden`]). It knows nothing of devices and takes no decisions.
+//! and to guest memory, at once ([`guest_io`]) or by io_uring ([`io_uring`]), disk images
+//! ([`image`]), timers ([`timer`]), random bytes ([`entropy`]), signals ([`signal`]) and giving up
+//! privileges ([`harden`]). It knows nothing of devices and takes no decisions.
 
 pub mod entropy;
 pub mod frame;
 pub mod guest_io;
 pub mod harden;
+pub mod image;
+pub mod io_uring;
 pub mod listen;
 pub mod peer;
 pub mod signal;
 pub mod tap;
+pub mod timer;
