@@ -14,6 +14,7 @@
 
 pub mod bus;
 pub mod event;
+pub mod notice;
 pub mod pci;
 pub mod serial;
 pub mod state;
@@ -21,6 +22,7 @@ pub mod virtio;
 
 pub use bus::BusDevice;
 pub use event::{EventSource, IoEvent};
+pub use notice::{DeviceNotice, NoticeSink};
 pub use pci::function::{BarKind, BarWindow, ConfigEffect, PciFunction};
 pub use pci::msi::{MsiBinding, MsiError, MsiMessage};
 pub use state::{DeviceState, Payload, Payloads, StateError};

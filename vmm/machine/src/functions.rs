@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use vmm_devices::virtio::blk::{BlkDevice, BlkError};
+use vmm_devices::virtio::blk::{BlkConfig, BlkDevice, BlkError};
 use vmm_devices::virtio::net::NetDevice;
 use vmm_devices::virtio::rng::RngDevice;
 use vmm_devices::virtio::{VirtioDevice, VirtioPciFunction, transport};
@@ -75,7 +75,14 @@ fn make_one(
             image,
             read_only,
             serial,
-        } => Box::new(BlkDevice::new(image, read_only, &serial)?),
+        } => {
+            let config = BlkConfig {
+                read_only,
+                serial,
+                ..BlkConfig::default()
+            };
+            Box::new(BlkDevice::new(image, &config, Arc::new(|_| {}))?)
+        }
         DeviceConfig::Net { tap, mac, mtu } => Box::new(NetDevice::new(Tap::adopt(tap)?, mac, mtu)),
         DeviceConfig::Rng => Box::new(RngDevice::new()),
     };

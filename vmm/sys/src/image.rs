@@ -49,13 +49,12 @@ pub struct Alignment {
     pub offset: u32,
 }
 
-/// Alignment of `image`, which is opened with `O_DIRECT`; 4096 where the kernel (before 6.1) or the
-/// file system does not tell.
+/// Alignment of `image`, which is opened with `O_DIRECT`. Where the kernel (before 6.1) or the file
+/// system does not tell: pages in memory, and sectors of 512 bytes in the image.
 ///
 /// # Errors
 /// The descriptor's.
 pub fn direct_alignment(image: &impl AsFd) -> io::Result<Alignment> {
-    const UNTOLD: u32 = 4096;
     // SAFETY: all zeros is a value of this structure of integers.
     let mut facts: libc::statx = unsafe { std::mem::zeroed() };
     // SAFETY: the path is an empty string that ends with NUL, and the kernel writes one `statx`.
@@ -71,10 +70,10 @@ pub fn direct_alignment(image: &impl AsFd) -> io::Result<Alignment> {
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    let told = |value: u32| value.is_power_of_two().then_some(value).unwrap_or(UNTOLD);
+    let or = |told: u32, untold| if told.is_power_of_two() { told } else { untold };
     Ok(Alignment {
-        memory: told(facts.stx_dio_mem_align),
-        offset: told(facts.stx_dio_offset_align),
+        memory: or(facts.stx_dio_mem_align, 4096),
+        offset: or(facts.stx_dio_offset_align, 512),
     })
 }
 

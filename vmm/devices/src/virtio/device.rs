@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::interrupt::ConfigCall;
 use super::queue::{QueueError, VirtQueue};
 use crate::GuestRam;
 use crate::event::EventSource;
@@ -33,6 +34,8 @@ pub struct ActiveContext {
     pub queues: Vec<VirtQueue>,
     /// The features agreed on: a subset of the device's.
     pub features: u64,
+    /// For devices whose configuration changes.
+    pub config_call: ConfigCall,
 }
 
 /// A device can not start with what was agreed on.

@@ -107,6 +107,19 @@ impl Interrupts {
     }
 }
 
+/// The way from a device to its driver when its configuration changed.
+#[derive(Clone)]
+pub struct ConfigCall {
+    pub(crate) interrupts: Arc<Interrupts>,
+}
+
+impl ConfigCall {
+    /// Interrupts the driver: what it reads from configuration space is new.
+    pub fn send(&self) {
+        self.interrupts.signal_config();
+    }
+}
+
 /// The way from one queue to the driver.
 #[derive(Clone)]
 pub(crate) struct QueueCall {

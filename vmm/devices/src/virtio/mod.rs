@@ -9,6 +9,7 @@ pub mod device;
 pub mod interrupt;
 pub mod net;
 pub mod queue;
+pub mod rate;
 pub mod rng;
 pub mod transport;
 

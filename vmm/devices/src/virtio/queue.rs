@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
-use vm_memory::bitmap::BitmapSlice;
+use vm_memory::bitmap::{Bitmap, BitmapSlice};
 use vm_memory::{Bytes, GuestAddress, GuestMemory, GuestMemoryError, Permissions, VolatileSlice};
 use vmm_sys_util::eventfd::EventFd;
 
@@ -186,6 +186,14 @@ pub struct QueuePosition {
     /// Chains given back when the driver was last told.
     #[prost(uint32, tag = "3")]
     announced: u32,
+}
+
+/// Marks `buffers` dirty, which somebody else (the kernel) has written. A buffer that is not all RAM
+/// was not written.
+pub fn mark_written(memory: &GuestRam, buffers: impl Iterator<Item = Buffer>) {
+    for slice in slices_of(memory, buffers).into_iter().flatten() {
+        slice.bitmap().mark_dirty(0, slice.len());
+    }
 }
 
 /// One queue of an active device.

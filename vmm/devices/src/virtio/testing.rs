@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use vm_memory::{Bytes, GuestAddress};
+use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
 use super::device::VirtioDevice;
 use super::transport::VirtioPciFunction;
 use crate::GuestRam;
+use crate::event::EventSource;
 use crate::pci::function::PciFunction;
 use crate::pci::msi::testing::RecordingMsi;
 use crate::state::Payloads;
@@ -301,6 +303,46 @@ impl Driver {
         }
     }
 
+    /// Waits for one of the device's own sources, at most `limit_ms`, and delivers what there is.
+    /// False when time is up.
+    pub(crate) fn settle_own(&mut self, limit_ms: i32) -> bool {
+        let sources = self.function.event_sources();
+        let own: Vec<EventSource> = sources
+            .into_iter()
+            .filter(|source| source.token >= 1 << 16)
+            .collect();
+        let epoll = Epoll::new().unwrap();
+        for source in &own {
+            let event = EpollEvent::new(EventSet::IN, source.token);
+            epoll.ctl(ControlOperation::Add, source.fd, event).unwrap();
+        }
+        let mut ready = vec![EpollEvent::default(); own.len()];
+        let count = loop {
+            match epoll.wait(limit_ms, &mut ready) {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                other => break other.unwrap(),
+            }
+        };
+        for event in &ready[..count] {
+            self.function.handle_event(event.data());
+        }
+        self.settle();
+        count > 0
+    }
+
+    /// The next used element, which may take a while to come.
+    pub(crate) fn wait_used(&mut self, queue: usize) -> Option<(u32, u32)> {
+        self.settle();
+        loop {
+            if let Some(element) = self.used(queue) {
+                return Some(element);
+            }
+            if !self.settle_own(10_000) {
+                return None;
+            }
+        }
+    }
+
     /// The next used element: head and bytes written.
     pub(crate) fn used(&mut self, queue: usize) -> Option<(u32, u32)> {
         let used = self.rings(queue) + 0x6000;
@@ -352,8 +394,6 @@ pub(crate) fn mad_descriptors() -> impl Strategy<Value = Vec<Desc>> {
 }
 
 fn is_readable(fd: std::os::fd::RawFd) -> bool {
-    use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
-
     let epoll = Epoll::new().unwrap();
     let event = EpollEvent::new(EventSet::IN, 0);
     epoll.ctl(ControlOperation::Add, fd, event).unwrap();

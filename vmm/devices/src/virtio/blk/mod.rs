@@ -1,27 +1,50 @@
 //! virtio-blk (VIRTIO 1.2, 5.2) over a raw image: a regular file or a block device.
 //!
-//! Requests are carried out where they are found, straight between guest memory and the image. The
-//! host's page cache is the disk's write cache: `VIRTIO_BLK_F_FLUSH` is offered and a flush is an
-//! `fdatasync`. A driver that does not take the feature gets a disk without write cache.
+//! Requests go straight between guest memory and the image, by io_uring where the host has it, many
+//! at a time and from all queues through one ring; else one after the other on the thread that
+//! serves the device. What the host's page cache holds back, `VIRTIO_BLK_F_FLUSH` brings to the
+//! disk: a flush covers the writes that were answered before it came. A driver that does not take
+//! the feature gets a disk without write cache.
 
+mod backend;
+mod bounce;
 mod config;
+mod control;
+mod engine;
+mod flight;
+mod limits;
+mod policy;
 mod request;
+mod work;
 
 #[cfg(test)]
 mod tests;
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use vmm_sys::image::OpenMode;
+use vmm_sys::timer::Timer;
+
+use self::backend::Backend;
 use self::config::Geometry;
-use self::request::Request;
+pub use self::config::{BlkConfig, CacheMode, IoEngine, MAX_BLOCK_BYTES, MAX_QUEUES};
+pub use self::control::{BlkControl, BlkControlError};
+use self::engine::Engine;
+pub use self::limits::DiskLimits;
+use self::limits::{Cost, Limiter};
+pub use self::policy::{ErrorPolicies, ErrorPolicy};
+use self::request::Shape;
+use self::work::Active;
 use super::device::{
-    ActivateError, ActiveContext, DeviceEvent, DeviceFault, DeviceKind, VirtioDevice,
+    ActivateError, ActiveContext, DeviceEvent, DeviceFault, DeviceKind, QuiesceError, VirtioDevice,
 };
-use super::queue::{Chain, Served, Turn, VirtQueue, serve};
-use crate::GuestRam;
+use super::queue::VirtQueue;
+use crate::event::EventSource;
+use crate::notice::NoticeSink;
 
 /// A mass storage controller of no further kind: PCI class as QEMU has it (SCSI).
 const KIND: DeviceKind = DeviceKind {
@@ -29,12 +52,18 @@ const KIND: DeviceKind = DeviceKind {
     class: 0x01_0000,
 };
 
-const QUEUE_SIZES: [u16; 1] = [256];
+const QUEUE_SIZE: u16 = 256;
 
-const TURN: Turn = Turn {
-    chains: 64,
-    bytes: 8 << 20,
-};
+/// Tokens of the event sources: wishes and completions, and the limits' timer.
+const WORK: u64 = 0;
+const TIMER: u64 = 1;
+
+/// A driver that resets its disk waits this long for requests that the host does not finish.
+const RESET_PATIENCE: Duration = Duration::from_secs(5);
+/// A machine that is paused waits this long for them.
+const QUIESCE_PATIENCE: Duration = Duration::from_secs(5);
+/// The least time between two looks at the limits: what was earned meanwhile is not lost.
+const LEAST_WAIT: Duration = Duration::from_micros(500);
 
 /// Length of the answer to `VIRTIO_BLK_T_GET_ID`.
 pub const ID_BYTES: usize = 20;
@@ -42,51 +71,156 @@ pub const ID_BYTES: usize = 20;
 /// A disk can not be made of what was given.
 #[derive(Debug, thiserror::Error)]
 pub enum BlkError {
-    /// The image's size can not be found out.
-    #[error("image size")]
-    Size(#[source] io::Error),
+    /// The image can not be examined.
+    #[error("the image can not be examined")]
+    Image(#[source] io::Error),
+    /// The image is not open as its cache mode wants.
+    #[error("cache mode {cache:?} does not fit an image that is open with {mode:?}")]
+    Cache {
+        /// Asked for.
+        cache: CacheMode,
+        /// Found.
+        mode: OpenMode,
+    },
     /// The serial is longer than the answer to `VIRTIO_BLK_T_GET_ID`.
     #[error("disk serial has {0} bytes, at most {ID_BYTES} are allowed")]
     Serial(usize),
+    /// Block sizes that can not be.
+    #[error(
+        "block sizes {logical} (logical) and {physical} (physical) are not powers of two from {least} to {MAX_BLOCK_BYTES} in this order"
+    )]
+    BlockSize {
+        /// Logical block size in bytes.
+        logical: u32,
+        /// Physical block size in bytes.
+        physical: u32,
+        /// What the image wants at least.
+        least: u32,
+    },
+    /// No queue or too many.
+    #[error("{0} queues are not possible, 1 to {MAX_QUEUES} are")]
+    Queues(u16),
+    /// The host has no descriptor left.
+    #[error("the host has no descriptors left")]
+    Descriptors(#[source] io::Error),
 }
+
+/// The host does not finish what an earlier driver asked for.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} requests of before the reset are still with the host")]
+struct StillInFlight(usize);
 
 /// A disk.
 pub struct BlkDevice {
     disk: Disk,
-    active: Option<(Arc<GuestRam>, VirtQueue)>,
+    queue_sizes: Vec<u16>,
+    active: Option<Active>,
 }
 
 /// What requests work on.
 struct Disk {
-    image: File,
+    backend: Backend,
+    engine: Engine,
     geometry: Geometry,
-    read_only: bool,
-    /// Every write is made durable before it is answered.
-    write_through: bool,
     id: [u8; ID_BYTES],
+    control: Arc<BlkControl>,
+    limiter: Limiter,
+    timer: Timer,
+    /// The limits' clock starts here.
+    made: Instant,
+    errors: ErrorPolicies,
+    notices: NoticeSink,
 }
 
 impl BlkDevice {
-    /// A disk over `image`, as large as the image is now, rounded down to 512 bytes.
+    /// A disk over `image`, as large as the image is now, rounded down to whole blocks.
     ///
     /// # Errors
-    /// The image has no size, or the serial is too long.
-    pub fn new(image: OwnedFd, read_only: bool, serial: &str) -> Result<Self, BlkError> {
-        let image = File::from(image);
-        let geometry = Geometry::of(&image).map_err(BlkError::Size)?;
+    /// Image and configuration do not fit each other, or the host has no descriptor left.
+    pub fn new(image: OwnedFd, config: &BlkConfig, notices: NoticeSink) -> Result<Self, BlkError> {
         let mut id = [0; ID_BYTES];
-        match id.get_mut(..serial.len()) {
-            Some(field) => field.copy_from_slice(serial.as_bytes()),
-            None => return Err(BlkError::Serial(serial.len())),
+        match id.get_mut(..config.serial.len()) {
+            Some(field) => field.copy_from_slice(config.serial.as_bytes()),
+            None => return Err(BlkError::Serial(config.serial.len())),
         }
+        let backend = Backend::new(File::from(image), config.cache)?;
+        let geometry = backend.geometry(config)?;
+        let second = backend.image.try_clone().map_err(BlkError::Descriptors)?;
+        let control =
+            BlkControl::new(second, geometry.logical_block_bytes).map_err(BlkError::Image)?;
         let disk = Disk {
-            image,
+            backend,
+            engine: Engine::new(config.engine),
             geometry,
-            read_only,
-            write_through: true,
             id,
+            control: Arc::new(control),
+            limiter: Limiter::new(config.limits, 0),
+            timer: Timer::new().map_err(BlkError::Descriptors)?,
+            made: Instant::now(),
+            errors: config.errors,
+            notices,
         };
-        Ok(Self { disk, active: None })
+        Ok(Self {
+            queue_sizes: vec![QUEUE_SIZE; usize::from(geometry.queues)],
+            disk,
+            active: None,
+        })
+    }
+
+    /// The handle by which the disk is changed while its guest runs.
+    pub fn control(&self) -> Arc<BlkControl> {
+        Arc::clone(&self.disk.control)
+    }
+}
+
+impl Disk {
+    fn shape(&self) -> Shape {
+        Shape {
+            geometry: self.geometry,
+            sectors: self.control.sectors(),
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.made.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether the limits let a request pass; if not, the timer is set.
+    fn admit(&mut self, cost: Cost) -> bool {
+        if !self.limiter.is_on {
+            return true;
+        }
+        let now_ns = self.now_ns();
+        match self.limiter.admit(cost, now_ns) {
+            Ok(()) => true,
+            Err(wait_ns) => {
+                let wait = Duration::from_nanos(wait_ns).max(LEAST_WAIT);
+                // A timer that can not be set must not hold the disk up for ever.
+                self.timer.set(wait).is_err()
+            }
+        }
+    }
+
+    fn set_limits(&mut self, limits: DiskLimits) {
+        self.limiter = Limiter::new(limits, self.now_ns());
+    }
+
+    /// Waits for requests of which nobody wants an answer any more.
+    fn abandon_requests(&mut self) {
+        let deadline = Instant::now() + RESET_PATIENCE;
+        if let Some(ring) = self.engine.ring() {
+            ring.cancel();
+        }
+        loop {
+            while let Some(ring) = self.engine.ring() {
+                if ring.next_completion().is_none() {
+                    break;
+                }
+            }
+            if self.engine.in_flight() == 0 || !self.engine.wait_until(deadline) {
+                return;
+            }
+        }
     }
 }
 
@@ -96,49 +230,114 @@ impl VirtioDevice for BlkDevice {
     }
 
     fn queue_sizes(&self) -> &[u16] {
-        &QUEUE_SIZES
+        &self.queue_sizes
     }
 
     fn features(&self) -> u64 {
-        config::features(self.disk.read_only)
+        self.disk.geometry.features()
     }
 
     fn config(&self) -> Vec<u8> {
-        self.disk.geometry.image()
+        self.disk.geometry.image(self.disk.control.sectors())
+    }
+
+    fn config_generation(&self) -> u8 {
+        self.disk.control.generation()
     }
 
     fn activate(&mut self, context: ActiveContext) -> Result<(), ActivateError> {
-        self.disk.write_through = context.features & config::FLUSH == 0;
-        let queue = context.queues.into_iter().next();
-        self.active = queue.map(|queue| (context.memory, queue));
+        if self.disk.engine.in_flight() > 0 {
+            self.disk.abandon_requests();
+        }
+        let left = self.disk.engine.in_flight();
+        if left > 0 {
+            return Err(ActivateError::Backend(Box::new(StillInFlight(left))));
+        }
+        let flushes = context.features & config::FLUSH != 0;
+        self.disk.backend.set_driver_flushes(flushes);
+        if let Some(limits) = self.disk.control.take_pending().limits {
+            self.disk.set_limits(limits);
+        }
+        self.active = Some(Active::new(
+            context.memory,
+            context.queues,
+            context.config_call,
+        ));
         Ok(())
     }
 
     fn reset(&mut self) {
         self.active = None;
+        self.disk.abandon_requests();
+        // Nothing is held any more.
+        self.disk.control.clear_stopped();
     }
 
     fn queues(&self) -> Vec<&VirtQueue> {
-        self.active.iter().map(|(_, queue)| queue).collect()
-    }
-
-    fn handle(&mut self, _event: DeviceEvent) -> Result<(), DeviceFault> {
-        let disk = &self.disk;
-        match &mut self.active {
-            Some((memory, queue)) => serve(queue, TURN, |chain| answer(disk, memory, chain)),
-            None => Ok(()),
+        match &self.active {
+            Some(active) => active.queues().iter().collect(),
+            None => Vec::new(),
         }
     }
-}
 
-/// Carries out one request. A chain without room for a status can not be answered and comes back
-/// with nothing written.
-fn answer(disk: &Disk, memory: &GuestRam, chain: &Chain) -> Served {
-    match Request::parse(memory, chain) {
-        Ok(request) => {
-            let outcome = request.execute(disk, memory, chain);
-            request::finish(memory, chain, outcome)
+    fn quiesce(&mut self) -> Result<(), QuiesceError> {
+        let Some(active) = &mut self.active else {
+            return Ok(());
+        };
+        let deadline = Instant::now() + QUIESCE_PATIENCE;
+        if active.settle_down(&mut self.disk, deadline).is_err() {
+            // The driver broke its rings, and is told so at the next event: nobody can be answered.
+            self.disk.abandon_requests();
         }
-        Err(refusal) => request::finish(memory, chain, Err(refusal)),
+        match self.disk.engine.in_flight() {
+            0 => Ok(()),
+            in_flight => Err(QuiesceError::InFlight {
+                in_flight,
+                waited_ms: u64::try_from(QUIESCE_PATIENCE.as_millis()).unwrap_or(u64::MAX),
+            }),
+        }
+    }
+
+    fn resume(&mut self) {
+        self.disk.control.retry();
+    }
+
+    fn event_sources(&self) -> Vec<EventSource> {
+        let source = |token, fd| EventSource { token, fd };
+        vec![
+            source(WORK, self.disk.control.event().as_raw_fd()),
+            source(TIMER, self.disk.timer.as_raw_fd()),
+        ]
+    }
+
+    fn handle(&mut self, event: DeviceEvent) -> Result<(), DeviceFault> {
+        let disk = &mut self.disk;
+        let Some(active) = &mut self.active else {
+            return Ok(());
+        };
+        match event {
+            DeviceEvent::Kick(queue) => active.serve(disk, queue),
+            DeviceEvent::Source(WORK) => {
+                // Fails only when there is nothing to read.
+                disk.control.event().read().unwrap_or_default();
+                let pending = disk.control.take_pending();
+                if pending.grown {
+                    active.announce_config();
+                }
+                if let Some(limits) = pending.limits {
+                    disk.set_limits(limits);
+                }
+                if pending.retry {
+                    active.retry(disk)?;
+                }
+                active.reap(disk)?;
+                active.serve_waiting(disk)
+            }
+            DeviceEvent::Source(_) => {
+                // A timer that stays readable does no harm: it is polled for edges.
+                disk.timer.clear().unwrap_or_default();
+                active.serve_waiting(disk)
+            }
+        }
     }
 }

@@ -1,24 +1,28 @@
 //! One request: header, data, status (VIRTIO 1.2, 5.2.6).
 
-use std::io;
-
-use vmm_sys::guest_io;
-
-use super::config::SECTOR_BYTES;
-use super::{Disk, ID_BYTES};
+use super::ID_BYTES;
+use super::config::{Geometry, MAX_DISCARD_BYTES, MAX_ZEROES_BYTES, SECTOR_BYTES};
+use super::limits::Cost;
 use crate::GuestRam;
-use crate::virtio::queue::{Buffer, Chain, Served, copy_in, copy_out, slices_of, window};
+use crate::virtio::queue::{Buffer, Chain, copy_in, copy_out, window};
 
 const HEADER_BYTES: u64 = 16;
+/// `struct virtio_blk_discard_write_zeroes`.
+const SEGMENT_BYTES: u64 = 16;
 
 const TYPE_IN: u32 = 0;
 const TYPE_OUT: u32 = 1;
 const TYPE_FLUSH: u32 = 4;
 const TYPE_GET_ID: u32 = 8;
+const TYPE_DISCARD: u32 = 11;
+const TYPE_WRITE_ZEROES: u32 = 13;
+
+/// `VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP`.
+const FLAG_UNMAP: u32 = 1;
 
 /// Most data of one request. A chain can name 4 GiB (the same page a thousand times over), which
 /// would hold the device for seconds; drivers stay far below.
-const MAX_REQUEST_BYTES: u64 = 64 << 20;
+pub(super) const MAX_REQUEST_BYTES: u64 = 64 << 20;
 
 /// A status byte that is not "OK".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,94 +42,193 @@ impl Refusal {
     }
 }
 
-impl From<io::Error> for Refusal {
-    fn from(_: io::Error) -> Self {
-        // What went wrong is the host's business; the guest has one word for all of it.
-        Self::IoError
-    }
+/// A part of the image that is within the disk, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extent {
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
 }
 
-/// What the driver wants, copied out of guest memory.
+/// What the driver wants, copied out of guest memory and found to be possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
-    Read { sector: u64 },
-    Write { sector: u64 },
+    Read(Extent),
+    Write(Extent),
     Flush,
     GetId,
+    Discard(Extent),
+    WriteZeroes { extent: Extent, unmap: bool },
+}
+
+/// What requests are held against.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) geometry: Geometry,
+    pub(super) sectors: u64,
 }
 
 impl Request {
-    pub(super) fn parse(memory: &GuestRam, chain: &Chain) -> Result<Self, Refusal> {
-        let mut header = [0; 16];
-        let buffers = window(&chain.readable, 0, HEADER_BYTES);
-        if copy_out(memory, buffers, &mut header)? < header.len() {
-            return Err(Refusal::IoError);
-        }
+    /// Copies the request out of guest memory and checks it.
+    pub(super) fn parse(memory: &GuestRam, chain: &Chain, shape: &Shape) -> Result<Self, Refusal> {
+        let header: [u8; 16] = copied(memory, chain, 0)?;
         let [t0, t1, t2, t3, _, _, _, _, sector @ ..] = header;
         let sector = u64::from_le_bytes(sector);
         match u32::from_le_bytes([t0, t1, t2, t3]) {
-            TYPE_IN => Ok(Self::Read { sector }),
-            TYPE_OUT => Ok(Self::Write { sector }),
+            TYPE_IN => Ok(Self::Read(shape.transfer(sector, data_in(chain))?)),
+            TYPE_OUT => {
+                let extent = shape.transfer(sector, data_out(chain))?;
+                shape.check_writable()?;
+                Ok(Self::Write(extent))
+            }
             TYPE_FLUSH => Ok(Self::Flush),
             TYPE_GET_ID => Ok(Self::GetId),
+            TYPE_DISCARD if shape.geometry.discard => {
+                let segment = Segment::parse(memory, chain, shape)?;
+                if segment.flags != 0 {
+                    return Err(Refusal::Unsupported);
+                }
+                let extent = shape.extent(segment.sector, segment.bytes(), MAX_DISCARD_BYTES)?;
+                Ok(Self::Discard(extent))
+            }
+            TYPE_WRITE_ZEROES if !shape.geometry.read_only => {
+                let segment = Segment::parse(memory, chain, shape)?;
+                if segment.flags & !FLAG_UNMAP != 0 {
+                    return Err(Refusal::Unsupported);
+                }
+                let extent = shape.extent(segment.sector, segment.bytes(), MAX_ZEROES_BYTES)?;
+                // Whether space comes back is the disk's to say (5.2.6.2).
+                let unmap = segment.flags & FLAG_UNMAP != 0 && shape.geometry.discard;
+                Ok(Self::WriteZeroes { extent, unmap })
+            }
             _ => Err(Refusal::Unsupported),
         }
     }
 
-    /// Carries the request out. Returns the bytes of data moved.
-    pub(super) fn execute(
-        self,
-        disk: &Disk,
-        memory: &GuestRam,
-        chain: &Chain,
-    ) -> Result<u64, Refusal> {
+    /// What it costs by the limits.
+    pub(super) fn cost(self) -> Cost {
+        let (is_read, bytes) = match self {
+            Self::Read(extent) => (true, extent.bytes),
+            Self::Write(extent) | Self::WriteZeroes { extent, .. } => (false, extent.bytes),
+            Self::Flush | Self::GetId | Self::Discard(_) => (false, 0),
+        };
+        Cost { is_read, bytes }
+    }
+
+    /// Whether there is nothing to do.
+    pub(super) fn is_nothing(self) -> bool {
         match self {
-            Self::Read { sector } => {
-                let bytes = data_in(chain);
-                let offset = place(disk, sector, bytes)?;
-                let slices = slices_of(memory, window(&chain.writable, 0, bytes))?;
-                let done = guest_io::read_at(&disk.image, &slices, offset)?;
-                complete(done, bytes)
-            }
-            Self::Write { sector } => {
-                let bytes = chain.readable_bytes().saturating_sub(HEADER_BYTES);
-                let offset = place(disk, sector, bytes)?;
-                if disk.read_only {
-                    return Err(Refusal::IoError);
-                }
-                let slices = slices_of(memory, window(&chain.readable, HEADER_BYTES, bytes))?;
-                let done = guest_io::write_at(&disk.image, &slices, offset)?;
-                if disk.write_through {
-                    disk.image.sync_data()?;
-                }
-                complete(done, bytes)
-            }
-            Self::Flush => {
-                if !disk.read_only {
-                    disk.image.sync_data()?;
-                }
-                Ok(0)
-            }
-            Self::GetId => {
-                let bytes = data_in(chain).min(ID_BYTES as u64);
-                let copied = copy_in(memory, window(&chain.writable, 0, bytes), &disk.id)?;
-                complete(copied, bytes)
-            }
+            Self::Read(extent)
+            | Self::Write(extent)
+            | Self::Discard(extent)
+            | Self::WriteZeroes { extent, .. } => extent.bytes == 0,
+            Self::Flush | Self::GetId => false,
+        }
+    }
+
+    /// Whether it brings data to guest memory.
+    pub(super) fn is_read(self) -> bool {
+        matches!(self, Self::Read(_) | Self::GetId)
+    }
+}
+
+/// The one segment of a discard or write-zeroes.
+struct Segment {
+    sector: u64,
+    sectors: u32,
+    flags: u32,
+}
+
+impl Segment {
+    fn parse(memory: &GuestRam, chain: &Chain, shape: &Shape) -> Result<Self, Refusal> {
+        shape.check_writable()?;
+        if data_out(chain) != SEGMENT_BYTES {
+            return Err(Refusal::IoError);
+        }
+        let segment: [u8; 16] = copied(memory, chain, HEADER_BYTES)?;
+        let [a, b, c, d, e, f, g, h, n0, n1, n2, n3, flags @ ..] = segment;
+        Ok(Self {
+            sector: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            sectors: u32::from_le_bytes([n0, n1, n2, n3]),
+            flags: u32::from_le_bytes(flags),
+        })
+    }
+
+    fn bytes(&self) -> u64 {
+        u64::from(self.sectors) * SECTOR_BYTES
+    }
+}
+
+impl Shape {
+    fn check_writable(&self) -> Result<(), Refusal> {
+        if self.geometry.read_only {
+            Err(Refusal::IoError)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn transfer(&self, sector: u64, bytes: u64) -> Result<Extent, Refusal> {
+        self.extent(sector, bytes, MAX_REQUEST_BYTES)
+    }
+
+    /// `bytes` at `sector`, if they all are on the disk and whole blocks.
+    fn extent(&self, sector: u64, bytes: u64, most: u64) -> Result<Extent, Refusal> {
+        let end = sector.checked_add(bytes / SECTOR_BYTES);
+        let fits = end.is_some_and(|end| end <= self.sectors);
+        let offset = sector.checked_mul(SECTOR_BYTES).ok_or(Refusal::IoError)?;
+        let block = u64::from(self.geometry.logical_block_bytes);
+        let whole = bytes.is_multiple_of(block) && offset.is_multiple_of(block);
+        if fits && whole && bytes <= most {
+            Ok(Extent { offset, bytes })
+        } else {
+            Err(Refusal::IoError)
         }
     }
 }
 
-/// Writes the status, the last writable byte.
-pub(super) fn finish(memory: &GuestRam, chain: &Chain, outcome: Result<u64, Refusal>) -> Served {
-    let moved = outcome.unwrap_or(0);
-    let status = outcome.map_or_else(Refusal::status, |_| 0);
-    let written = match copy_in(memory, status_byte(chain), &[status]) {
+/// The chain's buffers that the image is read to or written from.
+pub(super) fn data<'a>(request: Request, chain: &'a Chain) -> impl Iterator<Item = Buffer> + 'a {
+    let (buffers, skip, bytes) = match request {
+        Request::Read(extent) => (&chain.writable, 0, extent.bytes),
+        Request::Write(extent) => (&chain.readable, HEADER_BYTES, extent.bytes),
+        _ => (&chain.readable, 0, 0),
+    };
+    window(buffers, skip, bytes)
+}
+
+/// Answers `VIRTIO_BLK_T_GET_ID`.
+pub(super) fn give_id(
+    memory: &GuestRam,
+    chain: &Chain,
+    id: &[u8; ID_BYTES],
+) -> Result<(), Refusal> {
+    let bytes = data_in(chain).min(ID_BYTES as u64);
+    match copy_in(memory, window(&chain.writable, 0, bytes), id) {
+        Ok(copied) if copied as u64 == bytes => Ok(()),
+        _ => Err(Refusal::IoError),
+    }
+}
+
+/// Writes the status, the last writable byte. Returns the length for the used ring: nothing at all
+/// was written when a chain has no room for a status.
+pub(super) fn finish(memory: &GuestRam, chain: &Chain, outcome: Result<(), Refusal>) -> u32 {
+    let status = outcome.map_or_else(Refusal::status, |()| 0);
+    match copy_in(memory, status_byte(chain), &[status]) {
         // After an error nothing but the status is vouched for.
         Ok(1) if outcome.is_ok() => u32::try_from(chain.writable_bytes()).unwrap_or(u32::MAX),
         Ok(1) => 1,
         _ => 0,
-    };
-    Served { written, moved }
+    }
+}
+
+/// 16 bytes of what the driver wrote, from byte `skip` on.
+fn copied(memory: &GuestRam, chain: &Chain, skip: u64) -> Result<[u8; 16], Refusal> {
+    let mut bytes = [0; 16];
+    let buffers = window(&chain.readable, skip, 16);
+    match copy_out(memory, buffers, &mut bytes) {
+        Ok(16) => Ok(bytes),
+        _ => Err(Refusal::IoError),
+    }
 }
 
 fn status_byte(chain: &Chain) -> impl Iterator<Item = Buffer> + '_ {
@@ -138,21 +241,7 @@ fn data_in(chain: &Chain) -> u64 {
     chain.writable_bytes().saturating_sub(1)
 }
 
-/// Where in the image `bytes` at `sector` are, if they all are.
-fn place(disk: &Disk, sector: u64, bytes: u64) -> Result<u64, Refusal> {
-    let end = sector.checked_add(bytes / SECTOR_BYTES);
-    let fits = end.is_some_and(|end| end <= disk.geometry.sectors);
-    if !fits || !bytes.is_multiple_of(SECTOR_BYTES) || bytes > MAX_REQUEST_BYTES {
-        return Err(Refusal::IoError);
-    }
-    sector.checked_mul(SECTOR_BYTES).ok_or(Refusal::IoError)
-}
-
-/// All of the data or an error: an image that became shorter gives no data.
-fn complete(done: usize, bytes: u64) -> Result<u64, Refusal> {
-    if done as u64 == bytes {
-        Ok(bytes)
-    } else {
-        Err(Refusal::IoError)
-    }
+/// Readable bytes after the header.
+fn data_out(chain: &Chain) -> u64 {
+    chain.readable_bytes().saturating_sub(HEADER_BYTES)
 }

@@ -15,7 +15,7 @@ use self::registers::{
     DRIVER_OK, Effect, FEATURES_OK, NEEDS_RESET, QueueRegisters, Registers, View,
 };
 use super::device::{ActiveContext, DeviceEvent, QuiesceError, VirtioDevice};
-use super::interrupt::{Interrupts, QueueCall};
+use super::interrupt::{ConfigCall, Interrupts, QueueCall};
 use super::queue::VirtQueue;
 use crate::GuestRam;
 use crate::event::{EventSource, IoEvent};
@@ -207,6 +207,9 @@ impl VirtioPciFunction {
             memory: Arc::clone(&self.memory),
             queues,
             features: self.registers.driver_features,
+            config_call: ConfigCall {
+                interrupts: Arc::clone(&self.interrupts),
+            },
         }
     }
 

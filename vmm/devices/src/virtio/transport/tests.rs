@@ -313,7 +313,9 @@ fn an_interrupt_that_was_pending_comes_when_the_guest_goes_on() {
 fn state_of_another_device_is_refused() {
     let image = tempfile::tempfile().unwrap();
     image.set_len(4096).unwrap();
-    let disk = crate::virtio::blk::BlkDevice::new(image.into(), false, "").unwrap();
+    let config = crate::virtio::blk::BlkConfig::default();
+    let sink = std::sync::Arc::new(|_| {});
+    let disk = crate::virtio::blk::BlkDevice::new(image.into(), &config, sink).unwrap();
     let disk = Driver::new(Box::new(disk));
     assert!(matches!(
         restored(disk.function.save()),

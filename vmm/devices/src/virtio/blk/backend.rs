@@ -1,0 +1,244 @@
+//! The image behind a disk, and requests carried out on it at once.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+
+use vmm_sys::guest_io;
+use vmm_sys::image::{self, Alignment, PUNCH_HOLE, ZERO_RANGE};
+
+use super::BlkError;
+use super::bounce::Bounce;
+use super::config::{BlkConfig, CacheMode, Geometry, MAX_BLOCK_BYTES, MAX_QUEUES, SECTOR_BYTES};
+use super::policy::Failure;
+use super::request::{Extent, Refusal, Request, data};
+use crate::GuestRam;
+use crate::virtio::queue::{Buffer, Chain, slices_of, window};
+
+/// The kernel's `EOPNOTSUPP`, `ENOSYS` and `ENOTTY`: the host has no such thing.
+const UNSUPPORTED: [i32; 3] = [95, 38, 25];
+
+/// Through the page cache everything goes.
+const ANY: Alignment = Alignment {
+    memory: 1,
+    offset: 1,
+};
+
+/// An image.
+pub(super) struct Backend {
+    pub(super) image: File,
+    /// A block device, not a file.
+    pub(super) is_block: bool,
+    /// What transfers past the page cache have to be aligned to.
+    alignment: Option<Alignment>,
+    /// A write is durable when it returns.
+    opened_durable: bool,
+    /// Each write has to be made durable before it is answered: the driver did not take FLUSH.
+    durable: bool,
+    bounce: Bounce,
+}
+
+impl Backend {
+    /// Looks at an image.
+    pub(super) fn new(image: File, cache: CacheMode) -> Result<Self, BlkError> {
+        let mode = image::open_mode(&image).map_err(BlkError::Image)?;
+        let fits = match cache {
+            CacheMode::WriteBack => !mode.direct,
+            CacheMode::WriteThrough => mode.durable,
+            CacheMode::Direct => mode.direct,
+        };
+        if !fits {
+            return Err(BlkError::Cache { cache, mode });
+        }
+        let alignment = mode
+            .direct
+            .then(|| image::direct_alignment(&image))
+            .transpose()
+            .map_err(BlkError::Image)?;
+        let metadata = image.metadata().map_err(BlkError::Image)?;
+        Ok(Self {
+            is_block: metadata.file_type().is_block_device(),
+            image,
+            alignment,
+            opened_durable: mode.durable,
+            durable: mode.durable,
+            bounce: Bounce::default(),
+        })
+    }
+
+    /// What the driver is to be told, for this configuration.
+    pub(super) fn geometry(&self, config: &BlkConfig) -> Result<Geometry, BlkError> {
+        let offset = self.alignment.map_or(512, |alignment| alignment.offset);
+        let device = if self.is_block {
+            Some(image::block_sizes(&self.image).map_err(BlkError::Image)?)
+        } else {
+            None
+        };
+        let least = offset.max(512);
+        let or = |wanted: u32, default| if wanted == 0 { default } else { wanted };
+        let logical = or(config.logical_block_bytes, least);
+        let preferred = match device {
+            Some((_, physical)) => physical,
+            None => {
+                let block = self.image.metadata().map_err(BlkError::Image)?.blksize();
+                u32::try_from(block.clamp(512, 4096)).unwrap_or(512)
+            }
+        };
+        let physical = or(config.physical_block_bytes, preferred.max(logical));
+        let possible = |bytes: u32| bytes.is_power_of_two() && bytes <= MAX_BLOCK_BYTES;
+        if !possible(logical) || !possible(physical) || logical < least || physical < logical {
+            return Err(BlkError::BlockSize {
+                logical,
+                physical,
+                least,
+            });
+        }
+        if config.queues == 0 || config.queues > MAX_QUEUES {
+            return Err(BlkError::Queues(config.queues));
+        }
+        Ok(Geometry {
+            logical_block_bytes: logical,
+            physical_block_bytes: physical,
+            queues: config.queues,
+            read_only: config.read_only,
+            discard: config.discard && !config.read_only,
+            durable: self.opened_durable,
+        })
+    }
+
+    /// The driver will flush, or will not.
+    pub(super) fn set_driver_flushes(&mut self, flushes: bool) {
+        self.durable = !flushes;
+    }
+
+    /// Whether a write has to be followed by what `O_DSYNC` would do.
+    pub(super) fn needs_sync(&self) -> bool {
+        self.durable && !self.opened_durable
+    }
+
+    /// Whether the kernel takes these buffers as they are.
+    pub(super) fn takes(&self, buffers: impl IntoIterator<Item = Buffer>) -> bool {
+        let Some(alignment) = self.alignment else {
+            return true;
+        };
+        // RAM is mapped page by page, so that alignment is the same on both sides.
+        buffers.into_iter().all(|buffer| {
+            buffer.address.is_multiple_of(u64::from(alignment.memory))
+                && buffer.bytes.is_multiple_of(alignment.offset)
+        })
+    }
+
+    /// Carries out a request from byte `done` of its data on; returns when it is done.
+    pub(super) fn execute(
+        &mut self,
+        memory: &GuestRam,
+        chain: &Chain,
+        request: Request,
+        done: u64,
+    ) -> Result<(), Failure> {
+        match request {
+            Request::Read(extent) | Request::Write(extent) => {
+                self.transfer(memory, chain, request, extent, done)?;
+                self.sync_if_needed(request)
+            }
+            Request::Flush => Ok(self.image.sync_data()?),
+            Request::GetId => Ok(()),
+            Request::Discard(extent) => self.discard(extent),
+            Request::WriteZeroes { extent, unmap } => {
+                self.write_zeroes(extent, unmap)?;
+                self.sync_if_needed(request)
+            }
+        }
+    }
+
+    fn sync_if_needed(&self, request: Request) -> Result<(), Failure> {
+        if !request.is_read() && self.needs_sync() {
+            self.image.sync_data()?;
+        }
+        Ok(())
+    }
+
+    fn transfer(
+        &mut self,
+        memory: &GuestRam,
+        chain: &Chain,
+        request: Request,
+        extent: Extent,
+        done: u64,
+    ) -> Result<(), Failure> {
+        let is_read = request.is_read();
+        let rest = Extent {
+            offset: extent.offset.saturating_add(done),
+            bytes: extent.bytes.saturating_sub(done),
+        };
+        let buffers: Vec<Buffer> = data(request, chain).collect();
+        let left: Vec<Buffer> = window(&buffers, done, rest.bytes).collect();
+        if !self.takes(left.iter().copied()) {
+            let alignment = self.alignment.unwrap_or(ANY);
+            let place = (&self.image, rest);
+            return self
+                .bounce
+                .transfer(memory, &left, place, is_read, alignment);
+        }
+        let slices =
+            slices_of(memory, left.into_iter()).map_err(|_| Failure::Guest(Refusal::IoError))?;
+        let moved = if is_read {
+            guest_io::read_at(&self.image, &slices, rest.offset)?
+        } else {
+            guest_io::write_at(&self.image, &slices, rest.offset)?
+        };
+        if moved as u64 == rest.bytes {
+            Ok(())
+        } else {
+            Err(Failure::SHORT)
+        }
+    }
+
+    /// A discard is a hint: a host that can not do it has done what it could.
+    fn discard(&self, extent: Extent) -> Result<(), Failure> {
+        let result = if self.is_block {
+            image::discard_blocks(&self.image, extent.offset, extent.bytes)
+        } else {
+            image::allocate(&self.image, PUNCH_HOLE, extent.offset, extent.bytes)
+        };
+        match result {
+            Err(error) if !is_unsupported(&error) => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn write_zeroes(&mut self, extent: Extent, unmap: bool) -> Result<(), Failure> {
+        let Extent { offset, bytes } = extent;
+        let result = image::allocate(&self.image, zeroes_mode(unmap), offset, bytes);
+        match result {
+            Ok(()) => return Ok(()),
+            Err(error) if !is_unsupported(&error) => return Err(error.into()),
+            Err(_) => {}
+        }
+        if self.is_block {
+            return Ok(image::zero_blocks(&self.image, offset, bytes)?);
+        }
+        let alignment = self.alignment.unwrap_or(ANY);
+        self.bounce.write_zeroes((&self.image, extent), alignment)
+    }
+}
+
+/// Sectors of `image` now, less what makes no whole block.
+pub(super) fn sectors(mut image: &File, logical_block_bytes: u32) -> io::Result<u64> {
+    // The end of a block device is found like that of a file; its metadata has no size.
+    let bytes = image.seek(SeekFrom::End(0))?;
+    let block = u64::from(logical_block_bytes);
+    Ok(bytes / block * (block / SECTOR_BYTES))
+}
+
+/// How a range is made zeros.
+pub(super) fn zeroes_mode(unmap: bool) -> i32 {
+    if unmap { PUNCH_HOLE } else { ZERO_RANGE }
+}
+
+/// Whether the host has no such thing, which is no failure of its disk.
+pub(super) fn is_unsupported(error: &io::Error) -> bool {
+    error
+        .raw_os_error()
+        .is_some_and(|errno| UNSUPPORTED.contains(&errno))
+}

@@ -1,0 +1,121 @@
+//! Who carries requests out: io_uring, or the calling thread.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use vmm_sys::image::PUNCH_HOLE;
+use vmm_sys::io_uring::{GuestRing, Range, Transfer};
+
+use super::backend::{Backend, zeroes_mode};
+use super::config::IoEngine;
+use super::control::BlkControl;
+use super::flight::{Flight, MAX_IN_FLIGHT};
+use super::request::{Request, data};
+use crate::GuestRam;
+use crate::virtio::queue::Buffer;
+
+/// How a request was begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begun {
+    /// The ring has it.
+    Queued,
+    /// It is for the calling thread.
+    Refused,
+}
+
+/// An engine; the ring is made when the first request comes, on the thread that serves the device.
+pub(super) enum Engine {
+    Untried,
+    Ring(Box<GuestRing>),
+    Synchronous,
+}
+
+impl Engine {
+    pub(super) fn new(wanted: IoEngine) -> Self {
+        match wanted {
+            IoEngine::Automatic => Self::Untried,
+            IoEngine::Synchronous => Self::Synchronous,
+        }
+    }
+
+    /// The ring, if there is one.
+    pub(super) fn ring(&mut self) -> Option<&mut GuestRing> {
+        match self {
+            Self::Ring(ring) => Some(ring),
+            Self::Untried | Self::Synchronous => None,
+        }
+    }
+
+    /// Requests that the ring has.
+    pub(super) fn in_flight(&self) -> usize {
+        match self {
+            Self::Ring(ring) => ring.in_flight(),
+            Self::Untried | Self::Synchronous => 0,
+        }
+    }
+
+    /// Makes the ring if that was not tried yet. A host that has none, or forbids it, serves its
+    /// guests all the same.
+    pub(super) fn prepare(
+        &mut self,
+        backend: &Backend,
+        control: &BlkControl,
+        memory: &Arc<GuestRam>,
+    ) {
+        if matches!(self, Self::Untried) {
+            let memory = Arc::clone(memory);
+            let ring = GuestRing::new(MAX_IN_FLIGHT, memory, &backend.image, control.event());
+            *self = ring.map_or(Self::Synchronous, |ring| Self::Ring(Box::new(ring)));
+        }
+    }
+
+    /// Queues a request under the number of its place.
+    pub(super) fn begin(&mut self, backend: &Backend, place: usize, flight: &Flight) -> Begun {
+        let Self::Ring(ring) = self else {
+            return Begun::Refused;
+        };
+        let durable = backend.needs_sync();
+        let queued = match flight.request {
+            Request::Read(extent) if backend.takes(data(flight.request, &flight.chain)) => {
+                let ranges = data(flight.request, &flight.chain).map(range);
+                ring.transfer(place, Transfer::Read, ranges, extent.offset)
+            }
+            Request::Write(extent) if backend.takes(data(flight.request, &flight.chain)) => {
+                let ranges = data(flight.request, &flight.chain).map(range);
+                ring.transfer(place, Transfer::Write { durable }, ranges, extent.offset)
+            }
+            Request::Flush => ring.sync(place),
+            Request::Discard(extent) if !backend.is_block => {
+                ring.allocate(place, PUNCH_HOLE, extent.offset, extent.bytes)
+            }
+            Request::WriteZeroes { extent, unmap } if !durable => {
+                ring.allocate(place, zeroes_mode(unmap), extent.offset, extent.bytes)
+            }
+            _ => return Begun::Refused,
+        };
+        match queued {
+            Ok(()) => Begun::Queued,
+            // The calling thread finds out, too, what is not RAM, and takes what is too many.
+            Err(_) => Begun::Refused,
+        }
+    }
+
+    /// Waits until the ring has nothing in flight or has ended something, at most until `deadline`.
+    /// False when time is up.
+    pub(super) fn wait_until(&mut self, deadline: Instant) -> bool {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match self {
+            Self::Ring(ring) if ring.in_flight() > 0 => {
+                left > Duration::ZERO && ring.wait(left).is_ok()
+            }
+            _ => true,
+        }
+    }
+}
+
+fn range(buffer: Buffer) -> Range {
+    Range {
+        address: buffer.address,
+        bytes: buffer.bytes,
+    }
+}

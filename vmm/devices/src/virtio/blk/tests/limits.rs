@@ -1,0 +1,108 @@
+//! Requests that wait, for limits or for room.
+
+use super::*;
+use crate::virtio::rate::RateLimit;
+
+/// Offers `count` reads of a sector each to `queue`, all with the same status byte.
+fn offer_reads(driver: &mut Driver, queue: usize, count: u16) {
+    driver.fill(HEADER, &header(IN, 1));
+    for _ in 0..count {
+        driver.offer(
+            queue,
+            &[read(HEADER, 16), write(DATA, 512), write(STATUS, 1)],
+        );
+    }
+    driver.kick(queue);
+}
+
+fn answered(driver: &mut Driver, queue: usize) -> usize {
+    std::iter::from_fn(|| driver.used(queue)).count()
+}
+
+#[test]
+fn throttled_requests_stay_in_the_ring_until_their_time_comes() {
+    for engine in ENGINES {
+        // One request for good: the next earns its token in years.
+        let limits = DiskLimits {
+            total_requests: RateLimit {
+                per_second: 1,
+                burst: 4,
+            },
+            ..DiskLimits::default()
+        };
+        let mut bench = bench(
+            &image(),
+            &BlkConfig {
+                limits,
+                ..config_with(engine)
+            },
+        );
+        let driver = &mut bench.driver;
+        offer_reads(driver, 0, 10);
+        let mut done = 0;
+        while done < 4 {
+            assert!(driver.wait_used(0).is_some());
+            done += 1;
+        }
+        // A limit that is taken away lets everything pass.
+        bench.control.set_limits(DiskLimits::default());
+        while done < 10 {
+            assert!(driver.wait_used(0).is_some());
+            done += 1;
+        }
+        assert!(driver.used(0).is_none());
+    }
+}
+
+#[test]
+fn the_timer_brings_throttled_requests_back() {
+    for engine in ENGINES {
+        let limits = DiskLimits {
+            read_bytes: RateLimit {
+                per_second: 100 << 10,
+                burst: 512,
+            },
+            ..DiskLimits::default()
+        };
+        let configured = BlkConfig {
+            limits,
+            ..config_with(engine)
+        };
+        let driver = &mut bench(&image(), &configured).driver;
+        offer_reads(driver, 0, 12);
+        for _ in 0..12 {
+            assert!(driver.wait_used(0).is_some());
+        }
+        // Writes are none of it.
+        assert_eq!(request(driver, OUT, 0, &[read(DATA, 4096)]), 0);
+    }
+}
+
+#[test]
+fn more_requests_than_places_are_all_answered() {
+    let configured = BlkConfig {
+        queues: 8,
+        ..config_with(IoEngine::Automatic)
+    };
+    let driver = &mut bench(&image(), &configured).driver;
+    for queue in 0..8 {
+        driver.fill(HEADER, &header(IN, 1));
+        for _ in 0..21 {
+            driver.offer(
+                queue,
+                &[read(HEADER, 16), write(DATA, 512), write(STATUS, 1)],
+            );
+        }
+        driver.ring_kick(queue);
+    }
+    driver.settle();
+    for queue in 0..8 {
+        let mut count = 0;
+        while count < 21 {
+            assert!(driver.wait_used(queue).is_some(), "queue {queue}");
+            count += 1;
+        }
+        assert_eq!(answered(driver, queue), 0);
+        assert!(driver.calls(queue) > 0);
+    }
+}
