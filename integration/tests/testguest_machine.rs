@@ -16,9 +16,9 @@ use integration::{process, skip, skip_if, tools};
 use tun_rs::{DeviceBuilder, Layer};
 use vmm_devices::serial::{ConsoleOutput, SerialPort};
 use vmm_machine::{
-    BuildError, Change, CpuTopology, DebugPorts, DeviceConfig, EndReason, KernelConfig,
-    KernelEntry, MachineConfig, MachineHandle, Observer, PciAddress, RebootPolicy, Request,
-    RequestError, SerialConfig, Status,
+    BuildError, Change, ClockConfig, CpuConfig, CpuTopology, DebugPorts, DeviceConfig, EndReason,
+    KernelConfig, KernelEntry, MachineConfig, MachineHandle, Observer, PciAddress, RebootPolicy,
+    Request, RequestError, SerialConfig, Status,
 };
 use vmm_sys_util::eventfd::EventFd;
 
@@ -82,7 +82,8 @@ impl Machine {
         let elf = testguest::elf().expect("checked before");
         let config = MachineConfig {
             dev_kvm: dev_kvm.into(),
-            topology: CpuTopology::new(1, 1, 1).expect("one CPU"),
+            cpus: CpuConfig::passthrough(CpuTopology::new(1, 1, 1).expect("one CPU")),
+            clock: ClockConfig::default(),
             ram_bytes: RAM_BYTES,
             kernel: KernelConfig {
                 kernel: File::open(elf).expect("the guest"),

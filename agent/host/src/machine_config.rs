@@ -100,6 +100,7 @@ pub(crate) fn assemble<'a>(
         sockets: vmi.cpus.sockets,
         cores: vmi.cpus.cores,
         threads: vmi.cpus.threads,
+        ..v1::Cpus::default()
     };
     let machine = v1::MachineConfig {
         vmi_uid: vmi.uid.to_string(),
@@ -131,6 +132,7 @@ pub(crate) fn assemble<'a>(
             boot_timestamp_port: policy.debug_ports.boot_timestamp,
             debug_exit_port: policy.debug_ports.exit,
         }),
+        ..v1::MachineConfig::default()
     };
     Ok((machine, descriptors.0))
 }

@@ -36,6 +36,7 @@ impl ByHand {
                 sockets: 1,
                 cores: 1,
                 threads: 1,
+                ..v1::Cpus::default()
             }),
             memory: Some(v1::Memory {
                 size_bytes: 16 << 20,

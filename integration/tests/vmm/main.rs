@@ -2,6 +2,7 @@
 
 mod by_hand;
 mod console;
+mod cpus;
 mod lifecycle;
 mod peers;
 mod tiny_guest;

@@ -42,6 +42,14 @@ pub fn sleep() -> Vec<u8> {
     vec![0xfa, 0xf4, 0xeb, 0xfd]
 }
 
+/// Ends the guest with register `index` of the CMOS clock as the debug exit port's value.
+pub fn exit_with_cmos(index: u8) -> Vec<u8> {
+    let mut code = out8(0x70, index);
+    // `mov dx, 0x71; in al, dx; mov dx, 0xd04; out dx, al`.
+    code.extend([0x66, 0xba, 0x71, 0x00, 0xec, 0x66, 0xba, 0x04, 0x0d, 0xee]);
+    code
+}
+
 /// `ud2` without an interrupt table.
 pub fn triple_fault() -> Vec<u8> {
     vec![0x0f, 0x0b]

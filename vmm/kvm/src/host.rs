@@ -2,10 +2,22 @@
 
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 
-use kvm_bindings::{CpuId, KVM_MAX_CPUID_ENTRIES};
+use kvm_bindings::{
+    CpuId, KVM_MAX_CPUID_ENTRIES, KVM_X2APIC_API_DISABLE_BROADCAST_QUIRK,
+    KVM_X2APIC_API_USE_32BIT_IDS, KVMIO, Msrs, kvm_cpuid2,
+};
 use kvm_ioctls::{Cap, Kvm};
+use vmm_sys_util::ioctl::ioctl_with_mut_ptr;
 
+use crate::cpu::{CpuConfig, HostCpu, HostTsc, Leaves};
 use crate::error::KvmError;
+use crate::state::{MSR_ARCH_CAPABILITIES, msr};
+
+vmm_sys_util::ioctl_iowr_nr!(KVM_GET_SUPPORTED_HV_CPUID, KVMIO, 0xc1, kvm_cpuid2);
+
+/// Flags of `KVM_CAP_X2APIC_API` that APIC ids above 254 need.
+pub(crate) const X2APIC_IDS: u32 =
+    KVM_X2APIC_API_USE_32BIT_IDS | KVM_X2APIC_API_DISABLE_BROADCAST_QUIRK;
 
 /// Stable since Linux 2.6.22 (Documentation/virt/kvm/api.rst, `KVM_GET_API_VERSION`).
 const API_VERSION: i32 = 12;
@@ -74,9 +86,96 @@ impl KvmHost {
         self.kvm.get_max_vcpus()
     }
 
-    /// Whether `KVM_RUN` has in-kernel TSC-deadline timers to offer.
-    pub(crate) fn has_tsc_deadline(&self) -> bool {
-        self.kvm.check_extension(Cap::TscDeadlineTimer)
+    /// One more than the largest APIC id.
+    #[must_use]
+    pub fn max_vcpu_ids(&self) -> usize {
+        self.kvm.get_max_vcpu_id()
+    }
+
+    /// What guests' CPUs can be. What `config` does not ask for is not looked at.
+    ///
+    /// # Errors
+    /// When the host refuses.
+    pub fn cpu(&self, config: &CpuConfig) -> Result<HostCpu, KvmError> {
+        let hyperv = config.hyperv.is_on();
+        let tsc = config.tsc.khz.is_some() || config.tsc.leaves;
+        let x2apic_flags = self.kvm.check_extension_int(Cap::X2ApicApi);
+        let needed_flags = X2APIC_IDS.cast_signed();
+        Ok(HostCpu {
+            leaves: Leaves::new(self.supported_cpuid.as_slice()),
+            hyperv: if hyperv { self.hyperv_cpuid()? } else { None },
+            arch_capabilities: self.arch_capabilities()?,
+            has_tsc_deadline: self.kvm.check_extension(Cap::TscDeadlineTimer),
+            has_x2apic_ids: x2apic_flags & needed_flags == needed_flags,
+            tsc: if tsc { Some(self.tsc()?) } else { None },
+        })
+    }
+
+    /// What Hyper-V would say if it were this KVM; `None` where KVM tells vCPUs only or nobody.
+    fn hyperv_cpuid(&self) -> Result<Option<Leaves>, KvmError> {
+        let capability = u64::from(kvm_bindings::KVM_CAP_SYS_HYPERV_CPUID);
+        if self.kvm.check_extension_raw(capability) <= 0 {
+            return Ok(None);
+        }
+        let call = "KVM_GET_SUPPORTED_HV_CPUID";
+        let mut cpuid =
+            CpuId::new(KVM_MAX_CPUID_ENTRIES).map_err(|_| KvmError::MissingCapability {
+                capability: "room for the table of KVM_GET_SUPPORTED_HV_CPUID",
+            })?;
+        // SAFETY: the kernel writes no more entries than the table says it has, and then their
+        // number.
+        let result = unsafe {
+            ioctl_with_mut_ptr(
+                &self.kvm,
+                KVM_GET_SUPPORTED_HV_CPUID(),
+                cpuid.as_mut_fam_struct_ptr(),
+            )
+        };
+        if result < 0 {
+            return Err(KvmError::ioctl(call)(kvm_ioctls::Error::last()));
+        }
+        Ok(Some(Leaves::new(cpuid.as_slice())))
+    }
+
+    /// `IA32_ARCH_CAPABILITIES` as KVM gives it to guests; 0 when it does not.
+    fn arch_capabilities(&self) -> Result<u64, KvmError> {
+        const FEATURE: u32 = 1 << 29;
+        let leaf =
+            |entry: &&kvm_bindings::kvm_cpuid_entry2| entry.function == 7 && entry.index == 0;
+        let entry = self.supported_cpuid.as_slice().iter().find(leaf);
+        let has_it = entry.is_some_and(|entry| entry.edx & FEATURE != 0);
+        if !has_it || !self.kvm.check_extension(Cap::GetMsrFeatures) {
+            return Ok(0);
+        }
+        let mut msrs = Msrs::from_entries(&[msr(MSR_ARCH_CAPABILITIES, 0)]).map_err(|_| {
+            KvmError::MissingCapability {
+                capability: "room for one MSR",
+            }
+        })?;
+        let read = self
+            .kvm
+            .get_msrs(&mut msrs)
+            .map_err(KvmError::ioctl("KVM_GET_MSRS"))?;
+        let first = msrs.as_slice().first().filter(|_| read == 1);
+        Ok(first.map_or(0, |entry| entry.data))
+    }
+
+    /// Only a vCPU tells the frequency, so one is made for the purpose.
+    fn tsc(&self) -> Result<HostTsc, KvmError> {
+        let vm = self
+            .kvm
+            .create_vm()
+            .map_err(KvmError::ioctl("KVM_CREATE_VM"))?;
+        let vcpu = vm
+            .create_vcpu(0)
+            .map_err(KvmError::ioctl("KVM_CREATE_VCPU"))?;
+        let khz = vcpu
+            .get_tsc_khz()
+            .map_err(KvmError::ioctl("KVM_GET_TSC_KHZ"))?;
+        Ok(HostTsc {
+            khz,
+            can_scale: self.kvm.check_extension(Cap::TscControl),
+        })
     }
 
     /// Physical address bits of guests.
@@ -108,9 +207,5 @@ impl KvmHost {
 
     pub(crate) fn kvm(&self) -> &Kvm {
         &self.kvm
-    }
-
-    pub(crate) fn supported_cpuid(&self) -> &CpuId {
-        &self.supported_cpuid
     }
 }

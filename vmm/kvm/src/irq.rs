@@ -25,6 +25,8 @@ const MAX_MESSAGE_GSIS: u32 = 4096 - IOAPIC_PINS - 2 * PIC_PINS;
 /// What `KVM_SET_GSI_ROUTING` was last given. It always replaces the whole table.
 #[derive(Debug)]
 pub(crate) struct RoutingTable {
+    /// Addresses of messages hold 15 bits of destination instead of 8.
+    pub uses_x2apic_ids: bool,
     chips: Vec<kvm_irq_routing_entry>,
     messages: BTreeMap<u32, kvm_irq_routing_entry>,
 }
@@ -42,6 +44,7 @@ impl RoutingTable {
         });
         let ioapic_pins = (0..IOAPIC_PINS).map(|gsi| chip_entry(gsi, KVM_IRQCHIP_IOAPIC, gsi));
         Self {
+            uses_x2apic_ids: false,
             chips: pic_pins.chain(ioapic_pins).collect(),
             messages: BTreeMap::new(),
         }
@@ -88,6 +91,14 @@ fn message_entry(gsi: u32, address: u64, data: u32) -> kvm_irq_routing_entry {
     entry
 }
 
+/// Guests put bits 8 to 14 of a destination where only remapped messages have something, bits 5 to 11
+/// of the address (`KVM_FEATURE_MSI_EXT_DEST_ID`, Documentation/virt/kvm/x86/cpuid.rst); KVM takes
+/// them in bits 8 and up of the upper half.
+fn extended_destination(address: u64) -> u64 {
+    const BITS: u64 = 0x7f << 5;
+    address & !BITS | (address & BITS) >> 5 << 40
+}
+
 /// Gives out GSIs for message-signalled interrupts, each once.
 #[derive(Debug, Default)]
 pub struct GsiPool {
@@ -123,6 +134,11 @@ impl InterruptRouter {
     /// The kernel's; the former route is kept then.
     pub fn set_message(&self, gsi: u32, address: u64, data: u32) -> Result<(), KvmError> {
         let mut table = self.table();
+        let address = if table.uses_x2apic_ids {
+            extended_destination(address)
+        } else {
+            address
+        };
         let former = table
             .messages
             .insert(gsi, message_entry(gsi, address, data));
@@ -159,10 +175,26 @@ impl InterruptRouter {
     }
 
     fn table(&self) -> MutexGuard<'_, RoutingTable> {
+        self.vm.lock_routing()
+    }
+}
+
+impl Vm {
+    pub(crate) fn lock_routing(&self) -> MutexGuard<'_, RoutingTable> {
         // The table is whole whatever happened to another holder of the lock.
-        self.vm
-            .routing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.routing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn destinations_above_255_go_to_the_upper_half() {
+        // Destination 0x1a5: 0xa5 as ever, 1 in bit 5.
+        assert_eq!(extended_destination(0xfeea_5020), 0x100_feea_5000);
+        assert_eq!(extended_destination(0xfeea_5fe0), 0x7f00_feea_5000);
+        assert_eq!(extended_destination(0xfeea_5004), 0xfeea_5004);
     }
 }

@@ -3,7 +3,7 @@
 //! Everything is learned from `KVM_CAP`s and `KVM_GET_SUPPORTED_CPUID`, never from the vendor of the
 //! CPU. The descriptor of `/dev/kvm` is inherited; nothing is opened here.
 
-mod cpuid;
+mod cpu;
 mod error;
 mod host;
 mod irq;
@@ -13,7 +13,11 @@ mod state;
 mod vcpu;
 mod vm;
 
-pub use cpuid::{CpuTopology, TopologyError};
+pub use cpu::{
+    CpuConfig, CpuError, CpuModel, CpuTopology, Enlightenment, Feature, FeaturePolicy, FeatureSet,
+    GuestCpu, HostCpu, HypervConfig, KvmConfig, KvmFeature, MAX_HYPERV_VENDOR_BYTES, NamedModel,
+    Signature, Toggle, TopologyError, TscConfig,
+};
 pub use error::KvmError;
 pub use host::{HostKind, KvmHost};
 pub use irq::{GsiPool, InterruptRouter};
@@ -21,4 +25,4 @@ pub use kick::{VcpuKick, kick_signal};
 pub use saved::{SavedStateError, VcpuState, VmState};
 pub use state::{PowerOnState, VmPowerOnState};
 pub use vcpu::{Exit, FailureDetail, Segment, StartState, Vcpu};
-pub use vm::{IoEventBinding, Vm};
+pub use vm::{IoEventBinding, MissedTicks, Vm};

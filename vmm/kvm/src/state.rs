@@ -12,6 +12,7 @@ use crate::vcpu::Vcpu;
 use crate::vm::Vm;
 
 pub(crate) const MSR_TSC: u32 = 0x10;
+pub(crate) const MSR_ARCH_CAPABILITIES: u32 = 0x10a;
 const MSR_TSC_ADJUST: u32 = 0x3b;
 const MSR_MISC_ENABLE: u32 = 0x1a0;
 const MISC_ENABLE_FAST_STRINGS: u64 = 1;
@@ -42,7 +43,8 @@ pub struct PowerOnState {
 /// PIC, IOAPIC and PIT after power-on.
 pub struct VmPowerOnState {
     chips: [kvm_irqchip; 3],
-    pit: kvm_pit_state2,
+    /// `None` in a machine without.
+    pit: Option<kvm_pit_state2>,
 }
 
 impl std::fmt::Debug for VmPowerOnState {
@@ -207,10 +209,7 @@ impl Vm {
                 .get_irqchip(chip)
                 .map_err(KvmError::ioctl("KVM_GET_IRQCHIP"))?;
         }
-        let pit = self
-            .fd()
-            .get_pit2()
-            .map_err(KvmError::ioctl("KVM_GET_PIT2"))?;
+        let pit = self.pit()?;
         Ok(VmPowerOnState { chips, pit })
     }
 
@@ -224,9 +223,25 @@ impl Vm {
                 .set_irqchip(chip)
                 .map_err(KvmError::ioctl("KVM_SET_IRQCHIP"))?;
         }
-        self.fd()
-            .set_pit2(&state.pit)
-            .map_err(KvmError::ioctl("KVM_SET_PIT2"))
+        match &state.pit {
+            Some(pit) => self
+                .fd()
+                .set_pit2(pit)
+                .map_err(KvmError::ioctl("KVM_SET_PIT2")),
+            None => Ok(()),
+        }
+    }
+
+    /// The PIT's state, if there is one.
+    pub(crate) fn pit(&self) -> Result<Option<kvm_pit_state2>, KvmError> {
+        if !self.has_pit() {
+            return Ok(None);
+        }
+        let pit = self
+            .fd()
+            .get_pit2()
+            .map_err(KvmError::ioctl("KVM_GET_PIT2"))?;
+        Ok(Some(pit))
     }
 }
 

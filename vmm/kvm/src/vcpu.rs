@@ -5,11 +5,13 @@ use std::sync::Arc;
 use kvm_bindings::{kvm_dtable, kvm_segment};
 use kvm_ioctls::{KvmRunWrapper, VcpuExit, VcpuFd};
 
-use crate::cpuid::{CpuTopology, vcpu_cpuid};
+use crate::cpu::GuestCpu;
 use crate::error::KvmError;
-use crate::host::KvmHost;
 use crate::kick::VcpuKick;
 use crate::vm::Vm;
+
+mod hyperv_exit;
+mod setup;
 
 /// A flat segment, as far as boot protocols care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,23 +130,20 @@ pub struct Vcpu {
 }
 
 impl Vcpu {
-    /// Creates vCPU `index` of `topology`, with its CPUID.
+    /// Creates vCPU `index` of a guest with CPUs like `cpu`.
     ///
     /// # Errors
     /// When the host refuses.
-    pub fn new(
-        host: &KvmHost,
-        vm: &Arc<Vm>,
-        topology: CpuTopology,
-        index: u32,
-    ) -> Result<Self, KvmError> {
-        let apic_id = topology.apic_id(index);
+    pub fn new(vm: &Arc<Vm>, cpu: &GuestCpu, index: u32) -> Result<Self, KvmError> {
+        let apic_id = cpu.topology().apic_id(index);
         let fd = vm
             .fd()
             .create_vcpu(u64::from(apic_id))
             .map_err(KvmError::ioctl("KVM_CREATE_VCPU"))?;
-        fd.set_cpuid2(&vcpu_cpuid(host, topology, index)?)
+        setup::before_cpuid(&fd, vm, cpu)?;
+        fd.set_cpuid2(&cpu.cpuid(index)?)
             .map_err(KvmError::ioctl("KVM_SET_CPUID2"))?;
+        setup::after_cpuid(&fd, cpu)?;
         let page = |fd: &VcpuFd| {
             KvmRunWrapper::mmap_from_fd(fd, vm.fd().run_size()).map_err(KvmError::ioctl("mmap"))
         };
@@ -190,6 +189,10 @@ impl Vcpu {
             VcpuExit::Intr | VcpuExit::Hlt | VcpuExit::IrqWindowOpen => Exit::Interrupted,
             VcpuExit::Shutdown => Exit::Shutdown,
             VcpuExit::SystemEvent(kind, _) => system_event(kind),
+            VcpuExit::Hyperv => {
+                hyperv_exit::answer(&mut self.page);
+                Exit::Interrupted
+            }
             VcpuExit::FailEntry(reason, _) => Exit::Failure(FailureDetail::EntryFailed(reason)),
             VcpuExit::InternalError => {
                 Exit::Failure(FailureDetail::InternalError(suberror(&mut self.page)))

@@ -2,14 +2,19 @@
 
 use std::sync::Mutex;
 
-use kvm_bindings::{KVM_PIT_SPEAKER_DUMMY, kvm_pit_config, kvm_userspace_memory_region};
-use kvm_ioctls::{IoEventAddress, NoDatamatch, VmFd};
+use kvm_bindings::{
+    KVM_CAP_PMU_CAPABILITY, KVM_CAP_X2APIC_API, KVM_PIT_SPEAKER_DUMMY, KVM_PMU_CAP_DISABLE, KVMIO,
+    kvm_enable_cap, kvm_pit_config, kvm_reinject_control, kvm_userspace_memory_region,
+};
+use kvm_ioctls::{Cap, IoEventAddress, NoDatamatch, VmFd};
 use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryRegion};
 use vmm_memory::GuestRam;
 use vmm_sys_util::eventfd::EventFd;
+use vmm_sys_util::ioctl::ioctl_with_ref;
 
+use crate::cpu::GuestCpu;
 use crate::error::KvmError;
-use crate::host::KvmHost;
+use crate::host::{KvmHost, X2APIC_IDS};
 use crate::irq::RoutingTable;
 
 /// Three pages that KVM wants below 4 GiB on some hosts, next to the last 256 KiB where firmware
@@ -17,17 +22,30 @@ use crate::irq::RoutingTable;
 const TSS_ADDRESS: usize = 0xfffb_d000;
 const IDENTITY_MAP_ADDRESS: u64 = 0xfffb_c000;
 
+vmm_sys_util::ioctl_io_nr!(KVM_REINJECT_CONTROL, KVMIO, 0x71);
+
+/// What becomes of ticks of the PIT that the guest could not take in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MissedTicks {
+    /// They come later: the guest's count is right in the end.
+    #[default]
+    Deliver,
+    /// They are lost.
+    Discard,
+}
+
 /// One VM of KVM with its RAM.
 #[derive(Debug)]
 pub struct Vm {
     fd: VmFd,
     pub(crate) routing: Mutex<RoutingTable>,
+    has_pit: bool,
     /// Mapped as long as the memslots that point into it.
     ram: GuestRam,
 }
 
 impl Vm {
-    /// Creates a VM with in-kernel PIC, IOAPIC, LAPICs and PIT, and `ram` as its memory.
+    /// Creates a VM with in-kernel PIC, IOAPIC and LAPICs, and `ram` as its memory.
     ///
     /// # Errors
     /// When the host refuses any of it.
@@ -42,19 +60,91 @@ impl Vm {
             .map_err(KvmError::ioctl("KVM_SET_TSS_ADDR"))?;
         fd.create_irq_chip()
             .map_err(KvmError::ioctl("KVM_CREATE_IRQCHIP"))?;
-        let pit = kvm_pit_config {
-            flags: KVM_PIT_SPEAKER_DUMMY,
-            ..kvm_pit_config::default()
-        };
-        fd.create_pit2(pit)
-            .map_err(KvmError::ioctl("KVM_CREATE_PIT2"))?;
         let vm = Self {
             fd,
             routing: Mutex::new(RoutingTable::with_chips()),
+            has_pit: false,
             ram,
         };
         vm.map_ram()?;
         Ok(vm)
+    }
+
+    /// Adds the in-kernel PIT.
+    ///
+    /// # Errors
+    /// When the host refuses, or can not do as asked about missed ticks.
+    pub fn create_pit(&mut self, host: &KvmHost, missed: MissedTicks) -> Result<(), KvmError> {
+        let pit = kvm_pit_config {
+            flags: KVM_PIT_SPEAKER_DUMMY,
+            ..kvm_pit_config::default()
+        };
+        self.fd
+            .create_pit2(pit)
+            .map_err(KvmError::ioctl("KVM_CREATE_PIT2"))?;
+        self.has_pit = true;
+        if missed == MissedTicks::Discard {
+            self.discard_missed_ticks(host)?;
+        }
+        Ok(())
+    }
+
+    /// KVM sends missed ticks later unless it is told not to.
+    fn discard_missed_ticks(&self, host: &KvmHost) -> Result<(), KvmError> {
+        if !host.kvm().check_extension(Cap::ReinjectControl) {
+            return Err(KvmError::MissingCapability {
+                capability: "KVM_CAP_REINJECT_CONTROL",
+            });
+        }
+        let control = kvm_reinject_control::default();
+        // SAFETY: the kernel reads one kvm_reinject_control.
+        let result = unsafe { ioctl_with_ref(&self.fd, KVM_REINJECT_CONTROL(), &control) };
+        if result < 0 {
+            return Err(KvmError::ioctl("KVM_REINJECT_CONTROL")(
+                kvm_ioctls::Error::last(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Prepares the VM for vCPUs like `cpu`. Comes before the first vCPU.
+    ///
+    /// # Errors
+    /// When the host refuses.
+    pub fn prepare_cpus(&self, cpu: &GuestCpu) -> Result<(), KvmError> {
+        if cpu.topology().needs_x2apic() {
+            self.enable(KVM_CAP_X2APIC_API, X2APIC_IDS, "KVM_CAP_X2APIC_API")?;
+            self.lock_routing().uses_x2apic_ids = true;
+        }
+        let can_switch_counters = self
+            .fd
+            .check_extension_raw(u64::from(KVM_CAP_PMU_CAPABILITY))
+            & KVM_PMU_CAP_DISABLE.cast_signed()
+            != 0;
+        if !cpu.has_counters() && can_switch_counters {
+            self.enable(
+                KVM_CAP_PMU_CAPABILITY,
+                KVM_PMU_CAP_DISABLE,
+                "KVM_CAP_PMU_CAPABILITY",
+            )?;
+        }
+        Ok(())
+    }
+
+    fn enable(&self, cap: u32, argument: u32, name: &'static str) -> Result<(), KvmError> {
+        let capability = kvm_enable_cap {
+            cap,
+            args: [u64::from(argument), 0, 0, 0],
+            ..kvm_enable_cap::default()
+        };
+        self.fd
+            .enable_cap(&capability)
+            .map_err(KvmError::ioctl(name))
+    }
+
+    /// Whether [`Self::create_pit`] was called.
+    pub(crate) fn has_pit(&self) -> bool {
+        self.has_pit
     }
 
     fn map_ram(&self) -> Result<(), KvmError> {

@@ -9,7 +9,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use vmm_kvm::{
-    CpuTopology, InterruptRouter, KvmError, KvmHost, StartState, Vcpu, Vm, VmPowerOnState,
+    CpuError, GuestCpu, InterruptRouter, KvmError, KvmHost, StartState, Vcpu, Vm, VmPowerOnState,
 };
 use vmm_memory::{Layout, LayoutError, RamError, clear_ram, create_ram};
 
@@ -49,6 +49,9 @@ pub enum BuildError {
         /// The host's limit.
         limit: usize,
     },
+    /// The host can not give such CPUs.
+    #[error("this host can not give the guest its CPUs")]
+    Cpus(#[from] CpuError),
     /// A PCI function can not be made.
     #[error("PCI functions can not be made")]
     Device(#[from] DeviceError),
@@ -83,6 +86,7 @@ impl BuildError {
             self,
             Self::Layout(_)
                 | Self::TooManyVcpus { .. }
+                | Self::Cpus(_)
                 | Self::Device(_)
                 | Self::Pci(_)
                 | Self::Acpi(_)
@@ -95,6 +99,7 @@ impl BuildError {
 pub(crate) struct Configured {
     config: MachineConfig,
     host: Arc<KvmHost>,
+    cpu: GuestCpu,
     layout: Layout,
 }
 
@@ -115,6 +120,7 @@ pub(crate) struct WithDevices {
 struct Parts {
     config: MachineConfig,
     host: Arc<KvmHost>,
+    cpu: GuestCpu,
     layout: Layout,
     vm: Arc<Vm>,
     chips: VmPowerOnState,
@@ -146,26 +152,30 @@ impl Configured {
                         source,
                     })?,
             )?;
-        let wanted = config.topology.count();
-        let limit = host.max_vcpus();
-        if usize::try_from(wanted).is_ok_and(|wanted| wanted > limit) {
-            return Err(BuildError::TooManyVcpus { wanted, limit });
-        }
+        check_count(&config, &host)?;
+        let cpu = GuestCpu::resolve(&config.cpus, &host.cpu(&config.cpus)?)?;
         let layout = Layout::new(config.ram_bytes, host.address_bits())?;
         Ok(Self {
             config,
             host: Arc::new(host),
+            cpu,
             layout,
         })
     }
 
     pub(crate) fn build_memory(self) -> Result<WithMemory, BuildError> {
         let ram = create_ram(&self.layout)?;
-        let vm = Arc::new(Vm::new(&self.host, ram)?);
+        let mut vm = Vm::new(&self.host, ram)?;
+        if let Some(missed) = self.config.clock.pit {
+            vm.create_pit(&self.host, missed)?;
+        }
+        vm.prepare_cpus(&self.cpu)?;
+        let vm = Arc::new(vm);
         let chips = vm.power_on_state()?;
         let parts = Parts {
             config: self.config,
             host: self.host,
+            cpu: self.cpu,
             layout: self.layout,
             vm,
             chips,
@@ -175,11 +185,27 @@ impl Configured {
     }
 }
 
+/// vCPUs that are yet to come count, too.
+fn check_count(config: &MachineConfig, host: &KvmHost) -> Result<(), BuildError> {
+    let topology = config.cpus.topology;
+    let largest_id = topology.apic_id(topology.max_count() - 1);
+    let checks = [
+        (topology.max_count(), host.max_vcpus()),
+        (largest_id.saturating_add(1), host.max_vcpu_ids()),
+    ];
+    for (wanted, limit) in checks {
+        if usize::try_from(wanted).is_ok_and(|wanted| wanted > limit) {
+            return Err(BuildError::TooManyVcpus { wanted, limit });
+        }
+    }
+    Ok(())
+}
+
 impl Parts {
     /// Tables, kernel, initrd and command line into RAM.
     fn load(&self) -> Result<StartState, BuildError> {
         let ram = self.vm.ram();
-        let rsdp = acpi::write_tables(ram, &self.layout, self.config.topology)?;
+        let rsdp = acpi::write_tables(ram, &self.layout, self.config.cpus.topology)?;
         let firmware = Firmware { rsdp };
         Ok(boot::load(
             ram,
@@ -244,7 +270,13 @@ fn legacy_ports(
             1,
             Arc::new(Mutex::new(KeyboardReset::new(events.clone()))),
         ),
-        (RTC_PORT, 2, Arc::new(Mutex::new(Clock::default()))),
+        (
+            RTC_PORT,
+            2,
+            Arc::new(Mutex::new(Clock::new(
+                parts.config.clock.rtc_offset_seconds,
+            ))),
+        ),
     ];
     if parts.config.debug.timestamp {
         let device = Timestamp::new(board.first_timestamp());
@@ -268,9 +300,8 @@ impl WithDevices {
             start,
             devices,
         } = self;
-        let topology: CpuTopology = parts.config.topology;
-        let vcpus = (0..topology.count())
-            .map(|index| Vcpu::new(&parts.host, &parts.vm, topology, index))
+        let vcpus = (0..parts.cpu.topology().count())
+            .map(|index| Vcpu::new(&parts.vm, &parts.cpu, index))
             .collect::<Result<Vec<_>, _>>()?;
         let context = VcpuContext {
             host: Arc::clone(&parts.host),

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
-use vmm_kvm::CpuTopology;
+use vmm_kvm::{CpuConfig, MissedTicks};
 
 use vmm_devices::serial::SerialPort;
 use vmm_sys_util::eventfd::EventFd;
@@ -28,6 +28,25 @@ pub struct DebugPorts {
     pub timestamp: bool,
     /// Port 0x0d04: a write ends the guest.
     pub exit: bool,
+}
+
+/// Clocks that are not the CPUs'.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockConfig {
+    /// What the real-time clock is ahead of UTC.
+    pub rtc_offset_seconds: i64,
+    /// The PIT, and what becomes of ticks that the guest misses; `None`: there is none.
+    pub pit: Option<MissedTicks>,
+}
+
+impl Default for ClockConfig {
+    /// UTC, and a PIT.
+    fn default() -> Self {
+        Self {
+            rtc_offset_seconds: 0,
+            pit: Some(MissedTicks::default()),
+        }
+    }
 }
 
 /// COM1: the port is made by whoever brings its input.
@@ -68,7 +87,9 @@ pub struct MachineConfig {
     /// `/dev/kvm`, opened for reading and writing.
     pub dev_kvm: OwnedFd,
     /// vCPUs.
-    pub topology: CpuTopology,
+    pub cpus: CpuConfig,
+    /// Clocks that are not the CPUs'.
+    pub clock: ClockConfig,
     /// Size of RAM in bytes.
     pub ram_bytes: u64,
     /// What is booted.

@@ -28,10 +28,16 @@ mod vcpus;
 pub use acpi::AcpiError;
 pub use boot::{BootError, KernelConfig, KernelEntry, MAX_CMDLINE_BYTES};
 pub use build::BuildError;
-pub use config::{DebugPorts, DeviceConfig, MachineConfig, RebootPolicy, SerialConfig};
+pub use config::{
+    ClockConfig, DebugPorts, DeviceConfig, MachineConfig, RebootPolicy, SerialConfig,
+};
 pub use events::ResetSource;
 pub use functions::{DeviceError, DeviceErrorKind};
 pub use owner::{MachineHandle, Observer, Request, RequestError, start};
 pub use pci::{PciAddress, PciBusError};
 pub use status::{Change, End, EndReason, MachineState, Status};
-pub use vmm_kvm::{CpuTopology, TopologyError};
+pub use vmm_kvm::{
+    CpuConfig, CpuError, CpuModel, CpuTopology, Enlightenment, Feature, FeaturePolicy,
+    HypervConfig, KvmConfig, MAX_HYPERV_VENDOR_BYTES, MissedTicks, NamedModel, Toggle,
+    TopologyError, TscConfig,
+};

@@ -127,7 +127,7 @@ fn build(
     board: &StatusBoard,
 ) -> Result<Built, BuildError> {
     let reboot_policy = config.reboot_policy;
-    let gate = Arc::new(Gate::new(config.topology.count()));
+    let gate = Arc::new(Gate::new(config.cpus.topology.count()));
     let events = GuestEvents::new(queue, Arc::clone(&gate));
     let machine = Configured::new(config)?
         .build_memory()?

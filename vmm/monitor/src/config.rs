@@ -1,10 +1,13 @@
 //! From the wire to a machine: everything is checked here, with the path of what is wrong.
 
+mod clock;
+mod cpus;
+
 use std::fs::File;
 
 use proto_vmm::v1;
 use vmm_machine::{
-    CpuTopology, DebugPorts, DeviceConfig, KernelConfig, KernelEntry, MAX_CMDLINE_BYTES,
+    ClockConfig, CpuConfig, DebugPorts, DeviceConfig, KernelConfig, KernelEntry, MAX_CMDLINE_BYTES,
     PciAddress, RebootPolicy,
 };
 
@@ -42,7 +45,9 @@ pub struct CheckedConfig {
     /// `/dev/kvm`.
     pub dev_kvm: std::os::fd::OwnedFd,
     /// vCPUs.
-    pub topology: CpuTopology,
+    pub cpus: CpuConfig,
+    /// Clocks that are not the CPUs'.
+    pub clock: ClockConfig,
     /// RAM in bytes.
     pub ram_bytes: u64,
     /// What is booted.
@@ -65,7 +70,8 @@ pub fn check(
     mut descriptors: Descriptors,
 ) -> Result<CheckedConfig, FieldError> {
     check_names(wire)?;
-    let topology = topology(wire.cpus.as_ref())?;
+    let cpus = cpus::cpus(wire.cpus.as_ref())?;
+    let clock = clock::clock(wire.clock.unwrap_or_default())?;
     let ram_bytes = wire.memory.as_ref().map_or(0, |memory| memory.size_bytes);
     if ram_bytes < MIN_RAM_BYTES || !ram_bytes.is_multiple_of(PAGE_BYTES) {
         return Err(FieldError::new(
@@ -100,7 +106,8 @@ pub fn check(
     let debug = wire.debug.unwrap_or_default();
     Ok(CheckedConfig {
         dev_kvm,
-        topology,
+        cpus,
+        clock,
         ram_bytes,
         kernel,
         exit_record,
@@ -130,21 +137,6 @@ fn check_names(wire: &v1::MachineConfig) -> Result<(), FieldError> {
         return Err(FieldError::new("vmi_uid", "is empty"));
     }
     Ok(())
-}
-
-fn topology(cpus: Option<&v1::Cpus>) -> Result<CpuTopology, FieldError> {
-    let cpus = cpus.ok_or_else(|| FieldError::new("cpus", "is missing"))?;
-    let topology = CpuTopology::new(cpus.sockets, cpus.cores, cpus.threads)
-        .map_err(|error| FieldError::new("cpus", format!("can not be built: {error}")))?;
-    if topology.count() != cpus.count {
-        let rule = format!(
-            "is {}, but sockets, cores and threads make {}",
-            cpus.count,
-            topology.count()
-        );
-        return Err(FieldError::new("cpus.count", rule));
-    }
-    Ok(topology)
 }
 
 fn kernel(
@@ -301,6 +293,7 @@ mod tests {
                 sockets: 1,
                 cores: 2,
                 threads: 1,
+                ..v1::Cpus::default()
             }),
             memory: Some(v1::Memory {
                 size_bytes: 64 << 20,

@@ -234,7 +234,8 @@ impl Server {
         }
         let machine = MachineConfig {
             dev_kvm: checked.dev_kvm,
-            topology: checked.topology,
+            cpus: checked.cpus,
+            clock: checked.clock,
             ram_bytes: checked.ram_bytes,
             kernel: checked.kernel,
             reboot_policy: checked.reboot_policy,
@@ -313,7 +314,7 @@ impl Server {
             self.recorder.clear_target();
             self.guest = None;
             v1::Error {
-                field: field_of(build_error).to_owned(),
+                field: field_of(build_error),
                 ..error(v1::ErrorCode::InvalidArgument, &text)
             }
         } else {
@@ -400,14 +401,16 @@ fn field_error(wrong: FieldError) -> v1::Error {
 }
 
 /// The field that a configuration's build error is about.
-fn field_of(build_error: &BuildError) -> &'static str {
-    match build_error {
+fn field_of(build_error: &BuildError) -> String {
+    let field = match build_error {
+        BuildError::Cpus(error) => return format!("cpus.{}", error.field()),
         BuildError::Layout(_) => "memory.size_bytes",
         BuildError::TooManyVcpus { .. } | BuildError::Acpi(_) => "cpus.count",
         BuildError::Device(_) | BuildError::Pci(_) => "devices",
         BuildError::Boot(_) => "kernel",
         _ => "",
-    }
+    };
+    field.to_owned()
 }
 
 fn change_name(change: Change) -> &'static str {

@@ -272,9 +272,12 @@ pub struct MachineConfig {
     pub reboot_policy: i32,
     #[prost(message, optional, tag = "13")]
     pub debug: ::core::option::Option<Debug>,
+    /// Absent: real-time clock in UTC, PIT.
+    #[prost(message, optional, tag = "20")]
+    pub clock: ::core::option::Option<Clock>,
 }
-/// vCPUs. The product of the topology is `count`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+/// vCPUs. The product of sockets, cores and threads is `count`, those that are there at power-on.
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Cpus {
     #[prost(uint32, tag = "1")]
     pub count: u32,
@@ -284,6 +287,125 @@ pub struct Cpus {
     pub cores: u32,
     #[prost(uint32, tag = "4")]
     pub threads: u32,
+    /// Sockets that there may ever be; 0: `sockets`. The topology is theirs, and the ACPI tables list
+    /// those that are not there yet as ones that may come.
+    #[prost(uint32, tag = "5")]
+    pub max_sockets: u32,
+    /// "host-passthrough" (also when empty), "host-model", or a name of docs/cpu-models.md.
+    #[prost(string, tag = "6")]
+    pub model: ::prost::alloc::string::String,
+    /// What is different from the model, in order; each feature once.
+    #[prost(message, repeated, tag = "7")]
+    pub features: ::prost::alloc::vec::Vec<CpuFeature>,
+    /// Hyper-V's enlightenments. Absent: the guest is not told of Hyper-V.
+    #[prost(message, optional, tag = "8")]
+    pub hyperv: ::core::option::Option<Hyperv>,
+    /// What the guest is told of KVM. Absent: all that the host's KVM tells.
+    #[prost(message, optional, tag = "9")]
+    pub kvm: ::core::option::Option<KvmFeatures>,
+    /// Time stamp counter. Absent: the host's.
+    #[prost(message, optional, tag = "10")]
+    pub tsc: ::core::option::Option<Tsc>,
+}
+/// One CPU feature.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CpuFeature {
+    /// As in docs/cpu-models.md.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(enumeration = "CpuFeaturePolicy", tag = "2")]
+    pub policy: i32,
+}
+/// Hyper-V's enlightenments, by KubeVirt's names. One whose need is off is refused: synic, ipi and
+/// tlbflush need vpindex; synictimer needs synic and time; synictimer_direct needs synictimer;
+/// tlbflush_extended and tlbflush_direct need tlbflush; evmcs needs vapic.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Hyperv {
+    /// All that the host's KVM has, besides those named.
+    #[prost(bool, tag = "1")]
+    pub passthrough: bool,
+    #[prost(bool, tag = "2")]
+    pub relaxed: bool,
+    #[prost(bool, tag = "3")]
+    pub vapic: bool,
+    /// Tries before the hypervisor is told of a long wait for a spin lock, at least 4096; 0: never.
+    #[prost(uint32, tag = "4")]
+    pub spinlocks: u32,
+    #[prost(bool, tag = "5")]
+    pub vpindex: bool,
+    #[prost(bool, tag = "6")]
+    pub runtime: bool,
+    #[prost(bool, tag = "7")]
+    pub synic: bool,
+    #[prost(bool, tag = "8")]
+    pub synictimer: bool,
+    #[prost(bool, tag = "9")]
+    pub synictimer_direct: bool,
+    #[prost(bool, tag = "10")]
+    pub reset: bool,
+    /// Signature instead of "Microsoft Hv", at most 12 bytes of printable ASCII; empty: that one.
+    #[prost(string, tag = "11")]
+    pub vendorid: ::prost::alloc::string::String,
+    #[prost(bool, tag = "12")]
+    pub frequencies: bool,
+    #[prost(bool, tag = "13")]
+    pub reenlightenment: bool,
+    #[prost(bool, tag = "14")]
+    pub tlbflush: bool,
+    #[prost(bool, tag = "15")]
+    pub tlbflush_extended: bool,
+    #[prost(bool, tag = "16")]
+    pub tlbflush_direct: bool,
+    #[prost(bool, tag = "17")]
+    pub ipi: bool,
+    #[prost(bool, tag = "18")]
+    pub evmcs: bool,
+    /// The reference clock: `clock.timer.hyperv` of KubeVirt.
+    #[prost(bool, tag = "19")]
+    pub time: bool,
+    /// Crash MSRs: a panic device of the model `hyperv`.
+    #[prost(bool, tag = "20")]
+    pub crash: bool,
+}
+/// What the guest is told of KVM.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KvmFeatures {
+    /// Nothing at all. Linux finds Hyper-V only if KVM is hidden, else it finds KVM.
+    #[prost(bool, tag = "1")]
+    pub hidden: bool,
+    /// kvmclock.
+    #[prost(enumeration = "Toggle", tag = "2")]
+    pub clock: i32,
+    /// Spin locks that let other vCPUs run.
+    #[prost(enumeration = "Toggle", tag = "3")]
+    pub spinlocks: i32,
+    /// End of interrupt without an exit.
+    #[prost(enumeration = "Toggle", tag = "4")]
+    pub end_of_interrupt: i32,
+}
+/// Time stamp counter.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Tsc {
+    /// Frequency in kHz; 0: the host's. Refused if the host can not scale to it.
+    #[prost(uint32, tag = "1")]
+    pub khz: u32,
+    /// Tell the frequency by CPUID leaves 0x15, 0x16 and 0x40000010.
+    #[prost(bool, tag = "2")]
+    pub leaves: bool,
+}
+/// Clocks that are not the CPU's.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Clock {
+    /// What the real-time clock is ahead of UTC, in seconds: KubeVirt's offset, or that of the zone.
+    /// Less than 100 years.
+    #[prost(sint64, tag = "1")]
+    pub rtc_offset_seconds: i64,
+    /// The machine has no PIT.
+    #[prost(bool, tag = "2")]
+    pub no_pit: bool,
+    /// Ticks of the PIT that the guest could not take in time are lost instead of delivered later.
+    #[prost(bool, tag = "3")]
+    pub pit_discards_missed_ticks: bool,
 }
 /// Guest memory. The VMM creates the memfd.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -573,6 +695,83 @@ impl ExitReason {
             "EXIT_REASON_VMM_ERROR" => Some(Self::VmmError),
             "EXIT_REASON_CONFIGURE_FAILED" => Some(Self::ConfigureFailed),
             "EXIT_REASON_DEBUG_EXIT" => Some(Self::DebugExit),
+            _ => None,
+        }
+    }
+}
+/// What becomes of a CPU feature; KubeVirt's meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum CpuFeaturePolicy {
+    /// As CPU_FEATURE_POLICY_REQUIRE.
+    Unspecified = 0,
+    /// On, whether or not the host has it.
+    Force = 1,
+    /// On; refused if the host's KVM can not provide it.
+    Require = 2,
+    /// On if the host's KVM can provide it.
+    Optional = 3,
+    /// Off.
+    Disable = 4,
+    /// Off; refused if the host's KVM could provide it.
+    Forbid = 5,
+}
+impl CpuFeaturePolicy {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "CPU_FEATURE_POLICY_UNSPECIFIED",
+            Self::Force => "CPU_FEATURE_POLICY_FORCE",
+            Self::Require => "CPU_FEATURE_POLICY_REQUIRE",
+            Self::Optional => "CPU_FEATURE_POLICY_OPTIONAL",
+            Self::Disable => "CPU_FEATURE_POLICY_DISABLE",
+            Self::Forbid => "CPU_FEATURE_POLICY_FORBID",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "CPU_FEATURE_POLICY_UNSPECIFIED" => Some(Self::Unspecified),
+            "CPU_FEATURE_POLICY_FORCE" => Some(Self::Force),
+            "CPU_FEATURE_POLICY_REQUIRE" => Some(Self::Require),
+            "CPU_FEATURE_POLICY_OPTIONAL" => Some(Self::Optional),
+            "CPU_FEATURE_POLICY_DISABLE" => Some(Self::Disable),
+            "CPU_FEATURE_POLICY_FORBID" => Some(Self::Forbid),
+            _ => None,
+        }
+    }
+}
+/// A choice that is the host's unless it is made here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Toggle {
+    /// On if the host's KVM can.
+    Unspecified = 0,
+    Off = 1,
+    /// On; refused if the host's KVM can not.
+    On = 2,
+}
+impl Toggle {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "TOGGLE_UNSPECIFIED",
+            Self::Off => "TOGGLE_OFF",
+            Self::On => "TOGGLE_ON",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "TOGGLE_UNSPECIFIED" => Some(Self::Unspecified),
+            "TOGGLE_OFF" => Some(Self::Off),
+            "TOGGLE_ON" => Some(Self::On),
             _ => None,
         }
     }

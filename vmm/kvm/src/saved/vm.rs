@@ -20,7 +20,7 @@ pub struct VmState {
     /// `struct kvm_irqchip` of the IOAPIC.
     #[prost(bytes = "vec", tag = "3")]
     ioapic: Vec<u8>,
-    /// `struct kvm_pit_state2`.
+    /// `struct kvm_pit_state2`; empty without a PIT.
     #[prost(bytes = "vec", tag = "4")]
     pit: Vec<u8>,
     /// kvmclock, in nanoseconds.
@@ -34,10 +34,6 @@ impl Vm {
     /// # Errors
     /// When the host refuses.
     pub fn save(&self) -> Result<VmState, SavedStateError> {
-        let pit = self
-            .fd()
-            .get_pit2()
-            .map_err(KvmError::ioctl("KVM_GET_PIT2"))?;
         let clock = self
             .fd()
             .get_clock()
@@ -46,7 +42,7 @@ impl Vm {
             pic_master: self.chip(KVM_IRQCHIP_PIC_MASTER)?,
             pic_slave: self.chip(KVM_IRQCHIP_PIC_SLAVE)?,
             ioapic: self.chip(KVM_IRQCHIP_IOAPIC)?,
-            pit: raw::bytes(&pit),
+            pit: self.pit()?.as_ref().map(raw::bytes).unwrap_or_default(),
             clock_ns: clock.clock,
         })
     }
@@ -70,9 +66,11 @@ impl Vm {
                 .set_irqchip(&chip)
                 .map_err(KvmError::ioctl("KVM_SET_IRQCHIP"))?;
         }
-        self.fd()
-            .set_pit2(&raw::read("kvm_pit_state2", &state.pit)?)
-            .map_err(KvmError::ioctl("KVM_SET_PIT2"))?;
+        if self.has_pit() {
+            self.fd()
+                .set_pit2(&raw::read("kvm_pit_state2", &state.pit)?)
+                .map_err(KvmError::ioctl("KVM_SET_PIT2"))?;
+        }
         let clock = kvm_clock_data {
             clock: state.clock_ns,
             ..kvm_clock_data::default()

@@ -114,16 +114,20 @@ fn low_half(bytes: &[u8; 4]) -> &[u8] {
 pub(super) fn madt(topology: CpuTopology) -> Vec<u8> {
     const DUAL_PIC: u32 = 1;
     const ENABLED: u32 = 1;
+    /// Not there yet, but may come (ACPI 6.3, table 5-47).
+    const ONLINE_CAPABLE: u32 = 2;
     /// Active high, level triggered.
     const SCI_FLAGS: u16 = 0xd;
     let mut table = table(*b"APIC", 8, 5);
     table.write_u32(36, LAPIC_ADDRESS);
     table.write_u32(40, DUAL_PIC);
-    for index in 0..topology.count() {
-        let [uid, ..] = index.to_le_bytes();
-        let [apic_id, ..] = topology.apic_id(index).to_le_bytes();
-        table.append_slice(&[0, 8, uid, apic_id]);
-        table.append_slice(&ENABLED.to_le_bytes());
+    for index in 0..topology.max_count() {
+        let flags = if index < topology.count() {
+            ENABLED
+        } else {
+            ONLINE_CAPABLE
+        };
+        append_processor(&mut table, index, topology.apic_id(index), flags);
     }
     // One IOAPIC, with an id of its own kind, serving GSIs from 0.
     table.append_slice(&[1, 12, 0, 0]);
@@ -135,7 +139,27 @@ pub(super) fn madt(topology: CpuTopology) -> Vec<u8> {
     table.append_slice(&SCI_FLAGS.to_le_bytes());
     // NMI at LINT1 of all processors, as set at power-on.
     table.append_slice(&[4, 6, 0xff, 0, 0, 1]);
+    if topology.needs_x2apic() {
+        table.append_slice(&[10, 12, 0, 0, 0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0]);
+    }
     finish(table)
+}
+
+/// A local APIC, or a local x2APIC when the id needs more than 8 bits (ACPI 6.3, 5.2.12.2 and
+/// 5.2.12.12). Ids are no smaller than indexes, which are the processors' names.
+fn append_processor(table: &mut Sdt, index: u32, apic_id: u32, flags: u32) {
+    match (u8::try_from(index), u8::try_from(apic_id)) {
+        (Ok(uid), Ok(apic_id)) if apic_id < 255 => {
+            table.append_slice(&[0, 8, uid, apic_id]);
+            table.append_slice(&flags.to_le_bytes());
+        }
+        _ => {
+            table.append_slice(&[9, 16, 0, 0]);
+            table.append_slice(&apic_id.to_le_bytes());
+            table.append_slice(&flags.to_le_bytes());
+            table.append_slice(&index.to_le_bytes());
+        }
+    }
 }
 
 /// Memory-mapped configuration space (PCI Firmware 3.2, 4.1.2).
@@ -163,6 +187,21 @@ mod tests {
         );
         let length = u32::from_le_bytes([table[4], table[5], table[6], table[7]]);
         assert_eq!(length as usize, table.len());
+    }
+
+    #[test]
+    fn processors_that_may_come_are_listed_and_large_ids_are_told_in_full() {
+        let topology = CpuTopology::new(257, 1, 1).unwrap();
+        let madt = madt(topology.with_boot_sockets(2).unwrap());
+        assert_sums_to_zero(&madt);
+        let entry = |at: usize| &madt[44 + at..];
+        assert_eq!(entry(8)[..8], [0, 8, 1, 1, 1, 0, 0, 0]);
+        assert_eq!(entry(16)[..8], [0, 8, 2, 2, 2, 0, 0, 0]);
+        assert_eq!(entry(254 * 8)[..8], [0, 8, 254, 254, 2, 0, 0, 0]);
+        let x2apic = [9, 16, 0, 0, 255, 0, 0, 0, 2, 0, 0, 0, 255, 0, 0, 0];
+        assert_eq!(entry(255 * 8)[..16], x2apic);
+        let x2apic = [9, 16, 0, 0, 0, 1, 0, 0, 2, 0, 0, 0, 0, 1, 0, 0];
+        assert_eq!(entry(255 * 8 + 16)[..16], x2apic);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The real-time clock of the MC146818: the host's wall clock in UTC, read only.
+//! The real-time clock of the MC146818: the host's wall clock, off by a fixed time, read only.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,12 +16,20 @@ const STATUS_B: u8 = 0x02;
 const STATUS_D: u8 = 0x80;
 
 /// The clock with the index that was last selected.
-#[derive(Default)]
 pub(crate) struct Clock {
+    offset_seconds: i64,
     index: u8,
 }
 
 impl Clock {
+    /// A clock that is `offset_seconds` ahead of UTC.
+    pub(crate) fn new(offset_seconds: i64) -> Self {
+        Self {
+            offset_seconds,
+            index: 0,
+        }
+    }
+
     fn register(&self, unix_seconds: u64) -> u8 {
         let time = CivilTime::at(unix_seconds);
         match self.index {
@@ -45,9 +53,10 @@ impl BusDevice for Clock {
     fn read(&mut self, offset: u64, data: &mut [u8]) {
         data.fill(0xff);
         if let (1, [value]) = (offset, data) {
-            // A host clock before 1970 reads as 1970.
+            // A clock before 1970 reads as 1970.
             let now = SystemTime::now().duration_since(UNIX_EPOCH);
-            *value = self.register(now.map_or(0, |elapsed| elapsed.as_secs()));
+            let seconds = now.map_or(0, |elapsed| elapsed.as_secs());
+            *value = self.register(seconds.saturating_add_signed(self.offset_seconds));
         }
     }
 
@@ -138,9 +147,26 @@ mod tests {
 
     #[test]
     fn registers_are_bcd() {
-        let clock = Clock { index: 0x09 };
+        let mut clock = Clock::new(0);
+        clock.index = 0x09;
         assert_eq!(clock.register(1_709_251_198), 0x24);
-        let clock = Clock { index: 0x32 };
+        clock.index = 0x32;
         assert_eq!(clock.register(1_709_251_198), 0x20);
+    }
+
+    #[test]
+    fn a_clock_may_be_off() {
+        let year = |offset_seconds| {
+            let mut clock = Clock::new(offset_seconds);
+            let mut value = [0];
+            clock.write(0, &[0x09]);
+            clock.read(1, &mut value);
+            let [bcd] = value;
+            u64::from(bcd >> 4) * 10 + u64::from(bcd & 0xf)
+        };
+        // 25 years of 365.25 days.
+        let later = (year(788_940_000) + 100 - year(0)) % 100;
+        assert!((24..=26).contains(&later), "{later}");
+        assert_eq!(year(i64::MIN), 70);
     }
 }

@@ -1,0 +1,34 @@
+//! The guest's CPUs: topology, models, feature policies, Hyper-V's enlightenments.
+//!
+//! [`GuestCpu::resolve`] is a pure function of what is asked for ([`CpuConfig`]) and what the host
+//! can give ([`HostCpu`]). Leaves are edited when the host has them, whoever made the CPU; the vendor
+//! matters only where the manuals differ.
+
+mod config;
+mod error;
+mod features;
+mod guest;
+mod host;
+mod hyperv;
+mod hypervisor;
+mod leaves;
+mod models;
+mod needs;
+mod policy;
+#[cfg(test)]
+mod tests;
+mod topology;
+mod topology_leaves;
+mod words;
+mod xsave;
+
+pub use config::{CpuConfig, CpuModel, FeaturePolicy, KvmConfig, Toggle, TscConfig};
+pub use error::{CpuError, KvmFeature};
+pub use features::{Feature, FeatureSet};
+pub use guest::GuestCpu;
+pub use host::HostCpu;
+pub(crate) use host::HostTsc;
+pub use hyperv::{Enlightenment, HypervConfig, MAX_HYPERV_VENDOR_BYTES};
+pub(crate) use leaves::Leaves;
+pub use models::{NamedModel, Signature};
+pub use topology::{CpuTopology, TopologyError};

@@ -1,0 +1,81 @@
+//! docs/cpu-models.md says what the tables say.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use super::*;
+use crate::cpu::Signature;
+use crate::cpu::words::{ALIASES, Place, WORDS};
+
+const PAGE: &str = include_str!("../../../../../docs/cpu-models.md");
+const BEGIN: &str = "<!-- generated from vmm/kvm/src/cpu: begin -->\n";
+const END: &str = "<!-- generated: end -->";
+
+fn signature(signature: Signature) -> String {
+    let Signature {
+        family,
+        model,
+        stepping,
+    } = signature;
+    format!("family {family} model {model} stepping {stepping}")
+}
+
+fn code_list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
+    names.join(" ")
+}
+
+fn generated() -> String {
+    let mut text = String::from("\n## Models\n");
+    for model in NamedModel::all() {
+        let flags: BTreeSet<&str> = model
+            .features()
+            .iter()
+            .flat_map(Feature::cpuinfo_flags)
+            .collect();
+        let features = code_list(model.features().iter().map(Feature::name));
+        let _ = write!(text, "\n### {}\n\n{}\n\n", model.name, model.about);
+        let _ = writeln!(text, "- Brand: {}", model.brand);
+        let _ = writeln!(text, "- Signature: {}", signature(model.signature));
+        if model.signature_amd != model.signature {
+            let amd = signature(model.signature_amd);
+            let _ = writeln!(text, "- Signature on AMD and Hygon: {amd}");
+        }
+        let _ = writeln!(text, "- Features: {features}");
+        let _ = writeln!(text, "- Shown by Linux: {}", code_list(flags));
+    }
+    text.push_str(
+        "\n## Names of features\n\n| Where | Names, from the lowest bit |\n| --- | --- |\n",
+    );
+    for word in &WORDS {
+        let place = match word.place {
+            Place::Cpuid {
+                leaf,
+                subleaf,
+                register,
+            } => {
+                let register = format!("{register:?}").to_uppercase();
+                format!("CPUID {leaf:#x}.{subleaf} {register}")
+            }
+            Place::ArchCapabilities => "`IA32_ARCH_CAPABILITIES`".to_owned(),
+        };
+        let names = code_list(word.bits.iter().map(|(_, name)| *name));
+        let _ = writeln!(text, "| {place} | {names} |");
+    }
+    text.push_str("\nOther spellings: ");
+    let others = ALIASES.map(|(alias, name)| format!("`{alias}` for `{name}`"));
+    let _ = writeln!(text, "{}.\n", others.join(", "));
+    text
+}
+
+/// On a difference the right page is printed between the marks.
+#[test]
+fn the_page_of_models_is_that_of_the_table() {
+    let (_, rest) = PAGE.split_once(BEGIN).unwrap();
+    let (written, _) = rest.split_once(END).unwrap();
+    let right = generated();
+    assert!(
+        written == right,
+        "docs/cpu-models.md is not what the tables say; between its marks belongs:\n{right}"
+    );
+}
