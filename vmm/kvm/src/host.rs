@@ -99,16 +99,20 @@ impl KvmHost {
     pub fn cpu(&self, config: &CpuConfig) -> Result<HostCpu, KvmError> {
         let hyperv = config.hyperv.is_on();
         let tsc = config.tsc.khz.is_some() || config.tsc.leaves;
-        let x2apic_flags = self.kvm.check_extension_int(Cap::X2ApicApi);
-        let needed_flags = X2APIC_IDS.cast_signed();
         Ok(HostCpu {
             leaves: Leaves::new(self.supported_cpuid.as_slice()),
             hyperv: if hyperv { self.hyperv_cpuid()? } else { None },
             arch_capabilities: self.arch_capabilities()?,
             has_tsc_deadline: self.kvm.check_extension(Cap::TscDeadlineTimer),
-            has_x2apic_ids: x2apic_flags & needed_flags == needed_flags,
+            has_x2apic_ids: config.topology.needs_x2apic() && self.has_x2apic_ids(),
             tsc: if tsc { Some(self.tsc()?) } else { None },
         })
+    }
+
+    fn has_x2apic_ids(&self) -> bool {
+        let flags = self.kvm.check_extension_int(Cap::X2ApicApi);
+        let needed = X2APIC_IDS.cast_signed();
+        flags & needed == needed
     }
 
     /// What Hyper-V would say if it were this KVM; `None` where KVM tells vCPUs only or nobody.

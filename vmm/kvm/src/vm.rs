@@ -116,12 +116,7 @@ impl Vm {
             self.enable(KVM_CAP_X2APIC_API, X2APIC_IDS, "KVM_CAP_X2APIC_API")?;
             self.lock_routing().uses_x2apic_ids = true;
         }
-        let can_switch_counters = self
-            .fd
-            .check_extension_raw(u64::from(KVM_CAP_PMU_CAPABILITY))
-            & KVM_PMU_CAP_DISABLE.cast_signed()
-            != 0;
-        if !cpu.has_counters() && can_switch_counters {
+        if !cpu.has_counters() && self.can_switch_counters() {
             self.enable(
                 KVM_CAP_PMU_CAPABILITY,
                 KVM_PMU_CAP_DISABLE,
@@ -129,6 +124,11 @@ impl Vm {
             )?;
         }
         Ok(())
+    }
+
+    fn can_switch_counters(&self) -> bool {
+        let capability = u64::from(KVM_CAP_PMU_CAPABILITY);
+        self.fd.check_extension_raw(capability) & KVM_PMU_CAP_DISABLE.cast_signed() != 0
     }
 
     fn enable(&self, cap: u32, argument: u32, name: &'static str) -> Result<(), KvmError> {

@@ -57,7 +57,7 @@ impl GuestCpu {
             repeat_for_amd(&mut leaves);
         }
         topology_leaves::prepare(&mut leaves, topology);
-        let hyperv = hypervisor::apply(&mut leaves, config, host)?;
+        let hyperv = hypervisor::apply(&mut leaves, config, host, features.has("vmx"))?;
         let tsc_khz = tsc_khz(config, host)?;
         if let (true, Some(khz)) = (config.tsc.leaves, tsc_khz.or(host.tsc.map(|tsc| tsc.khz))) {
             hypervisor::apply_tsc_leaves(&mut leaves, khz);

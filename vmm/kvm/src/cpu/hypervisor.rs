@@ -36,14 +36,16 @@ pub(crate) struct HypervNeeds {
     pub evmcs: bool,
 }
 
-/// Replaces the hypervisor's leaves by those that `config` asks for.
+/// Replaces the hypervisor's leaves by those that `config` asks for. `has_vmx`: whether the guest may
+/// have guests of its own by VMX.
 pub(crate) fn apply(
     leaves: &mut Leaves,
     config: &CpuConfig,
     host: &HostCpu,
+    has_vmx: bool,
 ) -> Result<HypervNeeds, CpuError> {
     leaves.retain(|entry| entry.function >> 16 != FIRST >> 16);
-    let needs = apply_hyperv(leaves, &config.hyperv, host)?;
+    let needs = apply_hyperv(leaves, &config.hyperv, host, has_vmx)?;
     let base = if needs.any { SECOND } else { FIRST };
     apply_kvm(leaves, config, host, base)?;
     Ok(needs)
@@ -104,6 +106,7 @@ fn apply_hyperv(
     leaves: &mut Leaves,
     config: &HypervConfig,
     host: &HostCpu,
+    has_vmx: bool,
 ) -> Result<HypervNeeds, CpuError> {
     if !config.is_on() {
         return Ok(HypervNeeds::default());
@@ -114,7 +117,7 @@ fn apply_hyperv(
         let first = first.copied().unwrap_or(Enlightenment::Relaxed);
         return Err(CpuError::HypervMissing(first));
     };
-    let on = choose(config, supported)?;
+    let on = choose(config, supported, has_vmx)?;
     let has = |enlightenment| on.contains(&enlightenment);
     let is_nested = has(Enlightenment::Evmcs) || has(Enlightenment::TlbflushDirect);
     let vendor = vendor(config.vendor.as_deref().unwrap_or("Microsoft Hv"));
@@ -155,7 +158,11 @@ fn apply_hyperv(
 }
 
 /// What is asked for, if the host has it; with `passthrough` all that the host has.
-fn choose(config: &HypervConfig, supported: &Leaves) -> Result<Vec<Enlightenment>, CpuError> {
+fn choose(
+    config: &HypervConfig,
+    supported: &Leaves,
+    has_vmx: bool,
+) -> Result<Vec<Enlightenment>, CpuError> {
     let can = |enlightenment: Enlightenment| {
         let has = |(leaf, register, bits): &(u32, Register, u32)| {
             supported.get(*leaf, 0, *register) & bits == *bits
@@ -165,10 +172,17 @@ fn choose(config: &HypervConfig, supported: &Leaves) -> Result<Vec<Enlightenment
     let mut on = Vec::new();
     for enlightenment in Enlightenment::ALL {
         let is_asked_for = config.has(enlightenment);
-        let is_wanted = is_asked_for
-            || config.passthrough && !matches!(enlightenment, Enlightenment::Spinlocks);
-        match (is_wanted, can(enlightenment)) {
-            (true, true) => on.push(enlightenment),
+        // Retries are a number that nobody gave.
+        let is_welcome = config.passthrough && enlightenment != Enlightenment::Spinlocks;
+        let lacks_vmx = enlightenment == Enlightenment::Evmcs && !has_vmx;
+        match (is_asked_for || is_welcome, can(enlightenment)) {
+            (true, true) if lacks_vmx && is_asked_for => {
+                return Err(CpuError::HypervNeeds {
+                    enlightenment,
+                    need: "the CPU feature vmx",
+                });
+            }
+            (true, true) if !lacks_vmx => on.push(enlightenment),
             (true, false) if is_asked_for => return Err(CpuError::HypervMissing(enlightenment)),
             _ => {}
         }

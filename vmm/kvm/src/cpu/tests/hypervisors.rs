@@ -85,6 +85,20 @@ fn nested_enlightenments_have_a_leaf_of_their_own() {
         1 << 14 | 1 << 11 | 1 << 3 | 1 << 2
     );
     assert!(guest.hyperv().evmcs);
+    // A guest without VMX has no guests to be enlightened about.
+    let config = with_policy(with_hyperv(&on), "vmx", FeaturePolicy::Disable);
+    let error = refused(&config, &intel());
+    assert_eq!(error.field(), "hyperv.evmcs");
+    let all = HypervConfig {
+        passthrough: true,
+        ..HypervConfig::default()
+    };
+    let config = CpuConfig {
+        hyperv: all,
+        ..of_model("Nehalem")
+    };
+    let guest = GuestCpu::resolve(&config, &intel()).unwrap();
+    assert!(guest.hyperv().any && !guest.hyperv().evmcs);
 }
 
 #[test]
