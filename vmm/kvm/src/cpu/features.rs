@@ -28,9 +28,19 @@ impl Feature {
     /// The feature called `name`, as Linux, QEMU or libvirt spell it.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
-        let alias = ALIASES.iter().find(|(alias, _)| same(alias, name));
-        let name = alias.map_or(name, |(_, name)| name);
-        Self::all().find(|feature| same(feature.name(), name))
+        // The tables' own spelling first: they are read at every start of a guest.
+        Self::find(|known| known == name).or_else(|| {
+            let alias = ALIASES.iter().find(|(alias, _)| same(alias, name));
+            let name = alias.map_or(name, |(_, name)| name);
+            Self::find(|known| same(known, name))
+        })
+    }
+
+    fn find(is_it: impl Fn(&str) -> bool) -> Option<Self> {
+        (0u8..).zip(&WORDS).find_map(|(word, entry)| {
+            let (bit, _) = entry.bits.iter().find(|(_, name)| is_it(name))?;
+            Some(Self { word, bit: *bit })
+        })
     }
 
     /// Its name: Linux' in `/proc/cpuinfo`, or QEMU's where Linux shows none.

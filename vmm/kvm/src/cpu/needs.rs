@@ -139,12 +139,11 @@ pub(crate) fn first_unmet(set: &FeatureSet) -> Option<(Feature, Feature)> {
     let owned = OWNED
         .iter()
         .flat_map(|(owner, members)| members.iter().map(move |member| (*member, *owner)));
-    NEEDS
-        .iter()
-        .copied()
-        .chain(owned)
-        .filter_map(|(name, need)| Some((Feature::by_name(name)?, Feature::by_name(need)?)))
-        .find(|(feature, need)| set.contains(*feature) && !set.contains(*need))
+    NEEDS.iter().copied().chain(owned).find_map(|(name, need)| {
+        let feature = Feature::by_name(name).filter(|feature| set.contains(*feature))?;
+        let need = Feature::by_name(need).filter(|need| !set.contains(*need))?;
+        Some((feature, need))
+    })
 }
 
 #[cfg(test)]
