@@ -3,9 +3,11 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
@@ -15,10 +17,11 @@ use integration::testguest::{self, FIRST_WORD_ON_DISK, Results};
 use integration::{process, skip, skip_if, tools};
 use tun_rs::{DeviceBuilder, Layer};
 use vmm_devices::serial::{ConsoleOutput, SerialPort};
+use vmm_devices::virtio::blk::{BlkConfig, DiskLimits, ErrorPolicies, ErrorPolicy};
 use vmm_machine::{
     BuildError, Change, ClockConfig, CpuConfig, CpuTopology, DebugPorts, DeviceConfig, EndReason,
-    KernelConfig, KernelEntry, MachineConfig, MachineHandle, Observer, PciAddress, RebootPolicy,
-    Request, RequestError, SerialConfig, Status,
+    KernelConfig, KernelEntry, MachineConfig, MachineHandle, Observer, PauseReason, PciAddress,
+    RebootPolicy, Request, RequestError, SerialConfig, Status,
 };
 use vmm_sys_util::eventfd::EventFd;
 
@@ -66,6 +69,15 @@ struct Machine {
 
 impl Machine {
     fn boot(command_line: &str, entry: KernelEntry, devices: Vec<DeviceConfig>) -> Self {
+        Self::boot_with_threads(command_line, entry, devices, BTreeMap::new())
+    }
+
+    fn boot_with_threads(
+        command_line: &str,
+        entry: KernelEntry,
+        devices: Vec<DeviceConfig>,
+        io_threads: BTreeMap<PciAddress, String>,
+    ) -> Self {
         let console = Arc::new(Console::default());
         let interrupt = Arc::new(EventFd::new(0).expect("an eventfd"));
         let output: Arc<dyn ConsoleOutput> = Arc::clone(&console) as _;
@@ -101,6 +113,7 @@ impl Machine {
                 .enumerate()
                 .map(|(index, device)| (slot(index), device))
                 .collect(),
+            io_threads,
             debug: DebugPorts {
                 timestamp: true,
                 exit: false,
@@ -141,8 +154,10 @@ fn disk() -> (File, DeviceConfig) {
         file,
         DeviceConfig::Blk {
             image,
-            read_only: false,
-            serial: "scratch".to_owned(),
+            config: BlkConfig {
+                serial: "scratch".to_owned(),
+                ..BlkConfig::default()
+            },
         },
     )
 }
@@ -287,6 +302,92 @@ fn twenty_guests_run_at_once() {
         assert_eq!(first_word(&file), FIRST_WORD_ON_DISK);
         assert_powered_off(&status, &results);
     }
+}
+
+/// A file system of 1 MiB at `path`, for this thread alone and those that it starts.
+fn mount_small_disk(path: &Path) {
+    use nix::mount::{MsFlags, mount};
+
+    let none = None::<&str>;
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).expect("mounts of our own");
+    mount(none, "/", none, MsFlags::MS_PRIVATE | MsFlags::MS_REC, none).expect("private mounts");
+    mount(
+        Some("small"),
+        path,
+        Some("tmpfs"),
+        MsFlags::empty(),
+        Some("size=1m"),
+    )
+    .expect("a tmpfs");
+}
+
+#[test]
+fn a_full_host_pauses_the_guest_and_room_lets_it_go_on() {
+    use nix::mount::{MsFlags, mount};
+
+    let without_root =
+        || (!nix::unistd::geteuid().is_root()).then(|| "a tmpfs of its own needs root".to_owned());
+    skip_if!(without_machine().or_else(without_root));
+    let directory = tempfile::tempdir().expect("a directory");
+    mount_small_disk(directory.path());
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(directory.path().join("image"))
+        .expect("a file");
+    file.set_len(DISK_BYTES)
+        .expect("a disk that is larger than its host");
+    let waits = ErrorPolicy::StopOnNoSpace;
+    let disk = DeviceConfig::Blk {
+        image: file.try_clone().expect("a descriptor").into(),
+        config: BlkConfig {
+            errors: ErrorPolicies {
+                read: waits,
+                write: waits,
+            },
+            ..BlkConfig::default()
+        },
+    };
+    let address = PciAddress::new(1).expect("a slot");
+    let threads = BTreeMap::from([(address, "disk".to_owned())]);
+    let machine =
+        Machine::boot_with_threads("tests=blk", KernelEntry::Default, vec![disk], threads);
+    while machine.changes.recv_timeout(PATIENCE).expect("a pause") != Change::Paused {}
+    let status = machine.handle.status();
+    let reason = PauseReason::IoError {
+        disk: address,
+        errno: nix::errno::Errno::ENOSPC as i32,
+    };
+    assert_eq!(status.pause_reason, Some(reason));
+
+    let remount = MsFlags::MS_REMOUNT;
+    mount(
+        None::<&str>,
+        directory.path(),
+        None::<&str>,
+        remount,
+        Some("size=8m"),
+    )
+    .expect("room");
+    file.set_len(2 * DISK_BYTES).expect("a larger disk");
+    let limits = DiskLimits::default();
+    machine
+        .handle
+        .request(2, Request::GrowDisk { disk: address });
+    machine.handle.request(
+        3,
+        Request::SetDiskLimits {
+            disk: address,
+            limits,
+        },
+    );
+    machine.handle.request(4, Request::Resume);
+    let (status, results) = machine.ended();
+    assert!(results.one("done").contains(" failed=0 "), "{results:#?}");
+    assert_eq!(first_word(&file), FIRST_WORD_ON_DISK);
+    assert_eq!(status.pause_reason, None);
+    assert_powered_off(&status, &results);
 }
 
 #[test]

@@ -163,6 +163,7 @@ fn devices<'a>(
             disk_fd: descriptors.add(file),
             read_only: disk.read_only,
             serial: disk.serial.clone(),
+            ..v1::VirtioBlk::default()
         };
         devices.push(at_slot(slot, Kind::Blk(blk)));
     }
@@ -177,6 +178,7 @@ fn at_slot(slot: u32, kind: v1::pci_device::Kind) -> v1::PciDevice {
             function: 0,
         }),
         kind: Some(kind),
+        ..v1::PciDevice::default()
     }
 }
 

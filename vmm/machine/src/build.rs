@@ -16,9 +16,10 @@ use vmm_memory::{Layout, LayoutError, RamError, clear_ram, create_ram};
 use crate::acpi::{self, AcpiError, COM1_GSI, COM1_PORT, COM1_PORTS, PM_BASE, PM_PORTS};
 use crate::boot::{self, BootError, Firmware};
 use crate::config::MachineConfig;
-use crate::device_thread::DeviceThread;
+use crate::device_thread::DeviceThreads;
+use crate::disks::Disks;
 use crate::events::GuestEvents;
-use crate::functions::{self, DeviceError};
+use crate::functions::{self, DeviceError, Handles};
 use crate::gate::{Command, Gate};
 use crate::legacy::{
     Clock, DEBUG_EXIT_PORT, DebugExit, KEYBOARD_COMMAND_PORT, KeyboardReset, PowerManagement,
@@ -130,7 +131,8 @@ struct Devices {
     bus: Arc<PciBus>,
     buses: Arc<Buses>,
     power: Arc<Mutex<PowerManagement>>,
-    thread: DeviceThread,
+    threads: DeviceThreads,
+    disks: Disks,
 }
 
 /// Last phase: everything is there and holds still.
@@ -224,7 +226,11 @@ impl WithMemory {
     ) -> Result<WithDevices, BuildError> {
         let Self { mut parts, start } = self;
         let devices = std::mem::take(&mut parts.config.devices);
-        let functions = functions::make(devices, &parts.vm)?;
+        let mut handles = Handles {
+            events,
+            disks: Disks::default(),
+        };
+        let functions = functions::make(devices, &parts.vm, &mut handles)?;
         InterruptRouter::new(Arc::clone(&parts.vm))
             .connect(&parts.config.serial.interrupt, COM1_GSI)?;
         let bus = Arc::new(PciBus::new(Arc::clone(&parts.vm), parts.layout, functions)?);
@@ -233,8 +239,9 @@ impl WithMemory {
             events.clone(),
         )));
         let ports = legacy_ports(&parts, &bus, &power, events, board);
-        let thread = DeviceThread::start(&bus).map_err(|source| BuildError::Thread {
-            what: "the device thread",
+        let own = &parts.config.io_threads;
+        let threads = DeviceThreads::start(&bus, own).map_err(|source| BuildError::Thread {
+            what: "a device thread",
             source,
         })?;
         let buses = Arc::new(Buses::new(Arc::clone(&bus), ports));
@@ -245,7 +252,8 @@ impl WithMemory {
                 bus,
                 buses,
                 power,
-                thread,
+                threads,
+                disks: handles.disks,
             },
         })
     }
@@ -329,7 +337,8 @@ fn stuck(error: StuckVcpus) -> BuildError {
 impl BuiltMachine {
     /// Lets the guest run.
     pub(crate) fn run(&self) -> Result<(), BuildError> {
-        self.devices.thread.resume();
+        self.devices.disks.retry_held();
+        self.devices.threads.resume();
         self.vcpus.command(Command::Run).map_err(stuck)
     }
 
@@ -337,10 +346,10 @@ impl BuiltMachine {
     pub(crate) fn hold(&self) -> Result<(), BuildError> {
         self.vcpus.command(Command::Hold).map_err(stuck)?;
         self.devices
-            .thread
+            .threads
             .pause()
             .map_err(|source| BuildError::Thread {
-                what: "the pause of the device thread",
+                what: "the pause of a device thread",
                 source,
             })
     }
@@ -356,6 +365,11 @@ impl BuiltMachine {
         self.vcpus.command(Command::Reset(start)).map_err(stuck)
     }
 
+    /// The disks, for changes while the guest runs.
+    pub(crate) fn disks(&self) -> &Disks {
+        &self.devices.disks
+    }
+
     /// Presses the power button.
     pub(crate) fn press_power_button(&self) {
         lock(&self.devices.power).press_power_button();
@@ -365,7 +379,7 @@ impl BuiltMachine {
     pub(crate) fn end(&self) -> Result<(), BuildError> {
         self.hold()?;
         self.vcpus.command(Command::Leave).map_err(stuck)?;
-        self.devices.thread.end();
+        self.devices.threads.end();
         Ok(())
     }
 }

@@ -1,11 +1,13 @@
 //! What a machine is made of, fully resolved: the machine chooses nothing.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use vmm_kvm::{CpuConfig, MissedTicks};
 
 use vmm_devices::serial::SerialPort;
+use vmm_devices::virtio::blk::BlkConfig;
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::boot::KernelConfig;
@@ -64,10 +66,8 @@ pub enum DeviceConfig {
     Blk {
         /// Raw image; its size is the disk's.
         image: OwnedFd,
-        /// Writes are refused.
-        read_only: bool,
-        /// At most 20 bytes.
-        serial: String,
+        /// How the disk is to be.
+        config: BlkConfig,
     },
     /// A virtio network card.
     Net {
@@ -100,6 +100,9 @@ pub struct MachineConfig {
     pub serial: SerialConfig,
     /// PCI functions, each in its place.
     pub devices: Vec<(PciAddress, DeviceConfig)>,
+    /// Functions that are served by a thread of their own, and its name: at most 12 bytes, the same
+    /// for functions that share it. All others are served by one thread.
+    pub io_threads: BTreeMap<PciAddress, String>,
     /// Debug ports.
     pub debug: DebugPorts,
 }

@@ -1,5 +1,7 @@
-//! The thread that serves the event sources of all devices.
+//! The threads that serve the event sources of devices: one for all, and those of their own that some
+//! were given.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
-use crate::pci::{PciBus, Slot};
+use crate::pci::{PciAddress, PciBus, Slot};
 
 const STACK_BYTES: usize = 256 << 10;
 /// Events taken at a time; between two batches the thread can be paused.
@@ -16,8 +18,14 @@ const BATCH: usize = 16;
 const WAKE: u64 = u64::MAX;
 const TOKEN_BITS: u32 = 32;
 
-/// Handle of the device thread.
-pub(crate) struct DeviceThread {
+/// The thread that has no name of its own.
+const SHARED: &str = "devices";
+
+/// Handle of all device threads.
+pub(crate) struct DeviceThreads(Vec<DeviceThread>);
+
+/// Handle of one.
+struct DeviceThread {
     shared: Arc<Shared>,
 }
 
@@ -41,13 +49,58 @@ impl Shared {
     }
 }
 
+impl DeviceThreads {
+    /// Starts the shared thread and one for each name in `own`, paused, with the sources of all
+    /// functions on `bus` registered.
+    pub(crate) fn start(bus: &PciBus, own: &BTreeMap<PciAddress, String>) -> io::Result<Self> {
+        // The shared thread is there even if it has nothing to do.
+        let mut groups: BTreeMap<String, Vec<Arc<Slot>>> =
+            BTreeMap::from([(SHARED.to_owned(), Vec::new())]);
+        for slot in bus.slots() {
+            let name = match own.get(&slot.address()) {
+                Some(name) => format!("io-{name}"),
+                None => SHARED.to_owned(),
+            };
+            groups.entry(name).or_default().push(Arc::clone(slot));
+        }
+        let threads = groups
+            .into_iter()
+            .map(|(name, slots)| DeviceThread::start(name, slots));
+        threads.collect::<io::Result<_>>().map(Self)
+    }
+
+    /// Waits until no thread touches a device any more.
+    pub(crate) fn pause(&self) -> io::Result<()> {
+        for thread in &self.0 {
+            thread.ask_to_pause()?;
+        }
+        for thread in &self.0 {
+            thread.wait_paused();
+        }
+        Ok(())
+    }
+
+    /// Lets the threads go on; what happened meanwhile is served now.
+    pub(crate) fn resume(&self) {
+        for thread in &self.0 {
+            thread.resume();
+        }
+    }
+
+    /// Ends the threads, which must be paused.
+    pub(crate) fn end(&self) {
+        for thread in &self.0 {
+            thread.end();
+        }
+    }
+}
+
 impl DeviceThread {
-    /// Registers the sources of all functions on `bus` and starts the thread, paused.
-    pub(crate) fn start(bus: &PciBus) -> io::Result<Self> {
+    /// Registers the sources of `slots` and starts the thread, paused.
+    fn start(name: String, slots: Vec<Arc<Slot>>) -> io::Result<Self> {
         let epoll = Epoll::new()?;
         let wake = EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)?;
         watch(&epoll, wake.as_raw_fd(), WAKE)?;
-        let slots: Vec<Arc<Slot>> = bus.slots().map(Arc::clone).collect();
         for (index, slot) in (0u64..).zip(&slots) {
             let function = slot.function();
             for source in function.event_sources() {
@@ -67,17 +120,20 @@ impl DeviceThread {
         });
         let thread = Arc::clone(&shared);
         std::thread::Builder::new()
-            .name("devices".to_owned())
+            .name(name)
             .stack_size(STACK_BYTES)
             .spawn(move || serve(&epoll, &slots, &thread))?;
         Ok(Self { shared })
     }
 
+    fn ask_to_pause(&self) -> io::Result<()> {
+        self.shared.lock().pause_wanted = true;
+        self.shared.wake.write(1)
+    }
+
     /// Waits until the thread touches no device any more.
-    pub(crate) fn pause(&self) -> io::Result<()> {
+    fn wait_paused(&self) {
         let mut state = self.shared.lock();
-        state.pause_wanted = true;
-        self.shared.wake.write(1)?;
         while !state.is_paused {
             state = self
                 .shared
@@ -85,17 +141,14 @@ impl DeviceThread {
                 .wait(state)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        Ok(())
     }
 
-    /// Lets the thread go on; what happened meanwhile is served now.
-    pub(crate) fn resume(&self) {
+    fn resume(&self) {
         self.shared.lock().pause_wanted = false;
         self.shared.changed.notify_all();
     }
 
-    /// Ends the thread, which must be paused.
-    pub(crate) fn end(&self) {
+    fn end(&self) {
         self.shared.lock().end_wanted = true;
         self.shared.changed.notify_all();
     }

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use vmm_devices::{DeviceNotice, NoticeSink};
+
 use crate::gate::Gate;
 use crate::owner::Message;
+use crate::pci::PciAddress;
 
 /// By which way a guest reset itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +42,8 @@ pub(crate) enum GuestEvent {
     Reset(ResetSource),
     /// The guest's kernel gave up.
     Panicked,
+    /// A disk holds a request that the host failed, with this error number.
+    IoStopped { disk: PciAddress, errno: i32 },
     /// The debug exit port was written.
     DebugExit(u32),
     /// KVM can not run a vCPU any more.
@@ -57,6 +62,17 @@ pub(crate) struct GuestEvents {
 impl GuestEvents {
     pub(crate) fn new(queue: Sender<Message>, gate: Arc<Gate>) -> Self {
         Self { queue, gate }
+    }
+
+    /// Where the device at `address` tells what concerns the machine.
+    pub(crate) fn notice_sink(&self, address: PciAddress) -> NoticeSink {
+        let events = self.clone();
+        Arc::new(move |notice| match notice {
+            DeviceNotice::IoStopped { errno } => events.post(GuestEvent::IoStopped {
+                disk: address,
+                errno,
+            }),
+        })
     }
 
     /// Tells the owner.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use vmm_devices::virtio::blk::{BlkConfig, BlkDevice, BlkError};
+use vmm_devices::virtio::blk::{BlkDevice, BlkError};
 use vmm_devices::virtio::net::NetDevice;
 use vmm_devices::virtio::rng::RngDevice;
 use vmm_devices::virtio::{VirtioDevice, VirtioPciFunction, transport};
@@ -11,6 +11,8 @@ use vmm_kvm::{GsiPool, InterruptRouter, Vm};
 use vmm_sys::tap::{Tap, TapError};
 
 use crate::config::DeviceConfig;
+use crate::disks::Disks;
+use crate::events::GuestEvents;
 use crate::pci::{PciAddress, VectorBinding};
 
 /// A function and its place.
@@ -44,10 +46,19 @@ pub enum DeviceErrorKind {
     Transport(#[from] transport::BuildError),
 }
 
+/// How devices and the machine's owner reach each other, while both work.
+pub(crate) struct Handles<'a> {
+    /// Where notices of devices go.
+    pub(crate) events: &'a GuestEvents,
+    /// Disks that were made.
+    pub(crate) disks: Disks,
+}
+
 /// Makes all functions, with their interrupts bound to `vm`.
 pub(crate) fn make(
     devices: Vec<(PciAddress, DeviceConfig)>,
     vm: &Arc<Vm>,
+    handles: &mut Handles<'_>,
 ) -> Result<Vec<PlacedFunction>, DeviceError> {
     let ram = Arc::new(vm.ram().clone());
     let pool = Arc::new(Mutex::new(GsiPool::default()));
@@ -59,29 +70,23 @@ pub(crate) fn make(
         }
         let router = InterruptRouter::new(Arc::clone(vm));
         let binding = Arc::new(VectorBinding::new(router, Arc::clone(&pool)));
-        let function = make_one(config, &ram, binding).map_err(failed)?;
+        let function = make_one(address, config, handles, (&ram, binding)).map_err(failed)?;
         functions.push((address, function));
     }
     Ok(functions)
 }
 
 fn make_one(
+    address: PciAddress,
     config: DeviceConfig,
-    ram: &Arc<GuestRam>,
-    binding: Arc<dyn MsiBinding>,
+    handles: &mut Handles<'_>,
+    (ram, binding): (&Arc<GuestRam>, Arc<dyn MsiBinding>),
 ) -> Result<Box<dyn PciFunction>, DeviceErrorKind> {
     let device: Box<dyn VirtioDevice> = match config {
-        DeviceConfig::Blk {
-            image,
-            read_only,
-            serial,
-        } => {
-            let config = BlkConfig {
-                read_only,
-                serial,
-                ..BlkConfig::default()
-            };
-            Box::new(BlkDevice::new(image, &config, Arc::new(|_| {}))?)
+        DeviceConfig::Blk { image, config } => {
+            let device = BlkDevice::new(image, &config, handles.events.notice_sink(address))?;
+            handles.disks.insert(address, device.control());
+            Box::new(device)
         }
         DeviceConfig::Net { tap, mac, mtu } => Box::new(NetDevice::new(Tap::adopt(tap)?, mac, mtu)),
         DeviceConfig::Rng => Box::new(RngDevice::new()),

@@ -1,10 +1,11 @@
 //! The machine of one guest: a minimal q35-compatible PC on KVM.
 //!
 //! Owns the build phases ([`build`]), the PCI bus and its interrupts, the vCPU threads, the thread
-//! that serves devices, and the one owner of a machine's state ([`start`]), whose single queue takes
+//! that serves devices and those of their own that some have, and the one owner of a machine's state ([`start`]), whose single queue takes
 //! requests and guest events alike.
 //!
-//! Threads of a running machine: `machine` (the owner), `devices`, and `vcpu0` to `vcpuN`. Only the
+//! Threads of a running machine: `machine` (the owner), `devices`, one `io-NAME` for each thread that
+//! the configuration asks for, and `vcpu0` to `vcpuN`. Only the
 //! owner gives vCPUs commands, by the gate that each passes on its way into the guest.
 
 #![forbid(unsafe_code)]
@@ -15,6 +16,7 @@ mod boot;
 pub mod build;
 mod config;
 mod device_thread;
+mod disks;
 mod events;
 mod functions;
 mod gate;
@@ -31,11 +33,12 @@ pub use build::BuildError;
 pub use config::{
     ClockConfig, DebugPorts, DeviceConfig, MachineConfig, RebootPolicy, SerialConfig,
 };
+pub use disks::DiskError;
 pub use events::ResetSource;
 pub use functions::{DeviceError, DeviceErrorKind};
 pub use owner::{MachineHandle, Observer, Request, RequestError, start};
 pub use pci::{PciAddress, PciBusError};
-pub use status::{Change, End, EndReason, MachineState, Status};
+pub use status::{Change, End, EndReason, MachineState, PauseReason, Status};
 pub use vmm_kvm::{
     CpuConfig, CpuError, CpuModel, CpuTopology, Enlightenment, Feature, FeaturePolicy,
     HypervConfig, KvmConfig, MAX_HYPERV_VENDOR_BYTES, MissedTicks, NamedModel, Toggle,

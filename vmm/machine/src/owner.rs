@@ -6,12 +6,18 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
+use vmm_devices::virtio::blk::DiskLimits;
+
 use crate::backoff::{ResetBackoff, ResetVerdict};
 use crate::build::{BuildError, BuiltMachine, Configured};
 use crate::config::{MachineConfig, RebootPolicy};
+use crate::disks::DiskError;
 use crate::events::{GuestEvent, GuestEvents, ResetSource};
 use crate::gate::Gate;
-use crate::status::{Change, End, EndReason, MachineState, Status, StatusBoard, boottime_ns};
+use crate::pci::PciAddress;
+use crate::status::{
+    Change, End, EndReason, MachineState, PauseReason, Status, StatusBoard, boottime_ns,
+};
 use crate::vcpus::chain;
 
 const STACK_BYTES: usize = 256 << 10;
@@ -32,8 +38,20 @@ pub enum Request {
     Reset,
     /// Hold vCPUs and devices. Idempotent.
     Pause,
-    /// Undo `Pause`. Idempotent.
+    /// Undo `Pause`, whatever its reason was. Idempotent.
     Resume,
+    /// Make a disk as large as its image is now, and tell the guest.
+    GrowDisk {
+        /// Where the disk is.
+        disk: PciAddress,
+    },
+    /// Change a disk's limits.
+    SetDiskLimits {
+        /// Where the disk is.
+        disk: PciAddress,
+        /// All of its limits.
+        limits: DiskLimits,
+    },
 }
 
 /// Why a request was refused.
@@ -47,6 +65,9 @@ pub enum RequestError {
         /// The state.
         state: MachineState,
     },
+    /// A disk.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
     /// The host could not do it.
     #[error("the host could not do it")]
     Host(#[source] BuildError),
@@ -236,13 +257,23 @@ impl Owner {
             (Request::Reset, Running | Paused) => {
                 self.reset(None, Duration::ZERO).map_err(RequestError::Host)
             }
-            (Request::Pause, Running) => self.pause().map_err(RequestError::Host),
+            (Request::Pause, Running) => self
+                .pause(PauseReason::Requested)
+                .map_err(RequestError::Host),
             (Request::Resume, Paused) => self.resume().map_err(RequestError::Host),
+            (Request::GrowDisk { disk }, Configured | Running | Paused) => {
+                Ok(self.machine.disks().grow(*disk)?)
+            }
+            (Request::SetDiskLimits { disk, limits }, Configured | Running | Paused) => {
+                Ok(self.machine.disks().set_limits(*disk, *limits)?)
+            }
             (Request::Boot, _) => wrong("Boot"),
             (Request::PowerButton, _) => wrong("PowerButton"),
             (Request::Reset, _) => wrong("Reset"),
             (Request::Pause, _) => wrong("Pause"),
             (Request::Resume, _) => wrong("Resume"),
+            (Request::GrowDisk { .. }, _) => wrong("GrowDisk"),
+            (Request::SetDiskLimits { .. }, _) => wrong("SetDiskLimits"),
             (Request::Stop { .. }, _) => wrong("Stop"),
         }
     }
@@ -258,17 +289,21 @@ impl Owner {
         Ok(())
     }
 
-    fn pause(&mut self) -> Result<(), BuildError> {
+    fn pause(&mut self, reason: PauseReason) -> Result<(), BuildError> {
         self.machine.hold()?;
-        self.board
-            .update(|status| status.state = MachineState::Paused);
+        self.board.update(|status| {
+            status.state = MachineState::Paused;
+            status.pause_reason = Some(reason);
+        });
         self.observer.changed(Change::Paused);
         Ok(())
     }
 
     fn resume(&mut self) -> Result<(), BuildError> {
-        self.board
-            .update(|status| status.state = MachineState::Running);
+        self.board.update(|status| {
+            status.state = MachineState::Running;
+            status.pause_reason = None;
+        });
         if self.restart_at.is_none() {
             self.machine.run()?;
         }
@@ -325,6 +360,28 @@ impl Owner {
             GuestEvent::VcpuFailed(detail) => self.end(EndReason::KvmFailed, detail),
             GuestEvent::HostFailure(detail) => self.end(EndReason::HostFailed, detail),
             GuestEvent::Reset(source) => self.on_guest_reset(source),
+            GuestEvent::IoStopped { disk, errno } => self.on_io_stopped(disk, errno),
+        }
+    }
+
+    /// Pauses the guest until somebody has seen to the host and resumes it.
+    fn on_io_stopped(&mut self, disk: PciAddress, errno: i32) -> Flow {
+        let reason = PauseReason::IoError { disk, errno };
+        let state = self.board.read().state;
+        let result = match state {
+            // Somebody may have resumed the guest, and what was held tried again, since this was sent.
+            MachineState::Running if !self.machine.disks().is_one_stopped() => self.machine.run(),
+            MachineState::Running => self.pause(reason),
+            MachineState::Paused => {
+                self.board
+                    .update(|status| status.pause_reason = Some(reason));
+                Ok(())
+            }
+            MachineState::Building | MachineState::Configured | MachineState::Ended => Ok(()),
+        };
+        match result {
+            Ok(()) => Flow::Continue,
+            Err(error) => self.end(EndReason::HostFailed, chain(&error)),
         }
     }
 

@@ -7,6 +7,7 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::events::ResetSource;
 use crate::legacy::nanoseconds;
+use crate::pci::PciAddress;
 
 /// States of a machine. They follow each other downwards; `Paused` and `Running` alternate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,11 +55,27 @@ pub struct End {
     pub detail: String,
 }
 
+/// Why a machine is paused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PauseReason {
+    /// It was asked for.
+    Requested,
+    /// The host failed a disk's request, and the disk's policy is to wait.
+    IoError {
+        /// Which disk.
+        disk: PciAddress,
+        /// The host's error number.
+        errno: i32,
+    },
+}
+
 /// A machine's status at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// State.
     pub state: MachineState,
+    /// Set in [`MachineState::Paused`].
+    pub pause_reason: Option<PauseReason>,
     /// How often the guest was reset since it was booted.
     pub resets: u64,
     /// `CLOCK_BOOTTIME` nanoseconds when it was booted; 0 before.

@@ -2,7 +2,9 @@
 
 mod clock;
 mod cpus;
+mod disk;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 
 use proto_vmm::v1;
@@ -11,6 +13,7 @@ use vmm_machine::{
     PciAddress, RebootPolicy,
 };
 
+pub use self::disk::limits as disk_limits;
 use crate::descriptors::{Access, Descriptors, Kind};
 
 /// More functions than bus 0 has places for.
@@ -58,6 +61,8 @@ pub struct CheckedConfig {
     pub console_log: Option<(File, u64)>,
     /// PCI functions.
     pub devices: Vec<(PciAddress, DeviceConfig)>,
+    /// Functions with a thread of their own, and its name.
+    pub io_threads: BTreeMap<PciAddress, String>,
     /// What a guest's reset does.
     pub reboot_policy: RebootPolicy,
     /// Debug ports.
@@ -92,6 +97,7 @@ pub fn check(
     let kernel = kernel(wire.kernel.as_ref(), &mut descriptors)?;
     let console_log = console_log(wire.serial.as_ref(), &mut descriptors)?;
     let devices = devices(&wire.devices, &mut descriptors)?;
+    let io_threads = disk::io_threads(&wire.devices, &devices)?;
     let reboot_policy = match v1::RebootPolicy::try_from(wire.reboot_policy) {
         Ok(v1::RebootPolicy::Unspecified) => RebootPolicy::Restart,
         Ok(v1::RebootPolicy::Terminate) => RebootPolicy::End,
@@ -113,6 +119,7 @@ pub fn check(
         exit_record,
         console_log,
         devices,
+        io_threads,
         reboot_policy,
         debug: DebugPorts {
             timestamp: debug.boot_timestamp_port,
@@ -207,6 +214,11 @@ fn devices(
     Ok(devices)
 }
 
+/// Reads where the disk of a request is.
+pub fn disk_address(wire: Option<&v1::PciAddress>) -> Result<PciAddress, FieldError> {
+    address("disk", wire)
+}
+
 fn address(path: &str, wire: Option<&v1::PciAddress>) -> Result<PciAddress, FieldError> {
     let field = format!("{path}.address");
     let wire = wire.ok_or_else(|| FieldError::new(field.as_str(), "is missing"))?;
@@ -236,19 +248,7 @@ fn kind(
             path,
             "is of a kind that this VMM does not know",
         )),
-        Some(Wire::Blk(blk)) => {
-            let access = if blk.read_only {
-                Access::Read
-            } else {
-                Access::ReadWrite
-            };
-            let field = format!("{path}.blk.disk_fd");
-            Ok(DeviceConfig::Blk {
-                image: descriptors.take(&field, blk.disk_fd, Kind::Image, access)?,
-                read_only: blk.read_only,
-                serial: blk.serial.clone(),
-            })
-        }
+        Some(Wire::Blk(blk)) => disk::disk(path, blk, descriptors),
         Some(Wire::Net(net)) => {
             let field = format!("{path}.net.tap_fd");
             let tap =
@@ -372,6 +372,7 @@ mod tests {
                 function: 0,
             }),
             kind: Some(v1::pci_device::Kind::Rng(v1::VirtioRng {})),
+            ..v1::PciDevice::default()
         };
         let mut config = wire();
         config.devices = vec![device(1), device(1)];

@@ -92,6 +92,8 @@ impl Server {
             Some(Kind::Reset(_)) => self.ask(asker, Request::Reset),
             Some(Kind::Pause(_)) => self.ask(asker, Request::Pause),
             Some(Kind::Resume(_)) => self.ask(asker, Request::Resume),
+            Some(Kind::ResizeDisk(resize)) => self.resize_disk(asker, &resize),
+            Some(Kind::SetDiskLimits(change)) => self.set_disk_limits(asker, &change),
             None => Err(error(
                 v1::ErrorCode::Unsupported,
                 "this VMM does not know the request",
@@ -134,6 +136,21 @@ impl Server {
         self.pending.waiting.insert(ticket, asker);
         guest.handle.request(ticket, request);
         Ok(())
+    }
+
+    fn resize_disk(&mut self, asker: Asker, resize: &v1::ResizeDisk) -> Result<(), v1::Error> {
+        let disk = config::disk_address(resize.disk.as_ref()).map_err(field_error)?;
+        self.ask(asker, Request::GrowDisk { disk })
+    }
+
+    fn set_disk_limits(
+        &mut self,
+        asker: Asker,
+        change: &v1::SetDiskLimits,
+    ) -> Result<(), v1::Error> {
+        let disk = config::disk_address(change.disk.as_ref()).map_err(field_error)?;
+        let limits = config::disk_limits(change.limits.as_ref());
+        self.ask(asker, Request::SetDiskLimits { disk, limits })
     }
 
     fn stop(&mut self, asker: Asker, reason: String) -> Result<(), v1::Error> {
@@ -244,6 +261,7 @@ impl Server {
                 interrupt: self.console.interrupt(),
             },
             devices: checked.devices,
+            io_threads: checked.io_threads,
             debug: checked.debug,
         };
         let handle = vmm_machine::start(machine, self.notices.observer())
@@ -279,6 +297,9 @@ impl Server {
                         let refusal = result.err().map(|refused| match refused {
                             vmm_machine::RequestError::WrongState { .. } => {
                                 error(v1::ErrorCode::WrongState, &refused.to_string())
+                            }
+                            vmm_machine::RequestError::Disk(_) => {
+                                error(v1::ErrorCode::InvalidArgument, &chain(&refused))
                             }
                             vmm_machine::RequestError::Host(_) => {
                                 error(v1::ErrorCode::Host, &chain(&refused))

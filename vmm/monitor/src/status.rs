@@ -1,7 +1,7 @@
 //! From the machine's words to those of the wire.
 
 use proto_vmm::v1;
-use vmm_machine::{Change, EndReason, MachineState, Status};
+use vmm_machine::{Change, EndReason, MachineState, PauseReason, Status};
 
 /// The status of a process without a machine.
 pub fn unconfigured() -> v1::MachineStatus {
@@ -20,12 +20,27 @@ pub fn of_machine(status: &Status, exit: Option<&v1::ExitRecord>) -> v1::Machine
         MachineState::Paused => v1::MachineState::Paused,
         MachineState::Ended => v1::MachineState::Exited,
     };
+    let (pause_reason, pause_detail) = paused(status.pause_reason);
     v1::MachineStatus {
         state: state.into(),
         resets: status.resets,
         booted_at_ns: status.booted_at_ns,
         exit: exit.cloned(),
         first_timestamp_ns: status.first_timestamp_ns,
+        pause_reason: pause_reason.into(),
+        pause_detail,
+    }
+}
+
+fn paused(reason: Option<PauseReason>) -> (v1::PauseReason, String) {
+    match reason {
+        None => (v1::PauseReason::Unspecified, String::new()),
+        Some(PauseReason::Requested) => (v1::PauseReason::Requested, String::new()),
+        Some(PauseReason::IoError { disk, errno }) => {
+            let error = std::io::Error::from_raw_os_error(errno);
+            let detail = format!("the disk at {disk} waits for its host: {error}");
+            (v1::PauseReason::IoError, detail)
+        }
     }
 }
 

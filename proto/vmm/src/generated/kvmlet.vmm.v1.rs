@@ -72,7 +72,7 @@ pub struct HelloAck {
 pub struct Request {
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    #[prost(oneof = "request::Kind", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
+    #[prost(oneof = "request::Kind", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 30, 31")]
     pub kind: ::core::option::Option<request::Kind>,
 }
 /// Nested message and enum types in `Request`.
@@ -99,6 +99,10 @@ pub mod request {
         AttachConsole(super::AttachConsole),
         #[prost(message, tag = "11")]
         Subscribe(super::Subscribe),
+        #[prost(message, tag = "30")]
+        ResizeDisk(super::ResizeDisk),
+        #[prost(message, tag = "31")]
+        SetDiskLimits(super::SetDiskLimits),
     }
 }
 /// Answers with the machine's status.
@@ -130,9 +134,26 @@ pub struct Reset {}
 /// Stops all vCPUs and quiesces all queues. Idempotent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Pause {}
-/// Undoes Pause. Idempotent.
+/// Undoes Pause, whatever its reason was: disks try again what the host failed. Idempotent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Resume {}
+/// Makes a disk as large as its image is now, and tells the guest. A disk never shrinks.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ResizeDisk {
+    /// Where the disk is.
+    #[prost(message, optional, tag = "1")]
+    pub disk: ::core::option::Option<PciAddress>,
+}
+/// Changes all limits of a disk.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetDiskLimits {
+    /// Where the disk is.
+    #[prost(message, optional, tag = "1")]
+    pub disk: ::core::option::Option<PciAddress>,
+    /// None: no limits.
+    #[prost(message, optional, tag = "2")]
+    pub limits: ::core::option::Option<DiskLimits>,
+}
 /// Connects a stream socket (the one descriptor of the frame) to the serial console.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AttachConsole {
@@ -197,6 +218,12 @@ pub struct MachineStatus {
     /// CLOCK_MONOTONIC, nanoseconds, of the guest's first write to the boot timestamp port; 0 before.
     #[prost(uint64, tag = "5")]
     pub first_timestamp_ns: u64,
+    /// Set in MACHINE_STATE_PAUSED.
+    #[prost(enumeration = "PauseReason", tag = "6")]
+    pub pause_reason: i32,
+    /// With PAUSE_REASON_IO_ERROR: which disk, and the host's error.
+    #[prost(string, tag = "7")]
+    pub pause_detail: ::prost::alloc::string::String,
 }
 /// Sent to subscribers when something changes.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -453,6 +480,10 @@ pub struct Debug {
 pub struct PciDevice {
     #[prost(message, optional, tag = "1")]
     pub address: ::core::option::Option<PciAddress>,
+    /// Name of the thread that serves the function: 1 to 12 of a-z, A-Z, 0-9, '-' and '\_'. Functions with
+    /// the same name share a thread. Empty: the thread that serves all others.
+    #[prost(string, tag = "32")]
+    pub io_thread: ::prost::alloc::string::String,
     #[prost(oneof = "pci_device::Kind", tags = "2, 3, 4")]
     pub kind: ::core::option::Option<pci_device::Kind>,
 }
@@ -481,7 +512,8 @@ pub struct PciAddress {
 /// A virtio-blk function over a raw image.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct VirtioBlk {
-    /// A regular file or block device; its size is the disk's capacity, rounded down to 512 bytes.
+    /// A regular file or block device; its size is the disk's capacity, rounded down to whole blocks.
+    /// Opened as `cache` says.
     #[prost(uint32, tag = "1")]
     pub disk_fd: u32,
     #[prost(bool, tag = "2")]
@@ -489,6 +521,58 @@ pub struct VirtioBlk {
     /// VIRTIO_BLK_T_GET_ID, at most 20 bytes.
     #[prost(string, tag = "3")]
     pub serial: ::prost::alloc::string::String,
+    #[prost(enumeration = "DiskCache", tag = "4")]
+    pub cache: i32,
+    #[prost(enumeration = "DiskIo", tag = "5")]
+    pub io: i32,
+    /// 1 to 64; 0 is 1.
+    #[prost(uint32, tag = "6")]
+    pub queues: u32,
+    /// Powers of two from 512 to 65536; 0: what the image wants.
+    #[prost(uint32, tag = "7")]
+    pub logical_block_bytes: u32,
+    /// Not below the logical block size.
+    #[prost(uint32, tag = "8")]
+    pub physical_block_bytes: u32,
+    /// Discards give space back to the host, and write-zeroes may. Without it the guest is not offered
+    /// to discard.
+    #[prost(bool, tag = "9")]
+    pub discard: bool,
+    #[prost(message, optional, tag = "10")]
+    pub limits: ::core::option::Option<DiskLimits>,
+    /// When the host fails a read.
+    #[prost(enumeration = "DiskErrorPolicy", tag = "11")]
+    pub read_errors: i32,
+    /// When the host fails anything else.
+    #[prost(enumeration = "DiskErrorPolicy", tag = "12")]
+    pub write_errors: i32,
+}
+/// Limits of a disk; each may be missing.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DiskLimits {
+    #[prost(message, optional, tag = "1")]
+    pub total_bytes: ::core::option::Option<RateLimit>,
+    #[prost(message, optional, tag = "2")]
+    pub read_bytes: ::core::option::Option<RateLimit>,
+    #[prost(message, optional, tag = "3")]
+    pub write_bytes: ::core::option::Option<RateLimit>,
+    /// Requests: reads, and everything else as writes.
+    #[prost(message, optional, tag = "4")]
+    pub total_requests: ::core::option::Option<RateLimit>,
+    #[prost(message, optional, tag = "5")]
+    pub read_requests: ::core::option::Option<RateLimit>,
+    #[prost(message, optional, tag = "6")]
+    pub write_requests: ::core::option::Option<RateLimit>,
+}
+/// So much a second.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RateLimit {
+    /// 0: no limit.
+    #[prost(uint64, tag = "1")]
+    pub per_second: u64,
+    /// What is kept for later at most; 0: a tenth of a second's.
+    #[prost(uint64, tag = "2")]
+    pub burst: u64,
 }
 /// A virtio-net function over a tap.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -592,6 +676,39 @@ impl MachineState {
             "MACHINE_STATE_RUNNING" => Some(Self::Running),
             "MACHINE_STATE_PAUSED" => Some(Self::Paused),
             "MACHINE_STATE_EXITED" => Some(Self::Exited),
+            _ => None,
+        }
+    }
+}
+/// Why a machine is paused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum PauseReason {
+    Unspecified = 0,
+    /// Pause was asked for.
+    Requested = 1,
+    /// The host failed a disk's request, and the disk's error policy is to wait (KubeVirt's
+    /// PausedIOError). Resume tries again.
+    IoError = 2,
+}
+impl PauseReason {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "PAUSE_REASON_UNSPECIFIED",
+            Self::Requested => "PAUSE_REASON_REQUESTED",
+            Self::IoError => "PAUSE_REASON_IO_ERROR",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "PAUSE_REASON_UNSPECIFIED" => Some(Self::Unspecified),
+            "PAUSE_REASON_REQUESTED" => Some(Self::Requested),
+            "PAUSE_REASON_IO_ERROR" => Some(Self::IoError),
             _ => None,
         }
     }
@@ -833,6 +950,105 @@ impl RebootPolicy {
         match value {
             "REBOOT_POLICY_UNSPECIFIED" => Some(Self::Unspecified),
             "REBOOT_POLICY_TERMINATE" => Some(Self::Terminate),
+            _ => None,
+        }
+    }
+}
+/// How a disk's image was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum DiskCache {
+    /// Write-back: without O_DIRECT.
+    Unspecified = 0,
+    /// With O_DSYNC. The guest sees a disk without write cache.
+    Writethrough = 1,
+    /// With O_DIRECT.
+    None = 2,
+}
+impl DiskCache {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "DISK_CACHE_UNSPECIFIED",
+            Self::Writethrough => "DISK_CACHE_WRITETHROUGH",
+            Self::None => "DISK_CACHE_NONE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "DISK_CACHE_UNSPECIFIED" => Some(Self::Unspecified),
+            "DISK_CACHE_WRITETHROUGH" => Some(Self::Writethrough),
+            "DISK_CACHE_NONE" => Some(Self::None),
+            _ => None,
+        }
+    }
+}
+/// Who waits for the host's disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum DiskIo {
+    /// io_uring where the host has it, else the thread that serves the disk.
+    Unspecified = 0,
+    /// The thread that serves the disk.
+    Threads = 1,
+}
+impl DiskIo {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "DISK_IO_UNSPECIFIED",
+            Self::Threads => "DISK_IO_THREADS",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "DISK_IO_UNSPECIFIED" => Some(Self::Unspecified),
+            "DISK_IO_THREADS" => Some(Self::Threads),
+            _ => None,
+        }
+    }
+}
+/// What the guest learns when the host fails a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum DiskErrorPolicy {
+    /// An I/O error.
+    Unspecified = 0,
+    /// Nothing: success.
+    Ignore = 1,
+    /// Nothing yet: the request is held and the machine paused with PAUSE_REASON_IO_ERROR.
+    Stop = 2,
+    /// As STOP when the host has no space left, else an I/O error.
+    Enospace = 3,
+}
+impl DiskErrorPolicy {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "DISK_ERROR_POLICY_UNSPECIFIED",
+            Self::Ignore => "DISK_ERROR_POLICY_IGNORE",
+            Self::Stop => "DISK_ERROR_POLICY_STOP",
+            Self::Enospace => "DISK_ERROR_POLICY_ENOSPACE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "DISK_ERROR_POLICY_UNSPECIFIED" => Some(Self::Unspecified),
+            "DISK_ERROR_POLICY_IGNORE" => Some(Self::Ignore),
+            "DISK_ERROR_POLICY_STOP" => Some(Self::Stop),
+            "DISK_ERROR_POLICY_ENOSPACE" => Some(Self::Enospace),
             _ => None,
         }
     }

@@ -26,6 +26,7 @@ pub struct PciBusError {
 
 /// One function in its place.
 pub(crate) struct Slot {
+    address: PciAddress,
     function: Mutex<Box<dyn PciFunction>>,
     mapped: Mutex<Vec<MappedBar>>,
 }
@@ -54,11 +55,17 @@ pub(crate) struct PciBus {
 }
 
 impl Slot {
-    fn new(function: Box<dyn PciFunction>) -> Self {
+    fn new(address: PciAddress, function: Box<dyn PciFunction>) -> Self {
         Self {
+            address,
             function: Mutex::new(function),
             mapped: Mutex::new(Vec::new()),
         }
+    }
+
+    /// Where it is.
+    pub(crate) fn address(&self) -> PciAddress {
+        self.address
     }
 
     /// The function. A panic of another holder ends the process, so a poisoned lock is never used.
@@ -78,7 +85,7 @@ impl PciBus {
         let slots = functions
             .into_iter()
             .chain([(PciAddress::HOST_BRIDGE, bridge)])
-            .map(|(address, function)| (address, Arc::new(Slot::new(function))))
+            .map(|(address, function)| (address, Arc::new(Slot::new(address, function))))
             .collect();
         let bus = Self {
             vm,

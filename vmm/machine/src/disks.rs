@@ -1,0 +1,70 @@
+//! The disks of a running machine, as its owner reaches them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use vmm_devices::virtio::blk::{BlkControl, BlkControlError, DiskLimits};
+
+use crate::pci::PciAddress;
+
+/// A disk can not be changed as asked.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskError {
+    /// The function at the address is no disk, or there is none.
+    #[error("there is no disk at {0}")]
+    NoDisk(PciAddress),
+    /// The disk refused.
+    #[error("the disk at {address} can not be changed")]
+    Disk {
+        /// Where it is.
+        address: PciAddress,
+        /// Why.
+        #[source]
+        source: BlkControlError,
+    },
+}
+
+/// Handles on disks, by address.
+#[derive(Default)]
+pub(crate) struct Disks(BTreeMap<PciAddress, Arc<BlkControl>>);
+
+impl Disks {
+    pub(crate) fn insert(&mut self, address: PciAddress, control: Arc<BlkControl>) {
+        self.0.insert(address, control);
+    }
+
+    fn at(&self, address: PciAddress) -> Result<&BlkControl, DiskError> {
+        let disk = self.0.get(&address).ok_or(DiskError::NoDisk(address))?;
+        Ok(disk)
+    }
+
+    /// Makes a disk as large as its image is now.
+    pub(crate) fn grow(&self, address: PciAddress) -> Result<(), DiskError> {
+        let grown = self.at(address)?.grow();
+        grown
+            .map(|_bytes| ())
+            .map_err(|source| DiskError::Disk { address, source })
+    }
+
+    /// Changes a disk's limits.
+    pub(crate) fn set_limits(
+        &self,
+        address: PciAddress,
+        limits: DiskLimits,
+    ) -> Result<(), DiskError> {
+        self.at(address)?.set_limits(limits);
+        Ok(())
+    }
+
+    /// Has all disks try again what they hold.
+    pub(crate) fn retry_held(&self) {
+        for disk in self.0.values() {
+            disk.retry();
+        }
+    }
+
+    /// Whether a disk holds requests that the host failed.
+    pub(crate) fn is_one_stopped(&self) -> bool {
+        self.0.values().any(|disk| disk.is_stopped())
+    }
+}
