@@ -304,7 +304,7 @@ fn twenty_guests_run_at_once() {
     }
 }
 
-/// A file system of 1 MiB at `path`, for this thread alone and those that it starts.
+/// A file system of 64 KiB at `path`, for this thread alone and those that it starts.
 fn mount_small_disk(path: &Path) {
     use nix::mount::{MsFlags, mount};
 
@@ -316,7 +316,7 @@ fn mount_small_disk(path: &Path) {
         path,
         Some("tmpfs"),
         MsFlags::empty(),
-        Some("size=1m"),
+        Some("size=64k"),
     )
     .expect("a tmpfs");
 }
@@ -337,7 +337,7 @@ fn a_full_host_pauses_the_guest_and_room_lets_it_go_on() {
         .open(directory.path().join("image"))
         .expect("a file");
     file.set_len(DISK_BYTES)
-        .expect("a disk that is larger than its host");
+        .expect("a disk larger than its host");
     let waits = ErrorPolicy::StopOnNoSpace;
     let disk = DeviceConfig::Blk {
         image: file.try_clone().expect("a descriptor").into(),

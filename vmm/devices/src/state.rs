@@ -142,6 +142,17 @@ impl Payloads {
         }
     }
 
+    /// Takes the state of kind `S`, which may not be there.
+    ///
+    /// # Errors
+    /// It can not be read.
+    pub fn take_if_there<S: DeviceState>(&mut self) -> Result<Option<S>, StateError> {
+        match self.take() {
+            Err(StateError::Missing { .. }) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
     /// Ends the taking: state that nothing asked for would be lost silently.
     ///
     /// # Errors

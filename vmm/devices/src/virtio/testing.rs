@@ -84,7 +84,16 @@ impl Driver {
 
     /// The same guest on a function that was made of this one's state.
     pub(crate) fn moved_to(self, device: Box<dyn VirtioDevice>) -> Self {
+        self.moved_by(|_| device)
+    }
+
+    /// As [`moved_to`](Self::moved_to), for devices that have state of their own.
+    pub(crate) fn moved_by(
+        self,
+        make: impl FnOnce(&mut Payloads) -> Box<dyn VirtioDevice>,
+    ) -> Self {
         let mut payloads = Payloads::new(self.function.save());
+        let device = make(&mut payloads);
         let msi = RecordingMsi::new();
         let memory = Arc::clone(&self.memory);
         let function =

@@ -50,6 +50,11 @@ impl Flights {
     }
 
     /// What is in a place that is taken.
+    pub(super) fn get(&self, place: usize) -> Option<&Flight> {
+        self.places.get(place)
+    }
+
+    /// What is in a place that is taken.
     pub(super) fn get_mut(&mut self, place: usize) -> Option<&mut Flight> {
         self.places.get_mut(place)
     }

@@ -15,6 +15,7 @@ mod flight;
 mod limits;
 mod policy;
 mod request;
+mod state;
 mod work;
 
 #[cfg(test)]
@@ -38,6 +39,7 @@ pub use self::limits::DiskLimits;
 use self::limits::{Cost, Limiter};
 pub use self::policy::{ErrorPolicies, ErrorPolicy};
 use self::request::Shape;
+use self::state::{BlkState, HeldChain};
 use self::work::Active;
 use super::device::{
     ActivateError, ActiveContext, DeviceEvent, DeviceFault, DeviceKind, QuiesceError, VirtioDevice,
@@ -45,6 +47,7 @@ use super::device::{
 use super::queue::VirtQueue;
 use crate::event::EventSource;
 use crate::notice::NoticeSink;
+use crate::state::{DeviceState, Payload, Payloads, StateError};
 
 /// A mass storage controller of no further kind: PCI class as QEMU has it (SCSI).
 const KIND: DeviceKind = DeviceKind {
@@ -100,6 +103,9 @@ pub enum BlkError {
     /// No queue or too many.
     #[error("{0} queues are not possible, 1 to {MAX_QUEUES} are")]
     Queues(u16),
+    /// The state that the disk is to be made of.
+    #[error("the disk's state can not be used")]
+    State(#[from] StateError),
     /// The host has no descriptor left.
     #[error("the host has no descriptors left")]
     Descriptors(#[source] io::Error),
@@ -130,6 +136,8 @@ struct Disk {
     made: Instant,
     errors: ErrorPolicies,
     notices: NoticeSink,
+    /// Requests that were held when the disk was saved, until it is activated.
+    restored: Vec<HeldChain>,
 }
 
 impl BlkDevice {
@@ -159,12 +167,32 @@ impl BlkDevice {
             made: Instant::now(),
             errors: config.errors,
             notices,
+            restored: Vec::new(),
         };
         Ok(Self {
             queue_sizes: vec![QUEUE_SIZE; usize::from(geometry.queues)],
             disk,
             active: None,
         })
+    }
+
+    /// A disk made of the state that is among `payloads`. What it held is tried again when it is
+    /// [resumed](VirtioDevice::resume).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and when the state is not that of such a disk.
+    pub fn restored(
+        image: OwnedFd,
+        config: &BlkConfig,
+        notices: NoticeSink,
+        payloads: &mut Payloads,
+    ) -> Result<Self, BlkError> {
+        let mut device = Self::new(image, config, notices)?;
+        if let Some(state) = payloads.take_if_there::<BlkState>()? {
+            device.disk.restored = state.held(device.disk.geometry.queues)?;
+            device.disk.control.set_stopped();
+        }
+        Ok(device)
     }
 
     /// The handle by which the disk is changed while its guest runs.
@@ -262,12 +290,14 @@ impl VirtioDevice for BlkDevice {
             context.memory,
             context.queues,
             context.config_call,
+            std::mem::take(&mut self.disk.restored),
         ));
         Ok(())
     }
 
     fn reset(&mut self) {
         self.active = None;
+        self.disk.restored = Vec::new();
         self.disk.abandon_requests();
         // Nothing is held any more.
         self.disk.control.clear_stopped();
@@ -300,6 +330,11 @@ impl VirtioDevice for BlkDevice {
 
     fn resume(&mut self) {
         self.disk.control.retry();
+    }
+
+    fn save(&self) -> Option<Payload> {
+        let state = self.active.as_ref()?.state()?;
+        Some(state.to_payload())
     }
 
     fn event_sources(&self) -> Vec<EventSource> {

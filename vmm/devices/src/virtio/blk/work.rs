@@ -18,6 +18,7 @@ use super::engine::Begun;
 use super::flight::Flights;
 use super::policy::{Failure, Verdict};
 use super::request::{self, Refusal, Request, Shape, data};
+use super::state::{BlkState, HeldChain, MAX_HELD_BUFFERS};
 use crate::GuestRam;
 use crate::notice::DeviceNotice;
 use crate::virtio::device::DeviceFault;
@@ -53,6 +54,8 @@ pub(super) struct Active {
     flights: Flights,
     /// Places of requests that are held, oldest first.
     held: Vec<usize>,
+    /// Requests that were held when the disk was saved.
+    restored: Vec<HeldChain>,
     /// Queues that may have requests for which no kick comes.
     waiting: Vec<bool>,
 }
@@ -62,6 +65,7 @@ impl Active {
         memory: Arc<GuestRam>,
         queues: Vec<VirtQueue>,
         config_call: ConfigCall,
+        restored: Vec<HeldChain>,
     ) -> Self {
         Self {
             memory,
@@ -70,6 +74,7 @@ impl Active {
             config_call,
             flights: Flights::default(),
             held: Vec::new(),
+            restored,
         }
     }
 
@@ -277,6 +282,7 @@ impl Active {
         };
         match policy.judge(errno) {
             Verdict::Answer(answer) => self.answer(place, answer),
+            Verdict::Hold if !self.can_hold(place) => self.answer(place, Err(Refusal::IoError)),
             Verdict::Hold => {
                 self.held.push(place);
                 if !disk.control.is_stopped() {
@@ -286,6 +292,19 @@ impl Active {
                 Ok(())
             }
         }
+    }
+
+    /// Whether all that is held can be saved, with the request in `place`.
+    fn can_hold(&self, place: usize) -> bool {
+        let places = self.held.iter().copied().chain([place]);
+        let chains = places
+            .filter_map(|place| self.flights.get(place))
+            .map(|flight| &flight.chain)
+            .chain(self.restored.iter().map(|held| &held.chain));
+        let buffers: usize = chains
+            .map(|chain| chain.readable.len() + chain.writable.len())
+            .sum();
+        buffers <= MAX_HELD_BUFFERS
     }
 
     fn answer(&mut self, place: usize, outcome: Result<(), Refusal>) -> Result<(), DeviceFault> {
@@ -314,11 +333,46 @@ impl Active {
 
     /// Tries again what is held.
     pub(super) fn retry(&mut self, disk: &mut Disk) -> Result<(), DeviceFault> {
-        for place in std::mem::take(&mut self.held) {
+        let held = std::mem::take(&mut self.held);
+        for restored in std::mem::take(&mut self.restored) {
+            self.begin_restored(disk, restored)?;
+        }
+        for place in held {
             self.begin(disk, place)?;
         }
         self.submit(disk);
         self.reap(disk)
+    }
+
+    fn begin_restored(&mut self, disk: &mut Disk, held: HeldChain) -> Result<(), DeviceFault> {
+        let shape = disk.shape();
+        // There is a place: nothing else was taken before.
+        let Some(place) = self.flights.take() else {
+            return Ok(());
+        };
+        let Some(flight) = self.flights.get_mut(place) else {
+            return Ok(());
+        };
+        flight.queue = held.queue;
+        flight.chain = held.chain;
+        match Request::parse(&self.memory, &flight.chain, &shape) {
+            Ok(request) => {
+                flight.request = request;
+                self.begin(disk, place)
+            }
+            Err(refusal) => self.answer(place, Err(refusal)),
+        }
+    }
+
+    /// What is held, if anything is.
+    pub(super) fn state(&self) -> Option<BlkState> {
+        let restored = self.restored.iter().map(|held| (held.queue, &held.chain));
+        let held = self.held.iter().filter_map(|place| {
+            let flight = self.flights.get(*place)?;
+            Some((flight.queue, &flight.chain))
+        });
+        let is_nothing = self.held.is_empty() && self.restored.is_empty();
+        (!is_nothing).then(|| BlkState::new(restored.chain(held)))
     }
 
     /// Tells the driver that the configuration changed.

@@ -39,8 +39,9 @@ fn a_held_read_is_answered_when_it_is_tried_again() {
         assert_eq!(driver.used(0), None);
         fill(&file);
         bench.control.retry();
-        assert_eq!(driver.wait_used(0), Some((0, 513)));
-        assert_eq!(driver.wait_used(0), Some((3, 513)));
+        let mut ended = [driver.wait_used(0), driver.wait_used(0)];
+        ended.sort_unstable();
+        assert_eq!(ended, [Some((0, 513)), Some((3, 513))]);
         assert_eq!(driver.bytes(DATA, 1), [3]);
         assert!(!bench.control.is_stopped());
         assert_eq!(request(driver, IN, 1, &[write(DATA, 512)]), 0);

@@ -5,6 +5,7 @@ mod direct;
 mod failures;
 mod limits;
 mod space;
+mod state;
 
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;

@@ -1,0 +1,113 @@
+//! What of a disk outlives it: requests that are held. Everything else that is at rest is in its
+//! rings, its image and its configuration.
+
+use super::flight::MAX_IN_FLIGHT;
+use crate::state::{DeviceState, StateError};
+use crate::virtio::queue::{Buffer, Chain, MAX_CHAIN_DESCRIPTORS};
+
+/// Most buffers of all requests that are held together: as many as 128 requests of a driver that
+/// keeps to `seg_max` have. What goes beyond is answered, whatever the policy says, so that the
+/// state of a disk can always be written and read.
+pub(super) const MAX_HELD_BUFFERS: usize = MAX_IN_FLIGHT * 256;
+
+/// The state.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct BlkState {
+    /// Requests that the host failed, oldest first.
+    #[prost(message, repeated, tag = "1")]
+    held: Vec<HeldState>,
+}
+
+impl DeviceState for BlkState {
+    const KIND: &'static str = "virtio-blk";
+    const VERSION: u32 = 1;
+}
+
+/// A request as its descriptors said. What it asks for is read from guest memory again.
+#[derive(Clone, PartialEq, prost::Message)]
+struct HeldState {
+    #[prost(uint32, tag = "1")]
+    queue: u32,
+    /// First descriptor.
+    #[prost(uint32, tag = "2")]
+    head: u32,
+    #[prost(message, repeated, tag = "3")]
+    readable: Vec<BufferState>,
+    #[prost(message, repeated, tag = "4")]
+    writable: Vec<BufferState>,
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+struct BufferState {
+    #[prost(uint64, tag = "1")]
+    address: u64,
+    #[prost(uint32, tag = "2")]
+    bytes: u32,
+}
+
+/// A request that is held, without what it asks for.
+#[derive(Clone, Debug)]
+pub(super) struct HeldChain {
+    pub(super) queue: usize,
+    pub(super) chain: Chain,
+}
+
+impl BlkState {
+    pub(super) fn new<'a>(held: impl Iterator<Item = (usize, &'a Chain)>) -> Self {
+        let state = |(queue, chain): (usize, &Chain)| HeldState {
+            queue: u32::try_from(queue).unwrap_or(u32::MAX),
+            head: chain.head.into(),
+            readable: buffer_states(&chain.readable),
+            writable: buffer_states(&chain.writable),
+        };
+        Self {
+            held: held.map(state).collect(),
+        }
+    }
+
+    /// The requests, found to be ones that a disk with `queues` queues can hold.
+    pub(super) fn held(&self, queues: u16) -> Result<Vec<HeldChain>, StateError> {
+        if self.held.len() > MAX_IN_FLIGHT {
+            return Err(Self::wrong("more requests than a disk can hold"));
+        }
+        self.held.iter().map(|held| held.chain(queues)).collect()
+    }
+}
+
+impl HeldState {
+    fn chain(&self, queues: u16) -> Result<HeldChain, StateError> {
+        let queue = usize::try_from(self.queue)
+            .ok()
+            .filter(|queue| *queue < usize::from(queues))
+            .ok_or_else(|| BlkState::wrong(format!("a request of queue {}", self.queue)))?;
+        let head = u16::try_from(self.head)
+            .map_err(|_| BlkState::wrong(format!("a request at descriptor {}", self.head)))?;
+        if self.readable.len() + self.writable.len() > MAX_CHAIN_DESCRIPTORS {
+            return Err(BlkState::wrong("a request with too many buffers"));
+        }
+        Ok(HeldChain {
+            queue,
+            chain: Chain {
+                head,
+                readable: buffers(&self.readable),
+                writable: buffers(&self.writable),
+            },
+        })
+    }
+}
+
+fn buffer_states(buffers: &[Buffer]) -> Vec<BufferState> {
+    let state = |buffer: &Buffer| BufferState {
+        address: buffer.address,
+        bytes: buffer.bytes,
+    };
+    buffers.iter().map(state).collect()
+}
+
+fn buffers(states: &[BufferState]) -> Vec<Buffer> {
+    let buffer = |state: &BufferState| Buffer {
+        address: state.address,
+        bytes: state.bytes,
+    };
+    states.iter().map(buffer).collect()
+}
