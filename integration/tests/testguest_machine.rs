@@ -68,6 +68,7 @@ struct Machine {
 }
 
 impl Machine {
+    /// With all devices on bus 0.
     fn boot(command_line: &str, entry: KernelEntry, devices: Vec<DeviceConfig>) -> Self {
         Self::boot_with_threads(command_line, entry, devices, BTreeMap::new())
     }
@@ -78,14 +79,23 @@ impl Machine {
         devices: Vec<DeviceConfig>,
         io_threads: BTreeMap<PciAddress, String>,
     ) -> Self {
+        let devices = (1..).zip(devices).map(|(number, device)| {
+            let address = PciAddress::new(0, number).expect("a slot");
+            (address, device)
+        });
+        Self::boot_with(command_line, entry, devices.collect(), io_threads)
+    }
+
+    fn boot_with(
+        command_line: &str,
+        entry: KernelEntry,
+        devices: Vec<(PciAddress, DeviceConfig)>,
+        io_threads: BTreeMap<PciAddress, String>,
+    ) -> Self {
         let console = Arc::new(Console::default());
         let interrupt = Arc::new(EventFd::new(0).expect("an eventfd"));
         let output: Arc<dyn ConsoleOutput> = Arc::clone(&console) as _;
         let port = SerialPort::new(Arc::clone(&interrupt), output).expect("a port");
-        let slot = |index: usize| {
-            let number = u8::try_from(index + 1).expect("few devices");
-            PciAddress::new(number).expect("a slot")
-        };
         let dev_kvm = File::options()
             .read(true)
             .write(true)
@@ -108,11 +118,7 @@ impl Machine {
                 port: Arc::new(Mutex::new(port)),
                 interrupt,
             },
-            devices: devices
-                .into_iter()
-                .enumerate()
-                .map(|(index, device)| (slot(index), device))
-                .collect(),
+            devices,
             io_threads,
             debug: DebugPorts {
                 timestamp: true,
@@ -279,6 +285,50 @@ fn net_works_with_interrupts_and_by_polling() {
     }
 }
 
+/// Devices behind root ports, and an empty port between them.
+fn behind_ports(devices: Vec<DeviceConfig>) -> Vec<(PciAddress, DeviceConfig)> {
+    let mut all = Vec::new();
+    for (index, device) in (0u8..).zip(devices) {
+        let bus = 1 + 2 * index;
+        for (port, secondary_bus) in [(10 + 2 * index, bus), (11 + 2 * index, bus + 1)] {
+            let address = PciAddress::new(0, port).expect("a slot");
+            all.push((address, DeviceConfig::RootPort { secondary_bus }));
+        }
+        all.push((PciAddress::new(bus, 0).expect("a slot"), device));
+    }
+    all
+}
+
+#[test]
+fn devices_behind_root_ports_work_with_interrupts_and_by_polling() {
+    skip_if!(without_machine().or_else(without_network));
+    for mode in ["irq", "poll"] {
+        let (file, disk) = disk();
+        let card = network();
+        let devices = behind_ports(vec![card, disk, DeviceConfig::Rng]);
+        let command_line = format!("mode={mode} net_frames=64");
+        let machine = Machine::boot_with(
+            &command_line,
+            KernelEntry::Default,
+            devices,
+            BTreeMap::new(),
+        );
+        let (status, results) = machine.ended();
+        assert_eq!(
+            results.one("done"),
+            "passed=6 failed=0 skipped=0",
+            "{results:#?}"
+        );
+        for (device, place) in [("net", "01:00.0"), ("blk", "03:00.0"), ("rng", "05:00.0")] {
+            let line = results.one(device);
+            assert!(line.contains(&format!("pci={place} ")), "{line}");
+            assert_eq!(results.number(device, "irqs") > 0, mode == "irq", "{line}");
+        }
+        assert_eq!(first_word(&file), FIRST_WORD_ON_DISK);
+        assert_powered_off(&status, &results);
+    }
+}
+
 #[test]
 fn twenty_guests_run_at_once() {
     skip_if!(without_machine());
@@ -349,7 +399,7 @@ fn a_full_host_pauses_the_guest_and_room_lets_it_go_on() {
             ..BlkConfig::default()
         },
     };
-    let address = PciAddress::new(1).expect("a slot");
+    let address = PciAddress::new(0, 1).expect("a slot");
     let threads = BTreeMap::from([(address, "disk".to_owned())]);
     let machine =
         Machine::boot_with_threads("tests=blk", KernelEntry::Default, vec![disk], threads);

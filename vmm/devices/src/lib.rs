@@ -23,7 +23,10 @@ pub mod virtio;
 pub use bus::BusDevice;
 pub use event::{EventSource, IoEvent};
 pub use notice::{DeviceNotice, NoticeSink};
-pub use pci::function::{BarKind, BarWindow, ConfigEffect, PciFunction};
+pub use pci::function::{
+    BarKind, BarWindow, BridgeRouting, BridgeWindow, BusNumbers, ConfigEffect, PciBridge,
+    PciFunction,
+};
 pub use pci::msi::{MsiBinding, MsiError, MsiMessage};
 pub use state::{DeviceState, Payload, Payloads, StateError};
 pub use virtio::QuiesceError;

@@ -25,7 +25,7 @@ use crate::legacy::{
     Clock, DEBUG_EXIT_PORT, DebugExit, KEYBOARD_COMMAND_PORT, KeyboardReset, PowerManagement,
     RTC_PORT, TIMESTAMP_PORT, Timestamp,
 };
-use crate::pci::{ConfigPorts, PciBus, PciBusError};
+use crate::pci::{BindKick, ConfigPorts, PciBus, PciBusError, Unbind};
 use crate::ports::{Buses, SharedDevice};
 use crate::status::StatusBoard;
 use crate::vcpus::{StuckVcpus, VcpuContext, Vcpus};
@@ -233,7 +233,8 @@ impl WithMemory {
         let functions = functions::make(devices, &parts.vm, &mut handles)?;
         InterruptRouter::new(Arc::clone(&parts.vm))
             .connect(&parts.config.serial.interrupt, COM1_GSI)?;
-        let bus = Arc::new(PciBus::new(Arc::clone(&parts.vm), parts.layout, functions)?);
+        let bind = bind_kick(Arc::clone(&parts.vm));
+        let bus = Arc::new(PciBus::new(bind, parts.layout, functions)?);
         let power = Arc::new(Mutex::new(PowerManagement::new(
             Arc::clone(&parts.vm),
             events.clone(),
@@ -257,6 +258,16 @@ impl WithMemory {
             },
         })
     }
+}
+
+/// Kicks by ioeventfd. Refused where another function is kicked at that very address.
+fn bind_kick(vm: Arc<Vm>) -> BindKick {
+    Box::new(move |event, address| {
+        let binding = vm.bind_io_event(event, address).ok()?;
+        let (vm, event) = (Arc::clone(&vm), Arc::clone(event));
+        // Undoing only fails for what is not bound any more.
+        Some(Box::new(move || drop(vm.unbind_io_event(&event, binding))) as Unbind)
+    })
 }
 
 fn legacy_ports(

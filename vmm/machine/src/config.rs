@@ -80,6 +80,12 @@ pub enum DeviceConfig {
     },
     /// A virtio source of entropy.
     Rng,
+    /// A PCI Express root port on bus 0. Its slot holds the function that is on its secondary bus,
+    /// or is empty.
+    RootPort {
+        /// Number of the bus behind it at power-on; not 0.
+        secondary_bus: u8,
+    },
 }
 
 /// A machine to be built.

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use vmm_devices::pci::root_port::{RootPort, RootPortError};
 use vmm_devices::virtio::blk::{BlkDevice, BlkError};
 use vmm_devices::virtio::net::NetDevice;
 use vmm_devices::virtio::rng::RngDevice;
@@ -13,10 +14,7 @@ use vmm_sys::tap::{Tap, TapError};
 use crate::config::DeviceConfig;
 use crate::disks::Disks;
 use crate::events::GuestEvents;
-use crate::pci::{PciAddress, VectorBinding};
-
-/// A function and its place.
-pub(crate) type PlacedFunction = (PciAddress, Box<dyn PciFunction>);
+use crate::pci::{PciAddress, PlacedFunction, VectorBinding};
 
 /// A PCI function could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +33,18 @@ pub enum DeviceErrorKind {
     /// Two functions at one address.
     #[error("another function is there already")]
     AddressTaken,
+    /// A root port is on another bus than 0.
+    #[error("a root port must be on bus 0")]
+    NestedRootPort,
+    /// Two root ports with one bus, or one with bus 0.
+    #[error("bus {0:#04x} is not free for this root port")]
+    BusTaken(u8),
+    /// No root port leads to the function's bus.
+    #[error("no root port leads to its bus")]
+    NoRootPort,
+    /// A root port.
+    #[error("the root port can not be made")]
+    RootPort(#[from] RootPortError),
     /// A disk.
     #[error("the disk is not usable")]
     Blk(#[from] BlkError),
@@ -60,20 +70,67 @@ pub(crate) fn make(
     vm: &Arc<Vm>,
     handles: &mut Handles<'_>,
 ) -> Result<Vec<PlacedFunction>, DeviceError> {
+    check_places(&devices)?;
+    let occupied: Vec<u8> = devices.iter().map(|(address, _)| address.bus()).collect();
     let ram = Arc::new(vm.ram().clone());
     let pool = Arc::new(Mutex::new(GsiPool::default()));
     let mut functions: Vec<PlacedFunction> = Vec::with_capacity(devices.len());
     for (address, config) in devices {
         let failed = |source| DeviceError { address, source };
-        if functions.iter().any(|(taken, _)| *taken == address) {
-            return Err(failed(DeviceErrorKind::AddressTaken));
-        }
         let router = InterruptRouter::new(Arc::clone(vm));
         let binding = Arc::new(VectorBinding::new(router, Arc::clone(&pool)));
-        let function = make_one(address, config, handles, (&ram, binding)).map_err(failed)?;
-        functions.push((address, function));
+        let secondary_bus = match &config {
+            DeviceConfig::RootPort { secondary_bus } => Some(*secondary_bus),
+            _ => None,
+        };
+        let is_occupied = secondary_bus.is_some_and(|bus| occupied.contains(&bus));
+        let function = match config {
+            DeviceConfig::RootPort { .. } => RootPort::new(address.device(), is_occupied, binding)
+                .map(|port| Box::new(port) as Box<dyn PciFunction>)
+                .map_err(DeviceErrorKind::RootPort),
+            config => make_one(address, config, handles, (&ram, binding)),
+        };
+        functions.push(PlacedFunction {
+            address,
+            function: function.map_err(failed)?,
+            secondary_bus,
+        });
     }
     Ok(functions)
+}
+
+/// Every function has a place of its own, which some bus leads to.
+fn check_places(devices: &[(PciAddress, DeviceConfig)]) -> Result<(), DeviceError> {
+    let mut buses = vec![0];
+    for (index, (address, config)) in devices.iter().enumerate() {
+        let refused = |source| DeviceError {
+            address: *address,
+            source,
+        };
+        let before = devices.iter().take(index);
+        if before.into_iter().any(|(taken, _)| taken == address) {
+            return Err(refused(DeviceErrorKind::AddressTaken));
+        }
+        let DeviceConfig::RootPort { secondary_bus } = config else {
+            continue;
+        };
+        if address.bus() != 0 {
+            return Err(refused(DeviceErrorKind::NestedRootPort));
+        }
+        if buses.contains(secondary_bus) {
+            return Err(refused(DeviceErrorKind::BusTaken(*secondary_bus)));
+        }
+        buses.push(*secondary_bus);
+    }
+    let lost = devices
+        .iter()
+        .find(|(address, _)| !buses.contains(&address.bus()));
+    lost.map_or(Ok(()), |(address, _)| {
+        Err(DeviceError {
+            address: *address,
+            source: DeviceErrorKind::NoRootPort,
+        })
+    })
 }
 
 fn make_one(
@@ -90,6 +147,7 @@ fn make_one(
         }
         DeviceConfig::Net { tap, mac, mtu } => Box::new(NetDevice::new(Tap::adopt(tap)?, mac, mtu)),
         DeviceConfig::Rng => Box::new(RngDevice::new()),
+        DeviceConfig::RootPort { .. } => return Err(DeviceErrorKind::NestedRootPort),
     };
     let function = VirtioPciFunction::new(device, Arc::clone(ram), binding)?;
     Ok(Box::new(function))

@@ -3,6 +3,7 @@
 mod clock;
 mod cpus;
 mod disk;
+mod places;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,8 +17,8 @@ use vmm_machine::{
 pub use self::disk::limits as disk_limits;
 use crate::descriptors::{Access, Descriptors, Kind};
 
-/// More functions than bus 0 has places for.
-const MAX_DEVICES: usize = 32;
+/// A root port in each place of bus 0, and a function behind each.
+const MAX_DEVICES: usize = 2 * PciAddress::MAX_ON_BUS_0;
 const MIN_LOG_BYTES: u64 = 64 << 10;
 const MIN_RAM_BYTES: u64 = 2 << 20;
 const MAX_NAME_BYTES: usize = 512;
@@ -204,37 +205,16 @@ fn devices(
     let mut devices: Vec<(PciAddress, DeviceConfig)> = Vec::with_capacity(wire.len());
     for (index, device) in wire.iter().enumerate() {
         let path = format!("devices[{index}]");
-        let address = address(&path, device.address.as_ref())?;
-        if devices.iter().any(|(taken, _)| *taken == address) {
-            let rule = format!("is {address}, where another device is");
-            return Err(FieldError::new(format!("{path}.address"), rule));
-        }
+        let address = places::address(&path, device.address.as_ref())?;
         devices.push((address, kind(&path, device.kind.as_ref(), descriptors)?));
     }
+    places::check(&devices)?;
     Ok(devices)
 }
 
 /// Reads where the disk of a request is.
 pub fn disk_address(wire: Option<&v1::PciAddress>) -> Result<PciAddress, FieldError> {
-    address("disk", wire)
-}
-
-fn address(path: &str, wire: Option<&v1::PciAddress>) -> Result<PciAddress, FieldError> {
-    let field = format!("{path}.address");
-    let wire = wire.ok_or_else(|| FieldError::new(field.as_str(), "is missing"))?;
-    u8::try_from(wire.device)
-        .ok()
-        .filter(|_| wire.bus == 0 && wire.function == 0)
-        .and_then(PciAddress::new)
-        .ok_or_else(|| {
-            FieldError::new(
-                field,
-                format!(
-                    "is {:02x}:{:02x}.{}; allowed are 00:01.0 to 00:1e.0",
-                    wire.bus, wire.device, wire.function
-                ),
-            )
-        })
+    places::address("disk", wire)
 }
 
 fn kind(
@@ -271,6 +251,7 @@ fn kind(
             Ok(DeviceConfig::Net { tap, mac, mtu })
         }
         Some(Wire::Rng(v1::VirtioRng {})) => Ok(DeviceConfig::Rng),
+        Some(Wire::RootPort(port)) => places::root_port(path, port),
     }
 }
 
@@ -364,26 +345,17 @@ mod tests {
     }
 
     #[test]
-    fn devices_have_their_own_places_and_known_kinds() {
-        let device = |number: u32| v1::PciDevice {
+    fn devices_are_of_known_kinds() {
+        let mut config = wire();
+        config.devices = vec![v1::PciDevice {
             address: Some(v1::PciAddress {
                 bus: 0,
-                device: number,
+                device: 1,
                 function: 0,
             }),
-            kind: Some(v1::pci_device::Kind::Rng(v1::VirtioRng {})),
+            kind: None,
             ..v1::PciDevice::default()
-        };
-        let mut config = wire();
-        config.devices = vec![device(1), device(1)];
-        assert_eq!(field_of(&config), "devices[1].address");
-        config.devices = vec![device(0)];
-        assert_eq!(field_of(&config), "devices[0].address");
-        config.devices = vec![device(257)];
-        assert_eq!(field_of(&config), "devices[0].address");
-        let mut unknown = device(1);
-        unknown.kind = None;
-        config.devices = vec![unknown];
+        }];
         assert_eq!(field_of(&config), "devices[0]");
     }
 

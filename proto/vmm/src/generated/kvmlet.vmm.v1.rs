@@ -484,7 +484,7 @@ pub struct PciDevice {
     /// the same name share a thread. Empty: the thread that serves all others.
     #[prost(string, tag = "32")]
     pub io_thread: ::prost::alloc::string::String,
-    #[prost(oneof = "pci_device::Kind", tags = "2, 3, 4")]
+    #[prost(oneof = "pci_device::Kind", tags = "2, 3, 4, 16")]
     pub kind: ::core::option::Option<pci_device::Kind>,
 }
 /// Nested message and enum types in `PciDevice`.
@@ -497,9 +497,12 @@ pub mod pci_device {
         Net(super::VirtioNet),
         #[prost(message, tag = "4")]
         Rng(super::VirtioRng),
+        #[prost(message, tag = "16")]
+        RootPort(super::RootPort),
     }
 }
-/// Where a PCI function sits. Segment 0, bus 0 in this version.
+/// Where a PCI function sits when the machine starts. Segment 0, function 0. On bus 0 the devices 1 to
+/// 30; on another bus, which is behind a root port, device 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PciAddress {
     #[prost(uint32, tag = "1")]
@@ -586,6 +589,14 @@ pub struct VirtioNet {
     /// 0: not offered to the guest.
     #[prost(uint32, tag = "3")]
     pub mtu: u32,
+}
+/// A PCI Express root port on bus 0 with one slot, which can be hot-plugged natively. The slot holds the
+/// function on its secondary bus, or is empty.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RootPort {
+    /// Number of the bus behind it when the machine starts: 1 to 255, and no other root port's.
+    #[prost(uint32, tag = "1")]
+    pub secondary_bus: u32,
 }
 /// A virtio-rng function; entropy comes from getrandom(2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -60,6 +60,73 @@ pub trait PciFunction: Send {
 
     /// The state of everything in it, while it is at rest. It can be made of it again.
     fn save(&self) -> Vec<Payload>;
+
+    /// The function as a bridge, if it is one.
+    fn bridge(&mut self) -> Option<&mut dyn PciBridge> {
+        None
+    }
+}
+
+/// What only bridges have: a bus behind them, and windows of addresses that they forward to it.
+///
+/// A configuration write that changes any of it reports
+/// [`bars_changed`](ConfigEffect::bars_changed), so that the machine follows.
+pub trait PciBridge {
+    /// What the bridge forwards as it is programmed now.
+    fn routing(&self) -> BridgeRouting;
+
+    /// Programs bus numbers and windows and switches forwarding on, as firmware does: at build and
+    /// after every reset, before any vCPU runs.
+    fn set_routing(&mut self, buses: BusNumbers, memory: BridgeWindow, prefetchable: BridgeWindow);
+
+    /// Whether the bus behind was reset since the last call: by the bridge's reset bit, or because
+    /// the slot lost its power.
+    fn take_secondary_reset(&mut self) -> bool;
+}
+
+/// Bus numbers of a bridge (PCI-to-PCI Bridge 1.2, 3.2.5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BusNumbers {
+    /// Of the bus that the bridge is on.
+    pub primary: u8,
+    /// Of the bus right behind it.
+    pub secondary: u8,
+    /// The highest behind it.
+    pub subordinate: u8,
+}
+
+/// Addresses from `base` up to and including `last`; closed when `last` is below `base`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BridgeWindow {
+    /// First address.
+    pub base: u64,
+    /// Last address.
+    pub last: u64,
+}
+
+impl BridgeWindow {
+    /// A window that forwards nothing.
+    pub const CLOSED: Self = Self { base: 1, last: 0 };
+
+    /// Whether all of `bytes` bytes (at least one) at `address` lie within.
+    #[must_use]
+    pub fn contains(self, address: u64, bytes: u64) -> bool {
+        let last = address.checked_add(bytes.saturating_sub(1));
+        address >= self.base && last.is_some_and(|last| last <= self.last)
+    }
+}
+
+/// What a bridge forwards as it is programmed now. Guest controlled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BridgeRouting {
+    /// Bus numbers.
+    pub buses: BusNumbers,
+    /// Window of memory that is not prefetchable; closed while the bridge does not decode memory.
+    pub memory: BridgeWindow,
+    /// Window of prefetchable memory; closed likewise.
+    pub prefetchable: BridgeWindow,
+    /// Whether there is a bus behind to answer: not while it is held in reset or without power.
+    pub is_open: bool,
 }
 
 /// What a write to configuration space changed for the machine.

@@ -4,3 +4,4 @@ pub mod config;
 pub mod function;
 pub mod msi;
 pub mod msix;
+pub mod root_port;

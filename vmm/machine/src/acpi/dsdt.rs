@@ -1,12 +1,13 @@
 //! The DSDT: what needs names.
 
-use acpi_tables::Aml;
 use acpi_tables::aml::{
     AddressSpace, AddressSpaceCacheable, Device, EISAName, IO, Interrupt, Memory32Fixed, Name,
     Package, ResourceTemplate, Scope,
 };
+use acpi_tables::{Aml, AmlSink};
 use vmm_memory::{ECAM_BASE, ECAM_BYTES, Layout, Window};
 
+use super::osc::osc;
 use super::tables::{finish, table};
 use super::{COM1_GSI, COM1_PORT, SLEEP_TYPE_S5};
 
@@ -60,9 +61,19 @@ fn append_host_bridge(body: &mut Vec<u8>, layout: &Layout) {
                 &Name::new("_SEG".into(), &0u8),
                 &Name::new("_BBN".into(), &0u8),
                 &Name::new("_CRS".into(), &ResourceTemplate::new(resources)),
+                &Encoded(osc()),
             ],
         ),
     );
+}
+
+/// A piece of AML.
+struct Encoded(Vec<u8>);
+
+impl Aml for Encoded {
+    fn to_aml_bytes(&self, sink: &mut dyn AmlSink) {
+        sink.vec(&self.0);
+    }
 }
 
 fn window32(window: Window) -> Option<AddressSpace<u32>> {

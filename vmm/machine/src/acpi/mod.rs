@@ -4,6 +4,7 @@
 //! kernels find the fixed registers they expect. There is no SMI: ACPI mode is always on.
 
 mod dsdt;
+mod osc;
 mod tables;
 
 use vm_memory::{Bytes, GuestAddress};

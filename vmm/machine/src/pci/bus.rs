@@ -1,18 +1,19 @@
-//! Bus 0: its functions, and where their BARs are mapped now.
+//! The functions of the machine: routing of configuration accesses and BARs.
 //!
-//! Lock order: a slot's `mapped`, then its function, then the bus's map. Accesses take the map's
-//! lock only to find the function.
+//! Lock order: a slot's `mapped`, then a function (never two at a time), then the address map.
+//! Accesses take the map's lock only to find the function. A configuration write changes its function
+//! first and is followed then, so of two that race the later follows what both wrote.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
-use vmm_devices::{BarWindow, PciFunction};
-use vmm_kvm::{IoEventBinding, Vm};
+use vmm_devices::{BarWindow, BusNumbers, IoEvent};
 use vmm_memory::Layout;
 use vmm_sys_util::eventfd::EventFd;
 
 use super::PciAddress;
-use super::host_bridge::HostBridge;
+use super::address_map::AddressMap;
+use super::slot::{MappedBar, Slot};
+use super::tree::{PlacedFunction, Tree};
 use super::windows::BarAllocator;
 
 /// A BAR found no room.
@@ -24,225 +25,237 @@ pub struct PciBusError {
     bytes: u64,
 }
 
-/// One function in its place.
-pub(crate) struct Slot {
-    address: PciAddress,
-    function: Mutex<Box<dyn PciFunction>>,
-    mapped: Mutex<Vec<MappedBar>>,
-}
+/// Undoes a binding of [`BindKick`].
+pub(crate) type Unbind = Box<dyn FnOnce() + Send>;
 
-/// A BAR as it was last followed.
-struct MappedBar {
-    window: BarWindow,
-    kicks: Vec<(Arc<EventFd>, IoEventBinding)>,
-}
+/// Makes writes at a guest-physical address signal an eventfd. `None` when it is not possible:
+/// kicks are vCPU exits then.
+pub(crate) type BindKick = Box<dyn Fn(&Arc<EventFd>, u64) -> Option<Unbind> + Send + Sync>;
 
-/// Addresses of one BAR.
-struct MappedRange {
-    base: u64,
-    bytes: u64,
+/// A BAR of a function: where an access goes.
+#[derive(Clone)]
+pub(super) struct Target {
     slot: Arc<Slot>,
     bar: usize,
 }
 
-/// Bus 0.
-pub(crate) struct PciBus {
-    vm: Arc<Vm>,
-    layout: Layout,
-    slots: BTreeMap<PciAddress, Arc<Slot>>,
-    /// Ascending by base, not overlapping.
-    map: RwLock<Vec<MappedRange>>,
+impl PartialEq for Target {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.slot, &other.slot) && self.bar == other.bar
+    }
 }
 
-impl Slot {
-    fn new(address: PciAddress, function: Box<dyn PciFunction>) -> Self {
-        Self {
-            address,
-            function: Mutex::new(function),
-            mapped: Mutex::new(Vec::new()),
-        }
-    }
-
-    /// Where it is.
-    pub(crate) fn address(&self) -> PciAddress {
-        self.address
-    }
-
-    /// The function. A panic of another holder ends the process, so a poisoned lock is never used.
-    pub(crate) fn function(&self) -> MutexGuard<'_, Box<dyn PciFunction>> {
-        self.function.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// All functions, and where their BARs are mapped now.
+pub(crate) struct PciBus {
+    bind: BindKick,
+    layout: Layout,
+    tree: Tree,
+    pub(super) map: RwLock<AddressMap<Target>>,
 }
 
 impl PciBus {
-    /// A bus with the host bridge and `functions`, their BARs placed and not decoded.
+    /// The host bridge and `functions`: BARs placed and not decoded, bridges programmed and
+    /// forwarding.
     pub(crate) fn new(
-        vm: Arc<Vm>,
+        bind: BindKick,
         layout: Layout,
-        functions: Vec<(PciAddress, Box<dyn PciFunction>)>,
+        functions: Vec<PlacedFunction>,
     ) -> Result<Self, PciBusError> {
-        let bridge: Box<dyn PciFunction> = Box::new(HostBridge::new());
-        let slots = functions
-            .into_iter()
-            .chain([(PciAddress::HOST_BRIDGE, bridge)])
-            .map(|(address, function)| (address, Arc::new(Slot::new(address, function))))
-            .collect();
         let bus = Self {
-            vm,
+            bind,
             layout,
-            slots,
-            map: RwLock::new(Vec::new()),
+            tree: Tree::new(functions),
+            map: RwLock::new(AddressMap::default()),
         };
-        bus.place_bars()?;
+        bus.place()?;
         Ok(bus)
     }
 
-    /// The function at `device` of bus 0.
-    pub(super) fn slot(&self, device: u8) -> Option<&Arc<Slot>> {
-        self.slots.get(&PciAddress { device })
+    /// The function that answers to a bus and device number now.
+    pub(super) fn find(&self, bus: u8, device: u8) -> Option<&Arc<Slot>> {
+        self.tree.find(bus, device)
     }
 
-    /// All functions, ascending by address.
+    /// All functions, in an order that never changes.
     pub(crate) fn slots(&self) -> impl Iterator<Item = &Arc<Slot>> {
-        self.slots.values()
+        self.tree.slots()
     }
 
-    /// Brings all functions back to power-on, with their BARs where they were at first.
+    /// Brings all functions back to power-on, with bridges and BARs programmed as at first.
     pub(crate) fn reset(&self) -> Result<(), PciBusError> {
-        for slot in self.slots.values() {
+        for slot in self.tree.slots() {
             slot.function().reset();
+        }
+        for slot in self.tree.slots() {
             self.follow(slot);
         }
-        self.place_bars()
+        self.place()
     }
 
-    fn place_bars(&self) -> Result<(), PciBusError> {
+    fn place(&self) -> Result<(), PciBusError> {
         let mut allocator = BarAllocator::new(&self.layout);
-        for (address, slot) in &self.slots {
-            let mut function = slot.function();
-            for window in function.bars() {
-                let base = allocator
-                    .allocate(window.kind, window.size)
-                    .ok_or(PciBusError {
-                        address: *address,
-                        bar: window.index,
-                        bytes: window.size,
-                    })?;
-                function.set_bar(window.index, base);
+        for slot in self.tree.root() {
+            let Some(port) = self.tree.port(slot) else {
+                place_bars(slot, |bar| allocator.allocate(bar.kind, bar.size))?;
+                continue;
+            };
+            let behind = port.behind.as_ref();
+            let bars = behind.map_or(Vec::new(), |behind| behind.function().bars());
+            let places = allocator
+                .allocate_port(&bars)
+                .ok_or_else(|| no_room(behind.unwrap_or(slot), bars.first()))?;
+            if let Some(behind) = behind {
+                let mut bases = places.bars.iter().copied();
+                place_bars(behind, |_| bases.next())?;
+            }
+            let buses = BusNumbers {
+                primary: 0,
+                secondary: port.secondary_bus,
+                subordinate: port.secondary_bus,
+            };
+            if let Some(bridge) = slot.function().bridge() {
+                bridge.set_routing(buses, places.memory, places.prefetchable);
             }
         }
         Ok(())
     }
 
     pub(super) fn config_write(&self, slot: &Arc<Slot>, offset: u16, data: &[u8]) {
-        let effect = slot.function().config_write(offset, data);
-        if effect.bars_changed {
-            self.follow(slot);
+        let (effect, was_reset) = {
+            let mut function = slot.function();
+            let effect = function.config_write(offset, data);
+            let bridge = function.bridge();
+            (effect, bridge.is_some_and(|b| b.take_secondary_reset()))
+        };
+        let behind = self.tree.port(slot).and_then(|port| port.behind.as_ref());
+        if let (true, Some(behind)) = (was_reset, behind) {
+            behind.function().reset();
+        }
+        if !effect.bars_changed {
+            return;
+        }
+        let mut freed = self.follow(slot);
+        if let Some(behind) = behind {
+            freed |= self.follow(behind);
+        }
+        if freed {
+            for other in self.tree.slots().filter(|other| other.take_refusal()) {
+                self.follow(other);
+            }
         }
     }
 
-    /// Makes what is mapped equal to what the BARs say.
-    fn follow(&self, slot: &Arc<Slot>) {
+    /// Makes what is mapped equal to what BARs and bridges say. True when addresses became free.
+    fn follow(&self, slot: &Arc<Slot>) -> bool {
         let mut mapped = slot.mapped.lock().unwrap_or_else(PoisonError::into_inner);
-        let (wanted, events) = {
+        let (mut wanted, events) = {
             let function = slot.function();
             (function.bars(), function.io_events())
         };
+        wanted.retain(|window| {
+            window.decoded && self.is_forwarded(*window) && slot.is_reached(*window)
+        });
         let (kept, gone): (Vec<_>, Vec<_>) = std::mem::take(&mut *mapped)
             .into_iter()
             .partition(|bar| wanted.contains(&bar.window));
         *mapped = kept;
+        let freed = !gone.is_empty();
         for bar in gone {
             self.unmap(slot, bar);
         }
         for window in wanted {
-            let known = mapped.iter().any(|bar| bar.window == window);
-            if known || !window.decoded || !self.is_routable(window) {
+            if mapped.iter().any(|bar| bar.window == window) {
                 continue;
             }
-            if !self.insert(slot, window) {
-                continue;
+            if self.insert(slot, window) {
+                let kicks = self.bind_kicks(window, &events);
+                mapped.push(MappedBar { window, kicks });
+            } else {
+                slot.note_refusal();
             }
-            let kicks = events
-                .iter()
-                .filter(|event| event.bar == window.index)
-                .filter_map(|event| {
-                    // Refused when another function is kicked at that very address: kicks are
-                    // vCPU exits then.
-                    let address = window.base + event.offset;
-                    let binding = self.vm.bind_io_event(&event.event, address).ok()?;
-                    Some((Arc::clone(&event.event), binding))
-                })
-                .collect();
-            mapped.push(MappedBar { window, kicks });
         }
+        freed
     }
 
     /// The host bridge forwards its windows and nothing else, so a BAR never hides RAM or chips.
-    fn is_routable(&self, window: BarWindow) -> bool {
+    fn is_forwarded(&self, window: BarWindow) -> bool {
         [self.layout.mmio32(), self.layout.mmio64()]
             .iter()
             .any(|forwarded| forwarded.contains(window.base, window.size))
     }
 
-    fn insert(&self, slot: &Arc<Slot>, window: BarWindow) -> bool {
-        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
-        let at = map.partition_point(|range| range.base < window.base);
-        let clear_below = at
-            .checked_sub(1)
-            .and_then(|below| map.get(below))
-            .is_none_or(|range| range.base + range.bytes <= window.base);
-        let clear_above = map
-            .get(at)
-            .is_none_or(|range| window.base + window.size <= range.base);
-        // Two BARs at one address: the first one answers.
-        if !clear_below || !clear_above {
-            return false;
-        }
-        map.insert(
-            at,
-            MappedRange {
-                base: window.base,
-                bytes: window.size,
-                slot: Arc::clone(slot),
-                bar: window.index,
-            },
-        );
-        true
+    fn bind_kicks(&self, window: BarWindow, events: &[IoEvent]) -> Vec<Unbind> {
+        events
+            .iter()
+            .filter(|event| event.bar == window.index)
+            .filter_map(|event| (self.bind)(&event.event, window.base + event.offset))
+            .collect()
     }
 
-    fn unmap(&self, slot: &Arc<Slot>, bar: MappedBar) {
-        for (event, binding) in bar.kicks {
-            // Only fails when it is not bound any more.
-            drop(self.vm.unbind_io_event(&event, binding));
-        }
+    fn insert(&self, slot: &Arc<Slot>, window: BarWindow) -> bool {
+        let target = Target {
+            slot: Arc::clone(slot),
+            bar: window.index,
+        };
         self.map
             .write()
             .unwrap_or_else(PoisonError::into_inner)
-            .retain(|range| !(Arc::ptr_eq(&range.slot, slot) && range.bar == bar.window.index));
+            .insert(window.base, window.size, target)
     }
 
-    /// The function, BAR and offset at `address`.
-    fn find(&self, address: u64, bytes: u64) -> Option<(Arc<Slot>, usize, u64)> {
-        let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
-        let at = map.partition_point(|range| range.base <= address);
-        let range = map.get(at.checked_sub(1)?)?;
-        let offset = address - range.base;
-        (offset + bytes <= range.bytes).then(|| (Arc::clone(&range.slot), range.bar, offset))
+    fn unmap(&self, slot: &Arc<Slot>, bar: MappedBar) {
+        for unbind in bar.kicks {
+            unbind();
+        }
+        let target = Target {
+            slot: Arc::clone(slot),
+            bar: bar.window.index,
+        };
+        self.map
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&target);
+    }
+
+    fn target(&self, address: u64, bytes: usize) -> Option<(Target, u64)> {
+        self.map
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .find(address, bytes as u64)
     }
 
     /// Reads from a BAR; ones where no BAR is.
     pub(crate) fn mmio_read(&self, address: u64, data: &mut [u8]) {
-        match self.find(address, data.len() as u64) {
-            Some((slot, bar, offset)) => slot.function().bar_read(bar, offset, data),
+        match self.target(address, data.len()) {
+            Some((to, offset)) => to.slot.function().bar_read(to.bar, offset, data),
             None => data.fill(0xff),
         }
     }
 
     /// Writes to a BAR; to nothing where no BAR is.
     pub(crate) fn mmio_write(&self, address: u64, data: &[u8]) {
-        if let Some((slot, bar, offset)) = self.find(address, data.len() as u64) {
-            slot.function().bar_write(bar, offset, data);
+        if let Some((to, offset)) = self.target(address, data.len()) {
+            to.slot.function().bar_write(to.bar, offset, data);
         }
+    }
+}
+
+fn place_bars(
+    slot: &Arc<Slot>,
+    mut allocate: impl FnMut(&BarWindow) -> Option<u64>,
+) -> Result<(), PciBusError> {
+    let mut function = slot.function();
+    for bar in function.bars() {
+        let base = allocate(&bar).ok_or_else(|| no_room(slot, Some(&bar)))?;
+        function.set_bar(bar.index, base);
+    }
+    Ok(())
+}
+
+fn no_room(slot: &Arc<Slot>, bar: Option<&BarWindow>) -> PciBusError {
+    PciBusError {
+        address: slot.address(),
+        bar: bar.map_or(0, |bar| bar.index),
+        bytes: bar.map_or(0, |bar| bar.size),
     }
 }

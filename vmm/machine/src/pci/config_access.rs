@@ -69,14 +69,13 @@ impl BusDevice for ConfigPorts {
     }
 }
 
-/// Device and register of an offset within configuration space, for accesses on bus 0, function 0.
-fn decode(offset: u64) -> Option<(u8, u16)> {
-    let device = u8::try_from(offset >> 15)
-        .ok()
-        .filter(|_| offset >> 20 == 0)?;
+/// Bus, device and register of an offset within configuration space. There is no function but 0.
+fn decode(offset: u64) -> Option<(u8, u8, u16)> {
+    let bus = u8::try_from(offset >> 20).ok()?;
+    let device = u8::try_from(offset >> 15 & 0x1f).ok()?;
     let function = offset >> 12 & 7;
     let register = u16::try_from(offset & 0xfff).ok()?;
-    (function == 0).then_some((device, register))
+    (function == 0).then_some((bus, device, register))
 }
 
 /// The parts of an access that lie within one doubleword each, as (offset, range of the data).
@@ -96,10 +95,10 @@ fn parts(offset: u64, bytes: usize) -> impl Iterator<Item = (u64, std::ops::Rang
 pub(crate) fn ecam_read(bus: &PciBus, offset: u64, data: &mut [u8]) {
     data.fill(0xff);
     for (at, range) in parts(offset, data.len()) {
-        let Some((device, register)) = decode(at) else {
+        let Some((number, device, register)) = decode(at) else {
             continue;
         };
-        if let (Some(slot), Some(part)) = (bus.slot(device), data.get_mut(range)) {
+        if let (Some(slot), Some(part)) = (bus.find(number, device), data.get_mut(range)) {
             slot.function().config_read(register, part);
         }
     }
@@ -108,10 +107,10 @@ pub(crate) fn ecam_read(bus: &PciBus, offset: u64, data: &mut [u8]) {
 /// Writes configuration space at `offset` from its start.
 pub(crate) fn ecam_write(bus: &PciBus, offset: u64, data: &[u8]) {
     for (at, range) in parts(offset, data.len()) {
-        let Some((device, register)) = decode(at) else {
+        let Some((number, device, register)) = decode(at) else {
             continue;
         };
-        if let (Some(slot), Some(part)) = (bus.slot(device), data.get(range)) {
+        if let (Some(slot), Some(part)) = (bus.find(number, device), data.get(range)) {
             bus.config_write(slot, register, part);
         }
     }
@@ -139,10 +138,11 @@ mod tests {
     }
 
     #[test]
-    fn only_bus_0_function_0_is_there() {
-        assert_eq!(decode(0x1f << 15 | 0xffc), Some((31, 0xffc)));
+    fn offsets_name_bus_device_and_register_of_function_0() {
+        assert_eq!(decode(0x1f << 15 | 0xffc), Some((0, 31, 0xffc)));
+        assert_eq!(decode(0x81 << 20 | 1 << 15 | 4), Some((0x81, 1, 4)));
         assert_eq!(decode(1 << 12), None);
-        assert_eq!(decode(1 << 20), None);
+        assert_eq!(decode(1 << 28), None);
         assert_eq!(decode(u64::MAX), None);
     }
 }

@@ -1,19 +1,37 @@
-//! PCI: the host bridge, configuration accesses, where BARs are, how interrupts leave.
+//! PCI: the host bridge, root ports, configuration accesses, where BARs are, how interrupts leave.
+//!
+//! ```text
+//! bus 0 -+- 00.0  host bridge
+//!        +- 01.0  a function
+//!        +- 10.0  a root port --- bus 1 --- 00.0  a function
+//!        +- 11.0  a root port --- bus 2 --- (an empty slot)
+//! ```
+//!
+//! Which function is where is configuration. How guests reach it, by bus number and address, is what
+//! bridges and BARs are programmed with at that moment.
 
+mod address_map;
 mod binding;
 mod bus;
 mod config_access;
 mod host_bridge;
+mod slot;
+#[cfg(test)]
+mod tests;
+mod tree;
 mod windows;
 
 pub(crate) use binding::VectorBinding;
 pub use bus::PciBusError;
-pub(crate) use bus::{PciBus, Slot};
+pub(crate) use bus::{BindKick, PciBus, Unbind};
 pub(crate) use config_access::{ConfigPorts, ecam_read, ecam_write};
+pub(crate) use slot::Slot;
+pub(crate) use tree::PlacedFunction;
 
-/// Where a PCI function sits. Segment 0, bus 0.
+/// Where a PCI function sits. Segment 0, function 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PciAddress {
+    bus: u8,
     device: u8,
 }
 
@@ -21,26 +39,36 @@ impl PciAddress {
     /// Device 0 is the host bridge; 31 is kept for the ISA bridge that firmware looks for.
     const FIRST: u8 = 1;
     const LAST: u8 = 30;
+    /// Functions of bus 0 that a machine can have besides its own.
+    pub const MAX_ON_BUS_0: usize = 30;
 
-    /// Bus 0, `device`, function 0. `None` for devices that are the machine's own.
+    /// A place for a function: on bus 0 a `device` of 1 to 30, on another bus, which is behind a
+    /// root port, device 0. `None` for all others.
     #[must_use]
-    pub fn new(device: u8) -> Option<Self> {
-        (Self::FIRST..=Self::LAST)
-            .contains(&device)
-            .then_some(Self { device })
+    pub fn new(bus: u8, device: u8) -> Option<Self> {
+        let devices = if bus == 0 {
+            Self::FIRST..=Self::LAST
+        } else {
+            0..=0
+        };
+        devices.contains(&device).then_some(Self { bus, device })
     }
 
-    /// Device number on bus 0.
+    /// Bus number: as the machine programs it at power-on; guests may choose others later.
+    #[must_use]
+    pub fn bus(self) -> u8 {
+        self.bus
+    }
+
+    /// Device number.
     #[must_use]
     pub fn device(self) -> u8 {
         self.device
     }
-
-    const HOST_BRIDGE: Self = Self { device: 0 };
 }
 
 impl std::fmt::Display for PciAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "0000:00:{:02x}.0", self.device)
+        write!(f, "0000:{:02x}:{:02x}.0", self.bus, self.device)
     }
 }

@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn threads_have_plain_names() {
-        let address = PciAddress::new(1).unwrap();
+        let address = PciAddress::new(0, 1).unwrap();
         let devices = [(address, DeviceConfig::Rng)];
         let of = |name: &str| {
             let device = v1::PciDevice {

@@ -1,0 +1,101 @@
+//! What sits where: bus 0, its root ports, and the function behind each.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use vmm_devices::PciFunction;
+
+use super::PciAddress;
+use super::host_bridge::HostBridge;
+use super::slot::Slot;
+
+/// A function and its place.
+pub(crate) struct PlacedFunction {
+    pub(crate) address: PciAddress,
+    pub(crate) function: Box<dyn PciFunction>,
+    /// Of a root port: the number that its bus has at power-on.
+    pub(crate) secondary_bus: Option<u8>,
+}
+
+/// A root port and what is behind it.
+pub(super) struct Port {
+    pub(super) slot: Arc<Slot>,
+    /// At power-on.
+    pub(super) secondary_bus: u8,
+    pub(super) behind: Option<Arc<Slot>>,
+}
+
+/// All functions.
+pub(super) struct Tree {
+    /// By device number.
+    root: BTreeMap<u8, Arc<Slot>>,
+    /// Ascending by device number.
+    ports: Vec<Port>,
+}
+
+impl Tree {
+    /// The host bridge and `functions`, whose places were checked: each is free, and those that are
+    /// not on bus 0 have their root port.
+    pub(super) fn new(functions: Vec<PlacedFunction>) -> Self {
+        let (mut on_bus_0, behind): (Vec<_>, Vec<_>) = functions
+            .into_iter()
+            .partition(|placed| placed.address.bus == 0);
+        on_bus_0.sort_by_key(|placed| placed.address);
+        let host_bridge = PciAddress { bus: 0, device: 0 };
+        let bridge = Slot::new(host_bridge, Box::new(HostBridge::new()), None);
+        let mut root = BTreeMap::from([(host_bridge.device, Arc::new(bridge))]);
+        let mut ports = Vec::new();
+        for placed in on_bus_0 {
+            let slot = Arc::new(Slot::new(placed.address, placed.function, None));
+            root.insert(placed.address.device, Arc::clone(&slot));
+            if let Some(secondary_bus) = placed.secondary_bus {
+                ports.push(Port {
+                    slot,
+                    secondary_bus,
+                    behind: None,
+                });
+            }
+        }
+        for placed in behind {
+            let bus = placed.address.bus;
+            if let Some(port) = ports.iter_mut().find(|port| port.secondary_bus == bus) {
+                let above = Some(Arc::clone(&port.slot));
+                let slot = Slot::new(placed.address, placed.function, above);
+                port.behind = Some(Arc::new(slot));
+            }
+        }
+        Self { root, ports }
+    }
+
+    /// The function that answers to a bus and device number now. The first bridge that claims a bus
+    /// number has it.
+    pub(super) fn find(&self, bus: u8, device: u8) -> Option<&Arc<Slot>> {
+        if bus == 0 {
+            return self.root.get(&device);
+        }
+        self.ports.iter().find_map(|port| {
+            let routing = port.slot.routing()?;
+            let (first, last) = (routing.buses.secondary, routing.buses.subordinate);
+            (first..=last).contains(&bus).then(|| {
+                let answers = routing.is_open && bus == first && device == 0;
+                port.behind.as_ref().filter(|_| answers)
+            })
+        })?
+    }
+
+    /// Functions of bus 0, ascending by device number.
+    pub(super) fn root(&self) -> impl Iterator<Item = &Arc<Slot>> {
+        self.root.values()
+    }
+
+    /// The root port at `slot`, if it is one.
+    pub(super) fn port(&self, slot: &Arc<Slot>) -> Option<&Port> {
+        self.ports.iter().find(|port| Arc::ptr_eq(&port.slot, slot))
+    }
+
+    /// All functions: bus 0 by device number, then those behind root ports.
+    pub(super) fn slots(&self) -> impl Iterator<Item = &Arc<Slot>> {
+        let behind = self.ports.iter().filter_map(|port| port.behind.as_ref());
+        self.root.values().chain(behind)
+    }
+}
