@@ -121,7 +121,8 @@ impl Layout {
         let manifest = ImageManifest::open(&self.opener(), name, "amd64", limits)?;
         let mut output = Vec::new();
         manifest.extract(&self.opener(), Path::new(path), &mut output, limits)?;
-        Ok(String::from_utf8(output).unwrap())
+        // A damaged layer may well hold other bytes.
+        Ok(String::from_utf8_lossy(&output).into_owned())
     }
 }
 
