@@ -20,8 +20,9 @@ use vmm_devices::serial::{ConsoleOutput, SerialPort};
 use vmm_devices::virtio::blk::{BlkConfig, DiskLimits, ErrorPolicies, ErrorPolicy};
 use vmm_machine::{
     BuildError, Change, ClockConfig, CpuConfig, CpuTopology, DebugPorts, DeviceConfig, EndReason,
-    KernelConfig, KernelEntry, MachineConfig, MachineHandle, Observer, PauseReason, PciAddress,
-    RebootPolicy, Request, RequestError, SerialConfig, Status,
+    GuestRam, KernelConfig, KernelEntry, MachineConfig, MachineHandle, MachineState, Observer,
+    PauseReason, PciAddress, RebootPolicy, Request, RequestError, Restore, SerialConfig, Snapshot,
+    Status, load_ram, save_ram,
 };
 use vmm_sys_util::eventfd::EventFd;
 
@@ -52,7 +53,11 @@ impl Observer for Watch {
     }
 
     fn answered(&mut self, _: u64, result: Result<(), RequestError>) {
-        result.expect("the request is carried out");
+        match result {
+            // A guest may end before it is asked.
+            Ok(()) | Err(RequestError::WrongState { .. }) => {}
+            Err(error) => panic!("a request failed: {error:?}"),
+        }
     }
 
     fn changed(&mut self, change: Change) {
@@ -67,6 +72,20 @@ struct Machine {
     changes: Receiver<Change>,
 }
 
+/// What a machine is made of.
+struct Plan<'a> {
+    command_line: &'a str,
+    entry: KernelEntry,
+    devices: Vec<(PciAddress, DeviceConfig)>,
+    io_threads: BTreeMap<PciAddress, String>,
+}
+
+/// All devices on bus 0, in order.
+fn on_bus_0(devices: Vec<DeviceConfig>) -> Vec<(PciAddress, DeviceConfig)> {
+    let place = |number| PciAddress::new(0, number).expect("a slot");
+    (1..).map(place).zip(devices).collect()
+}
+
 impl Machine {
     /// With all devices on bus 0.
     fn boot(command_line: &str, entry: KernelEntry, devices: Vec<DeviceConfig>) -> Self {
@@ -79,11 +98,7 @@ impl Machine {
         devices: Vec<DeviceConfig>,
         io_threads: BTreeMap<PciAddress, String>,
     ) -> Self {
-        let devices = (1..).zip(devices).map(|(number, device)| {
-            let address = PciAddress::new(0, number).expect("a slot");
-            (address, device)
-        });
-        Self::boot_with(command_line, entry, devices.collect(), io_threads)
+        Self::boot_with(command_line, entry, on_bus_0(devices), io_threads)
     }
 
     fn boot_with(
@@ -92,7 +107,58 @@ impl Machine {
         devices: Vec<(PciAddress, DeviceConfig)>,
         io_threads: BTreeMap<PciAddress, String>,
     ) -> Self {
-        let console = Arc::new(Console::default());
+        let plan = Plan {
+            command_line,
+            entry,
+            devices,
+            io_threads,
+        };
+        let machine = Self::build(plan, Arc::default(), None);
+        machine.handle.request(1, Request::Boot);
+        machine
+    }
+
+    /// A machine that goes on where this one is, once it is resumed; none when the guest ended first.
+    fn moved(self, command_line: &str, devices: Vec<DeviceConfig>) -> Result<Self, Self> {
+        let (sender, saved) = channel();
+        self.handle.request(2, Request::Pause);
+        let saver = move |snapshot: &Snapshot, ram: &GuestRam| {
+            let file = tempfile::tempfile()?;
+            save_ram(ram, &file, 0)?;
+            sender
+                .send((snapshot.clone(), file))
+                .map_err(std::io::Error::other)
+        };
+        self.handle.save(3, Box::new(saver));
+        let Ok((snapshot, file)) = saved.recv_timeout(PATIENCE) else {
+            return Err(self);
+        };
+        let reason = "moved".to_owned();
+        self.handle.request(4, Request::Stop { reason });
+        let restore = Restore {
+            snapshot,
+            fill_ram: Box::new(move |ram| load_ram(ram, &file, 0)),
+        };
+        let console = Arc::clone(&self.console);
+        self.ended();
+        let plan = Plan {
+            command_line,
+            entry: KernelEntry::Default,
+            devices: on_bus_0(devices),
+            io_threads: BTreeMap::new(),
+        };
+        let machine = Self::build(plan, console, Some(restore));
+        machine.handle.request(1, Request::Resume);
+        Ok(machine)
+    }
+
+    fn build(plan: Plan<'_>, console: Arc<Console>, restore: Option<Restore>) -> Self {
+        let Plan {
+            command_line,
+            entry,
+            devices,
+            io_threads,
+        } = plan;
         let interrupt = Arc::new(EventFd::new(0).expect("an eventfd"));
         let output: Arc<dyn ConsoleOutput> = Arc::clone(&console) as _;
         let port = SerialPort::new(Arc::clone(&interrupt), output).expect("a port");
@@ -126,12 +192,23 @@ impl Machine {
             },
         };
         let (sender, changes) = channel();
-        let handle = vmm_machine::start(config, Box::new(Watch(sender))).expect("a thread");
-        handle.request(1, Request::Boot);
+        let observer = Box::new(Watch(sender));
+        let handle = vmm_machine::start(config, restore, observer).expect("a thread");
         Self {
             handle,
             console,
             changes,
+        }
+    }
+
+    fn wait_until_it_runs(&self) {
+        let begins = [
+            MachineState::Building,
+            MachineState::Configured,
+            MachineState::Paused,
+        ];
+        while begins.contains(&self.handle.status().state) {
+            std::thread::sleep(Duration::from_micros(100));
         }
     }
 
@@ -452,4 +529,44 @@ fn a_reset_ends_a_guest_that_may_not_start_again() {
         let end = status.end.map(|end| end.reason);
         assert_eq!(end, Some(reason), "{results:#?}");
     }
+}
+
+#[test]
+fn a_guest_moves_from_machine_to_machine_while_it_works() {
+    skip_if!(without_machine());
+    let mut moves = 0;
+    for mode in ["irq", "poll"] {
+        let (file, _) = disk();
+        let devices = || {
+            let image = file.try_clone().expect("a descriptor").into();
+            let config = BlkConfig {
+                serial: "scratch".to_owned(),
+                ..BlkConfig::default()
+            };
+            vec![DeviceConfig::Blk { image, config }, DeviceConfig::Rng]
+        };
+        let command_line = format!("tests=blk,rng mode={mode} blk_kib=1024");
+        let mut machine = Machine::boot(&command_line, KernelEntry::Default, devices());
+        let ended = loop {
+            machine.wait_until_it_runs();
+            // Any moment is a good one.
+            std::thread::sleep(Duration::from_millis(moves % 13));
+            match machine.moved(&command_line, devices()) {
+                Ok(next) => machine = next,
+                Err(ended) => break ended,
+            }
+            moves += 1;
+        };
+        let (status, results) = ended.ended();
+        assert_eq!(
+            results.one("done"),
+            "passed=5 failed=0 skipped=0",
+            "after {moves} moves: {results:#?}"
+        );
+        assert_eq!(first_word(&file), FIRST_WORD_ON_DISK);
+        let end = status.end.as_ref().map(|end| end.reason);
+        assert_eq!(end, Some(EndReason::PoweredOff), "{status:?}");
+    }
+    println!("moved {moves} times");
+    assert!(moves > 3, "the guest ended before it was moved");
 }

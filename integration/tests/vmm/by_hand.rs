@@ -75,6 +75,7 @@ impl ByHand {
     pub fn request(&self) -> Kind {
         Kind::Configure(v1::Configure {
             machine: Some(self.config.clone()),
+            snapshot_fd: None,
         })
     }
 

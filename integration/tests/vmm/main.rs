@@ -5,4 +5,5 @@ mod console;
 mod cpus;
 mod lifecycle;
 mod peers;
+mod snapshot;
 mod tiny_guest;

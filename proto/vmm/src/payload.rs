@@ -16,7 +16,7 @@
 
 use prost::Message;
 
-use crate::v1::ExitRecord;
+use crate::v1::{ExitRecord, Snapshot};
 
 /// Size of the header.
 pub const PAYLOAD_HEADER_BYTES: usize = 32;
@@ -27,6 +27,12 @@ pub const EXIT_RECORD_VERSION: u32 = 1;
 /// An exit record longer than this was not written by a VMM.
 pub const MAX_EXIT_RECORD_BYTES: usize = 64 << 10;
 
+/// Version of the format of snapshots that this release writes.
+pub const SNAPSHOT_VERSION: u32 = 1;
+
+/// Largest snapshot without its RAM that is read: some ten KiB for a vCPU, a few for a device.
+pub const MAX_SNAPSHOT_BYTES: usize = 64 << 20;
+
 const MAGIC: [u8; 8] = *b"kvmletPL";
 
 /// What a payload holds. Numbers are never used again for something else.
@@ -36,6 +42,8 @@ pub struct PayloadKind(pub u32);
 impl PayloadKind {
     /// One encoded [`ExitRecord`].
     pub const EXIT_RECORD: Self = Self(1);
+    /// A [`Snapshot`] at the start of its file.
+    pub const SNAPSHOT: Self = Self(2);
 }
 
 /// Why bytes are not the payload that was looked for.
@@ -175,19 +183,58 @@ pub fn encode_exit_record(record: &ExitRecord) -> Vec<u8> {
 /// When the file does not hold a whole exit record of a known version.
 pub fn decode_exit_record(bytes: &[u8]) -> Result<ExitRecord, PayloadError> {
     let payload = decode(bytes, MAX_EXIT_RECORD_BYTES)?;
-    if payload.kind != PayloadKind::EXIT_RECORD {
+    read_body(payload, PayloadKind::EXIT_RECORD, EXIT_RECORD_VERSION)
+}
+
+/// The head of a snapshot file.
+#[must_use]
+pub fn encode_snapshot(snapshot: &Snapshot) -> Vec<u8> {
+    encode(
+        PayloadKind::SNAPSHOT,
+        SNAPSHOT_VERSION,
+        &snapshot.encode_to_vec(),
+    )
+}
+
+/// Length of the head that a snapshot file begins with, by its first [`PAYLOAD_HEADER_BYTES`] bytes.
+///
+/// # Errors
+/// When the header is wrong or promises more than [`MAX_SNAPSHOT_BYTES`].
+pub fn snapshot_head_bytes(header: &[u8]) -> Result<usize, PayloadError> {
+    match decode(header, MAX_SNAPSHOT_BYTES) {
+        Ok(_) => Ok(PAYLOAD_HEADER_BYTES),
+        Err(PayloadError::Truncated { expected, .. }) if expected > header.len() => Ok(expected),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads the head of a snapshot file.
+///
+/// # Errors
+/// When it is not a whole head of a known version.
+pub fn decode_snapshot(bytes: &[u8]) -> Result<Snapshot, PayloadError> {
+    let payload = decode(bytes, MAX_SNAPSHOT_BYTES)?;
+    read_body(payload, PayloadKind::SNAPSHOT, SNAPSHOT_VERSION)
+}
+
+fn read_body<M: Message + Default>(
+    payload: Payload<'_>,
+    wanted: PayloadKind,
+    newest: u32,
+) -> Result<M, PayloadError> {
+    if payload.kind != wanted {
         return Err(PayloadError::Kind {
             found: payload.kind.0,
-            wanted: PayloadKind::EXIT_RECORD.0,
+            wanted: wanted.0,
         });
     }
-    if !(1..=EXIT_RECORD_VERSION).contains(&payload.version) {
+    if !(1..=newest).contains(&payload.version) {
         return Err(PayloadError::Version {
             found: payload.version,
-            newest: EXIT_RECORD_VERSION,
+            newest,
         });
     }
-    ExitRecord::decode(payload.body).map_err(PayloadError::Body)
+    M::decode(payload.body).map_err(PayloadError::Body)
 }
 
 #[cfg(test)]

@@ -22,6 +22,44 @@ pub struct Payload {
     pub bytes: Vec<u8>,
 }
 
+impl Payload {
+    /// A message as a payload.
+    #[must_use]
+    pub fn of(kind: &str, version: u32, message: &impl Message) -> Self {
+        Self {
+            kind: kind.to_owned(),
+            version,
+            bytes: message.encode_to_vec(),
+        }
+    }
+
+    /// The message in it, which is to be of `kind` and `version`.
+    ///
+    /// # Errors
+    /// It is of another kind or version, too long, or no such message.
+    pub fn read<M: Message + Default>(
+        &self,
+        kind: &'static str,
+        version: u32,
+    ) -> Result<M, StateError> {
+        if self.kind != kind {
+            return Err(StateError::Missing { kind });
+        }
+        if self.version != version {
+            return Err(StateError::Version {
+                kind,
+                version: self.version,
+                known: version,
+            });
+        }
+        let bytes = self.bytes.len();
+        if bytes > MAX_PAYLOAD_BYTES {
+            return Err(StateError::TooLong { kind, bytes });
+        }
+        M::decode(self.bytes.as_slice()).map_err(|source| StateError::Decode { kind, source })
+    }
+}
+
 /// A payload can not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
@@ -83,11 +121,7 @@ pub trait DeviceState: Message + Default {
 
     /// The payload.
     fn to_payload(&self) -> Payload {
-        Payload {
-            kind: Self::KIND.to_owned(),
-            version: Self::VERSION,
-            bytes: self.encode_to_vec(),
-        }
+        Payload::of(Self::KIND, Self::VERSION, self)
     }
 
     /// Reads a payload.
@@ -95,19 +129,7 @@ pub trait DeviceState: Message + Default {
     /// # Errors
     /// It is of another version, too long, or no such message.
     fn from_payload(payload: &Payload) -> Result<Self, StateError> {
-        let kind = Self::KIND;
-        if payload.version != Self::VERSION {
-            return Err(StateError::Version {
-                kind,
-                version: payload.version,
-                known: Self::VERSION,
-            });
-        }
-        let bytes = payload.bytes.len();
-        if bytes > MAX_PAYLOAD_BYTES {
-            return Err(StateError::TooLong { kind, bytes });
-        }
-        Self::decode(payload.bytes.as_slice()).map_err(|source| StateError::Decode { kind, source })
+        payload.read(Self::KIND, Self::VERSION)
     }
 
     /// An error about a value.

@@ -6,27 +6,28 @@
 //! ```
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use vmm_devices::QuiesceError;
 use vmm_kvm::{
     CpuError, GuestCpu, InterruptRouter, KvmError, KvmHost, StartState, Vcpu, Vm, VmPowerOnState,
 };
-use vmm_memory::{Layout, LayoutError, RamError, clear_ram, create_ram};
+use vmm_memory::{GuestRam, Layout, LayoutError, RamError, create_ram};
 
-use crate::acpi::{self, AcpiError, COM1_GSI, COM1_PORT, COM1_PORTS, PM_BASE, PM_PORTS};
+use crate::acpi::{self, AcpiError, COM1_GSI};
 use crate::boot::{self, BootError, Firmware};
+use crate::built::BuiltMachine;
+use crate::chipset::Chipset;
 use crate::config::MachineConfig;
 use crate::device_thread::DeviceThreads;
 use crate::disks::Disks;
 use crate::events::GuestEvents;
 use crate::functions::{self, DeviceError, Handles};
 use crate::gate::{Command, Gate};
-use crate::legacy::{
-    Clock, DEBUG_EXIT_PORT, DebugExit, KEYBOARD_COMMAND_PORT, KeyboardReset, PowerManagement,
-    RTC_PORT, TIMESTAMP_PORT, Timestamp,
-};
-use crate::pci::{BindKick, ConfigPorts, PciBus, PciBusError, Unbind};
-use crate::ports::{Buses, SharedDevice};
+use crate::legacy::{Clock, PowerManagement};
+use crate::pci::{BindKick, ConfigPorts, PciAddress, PciBus, PciBusError, Unbind};
+use crate::ports::Buses;
+use crate::snapshot::{Snapshot, SnapshotError, kvm_error};
 use crate::status::StatusBoard;
 use crate::vcpus::{StuckVcpus, VcpuContext, Vcpus};
 
@@ -74,9 +75,21 @@ pub enum BuildError {
         #[source]
         source: io::Error,
     },
+    /// It can not be made of the snapshot.
+    #[error("the snapshot does not fit")]
+    Snapshot(#[from] SnapshotError),
+    /// A device does not come to rest.
+    #[error("{address} does not come to rest")]
+    Quiesce {
+        /// Where it is.
+        address: PciAddress,
+        /// What it waits for.
+        #[source]
+        source: QuiesceError,
+    },
     /// vCPUs did not come up.
     #[error("vCPUs did not get ready")]
-    Vcpus(#[source] io::Error),
+    Vcpus(#[from] StuckVcpus),
 }
 
 impl BuildError {
@@ -91,9 +104,29 @@ impl BuildError {
                 | Self::Device(_)
                 | Self::Pci(_)
                 | Self::Acpi(_)
+                | Self::Snapshot(_)
                 | Self::Boot(_)
         )
     }
+}
+
+/// Fills RAM, which is all zero.
+pub type RamFiller = Box<dyn FnOnce(&GuestRam) -> io::Result<()> + Send>;
+
+/// What a machine is built of instead of a kernel.
+pub struct Restore {
+    /// Everything but RAM.
+    pub snapshot: Snapshot,
+    /// RAM.
+    pub fill_ram: RamFiller,
+}
+
+/// Where the guest begins.
+enum Beginning {
+    /// At the entry of its kernel.
+    Kernel(StartState),
+    /// Where it was.
+    Snapshot(Snapshot),
 }
 
 /// First phase: the configuration, and a host that is able.
@@ -104,42 +137,35 @@ pub(crate) struct Configured {
     layout: Layout,
 }
 
-/// Second phase: a VM with RAM, the kernel in it.
+/// Second phase: a VM with RAM, the guest in it.
 pub(crate) struct WithMemory {
     parts: Parts,
-    start: StartState,
+    beginning: Beginning,
 }
 
 /// Third phase: all devices in their places, none served yet.
 pub(crate) struct WithDevices {
     parts: Parts,
-    start: StartState,
+    beginning: Beginning,
     devices: Devices,
 }
 
 /// What later phases keep of the former.
-struct Parts {
-    config: MachineConfig,
+pub(crate) struct Parts {
+    pub(crate) config: MachineConfig,
     host: Arc<KvmHost>,
     cpu: GuestCpu,
     layout: Layout,
-    vm: Arc<Vm>,
-    chips: VmPowerOnState,
+    pub(crate) vm: Arc<Vm>,
+    pub(crate) chips: VmPowerOnState,
 }
 
-struct Devices {
-    bus: Arc<PciBus>,
+pub(crate) struct Devices {
+    pub(crate) bus: Arc<PciBus>,
     buses: Arc<Buses>,
-    power: Arc<Mutex<PowerManagement>>,
-    threads: DeviceThreads,
-    disks: Disks,
-}
-
-/// Last phase: everything is there and holds still.
-pub(crate) struct BuiltMachine {
-    parts: Parts,
-    devices: Devices,
-    vcpus: Vcpus,
+    pub(crate) chipset: Chipset,
+    pub(crate) threads: DeviceThreads,
+    pub(crate) disks: Disks,
 }
 
 impl Configured {
@@ -165,7 +191,7 @@ impl Configured {
         })
     }
 
-    pub(crate) fn build_memory(self) -> Result<WithMemory, BuildError> {
+    pub(crate) fn build_memory(self, restore: Option<Restore>) -> Result<WithMemory, BuildError> {
         let ram = create_ram(&self.layout)?;
         let mut vm = Vm::new(&self.host, ram)?;
         if let Some(missed) = self.config.clock.pit {
@@ -182,8 +208,14 @@ impl Configured {
             vm,
             chips,
         };
-        let start = parts.load()?;
-        Ok(WithMemory { parts, start })
+        let beginning = match restore {
+            None => Beginning::Kernel(parts.load()?),
+            Some(Restore { snapshot, fill_ram }) => {
+                fill_ram(parts.vm.ram()).map_err(SnapshotError::Ram)?;
+                Beginning::Snapshot(snapshot)
+            }
+        };
+        Ok(WithMemory { parts, beginning })
     }
 }
 
@@ -205,7 +237,7 @@ fn check_count(config: &MachineConfig, host: &KvmHost) -> Result<(), BuildError>
 
 impl Parts {
     /// Tables, kernel, initrd and command line into RAM.
-    fn load(&self) -> Result<StartState, BuildError> {
+    pub(crate) fn load(&self) -> Result<StartState, BuildError> {
         let ram = self.vm.ram();
         let rsdp = acpi::write_tables(ram, &self.layout, self.config.cpus.topology)?;
         let firmware = Firmware { rsdp };
@@ -218,41 +250,67 @@ impl Parts {
     }
 }
 
+impl Parts {
+    fn restore_vm(&self, snapshot: &mut Snapshot) -> Result<(), SnapshotError> {
+        let state = snapshot.take_vm()?;
+        self.vm.restore(&state).map_err(kvm_error("vm"))
+    }
+}
+
 impl WithMemory {
     pub(crate) fn build_devices(
         self,
         events: &GuestEvents,
         board: &StatusBoard,
     ) -> Result<WithDevices, BuildError> {
-        let Self { mut parts, start } = self;
+        let Self {
+            mut parts,
+            mut beginning,
+        } = self;
         let devices = std::mem::take(&mut parts.config.devices);
         let mut handles = Handles {
             events,
             disks: Disks::default(),
         };
-        let functions = functions::make(devices, &parts.vm, &mut handles)?;
+        let snapshot = match &mut beginning {
+            Beginning::Kernel(_) => None,
+            Beginning::Snapshot(snapshot) => Some(snapshot),
+        };
+        let is_new = snapshot.is_none();
+        let functions = functions::make(devices, &parts.vm, &mut handles, snapshot)?;
         InterruptRouter::new(Arc::clone(&parts.vm))
             .connect(&parts.config.serial.interrupt, COM1_GSI)?;
         let bind = bind_kick(Arc::clone(&parts.vm));
-        let bus = Arc::new(PciBus::new(bind, parts.layout, functions)?);
-        let power = Arc::new(Mutex::new(PowerManagement::new(
-            Arc::clone(&parts.vm),
-            events.clone(),
-        )));
-        let ports = legacy_ports(&parts, &bus, &power, events, board);
+        let bus = PciBus::new(bind, parts.layout, functions);
+        if is_new {
+            bus.place()?;
+        } else {
+            bus.follow_all();
+        }
+        let bus = Arc::new(bus);
+        let chipset = Chipset::new(
+            &parts.config.serial,
+            ConfigPorts::new(Arc::clone(&bus), events.clone()),
+            PowerManagement::new(Arc::clone(&parts.vm), events.clone()),
+            Clock::new(parts.config.clock.rtc_offset_seconds),
+        );
+        if let Beginning::Snapshot(snapshot) = &mut beginning {
+            chipset.load(snapshot)?;
+        }
         let own = &parts.config.io_threads;
         let threads = DeviceThreads::start(&bus, own).map_err(|source| BuildError::Thread {
             what: "a device thread",
             source,
         })?;
+        let ports = chipset.ports(parts.config.debug, events, board);
         let buses = Arc::new(Buses::new(Arc::clone(&bus), ports));
         Ok(WithDevices {
             parts,
-            start,
+            beginning,
             devices: Devices {
                 bus,
                 buses,
-                power,
+                chipset,
                 threads,
                 disks: handles.disks,
             },
@@ -270,44 +328,6 @@ fn bind_kick(vm: Arc<Vm>) -> BindKick {
     })
 }
 
-fn legacy_ports(
-    parts: &Parts,
-    bus: &Arc<PciBus>,
-    power: &Arc<Mutex<PowerManagement>>,
-    events: &GuestEvents,
-    board: &StatusBoard,
-) -> Vec<(u16, u16, SharedDevice)> {
-    let config_ports = ConfigPorts::new(Arc::clone(bus), events.clone());
-    let power: SharedDevice = Arc::clone(power) as SharedDevice;
-    let com1: SharedDevice = Arc::clone(&parts.config.serial.port) as SharedDevice;
-    let mut ports: Vec<(u16, u16, SharedDevice)> = vec![
-        (COM1_PORT, COM1_PORTS, com1),
-        (0xcf8, 8, Arc::new(Mutex::new(config_ports))),
-        (PM_BASE, PM_PORTS, power),
-        (
-            KEYBOARD_COMMAND_PORT,
-            1,
-            Arc::new(Mutex::new(KeyboardReset::new(events.clone()))),
-        ),
-        (
-            RTC_PORT,
-            2,
-            Arc::new(Mutex::new(Clock::new(
-                parts.config.clock.rtc_offset_seconds,
-            ))),
-        ),
-    ];
-    if parts.config.debug.timestamp {
-        let device = Timestamp::new(board.first_timestamp());
-        ports.push((TIMESTAMP_PORT, 1, Arc::new(Mutex::new(device))));
-    }
-    if parts.config.debug.exit {
-        let device = DebugExit::new(events.clone());
-        ports.push((DEBUG_EXIT_PORT, 1, Arc::new(Mutex::new(device))));
-    }
-    ports
-}
-
 impl WithDevices {
     pub(crate) fn build_vcpus(
         self,
@@ -316,7 +336,7 @@ impl WithDevices {
     ) -> Result<BuiltMachine, BuildError> {
         let Self {
             parts,
-            start,
+            beginning,
             devices,
         } = self;
         let vcpus = (0..parts.cpu.topology().count())
@@ -332,72 +352,22 @@ impl WithDevices {
             what: "a vCPU thread",
             source,
         })?;
-        vcpus.command(Command::Reset(start)).map_err(stuck)?;
+        match beginning {
+            Beginning::Kernel(start) => vcpus.command(Command::Reset(start))?,
+            Beginning::Snapshot(mut snapshot) => {
+                let states = (0..vcpus.count())
+                    .map(|index| snapshot.take_vcpu(index))
+                    .collect::<Result<_, _>>()?;
+                vcpus.restore(states)?;
+                // After the vCPUs: lines that are up are told to their LAPICs.
+                parts.restore_vm(&mut snapshot)?;
+                snapshot.finish()?;
+            }
+        }
         Ok(BuiltMachine {
             parts,
             devices,
             vcpus,
         })
     }
-}
-
-fn stuck(error: StuckVcpus) -> BuildError {
-    BuildError::Vcpus(io::Error::other(error))
-}
-
-impl BuiltMachine {
-    /// Lets the guest run.
-    pub(crate) fn run(&self) -> Result<(), BuildError> {
-        self.devices.disks.retry_held();
-        self.devices.threads.resume();
-        self.vcpus.command(Command::Run).map_err(stuck)
-    }
-
-    /// Holds the guest: no vCPU runs and no device is served.
-    pub(crate) fn hold(&self) -> Result<(), BuildError> {
-        self.vcpus.command(Command::Hold).map_err(stuck)?;
-        self.devices
-            .threads
-            .pause()
-            .map_err(|source| BuildError::Thread {
-                what: "the pause of a device thread",
-                source,
-            })
-    }
-
-    /// Brings a machine that holds still back to power-on, the kernel loaded anew.
-    pub(crate) fn reset(&self) -> Result<(), BuildError> {
-        self.devices.bus.reset()?;
-        lock(&self.devices.power).reset();
-        lock(&self.parts.config.serial.port).reset();
-        self.parts.vm.reset_to(&self.parts.chips)?;
-        clear_ram(self.parts.vm.ram())?;
-        let start = self.parts.load()?;
-        self.vcpus.command(Command::Reset(start)).map_err(stuck)
-    }
-
-    /// The disks, for changes while the guest runs.
-    pub(crate) fn disks(&self) -> &Disks {
-        &self.devices.disks
-    }
-
-    /// Presses the power button.
-    pub(crate) fn press_power_button(&self) {
-        lock(&self.devices.power).press_power_button();
-    }
-
-    /// Ends all threads. The guest never runs again.
-    pub(crate) fn end(&self) -> Result<(), BuildError> {
-        self.hold()?;
-        self.vcpus.command(Command::Leave).map_err(stuck)?;
-        self.devices.threads.end();
-        Ok(())
-    }
-}
-
-fn lock<T>(device: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // Registers are whole after each access.
-    device
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -56,13 +56,6 @@ impl Disks {
         Ok(())
     }
 
-    /// Has all disks try again what they hold.
-    pub(crate) fn retry_held(&self) {
-        for disk in self.0.values() {
-            disk.retry();
-        }
-    }
-
     /// Whether a disk holds requests that the host failed.
     pub(crate) fn is_one_stopped(&self) -> bool {
         self.0.values().any(|disk| disk.is_stopped())

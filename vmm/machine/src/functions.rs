@@ -7,7 +7,7 @@ use vmm_devices::virtio::blk::{BlkDevice, BlkError};
 use vmm_devices::virtio::net::NetDevice;
 use vmm_devices::virtio::rng::RngDevice;
 use vmm_devices::virtio::{VirtioDevice, VirtioPciFunction, transport};
-use vmm_devices::{GuestRam, MsiBinding, PciFunction};
+use vmm_devices::{GuestRam, MsiBinding, Payloads, PciFunction, StateError};
 use vmm_kvm::{GsiPool, InterruptRouter, Vm};
 use vmm_sys::tap::{Tap, TapError};
 
@@ -15,6 +15,7 @@ use crate::config::DeviceConfig;
 use crate::disks::Disks;
 use crate::events::GuestEvents;
 use crate::pci::{PciAddress, PlacedFunction, VectorBinding};
+use crate::snapshot::Snapshot;
 
 /// A PCI function could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +55,9 @@ pub enum DeviceErrorKind {
     /// The transport.
     #[error("its virtio transport can not be made")]
     Transport(#[from] transport::BuildError),
+    /// State of it that nothing took.
+    #[error("its state does not fit")]
+    State(#[from] StateError),
 }
 
 /// How devices and the machine's owner reach each other, while both work.
@@ -64,11 +68,12 @@ pub(crate) struct Handles<'a> {
     pub(crate) disks: Disks,
 }
 
-/// Makes all functions, with their interrupts bound to `vm`.
+/// Makes all functions, with their interrupts bound to `vm`: new ones, or those of `snapshot`.
 pub(crate) fn make(
     devices: Vec<(PciAddress, DeviceConfig)>,
     vm: &Arc<Vm>,
     handles: &mut Handles<'_>,
+    mut snapshot: Option<&mut Snapshot>,
 ) -> Result<Vec<PlacedFunction>, DeviceError> {
     check_places(&devices)?;
     let occupied: Vec<u8> = devices.iter().map(|(address, _)| address.bus()).collect();
@@ -79,16 +84,21 @@ pub(crate) fn make(
         let failed = |source| DeviceError { address, source };
         let router = InterruptRouter::new(Arc::clone(vm));
         let binding = Arc::new(VectorBinding::new(router, Arc::clone(&pool)));
-        let secondary_bus = match &config {
-            DeviceConfig::RootPort { secondary_bus } => Some(*secondary_bus),
-            _ => None,
+        let state = snapshot
+            .as_mut()
+            .map(|snapshot| snapshot.take_function(address));
+        let place = Place {
+            address,
+            ram: &ram,
+            binding,
         };
-        let is_occupied = secondary_bus.is_some_and(|bus| occupied.contains(&bus));
+        let mut secondary_bus = None;
         let function = match config {
-            DeviceConfig::RootPort { .. } => RootPort::new(address.device(), is_occupied, binding)
-                .map(|port| Box::new(port) as Box<dyn PciFunction>)
-                .map_err(DeviceErrorKind::RootPort),
-            config => make_one(address, config, handles, (&ram, binding)),
+            DeviceConfig::RootPort { secondary_bus: bus } => {
+                secondary_bus = Some(bus);
+                make_root_port(place, occupied.contains(&bus), state)
+            }
+            config => make_one(place, config, handles, state),
         };
         functions.push(PlacedFunction {
             address,
@@ -133,15 +143,48 @@ fn check_places(devices: &[(PciAddress, DeviceConfig)]) -> Result<(), DeviceErro
     })
 }
 
-fn make_one(
+/// Where a function is made.
+struct Place<'a> {
     address: PciAddress,
+    ram: &'a Arc<GuestRam>,
+    binding: Arc<dyn MsiBinding>,
+}
+
+fn make_root_port(
+    place: Place<'_>,
+    is_occupied: bool,
+    state: Option<Payloads>,
+) -> Result<Box<dyn PciFunction>, DeviceErrorKind> {
+    let number = place.address.device();
+    let port = match state {
+        None => RootPort::new(number, is_occupied, place.binding)?,
+        Some(mut payloads) => {
+            let port = RootPort::restored(number, is_occupied, place.binding, &mut payloads)?;
+            payloads.finish()?;
+            port
+        }
+    };
+    Ok(Box::new(port))
+}
+
+fn make_one(
+    place: Place<'_>,
     config: DeviceConfig,
     handles: &mut Handles<'_>,
-    (ram, binding): (&Arc<GuestRam>, Arc<dyn MsiBinding>),
+    mut state: Option<Payloads>,
 ) -> Result<Box<dyn PciFunction>, DeviceErrorKind> {
+    let Place {
+        address,
+        ram,
+        binding,
+    } = place;
     let device: Box<dyn VirtioDevice> = match config {
         DeviceConfig::Blk { image, config } => {
-            let device = BlkDevice::new(image, &config, handles.events.notice_sink(address))?;
+            let notices = handles.events.notice_sink(address);
+            let device = match &mut state {
+                None => BlkDevice::new(image, &config, notices)?,
+                Some(payloads) => BlkDevice::restored(image, &config, notices, payloads)?,
+            };
             handles.disks.insert(address, device.control());
             Box::new(device)
         }
@@ -149,6 +192,14 @@ fn make_one(
         DeviceConfig::Rng => Box::new(RngDevice::new()),
         DeviceConfig::RootPort { .. } => return Err(DeviceErrorKind::NestedRootPort),
     };
-    let function = VirtioPciFunction::new(device, Arc::clone(ram), binding)?;
+    let ram = Arc::clone(ram);
+    let function = match state {
+        None => VirtioPciFunction::new(device, ram, binding)?,
+        Some(mut payloads) => {
+            let function = VirtioPciFunction::restored(device, ram, binding, &mut payloads)?;
+            payloads.finish()?;
+            function
+        }
+    };
     Ok(Box::new(function))
 }

@@ -18,6 +18,10 @@ pub(crate) enum Command {
     Reset(StartState),
     /// Run the guest.
     Run,
+    /// Put the vCPU's state into the table. Then hold.
+    Save,
+    /// Take the vCPU's state from the table, before it ever ran. Then hold.
+    Restore,
     /// End the thread.
     Leave,
 }

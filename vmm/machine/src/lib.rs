@@ -14,6 +14,8 @@ mod acpi;
 mod backoff;
 mod boot;
 pub mod build;
+mod built;
+mod chipset;
 mod config;
 mod device_thread;
 mod disks;
@@ -24,23 +26,27 @@ mod legacy;
 mod owner;
 mod pci;
 mod ports;
+mod snapshot;
 mod status;
 mod vcpus;
 
 pub use acpi::AcpiError;
 pub use boot::{BootError, KernelConfig, KernelEntry, MAX_CMDLINE_BYTES};
-pub use build::BuildError;
+pub use build::{BuildError, RamFiller, Restore};
 pub use config::{
     ClockConfig, DebugPorts, DeviceConfig, MachineConfig, RebootPolicy, SerialConfig,
 };
 pub use disks::DiskError;
 pub use events::ResetSource;
 pub use functions::{DeviceError, DeviceErrorKind};
-pub use owner::{MachineHandle, Observer, Request, RequestError, start};
+pub use owner::{MachineHandle, Observer, Request, RequestError, Saver, start};
 pub use pci::{PciAddress, PciBusError};
+pub use snapshot::{Section, Snapshot, SnapshotError, load_ram, ram_bytes, save_ram};
 pub use status::{Change, End, EndReason, MachineState, PauseReason, Status};
+pub use vcpus::StuckVcpus;
 pub use vmm_kvm::{
     CpuConfig, CpuError, CpuModel, CpuTopology, Enlightenment, Feature, FeaturePolicy,
     HypervConfig, KvmConfig, MAX_HYPERV_VENDOR_BYTES, MissedTicks, NamedModel, Toggle,
     TopologyError, TscConfig,
 };
+pub use vmm_memory::GuestRam;

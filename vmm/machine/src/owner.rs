@@ -7,14 +7,17 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use vmm_devices::virtio::blk::DiskLimits;
+use vmm_memory::GuestRam;
 
 use crate::backoff::{ResetBackoff, ResetVerdict};
-use crate::build::{BuildError, BuiltMachine, Configured};
+use crate::build::{BuildError, Configured, Restore};
+use crate::built::BuiltMachine;
 use crate::config::{MachineConfig, RebootPolicy};
 use crate::disks::DiskError;
 use crate::events::{GuestEvent, GuestEvents, ResetSource};
 use crate::gate::Gate;
 use crate::pci::PciAddress;
+use crate::snapshot::{Snapshot, SnapshotError};
 use crate::status::{
     Change, End, EndReason, MachineState, PauseReason, Status, StatusBoard, boottime_ns,
 };
@@ -71,7 +74,14 @@ pub enum RequestError {
     /// The host could not do it.
     #[error("the host could not do it")]
     Host(#[source] BuildError),
+    /// The machine can not be saved.
+    #[error("the machine could not be saved")]
+    Save(#[from] SnapshotError),
 }
+
+/// Takes the state of a machine that is paused, on the machine's own thread: the machine goes on with
+/// requests when it returns.
+pub type Saver = Box<dyn FnOnce(&Snapshot, &GuestRam) -> io::Result<()> + Send>;
 
 /// Is told what becomes of a machine, on the owner's thread. Must not block.
 pub trait Observer: Send {
@@ -86,6 +96,7 @@ pub trait Observer: Send {
 /// What the queue holds.
 pub(crate) enum Message {
     Request { ticket: u64, request: Request },
+    Save { ticket: u64, saver: Saver },
     Guest(GuestEvent),
 }
 
@@ -104,6 +115,13 @@ impl MachineHandle {
         drop(self.queue.send(Message::Request { ticket, request }));
     }
 
+    /// Gives the state of a paused machine to `saver`; the observer is told the outcome with this
+    /// ticket, as for a [`request`](Self::request).
+    pub fn save(&self, ticket: u64, saver: Saver) {
+        // After the end nobody answers.
+        drop(self.queue.send(Message::Save { ticket, saver }));
+    }
+
     /// The status now. Never waits.
     #[must_use]
     pub fn status(&self) -> Status {
@@ -111,11 +129,16 @@ impl MachineHandle {
     }
 }
 
-/// Builds a machine on a thread of its own, which then owns it.
+/// Builds a machine on a thread of its own, which then owns it. One that is built of a snapshot is
+/// paused.
 ///
 /// # Errors
 /// When the thread can not be started.
-pub fn start(config: MachineConfig, mut observer: Box<dyn Observer>) -> io::Result<MachineHandle> {
+pub fn start(
+    config: MachineConfig,
+    restore: Option<Restore>,
+    mut observer: Box<dyn Observer>,
+) -> io::Result<MachineHandle> {
     vmm_sys::signal::install_kick(vmm_kvm::kick_signal())?;
     let (queue, messages) = channel();
     let board = StatusBoard::default();
@@ -126,13 +149,23 @@ pub fn start(config: MachineConfig, mut observer: Box<dyn Observer>) -> io::Resu
     std::thread::Builder::new()
         .name("machine".to_owned())
         .stack_size(STACK_BYTES)
-        .spawn(move || match build(config, queue, &board) {
-            Ok(built) => {
-                board.update(|status| status.state = MachineState::Configured);
-                observer.built(Ok(()));
-                Owner::new(built, messages, board, observer).run();
+        .spawn(move || {
+            let is_restored = restore.is_some();
+            match build(config, restore, queue, &board) {
+                Ok(built) => {
+                    board.update(|status| {
+                        if is_restored {
+                            status.state = MachineState::Paused;
+                            status.booted_at_ns = boottime_ns();
+                        } else {
+                            status.state = MachineState::Configured;
+                        }
+                    });
+                    observer.built(Ok(()));
+                    Owner::new(built, messages, board, observer).run();
+                }
+                Err(error) => observer.built(Err(error)),
             }
-            Err(error) => observer.built(Err(error)),
         })?;
     Ok(handle)
 }
@@ -144,6 +177,7 @@ struct Built {
 
 fn build(
     config: MachineConfig,
+    restore: Option<Restore>,
     queue: Sender<Message>,
     board: &StatusBoard,
 ) -> Result<Built, BuildError> {
@@ -151,7 +185,7 @@ fn build(
     let gate = Arc::new(Gate::new(config.cpus.topology.count()));
     let events = GuestEvents::new(queue, Arc::clone(&gate));
     let machine = Configured::new(config)?
-        .build_memory()?
+        .build_memory(restore)?
         .build_devices(&events, board)?
         .build_vcpus(&gate, &events)?;
     Ok(Built {
@@ -206,6 +240,11 @@ impl Owner {
             let flow = match next {
                 Next::Message(Message::Request { ticket, request }) => {
                     self.on_request(ticket, request)
+                }
+                Next::Message(Message::Save { ticket, saver }) => {
+                    let result = self.save(saver);
+                    self.observer.answered(ticket, result);
+                    Flow::Continue
                 }
                 Next::Message(Message::Guest(event)) => self.on_guest_event(event),
                 Next::RestartDue => self.restart(),
@@ -278,6 +317,18 @@ impl Owner {
         }
     }
 
+    fn save(&mut self, saver: Saver) -> Result<(), RequestError> {
+        let state = self.board.read().state;
+        // A guest that waits for its next start has none of the former's state.
+        if state != MachineState::Paused || self.restart_at.is_some() {
+            let request = "Save";
+            return Err(RequestError::WrongState { request, state });
+        }
+        let snapshot = self.machine.save()?;
+        let saved = saver(&snapshot, self.machine.ram());
+        saved.map_err(|error| SnapshotError::Ram(error).into())
+    }
+
     fn boot(&mut self) -> Result<(), BuildError> {
         self.started = Instant::now();
         self.board.update(|status| {
@@ -290,7 +341,11 @@ impl Owner {
     }
 
     fn pause(&mut self, reason: PauseReason) -> Result<(), BuildError> {
-        self.machine.hold()?;
+        if let Err(error) = self.machine.hold() {
+            // A device that does not come to rest: the guest goes on as if nothing had been asked.
+            self.machine.run()?;
+            return Err(error);
+        }
         self.board.update(|status| {
             status.state = MachineState::Paused;
             status.pause_reason = Some(reason);
@@ -344,7 +399,7 @@ impl Owner {
     /// While no vCPU runs: events of the guest that was are of no concern to the one that will be.
     fn drop_stale_events(&mut self) {
         while let Ok(message) = self.messages.try_recv() {
-            if let Message::Request { .. } = message {
+            if !matches!(message, Message::Guest(_)) {
                 self.waiting.push_back(message);
             }
         }

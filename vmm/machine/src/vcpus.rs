@@ -1,14 +1,15 @@
 //! The vCPU threads.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use vmm_kvm::{Exit, KvmError, KvmHost, PowerOnState, Vcpu, VcpuKick};
+use vmm_kvm::{Exit, KvmError, KvmHost, PowerOnState, SavedStateError, Vcpu, VcpuKick, VcpuState};
 
 use crate::events::{GuestEvent, GuestEvents, ResetSource};
 use crate::gate::{Command, Gate};
 use crate::ports::Buses;
+use crate::snapshot::SnapshotError;
 
 /// Enough for the deepest device access; the default of 2 MiB is only address space, but limits on
 /// that are common.
@@ -22,12 +23,38 @@ const KICK_ATTEMPTS: u32 = 500;
 pub(crate) struct Vcpus {
     gate: Arc<Gate>,
     kicks: Vec<Arc<VcpuKick>>,
+    states: StateTable,
+}
+
+/// What vCPU threads and owner hand each other: a state for each vCPU, or why there is none.
+#[derive(Clone, Default)]
+struct StateTable(Arc<Mutex<Vec<Result<VcpuState, String>>>>);
+
+impl StateTable {
+    fn lock(&self) -> MutexGuard<'_, Vec<Result<VcpuState, String>>> {
+        // Entries are whole whatever happened to another holder of the lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, index: usize, state: Result<VcpuState, String>) {
+        if let Some(entry) = self.lock().get_mut(index) {
+            *entry = state;
+        }
+    }
+
+    fn take(&self, index: usize) -> Result<VcpuState, String> {
+        let empty = Err("it was given no state".to_owned());
+        match self.lock().get_mut(index) {
+            Some(entry) => std::mem::replace(entry, empty),
+            None => empty,
+        }
+    }
 }
 
 /// vCPUs did not leave the guest within ten seconds.
 #[derive(Debug, thiserror::Error)]
 #[error("vCPUs did not come out of the guest within 10 s")]
-pub(crate) struct StuckVcpus;
+pub struct StuckVcpus;
 
 /// What every vCPU thread needs.
 #[derive(Clone)]
@@ -42,11 +69,13 @@ impl Vcpus {
     /// Starts one thread for each of `vcpus`, the boot processor first. They wait at the gate.
     pub(crate) fn start(vcpus: Vec<Vcpu>, context: &VcpuContext) -> io::Result<Self> {
         let mut kicks = Vec::with_capacity(vcpus.len());
+        let states = StateTable::default();
         for (index, vcpu) in vcpus.into_iter().enumerate() {
             kicks.push(vcpu.kick_handle());
             let thread = VcpuThread {
-                is_boot_processor: index == 0,
+                index,
                 vcpu,
+                states: states.clone(),
                 power_on: None,
                 context: context.clone(),
             };
@@ -58,7 +87,41 @@ impl Vcpus {
         Ok(Self {
             gate: Arc::clone(&context.gate),
             kicks,
+            states,
         })
+    }
+
+    /// The state of every vCPU, while they are held.
+    pub(crate) fn save(&self) -> Result<Vec<VcpuState>, SnapshotError> {
+        let nothing = || Err("it did not answer".to_owned());
+        *self.states.lock() = self.kicks.iter().map(|_| nothing()).collect();
+        let stuck = self.command(Command::Save).err();
+        self.outcome(stuck)
+    }
+
+    /// Brings every vCPU to its state, before any ran.
+    pub(crate) fn restore(&self, states: Vec<VcpuState>) -> Result<(), SnapshotError> {
+        *self.states.lock() = states.into_iter().map(Ok).collect();
+        let stuck = self.command(Command::Restore).err();
+        self.outcome(stuck).map(drop)
+    }
+
+    /// What the threads left in the table.
+    fn outcome(&self, stuck: Option<StuckVcpus>) -> Result<Vec<VcpuState>, SnapshotError> {
+        if let Some(error) = stuck {
+            let (index, reason) = (0, error.to_string());
+            return Err(SnapshotError::Vcpu { index, reason });
+        }
+        std::mem::take(&mut *self.states.lock())
+            .into_iter()
+            .enumerate()
+            .map(|(index, state)| state.map_err(|reason| SnapshotError::Vcpu { index, reason }))
+            .collect()
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.kicks.len()
     }
 
     /// Gives a command and waits until every vCPU has carried it out.
@@ -81,8 +144,10 @@ impl Vcpus {
 }
 
 struct VcpuThread {
-    is_boot_processor: bool,
+    /// 0 is the boot processor.
+    index: usize,
     vcpu: Vcpu,
+    states: StateTable,
     /// Read before the first entry.
     power_on: Option<PowerOnState>,
     context: VcpuContext,
@@ -109,6 +174,12 @@ impl VcpuThread {
                         self.context.events.post(GuestEvent::HostFailure(text));
                     }
                 }
+                Command::Save => {
+                    let state = self.vcpu.save(&self.context.host);
+                    self.states
+                        .put(self.index, state.map_err(|error| chain(&error)));
+                }
+                Command::Restore => self.restore(),
                 Command::Run => {
                     self.context.gate.report_done(order.number);
                     self.run_guest(&kick);
@@ -119,15 +190,31 @@ impl VcpuThread {
         }
     }
 
+    /// The state goes back into the table, or why it could not be restored.
+    fn restore(&mut self) {
+        let restored = self.states.take(self.index).and_then(|state| {
+            self.note_power_on()
+                .map_err(SavedStateError::from)
+                .and_then(|()| self.vcpu.restore(&self.context.host, &state))
+                .map(|()| state)
+                .map_err(|error| chain(&error))
+        });
+        self.states.put(self.index, restored);
+    }
+
+    /// What a reset brings back.
+    fn note_power_on(&mut self) -> Result<(), KvmError> {
+        self.vcpu.set_firmware_defaults()?;
+        self.power_on = Some(self.vcpu.power_on_state(&self.context.host)?);
+        Ok(())
+    }
+
     fn reset(&mut self, start: &vmm_kvm::StartState) -> Result<(), KvmError> {
         match &self.power_on {
             Some(state) => self.vcpu.reset_to(state)?,
-            None => {
-                self.vcpu.set_firmware_defaults()?;
-                self.power_on = Some(self.vcpu.power_on_state(&self.context.host)?);
-            }
+            None => self.note_power_on()?,
         }
-        if self.is_boot_processor {
+        if self.index == 0 {
             self.vcpu.start_at(start)?;
         }
         Ok(())

@@ -5,15 +5,19 @@ use std::os::fd::OwnedFd;
 
 use prost::Message;
 use proto_vmm::v1::{self, frame::Body, request::Kind};
-use vmm_machine::{BuildError, Change, End, MachineConfig, MachineHandle, Request, SerialConfig};
+use vmm_machine::{
+    BuildError, Change, End, GuestRam, MachineConfig, MachineHandle, Request, Restore,
+    SerialConfig, Snapshot,
+};
 
 use crate::config::{self, CheckedConfig, FieldError};
-use crate::descriptors::Descriptors;
+use crate::descriptors::{Access, Descriptors};
 use crate::exit_record::Target;
 use crate::log::chain;
 use crate::log_file::LogFile;
 use crate::notices::Notice;
 use crate::server::Server;
+use crate::snapshot_file;
 use crate::status;
 
 /// Answers that peers wait for; a peer that asks for more at a time is refused.
@@ -69,9 +73,8 @@ impl Server {
             request: request.id,
         };
         let refused = match request.kind {
-            Some(Kind::Configure(configure)) => {
-                self.configure(asker, &configure.machine.unwrap_or_default(), descriptors)
-            }
+            Some(Kind::Configure(configure)) => self.configure(asker, &configure, descriptors),
+            Some(Kind::Save(_)) => self.save(asker, descriptors),
             Some(Kind::AttachConsole(attach)) => self.attach_console(asker, attach, descriptors),
             _ if !descriptors.is_empty() => Err(error(
                 v1::ErrorCode::InvalidArgument,
@@ -116,6 +119,28 @@ impl Server {
 
     /// Passes a request on; the machine's answer goes back by its ticket.
     fn ask(&mut self, asker: Asker, request: Request) -> Result<(), v1::Error> {
+        self.pass_on(asker, |handle, ticket| handle.request(ticket, request))
+    }
+
+    /// Has the machine write a snapshot, on its own thread.
+    fn save(&mut self, asker: Asker, descriptors: Vec<OwnedFd>) -> Result<(), v1::Error> {
+        let mut descriptors = Descriptors::new(descriptors);
+        let file = descriptors
+            .take_file("descriptors", 0, Access::Write)
+            .map_err(field_error)?;
+        self.pass_on(asker, |handle, ticket| {
+            let saver = move |snapshot: &Snapshot, ram: &GuestRam| {
+                snapshot_file::write(&file, snapshot, ram)
+            };
+            handle.save(ticket, Box::new(saver));
+        })
+    }
+
+    fn pass_on(
+        &mut self,
+        asker: Asker,
+        pass: impl FnOnce(&MachineHandle, u64),
+    ) -> Result<(), v1::Error> {
         let Some(guest) = &self.guest else {
             return Err(error(
                 v1::ErrorCode::WrongState,
@@ -134,7 +159,7 @@ impl Server {
         let ticket = self.pending.next_ticket;
         self.pending.next_ticket += 1;
         self.pending.waiting.insert(ticket, asker);
-        guest.handle.request(ticket, request);
+        pass(&guest.handle, ticket);
         Ok(())
     }
 
@@ -209,10 +234,10 @@ impl Server {
     fn configure(
         &mut self,
         asker: Asker,
-        wire: &v1::MachineConfig,
+        configure: &v1::Configure,
         descriptors: Vec<OwnedFd>,
     ) -> Result<(), v1::Error> {
-        let encoded = wire.encode_to_vec();
+        let encoded = configure.encode_to_vec();
         if let Some(guest) = &self.guest {
             if guest.encoded != encoded {
                 let text = format!(
@@ -231,8 +256,19 @@ impl Server {
         if self.farewell.is_some() {
             return Err(error(v1::ErrorCode::WrongState, "this VMM is about to end"));
         }
-        let checked = config::check(wire, Descriptors::new(descriptors)).map_err(field_error)?;
-        self.start_machine(wire, encoded, checked)?;
+        let wire = configure.machine.clone().unwrap_or_default();
+        let mut descriptors = Descriptors::new(descriptors);
+        let snapshot = configure
+            .snapshot_fd
+            .map(|index| descriptors.take_file("snapshot_fd", index, Access::Read))
+            .transpose()
+            .map_err(field_error)?;
+        let checked = config::check(&wire, descriptors).map_err(field_error)?;
+        let restore = snapshot
+            .map(|file| snapshot_file::read(file, checked.ram_bytes))
+            .transpose()
+            .map_err(|wrong| field_error(FieldError::new("snapshot_fd", chain(&wrong))))?;
+        self.start_machine(&wire, encoded, checked, restore)?;
         self.pending.builders.push(asker);
         Ok(())
     }
@@ -242,6 +278,7 @@ impl Server {
         wire: &v1::MachineConfig,
         encoded: Vec<u8>,
         checked: CheckedConfig,
+        restore: Option<Restore>,
     ) -> Result<(), v1::Error> {
         if let Some((file, limit_bytes)) = checked.console_log {
             let log = LogFile::new(file, limit_bytes).map_err(|io_error| {
@@ -264,7 +301,7 @@ impl Server {
             io_threads: checked.io_threads,
             debug: checked.debug,
         };
-        let handle = vmm_machine::start(machine, self.notices.observer())
+        let handle = vmm_machine::start(machine, restore, self.notices.observer())
             .map_err(|io_error| error(v1::ErrorCode::Host, &io_error.to_string()))?;
         self.recorder.set_target(Target {
             file: checked.exit_record,
@@ -301,7 +338,8 @@ impl Server {
                             vmm_machine::RequestError::Disk(_) => {
                                 error(v1::ErrorCode::InvalidArgument, &chain(&refused))
                             }
-                            vmm_machine::RequestError::Host(_) => {
+                            vmm_machine::RequestError::Host(_)
+                            | vmm_machine::RequestError::Save(_) => {
                                 error(v1::ErrorCode::Host, &chain(&refused))
                             }
                         });
@@ -428,6 +466,7 @@ fn field_of(build_error: &BuildError) -> String {
         BuildError::Layout(_) => "memory.size_bytes",
         BuildError::TooManyVcpus { .. } | BuildError::Acpi(_) => "cpus.count",
         BuildError::Device(_) | BuildError::Pci(_) => "devices",
+        BuildError::Snapshot(_) => "snapshot_fd",
         BuildError::Boot(_) => "kernel",
         _ => "",
     };

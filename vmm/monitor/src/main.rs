@@ -21,6 +21,7 @@ mod log_file;
 mod notices;
 mod poller;
 mod server;
+mod snapshot_file;
 mod status;
 mod system_calls;
 

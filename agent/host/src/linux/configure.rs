@@ -175,6 +175,7 @@ impl LinuxHost {
             .map_err(|error| fatal("TooManyDevices", error.to_string()))?;
         let request = Kind::Configure(v1::Configure {
             machine: Some(machine),
+            snapshot_fd: None,
         });
         connection
             .request(request, &descriptors)

@@ -72,7 +72,10 @@ pub struct HelloAck {
 pub struct Request {
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    #[prost(oneof = "request::Kind", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 30, 31")]
+    #[prost(
+        oneof = "request::Kind",
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 20, 30, 31"
+    )]
     pub kind: ::core::option::Option<request::Kind>,
 }
 /// Nested message and enum types in `Request`.
@@ -99,6 +102,8 @@ pub mod request {
         AttachConsole(super::AttachConsole),
         #[prost(message, tag = "11")]
         Subscribe(super::Subscribe),
+        #[prost(message, tag = "20")]
+        Save(super::Save),
         #[prost(message, tag = "30")]
         ResizeDisk(super::ResizeDisk),
         #[prost(message, tag = "31")]
@@ -114,6 +119,10 @@ pub struct GetStatus {}
 pub struct Configure {
     #[prost(message, optional, tag = "1")]
     pub machine: ::core::option::Option<MachineConfig>,
+    /// A snapshot to go on with instead of booting: a regular file, read only, as Save wrote it. The
+    /// machine is PAUSED then. `machine` must be the machine that was saved; its kernel is for resets.
+    #[prost(uint32, optional, tag = "2")]
+    pub snapshot_fd: ::core::option::Option<u32>,
 }
 /// Starts the vCPUs of a configured machine. Idempotent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -153,6 +162,42 @@ pub struct SetDiskLimits {
     /// None: no limits.
     #[prost(message, optional, tag = "2")]
     pub limits: ::core::option::Option<DiskLimits>,
+}
+/// Writes a snapshot of a paused machine, RAM and all, to the one descriptor of the frame: an empty
+/// regular file, opened for writing. It is answered when everything is on disk; other requests that
+/// change the machine wait meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Save {}
+/// A snapshot file begins with this as one payload (see the crate documentation). RAM follows at
+/// `ram_offset`, as one image with holes.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Snapshot {
+    /// Release of the VMM that wrote it.
+    #[prost(string, tag = "1")]
+    pub version: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "2")]
+    pub sections: ::prost::alloc::vec::Vec<SnapshotSection>,
+    /// Where in the file RAM begins, a multiple of 4096.
+    #[prost(uint64, tag = "3")]
+    pub ram_offset: u64,
+    /// Length of RAM.
+    #[prost(uint64, tag = "4")]
+    pub ram_bytes: u64,
+}
+/// State of one part of a machine.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SnapshotSection {
+    /// Which part, such as "vcpu 0" or "pci 00:02".
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Kind of state, such as "virtio-pci"; says how `content` is read.
+    #[prost(string, tag = "2")]
+    pub kind: ::prost::alloc::string::String,
+    /// Version of the format within its kind.
+    #[prost(uint32, tag = "3")]
+    pub version: u32,
+    #[prost(bytes = "vec", tag = "4")]
+    pub content: ::prost::alloc::vec::Vec<u8>,
 }
 /// Connects a stream socket (the one descriptor of the frame) to the serial console.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -4,6 +4,8 @@
 //! what it has room for, the rest stays with whoever brings it, and an eventfd tells when there is
 //! room again. So nothing typed or pasted is lost, however slowly the guest reads.
 
+mod state;
+
 #[cfg(test)]
 mod tests;
 

@@ -105,3 +105,31 @@ fn registers_of_any_width_and_place_are_harmless() {
         }
     }
 }
+
+#[test]
+fn a_port_goes_on_where_another_was() {
+    let (mut before, _, _) = port();
+    before.write(1, &[1]);
+    before.write(7, &[0x42]);
+    assert_eq!(before.input(b"left over"), 9);
+    assert_eq!(read(&mut before, 0), b'l');
+    let (mut after, _, kept) = port();
+    after.load(&before.save()).unwrap();
+    assert_eq!(after.save(), before.save());
+    assert_eq!(read(&mut after, 7), 0x42);
+    let rest: Vec<u8> = (0..8).map(|_| read(&mut after, 0)).collect();
+    assert_eq!(rest, b"eft over");
+    after.write(0, b"$");
+    assert_eq!(*kept.0.lock().unwrap(), b"$");
+}
+
+#[test]
+fn more_input_than_a_port_can_hold_is_refused() {
+    let (mut port, _, _) = port();
+    let mut payload = port.save();
+    payload.bytes.extend([0x12, 0x80, 0x01]);
+    payload.bytes.extend([b'x'; 128]);
+    port.load(&payload).unwrap_err();
+    payload.bytes.truncate(3);
+    port.load(&payload).unwrap_err();
+}

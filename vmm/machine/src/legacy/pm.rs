@@ -2,7 +2,7 @@
 //! purpose events yet, but their registers are.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use vmm_devices::BusDevice;
 use vmm_kvm::Vm;
@@ -11,6 +11,7 @@ use crate::acpi::{
     GPE0, GPE0_BYTES, PM_BASE, PM_TIMER, PM1A_CONTROL, PM1A_EVENT, SCI_GSI, SLEEP_TYPE_S5,
 };
 use crate::events::{GuestEvent, GuestEvents};
+use crate::legacy::state::PowerState;
 
 const STATUS: u16 = PM1A_EVENT;
 const ENABLE: u16 = PM1A_EVENT + 2;
@@ -56,6 +57,37 @@ impl PowerManagement {
         self.control = SCI_ENABLED;
         self.gpe_enable = 0;
         self.update_interrupt();
+    }
+
+    /// Registers and timer.
+    pub(crate) fn save(&self) -> PowerState {
+        let elapsed = self.started.elapsed().as_nanos();
+        PowerState {
+            status: self.status.into(),
+            enable: self.enable.into(),
+            control: self.control.into(),
+            gpe_enable: self.gpe_enable,
+            timer_ns: u64::try_from(elapsed).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Goes on where `state` was taken; false when its registers are none.
+    pub(crate) fn load(&mut self, state: &PowerState) -> bool {
+        let words = [state.status, state.enable, state.control].map(u16::try_from);
+        let [Ok(status), Ok(enable), Ok(control)] = words else {
+            return false;
+        };
+        let counted = Duration::from_nanos(state.timer_ns);
+        // A timer that counted for longer than this host is up starts over, which a guest sees as a
+        // wrap.
+        let now = Instant::now();
+        self.started = now.checked_sub(counted).unwrap_or(now);
+        self.status = status;
+        self.enable = enable & ENABLE_MASK;
+        self.control = control | SCI_ENABLED;
+        self.gpe_enable = state.gpe_enable;
+        self.update_interrupt();
+        true
     }
 
     /// The power button is pressed and released.

@@ -30,6 +30,16 @@ impl Clock {
         }
     }
 
+    /// The index that was last selected.
+    pub(crate) fn index(&self) -> u8 {
+        self.index
+    }
+
+    /// Selects an index.
+    pub(crate) fn select(&mut self, index: u8) {
+        self.index = index & INDEX_MASK;
+    }
+
     fn register(&self, unix_seconds: u64) -> u8 {
         let time = CivilTime::at(unix_seconds);
         match self.index {
@@ -62,7 +72,7 @@ impl BusDevice for Clock {
 
     fn write(&mut self, offset: u64, data: &[u8]) {
         if let (0, [value]) = (offset, data) {
-            self.index = value & INDEX_MASK;
+            self.select(*value);
         }
     }
 }

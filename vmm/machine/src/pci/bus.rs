@@ -15,6 +15,8 @@ use super::address_map::AddressMap;
 use super::slot::{MappedBar, Slot};
 use super::tree::{PlacedFunction, Tree};
 use super::windows::BarAllocator;
+use crate::build::BuildError;
+use crate::snapshot::Snapshot;
 
 /// A BAR found no room.
 #[derive(Debug, thiserror::Error)]
@@ -54,21 +56,47 @@ pub(crate) struct PciBus {
 }
 
 impl PciBus {
-    /// The host bridge and `functions`: BARs placed and not decoded, bridges programmed and
-    /// forwarding.
-    pub(crate) fn new(
-        bind: BindKick,
-        layout: Layout,
-        functions: Vec<PlacedFunction>,
-    ) -> Result<Self, PciBusError> {
-        let bus = Self {
+    /// A bus with the host bridge and `functions`, none of them mapped: either
+    /// [`place`](Self::place) or [`follow_all`](Self::follow_all) comes next.
+    pub(crate) fn new(bind: BindKick, layout: Layout, functions: Vec<PlacedFunction>) -> Self {
+        Self {
             bind,
             layout,
             tree: Tree::new(functions),
             map: RwLock::new(AddressMap::default()),
-        };
-        bus.place()?;
-        Ok(bus)
+        }
+    }
+
+    /// Maps what the functions' registers, which were restored, say.
+    pub(crate) fn follow_all(&self) {
+        for slot in self.tree.slots() {
+            self.follow(slot);
+        }
+    }
+
+    /// Brings all functions to rest; the device thread is paused.
+    pub(crate) fn quiesce(&self) -> Result<(), BuildError> {
+        for slot in self.tree.slots() {
+            let address = slot.address();
+            slot.function()
+                .quiesce()
+                .map_err(|source| BuildError::Quiesce { address, source })?;
+        }
+        Ok(())
+    }
+
+    /// Has all functions look at everything anew.
+    pub(crate) fn resume(&self) {
+        for slot in self.tree.slots() {
+            slot.function().resume();
+        }
+    }
+
+    /// Adds the state of all functions, which are at rest.
+    pub(crate) fn save(&self, snapshot: &mut Snapshot) {
+        for slot in self.tree.slots() {
+            snapshot.put_function(slot.address(), slot.function().save());
+        }
     }
 
     /// The function that answers to a bus and device number now.
@@ -92,7 +120,8 @@ impl PciBus {
         self.place()
     }
 
-    fn place(&self) -> Result<(), PciBusError> {
+    /// Programs all BARs and bridges, ascending by address. BARs are not decoded yet, bridges forward.
+    pub(crate) fn place(&self) -> Result<(), PciBusError> {
         let mut allocator = BarAllocator::new(&self.layout);
         for slot in self.tree.root() {
             let Some(port) = self.tree.port(slot) else {

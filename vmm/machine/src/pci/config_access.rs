@@ -29,6 +29,16 @@ impl ConfigPorts {
         }
     }
 
+    /// CONFIG_ADDRESS.
+    pub(crate) fn address(&self) -> u32 {
+        self.address
+    }
+
+    /// Sets CONFIG_ADDRESS.
+    pub(crate) fn set_address(&mut self, address: u32) {
+        self.address = address;
+    }
+
     /// Bus, device with function, and register that `address` selects, plus `offset` in the window.
     fn target(&self, offset: u64, bytes: usize) -> Option<(u64, usize)> {
         let within = usize::try_from(offset).ok()?.checked_sub(4)?;

@@ -150,7 +150,8 @@ impl World {
             });
         }
         let bound: Arc<Mutex<BTreeSet<u64>>> = Arc::default();
-        let bus = PciBus::new(recorder(&bound), layout, functions).unwrap();
+        let bus = PciBus::new(recorder(&bound), layout, functions);
+        bus.place().unwrap();
         Self { bus, layout, bound }
     }
 

@@ -1,0 +1,132 @@
+//! Guests that go on in another process.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+
+use integration::skip::without_kvm;
+use integration::skip_if;
+use integration::vmm_client::{VmmClient, VmmProcess};
+use proto_vmm::v1::{self, request::Kind};
+
+use crate::by_hand::{ByHand, soon};
+use crate::tiny_guest::{keep, kernel, power_off, print, print_kept, sleep, wait_for_power_button};
+
+/// Keeps a byte, prints "r", waits for the power button, prints the byte and powers off.
+fn guest(kept: u8) -> ByHand {
+    ByHand::new(kernel(&[
+        keep(kept),
+        print("r"),
+        wait_for_power_button(),
+        print_kept(),
+        power_off(),
+        sleep(),
+    ]))
+}
+
+fn save(client: &mut VmmClient, file: &File) -> v1::Response {
+    let save = Kind::Save(v1::Save {});
+    client.request(save, &[file.as_fd()]).expect("an answer")
+}
+
+/// Runs `by_hand` until it waits, and returns its snapshot.
+fn snapshot_of(by_hand: &ByHand) -> File {
+    let vmm = VmmProcess::start().expect("a VMM");
+    let mut client = vmm.connect().expect("connected");
+    by_hand.boot(&mut client);
+    soon(|| by_hand.printed() == "r");
+    let file = tempfile::tempfile().expect("a file");
+    let early = save(&mut client, &file).error.expect("it runs");
+    assert_eq!(early.code(), v1::ErrorCode::WrongState);
+    client.must(Kind::Pause(v1::Pause {})).expect("paused");
+    assert_eq!(save(&mut client, &file).error, None);
+    file
+}
+
+/// Configures a VMM with `by_hand` and the snapshot in `file`.
+fn restore(client: &mut VmmClient, by_hand: &ByHand, file: &File) -> v1::Response {
+    let mut descriptors: Vec<BorrowedFd<'_>> = by_hand.descriptors().to_vec();
+    let configure = v1::Configure {
+        machine: Some(by_hand.config.clone()),
+        snapshot_fd: Some(4),
+    };
+    descriptors.push(file.as_fd());
+    client
+        .request(Kind::Configure(configure), &descriptors)
+        .expect("an answer")
+}
+
+#[test]
+fn a_guest_goes_on_in_another_process_as_often_as_one_likes() {
+    skip_if!(without_kvm());
+    let file = snapshot_of(&guest(b'A'));
+    for _ in 0..3 {
+        // The kernel is for resets: had it been entered, it would print what it keeps.
+        let by_hand = guest(b'B');
+        let vmm = VmmProcess::start().unwrap();
+        let mut client = vmm.connect().unwrap();
+        let restored = restore(&mut client, &by_hand, &file);
+        assert_eq!(restored.error, None);
+        let state = restored.status.expect("a status").state();
+        assert_eq!(state, v1::MachineState::Paused);
+        client.must(Kind::Subscribe(v1::Subscribe {})).unwrap();
+        client.must(Kind::PowerButton(v1::PowerButton {})).unwrap();
+        client.must(Kind::Resume(v1::Resume {})).unwrap();
+        let exit = client.wait_for_exit().unwrap();
+        assert_eq!(exit.reason(), v1::ExitReason::GuestPoweroff);
+        assert_eq!(by_hand.printed(), "A");
+    }
+}
+
+#[test]
+fn a_restored_guest_that_is_reset_boots_its_kernel() {
+    skip_if!(without_kvm());
+    let file = snapshot_of(&guest(b'A'));
+    let by_hand = guest(b'B');
+    let vmm = VmmProcess::start().unwrap();
+    let mut client = vmm.connect().unwrap();
+    assert_eq!(restore(&mut client, &by_hand, &file).error, None);
+    client.must(Kind::Subscribe(v1::Subscribe {})).unwrap();
+    client.must(Kind::Resume(v1::Resume {})).unwrap();
+    client.must(Kind::Reset(v1::Reset {})).unwrap();
+    soon(|| by_hand.printed() == "r");
+    client.must(Kind::PowerButton(v1::PowerButton {})).unwrap();
+    client.wait_for_exit().unwrap();
+    assert_eq!(by_hand.printed(), "rB");
+}
+
+#[test]
+fn what_is_no_snapshot_of_the_machine_is_refused_and_the_vmm_can_still_be_configured() {
+    skip_if!(without_kvm());
+    let file = snapshot_of(&guest(b'A'));
+    let length = file.metadata().unwrap().len();
+    let vmm = VmmProcess::start().unwrap();
+    let mut client = vmm.connect().unwrap();
+    let mut refused = |by_hand: &ByHand, file: &File| {
+        let error = restore(&mut client, by_hand, file).error.expect("refused");
+        assert_eq!(error.code(), v1::ErrorCode::InvalidArgument, "{error:?}");
+        assert_eq!(error.field, "snapshot_fd", "{error:?}");
+        error.message
+    };
+    let mut larger = guest(b'A');
+    larger.config.memory = Some(v1::Memory {
+        size_bytes: 32 << 20,
+    });
+    assert!(refused(&larger, &file).contains("bytes of RAM"));
+    let by_hand = guest(b'A');
+    refused(&by_hand, &tempfile::tempfile().unwrap());
+    let copy = |edit: &dyn Fn(&mut Vec<u8>)| {
+        let mut bytes = vec![0; usize::try_from(length).unwrap()];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        edit(&mut bytes);
+        let copy = tempfile::tempfile().unwrap();
+        copy.write_all_at(&bytes, 0).unwrap();
+        copy
+    };
+    refused(&by_hand, &copy(&|bytes| bytes.truncate(bytes.len() - 1)));
+    refused(&by_hand, &copy(&|bytes| bytes.truncate(40)));
+    for at in [0, 9, 20, 31, 100] {
+        refused(&by_hand, &copy(&|bytes| bytes[at] ^= 1));
+    }
+    assert_eq!(restore(&mut client, &by_hand, &file).error, None);
+}

@@ -1,0 +1,89 @@
+//! The machine once it is built: it runs, holds still, starts over, is saved and ends.
+
+use vmm_memory::{GuestRam, clear_ram};
+
+use crate::build::{BuildError, Devices, Parts};
+use crate::disks::Disks;
+use crate::gate::Command;
+use crate::snapshot::{Snapshot, SnapshotError, kvm_error};
+use crate::vcpus::Vcpus;
+
+/// Last phase: everything is there and holds still until it is told to run.
+pub(crate) struct BuiltMachine {
+    pub(crate) parts: Parts,
+    pub(crate) devices: Devices,
+    pub(crate) vcpus: Vcpus,
+}
+
+impl BuiltMachine {
+    /// Lets the guest run.
+    pub(crate) fn run(&self) -> Result<(), BuildError> {
+        self.devices.bus.resume();
+        self.devices.threads.resume();
+        Ok(self.vcpus.command(Command::Run)?)
+    }
+
+    /// Holds the guest: no vCPU runs, no device is served, and nothing is in flight.
+    pub(crate) fn hold(&self) -> Result<(), BuildError> {
+        self.hold_threads()?;
+        self.devices.bus.quiesce()
+    }
+
+    fn hold_threads(&self) -> Result<(), BuildError> {
+        self.vcpus.command(Command::Hold)?;
+        self.devices
+            .threads
+            .pause()
+            .map_err(|source| BuildError::Thread {
+                what: "the pause of a device thread",
+                source,
+            })
+    }
+
+    /// Brings a machine that holds still back to power-on, the kernel loaded anew.
+    pub(crate) fn reset(&self) -> Result<(), BuildError> {
+        self.devices.bus.reset()?;
+        self.devices.chipset.reset();
+        self.parts.vm.reset_to(&self.parts.chips)?;
+        clear_ram(self.parts.vm.ram())?;
+        let start = self.parts.load()?;
+        Ok(self.vcpus.command(Command::Reset(start))?)
+    }
+
+    /// Presses the power button.
+    pub(crate) fn press_power_button(&self) {
+        self.devices.chipset.press_power_button();
+    }
+
+    /// The state of a machine that holds still, but for its RAM.
+    pub(crate) fn save(&self) -> Result<Snapshot, SnapshotError> {
+        let mut snapshot = Snapshot::default();
+        // Before the vCPUs: what lines are up comes back after them.
+        let vm = self.parts.vm.save().map_err(kvm_error("vm"))?;
+        snapshot.put_vm(vm);
+        for (index, state) in self.vcpus.save()?.into_iter().enumerate() {
+            snapshot.put_vcpu(index, state);
+        }
+        self.devices.bus.save(&mut snapshot);
+        self.devices.chipset.save(&mut snapshot);
+        Ok(snapshot)
+    }
+
+    /// The disks, for changes while the guest runs.
+    pub(crate) fn disks(&self) -> &Disks {
+        &self.devices.disks
+    }
+
+    /// Guest memory.
+    pub(crate) fn ram(&self) -> &GuestRam {
+        self.parts.vm.ram()
+    }
+
+    /// Ends all threads. The guest never runs again.
+    pub(crate) fn end(&self) -> Result<(), BuildError> {
+        self.hold_threads()?;
+        self.vcpus.command(Command::Leave)?;
+        self.devices.threads.end();
+        Ok(())
+    }
+}

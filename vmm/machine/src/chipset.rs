@@ -1,0 +1,115 @@
+//! The port devices of a machine, with what the machine itself needs of them.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use vmm_devices::DeviceState;
+
+use crate::acpi::{COM1_PORT, COM1_PORTS, PM_BASE, PM_PORTS};
+use crate::config::{DebugPorts, SerialConfig};
+use crate::events::GuestEvents;
+use crate::legacy::{
+    Clock, DEBUG_EXIT_PORT, DebugExit, KEYBOARD_COMMAND_PORT, KeyboardReset, LegacyState,
+    PowerManagement, RTC_PORT, TIMESTAMP_PORT, Timestamp,
+};
+use crate::pci::ConfigPorts;
+use crate::ports::SharedDevice;
+use crate::snapshot::{Snapshot, SnapshotError, device_error};
+use crate::status::StatusBoard;
+
+const CONFIG_PORT: u16 = 0xcf8;
+const CONFIG_PORTS: u16 = 8;
+
+/// Devices with state.
+pub(crate) struct Chipset {
+    com1: Arc<Mutex<vmm_devices::serial::SerialPort>>,
+    config_ports: Arc<Mutex<ConfigPorts>>,
+    power: Arc<Mutex<PowerManagement>>,
+    clock: Arc<Mutex<Clock>>,
+}
+
+impl Chipset {
+    pub(crate) fn new(
+        serial: &SerialConfig,
+        config_ports: ConfigPorts,
+        power: PowerManagement,
+        clock: Clock,
+    ) -> Self {
+        Self {
+            com1: Arc::clone(&serial.port),
+            config_ports: Arc::new(Mutex::new(config_ports)),
+            power: Arc::new(Mutex::new(power)),
+            clock: Arc::new(Mutex::new(clock)),
+        }
+    }
+
+    /// First port, number of ports and device, of all that a guest finds.
+    pub(crate) fn ports(
+        &self,
+        debug: DebugPorts,
+        events: &GuestEvents,
+        board: &StatusBoard,
+    ) -> Vec<(u16, u16, SharedDevice)> {
+        let keyboard = KeyboardReset::new(events.clone());
+        let mut ports: Vec<(u16, u16, SharedDevice)> = vec![
+            (COM1_PORT, COM1_PORTS, Arc::clone(&self.com1) as _),
+            (
+                CONFIG_PORT,
+                CONFIG_PORTS,
+                Arc::clone(&self.config_ports) as _,
+            ),
+            (PM_BASE, PM_PORTS, Arc::clone(&self.power) as _),
+            (KEYBOARD_COMMAND_PORT, 1, Arc::new(Mutex::new(keyboard))),
+            (RTC_PORT, 2, Arc::clone(&self.clock) as _),
+        ];
+        if debug.timestamp {
+            let device = Timestamp::new(board.first_timestamp());
+            ports.push((TIMESTAMP_PORT, 1, Arc::new(Mutex::new(device))));
+        }
+        if debug.exit {
+            let device = DebugExit::new(events.clone());
+            ports.push((DEBUG_EXIT_PORT, 1, Arc::new(Mutex::new(device))));
+        }
+        ports
+    }
+
+    /// Back to power-on.
+    pub(crate) fn reset(&self) {
+        lock(&self.power).reset();
+        lock(&self.com1).reset();
+    }
+
+    /// Presses the power button.
+    pub(crate) fn press_power_button(&self) {
+        lock(&self.power).press_power_button();
+    }
+
+    /// Adds the state of all.
+    pub(crate) fn save(&self, snapshot: &mut Snapshot) {
+        snapshot.put_com1(lock(&self.com1).save());
+        snapshot.put_legacy(&LegacyState {
+            power: Some(lock(&self.power).save()),
+            rtc_index: lock(&self.clock).index().into(),
+            config_address: lock(&self.config_ports).address(),
+        });
+    }
+
+    /// Goes on where `snapshot` was taken.
+    pub(crate) fn load(&self, snapshot: &mut Snapshot) -> Result<(), SnapshotError> {
+        let com1 = snapshot.take_com1()?;
+        lock(&self.com1).load(&com1).map_err(device_error("com1"))?;
+        let state: LegacyState = snapshot.take_legacy()?;
+        let wrong = |what: &str| device_error("legacy")(LegacyState::wrong(what));
+        if !lock(&self.power).load(&state.power.unwrap_or_default()) {
+            return Err(wrong("registers of power management"));
+        }
+        let index = u8::try_from(state.rtc_index).map_err(|_| wrong("index of the clock"))?;
+        lock(&self.clock).select(index);
+        lock(&self.config_ports).set_address(state.config_address);
+        Ok(())
+    }
+}
+
+fn lock<T>(device: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Registers are whole after each access.
+    device.lock().unwrap_or_else(PoisonError::into_inner)
+}

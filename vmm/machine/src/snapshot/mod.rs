@@ -1,0 +1,212 @@
+//! A machine that outlives its process: everything but RAM as named sections, and RAM as a file.
+//!
+//! A snapshot is taken of a machine that is paused, and a machine that is built of one is paused
+//! until it is resumed. The configuration comes anew with new descriptors: whoever restores gives the
+//! same machine, and every section is checked against it. A section that nothing takes is an error.
+
+mod ram;
+
+use prost::Message;
+use vmm_devices::{DeviceState, Payload, Payloads, StateError};
+use vmm_kvm::{SavedStateError, VcpuState, VmState};
+
+pub use self::ram::{load_ram, ram_bytes, save_ram};
+use crate::pci::PciAddress;
+
+const VM: &str = "vm";
+const COM1: &str = "com1";
+const LEGACY: &str = "legacy";
+
+/// State of one part of a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Section {
+    /// Which part, such as `vcpu 0` or `pci 00:02`.
+    pub name: String,
+    /// Its state.
+    pub payload: Payload,
+}
+
+/// The state of a machine but its RAM.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// All parts, in no order.
+    pub sections: Vec<Section>,
+}
+
+/// A machine can not be saved, or not be built of a snapshot.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// State of KVM's.
+    #[error("{part}")]
+    Kvm {
+        /// Which part.
+        part: String,
+        /// Why.
+        #[source]
+        source: SavedStateError,
+    },
+    /// State of a device.
+    #[error("{part}")]
+    Device {
+        /// Which part.
+        part: String,
+        /// Why.
+        #[source]
+        source: StateError,
+    },
+    /// A vCPU gave no state.
+    #[error("vCPU {index}: {reason}")]
+    Vcpu {
+        /// Index of the vCPU.
+        index: usize,
+        /// What it said.
+        reason: String,
+    },
+    /// RAM can not be written or read.
+    #[error("guest memory")]
+    Ram(#[source] std::io::Error),
+}
+
+/// Messages of KVM's room as payloads.
+struct KvmState<M>(M);
+
+trait KvmKind: Message + Default {
+    const KIND: &'static str;
+}
+
+impl KvmKind for VmState {
+    const KIND: &'static str = "kvm-vm";
+}
+
+impl KvmKind for VcpuState {
+    const KIND: &'static str = "kvm-vcpu";
+}
+
+const KVM_VERSION: u32 = 1;
+
+impl<M: KvmKind> KvmState<M> {
+    fn payload(&self) -> Payload {
+        Payload::of(M::KIND, KVM_VERSION, &self.0)
+    }
+
+    fn read(payload: &Payload) -> Result<M, StateError> {
+        payload.read(M::KIND, KVM_VERSION)
+    }
+}
+
+impl Snapshot {
+    pub(crate) fn put_vm(&mut self, state: VmState) {
+        self.put(VM.to_owned(), KvmState(state).payload());
+    }
+
+    pub(crate) fn put_vcpu(&mut self, index: usize, state: VcpuState) {
+        self.put(vcpu_name(index), KvmState(state).payload());
+    }
+
+    pub(crate) fn put_com1(&mut self, payload: Payload) {
+        self.put(COM1.to_owned(), payload);
+    }
+
+    pub(crate) fn put_legacy(&mut self, state: &impl DeviceState) {
+        self.put(LEGACY.to_owned(), state.to_payload());
+    }
+
+    pub(crate) fn put_function(&mut self, address: PciAddress, payloads: Vec<Payload>) {
+        for payload in payloads {
+            self.put(function_name(address), payload);
+        }
+    }
+
+    pub(crate) fn take_vm(&mut self) -> Result<VmState, SnapshotError> {
+        self.take_kvm(VM.to_owned())
+    }
+
+    pub(crate) fn take_vcpu(&mut self, index: usize) -> Result<VcpuState, SnapshotError> {
+        self.take_kvm(vcpu_name(index))
+    }
+
+    pub(crate) fn take_com1(&mut self) -> Result<Payload, SnapshotError> {
+        let mut payloads = self.take(COM1);
+        payloads.pop().ok_or_else(|| missing(COM1))
+    }
+
+    pub(crate) fn take_legacy<S: DeviceState>(&mut self) -> Result<S, SnapshotError> {
+        let payload = self.take(LEGACY).pop().ok_or_else(|| missing(LEGACY))?;
+        S::from_payload(&payload).map_err(device_error(LEGACY))
+    }
+
+    /// State of the function at `address`.
+    pub(crate) fn take_function(&mut self, address: PciAddress) -> Payloads {
+        Payloads::new(self.take(&function_name(address)))
+    }
+
+    /// Ends the taking.
+    pub(crate) fn finish(self) -> Result<(), SnapshotError> {
+        match self.sections.into_iter().next() {
+            None => Ok(()),
+            Some(Section { name, payload }) => {
+                let kind = payload.kind;
+                Err(device_error(&name)(StateError::Leftover { kind }))
+            }
+        }
+    }
+
+    fn put(&mut self, name: String, payload: Payload) {
+        self.sections.push(Section { name, payload });
+    }
+
+    fn take(&mut self, name: &str) -> Vec<Payload> {
+        self.sections
+            .extract_if(.., |section| section.name == name)
+            .map(|section| section.payload)
+            .collect()
+    }
+
+    fn take_kvm<M: KvmKind>(&mut self, name: String) -> Result<M, SnapshotError> {
+        let payload = self.take(&name).pop().ok_or_else(|| missing(&name))?;
+        KvmState::<M>::read(&payload).map_err(device_error(&name))
+    }
+}
+
+/// An error of KVM's in a part.
+pub(crate) fn kvm_error(part: &str) -> impl FnOnce(SavedStateError) -> SnapshotError {
+    let part = part.to_owned();
+    move |source| SnapshotError::Kvm { part, source }
+}
+
+/// An error in the state of a part.
+pub(crate) fn device_error(part: &str) -> impl FnOnce(StateError) -> SnapshotError {
+    let part = part.to_owned();
+    move |source| SnapshotError::Device { part, source }
+}
+
+fn missing(name: &str) -> SnapshotError {
+    device_error(name)(StateError::Missing { kind: "the part" })
+}
+
+fn vcpu_name(index: usize) -> String {
+    format!("vcpu {index}")
+}
+
+fn function_name(address: PciAddress) -> String {
+    format!("pci {address}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_section_is_taken_once() {
+        let mut snapshot = Snapshot::default();
+        snapshot.put_vm(VmState::default());
+        snapshot.put_vcpu(1, VcpuState::default());
+        let mut taken = snapshot.clone();
+        taken.take_vm().unwrap();
+        taken.take_vm().unwrap_err();
+        taken.take_vcpu(0).unwrap_err();
+        taken.clone().finish().unwrap_err();
+        taken.take_vcpu(1).unwrap();
+        taken.finish().unwrap();
+    }
+}
