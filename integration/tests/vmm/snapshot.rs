@@ -43,6 +43,23 @@ fn snapshot_of(by_hand: &ByHand) -> File {
     file
 }
 
+#[test]
+fn nothing_that_a_file_held_before_shows_in_a_snapshot() {
+    skip_if!(without_kvm());
+    let by_hand = guest(b'A');
+    let vmm = VmmProcess::start().unwrap();
+    let mut client = vmm.connect().unwrap();
+    by_hand.boot(&mut client);
+    client.must(Kind::Pause(v1::Pause {})).unwrap();
+    let file = tempfile::tempfile().unwrap();
+    // Within RAM that no guest of a few instructions touches.
+    file.write_all_at(&[0xff; 4096], 8 << 20).unwrap();
+    assert_eq!(save(&mut client, &file).error, None);
+    let mut bytes = [0xff; 4096];
+    file.read_exact_at(&mut bytes, 8 << 20).unwrap();
+    assert_eq!(bytes, [0; 4096]);
+}
+
 /// Configures a VMM with `by_hand` and the snapshot in `file`.
 fn restore(client: &mut VmmClient, by_hand: &ByHand, file: &File) -> v1::Response {
     let mut descriptors: Vec<BorrowedFd<'_>> = by_hand.descriptors().to_vec();

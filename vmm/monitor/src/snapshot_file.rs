@@ -33,7 +33,7 @@ pub enum SnapshotFileError {
     },
 }
 
-/// Writes `snapshot` and `ram` to `file`, which is empty, and waits until they are on disk.
+/// Writes `snapshot` and `ram` to `file` and waits until they are on disk.
 ///
 /// # Errors
 /// Those of the file.
@@ -47,6 +47,8 @@ pub fn write(file: &File, snapshot: &Snapshot, ram: &GuestRam) -> io::Result<()>
     };
     let longest = payload::encode_snapshot(&head).len() as u64;
     head.ram_offset = longest.next_multiple_of(RAM_ALIGN);
+    // RAM's holes are not written: nothing may shine through them, whatever we were handed.
+    file.set_len(0)?;
     save_ram(ram, file, head.ram_offset)?;
     file.sync_data()?;
     file.write_all_at(&payload::encode_snapshot(&head), 0)?;

@@ -34,15 +34,15 @@ fn generated() -> String {
             .flat_map(Feature::cpuinfo_flags)
             .collect();
         let features = code_list(model.features().iter().map(Feature::name));
-        let _ = write!(text, "\n### {}\n\n{}\n\n", model.name, model.about);
-        let _ = writeln!(text, "- Brand: {}", model.brand);
-        let _ = writeln!(text, "- Signature: {}", signature(model.signature));
+        write!(text, "\n### {}\n\n{}\n\n", model.name, model.about).expect("text");
+        writeln!(text, "- Brand: {}", model.brand).expect("text");
+        writeln!(text, "- Signature: {}", signature(model.signature)).expect("text");
         if model.signature_amd != model.signature {
             let amd = signature(model.signature_amd);
-            let _ = writeln!(text, "- Signature on AMD and Hygon: {amd}");
+            writeln!(text, "- Signature on AMD and Hygon: {amd}").expect("text");
         }
-        let _ = writeln!(text, "- Features: {features}");
-        let _ = writeln!(text, "- Shown by Linux: {}", code_list(flags));
+        writeln!(text, "- Features: {features}").expect("text");
+        writeln!(text, "- Shown by Linux: {}", code_list(flags)).expect("text");
     }
     text.push_str(
         "\n## Names of features\n\n| Where | Names, from the lowest bit |\n| --- | --- |\n",
@@ -60,11 +60,11 @@ fn generated() -> String {
             Place::ArchCapabilities => "`IA32_ARCH_CAPABILITIES`".to_owned(),
         };
         let names = code_list(word.bits.iter().map(|(_, name)| *name));
-        let _ = writeln!(text, "| {place} | {names} |");
+        writeln!(text, "| {place} | {names} |").expect("text");
     }
     text.push_str("\nOther spellings: ");
     let others = ALIASES.map(|(alias, name)| format!("`{alias}` for `{name}`"));
-    let _ = writeln!(text, "{}.\n", others.join(", "));
+    writeln!(text, "{}.\n", others.join(", ")).expect("text");
     text
 }
 
