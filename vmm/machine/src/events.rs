@@ -6,8 +6,8 @@ use std::sync::mpsc::Sender;
 use vmm_devices::{DeviceNotice, NoticeSink};
 
 use crate::gate::Gate;
-use crate::owner::Message;
 use crate::pci::PciAddress;
+use crate::request::Message;
 
 /// By which way a guest reset itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

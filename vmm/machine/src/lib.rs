@@ -26,6 +26,7 @@ mod legacy;
 mod owner;
 mod pci;
 mod ports;
+mod request;
 mod snapshot;
 mod status;
 mod vcpus;
@@ -39,8 +40,9 @@ pub use config::{
 pub use disks::DiskError;
 pub use events::ResetSource;
 pub use functions::{DeviceError, DeviceErrorKind};
-pub use owner::{MachineHandle, Observer, Request, RequestError, Saver, start};
+pub use owner::start;
 pub use pci::{PciAddress, PciBusError};
+pub use request::{MachineHandle, Observer, Request, RequestError, Saver};
 pub use snapshot::{Section, Snapshot, SnapshotError, load_ram, ram_bytes, save_ram};
 pub use status::{Change, End, EndReason, MachineState, PauseReason, Status};
 pub use vcpus::StuckVcpus;

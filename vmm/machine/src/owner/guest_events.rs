@@ -1,0 +1,78 @@
+//! What the owner does about events of the guest.
+
+use super::{Flow, Owner};
+use crate::backoff::ResetVerdict;
+use crate::config::RebootPolicy;
+use crate::events::{GuestEvent, ResetSource};
+use crate::pci::PciAddress;
+use crate::request::Message;
+use crate::status::{EndReason, MachineState, PauseReason};
+use crate::vcpus::chain;
+
+impl Owner {
+    /// While no vCPU runs: events of the guest that was are of no concern to the one that will be.
+    pub(super) fn drop_stale_events(&mut self) {
+        while let Ok(message) = self.messages.try_recv() {
+            if !matches!(message, Message::Guest(_)) {
+                self.waiting.push_back(message);
+            }
+        }
+    }
+
+    pub(super) fn on_guest_event(&mut self, event: GuestEvent) -> Flow {
+        match event {
+            GuestEvent::PowerOff => self.end(EndReason::PoweredOff, "ACPI S5".to_owned()),
+            GuestEvent::Panicked => {
+                self.end(EndReason::Panicked, "reported to the hypervisor".to_owned())
+            }
+            GuestEvent::DebugExit(value) => self.end(EndReason::DebugExit, value.to_string()),
+            GuestEvent::VcpuFailed(detail) => self.end(EndReason::KvmFailed, detail),
+            GuestEvent::HostFailure(detail) => self.end(EndReason::HostFailed, detail),
+            GuestEvent::Reset(source) => self.on_guest_reset(source),
+            GuestEvent::IoStopped { disk, errno } => self.on_io_stopped(disk, errno),
+        }
+    }
+
+    /// Pauses the guest until somebody has seen to the host and resumes it.
+    fn on_io_stopped(&mut self, disk: PciAddress, errno: i32) -> Flow {
+        let reason = PauseReason::IoError { disk, errno };
+        let state = self.board.read().state;
+        let result = match state {
+            // Somebody may have resumed the guest, and what was held tried again, since this was sent.
+            MachineState::Running if !self.machine.disks().is_one_stopped() => self.machine.run(),
+            MachineState::Running => self.pause(reason),
+            MachineState::Paused => {
+                self.board
+                    .update(|status| status.pause_reason = Some(reason));
+                Ok(())
+            }
+            MachineState::Building | MachineState::Configured | MachineState::Ended => Ok(()),
+        };
+        match result {
+            Ok(()) => Flow::Continue,
+            Err(error) => self.end(EndReason::HostFailed, chain(&error)),
+        }
+    }
+
+    fn on_guest_reset(&mut self, source: ResetSource) -> Flow {
+        let is_fault = source == ResetSource::TripleFault;
+        let reason = if is_fault {
+            EndReason::TripleFault
+        } else {
+            EndReason::Reset
+        };
+        if self.reboot_policy == RebootPolicy::End {
+            return self.end(reason, source.to_string());
+        }
+        match self.backoff.on_reset(self.started.elapsed(), is_fault) {
+            ResetVerdict::Hopeless => self.end(
+                reason,
+                format!("{source}, again and again right after start"),
+            ),
+            ResetVerdict::After(delay) => match self.reset(Some(source), delay) {
+                Ok(()) => Flow::Continue,
+                Err(error) => self.end(EndReason::HostFailed, chain(&error)),
+            },
+        }
+    }
+}

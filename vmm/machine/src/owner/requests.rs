@@ -1,0 +1,68 @@
+//! What the owner does when it is asked.
+
+use std::time::Duration;
+
+use super::{Flow, Owner};
+use crate::request::{Request, RequestError, Saver};
+use crate::snapshot::SnapshotError;
+use crate::status::{EndReason, MachineState, PauseReason};
+
+impl Owner {
+    pub(super) fn on_request(&mut self, ticket: u64, request: Request) -> Flow {
+        if let Request::Stop { reason } = request {
+            self.observer.answered(ticket, Ok(()));
+            return self.end(EndReason::Stopped, reason);
+        }
+        let result = self.carry_out(&request);
+        self.observer.answered(ticket, result);
+        Flow::Continue
+    }
+
+    fn carry_out(&mut self, request: &Request) -> Result<(), RequestError> {
+        use MachineState::{Configured, Paused, Running};
+        let state = self.board.read().state;
+        let wrong = |request| Err(RequestError::WrongState { request, state });
+        match (request, state) {
+            (Request::Boot, Configured) => self.boot().map_err(RequestError::Host),
+            (Request::Boot | Request::Resume, Running)
+            | (Request::Boot | Request::Pause, Paused) => Ok(()),
+            (Request::PowerButton, Running | Paused) => {
+                self.machine.press_power_button();
+                Ok(())
+            }
+            (Request::Reset, Running | Paused) => {
+                self.reset(None, Duration::ZERO).map_err(RequestError::Host)
+            }
+            (Request::Pause, Running) => self
+                .pause(PauseReason::Requested)
+                .map_err(RequestError::Host),
+            (Request::Resume, Paused) => self.resume().map_err(RequestError::Host),
+            (Request::GrowDisk { disk }, Configured | Running | Paused) => {
+                Ok(self.machine.disks().grow(*disk)?)
+            }
+            (Request::SetDiskLimits { disk, limits }, Configured | Running | Paused) => {
+                Ok(self.machine.disks().set_limits(*disk, *limits)?)
+            }
+            (Request::Boot, _) => wrong("Boot"),
+            (Request::PowerButton, _) => wrong("PowerButton"),
+            (Request::Reset, _) => wrong("Reset"),
+            (Request::Pause, _) => wrong("Pause"),
+            (Request::Resume, _) => wrong("Resume"),
+            (Request::GrowDisk { .. }, _) => wrong("GrowDisk"),
+            (Request::SetDiskLimits { .. }, _) => wrong("SetDiskLimits"),
+            (Request::Stop { .. }, _) => wrong("Stop"),
+        }
+    }
+
+    pub(super) fn save(&mut self, saver: Saver) -> Result<(), RequestError> {
+        let state = self.board.read().state;
+        // A guest that waits for its next start has none of the former's state.
+        if state != MachineState::Paused || self.restart_at.is_some() {
+            let request = "Save";
+            return Err(RequestError::WrongState { request, state });
+        }
+        let snapshot = self.machine.save()?;
+        let saved = saver(&snapshot, self.machine.ram());
+        saved.map_err(|error| SnapshotError::Ram(error).into())
+    }
+}

@@ -1,0 +1,123 @@
+//! What can be asked of a machine, and who is told of it.
+
+use std::io;
+use std::sync::mpsc::Sender;
+
+use vmm_devices::virtio::blk::DiskLimits;
+use vmm_memory::GuestRam;
+
+use crate::build::BuildError;
+use crate::disks::DiskError;
+use crate::events::GuestEvent;
+use crate::pci::PciAddress;
+use crate::snapshot::{Snapshot, SnapshotError};
+use crate::status::{Change, MachineState, Status, StatusBoard};
+
+/// What can be asked of a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Run the guest for the first time. Idempotent.
+    Boot,
+    /// Press the ACPI power button.
+    PowerButton,
+    /// End the guest at once.
+    Stop {
+        /// For the exit record.
+        reason: String,
+    },
+    /// Reset the machine.
+    Reset,
+    /// Hold vCPUs and devices. Idempotent.
+    Pause,
+    /// Undo `Pause`, whatever its reason was. Idempotent.
+    Resume,
+    /// Make a disk as large as its image is now, and tell the guest.
+    GrowDisk {
+        /// Where the disk is.
+        disk: PciAddress,
+    },
+    /// Change a disk's limits.
+    SetDiskLimits {
+        /// Where the disk is.
+        disk: PciAddress,
+        /// All of its limits.
+        limits: DiskLimits,
+    },
+}
+
+/// Why a request was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// It does not fit the machine's state.
+    #[error("{request} is not possible while the machine is {state:?}")]
+    WrongState {
+        /// What was asked.
+        request: &'static str,
+        /// The state.
+        state: MachineState,
+    },
+    /// A disk.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The host could not do it.
+    #[error("the host could not do it")]
+    Host(#[source] BuildError),
+    /// The machine can not be saved.
+    #[error("the machine could not be saved")]
+    Save(#[from] SnapshotError),
+}
+
+/// Takes the state of a machine that is paused, on the machine's own thread: the machine goes on with
+/// requests when it returns.
+pub type Saver = Box<dyn FnOnce(&Snapshot, &GuestRam) -> io::Result<()> + Send>;
+
+/// Is told what becomes of a machine, on the owner's thread. Must not block.
+pub trait Observer: Send {
+    /// The machine was built, or could not be. Comes first, once.
+    fn built(&mut self, result: Result<(), BuildError>);
+    /// A request was carried out or refused.
+    fn answered(&mut self, ticket: u64, result: Result<(), RequestError>);
+    /// Something happened.
+    fn changed(&mut self, change: Change);
+}
+
+/// What the queue holds.
+pub(crate) enum Message {
+    Request { ticket: u64, request: Request },
+    Save { ticket: u64, saver: Saver },
+    Guest(GuestEvent),
+}
+
+/// A machine that is owned by its own thread.
+#[derive(Clone)]
+pub struct MachineHandle {
+    queue: Sender<Message>,
+    board: StatusBoard,
+}
+
+impl MachineHandle {
+    /// The handle of a machine whose owner takes `queue` and writes to `board`.
+    pub(crate) fn new(queue: Sender<Message>, board: StatusBoard) -> Self {
+        Self { queue, board }
+    }
+
+    /// Asks for something; the observer is told the answer with this ticket, except after the
+    /// machine has ended.
+    pub fn request(&self, ticket: u64, request: Request) {
+        // After the end nobody answers.
+        drop(self.queue.send(Message::Request { ticket, request }));
+    }
+
+    /// Gives the state of a paused machine to `saver`; the observer is told the outcome with this
+    /// ticket, as for a [`request`](Self::request).
+    pub fn save(&self, ticket: u64, saver: Saver) {
+        // After the end nobody answers.
+        drop(self.queue.send(Message::Save { ticket, saver }));
+    }
+
+    /// The status now. Never waits.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.board.read()
+    }
+}
