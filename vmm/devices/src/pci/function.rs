@@ -9,6 +9,8 @@ use crate::virtio::QuiesceError;
 /// The machine holds each function in a mutex: vCPU threads come with accesses, the device thread
 /// with events. Accesses return at once; the work of queues is done in
 /// [`handle_event`](Self::handle_event).
+///
+/// What has a body here is as in a function without BARs, and without work of its own.
 pub trait PciFunction: Send {
     /// Reads configuration space: `offset` in 0..4096, `data` of 1, 2 or 4 bytes within one
     /// doubleword. All of `data` is defined afterwards.
@@ -19,29 +21,44 @@ pub trait PciFunction: Send {
     fn config_write(&mut self, offset: u16, data: &[u8]) -> ConfigEffect;
 
     /// The BARs as they are programmed now, ascending by index.
-    fn bars(&self) -> Vec<BarWindow>;
+    fn bars(&self) -> Vec<BarWindow> {
+        Vec::new()
+    }
 
     /// Programs a BAR's base address: at build and after every reset, before any vCPU runs.
     ///
     /// Decoding stays off until `COMMAND.MEMORY` is set by a configuration write, whether the
     /// guest's or, for guests that expect a programmed machine, the machine's own.
-    fn set_bar(&mut self, index: usize, base: u64);
+    fn set_bar(&mut self, index: usize, base: u64) {
+        let _ = (index, base);
+    }
 
     /// Reads `data.len()` bytes (1, 2, 4 or 8) at `offset` within a BAR. All of `data` is defined
     /// afterwards.
-    fn bar_read(&mut self, bar: usize, offset: u64, data: &mut [u8]);
+    fn bar_read(&mut self, bar: usize, offset: u64, data: &mut [u8]) {
+        let _ = (bar, offset);
+        data.fill(0xff);
+    }
 
     /// Writes `data` (1, 2, 4 or 8 bytes) at `offset` within a BAR.
-    fn bar_write(&mut self, bar: usize, offset: u64, data: &[u8]);
+    fn bar_write(&mut self, bar: usize, offset: u64, data: &[u8]) {
+        let _ = (bar, offset, data);
+    }
 
     /// The registers that are better served by ioeventfds. Fixed when the function is built.
-    fn io_events(&self) -> Vec<IoEvent>;
+    fn io_events(&self) -> Vec<IoEvent> {
+        Vec::new()
+    }
 
     /// The descriptors to poll on the device thread. Fixed when the function is built.
-    fn event_sources(&self) -> Vec<EventSource>;
+    fn event_sources(&self) -> Vec<EventSource> {
+        Vec::new()
+    }
 
     /// An event source became readable. Spurious calls are harmless; an unknown token is ignored.
-    fn handle_event(&mut self, token: u64);
+    fn handle_event(&mut self, token: u64) {
+        let _ = token;
+    }
 
     /// Goes back to the state after power-on, except that backends stay. BAR bases are zero and
     /// decoding is off afterwards: the machine compares [`bars`](Self::bars) as after a write.
@@ -52,11 +69,13 @@ pub trait PciFunction: Send {
     ///
     /// # Errors
     /// Something in flight does not end; the function goes on as before.
-    fn quiesce(&mut self) -> Result<(), QuiesceError>;
+    fn quiesce(&mut self) -> Result<(), QuiesceError> {
+        Ok(())
+    }
 
     /// Looks at everything anew: after [`quiesce`](Self::quiesce), or after it was made of saved
     /// state.
-    fn resume(&mut self);
+    fn resume(&mut self) {}
 
     /// The state of everything in it, while it is at rest. It can be made of it again.
     fn save(&self) -> Vec<Payload>;

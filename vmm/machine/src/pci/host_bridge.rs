@@ -1,8 +1,6 @@
 //! The q35 host bridge (Intel 3 Series Express Chipset Family, 82G33 MCH), as far as software looks.
 
-use vmm_devices::{
-    BarWindow, ConfigEffect, EventSource, IoEvent, Payload, PciFunction, QuiesceError,
-};
+use vmm_devices::{ConfigEffect, Payload, PciFunction};
 use vmm_memory::ECAM_BASE;
 
 const VENDOR_INTEL: [u8; 2] = 0x8086u16.to_le_bytes();
@@ -49,35 +47,7 @@ impl PciFunction for HostBridge {
         ConfigEffect::default()
     }
 
-    fn bars(&self) -> Vec<BarWindow> {
-        Vec::new()
-    }
-
-    fn set_bar(&mut self, _: usize, _: u64) {}
-
-    fn bar_read(&mut self, _: usize, _: u64, data: &mut [u8]) {
-        data.fill(0xff);
-    }
-
-    fn bar_write(&mut self, _: usize, _: u64, _: &[u8]) {}
-
-    fn io_events(&self) -> Vec<IoEvent> {
-        Vec::new()
-    }
-
-    fn event_sources(&self) -> Vec<EventSource> {
-        Vec::new()
-    }
-
-    fn handle_event(&mut self, _: u64) {}
-
     fn reset(&mut self) {}
-
-    fn quiesce(&mut self) -> Result<(), QuiesceError> {
-        Ok(())
-    }
-
-    fn resume(&mut self) {}
 
     /// Nothing in it changes.
     fn save(&self) -> Vec<Payload> {

@@ -26,12 +26,10 @@ use self::layout::{add_express, lay_out_header};
 use self::message::MessageInterrupt;
 use super::config::{ConfigSpace, LayoutError, PciIdentity};
 use super::function::{
-    BarWindow, BridgeRouting, BridgeWindow, BusNumbers, ConfigEffect, PciBridge, PciFunction,
+    BridgeRouting, BridgeWindow, BusNumbers, ConfigEffect, PciBridge, PciFunction,
 };
 use super::msi::{MsiBinding, MsiError};
-use crate::event::{EventSource, IoEvent};
 use crate::state::{DeviceState, Payload, Payloads, StateError};
-use crate::virtio::QuiesceError;
 
 pub use self::state::RootPortState;
 
@@ -304,40 +302,12 @@ impl PciFunction for RootPort {
         }
     }
 
-    fn bars(&self) -> Vec<BarWindow> {
-        Vec::new()
-    }
-
-    fn set_bar(&mut self, _: usize, _: u64) {}
-
-    fn bar_read(&mut self, _: usize, _: u64, data: &mut [u8]) {
-        data.fill(0xff);
-    }
-
-    fn bar_write(&mut self, _: usize, _: u64, _: &[u8]) {}
-
-    fn io_events(&self) -> Vec<IoEvent> {
-        Vec::new()
-    }
-
-    fn event_sources(&self) -> Vec<EventSource> {
-        Vec::new()
-    }
-
-    fn handle_event(&mut self, _: u64) {}
-
     fn reset(&mut self) {
         self.space.reset();
         self.reset_seen = false;
         self.power_on();
         self.interrupt.follow(&mut self.space);
     }
-
-    fn quiesce(&mut self) -> Result<(), QuiesceError> {
-        Ok(())
-    }
-
-    fn resume(&mut self) {}
 
     fn save(&self) -> Vec<Payload> {
         vec![self.state().to_payload()]
