@@ -5,8 +5,8 @@ use std::time::Duration;
 use agent_domain::{Admitted, Remark, Vmi};
 use agent_host::{Host, Look, Wake};
 use agent_plan::{
-    Action, AdmittedCondition, ConditionStatus, Deletion, Millis, Observation, Observed, Phase,
-    Plan, PlanEvent, Record, Timestamp, Wanted, complete, plan,
+    Action, AdmittedCondition, ConditionStatus, Deletion, Millis, Observation, Observed, PciDemand,
+    Phase, Plan, PlanEvent, Record, Timestamp, Wanted, complete, plan,
 };
 use agent_sources::ObjectRef;
 use agent_store::StoreError;
@@ -221,6 +221,7 @@ impl<H: Host> Actor<H> {
             generation: metadata.generation,
             deletion,
             admitted: spec.conditions.clone(),
+            pci: PciDemand::of(&spec.vmi),
         })
     }
 

@@ -1,30 +1,14 @@
 //! The machine of a VMI, fully resolved: the VMM chooses nothing.
 //!
-//! A function's PCI slot follows from what it is and its place in the spec, so that adding a disk
-//! does not rename the guest's network interfaces:
-//!
-//! | slot | what |
-//! | --- | --- |
-//! | 0 | host bridge |
-//! | 1 | virtio-rng |
-//! | 2 to 9 | interfaces, in the order of the spec |
-//! | 10 to 30 | disks, in the order of the spec |
-//! | 31 | LPC bridge |
-//!
-//! Only a guest with more interfaces than eight or more disks than 21 has the border between the
-//! two elsewhere.
+//! Where its PCI functions sit is recorded since its first launch (`agent_plan::PciPlaces`).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use agent_domain::{RebootPolicy, Vmi};
+use agent_plan::{PciPlace, PciPlaces};
 use proto_vmm::v1;
 
 use crate::config::DebugPorts;
-
-const RNG_SLOT: u32 = 1;
-const FIRST_INTERFACE_SLOT: u32 = 2;
-const FIRST_DISK_SLOT: u32 = 10;
-const LAST_SLOT: u32 = 30;
 
 /// What the host has opened for one VMM.
 #[derive(Debug)]
@@ -47,32 +31,14 @@ pub(crate) struct MachinePolicy {
     pub(crate) debug_ports: DebugPorts,
 }
 
-/// A VMI has more devices than there are slots.
+/// A device has no place: the machine is full.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{interfaces} interfaces and {disks} disks are more than the {} that a machine has slots for",
-    LAST_SLOT - FIRST_INTERFACE_SLOT + 1
+    "{what} {name} found no place on a PCI bus: the machine has more devices than room for them"
 )]
-pub(crate) struct TooManyDevices {
-    interfaces: usize,
-    disks: usize,
-}
-
-/// The slot of the first disk.
-fn first_disk_slot(interfaces: usize, disks: usize) -> Result<u32, TooManyDevices> {
-    let too_many = || TooManyDevices { interfaces, disks };
-    let after_interfaces = u32::try_from(interfaces)
-        .ok()
-        .and_then(|count| count.checked_add(FIRST_INTERFACE_SLOT))
-        .ok_or_else(too_many)?;
-    let latest = u32::try_from(disks)
-        .ok()
-        .and_then(|count| (LAST_SLOT + 1).checked_sub(count))
-        .ok_or_else(too_many)?;
-    if after_interfaces > latest {
-        return Err(too_many());
-    }
-    Ok(FIRST_DISK_SLOT.clamp(after_interfaces, latest))
+pub(crate) struct NoPlace {
+    what: &'static str,
+    name: String,
 }
 
 /// Descriptors in the order in which they go with the frame.
@@ -91,9 +57,10 @@ impl<'a> Descriptors<'a> {
 pub(crate) fn assemble<'a>(
     vmi: &Vmi,
     incarnation: u64,
+    places: &PciPlaces,
     opened: &'a Opened,
     policy: MachinePolicy,
-) -> Result<(v1::MachineConfig, Vec<BorrowedFd<'a>>), TooManyDevices> {
+) -> Result<(v1::MachineConfig, Vec<BorrowedFd<'a>>), NoPlace> {
     let mut descriptors = Descriptors::default();
     let cpus = v1::Cpus {
         count: vmi.cpus.count(),
@@ -123,7 +90,7 @@ pub(crate) fn assemble<'a>(
             cmdline: vmi.kernel.cmdline.clone(),
             entry: v1::KernelEntry::Unspecified.into(),
         }),
-        devices: devices(vmi, opened, &mut descriptors)?,
+        devices: devices(vmi, places, opened, &mut descriptors)?,
         reboot_policy: match vmi.reboot_policy {
             RebootPolicy::Reboot => v1::RebootPolicy::Unspecified.into(),
             RebootPolicy::Terminate => v1::RebootPolicy::Terminate.into(),
@@ -139,68 +106,70 @@ pub(crate) fn assemble<'a>(
 
 fn devices<'a>(
     vmi: &Vmi,
+    places: &PciPlaces,
     opened: &'a Opened,
     descriptors: &mut Descriptors<'a>,
-) -> Result<Vec<v1::PciDevice>, TooManyDevices> {
+) -> Result<Vec<v1::PciDevice>, NoPlace> {
     use v1::pci_device::Kind;
 
-    let first_disk = first_disk_slot(vmi.interfaces.len(), vmi.disks.len())?;
-    let mut devices = Vec::new();
+    let mut devices: Vec<_> = places
+        .root_ports
+        .iter()
+        .map(|(bus, device)| {
+            let port = v1::RootPort {
+                secondary_bus: u32::from(*bus),
+            };
+            let place = PciPlace {
+                bus: 0,
+                device: *device,
+            };
+            at(place, Kind::RootPort(port))
+        })
+        .collect();
     if vmi.rng {
-        devices.push(at_slot(RNG_SLOT, Kind::Rng(v1::VirtioRng {})));
+        let rng = PciPlaces::RNG;
+        let place = find(places.singles.get(rng), "the device", rng)?;
+        devices.push(at(place, Kind::Rng(v1::VirtioRng {})));
     }
-    let interfaces = vmi.interfaces.iter().zip(&opened.taps);
-    for (slot, (interface, (tap, mtu))) in (FIRST_INTERFACE_SLOT..).zip(interfaces) {
+    for (interface, (tap, mtu)) in vmi.interfaces.iter().zip(&opened.taps) {
+        let name = interface.name.as_str();
+        let place = find(places.interfaces.get(name), "interface", name)?;
         let net = v1::VirtioNet {
             tap_fd: descriptors.add(tap),
             mac: interface.mac.octets().to_vec(),
             mtu: *mtu,
         };
-        devices.push(at_slot(slot, Kind::Net(net)));
+        devices.push(at(place, Kind::Net(net)));
     }
-    for (slot, (disk, file)) in (first_disk..).zip(vmi.disks.iter().zip(&opened.disks)) {
+    for (disk, file) in vmi.disks.iter().zip(&opened.disks) {
+        let name = disk.name.as_str();
+        let place = find(places.disks.get(name), "disk", name)?;
         let blk = v1::VirtioBlk {
             disk_fd: descriptors.add(file),
             read_only: disk.read_only,
             serial: disk.serial.clone(),
             ..v1::VirtioBlk::default()
         };
-        devices.push(at_slot(slot, Kind::Blk(blk)));
+        devices.push(at(place, Kind::Blk(blk)));
     }
     Ok(devices)
 }
 
-fn at_slot(slot: u32, kind: v1::pci_device::Kind) -> v1::PciDevice {
+fn find(place: Option<&PciPlace>, what: &'static str, name: &str) -> Result<PciPlace, NoPlace> {
+    place.copied().ok_or_else(|| NoPlace {
+        what,
+        name: name.to_owned(),
+    })
+}
+
+fn at(place: PciPlace, kind: v1::pci_device::Kind) -> v1::PciDevice {
     v1::PciDevice {
         address: Some(v1::PciAddress {
-            bus: 0,
-            device: slot,
+            bus: u32::from(place.bus),
+            device: u32::from(place.device),
             function: 0,
         }),
         kind: Some(kind),
         ..v1::PciDevice::default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_disk_stays_where_it_is_when_interfaces_come_and_go() {
-        for interfaces in 0..=8 {
-            for disks in 0..=21 {
-                assert_eq!(first_disk_slot(interfaces, disks), Ok(10));
-            }
-        }
-    }
-
-    #[test]
-    fn all_slots_can_be_used_and_no_more() {
-        assert_eq!(first_disk_slot(0, 29), Ok(2));
-        assert_eq!(first_disk_slot(29, 0), Ok(31));
-        assert_eq!(first_disk_slot(20, 9), Ok(22));
-        assert!(first_disk_slot(20, 10).is_err());
-        assert!(first_disk_slot(usize::MAX, 1).is_err());
     }
 }

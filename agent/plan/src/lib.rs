@@ -18,6 +18,7 @@ mod action;
 mod condition;
 mod ending;
 mod observation;
+mod places;
 mod planner;
 mod record;
 mod report;
@@ -31,6 +32,7 @@ pub use observation::{
     BootId, Enforcement, ExitObserved, ExitReason, MachineObserved, MachineState, Observation,
     Observed, VmmIdentity, VmmObserved,
 };
+pub use places::{PciDemand, PciPlace, PciPlaces, PlaceDemand};
 pub use planner::{Plan, plan};
 pub use record::{End, Launch, Phase, PhaseEntry, Record, StartFailures, StopProgress, VmiId};
 pub use time::{Millis, Timestamp};

@@ -206,6 +206,8 @@ impl Draft<'_> {
         match state {
             None => self.look_again(LOOK_AGAIN),
             Some(MachineState::Unconfigured) => {
+                // Does nothing but after an agent that did not record places.
+                self.plan.record.pci.complete(&self.wanted.pci);
                 self.plan.actions.extend([
                     Action::EnsureKernel,
                     Action::EnsureDisks,
@@ -237,6 +239,7 @@ impl Draft<'_> {
         let boot_id: BootId = boot_id.clone();
         let record = &mut self.plan.record;
         record.incarnation += 1;
+        record.pci.complete(&self.wanted.pci);
         let incarnation = record.incarnation;
         record.launch = Some(Launch {
             boot_id,

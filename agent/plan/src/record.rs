@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BootId, Condition, Failure, Timestamp, VmmIdentity};
+use crate::{BootId, Condition, Failure, PciPlaces, Timestamp, VmmIdentity};
 
 /// Which VMI.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -44,6 +44,9 @@ pub struct Record {
     pub end: Option<End>,
     /// As they were last reported.
     pub conditions: Vec<Condition>,
+    /// Where its PCI functions sit, from the first launch on.
+    #[serde(default)]
+    pub pci: PciPlaces,
 }
 
 /// One start of a VMM, as intended and as it went.
@@ -164,6 +167,7 @@ impl Record {
             stop: None,
             end: None,
             conditions: Vec::new(),
+            pci: PciPlaces::default(),
         }
     }
 

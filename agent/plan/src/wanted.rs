@@ -1,6 +1,6 @@
 //! What is wanted of one VMI, as far as the planner has a say in it.
 
-use crate::{ConditionStatus, Millis, Timestamp};
+use crate::{ConditionStatus, Millis, PciDemand, Timestamp};
 
 /// What is wanted. The machine itself is the host's business: an action carries it out for the
 /// admitted VMI as it stands.
@@ -12,6 +12,8 @@ pub struct Wanted {
     pub deletion: Option<Deletion>,
     /// Conditions that admission found, such as `DevicesSubstituted`.
     pub admitted: Vec<AdmittedCondition>,
+    /// What needs a place on a PCI bus.
+    pub pci: PciDemand,
 }
 
 /// A request to delete.

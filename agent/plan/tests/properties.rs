@@ -122,6 +122,7 @@ fn wanted() -> impl Strategy<Value = Wanted> {
             grace: Millis::from_secs(grace),
         }),
         admitted: Vec::new(),
+        pci: agent_plan::PciDemand::default(),
     })
 }
 

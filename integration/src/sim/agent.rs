@@ -1,7 +1,7 @@
 //! The agent's loop as the daemon runs it: observe, plan, store, execute, store. It can be killed
 //! after every step; what it kept in memory is lost then, what it stored is not.
 
-use agent_plan::{Deletion, Plan, Record, Timestamp, Wanted, complete, plan};
+use agent_plan::{Deletion, PciDemand, Plan, Record, Timestamp, Wanted, complete, plan};
 
 use super::world::{GRACE, World};
 
@@ -37,6 +37,7 @@ impl Agent {
             generation: 1,
             deletion,
             admitted: Vec::new(),
+            pci: PciDemand::default(),
         };
         let planned = plan(&wanted, &record, &observed, world.now);
         self.wake_at = planned.wake_at;

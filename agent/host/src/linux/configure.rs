@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use agent_domain::Vmi;
-use agent_plan::{Failure, Timestamp};
+use agent_plan::{Failure, PciPlaces, Timestamp};
 use proto_vmm::v1::{self, request::Kind};
 
 use super::LinuxHost;
@@ -134,6 +134,7 @@ impl LinuxHost {
         uid: &PathUid,
         incarnation: u64,
         vmi: &Vmi,
+        places: &PciPlaces,
     ) -> Result<(), Failure> {
         let mut connection = self.connect(uid, incarnation).await?;
         if let Some(configured) = configured_as(&connection) {
@@ -171,7 +172,7 @@ impl LinuxHost {
             console_log_bytes: self.config.console_log_bytes,
             debug_ports: self.config.debug_ports,
         };
-        let (machine, descriptors) = assemble(vmi, incarnation, &opened, policy)
+        let (machine, descriptors) = assemble(vmi, incarnation, places, &opened, policy)
             .map_err(|error| fatal("TooManyDevices", error.to_string()))?;
         let request = Kind::Configure(v1::Configure {
             machine: Some(machine),

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use agent_domain::{NodeCaps, Vmi};
 use agent_host::{DebugPorts, Host, LinuxHost, LinuxHostConfig, Look};
 use agent_plan::{
-    Action, Completed, Failure, Holding, Launch, Observed, Record, Timestamp, VmiId, VmmIdentity,
+    Action, Completed, Failure, Holding, Launch, Observed, PciDemand, Record, Timestamp, VmiId,
+    VmmIdentity,
 };
 use libtest_mimic::{Failed, Trial};
 use nix::mount::{MsFlags, mount};
@@ -219,7 +220,8 @@ pub async fn execute(
     incarnation: u64,
     action: Action,
 ) -> Result<Completed, Failure> {
-    let record = record(vmi.uid.as_str(), incarnation);
+    let mut record = record(vmi.uid.as_str(), incarnation);
+    record.pci.complete(&PciDemand::of(vmi));
     host.execute(&action, vmi, &record).await
 }
 

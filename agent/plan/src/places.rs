@@ -1,0 +1,331 @@
+//! Where the PCI functions of a machine sit.
+//!
+//! Places are chosen when a VMI is launched first, and recorded. Afterwards a function that has a
+//! place keeps it for ever; only one that is new gets one.
+//!
+//! | place | what |
+//! | --- | --- |
+//! | 00:00 | host bridge |
+//! | 00:01 and up | disks in the order of the spec, then all that there is one of (rng) |
+//! | up to 00:1e | root ports, ascending by the bus behind them |
+//! | 00:1f | LPC bridge of firmware's imagination |
+//! | 01:00 and up | interfaces in the order of the spec, each behind a root port of its own |
+//! | the buses after | spare root ports, for what is plugged in later |
+//!
+//! A disk or interface that asks for an address has that one; the others go round it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use agent_domain::Vmi;
+use serde::{Deserialize, Serialize};
+
+/// Devices of bus 0 that functions can have.
+const FIRST_DEVICE: u8 = 1;
+const LAST_DEVICE: u8 = 30;
+
+/// Guests with more memory than this get the larger numbers below.
+const LARGE_MEMORY_BYTES: u64 = 2 << 30;
+
+/// A place: segment 0, function 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PciPlace {
+    /// Bus number at power-on. Not 0: behind the root port with this secondary bus.
+    pub bus: u8,
+    /// Device number; 0 on all buses but 0.
+    pub device: u8,
+}
+
+/// A function that needs a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlaceDemand {
+    /// Name of the disk or interface; kind of what there is one of.
+    pub name: String,
+    /// Where its owner wants it.
+    pub place: Option<PciPlace>,
+}
+
+/// All functions of a machine that need places.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PciDemand {
+    /// In the order of the spec.
+    pub disks: Vec<PlaceDemand>,
+    /// In the order of the spec.
+    pub interfaces: Vec<PlaceDemand>,
+    /// What there is one of.
+    pub singles: Vec<PlaceDemand>,
+    /// Memory of a guest that devices may be plugged into; `None`: no spare root ports.
+    pub hot_plug_memory_bytes: Option<u64>,
+}
+
+impl PciDemand {
+    /// What an admitted VMI needs.
+    #[must_use]
+    pub fn of(vmi: &Vmi) -> Self {
+        let anywhere = |name: &str| PlaceDemand {
+            name: name.to_owned(),
+            place: None,
+        };
+        Self {
+            disks: vmi
+                .disks
+                .iter()
+                .map(|disk| anywhere(disk.name.as_str()))
+                .collect(),
+            interfaces: vmi
+                .interfaces
+                .iter()
+                .map(|interface| anywhere(interface.name.as_str()))
+                .collect(),
+            singles: vmi
+                .rng
+                .then(|| anywhere(PciPlaces::RNG))
+                .into_iter()
+                .collect(),
+            hot_plug_memory_bytes: Some(vmi.memory_bytes),
+        }
+    }
+}
+
+/// Places that were given out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PciPlaces {
+    /// Of disks, by name.
+    pub disks: BTreeMap<String, PciPlace>,
+    /// Of interfaces, by name.
+    pub interfaces: BTreeMap<String, PciPlace>,
+    /// Of what there is one of, by kind.
+    pub singles: BTreeMap<String, PciPlace>,
+    /// Root ports: from the bus behind to the device number on bus 0.
+    pub root_ports: BTreeMap<u8, u8>,
+}
+
+impl PciPlaces {
+    /// The kind of the source of entropy.
+    pub const RNG: &str = "rng";
+
+    /// Gives places to all of `demand` that have none. What has one stays; what finds no room stays
+    /// without. Spare root ports are made the first time only.
+    pub fn complete(&mut self, demand: &PciDemand) {
+        let is_first = *self == Self::default();
+        self.grant_wishes(demand);
+        for disk in &demand.disks {
+            let free = self.free_device();
+            settle(&mut self.disks, disk, free);
+        }
+        for single in &demand.singles {
+            let free = self.free_device();
+            settle(&mut self.singles, single, free);
+        }
+        for interface in &demand.interfaces {
+            let free = self.free_bus();
+            settle(&mut self.interfaces, interface, free);
+        }
+        let mut buses: BTreeSet<u8> = self.places().map(|place| place.bus).collect();
+        buses.remove(&0);
+        let spare = demand.hot_plug_memory_bytes.filter(|_| is_first);
+        let spare = spare.map_or(0, |bytes| spare_ports(bytes, buses.len()));
+        let unused = (1..=u8::MAX).filter(|bus| !buses.contains(bus));
+        let spares: Vec<u8> = unused.take(spare).collect();
+        self.add_ports(&buses, &spares);
+    }
+
+    /// Those who ask for an address come first.
+    fn grant_wishes(&mut self, demand: &PciDemand) {
+        let all = [
+            (&mut self.disks, &demand.disks),
+            (&mut self.interfaces, &demand.interfaces),
+            (&mut self.singles, &demand.singles),
+        ];
+        for (places, demands) in all {
+            for demand in demands {
+                settle(places, demand, demand.place);
+            }
+        }
+    }
+
+    /// Ports for all of `needed`, then as many of `spares` as bus 0 has room for, at its upper end.
+    fn add_ports(&mut self, needed: &BTreeSet<u8>, spares: &[u8]) {
+        let mut buses: Vec<u8> = needed.iter().chain(spares).copied().collect();
+        buses.retain(|bus| !self.root_ports.contains_key(bus));
+        let taken = self.taken_devices();
+        let mut free: Vec<u8> = (FIRST_DEVICE..=LAST_DEVICE)
+            .rev()
+            .filter(|device| !taken.contains(device))
+            .take(buses.len())
+            .collect();
+        free.reverse();
+        buses.truncate(free.len());
+        buses.sort_unstable();
+        self.root_ports.extend(buses.into_iter().zip(free));
+    }
+
+    fn places(&self) -> impl Iterator<Item = &PciPlace> {
+        self.disks
+            .values()
+            .chain(self.interfaces.values())
+            .chain(self.singles.values())
+    }
+
+    fn taken_devices(&self) -> BTreeSet<u8> {
+        let functions = self.places().filter(|place| place.bus == 0);
+        let ports = self.root_ports.values().copied();
+        functions.map(|place| place.device).chain(ports).collect()
+    }
+
+    fn free_device(&self) -> Option<PciPlace> {
+        let taken = self.taken_devices();
+        (FIRST_DEVICE..=LAST_DEVICE)
+            .find(|device| !taken.contains(device))
+            .map(|device| PciPlace { bus: 0, device })
+    }
+
+    /// The lowest bus with nothing on it. A spare root port is as good as one that is yet to be made,
+    /// and better when bus 0 is full.
+    fn free_bus(&self) -> Option<PciPlace> {
+        let taken: BTreeSet<u8> = self.places().map(|place| place.bus).collect();
+        let spare = self.root_ports.keys().find(|bus| !taken.contains(bus));
+        spare
+            .copied()
+            .or_else(|| (1..=u8::MAX).find(|bus| !taken.contains(bus)))
+            .map(|bus| PciPlace { bus, device: 0 })
+    }
+}
+
+fn settle(places: &mut BTreeMap<String, PciPlace>, demand: &PlaceDemand, place: Option<PciPlace>) {
+    if let (Some(place), false) = (place, places.contains_key(&demand.name)) {
+        places.insert(demand.name.clone(), place);
+    }
+}
+
+/// KubeVirt's numbers: 8 ports in all and at least 3 spare ones; 16 and 6 above 2 GiB of memory.
+fn spare_ports(memory_bytes: u64, in_use: usize) -> usize {
+    let (all, least): (usize, usize) = if memory_bytes > LARGE_MEMORY_BYTES {
+        (16, 6)
+    } else {
+        (8, 3)
+    };
+    all.saturating_sub(in_use).max(least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn demands(kind: &str, count: usize) -> Vec<PlaceDemand> {
+        (0..count)
+            .map(|index| PlaceDemand {
+                name: format!("{kind}{index}"),
+                place: None,
+            })
+            .collect()
+    }
+
+    fn demand(disks: usize, interfaces: usize) -> PciDemand {
+        PciDemand {
+            disks: demands("disk", disks),
+            interfaces: demands("net", interfaces),
+            singles: demands("single", 1),
+            hot_plug_memory_bytes: Some(1 << 30),
+        }
+    }
+
+    fn placed(demand: &PciDemand) -> PciPlaces {
+        let mut places = PciPlaces::default();
+        places.complete(demand);
+        places
+    }
+
+    fn at(bus: u8, device: u8) -> PciPlace {
+        PciPlace { bus, device }
+    }
+
+    /// No two functions in one place, and a port for every bus.
+    fn check(places: &PciPlaces) {
+        let all: Vec<_> = places.places().collect();
+        let distinct: BTreeSet<_> = all.iter().collect();
+        assert_eq!(all.len(), distinct.len(), "{places:?}");
+        let on_bus_0 = all.iter().filter(|place| place.bus == 0).count();
+        assert_eq!(
+            places.taken_devices().len(),
+            on_bus_0 + places.root_ports.len()
+        );
+        for place in all {
+            assert!(place.bus == 0 || place.device == 0);
+            assert!(place.bus == 0 || places.root_ports.contains_key(&place.bus));
+        }
+    }
+
+    #[test]
+    fn the_first_interface_is_on_bus_1_and_the_first_disk_comes_first_on_bus_0() {
+        let places = placed(&demand(2, 2));
+        assert_eq!(places.interfaces["net0"], at(1, 0));
+        assert_eq!(places.interfaces["net1"], at(2, 0));
+        assert_eq!(places.disks["disk0"], at(0, 1));
+        assert_eq!(places.disks["disk1"], at(0, 2));
+        assert_eq!(places.singles["single0"], at(0, 3));
+        // Eight ports, the last at the end of bus 0.
+        assert_eq!(places.root_ports.len(), 8);
+        assert_eq!((places.root_ports[&1], places.root_ports[&8]), (23, 30));
+        check(&places);
+    }
+
+    #[test]
+    fn spare_ports_follow_the_rule_and_give_way_to_devices() {
+        assert_eq!(spare_ports(2 << 30, 0), 8);
+        assert_eq!(spare_ports(2 << 30, 7), 3);
+        assert_eq!(spare_ports((2 << 30) + 1, 4), 12);
+        assert_eq!(spare_ports(4 << 30, 12), 6);
+        for disks in 0..29 {
+            for interfaces in 0..29 - disks {
+                let places = placed(&demand(disks, interfaces));
+                assert_eq!(places.disks.len(), disks);
+                assert_eq!(places.interfaces.len(), interfaces);
+                let room = 30 - disks - 1;
+                let ports = (interfaces + spare_ports(1, interfaces)).min(room);
+                assert_eq!(places.root_ports.len(), ports);
+                check(&places);
+            }
+        }
+    }
+
+    #[test]
+    fn what_has_a_place_keeps_it() {
+        let before = placed(&demand(1, 1));
+        let mut later = demand(3, 3);
+        later.disks.reverse();
+        later.interfaces.reverse();
+        let mut after = before.clone();
+        after.complete(&later);
+        assert_eq!(after.disks["disk0"], before.disks["disk0"]);
+        assert_eq!(after.interfaces["net0"], before.interfaces["net0"]);
+        assert_eq!(after.singles, before.singles);
+        // Interfaces took spare ports; none was added.
+        assert_eq!(after.root_ports, before.root_ports);
+        check(&after);
+        let again = after.clone();
+        after.complete(&later);
+        assert_eq!(after, again);
+    }
+
+    #[test]
+    fn an_address_that_was_asked_for_is_honoured_and_others_go_round_it() {
+        let mut demand = demand(2, 3);
+        demand.disks[1].place = Some(at(0, 1));
+        demand.interfaces[1].place = Some(at(0x81, 0));
+        demand.interfaces[2].place = Some(at(1, 0));
+        let places = placed(&demand);
+        assert_eq!(places.disks["disk0"], at(0, 2));
+        assert_eq!(places.disks["disk1"], at(0, 1));
+        assert_eq!(places.interfaces["net0"], at(2, 0));
+        assert_eq!(places.interfaces["net1"], at(0x81, 0));
+        assert_eq!(places.interfaces["net2"], at(1, 0));
+        check(&places);
+    }
+
+    #[test]
+    fn a_guest_that_nothing_is_plugged_into_has_no_spare_ports() {
+        let mut demand = demand(1, 1);
+        demand.hot_plug_memory_bytes = None;
+        assert_eq!(placed(&demand).root_ports.len(), 1);
+    }
+}
