@@ -70,6 +70,11 @@ fn try_devices(agent: &Agent<'_, Node>) -> anyhow::Result<()> {
         console.read_until(GuestImage::PROMPT, PATIENCE)
     };
     ensure!(answer("cat /proc/partitions")?.contains(" vda"), "no disk");
+    // What udev names enp1s0, as under KubeVirt; the first disk comes first on bus 0.
+    let nic = answer("readlink -f /sys/class/net/eth0/device")?;
+    ensure!(nic.contains("/0000:01:00.0/"), "the interface is at {nic}");
+    let disk = answer("readlink -f /sys/block/vda")?;
+    ensure!(disk.contains("/0000:00:01.0/"), "the disk is at {disk}");
     ensure!(answer("ip addr")?.contains("10.77.0.2/24"), "no address");
     let entropy = answer("head -c 16 /dev/hwrng | xxd -p")?;
     ensure!(
