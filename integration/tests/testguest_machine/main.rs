@@ -190,6 +190,7 @@ impl Machine {
                 timestamp: true,
                 exit: false,
             },
+            numa_nodes: Vec::new(),
         };
         let (sender, changes) = channel();
         let observer = Box::new(Watch(sender));

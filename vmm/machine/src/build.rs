@@ -14,14 +14,15 @@ use vmm_kvm::{
 };
 use vmm_memory::{GuestRam, Layout, LayoutError, RamError, create_ram};
 
-use crate::acpi::{self, AcpiError, COM1_GSI};
-use crate::boot::{self, BootError, Firmware};
+use crate::acpi::{AcpiError, COM1_GSI};
+use crate::boot::{self, BootError};
 use crate::built::BuiltMachine;
 use crate::chipset::Chipset;
 use crate::config::MachineConfig;
 use crate::device_thread::DeviceThreads;
 use crate::disks::Disks;
 use crate::events::GuestEvents;
+use crate::firmware_tables;
 use crate::functions::{self, DeviceError, Handles};
 use crate::gate::{Command, Gate};
 use crate::legacy::{Clock, PowerManagement};
@@ -239,8 +240,7 @@ impl Parts {
     /// Tables, kernel, initrd and command line into RAM.
     pub(crate) fn load(&self) -> Result<StartState, BuildError> {
         let ram = self.vm.ram();
-        let rsdp = acpi::write_tables(ram, &self.layout, self.config.cpus.topology)?;
-        let firmware = Firmware { rsdp };
+        let firmware = firmware_tables::write(ram, &self.config, &self.cpu, &self.layout)?;
         Ok(boot::load(
             ram,
             &self.layout,

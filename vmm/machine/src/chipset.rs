@@ -83,6 +83,15 @@ impl Chipset {
         lock(&self.power).press_power_button();
     }
 
+    /// A general purpose event of ACPI happened.
+    #[allow(
+        dead_code,
+        reason = "raised by devices that have something to tell, as the generation id"
+    )]
+    pub(crate) fn raise_event(&self, event: u8) {
+        lock(&self.power).raise(event);
+    }
+
     /// Adds the state of all.
     pub(crate) fn save(&self, snapshot: &mut Snapshot) {
         snapshot.put_com1(lock(&self.com1).save());

@@ -11,6 +11,7 @@ use vmm_devices::virtio::blk::BlkConfig;
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::boot::KernelConfig;
+use crate::numa::NumaNode;
 use crate::pci::PciAddress;
 
 /// What a guest's reset does.
@@ -111,4 +112,6 @@ pub struct MachineConfig {
     pub io_threads: BTreeMap<PciAddress, String>,
     /// Debug ports.
     pub debug: DebugPorts,
+    /// NUMA nodes. Empty: the guest is told of none.
+    pub numa_nodes: Vec<NumaNode>,
 }

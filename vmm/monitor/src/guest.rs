@@ -300,6 +300,7 @@ impl Server {
             devices: checked.devices,
             io_threads: checked.io_threads,
             debug: checked.debug,
+            numa_nodes: Vec::new(),
         };
         let handle = vmm_machine::start(machine, restore, self.notices.observer())
             .map_err(|io_error| error(v1::ErrorCode::Host, &io_error.to_string()))?;

@@ -9,20 +9,30 @@ use vmm_memory::{ECAM_BASE, ECAM_BYTES, Layout, Window};
 
 use super::osc::osc;
 use super::tables::{finish, table};
-use super::{COM1_GSI, COM1_PORT, SLEEP_TYPE_S5};
+use super::{COM1_GSI, COM1_PORT, Described, SLEEP_TYPE_S5, paravirt};
 
-/// Power-off, the PCI host bridge with its windows, configuration space, COM1.
-pub(super) fn dsdt(layout: &Layout) -> Vec<u8> {
+/// Power-off, the PCI host bridge with its windows, configuration space, COM1, and what else
+/// `machine` has.
+pub(super) fn dsdt(machine: &Described<'_>) -> Vec<u8> {
     let mut body = Vec::new();
     append(&mut body, &power_off());
     let system_bus = Scope::raw("_SB_".into(), {
         let mut devices = Vec::new();
-        append_host_bridge(&mut devices, layout);
+        append_host_bridge(&mut devices, machine.layout);
         append_config_space(&mut devices);
         append_serial(&mut devices);
+        if let Some(address) = machine.vm_gen_id {
+            paravirt::append_generation_id(&mut devices, address);
+        }
+        if machine.isa_pvpanic {
+            paravirt::append_panic_port(&mut devices);
+        }
         devices
     });
     body.extend(system_bus);
+    if machine.vm_gen_id.is_some() {
+        paravirt::append_generation_event(&mut body);
+    }
     let mut dsdt = table(*b"DSDT", 0, 2);
     dsdt.append_slice(&body);
     finish(dsdt)

@@ -4,14 +4,21 @@
 //! kernels find the fixed registers they expect. There is no SMI: ACPI mode is always on.
 
 mod dsdt;
+mod loader;
+mod numa;
 mod osc;
+mod paravirt;
 mod tables;
+#[cfg(test)]
+mod tests;
 
 use vm_memory::{Bytes, GuestAddress};
 use vmm_kvm::CpuTopology;
 use vmm_memory::{GuestRam, Layout};
 
+use self::loader::{Pointer, TableSet};
 use crate::boot::{ACPI_BASE, ACPI_BYTES};
+use crate::numa::NumaNode;
 
 /// I/O ports of the fixed hardware, based at the ICH9's PMBASE in QEMU's and OVMF's use.
 pub(crate) const PM_BASE: u16 = 0x600;
@@ -31,8 +38,8 @@ pub(crate) const PM1A_CONTROL: u16 = PM_BASE + 4;
 pub(crate) const PM_TIMER: u16 = PM_BASE + 8;
 /// General purpose events: status, enable.
 pub(crate) const GPE0: u16 = PM_BASE + 0x20;
-/// Length of the general purpose event block.
-pub(crate) const GPE0_BYTES: u8 = 8;
+/// Length of the general purpose event block, as the ICH9 has it.
+pub(crate) const GPE0_BYTES: u8 = 16;
 /// System control interrupt.
 pub(crate) const SCI_GSI: u32 = 9;
 /// Sleep type of S5, as q35 has it.
@@ -41,6 +48,8 @@ pub(crate) const SLEEP_TYPE_S5: u8 = 0;
 pub(crate) const RESET_PORT: u16 = 0xcf9;
 /// Value that resets the machine.
 pub(crate) const RESET_VALUE: u8 = 6;
+/// The general purpose event that tells of another generation id; QEMU's number.
+pub(crate) const VM_GEN_ID_EVENT: u8 = 5;
 
 /// The tables did not fit.
 #[derive(Debug, thiserror::Error)]
@@ -56,52 +65,73 @@ pub enum AcpiError {
     Memory(#[source] vm_memory::GuestMemoryError),
 }
 
-/// Writes all tables; returns the address of the RSDP.
-pub(crate) fn write_tables(
-    ram: &GuestRam,
-    layout: &Layout,
-    topology: CpuTopology,
-) -> Result<u64, AcpiError> {
-    let mut area = Area {
-        bytes: vec![0; tables::RSDP_BYTES],
-    };
-    let dsdt = area.add(&dsdt::dsdt(layout));
-    let facs = area.add(&tables::facs());
-    let entries = [
-        area.add(&tables::fadt(dsdt, facs)),
-        area.add(&tables::madt(topology)),
-        area.add(&tables::mcfg()),
+/// The machine that the tables tell of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Described<'a> {
+    /// RAM and windows.
+    pub(crate) layout: &'a Layout,
+    /// Processors, those that may come included.
+    pub(crate) topology: CpuTopology,
+    /// NUMA nodes; empty: guests are told of none.
+    pub(crate) nodes: &'a [NumaNode],
+    /// Guest-physical address of the 16 bytes of the generation id; `None`: there is no such device.
+    /// The event [`VM_GEN_ID_EVENT`] tells that they changed.
+    pub(crate) vm_gen_id: Option<u64>,
+    /// There is a pvpanic port at [`PVPANIC_PORT`].
+    pub(crate) isa_pvpanic: bool,
+}
+
+/// Where the ISA form of pvpanic is (QEMU, `docs/specs/pvpanic.rst`).
+pub(crate) const PVPANIC_PORT: u16 = 0x505;
+
+/// All tables, with the script that places them.
+pub(crate) fn tables(machine: &Described<'_>) -> TableSet {
+    let Described {
+        layout,
+        topology,
+        nodes,
+        ..
+    } = *machine;
+    let mut set = TableSet::new();
+    let facs = set.add(&tables::facs());
+    let dsdt = set.add_table(&dsdt::dsdt(machine), &[]);
+    let mut entries = vec![
+        set.add_table(&tables::fadt(), &tables::fadt_pointers(facs, dsdt)),
+        set.add_table(&tables::madt(topology), &[]),
+        set.add_table(&tables::mcfg(), &[]),
+        set.add_table(&tables::waet(), &[]),
     ];
-    let xsdt = area.add(&tables::xsdt(&entries));
-    area.put_root(&tables::rsdp(xsdt));
-    let length = area.bytes.len() as u64;
-    if length > ACPI_BYTES {
-        return Err(AcpiError::TooLarge { bytes: length });
+    if !nodes.is_empty() {
+        entries.push(set.add_table(&numa::srat(nodes, topology, layout), &[]));
+        entries.push(set.add_table(&numa::slit(nodes), &[]));
     }
-    ram.write_slice(&area.bytes, GuestAddress(ACPI_BASE))
-        .map_err(AcpiError::Memory)?;
-    Ok(ACPI_BASE)
+    let (xsdt, pointers) = tables::xsdt(&entries);
+    let to = set.add_table(&xsdt, &pointers);
+    let pointer = Pointer {
+        at: tables::RSDP_XSDT,
+        bytes: 8,
+        to,
+    };
+    set.set_root(&tables::rsdp(), pointer, &tables::RSDP_CHECKSUMS);
+    set
 }
 
-/// Tables one after the other, the RSDP first.
-struct Area {
-    bytes: Vec<u8>,
-}
-
-impl Area {
-    /// FACS wants 64 byte alignment; it does no harm to the others.
-    const ALIGN: usize = 64;
-
-    fn add(&mut self, table: &[u8]) -> u64 {
-        let at = self.bytes.len().next_multiple_of(Self::ALIGN);
-        self.bytes.resize(at, 0);
-        self.bytes.extend_from_slice(table);
-        ACPI_BASE + at as u64
+/// Places all tables for a guest that boots without firmware; returns the address of the RSDP.
+pub(crate) fn write_tables(ram: &GuestRam, set: &TableSet) -> Result<u64, AcpiError> {
+    let mut next = ACPI_BASE;
+    // All of the area is searched.
+    let placed = set.place(|_, align, bytes| {
+        let address = next.next_multiple_of(align);
+        next = address + bytes;
+        address
+    });
+    let bytes = next - ACPI_BASE;
+    if bytes > ACPI_BYTES {
+        return Err(AcpiError::TooLarge { bytes });
     }
-
-    fn put_root(&mut self, rsdp: &[u8]) {
-        if let Some(root) = self.bytes.get_mut(..rsdp.len()) {
-            root.copy_from_slice(rsdp);
-        }
+    for blob in [&placed.root, &placed.tables] {
+        ram.write_slice(&blob.bytes, GuestAddress(blob.address))
+            .map_err(AcpiError::Memory)?;
     }
+    Ok(placed.root.address)
 }

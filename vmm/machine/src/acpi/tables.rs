@@ -7,6 +7,7 @@ use acpi_tables::sdt::Sdt;
 use vmm_kvm::CpuTopology;
 use vmm_memory::{ECAM_BASE, ECAM_BYTES};
 
+use super::loader::Pointer;
 use super::{
     GPE0, GPE0_BYTES, PM_TIMER, PM1A_CONTROL, PM1A_EVENT, RESET_PORT, RESET_VALUE, SCI_GSI,
 };
@@ -14,7 +15,10 @@ use super::{
 pub(super) const OEM_ID: [u8; 6] = *b"KVMLET";
 pub(super) const OEM_TABLE_ID: [u8; 8] = *b"KVMLET  ";
 const OEM_REVISION: u32 = 1;
-pub(super) const RSDP_BYTES: usize = 36;
+/// Offset of the XSDT's address in the RSDP (ACPI 6.3, 5.2.5.3).
+pub(super) const RSDP_XSDT: usize = 24;
+/// Checksums of the RSDP: where, and of how many bytes.
+pub(super) const RSDP_CHECKSUMS: [(usize, usize); 2] = [(8, 20), (32, 36)];
 const HEADER_BYTES: u32 = 36;
 
 const LAPIC_ADDRESS: u32 = 0xfee0_0000;
@@ -32,8 +36,8 @@ pub(super) fn table(signature: [u8; 4], extra: u32, revision: u8) -> Sdt {
     )
 }
 
-pub(super) fn rsdp(xsdt: u64) -> Vec<u8> {
-    to_bytes(&Rsdp::new(OEM_ID, xsdt))
+pub(super) fn rsdp() -> Vec<u8> {
+    to_bytes(&Rsdp::new(OEM_ID, 0))
 }
 
 pub(super) fn facs() -> Vec<u8> {
@@ -46,25 +50,44 @@ fn to_bytes(table: &dyn Aml) -> Vec<u8> {
     bytes
 }
 
-pub(super) fn xsdt(entries: &[u64]) -> Vec<u8> {
+/// The table of all tables, and its pointers.
+pub(super) fn xsdt(entries: &[usize]) -> (Vec<u8>, Vec<Pointer>) {
     let mut table = table(*b"XSDT", 0, 1);
+    let mut pointers = Vec::with_capacity(entries.len());
     for entry in entries {
-        table.append_slice(&entry.to_le_bytes());
+        pointers.push(Pointer {
+            at: table.len(),
+            bytes: 8,
+            to: *entry,
+        });
+        table.append_slice(&[0; 8]);
     }
+    (finish(table), pointers)
+}
+
+/// Pointers of the FADT. Those of 4 bytes are for guests that look at nothing else.
+pub(super) fn fadt_pointers(facs: usize, dsdt: usize) -> [Pointer; 4] {
+    let pointers = [(36, 4, facs), (40, 4, dsdt), (132, 8, facs), (140, 8, dsdt)];
+    pointers.map(|(at, bytes, to)| Pointer { at, bytes, to })
+}
+
+/// What Windows need not work around (Windows ACPI Emulated Devices Table 1.0): one read of the power
+/// management timer is enough.
+pub(super) fn waet() -> Vec<u8> {
+    const PM_TIMER_GOOD: u32 = 1 << 1;
+    let mut table = table(*b"WAET", 4, 1);
+    table.write_u32(36, PM_TIMER_GOOD);
     finish(table)
 }
 
 /// Fixed ACPI description table (ACPI 6.3, 5.2.9); offsets are those of table 5-34.
-pub(super) fn fadt(dsdt: u64, facs: u64) -> Vec<u8> {
+pub(super) fn fadt() -> Vec<u8> {
     const LENGTH: u32 = 276;
     /// WBINVD, C1 works, 32-bit timer, no sleep button, RTC not a fixed wake source, reset register.
     const FLAGS: u32 = 1 | 1 << 2 | 1 << 5 | 1 << 6 | 1 << 8 | 1 << 10;
     /// Legacy devices are there, VGA is not, ASPM must not be used.
     const BOOT_ARCHITECTURE: u16 = 1 | 1 << 2 | 1 << 4;
     let mut table = table(*b"FACP", LENGTH - HEADER_BYTES, 6);
-    // 32-bit pointers for guests that look at nothing else; both tables lie below 1 MiB.
-    table.write_bytes(36, low_word(&facs.to_le_bytes()));
-    table.write_bytes(40, low_word(&dsdt.to_le_bytes()));
     table.write_bytes(46, low_half(&SCI_GSI.to_le_bytes()));
     table.write_u32(56, u32::from(PM1A_EVENT));
     table.write_u32(64, u32::from(PM1A_CONTROL));
@@ -81,12 +104,10 @@ pub(super) fn fadt(dsdt: u64, facs: u64) -> Vec<u8> {
     table.write_bytes(116, &port_address(RESET_PORT, 8));
     table.write_u8(128, RESET_VALUE);
     table.write_u8(131, 3);
-    table.write_u64(132, facs);
-    table.write_u64(140, dsdt);
     table.write_bytes(148, &port_address(PM1A_EVENT, 32));
     table.write_bytes(172, &port_address(PM1A_CONTROL, 16));
     table.write_bytes(208, &port_address(PM_TIMER, 32));
-    table.write_bytes(220, &port_address(GPE0, 64));
+    table.write_bytes(220, &port_address(GPE0, GPE0_BYTES * 8));
     finish(table)
 }
 
@@ -100,10 +121,6 @@ fn port_address(port: u16, bits: u8) -> [u8; 12] {
     };
     let [low, high] = port.to_le_bytes();
     [SYSTEM_IO, bits, 0, access, low, high, 0, 0, 0, 0, 0, 0]
-}
-
-fn low_word(bytes: &[u8; 8]) -> &[u8] {
-    bytes.split_at(4).0
 }
 
 fn low_half(bytes: &[u8; 4]) -> &[u8] {
@@ -206,10 +223,11 @@ mod tests {
 
     #[test]
     fn every_table_has_its_length_and_checksum() {
-        assert_sums_to_zero(&fadt(0xe_1000, 0xe_2000));
+        assert_sums_to_zero(&fadt());
+        assert_sums_to_zero(&waet());
         assert_sums_to_zero(&madt(CpuTopology::new(2, 2, 2).unwrap()));
         assert_sums_to_zero(&mcfg());
-        assert_sums_to_zero(&xsdt(&[1, 2, 3]));
-        assert_eq!(rsdp(0xe_0000).len(), RSDP_BYTES);
+        assert_sums_to_zero(&xsdt(&[1, 2, 3]).0);
+        assert_eq!(rsdp().len(), 36);
     }
 }

@@ -18,7 +18,8 @@ const LOW_END: u64 = 0x9_fc00;
 /// ACPI tables, found by guests that search for the RSDP as well.
 pub(crate) const ACPI_BASE: u64 = 0xe_0000;
 /// Room for ACPI tables.
-pub(crate) const ACPI_BYTES: u64 = 0x2_0000;
+pub(crate) const ACPI_BYTES: u64 = 0xf000;
+// A page is left for the generation id, which wants one of its own.
 /// RAM above the legacy holes; kernels are loaded here or higher.
 pub(super) const HIGH_START: u64 = 0x10_0000;
 

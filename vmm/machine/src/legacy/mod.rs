@@ -2,6 +2,7 @@
 //! and debug ports.
 
 mod debug;
+mod gpe;
 mod keyboard;
 mod pm;
 mod rtc;

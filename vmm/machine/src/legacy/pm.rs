@@ -1,5 +1,5 @@
-//! Fixed hardware of ACPI (ACPI 6.3, 4.8): power button, sleep control, timer. There are no general
-//! purpose events yet, but their registers are.
+//! Fixed hardware of ACPI (ACPI 6.3, 4.8): power button, sleep control, timer, and the interrupt that
+//! tells of them and of general purpose events.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use vmm_devices::BusDevice;
 use vmm_kvm::Vm;
 
+use super::gpe::GeneralEvents;
+use super::state::PowerState;
 use crate::acpi::{
     GPE0, GPE0_BYTES, PM_BASE, PM_TIMER, PM1A_CONTROL, PM1A_EVENT, SCI_GSI, SLEEP_TYPE_S5,
 };
 use crate::events::{GuestEvent, GuestEvents};
-use crate::legacy::state::PowerState;
 
 const STATUS: u16 = PM1A_EVENT;
 const ENABLE: u16 = PM1A_EVENT + 2;
@@ -31,7 +32,7 @@ pub(crate) struct PowerManagement {
     status: u16,
     enable: u16,
     control: u16,
-    gpe_enable: u32,
+    general: GeneralEvents,
     started: Instant,
     vm: Arc<Vm>,
     events: GuestEvents,
@@ -43,7 +44,7 @@ impl PowerManagement {
             status: 0,
             enable: 0,
             control: SCI_ENABLED,
-            gpe_enable: 0,
+            general: GeneralEvents::default(),
             started: Instant::now(),
             vm,
             events,
@@ -55,7 +56,7 @@ impl PowerManagement {
         self.status = 0;
         self.enable = 0;
         self.control = SCI_ENABLED;
-        self.gpe_enable = 0;
+        self.general = GeneralEvents::default();
         self.update_interrupt();
     }
 
@@ -66,7 +67,8 @@ impl PowerManagement {
             status: self.status.into(),
             enable: self.enable.into(),
             control: self.control.into(),
-            gpe_enable: self.gpe_enable,
+            gpe_enable: self.general.enable(),
+            gpe_status: self.general.status(),
             timer_ns: u64::try_from(elapsed).unwrap_or(u64::MAX),
         }
     }
@@ -85,7 +87,7 @@ impl PowerManagement {
         self.status = status;
         self.enable = enable & ENABLE_MASK;
         self.control = control | SCI_ENABLED;
-        self.gpe_enable = state.gpe_enable;
+        self.general = GeneralEvents::new(state.gpe_status, state.gpe_enable);
         self.update_interrupt();
         true
     }
@@ -96,8 +98,18 @@ impl PowerManagement {
         self.update_interrupt();
     }
 
+    /// A general purpose event happened.
+    #[allow(
+        dead_code,
+        reason = "raised by devices that have something to tell, as the generation id"
+    )]
+    pub(crate) fn raise(&mut self, event: u8) {
+        self.general.raise(event);
+        self.update_interrupt();
+    }
+
     fn update_interrupt(&self) {
-        let pending = self.status & self.enable != 0;
+        let pending = self.status & self.enable != 0 || self.general.is_pending();
         if let Err(error) = self.vm.set_line(SCI_GSI, pending) {
             self.events.post(GuestEvent::HostFailure(error.to_string()));
         }
@@ -111,8 +123,7 @@ impl PowerManagement {
             STATUS..ENABLE => pick(&self.status.to_le_bytes(), STATUS),
             ENABLE..PM1A_CONTROL => pick(&self.enable.to_le_bytes(), ENABLE),
             PM1A_CONTROL..0x606 => pick(&self.control.to_le_bytes(), PM1A_CONTROL),
-            0x624..0x628 => pick(&self.gpe_enable.to_le_bytes(), GPE0 + 4),
-            _ => 0,
+            _ => general_offset(port).map_or(0, |offset| self.general.read(offset)),
         }
     }
 
@@ -142,6 +153,12 @@ impl PowerManagement {
     }
 }
 
+/// Where a port is within the block of general purpose events.
+fn general_offset(port: u16) -> Option<u16> {
+    port.checked_sub(GPE0)
+        .filter(|offset| *offset < u16::from(GPE0_BYTES))
+}
+
 impl BusDevice for PowerManagement {
     fn read(&mut self, offset: u64, data: &mut [u8]) {
         let port = u16::try_from(offset).map_or(u16::MAX, |offset| PM_BASE.saturating_add(offset));
@@ -159,18 +176,23 @@ impl BusDevice for PowerManagement {
 
     fn write(&mut self, offset: u64, data: &[u8]) {
         let port = u16::try_from(offset).map_or(u16::MAX, |offset| PM_BASE.saturating_add(offset));
+        if general_offset(port).is_some() {
+            for (port, byte) in (port..=u16::MAX).zip(data) {
+                if let Some(offset) = general_offset(port) {
+                    self.general.write(offset, *byte);
+                }
+            }
+            self.update_interrupt();
+            return;
+        }
         match *data {
             [low, high] => self.write_word(port, u16::from_le_bytes([low, high])),
             [a, b, c, d] if port == STATUS => {
                 self.write_word(STATUS, u16::from_le_bytes([a, b]));
                 self.write_word(ENABLE, u16::from_le_bytes([c, d]));
             }
-            [a, b, c, d] if port == PM1A_CONTROL || port == GPE0 + 4 => {
-                if port == PM1A_CONTROL {
-                    self.write_word(PM1A_CONTROL, u16::from_le_bytes([a, b]));
-                } else {
-                    self.gpe_enable = u32::from_le_bytes([a, b, c, d]);
-                }
+            [a, b, _, _] if port == PM1A_CONTROL => {
+                self.write_word(PM1A_CONTROL, u16::from_le_bytes([a, b]));
             }
             [value] => self.write_byte(port, value),
             _ => {}
@@ -194,13 +216,6 @@ impl PowerManagement {
             STATUS => self.write_word(STATUS, merge(0)),
             ENABLE => self.write_word(ENABLE, merge(self.enable)),
             PM1A_CONTROL => self.write_word(PM1A_CONTROL, merge(self.control)),
-            _ if (GPE0 + 4..GPE0 + u16::from(GPE0_BYTES)).contains(&port) => {
-                let mut bytes = self.gpe_enable.to_le_bytes();
-                if let Some(byte) = bytes.get_mut(usize::from(port - GPE0 - 4)) {
-                    *byte = value;
-                }
-                self.gpe_enable = u32::from_le_bytes(bytes);
-            }
             _ => {}
         }
     }

@@ -34,9 +34,12 @@ pub(crate) struct PowerState {
     #[prost(uint32, tag = "3")]
     pub(crate) control: u32,
     /// Enable half of GPE0.
-    #[prost(uint32, tag = "4")]
-    pub(crate) gpe_enable: u32,
+    #[prost(uint64, tag = "4")]
+    pub(crate) gpe_enable: u64,
     /// What the timer has counted, in nanoseconds.
     #[prost(uint64, tag = "5")]
     pub(crate) timer_ns: u64,
+    /// Status half of GPE0.
+    #[prost(uint64, tag = "6")]
+    pub(crate) gpe_status: u64,
 }
