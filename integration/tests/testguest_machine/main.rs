@@ -191,6 +191,7 @@ impl Machine {
                 exit: false,
             },
             numa_nodes: Vec::new(),
+            smbios: None,
         };
         let (sender, changes) = channel();
         let observer = Box::new(Watch(sender));

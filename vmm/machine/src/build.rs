@@ -28,6 +28,7 @@ use crate::gate::{Command, Gate};
 use crate::legacy::{Clock, PowerManagement};
 use crate::pci::{BindKick, ConfigPorts, PciAddress, PciBus, PciBusError, Unbind};
 use crate::ports::Buses;
+use crate::smbios::SmbiosError;
 use crate::snapshot::{Snapshot, SnapshotError, kvm_error};
 use crate::status::StatusBoard;
 use crate::vcpus::{StuckVcpus, VcpuContext, Vcpus};
@@ -64,6 +65,9 @@ pub enum BuildError {
     /// ACPI tables do not fit.
     #[error("ACPI tables can not be written")]
     Acpi(#[from] AcpiError),
+    /// SMBIOS does not fit.
+    #[error("SMBIOS can not be written")]
+    Smbios(#[from] SmbiosError),
     /// Kernel, initrd or command line.
     #[error("the guest can not be booted")]
     Boot(#[from] BootError),
@@ -105,6 +109,7 @@ impl BuildError {
                 | Self::Device(_)
                 | Self::Pci(_)
                 | Self::Acpi(_)
+                | Self::Smbios(_)
                 | Self::Snapshot(_)
                 | Self::Boot(_)
         )

@@ -13,6 +13,7 @@ use vmm_sys_util::eventfd::EventFd;
 use crate::boot::KernelConfig;
 use crate::numa::NumaNode;
 use crate::pci::PciAddress;
+use crate::smbios::SmbiosConfig;
 
 /// What a guest's reset does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,4 +115,6 @@ pub struct MachineConfig {
     pub debug: DebugPorts,
     /// NUMA nodes. Empty: the guest is told of none.
     pub numa_nodes: Vec<NumaNode>,
+    /// What SMBIOS tells; `None`: there is none.
+    pub smbios: Option<SmbiosConfig>,
 }

@@ -1,4 +1,4 @@
-//! What firmware tells a guest of its machine, for one that boots without: ACPI.
+//! What firmware tells a guest of its machine, for one that boots without: ACPI and SMBIOS.
 
 use vmm_kvm::GuestCpu;
 use vmm_memory::{GuestRam, Layout};
@@ -7,6 +7,7 @@ use crate::acpi::{self, Described};
 use crate::boot::Firmware;
 use crate::build::BuildError;
 use crate::config::MachineConfig;
+use crate::smbios::{self, Processors, Smbios};
 
 /// Writes everything; what boot protocols tell of it.
 pub(crate) fn write(
@@ -24,5 +25,10 @@ pub(crate) fn write(
         isa_pvpanic: false,
     });
     let rsdp = acpi::write_tables(ram, &tables)?;
+    if let Some(config) = &config.smbios {
+        let id = cpu.processor_id();
+        let smbios = Smbios::new(config, Processors { topology, id }, layout);
+        smbios::write(ram, &smbios)?;
+    }
     Ok(Firmware { rsdp })
 }

@@ -29,6 +29,7 @@ mod owner;
 mod pci;
 mod ports;
 mod request;
+mod smbios;
 mod snapshot;
 mod status;
 mod vcpus;
@@ -46,6 +47,10 @@ pub use numa::NumaNode;
 pub use owner::start;
 pub use pci::{PciAddress, PciBusError};
 pub use request::{MachineHandle, Observer, Request, RequestError, Saver};
+pub use smbios::{
+    BaseBoardInfo, ChassisInfo, MAX_OEM_STRINGS, MAX_SMBIOS_STRING_BYTES, SmbiosConfig,
+    SmbiosError, SystemInfo,
+};
 pub use snapshot::{Section, Snapshot, SnapshotError, load_ram, ram_bytes, save_ram};
 pub use status::{Change, End, EndReason, MachineState, PauseReason, Status};
 pub use vcpus::StuckVcpus;

@@ -4,6 +4,7 @@ mod clock;
 mod cpus;
 mod disk;
 mod places;
+mod smbios;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,7 +12,7 @@ use std::fs::File;
 use proto_vmm::v1;
 use vmm_machine::{
     ClockConfig, CpuConfig, DebugPorts, DeviceConfig, KernelConfig, KernelEntry, MAX_CMDLINE_BYTES,
-    PciAddress, RebootPolicy,
+    PciAddress, RebootPolicy, SmbiosConfig,
 };
 
 pub use self::disk::limits as disk_limits;
@@ -68,6 +69,8 @@ pub struct CheckedConfig {
     pub reboot_policy: RebootPolicy,
     /// Debug ports.
     pub debug: DebugPorts,
+    /// What SMBIOS tells.
+    pub smbios: Option<SmbiosConfig>,
 }
 
 /// Checks `wire` and takes its descriptors.
@@ -126,6 +129,7 @@ pub fn check(
             timestamp: debug.boot_timestamp_port,
             exit: debug.debug_exit_port,
         },
+        smbios: wire.smbios.as_ref().map(smbios::smbios).transpose()?,
     })
 }
 

@@ -301,6 +301,7 @@ impl Server {
             io_threads: checked.io_threads,
             debug: checked.debug,
             numa_nodes: Vec::new(),
+            smbios: checked.smbios,
         };
         let handle = vmm_machine::start(machine, restore, self.notices.observer())
             .map_err(|io_error| error(v1::ErrorCode::Host, &io_error.to_string()))?;

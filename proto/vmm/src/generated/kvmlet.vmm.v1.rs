@@ -347,6 +347,72 @@ pub struct MachineConfig {
     /// Absent: real-time clock in UTC, PIT.
     #[prost(message, optional, tag = "20")]
     pub clock: ::core::option::Option<Clock>,
+    /// Absent: the guest has no SMBIOS.
+    #[prost(message, optional, tag = "21")]
+    pub smbios: ::core::option::Option<Smbios>,
+}
+/// What SMBIOS tells the guest. Strings have at most 1024 bytes and no control characters; empty ones
+/// are told as not specified. Processors and memory are told as the machine has them.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Smbios {
+    #[prost(message, optional, tag = "1")]
+    pub system: ::core::option::Option<SmbiosSystem>,
+    #[prost(message, optional, tag = "2")]
+    pub base_board: ::core::option::Option<SmbiosBaseBoard>,
+    #[prost(message, optional, tag = "3")]
+    pub chassis: ::core::option::Option<SmbiosChassis>,
+    /// At most 255, none empty.
+    #[prost(string, repeated, tag = "4")]
+    pub oem_strings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// System information (type 1).
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SmbiosSystem {
+    #[prost(string, tag = "1")]
+    pub manufacturer: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub product: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub version: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub serial: ::prost::alloc::string::String,
+    /// 16 bytes in the order in which a UUID is written; empty: not set.
+    #[prost(bytes = "vec", tag = "5")]
+    pub uuid: ::prost::alloc::vec::Vec<u8>,
+    #[prost(string, tag = "6")]
+    pub sku: ::prost::alloc::string::String,
+    #[prost(string, tag = "7")]
+    pub family: ::prost::alloc::string::String,
+}
+/// Base board information (type 2).
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SmbiosBaseBoard {
+    #[prost(string, tag = "1")]
+    pub manufacturer: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub product: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub version: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub serial: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub asset: ::prost::alloc::string::String,
+    #[prost(string, tag = "6")]
+    pub location: ::prost::alloc::string::String,
+}
+/// Chassis information (type 3).
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SmbiosChassis {
+    #[prost(string, tag = "1")]
+    pub manufacturer: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub version: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub serial: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub asset: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub sku: ::prost::alloc::string::String,
 }
 /// vCPUs. The product of sockets, cores and threads is `count`, those that are there at power-on.
 #[derive(Clone, PartialEq, ::prost::Message)]

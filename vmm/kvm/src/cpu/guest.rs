@@ -86,6 +86,14 @@ impl GuestCpu {
         &self.features
     }
 
+    /// EAX and EDX of CPUID 1, little-endian: what SMBIOS calls a processor's id.
+    #[must_use]
+    pub fn processor_id(&self) -> [u8; 8] {
+        let [eax, edx] = [Register::Eax, Register::Edx]
+            .map(|register| u64::from(self.leaves.get(1, 0, register)));
+        (edx << 32 | eax).to_le_bytes()
+    }
+
     /// Whether the guest has performance counters.
     pub(crate) fn has_counters(&self) -> bool {
         self.has_counters

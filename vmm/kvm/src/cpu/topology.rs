@@ -141,13 +141,27 @@ impl CpuTopology {
         index / self.threads / self.cores
     }
 
+    /// Sockets that are there at power-on: those with the lowest numbers.
+    #[must_use]
+    pub fn sockets(self) -> u32 {
+        self.sockets
+    }
+
+    /// Sockets that there may ever be.
+    #[must_use]
+    pub fn max_sockets(self) -> u32 {
+        self.max_sockets
+    }
+
     /// Cores of a socket.
-    pub(crate) fn cores(self) -> u32 {
+    #[must_use]
+    pub fn cores(self) -> u32 {
         self.cores
     }
 
     /// Threads of a core.
-    pub(crate) fn threads(self) -> u32 {
+    #[must_use]
+    pub fn threads(self) -> u32 {
         self.threads
     }
 

@@ -20,6 +20,10 @@ pub(crate) const ACPI_BASE: u64 = 0xe_0000;
 /// Room for ACPI tables.
 pub(crate) const ACPI_BYTES: u64 = 0xf000;
 // A page is left for the generation id, which wants one of its own.
+/// SMBIOS: the entry point, which guests search for from here on, and the structures.
+pub(crate) const SMBIOS_BASE: u64 = 0xf_0000;
+/// Room for SMBIOS.
+pub(crate) const SMBIOS_BYTES: u64 = HIGH_START - SMBIOS_BASE;
 /// RAM above the legacy holes; kernels are loaded here or higher.
 pub(super) const HIGH_START: u64 = 0x10_0000;
 

@@ -1,0 +1,71 @@
+//! What a guest is told of the machine that it runs on.
+
+/// Longest string, in bytes.
+pub const MAX_SMBIOS_STRING_BYTES: usize = 1024;
+
+/// Most OEM strings: they are counted in a byte (7.12).
+pub const MAX_OEM_STRINGS: usize = 255;
+
+/// Strings of SMBIOS. Empty ones are told as not specified; none has a NUL.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SmbiosConfig {
+    /// The system as a whole.
+    pub system: SystemInfo,
+    /// Its base board.
+    pub base_board: BaseBoardInfo,
+    /// Its chassis.
+    pub chassis: ChassisInfo,
+    /// Free strings for whoever looks for them.
+    pub oem_strings: Vec<String>,
+}
+
+/// System information (type 1).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SystemInfo {
+    /// Who made it.
+    pub manufacturer: String,
+    /// Its name.
+    pub product: String,
+    /// Version of the product.
+    pub version: String,
+    /// Serial number.
+    pub serial: String,
+    /// In the order in which a UUID is written (RFC 9562). All zero: not set.
+    pub uuid: [u8; 16],
+    /// Number of the stock keeping unit.
+    pub sku: String,
+    /// What it is one of.
+    pub family: String,
+}
+
+/// Base board information (type 2).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BaseBoardInfo {
+    /// Who made it.
+    pub manufacturer: String,
+    /// Its name.
+    pub product: String,
+    /// Version of the product.
+    pub version: String,
+    /// Serial number.
+    pub serial: String,
+    /// Asset tag.
+    pub asset: String,
+    /// Where it is in the chassis.
+    pub location: String,
+}
+
+/// Chassis information (type 3).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChassisInfo {
+    /// Who made it.
+    pub manufacturer: String,
+    /// Its version.
+    pub version: String,
+    /// Serial number.
+    pub serial: String,
+    /// Asset tag.
+    pub asset: String,
+    /// Number of the stock keeping unit.
+    pub sku: String,
+}
