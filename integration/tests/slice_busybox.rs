@@ -42,7 +42,8 @@ fn a_stock_linux_guest_lives_from_manifest_to_deletion() -> anyhow::Result<()> {
         "the VMM lives in {cgroup:?}"
     );
     cgroup.expect_limits(256)?;
-    try_devices(&agent).with_context(|| agent.log())?;
+    let uuid = agent.value("web", ".spec.domain.firmware.uuid")?;
+    try_devices(&agent, &uuid).with_context(|| agent.log())?;
     node.sh("ping -c 1 10.77.0.2")?;
 
     let deleted = agent.kvmctl("delete vmi web")?;
@@ -62,7 +63,7 @@ fn a_stock_linux_guest_lives_from_manifest_to_deletion() -> anyhow::Result<()> {
 }
 
 /// What can be seen of the devices from the guest's prompt.
-fn try_devices(agent: &Agent<'_, Node>) -> anyhow::Result<()> {
+fn try_devices(agent: &Agent<'_, Node>, uuid: &str) -> anyhow::Result<()> {
     let mut console = agent.console("web")?;
     console.read_until(GuestImage::PROMPT, PATIENCE)?;
     let mut answer = |command: &str| {
@@ -75,6 +76,15 @@ fn try_devices(agent: &Agent<'_, Node>) -> anyhow::Result<()> {
     ensure!(nic.contains("/0000:01:00.0/"), "the interface is at {nic}");
     let disk = answer("readlink -f /sys/block/vda")?;
     ensure!(disk.contains("/0000:00:01.0/"), "the disk is at {disk}");
+    let dmi = answer("cd /sys/class/dmi/id && cat sys_vendor product_name product_uuid; cd /")?;
+    for told in ["KubeVirt", "None", uuid] {
+        ensure!(dmi.contains(told), "SMBIOS says {dmi}, not {told}");
+    }
+    let complaints = answer("dmesg | grep -c -E 'ACPI.*(Error|Warning)'")?;
+    ensure!(
+        complaints.lines().any(|line| line.trim() == "0"),
+        "Linux complains about ACPI: {complaints}"
+    );
     ensure!(answer("ip addr")?.contains("10.77.0.2/24"), "no address");
     let entropy = answer("head -c 16 /dev/hwrng | xxd -p")?;
     ensure!(

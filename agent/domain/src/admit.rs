@@ -6,6 +6,7 @@
 
 mod boot;
 mod disks;
+mod identity;
 mod machine;
 mod metadata;
 mod network;
@@ -122,7 +123,8 @@ fn admit_spec(
     let mut resources = machine::resources(domain, review);
     let memory_bytes = machine::memory(domain, &mut resources, review);
     let cpus = machine::cpus(domain, &resources, review);
-    let kernel = boot::firmware(domain, uid, review);
+    let machine_identity = identity::identity(domain, uid, review);
+    let kernel = boot::kernel(domain, review);
     let devices = domain.devices.clone().unwrap_or_default();
     check_boot_order(&devices, review);
     check_device_count(&devices, review);
@@ -135,6 +137,7 @@ fn admit_spec(
         memory_bytes: memory_bytes?,
         resources,
         kernel: kernel?,
+        identity: machine_identity,
         disks,
         interfaces,
         rng: devices.rng.is_some(),

@@ -20,6 +20,6 @@ pub use caps::NodeCaps;
 pub use error::{FieldError, Rule};
 pub use name::{MacAddress, Name, Namespace, NetworkName, Uid};
 pub use vmi::{
-    CpuTopology, Disk, DiskSource, ImageLocation, Interface, KernelBoot, RebootPolicy, Resources,
-    Vmi,
+    Chassis, CpuTopology, Disk, DiskSource, ImageLocation, Interface, KernelBoot, MachineIdentity,
+    RebootPolicy, Resources, Vmi,
 };

@@ -24,6 +24,8 @@ pub struct Vmi {
     pub resources: Resources,
     /// What is booted.
     pub kernel: KernelBoot,
+    /// What the guest finds in SMBIOS.
+    pub identity: MachineIdentity,
     /// Disks in the order of the spec; the guest finds them as vda, vdb ... .
     pub disks: Vec<Disk>,
     /// Interfaces in the order of the spec.
@@ -68,6 +70,33 @@ pub struct Resources {
     pub memory_request_bytes: Option<u64>,
     /// Memory limit.
     pub memory_limit_bytes: Option<u64>,
+}
+
+/// What tells one machine from another, as SMBIOS has it. Strings are at most 1024 bytes without
+/// control characters; empty ones are told as not specified.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MachineIdentity {
+    /// `firmware.uuid`, in the order in which it is written.
+    pub uuid: [u8; 16],
+    /// `firmware.serial`.
+    pub serial: String,
+    /// `chassis`.
+    pub chassis: Chassis,
+}
+
+/// The chassis of SMBIOS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chassis {
+    /// Who made it.
+    pub manufacturer: String,
+    /// Its version.
+    pub version: String,
+    /// Serial number.
+    pub serial: String,
+    /// Asset tag.
+    pub asset: String,
+    /// Number of the stock keeping unit.
+    pub sku: String,
 }
 
 /// Direct boot of a kernel.

@@ -273,6 +273,44 @@ fn fields_without_effect_are_accepted_and_named() {
 }
 
 #[test]
+fn what_identifies_the_machine_is_read_and_the_uuid_derived() {
+    let derived = admit(manifest()).unwrap();
+    let uuid = to_json(&derived.object)["spec"]["domain"]["firmware"]["uuid"].clone();
+    let digits: String = derived
+        .vmi
+        .identity
+        .uuid
+        .map(|byte| format!("{byte:02x}"))
+        .concat();
+    assert_eq!(uuid.as_str().unwrap().replace('-', ""), digits);
+    let named = admit(with(&[
+        (
+            "/spec/domain/firmware/uuid",
+            json!("5d307ca9-b3ef-428c-8861-06e72d69f223"),
+        ),
+        (
+            "/spec/domain/firmware/serial",
+            json!("e4686d2c-6e8d-4335-b8fd-81bee22f4815"),
+        ),
+        (
+            "/spec/domain/chassis",
+            json!({"manufacturer": "ACME", "asset": "A 7"}),
+        ),
+    ]))
+    .unwrap();
+    assert!(named.ignored.is_empty());
+    let identity = named.vmi.identity;
+    assert_eq!((identity.uuid[0], identity.uuid[15]), (0x5d, 0x23));
+    assert_eq!(identity.serial, "e4686d2c-6e8d-4335-b8fd-81bee22f4815");
+    let chassis = identity.chassis;
+    assert_eq!(
+        (chassis.manufacturer.as_str(), chassis.asset.as_str()),
+        ("ACME", "A 7")
+    );
+    assert_eq!(chassis.sku, "");
+}
+
+#[test]
 fn a_vmi_without_networks_has_none_and_is_told_so() {
     let bare = [
         ("/spec/networks", Value::Null),

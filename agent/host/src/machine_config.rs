@@ -4,7 +4,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use agent_domain::{RebootPolicy, Vmi};
+use agent_domain::{MachineIdentity, RebootPolicy, Vmi};
 use agent_plan::{PciPlace, PciPlaces};
 use proto_vmm::v1;
 
@@ -99,9 +99,47 @@ pub(crate) fn assemble<'a>(
             boot_timestamp_port: policy.debug_ports.boot_timestamp,
             debug_exit_port: policy.debug_ports.exit,
         }),
+        smbios: Some(smbios(&vmi.identity)),
         ..v1::MachineConfig::default()
     };
     Ok((machine, descriptors.0))
+}
+
+/// What KubeVirt tells by default of every guest's machine.
+const MANUFACTURER: &str = "KubeVirt";
+const PRODUCT: &str = "None";
+const FAMILY: &str = "KubeVirt";
+
+fn smbios(identity: &MachineIdentity) -> v1::Smbios {
+    let MachineIdentity {
+        uuid,
+        serial,
+        chassis,
+    } = identity;
+    let manufacturer = if chassis.manufacturer.is_empty() {
+        MANUFACTURER
+    } else {
+        &chassis.manufacturer
+    };
+    v1::Smbios {
+        system: Some(v1::SmbiosSystem {
+            manufacturer: MANUFACTURER.to_owned(),
+            product: PRODUCT.to_owned(),
+            family: FAMILY.to_owned(),
+            serial: serial.clone(),
+            uuid: uuid.to_vec(),
+            ..v1::SmbiosSystem::default()
+        }),
+        base_board: None,
+        chassis: Some(v1::SmbiosChassis {
+            manufacturer: manufacturer.to_owned(),
+            version: chassis.version.clone(),
+            serial: chassis.serial.clone(),
+            asset: chassis.asset.clone(),
+            sku: chassis.sku.clone(),
+        }),
+        oem_strings: Vec::new(),
+    }
 }
 
 fn devices<'a>(

@@ -1,36 +1,18 @@
-//! Kernel boot and the firmware's identity.
+//! Kernel boot.
 
 use proto_node::vmi::{DomainSpec, KernelBootContainer};
 
 use super::path::{Depth, host_path, image_path};
 use super::review::Review;
-use crate::derive::firmware_uuid;
 use crate::vmi::{ImageLocation, KernelBoot};
 
 const KERNEL_BOOT: &str = "spec.domain.firmware.kernelBoot";
-const UUID: &str = "spec.domain.firmware.uuid";
 /// `COMMAND_LINE_SIZE` of Linux on x86 without the terminating zero.
 const MAX_CMDLINE_BYTES: usize = 2047;
 
-/// Fills in the firmware uuid and reads what is to be booted.
-pub(super) fn firmware(
-    domain: &mut DomainSpec,
-    uid: &str,
-    review: &mut Review<'_>,
-) -> Option<KernelBoot> {
+/// Reads what is to be booted.
+pub(super) fn kernel(domain: &mut DomainSpec, review: &mut Review<'_>) -> Option<KernelBoot> {
     let firmware = domain.firmware.get_or_insert_default();
-    let derived = firmware_uuid(uid);
-    if firmware.uuid.is_empty() || firmware.uuid == derived {
-        firmware.uuid = derived;
-        // Our own default is nothing to remark on when the object comes back.
-        review.ignored.retain(|remark| remark.path != UUID);
-    } else if !is_uuid(&firmware.uuid) {
-        review.invalid(
-            UUID,
-            &firmware.uuid,
-            "must be a UUID, such as 5d307ca9-b3ef-428c-8861-06e72d69f223",
-        );
-    }
     let Some(kernel_boot) = &firmware.kernel_boot else {
         if firmware.bootloader.is_empty() {
             review.required(
@@ -152,12 +134,4 @@ fn image_location(field: &str, text: &str, review: &mut Review<'_>) -> Option<Im
         );
     }
     None
-}
-
-fn is_uuid(text: &str) -> bool {
-    text.len() == 36
-        && text.bytes().enumerate().all(|(index, byte)| match index {
-            8 | 13 | 18 | 23 => byte == b'-',
-            _ => byte.is_ascii_hexdigit(),
-        })
 }

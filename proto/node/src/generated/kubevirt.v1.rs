@@ -338,8 +338,8 @@ pub struct DomainSpec {
     #[prost(message, optional, tag = "8")]
     pub devices: ::core::option::Option<Devices>,
     /// SMBIOS chassis.
-    #[prost(bytes = "vec", tag = "9")]
-    pub chassis: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "9")]
+    pub chassis: ::core::option::Option<Chassis>,
     /// Which threads do a disk's I/O.
     #[prost(string, tag = "10")]
     pub io_threads_policy: ::prost::alloc::string::String,
@@ -462,6 +462,35 @@ impl ::prost::Name for ResourceRequirements {
         "/kubevirt.v1.ResourceRequirements".into()
     }
 }
+/// The chassis of SMBIOS. Each at most 1024 bytes without control characters.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Chassis {
+    /// Who made it. Default: KubeVirt.
+    #[prost(string, tag = "1")]
+    pub manufacturer: ::prost::alloc::string::String,
+    /// Its version.
+    #[prost(string, tag = "2")]
+    pub version: ::prost::alloc::string::String,
+    /// Serial number.
+    #[prost(string, tag = "3")]
+    pub serial: ::prost::alloc::string::String,
+    /// Asset tag.
+    #[prost(string, tag = "4")]
+    pub asset: ::prost::alloc::string::String,
+    /// Number of the stock keeping unit.
+    #[prost(string, tag = "5")]
+    pub sku: ::prost::alloc::string::String,
+}
+impl ::prost::Name for Chassis {
+    const NAME: &'static str = "Chassis";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.Chassis".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.Chassis".into()
+    }
+}
 /// Machine type.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Machine {
@@ -482,10 +511,10 @@ impl ::prost::Name for Machine {
 /// How the guest boots.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Firmware {
-    /// Identity of the machine. Default: derived from the VMI's uid.
+    /// Identity of the machine, which the guest finds in SMBIOS. Default: derived from the VMI's uid.
     #[prost(string, tag = "1")]
     pub uuid: ::prost::alloc::string::String,
-    /// Serial number of the machine.
+    /// Serial number of the machine, which the guest finds in SMBIOS.
     #[prost(string, tag = "2")]
     pub serial: ::prost::alloc::string::String,
     /// BIOS or EFI.

@@ -1,0 +1,94 @@
+//! What the guest finds in SMBIOS.
+
+use proto_node::vmi::DomainSpec;
+
+use super::review::Review;
+use crate::derive::firmware_uuid;
+use crate::vmi::{Chassis, MachineIdentity};
+
+const UUID: &str = "spec.domain.firmware.uuid";
+/// Longest string that the VMM takes.
+const MAX_STRING_BYTES: usize = 1024;
+
+/// Fills in the firmware uuid and reads what identifies the machine.
+pub(super) fn identity(
+    domain: &mut DomainSpec,
+    uid: &str,
+    review: &mut Review<'_>,
+) -> MachineIdentity {
+    let firmware = domain.firmware.get_or_insert_default();
+    if firmware.uuid.is_empty() {
+        firmware.uuid = firmware_uuid(uid);
+    }
+    let uuid = parse_uuid(&firmware.uuid);
+    if uuid.is_none() {
+        review.invalid(
+            UUID,
+            &firmware.uuid,
+            "must be a UUID, such as 5d307ca9-b3ef-428c-8861-06e72d69f223",
+        );
+    }
+    let mut text = |field: &str, value: &str| {
+        let field = format!("spec.domain.{field}");
+        if value.len() > MAX_STRING_BYTES {
+            let length = value.len();
+            let message = format!("is {length} bytes long: at most {MAX_STRING_BYTES} are allowed");
+            review.invalid(&field, value, message);
+        } else if value.chars().any(char::is_control) {
+            review.invalid(&field, value, "must be without control characters");
+        }
+        value.to_owned()
+    };
+    let serial = text("firmware.serial", &firmware.serial);
+    let chassis = domain.chassis.clone().unwrap_or_default();
+    MachineIdentity {
+        uuid: uuid.unwrap_or_default(),
+        serial,
+        chassis: Chassis {
+            manufacturer: text("chassis.manufacturer", &chassis.manufacturer),
+            version: text("chassis.version", &chassis.version),
+            serial: text("chassis.serial", &chassis.serial),
+            asset: text("chassis.asset", &chassis.asset),
+            sku: text("chassis.sku", &chassis.sku),
+        },
+    }
+}
+
+/// 32 hexadecimal digits, 8-4-4-4-12.
+fn parse_uuid(text: &str) -> Option<[u8; 16]> {
+    let is_hyphen = |index| matches!(index, 8 | 13 | 18 | 23);
+    let shape = |(index, byte): (usize, u8)| {
+        if is_hyphen(index) {
+            byte == b'-'
+        } else {
+            byte.is_ascii_hexdigit()
+        }
+    };
+    if text.len() != 36 || !text.bytes().enumerate().all(shape) {
+        return None;
+    }
+    let number = u128::from_str_radix(&text.replace('-', ""), 16).ok()?;
+    Some(number.to_be_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_is_read_in_the_order_in_which_it_is_written() {
+        let uuid = parse_uuid("00112233-4455-6677-8899-aAbBcCdDeEfF").unwrap();
+        assert_eq!(uuid[..4], [0, 0x11, 0x22, 0x33]);
+        assert_eq!(uuid[15], 0xff);
+        let wrong = [
+            "",
+            "00112233-4455-6677-8899-aabbccddeef",
+            "00112233-4455-6677-8899-aabbccddeefg",
+            "001122334455-6677-8899-aabbccddeeff00",
+            "+0112233-4455-6677-8899-aabbccddeeff",
+        ];
+        for text in wrong {
+            assert_eq!(parse_uuid(text), None, "{text}");
+        }
+    }
+}
