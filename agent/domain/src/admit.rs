@@ -11,6 +11,7 @@ mod machine;
 mod metadata;
 mod network;
 mod path;
+mod pci;
 mod review;
 mod rules;
 
@@ -128,6 +129,7 @@ fn admit_spec(
     let devices = domain.devices.clone().unwrap_or_default();
     check_boot_order(&devices, review);
     check_device_count(&devices, review);
+    pci::check(&devices, review);
     Some(Vmi {
         uid: identity?.uid.clone(),
         namespace: identity?.namespace.clone(),

@@ -21,5 +21,5 @@ pub use error::{FieldError, Rule};
 pub use name::{MacAddress, Name, Namespace, NetworkName, Uid};
 pub use vmi::{
     Chassis, CpuTopology, Disk, DiskSource, ImageLocation, Interface, KernelBoot, MachineIdentity,
-    RebootPolicy, Resources, Vmi,
+    PciAddress, RebootPolicy, Resources, Vmi,
 };

@@ -138,6 +138,17 @@ pub struct Disk {
     pub read_only: bool,
     /// What the guest reads as serial number; at most 20 bytes, may be empty.
     pub serial: String,
+    /// Where the guest is to find it; `None`: anywhere. No other device asks for the same.
+    pub pci_address: Option<PciAddress>,
+}
+
+/// Where a PCI function sits: segment 0, function 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PciAddress {
+    /// Bus number at power-on.
+    pub bus: u8,
+    /// 1 to 30 on bus 0, else 0.
+    pub device: u8,
 }
 
 /// Where the bytes of a disk are.
@@ -164,6 +175,8 @@ pub struct Interface {
     pub name: Name,
     /// MAC address that the guest sees.
     pub mac: MacAddress,
+    /// Where the guest is to find it; `None`: anywhere. No other device asks for the same.
+    pub pci_address: Option<PciAddress>,
     /// The configured network whose bridge it joins.
     pub network: NetworkName,
 }

@@ -311,6 +311,27 @@ fn what_identifies_the_machine_is_read_and_the_uuid_derived() {
 }
 
 #[test]
+fn devices_may_ask_for_pci_addresses_of_their_own() {
+    const DISK: &str = "/spec/domain/devices/disks/0/disk";
+    const INTERFACE: &str = "/spec/domain/devices/interfaces/0/pciAddress";
+    let admitted = admit(with(&[
+        (DISK, json!({"pciAddress": "0000:00:1e.0"})),
+        (INTERFACE, json!("0000:81:00.0")),
+    ]))
+    .unwrap();
+    let disk = admitted.vmi.disks[0].pci_address.unwrap();
+    assert_eq!((disk.bus, disk.device), (0, 30));
+    let interface = admitted.vmi.interfaces[0].pci_address.unwrap();
+    assert_eq!((interface.bus, interface.device), (0x81, 0));
+    let twice = refused(&[
+        (DISK, json!({"pciAddress": "0000:05:00.0"})),
+        (INTERFACE, json!("0000:05:00.0")),
+    ]);
+    assert_eq!(twice.len(), 1, "{twice:?}");
+    assert!(twice[0].contains("asks for it too"), "{twice:?}");
+}
+
+#[test]
 fn a_vmi_without_networks_has_none_and_is_told_so() {
     let bare = [
         ("/spec/networks", Value::Null),

@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use agent_domain::Vmi;
+use agent_domain::{PciAddress, Vmi};
 use serde::{Deserialize, Serialize};
 
 /// Devices of bus 0 that functions can have.
@@ -61,24 +61,24 @@ impl PciDemand {
     /// What an admitted VMI needs.
     #[must_use]
     pub fn of(vmi: &Vmi) -> Self {
-        let anywhere = |name: &str| PlaceDemand {
+        let demand = |name: &str, address: Option<PciAddress>| PlaceDemand {
             name: name.to_owned(),
-            place: None,
+            place: address.map(|PciAddress { bus, device }| PciPlace { bus, device }),
         };
         Self {
             disks: vmi
                 .disks
                 .iter()
-                .map(|disk| anywhere(disk.name.as_str()))
+                .map(|disk| demand(disk.name.as_str(), disk.pci_address))
                 .collect(),
             interfaces: vmi
                 .interfaces
                 .iter()
-                .map(|interface| anywhere(interface.name.as_str()))
+                .map(|interface| demand(interface.name.as_str(), interface.pci_address))
                 .collect(),
             singles: vmi
                 .rng
-                .then(|| anywhere(PciPlaces::RNG))
+                .then(|| demand(PciPlaces::RNG, None))
                 .into_iter()
                 .collect(),
             hot_plug_memory_bytes: Some(vmi.memory_bytes),

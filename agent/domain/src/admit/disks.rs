@@ -6,6 +6,7 @@ use proto_node::vmi::{Disk as WireDisk, DiskTarget, HostDisk, VirtualMachineInst
 
 use super::metadata::DNS_LABEL_RULE;
 use super::path::{Depth, host_path};
+use super::pci;
 use super::review::Review;
 use crate::name::{Name, is_dns_label};
 use crate::quantity::Quantity;
@@ -68,6 +69,10 @@ pub(super) fn disks(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'
                 source: source.clone(),
                 read_only,
                 serial: disk.serial.clone(),
+                pci_address: disk
+                    .disk
+                    .as_ref()
+                    .and_then(|target| pci::parse(&target.pci_address).ok().flatten()),
             });
         }
     }

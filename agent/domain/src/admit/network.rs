@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proto_node::vmi::{Interface as WireInterface, Network, VirtualMachineInstanceSpec};
 
 use super::disks::list_of;
+use super::pci;
 use super::review::Review;
 use crate::derive::mac_address;
 use crate::name::{MacAddress, Name, NetworkName};
@@ -78,6 +79,7 @@ pub(super) fn interfaces(
             (Some(Joined::Configured(network)), Some(mac)) => interfaces.push(Interface {
                 name: Name(interface.name.clone()),
                 mac,
+                pci_address: pci::parse(&interface.pci_address).ok().flatten(),
                 network: network.clone(),
             }),
             _ => {}

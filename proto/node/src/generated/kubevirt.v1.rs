@@ -166,7 +166,8 @@ pub struct DiskTarget {
     /// The guest may only read.
     #[prost(bool, tag = "2")]
     pub readonly: bool,
-    /// PCI address in the guest.
+    /// PCI address in the guest, as 0000:00:05.0: on bus 0 a device of 01 to 1e, on any other bus device
+    /// 0. Default: chosen by the node.
     #[prost(string, tag = "3")]
     pub pci_address: ::prost::alloc::string::String,
 }
@@ -257,7 +258,7 @@ pub struct Interface {
     /// State of the link.
     #[prost(string, tag = "17")]
     pub state: ::prost::alloc::string::String,
-    /// PCI address in the guest.
+    /// PCI address in the guest, as a disk's.
     #[prost(string, tag = "18")]
     pub pci_address: ::prost::alloc::string::String,
     /// Word for the guest's metadata.

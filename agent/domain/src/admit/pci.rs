@@ -1,0 +1,124 @@
+//! PCI addresses that devices ask for.
+
+use std::collections::BTreeMap;
+
+use proto_node::vmi::Devices;
+
+use super::review::Review;
+use crate::vmi::PciAddress;
+use crate::{FieldError, Rule};
+
+/// Devices of bus 0: 0 is the host bridge, 31 what firmware takes for the ISA bridge.
+const FIRST_DEVICE: u8 = 1;
+const LAST_DEVICE: u8 = 30;
+
+/// Why an address can not be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BadAddress {
+    /// Not of the form 0000:00:00.0.
+    Malformed,
+    /// A place that no device can have here.
+    Impossible,
+}
+
+/// Judges the addresses of all disks and interfaces: their form, and that they are distinct.
+pub(super) fn check(devices: &Devices, review: &mut Review<'_>) {
+    let disks = devices.disks.iter().enumerate().map(|(index, disk)| {
+        let address = disk
+            .disk
+            .as_ref()
+            .map_or("", |target| target.pci_address.as_str());
+        let field = format!("spec.domain.devices.disks[{index}].disk.pciAddress");
+        (field, "disk", disk.name.as_str(), address)
+    });
+    let interfaces = devices.interfaces.iter().enumerate();
+    let interfaces = interfaces.map(|(index, interface)| {
+        let field = format!("spec.domain.devices.interfaces[{index}].pciAddress");
+        let (name, address) = (&interface.name, &interface.pci_address);
+        (field, "interface", name.as_str(), address.as_str())
+    });
+    let mut taken: BTreeMap<PciAddress, String> = BTreeMap::new();
+    for (field, what, name, text) in disks.chain(interfaces) {
+        match parse(text) {
+            Ok(None) => {}
+            Ok(Some(address)) => {
+                if let Some(other) = taken.insert(address, field.clone()) {
+                    let message = format!("{other} asks for it too");
+                    review.push(FieldError::new(field, Rule::Duplicate, message).value(text));
+                }
+            }
+            Err(BadAddress::Malformed) => {
+                let message = format!("{what} {name} has malformed PCI address ({text}).");
+                review.invalid(&field, text, message);
+            }
+            Err(BadAddress::Impossible) => {
+                let error = FieldError::new(field, Rule::Invalid, "no device can sit there")
+                    .value(text)
+                    .fix("use 0000:00:01.0 to 0000:00:1e.0, or 0000:BB:00.0 with any other bus");
+                review.push(error);
+            }
+        }
+    }
+}
+
+/// Reads `segment:bus:device.function`; an empty text asks for nothing.
+pub(super) fn parse(text: &str) -> Result<Option<PciAddress>, BadAddress> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let (segment, rest) = text.split_once(':').ok_or(BadAddress::Malformed)?;
+    let (bus, rest) = rest.split_once(':').ok_or(BadAddress::Malformed)?;
+    let (device, function) = rest.split_once('.').ok_or(BadAddress::Malformed)?;
+    let segment = number(segment, 4)?;
+    let (bus, device) = (number(bus, 2)?, number(device, 2)?);
+    let function = number(function, 1)?;
+    if function > 7 {
+        return Err(BadAddress::Malformed);
+    }
+    let (Ok(bus), Ok(device)) = (u8::try_from(bus), u8::try_from(device)) else {
+        return Err(BadAddress::Malformed);
+    };
+    let devices = if bus == 0 {
+        FIRST_DEVICE..=LAST_DEVICE
+    } else {
+        0..=0
+    };
+    if segment != 0 || function != 0 || !devices.contains(&device) {
+        return Err(BadAddress::Impossible);
+    }
+    Ok(Some(PciAddress { bus, device }))
+}
+
+/// Exactly so many hexadecimal digits.
+fn number(text: &str, digits: usize) -> Result<u16, BadAddress> {
+    if text.len() != digits || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(BadAddress::Malformed);
+    }
+    u16::from_str_radix(text, 16).map_err(|_| BadAddress::Malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_or_refused() {
+        let at = |bus, device| Ok(Some(PciAddress { bus, device }));
+        assert_eq!(parse(""), Ok(None));
+        assert_eq!(parse("0000:00:01.0"), at(0, 1));
+        assert_eq!(parse("0000:00:1E.0"), at(0, 30));
+        assert_eq!(parse("0000:81:00.0"), at(0x81, 0));
+        for impossible in [
+            "0000:00:00.0",
+            "0000:00:1f.0",
+            "0000:00:01.1",
+            "0000:01:01.0",
+            "0001:00:01.0",
+        ] {
+            assert_eq!(parse(impossible), Err(BadAddress::Impossible));
+        }
+        for malformed in ["1", "0000:00:01", "00:01.0", "0000:00:01.8", "0000:+1:01.0"] {
+            assert_eq!(parse(malformed), Err(BadAddress::Malformed));
+        }
+    }
+}
