@@ -1,10 +1,10 @@
 //! Safe wrappers of the system interfaces that a VMM needs and the standard library does not have.
 //!
 //! The room owns: frames with descriptors on a Unix socket ([`frame`]), peers' credentials
-//! ([`peer`]), inherited sockets ([`listen`]), taps ([`tap`]), file and tap transfers straight from
-//! and to guest memory, at once ([`guest_io`]) or by io_uring ([`io_uring`]), disk images
-//! ([`image`]), timers ([`timer`]), random bytes ([`entropy`]), signals ([`signal`]) and giving up
-//! privileges ([`harden`]). It knows nothing of devices and takes no decisions.
+//! ([`peer`]), inherited sockets ([`listen`]), peers that are not waited for ([`stream`]), taps
+//! ([`tap`]), file and tap transfers straight from and to guest memory, at once ([`guest_io`]) or by
+//! io_uring ([`io_uring`]), disk images ([`image`]), timers ([`timer`]), random bytes ([`entropy`]),
+//! signals ([`signal`]) and giving up privileges ([`harden`]). It knows nothing of devices and takes no decisions.
 
 pub mod entropy;
 pub mod frame;
@@ -15,5 +15,6 @@ pub mod io_uring;
 pub mod listen;
 pub mod peer;
 pub mod signal;
+pub mod stream;
 pub mod tap;
 pub mod timer;
