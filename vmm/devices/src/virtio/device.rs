@@ -102,6 +102,10 @@ pub trait VirtioDevice: Send {
         0
     }
 
+    /// The driver writes to the device-specific configuration, at any time. What is not writable is
+    /// left alone.
+    fn write_config(&mut self, _offset: u64, _data: &[u8]) {}
+
     /// The driver is ready: take the queues and start. Work that is waiting (a readable backend)
     /// is found by kicking the own queue.
     ///

@@ -5,6 +5,7 @@
 //! [`activate`](VirtioDevice::activate), where the device is handed its [queues](queue::VirtQueue).
 
 pub mod blk;
+pub mod console;
 pub mod device;
 pub mod interrupt;
 pub mod net;

@@ -367,8 +367,8 @@ impl PciFunction for VirtioPciFunction {
                 }
             }
             Region::MsixTable => self.interrupts.msix().write_table(at, data),
-            // No device here has configuration for the driver to write.
-            Region::Isr | Region::Device | Region::MsixPending => {}
+            Region::Device => self.device.write_config(at, data),
+            Region::Isr | Region::MsixPending => {}
         }
     }
 

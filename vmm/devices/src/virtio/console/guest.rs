@@ -1,0 +1,271 @@
+//! What a driver knows of a port, and what it is yet to be told.
+//!
+//! Messages wait as flags rather than in a queue: whatever a driver asks for, and however often, what
+//! it is owed is bounded. Only the order of closing and opening matters, and is kept: a driver never
+//! takes a peer for the one before it.
+
+use super::control::DeviceMessage;
+use super::host::ConsoleSize;
+
+/// A message that is owed, in the order in which they are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+enum Owed {
+    Add = 1 << 0,
+    Console = 1 << 1,
+    Name = 1 << 2,
+    Close = 1 << 3,
+    Open = 1 << 4,
+    Resize = 1 << 5,
+}
+
+const ORDER: [Owed; 6] = [
+    Owed::Add,
+    Owed::Console,
+    Owed::Name,
+    Owed::Close,
+    Owed::Open,
+    Owed::Resize,
+];
+
+/// The guest's side of a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct GuestSide {
+    /// The driver has made the port.
+    pub(super) is_ready: bool,
+    /// Somebody in the guest has it open.
+    pub(super) is_open: bool,
+    /// The driver was told that the host has it open.
+    pub(super) told_open: bool,
+    owed: u32,
+}
+
+/// What a port's messages say.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told<'a> {
+    /// Name of the port; empty for none.
+    pub(super) name: &'a str,
+    /// Size of the console.
+    pub(super) size: ConsoleSize,
+}
+
+/// What a driver that made a port is told of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Introduction {
+    /// It is a console.
+    pub(super) is_console: bool,
+    /// It has a name.
+    pub(super) is_named: bool,
+    /// The host has it open.
+    pub(super) is_open: bool,
+    /// The console's size is known, and the driver wants to know it.
+    pub(super) has_size: bool,
+}
+
+impl GuestSide {
+    /// The port of a driver that knows no control queues.
+    pub(super) fn of_single_port() -> Self {
+        Self {
+            is_ready: true,
+            is_open: true,
+            told_open: true,
+            owed: 0,
+        }
+    }
+
+    /// State that was saved. None when it can not be.
+    pub(super) fn restored(
+        is_ready: bool,
+        is_open: bool,
+        told_open: bool,
+        owed: u32,
+    ) -> Option<Self> {
+        let known = ORDER.iter().fold(0, |known, one| known | *one as u32);
+        (owed & !known == 0).then_some(Self {
+            is_ready,
+            is_open,
+            told_open,
+            owed,
+        })
+    }
+
+    /// What is owed, as [`restored`](Self::restored) takes it.
+    pub(super) fn owed(&self) -> u32 {
+        self.owed
+    }
+
+    /// The driver wants to hear of the port.
+    pub(super) fn announce(&mut self) {
+        self.owe(Owed::Add);
+    }
+
+    /// The driver has made the port, or could not.
+    pub(super) fn on_ready(&mut self, made: bool, introduction: Introduction) {
+        if !made {
+            *self = Self::default();
+            return;
+        }
+        self.is_ready = true;
+        // A driver that says so twice may know of a peer that it has to forget.
+        self.owed &= Owed::Close as u32;
+        let messages = [
+            (Owed::Console, introduction.is_console),
+            (Owed::Name, introduction.is_named),
+            (Owed::Open, introduction.is_open),
+            (Owed::Resize, introduction.has_size),
+        ];
+        for (message, wanted) in messages {
+            if wanted {
+                self.owe(message);
+            }
+        }
+    }
+
+    /// The host's side was opened.
+    pub(super) fn on_host_open(&mut self) {
+        if self.is_ready {
+            self.owe(Owed::Open);
+        }
+    }
+
+    /// The host's side was closed.
+    pub(super) fn on_host_close(&mut self) {
+        // A driver that has not heard of the peer need not hear of its end either.
+        self.owed &= !(Owed::Open as u32);
+        if self.told_open {
+            self.owe(Owed::Close);
+        }
+    }
+
+    /// The console's size changed.
+    pub(super) fn on_resize(&mut self) {
+        if self.is_ready {
+            self.owe(Owed::Resize);
+        }
+    }
+
+    /// Whether data may go to the guest: both sides are open, and the driver knows which peer it is.
+    pub(super) fn can_receive(&self) -> bool {
+        let changes = Owed::Close as u32 | Owed::Open as u32;
+        self.is_open && self.told_open && self.owed & changes == 0
+    }
+
+    /// The next message that is owed.
+    pub(super) fn next<'a>(&self, told: Told<'a>) -> Option<DeviceMessage<'a>> {
+        Some(match self.first()? {
+            Owed::Add => DeviceMessage::PortAdd,
+            Owed::Console => DeviceMessage::ConsolePort,
+            Owed::Name => DeviceMessage::PortName(told.name),
+            Owed::Close => DeviceMessage::PortOpen(false),
+            Owed::Open => DeviceMessage::PortOpen(true),
+            Owed::Resize => DeviceMessage::Resize {
+                columns: told.size.columns,
+                rows: told.size.rows,
+            },
+        })
+    }
+
+    /// The driver got what [`next`](Self::next) says.
+    pub(super) fn on_told(&mut self) {
+        if let Some(owed) = self.first() {
+            self.owed &= !(owed as u32);
+            match owed {
+                Owed::Close => self.told_open = false,
+                Owed::Open => self.told_open = true,
+                Owed::Add | Owed::Console | Owed::Name | Owed::Resize => {}
+            }
+        }
+    }
+
+    fn first(&self) -> Option<Owed> {
+        ORDER
+            .into_iter()
+            .find(|message| self.owed & *message as u32 != 0)
+    }
+
+    fn owe(&mut self, message: Owed) {
+        self.owed |= message as u32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ready() -> GuestSide {
+        let mut side = GuestSide::default();
+        side.on_ready(
+            true,
+            Introduction {
+                is_console: false,
+                is_named: true,
+                is_open: false,
+                has_size: false,
+            },
+        );
+        side
+    }
+
+    fn told(side: &mut GuestSide) -> Option<DeviceMessage<'static>> {
+        let told = Told {
+            name: "n",
+            size: ConsoleSize::default(),
+        };
+        let message = side.next(told);
+        side.on_told();
+        message
+    }
+
+    #[test]
+    fn a_peer_that_came_and_went_unseen_is_not_spoken_of() {
+        let mut side = ready();
+        side.on_host_open();
+        side.on_host_close();
+        assert_eq!(told(&mut side), Some(DeviceMessage::PortName("n")));
+        assert_eq!(told(&mut side), None);
+    }
+
+    #[test]
+    fn a_peer_in_place_of_another_is_a_close_and_an_open() {
+        let mut side = ready();
+        side.on_host_open();
+        while told(&mut side).is_some() {}
+        side.is_open = true;
+        assert!(side.can_receive());
+        side.on_host_close();
+        side.on_host_open();
+        assert!(!side.can_receive());
+        assert_eq!(told(&mut side), Some(DeviceMessage::PortOpen(false)));
+        assert!(!side.can_receive());
+        assert_eq!(told(&mut side), Some(DeviceMessage::PortOpen(true)));
+        assert!(side.can_receive());
+    }
+
+    proptest! {
+        /// Opens and closes of the host, looked at now and then: what the driver is told alternates,
+        /// and ends with the truth.
+        #[test]
+        fn a_driver_is_told_of_opens_and_closes_by_turns(
+            steps in prop::collection::vec(prop_oneof![Just(None), Just(Some(1)), Just(Some(9))], 0..40),
+        ) {
+            let mut side = ready();
+            let (mut is_open, mut heard) = (false, false);
+            for tell in steps.into_iter().chain([Some(9)]) {
+                match tell {
+                    None if is_open => { side.on_host_close(); is_open = false; }
+                    None => { side.on_host_open(); is_open = true; }
+                    Some(count) => for _ in 0..count {
+                        if let Some(DeviceMessage::PortOpen(open)) = told(&mut side) {
+                            prop_assert_eq!(open, !heard);
+                            heard = open;
+                        }
+                    },
+                }
+                prop_assert_eq!(side.told_open, heard);
+            }
+            prop_assert_eq!(heard, is_open);
+        }
+    }
+}
