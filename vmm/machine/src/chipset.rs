@@ -108,7 +108,10 @@ impl Chipset {
         lock(&self.com1).load(&com1).map_err(device_error("com1"))?;
         let state: LegacyState = snapshot.take_legacy()?;
         let wrong = |what: &str| device_error("legacy")(LegacyState::wrong(what));
-        if !lock(&self.power).load(&state.power.unwrap_or_default()) {
+        let power = state
+            .power
+            .ok_or_else(|| wrong("no registers of power management"))?;
+        if !lock(&self.power).load(&power) {
             return Err(wrong("registers of power management"));
         }
         let index = u8::try_from(state.rtc_index).map_err(|_| wrong("index of the clock"))?;

@@ -8,6 +8,7 @@ use vmm_kvm::{CpuConfig, MissedTicks};
 
 use vmm_devices::serial::SerialPort;
 use vmm_devices::virtio::blk::BlkConfig;
+use vmm_devices::virtio::console::ConsolePorts;
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::boot::KernelConfig;
@@ -82,6 +83,8 @@ pub enum DeviceConfig {
     },
     /// A virtio source of entropy.
     Rng,
+    /// A virtio console, made by whoever attaches to its ports.
+    Console(Arc<ConsolePorts>),
     /// A PCI Express root port on bus 0. Its slot holds the function that is on its secondary bus,
     /// or is empty.
     RootPort {

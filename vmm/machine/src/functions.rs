@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use vmm_devices::pci::root_port::{RootPort, RootPortError};
 use vmm_devices::virtio::blk::{BlkDevice, BlkError};
+use vmm_devices::virtio::console::ConsoleDevice;
 use vmm_devices::virtio::net::NetDevice;
 use vmm_devices::virtio::rng::RngDevice;
 use vmm_devices::virtio::{VirtioDevice, VirtioPciFunction, transport};
@@ -190,6 +191,10 @@ fn make_one(
         }
         DeviceConfig::Net { tap, mac, mtu } => Box::new(NetDevice::new(Tap::adopt(tap)?, mac, mtu)),
         DeviceConfig::Rng => Box::new(RngDevice::new()),
+        DeviceConfig::Console(ports) => match &mut state {
+            None => Box::new(ConsoleDevice::new(ports)),
+            Some(payloads) => Box::new(ConsoleDevice::restored(ports, payloads)?),
+        },
         DeviceConfig::RootPort { .. } => return Err(DeviceErrorKind::NestedRootPort),
     };
     let ram = Arc::clone(ram);

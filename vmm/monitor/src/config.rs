@@ -1,6 +1,7 @@
 //! From the wire to a machine: everything is checked here, with the path of what is wrong.
 
 mod clock;
+mod console;
 mod cpus;
 mod disk;
 mod places;
@@ -8,6 +9,7 @@ mod smbios;
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::sync::Arc;
 
 use proto_vmm::v1;
 use vmm_machine::{
@@ -15,6 +17,7 @@ use vmm_machine::{
     PciAddress, RebootPolicy, SmbiosConfig,
 };
 
+pub use self::console::ConsoleParts;
 pub use self::disk::limits as disk_limits;
 use crate::descriptors::{Access, Descriptors, Kind};
 
@@ -63,6 +66,8 @@ pub struct CheckedConfig {
     pub console_log: Option<(File, u64)>,
     /// PCI functions.
     pub devices: Vec<(PciAddress, DeviceConfig)>,
+    /// The virtio console, if there is one among them.
+    pub console: Option<ConsoleParts>,
     /// Functions with a thread of their own, and its name.
     pub io_threads: BTreeMap<PciAddress, String>,
     /// What a guest's reset does.
@@ -100,7 +105,8 @@ pub fn check(
         descriptors.take_file("exit_record_fd", wire.exit_record_fd, Access::Write)?;
     let kernel = kernel(wire.kernel.as_ref(), &mut descriptors)?;
     let console_log = console_log(wire.serial.as_ref(), &mut descriptors)?;
-    let devices = devices(&wire.devices, &mut descriptors)?;
+    let console = console::parts(&wire.devices, &mut descriptors)?;
+    let devices = devices(&wire.devices, console.as_ref(), &mut descriptors)?;
     let io_threads = disk::io_threads(&wire.devices, &devices)?;
     let reboot_policy = match v1::RebootPolicy::try_from(wire.reboot_policy) {
         Ok(v1::RebootPolicy::Unspecified) => RebootPolicy::Restart,
@@ -123,6 +129,7 @@ pub fn check(
         exit_record,
         console_log,
         devices,
+        console,
         io_threads,
         reboot_policy,
         debug: DebugPorts {
@@ -200,6 +207,7 @@ fn console_log(
 
 fn devices(
     wire: &[v1::PciDevice],
+    console: Option<&ConsoleParts>,
     descriptors: &mut Descriptors,
 ) -> Result<Vec<(PciAddress, DeviceConfig)>, FieldError> {
     if wire.len() > MAX_DEVICES {
@@ -210,7 +218,13 @@ fn devices(
     for (index, device) in wire.iter().enumerate() {
         let path = format!("devices[{index}]");
         let address = places::address(&path, device.address.as_ref())?;
-        devices.push((address, kind(&path, device.kind.as_ref(), descriptors)?));
+        let config = match (&device.kind, console) {
+            (Some(v1::pci_device::Kind::Console(_)), Some(console)) => {
+                DeviceConfig::Console(Arc::clone(&console.host))
+            }
+            (wire, _) => kind(&path, wire.as_ref(), descriptors)?,
+        };
+        devices.push((address, config));
     }
     places::check(&devices)?;
     Ok(devices)
@@ -228,7 +242,8 @@ fn kind(
 ) -> Result<DeviceConfig, FieldError> {
     use v1::pci_device::Kind as Wire;
     match wire {
-        None => Err(FieldError::new(
+        // Consoles were read before all others.
+        None | Some(Wire::Console(_)) => Err(FieldError::new(
             path,
             "is of a kind that this VMM does not know",
         )),

@@ -17,6 +17,8 @@ pub enum Kind {
     Image,
     /// A character device.
     CharacterDevice,
+    /// A stream socket that takes connections.
+    Listener,
 }
 
 /// How it must be opened.
@@ -97,6 +99,10 @@ fn check(descriptor: &OwnedFd, kind: Kind, access: Access) -> Result<(), String>
             "a regular file or block device",
         ),
         Kind::CharacterDevice => (format == SFlag::S_IFCHR, "a character device"),
+        Kind::Listener => (
+            vmm_sys::stream::is_listening(descriptor).unwrap_or(false),
+            "a listening stream socket",
+        ),
     };
     if !fits {
         return Err(format!("is not {name}"));

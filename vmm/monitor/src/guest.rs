@@ -1,14 +1,10 @@
-//! What is asked of the guest, and what becomes of it.
+//! The guest: how it is made, and what becomes of it.
 
-use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
 use prost::Message;
-use proto_vmm::v1::{self, frame::Body, request::Kind};
-use vmm_machine::{
-    BuildError, Change, End, GuestRam, MachineConfig, MachineHandle, Request, Restore,
-    SerialConfig, Snapshot,
-};
+use proto_vmm::v1;
+use vmm_machine::{BuildError, Change, End, MachineConfig, MachineHandle, Request, Restore};
 
 use crate::config::{self, CheckedConfig, FieldError};
 use crate::descriptors::{Access, Descriptors};
@@ -16,12 +12,11 @@ use crate::exit_record::Target;
 use crate::log::chain;
 use crate::log_file::LogFile;
 use crate::notices::Notice;
+use crate::poller::Terminal;
+use crate::requests::{Asker, error, field_error};
 use crate::server::Server;
 use crate::snapshot_file;
 use crate::status;
-
-/// Answers that peers wait for; a peer that asks for more at a time is refused.
-const MAX_PENDING: usize = 256;
 
 /// The guest of this process, once it is configured.
 pub struct Guest {
@@ -31,25 +26,11 @@ pub struct Guest {
     pub incarnation: u64,
     /// The configuration as it came, to know it again.
     encoded: Vec<u8>,
-    handle: MachineHandle,
+    /// The machine.
+    pub handle: MachineHandle,
     is_built: bool,
-    exit: Option<v1::ExitRecord>,
-}
-
-/// Who waits for which answer.
-#[derive(Default)]
-pub struct PendingAnswers {
-    next_ticket: u64,
-    waiting: BTreeMap<u64, Asker>,
-    /// Those who sent a configuration that is being built.
-    builders: Vec<Asker>,
-}
-
-/// A request of a peer.
-#[derive(Clone, Copy)]
-struct Asker {
-    connection: u32,
-    request: u64,
+    /// How it ended, once it has.
+    pub exit: Option<v1::ExitRecord>,
 }
 
 impl Server {
@@ -61,177 +42,7 @@ impl Server {
         }
     }
 
-    /// Carries out a request, or passes it on to the machine.
-    pub(crate) fn on_request(
-        &mut self,
-        connection: u32,
-        request: v1::Request,
-        descriptors: Vec<OwnedFd>,
-    ) {
-        let asker = Asker {
-            connection,
-            request: request.id,
-        };
-        let refused = match request.kind {
-            Some(Kind::Configure(configure)) => self.configure(asker, &configure, descriptors),
-            Some(Kind::Save(_)) => self.save(asker, descriptors),
-            Some(Kind::AttachConsole(attach)) => self.attach_console(asker, attach, descriptors),
-            _ if !descriptors.is_empty() => Err(error(
-                v1::ErrorCode::InvalidArgument,
-                "descriptors came with a request that takes none",
-            )),
-            Some(Kind::GetStatus(_)) => {
-                self.answer(asker, None);
-                Ok(())
-            }
-            Some(Kind::Subscribe(_)) => {
-                self.answer(asker, None);
-                self.subscribe(connection);
-                Ok(())
-            }
-            Some(Kind::Boot(_)) => self.ask(asker, Request::Boot),
-            Some(Kind::PowerButton(_)) => self.ask(asker, Request::PowerButton),
-            Some(Kind::Stop(stop)) => self.stop(asker, stop.reason),
-            Some(Kind::Reset(_)) => self.ask(asker, Request::Reset),
-            Some(Kind::Pause(_)) => self.ask(asker, Request::Pause),
-            Some(Kind::Resume(_)) => self.ask(asker, Request::Resume),
-            Some(Kind::ResizeDisk(resize)) => self.resize_disk(asker, &resize),
-            Some(Kind::SetDiskLimits(change)) => self.set_disk_limits(asker, &change),
-            None => Err(error(
-                v1::ErrorCode::Unsupported,
-                "this VMM does not know the request",
-            )),
-        };
-        if let Err(refusal) = refused {
-            self.answer(asker, Some(refusal));
-        }
-    }
-
-    fn answer(&mut self, asker: Asker, error: Option<v1::Error>) {
-        let response = v1::Response {
-            id: asker.request,
-            error,
-            status: Some(self.status()),
-            console_offset: 0,
-        };
-        self.send(asker.connection, Body::Response(response));
-    }
-
-    /// Passes a request on; the machine's answer goes back by its ticket.
-    fn ask(&mut self, asker: Asker, request: Request) -> Result<(), v1::Error> {
-        self.pass_on(asker, |handle, ticket| handle.request(ticket, request))
-    }
-
-    /// Has the machine write a snapshot, on its own thread.
-    fn save(&mut self, asker: Asker, descriptors: Vec<OwnedFd>) -> Result<(), v1::Error> {
-        let mut descriptors = Descriptors::new(descriptors);
-        let file = descriptors
-            .take_file("descriptors", 0, Access::Write)
-            .map_err(field_error)?;
-        self.pass_on(asker, |handle, ticket| {
-            let saver = move |snapshot: &Snapshot, ram: &GuestRam| {
-                snapshot_file::write(&file, snapshot, ram)
-            };
-            handle.save(ticket, Box::new(saver));
-        })
-    }
-
-    fn pass_on(
-        &mut self,
-        asker: Asker,
-        pass: impl FnOnce(&MachineHandle, u64),
-    ) -> Result<(), v1::Error> {
-        let Some(guest) = &self.guest else {
-            return Err(error(
-                v1::ErrorCode::WrongState,
-                "the machine is not configured yet",
-            ));
-        };
-        if guest.exit.is_some() {
-            return Err(error(v1::ErrorCode::WrongState, "the guest has ended"));
-        }
-        if self.pending.waiting.len() >= MAX_PENDING {
-            return Err(error(
-                v1::ErrorCode::WrongState,
-                "too many requests wait for their answers",
-            ));
-        }
-        let ticket = self.pending.next_ticket;
-        self.pending.next_ticket += 1;
-        self.pending.waiting.insert(ticket, asker);
-        pass(&guest.handle, ticket);
-        Ok(())
-    }
-
-    fn resize_disk(&mut self, asker: Asker, resize: &v1::ResizeDisk) -> Result<(), v1::Error> {
-        let disk = config::disk_address(resize.disk.as_ref()).map_err(field_error)?;
-        self.ask(asker, Request::GrowDisk { disk })
-    }
-
-    fn set_disk_limits(
-        &mut self,
-        asker: Asker,
-        change: &v1::SetDiskLimits,
-    ) -> Result<(), v1::Error> {
-        let disk = config::disk_address(change.disk.as_ref()).map_err(field_error)?;
-        let limits = config::disk_limits(change.limits.as_ref());
-        self.ask(asker, Request::SetDiskLimits { disk, limits })
-    }
-
-    fn stop(&mut self, asker: Asker, reason: String) -> Result<(), v1::Error> {
-        if self.guest.is_some() {
-            return self.ask(asker, Request::Stop { reason });
-        }
-        self.log.info("stopped", "before it was configured");
-        self.answer(asker, None);
-        self.begin_farewell();
-        Ok(())
-    }
-
-    fn attach_console(
-        &mut self,
-        asker: Asker,
-        attach: v1::AttachConsole,
-        descriptors: Vec<OwnedFd>,
-    ) -> Result<(), v1::Error> {
-        let Ok([socket]) = <[OwnedFd; 1]>::try_from(descriptors) else {
-            return Err(error(
-                v1::ErrorCode::InvalidArgument,
-                "AttachConsole takes exactly one descriptor, a stream socket",
-            ));
-        };
-        if nix::sys::socket::getsockopt(&socket, nix::sys::socket::sockopt::SockType)
-            != Ok(nix::sys::socket::SockType::Stream)
-        {
-            return Err(error(
-                v1::ErrorCode::InvalidArgument,
-                "the descriptor of AttachConsole is not a stream socket",
-            ));
-        }
-        // The present client's descriptor is about to be closed.
-        let client: String = attach.client.chars().take(256).collect();
-        if attach.force {
-            self.forget_console_client();
-        }
-        let replay = attach.replay.then_some(attach.replay_from);
-        let console_offset = self
-            .console
-            .attach(socket, client, replay, attach.force)
-            .map_err(|busy| {
-                let text = format!("the console is in use by {:?}", busy.client);
-                error(v1::ErrorCode::ConsoleBusy, &text)
-            })?;
-        let response = v1::Response {
-            id: asker.request,
-            error: None,
-            status: Some(self.status()),
-            console_offset,
-        };
-        self.send(asker.connection, Body::Response(response));
-        Ok(())
-    }
-
-    fn configure(
+    pub(crate) fn configure(
         &mut self,
         asker: Asker,
         configure: &v1::Configure,
@@ -293,18 +104,25 @@ impl Server {
             ram_bytes: checked.ram_bytes,
             kernel: checked.kernel,
             reboot_policy: checked.reboot_policy,
-            serial: SerialConfig {
-                port: self.console.port(),
-                interrupt: self.console.interrupt(),
-            },
+            serial: self.serial.config(),
             devices: checked.devices,
             io_threads: checked.io_threads,
             debug: checked.debug,
             numa_nodes: Vec::new(),
             smbios: checked.smbios,
         };
-        let handle = vmm_machine::start(machine, restore, self.notices.observer())
-            .map_err(|io_error| error(v1::ErrorCode::Host, &io_error.to_string()))?;
+        let host_failed =
+            |io_error: std::io::Error| error(v1::ErrorCode::Host, &io_error.to_string());
+        if let Some(parts) = checked.console {
+            self.open_ports(parts).map_err(host_failed)?;
+        }
+        let handle = match vmm_machine::start(machine, restore, self.notices.observer()) {
+            Ok(handle) => handle,
+            Err(io_error) => {
+                self.close_ports();
+                return Err(host_failed(io_error));
+            }
+        };
         self.recorder.set_target(Target {
             file: checked.exit_record,
             vmi_uid: wire.vmi_uid.clone(),
@@ -331,23 +149,7 @@ impl Server {
             match notice {
                 Notice::Built(Ok(())) => self.on_built(),
                 Notice::Built(Err(error)) => self.on_build_failed(&error),
-                Notice::Answered { ticket, result } => {
-                    if let Some(asker) = self.pending.waiting.remove(&ticket) {
-                        let refusal = result.err().map(|refused| match refused {
-                            vmm_machine::RequestError::WrongState { .. } => {
-                                error(v1::ErrorCode::WrongState, &refused.to_string())
-                            }
-                            vmm_machine::RequestError::Disk(_) => {
-                                error(v1::ErrorCode::InvalidArgument, &chain(&refused))
-                            }
-                            vmm_machine::RequestError::Host(_)
-                            | vmm_machine::RequestError::Save(_) => {
-                                error(v1::ErrorCode::Host, &chain(&refused))
-                            }
-                        });
-                        self.answer(asker, refusal);
-                    }
-                }
+                Notice::Answered { ticket, result } => self.on_answered(ticket, result),
                 Notice::Changed(Change::Ended) => self.on_ended(),
                 Notice::Changed(change) => {
                     self.log.info(change_name(change), &change_detail(change));
@@ -373,6 +175,7 @@ impl Server {
         self.log.error("configure", &text);
         let refusal = if build_error.is_configuration() {
             self.recorder.clear_target();
+            self.close_ports();
             self.guest = None;
             v1::Error {
                 field: field_of(build_error),
@@ -393,15 +196,10 @@ impl Server {
         self.refuse_pending("the machine could not be built");
     }
 
-    fn refuse_pending(&mut self, text: &str) {
-        for (_, asker) in std::mem::take(&mut self.pending.waiting) {
-            self.answer(asker, Some(error(v1::ErrorCode::WrongState, text)));
-        }
-    }
-
     fn on_ended(&mut self) {
-        let failed = self.console.serve_output();
-        self.report_lost_log(failed);
+        for terminal in Terminal::ALL {
+            self.on_console_output(terminal);
+        }
         let Some(guest) = &mut self.guest else {
             return;
         };
@@ -443,21 +241,6 @@ impl Server {
             }
             None => self.begin_farewell(),
         }
-    }
-}
-
-fn error(code: v1::ErrorCode, message: &str) -> v1::Error {
-    v1::Error {
-        code: code.into(),
-        message: message.to_owned(),
-        field: String::new(),
-    }
-}
-
-fn field_error(wrong: FieldError) -> v1::Error {
-    v1::Error {
-        field: wrong.field.clone(),
-        ..error(v1::ErrorCode::InvalidArgument, &wrong.to_string())
     }
 }
 

@@ -20,6 +20,8 @@ mod log;
 mod log_file;
 mod notices;
 mod poller;
+mod ports;
+mod requests;
 mod server;
 mod snapshot_file;
 mod status;

@@ -9,6 +9,20 @@ use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
 const BATCH: usize = 16;
 
+/// A console of the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Terminal {
+    /// The serial port.
+    Serial,
+    /// The console port of the virtio console.
+    Virtio,
+}
+
+impl Terminal {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Serial, Self::Virtio];
+}
+
 /// What a descriptor is, for the main thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
@@ -19,26 +33,33 @@ pub enum Source {
     /// The machine has news.
     Notices,
     /// The guest printed.
-    ConsoleOutput,
-    /// The port has room for input.
-    ConsoleRoom,
+    ConsoleOutput(Terminal),
+    /// The console has room for input.
+    ConsoleRoom(Terminal),
     /// The attached console client.
-    ConsoleClient,
+    ConsoleClient(Terminal),
+    /// The socket for peers of the named port of this number.
+    PortListener(u16),
     /// A connected peer.
     Connection(u32),
 }
 
 impl Source {
-    const FIRST_CONNECTION: u64 = 6;
+    const FIRST_PORT: u64 = 0x1_0000;
+    const FIRST_CONNECTION: u64 = 0x2_0000;
 
     fn to_id(self) -> u64 {
         match self {
             Self::Listener => 0,
             Self::Signals => 1,
             Self::Notices => 2,
-            Self::ConsoleOutput => 3,
-            Self::ConsoleRoom => 4,
-            Self::ConsoleClient => 5,
+            Self::ConsoleOutput(Terminal::Serial) => 3,
+            Self::ConsoleRoom(Terminal::Serial) => 4,
+            Self::ConsoleClient(Terminal::Serial) => 5,
+            Self::ConsoleOutput(Terminal::Virtio) => 6,
+            Self::ConsoleRoom(Terminal::Virtio) => 7,
+            Self::ConsoleClient(Terminal::Virtio) => 8,
+            Self::PortListener(number) => Self::FIRST_PORT + u64::from(number),
             Self::Connection(number) => Self::FIRST_CONNECTION + u64::from(number),
         }
     }
@@ -48,10 +69,19 @@ impl Source {
             0 => Self::Listener,
             1 => Self::Signals,
             2 => Self::Notices,
-            3 => Self::ConsoleOutput,
-            4 => Self::ConsoleRoom,
-            5 => Self::ConsoleClient,
-            id => Self::Connection(u32::try_from(id - Self::FIRST_CONNECTION).ok()?),
+            3 => Self::ConsoleOutput(Terminal::Serial),
+            4 => Self::ConsoleRoom(Terminal::Serial),
+            5 => Self::ConsoleClient(Terminal::Serial),
+            6 => Self::ConsoleOutput(Terminal::Virtio),
+            7 => Self::ConsoleRoom(Terminal::Virtio),
+            8 => Self::ConsoleClient(Terminal::Virtio),
+            id => match id.checked_sub(Self::FIRST_CONNECTION) {
+                Some(number) => Self::Connection(u32::try_from(number).ok()?),
+                None => {
+                    let number = id.checked_sub(Self::FIRST_PORT)?;
+                    Self::PortListener(u16::try_from(number).ok()?)
+                }
+            },
         })
     }
 }
@@ -157,5 +187,27 @@ impl Poller {
                 })
             })
             .collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_source_is_known_by_its_number() {
+        let mut sources = vec![Source::Listener, Source::Signals, Source::Notices];
+        for terminal in Terminal::ALL {
+            sources.extend([
+                Source::ConsoleOutput(terminal),
+                Source::ConsoleRoom(terminal),
+                Source::ConsoleClient(terminal),
+            ]);
+        }
+        sources.extend([0, 1, 31, u16::MAX].map(Source::PortListener));
+        sources.extend([0, 1, u32::MAX].map(Source::Connection));
+        for source in sources {
+            assert_eq!(Source::from_id(source.to_id()), Some(source));
+        }
     }
 }

@@ -13,13 +13,15 @@ use vmm_sys::peer::Peer;
 use vmm_sys::signal::{Signal, signals_as_fd};
 
 use crate::connection::{Connection, ConnectionError};
-use crate::console::Console;
+use crate::console::{Console, SerialLine};
 use crate::exit_record::Recorder;
-use crate::guest::{Guest, PendingAnswers};
+use crate::guest::Guest;
 use crate::identity::Identity;
 use crate::log::{Log, chain};
 use crate::notices::Notices;
-use crate::poller::{Poller, Ready, Source};
+use crate::poller::{Poller, Ready, Source, Terminal};
+use crate::ports::Ports;
+use crate::requests::PendingAnswers;
 
 /// Connections at a time. An agent needs one; the rest is for tools, and for an agent's successor.
 const MAX_CONNECTIONS: usize = 8;
@@ -46,10 +48,14 @@ pub struct Server {
     allowed: Vec<u32>,
     pub(crate) identity: Identity,
     pub(crate) log: Log,
-    poller: Poller,
+    pub(crate) poller: Poller,
     signals: SignalFd,
     pub(crate) notices: Notices,
+    /// COM1, and the console on it.
+    pub(crate) serial: SerialLine,
     pub(crate) console: Console,
+    /// Of the virtio console, if the machine has one.
+    pub(crate) ports: Option<Ports>,
     pub(crate) recorder: Recorder,
     connections: BTreeMap<u32, Connection>,
     next_connection: u32,
@@ -76,6 +82,7 @@ impl Server {
         recorder.install_panic_hook(&log);
         let mut allowed = controllers;
         allowed.extend([0, nix::unistd::geteuid().as_raw()]);
+        let (serial, console) = SerialLine::new()?;
         Ok(Self {
             listener,
             allowed,
@@ -84,7 +91,9 @@ impl Server {
             poller: Poller::new()?,
             signals,
             notices: Notices::new()?,
-            console: Console::new()?,
+            serial,
+            console,
+            ports: None,
             recorder,
             connections: BTreeMap::new(),
             next_connection: 0,
@@ -102,8 +111,14 @@ impl Server {
             (Source::Listener, self.listener.as_raw_fd()),
             (Source::Signals, self.signals.as_raw_fd()),
             (Source::Notices, self.notices.event()),
-            (Source::ConsoleOutput, self.console.output_event()),
-            (Source::ConsoleRoom, self.console.room_event()),
+            (
+                Source::ConsoleOutput(Terminal::Serial),
+                self.console.output_event(),
+            ),
+            (
+                Source::ConsoleRoom(Terminal::Serial),
+                self.console.room_event(),
+            ),
         ];
         for (source, fd) in fixed {
             self.poller.watch(source, fd, true, false)?;
@@ -130,18 +145,17 @@ impl Server {
             return false;
         };
         let unsent = self.connections.values().any(Connection::wants_to_write);
-        let unprinted = self
-            .console
-            .client()
-            .is_some_and(|(_, interest)| interest.writable);
+        let unprinted = self.is_client_behind();
         (!unsent && !unprinted) || Instant::now() >= deadline
     }
 
     /// How long to wait at most.
     fn patience(&self) -> Option<Duration> {
         let deadlines = self.connections.values().filter_map(Connection::deadline);
+        let rests = self.ports.as_ref().and_then(Ports::deadline);
         deadlines
             .chain(self.farewell)
+            .chain(rests)
             .min()
             .map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
@@ -159,20 +173,8 @@ impl Server {
         for (number, error) in failed {
             self.close(number, &error.to_string());
         }
-        let Some((fd, interest)) = self.console.client() else {
-            return self.poller.forget(Source::ConsoleClient);
-        };
-        let result = self.poller.watch(
-            Source::ConsoleClient,
-            fd,
-            interest.readable,
-            interest.writable,
-        );
-        if let Err(error) = result {
-            self.log.warn("console-closed", &error.to_string());
-            self.poller.forget(Source::ConsoleClient);
-            self.console.on_client_gone();
-        }
+        self.watch_clients();
+        self.watch_listeners();
     }
 
     fn on_ready(&mut self, ready: Ready) {
@@ -180,41 +182,11 @@ impl Server {
             Source::Listener => self.accept(),
             Source::Signals => self.on_signal(),
             Source::Notices => self.on_notices(),
-            Source::ConsoleOutput => {
-                let failed = self.console.serve_output();
-                self.report_lost_log(failed);
-            }
-            Source::ConsoleRoom => self.console.serve_input(),
-            Source::ConsoleClient => self.on_console_client(ready),
+            Source::ConsoleOutput(terminal) => self.on_console_output(terminal),
+            Source::ConsoleRoom(terminal) => self.on_console_room(terminal),
+            Source::ConsoleClient(terminal) => self.on_console_client(terminal, ready),
+            Source::PortListener(number) => self.accept_peers(number),
             Source::Connection(number) => self.on_connection(number, ready),
-        }
-    }
-
-    fn on_console_client(&mut self, ready: Ready) {
-        let before = self.console.client().map(|(fd, _)| fd);
-        if ready.readable {
-            self.console.on_client_readable();
-        }
-        if ready.writable {
-            let failed = self.console.on_client_writable();
-            self.report_lost_log(failed);
-        }
-        if ready.hung_up {
-            self.console.on_client_gone();
-        }
-        if self.console.client().map(|(fd, _)| fd) != before {
-            self.forget_console_client();
-        }
-    }
-
-    /// A closed descriptor is not polled by the kernel any more; its number may come back.
-    pub(crate) fn forget_console_client(&mut self) {
-        self.poller.forget(Source::ConsoleClient);
-    }
-
-    pub(crate) fn report_lost_log(&self, failed: Option<io::Error>) {
-        if let Some(error) = failed {
-            self.log.error("console-log-lost", &error.to_string());
         }
     }
 

@@ -74,7 +74,7 @@ pub struct Request {
     pub id: u64,
     #[prost(
         oneof = "request::Kind",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 20, 30, 31"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 20, 30, 31, 40, 41"
     )]
     pub kind: ::core::option::Option<request::Kind>,
 }
@@ -108,6 +108,10 @@ pub mod request {
         ResizeDisk(super::ResizeDisk),
         #[prost(message, tag = "31")]
         SetDiskLimits(super::SetDiskLimits),
+        #[prost(message, tag = "40")]
+        AttachPort(super::AttachPort),
+        #[prost(message, tag = "41")]
+        ResizeConsole(super::ResizeConsole),
     }
 }
 /// Answers with the machine's status.
@@ -215,6 +219,36 @@ pub struct AttachConsole {
     #[prost(uint64, tag = "4")]
     pub replay_from: u64,
 }
+/// Connects a stream socket (the one descriptor of the frame) to a port of the virtio console. The guest
+/// sees the port open as long as the other end of the socket is.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AttachPort {
+    /// Name of a named port; empty for the console.
+    #[prost(string, tag = "1")]
+    pub port: ::prost::alloc::string::String,
+    /// End another attached peer instead of being refused with ERROR_CODE_CONSOLE_BUSY.
+    #[prost(bool, tag = "2")]
+    pub force: bool,
+    /// Who attaches; told to whoever is refused.
+    #[prost(string, tag = "3")]
+    pub client: ::prost::alloc::string::String,
+    /// Only for the console: as in AttachConsole.
+    #[prost(bool, tag = "4")]
+    pub replay: bool,
+    /// Only for the console: as in AttachConsole.
+    #[prost(uint64, tag = "5")]
+    pub replay_from: u64,
+}
+/// Tells the guest how large the terminal at its virtio console is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ResizeConsole {
+    /// Characters of a line, at most 65535.
+    #[prost(uint32, tag = "1")]
+    pub columns: u32,
+    /// Lines, at most 65535.
+    #[prost(uint32, tag = "2")]
+    pub rows: u32,
+}
 /// Streams Event frames on this connection from now on; the present state comes first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Subscribe {}
@@ -229,8 +263,8 @@ pub struct Response {
     /// The machine's status after the request.
     #[prost(message, optional, tag = "3")]
     pub status: ::core::option::Option<MachineStatus>,
-    /// In the answer to AttachConsole: which byte of the guest's whole output, counted from 0, comes
-    /// first on the socket.
+    /// In the answer to AttachConsole, and to AttachPort for the console: which byte of the guest's whole
+    /// output there, counted from 0, comes first on the socket.
     #[prost(uint64, tag = "4")]
     pub console_offset: u64,
 }
@@ -587,7 +621,7 @@ pub struct Debug {
     pub debug_exit_port: bool,
 }
 /// One PCI function.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PciDevice {
     #[prost(message, optional, tag = "1")]
     pub address: ::core::option::Option<PciAddress>,
@@ -595,12 +629,12 @@ pub struct PciDevice {
     /// the same name share a thread. Empty: the thread that serves all others.
     #[prost(string, tag = "32")]
     pub io_thread: ::prost::alloc::string::String,
-    #[prost(oneof = "pci_device::Kind", tags = "2, 3, 4, 16")]
+    #[prost(oneof = "pci_device::Kind", tags = "2, 3, 4, 5, 16")]
     pub kind: ::core::option::Option<pci_device::Kind>,
 }
 /// Nested message and enum types in `PciDevice`.
 pub mod pci_device {
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Kind {
         #[prost(message, tag = "2")]
         Blk(super::VirtioBlk),
@@ -608,6 +642,8 @@ pub mod pci_device {
         Net(super::VirtioNet),
         #[prost(message, tag = "4")]
         Rng(super::VirtioRng),
+        #[prost(message, tag = "5")]
+        Console(super::VirtioConsole),
         #[prost(message, tag = "16")]
         RootPort(super::RootPort),
     }
@@ -712,6 +748,35 @@ pub struct RootPort {
 /// A virtio-rng function; entropy comes from getrandom(2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct VirtioRng {}
+/// A virtio-console function, at most one in a machine.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct VirtioConsole {
+    /// At least one, at most 32 with a console, else 31. Without a console the numbers begin with 1, as
+    /// drivers that know of no other ports take port 0 for one.
+    #[prost(message, repeated, tag = "1")]
+    pub ports: ::prost::alloc::vec::Vec<VirtioConsolePort>,
+    /// Size of the terminal at the console; 0: not known.
+    #[prost(uint32, tag = "2")]
+    pub columns: u32,
+    /// See `columns`.
+    #[prost(uint32, tag = "3")]
+    pub rows: u32,
+}
+/// A port of a virtio console.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VirtioConsolePort {
+    /// By which the guest finds it, such as "org.qemu.guest_agent.0": 1 to 64 of a-z, A-Z, 0-9, '.', '\_' and
+    /// '-'; no two the same. The console's may be empty.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// A terminal of the guest. Only the first port can be one.
+    #[prost(bool, tag = "2")]
+    pub is_console: bool,
+    /// Not for the console: a listening Unix stream socket. Who connects to it is attached; while somebody
+    /// is, further connections are closed at once. Without it peers come by AttachPort.
+    #[prost(uint32, optional, tag = "3")]
+    pub listen_fd: ::core::option::Option<u32>,
+}
 /// Kinds of refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]

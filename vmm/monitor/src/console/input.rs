@@ -1,0 +1,85 @@
+//! Where what is typed goes: flow control included, whichever device it is.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use vmm_devices::serial::SerialPort;
+use vmm_devices::virtio::console::ConsoleLine;
+use vmm_machine::SerialConfig;
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
+
+use super::{Console, Output};
+
+/// A console device, as whoever types sees it.
+pub trait ConsoleInput {
+    /// Takes what it has room for; returns how many bytes.
+    fn input(&self, bytes: &[u8]) -> usize;
+    /// Readable when there is room again after not all was taken.
+    fn room_event(&self) -> RawFd;
+    /// Drains [`room_event`](Self::room_event).
+    fn acknowledge_room(&self);
+}
+
+/// The serial port, with its interrupt.
+#[derive(Clone)]
+pub struct SerialLine {
+    port: Arc<Mutex<SerialPort>>,
+    interrupt: Arc<EventFd>,
+    room: RawFd,
+}
+
+impl SerialLine {
+    /// A port, and the console on it, without log and client.
+    pub fn new() -> io::Result<(Self, Console)> {
+        let output = Output::new()?;
+        let interrupt = Arc::new(EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)?);
+        let port = SerialPort::new(Arc::clone(&interrupt), Arc::clone(&output) as _)?;
+        let room = port.room_event();
+        let line = Self {
+            port: Arc::new(Mutex::new(port)),
+            interrupt,
+            room,
+        };
+        let console = Console::new(output, Box::new(line.clone()));
+        Ok((line, console))
+    }
+
+    /// The port, for the machine.
+    pub fn config(&self) -> SerialConfig {
+        SerialConfig {
+            port: Arc::clone(&self.port),
+            interrupt: Arc::clone(&self.interrupt),
+        }
+    }
+}
+
+impl ConsoleInput for SerialLine {
+    fn input(&self, bytes: &[u8]) -> usize {
+        let mut port = self.port.lock().unwrap_or_else(PoisonError::into_inner);
+        port.input(bytes)
+    }
+
+    fn room_event(&self) -> RawFd {
+        self.room
+    }
+
+    fn acknowledge_room(&self) {
+        let port = self.port.lock().unwrap_or_else(PoisonError::into_inner);
+        port.acknowledge_room();
+    }
+}
+
+impl ConsoleInput for Arc<ConsoleLine> {
+    fn input(&self, bytes: &[u8]) -> usize {
+        ConsoleLine::input(self, bytes)
+    }
+
+    fn room_event(&self) -> RawFd {
+        ConsoleLine::room_event(self)
+    }
+
+    fn acknowledge_room(&self) {
+        ConsoleLine::acknowledge_room(self);
+    }
+}

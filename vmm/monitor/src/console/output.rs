@@ -1,0 +1,143 @@
+//! What a guest prints: a ring of the last of it, whose bytes are numbered from 0, and its log file.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use vmm_devices::serial::ConsoleOutput;
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
+
+use crate::log_file::LogFile;
+
+/// What a client may see of the past.
+pub(super) const RING_BYTES: usize = 64 << 10;
+/// When the main thread is this far behind, the guest's own thread writes the log: nothing is lost
+/// there.
+pub(super) const MAX_UNLOGGED_BYTES: u64 = 32 << 10;
+
+/// The guest's side of a console.
+pub struct Output {
+    state: Mutex<OutputState>,
+    wake: EventFd,
+}
+
+#[derive(Default)]
+pub(super) struct OutputState {
+    ring: VecDeque<u8>,
+    /// Bytes ever printed; the ring holds the last of them.
+    printed: u64,
+    log: Option<LogFile>,
+    /// Bytes that the log was given, of those ever printed.
+    logged: u64,
+    log_error: Option<io::Error>,
+    /// The main thread was woken and has not looked yet.
+    woken: bool,
+}
+
+impl OutputState {
+    /// Number of the oldest byte in the ring.
+    pub(super) fn oldest(&self) -> u64 {
+        self.printed - self.ring.len() as u64
+    }
+
+    /// Bytes ever printed.
+    pub(super) fn printed(&self) -> u64 {
+        self.printed
+    }
+
+    /// Bytes from number `from` on, at most `limit` of them, in one stretch.
+    pub(super) fn stretch(&self, from: u64, limit: usize) -> &[u8] {
+        let skip = usize::try_from(from.saturating_sub(self.oldest())).unwrap_or(usize::MAX);
+        let (first, second) = self.ring.as_slices();
+        let bytes = match skip.checked_sub(first.len()) {
+            None => first.get(skip..),
+            Some(skip) => second.get(skip..),
+        };
+        let bytes = bytes.unwrap_or_default();
+        bytes.get(..limit.min(bytes.len())).unwrap_or_default()
+    }
+
+    /// Why the log was given up, once.
+    pub(super) fn take_log_error(&mut self) -> Option<io::Error> {
+        self.log_error.take()
+    }
+
+    /// Gives the log what it has not got. A log that fails is given up, once, with its error kept.
+    fn flush_log(&mut self) {
+        let Some(mut log) = self.log.take() else {
+            self.logged = self.printed;
+            return;
+        };
+        self.logged = self.logged.max(self.oldest());
+        while self.logged < self.printed {
+            let bytes = self.stretch(self.logged, RING_BYTES);
+            let length = bytes.len() as u64;
+            if let Err(error) = log.append(bytes) {
+                self.log_error = Some(error);
+                self.logged = self.printed;
+                return;
+            }
+            self.logged += length;
+        }
+        self.log = Some(log);
+    }
+}
+
+impl Output {
+    /// Nothing was printed, and nothing is logged.
+    pub fn new() -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            state: Mutex::default(),
+            wake: EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)?,
+        }))
+    }
+
+    /// Keeps a log from now on.
+    pub(super) fn set_log(&self, log: LogFile) {
+        let mut state = self.lock();
+        state.logged = state.printed;
+        state.log = Some(log);
+    }
+
+    /// Readable when the guest printed something.
+    pub(super) fn event(&self) -> RawFd {
+        self.wake.as_raw_fd()
+    }
+
+    /// What was printed, and all of it logged: from now on the main thread is woken again.
+    pub(super) fn look(&self) -> MutexGuard<'_, OutputState> {
+        // Fails only when nobody woke us.
+        drop(self.wake.read());
+        let mut state = self.lock();
+        state.woken = false;
+        state.flush_log();
+        state
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, OutputState> {
+        // Ring and numbers are whole after each step.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ConsoleOutput for Output {
+    fn write(&self, bytes: &[u8]) {
+        let mut state = self.lock();
+        for byte in bytes {
+            if state.ring.len() == RING_BYTES {
+                state.ring.pop_front();
+            }
+            state.ring.push_back(*byte);
+            state.printed += 1;
+            if state.printed - state.logged >= MAX_UNLOGGED_BYTES {
+                state.flush_log();
+            }
+        }
+        if !state.woken {
+            state.woken = true;
+            // Fails only when the counter is full, and then the main thread is awake.
+            drop(self.wake.write(1));
+        }
+    }
+}

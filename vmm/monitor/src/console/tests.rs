@@ -1,0 +1,134 @@
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use vmm_devices::serial::ConsoleOutput;
+
+use super::*;
+use crate::log_file::LogFile;
+
+fn console() -> Console {
+    SerialLine::new().unwrap().1
+}
+
+fn read_all(socket: &mut UnixStream) -> Vec<u8> {
+    socket.set_nonblocking(true).unwrap();
+    let mut all = Vec::new();
+    // Ends with WouldBlock.
+    socket.read_to_end(&mut all).unwrap_err();
+    all
+}
+
+#[test]
+fn a_client_sees_the_past_only_when_it_asks() {
+    let mut console = console();
+    console.output.write(b"before ");
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    console
+        .attach(theirs.into(), "a".into(), Some(0), false)
+        .unwrap();
+    console.output.write(b"after");
+    console.serve_output();
+    assert_eq!(read_all(&mut ours), b"before after");
+
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    console
+        .attach(theirs.into(), "b".into(), None, true)
+        .unwrap();
+    console.output.write(b"!");
+    console.serve_output();
+    assert_eq!(read_all(&mut ours), b"!");
+}
+
+#[test]
+fn a_client_that_comes_again_goes_on_where_it_was() {
+    let mut console = console();
+    console.output.write(b"0123456789");
+    for (from, offset, text) in [(4, 4, "456789"), (99, 10, ""), (0, 0, "0123456789")] {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let first = console.attach(theirs.into(), "a".into(), Some(from), true);
+        assert_eq!(first, Ok(offset));
+        assert_eq!(read_all(&mut ours), text.as_bytes());
+    }
+}
+
+#[test]
+fn a_second_client_is_refused_with_the_name_of_the_first() {
+    let mut console = console();
+    let (_a, theirs) = UnixStream::pair().unwrap();
+    console
+        .attach(theirs.into(), "first".into(), Some(0), false)
+        .unwrap();
+    let (_b, theirs) = UnixStream::pair().unwrap();
+    let busy = console.attach(theirs.into(), "second".into(), Some(0), false);
+    assert_eq!(busy.unwrap_err().client, "first");
+}
+
+#[test]
+fn a_client_that_does_not_read_misses_output_and_holds_nobody_up() {
+    let mut console = console();
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    console
+        .attach(theirs.into(), "slow".into(), None, false)
+        .unwrap();
+    for _ in 0..100 {
+        console.output.write(&[b'x'; 50_000]);
+        console.serve_output();
+    }
+    assert!(console.client().unwrap().1.writable);
+    assert!(!read_all(&mut ours).is_empty());
+    console.on_client_writable();
+    assert_eq!(read_all(&mut ours).len(), output::RING_BYTES);
+}
+
+#[test]
+fn the_log_has_everything_even_when_nobody_serves() {
+    let console = console();
+    let file = tempfile::tempfile().unwrap();
+    console.set_log(LogFile::new(file.try_clone().unwrap(), 10 << 20).unwrap());
+    for _ in 0..20 {
+        console.output.write(&[b'x'; 50_000]);
+    }
+    let logged = file.metadata().unwrap().len();
+    assert!(logged + output::MAX_UNLOGGED_BYTES > 1_000_000);
+}
+
+#[test]
+fn pasted_text_waits_for_room() {
+    let mut console = console();
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    console
+        .attach(theirs.into(), "a".into(), None, false)
+        .unwrap();
+    ours.write_all(&[b'y'; 1000]).unwrap();
+    console.on_client_readable();
+    assert!(!console.client().unwrap().1.readable);
+    assert!(!console.client.as_ref().unwrap().typed.is_empty());
+}
+
+#[test]
+fn room_for_a_client_that_is_gone_is_told_once() {
+    use vmm_devices::BusDevice;
+    use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+
+    let (line, mut console) = SerialLine::new().unwrap();
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    console
+        .attach(theirs.into(), "a".into(), None, false)
+        .unwrap();
+    ours.write_all(&[b'y'; 1000]).unwrap();
+    console.on_client_readable();
+    console.on_client_gone();
+    let port = line.config().port;
+    for _ in 0..64 {
+        port.lock().unwrap().read(0, &mut [0]);
+    }
+    let epoll = Epoll::new().unwrap();
+    let event = EpollEvent::new(EventSet::IN, 0);
+    epoll
+        .ctl(ControlOperation::Add, console.room_event(), event)
+        .unwrap();
+    let mut events = [EpollEvent::default()];
+    assert_eq!(epoll.wait(0, &mut events).unwrap(), 1);
+    console.serve_input();
+    assert_eq!(epoll.wait(0, &mut events).unwrap(), 0);
+}
