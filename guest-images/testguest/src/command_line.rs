@@ -35,6 +35,8 @@ pub struct Settings {
     pub net: bool,
     /// Test entropy devices.
     pub rng: bool,
+    /// Test console devices, with a host that plays the peers; not unless asked for.
+    pub console: bool,
     /// Interrupts or polling.
     pub mode: Mode,
     /// What follows the tests.
@@ -45,6 +47,8 @@ pub struct Settings {
     pub net_frames: u64,
     /// MAC address of the echo peer.
     pub peer: [u8; 6],
+    /// Peers of the console's port that come and go before its test ends.
+    pub console_sessions: u64,
     /// Milliseconds between two counter lines.
     pub tick_ms: u64,
     /// Counter lines before the power is switched off; 0 for no end.
@@ -57,11 +61,13 @@ impl Default for Settings {
             blk: true,
             net: true,
             rng: true,
+            console: false,
             mode: Mode::Irq,
             afterwards: Afterwards::PowerOff,
             blk_kib: 256,
             net_frames: 16,
             peer: [0x02, 0x6b, 0x76, 0x6d, 0x00, 0x01],
+            console_sessions: 1,
             tick_ms: 100,
             ticks: 0,
         }
@@ -105,6 +111,7 @@ impl Settings {
             }
             "blk_kib" => self.blk_kib = positive(value)?,
             "net_frames" => self.net_frames = positive(value)?,
+            "console_sessions" => self.console_sessions = positive(value)?,
             "peer" => self.peer = mac_address(value)?,
             "tick_ms" => self.tick_ms = positive(value)?,
             "ticks" => self.ticks = value.parse().ok()?,
@@ -118,6 +125,7 @@ impl Settings {
             blk: false,
             net: false,
             rng: false,
+            console: false,
             ..self.clone()
         };
         for name in list.split(',') {
@@ -125,6 +133,7 @@ impl Settings {
                 "blk" => wanted.blk = true,
                 "net" => wanted.net = true,
                 "rng" => wanted.rng = true,
+                "console" => wanted.console = true,
                 "none" => {}
                 _ => return None,
             }
@@ -167,7 +176,7 @@ mod tests {
         let (settings, complaints) =
             parse("tests=blk,rng mode=poll then=tick ticks=3 blk_kib=64 peer=0a:00:00:00:00:ff");
         assert!(complaints.is_empty());
-        assert!(settings.blk && settings.rng && !settings.net);
+        assert!(settings.blk && settings.rng && !settings.net && !settings.console);
         assert_eq!(settings.mode, Mode::Poll);
         assert_eq!(settings.afterwards, Afterwards::Tick);
         assert_eq!((settings.ticks, settings.blk_kib), (3, 64));

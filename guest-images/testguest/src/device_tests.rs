@@ -8,9 +8,9 @@ use crate::acpi::Acpi;
 use crate::clock::Clock;
 use crate::pci::{Ecam, Function};
 use crate::report::{Mac, PaddedText, Report};
-use crate::virtio::{self, DeviceError, Kind, blk, net, rng};
+use crate::virtio::{self, DeviceError, Kind, blk, console, net, rng};
 
-const KINDS: [Kind; 3] = [Kind::Blk, Kind::Net, Kind::Rng];
+const KINDS: [Kind; 4] = [Kind::Blk, Kind::Net, Kind::Rng, Kind::Console];
 
 /// Runs the tests that `settings` ask for on every device there is.
 pub fn run(acpi: &Acpi, clock: &Clock, settings: &Settings, report: &mut Report) {
@@ -26,10 +26,10 @@ pub fn run(acpi: &Acpi, clock: &Clock, settings: &Settings, report: &mut Report)
             devices[index] += 1;
         }
     });
-    let [blk, net, rng] = devices;
+    let [blk, net, rng, console] = devices;
     report.ok(
         "pci",
-        format_args!("functions={functions} blk={blk} net={net} rng={rng}"),
+        format_args!("functions={functions} blk={blk} net={net} rng={rng} console={console}"),
     );
     ecam.for_each(|function| {
         if let Some(kind) = virtio::kind(&function).filter(|kind| wanted(*kind, settings)) {
@@ -52,6 +52,7 @@ fn wanted(kind: Kind, settings: &Settings) -> bool {
         Kind::Net => settings.net,
         Kind::Blk => settings.blk,
         Kind::Rng => settings.rng,
+        Kind::Console => settings.console,
     }
 }
 
@@ -61,6 +62,7 @@ fn test(kind: Kind, function: &Function, clock: &Clock, settings: &Settings, rep
         Kind::Blk => blk::test(function, clock, settings.mode, settings.blk_kib).map(Summary::Blk),
         Kind::Net => net::test(function, clock, settings).map(Summary::Net),
         Kind::Rng => rng::test(function, clock, settings.mode).map(Summary::Rng),
+        Kind::Console => console::test(function, clock, settings).map(Summary::Console),
     };
     let us = clock.ns_since(start) / 1000;
     match outcome {
@@ -100,6 +102,7 @@ enum Summary {
     Blk(blk::BlkSummary),
     Net(net::NetSummary),
     Rng(rng::RngSummary),
+    Console(console::ConsoleSummary),
 }
 
 impl fmt::Display for Summary {
@@ -124,6 +127,7 @@ impl fmt::Display for Summary {
                 net.irqs,
             ),
             Self::Rng(rng) => write!(f, "bytes={} irqs={}", rng.bytes, rng.irqs),
+            Self::Console(console) => console.fmt(f),
         }
     }
 }

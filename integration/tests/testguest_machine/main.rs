@@ -3,6 +3,8 @@
 
 #![forbid(unsafe_code)]
 
+mod console;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;

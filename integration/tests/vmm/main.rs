@@ -5,5 +5,6 @@ mod console;
 mod cpus;
 mod lifecycle;
 mod peers;
+mod ports;
 mod snapshot;
 mod tiny_guest;

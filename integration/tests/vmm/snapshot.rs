@@ -44,6 +44,23 @@ fn snapshot_of(by_hand: &ByHand) -> File {
 }
 
 #[test]
+fn a_snapshot_takes_one_descriptor_and_no_more() {
+    skip_if!(without_kvm());
+    let by_hand = guest(b'A');
+    let vmm = VmmProcess::start().unwrap();
+    let mut client = vmm.connect().unwrap();
+    by_hand.boot(&mut client);
+    client.must(Kind::Pause(v1::Pause {})).unwrap();
+    let file = tempfile::tempfile().unwrap();
+    for descriptors in [vec![], vec![file.as_fd(), file.as_fd()]] {
+        let answer = client.request(Kind::Save(v1::Save {}), &descriptors);
+        let error = answer.unwrap().error.expect("a refusal");
+        assert_eq!(error.code(), v1::ErrorCode::InvalidArgument);
+    }
+    assert_eq!(file.metadata().unwrap().len(), 0);
+}
+
+#[test]
 fn nothing_that_a_file_held_before_shows_in_a_snapshot() {
     skip_if!(without_kvm());
     let by_hand = guest(b'A');

@@ -1,6 +1,7 @@
 //! virtio 1.x over PCI, the driver's side (virtio 1.2, chapters 2, 3 and 4.1).
 
 pub mod blk;
+pub mod console;
 pub mod net;
 pub mod queue;
 pub mod rng;
@@ -64,6 +65,8 @@ pub enum Kind {
     Blk,
     /// Entropy source.
     Rng,
+    /// Console.
+    Console,
 }
 
 impl fmt::Display for Kind {
@@ -72,6 +75,7 @@ impl fmt::Display for Kind {
             Self::Net => "net",
             Self::Blk => "blk",
             Self::Rng => "rng",
+            Self::Console => "console",
         })
     }
 }
@@ -128,6 +132,7 @@ pub fn kind(function: &Function) -> Option<Kind> {
     match device - MODERN_DEVICE_BASE {
         1 => Some(Kind::Net),
         2 => Some(Kind::Blk),
+        3 => Some(Kind::Console),
         4 => Some(Kind::Rng),
         _ => None,
     }

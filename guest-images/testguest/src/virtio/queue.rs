@@ -171,7 +171,21 @@ impl<'a> Queue<'a> {
         }
     }
 
-    fn take_used(&mut self) -> Result<Option<Used>, DeviceError> {
+    /// Sleeps until an interrupt comes that is not among the `seen` ones; a queue that is polled only
+    /// looks at the time.
+    pub fn sleep(&self, seen: u32, deadline: Moment) -> Result<(), DeviceError> {
+        match self.vector {
+            Some(vector) => _ = self.clock.wait_for_irq(vector, seen, deadline),
+            None => core::hint::spin_loop(),
+        }
+        if self.clock.now() > deadline {
+            return Err(DeviceError::Timeout("anything to happen"));
+        }
+        Ok(())
+    }
+
+    /// The next chain the device is done with, if there is one.
+    pub fn take_used(&mut self) -> Result<Option<Used>, DeviceError> {
         if self.used.read16(2) == self.next_used {
             return Ok(None);
         }
