@@ -182,14 +182,18 @@ impl KvmHost {
         })
     }
 
-    /// Physical address bits of guests.
+    /// Most memslots of one address space of a VM.
+    #[must_use]
+    pub fn max_memslots(&self) -> usize {
+        self.kvm.get_nr_memslots()
+    }
+
+    /// Physical address bits of guests that memory can be behind.
     #[must_use]
     pub fn address_bits(&self) -> u8 {
-        self.supported_cpuid
-            .as_slice()
-            .iter()
-            .find(|entry| entry.function == 0x8000_0008)
-            .map_or(DEFAULT_ADDRESS_BITS, |entry| entry.eax.to_le_bytes()[0])
+        let leaf = |entry: &&kvm_bindings::kvm_cpuid_entry2| entry.function == 0x8000_0008;
+        let entry = self.supported_cpuid.as_slice().iter().find(leaf);
+        entry.map_or(DEFAULT_ADDRESS_BITS, |entry| address_bits_of(entry.eax))
     }
 
     /// Whether stock kernels can be expected to run: hardware virtualisation shows in the host's
@@ -211,5 +215,28 @@ impl KvmHost {
 
     pub(crate) fn kvm(&self) -> &Kvm {
         &self.kvm
+    }
+}
+
+/// What leaf 0x80000008 says in EAX: bits of a physical address, and, if it is not 0, of one that
+/// nested page tables can translate (GuestPhysAddrSize; KVM gives it since Linux 6.10).
+fn address_bits_of(eax: u32) -> u8 {
+    let [physical, _, translated, _] = eax.to_le_bytes();
+    if translated == 0 {
+        physical
+    } else {
+        physical.min(translated)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_nested_paging_does_not_reach_do_not_count() {
+        assert_eq!(address_bits_of(0x0000_392e), 46);
+        assert_eq!(address_bits_of(0x0030_3934), 48);
+        assert_eq!(address_bits_of(0x0039_3930), 48);
     }
 }

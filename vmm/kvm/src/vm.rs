@@ -7,8 +7,8 @@ use kvm_bindings::{
     kvm_enable_cap, kvm_pit_config, kvm_reinject_control, kvm_userspace_memory_region,
 };
 use kvm_ioctls::{Cap, IoEventAddress, NoDatamatch, VmFd};
-use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryRegion};
-use vmm_memory::GuestRam;
+use vm_memory::{GuestAddress, GuestMemoryBackend};
+use vmm_memory::{AddressSpace, GuestRam, memslots};
 use vmm_sys_util::eventfd::EventFd;
 use vmm_sys_util::ioctl::ioctl_with_ref;
 
@@ -148,16 +148,16 @@ impl Vm {
     }
 
     fn map_ram(&self) -> Result<(), KvmError> {
-        for (slot, region) in (0..).zip(self.ram.iter()) {
+        for slot in memslots(&self.ram, AddressSpace::Normal) {
             let memory = kvm_userspace_memory_region {
-                slot,
+                slot: slot.number.to_raw(),
                 flags: 0,
-                guest_phys_addr: region.start_addr().0,
-                memory_size: region.len(),
-                userspace_addr: region.get_mmap().as_ptr() as u64,
+                guest_phys_addr: slot.range.base,
+                memory_size: slot.range.bytes,
+                userspace_addr: slot.host_address,
             };
-            // SAFETY: the region is a live mapping of that length; `self.ram` keeps it mapped as
-            // long as this VM, and vCPUs keep the VM.
+            // SAFETY: the slot lies within a live mapping; `self.ram` keeps it mapped as long as this
+            // VM, and vCPUs keep the VM.
             unsafe { self.fd.set_user_memory_region(memory) }
                 .map_err(KvmError::ioctl("KVM_SET_USER_MEMORY_REGION"))?;
         }

@@ -6,7 +6,8 @@
 //! 0xC000_0000  window of 32-bit BARs
 //! 0xFEC0_0000  IOAPIC, LAPIC, TSS of KVM, firmware
 //! 4 GiB        RAM that did not fit below
-//! above RAM    window of 64-bit BARs
+//! above RAM    window of RAM that is plugged in later, if the guest may grow
+//! above that   window of 64-bit BARs
 //! ```
 
 /// RAM below 4 GiB ends here at the latest. A whole number of gibibytes keeps huge pages aligned.
@@ -25,6 +26,11 @@ const MMIO32_BASE: u64 = 0xc000_0000;
 
 /// End of the window of 32-bit BARs; interrupt controllers and firmware lie above.
 pub const MMIO32_END: u64 = 0xfec0_0000;
+
+/// RAM that is plugged in later starts and ends at multiples of this. Guests take memory in blocks
+/// (Linux on x86: 128 MiB, up to 2 GiB where the end of boot RAM is aligned to that), and a huge page
+/// must not be shared with something else.
+pub const HOT_PLUG_ALIGN: u64 = 1 << 30;
 
 const MMIO64_BYTES: u64 = 32 << 30;
 const MMIO64_ALIGN: u64 = 1 << 30;
@@ -70,6 +76,32 @@ pub enum LayoutError {
         /// CPUID 0x8000_0008 of the host.
         address_bits: u8,
     },
+    /// The guest may not grow to less than it starts with.
+    #[error("guest memory of {ram_bytes} bytes is more than the {max_bytes} that it may grow to")]
+    MaxTooSmall {
+        /// At power-on.
+        ram_bytes: u64,
+        /// At most.
+        max_bytes: u64,
+    },
+    /// The guest's address width is too small for what it may grow to.
+    #[error(
+        "guest memory that may grow to {max_bytes} bytes does not fit into {address_bits} address bits"
+    )]
+    MaxTooLarge {
+        /// At most.
+        max_bytes: u64,
+        /// CPUID 0x8000_0008 of the host.
+        address_bits: u8,
+    },
+}
+
+impl LayoutError {
+    /// Whether the size that the guest may grow to is at fault, not the one that it starts with.
+    #[must_use]
+    pub const fn is_of_max(&self) -> bool {
+        matches!(self, Self::MaxTooSmall { .. } | Self::MaxTooLarge { .. })
+    }
 }
 
 /// Where RAM and the windows of BARs are.
@@ -77,6 +109,7 @@ pub enum LayoutError {
 pub struct Layout {
     low_ram: Window,
     high_ram: Window,
+    hot_plug: Window,
     mmio64: Window,
 }
 
@@ -86,37 +119,50 @@ impl Layout {
     /// # Errors
     /// When the size is not a positive number of pages or does not fit.
     pub fn new(ram_bytes: u64, address_bits: u8) -> Result<Self, LayoutError> {
-        if ram_bytes == 0 || !ram_bytes.is_multiple_of(PAGE_BYTES) {
-            return Err(LayoutError::NotPages(ram_bytes));
+        Self::with_max(ram_bytes, ram_bytes, address_bits)
+    }
+
+    /// As [`Self::new`], with room for RAM to grow to `max_bytes` later.
+    ///
+    /// # Errors
+    /// When a size is not a positive number of pages, does not fit, or the second is below the first.
+    pub fn with_max(ram_bytes: u64, max_bytes: u64, address_bits: u8) -> Result<Self, LayoutError> {
+        for bytes in [ram_bytes, max_bytes] {
+            if bytes == 0 || !bytes.is_multiple_of(PAGE_BYTES) {
+                return Err(LayoutError::NotPages(bytes));
+            }
         }
-        let too_large = LayoutError::TooLarge {
-            ram_bytes,
-            address_bits,
-        };
+        let more_bytes = max_bytes
+            .checked_sub(ram_bytes)
+            .ok_or(LayoutError::MaxTooSmall {
+                ram_bytes,
+                max_bytes,
+            })?;
         let limit = 1u64 << address_bits.clamp(32, 52);
-        let low_bytes = ram_bytes.min(LOW_RAM_MAX);
-        let high_ram = Window {
-            base: HIGH_RAM_BASE,
-            bytes: ram_bytes - low_bytes,
+        let low_ram = Window {
+            base: 0,
+            bytes: ram_bytes.min(LOW_RAM_MAX),
         };
-        let ram_end = high_ram.base.checked_add(high_ram.bytes).ok_or(too_large)?;
-        let fits = high_ram.bytes == 0 || ram_end <= limit;
-        let window_base = ram_end.checked_next_multiple_of(MMIO64_ALIGN);
-        let (true, Some(window_base)) = (fits, window_base) else {
-            return Err(LayoutError::TooLarge {
+        let high_ram = place(HIGH_RAM_BASE, ram_bytes - low_ram.bytes, PAGE_BYTES, limit).ok_or(
+            LayoutError::TooLarge {
                 ram_bytes,
                 address_bits,
-            });
-        };
-        Ok(Self {
-            low_ram: Window {
-                base: 0,
-                bytes: low_bytes,
             },
+        )?;
+        let hot_plug = place(high_ram.end(), more_bytes, HOT_PLUG_ALIGN, limit).ok_or(
+            LayoutError::MaxTooLarge {
+                max_bytes,
+                address_bits,
+            },
+        )?;
+        let mmio64 = hot_plug.end().next_multiple_of(MMIO64_ALIGN);
+        Ok(Self {
+            low_ram,
             high_ram,
+            hot_plug,
             mmio64: Window {
-                base: window_base,
-                bytes: limit.saturating_sub(window_base).min(MMIO64_BYTES),
+                base: mmio64,
+                bytes: limit.saturating_sub(mmio64).min(MMIO64_BYTES),
             },
         })
     }
@@ -131,6 +177,13 @@ impl Layout {
     #[must_use]
     pub fn high_ram(&self) -> Window {
         self.high_ram
+    }
+
+    /// Kept free for RAM that is plugged in later; empty when the guest may not grow. In whole
+    /// multiples of [`HOT_PLUG_ALIGN`].
+    #[must_use]
+    pub fn hot_plug(&self) -> Window {
+        self.hot_plug
     }
 
     /// Window of 32-bit BARs.
@@ -154,44 +207,51 @@ impl Layout {
             .into_iter()
             .filter(|window| window.bytes > 0)
     }
+
+    /// RAM dealt out in shares of `shares` bytes, from address 0 up: the number of the share and a
+    /// range of it. A share on both sides of the hole below 4 GiB has two ranges. What shares leave
+    /// over is nobody's.
+    pub fn deal(&self, shares: impl IntoIterator<Item = u64>) -> Vec<(usize, Window)> {
+        let mut dealt = Vec::new();
+        let mut windows = self.ram();
+        let mut free = windows.next();
+        for (share, mut wanted) in shares.into_iter().enumerate() {
+            while wanted > 0 {
+                let Some(window) = free else {
+                    return dealt;
+                };
+                let bytes = wanted.min(window.bytes);
+                let base = window.base;
+                dealt.push((share, Window { base, bytes }));
+                wanted -= bytes;
+                free = Some(Window {
+                    base: base + bytes,
+                    bytes: window.bytes - bytes,
+                })
+                .filter(|rest| rest.bytes > 0)
+                .or_else(|| windows.next());
+            }
+        }
+        dealt
+    }
+}
+
+/// `bytes` bytes from the first multiple of `align` at or above `from`, both rounded up; `None` when
+/// they end above `limit`. Nothing fits everywhere.
+fn place(from: u64, bytes: u64, align: u64, limit: u64) -> Option<Window> {
+    if bytes == 0 {
+        return Some(Window {
+            base: from,
+            bytes: 0,
+        });
+    }
+    let window = Window {
+        base: from.checked_next_multiple_of(align)?,
+        bytes: bytes.checked_next_multiple_of(align)?,
+    };
+    let end = window.base.checked_add(window.bytes)?;
+    (end <= limit).then_some(window)
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn nothing_overlaps_and_all_ram_is_there(pages in 1u64..1 << 28, bits in 32u8..=52) {
-            let Ok(layout) = Layout::new(pages * PAGE_BYTES, bits) else {
-                prop_assert!(pages * PAGE_BYTES + HIGH_RAM_BASE - LOW_RAM_MAX > 1 << bits);
-                return Ok(());
-            };
-            prop_assert_eq!(layout.ram().map(|w| w.bytes).sum::<u64>(), pages * PAGE_BYTES);
-            prop_assert!(layout.low_ram().end() <= ECAM_BASE);
-            prop_assert!(ECAM_BASE + ECAM_BYTES <= layout.mmio32().base);
-            prop_assert!(layout.mmio32().end() <= HIGH_RAM_BASE);
-            prop_assert!(layout.high_ram().end() <= layout.mmio64().base);
-            if layout.mmio64().bytes > 0 {
-                prop_assert!(layout.mmio64().end() <= 1 << bits);
-            }
-        }
-    }
-
-    #[test]
-    fn ram_must_be_whole_pages() {
-        assert_eq!(Layout::new(0, 40), Err(LayoutError::NotPages(0)));
-        assert_eq!(Layout::new(4097, 40), Err(LayoutError::NotPages(4097)));
-    }
-
-    #[test]
-    fn absurd_sizes_are_refused() {
-        let ram_bytes = u64::MAX - 4095;
-        assert!(matches!(
-            Layout::new(ram_bytes, 52),
-            Err(LayoutError::TooLarge { .. })
-        ));
-    }
-}
+mod tests;

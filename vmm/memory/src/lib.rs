@@ -1,18 +1,27 @@
 //! Guest memory: memfds, regions, layout.
 //!
-//! Owns where things are in guest-physical address space ([`Layout`]) and how RAM is made
-//! ([`create_ram`]). RAM is a memfd, so that snapshot, fork and handing a guest to another process
-//! need no copy.
+//! Owns where things are in guest-physical address space ([`Layout`]) and by which memslots KVM knows
+//! them ([`memslots`]), how RAM is made ([`create_ram_of`]), of which pages and on which nodes of the
+//! host ([`place_ram`]), and when it is allocated ([`populate`]). RAM is one memfd, so that snapshot,
+//! fork and handing a guest to another process need no copy.
 
 mod dirty;
 mod layout;
 mod load;
+mod numa;
+mod pages;
+mod populate;
 mod ram;
+mod slots;
 
 pub use dirty::{
     DIRTY_PAGE_BYTES, DirtyLog, DirtyPages, DirtySlice, start_dirty_log, stop_dirty_log,
     take_dirty_log,
 };
-pub use layout::{ECAM_BASE, ECAM_BYTES, Layout, LayoutError, MMIO32_END, Window};
+pub use layout::{ECAM_BASE, ECAM_BYTES, HOT_PLUG_ALIGN, Layout, LayoutError, MMIO32_END, Window};
 pub use load::{LoadError, load_file};
-pub use ram::{GuestRam, RamError, clear_ram, create_ram};
+pub use numa::{HostPlacement, HostPolicy, MAX_HOST_NODES, allowed_host_nodes, place_ram};
+pub use pages::Pages;
+pub use populate::{Effort, clear_populated, populate};
+pub use ram::{GuestRam, RamError, clear_ram, create_ram, create_ram_of};
+pub use slots::{AddressSpace, Memslot, SlotNumber, memslots, slots_needed};

@@ -4,17 +4,27 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
+use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use vm_memory::{FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
+use vm_memory::bitmap::{Bitmap, NewBitmap};
+use vm_memory::mmap::{MmapRegionBuilder, MmapRegionError};
+use vm_memory::{
+    FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion,
+    GuestRegionCollectionError, GuestRegionMmap,
+};
 
 use crate::dirty::DirtyLog;
 use crate::layout::{Layout, Window};
+use crate::pages::Pages;
 
 /// Guest memory as everybody sees it.
 pub type GuestRam = GuestMemoryMmap<DirtyLog>;
 
-/// RAM could not be made.
+/// A stretch of guest memory.
+pub(crate) type Region = GuestRegionMmap<DirtyLog>;
+
+/// RAM could not be made, filled or emptied.
 #[derive(Debug, thiserror::Error)]
 pub enum RamError {
     /// A system call failed.
@@ -29,37 +39,106 @@ pub enum RamError {
         source: io::Error,
     },
     /// The memfd could not be mapped.
-    #[error("guest memory could not be mapped")]
-    Map(#[source] vm_memory::mmap::FromRangesError),
+    #[error("{bytes} bytes of guest memory could not be mapped")]
+    Map {
+        /// How much.
+        bytes: u64,
+        /// Why.
+        #[source]
+        source: MmapRegionError,
+    },
+    /// Regions that overlap, which no layout has.
+    #[error("guest memory could not be put together")]
+    Regions(#[source] GuestRegionCollectionError),
     /// The host's address space is too small.
     #[error("guest memory of {0} bytes does not fit into the address space of this process")]
     AddressSpace(u64),
+    /// The host has no huge pages of the size.
+    #[error("this host has no huge pages of {0} bytes")]
+    NoPool(u64),
+    /// The host's pool of huge pages is too small, or this process may not take so many of them.
+    #[error(
+        "the host has not enough free huge pages of {page_bytes} bytes for {bytes} bytes of guest memory"
+    )]
+    PoolTooSmall {
+        /// Size of a page.
+        page_bytes: u64,
+        /// How much memory was to be made of them.
+        bytes: u64,
+    },
+    /// The guest's end was asked for meanwhile.
+    #[error("nobody waits for guest memory any more")]
+    Cancelled,
 }
 
-/// Makes the RAM of `layout`: a memfd with its pages not yet allocated, mapped shared, left out of
-/// core dumps.
+impl RamError {
+    /// Wraps what a system call said about `bytes` bytes.
+    pub(crate) fn system(call: &'static str, bytes: u64) -> impl FnOnce(io::Error) -> Self + use<> {
+        move |source| Self::System {
+            call,
+            bytes,
+            source,
+        }
+    }
+}
+
+/// Makes the RAM of `layout` of ordinary pages, see [`create_ram_of`].
 ///
 /// # Errors
 /// When the host refuses the memfd or its mapping.
 pub fn create_ram(layout: &Layout) -> Result<GuestRam, RamError> {
-    let total: u64 = layout.ram().map(|window| window.bytes).sum();
-    let file = Arc::new(create_memfd(total)?);
-    let mut offset = 0;
-    let mut ranges = Vec::new();
-    for Window { base, bytes } in layout.ram() {
-        let length = usize::try_from(bytes).map_err(|_| RamError::AddressSpace(bytes))?;
-        let backing = FileOffset::from_arc(Arc::clone(&file), offset);
-        ranges.push((GuestAddress(base), length, Some(backing)));
-        offset += bytes;
-    }
-    let ram = GuestRam::from_ranges_with_files(&ranges).map_err(RamError::Map)?;
-    for region in ram.iter() {
-        exclude_from_dumps(region)?;
-    }
-    Ok(ram)
+    create_ram_of(layout, Pages::Ordinary)
 }
 
-/// Makes all RAM zero again, as at power-on, and gives its pages back to the host.
+/// Makes the RAM of `layout` of such pages: a memfd with its pages reserved where there is a pool but
+/// not yet allocated, mapped shared, left out of core dumps.
+///
+/// # Errors
+/// When the host refuses the memfd or its mapping, or has too few huge pages.
+pub fn create_ram_of(layout: &Layout, pages: Pages) -> Result<GuestRam, RamError> {
+    let total: u64 = layout.ram().map(|window| window.bytes).sum();
+    let file = Arc::new(create_memfd(total, pages)?);
+    let mut offset = 0;
+    let mut regions = Vec::new();
+    for window in layout.ram() {
+        let backing = FileOffset::from_arc(Arc::clone(&file), offset);
+        let region = map_region(window, backing, pages)?;
+        advise(&region, libc::MADV_DONTDUMP, "madvise(MADV_DONTDUMP)")?;
+        if pages == Pages::Transparent {
+            advise(&region, libc::MADV_HUGEPAGE, "madvise(MADV_HUGEPAGE)")?;
+        }
+        regions.push(region);
+        offset += window.bytes;
+    }
+    GuestRam::from_regions(regions).map_err(RamError::Regions)
+}
+
+fn map_region(window: Window, backing: FileOffset, pages: Pages) -> Result<Region, RamError> {
+    let bytes = window.bytes;
+    let length = usize::try_from(bytes).map_err(|_| RamError::AddressSpace(bytes))?;
+    let mapping = MmapRegionBuilder::new_with_bitmap(length, DirtyLog::with_len(length))
+        .with_file_offset(backing)
+        .with_mmap_prot(libc::PROT_READ | libc::PROT_WRITE)
+        .with_mmap_flags(pages.map_flags())
+        .with_hugetlbfs(pages.are_pooled())
+        .build()
+        .map_err(|source| match source {
+            MmapRegionError::Mmap(error)
+                if pages.are_pooled() && error.raw_os_error() == Some(libc::ENOMEM) =>
+            {
+                RamError::PoolTooSmall {
+                    page_bytes: pages.bytes(),
+                    bytes,
+                }
+            }
+            source => RamError::Map { bytes, source },
+        })?;
+    Region::new(mapping, GuestAddress(window.base)).ok_or(RamError::AddressSpace(bytes))
+}
+
+/// Makes all RAM zero again, as at power-on, and gives its pages back to the host. Not for pooled
+/// pages, which might not be had again, nor for others that are to stay: see
+/// [`crate::clear_populated`].
 ///
 /// # Errors
 /// When the host refuses.
@@ -67,32 +146,29 @@ pub fn clear_ram(ram: &GuestRam) -> Result<(), RamError> {
     let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
     for region in ram.iter() {
         let bytes = region.len();
+        // Whoever copies the guest must see that it is zero now.
+        region.bitmap().mark_dirty(0, region.size());
         let Some(backing) = region.file_offset() else {
             continue;
         };
         let offset = i64::try_from(backing.start()).map_err(|_| RamError::AddressSpace(bytes))?;
         let length = i64::try_from(bytes).map_err(|_| RamError::AddressSpace(bytes))?;
-        fallocate(backing.file(), flags, offset, length).map_err(|errno| RamError::System {
-            call: "fallocate",
-            bytes,
-            source: errno.into(),
-        })?;
+        fallocate(backing.file(), flags, offset, length)
+            .map_err(|errno| RamError::system("fallocate", bytes)(errno.into()))?;
     }
     Ok(())
 }
 
-fn create_memfd(bytes: u64) -> Result<File, RamError> {
-    let failed = |call| {
-        move |source: io::Error| RamError::System {
-            call,
-            bytes,
-            source,
-        }
-    };
-    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+fn create_memfd(bytes: u64, pages: Pages) -> Result<File, RamError> {
+    let failed = |call| RamError::system(call, bytes);
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING | pages.memfd_flags();
     let file = memfd_create(c"kvmlet-guest-ram", flags)
         .map(File::from)
-        .map_err(|errno| failed("memfd_create")(errno.into()))?;
+        .map_err(|errno| match errno {
+            // The kernel has none of the kind, whatever the pool's size.
+            Errno::ENODEV | Errno::ENOSYS if pages.are_pooled() => RamError::NoPool(pages.bytes()),
+            errno => failed("memfd_create")(errno.into()),
+        })?;
     file.set_len(bytes).map_err(failed("ftruncate"))?;
     // Whoever is handed the memfd later must not be able to make our accesses fault.
     let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
@@ -101,19 +177,18 @@ fn create_memfd(bytes: u64) -> Result<File, RamError> {
     Ok(file)
 }
 
-fn exclude_from_dumps(region: &vm_memory::GuestRegionMmap<DirtyLog>) -> Result<(), RamError> {
+/// Advice that changes no content.
+fn advise(region: &Region, advice: libc::c_int, call: &'static str) -> Result<(), RamError> {
     let mapping = region.get_mmap();
-    // SAFETY: address and length are those of a live mapping; MADV_DONTDUMP changes no content.
-    let result =
-        unsafe { libc::madvise(mapping.as_ptr().cast(), mapping.size(), libc::MADV_DONTDUMP) };
+    // SAFETY: address and length are those of a live mapping; neither MADV_DONTDUMP nor
+    // MADV_HUGEPAGE, which are all that this is called with, changes any content.
+    let result = unsafe { libc::madvise(mapping.as_ptr().cast(), mapping.size(), advice) };
     if result == 0 {
         return Ok(());
     }
-    Err(RamError::System {
-        call: "madvise",
-        bytes: region.len(),
-        source: io::Error::last_os_error(),
-    })
+    Err(RamError::system(call, region.len())(
+        io::Error::last_os_error(),
+    ))
 }
 
 #[cfg(test)]
@@ -136,6 +211,30 @@ mod tests {
         std::os::unix::fs::FileExt::read_exact_at(backing.file(), &mut word, backing.start() + 16)
             .unwrap();
         assert_eq!(u32::from_le_bytes(word), 0x1122_3344);
+    }
+
+    #[test]
+    fn a_pool_that_is_too_small_is_known_at_once() {
+        // More than any machine that runs tests has in huge pages.
+        let layout = Layout::new(1 << 42, 46).unwrap();
+        for pages in [Pages::Huge2Mib, Pages::Huge1Gib] {
+            match create_ram_of(&layout, pages).unwrap_err() {
+                RamError::NoPool(bytes) => assert_eq!(bytes, pages.bytes()),
+                RamError::PoolTooSmall { page_bytes, .. } => assert_eq!(page_bytes, pages.bytes()),
+                error => panic!("{error:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn ram_may_be_made_of_transparent_huge_pages() {
+        let ram = create_ram_of(&Layout::new(8 << 20, 40).unwrap(), Pages::Transparent).unwrap();
+        let start = ram.iter().next().unwrap().as_ptr() as u64;
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let ours = smaps.split_once(&format!("{start:x}-")).unwrap().1;
+        let flags = ours.lines().find(|line| line.starts_with("VmFlags:"));
+        let flags: Vec<&str> = flags.unwrap().split_whitespace().collect();
+        assert!(flags.contains(&"hg") && flags.contains(&"dd"), "{flags:?}");
     }
 
     #[test]

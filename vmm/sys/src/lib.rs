@@ -4,8 +4,10 @@
 //! ([`peer`]), inherited sockets ([`listen`]), peers that are not waited for ([`stream`]), taps
 //! ([`tap`]), file and tap transfers straight from and to guest memory, at once ([`guest_io`]) or by
 //! io_uring ([`io_uring`]), disk images ([`image`]), timers ([`timer`]), random bytes ([`entropy`]),
-//! signals ([`signal`]) and giving up privileges ([`harden`]). It knows nothing of devices and takes no decisions.
+//! signals ([`signal`]), CPUs of threads ([`affinity`]) and giving up privileges ([`harden`]). It knows
+//! nothing of devices and takes no decisions.
 
+pub mod affinity;
 pub mod entropy;
 pub mod frame;
 pub mod guest_io;
