@@ -12,6 +12,7 @@ pub mod artifacts;
 pub mod cache;
 pub mod commands;
 pub mod host;
+pub mod huge_pages;
 pub mod image;
 pub mod node;
 pub mod process;

@@ -77,6 +77,7 @@ pub(crate) fn assemble<'a>(
         cpus: Some(cpus),
         memory: Some(v1::Memory {
             size_bytes: vmi.memory_bytes,
+            ..v1::Memory::default()
         }),
         kvm_fd: descriptors.add(&opened.kvm),
         exit_record_fd: descriptors.add(&opened.exit_record),

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod console;
+mod memory;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,9 +23,9 @@ use vmm_devices::serial::{ConsoleOutput, SerialPort};
 use vmm_devices::virtio::blk::{BlkConfig, DiskLimits, ErrorPolicies, ErrorPolicy};
 use vmm_machine::{
     BuildError, Change, ClockConfig, CpuConfig, CpuTopology, DebugPorts, DeviceConfig, EndReason,
-    GuestRam, KernelConfig, KernelEntry, MachineConfig, MachineHandle, MachineState, Observer,
-    PauseReason, PciAddress, RebootPolicy, Request, RequestError, Restore, SerialConfig, Snapshot,
-    Status, load_ram, save_ram,
+    GuestRam, KernelConfig, KernelEntry, MachineConfig, MachineHandle, MachineState, MemoryConfig,
+    Observer, PauseReason, PciAddress, Placement, RebootPolicy, Request, RequestError, Restore,
+    SerialConfig, Snapshot, Status, load_ram, save_ram,
 };
 use vmm_sys_util::eventfd::EventFd;
 
@@ -155,6 +156,21 @@ impl Machine {
     }
 
     fn build(plan: Plan<'_>, console: Arc<Console>, restore: Option<Restore>) -> Self {
+        Self::start(Self::config(plan, &console), console, restore)
+    }
+
+    fn start(config: MachineConfig, console: Arc<Console>, restore: Option<Restore>) -> Self {
+        let (sender, changes) = channel();
+        let observer = Box::new(Watch(sender));
+        let handle = vmm_machine::start(config, restore, observer).expect("a thread");
+        Self {
+            handle,
+            console,
+            changes,
+        }
+    }
+
+    fn config(plan: Plan<'_>, console: &Arc<Console>) -> MachineConfig {
         let Plan {
             command_line,
             entry,
@@ -162,7 +178,7 @@ impl Machine {
             io_threads,
         } = plan;
         let interrupt = Arc::new(EventFd::new(0).expect("an eventfd"));
-        let output: Arc<dyn ConsoleOutput> = Arc::clone(&console) as _;
+        let output: Arc<dyn ConsoleOutput> = Arc::clone(console) as _;
         let port = SerialPort::new(Arc::clone(&interrupt), output).expect("a port");
         let dev_kvm = File::options()
             .read(true)
@@ -170,11 +186,13 @@ impl Machine {
             .open("/dev/kvm")
             .expect("/dev/kvm");
         let elf = testguest::elf().expect("checked before");
-        let config = MachineConfig {
+        MachineConfig {
             dev_kvm: dev_kvm.into(),
             cpus: CpuConfig::passthrough(CpuTopology::new(1, 1, 1).expect("one CPU")),
             clock: ClockConfig::default(),
-            ram_bytes: RAM_BYTES,
+            memory: MemoryConfig::new(RAM_BYTES),
+            numa_nodes: Vec::new(),
+            placement: Placement::default(),
             kernel: KernelConfig {
                 kernel: File::open(elf).expect("the guest"),
                 initrd: None,
@@ -192,16 +210,7 @@ impl Machine {
                 timestamp: true,
                 exit: false,
             },
-            numa_nodes: Vec::new(),
             smbios: None,
-        };
-        let (sender, changes) = channel();
-        let observer = Box::new(Watch(sender));
-        let handle = vmm_machine::start(config, restore, observer).expect("a thread");
-        Self {
-            handle,
-            console,
-            changes,
         }
     }
 

@@ -40,6 +40,7 @@ impl ByHand {
             }),
             memory: Some(v1::Memory {
                 size_bytes: 16 << 20,
+                ..v1::Memory::default()
             }),
             kernel: Some(v1::KernelBoot {
                 kernel_fd: 1,

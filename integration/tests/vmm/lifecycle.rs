@@ -87,7 +87,10 @@ fn the_same_configuration_again_is_success_and_another_is_refused() {
 fn a_wrong_configuration_names_the_field_and_leaves_the_vmm_as_it_was() {
     skip_if!(without_kvm());
     let mut by_hand = ByHand::new(kernel(&[sleep()]));
-    by_hand.config.memory = Some(v1::Memory { size_bytes: 1 });
+    by_hand.config.memory = Some(v1::Memory {
+        size_bytes: 1,
+        ..v1::Memory::default()
+    });
     let vmm = VmmProcess::start().unwrap();
     let mut client = vmm.connect().unwrap();
     let response = client
@@ -98,6 +101,7 @@ fn a_wrong_configuration_names_the_field_and_leaves_the_vmm_as_it_was() {
     assert_eq!(error.field, "memory.size_bytes");
     by_hand.config.memory = Some(v1::Memory {
         size_bytes: 16 << 20,
+        ..v1::Memory::default()
     });
 
     // A kernel that is none is found out while the machine is built.

@@ -4,6 +4,7 @@ mod by_hand;
 mod console;
 mod cpus;
 mod lifecycle;
+mod memory;
 mod peers;
 mod ports;
 mod snapshot;

@@ -145,6 +145,7 @@ fn what_is_no_snapshot_of_the_machine_is_refused_and_the_vmm_can_still_be_config
     let mut larger = guest(b'A');
     larger.config.memory = Some(v1::Memory {
         size_bytes: 32 << 20,
+        ..v1::Memory::default()
     });
     assert!(refused(&larger, &file).contains("bytes of RAM"));
     let by_hand = guest(b'A');

@@ -7,12 +7,14 @@
 
 use std::io;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use vmm_devices::QuiesceError;
 use vmm_kvm::{
     CpuError, GuestCpu, InterruptRouter, KvmError, KvmHost, StartState, Vcpu, Vm, VmPowerOnState,
 };
-use vmm_memory::{GuestRam, Layout, LayoutError, RamError, create_ram};
+use vmm_memory::{GuestRam, Layout, LayoutError, RamError};
+use vmm_sys::affinity::CpuSet;
 
 use crate::acpi::{AcpiError, COM1_GSI};
 use crate::boot::{self, BootError};
@@ -26,12 +28,14 @@ use crate::firmware_tables;
 use crate::functions::{self, DeviceError, Handles};
 use crate::gate::{Command, Gate};
 use crate::legacy::{Clock, PowerManagement};
+use crate::memory::{self, TooManySlots};
 use crate::pci::{BindKick, ConfigPorts, PciAddress, PciBus, PciBusError, Unbind};
+use crate::placement::PlacementError;
 use crate::ports::Buses;
 use crate::smbios::SmbiosError;
 use crate::snapshot::{Snapshot, SnapshotError, kvm_error};
 use crate::status::StatusBoard;
-use crate::vcpus::{StuckVcpus, VcpuContext, Vcpus};
+use crate::vcpus::{self, StuckVcpus, VcpuContext, Vcpus};
 
 /// Why a machine could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -42,9 +46,15 @@ pub enum BuildError {
     /// RAM can not be laid out.
     #[error("guest memory can not be laid out")]
     Layout(#[from] LayoutError),
+    /// KVM has too few memslots.
+    #[error("guest memory can not be laid out")]
+    Slots(#[from] TooManySlots),
     /// RAM can not be made.
     #[error("guest memory can not be made")]
     Ram(#[from] RamError),
+    /// Threads can not run where they are to.
+    #[error("threads can not run where they are to")]
+    Placement(#[from] PlacementError),
     /// More vCPUs than the host takes.
     #[error("{wanted} vCPUs are more than the {limit} that this host's KVM allows")]
     TooManyVcpus {
@@ -104,6 +114,8 @@ impl BuildError {
         matches!(
             self,
             Self::Layout(_)
+                | Self::Slots(_)
+                | Self::Placement(PlacementError::NoCpu { .. })
                 | Self::TooManyVcpus { .. }
                 | Self::Cpus(_)
                 | Self::Device(_)
@@ -162,6 +174,8 @@ pub(crate) struct Parts {
     host: Arc<KvmHost>,
     cpu: GuestCpu,
     layout: Layout,
+    /// Where threads without a place of their own run; `None` leaves them where they start.
+    free_cpus: Option<CpuSet>,
     pub(crate) vm: Arc<Vm>,
     pub(crate) chips: VmPowerOnState,
 }
@@ -186,9 +200,10 @@ impl Configured {
                         source,
                     })?,
             )?;
-        check_count(&config, &host)?;
+        vcpus::check_count(&config, &host)?;
         let cpu = GuestCpu::resolve(&config.cpus, &host.cpu(&config.cpus)?)?;
-        let layout = Layout::new(config.ram_bytes, host.address_bits())?;
+        config.placement.try_all()?;
+        let layout = memory::lay_out(&config.memory, &host)?;
         Ok(Self {
             config,
             host: Arc::new(host),
@@ -197,8 +212,15 @@ impl Configured {
         })
     }
 
-    pub(crate) fn build_memory(self, restore: Option<Restore>) -> Result<WithMemory, BuildError> {
-        let ram = create_ram(&self.layout)?;
+    pub(crate) fn build_memory(
+        self,
+        restore: Option<Restore>,
+        board: &StatusBoard,
+    ) -> Result<WithMemory, BuildError> {
+        let (config, layout) = (&self.config, &self.layout);
+        let ram = memory::make_ram(&config.memory, &config.numa_nodes, layout, board)?;
+        // From here on: memory is allocated by all CPUs that the process has.
+        let free_cpus = config.placement.pin_builder()?;
         let mut vm = Vm::new(&self.host, ram)?;
         if let Some(missed) = self.config.clock.pit {
             vm.create_pit(&self.host, missed)?;
@@ -211,6 +233,7 @@ impl Configured {
             host: self.host,
             cpu: self.cpu,
             layout: self.layout,
+            free_cpus,
             vm,
             chips,
         };
@@ -223,22 +246,6 @@ impl Configured {
         };
         Ok(WithMemory { parts, beginning })
     }
-}
-
-/// vCPUs that are yet to come count, too.
-fn check_count(config: &MachineConfig, host: &KvmHost) -> Result<(), BuildError> {
-    let topology = config.cpus.topology;
-    let largest_id = topology.apic_id(topology.max_count() - 1);
-    let checks = [
-        (topology.max_count(), host.max_vcpus()),
-        (largest_id.saturating_add(1), host.max_vcpu_ids()),
-    ];
-    for (wanted, limit) in checks {
-        if usize::try_from(wanted).is_ok_and(|wanted| wanted > limit) {
-            return Err(BuildError::TooManyVcpus { wanted, limit });
-        }
-    }
-    Ok(())
 }
 
 impl Parts {
@@ -303,10 +310,12 @@ impl WithMemory {
             chipset.load(snapshot)?;
         }
         let own = &parts.config.io_threads;
-        let threads = DeviceThreads::start(&bus, own).map_err(|source| BuildError::Thread {
-            what: "a device thread",
-            source,
-        })?;
+        let placement = &parts.config.placement;
+        let threads =
+            DeviceThreads::start(&bus, own, placement).map_err(|source| BuildError::Thread {
+                what: "a device thread",
+                source,
+            })?;
         let ports = chipset.ports(parts.config.debug, events, board);
         let buses = Arc::new(Buses::new(Arc::clone(&bus), ports));
         Ok(WithDevices {
@@ -338,6 +347,7 @@ impl WithDevices {
         self,
         gate: &Arc<Gate>,
         events: &GuestEvents,
+        board: &StatusBoard,
     ) -> Result<BuiltMachine, BuildError> {
         let Self {
             parts,
@@ -353,7 +363,11 @@ impl WithDevices {
             buses: Arc::clone(&devices.buses),
             events: events.clone(),
         };
-        let vcpus = Vcpus::start(vcpus, &context).map_err(|source| BuildError::Thread {
+        let pin = |thread: &JoinHandle<()>, index| {
+            let placement = &parts.config.placement;
+            placement.pin_vcpu(thread, index, parts.free_cpus.as_ref())
+        };
+        let vcpus = Vcpus::start(vcpus, &context, pin).map_err(|source| BuildError::Thread {
             what: "a vCPU thread",
             source,
         })?;
@@ -373,6 +387,7 @@ impl WithDevices {
             parts,
             devices,
             vcpus,
+            board: board.clone(),
         })
     }
 }

@@ -1,11 +1,13 @@
 //! The machine once it is built: it runs, holds still, starts over, is saved and ends.
 
-use vmm_memory::{GuestRam, clear_ram};
+use vmm_memory::GuestRam;
 
 use crate::build::{BuildError, Devices, Parts};
 use crate::disks::Disks;
 use crate::gate::Command;
+use crate::memory;
 use crate::snapshot::{Snapshot, SnapshotError, kvm_error};
+use crate::status::StatusBoard;
 use crate::vcpus::Vcpus;
 
 /// Last phase: everything is there and holds still until it is told to run.
@@ -13,6 +15,7 @@ pub(crate) struct BuiltMachine {
     pub(crate) parts: Parts,
     pub(crate) devices: Devices,
     pub(crate) vcpus: Vcpus,
+    pub(crate) board: StatusBoard,
 }
 
 impl BuiltMachine {
@@ -45,7 +48,7 @@ impl BuiltMachine {
         self.devices.bus.reset()?;
         self.devices.chipset.reset();
         self.parts.vm.reset_to(&self.parts.chips)?;
-        clear_ram(self.parts.vm.ram())?;
+        memory::clear(&self.parts.config.memory, self.ram(), &self.board)?;
         let start = self.parts.load()?;
         Ok(self.vcpus.command(Command::Reset(start))?)
     }

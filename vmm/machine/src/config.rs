@@ -12,8 +12,10 @@ use vmm_devices::virtio::console::ConsolePorts;
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::boot::KernelConfig;
+use crate::memory::MemoryConfig;
 use crate::numa::NumaNode;
 use crate::pci::PciAddress;
+use crate::placement::Placement;
 use crate::smbios::SmbiosConfig;
 
 /// What a guest's reset does.
@@ -101,8 +103,10 @@ pub struct MachineConfig {
     pub cpus: CpuConfig,
     /// Clocks that are not the CPUs'.
     pub clock: ClockConfig,
-    /// Size of RAM in bytes.
-    pub ram_bytes: u64,
+    /// RAM.
+    pub memory: MemoryConfig,
+    /// Where threads run.
+    pub placement: Placement,
     /// What is booted.
     pub kernel: KernelConfig,
     /// What a guest's reset does.

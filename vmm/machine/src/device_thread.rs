@@ -10,6 +10,7 @@ use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use crate::pci::{PciAddress, PciBus, Slot};
+use crate::placement::Placement;
 
 const STACK_BYTES: usize = 256 << 10;
 /// Events taken at a time; between two batches the thread can be paused.
@@ -52,20 +53,21 @@ impl Shared {
 impl DeviceThreads {
     /// Starts the shared thread and one for each name in `own`, paused, with the sources of all
     /// functions on `bus` registered.
-    pub(crate) fn start(bus: &PciBus, own: &BTreeMap<PciAddress, String>) -> io::Result<Self> {
+    pub(crate) fn start(
+        bus: &PciBus,
+        own: &BTreeMap<PciAddress, String>,
+        placement: &Placement,
+    ) -> io::Result<Self> {
         // The shared thread is there even if it has nothing to do.
-        let mut groups: BTreeMap<String, Vec<Arc<Slot>>> =
-            BTreeMap::from([(SHARED.to_owned(), Vec::new())]);
+        let mut groups: BTreeMap<Option<&str>, Vec<Arc<Slot>>> =
+            BTreeMap::from([(None, Vec::new())]);
         for slot in bus.slots() {
-            let name = match own.get(&slot.address()) {
-                Some(name) => format!("io-{name}"),
-                None => SHARED.to_owned(),
-            };
+            let name = own.get(&slot.address()).map(String::as_str);
             groups.entry(name).or_default().push(Arc::clone(slot));
         }
         let threads = groups
             .into_iter()
-            .map(|(name, slots)| DeviceThread::start(name, slots));
+            .map(|(name, slots)| DeviceThread::start(name, slots, placement));
         threads.collect::<io::Result<_>>().map(Self)
     }
 
@@ -96,8 +98,8 @@ impl DeviceThreads {
 }
 
 impl DeviceThread {
-    /// Registers the sources of `slots` and starts the thread, paused.
-    fn start(name: String, slots: Vec<Arc<Slot>>) -> io::Result<Self> {
+    /// Registers the sources of `slots` and starts the thread, paused and in its place.
+    fn start(name: Option<&str>, slots: Vec<Arc<Slot>>, placement: &Placement) -> io::Result<Self> {
         let epoll = Epoll::new()?;
         let wake = EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)?;
         watch(&epoll, wake.as_raw_fd(), WAKE)?;
@@ -119,10 +121,13 @@ impl DeviceThread {
             wake,
         });
         let thread = Arc::clone(&shared);
-        std::thread::Builder::new()
-            .name(name)
+        let thread = std::thread::Builder::new()
+            .name(name.map_or(SHARED.to_owned(), |name| format!("io-{name}")))
             .stack_size(STACK_BYTES)
             .spawn(move || serve(&epoll, &slots, &thread))?;
+        if let Some(name) = name {
+            placement.pin_io_thread(&thread, name)?;
+        }
         Ok(Self { shared })
     }
 

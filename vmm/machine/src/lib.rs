@@ -23,10 +23,13 @@ mod events;
 mod firmware_tables;
 mod functions;
 mod gate;
+mod given_up;
 mod legacy;
+mod memory;
 mod numa;
 mod owner;
 mod pci;
+mod placement;
 mod ports;
 mod request;
 mod smbios;
@@ -43,9 +46,11 @@ pub use config::{
 pub use disks::DiskError;
 pub use events::ResetSource;
 pub use functions::{DeviceError, DeviceErrorKind};
+pub use memory::{MemoryConfig, TooManySlots};
 pub use numa::NumaNode;
 pub use owner::start;
 pub use pci::{PciAddress, PciBusError};
+pub use placement::{Placed, Placement, PlacementError};
 pub use request::{MachineHandle, Observer, Request, RequestError, Saver};
 pub use smbios::{
     BaseBoardInfo, ChassisInfo, MAX_OEM_STRINGS, MAX_SMBIOS_STRING_BYTES, SmbiosConfig,
@@ -59,4 +64,5 @@ pub use vmm_kvm::{
     HypervConfig, KvmConfig, MAX_HYPERV_VENDOR_BYTES, MissedTicks, NamedModel, Toggle,
     TopologyError, TscConfig,
 };
-pub use vmm_memory::GuestRam;
+pub use vmm_memory::{GuestRam, HostPlacement, HostPolicy, Pages};
+pub use vmm_sys::affinity::CpuSet;

@@ -1,6 +1,6 @@
 //! NUMA nodes of the guest: which vCPUs and what of RAM belong together.
 
-use vmm_memory::{Layout, Window};
+use vmm_memory::{HostPlacement, Layout, Window};
 
 const DISTANCE_LOCAL: u8 = 10;
 const DISTANCE_REMOTE: u8 = 20;
@@ -10,10 +10,12 @@ const DISTANCE_REMOTE: u8 = 20;
 pub struct NumaNode {
     /// vCPUs, by index, those that are not there yet included.
     pub vcpus: Vec<u32>,
-    /// Its share of RAM, in bytes.
+    /// Its share of RAM at power-on, in bytes.
     pub memory_bytes: u64,
     /// To each node, 10 being its own (ACPI 6.3, 5.2.17). Empty: 10 to itself, 20 to all others.
     pub distances: Vec<u8>,
+    /// Where its RAM lies on the host. `None`: where the host likes.
+    pub host: Option<HostPlacement>,
 }
 
 /// The distance between two nodes, as configured or the usual one.
@@ -30,27 +32,9 @@ pub(crate) fn distance(nodes: &[NumaNode], from: usize, to: usize) -> u8 {
 /// The ranges of RAM of each node, by its number: RAM is given to them in their order, from address
 /// 0 up.
 pub(crate) fn ranges(nodes: &[NumaNode], layout: &Layout) -> Vec<(u32, Window)> {
-    let mut free: Vec<Window> = layout.ram().collect();
-    free.reverse();
-    let mut ranges = Vec::new();
-    for (number, node) in (0u32..).zip(nodes) {
-        let mut wanted = node.memory_bytes;
-        while wanted > 0
-            && let Some(window) = free.pop()
-        {
-            let bytes = wanted.min(window.bytes);
-            let base = window.base;
-            ranges.push((number, Window { base, bytes }));
-            wanted -= bytes;
-            if bytes < window.bytes {
-                free.push(Window {
-                    base: base + bytes,
-                    bytes: window.bytes - bytes,
-                });
-            }
-        }
-    }
-    ranges
+    let dealt = layout.deal(nodes.iter().map(|node| node.memory_bytes));
+    let number = |(share, range)| Some((u32::try_from(share).ok()?, range));
+    dealt.into_iter().filter_map(number).collect()
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use crate::built::BuiltMachine;
 use crate::config::{MachineConfig, RebootPolicy};
 use crate::events::{GuestEvents, ResetSource};
 use crate::gate::Gate;
+use crate::given_up::end_unbuilt;
 use crate::request::{MachineHandle, Message, Observer};
 use crate::status::{Change, End, EndReason, MachineState, PauseReason, StatusBoard, boottime_ns};
 use crate::vcpus::chain;
@@ -53,6 +54,9 @@ pub fn start(
                     observer.built(Ok(()));
                     Owner::new(built, messages, board, observer).run();
                 }
+                Err(error) if error.is_cancelled() => {
+                    end_unbuilt(&messages, &board, &mut *observer);
+                }
                 Err(error) => observer.built(Err(error)),
             }
         })?;
@@ -74,9 +78,9 @@ fn build(
     let gate = Arc::new(Gate::new(config.cpus.topology.count()));
     let events = GuestEvents::new(queue, Arc::clone(&gate));
     let machine = Configured::new(config)?
-        .build_memory(restore)?
+        .build_memory(restore, board)?
         .build_devices(&events, board)?
-        .build_vcpus(&gate, &events)?;
+        .build_vcpus(&gate, &events, board)?;
     Ok(Built {
         machine,
         reboot_policy,

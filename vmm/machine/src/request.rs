@@ -105,7 +105,12 @@ impl MachineHandle {
     /// machine has ended.
     pub fn request(&self, ticket: u64, request: Request) {
         // After the end nobody answers.
+        let is_end = matches!(request, Request::Stop { .. });
         drop(self.queue.send(Message::Request { ticket, request }));
+        // Who gives up its work for this finds the request in the queue.
+        if is_end {
+            self.board.want_end();
+        }
     }
 
     /// Gives the state of a paused machine to `saver`; the observer is told the outcome with this

@@ -1,6 +1,6 @@
 //! What can be said of a machine at any time.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::time::{ClockId, clock_gettime};
@@ -106,6 +106,7 @@ pub enum Change {
 pub(crate) struct StatusBoard {
     status: Arc<Mutex<Status>>,
     first_timestamp_ns: Arc<AtomicU64>,
+    end_wanted: Arc<AtomicBool>,
 }
 
 impl StatusBoard {
@@ -121,6 +122,16 @@ impl StatusBoard {
 
     pub(crate) fn first_timestamp(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.first_timestamp_ns)
+    }
+
+    /// Tells whoever is at long work for the guest that its end was asked for.
+    pub(crate) fn want_end(&self) {
+        self.end_wanted.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the guest's end was asked for.
+    pub(crate) fn end_wanted(&self) -> &AtomicBool {
+        &self.end_wanted
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Status> {

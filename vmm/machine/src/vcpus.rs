@@ -2,10 +2,13 @@
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use vmm_kvm::{Exit, KvmError, KvmHost, PowerOnState, SavedStateError, Vcpu, VcpuKick, VcpuState};
 
+use crate::build::BuildError;
+use crate::config::MachineConfig;
 use crate::events::{GuestEvent, GuestEvents, ResetSource};
 use crate::gate::{Command, Gate};
 use crate::ports::Buses;
@@ -56,6 +59,22 @@ impl StateTable {
 #[error("vCPUs did not come out of the guest within 10 s")]
 pub struct StuckVcpus;
 
+/// Checks that the host's KVM takes so many vCPUs; those that are yet to come count, too.
+pub(crate) fn check_count(config: &MachineConfig, host: &KvmHost) -> Result<(), BuildError> {
+    let topology = config.cpus.topology;
+    let largest_id = topology.apic_id(topology.max_count() - 1);
+    let checks = [
+        (topology.max_count(), host.max_vcpus()),
+        (largest_id.saturating_add(1), host.max_vcpu_ids()),
+    ];
+    for (wanted, limit) in checks {
+        if usize::try_from(wanted).is_ok_and(|wanted| wanted > limit) {
+            return Err(BuildError::TooManyVcpus { wanted, limit });
+        }
+    }
+    Ok(())
+}
+
 /// What every vCPU thread needs.
 #[derive(Clone)]
 pub(crate) struct VcpuContext {
@@ -66,11 +85,16 @@ pub(crate) struct VcpuContext {
 }
 
 impl Vcpus {
-    /// Starts one thread for each of `vcpus`, the boot processor first. They wait at the gate.
-    pub(crate) fn start(vcpus: Vec<Vcpu>, context: &VcpuContext) -> io::Result<Self> {
+    /// Starts one thread for each of `vcpus`, the boot processor first, and has `pin` put it on its
+    /// CPUs. They wait at the gate.
+    pub(crate) fn start(
+        vcpus: Vec<Vcpu>,
+        context: &VcpuContext,
+        pin: impl Fn(&JoinHandle<()>, u32) -> io::Result<()>,
+    ) -> io::Result<Self> {
         let mut kicks = Vec::with_capacity(vcpus.len());
         let states = StateTable::default();
-        for (index, vcpu) in vcpus.into_iter().enumerate() {
+        for (number, (index, vcpu)) in (0u32..).zip(vcpus.into_iter().enumerate()) {
             kicks.push(vcpu.kick_handle());
             let thread = VcpuThread {
                 index,
@@ -79,10 +103,11 @@ impl Vcpus {
                 power_on: None,
                 context: context.clone(),
             };
-            std::thread::Builder::new()
+            let thread = std::thread::Builder::new()
                 .name(format!("vcpu{index}"))
                 .stack_size(STACK_BYTES)
                 .spawn(move || thread.run())?;
+            pin(&thread, number)?;
         }
         Ok(Self {
             gate: Arc::clone(&context.gate),

@@ -4,6 +4,8 @@ mod clock;
 mod console;
 mod cpus;
 mod disk;
+mod memory;
+mod placement;
 mod places;
 mod smbios;
 
@@ -14,19 +16,18 @@ use std::sync::Arc;
 use proto_vmm::v1;
 use vmm_machine::{
     ClockConfig, CpuConfig, DebugPorts, DeviceConfig, KernelConfig, KernelEntry, MAX_CMDLINE_BYTES,
-    PciAddress, RebootPolicy, SmbiosConfig,
+    MemoryConfig, NumaNode, PciAddress, Placement, RebootPolicy, SmbiosConfig,
 };
 
 pub use self::console::ConsoleParts;
 pub use self::disk::limits as disk_limits;
+pub use self::placement::field as placement_field;
 use crate::descriptors::{Access, Descriptors, Kind};
 
 /// A root port in each place of bus 0, and a function behind each.
 const MAX_DEVICES: usize = 2 * PciAddress::MAX_ON_BUS_0;
 const MIN_LOG_BYTES: u64 = 64 << 10;
-const MIN_RAM_BYTES: u64 = 2 << 20;
 const MAX_NAME_BYTES: usize = 512;
-const PAGE_BYTES: u64 = 4096;
 
 /// A field that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,8 +57,12 @@ pub struct CheckedConfig {
     pub cpus: CpuConfig,
     /// Clocks that are not the CPUs'.
     pub clock: ClockConfig,
-    /// RAM in bytes.
-    pub ram_bytes: u64,
+    /// RAM.
+    pub memory: MemoryConfig,
+    /// NUMA nodes.
+    pub numa_nodes: Vec<NumaNode>,
+    /// Where threads run.
+    pub placement: Placement,
     /// What is booted.
     pub kernel: KernelConfig,
     /// Takes the exit record.
@@ -86,15 +91,8 @@ pub fn check(
     check_names(wire)?;
     let cpus = cpus::cpus(wire.cpus.as_ref())?;
     let clock = clock::clock(wire.clock.unwrap_or_default())?;
-    let ram_bytes = wire.memory.as_ref().map_or(0, |memory| memory.size_bytes);
-    if ram_bytes < MIN_RAM_BYTES || !ram_bytes.is_multiple_of(PAGE_BYTES) {
-        return Err(FieldError::new(
-            "memory.size_bytes",
-            format!(
-                "is {ram_bytes}; it must be a multiple of {PAGE_BYTES} from {MIN_RAM_BYTES} up"
-            ),
-        ));
-    }
+    let memory = memory::memory(wire.memory.as_ref())?;
+    let numa_nodes = memory::nodes(wire.memory.as_ref(), &memory, cpus.topology)?;
     let dev_kvm = descriptors.take(
         "kvm_fd",
         wire.kvm_fd,
@@ -108,6 +106,7 @@ pub fn check(
     let console = console::parts(&wire.devices, &mut descriptors)?;
     let devices = devices(&wire.devices, console.as_ref(), &mut descriptors)?;
     let io_threads = disk::io_threads(&wire.devices, &devices)?;
+    let placement = placement::placement(wire.cpus.as_ref(), cpus.topology, &io_threads)?;
     let reboot_policy = match v1::RebootPolicy::try_from(wire.reboot_policy) {
         Ok(v1::RebootPolicy::Unspecified) => RebootPolicy::Restart,
         Ok(v1::RebootPolicy::Terminate) => RebootPolicy::End,
@@ -124,7 +123,9 @@ pub fn check(
         dev_kvm,
         cpus,
         clock,
-        ram_bytes,
+        memory,
+        numa_nodes,
+        placement,
         kernel,
         exit_record,
         console_log,
@@ -297,6 +298,7 @@ mod tests {
             }),
             memory: Some(v1::Memory {
                 size_bytes: 64 << 20,
+                ..v1::Memory::default()
             }),
             kvm_fd: 0,
             exit_record_fd: 1,

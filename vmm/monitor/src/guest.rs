@@ -4,7 +4,9 @@ use std::os::fd::OwnedFd;
 
 use prost::Message;
 use proto_vmm::v1;
-use vmm_machine::{BuildError, Change, End, MachineConfig, MachineHandle, Request, Restore};
+use vmm_machine::{
+    BuildError, Change, End, MachineConfig, MachineHandle, Placement, Request, Restore,
+};
 
 use crate::config::{self, CheckedConfig, FieldError};
 use crate::descriptors::{Access, Descriptors};
@@ -28,6 +30,7 @@ pub struct Guest {
     encoded: Vec<u8>,
     /// The machine.
     pub handle: MachineHandle,
+    placement: Placement,
     is_built: bool,
     /// How it ended, once it has.
     pub exit: Option<v1::ExitRecord>,
@@ -76,7 +79,7 @@ impl Server {
             .map_err(field_error)?;
         let checked = config::check(&wire, descriptors).map_err(field_error)?;
         let restore = snapshot
-            .map(|file| snapshot_file::read(file, checked.ram_bytes))
+            .map(|file| snapshot_file::read(file, checked.memory.bytes))
             .transpose()
             .map_err(|wrong| field_error(FieldError::new("snapshot_fd", chain(&wrong))))?;
         self.start_machine(&wire, encoded, checked, restore)?;
@@ -101,14 +104,15 @@ impl Server {
             dev_kvm: checked.dev_kvm,
             cpus: checked.cpus,
             clock: checked.clock,
-            ram_bytes: checked.ram_bytes,
+            memory: checked.memory,
+            numa_nodes: checked.numa_nodes,
+            placement: checked.placement.clone(),
             kernel: checked.kernel,
             reboot_policy: checked.reboot_policy,
             serial: self.serial.config(),
             devices: checked.devices,
             io_threads: checked.io_threads,
             debug: checked.debug,
-            numa_nodes: Vec::new(),
             smbios: checked.smbios,
         };
         let host_failed =
@@ -135,6 +139,7 @@ impl Server {
             incarnation: wire.incarnation,
             encoded,
             handle,
+            placement: checked.placement,
             is_built: false,
             exit: None,
         });
@@ -163,6 +168,10 @@ impl Server {
         self.log.info("configured", "");
         if let Some(guest) = &mut self.guest {
             guest.is_built = true;
+            // The main thread is one of the emulator's; the machine has seen to all others.
+            if let Err(error) = guest.placement.pin_emulator() {
+                self.log.warn("emulator-not-pinned", &error.to_string());
+            }
         }
         for asker in std::mem::take(&mut self.pending.builders) {
             self.answer(asker, None);
@@ -248,7 +257,10 @@ impl Server {
 fn field_of(build_error: &BuildError) -> String {
     let field = match build_error {
         BuildError::Cpus(error) => return format!("cpus.{}", error.field()),
+        BuildError::Layout(error) if error.is_of_max() => "memory.max_size_bytes",
         BuildError::Layout(_) => "memory.size_bytes",
+        BuildError::Slots(_) => "memory.max_size_bytes",
+        BuildError::Placement(error) => return config::placement_field(error),
         BuildError::TooManyVcpus { .. } | BuildError::Acpi(_) => "cpus.count",
         BuildError::Device(_) | BuildError::Pci(_) => "devices",
         BuildError::Snapshot(_) => "snapshot_fd",

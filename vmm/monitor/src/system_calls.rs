@@ -86,7 +86,7 @@ const RINGS: [i64; 3] = [
 ];
 
 /// Memory and threads of this process.
-const PROCESS: [i64; 28] = [
+const PROCESS: [i64; 31] = [
     libc::SYS_mmap,
     libc::SYS_munmap,
     libc::SYS_mremap,
@@ -100,6 +100,11 @@ const PROCESS: [i64; 28] = [
     libc::SYS_rseq,
     libc::SYS_sched_yield,
     libc::SYS_sched_getaffinity,
+    // vCPUs, devices' threads and all others are pinned when the configuration says where.
+    libc::SYS_sched_setaffinity,
+    // Nodes of the host that the configuration names: which there are, and memory onto them.
+    libc::SYS_get_mempolicy,
+    libc::SYS_mbind,
     libc::SYS_prctl,
     libc::SYS_sigaltstack,
     libc::SYS_rt_sigaction,

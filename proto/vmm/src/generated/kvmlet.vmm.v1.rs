@@ -478,6 +478,16 @@ pub struct Cpus {
     /// Time stamp counter. Absent: the host's.
     #[prost(message, optional, tag = "10")]
     pub tsc: ::core::option::Option<Tsc>,
+    /// Where vCPUs run on the host: none, or an entry for each, in their order; one without CPUs does
+    /// not pin its vCPU.
+    #[prost(message, repeated, tag = "11")]
+    pub vcpu_pins: ::prost::alloc::vec::Vec<HostCpus>,
+    /// Where all other threads run. Absent: where the process may.
+    #[prost(message, optional, tag = "12")]
+    pub emulator_pin: ::core::option::Option<HostCpus>,
+    /// Where threads of devices run that have a name. Those left out run as the emulator does.
+    #[prost(message, repeated, tag = "13")]
+    pub io_thread_pins: ::prost::alloc::vec::Vec<IoThreadPin>,
 }
 /// One CPU feature.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -580,10 +590,64 @@ pub struct Clock {
     pub pit_discards_missed_ticks: bool,
 }
 /// Guest memory. The VMM creates the memfd.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Memory {
+    /// At power-on: a multiple of 4096, from 2 MiB up.
     #[prost(uint64, tag = "1")]
     pub size_bytes: u64,
+    /// What memory may ever grow to; 0: `size_bytes`. Addresses and memslots are kept for the rest, and
+    /// 64-bit BARs are above.
+    #[prost(uint64, tag = "2")]
+    pub max_size_bytes: u64,
+    /// Size of the host's huge pages that memory is made of: 2 MiB or 1 GiB, of which both sizes are
+    /// multiples. They are all allocated before Configure is answered. 0: ordinary pages.
+    #[prost(uint64, tag = "3")]
+    pub hugepage_bytes: u64,
+    /// All memory is allocated before Configure is answered. Stop ends that, too.
+    #[prost(bool, tag = "4")]
+    pub prefault: bool,
+    /// With ordinary pages: the host is advised to make huge ones where it can.
+    #[prost(bool, tag = "5")]
+    pub transparent_hugepages: bool,
+    /// NUMA nodes of the guest; empty: it is told of none. Their sizes make `size_bytes`. Each vCPU
+    /// that there may ever be is in one.
+    #[prost(message, repeated, tag = "6")]
+    pub numa_nodes: ::prost::alloc::vec::Vec<NumaNode>,
+}
+/// A NUMA node of the guest. RAM is given to the nodes in their order, from address 0 up.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NumaNode {
+    /// A multiple of 2 MiB, and of the huge pages that memory is made of.
+    #[prost(uint64, tag = "1")]
+    pub size_bytes: u64,
+    /// vCPUs, by index.
+    #[prost(uint32, repeated, tag = "2")]
+    pub vcpus: ::prost::alloc::vec::Vec<u32>,
+    /// To each node, in their order: 10 to itself, 11 to 254 to another. Empty: 10 and 20.
+    #[prost(uint32, repeated, tag = "3")]
+    pub distances: ::prost::alloc::vec::Vec<u32>,
+    /// Where its memory lies on the host.
+    #[prost(enumeration = "HostNumaPolicy", tag = "4")]
+    pub host_policy: i32,
+    /// Nodes of the host, at most 1023: one with PREFERRED, some with BIND and INTERLEAVE, else none.
+    #[prost(uint32, repeated, tag = "5")]
+    pub host_nodes: ::prost::alloc::vec::Vec<u32>,
+}
+/// CPUs of the host, each below 8192. Those that the host does not have, or this process may not use,
+/// count for nothing; one must be left.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HostCpus {
+    #[prost(uint32, repeated, tag = "1")]
+    pub cpus: ::prost::alloc::vec::Vec<u32>,
+}
+/// Where a thread that serves devices runs.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IoThreadPin {
+    /// As PciDevice.io_thread has it.
+    #[prost(string, tag = "1")]
+    pub io_thread: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "2")]
+    pub cpus: ::core::option::Option<HostCpus>,
 }
 /// Direct boot of a kernel.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1076,6 +1140,43 @@ impl Toggle {
             "TOGGLE_UNSPECIFIED" => Some(Self::Unspecified),
             "TOGGLE_OFF" => Some(Self::Off),
             "TOGGLE_ON" => Some(Self::On),
+            _ => None,
+        }
+    }
+}
+/// On which of the host's NUMA nodes memory lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum HostNumaPolicy {
+    /// Where the host likes.
+    Unspecified = 0,
+    /// On these, and no others even when they are full.
+    Bind = 1,
+    /// On this one if it has room.
+    Preferred = 2,
+    /// On these in turn.
+    Interleave = 3,
+}
+impl HostNumaPolicy {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "HOST_NUMA_POLICY_UNSPECIFIED",
+            Self::Bind => "HOST_NUMA_POLICY_BIND",
+            Self::Preferred => "HOST_NUMA_POLICY_PREFERRED",
+            Self::Interleave => "HOST_NUMA_POLICY_INTERLEAVE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "HOST_NUMA_POLICY_UNSPECIFIED" => Some(Self::Unspecified),
+            "HOST_NUMA_POLICY_BIND" => Some(Self::Bind),
+            "HOST_NUMA_POLICY_PREFERRED" => Some(Self::Preferred),
+            "HOST_NUMA_POLICY_INTERLEAVE" => Some(Self::Interleave),
             _ => None,
         }
     }

@@ -77,7 +77,7 @@ mod tests {
         let node = |vcpus: Vec<u32>, memory_bytes| NumaNode {
             vcpus,
             memory_bytes,
-            distances: Vec::new(),
+            ..NumaNode::default()
         };
         let nodes = [node(vec![0, 1], 1 << 30), node(vec![2, 255], 1 << 30)];
         let layout = Layout::new(2 << 30, 40).unwrap();

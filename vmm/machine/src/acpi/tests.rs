@@ -23,6 +23,7 @@ fn whole() -> TableSet {
         vcpus,
         memory_bytes: 2 << 30,
         distances: vec![10, 17],
+        host: None,
     };
     let topology = CpuTopology::new(2, 2, 1).unwrap();
     set(topology, &[node(vec![0, 1]), node(vec![2, 3])])

@@ -1,32 +1,40 @@
-//! RAM to a file and back, holes as holes.
+//! RAM to a file and back. What is zero stays a hole: pages that were never touched, and those that
+//! were allocated beforehand but not used, such as a huge page of which the guest has a corner.
 
 use std::fs::File;
 use std::io;
 
 use nix::errno::Errno;
 use nix::unistd::{Whence, lseek};
-use vm_memory::{GuestAddress, GuestMemory, GuestMemoryBackend, GuestMemoryRegion, Permissions};
+use vm_memory::bitmap::BitmapSlice;
+use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryRegion, VolatileSlice};
 use vmm_memory::GuestRam;
 use vmm_sys::guest_io;
 
 /// Bytes of one transfer.
 const STEP_BYTES: u64 = 8 << 20;
+/// What is looked at to find out whether it is zero, in bytes. Smaller holes would save little.
+const BLOCK_BYTES: usize = 64 << 10;
+static ZERO: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
 
-/// Writes all RAM to `file` from `offset` on: a byte of RAM lies where it lies in the memfd. What was
-/// never touched stays a hole.
+/// Writes all RAM to `file`, which is empty from `offset` on, to there: a byte of RAM lies where it
+/// lies in the memfd. What is zero stays a hole.
 ///
 /// # Errors
 /// Those of either file.
 pub fn save_ram(ram: &GuestRam, file: &File, offset: u64) -> io::Result<()> {
     let end = ram_bytes(ram);
     file.set_len(offset + end)?;
+    let mut block = vec![0; BLOCK_BYTES];
     for region in regions(ram)? {
         for extent in data_extents(region.memfd, region.offset, region.bytes)? {
             for (at, bytes) in steps(extent) {
-                let address = region.base + (at - region.offset);
-                let slices = slices(ram, address, bytes)?;
-                let done = guest_io::write_at(file, &slices, offset + at)?;
-                complete(done, bytes)?;
+                let slice = slice(ram, region.base + (at - region.offset), bytes)?;
+                for (start, length) in used_stretches(&slice, &mut block)? {
+                    let part = slice.subslice(start, length).map_err(io::Error::other)?;
+                    let done = guest_io::write_at(file, &[part], offset + at + start as u64)?;
+                    complete(done, length)?;
+                }
             }
         }
     }
@@ -45,10 +53,10 @@ pub fn load_ram(ram: &GuestRam, file: &File, offset: u64) -> io::Result<()> {
         let start = offset + region.offset;
         for extent in data_extents(file, start, region.bytes)? {
             for (at, bytes) in steps(extent) {
-                let address = region.base + (at - start);
-                let slices = slices(ram, address, bytes)?;
-                let done = guest_io::read_at(file, &slices, at)?;
-                complete(done, bytes)?;
+                let slice = slice(ram, region.base + (at - start), bytes)?;
+                let length = slice.len();
+                let done = guest_io::read_at(file, &[slice], at)?;
+                complete(done, length)?;
             }
         }
     }
@@ -84,21 +92,40 @@ pub fn ram_bytes(ram: &GuestRam) -> u64 {
     ram.iter().map(GuestMemoryRegion::len).sum()
 }
 
-fn slices(
+/// A range of RAM, which lies within one region.
+fn slice(
     ram: &GuestRam,
     address: u64,
     bytes: u64,
-) -> io::Result<Vec<vm_memory::VolatileSlice<'_, impl vm_memory::bitmap::BitmapSlice>>> {
+) -> io::Result<VolatileSlice<'_, impl BitmapSlice>> {
     let length = usize::try_from(bytes).map_err(io::Error::other)?;
-    let range = GuestAddress(address);
-    GuestMemory::get_slices(ram, range, length, Permissions::ReadWrite)
-        .map_err(io::Error::other)?
-        .map(|slice| slice.map_err(io::Error::other))
-        .collect()
+    ram.get_slice(GuestAddress(address), length)
+        .map_err(io::Error::other)
 }
 
-fn complete(done: usize, bytes: u64) -> io::Result<()> {
-    if done as u64 == bytes {
+/// Where `slice` is not zero: offsets and lengths, in whole blocks but for the end.
+fn used_stretches(
+    slice: &VolatileSlice<'_, impl BitmapSlice>,
+    block: &mut [u8],
+) -> io::Result<Vec<(usize, usize)>> {
+    let mut stretches: Vec<(usize, usize)> = Vec::new();
+    for start in (0..slice.len()).step_by(BLOCK_BYTES) {
+        let length = BLOCK_BYTES.min(slice.len() - start);
+        let part = slice.subslice(start, length).map_err(io::Error::other)?;
+        part.copy_to(block);
+        if block.get(..length) == ZERO.get(..length) {
+            continue;
+        }
+        match stretches.last_mut() {
+            Some((first, bytes)) if *first + *bytes == start => *bytes += length,
+            _ => stretches.push((start, length)),
+        }
+    }
+    Ok(stretches)
+}
+
+fn complete(done: usize, length: usize) -> io::Result<()> {
+    if done == length {
         Ok(())
     } else {
         Err(io::ErrorKind::UnexpectedEof.into())
@@ -180,6 +207,33 @@ mod tests {
         let region = after.find_region(GuestAddress(0)).unwrap();
         let memfd = region.file_offset().unwrap().file();
         assert!(memfd.metadata().unwrap().blocks() * 512 < 64 << 20);
+    }
+
+    #[test]
+    fn memory_that_was_allocated_and_not_used_stays_a_hole() {
+        let before = ram(64 << 20);
+        let threads = std::num::NonZeroUsize::MIN;
+        let cancelled = &std::sync::atomic::AtomicBool::new(false);
+        let effort = vmm_memory::Effort { threads, cancelled };
+        vmm_memory::populate(&before, vmm_memory::Pages::Ordinary, effort).unwrap();
+        let places = [
+            (64 << 10) - 8,
+            20 << 20,
+            (20 << 20) + (64 << 10),
+            (64 << 20) - 8,
+        ];
+        for place in places {
+            before.write_obj(!place, GuestAddress(place)).unwrap();
+        }
+        let file = tempfile::tempfile().unwrap();
+        save_ram(&before, &file, 4096).unwrap();
+        assert!(file.metadata().unwrap().blocks() * 512 <= 8 * BLOCK_BYTES as u64);
+        let after = ram(64 << 20);
+        load_ram(&after, &file, 4096).unwrap();
+        for place in places {
+            let value: u64 = after.read_obj(GuestAddress(place)).unwrap();
+            assert_eq!(value, !place);
+        }
     }
 
     #[test]
