@@ -8,6 +8,7 @@ mod boot;
 mod disks;
 mod identity;
 mod machine;
+mod memory;
 mod metadata;
 mod network;
 mod path;
@@ -123,6 +124,7 @@ fn admit_spec(
     machine::machine_type(domain, review);
     let mut resources = machine::resources(domain, review);
     let memory_bytes = machine::memory(domain, &mut resources, review);
+    let memory = memory_bytes.and_then(|bytes| memory::options(domain, bytes, review));
     let cpus = machine::cpus(domain, &resources, review);
     let machine_identity = identity::identity(domain, uid, review);
     let kernel = boot::kernel(domain, review);
@@ -137,6 +139,7 @@ fn admit_spec(
         generation,
         cpus: cpus?,
         memory_bytes: memory_bytes?,
+        memory: memory?,
         resources,
         kernel: kernel?,
         identity: machine_identity,

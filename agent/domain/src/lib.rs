@@ -20,6 +20,6 @@ pub use caps::NodeCaps;
 pub use error::{FieldError, Rule};
 pub use name::{MacAddress, Name, Namespace, NetworkName, Uid};
 pub use vmi::{
-    Chassis, CpuTopology, Disk, DiskSource, ImageLocation, Interface, KernelBoot, MachineIdentity,
-    PciAddress, RebootPolicy, Resources, Vmi,
+    Chassis, CpuTopology, Disk, DiskSource, HugepageSize, ImageLocation, Interface, KernelBoot,
+    MachineIdentity, MemoryOptions, PciAddress, RebootPolicy, Resources, Vmi,
 };

@@ -20,6 +20,8 @@ pub struct Vmi {
     pub cpus: CpuTopology,
     /// Memory that the guest sees; whole MiB.
     pub memory_bytes: u64,
+    /// What that memory is made of and may grow to.
+    pub memory: MemoryOptions,
     /// What the host sets aside.
     pub resources: Resources,
     /// What is booted.
@@ -36,6 +38,35 @@ pub struct Vmi {
     pub reboot_policy: RebootPolicy,
     /// From the power button to the kill; zero kills at once.
     pub termination_grace_period: Duration,
+}
+
+/// What guest memory is made of, and what it may grow to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryOptions {
+    /// Huge pages of the node; `None`: ordinary pages.
+    pub hugepages: Option<HugepageSize>,
+    /// At least what the guest starts with.
+    pub max_bytes: u64,
+}
+
+/// Sizes of huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HugepageSize {
+    /// 2 MiB.
+    Mib2,
+    /// 1 GiB.
+    Gib1,
+}
+
+impl HugepageSize {
+    /// Bytes of a page.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::Mib2 => 2 << 20,
+            Self::Gib1 => 1 << 30,
+        }
+    }
 }
 
 /// vCPUs. Every member is at least 1.

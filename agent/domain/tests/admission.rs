@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use agent_domain::{Admitted, DiskSource, ImageLocation, NodeCaps, RebootPolicy, Vmi};
+use agent_domain::{
+    Admitted, DiskSource, HugepageSize, ImageLocation, MemoryOptions, NodeCaps, RebootPolicy, Vmi,
+};
 use proptest::prelude::*;
 use proto_node::{Node, from_node, to_json};
 use serde_json::{Value, json};
@@ -146,6 +148,35 @@ fn what_was_admitted_is_restored_on_a_node_that_changed() {
     changed.max_vcpus = 0;
     assert!(Vmi::admit(first.object.clone(), &changed).is_err());
     assert_eq!(Vmi::restore(first.object.clone()).unwrap(), first);
+}
+
+#[test]
+fn memory_may_be_of_huge_pages_and_may_grow() {
+    let memory = |value: Value| {
+        let admitted = admit(with(&[("/spec/domain/memory", value)])).unwrap();
+        (admitted.vmi.memory_bytes, admitted.vmi.memory)
+    };
+    let gib = 1u64 << 30;
+    let plain = MemoryOptions {
+        hugepages: None,
+        max_bytes: gib,
+    };
+    assert_eq!(memory(json!({"guest": "1Gi"})), (gib, plain));
+    let grows = MemoryOptions {
+        hugepages: Some(HugepageSize::Gib1),
+        max_bytes: 4 * gib,
+    };
+    let value = json!({"guest": "1Gi", "maxGuest": "4Gi", "hugepages": {"pageSize": "1024Mi"}});
+    assert_eq!(memory(value), (gib, grows));
+    // Nothing else given: one page.
+    let one = MemoryOptions {
+        hugepages: Some(HugepageSize::Mib2),
+        max_bytes: 2 << 20,
+    };
+    assert_eq!(
+        memory(json!({"hugepages": {"pageSize": "2Mi"}})),
+        (2 << 20, one)
+    );
 }
 
 #[test]

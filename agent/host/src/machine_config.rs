@@ -4,7 +4,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use agent_domain::{MachineIdentity, RebootPolicy, Vmi};
+use agent_domain::{HugepageSize, MachineIdentity, RebootPolicy, Vmi};
 use agent_plan::{PciPlace, PciPlaces};
 use proto_vmm::v1;
 
@@ -77,6 +77,8 @@ pub(crate) fn assemble<'a>(
         cpus: Some(cpus),
         memory: Some(v1::Memory {
             size_bytes: vmi.memory_bytes,
+            max_size_bytes: vmi.memory.max_bytes,
+            hugepage_bytes: vmi.memory.hugepages.map_or(0, HugepageSize::bytes),
             ..v1::Memory::default()
         }),
         kvm_fd: descriptors.add(&opened.kvm),

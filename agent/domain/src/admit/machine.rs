@@ -1,6 +1,6 @@
 //! vCPUs, memory, resources and machine type.
 
-use proto_node::vmi::{Cpu, DomainSpec};
+use proto_node::vmi::{Cpu, DomainSpec, Memory};
 
 use super::review::Review;
 use crate::quantity::Quantity;
@@ -16,6 +16,7 @@ const REQUEST_MEMORY: &str = "spec.domain.resources.requests.memory";
 const LIMIT_CPU: &str = "spec.domain.resources.limits.cpu";
 const LIMIT_MEMORY: &str = "spec.domain.resources.limits.memory";
 const GUEST: &str = "spec.domain.memory.guest";
+const PAGE_SIZE: &str = "spec.domain.memory.hugepages.pageSize";
 
 /// The resources that a VMI may name.
 const RESOURCES: &[&str] = &["cpu", "memory"];
@@ -92,28 +93,32 @@ pub(super) fn resources(domain: &mut DomainSpec, review: &mut Review<'_>) -> Res
     resources
 }
 
-/// Guest memory in whole MiB: `memory.guest`, else the request, else the limit. A request that is
-/// still missing becomes the guest's memory.
+/// Guest memory in whole MiB: `memory.guest`, else the request, else the limit, else one huge page. A
+/// request that is still missing becomes the guest's memory.
 pub(super) fn memory(
     domain: &mut DomainSpec,
     resources: &mut Resources,
     review: &mut Review<'_>,
 ) -> Option<u64> {
-    let guest = domain.memory.clone().unwrap_or_default().guest;
+    let Memory {
+        guest, hugepages, ..
+    } = domain.memory.clone().unwrap_or_default();
     let given = |list: &std::collections::BTreeMap<String, String>| list.get("memory").cloned();
-    let (path, text, value) = if guest.is_empty() {
-        let listed = domain.resources.clone().unwrap_or_default();
-        let Some(text) = given(&listed.requests).or_else(|| given(&listed.limits)) else {
-            review.required(
-                "spec.domain.memory",
-                "no memory requested, at least one of 'spec.domain.memory.guest', 'spec.domain.memory.hugepages.pageSize' or 'spec.domain.resources.requests.memory' must be set",
-            );
-            return None;
-        };
-        (REQUEST_MEMORY, text, resources.memory_request_bytes?)
-    } else {
+    let listed = domain.resources.clone().unwrap_or_default();
+    let (path, text, value) = if !guest.is_empty() {
         let value = bytes(GUEST, &guest, review)?;
         (GUEST, guest, value)
+    } else if let Some(text) = given(&listed.requests).or_else(|| given(&listed.limits)) {
+        (REQUEST_MEMORY, text, resources.memory_request_bytes?)
+    } else if let Some(page) = hugepages.filter(|page| !page.page_size.is_empty()) {
+        let value = bytes(PAGE_SIZE, &page.page_size, review)?;
+        (PAGE_SIZE, page.page_size, value)
+    } else {
+        review.required(
+            "spec.domain.memory",
+            "no memory requested, at least one of 'spec.domain.memory.guest', 'spec.domain.memory.hugepages.pageSize' or 'spec.domain.resources.requests.memory' must be set",
+        );
+        return None;
     };
     if let Some(caps) = review.caps
         && value > caps.memory_bytes

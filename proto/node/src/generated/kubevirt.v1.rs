@@ -411,13 +411,14 @@ impl ::prost::Name for Cpu {
 /// Guest memory.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Memory {
-    /// Memory that the guest sees. Default: the memory request, else the memory limit.
+    /// Memory that the guest sees. Default: the memory request, else the memory limit, else one huge page.
     #[prost(string, tag = "1")]
     pub guest: ::prost::alloc::string::String,
     /// Memory from huge pages.
-    #[prost(bytes = "vec", tag = "2")]
-    pub hugepages: ::prost::alloc::vec::Vec<u8>,
-    /// Memory that hot-plug may reach.
+    #[prost(message, optional, tag = "2")]
+    pub hugepages: ::core::option::Option<Hugepages>,
+    /// Memory that hot-plug may reach: the guest keeps addresses free for it. Memory is not plugged in by
+    /// this release.
     #[prost(string, tag = "3")]
     pub max_guest: ::prost::alloc::string::String,
     /// Memory set aside for the VMM.
@@ -432,6 +433,23 @@ impl ::prost::Name for Memory {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kubevirt.v1.Memory".into()
+    }
+}
+/// Huge pages of the node.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Hugepages {
+    /// 2Mi or 1Gi.
+    #[prost(string, tag = "1")]
+    pub page_size: ::prost::alloc::string::String,
+}
+impl ::prost::Name for Hugepages {
+    const NAME: &'static str = "Hugepages";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.Hugepages".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.Hugepages".into()
     }
 }
 /// What the host sets aside: keys "cpu" and "memory".
