@@ -281,3 +281,64 @@ fn what_does_not_fit_is_refused() {
     let refused = write(&ram, &smbios).unwrap_err();
     assert!(matches!(refused, SmbiosError::TooLarge { .. }));
 }
+
+/// What guests' owners read it with, on a file in the form that it dumps to.
+#[test]
+fn dmidecode_finds_what_was_asked_for_and_nothing_wrong() {
+    let layout = Layout::new(20 << 30, 40).unwrap();
+    let topology = CpuTopology::new(2, 4, 2).unwrap();
+    let text = |name: &str| name.to_owned();
+    let config = SmbiosConfig {
+        system: SystemInfo {
+            manufacturer: text("KubeVirt"),
+            serial: text("S 1"),
+            uuid: *b"\x5d\x30\x7c\xa9\xb3\xef\x42\x8c\x88\x61\x06\xe7\x2d\x69\xf2\x23",
+            ..SystemInfo::default()
+        },
+        chassis: ChassisInfo {
+            asset: text("A 7"),
+            ..ChassisInfo::default()
+        },
+        oem_strings: vec![text("one"), text("two")],
+        ..SmbiosConfig::default()
+    };
+    let smbios = Smbios::new(&config, processors(topology), &layout);
+    let mut dump = smbios.anchor_to(32).to_vec();
+    dump.resize(32, 0);
+    dump.extend_from_slice(&smbios.tables);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), dump).unwrap();
+    let ask = |arguments: &[&str]| {
+        let mut command = std::process::Command::new("dmidecode");
+        command.arg("--from-dump").arg(file.path()).args(arguments);
+        let output = command.output().ok()?;
+        let told = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
+        Some(told.trim().to_owned())
+    };
+    let Some(all) = ask(&[]) else {
+        eprintln!("skipped: dmidecode is not installed");
+        return;
+    };
+    for wrong in ["<BAD", "<OUT OF SPEC>", "truncated", "Wrong", "Invalid"] {
+        assert!(!all.contains(wrong), "{all}");
+    }
+    for right in [
+        "SMBIOS 3.0.0 present",
+        "Core Count: 4",
+        "Thread Count: 8",
+        "Size: 4 GB",
+    ] {
+        assert!(all.contains(right), "{right} is missing: {all}");
+    }
+    let values = [
+        ("system-manufacturer", "KubeVirt"),
+        ("system-product-name", "Not Specified"),
+        ("system-serial-number", "S 1"),
+        ("system-uuid", "5d307ca9-b3ef-428c-8861-06e72d69f223"),
+        ("chassis-asset-tag", "A 7"),
+    ];
+    for (key, value) in values {
+        assert_eq!(ask(&["-s", key]).unwrap(), value);
+    }
+}
