@@ -4,12 +4,13 @@
 //! transfer that the kernel made for a device. While the log is off (nearly always) a mark costs one
 //! load; the bits are not even allocated.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use vm_memory::bitmap::{Bitmap, BitmapSlice, NewBitmap, WithBitmapSlice};
 use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 
+use crate::kernel_log::KernelLog;
 use crate::ram::GuestRam;
 
 /// Size of what one bit stands for, in bytes: KVM's dirty log has the same.
@@ -24,6 +25,8 @@ pub struct DirtyLog {
     is_on: AtomicBool,
     pages: usize,
     words: OnceLock<Box<[AtomicU64]>>,
+    /// What the kernel writes by itself, of all regions; in the first of them, if anywhere.
+    kernel: OnceLock<Arc<KernelLog>>,
 }
 
 /// Dirty pages of one region, as KVM's log has them: bit `n` of word `w` is page `64 w + n`.
@@ -38,9 +41,27 @@ pub struct DirtyPages {
 /// Turns the log on, all clean. Nothing may be writing to guest memory on the VMM's side meanwhile:
 /// a write that saw the log off would be in neither the log nor in what is copied next.
 pub fn start_dirty_log(ram: &GuestRam) {
+    if let Some(log) = kernel_log_of(ram).and_then(OnceLock::get) {
+        log.clear();
+    }
     for region in ram.iter() {
         region.bitmap_of_region().start();
     }
+}
+
+/// Whether the log is on.
+#[must_use]
+pub fn is_dirty_log_on(ram: &GuestRam) -> bool {
+    ram.iter().any(|region| {
+        let log = region.bitmap_of_region();
+        log.is_on.load(Ordering::Acquire)
+    })
+}
+
+/// Where the kernel's log of `ram` is, once somebody wants it.
+pub(crate) fn kernel_log_of(ram: &GuestRam) -> Option<&OnceLock<Arc<KernelLog>>> {
+    let first = ram.iter().next()?;
+    Some(&first.bitmap_of_region().kernel)
 }
 
 /// Turns the log off.
@@ -57,12 +78,15 @@ pub fn stop_dirty_log(ram: &GuestRam) {
 /// happens meanwhile is in this log or in the next.
 #[must_use]
 pub fn take_dirty_log(ram: &GuestRam) -> Vec<DirtyPages> {
-    ram.iter()
-        .map(|region| DirtyPages {
-            base: region.start_addr().0,
-            words: region.bitmap_of_region().take(),
-        })
-        .collect()
+    let regions = ram.iter().map(|region| DirtyPages {
+        base: region.start_addr().0,
+        words: region.bitmap_of_region().take(),
+    });
+    let mut log: Vec<DirtyPages> = regions.collect();
+    if let Some(kernel) = kernel_log_of(ram).and_then(OnceLock::get) {
+        kernel.move_to(&mut log);
+    }
+    log
 }
 
 /// The log of a region, not a slice of it.
@@ -215,7 +239,9 @@ mod tests {
         assert!(dirty(&ram).is_empty());
         start_dirty_log(&ram);
         ram.write_obj(1u8, GuestAddress(0x3000)).unwrap();
+        assert!(is_dirty_log_on(&ram));
         stop_dirty_log(&ram);
+        assert!(!is_dirty_log_on(&ram));
         ram.write_obj(1u8, GuestAddress(0x5000)).unwrap();
         assert_eq!(dirty(&ram), [3]);
         assert!(dirty(&ram).is_empty());
