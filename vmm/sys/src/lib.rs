@@ -2,7 +2,7 @@
 //!
 //! The room owns: frames with descriptors on a Unix socket ([`frame`]), peers' credentials
 //! ([`peer`]), inherited sockets ([`listen`]), peers that are not waited for ([`stream`]), taps
-//! ([`tap`]), file and tap transfers straight from and to guest memory, at once ([`guest_io`]) or by
+//! ([`tap`]), vhost-net ([`vhost`]), file and tap transfers straight from and to guest memory, at once ([`guest_io`]) or by
 //! io_uring ([`io_uring`]), disk images ([`image`]), timers ([`timer`]), random bytes ([`entropy`]),
 //! signals ([`signal`]), CPUs of threads ([`affinity`]) and giving up privileges ([`harden`]). It knows
 //! nothing of devices and takes no decisions.
@@ -20,3 +20,4 @@ pub mod signal;
 pub mod stream;
 pub mod tap;
 pub mod timer;
+pub mod vhost;
