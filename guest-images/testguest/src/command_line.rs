@@ -9,6 +9,67 @@ pub enum Mode {
     Poll,
 }
 
+/// A test of a network card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NetCase {
+    /// Frames to the echo peer and back.
+    Echo,
+    /// The same with receive buffers that are shorter than frames.
+    Merge,
+    /// Frames whose checksum the host completes.
+    Checksum,
+    /// Two pairs of queues.
+    Pairs,
+    /// Receive filter and address.
+    Filter,
+    /// Somebody outside pulls the cable and puts it back.
+    Link,
+    /// Somebody outside asks for an announcement.
+    Announce,
+    /// Headers that make no sense.
+    Hostile,
+    /// Many frames at once.
+    Burst,
+}
+
+impl NetCase {
+    const ALL: [(&'static str, Self); 9] = [
+        ("echo", Self::Echo),
+        ("merge", Self::Merge),
+        ("checksum", Self::Checksum),
+        ("pairs", Self::Pairs),
+        ("filter", Self::Filter),
+        ("link", Self::Link),
+        ("announce", Self::Announce),
+        ("hostile", Self::Hostile),
+        ("burst", Self::Burst),
+    ];
+}
+
+/// Tests of a network card, in the order in which they are declared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NetCases(u16);
+
+impl NetCases {
+    const ECHO: Self = Self(1);
+
+    fn parse(list: &str) -> Option<Self> {
+        let mut cases = 0;
+        for name in list.split(',') {
+            let known = NetCase::ALL.iter();
+            cases |= 1 << known.into_iter().position(|(known, _)| *known == name)?;
+        }
+        Some(Self(cases))
+    }
+
+    /// The cases.
+    pub fn iter(self) -> impl Iterator<Item = NetCase> {
+        let all = NetCase::ALL.into_iter().enumerate();
+        all.filter(move |(index, _)| self.0 >> index & 1 != 0)
+            .map(|(_, (_, case))| case)
+    }
+}
+
 /// What the guest does after its tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Afterwards {
@@ -45,6 +106,8 @@ pub struct Settings {
     pub blk_kib: u64,
     /// Frames sent to the echo peer.
     pub net_frames: u64,
+    /// Tests of each network card.
+    pub net_cases: NetCases,
     /// MAC address of the echo peer.
     pub peer: [u8; 6],
     /// Peers of the console's port that come and go before its test ends.
@@ -66,6 +129,7 @@ impl Default for Settings {
             afterwards: Afterwards::PowerOff,
             blk_kib: 256,
             net_frames: 16,
+            net_cases: NetCases::ECHO,
             peer: [0x02, 0x6b, 0x76, 0x6d, 0x00, 0x01],
             console_sessions: 1,
             tick_ms: 100,
@@ -112,6 +176,7 @@ impl Settings {
             "blk_kib" => self.blk_kib = positive(value)?,
             "net_frames" => self.net_frames = positive(value)?,
             "console_sessions" => self.console_sessions = positive(value)?,
+            "net_cases" => self.net_cases = NetCases::parse(value)?,
             "peer" => self.peer = mac_address(value)?,
             "tick_ms" => self.tick_ms = positive(value)?,
             "ticks" => self.ticks = value.parse().ok()?,
@@ -181,6 +246,17 @@ mod tests {
         assert_eq!(settings.afterwards, Afterwards::Tick);
         assert_eq!((settings.ticks, settings.blk_kib), (3, 64));
         assert_eq!(settings.peer, [0x0a, 0, 0, 0, 0, 0xff]);
+    }
+
+    #[test]
+    fn cases_run_in_their_own_order() {
+        let (settings, complaints) = parse("net_cases=burst,echo,pairs");
+        assert!(complaints.is_empty());
+        let cases: Vec<_> = settings.net_cases.iter().collect();
+        assert_eq!(cases, [NetCase::Echo, NetCase::Pairs, NetCase::Burst]);
+        let (settings, complaints) = parse("net_cases=echo,flood");
+        assert_eq!(complaints, ["net_cases=echo,flood"]);
+        assert_eq!(settings, Settings::default());
     }
 
     #[test]

@@ -120,10 +120,11 @@ impl fmt::Display for Summary {
             ),
             Self::Net(net) => write!(
                 f,
-                "mac={} frames={} retries={} irqs={}",
+                "mac={} frames={} retries={} merged={} irqs={}",
                 Mac(net.mac),
                 net.frames,
                 net.retries,
+                net.merged,
                 net.irqs,
             ),
             Self::Rng(rng) => write!(f, "bytes={} irqs={}", rng.bytes, rng.irqs),

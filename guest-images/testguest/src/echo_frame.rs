@@ -80,6 +80,20 @@ pub fn first_difference(sent: &[u8], echo: &[u8]) -> Option<usize> {
     })
 }
 
+/// The ones' complement sum of big-endian words (RFC 1071), which is 0xffff over data that holds its
+/// own checksum.
+pub fn sum(data: &[u8]) -> u16 {
+    let words = data.chunks(2).map(|word| match word {
+        [high, low] => u16::from_be_bytes([*high, *low]),
+        [high] => u16::from_be_bytes([*high, 0]),
+        _ => 0,
+    });
+    words.fold(0, |sum: u16, word| {
+        let (sum, carry) = sum.overflowing_add(word);
+        sum + u16::from(carry)
+    })
+}
+
 fn pattern(sequence: u32, offset: usize) -> u8 {
     let [low, ..] = sequence.wrapping_mul(31).to_le_bytes();
     let [offset_low, offset_high, ..] = offset.to_le_bytes();
@@ -123,6 +137,18 @@ mod tests {
             first_difference(&frame[..length], &swapped(&frame[..700])),
             Some(700)
         );
+    }
+
+    #[test]
+    fn data_with_its_checksum_sums_up_to_ones() {
+        // The example of RFC 1071, and its complement behind it.
+        let data = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+        assert_eq!(sum(&data), 0xddf2);
+        let mut with = data.to_vec();
+        with.extend((!0xddf2u16).to_be_bytes());
+        assert_eq!(sum(&with), 0xffff);
+        assert_eq!(sum(&[0xff]), 0xff00);
+        assert_eq!(sum(&[]), 0);
     }
 
     #[test]

@@ -1,0 +1,81 @@
+//! The network card's test: frames of all lengths to a peer that sends each one back, and what else
+//! the command line asks for.
+
+mod card;
+mod cases;
+mod lane;
+
+use super::DeviceError;
+use crate::clock::Clock;
+use crate::pci::Function;
+use card::{Card, Totals};
+use testguest_lib::command_line::Settings;
+use testguest_lib::echo_frame::MAX_FRAME_BYTES;
+
+const FEATURE_CSUM: u64 = 1 << 0;
+const FEATURE_MAC: u64 = 1 << 5;
+const FEATURE_MERGE: u64 = 1 << 15;
+const FEATURE_STATUS: u64 = 1 << 16;
+const FEATURE_CTRL_VQ: u64 = 1 << 17;
+const FEATURE_CTRL_RX: u64 = 1 << 18;
+const FEATURE_ANNOUNCE: u64 = 1 << 21;
+const FEATURE_MQ: u64 = 1 << 22;
+const FEATURE_CTRL_MAC: u64 = 1 << 23;
+
+/// With VIRTIO_F_VERSION_1 the header always has `num_buffers`.
+const HEADER_BYTES: usize = 12;
+/// The longest frame with its header.
+const MAX_PACKET_BYTES: usize = HEADER_BYTES + MAX_FRAME_BYTES;
+/// A receive buffer into which every frame fits.
+const BUFFER_BYTES: u16 = 2048;
+const TRANSMIT_TIMEOUT_MS: u64 = 5_000;
+
+/// Room for a frame with its header.
+type FrameBuffer = [u8; MAX_PACKET_BYTES];
+
+/// What the test found out about a device that passed.
+pub struct NetSummary {
+    /// The card's MAC address.
+    pub mac: [u8; 6],
+    /// Frames sent and returned intact.
+    pub frames: u64,
+    /// Frames that had to be sent again.
+    pub retries: u64,
+    /// Frames that came spread over several buffers.
+    pub merged: u64,
+    /// Interrupts taken by the queues of frames.
+    pub irqs: u32,
+}
+
+/// Tests a network card against the echo peer of `settings`, case by case.
+pub fn test(
+    function: &Function,
+    clock: &Clock,
+    settings: &Settings,
+) -> Result<NetSummary, DeviceError> {
+    let frames = u32::try_from(settings.net_frames);
+    let frames = frames.map_err(|_| DeviceError::Refused("that many frames"))?;
+    let mut summary = NetSummary {
+        mac: [0; 6],
+        frames: 0,
+        retries: 0,
+        merged: 0,
+        irqs: 0,
+    };
+    for case in settings.net_cases.iter() {
+        let wanted = cases::wanted(case);
+        let mut card = Card::open(function, clock, settings, &wanted)?;
+        summary.mac = card.mac;
+        cases::run(case, &mut card, clock, frames)?;
+        let Totals {
+            frames,
+            retries,
+            merged,
+        } = card.totals;
+        summary.frames += frames;
+        summary.retries += retries;
+        summary.merged += merged;
+        summary.irqs = summary.irqs.wrapping_add(card.irqs());
+    }
+    Ok(summary)
+}
