@@ -179,6 +179,7 @@ fn devices<'a>(
             tap_fd: descriptors.add(tap),
             mac: interface.mac.octets().to_vec(),
             mtu: *mtu,
+            ..v1::VirtioNet::default()
         };
         devices.push(at(place, Kind::Net(net)));
     }

@@ -5,11 +5,11 @@
 
 mod console;
 mod memory;
+mod net;
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use integration::testguest::{self, FIRST_WORD_ON_DISK, Results};
 use integration::{process, skip, skip_if, tools};
-use tun_rs::{DeviceBuilder, Layer};
+use net::Network;
 use vmm_devices::serial::{ConsoleOutput, SerialPort};
 use vmm_devices::virtio::blk::{BlkConfig, DiskLimits, ErrorPolicies, ErrorPolicy};
 use vmm_machine::{
@@ -258,44 +258,6 @@ fn disk() -> (File, DeviceConfig) {
     )
 }
 
-/// A bridge in a network of this thread's own, with a card on it and a peer that echoes frames.
-fn network() -> DeviceConfig {
-    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("a network of our own");
-    ip(&["link", "add", BRIDGE, "type", "bridge"]);
-    ip(&["link", "set", BRIDGE, "up"]);
-    let peer = tap("peer", false);
-    std::thread::spawn(move || {
-        let mut frame = [0; 2048];
-        while let Ok(bytes) = peer.recv(&mut frame) {
-            // The host's own frames are on the bridge, too.
-            if bytes > 14 && frame[12..14] == [0x88, 0xb5] {
-                testguest::make_echo(&mut frame[..bytes]);
-                peer.send(&frame[..bytes]).expect("the peer's tap");
-            }
-        }
-    });
-    let card = tap("card", true);
-    let tap = card.as_fd().try_clone_to_owned().expect("a descriptor");
-    DeviceConfig::Net {
-        tap,
-        mac: [0x52, 0x54, 0, 0, 0, 7],
-        mtu: 1500,
-    }
-}
-
-/// A port of the bridge; with `offload` as a VMM wants it.
-fn tap(name: &str, offload: bool) -> tun_rs::SyncDevice {
-    let device = DeviceBuilder::new()
-        .name(name)
-        .layer(Layer::L2)
-        .packet_information(false)
-        .offload(offload)
-        .build_sync()
-        .expect("a tap");
-    ip(&["link", "set", name, "master", BRIDGE, "up"]);
-    device
-}
-
 fn ip(arguments: &[&str]) {
     process::output(Command::new("ip").args(arguments)).expect("ip succeeds");
 }
@@ -354,27 +316,6 @@ fn blk_and_rng_work_by_both_entries_with_interrupts_and_by_polling() {
     }
 }
 
-#[test]
-fn net_works_with_interrupts_and_by_polling() {
-    skip_if!(without_machine().or_else(without_network));
-    for mode in ["irq", "poll"] {
-        let command_line = format!("tests=net mode={mode} net_frames=64");
-        let card = network();
-        let (_, results) = Machine::boot(&command_line, KernelEntry::Default, vec![card]).ended();
-        assert_eq!(
-            results.one("done"),
-            "passed=4 failed=0 skipped=0",
-            "{results:#?}"
-        );
-        assert!(
-            results
-                .one("net")
-                .contains("mac=52:54:00:00:00:07 frames=64")
-        );
-        assert_eq!(results.number("net", "irqs") > 0, mode == "irq");
-    }
-}
-
 /// Devices behind root ports, and an empty port between them.
 fn behind_ports(devices: Vec<DeviceConfig>) -> Vec<(PciAddress, DeviceConfig)> {
     let mut all = Vec::new();
@@ -394,7 +335,7 @@ fn devices_behind_root_ports_work_with_interrupts_and_by_polling() {
     skip_if!(without_machine().or_else(without_network));
     for mode in ["irq", "poll"] {
         let (file, disk) = disk();
-        let card = network();
+        let card = Network::new(1).card(net::config());
         let devices = behind_ports(vec![card, disk, DeviceConfig::Rng]);
         let command_line = format!("mode={mode} net_frames=64");
         let machine = Machine::boot_with(

@@ -19,6 +19,7 @@ use vmm_sys::affinity::CpuSet;
 use crate::acpi::{AcpiError, COM1_GSI};
 use crate::boot::{self, BootError};
 use crate::built::BuiltMachine;
+use crate::cards::Cards;
 use crate::chipset::Chipset;
 use crate::config::MachineConfig;
 use crate::device_thread::DeviceThreads;
@@ -186,6 +187,7 @@ pub(crate) struct Devices {
     pub(crate) chipset: Chipset,
     pub(crate) threads: DeviceThreads,
     pub(crate) disks: Disks,
+    pub(crate) cards: Cards,
 }
 
 impl Configured {
@@ -283,6 +285,7 @@ impl WithMemory {
         let mut handles = Handles {
             events,
             disks: Disks::default(),
+            cards: Cards::default(),
         };
         let snapshot = match &mut beginning {
             Beginning::Kernel(_) => None,
@@ -327,6 +330,7 @@ impl WithMemory {
                 chipset,
                 threads,
                 disks: handles.disks,
+                cards: handles.cards,
             },
         })
     }

@@ -3,6 +3,7 @@
 use vmm_memory::GuestRam;
 
 use crate::build::{BuildError, Devices, Parts};
+use crate::cards::Cards;
 use crate::disks::Disks;
 use crate::gate::Command;
 use crate::memory;
@@ -75,6 +76,11 @@ impl BuiltMachine {
     /// The disks, for changes while the guest runs.
     pub(crate) fn disks(&self) -> &Disks {
         &self.devices.disks
+    }
+
+    /// The network cards, for changes while the guest runs.
+    pub(crate) fn cards(&self) -> &Cards {
+        &self.devices.cards
     }
 
     /// Guest memory.

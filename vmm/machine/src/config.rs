@@ -12,6 +12,7 @@ use vmm_devices::virtio::console::ConsolePorts;
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::boot::KernelConfig;
+use crate::cards::NetCard;
 use crate::memory::MemoryConfig;
 use crate::numa::NumaNode;
 use crate::pci::PciAddress;
@@ -75,14 +76,7 @@ pub enum DeviceConfig {
         config: BlkConfig,
     },
     /// A virtio network card.
-    Net {
-        /// Attached, with `IFF_TAP | IFF_NO_PI | IFF_VNET_HDR`.
-        tap: OwnedFd,
-        /// Address of the card.
-        mac: [u8; 6],
-        /// Told to the guest unless it is 0.
-        mtu: u16,
-    },
+    Net(NetCard),
     /// A virtio source of entropy.
     Rng,
     /// A virtio console, made by whoever attaches to its ports.

@@ -5,13 +5,12 @@ use std::sync::{Arc, Mutex};
 use vmm_devices::pci::root_port::{RootPort, RootPortError};
 use vmm_devices::virtio::blk::{BlkDevice, BlkError};
 use vmm_devices::virtio::console::ConsoleDevice;
-use vmm_devices::virtio::net::NetDevice;
 use vmm_devices::virtio::rng::RngDevice;
 use vmm_devices::virtio::{VirtioDevice, VirtioPciFunction, transport};
 use vmm_devices::{GuestRam, MsiBinding, Payloads, PciFunction, StateError};
 use vmm_kvm::{GsiPool, InterruptRouter, Vm};
-use vmm_sys::tap::{Tap, TapError};
 
+use crate::cards::{Cards, NetCardError};
 use crate::config::DeviceConfig;
 use crate::disks::Disks;
 use crate::events::GuestEvents;
@@ -51,8 +50,8 @@ pub enum DeviceErrorKind {
     #[error("the disk is not usable")]
     Blk(#[from] BlkError),
     /// A network card.
-    #[error("the tap is not usable")]
-    Tap(#[from] TapError),
+    #[error("the network card is not usable")]
+    Net(#[from] NetCardError),
     /// The transport.
     #[error("its virtio transport can not be made")]
     Transport(#[from] transport::BuildError),
@@ -67,6 +66,8 @@ pub(crate) struct Handles<'a> {
     pub(crate) events: &'a GuestEvents,
     /// Disks that were made.
     pub(crate) disks: Disks,
+    /// Network cards that were made.
+    pub(crate) cards: Cards,
 }
 
 /// Makes all functions, with their interrupts bound to `vm`: new ones, or those of `snapshot`.
@@ -189,7 +190,7 @@ fn make_one(
             handles.disks.insert(address, device.control());
             Box::new(device)
         }
-        DeviceConfig::Net { tap, mac, mtu } => Box::new(NetDevice::new(Tap::adopt(tap)?, mac, mtu)),
+        DeviceConfig::Net(card) => Box::new(handles.cards.make(address, card, state.as_mut())?),
         DeviceConfig::Rng => Box::new(RngDevice::new()),
         DeviceConfig::Console(ports) => match &mut state {
             None => Box::new(ConsoleDevice::new(ports)),

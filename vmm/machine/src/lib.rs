@@ -15,6 +15,7 @@ mod backoff;
 mod boot;
 pub mod build;
 mod built;
+mod cards;
 mod chipset;
 mod config;
 mod device_thread;
@@ -40,6 +41,7 @@ mod vcpus;
 pub use acpi::AcpiError;
 pub use boot::{BootError, KernelConfig, KernelEntry, MAX_CMDLINE_BYTES};
 pub use build::{BuildError, RamFiller, Restore};
+pub use cards::{CardError, NetCard, NetCardError, NetChange};
 pub use config::{
     ClockConfig, DebugPorts, DeviceConfig, MachineConfig, RebootPolicy, SerialConfig,
 };

@@ -7,6 +7,7 @@ use vmm_devices::virtio::blk::DiskLimits;
 use vmm_memory::GuestRam;
 
 use crate::build::BuildError;
+use crate::cards::{CardError, NetChange};
 use crate::disks::DiskError;
 use crate::events::GuestEvent;
 use crate::pci::PciAddress;
@@ -43,6 +44,13 @@ pub enum Request {
         /// All of its limits.
         limits: DiskLimits,
     },
+    /// Change a network card.
+    ChangeCard {
+        /// Where the card is.
+        card: PciAddress,
+        /// How.
+        change: NetChange,
+    },
 }
 
 /// Why a request was refused.
@@ -59,6 +67,9 @@ pub enum RequestError {
     /// A disk.
     #[error(transparent)]
     Disk(#[from] DiskError),
+    /// A network card.
+    #[error(transparent)]
+    Card(#[from] CardError),
     /// The host could not do it.
     #[error("the host could not do it")]
     Host(#[source] BuildError),

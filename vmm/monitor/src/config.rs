@@ -5,6 +5,7 @@ mod console;
 mod cpus;
 mod disk;
 mod memory;
+mod net;
 mod placement;
 mod places;
 mod smbios;
@@ -21,6 +22,7 @@ use vmm_machine::{
 
 pub use self::console::ConsoleParts;
 pub use self::disk::limits as disk_limits;
+pub use self::net::limits as net_limits;
 pub use self::placement::field as placement_field;
 use crate::descriptors::{Access, Descriptors, Kind};
 
@@ -236,6 +238,11 @@ pub fn disk_address(wire: Option<&v1::PciAddress>) -> Result<PciAddress, FieldEr
     places::address("disk", wire)
 }
 
+/// Reads where the network card of a request is.
+pub fn card_address(wire: Option<&v1::PciAddress>) -> Result<PciAddress, FieldError> {
+    places::address("card", wire)
+}
+
 fn kind(
     path: &str,
     wire: Option<&v1::pci_device::Kind>,
@@ -249,27 +256,7 @@ fn kind(
             "is of a kind that this VMM does not know",
         )),
         Some(Wire::Blk(blk)) => disk::disk(path, blk, descriptors),
-        Some(Wire::Net(net)) => {
-            let field = format!("{path}.net.tap_fd");
-            let tap =
-                descriptors.take(&field, net.tap_fd, Kind::CharacterDevice, Access::ReadWrite)?;
-            let mac = <[u8; 6]>::try_from(net.mac.as_slice())
-                .ok()
-                .filter(|mac| mac.first().is_some_and(|first| first & 1 == 0))
-                .ok_or_else(|| {
-                    FieldError::new(
-                        format!("{path}.net.mac"),
-                        "is not a unicast address of 6 bytes",
-                    )
-                })?;
-            let mtu = u16::try_from(net.mtu).map_err(|_| {
-                FieldError::new(
-                    format!("{path}.net.mtu"),
-                    format!("is {}, above 65535", net.mtu),
-                )
-            })?;
-            Ok(DeviceConfig::Net { tap, mac, mtu })
-        }
+        Some(Wire::Net(net)) => net::card(path, net, descriptors),
         Some(Wire::Rng(v1::VirtioRng {})) => Ok(DeviceConfig::Rng),
         Some(Wire::RootPort(port)) => places::root_port(path, port),
     }

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod card_requests;
 mod config;
 mod connection;
 mod console;

@@ -71,6 +71,9 @@ impl Server {
             Some(Kind::Resume(_)) => self.ask(asker, Request::Resume),
             Some(Kind::ResizeDisk(resize)) => self.resize_disk(asker, &resize),
             Some(Kind::SetDiskLimits(change)) => self.set_disk_limits(asker, &change),
+            Some(Kind::SetLink(change)) => self.set_link(asker, &change),
+            Some(Kind::SetNetLimits(change)) => self.set_net_limits(asker, &change),
+            Some(Kind::AnnounceNet(change)) => self.announce_net(asker, &change),
             Some(Kind::ResizeConsole(resize)) => self.resize_console(asker, resize),
             None => Err(error(
                 v1::ErrorCode::Unsupported,
@@ -93,7 +96,7 @@ impl Server {
     }
 
     /// Passes a request on; the machine's answer goes back by its ticket.
-    fn ask(&mut self, asker: Asker, request: Request) -> Result<(), v1::Error> {
+    pub(crate) fn ask(&mut self, asker: Asker, request: Request) -> Result<(), v1::Error> {
         self.pass_on(asker, |handle, ticket| handle.request(ticket, request))
     }
 
@@ -178,7 +181,9 @@ impl Server {
             RequestError::WrongState { .. } => {
                 error(v1::ErrorCode::WrongState, &refused.to_string())
             }
-            RequestError::Disk(_) => error(v1::ErrorCode::InvalidArgument, &chain(&refused)),
+            RequestError::Disk(_) | RequestError::Card(_) => {
+                error(v1::ErrorCode::InvalidArgument, &chain(&refused))
+            }
             RequestError::Host(_) | RequestError::Save(_) => {
                 error(v1::ErrorCode::Host, &chain(&refused))
             }

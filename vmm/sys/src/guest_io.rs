@@ -81,6 +81,44 @@ pub fn write_packet<B: BitmapSlice>(
     }
 }
 
+/// Receives one packet by one `readv(2)`, as a tap wants it: into `parts`, and what does not fit there
+/// into `rest`. Returns the packet's length as far as there was room. Memory written is marked dirty.
+///
+/// # Errors
+/// The descriptor's, such as `WouldBlock`; more than 1023 parts are `InvalidInput`.
+pub fn read_packet<B: BitmapSlice>(
+    packet_fd: &impl AsFd,
+    parts: &[VolatileSlice<'_, B>],
+    rest: &mut [u8],
+) -> io::Result<usize> {
+    let mut vector = IoVector::new(parts);
+    if vector.parts.len() >= MAX_PARTS {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    vector.parts.push(libc::iovec {
+        iov_base: rest.as_mut_ptr().cast(),
+        iov_len: rest.len(),
+    });
+    loop {
+        // SAFETY: the vector holds ranges of guest memory that stay mapped and writable while
+        // `parts` is borrowed, and `rest`, which is borrowed for writing; its length is at most 1024.
+        let received = unsafe {
+            libc::readv(
+                packet_fd.as_fd().as_raw_fd(),
+                vector.parts.as_ptr(),
+                count_of(vector.parts.len()),
+            )
+        };
+        match usize::try_from(received) {
+            Ok(received) => {
+                mark_dirty(parts, received);
+                return Ok(received);
+            }
+            Err(_) => interrupted_or_error()?,
+        }
+    }
+}
+
 /// Guest memory as the kernel wants it, less what is already done.
 struct IoVector<'a> {
     parts: Vec<libc::iovec>,
@@ -237,6 +275,34 @@ mod tests {
         target.read_to_end(&mut copy).unwrap();
         assert_eq!(copy, content);
         assert!(write_packet(&target, &parts).is_err());
+    }
+
+    #[test]
+    fn a_packet_that_does_not_fit_goes_on_in_the_buffer() {
+        let memory = memory();
+        for (ranges, in_memory) in [
+            (vec![(0x100, 3), (0x200, 0), (0x300, 4)], 7),
+            (vec![(0x100, 10)], 10),
+            (vec![], 0),
+        ] {
+            let file = temporary_file(b"0123456789");
+            (&file).seek(SeekFrom::Start(0)).unwrap();
+            let parts = slices(&memory, &ranges);
+            let mut rest = [0; 16];
+            assert_eq!(read_packet(&file, &parts, &mut rest).unwrap(), 10);
+            let mut packet = Vec::new();
+            for (address, bytes) in ranges {
+                let mut part = vec![0; bytes];
+                memory.read_slice(&mut part, GuestAddress(address)).unwrap();
+                packet.extend(part);
+            }
+            packet.extend(&rest[..10 - in_memory]);
+            assert_eq!(packet, b"0123456789");
+        }
+        let file = temporary_file(b"");
+        let ranges: Vec<(u64, usize)> = (0..1024).map(|i| (i * 2, 1)).collect();
+        let parts = slices(&memory, &ranges);
+        assert!(read_packet(&file, &parts, &mut [0; 4]).is_err());
     }
 
     #[test]

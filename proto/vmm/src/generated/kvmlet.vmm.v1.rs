@@ -74,7 +74,7 @@ pub struct Request {
     pub id: u64,
     #[prost(
         oneof = "request::Kind",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 20, 30, 31, 40, 41"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 20, 30, 31, 32, 33, 34, 40, 41"
     )]
     pub kind: ::core::option::Option<request::Kind>,
 }
@@ -108,6 +108,12 @@ pub mod request {
         ResizeDisk(super::ResizeDisk),
         #[prost(message, tag = "31")]
         SetDiskLimits(super::SetDiskLimits),
+        #[prost(message, tag = "32")]
+        SetLink(super::SetLink),
+        #[prost(message, tag = "33")]
+        SetNetLimits(super::SetNetLimits),
+        #[prost(message, tag = "34")]
+        AnnounceNet(super::AnnounceNet),
         #[prost(message, tag = "40")]
         AttachPort(super::AttachPort),
         #[prost(message, tag = "41")]
@@ -166,6 +172,34 @@ pub struct SetDiskLimits {
     /// None: no limits.
     #[prost(message, optional, tag = "2")]
     pub limits: ::core::option::Option<DiskLimits>,
+}
+/// Pulls the cable of a network card or puts it back, and tells the guest. Idempotent.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetLink {
+    /// Where the card is.
+    #[prost(message, optional, tag = "1")]
+    pub card: ::core::option::Option<PciAddress>,
+    #[prost(bool, tag = "2")]
+    pub up: bool,
+}
+/// Changes all limits of a network card. Refused (ERROR_CODE_INVALID_ARGUMENT) for one with vhost-net.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetNetLimits {
+    /// Where the card is.
+    #[prost(message, optional, tag = "1")]
+    pub card: ::core::option::Option<PciAddress>,
+    /// None: no limits.
+    #[prost(message, optional, tag = "2")]
+    pub limits: ::core::option::Option<NetLimits>,
+}
+/// Has the guest tell its network where it is, by gratuitous ARP and the like. Refused
+/// (ERROR_CODE_INVALID_ARGUMENT) when its driver does not do that. A machine that was restored does it
+/// by itself when it is resumed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AnnounceNet {
+    /// Where the card is.
+    #[prost(message, optional, tag = "1")]
+    pub card: ::core::option::Option<PciAddress>,
 }
 /// Writes a snapshot of a paused machine, RAM and all, to the one descriptor of the frame: an empty
 /// regular file, opened for writing. It is answered when everything is on disk; other requests that
@@ -797,9 +831,39 @@ pub struct VirtioNet {
     /// Six bytes.
     #[prost(bytes = "vec", tag = "2")]
     pub mac: ::prost::alloc::vec::Vec<u8>,
-    /// 0: not offered to the guest.
+    /// 0: not offered to the guest; else 68 to 65535.
     #[prost(uint32, tag = "3")]
     pub mtu: u32,
+    /// More queues of the same tap, which was made with IFF_MULTI_QUEUE: a pair of virtqueues each. At
+    /// most 31.
+    #[prost(uint32, repeated, tag = "4")]
+    pub more_tap_fds: ::prost::alloc::vec::Vec<u32>,
+    /// /dev/vhost-net, opened once for each tap: the kernel moves the frames by itself. Not with limits.
+    /// None: the VMM does.
+    #[prost(uint32, repeated, tag = "5")]
+    pub vhost_fds: ::prost::alloc::vec::Vec<u32>,
+    /// The link is down until SetLink says otherwise.
+    #[prost(bool, tag = "6")]
+    pub link_down: bool,
+    #[prost(message, optional, tag = "7")]
+    pub limits: ::core::option::Option<NetLimits>,
+    /// In Mbit/s; 0: the guest is not told.
+    #[prost(uint32, tag = "8")]
+    pub speed_mbps: u32,
+}
+/// Limits of a network card; each may be missing. Bytes are those of Ethernet frames.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NetLimits {
+    /// For the guest.
+    #[prost(message, optional, tag = "1")]
+    pub receive_bytes: ::core::option::Option<RateLimit>,
+    #[prost(message, optional, tag = "2")]
+    pub receive_frames: ::core::option::Option<RateLimit>,
+    /// Of the guest.
+    #[prost(message, optional, tag = "3")]
+    pub transmit_bytes: ::core::option::Option<RateLimit>,
+    #[prost(message, optional, tag = "4")]
+    pub transmit_frames: ::core::option::Option<RateLimit>,
 }
 /// A PCI Express root port on bus 0 with one slot, which can be hot-plugged natively. The slot holds the
 /// function on its secondary bus, or is empty.

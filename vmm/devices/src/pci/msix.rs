@@ -128,6 +128,12 @@ impl Msix {
         }
     }
 
+    /// The eventfd of a vector, for somebody else to raise it: what is written while it is not routed
+    /// is sent when it is.
+    pub fn event(&self, vector: u16) -> Option<Arc<EventFd>> {
+        self.events.get(usize::from(vector)).map(Arc::clone)
+    }
+
     /// Reads the table. Any width; what lies beyond the table is zero.
     pub fn read_table(&self, offset: u64, data: &mut [u8]) {
         for (at, byte) in from(offset).zip(data) {

@@ -46,7 +46,7 @@ pub enum ActivateError {
     Backend(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// A device can not go on: the driver broke the rules of its rings. The transport sets
+/// A device can not go on: the driver broke the rules of its rings, or the host failed. The transport sets
 /// `DEVICE_NEEDS_RESET`.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceFault {
@@ -59,6 +59,9 @@ pub enum DeviceFault {
         #[source]
         source: QueueError,
     },
+    /// The host side is gone.
+    #[error("the backend failed")]
+    Backend(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// A device does not come to rest.
@@ -72,6 +75,9 @@ pub enum QuiesceError {
         /// How long they were waited for.
         waited_ms: u64,
     },
+    /// The host side does not give up what it has.
+    #[error("the backend does not stop")]
+    Backend(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// A virtio device without its transport.
@@ -136,6 +142,16 @@ pub trait VirtioDevice: Send {
     fn save(&self) -> Option<Payload> {
         None
     }
+
+    /// Whether kicks of a queue go to somebody else, such as the kernel: then they are no events of
+    /// the device. Fixed for the life of the device.
+    fn is_kicked_elsewhere(&self, _queue: usize) -> bool {
+        false
+    }
+
+    /// The driver gave queues other interrupt vectors, which matters to whoever raises them for the
+    /// device.
+    fn vectors_changed(&mut self) {}
 
     /// The device's own sources, tokens below `1 << 16`; fixed for the life of the device.
     fn event_sources(&self) -> Vec<EventSource> {

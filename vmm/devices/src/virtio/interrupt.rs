@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use vmm_sys_util::eventfd::EventFd;
+
 use crate::pci::msix::Msix;
 
 /// "No vector" in the vector registers (VIRTIO 1.2, 4.1.4.3).
@@ -130,5 +132,11 @@ pub(crate) struct QueueCall {
 impl QueueCall {
     pub(crate) fn send(&self) {
         self.interrupts.signal_queue(self.queue);
+    }
+
+    /// The eventfd behind the vector that the queue has now.
+    pub(crate) fn event(&self) -> Option<Arc<EventFd>> {
+        let vector = self.interrupts.queue_vector(self.queue);
+        self.interrupts.msix().event(vector)
     }
 }

@@ -5,6 +5,8 @@
 //! a writable one) ends the device ([`QueueError`], `DEVICE_NEEDS_RESET`). Buffers are only ranges
 //! here; whether they lie in RAM is found out by whoever uses them.
 
+mod outside;
+
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};

@@ -43,6 +43,9 @@ impl Owner {
             (Request::SetDiskLimits { disk, limits }, Configured | Running | Paused) => {
                 Ok(self.machine.disks().set_limits(*disk, *limits)?)
             }
+            (Request::ChangeCard { card, change }, Configured | Running | Paused) => {
+                Ok(self.machine.cards().change(*card, *change)?)
+            }
             (Request::Boot, _) => wrong("Boot"),
             (Request::PowerButton, _) => wrong("PowerButton"),
             (Request::Reset, _) => wrong("Reset"),
@@ -50,6 +53,7 @@ impl Owner {
             (Request::Resume, _) => wrong("Resume"),
             (Request::GrowDisk { .. }, _) => wrong("GrowDisk"),
             (Request::SetDiskLimits { .. }, _) => wrong("SetDiskLimits"),
+            (Request::ChangeCard { .. }, _) => wrong("ChangeCard"),
             (Request::Stop { .. }, _) => wrong("Stop"),
         }
     }

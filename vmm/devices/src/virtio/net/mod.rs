@@ -1,33 +1,51 @@
-//! virtio-net (VIRTIO 1.2, 5.1) over a tap: one pair of queues, checksum and segmentation offload,
-//! mergeable receive buffers.
+//! virtio-net (VIRTIO 1.2, 5.1) over a tap: one or more pairs of queues, each over a queue of the tap,
+//! checksum and segmentation offload, mergeable receive buffers, control queue.
 //!
-//! Frames from the tap wait in the tap while the guest offers no buffers, but for one that was
-//! already read; a kick of the receive queue goes on with it. Frames that can not be delivered or
-//! sent are dropped and counted, as a card does.
+//! Frames go straight between guest memory and the tap. They wait in the tap while the guest offers
+//! no buffers, but for one that turned out longer than the buffers there were; a kick of the receive
+//! queue goes on with it. Frames that can not be delivered or sent are dropped and counted, as a card
+//! does.
 
+mod card;
+mod command;
 mod config;
+mod control;
+mod filter;
+mod limits;
+mod port;
 mod receive;
+mod state;
+mod taken;
+mod transmit;
+mod vhost;
+mod work;
 
 #[cfg(test)]
 mod tests;
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use vm_memory::VolatileSlice;
-use vm_memory::bitmap::BitmapSlice;
-use vmm_sys::guest_io::write_packet;
-use vmm_sys::tap::{Tap, TapError, TapOffloads, VNET_HEADER_BYTES};
+use vmm_sys::tap::{TapOffloads, VNET_HEADER_BYTES};
+use vmm_sys::vhost::VhostError;
 
-use self::receive::Receiver;
+use self::card::Card;
+use self::config::Abilities;
+pub use self::config::{MAX_PAIRS, NetConfig};
+pub use self::control::{NetControl, NetControlError};
+use self::filter::Filter;
+pub use self::limits::NetLimits;
+pub use self::port::{NetCounters, PacketPort};
+use self::state::{NetState, Session};
+use self::vhost::Vhost;
+use self::work::Active;
 use super::device::{
-    ActivateError, ActiveContext, DeviceEvent, DeviceFault, DeviceKind, VirtioDevice,
+    ActivateError, ActiveContext, DeviceEvent, DeviceFault, DeviceKind, QuiesceError, VirtioDevice,
 };
-use super::queue::{Chain, Served, Turn, VirtQueue, serve, slices_of};
-use crate::GuestRam;
+use super::queue::VirtQueue;
 use crate::event::EventSource;
+use crate::state::{DeviceState, Payload, Payloads, StateError};
 
 /// An Ethernet controller.
 const KIND: DeviceKind = DeviceKind {
@@ -35,123 +53,181 @@ const KIND: DeviceKind = DeviceKind {
     class: 0x02_0000,
 };
 
-/// Receive and transmit.
-const QUEUE_SIZES: [u16; 2] = [256, 256];
-const RECEIVE: usize = 0;
-const TRANSMIT: usize = 1;
+const QUEUE_SIZE: u16 = 256;
 
-/// Shortest and longest frame that is sent, with header: an Ethernet header, and a segment of
-/// 64 KiB with tags.
-const MIN_PACKET_BYTES: u64 = VNET_HEADER_BYTES as u64 + 14;
-const MAX_PACKET_BYTES: u64 = VNET_HEADER_BYTES as u64 + 65_536 + 64;
+/// Tokens of the event sources: wishes, the limits' timer, and the ports from here on.
+const WORK: u64 = 0;
+const TIMER: u64 = 1;
+const PORTS: u64 = 2;
 
-const TRANSMIT_TURN: Turn = Turn {
-    chains: 128,
-    bytes: 4 << 20,
-};
+const HEADER_BYTES: u64 = VNET_HEADER_BYTES as u64;
 
-/// Where packets come from and go to: each starts with a virtio-net header of
-/// [`VNET_HEADER_BYTES`], and is read and written whole.
-pub trait PacketPort: AsRawFd + Send {
-    /// Reads one packet; `None` when there is none now.
-    ///
-    /// # Errors
-    /// The port is broken.
-    fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>>;
+/// Shortest and longest packet, header and all: an Ethernet header, and a segment of 64 KiB with tags.
+const MIN_PACKET_BYTES: u64 = HEADER_BYTES + 14;
+const MAX_PACKET_BYTES: u64 = HEADER_BYTES + 65_536 + 64;
 
-    /// Sends one packet. Never blocks.
-    ///
-    /// # Errors
-    /// It could not be sent (now) and is lost.
-    fn send<B: BitmapSlice>(&self, parts: &[VolatileSlice<'_, B>]) -> io::Result<()>;
-
-    /// Says what may be left undone in packets that are received.
-    ///
-    /// # Errors
-    /// The host can not do that.
-    fn set_offloads(&self, offloads: TapOffloads) -> Result<(), TapError>;
-}
-
-impl PacketPort for Tap {
-    fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        Tap::receive(self, buffer)
-    }
-
-    fn send<B: BitmapSlice>(&self, parts: &[VolatileSlice<'_, B>]) -> io::Result<()> {
-        write_packet(self, parts).map(|_| ())
-    }
-
-    fn set_offloads(&self, offloads: TapOffloads) -> Result<(), TapError> {
-        Tap::set_offloads(self, offloads)
-    }
-}
-
-/// What a card has moved and lost since it was made.
-#[derive(Debug, Default)]
-pub struct NetCounters {
-    received: AtomicU64,
-    receive_dropped: AtomicU64,
-    sent: AtomicU64,
-    send_dropped: AtomicU64,
-}
-
-impl NetCounters {
-    /// Frames delivered to the guest.
-    pub fn received(&self) -> u64 {
-        self.received.load(Ordering::Relaxed)
-    }
-
-    /// Frames for the guest that did not fit into its buffers, or that the port failed to give.
-    pub fn receive_dropped(&self) -> u64 {
-        self.receive_dropped.load(Ordering::Relaxed)
-    }
-
-    /// Frames that the guest sent.
-    pub fn sent(&self) -> u64 {
-        self.sent.load(Ordering::Relaxed)
-    }
-
-    /// Frames of the guest that were malformed, or that the port did not take.
-    pub fn send_dropped(&self) -> u64 {
-        self.send_dropped.load(Ordering::Relaxed)
-    }
-}
-
-fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
+/// A card can not be made of what was given.
+#[derive(Debug, thiserror::Error)]
+pub enum NetError {
+    /// No port or too many.
+    #[error("{0} pairs of queues are not possible, 1 to {MAX_PAIRS} are")]
+    Pairs(usize),
+    /// Several ports that are not queues of one interface.
+    #[error("several taps must be queues of one interface, made with IFF_MULTI_QUEUE")]
+    NotQueues,
+    /// vhost-net for some pairs only, or for more than there are.
+    #[error("{0} instances of vhost-net do not fit {1} pairs of queues: one each, or none")]
+    VhostCount(usize, usize),
+    /// vhost-net has no limits.
+    #[error("frames that are moved by vhost-net can not be limited")]
+    VhostLimits,
+    /// vhost-net.
+    #[error("vhost-net is not usable")]
+    Vhost(#[from] VhostError),
+    /// The state that the card is to be made of.
+    #[error("the card's state can not be used")]
+    State(#[from] StateError),
+    /// The host has no descriptor left.
+    #[error("the host has no descriptors left")]
+    Descriptors(#[source] io::Error),
 }
 
 /// A network card.
 pub struct NetDevice<P> {
-    port: P,
-    mac: [u8; 6],
-    mtu: u16,
-    counters: Arc<NetCounters>,
+    /// One for each pair of queues.
+    ports: Vec<P>,
+    config: NetConfig,
+    abilities: Abilities,
+    queue_sizes: Vec<u16>,
+    card: Card,
     active: Option<Active>,
-}
-
-struct Active {
-    memory: Arc<GuestRam>,
-    receiver: Receiver,
-    transmit: VirtQueue,
+    /// What the driver had said when the card was saved, until it is activated.
+    restored: Option<Session>,
+    /// The guest may be somewhere else than its network believes.
+    has_moved: bool,
 }
 
 impl<P: PacketPort> NetDevice<P> {
-    /// A card on `port`. An `mtu` of 0 is not told to the guest.
-    pub fn new(port: P, mac: [u8; 6], mtu: u16) -> Self {
-        Self {
-            port,
-            mac,
-            mtu,
-            counters: Arc::default(),
-            active: None,
+    /// A card on `ports`, which are queues of one interface.
+    ///
+    /// # Errors
+    /// The ports can not be those of a card, or the host has no descriptor left.
+    pub fn new(ports: Vec<P>, config: &NetConfig) -> Result<Self, NetError> {
+        let pairs = ports.len();
+        if pairs == 0 || pairs > MAX_PAIRS {
+            return Err(NetError::Pairs(pairs));
         }
+        if pairs > 1 && !ports.iter().all(P::has_queues) {
+            return Err(NetError::NotQueues);
+        }
+        let abilities = Abilities {
+            pairs,
+            uso: ports.first().is_some_and(can_segment_udp),
+        };
+        let card = Card::new(config.mac, !config.link_down, config.limits);
+        Ok(Self {
+            ports,
+            config: config.clone(),
+            abilities,
+            // The last is for control, if the driver takes all pairs.
+            queue_sizes: vec![QUEUE_SIZE; 2 * pairs + 1],
+            card: card.map_err(NetError::Descriptors)?,
+            active: None,
+            restored: None,
+            has_moved: false,
+        })
+    }
+
+    /// A card made of the state that is among `payloads`.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and when the state is not that of such a card.
+    pub fn restored(
+        ports: Vec<P>,
+        config: &NetConfig,
+        payloads: &mut Payloads,
+    ) -> Result<Self, NetError> {
+        let state = payloads.take_if_there::<NetState>()?;
+        let config = NetConfig {
+            link_down: state
+                .as_ref()
+                .map_or(config.link_down, |state| state.link_down),
+            ..config.clone()
+        };
+        let mut device = Self::new(ports, &config)?;
+        if let Some(state) = state {
+            device.restored = state.session(device.ports.len())?;
+        }
+        Ok(device)
+    }
+
+    /// The same card, its frames moved by the kernel: by one instance of vhost-net for each pair, opened
+    /// for reading and writing and used by nobody yet. Without any, as it was.
+    ///
+    /// # Errors
+    /// They do not fit the card, or are not usable.
+    pub fn with_vhost(mut self, descriptors: Vec<OwnedFd>) -> Result<Self, NetError> {
+        let (instances, pairs) = (descriptors.len(), self.ports.len());
+        if instances == 0 {
+            return Ok(self);
+        }
+        if instances != pairs {
+            return Err(NetError::VhostCount(instances, pairs));
+        }
+        if self.config.limits != NetLimits::default() {
+            return Err(NetError::VhostLimits);
+        }
+        self.card.vhost = Some(Vhost::new(descriptors)?);
+        self.card.control.set_unlimited();
+        Ok(self)
+    }
+
+    /// The handle by which the card is changed while its guest runs.
+    pub fn control(&self) -> Arc<NetControl> {
+        Arc::clone(&self.card.control)
     }
 
     /// The card's counters.
     pub fn counters(&self) -> Arc<NetCounters> {
-        Arc::clone(&self.counters)
+        Arc::clone(&self.card.counters)
     }
+
+    /// What a driver begins with.
+    fn first_session(&self, features: u64) -> Session {
+        Session {
+            pairs: 1,
+            offloads: config::guest_offloads(features),
+            mac: self.config.mac,
+            filter: Filter::new(features & config::CTRL_VLAN != 0),
+        }
+    }
+
+    /// Brings host and card to what `session` says.
+    fn prepare(&mut self, session: &Session) -> Result<(), ActivateError> {
+        let backend = |error| ActivateError::Backend(Box::new(error));
+        work::attach(&self.ports, session.pairs).map_err(backend)?;
+        let offloads = config::tap_offloads(session.offloads);
+        if let Some(port) = self.ports.first() {
+            port.set_offloads(offloads).map_err(backend)?;
+        }
+        self.card.mac = session.mac;
+        self.card.filter = session.filter.clone();
+        self.card.on_timer();
+        if let Some(limits) = self.card.control.take_pending().limits {
+            self.card.set_limits(limits);
+        }
+        Ok(())
+    }
+}
+
+/// Whether the host knows segmentation of UDP, which Linux learned last.
+fn can_segment_udp(port: &impl PacketPort) -> bool {
+    let wanted = TapOffloads {
+        checksum: true,
+        uso: true,
+        ..TapOffloads::default()
+    };
+    port.set_offloads(wanted).is_ok() && port.set_offloads(TapOffloads::default()).is_ok()
 }
 
 impl<P: PacketPort> VirtioDevice for NetDevice<P> {
@@ -160,11 +236,11 @@ impl<P: PacketPort> VirtioDevice for NetDevice<P> {
     }
 
     fn queue_sizes(&self) -> &[u16] {
-        &QUEUE_SIZES
+        &self.queue_sizes
     }
 
     fn features(&self) -> u64 {
-        config::features(self.mtu)
+        config::features(&self.config, self.abilities)
     }
 
     fn accepts(&self, features: u64) -> bool {
@@ -172,81 +248,143 @@ impl<P: PacketPort> VirtioDevice for NetDevice<P> {
     }
 
     fn config(&self) -> Vec<u8> {
-        config::image(self.mac, self.mtu)
+        let status = self.card.control.status();
+        config::image(&self.config, self.card.mac, status, self.ports.len())
+    }
+
+    fn config_generation(&self) -> u8 {
+        self.card.control.generation()
     }
 
     fn activate(&mut self, context: ActiveContext) -> Result<(), ActivateError> {
-        self.port
-            .set_offloads(config::offloads(context.features))
-            .map_err(|error| ActivateError::Backend(Box::new(error)))?;
-        let mut queues = context.queues.into_iter();
-        if let (Some(receive), Some(transmit)) = (queues.next(), queues.next()) {
-            // Frames may be waiting, whose edge is past.
-            receive.again();
-            let mergeable = context.features & config::MRG_RXBUF != 0;
-            self.active = Some(Active {
-                receiver: Receiver::new(receive, mergeable),
-                transmit,
-                memory: context.memory,
-            });
+        let features = context.features;
+        self.has_moved = self.restored.is_some();
+        let mut session = match self.restored.take() {
+            Some(session) => session,
+            None => self.first_session(features),
+        };
+        session.offloads &= config::guest_offloads(features);
+        if features & config::MQ == 0 {
+            session.pairs = 1;
         }
-        Ok(())
+        self.prepare(&session)?;
+        let announces = features & config::GUEST_ANNOUNCE != 0;
+        self.card.control.set_announcer(announces);
+        let mut active = Active::new(context, self.ports.len(), &session);
+        if !self.has_moved {
+            active.start_vhost(&self.ports, &mut self.card);
+        }
+        let failed = active.take_failure();
+        self.active = Some(active);
+        failed.map_or(Ok(()), |error| {
+            self.reset();
+            Err(ActivateError::Backend(Box::new(error)))
+        })
     }
 
     fn reset(&mut self) {
         self.active = None;
+        self.restored = None;
+        self.card.mac = self.config.mac;
+        self.card.filter = Filter::new(false);
+        self.card.control.set_announcer(false);
+        if let Some(vhost) = &mut self.card.vhost {
+            vhost.abandon();
+        }
     }
 
     fn queues(&self) -> Vec<&VirtQueue> {
-        let active = self.active.iter();
-        active
-            .flat_map(|active| [active.receiver.queue(), &active.transmit])
-            .collect()
+        match &self.active {
+            Some(active) => active.queues(),
+            None => Vec::new(),
+        }
+    }
+
+    fn quiesce(&mut self) -> Result<(), QuiesceError> {
+        match &mut self.active {
+            Some(active) => active.come_to_rest(&mut self.card),
+            None => Ok(()),
+        }
+    }
+
+    fn resume(&mut self) {
+        if let Some(active) = &mut self.active {
+            active.start_vhost(&self.ports, &mut self.card);
+            if self.card.vhost.is_some() {
+                // For what was refused to be told.
+                self.card.control.event().write(1).unwrap_or_default();
+            }
+        }
+        if std::mem::take(&mut self.has_moved) {
+            // A driver that does not announce itself has to be found.
+            self.card.control.announce().unwrap_or_default();
+        }
+    }
+
+    fn save(&self) -> Option<Payload> {
+        let link_down = !self.card.control.is_link_up();
+        let session = self
+            .active
+            .as_ref()
+            .map(|active| active.session(&self.card));
+        Some(NetState::new(link_down, session.as_ref()).to_payload())
+    }
+
+    fn is_kicked_elsewhere(&self, queue: usize) -> bool {
+        let vhost = self.card.vhost.as_ref();
+        vhost.is_some_and(|vhost| vhost.is_kicked(queue))
+    }
+
+    fn vectors_changed(&mut self) {
+        if let Some(active) = &mut self.active {
+            active.on_vectors_changed(&self.card);
+        }
     }
 
     fn event_sources(&self) -> Vec<EventSource> {
-        vec![EventSource {
-            token: 0,
-            fd: self.port.as_raw_fd(),
-        }]
+        let source = |token, fd| EventSource { token, fd };
+        let mut sources = vec![
+            source(WORK, self.card.control.event().as_raw_fd()),
+            source(TIMER, self.card.timer.as_raw_fd()),
+        ];
+        if self.card.vhost.is_none() {
+            let ports = (PORTS..).zip(&self.ports);
+            sources.extend(ports.map(|(token, port)| source(token, port.as_raw_fd())));
+        }
+        sources
     }
 
     fn handle(&mut self, event: DeviceEvent) -> Result<(), DeviceFault> {
+        let (ports, card) = (&*self.ports, &mut self.card);
         let Some(active) = &mut self.active else {
             return Ok(());
         };
-        let (port, counters, memory) = (&self.port, &*self.counters, &active.memory);
-        match event {
-            DeviceEvent::Source(_) | DeviceEvent::Kick(RECEIVE) => {
-                active.receiver.serve(port, memory, counters)
+        let done = match event {
+            DeviceEvent::Kick(queue) => active.on_kick(ports, card, queue),
+            DeviceEvent::Source(WORK) => {
+                // Fails only when there is nothing to read.
+                card.control.event().read().unwrap_or_default();
+                let pending = card.control.take_pending();
+                if pending.status_changed {
+                    active.on_status_changed(ports, card);
+                }
+                if let Some(limits) = pending.limits {
+                    card.set_limits(limits);
+                }
+                active.serve_waiting(ports, card)
             }
-            DeviceEvent::Kick(TRANSMIT) => serve(&mut active.transmit, TRANSMIT_TURN, |chain| {
-                send(port, memory, counters, chain)
-            }),
-            DeviceEvent::Kick(_) => Ok(()),
+            DeviceEvent::Source(TIMER) => {
+                card.on_timer();
+                active.serve_waiting(ports, card)
+            }
+            DeviceEvent::Source(port) => {
+                let index = usize::try_from(port - PORTS).unwrap_or(usize::MAX);
+                active.on_frames(ports, card, index)
+            }
+        };
+        match active.take_failure() {
+            Some(error) => Err(DeviceFault::Backend(Box::new(error))),
+            None => done,
         }
-    }
-}
-
-/// Sends one frame, header and all, straight from guest memory. The kernel checks the header.
-fn send(
-    port: &impl PacketPort,
-    memory: &GuestRam,
-    counters: &NetCounters,
-    chain: &Chain,
-) -> Served {
-    let bytes = chain.readable_bytes();
-    let sent = if (MIN_PACKET_BYTES..=MAX_PACKET_BYTES).contains(&bytes) {
-        slices_of(memory, chain.readable.iter().copied()).and_then(|parts| port.send(&parts))
-    } else {
-        Err(io::ErrorKind::InvalidInput.into())
-    };
-    count(match sent {
-        Ok(()) => &counters.sent,
-        Err(_) => &counters.send_dropped,
-    });
-    Served {
-        written: 0,
-        moved: bytes.min(MAX_PACKET_BYTES),
     }
 }

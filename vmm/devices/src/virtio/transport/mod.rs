@@ -12,7 +12,7 @@ use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use self::layout::{BAR, BAR_BYTES, KICK_BYTES, MAX_QUEUES, Offsets, Region};
 use self::registers::{
-    DRIVER_OK, Effect, FEATURES_OK, NEEDS_RESET, QueueRegisters, Registers, View,
+    DRIVER_OK, Effect, FEATURES_OK, NEEDS_RESET, QUEUE_VECTOR, QueueRegisters, Registers, View,
 };
 use super::device::{ActiveContext, DeviceEvent, QuiesceError, VirtioDevice};
 use super::interrupt::{ConfigCall, Interrupts, QueueCall};
@@ -140,6 +140,7 @@ impl VirtioPciFunction {
 
     fn common_write(&mut self, offset: u64, data: &[u8]) {
         match self.registers.write(offset, data, &self.interrupts) {
+            Effect::None if self.active && offset == QUEUE_VECTOR => self.device.vectors_changed(),
             Effect::None => {}
             Effect::Reset => self.device_reset(),
             Effect::CheckFeatures => {
@@ -386,10 +387,13 @@ impl PciFunction for VirtioPciFunction {
     fn event_sources(&self) -> Vec<EventSource> {
         use std::os::fd::AsRawFd;
 
-        let kicks = (0..).zip(&self.kicks).map(|(token, kick)| EventSource {
-            token,
-            fd: kick.as_raw_fd(),
-        });
+        let kicks = (0..).zip(self.kicks.iter().enumerate());
+        let kicks = kicks
+            .filter(|(_, (queue, _))| !self.device.is_kicked_elsewhere(*queue))
+            .map(|(token, (_, kick))| EventSource {
+                token,
+                fd: kick.as_raw_fd(),
+            });
         let own = self.device.event_sources();
         kicks
             .chain(own.into_iter().map(|source| EventSource {

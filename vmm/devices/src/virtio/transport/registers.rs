@@ -13,6 +13,9 @@ pub(super) const FEATURES_OK: u8 = 8;
 pub(super) const NEEDS_RESET: u8 = 64;
 pub(super) const FAILED: u8 = 128;
 
+/// Offset of `queue_msix_vector`.
+pub(super) const QUEUE_VECTOR: u64 = 26;
+
 /// Length of the structure.
 const IMAGE_BYTES: usize = 56;
 
@@ -149,7 +152,7 @@ impl Registers {
                     queue.size = value;
                 }
             }
-            26 => interrupts.set_queue_vector(index, value),
+            QUEUE_VECTOR => interrupts.set_queue_vector(index, value),
             // A driver never writes 0 here (4.1.4.3.2).
             28 if value == 1 && self.programmable().is_some() => return Effect::Enable(index),
             _ => {}

@@ -1,120 +1,17 @@
-use super::*;
-use crate::virtio::testing::{BUFFERS, Driver, RAM_BYTES, mad_descriptors, read, write};
-use crate::virtio::transport::{EVENT_IDX, INDIRECT_DESC, VERSION_1};
+//! Frames in and out.
+
 use proptest::prelude::*;
-use std::os::unix::net::UnixDatagram;
-use std::sync::Mutex;
-use vm_memory::Bytes;
 
-const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
-const MTU_VALUE: u16 = 1450;
-
-/// A datagram socket: packets are whole, it is non-blocking and has an edge for every packet, like
-/// a tap.
-struct Socket {
-    socket: UnixDatagram,
-    offloads: Arc<Mutex<Option<TapOffloads>>>,
-}
-
-impl AsRawFd for Socket {
-    fn as_raw_fd(&self) -> std::os::fd::RawFd {
-        self.socket.as_raw_fd()
-    }
-}
-
-impl PacketPort for Socket {
-    fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        match self.socket.recv(buffer) {
-            Ok(count) => Ok(Some(count)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn send<B: BitmapSlice>(&self, parts: &[VolatileSlice<'_, B>]) -> io::Result<()> {
-        let mut packet = Vec::new();
-        for part in parts {
-            let mut bytes = vec![0; part.len()];
-            part.read_slice(&mut bytes, 0).unwrap();
-            packet.extend_from_slice(&bytes);
-        }
-        self.socket.send(&packet).map(|_| ())
-    }
-
-    fn set_offloads(&self, offloads: TapOffloads) -> Result<(), TapError> {
-        *self.offloads.lock().unwrap() = Some(offloads);
-        Ok(())
-    }
-}
-
-struct Card {
-    driver: Driver,
-    wire: UnixDatagram,
-    counters: Arc<NetCounters>,
-    offloads: Arc<Mutex<Option<TapOffloads>>>,
-}
-
-impl Card {
-    fn new(features: u64) -> Self {
-        let (ours, wire) = UnixDatagram::pair().unwrap();
-        ours.set_nonblocking(true).unwrap();
-        wire.set_nonblocking(true).unwrap();
-        let offloads = Arc::default();
-        let socket = Socket {
-            socket: ours,
-            offloads: Arc::clone(&offloads),
-        };
-        let device = NetDevice::new(socket, MAC, MTU_VALUE);
-        let counters = device.counters();
-        let driver = Driver::ready(Box::new(device), 16, VERSION_1 | features);
-        Self {
-            driver,
-            wire,
-            counters,
-            offloads,
-        }
-    }
-
-    /// A packet arrives, and the device hears of it.
-    fn arrives(&mut self, packet: &[u8]) {
-        use crate::pci::function::PciFunction;
-
-        self.wire.send(packet).unwrap();
-        self.driver.function.handle_event(1 << 16);
-        self.driver.settle();
-    }
-
-    fn sent(&self) -> Option<Vec<u8>> {
-        let mut packet = vec![0; 0x2_0000];
-        let count = self.wire.recv(&mut packet).ok()?;
-        packet.truncate(count);
-        Some(packet)
-    }
-}
-
-/// A packet with an empty header and a frame of `bytes` bytes.
-fn packet(bytes: usize) -> Vec<u8> {
-    let mut packet = vec![0; VNET_HEADER_BYTES];
-    packet.extend((0..bytes).map(|i| i.to_le_bytes()[0] | 1));
-    packet
-}
-
-fn header_with_buffers(count: u16) -> Vec<u8> {
-    let mut header = vec![0; 10];
-    header.extend_from_slice(&count.to_le_bytes());
-    header
-}
+use super::*;
+use crate::virtio::testing::{RAM_BYTES, mad_descriptors};
+use crate::virtio::transport::{EVENT_IDX, INDIRECT_DESC};
 
 #[test]
 fn the_guest_reads_address_link_and_mtu() {
-    use crate::pci::function::PciFunction;
-
     let mut card = Card::new(0);
-    let mut data = [0xff; 12];
-    card.driver.function.bar_read(0, 0x2000, &mut data[..8]);
-    card.driver.function.bar_read(0, 0x2008, &mut data[8..]);
+    let data = card.configuration();
     assert_eq!(data[..6], MAC);
-    assert_eq!(data[6..8], [1, 0]);
+    assert_eq!(data[6..10], [1, 0, 1, 0]);
     assert_eq!(data[10..], MTU_VALUE.to_le_bytes());
 }
 
@@ -224,6 +121,137 @@ fn a_frame_that_needs_more_buffers_waits_for_them() {
 }
 
 #[test]
+fn a_long_frame_between_short_ones_goes_on_where_the_buffers_ended() {
+    // The first goes straight into the only chain that is taken for it, the second begins there.
+    let mut card = Card::new(config::MRG_RXBUF);
+    for buffer in 0..8 {
+        card.driver
+            .offer(0, &[write(BUFFERS + buffer * 0x1000, 300)]);
+    }
+    card.driver.kick(0);
+    let packets = [packet(100), packet(1500), packet(50), packet(280)];
+    for packet in &packets {
+        card.wires[0].send(packet).unwrap();
+    }
+    card.driver.function.handle_event((1 << 16) + PORTS);
+    for expected in [(0, 112), (1, 300), (2, 300), (3, 300), (4, 300), (5, 300)] {
+        assert_eq!(card.driver.used(0), Some(expected));
+    }
+    assert_eq!(card.driver.used(0), Some((6, 12)));
+    assert_eq!(card.driver.used(0), Some((7, 62)));
+    assert_eq!(card.driver.used(0), None);
+    assert_eq!(
+        card.driver.bytes(BUFFERS + 0x1000, 12),
+        header_with_buffers(6)
+    );
+    let mut got = card.driver.bytes(BUFFERS + 0x1000 + 12, 288);
+    for (buffer, bytes) in [(2, 300), (3, 300), (4, 300), (5, 300), (6, 12)] {
+        got.extend(card.driver.bytes(BUFFERS + buffer * 0x1000, bytes));
+    }
+    assert_eq!(got, packets[1][12..]);
+    // The last waits for a buffer, whole.
+    card.driver.offer(0, &[write(BUFFERS, 300)]);
+    card.driver.kick(0);
+    assert_eq!(card.driver.used(0), Some((8, 292)));
+    assert_eq!(card.driver.bytes(BUFFERS + 12, 280), packets[3][12..]);
+    assert_eq!(card.counters.receive_dropped(), 0);
+}
+
+#[test]
+fn a_long_frame_that_began_in_the_only_buffer_is_whole_in_the_end() {
+    let mut card = Card::new(config::MRG_RXBUF | EVENT_IDX);
+    let long = packet(1000);
+    card.driver.offer(0, &[write(BUFFERS, 512)]);
+    card.driver.kick(0);
+    card.arrives(&long);
+    // The driver may do what it likes with a buffer that it has not got back.
+    for buffer in 1..3 {
+        card.driver
+            .offer(0, &[write(BUFFERS + buffer * 0x1000, 400)]);
+    }
+    card.driver.kick(0);
+    for expected in [(0, 512), (1, 400), (2, 100)] {
+        assert_eq!(card.driver.used(0), Some(expected));
+    }
+    let mut got = card.driver.bytes(BUFFERS + 12, 500);
+    got.extend(card.driver.bytes(BUFFERS + 0x1000, 400));
+    got.extend(card.driver.bytes(BUFFERS + 0x2000, 100));
+    assert_eq!(got, long[12..]);
+}
+
+#[test]
+fn a_header_over_several_buffers_has_its_count() {
+    let mut card = Card::new(0);
+    card.driver.offer(
+        0,
+        &[
+            write(BUFFERS, 11),
+            write(BUFFERS + 0x100, 1),
+            write(BUFFERS + 0x200, 100),
+        ],
+    );
+    card.driver.kick(0);
+    card.arrives(&packet(60));
+    assert_eq!(card.driver.used(0), Some((0, 72)));
+    assert_eq!(card.driver.bytes(BUFFERS + 10, 1), [1]);
+    assert_eq!(card.driver.bytes(BUFFERS + 0x100, 1), [0]);
+}
+
+#[test]
+fn frames_of_the_largest_size_and_no_larger_ones() {
+    let mut card = Card::new(config::MRG_RXBUF);
+    for buffer in 0..16 {
+        card.driver
+            .offer(0, &[write(BUFFERS + buffer * 0x2000, 8192)]);
+    }
+    card.driver.kick(0);
+    let longest = packet(65_536 + 64);
+    card.arrives(&longest);
+    let mut got = Vec::new();
+    while let Some((head, bytes)) = card.driver.used(0) {
+        let address = BUFFERS + u64::from(head) * 0x2000;
+        got.extend(card.driver.bytes(address, usize::try_from(bytes).unwrap()));
+    }
+    assert_eq!(got[12..], longest[12..]);
+    card.arrives(&packet(65_536 + 65));
+    assert_eq!(card.driver.used(0), None);
+    assert_eq!(card.counters.receive_dropped(), 1);
+}
+
+#[test]
+fn what_a_frame_was_written_to_is_dirty() {
+    use vmm_memory::{start_dirty_log, take_dirty_log};
+
+    let mut card = Card::new(0);
+    card.driver
+        .offer(0, &[write(BUFFERS, 12), write(BUFFERS + 0x3000, 2000)]);
+    card.driver.kick(0);
+    start_dirty_log(&card.driver.memory);
+    card.arrives(&packet(100));
+    let log = take_dirty_log(&card.driver.memory);
+    let first = usize::try_from(BUFFERS / 4096).unwrap();
+    let is_dirty = |page: usize| log[0].words[page / 64] >> (page % 64) & 1 == 1;
+    assert!(is_dirty(first) && is_dirty(first + 3));
+    assert!(!is_dirty(first + 1) && !is_dirty(first + 4));
+}
+
+#[test]
+fn a_host_that_takes_no_frames_now_is_tried_again() {
+    let mut card = Card::new(EVENT_IDX);
+    card.told.lock().unwrap().is_busy = true;
+    let packet = packet(60);
+    card.driver.fill(BUFFERS, &packet);
+    card.driver
+        .offer(1, &[read(BUFFERS, u32::try_from(packet.len()).unwrap())]);
+    card.driver.kick(1);
+    assert_eq!(card.driver.used(1), None);
+    card.told.lock().unwrap().is_busy = false;
+    assert_eq!(card.driver.wait_used(1), Some((0, 0)));
+    assert_eq!(card.sent(), Some(packet));
+    assert_eq!(card.counters.send_dropped(), 0);
+}
+
+#[test]
 fn a_frame_longer_than_all_buffers_is_dropped_and_the_next_arrives() {
     let mut card = Card::new(0);
     card.driver.offer(0, &[write(BUFFERS, 512)]);
@@ -254,6 +282,8 @@ fn buffers_that_are_not_ram_or_not_writable_lose_the_frame_only() {
     card.arrives(&packet(100));
     assert_eq!(card.driver.used(0), Some((0, 0)));
     assert_eq!(card.counters.receive_dropped(), 1);
+    card.arrives(&packet(100));
+    assert_eq!(card.driver.used(0), None);
     assert!(!card.driver.needs_reset());
 }
 
@@ -263,7 +293,7 @@ fn many_frames_are_received_in_turns() {
     let (mut wanted, mut got) = (0..300usize, 0);
     while got < 300 {
         while let Some(number) = wanted.next() {
-            if card.wire.send(&packet(20 + number)).is_err() {
+            if card.wires[0].send(&packet(20 + number)).is_err() {
                 wanted = number..300;
                 break;
             }
@@ -284,31 +314,14 @@ fn many_frames_are_received_in_turns() {
 }
 
 #[test]
-fn offloads_follow_what_the_driver_took() {
-    let card = Card::new(1 << 1 | 1 << 7);
-    let expected = TapOffloads {
-        checksum: true,
-        tso4: true,
-        ..TapOffloads::default()
-    };
-    assert_eq!(*card.offloads.lock().unwrap(), Some(expected));
-    let mut card = Card::new(0);
-    assert_eq!(*card.offloads.lock().unwrap(), Some(TapOffloads::default()));
-
-    // Segmentation without checksums is refused.
-    card.driver.set_status(0);
-    card.driver.set_status(3);
-    card.driver.negotiate(VERSION_1 | 1 << 7);
-    assert_eq!(card.driver.status(), 3);
-}
-
-#[test]
 fn a_reset_forgets_the_frame_on_its_way() {
-    let mut card = Card::new(0);
+    let mut card = Card::new(config::MRG_RXBUF);
+    card.driver.offer(0, &[write(BUFFERS, 64)]);
+    card.driver.kick(0);
     card.arrives(&packet(100));
     card.driver.set_status(0);
     card.driver.start(16, VERSION_1);
-    card.wire.send(&packet(50)).unwrap();
+    card.wires[0].send(&packet(50)).unwrap();
     card.driver.offer(0, &[write(BUFFERS, 2048)]);
     card.driver.kick(0);
     assert_eq!(card.driver.used(0), Some((0, 62)));
@@ -323,7 +336,7 @@ proptest! {
         receive in mad_descriptors(),
         transmit in mad_descriptors(),
         heads in prop::collection::vec(0u16..17, 1..8),
-        features in prop_oneof![Just(0), Just(EVENT_IDX), Just(EVENT_IDX | config::MRG_RXBUF)],
+        features in prop_oneof![Just(0), Just(EVENT_IDX), Just(EVENT_IDX | config::MRG_RXBUF | config::CTRL_VQ)],
         lengths in prop::collection::vec(0usize..3000, 0..6),
     ) {
         let mut card = Card::new(features | INDIRECT_DESC);
@@ -332,6 +345,7 @@ proptest! {
             card.arrives(&packet(length));
         }
         card.driver.go_mad(1, &transmit, &heads);
+        card.driver.go_mad(2, &transmit, &heads);
         card.driver.kick(0);
     }
 }

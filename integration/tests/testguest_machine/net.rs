@@ -1,0 +1,235 @@
+//! Network cards: offloads, several queues, link, limits, and hostile headers.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use tun_rs::{DeviceBuilder, Layer};
+use vmm_devices::virtio::net::{NetConfig, NetLimits};
+use vmm_devices::virtio::rate::RateLimit;
+use vmm_machine::{NetCard, NetChange};
+
+use super::*;
+
+pub(super) const MAC: [u8; 6] = [0x52, 0x54, 0, 0, 0, 7];
+
+/// A bridge in a network of this thread's own, with a tap for a card on it and a peer that echoes
+/// frames.
+pub(super) struct Network {
+    queues: Vec<tun_rs::SyncDevice>,
+    /// Frames that the peer got from the guest.
+    echoed: Arc<AtomicU64>,
+}
+
+impl Network {
+    /// With so many queues of the card's tap.
+    pub(super) fn new(queues: usize) -> Self {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("a network of our own");
+        ip(&["link", "add", BRIDGE, "type", "bridge"]);
+        ip(&["link", "set", BRIDGE, "up"]);
+        let echoed = Arc::new(AtomicU64::new(0));
+        let peer = port("peer", false, false);
+        let count = Arc::clone(&echoed);
+        std::thread::spawn(move || {
+            let mut frame = [0; 2048];
+            while let Ok(bytes) = peer.recv(&mut frame) {
+                // The host's own frames are on the bridge, too.
+                if bytes > 14 && frame[12..14] == [0x88, 0xb5] {
+                    count.fetch_add(1, Ordering::SeqCst);
+                    testguest::make_echo(&mut frame[..bytes]);
+                    peer.send(&frame[..bytes]).expect("the peer's tap");
+                }
+            }
+        });
+        let first = port("card", true, queues > 1);
+        let more = (1..queues).map(|_| first.try_clone().expect("a queue"));
+        let mut queues: Vec<_> = more.collect();
+        queues.insert(0, first);
+        Self { queues, echoed }
+    }
+
+    /// A card on it.
+    pub(super) fn card(&self, config: NetConfig) -> DeviceConfig {
+        let copy = |queue: &tun_rs::SyncDevice| {
+            let descriptor = queue.as_fd().try_clone_to_owned();
+            descriptor.expect("a descriptor")
+        };
+        DeviceConfig::Net(NetCard {
+            taps: self.queues.iter().map(copy).collect(),
+            vhost: Vec::new(),
+            config,
+        })
+    }
+
+    fn echoed(&self) -> u64 {
+        self.echoed.load(Ordering::SeqCst)
+    }
+}
+
+/// A port of the bridge; with `offload` as a VMM wants it.
+fn port(name: &str, offload: bool, multi_queue: bool) -> tun_rs::SyncDevice {
+    let device = DeviceBuilder::new()
+        .name(name)
+        .layer(Layer::L2)
+        .packet_information(false)
+        .offload(offload)
+        .multi_queue(multi_queue)
+        .build_sync()
+        .expect("a tap");
+    ip(&["link", "set", name, "master", BRIDGE, "up"]);
+    device
+}
+
+pub(super) fn config() -> NetConfig {
+    NetConfig {
+        mac: MAC,
+        mtu: 1500,
+        ..NetConfig::default()
+    }
+}
+
+fn boot(network: &Network, config: NetConfig, words: &str) -> Machine {
+    let command_line = format!("tests=net {words}");
+    let devices = vec![network.card(config)];
+    Machine::boot(&command_line, KernelEntry::Default, devices)
+}
+
+/// Changes the card of a machine that has no other device.
+fn change(machine: &Machine, change: NetChange) {
+    let card = PciAddress::new(0, 1).expect("a slot");
+    machine
+        .handle
+        .request(9, Request::ChangeCard { card, change });
+}
+
+/// Waits until the guest says that it waits for something.
+fn wait_for(machine: &Machine, what: &str) {
+    let line = format!("TESTGUEST waiting for={what}\n");
+    let deadline = Instant::now() + PATIENCE;
+    while !machine.text().replace('\r', "").contains(&line) {
+        assert!(Instant::now() < deadline, "{}", machine.text());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn assert_passed(machine: Machine) -> Results {
+    let (status, results) = machine.ended();
+    let done = results.one("done");
+    assert_eq!(done, "passed=4 failed=0 skipped=0", "{results:#?}");
+    assert_powered_off(&status, &results);
+    results
+}
+
+#[test]
+fn net_works_with_interrupts_and_by_polling() {
+    skip_if!(without_machine().or_else(without_network));
+    for mode in ["irq", "poll"] {
+        let words = format!("mode={mode} net_frames=64");
+        let results = assert_passed(boot(&Network::new(1), config(), &words));
+        let line = results.one("net");
+        assert!(line.contains("mac=52:54:00:00:00:07 frames=64"), "{line}");
+        assert_eq!(results.number("net", "irqs") > 0, mode == "irq");
+    }
+}
+
+#[test]
+fn frames_are_merged_summed_and_filtered_and_hostile_headers_cost_their_frames_only() {
+    skip_if!(without_machine().or_else(without_network));
+    for mode in ["irq", "poll"] {
+        let words =
+            format!("mode={mode} net_frames=24 net_cases=merge,checksum,filter,hostile,echo");
+        let results = assert_passed(boot(&Network::new(1), config(), &words));
+        assert!(results.number("net", "merged") > 0, "{results:#?}");
+    }
+}
+
+#[test]
+fn pairs_of_queues_are_used_as_the_driver_says() {
+    skip_if!(without_machine().or_else(without_network));
+    for mode in ["irq", "poll"] {
+        let words = format!("mode={mode} net_frames=32 net_cases=pairs,echo,filter");
+        let results = assert_passed(boot(&Network::new(2), config(), &words));
+        assert!(results.number("net", "frames") >= 128, "{results:#?}");
+    }
+}
+
+#[test]
+fn the_cable_is_pulled_and_put_back() {
+    skip_if!(without_machine().or_else(without_network));
+    let network = Network::new(1);
+    let machine = boot(&network, config(), "net_cases=link");
+    wait_for(&machine, "link-down");
+    let before = network.echoed();
+    change(&machine, NetChange::SetLink { up: false });
+    wait_for(&machine, "link-up");
+    assert_eq!(network.echoed(), before, "a frame went out without a link");
+    change(&machine, NetChange::SetLink { up: true });
+    assert_passed(machine);
+}
+
+#[test]
+fn the_guest_is_asked_to_announce_itself() {
+    skip_if!(without_machine().or_else(without_network));
+    let machine = boot(&Network::new(1), config(), "net_cases=announce");
+    wait_for(&machine, "announce");
+    change(&machine, NetChange::Announce);
+    assert_passed(machine);
+}
+
+#[test]
+fn limits_hold_frames_back_until_they_are_lifted() {
+    skip_if!(without_machine().or_else(without_network));
+    let network = Network::new(1);
+    let limited = NetConfig {
+        limits: NetLimits {
+            transmit_frames: RateLimit {
+                per_second: 1,
+                burst: 5,
+            },
+            ..NetLimits::default()
+        },
+        ..config()
+    };
+    let begin = Instant::now();
+    let machine = boot(&network, limited, "net_cases=burst");
+    wait_for(&machine, "limits");
+    std::thread::sleep(Duration::from_millis(200));
+    let (passed, elapsed) = (network.echoed(), begin.elapsed().as_secs());
+    // Whatever the machine was busy with: more can not have been earned. One passes on credit.
+    assert!(passed <= 5 + elapsed + 2, "{passed} in {elapsed} s");
+    change(&machine, NetChange::SetLimits(NetLimits::default()));
+    assert_passed(machine);
+    // The last may still be on their way.
+    let deadline = Instant::now() + PATIENCE;
+    while network.echoed() < 32 {
+        assert!(Instant::now() < deadline, "{} frames", network.echoed());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_guest_moves_while_its_frames_fly() {
+    skip_if!(without_machine().or_else(without_network));
+    let network = Network::new(2);
+    let command_line = "tests=net net_frames=60 net_cases=merge,pairs,filter";
+    let devices = || vec![network.card(config())];
+    let mut machine = Machine::boot(command_line, KernelEntry::Default, devices());
+    let mut moves = 0;
+    let ended = loop {
+        machine.wait_until_it_runs();
+        std::thread::sleep(Duration::from_millis(moves % 13));
+        match machine.moved(command_line, devices()) {
+            Ok(next) => machine = next,
+            Err(ended) => break ended,
+        }
+        moves += 1;
+    };
+    let (_, results) = ended.ended();
+    let done = results.one("done");
+    assert_eq!(
+        done, "passed=4 failed=0 skipped=0",
+        "after {moves} moves: {results:#?}"
+    );
+    println!("moved {moves} times");
+    assert!(moves > 3, "the guest ended before it was moved");
+}

@@ -1,0 +1,253 @@
+mod commands;
+mod frames;
+mod limits;
+mod moves;
+mod offloads;
+mod pairs;
+mod status;
+
+use super::*;
+use crate::pci::function::PciFunction;
+use crate::virtio::testing::{BUFFERS, Driver, read, write};
+use crate::virtio::transport::VERSION_1;
+use std::os::unix::net::UnixDatagram;
+use std::sync::Mutex;
+use vm_memory::bitmap::BitmapSlice;
+use vm_memory::{Bytes, VolatileSlice};
+use vmm_sys::tap::TapError;
+
+const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
+const MTU_VALUE: u16 = 1450;
+
+/// What a device told its ports.
+#[derive(Debug, Default)]
+struct Told {
+    offloads: Option<TapOffloads>,
+    attached: Vec<bool>,
+    /// The host refuses changes.
+    refuses: bool,
+    /// The host takes no frames now.
+    is_busy: bool,
+}
+
+/// A datagram socket: packets are whole, it is non-blocking and has an edge for every packet, like
+/// a tap.
+struct Socket {
+    socket: UnixDatagram,
+    index: usize,
+    knows_uso: bool,
+    told: Arc<Mutex<Told>>,
+}
+
+fn refused(call: &'static str) -> TapError {
+    TapError::Call {
+        call,
+        source: io::ErrorKind::InvalidInput.into(),
+    }
+}
+
+impl AsRawFd for Socket {
+    fn as_raw_fd(&self) -> std::os::fd::RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+impl PacketPort for Socket {
+    fn receive<B: BitmapSlice>(
+        &self,
+        parts: &[VolatileSlice<'_, B>],
+        rest: &mut [u8],
+    ) -> io::Result<Option<usize>> {
+        match vmm_sys::guest_io::read_packet(&self.socket, parts, rest) {
+            Ok(count) => Ok(Some(count)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn send<B: BitmapSlice>(&self, parts: &[VolatileSlice<'_, B>]) -> io::Result<()> {
+        if self.told.lock().unwrap().is_busy {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let mut packet = Vec::new();
+        for part in parts {
+            let mut bytes = vec![0; part.len()];
+            part.read_slice(&mut bytes, 0).unwrap();
+            packet.extend_from_slice(&bytes);
+        }
+        self.socket.send(&packet).map(|_| ())
+    }
+
+    fn set_offloads(&self, offloads: TapOffloads) -> Result<(), TapError> {
+        let mut told = self.told.lock().unwrap();
+        if told.refuses || (offloads.uso && !self.knows_uso) {
+            return Err(refused("TUNSETOFFLOAD"));
+        }
+        told.offloads = Some(offloads);
+        Ok(())
+    }
+
+    fn has_queues(&self) -> bool {
+        true
+    }
+
+    fn set_attached(&self, attached: bool) -> Result<(), TapError> {
+        let mut told = self.told.lock().unwrap();
+        if told.refuses {
+            return Err(refused("TUNSETQUEUE"));
+        }
+        told.attached[self.index] = attached;
+        Ok(())
+    }
+}
+
+struct Card {
+    driver: Driver,
+    /// The other ends, one for each pair of queues.
+    wires: Vec<UnixDatagram>,
+    counters: Arc<NetCounters>,
+    control: Arc<NetControl>,
+    told: Arc<Mutex<Told>>,
+}
+
+fn config() -> NetConfig {
+    NetConfig {
+        mac: MAC,
+        mtu: MTU_VALUE,
+        ..NetConfig::default()
+    }
+}
+
+/// Ports and their other ends.
+fn ports(pairs: usize, told: &Arc<Mutex<Told>>) -> (Vec<Socket>, Vec<UnixDatagram>) {
+    told.lock().unwrap().attached = vec![true; pairs];
+    let pair = |index| {
+        let (socket, wire) = UnixDatagram::pair().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        wire.set_nonblocking(true).unwrap();
+        let told = Arc::clone(told);
+        let port = Socket {
+            socket,
+            index,
+            knows_uso: true,
+            told,
+        };
+        (port, wire)
+    };
+    (0..pairs).map(pair).unzip()
+}
+
+impl Card {
+    /// A card with one pair of queues.
+    fn new(features: u64) -> Self {
+        Self::with(1, &config(), features)
+    }
+
+    fn with(pairs: usize, config: &NetConfig, features: u64) -> Self {
+        let told = Arc::default();
+        let (ports, wires) = ports(pairs, &told);
+        let device = NetDevice::new(ports, config).unwrap();
+        let (counters, control) = (device.counters(), device.control());
+        let driver = Driver::ready(Box::new(device), 16, VERSION_1 | features);
+        Self {
+            driver,
+            wires,
+            counters,
+            control,
+            told,
+        }
+    }
+
+    /// The same guest on a card that was made of this one's state.
+    fn moved(mut self) -> Self {
+        self.driver.function.quiesce().unwrap();
+        let told = Arc::default();
+        let (ports, wires) = ports(self.wires.len(), &told);
+        let mut handles = None;
+        let mut driver = self.driver.moved_by(|payloads| {
+            let device = NetDevice::restored(ports, &config(), payloads).unwrap();
+            handles = Some((device.counters(), device.control()));
+            Box::new(device)
+        });
+        let (counters, control) = handles.unwrap();
+        driver.function.resume();
+        driver.settle();
+        Self {
+            driver,
+            wires,
+            counters,
+            control,
+            told,
+        }
+    }
+
+    /// A packet arrives at the first port, and the device hears of it.
+    fn arrives(&mut self, packet: &[u8]) {
+        self.arrives_at(0, packet);
+    }
+
+    fn arrives_at(&mut self, pair: usize, packet: &[u8]) {
+        self.wires[pair].send(packet).unwrap();
+        self.driver
+            .function
+            .handle_event((1 << 16) + PORTS + pair as u64);
+        self.driver.settle();
+    }
+
+    fn sent(&self) -> Option<Vec<u8>> {
+        self.sent_by(0)
+    }
+
+    fn sent_by(&self, pair: usize) -> Option<Vec<u8>> {
+        let mut packet = vec![0; 0x2_0000];
+        let count = self.wires[pair].recv(&mut packet).ok()?;
+        packet.truncate(count);
+        Some(packet)
+    }
+
+    /// Has the device see to wishes and timers, as far as they are due.
+    fn settle_own(&mut self) {
+        self.driver.settle_own(0);
+    }
+
+    /// The first bytes of the configuration: address, status, pairs, MTU.
+    fn configuration(&mut self) -> Vec<u8> {
+        let mut data = [0xff; 12];
+        self.driver.function.bar_read(0, 0x2000, &mut data[..8]);
+        self.driver.function.bar_read(0, 0x2008, &mut data[8..]);
+        data.to_vec()
+    }
+
+    /// Sends a command of the control queue, which is queue `queue`; returns its answer.
+    fn command(&mut self, queue: usize, command: &[u8]) -> u8 {
+        let (header, data) = command.split_at(2);
+        self.driver.fill(BUFFERS + 0x8_0000, header);
+        self.driver.fill(BUFFERS + 0x8_1000, data);
+        self.driver.fill(BUFFERS + 0x8_0100, &[0xee]);
+        let bytes = u32::try_from(data.len()).unwrap();
+        let head = self.driver.offer(
+            queue,
+            &[
+                read(BUFFERS + 0x8_0000, 2),
+                read(BUFFERS + 0x8_1000, bytes),
+                write(BUFFERS + 0x8_0100, 1),
+            ],
+        );
+        self.driver.kick(queue);
+        assert_eq!(self.driver.used(queue), Some((head.into(), 1)));
+        self.driver.bytes(BUFFERS + 0x8_0100, 1)[0]
+    }
+}
+
+/// A packet with an empty header and a frame of `bytes` bytes.
+fn packet(bytes: usize) -> Vec<u8> {
+    let mut packet = vec![0; VNET_HEADER_BYTES];
+    packet.extend((0..bytes).map(|i| i.to_le_bytes()[0] | 1));
+    packet
+}
+
+fn header_with_buffers(count: u16) -> Vec<u8> {
+    let mut header = vec![0; 10];
+    header.extend_from_slice(&count.to_le_bytes());
+    header
+}

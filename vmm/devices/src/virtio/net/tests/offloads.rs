@@ -1,0 +1,137 @@
+//! What the host may leave undone.
+
+use super::*;
+use crate::virtio::net::command::{ERROR, OK};
+use crate::virtio::transport::INDIRECT_DESC;
+
+const GUEST_CSUM: u64 = 1 << 1;
+const GUEST_TSO4: u64 = 1 << 7;
+const GUEST_USO4: u64 = 1 << 54;
+const GUEST_USO6: u64 = 1 << 55;
+
+fn offered(card: &mut Card) -> u64 {
+    let half = |card: &mut Card, select: u32| {
+        card.driver.common(0, &select.to_le_bytes());
+        let mut data = [0; 4];
+        card.driver.function.bar_read(0, 4, &mut data);
+        u64::from(u32::from_le_bytes(data))
+    };
+    half(card, 0) | half(card, 1) << 32
+}
+
+#[test]
+fn offloads_follow_what_the_driver_took() {
+    let card = Card::new(GUEST_CSUM | GUEST_TSO4);
+    let expected = TapOffloads {
+        checksum: true,
+        tso4: true,
+        ..TapOffloads::default()
+    };
+    assert_eq!(card.told.lock().unwrap().offloads, Some(expected));
+    let mut card = Card::new(0);
+    let none = Some(TapOffloads::default());
+    assert_eq!(card.told.lock().unwrap().offloads, none);
+
+    // Segmentation without checksums is refused.
+    card.driver.set_status(0);
+    card.driver.set_status(3);
+    card.driver.negotiate(VERSION_1 | GUEST_TSO4);
+    assert_eq!(card.driver.status(), 3);
+}
+
+#[test]
+fn offloads_change_by_command_within_what_was_taken() {
+    let features = config::CTRL_VQ | config::CTRL_GUEST_OFFLOADS | GUEST_CSUM | GUEST_TSO4;
+    let mut card = Card::new(features | GUEST_USO4 | GUEST_USO6);
+    let set = |card: &mut Card, offloads: u64| {
+        let mut command = vec![5, 0];
+        command.extend(offloads.to_le_bytes());
+        card.command(2, &command)
+    };
+    assert_eq!(set(&mut card, 0), OK);
+    let none = Some(TapOffloads::default());
+    assert_eq!(card.told.lock().unwrap().offloads, none);
+    assert_eq!(set(&mut card, GUEST_CSUM | GUEST_USO4 | GUEST_USO6), OK);
+    let uso = TapOffloads {
+        checksum: true,
+        uso: true,
+        ..TapOffloads::default()
+    };
+    assert_eq!(card.told.lock().unwrap().offloads, Some(uso));
+    // TSO6 was not taken; bit 0 is nothing that a guest could say.
+    assert_eq!(set(&mut card, GUEST_CSUM | 1 << 8), ERROR);
+    assert_eq!(set(&mut card, 1), ERROR);
+    card.told.lock().unwrap().refuses = true;
+    assert_eq!(set(&mut card, 0), ERROR);
+    assert_eq!(card.told.lock().unwrap().offloads, Some(uso));
+}
+
+#[test]
+fn segmentation_of_udp_is_offered_where_the_host_knows_it() {
+    for knows_uso in [true, false] {
+        let told = Arc::default();
+        let (mut ports, _wires) = ports(1, &told);
+        ports[0].knows_uso = knows_uso;
+        let device = NetDevice::new(ports, &super::config()).unwrap();
+        let uso = 1 << 56 | GUEST_USO4 | GUEST_USO6;
+        let expected = if knows_uso { uso } else { 0 };
+        assert_eq!(device.features() & uso, expected);
+    }
+}
+
+#[test]
+fn features_follow_the_configuration() {
+    let mut card = Card::new(0);
+    let features = offered(&mut card);
+    assert_eq!(features & (config::MQ | 1 << 63), 0);
+    assert_ne!(features & (1 << 3), 0);
+    assert_ne!(features & INDIRECT_DESC, 0);
+    let config = NetConfig {
+        mtu: 0,
+        speed_mbps: 25_000,
+        ..super::config()
+    };
+    let mut card = Card::with(2, &config, 0);
+    let features = offered(&mut card);
+    assert_eq!(features & (1 << 3), 0);
+    assert_ne!(features & config::MQ, 0);
+    assert_ne!(features & (1 << 63), 0);
+    let mut speed = [0; 4];
+    card.driver.function.bar_read(0, 0x200c, &mut speed);
+    assert_eq!(u32::from_le_bytes(speed), 25_000);
+    let mut duplex = [0];
+    card.driver.function.bar_read(0, 0x2010, &mut duplex);
+    assert_eq!(duplex, [1]);
+    assert_eq!(card.configuration()[8..10], [2, 0]);
+}
+
+#[test]
+fn features_come_with_those_they_need() {
+    let alone = [
+        1 << 7,
+        1 << 8,
+        1 << 9,
+        1 << 10,
+        1 << 11,
+        1 << 13,
+        1 << 14,
+        GUEST_USO4,
+        1 << 56,
+        config::CTRL_RX,
+        config::CTRL_RX_EXTRA | config::CTRL_VQ,
+        config::MQ,
+        config::GUEST_ANNOUNCE,
+    ];
+    for feature in alone {
+        assert!(!config::consistent(feature), "{feature:#x}");
+    }
+    let all = config::features(
+        &super::config(),
+        Abilities {
+            pairs: 2,
+            uso: true,
+        },
+    );
+    assert!(config::consistent(all));
+    assert!(config::consistent(0));
+}

@@ -1,0 +1,176 @@
+//! Pairs of queues that the kernel serves by itself, by vhost-net.
+//!
+//! The kernel takes the driver's kicks and raises its interrupts; the device keeps the control queue,
+//! link, and the decision when the kernel works at all. While the dirty log of guest memory is on, the
+//! kernel logs what it writes: that is found out each time it starts, which is why the log is turned
+//! on while the device is at rest.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use vmm_memory::{KernelLog, is_dirty_log_on, kernel_log};
+use vmm_sys::vhost::{LOG_ALL, VhostError, VhostNet, used_index};
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
+
+use super::{NetError, config};
+use crate::GuestRam;
+use crate::virtio::queue::VirtQueue;
+use crate::virtio::transport::{EVENT_IDX, INDIRECT_DESC, VERSION_1};
+
+/// Features that concern whoever serves the rings.
+const RING_FEATURES: u64 = VERSION_1 | EVENT_IDX | INDIRECT_DESC | config::MRG_RXBUF;
+
+/// Queue whose kicks always come to the device: it is the control queue of a driver that does not
+/// take `VIRTIO_NET_F_MQ`, whatever else it may be.
+pub(super) const FORWARDED: usize = 2;
+
+/// Rings of a pair, as vhost numbers them.
+const RECEIVE: u32 = 0;
+const TRANSMIT: u32 = 1;
+
+/// The kernel's side of a card.
+pub(super) struct Vhost {
+    /// One for each pair.
+    nets: Vec<VhostNet>,
+    /// Kicks of the queue that are passed on.
+    forward: EventFd,
+    is_running: bool,
+}
+
+/// What the kernel is started with.
+pub(super) struct Start<'a> {
+    pub(super) memory: &'a Arc<GuestRam>,
+    /// As the driver took them.
+    pub(super) features: u64,
+}
+
+/// Receive and transmit queue.
+pub(super) type Queues<'a> = [&'a mut VirtQueue; 2];
+
+impl Vhost {
+    /// Takes over instances of vhost-net, one for each pair.
+    pub(super) fn new(descriptors: Vec<OwnedFd>) -> Result<Self, NetError> {
+        let adopt = |descriptor| VhostNet::adopt(descriptor, RING_FEATURES | LOG_ALL);
+        let nets = descriptors.into_iter().map(adopt);
+        Ok(Self {
+            nets: nets.collect::<Result<_, _>>()?,
+            forward: EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK).map_err(NetError::Descriptors)?,
+            is_running: false,
+        })
+    }
+
+    /// Whether the kernel takes the kicks of a queue by itself, of a card with so many pairs.
+    pub(super) fn is_kicked(&self, queue: usize) -> bool {
+        queue < 2 * self.nets.len() && (queue != FORWARDED || self.nets.len() == 1)
+    }
+
+    /// A kick of the queue that is passed on.
+    pub(super) fn forward_kick(&self) {
+        // Fails only when the counter is at its end: it is readable then.
+        self.forward.write(1).unwrap_or_default();
+    }
+
+    /// Has the kernel serve `pairs`, each with its port. Without effect while it does.
+    pub(super) fn start<'a, P: AsRawFd + 'a>(
+        &mut self,
+        start: &Start<'_>,
+        pairs: impl Iterator<Item = (Queues<'a>, &'a P)>,
+    ) -> Result<(), VhostError> {
+        if self.is_running {
+            return Ok(());
+        }
+        self.is_running = true;
+        let log = if is_dirty_log_on(start.memory) {
+            kernel_log(start.memory)
+        } else {
+            None
+        };
+        for (index, (net, (queues, port))) in self.nets.iter_mut().zip(pairs).enumerate() {
+            let forward = (!is_kicked_directly(index)).then_some(&self.forward);
+            start_pair(net, start, log.as_ref(), &queues, forward)?;
+            for ring in [RECEIVE, TRANSMIT] {
+                net.set_backend(ring, Some(port))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the kernel stop; the queues go on where it left off. Without effect while it does not
+    /// work.
+    pub(super) fn stop<'a>(
+        &mut self,
+        memory: &GuestRam,
+        pairs: impl Iterator<Item = Queues<'a>>,
+    ) -> Result<(), VhostError> {
+        if !std::mem::take(&mut self.is_running) {
+            return Ok(());
+        }
+        for (net, queues) in self.nets.iter().zip(pairs) {
+            for (index, queue) in [RECEIVE, TRANSMIT].into_iter().zip(queues) {
+                if let Some(ring) = queue.ring() {
+                    let next_avail = net.stop_ring(index)?;
+                    queue.take_over(next_avail, used_index(memory, ring.used)?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the kernel stop; nobody cares where.
+    pub(super) fn abandon(&mut self) {
+        self.is_running = false;
+        for net in &self.nets {
+            for ring in [RECEIVE, TRANSMIT] {
+                // Fails where there is nothing to stop.
+                net.set_backend::<OwnedFd>(ring, None).unwrap_or_default();
+            }
+        }
+    }
+
+    /// Tells the kernel the queues' interrupts anew.
+    pub(super) fn set_calls<'a>(
+        &self,
+        pairs: impl Iterator<Item = Queues<'a>>,
+    ) -> Result<(), VhostError> {
+        if !self.is_running {
+            return Ok(());
+        }
+        for (net, queues) in self.nets.iter().zip(pairs) {
+            for (index, queue) in [RECEIVE, TRANSMIT].into_iter().zip(queues) {
+                net.set_call(index, queue.call_event().as_deref())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the receive queue of a pair is kicked past the device.
+fn is_kicked_directly(pair: usize) -> bool {
+    2 * pair != FORWARDED
+}
+
+/// Prepares both rings; one that the driver did not enable is left out, and never gets a packet.
+fn start_pair(
+    net: &mut VhostNet,
+    start: &Start<'_>,
+    log: Option<&Arc<KernelLog>>,
+    queues: &Queues<'_>,
+    forward: Option<&EventFd>,
+) -> Result<(), VhostError> {
+    net.set_memory(start.memory)?;
+    if let Some(log) = log {
+        net.set_log(log)?;
+    }
+    let logging = if log.is_some() { LOG_ALL } else { 0 };
+    net.set_features(start.features & RING_FEATURES | logging)?;
+    let kicks = [forward, None];
+    for ((index, queue), kick) in [RECEIVE, TRANSMIT].into_iter().zip(queues).zip(kicks) {
+        let Some(ring) = queue.ring() else {
+            return Err(VhostError::Memory("a ring that the driver did not enable"));
+        };
+        let kick = kick.unwrap_or(queue.kick_event());
+        net.start_ring(index, &ring, kick, log.is_some())?;
+        net.set_call(index, queue.call_event().as_deref())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,341 @@
+//! A card whose driver is ready: pairs of queues, and the control queue.
+//!
+//! ```text
+//! receive 0, transmit 0, receive 1, transmit 1 ... control     with VIRTIO_NET_F_MQ
+//! receive 0, transmit 0, control, (no meaning ...)             without
+//! ```
+
+use std::sync::Arc;
+
+use vmm_sys::vhost::VhostError;
+
+use super::card::Card;
+use super::command::{self, Command, MAX_COMMAND_BYTES};
+use super::config;
+use super::filter::Table;
+use super::port::PacketPort;
+use super::receive::Receiver;
+use super::state::Session;
+use super::transmit::Transmitter;
+use super::vhost::{FORWARDED, Queues, Start};
+use crate::GuestRam;
+use crate::virtio::device::{ActiveContext, DeviceFault, QuiesceError};
+use crate::virtio::interrupt::ConfigCall;
+use crate::virtio::queue::{Chain, Served, Turn, VirtQueue, copy_in, copy_out, serve, window};
+
+/// Commands of one turn.
+const CONTROL_TURN: Turn = Turn {
+    chains: 16,
+    bytes: 64 << 10,
+};
+
+/// Queues with a common number.
+struct Pair {
+    receiver: Receiver,
+    transmitter: Transmitter,
+}
+
+impl Pair {
+    fn queues(&mut self) -> Queues<'_> {
+        [self.receiver.queue_mut(), self.transmitter.queue_mut()]
+    }
+
+    /// Has both queues looked at.
+    fn again(&self) {
+        self.receiver.queue().again();
+        self.transmitter.queue().again();
+    }
+}
+
+/// A card whose driver is ready.
+pub(super) struct Active {
+    memory: Arc<GuestRam>,
+    config_call: ConfigCall,
+    features: u64,
+    pairs: Vec<Pair>,
+    /// So many of the pairs are in use.
+    in_use: usize,
+    control: Option<VirtQueue>,
+    /// Queues that have no meaning, after what the driver took.
+    rest: Vec<VirtQueue>,
+    /// What the host may leave undone, as feature bits.
+    offloads: u64,
+    /// What the kernel refused; told at the next occasion.
+    failed: Option<VhostError>,
+}
+
+impl Active {
+    /// With at most `most_pairs` pairs. Host and card are to be as `session` says already.
+    pub(super) fn new(context: ActiveContext, most_pairs: usize, session: &Session) -> Self {
+        let has = |feature: u64| context.features & feature != 0;
+        let most_pairs = if has(config::MQ) { most_pairs } else { 1 };
+        let mut queues = context.queues.into_iter();
+        let mut pairs = Vec::with_capacity(most_pairs);
+        while pairs.len() < most_pairs
+            && let (Some(receive), Some(transmit)) = (queues.next(), queues.next())
+        {
+            pairs.push(Pair {
+                receiver: Receiver::new(receive, has(config::MRG_RXBUF)),
+                transmitter: Transmitter::new(transmit),
+            });
+        }
+        let control = if has(config::CTRL_VQ) {
+            queues.next()
+        } else {
+            None
+        };
+        let active = Self {
+            memory: context.memory,
+            config_call: context.config_call,
+            features: context.features,
+            in_use: session.pairs.min(pairs.len()),
+            pairs,
+            control,
+            rest: queues.collect(),
+            offloads: session.offloads,
+            failed: None,
+        };
+        // Frames may be waiting, whose edge is past.
+        for pair in active.pairs.iter().take(active.in_use) {
+            pair.receiver.queue().again();
+        }
+        active
+    }
+
+    /// All queues, in order.
+    pub(super) fn queues(&self) -> Vec<&VirtQueue> {
+        let pairs = self.pairs.iter();
+        pairs
+            .flat_map(|pair| [pair.receiver.queue(), pair.transmitter.queue()])
+            .chain(&self.control)
+            .chain(&self.rest)
+            .collect()
+    }
+
+    /// What the driver said so far.
+    pub(super) fn session(&self, card: &Card) -> Session {
+        Session {
+            pairs: self.in_use,
+            offloads: self.offloads,
+            mac: card.mac,
+            filter: card.filter.clone(),
+        }
+    }
+
+    /// Serves the queue that was kicked.
+    pub(super) fn on_kick(
+        &mut self,
+        ports: &[impl PacketPort],
+        card: &mut Card,
+        index: usize,
+    ) -> Result<(), DeviceFault> {
+        if index == 2 * self.pairs.len() {
+            return self.serve_control(ports, card);
+        }
+        if let Some(vhost) = &card.vhost {
+            if index == FORWARDED {
+                vhost.forward_kick();
+            }
+            return Ok(());
+        }
+        let pairs = self.pairs.iter_mut().take(self.in_use);
+        let Some((pair, port)) = pairs.zip(ports).nth(index / 2) else {
+            return Ok(());
+        };
+        if index.is_multiple_of(2) {
+            pair.receiver.serve(port, &self.memory, card)
+        } else {
+            pair.transmitter.serve(port, &self.memory, card)
+        }
+    }
+
+    /// The port of a pair has frames.
+    pub(super) fn on_frames(
+        &mut self,
+        ports: &[impl PacketPort],
+        card: &mut Card,
+        index: usize,
+    ) -> Result<(), DeviceFault> {
+        let pairs = self.pairs.iter_mut().take(self.in_use);
+        match pairs.zip(ports).nth(index) {
+            Some((pair, port)) => pair.receiver.on_frames(port, &self.memory, card),
+            None => Ok(()),
+        }
+    }
+
+    /// Goes on with queues that wait for the timer.
+    pub(super) fn serve_waiting(
+        &mut self,
+        ports: &[impl PacketPort],
+        card: &mut Card,
+    ) -> Result<(), DeviceFault> {
+        for (pair, port) in self.pairs.iter_mut().take(self.in_use).zip(ports) {
+            if pair.receiver.is_waiting() {
+                pair.receiver.serve(port, &self.memory, card)?;
+            }
+            if pair.transmitter.is_waiting() {
+                pair.transmitter.serve(port, &self.memory, card)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the driver that link or announcement changed, and looks at all queues.
+    pub(super) fn on_status_changed(&mut self, ports: &[impl PacketPort], card: &mut Card) {
+        self.config_call.send();
+        if !card.control.is_link_up() {
+            self.stop_vhost(card);
+        }
+        self.start_vhost(ports, card);
+        for pair in self.pairs.iter().take(self.in_use) {
+            pair.again();
+        }
+    }
+
+    /// Gives back what no frame has filled, and has the kernel stop.
+    pub(super) fn come_to_rest(&mut self, card: &mut Card) -> Result<(), QuiesceError> {
+        for pair in &mut self.pairs {
+            pair.receiver.come_to_rest();
+        }
+        self.stop_vhost(card);
+        let failed = self.failed.take();
+        failed.map_or(Ok(()), |error| Err(QuiesceError::Backend(Box::new(error))))
+    }
+
+    /// Has the kernel serve the queues, if it is to and the link is up.
+    pub(super) fn start_vhost(&mut self, ports: &[impl PacketPort], card: &mut Card) {
+        let is_up = card.control.is_link_up();
+        if let Some(vhost) = card.vhost.as_mut().filter(|_| is_up) {
+            let start = Start {
+                memory: &self.memory,
+                features: self.features,
+            };
+            let pairs = self.pairs.iter_mut().take(self.in_use);
+            let started = vhost.start(&start, pairs.map(Pair::queues).zip(ports));
+            self.failed = started.err();
+        }
+    }
+
+    fn stop_vhost(&mut self, card: &mut Card) {
+        if let Some(vhost) = &mut card.vhost {
+            let pairs = self.pairs.iter_mut().take(self.in_use);
+            let stopped = vhost.stop(&self.memory, pairs.map(Pair::queues));
+            self.failed = stopped.err();
+        }
+    }
+
+    /// Tells the kernel where interrupts go now.
+    pub(super) fn on_vectors_changed(&mut self, card: &Card) {
+        if let Some(vhost) = &card.vhost {
+            let pairs = self.pairs.iter_mut().take(self.in_use);
+            self.failed = vhost.set_calls(pairs.map(Pair::queues)).err();
+        }
+    }
+
+    /// What the kernel refused since this was asked last.
+    pub(super) fn take_failure(&mut self) -> Option<VhostError> {
+        self.failed.take()
+    }
+
+    fn serve_control(
+        &mut self,
+        ports: &[impl PacketPort],
+        card: &mut Card,
+    ) -> Result<(), DeviceFault> {
+        let Some(mut queue) = self.control.take() else {
+            return Ok(());
+        };
+        let served = serve(&mut queue, CONTROL_TURN, |chain| {
+            self.answer(ports, card, chain)
+        });
+        self.control = Some(queue);
+        served
+    }
+
+    /// Carries out one command and writes its answer.
+    fn answer(&mut self, ports: &[impl PacketPort], card: &mut Card, chain: &Chain) -> Served {
+        let done = read_command(&self.memory, chain, self.features)
+            .is_some_and(|command| self.carry_out(ports, card, command));
+        let answer = if done { command::OK } else { command::ERROR };
+        let place = window(&chain.writable, 0, 1);
+        let written = copy_in(&self.memory, place, &[answer]).unwrap_or(0);
+        Served {
+            written: u32::try_from(written).unwrap_or(0),
+            moved: chain.readable_bytes().min(MAX_COMMAND_BYTES as u64),
+        }
+    }
+
+    /// Whether it could be done.
+    fn carry_out(&mut self, ports: &[impl PacketPort], card: &mut Card, command: Command) -> bool {
+        match command {
+            Command::SetMode(mode, on) => card.filter.set(mode, on),
+            Command::SetTables(unicast, multicast) => {
+                card.filter.unicast = Table::new(&unicast);
+                card.filter.multicast = Table::new(&multicast);
+            }
+            // The address of a card is none of a group.
+            Command::SetAddress([first, ..]) if first & 1 != 0 => return false,
+            Command::SetAddress(address) => card.mac = address,
+            Command::SetVlan(vlan, passes) => {
+                if let Some(vlans) = &mut card.filter.vlans {
+                    vlans.set(vlan, passes);
+                }
+            }
+            Command::AcknowledgeAnnouncement => card.control.acknowledge(),
+            Command::SetPairs(pairs) => return self.set_pairs(ports, card, usize::from(pairs)),
+            Command::SetOffloads(offloads) => return self.set_offloads(ports, offloads),
+        }
+        true
+    }
+
+    fn set_pairs(&mut self, ports: &[impl PacketPort], card: &mut Card, pairs: usize) -> bool {
+        if pairs == 0 || pairs > self.pairs.len() {
+            return false;
+        }
+        self.stop_vhost(card);
+        let is_attached = attach(ports, pairs).is_ok();
+        if is_attached {
+            let new = self.pairs.iter().take(pairs).skip(self.in_use);
+            new.for_each(Pair::again);
+            self.in_use = pairs;
+        } else {
+            // As before, as far as the host lets us.
+            attach(ports, self.in_use).unwrap_or_default();
+        }
+        self.start_vhost(ports, card);
+        is_attached
+    }
+
+    fn set_offloads(&mut self, ports: &[impl PacketPort], offloads: u64) -> bool {
+        let agreed = config::guest_offloads(self.features);
+        let is_set = offloads & !agreed == 0
+            && ports
+                .first()
+                .is_some_and(|port| port.set_offloads(config::tap_offloads(offloads)).is_ok());
+        if is_set {
+            self.offloads = offloads;
+        }
+        is_set
+    }
+}
+
+/// Has the first `pairs` ports take part, and no others.
+pub(super) fn attach(
+    ports: &[impl PacketPort],
+    pairs: usize,
+) -> Result<(), vmm_sys::tap::TapError> {
+    for (index, port) in ports.iter().enumerate() {
+        port.set_attached(index < pairs)?;
+    }
+    Ok(())
+}
+
+fn read_command(memory: &GuestRam, chain: &Chain, features: u64) -> Option<Command> {
+    let length = usize::try_from(chain.readable_bytes()).ok()?;
+    if length > MAX_COMMAND_BYTES {
+        return None;
+    }
+    let mut bytes = vec![0; length];
+    copy_out(memory, chain.readable.iter().copied(), &mut bytes).ok()?;
+    Command::parse(&bytes, features)
+}
