@@ -27,8 +27,9 @@ use crate::{FieldError, NodeCaps, Rule, Vmi};
 /// KubeVirt's default of `terminationGracePeriodSeconds`.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
 
-/// PCI functions that one guest can have: the slots of bus 0 but those of host bridge and LPC bridge.
-const MAX_DEVICES: usize = 30;
+/// PCI functions that one guest can have: the slots of bus 0 but those of host bridge, LPC bridge and
+/// the console, which every guest has for its agent.
+const MAX_DEVICES: usize = 29;
 
 /// An admitted VMI and what its owner should know.
 #[derive(Clone, Debug, PartialEq)]

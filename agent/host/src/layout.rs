@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! RUN/vmm/UID/INCARNATION/control.sock  the VMM's control socket
+//!                         guest-agent.sock  leads to the agent in the guest, one peer at a time
 //!                         launch.json   who the VMM is
 //!                         vmm.log       its standard error
 //!                         root/         what it sees as /

@@ -22,6 +22,8 @@ pub(crate) struct Opened {
     pub(crate) disks: Vec<OwnedFd>,
     /// In the order of the spec, each with its MTU.
     pub(crate) taps: Vec<(OwnedFd, u32)>,
+    /// Listens for those who want to talk to the guest's agent.
+    pub(crate) guest_agent: OwnedFd,
 }
 
 /// What the operator decides about every machine.
@@ -108,6 +110,9 @@ pub(crate) fn assemble<'a>(
     Ok((machine, descriptors.0))
 }
 
+/// By which name qemu-guest-agent looks for its channel.
+const GUEST_AGENT_PORT: &str = "org.qemu.guest_agent.0";
+
 /// What KubeVirt tells by default of every guest's machine.
 const MANUFACTURER: &str = "KubeVirt";
 const PRODUCT: &str = "None";
@@ -172,6 +177,18 @@ fn devices<'a>(
         let place = find(places.singles.get(rng), "the device", rng)?;
         devices.push(at(place, Kind::Rng(v1::VirtioRng {})));
     }
+    let console = PciPlaces::CONSOLE;
+    let place = find(places.singles.get(console), "the device", console)?;
+    let ports = vec![v1::VirtioConsolePort {
+        name: GUEST_AGENT_PORT.to_owned(),
+        listen_fd: Some(descriptors.add(&opened.guest_agent)),
+        ..v1::VirtioConsolePort::default()
+    }];
+    let console = v1::VirtioConsole {
+        ports,
+        ..v1::VirtioConsole::default()
+    };
+    devices.push(at(place, Kind::Console(console)));
     for (interface, (tap, mtu)) in vmi.interfaces.iter().zip(&opened.taps) {
         let name = interface.name.as_str();
         let place = find(places.interfaces.get(name), "interface", name)?;

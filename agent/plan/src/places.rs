@@ -6,7 +6,7 @@
 //! | place | what |
 //! | --- | --- |
 //! | 00:00 | host bridge |
-//! | 00:01 and up | disks in the order of the spec, then all that there is one of (rng) |
+//! | 00:01 and up | disks in the order of the spec, then all that there is one of (rng, console) |
 //! | up to 00:1e | root ports, ascending by the bus behind them |
 //! | 00:1f | LPC bridge of firmware's imagination |
 //! | 01:00 and up | interfaces in the order of the spec, each behind a root port of its own |
@@ -76,10 +76,13 @@ impl PciDemand {
                 .iter()
                 .map(|interface| demand(interface.name.as_str(), interface.pci_address))
                 .collect(),
+            // Every guest has the console, for its agent.
             singles: vmi
                 .rng
-                .then(|| demand(PciPlaces::RNG, None))
+                .then_some(PciPlaces::RNG)
                 .into_iter()
+                .chain([PciPlaces::CONSOLE])
+                .map(|kind| demand(kind, None))
                 .collect(),
             hot_plug_memory_bytes: Some(vmi.memory_bytes),
         }
@@ -102,6 +105,8 @@ pub struct PciPlaces {
 impl PciPlaces {
     /// The kind of the source of entropy.
     pub const RNG: &str = "rng";
+    /// The kind of the console device, which has the guest agent's port.
+    pub const CONSOLE: &str = "console";
 
     /// Gives places to all of `demand` that have none. What has one stays; what finds no room stays
     /// without. Spare root ports are made the first time only.

@@ -1,4 +1,4 @@
-//! Control sockets by path, without the limit that `sockaddr_un` puts on paths.
+//! A VMM's sockets by path, without the limit that `sockaddr_un` puts on paths.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 use nix::libc;
 use tokio::net::UnixStream;
 
-/// The socket's name within the directory of its incarnation.
+/// The control socket's name within the directory of its incarnation.
 const SOCKET_NAME: &str = "control.sock";
+/// The name there of the socket that leads to the guest's agent.
+const GUEST_AGENT_NAME: &str = "guest-agent.sock";
 
 /// A directory that holds a control socket.
 ///
@@ -30,28 +32,35 @@ impl SocketDir {
         Ok(Self(dir))
     }
 
-    fn address(&self) -> PathBuf {
-        PathBuf::from(format!(
-            "/proc/self/fd/{}/{SOCKET_NAME}",
-            self.0.as_raw_fd()
-        ))
+    fn address(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}/{name}", self.0.as_raw_fd()))
     }
 
     /// Connects to the VMM that listens here.
     pub(crate) async fn connect(&self) -> io::Result<UnixStream> {
-        UnixStream::connect(self.address()).await
+        UnixStream::connect(self.address(SOCKET_NAME)).await
     }
 }
 
 /// Makes the listening socket that a VMM will inherit. One that is left over is replaced: the
 /// caller has made sure that nobody listens there any more.
 pub(crate) fn listen_at(dir: &Path) -> io::Result<UnixListener> {
-    match std::fs::remove_file(dir.join(SOCKET_NAME)) {
+    listen_as(dir, SOCKET_NAME)
+}
+
+/// Makes the socket at which a VMM listens for those who want to talk to its guest's agent. One that
+/// is left over was never given to the VMM, or it would have its machine.
+pub(crate) fn listen_for_guest_agent(dir: &Path) -> io::Result<UnixListener> {
+    listen_as(dir, GUEST_AGENT_NAME)
+}
+
+fn listen_as(dir: &Path, name: &str) -> io::Result<UnixListener> {
+    match std::fs::remove_file(dir.join(name)) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    let listener = UnixListener::bind(SocketDir::open(dir)?.address())?;
-    std::fs::set_permissions(dir.join(SOCKET_NAME), Permissions::from_mode(0o600))?;
+    let listener = UnixListener::bind(SocketDir::open(dir)?.address(name))?;
+    std::fs::set_permissions(dir.join(name), Permissions::from_mode(0o600))?;
     Ok(listener)
 }

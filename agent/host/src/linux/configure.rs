@@ -11,7 +11,7 @@ use agent_plan::{Failure, PciPlaces, Timestamp};
 use proto_vmm::v1::{self, request::Kind};
 
 use super::LinuxHost;
-use crate::control::Connection;
+use crate::control::{self, Connection};
 use crate::disks::{DiskError, DiskOpener};
 use crate::failure::{chain, fatal, retry};
 use crate::kernels::{KernelError, boot_files};
@@ -106,6 +106,15 @@ impl LinuxHost {
             .collect()
     }
 
+    /// The socket at which the VMM, which has no machine yet, will listen for peers of its guest's
+    /// agent.
+    fn listen_for_guest_agent(&self, uid: &PathUid, incarnation: u64) -> Result<OwnedFd, Failure> {
+        let dir = self.layout.run_of_vmm(uid, incarnation);
+        let listener = control::listen_for_guest_agent(&dir)
+            .map_err(|error| retry("HostFailed", format!("{}: {error}", dir.display())))?;
+        Ok(listener.into())
+    }
+
     /// Whether a VMM of this VMI has its machine, and thereby its disks and taps.
     async fn is_configured(&self, uid: &PathUid) -> bool {
         let Ok(incarnations) = self.layout.run_incarnations(uid) else {
@@ -167,6 +176,7 @@ impl LinuxHost {
                 .open_disks(uid, vmi)
                 .map_err(|error| disk_failure(&error))?,
             taps: self.held_taps(uid, vmi.interfaces.len())?,
+            guest_agent: self.listen_for_guest_agent(uid, incarnation)?,
         };
         let policy = MachinePolicy {
             console_log_bytes: self.config.console_log_bytes,

@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod guest_agent;
 mod kernels;
 mod network;
 mod support;
@@ -23,9 +24,14 @@ fn main() -> ExitCode {
     if !arguments.list {
         support::enter_namespaces();
     }
-    let trials: Vec<Trial> = [kernels::trials(), network::trials(), vmm::trials()]
-        .into_iter()
-        .flatten()
-        .collect();
+    let trials: Vec<Trial> = [
+        guest_agent::trials(),
+        kernels::trials(),
+        network::trials(),
+        vmm::trials(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }

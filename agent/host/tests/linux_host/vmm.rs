@@ -345,7 +345,7 @@ async fn fenced() -> Outcome {
 }
 
 /// What real guests need, or why there are none here.
-fn testguest() -> Result<PathBuf, &'static str> {
+pub fn testguest() -> Result<PathBuf, &'static str> {
     if built("kvmlet-vmm").is_none() {
         return Err("kvmlet-vmm is not built");
     }
@@ -363,7 +363,8 @@ fn testguest() -> Result<PathBuf, &'static str> {
         .ok_or("testguest is not built (KVMLET_TESTGUEST)")
 }
 
-fn guest_vmi(place: &Place, uid: &str, arguments: &str) -> Vmi {
+/// A VMI that boots `testguest` with these arguments, two disks and a source of entropy.
+pub fn guest_vmi(place: &Place, uid: &str, arguments: &str) -> Vmi {
     place.vmi(
         uid,
         &[
@@ -386,7 +387,8 @@ fn guest_vmi(place: &Place, uid: &str, arguments: &str) -> Vmi {
     )
 }
 
-async fn run(host: &LinuxHost, vmi: &Vmi) -> VmmIdentity {
+/// Everything from a directory to a running guest.
+pub async fn run(host: &LinuxHost, vmi: &Vmi) -> VmmIdentity {
     let incarnation = 1;
     for action in [
         Action::EnsureRunDir { incarnation },
@@ -409,7 +411,8 @@ async fn run(host: &LinuxHost, vmi: &Vmi) -> VmmIdentity {
     identity
 }
 
-fn console(place: &Place) -> String {
+/// What the guest printed.
+pub fn console(place: &Place) -> String {
     let log = place.state().join("vmm").join(UID).join("1/console.log");
     String::from_utf8_lossy(&std::fs::read(log).unwrap_or_default()).into_owned()
 }
