@@ -2,10 +2,12 @@
 
 pub mod busybox;
 pub mod cpio;
+mod debian;
 pub mod ext4;
 pub mod kernel;
 pub mod modules;
 pub mod rootfs;
+pub mod tools_disk;
 
 use anyhow::Context;
 

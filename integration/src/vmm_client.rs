@@ -131,7 +131,14 @@ impl VmmClient {
     /// # Errors
     /// When the VMM refuses or does not speak our version.
     pub fn connect(path: &Path) -> anyhow::Result<Self> {
-        let socket = UnixStream::connect(path)?;
+        Self::over(UnixStream::connect(path)?)
+    }
+
+    /// The handshake over a connected socket.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub fn over(socket: UnixStream) -> anyhow::Result<Self> {
         socket.set_read_timeout(Some(PATIENCE))?;
         let Some(Body::Hello(hello)) = receive(&socket)? else {
             anyhow::bail!("the VMM did not say hello");

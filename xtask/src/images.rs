@@ -1,7 +1,7 @@
 //! `cargo xtask images`: makes everything that tests and demo boot, and says where it lies.
 
 use integration::image::kernel::StockKernel;
-use integration::image::{busybox, kernel, rootfs};
+use integration::image::{busybox, kernel, rootfs, tools_disk};
 
 use crate::progress::step;
 
@@ -24,5 +24,7 @@ pub fn run(refresh: bool) -> anyhow::Result<StockKernel> {
     eprintln!("    {}", initramfs.display());
     let root = step("systemd node", || rootfs::systemd(&kernel))?;
     eprintln!("    {}", root.display());
+    let tools = step("tools disk", || tools_disk::tools_disk(&kernel))?;
+    eprintln!("    {}", tools.display());
     Ok(kernel)
 }

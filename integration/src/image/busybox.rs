@@ -47,7 +47,7 @@ impl GuestImage {
 /// When kernel or busybox can not be had.
 pub fn guest() -> anyhow::Result<GuestImage> {
     let kernel = kernel::stock()?;
-    let recipe = Recipe::read("busybox", &kernel)?;
+    let recipe = Recipe::read("busybox", &["init", "end"], &kernel)?;
     let directory = cache::directory("guest-busybox", &recipe.key(), |partial| {
         fs::create_dir(partial.join("boot"))?;
         fs::write(partial.join(&GuestImage::INITRD[1..]), recipe.initramfs()?)?;
@@ -62,7 +62,7 @@ pub fn guest() -> anyhow::Result<GuestImage> {
 /// # Errors
 /// When kernel or busybox can not be had.
 pub fn node(kernel: &StockKernel) -> anyhow::Result<PathBuf> {
-    let recipe = Recipe::read("node", kernel)?;
+    let recipe = Recipe::read("node", &["init"], kernel)?;
     let directory = cache::directory("node-initramfs", &recipe.key(), |partial| {
         fs::write(partial.join("initrd"), recipe.initramfs()?)?;
         Ok(())
@@ -70,19 +70,25 @@ pub fn node(kernel: &StockKernel) -> anyhow::Result<PathBuf> {
     Ok(directory.join("initrd"))
 }
 
-/// `guest-images/NAME`: `init` and the list `modules`, with the kernel and busybox they go with.
+/// `guest-images/NAME`: scripts and the list `modules`, with the kernel and busybox they go with.
 struct Recipe {
-    init: Vec<u8>,
+    /// What goes to the root, by name; `init` is one.
+    scripts: Vec<(&'static str, Vec<u8>)>,
     wanted: String,
     busybox: Vec<u8>,
     kernel: StockKernel,
 }
 
 impl Recipe {
-    fn read(name: &str, kernel: &StockKernel) -> anyhow::Result<Self> {
+    fn read(name: &str, scripts: &[&'static str], kernel: &StockKernel) -> anyhow::Result<Self> {
         tools::ensure(tools::IMAGES)?;
+        let script = |script| anyhow::Ok((script, recipe_file(&format!("{name}/{script}"))?));
         Ok(Self {
-            init: recipe_file(&format!("{name}/init"))?,
+            scripts: scripts
+                .iter()
+                .copied()
+                .map(script)
+                .collect::<Result<_, _>>()?,
             wanted: String::from_utf8(recipe_file(&format!("{name}/modules"))?)?,
             busybox: fs::read(BUSYBOX)?,
             kernel: kernel.clone(),
@@ -91,13 +97,11 @@ impl Recipe {
 
     fn key(&self) -> String {
         let kernel = self.kernel.directory.as_os_str().as_encoded_bytes();
-        cache::key(&[
-            &self.init,
-            self.wanted.as_bytes(),
-            &self.busybox,
-            kernel,
-            b"layout 1",
-        ])
+        let mut parts = vec![self.wanted.as_bytes(), &self.busybox, kernel, b"layout 2"];
+        for (name, content) in &self.scripts {
+            parts.extend([name.as_bytes(), content]);
+        }
+        cache::key(&parts)
     }
 
     fn initramfs(&self) -> anyhow::Result<Vec<u8>> {
@@ -140,7 +144,9 @@ impl Recipe {
             }
         }
         self.add_modules(&mut archive)?;
-        archive.file("init", 0o755, &self.init)?;
+        for (name, content) in &self.scripts {
+            archive.file(name, 0o755, content)?;
+        }
         archive.finish()
     }
 

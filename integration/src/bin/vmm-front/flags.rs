@@ -1,0 +1,92 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::options::{CpusFlag, DiskFlag, NetFlag, SizeFlag};
+
+/// A machine without an agent.
+#[derive(Debug, Parser)]
+#[command(name = "vmm-front")]
+pub struct Flags {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Runs a machine; its serial console is on standard input and output.
+    Run(Run),
+    /// Configures the VMM that its parent becomes; started by `run`.
+    #[command(hide = true)]
+    Control(Run),
+    /// Asks a VMM that runs.
+    Ask(Ask),
+}
+
+/// A machine.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// The VMM's program.
+    #[arg(long, default_value = "/usr/local/bin/kvmlet-vmm")]
+    pub vmm: PathBuf,
+    /// The VMM's control socket: a path, or @NAME for one without a file [default: a new name].
+    #[arg(long)]
+    pub socket: Option<String>,
+    /// ELF with a PVH note, or bzImage.
+    #[arg(long)]
+    pub kernel: PathBuf,
+    #[arg(long)]
+    pub initrd: Option<PathBuf>,
+    #[arg(long, default_value = "")]
+    pub cmdline: String,
+    /// COUNT, or SOCKETSxCORESxTHREADS; then ,model=NAME
+    #[arg(long, default_value = "1")]
+    pub cpus: CpusFlag,
+    /// With a suffix K, M or G.
+    #[arg(long, default_value = "256M")]
+    pub memory: SizeFlag,
+    /// PATH[,ro][,serial=S][,queues=N][,cache=none|writethrough|writeback][,io=threads][,discard]
+    /// [,logical=BYTES][,physical=BYTES][,thread=NAME]
+    #[arg(long)]
+    pub disk: Vec<DiskFlag>,
+    /// TAP[,mac=AA:BB:CC:DD:EE:FF][,mtu=N][,vhost]
+    #[arg(long)]
+    pub net: Vec<NetFlag>,
+    #[arg(long)]
+    pub rng: bool,
+    /// Empty hot-plug slots, by the rule of agents.
+    #[arg(long)]
+    pub spare_ports: bool,
+    /// Ends at a reset of the guest.
+    #[arg(long)]
+    pub no_reboot: bool,
+    /// Goes on with this snapshot.
+    #[arg(long)]
+    pub restore: Option<PathBuf>,
+}
+
+/// A question.
+#[derive(Debug, Args)]
+pub struct Ask {
+    /// The VMM's control socket: a path or @NAME.
+    pub socket: String,
+    #[command(subcommand)]
+    pub question: Question,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Question {
+    /// Prints the machine's status.
+    Status,
+    Pause,
+    Resume,
+    Reset,
+    PowerButton,
+    Stop,
+    /// Writes a snapshot of the paused machine to a new file.
+    Save {
+        file: PathBuf,
+    },
+}

@@ -1,0 +1,208 @@
+//! From flags to a machine and its descriptors.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use agent_plan::{PciDemand, PciPlace, PciPlaces, PlaceDemand};
+use anyhow::Context;
+use nix::libc::{O_DIRECT, O_DSYNC};
+use proto_vmm::v1;
+use proto_vmm::v1::pci_device::Kind;
+use tun_rs::{DeviceBuilder, Layer};
+
+use crate::flags::Run;
+use crate::options::{CpusFlag, DiskFlag, NetFlag};
+
+/// What a VMM is configured with.
+pub struct Assembled {
+    pub machine: v1::MachineConfig,
+    /// In the order that the machine means.
+    pub descriptors: Vec<OwnedFd>,
+    /// Number of the descriptor of a snapshot.
+    pub snapshot_fd: Option<u32>,
+}
+
+/// Opens all that the flags name.
+pub fn assemble(flags: &Run) -> anyhow::Result<Assembled> {
+    let mut descriptors = Descriptors::default();
+    let kvm = open_device("/dev/kvm")?;
+    let kernel = v1::KernelBoot {
+        kernel_fd: descriptors.add(read_only(&flags.kernel)?)?,
+        initrd_fd: flags
+            .initrd
+            .as_deref()
+            .map(|path| descriptors.add(read_only(path)?))
+            .transpose()?,
+        cmdline: flags.cmdline.clone(),
+        ..v1::KernelBoot::default()
+    };
+    let mut machine = v1::MachineConfig {
+        vmi_uid: "vmm-front".to_owned(),
+        vmi_namespace: "default".to_owned(),
+        vmi_name: "vmm-front".to_owned(),
+        incarnation: 1,
+        cpus: Some(cpus(&flags.cpus)),
+        memory: Some(v1::Memory {
+            size_bytes: flags.memory.0,
+            ..v1::Memory::default()
+        }),
+        kernel: Some(kernel),
+        kvm_fd: descriptors.add(kvm)?,
+        // Who started it learns the end from an event.
+        exit_record_fd: descriptors.add(tempfile::tempfile()?)?,
+        devices: devices(flags, &mut descriptors)?,
+        ..v1::MachineConfig::default()
+    };
+    if flags.no_reboot {
+        machine.set_reboot_policy(v1::RebootPolicy::Terminate);
+    }
+    let snapshot_fd = flags
+        .restore
+        .as_deref()
+        .map(|path| descriptors.add(read_only(path)?))
+        .transpose()?;
+    Ok(Assembled {
+        machine,
+        descriptors: descriptors.0,
+        snapshot_fd,
+    })
+}
+
+fn cpus(flag: &CpusFlag) -> v1::Cpus {
+    v1::Cpus {
+        count: flag.sockets * flag.cores * flag.threads,
+        sockets: flag.sockets,
+        cores: flag.cores,
+        threads: flag.threads,
+        model: flag.model.clone(),
+        ..v1::Cpus::default()
+    }
+}
+
+/// Descriptors in the order in which they go with the frame.
+#[derive(Default)]
+struct Descriptors(Vec<OwnedFd>);
+
+impl Descriptors {
+    fn add(&mut self, descriptor: impl Into<OwnedFd>) -> anyhow::Result<u32> {
+        self.0.push(descriptor.into());
+        Ok(u32::try_from(self.0.len() - 1)?)
+    }
+}
+
+/// All functions in the places that an agent would give them.
+fn devices(flags: &Run, descriptors: &mut Descriptors) -> anyhow::Result<Vec<v1::PciDevice>> {
+    let places = places(flags);
+    let mut devices: Vec<v1::PciDevice> = places.root_ports.iter().map(root_port).collect();
+    for (index, flag) in flags.disk.iter().enumerate() {
+        let mut blk = flag.blk.clone();
+        blk.disk_fd = descriptors.add(open_disk(flag)?)?;
+        let place = find(places.disks.get(&index.to_string()), "a disk")?;
+        let mut device = at(place, Kind::Blk(blk));
+        device.io_thread.clone_from(&flag.thread);
+        devices.push(device);
+    }
+    for (index, flag) in flags.net.iter().enumerate() {
+        let last = u8::try_from(index + 1)?;
+        let mut net = v1::VirtioNet {
+            tap_fd: descriptors.add(open_tap(flag)?)?,
+            mac: flag.mac.unwrap_or([2, 0, 0, 0, 0, last]).to_vec(),
+            mtu: flag.mtu,
+            ..v1::VirtioNet::default()
+        };
+        if flag.vhost {
+            let vhost = open_device("/dev/vhost-net")?;
+            net.vhost_fds.push(descriptors.add(vhost)?);
+        }
+        let place = find(places.interfaces.get(&index.to_string()), "a network card")?;
+        devices.push(at(place, Kind::Net(net)));
+    }
+    if flags.rng {
+        let place = find(places.singles.get(PciPlaces::RNG), "rng")?;
+        devices.push(at(place, Kind::Rng(v1::VirtioRng {})));
+    }
+    Ok(devices)
+}
+
+fn places(flags: &Run) -> PciPlaces {
+    let named = |name: String| PlaceDemand { name, place: None };
+    let numbered = |count: usize| (0..count).map(|index| named(index.to_string())).collect();
+    let singles = flags.rng.then(|| named(PciPlaces::RNG.to_owned()));
+    let demand = PciDemand {
+        disks: numbered(flags.disk.len()),
+        interfaces: numbered(flags.net.len()),
+        singles: singles.into_iter().collect(),
+        hot_plug_memory_bytes: flags.spare_ports.then_some(flags.memory.0),
+    };
+    let mut places = PciPlaces::default();
+    places.complete(&demand);
+    places
+}
+
+fn find(place: Option<&PciPlace>, what: &str) -> anyhow::Result<PciPlace> {
+    place
+        .copied()
+        .with_context(|| format!("the machine has no room for {what}"))
+}
+
+fn root_port((bus, device): (&u8, &u8)) -> v1::PciDevice {
+    let place = PciPlace {
+        bus: 0,
+        device: *device,
+    };
+    let port = v1::RootPort {
+        secondary_bus: u32::from(*bus),
+    };
+    at(place, Kind::RootPort(port))
+}
+
+fn at(place: PciPlace, kind: Kind) -> v1::PciDevice {
+    v1::PciDevice {
+        address: Some(v1::PciAddress {
+            bus: u32::from(place.bus),
+            device: u32::from(place.device),
+            function: 0,
+        }),
+        kind: Some(kind),
+        ..v1::PciDevice::default()
+    }
+}
+
+fn read_only(path: &Path) -> anyhow::Result<File> {
+    open(OpenOptions::new().read(true), path)
+}
+
+fn open_device(path: &str) -> anyhow::Result<File> {
+    open(OpenOptions::new().read(true).write(true), Path::new(path))
+}
+
+fn open_disk(flag: &DiskFlag) -> anyhow::Result<File> {
+    let special = match flag.blk.cache() {
+        v1::DiskCache::Unspecified => 0,
+        v1::DiskCache::Writethrough => O_DSYNC,
+        v1::DiskCache::None => O_DIRECT,
+    };
+    let mut options = OpenOptions::new();
+    options.read(true).write(!flag.blk.read_only);
+    open(options.custom_flags(special), &flag.path)
+}
+
+fn open(options: &OpenOptions, path: &Path) -> anyhow::Result<File> {
+    options
+        .open(path)
+        .with_context(|| path.display().to_string())
+}
+
+fn open_tap(flag: &NetFlag) -> anyhow::Result<OwnedFd> {
+    let tap = DeviceBuilder::new()
+        .name(&flag.tap)
+        .layer(Layer::L2)
+        .packet_information(false)
+        .offload(true)
+        .inherit_enable_state()
+        .build_sync()
+        .with_context(|| format!("the tap {}", flag.tap))?;
+    Ok(tap.as_fd().try_clone_to_owned()?)
+}

@@ -1,0 +1,35 @@
+//! A machine without an agent: `vmm-front run FLAGS` opens what the flags name and becomes a
+//! `kvmlet-vmm` that runs the machine; `vmm-front ask SOCKET QUESTION` talks to one that runs.
+//!
+//! For benchmarks, which compare whole programs by their command lines, and for tests that want every
+//! device in one machine. It is not shipped.
+
+#![forbid(unsafe_code)]
+
+mod ask;
+mod control;
+mod flags;
+mod machine;
+mod options;
+mod run;
+mod socket;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use flags::{Command, Flags};
+
+fn main() -> ExitCode {
+    let done = match Flags::parse().command {
+        Command::Run(run) => run::run(&run).map(|never| match never {}),
+        Command::Control(control) => control::control(&control),
+        Command::Ask(ask) => ask::ask(&ask),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("vmm-front: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

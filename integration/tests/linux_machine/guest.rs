@@ -1,0 +1,93 @@
+//! A node with all it takes to run machines by `vmm-front`.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use integration::commands::Commands;
+use integration::image::{busybox, busybox::GuestImage, kernel, tools_disk};
+use integration::node::{Flavour, Node, NodeSpec};
+
+use crate::report::Report;
+
+/// A stock guest takes up to half a minute to boot under emulation, and a minute to try its devices.
+pub const PATIENCE: Duration = Duration::from_secs(300);
+/// Where a node's scratch files lie: on its ext4 disk.
+pub const SCRATCH: &str = "/var/lib/kvmlet/scratch";
+/// The tools disk in the node.
+pub const TOOLS: &str = "/dev/disk-tools";
+
+const BOOT: &str = "/opt/payload/images/busybox/boot";
+
+/// A busybox node with the VMM, `vmm-front`, the stock guest and the tools disk.
+pub fn node() -> anyhow::Result<Node> {
+    let tools = tools_disk::tools_disk(&kernel::stock()?)?;
+    let mut spec = NodeSpec::bare(Flavour::Busybox)
+        .with_programs(&["kvmlet-vmm", "vmm-front"])?
+        .with(busybox::guest()?.directory, "images/busybox");
+    let drive = format!(
+        "file={},format=raw,if=none,id=tools,read-only=on",
+        tools.display()
+    );
+    spec.qemu_arguments.extend([
+        "-drive".to_owned(),
+        drive,
+        "-device".to_owned(),
+        "virtio-blk-pci,drive=tools,serial=tools".to_owned(),
+    ]);
+    let node = Node::boot(spec)?;
+    node.sh(&format!(
+        "mkdir -p {SCRATCH} /mnt/tools
+         for disk in /sys/block/vd*; do
+             [ \"$(cat $disk/serial)\" != tools ] || ln -s /dev/${{disk##*/}} {TOOLS}
+         done
+         mount -t ext4 -o ro {TOOLS} /mnt/tools
+         mount -t tmpfs tmp /mnt/tools/tmp
+         for kept in dev proc sys; do mount --bind /$kept /mnt/tools/$kept; done
+         chroot /mnt/tools /sbin/ip tuntap add tap0 mode tap vnet_hdr && ip link set tap0 up && ip addr add 10.77.0.1/24 dev tap0"
+    ))?;
+    Ok(node)
+}
+
+/// The flags of every machine: kernel, initramfs, the tools disk as the last disk, `script` before it.
+pub fn flags(node: &Node, script: &str, disks: &[&str]) -> anyhow::Result<Vec<String>> {
+    let file = format!("{SCRATCH}/script");
+    // A disk is whole sectors; what follows the text is zeros.
+    let mut content = script.as_bytes().to_vec();
+    content.resize(content.len().next_multiple_of(512), 0);
+    node.put(&file, 0o600, &content)?;
+    let letter = |index: usize| (b'a' + u8::try_from(index).unwrap_or(u8::MAX)) as char;
+    let (script_disk, root) = (letter(disks.len()), letter(disks.len() + 1));
+    let mut flags: Vec<String> = ["--vmm", "/opt/payload/bin/kvmlet-vmm"]
+        .map(str::to_owned)
+        .into();
+    flags.push(format!("--kernel={BOOT}/{}", name(GuestImage::KERNEL)));
+    flags.push(format!("--initrd={BOOT}/{}", name(GuestImage::INITRD)));
+    flags.push(format!(
+        "--cmdline=console=ttyS0 quiet kvmlet.ip=10.77.0.2/24 kvmlet.script=/dev/vd{script_disk} \
+         kvmlet.root=/dev/vd{root}"
+    ));
+    flags.extend(disks.iter().map(|disk| format!("--disk={disk}")));
+    flags.push(format!("--disk={file},ro"));
+    flags.push(format!("--disk={TOOLS},ro,serial=tools"));
+    Ok(flags)
+}
+
+fn name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Runs a machine until its guest powers off.
+pub fn run(node: &Node, flags: &[String]) -> anyhow::Result<Report> {
+    // What the guest printed until then is worth more than the time.
+    let limit = PATIENCE.as_secs().to_string();
+    let mut argv = vec!["timeout", limit.as_str(), "vmm-front", "run"];
+    argv.extend(flags.iter().map(String::as_str));
+    let output = node.run_for(&argv, PATIENCE + Duration::from_secs(20))?;
+    ensure!(
+        output
+            .stderr
+            .contains("vmm-front: ended: EXIT_REASON_GUEST_POWEROFF"),
+        "{output}"
+    );
+    Ok(Report::read(&output.stdout))
+}

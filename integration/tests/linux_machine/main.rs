@@ -1,0 +1,8 @@
+//! Stock Linux in machines without an agent, in a node in a box: what the guest finds is what the
+//! machine was made of, and what it does with it works.
+
+#![forbid(unsafe_code)]
+
+mod devices;
+mod guest;
+mod report;
