@@ -178,6 +178,11 @@ fn verdict_of(exit: &ExitObserved) -> (Phase, &'static str, String) {
             "DebugExit",
             "The guest wrote to the debug exit port",
         ),
+        ExitReason::Watchdog => (
+            Phase::Failed,
+            "Watchdog",
+            "The guest let its watchdog run out",
+        ),
         ExitReason::Other => (
             Phase::Failed,
             "Unrecognized",

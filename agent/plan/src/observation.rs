@@ -158,6 +158,8 @@ pub enum ExitReason {
     ConfigureFailed,
     /// The guest wrote to the debug exit port.
     DebugExit,
+    /// The guest let its watchdog run out.
+    Watchdog,
     /// A reason that this agent does not know, from a newer VMM.
     Other,
 }

@@ -30,6 +30,8 @@ pub struct Acpi {
     pub ecam: Option<EcamWindow>,
     /// Power management registers.
     pub fadt: Option<Fadt>,
+    /// Address of the generation id, where the DSDT has it.
+    pub generation_id: Option<u64>,
     /// `\_S5_`, where the DSDT has it.
     pub s5_sleep_type: Option<u8>,
 }
@@ -89,6 +91,7 @@ impl Acpi {
                 let dsdt = self.fadt.and_then(|fadt| self.table(fadt.dsdt));
                 self.s5_sleep_type =
                     dsdt.and_then(|dsdt| tables::s5_sleep_type(&dsdt[tables::HEADER_BYTES..]));
+                self.generation_id = dsdt.and_then(tables::generation_id);
             }
             _ => {}
         }

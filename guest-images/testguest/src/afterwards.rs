@@ -2,8 +2,10 @@
 
 use testguest_lib::command_line::{Afterwards, Settings};
 
+use crate::acpi::Acpi;
 use crate::clock::Clock;
-use crate::{console_line, power, serial};
+use crate::panic_device::{self, Place};
+use crate::{console_line, generation, power, serial, watchdog};
 
 /// How often the console is looked at for input while there is none.
 const ECHO_POLL_MS: u64 = 10;
@@ -11,7 +13,7 @@ const ECHO_POLL_MS: u64 = 10;
 const ECHO_LINE_BYTES: usize = 256;
 
 /// Does what the command line asks for; the machine's end, or for ever.
-pub fn run(settings: &Settings, clock: &Clock, reset: Option<(u16, u8)>) -> ! {
+pub fn run(settings: &Settings, clock: &Clock, acpi: Option<&Acpi>) -> ! {
     match settings.afterwards {
         Afterwards::PowerOff => power::off(),
         Afterwards::Idle => {
@@ -22,12 +24,17 @@ pub fn run(settings: &Settings, clock: &Clock, reset: Option<(u16, u8)>) -> ! {
         Afterwards::Echo => echo(clock),
         Afterwards::Reboot => {
             console_line!("TESTGUEST reboot");
-            power::reset(reset)
+            let register = acpi.and_then(|acpi| acpi.fadt?.reset);
+            power::reset(register)
         }
         Afterwards::Panic => {
             console_line!("TESTGUEST triple-fault");
             power::triple_fault()
         }
+        Afterwards::Watchdog => watchdog::run(acpi, clock),
+        Afterwards::Generation => generation::run(acpi, clock),
+        Afterwards::PvpanicPort => panic_device::run(acpi, Place::Port, settings.pvpanic),
+        Afterwards::PvpanicPci => panic_device::run(acpi, Place::Pci, settings.pvpanic),
     }
 }
 

@@ -85,6 +85,14 @@ pub enum Afterwards {
     Reboot,
     /// A triple fault.
     Panic,
+    /// A watchdog that nobody feeds.
+    Watchdog,
+    /// [`Settings::pvpanic`] to the panic device at its I/O port.
+    PvpanicPort,
+    /// The same to the one on PCI.
+    PvpanicPci,
+    /// A wait for another generation id.
+    Generation,
 }
 
 /// What the command line asks for; what it leaves out has a default.
@@ -116,6 +124,8 @@ pub struct Settings {
     pub tick_ms: u64,
     /// Counter lines before the power is switched off; 0 for no end.
     pub ticks: u64,
+    /// What is written to a panic device.
+    pub pvpanic: u8,
 }
 
 impl Default for Settings {
@@ -134,6 +144,7 @@ impl Default for Settings {
             console_sessions: 1,
             tick_ms: 100,
             ticks: 0,
+            pvpanic: 1,
         }
     }
 }
@@ -170,6 +181,10 @@ impl Settings {
                     "echo" => Afterwards::Echo,
                     "reboot" => Afterwards::Reboot,
                     "panic" => Afterwards::Panic,
+                    "watchdog" => Afterwards::Watchdog,
+                    "pvpanic-port" => Afterwards::PvpanicPort,
+                    "pvpanic-pci" => Afterwards::PvpanicPci,
+                    "generation" => Afterwards::Generation,
                     _ => return None,
                 }
             }
@@ -180,6 +195,7 @@ impl Settings {
             "peer" => self.peer = mac_address(value)?,
             "tick_ms" => self.tick_ms = positive(value)?,
             "ticks" => self.ticks = value.parse().ok()?,
+            "pvpanic" => self.pvpanic = value.parse().ok()?,
             _ => {}
         }
         Some(())
@@ -238,13 +254,15 @@ mod tests {
 
     #[test]
     fn tests_mode_and_what_follows_are_chosen() {
-        let (settings, complaints) =
-            parse("tests=blk,rng mode=poll then=tick ticks=3 blk_kib=64 peer=0a:00:00:00:00:ff");
+        let (settings, complaints) = parse(
+            "tests=blk,rng mode=poll then=tick ticks=3 blk_kib=64 peer=0a:00:00:00:00:ff pvpanic=2",
+        );
         assert!(complaints.is_empty());
         assert!(settings.blk && settings.rng && !settings.net && !settings.console);
         assert_eq!(settings.mode, Mode::Poll);
         assert_eq!(settings.afterwards, Afterwards::Tick);
         assert_eq!((settings.ticks, settings.blk_kib), (3, 64));
+        assert_eq!(settings.pvpanic, 2);
         assert_eq!(settings.peer, [0x0a, 0, 0, 0, 0, 0xff]);
     }
 

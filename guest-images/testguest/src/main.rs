@@ -13,15 +13,18 @@ mod builtins;
 mod clock;
 mod device_tests;
 mod entry;
+mod generation;
 mod io;
 mod lapic;
 mod memory;
+mod panic_device;
 mod pci;
 mod power;
 mod report;
 mod serial;
 mod trap;
 mod virtio;
+mod watchdog;
 
 use core::panic::PanicInfo;
 
@@ -70,7 +73,7 @@ extern "C" fn payload_main(protocol: u64, information: u64, x2apic: u64) -> ! {
         device_tests::run(acpi, &clock, &settings, &mut report);
     }
     report.done();
-    afterwards::run(&settings, &clock, fadt.and_then(|fadt| fadt.reset))
+    afterwards::run(&settings, &clock, acpi.as_ref())
 }
 
 fn read_acpi(boot: &BootInformation, report: &mut Report) -> Option<Acpi> {

@@ -88,6 +88,17 @@ impl Ecam {
         }
     }
 
+    /// The last function with these ids.
+    pub fn find(&self, ids: (u16, u16)) -> Option<Function> {
+        let mut found = None;
+        self.for_each(|function| {
+            if function.ids() == ids {
+                found = Some(function);
+            }
+        });
+        found
+    }
+
     fn decodes(&self, bus: u8) -> bool {
         (self.first_bus..=self.last_bus).contains(&bus)
     }

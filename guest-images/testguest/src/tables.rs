@@ -19,8 +19,12 @@ pub enum RootTable {
 pub struct Fadt {
     /// Address of the DSDT.
     pub dsdt: u64,
+    /// I/O port of the PM1a event registers: status, then enable; 0 when there are none.
+    pub pm1a_event: u16,
     /// I/O port of the PM1a control register; 0 when there is none.
     pub pm1a_control: u16,
+    /// I/O port and length of the general purpose events: status, then enable; zeros when there are none.
+    pub gpe0: (u16, u8),
     /// I/O port of the power management timer, 3.579545 MHz; 0 when there is none.
     pub pm_timer: u16,
     /// The timer counts 32 bits instead of 24.
@@ -77,7 +81,9 @@ pub fn fadt(table: &[u8]) -> Option<Fadt> {
     let reset_supported = flags & 1 << 10 != 0;
     Some(Fadt {
         dsdt,
+        pm1a_event: port(56, 148),
         pm1a_control: port(64, 172),
+        gpe0: (port(80, 220), *table.get(92)?),
         pm_timer: port(76, 208),
         pm_timer_32_bits: flags & 1 << 8 != 0,
         smi_command: short(48),
@@ -167,6 +173,43 @@ pub fn s5_sleep_type(aml: &[u8]) -> Option<u8> {
     }
 }
 
+/// Where the generation id is: the package `ADDR` of the device `VM_Gen_Counter` in a DSDT's AML, low
+/// half first. Only the form that tables have in practice is understood: a name, a package, two
+/// integers.
+pub fn generation_id(aml: &[u8]) -> Option<u64> {
+    const PACKAGE: u8 = 0x12;
+    const COMPATIBLE: &[u8] = b"VM_Gen_Counter";
+    let device = aml
+        .windows(COMPATIBLE.len())
+        .position(|window| window == COMPATIBLE)?;
+    let rest = aml.get(device..)?;
+    let name = rest.windows(4).position(|window| window == b"ADDR")?;
+    let (&PACKAGE, rest) = rest.get(name + 4..)?.split_first()? else {
+        return None;
+    };
+    let extra = usize::from(rest.first()? >> 6);
+    let elements = rest.get(1 + extra + 1..)?;
+    let (low, elements) = integer(elements)?;
+    let (high, _) = integer(elements)?;
+    Some(high << 32 | low)
+}
+
+/// The integer that AML begins with (20.2.3), and what follows.
+fn integer(aml: &[u8]) -> Option<(u64, &[u8])> {
+    let (&prefix, rest) = aml.split_first()?;
+    let bytes = match prefix {
+        0 | 1 => return Some((prefix.into(), rest)),
+        0x0a => 1,
+        0x0b => 2,
+        0x0c => 4,
+        0x0e => 8,
+        _ => return None,
+    };
+    let mut value = [0; 8];
+    value.get_mut(..bytes)?.copy_from_slice(rest.get(..bytes)?);
+    Some((u64::from_le_bytes(value), rest.get(bytes..)?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,6 +251,19 @@ mod tests {
         assert_eq!(s5_sleep_type(short_form), Some(0));
         assert_eq!(s5_sleep_type(b"\x08_S5_\x12"), None);
         assert_eq!(s5_sleep_type(b"nothing here"), None);
+    }
+
+    #[test]
+    fn the_generation_id_is_where_both_halves_say() {
+        let mut aml = b"\x08ADDR\x00\x08_CID\x0dVM_Gen_Counter\x00\x08ADDR\x12".to_vec();
+        let package = b"\x08\x02\x0c\x28\xf0\x0e\x00\x00";
+        aml.extend(package);
+        assert_eq!(generation_id(&aml), Some(0xe_f028));
+        aml.pop();
+        assert_eq!(generation_id(&aml), None);
+        aml.extend(b"\x0a\x02");
+        assert_eq!(generation_id(&aml), Some(0x2_000e_f028));
+        assert_eq!(generation_id(package), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod console;
+mod life;
 mod memory;
 mod net;
 
@@ -23,9 +24,9 @@ use vmm_devices::serial::{ConsoleOutput, SerialPort};
 use vmm_devices::virtio::blk::{BlkConfig, DiskLimits, ErrorPolicies, ErrorPolicy};
 use vmm_machine::{
     BuildError, Change, ClockConfig, CpuConfig, CpuTopology, DebugPorts, DeviceConfig, EndReason,
-    GuestRam, KernelConfig, KernelEntry, MachineConfig, MachineHandle, MachineState, MemoryConfig,
-    Observer, PauseReason, PciAddress, Placement, RebootPolicy, Request, RequestError, Restore,
-    SerialConfig, Snapshot, Status, load_ram, save_ram,
+    GuestRam, KernelConfig, KernelEntry, LifeConfig, MachineConfig, MachineHandle, MachineState,
+    MemoryConfig, Observer, PauseReason, PciAddress, Placement, RebootPolicy, Request,
+    RequestError, Restore, SerialConfig, Snapshot, Status, load_ram, save_ram,
 };
 use vmm_sys_util::eventfd::EventFd;
 
@@ -81,6 +82,20 @@ struct Plan<'a> {
     entry: KernelEntry,
     devices: Vec<(PciAddress, DeviceConfig)>,
     io_threads: BTreeMap<PciAddress, String>,
+    reboot_policy: RebootPolicy,
+    life: LifeConfig,
+}
+
+/// A guest that ends when it resets itself, with all devices on bus 0.
+fn plan(command_line: &str, devices: Vec<DeviceConfig>) -> Plan<'_> {
+    Plan {
+        command_line,
+        entry: KernelEntry::Default,
+        devices: on_bus_0(devices),
+        io_threads: BTreeMap::new(),
+        reboot_policy: RebootPolicy::End,
+        life: LifeConfig::default(),
+    }
 }
 
 /// All devices on bus 0, in order.
@@ -111,10 +126,10 @@ impl Machine {
         io_threads: BTreeMap<PciAddress, String>,
     ) -> Self {
         let plan = Plan {
-            command_line,
             entry,
             devices,
             io_threads,
+            ..plan(command_line, Vec::new())
         };
         let machine = Self::build(plan, Arc::default(), None);
         machine.handle.request(1, Request::Boot);
@@ -123,6 +138,10 @@ impl Machine {
 
     /// A machine that goes on where this one is, once it is resumed; none when the guest ended first.
     fn moved(self, command_line: &str, devices: Vec<DeviceConfig>) -> Result<Self, Self> {
+        self.moved_into(plan(command_line, devices))
+    }
+
+    fn moved_into(self, plan: Plan<'_>) -> Result<Self, Self> {
         let (sender, saved) = channel();
         self.handle.request(2, Request::Pause);
         let saver = move |snapshot: &Snapshot, ram: &GuestRam| {
@@ -144,12 +163,6 @@ impl Machine {
         };
         let console = Arc::clone(&self.console);
         self.ended();
-        let plan = Plan {
-            command_line,
-            entry: KernelEntry::Default,
-            devices: on_bus_0(devices),
-            io_threads: BTreeMap::new(),
-        };
         let machine = Self::build(plan, console, Some(restore));
         machine.handle.request(1, Request::Resume);
         Ok(machine)
@@ -176,6 +189,8 @@ impl Machine {
             entry,
             devices,
             io_threads,
+            reboot_policy,
+            life,
         } = plan;
         let interrupt = Arc::new(EventFd::new(0).expect("an eventfd"));
         let output: Arc<dyn ConsoleOutput> = Arc::clone(console) as _;
@@ -199,7 +214,7 @@ impl Machine {
                 cmdline: command_line.as_bytes().to_vec(),
                 entry,
             },
-            reboot_policy: RebootPolicy::End,
+            reboot_policy,
             serial: SerialConfig {
                 port: Arc::new(Mutex::new(port)),
                 interrupt,
@@ -211,6 +226,7 @@ impl Machine {
                 exit: false,
             },
             smbios: None,
+            life,
         }
     }
 

@@ -15,12 +15,7 @@ const GIB: u64 = 1 << 30;
 /// A machine with such memory, not yet started.
 fn config(command_line: &str, memory: MemoryConfig, console: &Arc<Console>) -> MachineConfig {
     let (_, disk) = disk();
-    let plan = Plan {
-        command_line,
-        entry: KernelEntry::Default,
-        devices: on_bus_0(vec![disk, DeviceConfig::Rng]),
-        io_threads: BTreeMap::new(),
-    };
+    let plan = plan(command_line, vec![disk, DeviceConfig::Rng]);
     MachineConfig {
         memory,
         ..Machine::config(plan, console)

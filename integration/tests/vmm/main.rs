@@ -3,6 +3,7 @@
 mod by_hand;
 mod console;
 mod cpus;
+mod life;
 mod lifecycle;
 mod memory;
 mod peers;

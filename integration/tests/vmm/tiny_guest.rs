@@ -12,6 +12,53 @@ fn out8(port: u16, value: u8) -> Vec<u8> {
     vec![0x66, 0xba, low, high, 0xb0, value, 0xee]
 }
 
+/// A byte to the panic device at its port.
+pub fn tell_of_panic(value: u8) -> Vec<u8> {
+    out8(0x505, value)
+}
+
+/// Selects a register of the PCI function 00:01.0: `mov dx, 0xcf8; mov eax, address; out dx, eax`.
+fn select_config(offset: u8) -> Vec<u8> {
+    let address = 0x8000_0000 | 1 << 11 | u32::from(offset & !3);
+    let mut code = vec![0x66, 0xba, 0xf8, 0x0c, 0xb8];
+    code.extend(address.to_le_bytes());
+    code.push(0xef);
+    code
+}
+
+/// Starts the i6300esb at 00:01.0 at its fast clock, from which it runs out after two seconds.
+pub fn start_watchdog() -> Vec<u8> {
+    let fast = [select_config(0x60), out8(0xcfc, 1 << 2)];
+    let enabled = [select_config(0x68), out8(0xcfc, 1 << 1)];
+    [fast, enabled].concat().concat()
+}
+
+/// `cmpxchg16b [rsp]`.
+pub fn compare_16_bytes() -> Vec<u8> {
+    vec![0x48, 0x0f, 0xc7, 0x0c, 0x24]
+}
+
+/// `int3`.
+pub fn breakpoint() -> Vec<u8> {
+    vec![0xcc]
+}
+
+/// `xrstor [rsp]` with an empty mask: `xor eax, eax; xor edx, edx; xrstor [rsp]`.
+pub fn restore_extended_state() -> Vec<u8> {
+    vec![0x31, 0xc0, 0x31, 0xd2, 0x0f, 0xae, 0x2c, 0x24]
+}
+
+/// Hyper-V's crash register, by which a guest tells that it crashed: `mov ecx, 0x40000105; mov edx,
+/// 1 << 31; xor eax, eax; wrmsr`.
+pub fn tell_of_hyperv_crash() -> Vec<u8> {
+    let mut code = vec![0xb9];
+    code.extend(0x4000_0105u32.to_le_bytes());
+    code.push(0xba);
+    code.extend((1u32 << 31).to_le_bytes());
+    code.extend([0x31, 0xc0, 0x0f, 0x30]);
+    code
+}
+
 /// Prints `text` on COM1.
 pub fn print(text: &str) -> Vec<u8> {
     text.bytes().flat_map(|byte| out8(0x3f8, byte)).collect()

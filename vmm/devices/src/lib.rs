@@ -1,4 +1,4 @@
-//! Devices of a guest: PCI functions, virtio devices, the serial port.
+//! Devices of a guest: PCI functions, virtio devices, the serial port, watchdogs, panic devices.
 //!
 //! The room owns what a guest sees of a device and nothing of how it is reached: vCPU exits, KVM and
 //! address spaces belong to `vmm/machine`, which drives devices through three traits only:
@@ -16,9 +16,11 @@ pub mod bus;
 pub mod event;
 pub mod notice;
 pub mod pci;
+pub mod pvpanic;
 pub mod serial;
 pub mod state;
 pub mod virtio;
+pub mod watchdog;
 
 pub use bus::BusDevice;
 pub use event::{EventSource, IoEvent};
@@ -28,6 +30,8 @@ pub use pci::function::{
     PciFunction,
 };
 pub use pci::msi::{MsiBinding, MsiError, MsiMessage};
+pub use pvpanic::Panic;
 pub use state::{DeviceState, Payload, Payloads, StateError};
 pub use virtio::QuiesceError;
 pub use vmm_memory::GuestRam;
+pub use watchdog::WatchdogAction;

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::pvpanic::Panic;
+use crate::watchdog::WatchdogAction;
+
 /// Something that concerns the machine as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceNotice {
@@ -11,6 +14,13 @@ pub enum DeviceNotice {
         /// The host's error number.
         errno: i32,
     },
+    /// The guest let a watchdog run out.
+    WatchdogExpired {
+        /// What is to follow.
+        action: WatchdogAction,
+    },
+    /// The guest told of itself by a panic device.
+    Panic(Panic),
 }
 
 /// Takes a device's notices. Called while the device is at work: returns at once and does not call

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use vmm_devices::QuiesceError;
+use vmm_devices::pvpanic::PvpanicPort;
 use vmm_kvm::{
     CpuError, GuestCpu, InterruptRouter, KvmError, KvmHost, StartState, Vcpu, Vm, VmPowerOnState,
 };
@@ -28,6 +29,7 @@ use crate::events::GuestEvents;
 use crate::firmware_tables;
 use crate::functions::{self, DeviceError, Handles};
 use crate::gate::{Command, Gate};
+use crate::generation;
 use crate::legacy::{Clock, PowerManagement};
 use crate::memory::{self, TooManySlots};
 use crate::pci::{BindKick, ConfigPorts, PciAddress, PciBus, PciBusError, Unbind};
@@ -303,12 +305,15 @@ impl WithMemory {
             bus.follow_all();
         }
         let bus = Arc::new(bus);
-        let chipset = Chipset::new(
+        let mut chipset = Chipset::new(
             &parts.config.serial,
             ConfigPorts::new(Arc::clone(&bus), events.clone()),
             PowerManagement::new(Arc::clone(&parts.vm), events.clone()),
             Clock::new(parts.config.clock.rtc_offset_seconds),
         );
+        if parts.config.life.isa_pvpanic {
+            chipset.add_pvpanic(PvpanicPort::new(events.life_sink()));
+        }
         if let Beginning::Snapshot(snapshot) = &mut beginning {
             chipset.load(snapshot)?;
         }
@@ -384,6 +389,7 @@ impl WithDevices {
                 vcpus.restore(states)?;
                 // After the vCPUs: lines that are up are told to their LAPICs.
                 parts.restore_vm(&mut snapshot)?;
+                generation::restore(&parts, &mut snapshot, &devices.chipset)?;
                 snapshot.finish()?;
             }
         }

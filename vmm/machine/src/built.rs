@@ -6,6 +6,7 @@ use crate::build::{BuildError, Devices, Parts};
 use crate::cards::Cards;
 use crate::disks::Disks;
 use crate::gate::Command;
+use crate::generation::GenerationState;
 use crate::memory;
 use crate::snapshot::{Snapshot, SnapshotError, kvm_error};
 use crate::status::StatusBoard;
@@ -70,6 +71,9 @@ impl BuiltMachine {
         }
         self.devices.bus.save(&mut snapshot);
         self.devices.chipset.save(&mut snapshot);
+        if let Some(id) = self.parts.config.life.vm_gen_id {
+            snapshot.put_generation(&GenerationState::new(id));
+        }
         Ok(snapshot)
     }
 

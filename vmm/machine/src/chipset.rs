@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vmm_devices::DeviceState;
+use vmm_devices::pvpanic::PvpanicPort;
 
-use crate::acpi::{COM1_PORT, COM1_PORTS, PM_BASE, PM_PORTS};
+use crate::acpi::{COM1_PORT, COM1_PORTS, PM_BASE, PM_PORTS, PVPANIC_PORT};
 use crate::config::{DebugPorts, SerialConfig};
 use crate::events::GuestEvents;
 use crate::legacy::{
@@ -25,6 +26,7 @@ pub(crate) struct Chipset {
     config_ports: Arc<Mutex<ConfigPorts>>,
     power: Arc<Mutex<PowerManagement>>,
     clock: Arc<Mutex<Clock>>,
+    pvpanic: Option<Arc<Mutex<PvpanicPort>>>,
 }
 
 impl Chipset {
@@ -39,7 +41,13 @@ impl Chipset {
             config_ports: Arc::new(Mutex::new(config_ports)),
             power: Arc::new(Mutex::new(power)),
             clock: Arc::new(Mutex::new(clock)),
+            pvpanic: None,
         }
+    }
+
+    /// Adds a panic device.
+    pub(crate) fn add_pvpanic(&mut self, device: PvpanicPort) {
+        self.pvpanic = Some(Arc::new(Mutex::new(device)));
     }
 
     /// First port, number of ports and device, of all that a guest finds.
@@ -61,6 +69,9 @@ impl Chipset {
             (KEYBOARD_COMMAND_PORT, 1, Arc::new(Mutex::new(keyboard))),
             (RTC_PORT, 2, Arc::clone(&self.clock) as _),
         ];
+        if let Some(pvpanic) = &self.pvpanic {
+            ports.push((PVPANIC_PORT, 1, Arc::clone(pvpanic) as _));
+        }
         if debug.timestamp {
             let device = Timestamp::new(board.first_timestamp());
             ports.push((TIMESTAMP_PORT, 1, Arc::new(Mutex::new(device))));
@@ -76,6 +87,9 @@ impl Chipset {
     pub(crate) fn reset(&self) {
         lock(&self.power).reset();
         lock(&self.com1).reset();
+        if let Some(pvpanic) = &self.pvpanic {
+            lock(pvpanic).reset();
+        }
     }
 
     /// Presses the power button.
@@ -84,10 +98,6 @@ impl Chipset {
     }
 
     /// A general purpose event of ACPI happened.
-    #[allow(
-        dead_code,
-        reason = "raised by devices that have something to tell, as the generation id"
-    )]
     pub(crate) fn raise_event(&self, event: u8) {
         lock(&self.power).raise(event);
     }
@@ -99,6 +109,10 @@ impl Chipset {
             power: Some(lock(&self.power).save()),
             rtc_index: lock(&self.clock).index().into(),
             config_address: lock(&self.config_ports).address(),
+            pvpanic_crash_was_told: self
+                .pvpanic
+                .as_ref()
+                .is_some_and(|pvpanic| lock(pvpanic).crash_was_told()),
         });
     }
 
@@ -117,6 +131,9 @@ impl Chipset {
         let index = u8::try_from(state.rtc_index).map_err(|_| wrong("index of the clock"))?;
         lock(&self.clock).select(index);
         lock(&self.config_ports).set_address(state.config_address);
+        if let Some(pvpanic) = &self.pvpanic {
+            lock(pvpanic).set_crash_was_told(state.pvpanic_crash_was_told);
+        }
         Ok(())
     }
 }

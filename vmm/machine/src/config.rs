@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use vmm_kvm::{CpuConfig, MissedTicks};
 
+use vmm_devices::WatchdogAction;
 use vmm_devices::serial::SerialPort;
 use vmm_devices::virtio::blk::BlkConfig;
 use vmm_devices::virtio::console::ConsolePorts;
@@ -13,6 +14,7 @@ use vmm_sys_util::eventfd::EventFd;
 
 use crate::boot::KernelConfig;
 use crate::cards::NetCard;
+use crate::generation::GenerationId;
 use crate::memory::MemoryConfig;
 use crate::numa::NumaNode;
 use crate::pci::PciAddress;
@@ -27,6 +29,29 @@ pub enum RebootPolicy {
     Restart,
     /// The machine ends.
     End,
+}
+
+/// What follows when the guest's kernel gives up and says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PanicPolicy {
+    /// The guest ends.
+    #[default]
+    End,
+    /// The machine is paused as it is, until somebody resumes or ends it.
+    Pause,
+    /// The machine is reset, as [`RebootPolicy`] allows.
+    Restart,
+}
+
+/// How a guest tells what becomes of it, and is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LifeConfig {
+    /// What follows a panic, whichever way it is told.
+    pub on_panic: PanicPolicy,
+    /// A panic device at I/O port 0x505.
+    pub isa_pvpanic: bool,
+    /// The generation id; `None`: the guest has none.
+    pub vm_gen_id: Option<GenerationId>,
 }
 
 /// Ports that only tests and benchmarks want.
@@ -81,6 +106,13 @@ pub enum DeviceConfig {
     Rng,
     /// A virtio console, made by whoever attaches to its ports.
     Console(Arc<ConsolePorts>),
+    /// An i6300esb watchdog.
+    I6300Esb {
+        /// What follows when it runs out.
+        action: WatchdogAction,
+    },
+    /// A panic device.
+    Pvpanic,
     /// A PCI Express root port on bus 0. Its slot holds the function that is on its secondary bus,
     /// or is empty.
     RootPort {
@@ -118,4 +150,6 @@ pub struct MachineConfig {
     pub numa_nodes: Vec<NumaNode>,
     /// What SMBIOS tells; `None`: there is none.
     pub smbios: Option<SmbiosConfig>,
+    /// Panic device and policy.
+    pub life: LifeConfig,
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use vmm_devices::{DeviceNotice, NoticeSink};
+use vmm_devices::{DeviceNotice, NoticeSink, Panic, WatchdogAction};
 
 use crate::gate::Gate;
 use crate::pci::PciAddress;
@@ -20,6 +20,10 @@ pub enum ResetSource {
     TripleFault,
     /// The hypervisor was asked.
     Hypercall,
+    /// It let its watchdog run out.
+    Watchdog,
+    /// Its kernel gave up, and [`PanicPolicy::Restart`](crate::PanicPolicy::Restart) says so.
+    Panic,
 }
 
 impl std::fmt::Display for ResetSource {
@@ -29,6 +33,8 @@ impl std::fmt::Display for ResetSource {
             Self::KeyboardController => "keyboard controller",
             Self::TripleFault => "triple fault",
             Self::Hypercall => "hypercall",
+            Self::Watchdog => "watchdog",
+            Self::Panic => "panic",
         })
     }
 }
@@ -40,8 +46,12 @@ pub(crate) enum GuestEvent {
     PowerOff,
     /// The guest wants to start over.
     Reset(ResetSource),
-    /// The guest's kernel gave up.
+    /// The guest's kernel gave up, by Hyper-V's crash registers.
     Panicked,
+    /// A panic device was written.
+    Told(Panic),
+    /// A watchdog ran out.
+    Watchdog(WatchdogAction),
     /// A disk holds a request that the host failed, with this error number.
     IoStopped { disk: PciAddress, errno: i32 },
     /// The debug exit port was written.
@@ -72,7 +82,23 @@ impl GuestEvents {
                 disk: address,
                 errno,
             }),
+            other => events.post_life(other),
         })
+    }
+
+    /// Where a device without an address tells what became of the guest.
+    pub(crate) fn life_sink(&self) -> NoticeSink {
+        let events = self.clone();
+        Arc::new(move |notice| events.post_life(notice))
+    }
+
+    fn post_life(&self, notice: DeviceNotice) {
+        match notice {
+            DeviceNotice::WatchdogExpired { action } => self.post(GuestEvent::Watchdog(action)),
+            DeviceNotice::Panic(panic) => self.post(GuestEvent::Told(panic)),
+            // Only disks say so, and they have an address.
+            DeviceNotice::IoStopped { .. } => {}
+        }
     }
 
     /// Tells the owner.

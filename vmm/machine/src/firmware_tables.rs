@@ -1,12 +1,14 @@
-//! What firmware tells a guest of its machine, for one that boots without: ACPI and SMBIOS.
+//! What firmware tells a guest of its machine, for one that boots without: ACPI with the generation id,
+//! SMBIOS.
 
 use vmm_kvm::GuestCpu;
 use vmm_memory::{GuestRam, Layout};
 
-use crate::acpi::{self, Described};
+use crate::acpi::{self, AcpiError, Described};
 use crate::boot::Firmware;
 use crate::build::BuildError;
 use crate::config::MachineConfig;
+use crate::generation;
 use crate::smbios::{self, Processors, Smbios};
 
 /// Writes everything; what boot protocols tell of it.
@@ -21,10 +23,13 @@ pub(crate) fn write(
         layout,
         topology,
         nodes: &config.numa_nodes,
-        vm_gen_id: None,
-        isa_pvpanic: false,
+        vm_gen_id: config.life.vm_gen_id.map(|_| generation::ADDRESS),
+        isa_pvpanic: config.life.isa_pvpanic,
     });
     let rsdp = acpi::write_tables(ram, &tables)?;
+    if let Some(id) = config.life.vm_gen_id {
+        generation::write(ram, id).map_err(AcpiError::Memory)?;
+    }
     if let Some(config) = &config.smbios {
         let id = cpu.processor_id();
         let smbios = Smbios::new(config, Processors { topology, id }, layout);

@@ -1,12 +1,16 @@
 //! From configurations to PCI functions.
 
+mod life;
+
 use std::sync::{Arc, Mutex};
 
 use vmm_devices::pci::root_port::{RootPort, RootPortError};
+use vmm_devices::pvpanic::PvpanicError;
 use vmm_devices::virtio::blk::{BlkDevice, BlkError};
 use vmm_devices::virtio::console::ConsoleDevice;
 use vmm_devices::virtio::rng::RngDevice;
 use vmm_devices::virtio::{VirtioDevice, VirtioPciFunction, transport};
+use vmm_devices::watchdog::i6300esb::I6300EsbError;
 use vmm_devices::{GuestRam, MsiBinding, Payloads, PciFunction, StateError};
 use vmm_kvm::{GsiPool, InterruptRouter, Vm};
 
@@ -55,6 +59,12 @@ pub enum DeviceErrorKind {
     /// The transport.
     #[error("its virtio transport can not be made")]
     Transport(#[from] transport::BuildError),
+    /// A watchdog.
+    #[error("the watchdog can not be made")]
+    I6300Esb(#[from] I6300EsbError),
+    /// A panic device.
+    #[error("the panic device can not be made")]
+    Pvpanic(#[from] PvpanicError),
     /// State of it that nothing took.
     #[error("its state does not fit")]
     State(#[from] StateError),
@@ -100,6 +110,10 @@ pub(crate) fn make(
                 secondary_bus = Some(bus);
                 make_root_port(place, occupied.contains(&bus), state)
             }
+            DeviceConfig::I6300Esb { action } => {
+                life::watchdog(action, handles.events.notice_sink(address), state)
+            }
+            DeviceConfig::Pvpanic => life::pvpanic(handles.events.notice_sink(address), state),
             config => make_one(place, config, handles, state),
         };
         functions.push(PlacedFunction {
@@ -196,7 +210,9 @@ fn make_one(
             None => Box::new(ConsoleDevice::new(ports)),
             Some(payloads) => Box::new(ConsoleDevice::restored(ports, payloads)?),
         },
-        DeviceConfig::RootPort { .. } => return Err(DeviceErrorKind::NestedRootPort),
+        DeviceConfig::RootPort { .. } | DeviceConfig::I6300Esb { .. } | DeviceConfig::Pvpanic => {
+            return Err(DeviceErrorKind::NestedRootPort);
+        }
     };
     let ram = Arc::clone(ram);
     let function = match state {

@@ -24,6 +24,7 @@ mod events;
 mod firmware_tables;
 mod functions;
 mod gate;
+mod generation;
 mod given_up;
 mod legacy;
 mod memory;
@@ -43,11 +44,13 @@ pub use boot::{BootError, KernelConfig, KernelEntry, MAX_CMDLINE_BYTES};
 pub use build::{BuildError, RamFiller, Restore};
 pub use cards::{CardError, NetCard, NetCardError, NetChange};
 pub use config::{
-    ClockConfig, DebugPorts, DeviceConfig, MachineConfig, RebootPolicy, SerialConfig,
+    ClockConfig, DebugPorts, DeviceConfig, LifeConfig, MachineConfig, PanicPolicy, RebootPolicy,
+    SerialConfig,
 };
 pub use disks::DiskError;
 pub use events::ResetSource;
 pub use functions::{DeviceError, DeviceErrorKind};
+pub use generation::GenerationId;
 pub use memory::{MemoryConfig, TooManySlots};
 pub use numa::NumaNode;
 pub use owner::start;
@@ -59,8 +62,9 @@ pub use smbios::{
     SmbiosError, SystemInfo,
 };
 pub use snapshot::{Section, Snapshot, SnapshotError, load_ram, ram_bytes, save_ram};
-pub use status::{Change, End, EndReason, MachineState, PauseReason, Status};
+pub use status::{Change, End, EndReason, LastReset, MachineState, PauseReason, Status};
 pub use vcpus::StuckVcpus;
+pub use vmm_devices::WatchdogAction;
 pub use vmm_kvm::{
     CpuConfig, CpuError, CpuModel, CpuTopology, Enlightenment, Feature, FeaturePolicy,
     HypervConfig, KvmConfig, MAX_HYPERV_VENDOR_BYTES, MissedTicks, NamedModel, Toggle,

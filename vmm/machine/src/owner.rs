@@ -1,6 +1,7 @@
 //! The owner of a machine's state: one thread, one queue for requests and guest events.
 
 mod guest_events;
+mod life;
 mod requests;
 
 use std::collections::VecDeque;
@@ -17,7 +18,9 @@ use crate::events::{GuestEvents, ResetSource};
 use crate::gate::Gate;
 use crate::given_up::end_unbuilt;
 use crate::request::{MachineHandle, Message, Observer};
-use crate::status::{Change, End, EndReason, MachineState, PauseReason, StatusBoard, boottime_ns};
+use crate::status::{
+    Change, End, EndReason, LastReset, MachineState, PauseReason, StatusBoard, boottime_ns,
+};
 use crate::vcpus::chain;
 
 const STACK_BYTES: usize = 256 << 10;
@@ -206,7 +209,10 @@ impl Owner {
         self.machine.hold()?;
         self.drop_stale_events();
         self.machine.reset()?;
-        self.board.update(|status| status.resets += 1);
+        self.board.update(|status| {
+            status.resets += 1;
+            status.last_reset = source.map_or(LastReset::Requested, LastReset::Guest);
+        });
         self.observer.changed(Change::Reset(source));
         self.restart_at = Some(Instant::now() + delay);
         if delay.is_zero() {

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::time::{ClockId, clock_gettime};
+use vmm_devices::WatchdogAction;
 
 use crate::events::ResetSource;
 use crate::legacy::nanoseconds;
@@ -44,6 +45,8 @@ pub enum EndReason {
     HostFailed,
     /// It wrote to the debug exit port.
     DebugExit,
+    /// It let its watchdog run out, and that ends it.
+    Watchdog,
 }
 
 /// How a guest ended.
@@ -67,6 +70,22 @@ pub enum PauseReason {
         /// The host's error number.
         errno: i32,
     },
+    /// The guest let its watchdog run out.
+    Watchdog,
+    /// The guest's kernel gave up.
+    Panicked,
+}
+
+/// How a guest came to start over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LastReset {
+    /// It never did.
+    #[default]
+    Never,
+    /// It was asked for.
+    Requested,
+    /// By the guest's own doing.
+    Guest(ResetSource),
 }
 
 /// A machine's status at one moment.
@@ -78,6 +97,12 @@ pub struct Status {
     pub pause_reason: Option<PauseReason>,
     /// How often the guest was reset since it was booted.
     pub resets: u64,
+    /// How it came to the last of them.
+    pub last_reset: LastReset,
+    /// How often it let its watchdog run out.
+    pub watchdog_expirations: u64,
+    /// How often its kernel gave up, whatever followed.
+    pub panics: u64,
     /// `CLOCK_BOOTTIME` nanoseconds when it was booted; 0 before.
     pub booted_at_ns: u64,
     /// `CLOCK_MONOTONIC` nanoseconds of the first write to the timestamp port; 0 before.
@@ -99,6 +124,12 @@ pub enum Change {
     Resumed,
     /// The guest ended.
     Ended,
+    /// The guest let its watchdog run out. What follows comes after.
+    WatchdogExpired(WatchdogAction),
+    /// The guest's kernel gave up. What follows comes after.
+    Panicked,
+    /// The guest's kernel gave up and goes on by itself, with its crash kernel.
+    CrashLoaded,
 }
 
 /// The status, written by the owner and read by anybody.

@@ -4,6 +4,7 @@ mod clock;
 mod console;
 mod cpus;
 mod disk;
+mod life;
 mod memory;
 mod net;
 mod placement;
@@ -16,8 +17,8 @@ use std::sync::Arc;
 
 use proto_vmm::v1;
 use vmm_machine::{
-    ClockConfig, CpuConfig, DebugPorts, DeviceConfig, KernelConfig, KernelEntry, MAX_CMDLINE_BYTES,
-    MemoryConfig, NumaNode, PciAddress, Placement, RebootPolicy, SmbiosConfig,
+    ClockConfig, CpuConfig, DebugPorts, DeviceConfig, KernelConfig, KernelEntry, LifeConfig,
+    MAX_CMDLINE_BYTES, MemoryConfig, NumaNode, PciAddress, Placement, RebootPolicy, SmbiosConfig,
 };
 
 pub use self::console::ConsoleParts;
@@ -83,6 +84,8 @@ pub struct CheckedConfig {
     pub debug: DebugPorts,
     /// What SMBIOS tells.
     pub smbios: Option<SmbiosConfig>,
+    /// Panic device and policy.
+    pub life: LifeConfig,
 }
 
 /// Checks `wire` and takes its descriptors.
@@ -140,6 +143,7 @@ pub fn check(
             exit: debug.debug_exit_port,
         },
         smbios: wire.smbios.as_ref().map(smbios::smbios).transpose()?,
+        life: life::life(wire)?,
     })
 }
 
@@ -259,6 +263,8 @@ fn kind(
         Some(Wire::Net(net)) => net::card(path, net, descriptors),
         Some(Wire::Rng(v1::VirtioRng {})) => Ok(DeviceConfig::Rng),
         Some(Wire::RootPort(port)) => places::root_port(path, port),
+        Some(Wire::I6300esb(watchdog)) => life::watchdog(path, *watchdog),
+        Some(Wire::Pvpanic(v1::Pvpanic {})) => Ok(DeviceConfig::Pvpanic),
     }
 }
 

@@ -114,6 +114,7 @@ impl Server {
             io_threads: checked.io_threads,
             debug: checked.debug,
             smbios: checked.smbios,
+            life: checked.life,
         };
         let host_failed =
             |io_error: std::io::Error| error(v1::ErrorCode::Host, &io_error.to_string());
@@ -157,7 +158,8 @@ impl Server {
                 Notice::Answered { ticket, result } => self.on_answered(ticket, result),
                 Notice::Changed(Change::Ended) => self.on_ended(),
                 Notice::Changed(change) => {
-                    self.log.info(change_name(change), &change_detail(change));
+                    self.log
+                        .info(status::change_name(change), &status::change_detail(change));
                     self.broadcast(status::event_kind(change));
                 }
             }
@@ -268,22 +270,4 @@ fn field_of(build_error: &BuildError) -> String {
         _ => "",
     };
     field.to_owned()
-}
-
-fn change_name(change: Change) -> &'static str {
-    match change {
-        Change::Booted => "booted",
-        Change::Reset(_) => "reset",
-        Change::Paused => "paused",
-        Change::Resumed => "resumed",
-        Change::Ended => "ended",
-    }
-}
-
-fn change_detail(change: Change) -> String {
-    match change {
-        Change::Reset(Some(source)) => source.to_string(),
-        Change::Reset(None) => "on request".to_owned(),
-        Change::Booted | Change::Paused | Change::Resumed | Change::Ended => String::new(),
-    }
 }

@@ -1,7 +1,7 @@
 //! From the machine's words to those of the wire.
 
 use proto_vmm::v1;
-use vmm_machine::{Change, EndReason, MachineState, PauseReason, Status};
+use vmm_machine::{Change, EndReason, LastReset, MachineState, PauseReason, ResetSource, Status};
 
 /// The status of a process without a machine.
 pub fn unconfigured() -> v1::MachineStatus {
@@ -29,6 +29,9 @@ pub fn of_machine(status: &Status, exit: Option<&v1::ExitRecord>) -> v1::Machine
         first_timestamp_ns: status.first_timestamp_ns,
         pause_reason: pause_reason.into(),
         pause_detail,
+        last_reset: reset_cause(status.last_reset).into(),
+        watchdog_expirations: status.watchdog_expirations,
+        panics: status.panics,
     }
 }
 
@@ -41,6 +44,23 @@ fn paused(reason: Option<PauseReason>) -> (v1::PauseReason, String) {
             let detail = format!("the disk at {disk} waits for its host: {error}");
             (v1::PauseReason::IoError, detail)
         }
+        Some(PauseReason::Watchdog) => (v1::PauseReason::Watchdog, String::new()),
+        Some(PauseReason::Panicked) => (v1::PauseReason::Panicked, String::new()),
+    }
+}
+
+fn reset_cause(last: LastReset) -> v1::ResetCause {
+    match last {
+        LastReset::Never => v1::ResetCause::Unspecified,
+        LastReset::Requested => v1::ResetCause::Requested,
+        LastReset::Guest(source) => match source {
+            ResetSource::ResetRegister => v1::ResetCause::ResetRegister,
+            ResetSource::KeyboardController => v1::ResetCause::KeyboardController,
+            ResetSource::TripleFault => v1::ResetCause::TripleFault,
+            ResetSource::Hypercall => v1::ResetCause::Hypercall,
+            ResetSource::Watchdog => v1::ResetCause::Watchdog,
+            ResetSource::Panic => v1::ResetCause::Panic,
+        },
     }
 }
 
@@ -52,6 +72,38 @@ pub fn event_kind(change: Change) -> v1::EventKind {
         Change::Paused => v1::EventKind::Paused,
         Change::Resumed => v1::EventKind::Resumed,
         Change::Ended => v1::EventKind::Exited,
+        Change::WatchdogExpired(_) => v1::EventKind::WatchdogExpired,
+        Change::Panicked => v1::EventKind::Panicked,
+        Change::CrashLoaded => v1::EventKind::CrashLoaded,
+    }
+}
+
+/// What the log calls it.
+pub fn change_name(change: Change) -> &'static str {
+    match change {
+        Change::Booted => "booted",
+        Change::Reset(_) => "reset",
+        Change::Paused => "paused",
+        Change::Resumed => "resumed",
+        Change::Ended => "ended",
+        Change::WatchdogExpired(_) => "watchdog-expired",
+        Change::Panicked => "panicked",
+        Change::CrashLoaded => "crash-loaded",
+    }
+}
+
+/// What the log adds.
+pub fn change_detail(change: Change) -> String {
+    match change {
+        Change::Reset(Some(source)) => source.to_string(),
+        Change::Reset(None) => "on request".to_owned(),
+        Change::WatchdogExpired(action) => format!("action {action}"),
+        Change::Booted
+        | Change::Paused
+        | Change::Resumed
+        | Change::Ended
+        | Change::Panicked
+        | Change::CrashLoaded => String::new(),
     }
 }
 
@@ -66,5 +118,6 @@ pub fn exit_reason(reason: EndReason) -> v1::ExitReason {
         EndReason::Stopped => v1::ExitReason::Stopped,
         EndReason::HostFailed => v1::ExitReason::VmmError,
         EndReason::DebugExit => v1::ExitReason::DebugExit,
+        EndReason::Watchdog => v1::ExitReason::Watchdog,
     }
 }

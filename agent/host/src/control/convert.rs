@@ -32,6 +32,7 @@ pub(crate) fn exit_observed(record: &v1::ExitRecord) -> ExitObserved {
         v1::ExitReason::VmmError => ExitReason::VmmError,
         v1::ExitReason::ConfigureFailed => ExitReason::ConfigureFailed,
         v1::ExitReason::DebugExit => ExitReason::DebugExit,
+        v1::ExitReason::Watchdog => ExitReason::Watchdog,
     };
     let detail = if record.signal == 0 {
         record.detail.clone()

@@ -337,6 +337,15 @@ pub struct MachineStatus {
     /// With PAUSE_REASON_IO_ERROR: which disk, and the host's error.
     #[prost(string, tag = "7")]
     pub pause_detail: ::prost::alloc::string::String,
+    /// How the guest came to the last of its resets; unspecified before the first.
+    #[prost(enumeration = "ResetCause", tag = "8")]
+    pub last_reset: i32,
+    /// How often the guest let its watchdog run out.
+    #[prost(uint64, tag = "9")]
+    pub watchdog_expirations: u64,
+    /// How often the guest's kernel gave up, as far as it told, whatever followed.
+    #[prost(uint64, tag = "10")]
+    pub panics: u64,
 }
 /// Sent to subscribers when something changes.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -418,6 +427,16 @@ pub struct MachineConfig {
     /// Absent: the guest has no SMBIOS.
     #[prost(message, optional, tag = "21")]
     pub smbios: ::core::option::Option<Smbios>,
+    /// Generation id (VMGenID), 16 bytes as they lie in guest memory; another than a snapshot's tells the
+    /// guest that it may be one of several. Empty: the guest has none.
+    #[prost(bytes = "vec", tag = "22")]
+    pub vm_gen_id: ::prost::alloc::vec::Vec<u8>,
+    /// A panic device (pvpanic) at I/O port 0x505.
+    #[prost(bool, tag = "23")]
+    pub isa_pvpanic: bool,
+    /// What follows when the guest's kernel gives up and says so, by whichever device.
+    #[prost(enumeration = "PanicPolicy", tag = "30")]
+    pub on_panic: i32,
 }
 /// What SMBIOS tells the guest. Strings have at most 1024 bytes and no control characters; empty ones
 /// are told as not specified. Processors and memory are told as the machine has them.
@@ -727,7 +746,7 @@ pub struct PciDevice {
     /// the same name share a thread. Empty: the thread that serves all others.
     #[prost(string, tag = "32")]
     pub io_thread: ::prost::alloc::string::String,
-    #[prost(oneof = "pci_device::Kind", tags = "2, 3, 4, 5, 16")]
+    #[prost(oneof = "pci_device::Kind", tags = "2, 3, 4, 5, 16, 17, 18")]
     pub kind: ::core::option::Option<pci_device::Kind>,
 }
 /// Nested message and enum types in `PciDevice`.
@@ -744,6 +763,10 @@ pub mod pci_device {
         Console(super::VirtioConsole),
         #[prost(message, tag = "16")]
         RootPort(super::RootPort),
+        #[prost(message, tag = "17")]
+        I6300esb(super::I6300Esb),
+        #[prost(message, tag = "18")]
+        Pvpanic(super::Pvpanic),
     }
 }
 /// Where a PCI function sits when the machine starts. Segment 0, function 0. On bus 0 the devices 1 to
@@ -873,6 +896,15 @@ pub struct RootPort {
     #[prost(uint32, tag = "1")]
     pub secondary_bus: u32,
 }
+/// An i6300esb watchdog.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct I6300Esb {
+    #[prost(enumeration = "WatchdogAction", tag = "1")]
+    pub action: i32,
+}
+/// A panic device (pvpanic) on PCI.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Pvpanic {}
 /// A virtio-rng function; entropy comes from getrandom(2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct VirtioRng {}
@@ -995,6 +1027,56 @@ impl MachineState {
         }
     }
 }
+/// How a guest came to start over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ResetCause {
+    Unspecified = 0,
+    /// Reset was asked for.
+    Requested = 1,
+    /// Port 0xCF9, the reset register of ACPI.
+    ResetRegister = 2,
+    /// Port 0x64, the keyboard controller.
+    KeyboardController = 3,
+    TripleFault = 4,
+    /// The hypervisor was asked, such as by Hyper-V's reset register.
+    Hypercall = 5,
+    Watchdog = 6,
+    /// The guest's kernel gave up, and PANIC_POLICY_RESTART says so.
+    Panic = 7,
+}
+impl ResetCause {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "RESET_CAUSE_UNSPECIFIED",
+            Self::Requested => "RESET_CAUSE_REQUESTED",
+            Self::ResetRegister => "RESET_CAUSE_RESET_REGISTER",
+            Self::KeyboardController => "RESET_CAUSE_KEYBOARD_CONTROLLER",
+            Self::TripleFault => "RESET_CAUSE_TRIPLE_FAULT",
+            Self::Hypercall => "RESET_CAUSE_HYPERCALL",
+            Self::Watchdog => "RESET_CAUSE_WATCHDOG",
+            Self::Panic => "RESET_CAUSE_PANIC",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "RESET_CAUSE_UNSPECIFIED" => Some(Self::Unspecified),
+            "RESET_CAUSE_REQUESTED" => Some(Self::Requested),
+            "RESET_CAUSE_RESET_REGISTER" => Some(Self::ResetRegister),
+            "RESET_CAUSE_KEYBOARD_CONTROLLER" => Some(Self::KeyboardController),
+            "RESET_CAUSE_TRIPLE_FAULT" => Some(Self::TripleFault),
+            "RESET_CAUSE_HYPERCALL" => Some(Self::Hypercall),
+            "RESET_CAUSE_WATCHDOG" => Some(Self::Watchdog),
+            "RESET_CAUSE_PANIC" => Some(Self::Panic),
+            _ => None,
+        }
+    }
+}
 /// Why a machine is paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -1005,6 +1087,10 @@ pub enum PauseReason {
     /// The host failed a disk's request, and the disk's error policy is to wait (KubeVirt's
     /// PausedIOError). Resume tries again.
     IoError = 2,
+    /// The guest let its watchdog run out, and WATCHDOG_ACTION_PAUSE says so.
+    Watchdog = 10,
+    /// The guest's kernel gave up, and PANIC_POLICY_PAUSE says so.
+    Panicked = 11,
 }
 impl PauseReason {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1016,6 +1102,8 @@ impl PauseReason {
             Self::Unspecified => "PAUSE_REASON_UNSPECIFIED",
             Self::Requested => "PAUSE_REASON_REQUESTED",
             Self::IoError => "PAUSE_REASON_IO_ERROR",
+            Self::Watchdog => "PAUSE_REASON_WATCHDOG",
+            Self::Panicked => "PAUSE_REASON_PANICKED",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1024,6 +1112,8 @@ impl PauseReason {
             "PAUSE_REASON_UNSPECIFIED" => Some(Self::Unspecified),
             "PAUSE_REASON_REQUESTED" => Some(Self::Requested),
             "PAUSE_REASON_IO_ERROR" => Some(Self::IoError),
+            "PAUSE_REASON_WATCHDOG" => Some(Self::Watchdog),
+            "PAUSE_REASON_PANICKED" => Some(Self::Panicked),
             _ => None,
         }
     }
@@ -1040,6 +1130,12 @@ pub enum EventKind {
     Paused = 4,
     Resumed = 5,
     Exited = 6,
+    /// The guest let its watchdog run out; what its action leads to follows as an event of its own.
+    WatchdogExpired = 10,
+    /// The guest's kernel gave up; what the policy leads to follows as an event of its own.
+    Panicked = 11,
+    /// The guest's kernel gave up and goes on by itself, with its crash kernel.
+    CrashLoaded = 12,
 }
 impl EventKind {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1055,6 +1151,9 @@ impl EventKind {
             Self::Paused => "EVENT_KIND_PAUSED",
             Self::Resumed => "EVENT_KIND_RESUMED",
             Self::Exited => "EVENT_KIND_EXITED",
+            Self::WatchdogExpired => "EVENT_KIND_WATCHDOG_EXPIRED",
+            Self::Panicked => "EVENT_KIND_PANICKED",
+            Self::CrashLoaded => "EVENT_KIND_CRASH_LOADED",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1067,6 +1166,9 @@ impl EventKind {
             "EVENT_KIND_PAUSED" => Some(Self::Paused),
             "EVENT_KIND_RESUMED" => Some(Self::Resumed),
             "EVENT_KIND_EXITED" => Some(Self::Exited),
+            "EVENT_KIND_WATCHDOG_EXPIRED" => Some(Self::WatchdogExpired),
+            "EVENT_KIND_PANICKED" => Some(Self::Panicked),
+            "EVENT_KIND_CRASH_LOADED" => Some(Self::CrashLoaded),
             _ => None,
         }
     }
@@ -1094,6 +1196,8 @@ pub enum ExitReason {
     ConfigureFailed = 8,
     /// The guest wrote to the debug exit port.
     DebugExit = 9,
+    /// The guest let its watchdog run out, and the action or the reboot policy says that this ends it.
+    Watchdog = 10,
 }
 impl ExitReason {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1112,6 +1216,7 @@ impl ExitReason {
             Self::VmmError => "EXIT_REASON_VMM_ERROR",
             Self::ConfigureFailed => "EXIT_REASON_CONFIGURE_FAILED",
             Self::DebugExit => "EXIT_REASON_DEBUG_EXIT",
+            Self::Watchdog => "EXIT_REASON_WATCHDOG",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1127,6 +1232,7 @@ impl ExitReason {
             "EXIT_REASON_VMM_ERROR" => Some(Self::VmmError),
             "EXIT_REASON_CONFIGURE_FAILED" => Some(Self::ConfigureFailed),
             "EXIT_REASON_DEBUG_EXIT" => Some(Self::DebugExit),
+            "EXIT_REASON_WATCHDOG" => Some(Self::Watchdog),
             _ => None,
         }
     }
@@ -1306,6 +1412,39 @@ impl RebootPolicy {
         }
     }
 }
+/// What follows when the guest's kernel gives up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum PanicPolicy {
+    /// The VMM ends with EXIT_REASON_GUEST_PANICKED.
+    Unspecified = 0,
+    /// The machine is paused with PAUSE_REASON_PANICKED.
+    Pause = 1,
+    /// The machine is reset, as `reboot_policy` allows.
+    Restart = 2,
+}
+impl PanicPolicy {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "PANIC_POLICY_UNSPECIFIED",
+            Self::Pause => "PANIC_POLICY_PAUSE",
+            Self::Restart => "PANIC_POLICY_RESTART",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "PANIC_POLICY_UNSPECIFIED" => Some(Self::Unspecified),
+            "PANIC_POLICY_PAUSE" => Some(Self::Pause),
+            "PANIC_POLICY_RESTART" => Some(Self::Restart),
+            _ => None,
+        }
+    }
+}
 /// How a disk's image was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -1401,6 +1540,47 @@ impl DiskErrorPolicy {
             "DISK_ERROR_POLICY_IGNORE" => Some(Self::Ignore),
             "DISK_ERROR_POLICY_STOP" => Some(Self::Stop),
             "DISK_ERROR_POLICY_ENOSPACE" => Some(Self::Enospace),
+            _ => None,
+        }
+    }
+}
+/// What follows when a watchdog runs out; libvirt's meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum WatchdogAction {
+    /// The machine is reset, as `reboot_policy` allows; if it does not, EXIT_REASON_WATCHDOG.
+    Unspecified = 0,
+    /// The ACPI power button is pressed.
+    Shutdown = 1,
+    /// The VMM ends with EXIT_REASON_WATCHDOG.
+    Poweroff = 2,
+    /// The machine is paused with PAUSE_REASON_WATCHDOG.
+    Pause = 3,
+    /// An event, and nothing else.
+    None = 4,
+}
+impl WatchdogAction {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "WATCHDOG_ACTION_UNSPECIFIED",
+            Self::Shutdown => "WATCHDOG_ACTION_SHUTDOWN",
+            Self::Poweroff => "WATCHDOG_ACTION_POWEROFF",
+            Self::Pause => "WATCHDOG_ACTION_PAUSE",
+            Self::None => "WATCHDOG_ACTION_NONE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "WATCHDOG_ACTION_UNSPECIFIED" => Some(Self::Unspecified),
+            "WATCHDOG_ACTION_SHUTDOWN" => Some(Self::Shutdown),
+            "WATCHDOG_ACTION_POWEROFF" => Some(Self::Poweroff),
+            "WATCHDOG_ACTION_PAUSE" => Some(Self::Pause),
+            "WATCHDOG_ACTION_NONE" => Some(Self::None),
             _ => None,
         }
     }

@@ -273,7 +273,7 @@ impl ConfigSpace {
     }
 
     /// Sets bytes for ever: they are there after a reset as well.
-    pub(super) fn fix(&mut self, at: usize, bytes: &[u8]) {
+    pub(crate) fn fix(&mut self, at: usize, bytes: &[u8]) {
         for (index, value) in bytes.iter().enumerate() {
             if let (Some(now), Some(later)) = (
                 self.bytes.get_mut(at + index),
@@ -286,7 +286,7 @@ impl ConfigSpace {
     }
 
     /// Lets the guest write where `mask` has ones.
-    pub(super) fn allow(&mut self, at: usize, mask: &[u8]) {
+    pub(crate) fn allow(&mut self, at: usize, mask: &[u8]) {
         for (index, value) in mask.iter().enumerate() {
             if let Some(byte) = self.writable.get_mut(at + index) {
                 *byte = *value;

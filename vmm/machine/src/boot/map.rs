@@ -19,7 +19,8 @@ const LOW_END: u64 = 0x9_fc00;
 pub(crate) const ACPI_BASE: u64 = 0xe_0000;
 /// Room for ACPI tables.
 pub(crate) const ACPI_BYTES: u64 = 0xf000;
-// A page is left for the generation id, which wants one of its own.
+/// The page of the generation id.
+pub(crate) const GENERATION_PAGE: u64 = ACPI_BASE + ACPI_BYTES;
 /// SMBIOS: the entry point, which guests search for from here on, and the structures.
 pub(crate) const SMBIOS_BASE: u64 = 0xf_0000;
 /// Room for SMBIOS.

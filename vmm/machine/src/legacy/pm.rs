@@ -99,10 +99,6 @@ impl PowerManagement {
     }
 
     /// A general purpose event happened.
-    #[allow(
-        dead_code,
-        reason = "raised by devices that have something to tell, as the generation id"
-    )]
     pub(crate) fn raise(&mut self, event: u8) {
         self.general.raise(event);
         self.update_interrupt();

@@ -22,9 +22,9 @@ impl Owner {
     pub(super) fn on_guest_event(&mut self, event: GuestEvent) -> Flow {
         match event {
             GuestEvent::PowerOff => self.end(EndReason::PoweredOff, "ACPI S5".to_owned()),
-            GuestEvent::Panicked => {
-                self.end(EndReason::Panicked, "reported to the hypervisor".to_owned())
-            }
+            GuestEvent::Panicked => self.on_panic("by Hyper-V's crash registers"),
+            GuestEvent::Told(panic) => self.on_told(panic),
+            GuestEvent::Watchdog(action) => self.on_watchdog(action),
             GuestEvent::DebugExit(value) => self.end(EndReason::DebugExit, value.to_string()),
             GuestEvent::VcpuFailed(detail) => self.end(EndReason::KvmFailed, detail),
             GuestEvent::HostFailure(detail) => self.end(EndReason::HostFailed, detail),
@@ -54,12 +54,15 @@ impl Owner {
         }
     }
 
-    fn on_guest_reset(&mut self, source: ResetSource) -> Flow {
+    pub(super) fn on_guest_reset(&mut self, source: ResetSource) -> Flow {
         let is_fault = source == ResetSource::TripleFault;
-        let reason = if is_fault {
-            EndReason::TripleFault
-        } else {
-            EndReason::Reset
+        let reason = match source {
+            ResetSource::TripleFault => EndReason::TripleFault,
+            ResetSource::Watchdog => EndReason::Watchdog,
+            ResetSource::Panic => EndReason::Panicked,
+            ResetSource::ResetRegister
+            | ResetSource::KeyboardController
+            | ResetSource::Hypercall => EndReason::Reset,
         };
         if self.reboot_policy == RebootPolicy::End {
             return self.end(reason, source.to_string());

@@ -11,11 +11,13 @@ use vmm_devices::{DeviceState, Payload, Payloads, StateError};
 use vmm_kvm::{SavedStateError, VcpuState, VmState};
 
 pub use self::ram::{load_ram, ram_bytes, save_ram};
+use crate::generation::GenerationState;
 use crate::pci::PciAddress;
 
 const VM: &str = "vm";
 const COM1: &str = "com1";
 const LEGACY: &str = "legacy";
+const GENERATION: &str = "generation";
 
 /// State of one part of a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,6 +119,10 @@ impl Snapshot {
         }
     }
 
+    pub(crate) fn put_generation(&mut self, state: &GenerationState) {
+        self.put(GENERATION.to_owned(), state.to_payload());
+    }
+
     pub(crate) fn take_vm(&mut self) -> Result<VmState, SnapshotError> {
         self.take_kvm(VM.to_owned())
     }
@@ -133,6 +139,13 @@ impl Snapshot {
     pub(crate) fn take_legacy<S: DeviceState>(&mut self) -> Result<S, SnapshotError> {
         let payload = self.take(LEGACY).pop().ok_or_else(|| missing(LEGACY))?;
         S::from_payload(&payload).map_err(device_error(LEGACY))
+    }
+
+    /// The generation id that the guest had, if it had one.
+    pub(crate) fn take_generation(&mut self) -> Result<Option<GenerationState>, SnapshotError> {
+        let payload = self.take(GENERATION).pop();
+        let state = payload.map(|payload| GenerationState::from_payload(&payload));
+        state.transpose().map_err(device_error(GENERATION))
     }
 
     /// State of the function at `address`.

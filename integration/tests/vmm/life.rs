@@ -1,0 +1,179 @@
+//! Why guests end, as exit records and events tell it.
+
+use integration::host;
+use integration::skip::without_kvm;
+use integration::skip_if;
+use integration::vmm_client::{VmmClient, VmmProcess};
+use proto_vmm::v1::{self, pci_device, request::Kind};
+
+use crate::by_hand::{ByHand, soon};
+use crate::tiny_guest::{
+    breakpoint, compare_16_bytes, kernel, power_off, print, reset, restore_extended_state, sleep,
+    start_watchdog, tell_of_hyperv_crash, tell_of_panic, wait_for_power_button,
+};
+
+fn status(client: &mut VmmClient) -> v1::MachineStatus {
+    let response = client.must(Kind::GetStatus(v1::GetStatus {}));
+    response.expect("an answer").status.expect("a status")
+}
+
+fn event(client: &mut VmmClient, kind: v1::EventKind) -> v1::MachineStatus {
+    loop {
+        let event = client.next_event().expect("an event");
+        if event.kind() == kind {
+            return event.status.expect("a status");
+        }
+        assert_ne!(event.kind(), v1::EventKind::Exited, "{event:?}");
+    }
+}
+
+/// Runs `by_hand` to its end.
+fn end_of(by_hand: &ByHand) -> v1::ExitRecord {
+    let mut vmm = VmmProcess::start().expect("a VMM");
+    let mut client = vmm.connect().expect("connected");
+    by_hand.boot(&mut client);
+    let exit = client.wait_for_exit().expect("an end");
+    assert!(vmm.wait().expect("it ends").success());
+    assert_eq!(by_hand.exit_record().expect("a record"), exit);
+    exit
+}
+
+fn with_panic_port(steps: &[Vec<u8>]) -> ByHand {
+    let mut by_hand = ByHand::new(kernel(steps));
+    by_hand.config.isa_pvpanic = true;
+    by_hand
+}
+
+fn with_watchdog(steps: &[Vec<u8>], action: v1::WatchdogAction) -> ByHand {
+    let mut by_hand = ByHand::new(kernel(steps));
+    let watchdog = v1::I6300Esb {
+        action: action.into(),
+    };
+    by_hand.config.devices = vec![v1::PciDevice {
+        address: Some(v1::PciAddress {
+            bus: 0,
+            device: 1,
+            function: 0,
+        }),
+        kind: Some(pci_device::Kind::I6300esb(watchdog)),
+        ..v1::PciDevice::default()
+    }];
+    by_hand
+}
+
+#[test]
+fn a_panic_that_is_told_ends_the_guest() {
+    skip_if!(without_kvm());
+    let exit = end_of(&with_panic_port(&[tell_of_panic(1), print("x"), sleep()]));
+    assert_eq!(exit.reason(), v1::ExitReason::GuestPanicked);
+    assert_eq!(exit.detail, "reported by the panic device");
+}
+
+#[test]
+fn a_panic_pauses_or_resets_the_guest_if_so_configured() {
+    skip_if!(without_kvm());
+    let mut by_hand = with_panic_port(&[print("p"), tell_of_panic(1), power_off(), sleep()]);
+    by_hand.config.on_panic = v1::PanicPolicy::Pause.into();
+    let vmm = VmmProcess::start().unwrap();
+    let mut client = vmm.connect().unwrap();
+    by_hand.boot(&mut client);
+    let paused = event(&mut client, v1::EventKind::Paused);
+    assert_eq!(paused.pause_reason(), v1::PauseReason::Panicked);
+    assert_eq!(paused.panics, 1);
+    client.must(Kind::Resume(v1::Resume {})).unwrap();
+    let exit = client.wait_for_exit().unwrap();
+    assert_eq!(exit.reason(), v1::ExitReason::GuestPoweroff);
+
+    by_hand = with_panic_port(&[print("p"), tell_of_panic(1), sleep()]);
+    by_hand.config.on_panic = v1::PanicPolicy::Restart.into();
+    let vmm = VmmProcess::start().unwrap();
+    let mut client = vmm.connect().unwrap();
+    by_hand.boot(&mut client);
+    let panicked = event(&mut client, v1::EventKind::Panicked);
+    assert_eq!(panicked.panics, 1);
+    let again = event(&mut client, v1::EventKind::Reset);
+    assert_eq!(again.last_reset(), v1::ResetCause::Panic);
+    soon(|| by_hand.printed().starts_with("pp"));
+}
+
+#[test]
+fn a_crash_told_by_hyperv_is_a_panic() {
+    skip_if!(without_kvm());
+    let mut by_hand = ByHand::new(kernel(&[tell_of_hyperv_crash(), sleep()]));
+    if let Some(cpus) = &mut by_hand.config.cpus {
+        cpus.hyperv = Some(v1::Hyperv {
+            crash: true,
+            ..v1::Hyperv::default()
+        });
+    }
+    let exit = end_of(&by_hand);
+    assert_eq!(exit.reason(), v1::ExitReason::GuestPanicked);
+    assert_eq!(exit.detail, "reported by Hyper-V's crash registers");
+}
+
+#[test]
+fn a_watchdog_that_runs_out_is_an_exit_reason_or_a_reset_with_its_cause() {
+    skip_if!(without_kvm());
+    let poweroff = v1::WatchdogAction::Poweroff;
+    let exit = end_of(&with_watchdog(&[start_watchdog(), sleep()], poweroff));
+    assert_eq!(exit.reason(), v1::ExitReason::Watchdog);
+    assert_eq!(exit.resets, 0);
+
+    let steps = [print("w"), start_watchdog(), sleep()];
+    let by_hand = with_watchdog(&steps, v1::WatchdogAction::Unspecified);
+    let vmm = VmmProcess::start().unwrap();
+    let mut client = vmm.connect().unwrap();
+    by_hand.boot(&mut client);
+    let expired = event(&mut client, v1::EventKind::WatchdogExpired);
+    assert_eq!((expired.watchdog_expirations, expired.resets), (1, 0));
+    let again = event(&mut client, v1::EventKind::Reset);
+    assert_eq!(again.last_reset(), v1::ResetCause::Watchdog);
+    assert_eq!(again.resets, 1);
+    soon(|| by_hand.printed() == "ww");
+}
+
+#[test]
+fn the_status_says_how_the_guest_came_to_start_over() {
+    skip_if!(without_kvm());
+    let steps = [print("r"), wait_for_power_button(), reset(), sleep()];
+    let by_hand = ByHand::new(kernel(&steps));
+    let vmm = VmmProcess::start().unwrap();
+    let mut client = vmm.connect().unwrap();
+    by_hand.boot(&mut client);
+    let last = |client: &mut VmmClient| status(client).last_reset();
+    assert_eq!(last(&mut client), v1::ResetCause::Unspecified);
+    client.must(Kind::Reset(v1::Reset {})).unwrap();
+    assert_eq!(last(&mut client), v1::ResetCause::Requested);
+    client.must(Kind::PowerButton(v1::PowerButton {})).unwrap();
+    event(&mut client, v1::EventKind::Reset);
+    let own = event(&mut client, v1::EventKind::Reset);
+    assert_eq!(own.last_reset(), v1::ResetCause::ResetRegister);
+}
+
+#[test]
+fn an_instruction_that_kvm_can_not_carry_out_is_a_kvm_error() {
+    let without_limits = || {
+        let why = "KVM on this machine carries out every instruction";
+        host::without_stock_kernels()
+            .is_none()
+            .then(|| why.to_owned())
+    };
+    skip_if!(without_kvm().or_else(without_limits));
+    let mut reasons = Vec::new();
+    for step in [compare_16_bytes(), breakpoint(), restore_extended_state()] {
+        let mut by_hand = ByHand::new(kernel(&[step, print("on"), power_off(), sleep()]));
+        by_hand.config.reboot_policy = v1::RebootPolicy::Terminate.into();
+        let exit = end_of(&by_hand);
+        reasons.push((exit.reason(), exit.detail));
+    }
+    println!("{reasons:?}");
+    let kvm_errors: Vec<_> = reasons
+        .iter()
+        .filter(|(reason, _)| *reason == v1::ExitReason::KvmError)
+        .collect();
+    assert!(!kvm_errors.is_empty(), "{reasons:?}");
+    for (_, detail) in kvm_errors {
+        assert!(detail.contains("InternalError"), "{detail}");
+        assert!(detail.contains(" at rip 0x10"), "{detail}");
+    }
+}

@@ -1,0 +1,125 @@
+//! The generation id (Microsoft, "Virtual Machine Generation ID", 2012): 16 bytes of guest memory that
+//! are others whenever the guest goes on from a snapshot, so that it makes no secret twice.
+
+use vm_memory::{Bytes, GuestAddress, GuestMemoryError};
+use vmm_devices::DeviceState;
+use vmm_memory::GuestRam;
+
+use crate::acpi::VM_GEN_ID_EVENT;
+use crate::boot::GENERATION_PAGE;
+use crate::build::Parts;
+use crate::chipset::Chipset;
+use crate::snapshot::{Snapshot, SnapshotError, device_error};
+
+/// Where the id is. Not at the beginning of its page, so that no firmware takes it for the header of
+/// something (QEMU, `docs/specs/vmgenid.rst`).
+pub(crate) const ADDRESS: u64 = GENERATION_PAGE + 40;
+
+/// The id, as it lies in memory.
+pub type GenerationId = [u8; 16];
+
+/// The id that a guest had.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct GenerationState {
+    /// Where it is.
+    #[prost(uint64, tag = "1")]
+    address: u64,
+    /// What it is.
+    #[prost(bytes = "vec", tag = "2")]
+    id: Vec<u8>,
+}
+
+impl DeviceState for GenerationState {
+    const KIND: &'static str = "vm-gen-id";
+    const VERSION: u32 = 1;
+}
+
+impl GenerationState {
+    pub(crate) fn new(id: GenerationId) -> Self {
+        Self {
+            address: ADDRESS,
+            id: id.to_vec(),
+        }
+    }
+}
+
+/// Writes the id.
+pub(crate) fn write(ram: &GuestRam, id: GenerationId) -> Result<(), GuestMemoryError> {
+    ram.write_slice(&id, GuestAddress(ADDRESS))
+}
+
+/// Tells a guest that goes on from `snapshot` if it has another id than when it was saved. Comes after
+/// the interrupt controllers: what interrupts now is not part of their state.
+pub(crate) fn restore(
+    parts: &Parts,
+    snapshot: &mut Snapshot,
+    chipset: &Chipset,
+) -> Result<(), SnapshotError> {
+    let saved = snapshot.take_generation()?;
+    if renew(parts.vm.ram(), saved.as_ref(), parts.config.life.vm_gen_id)? {
+        chipset.raise_event(VM_GEN_ID_EVENT);
+    }
+    Ok(())
+}
+
+/// Gives a guest that was saved as `saved` the id `now`. Whether it is to be told: not one that keeps
+/// its id, and not one that had none, which finds the device after its next reset.
+fn renew(
+    ram: &GuestRam,
+    saved: Option<&GenerationState>,
+    now: Option<GenerationId>,
+) -> Result<bool, SnapshotError> {
+    let wrong = |what| Err(device_error("generation")(GenerationState::wrong(what)));
+    let (saved, now) = match (saved, now) {
+        (None, _) => return Ok(false),
+        (Some(_), None) => {
+            return wrong("the configuration has none, and the guest that was saved has");
+        }
+        (Some(saved), Some(now)) => (saved, now),
+    };
+    if saved.address != ADDRESS {
+        return wrong("the id is at another address than here");
+    }
+    if saved.id == now {
+        return Ok(false);
+    }
+    write(ram, now).map_err(|error| SnapshotError::Ram(std::io::Error::other(error)))?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id_of(ram: &GuestRam) -> GenerationId {
+        let mut id = [0; 16];
+        ram.read_slice(&mut id, GuestAddress(ADDRESS)).unwrap();
+        id
+    }
+
+    #[test]
+    fn a_guest_is_given_and_told_of_another_id_only() {
+        let ram = GuestRam::from_ranges(&[(GuestAddress(0), 1 << 20)]).unwrap();
+        write(&ram, [7; 16]).unwrap();
+        let saved = GenerationState::new([7; 16]);
+        assert!(!renew(&ram, Some(&saved), Some([7; 16])).unwrap());
+        assert_eq!(id_of(&ram), [7; 16]);
+        assert!(renew(&ram, Some(&saved), Some([8; 16])).unwrap());
+        assert_eq!(id_of(&ram), [8; 16]);
+        assert!(!renew(&ram, None, Some([9; 16])).unwrap());
+        assert!(!renew(&ram, None, None).unwrap());
+        assert_eq!(id_of(&ram), [8; 16]);
+    }
+
+    #[test]
+    fn an_id_that_is_gone_or_elsewhere_is_refused() {
+        let ram = GuestRam::from_ranges(&[(GuestAddress(0), 1 << 20)]).unwrap();
+        let saved = GenerationState::new([7; 16]);
+        renew(&ram, Some(&saved), None).unwrap_err();
+        let elsewhere = GenerationState {
+            address: 0x1000,
+            ..saved
+        };
+        renew(&ram, Some(&elsewhere), Some([8; 16])).unwrap_err();
+    }
+}
