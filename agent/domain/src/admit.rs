@@ -7,6 +7,7 @@
 mod boot;
 mod disks;
 mod identity;
+mod life;
 mod machine;
 mod memory;
 mod metadata;
@@ -18,7 +19,7 @@ mod rules;
 
 use std::time::Duration;
 
-use proto_node::vmi::{Devices, VirtualMachineInstance, VirtualMachineInstanceSpec};
+use proto_node::vmi::{Devices, PanicDevice, VirtualMachineInstance, VirtualMachineInstanceSpec};
 
 use self::metadata::Identity;
 use self::review::Review;
@@ -129,7 +130,10 @@ fn admit_spec(
     let cpus = machine::cpus(domain, &resources, review);
     let machine_identity = identity::identity(domain, uid, review);
     let kernel = boot::kernel(domain, review);
-    let devices = domain.devices.clone().unwrap_or_default();
+    let devices = domain.devices.get_or_insert_default();
+    let watchdog = life::watchdog(devices, review);
+    let panic_devices = life::panic_devices(devices, review);
+    let devices = devices.clone();
     check_boot_order(&devices, review);
     check_device_count(&devices, review);
     pci::check(&devices, review);
@@ -147,6 +151,8 @@ fn admit_spec(
         disks,
         interfaces,
         rng: devices.rng.is_some(),
+        watchdog,
+        panic_devices,
         reboot_policy: machine::reboot_policy(domain),
         termination_grace_period,
     })
@@ -222,12 +228,19 @@ fn check_boot_order(devices: &Devices, review: &mut Review<'_>) {
 }
 
 fn check_device_count(devices: &Devices, review: &mut Review<'_>) {
-    let count = devices.disks.len() + devices.interfaces.len() + usize::from(devices.rng.is_some());
+    let panic_function = |device: &PanicDevice| device.model == "pvpanic";
+    let singles = [
+        devices.rng.is_some(),
+        devices.watchdog.is_some(),
+        devices.panic_devices.iter().any(panic_function),
+    ];
+    let singles: usize = singles.into_iter().map(usize::from).sum();
+    let count = devices.disks.len() + devices.interfaces.len() + singles;
     if count > MAX_DEVICES {
         review.push(FieldError::new(
             "spec.domain.devices",
             Rule::Invalid,
-            format!("{count} disks, interfaces and rng: a machine has room for {MAX_DEVICES}"),
+            format!("{count} disks, interfaces, rng, watchdog and panic device: a machine has room for {MAX_DEVICES}"),
         ));
     }
 }

@@ -21,5 +21,6 @@ pub use error::{FieldError, Rule};
 pub use name::{MacAddress, Name, Namespace, NetworkName, Uid};
 pub use vmi::{
     Chassis, CpuTopology, Disk, DiskSource, HugepageSize, ImageLocation, Interface, KernelBoot,
-    MachineIdentity, MemoryOptions, PciAddress, RebootPolicy, Resources, Vmi,
+    MachineIdentity, MemoryOptions, PanicDevices, PciAddress, RebootPolicy, Resources, Vmi,
+    WatchdogAction,
 };

@@ -34,6 +34,10 @@ pub struct Vmi {
     pub interfaces: Vec<Interface>,
     /// The guest has a virtio-rng.
     pub rng: bool,
+    /// The guest has an i6300esb watchdog, and this follows when it runs out.
+    pub watchdog: Option<WatchdogAction>,
+    /// Devices by which the guest reports a panic.
+    pub panic_devices: PanicDevices,
     /// What the guest's reset does.
     pub reboot_policy: RebootPolicy,
     /// From the power button to the kill; zero kills at once.
@@ -67,6 +71,28 @@ impl HugepageSize {
             Self::Gib1 => 1 << 30,
         }
     }
+}
+
+/// What follows when a watchdog runs out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchdogAction {
+    /// The guest ends.
+    PowerOff,
+    /// The machine is reset.
+    Reset,
+    /// The ACPI power button is pressed.
+    Shutdown,
+}
+
+/// Devices by which a guest reports a panic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PanicDevices {
+    /// pvpanic at its I/O port.
+    pub isa: bool,
+    /// pvpanic on PCI.
+    pub pci: bool,
+    /// Hyper-V's crash registers.
+    pub hyperv: bool,
 }
 
 /// vCPUs. Every member is at least 1.

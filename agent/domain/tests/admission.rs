@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agent_domain::{
-    Admitted, DiskSource, HugepageSize, ImageLocation, MemoryOptions, NodeCaps, RebootPolicy, Vmi,
+    Admitted, DiskSource, HugepageSize, ImageLocation, MemoryOptions, NodeCaps, PanicDevices,
+    RebootPolicy, Vmi, WatchdogAction,
 };
 use proptest::prelude::*;
 use proto_node::{Node, from_node, to_json};
@@ -130,6 +131,43 @@ fn a_good_manifest_becomes_a_value_with_all_defaults() {
         shown["spec"]["domain"]["devices"]["disks"][1]["disk"]["bus"],
         "virtio"
     );
+}
+
+#[test]
+fn a_watchdog_resets_and_a_panic_device_is_at_its_port_unless_it_is_said_otherwise() {
+    let vmi = admit(manifest()).unwrap().vmi;
+    assert_eq!(vmi.watchdog, None);
+    assert_eq!(vmi.panic_devices, PanicDevices::default());
+    let devices = |watchdog: Value, panic_devices: Value| {
+        let changes = [
+            ("/spec/domain/devices/watchdog", watchdog),
+            ("/spec/domain/devices/panicDevices", panic_devices),
+        ];
+        admit(with(&changes)).unwrap()
+    };
+    let admitted = devices(json!({"name": "dog", "i6300esb": {}}), json!([{}]));
+    assert_eq!(admitted.vmi.watchdog, Some(WatchdogAction::Reset));
+    let isa = PanicDevices {
+        isa: true,
+        ..PanicDevices::default()
+    };
+    assert_eq!(admitted.vmi.panic_devices, isa);
+    let shown = &to_json(&admitted.object)["spec"]["domain"]["devices"];
+    assert_eq!(shown["watchdog"]["i6300esb"]["action"], "reset");
+    assert_eq!(shown["panicDevices"][0]["model"], "isa");
+
+    let shutdown = json!({"name": "dog", "i6300esb": {"action": "shutdown"}});
+    let both = json!([{"model": "pvpanic"}, {"model": "hyperv"}]);
+    let admitted = devices(shutdown, both);
+    assert_eq!(admitted.vmi.watchdog, Some(WatchdogAction::Shutdown));
+    let others = PanicDevices {
+        isa: false,
+        pci: true,
+        hyperv: true,
+    };
+    assert_eq!(admitted.vmi.panic_devices, others);
+    let again = Vmi::admit(admitted.object.clone(), &caps()).unwrap();
+    assert_eq!(admitted, again);
 }
 
 #[test]

@@ -4,9 +4,9 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use agent_domain::{HugepageSize, MachineIdentity, RebootPolicy, Vmi};
+use agent_domain::{HugepageSize, MachineIdentity, RebootPolicy, Vmi, WatchdogAction};
 use agent_plan::{PciPlace, PciPlaces};
-use proto_vmm::v1;
+use proto_vmm::v1::{self, pci_device::Kind};
 
 use crate::config::DebugPorts;
 
@@ -69,6 +69,10 @@ pub(crate) fn assemble<'a>(
         sockets: vmi.cpus.sockets,
         cores: vmi.cpus.cores,
         threads: vmi.cpus.threads,
+        hyperv: vmi.panic_devices.hyperv.then(|| v1::Hyperv {
+            crash: true,
+            ..v1::Hyperv::default()
+        }),
         ..v1::Cpus::default()
     };
     let machine = v1::MachineConfig {
@@ -105,6 +109,7 @@ pub(crate) fn assemble<'a>(
             debug_exit_port: policy.debug_ports.exit,
         }),
         smbios: Some(smbios(&vmi.identity)),
+        isa_pvpanic: vmi.panic_devices.isa,
         ..v1::MachineConfig::default()
     };
     Ok((machine, descriptors.0))
@@ -156,8 +161,6 @@ fn devices<'a>(
     opened: &'a Opened,
     descriptors: &mut Descriptors<'a>,
 ) -> Result<Vec<v1::PciDevice>, NoPlace> {
-    use v1::pci_device::Kind;
-
     let mut devices: Vec<_> = places
         .root_ports
         .iter()
@@ -172,10 +175,9 @@ fn devices<'a>(
             at(place, Kind::RootPort(port))
         })
         .collect();
-    if vmi.rng {
-        let rng = PciPlaces::RNG;
-        let place = find(places.singles.get(rng), "the device", rng)?;
-        devices.push(at(place, Kind::Rng(v1::VirtioRng {})));
+    for (name, kind) in singles(vmi) {
+        let place = find(places.singles.get(name), "the device", name)?;
+        devices.push(at(place, kind));
     }
     let console = PciPlaces::CONSOLE;
     let place = find(places.singles.get(console), "the device", console)?;
@@ -214,6 +216,32 @@ fn devices<'a>(
     Ok(devices)
 }
 
+/// What there is one of, by the name of its place.
+fn singles(vmi: &Vmi) -> impl Iterator<Item = (&'static str, Kind)> {
+    let watchdog = vmi.watchdog.map(|action| {
+        let action = match action {
+            WatchdogAction::Reset => v1::WatchdogAction::Unspecified,
+            WatchdogAction::Shutdown => v1::WatchdogAction::Shutdown,
+            WatchdogAction::PowerOff => v1::WatchdogAction::Poweroff,
+        };
+        Kind::I6300esb(v1::I6300Esb {
+            action: action.into(),
+        })
+    });
+    let rng = vmi.rng.then_some(Kind::Rng(v1::VirtioRng {}));
+    let pvpanic = vmi
+        .panic_devices
+        .pci
+        .then_some(Kind::Pvpanic(v1::Pvpanic {}));
+    [
+        (PciPlaces::RNG, rng),
+        (PciPlaces::WATCHDOG, watchdog),
+        (PciPlaces::PVPANIC, pvpanic),
+    ]
+    .into_iter()
+    .filter_map(|(name, kind)| Some((name, kind?)))
+}
+
 fn find(place: Option<&PciPlace>, what: &'static str, name: &str) -> Result<PciPlace, NoPlace> {
     place.copied().ok_or_else(|| NoPlace {
         what,
@@ -221,7 +249,7 @@ fn find(place: Option<&PciPlace>, what: &'static str, name: &str) -> Result<PciP
     })
 }
 
-fn at(place: PciPlace, kind: v1::pci_device::Kind) -> v1::PciDevice {
+fn at(place: PciPlace, kind: Kind) -> v1::PciDevice {
     v1::PciDevice {
         address: Some(v1::PciAddress {
             bus: u32::from(place.bus),

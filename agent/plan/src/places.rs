@@ -6,7 +6,7 @@
 //! | place | what |
 //! | --- | --- |
 //! | 00:00 | host bridge |
-//! | 00:01 and up | disks in the order of the spec, then all that there is one of (rng, console) |
+//! | 00:01 and up | disks in the order of the spec, then all that there is one of (rng, console, watchdog, pvpanic) |
 //! | up to 00:1e | root ports, ascending by the bus behind them |
 //! | 00:1f | LPC bridge of firmware's imagination |
 //! | 01:00 and up | interfaces in the order of the spec, each behind a root port of its own |
@@ -76,17 +76,23 @@ impl PciDemand {
                 .iter()
                 .map(|interface| demand(interface.name.as_str(), interface.pci_address))
                 .collect(),
-            // Every guest has the console, for its agent.
-            singles: vmi
-                .rng
-                .then_some(PciPlaces::RNG)
-                .into_iter()
-                .chain([PciPlaces::CONSOLE])
-                .map(|kind| demand(kind, None))
-                .collect(),
+            singles: singles(vmi).map(|kind| demand(kind, None)).collect(),
             hot_plug_memory_bytes: Some(vmi.memory_bytes),
         }
     }
+}
+
+/// Kinds of what there is one of. A new kind goes to the end: places follow the order.
+fn singles(vmi: &Vmi) -> impl Iterator<Item = &'static str> {
+    [
+        (vmi.rng, PciPlaces::RNG),
+        // Every guest has the console, for its agent.
+        (true, PciPlaces::CONSOLE),
+        (vmi.watchdog.is_some(), PciPlaces::WATCHDOG),
+        (vmi.panic_devices.pci, PciPlaces::PVPANIC),
+    ]
+    .into_iter()
+    .filter_map(|(is_there, kind)| is_there.then_some(kind))
 }
 
 /// Places that were given out.
@@ -107,6 +113,10 @@ impl PciPlaces {
     pub const RNG: &str = "rng";
     /// The kind of the console device, which has the guest agent's port.
     pub const CONSOLE: &str = "console";
+    /// The kind of the watchdog.
+    pub const WATCHDOG: &str = "i6300esb";
+    /// The kind of the panic device on PCI.
+    pub const PVPANIC: &str = "pvpanic";
 
     /// Gives places to all of `demand` that have none. What has one stays; what finds no room stays
     /// without. Spare root ports are made the first time only.

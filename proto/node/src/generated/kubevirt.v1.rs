@@ -48,8 +48,8 @@ pub struct Devices {
     #[prost(bytes = "vec", repeated, tag = "15")]
     pub inputs: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
     /// Watchdog.
-    #[prost(bytes = "vec", tag = "16")]
-    pub watchdog: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "16")]
+    pub watchdog: ::core::option::Option<Watchdog>,
     /// TPM.
     #[prost(bytes = "vec", tag = "17")]
     pub tpm: ::prost::alloc::vec::Vec<u8>,
@@ -69,8 +69,8 @@ pub struct Devices {
     #[prost(bytes = "vec", repeated, tag = "22")]
     pub filesystems: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
     /// Devices by which a guest reports a panic.
-    #[prost(bytes = "vec", repeated, tag = "23")]
-    pub panic_devices: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    #[prost(message, repeated, tag = "23")]
+    pub panic_devices: ::prost::alloc::vec::Vec<PanicDevice>,
     /// A port with figures of the host.
     #[prost(bytes = "vec", tag = "24")]
     pub downward_metrics: ::prost::alloc::vec::Vec<u8>,
@@ -99,6 +99,63 @@ impl ::prost::Name for Rng {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kubevirt.v1.Rng".into()
+    }
+}
+/// What happens to a guest that stands still.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Watchdog {
+    /// Name of the device.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Intel 6300ESB.
+    #[prost(message, optional, tag = "2")]
+    pub i6300esb: ::core::option::Option<I6300EsbWatchdog>,
+    /// The watchdog of s390x.
+    #[prost(bytes = "vec", tag = "3")]
+    pub diag288: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for Watchdog {
+    const NAME: &'static str = "Watchdog";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.Watchdog".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.Watchdog".into()
+    }
+}
+/// An Intel 6300ESB watchdog.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct I6300EsbWatchdog {
+    /// What follows when it runs out. Default reset.
+    #[prost(string, tag = "1")]
+    pub action: ::prost::alloc::string::String,
+}
+impl ::prost::Name for I6300EsbWatchdog {
+    const NAME: &'static str = "I6300EsbWatchdog";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.I6300EsbWatchdog".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.I6300EsbWatchdog".into()
+    }
+}
+/// A device by which a guest reports a panic.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PanicDevice {
+    /// Default isa.
+    #[prost(string, tag = "1")]
+    pub model: ::prost::alloc::string::String,
+}
+impl ::prost::Name for PanicDevice {
+    const NAME: &'static str = "PanicDevice";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.PanicDevice".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.PanicDevice".into()
     }
 }
 /// A disk: how the volume of the same name is shown to the guest.

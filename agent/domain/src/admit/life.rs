@@ -1,0 +1,60 @@
+//! Watchdog and panic devices.
+
+use proto_node::vmi::Devices;
+
+use super::review::Review;
+use crate::vmi::{PanicDevices, WatchdogAction};
+use crate::{FieldError, Rule};
+
+const WATCHDOG: &str = "spec.domain.devices.watchdog";
+/// KubeVirt's default of `action`.
+const DEFAULT_ACTION: &str = "reset";
+/// What libvirt gives where no model is named.
+const DEFAULT_MODEL: &str = "isa";
+
+/// The watchdog's action, with KubeVirt's default filled in. Unknown actions were reported already.
+pub(super) fn watchdog(devices: &mut Devices, review: &mut Review<'_>) -> Option<WatchdogAction> {
+    let watchdog = devices.watchdog.as_mut()?;
+    let Some(model) = &mut watchdog.i6300esb else {
+        review.push(
+            FieldError::new(
+                format!("{WATCHDOG}.i6300esb"),
+                Rule::Required,
+                "amd64 only supports I6300ESB watchdog device",
+            )
+            .fix("name its action: poweroff, reset or shutdown"),
+        );
+        return None;
+    };
+    if model.action.is_empty() {
+        DEFAULT_ACTION.clone_into(&mut model.action);
+    }
+    match model.action.as_str() {
+        "poweroff" => Some(WatchdogAction::PowerOff),
+        "reset" => Some(WatchdogAction::Reset),
+        "shutdown" => Some(WatchdogAction::Shutdown),
+        _ => None,
+    }
+}
+
+/// The panic devices, one of each model at most. Unknown models were reported already.
+pub(super) fn panic_devices(devices: &mut Devices, review: &mut Review<'_>) -> PanicDevices {
+    let mut all = PanicDevices::default();
+    for (index, device) in devices.panic_devices.iter_mut().enumerate() {
+        if device.model.is_empty() {
+            DEFAULT_MODEL.clone_into(&mut device.model);
+        }
+        let there = match device.model.as_str() {
+            "isa" => &mut all.isa,
+            "pvpanic" => &mut all.pci,
+            "hyperv" => &mut all.hyperv,
+            _ => continue,
+        };
+        if std::mem::replace(there, true) {
+            let path = format!("spec.domain.devices.panicDevices[{index}].model");
+            let error = FieldError::new(path, Rule::Duplicate, "a guest has one of each model");
+            review.push(error.value(&device.model));
+        }
+    }
+    all
+}
