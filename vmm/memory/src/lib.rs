@@ -13,6 +13,7 @@ mod numa;
 mod pages;
 mod populate;
 mod ram;
+mod release;
 mod slots;
 
 pub use dirty::{
@@ -26,4 +27,5 @@ pub use numa::{HostPlacement, HostPolicy, MAX_HOST_NODES, allowed_host_nodes, pl
 pub use pages::Pages;
 pub use populate::{Effort, clear_populated, populate};
 pub use ram::{GuestRam, RamError, clear_ram, create_ram, create_ram_of};
+pub use release::{page_runs, release};
 pub use slots::{AddressSpace, Memslot, SlotNumber, memslots, slots_needed};

@@ -1,0 +1,96 @@
+//! Pages that the guest does without for now: back to the host, and zero when they are next looked at.
+
+use std::os::unix::fs::MetadataExt;
+
+use nix::fcntl::{FallocateFlags, fallocate};
+use vm_memory::bitmap::Bitmap;
+use vm_memory::{GuestMemoryBackend, GuestMemoryRegion, GuestRegionMmap};
+
+use crate::dirty::{DIRTY_PAGE_BYTES, DirtyLog};
+use crate::layout::Window;
+use crate::ram::{GuestRam, RamError};
+
+/// Gives the pages of `range` back to the host, as far as they are RAM; returns how many bytes that
+/// were. Only whole pages of what backs them are given back: the range is rounded inwards, region by
+/// region. They read as zero from then on, and so are marked in the dirty log.
+///
+/// # Errors
+/// When the host refuses; some of the pages may be gone.
+pub fn release(ram: &GuestRam, range: Window) -> Result<u64, RamError> {
+    let mut released = 0;
+    for region in ram.iter() {
+        let (start, bytes) = (region.start_addr().0, region.len());
+        let first = range.base.max(start);
+        // A range that a guest named may end beyond all addresses.
+        let end = (range.base.saturating_add(range.bytes)).min(start.saturating_add(bytes));
+        if let Some(within) = whole_pages(
+            first.saturating_sub(start),
+            end.saturating_sub(start),
+            backing_page_bytes(region),
+        ) {
+            punch(region, within)?;
+            released += within.bytes;
+        }
+    }
+    Ok(released)
+}
+
+/// The pages of these numbers as runs: ascending, none twice, no two of them side by side. Sorts
+/// `numbers`.
+pub fn page_runs(numbers: &mut [u32]) -> impl Iterator<Item = Window> + '_ {
+    numbers.sort_unstable();
+    numbers
+        // A number that comes twice stays with its run.
+        .chunk_by(|page, next| next - page <= 1)
+        .filter_map(|run| {
+            let (first, last) = (u64::from(*run.first()?), u64::from(*run.last()?));
+            Some(Window {
+                base: first * DIRTY_PAGE_BYTES,
+                bytes: (last - first + 1) * DIRTY_PAGE_BYTES,
+            })
+        })
+}
+
+/// Makes a range within a region zero and gives its pages back. Whole pages of what backs it.
+fn punch(region: &GuestRegionMmap<DirtyLog>, within: Window) -> Result<(), RamError> {
+    let Some(backing) = region.file_offset() else {
+        return Ok(());
+    };
+    let bytes = within.bytes;
+    let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    let too_large = |_| RamError::AddressSpace(bytes);
+    let offset = i64::try_from(backing.start() + within.base).map_err(too_large)?;
+    let length = i64::try_from(bytes).map_err(too_large)?;
+    let punched = fallocate(backing.file(), flags, offset, length);
+    // After the change, as every mark; and also when only a part of it came about.
+    GuestMemoryRegion::bitmap(region).mark_dirty(
+        usize::try_from(within.base).map_err(too_large)?,
+        usize::try_from(bytes).map_err(too_large)?,
+    );
+    punched.map_err(|errno| RamError::System {
+        call: "fallocate",
+        bytes,
+        source: errno.into(),
+    })
+}
+
+/// Size of the pages that back a region.
+fn backing_page_bytes(region: &GuestRegionMmap<DirtyLog>) -> u64 {
+    let is_pooled = region.get_mmap().is_hugetlbfs() == Some(true);
+    let backing = region.file_offset().filter(|_| is_pooled);
+    // A file of huge pages has them as its blocks; without its size nothing is whole.
+    backing.map_or(DIRTY_PAGE_BYTES, |backing| {
+        let metadata = backing.file().metadata();
+        metadata.map_or(u64::MAX, |metadata| metadata.blksize())
+    })
+}
+
+/// The whole pages between two offsets.
+fn whole_pages(from: u64, to: u64, page_bytes: u64) -> Option<Window> {
+    let base = from.checked_next_multiple_of(page_bytes)?;
+    let bytes = (to - to % page_bytes).checked_sub(base)?;
+    (bytes > 0).then_some(Window { base, bytes })
+}
+
+#[cfg(test)]
+mod tests;
