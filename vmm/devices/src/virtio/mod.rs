@@ -4,6 +4,7 @@
 //! features, queue registers and interrupts. They meet at
 //! [`activate`](VirtioDevice::activate), where the device is handed its [queues](queue::VirtQueue).
 
+pub mod balloon;
 pub mod blk;
 pub mod console;
 pub mod device;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use vm_memory::{Bytes, GuestAddress};
+use vmm_memory::{Layout, create_ram};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
 use super::device::VirtioDevice;
@@ -65,8 +66,8 @@ pub(crate) struct Driver {
 impl Driver {
     /// A function after power-on.
     pub(crate) fn new(device: Box<dyn VirtioDevice>) -> Self {
-        let ranges = [(GuestAddress(0), RAM_BYTES)];
-        let memory = Arc::new(GuestRam::from_ranges(&ranges).unwrap());
+        let layout = Layout::new(RAM_BYTES as u64, 40).unwrap();
+        let memory = Arc::new(create_ram(&layout).unwrap());
         let msi = RecordingMsi::new();
         let queues = device.queue_sizes().len();
         let function = VirtioPciFunction::new(device, Arc::clone(&memory), msi.clone()).unwrap();

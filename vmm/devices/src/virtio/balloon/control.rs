@@ -1,0 +1,204 @@
+//! What can be asked of a balloon, and said of it, while its guest runs.
+
+use std::io;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
+
+use super::config::BALLOON_PAGE_BYTES;
+use super::stats::BalloonStats;
+
+/// A balloon can not be made that large.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum BalloonTargetError {
+    /// Not whole pages.
+    #[error("a balloon of {0} bytes is no multiple of {BALLOON_PAGE_BYTES}")]
+    NotPages(u64),
+    /// Larger than memory, or than can be told to the guest.
+    #[error("a balloon of {target_bytes} bytes is larger than the guest's {limit_bytes}")]
+    TooLarge {
+        /// Asked for.
+        target_bytes: u64,
+        /// Most.
+        limit_bytes: u64,
+    },
+}
+
+/// Size of a balloon.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BalloonSize {
+    /// What the guest is asked for, in bytes.
+    pub target_bytes: u64,
+    /// What the guest says that it does without, in bytes: not more than its memory, whatever it says.
+    pub actual_bytes: u64,
+}
+
+/// Statistics that the guest told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatsReport {
+    /// The values.
+    pub stats: BalloonStats,
+    /// How long ago. The time between a snapshot and its restore does not count.
+    pub age: Duration,
+}
+
+/// Wishes that the device has not seen to yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pending {
+    /// The guest has not been told its new target.
+    pub(super) target: bool,
+    /// The guest is to be asked for statistics.
+    pub(super) stats: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    stats: BalloonStats,
+    at: Instant,
+    /// How old they were then.
+    age: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    pending: Pending,
+    told: Option<Told>,
+}
+
+/// A handle on a balloon, for whoever owns the machine. Nothing here waits for the device or the
+/// guest.
+#[derive(Debug)]
+pub struct BalloonControl {
+    limit_pages: u32,
+    target_pages: AtomicU32,
+    actual_pages: AtomicU32,
+    /// Counts targets.
+    generation: AtomicU8,
+    released_bytes: AtomicU64,
+    shared: Mutex<Shared>,
+    /// Written for the device to look at what is pending.
+    event: EventFd,
+}
+
+impl BalloonControl {
+    /// For a guest with `ram_bytes` of memory.
+    pub(super) fn new(ram_bytes: u64) -> io::Result<Self> {
+        Ok(Self {
+            limit_pages: u32::try_from(ram_bytes / BALLOON_PAGE_BYTES).unwrap_or(u32::MAX),
+            target_pages: AtomicU32::new(0),
+            actual_pages: AtomicU32::new(0),
+            generation: AtomicU8::new(0),
+            released_bytes: AtomicU64::new(0),
+            shared: Mutex::default(),
+            event: EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)?,
+        })
+    }
+
+    /// Asks the guest to do without `bytes`: it comes near in its own time, as far as it can.
+    ///
+    /// # Errors
+    /// Not whole pages, or more than all memory.
+    pub fn set_target(&self, bytes: u64) -> Result<(), BalloonTargetError> {
+        if !bytes.is_multiple_of(BALLOON_PAGE_BYTES) {
+            return Err(BalloonTargetError::NotPages(bytes));
+        }
+        let too_large = BalloonTargetError::TooLarge {
+            target_bytes: bytes,
+            limit_bytes: u64::from(self.limit_pages) * BALLOON_PAGE_BYTES,
+        };
+        let pages = u32::try_from(bytes / BALLOON_PAGE_BYTES)
+            .ok()
+            .filter(|pages| *pages <= self.limit_pages)
+            .ok_or(too_large)?;
+        if self.target_pages.swap(pages, Ordering::AcqRel) != pages {
+            self.generation.fetch_add(1, Ordering::AcqRel);
+            self.ask(|pending| pending.target = true);
+        }
+        Ok(())
+    }
+
+    /// Has the guest asked for new statistics; they come in its own time.
+    pub fn refresh_stats(&self) {
+        self.ask(|pending| pending.stats = true);
+    }
+
+    /// Size wanted and size told.
+    pub fn size(&self) -> BalloonSize {
+        let bytes = |pages: u32| u64::from(pages) * BALLOON_PAGE_BYTES;
+        BalloonSize {
+            target_bytes: bytes(self.target_pages()),
+            actual_bytes: bytes(self.actual_pages().min(self.limit_pages)),
+        }
+    }
+
+    /// The last statistics; none if the guest's driver told none.
+    pub fn stats(&self) -> Option<StatsReport> {
+        let told = self.lock().told?;
+        Some(StatsReport {
+            stats: told.stats,
+            age: told.age.saturating_add(told.at.elapsed()),
+        })
+    }
+
+    /// How many bytes went back to the host since this device was made, by inflation and by reports.
+    /// A page that goes back twice counts twice.
+    pub fn released_bytes(&self) -> u64 {
+        self.released_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn target_pages(&self) -> u32 {
+        self.target_pages.load(Ordering::Acquire)
+    }
+
+    /// As the driver said.
+    pub(super) fn actual_pages(&self) -> u32 {
+        self.actual_pages.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_actual_pages(&self, pages: u32) {
+        self.actual_pages.store(pages, Ordering::Release);
+    }
+
+    pub(super) fn generation(&self) -> u8 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    pub(super) fn add_released(&self, bytes: u64) {
+        self.released_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_stats(&self, stats: BalloonStats, age: Duration) {
+        self.lock().told = Some(Told {
+            stats,
+            at: Instant::now(),
+            age,
+        });
+    }
+
+    /// The driver is gone, and what it said with it.
+    pub(super) fn forget_driver(&self) {
+        self.set_actual_pages(0);
+        self.lock().told = None;
+    }
+
+    pub(super) fn take_pending(&self) -> Pending {
+        std::mem::take(&mut self.lock().pending)
+    }
+
+    pub(super) fn event(&self) -> &EventFd {
+        &self.event
+    }
+
+    fn ask(&self, change: impl FnOnce(&mut Pending)) {
+        change(&mut self.lock().pending);
+        // Fails only when the counter is at its end: it is readable then.
+        self.event.write(1).unwrap_or_default();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        // Wishes and values are whole whatever happened to another holder of the lock.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
