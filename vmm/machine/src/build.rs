@@ -288,6 +288,7 @@ impl WithMemory {
             events,
             disks: Disks::default(),
             cards: Cards::default(),
+            balloon: None,
         };
         let snapshot = match &mut beginning {
             Beginning::Kernel(_) => None,
@@ -295,6 +296,7 @@ impl WithMemory {
         };
         let is_new = snapshot.is_none();
         let functions = functions::make(devices, &parts.vm, &mut handles, snapshot)?;
+        board.set_balloon(handles.balloon.take());
         InterruptRouter::new(Arc::clone(&parts.vm))
             .connect(&parts.config.serial.interrupt, COM1_GSI)?;
         let bind = bind_kick(Arc::clone(&parts.vm));

@@ -8,6 +8,7 @@ use vmm_kvm::{CpuConfig, MissedTicks};
 
 use vmm_devices::WatchdogAction;
 use vmm_devices::serial::SerialPort;
+use vmm_devices::virtio::balloon::BalloonConfig;
 use vmm_devices::virtio::blk::BlkConfig;
 use vmm_devices::virtio::console::ConsolePorts;
 use vmm_sys_util::eventfd::EventFd;
@@ -113,6 +114,8 @@ pub enum DeviceConfig {
     },
     /// A panic device.
     Pvpanic,
+    /// A virtio balloon; a machine has one at most.
+    Balloon(BalloonConfig),
     /// A PCI Express root port on bus 0. Its slot holds the function that is on its secondary bus,
     /// or is empty.
     RootPort {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use vmm_devices::pci::root_port::{RootPort, RootPortError};
 use vmm_devices::pvpanic::PvpanicError;
+use vmm_devices::virtio::balloon::{BalloonControl, BalloonError};
 use vmm_devices::virtio::blk::{BlkDevice, BlkError};
 use vmm_devices::virtio::console::ConsoleDevice;
 use vmm_devices::virtio::rng::RngDevice;
@@ -14,6 +15,7 @@ use vmm_devices::watchdog::i6300esb::I6300EsbError;
 use vmm_devices::{GuestRam, MsiBinding, Payloads, PciFunction, StateError};
 use vmm_kvm::{GsiPool, InterruptRouter, Vm};
 
+use crate::balloon;
 use crate::cards::{Cards, NetCardError};
 use crate::config::DeviceConfig;
 use crate::disks::Disks;
@@ -56,6 +58,12 @@ pub enum DeviceErrorKind {
     /// A network card.
     #[error("the network card is not usable")]
     Net(#[from] NetCardError),
+    /// A balloon.
+    #[error("the balloon can not be made")]
+    Balloon(#[from] BalloonError),
+    /// Which of two balloons would requests be for?
+    #[error("a machine has one balloon at most")]
+    SecondBalloon,
     /// The transport.
     #[error("its virtio transport can not be made")]
     Transport(#[from] transport::BuildError),
@@ -78,6 +86,8 @@ pub(crate) struct Handles<'a> {
     pub(crate) disks: Disks,
     /// Network cards that were made.
     pub(crate) cards: Cards,
+    /// The balloon that was made.
+    pub(crate) balloon: Option<Arc<BalloonControl>>,
 }
 
 /// Makes all functions, with their interrupts bound to `vm`: new ones, or those of `snapshot`.
@@ -213,6 +223,7 @@ fn make_one(
         DeviceConfig::RootPort { .. } | DeviceConfig::I6300Esb { .. } | DeviceConfig::Pvpanic => {
             return Err(DeviceErrorKind::NestedRootPort);
         }
+        DeviceConfig::Balloon(config) => balloon::make(&config, ram, handles, state.as_mut())?,
     };
     let ram = Arc::clone(ram);
     let function = match state {

@@ -12,6 +12,7 @@
 
 mod acpi;
 mod backoff;
+mod balloon;
 mod boot;
 pub mod build;
 mod built;
@@ -40,6 +41,7 @@ mod status;
 mod vcpus;
 
 pub use acpi::AcpiError;
+pub use balloon::SetBalloonError;
 pub use boot::{BootError, KernelConfig, KernelEntry, MAX_CMDLINE_BYTES};
 pub use build::{BuildError, RamFiller, Restore};
 pub use cards::{CardError, NetCard, NetCardError, NetChange};

@@ -103,7 +103,7 @@ pub(crate) enum Message {
 #[derive(Clone)]
 pub struct MachineHandle {
     queue: Sender<Message>,
-    board: StatusBoard,
+    pub(crate) board: StatusBoard,
 }
 
 impl MachineHandle {

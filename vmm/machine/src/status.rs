@@ -1,10 +1,11 @@
 //! What can be said of a machine at any time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use nix::time::{ClockId, clock_gettime};
 use vmm_devices::WatchdogAction;
+use vmm_devices::virtio::balloon::{BalloonControl, BalloonSize};
 
 use crate::events::ResetSource;
 use crate::legacy::nanoseconds;
@@ -109,6 +110,8 @@ pub struct Status {
     pub first_timestamp_ns: u64,
     /// Set in [`MachineState::Ended`].
     pub end: Option<End>,
+    /// Size of the balloon, if the machine has one.
+    pub balloon: Option<BalloonSize>,
 }
 
 /// What happened to a machine.
@@ -138,13 +141,27 @@ pub(crate) struct StatusBoard {
     status: Arc<Mutex<Status>>,
     first_timestamp_ns: Arc<AtomicU64>,
     end_wanted: Arc<AtomicBool>,
+    balloon: Arc<OnceLock<Arc<BalloonControl>>>,
 }
 
 impl StatusBoard {
     pub(crate) fn read(&self) -> Status {
         let mut status = self.lock().clone();
         status.first_timestamp_ns = self.first_timestamp_ns.load(Ordering::Relaxed);
+        status.balloon = self.balloon().map(|balloon| balloon.size());
         status
+    }
+
+    /// The balloon, once the machine is built, if it has one.
+    pub(crate) fn balloon(&self) -> Option<&Arc<BalloonControl>> {
+        self.balloon.get()
+    }
+
+    /// Tells which balloon the machine has. Once.
+    pub(crate) fn set_balloon(&self, balloon: Option<Arc<BalloonControl>>) {
+        if let Some(balloon) = balloon {
+            self.balloon.get_or_init(|| balloon);
+        }
     }
 
     pub(crate) fn update(&self, change: impl FnOnce(&mut Status)) {

@@ -1,5 +1,6 @@
 //! From the wire to a machine: everything is checked here, with the path of what is wrong.
 
+mod balloon;
 mod clock;
 mod console;
 mod cpus;
@@ -262,6 +263,7 @@ fn kind(
         Some(Wire::Blk(blk)) => disk::disk(path, blk, descriptors),
         Some(Wire::Net(net)) => net::card(path, net, descriptors),
         Some(Wire::Rng(v1::VirtioRng {})) => Ok(DeviceConfig::Rng),
+        Some(Wire::Balloon(balloon)) => balloon::balloon(path, *balloon),
         Some(Wire::RootPort(port)) => places::root_port(path, port),
         Some(Wire::I6300esb(watchdog)) => life::watchdog(path, *watchdog),
         Some(Wire::Pvpanic(v1::Pvpanic {})) => Ok(DeviceConfig::Pvpanic),

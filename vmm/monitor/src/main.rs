@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod balloon;
 mod card_requests;
 mod config;
 mod connection;

@@ -74,6 +74,8 @@ impl Server {
             Some(Kind::SetLink(change)) => self.set_link(asker, &change),
             Some(Kind::SetNetLimits(change)) => self.set_net_limits(asker, &change),
             Some(Kind::AnnounceNet(change)) => self.announce_net(asker, &change),
+            Some(Kind::SetBalloon(change)) => self.set_balloon(asker, change),
+            Some(Kind::GetBalloonStats(wanted)) => self.balloon_stats(asker, wanted),
             Some(Kind::ResizeConsole(resize)) => self.resize_console(asker, resize),
             None => Err(error(
                 v1::ErrorCode::Unsupported,
@@ -90,7 +92,7 @@ impl Server {
             id: asker.request,
             error,
             status: Some(self.status()),
-            console_offset: 0,
+            ..v1::Response::default()
         };
         self.send(asker.connection, Body::Response(response));
     }
@@ -125,15 +127,7 @@ impl Server {
         asker: Asker,
         pass: impl FnOnce(&MachineHandle, u64),
     ) -> Result<(), v1::Error> {
-        let Some(guest) = &self.guest else {
-            return Err(error(
-                v1::ErrorCode::WrongState,
-                "the machine is not configured yet",
-            ));
-        };
-        if guest.exit.is_some() {
-            return Err(error(v1::ErrorCode::WrongState, "the guest has ended"));
-        }
+        self.live_machine()?;
         if self.pending.waiting.len() >= MAX_PENDING {
             return Err(error(
                 v1::ErrorCode::WrongState,
@@ -142,9 +136,23 @@ impl Server {
         }
         let ticket = self.pending.next_ticket;
         self.pending.next_ticket += 1;
+        pass(self.live_machine()?, ticket);
         self.pending.waiting.insert(ticket, asker);
-        pass(&guest.handle, ticket);
         Ok(())
+    }
+
+    /// The machine, if it is configured and has not ended.
+    pub(crate) fn live_machine(&self) -> Result<&MachineHandle, v1::Error> {
+        match &self.guest {
+            None => Err(error(
+                v1::ErrorCode::WrongState,
+                "the machine is not configured yet",
+            )),
+            Some(guest) if guest.exit.is_some() => {
+                Err(error(v1::ErrorCode::WrongState, "the guest has ended"))
+            }
+            Some(guest) => Ok(&guest.handle),
+        }
     }
 
     fn resize_disk(&mut self, asker: Asker, resize: &v1::ResizeDisk) -> Result<(), v1::Error> {

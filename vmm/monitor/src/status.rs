@@ -32,6 +32,8 @@ pub fn of_machine(status: &Status, exit: Option<&v1::ExitRecord>) -> v1::Machine
         last_reset: reset_cause(status.last_reset).into(),
         watchdog_expirations: status.watchdog_expirations,
         panics: status.panics,
+        balloon_target_bytes: status.balloon.map(|balloon| balloon.target_bytes),
+        balloon_actual_bytes: status.balloon.map(|balloon| balloon.actual_bytes),
     }
 }
 

@@ -21,7 +21,9 @@ pub enum FilterError {
     Install(#[from] seccompiler::Error),
 }
 
-/// Files, sockets and eventfds that are open already; descriptors received by `SCM_RIGHTS`.
+/// Files, sockets and eventfds that are open already; descriptors received by `SCM_RIGHTS`. `fallocate`
+/// is for discards and zeros on disks, and for guest memory that goes back to the host: by a reset on
+/// the machine's thread, by a balloon on the thread that serves devices.
 const DESCRIPTORS: [i64; 32] = [
     libc::SYS_read,
     libc::SYS_write,

@@ -74,7 +74,7 @@ pub struct Request {
     pub id: u64,
     #[prost(
         oneof = "request::Kind",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 20, 30, 31, 32, 33, 34, 40, 41"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 20, 30, 31, 32, 33, 34, 40, 41, 60, 61"
     )]
     pub kind: ::core::option::Option<request::Kind>,
 }
@@ -118,6 +118,10 @@ pub mod request {
         AttachPort(super::AttachPort),
         #[prost(message, tag = "41")]
         ResizeConsole(super::ResizeConsole),
+        #[prost(message, tag = "60")]
+        SetBalloon(super::SetBalloon),
+        #[prost(message, tag = "61")]
+        GetBalloonStats(super::GetBalloonStats),
     }
 }
 /// Answers with the machine's status.
@@ -200,6 +204,73 @@ pub struct AnnounceNet {
     /// Where the card is.
     #[prost(message, optional, tag = "1")]
     pub card: ::core::option::Option<PciAddress>,
+}
+/// Asks the guest to do without memory. Answered at once; how far the guest is stands in MachineStatus.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetBalloon {
+    /// Size of the balloon: a multiple of 4096, at most all of the guest's memory.
+    #[prost(uint64, tag = "1")]
+    pub target_bytes: u64,
+}
+/// Answers with what the guest last said of its memory (Response.balloon_stats). Refused with
+/// ERROR_CODE_INVALID_ARGUMENT when the machine has no balloon.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetBalloonStats {
+    /// Ask the guest for new statistics, too: they come in its own time, for a later request.
+    #[prost(bool, tag = "1")]
+    pub refresh: bool,
+}
+/// What a guest last said of its memory. It may say anything.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BalloonStats {
+    /// Bytes that went back to the host since the device was made, by inflation and by reports; a page
+    /// that goes back twice counts twice. This one the VMM knows by itself.
+    #[prost(uint64, tag = "1")]
+    pub released_bytes: u64,
+    /// How old the rest is; absent when the guest's driver said nothing yet.
+    #[prost(uint64, optional, tag = "2")]
+    pub age_ms: ::core::option::Option<u64>,
+    /// The rest: each absent if the guest did not tell it.
+    #[prost(uint64, optional, tag = "10")]
+    pub swap_in_bytes: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "11")]
+    pub swap_out_bytes: ::core::option::Option<u64>,
+    /// Page faults that waited for a disk, and the others.
+    #[prost(uint64, optional, tag = "12")]
+    pub major_faults: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "13")]
+    pub minor_faults: ::core::option::Option<u64>,
+    /// Bytes that nothing uses.
+    #[prost(uint64, optional, tag = "14")]
+    pub free_bytes: ::core::option::Option<u64>,
+    /// Bytes in all, as far as the guest's kernel has them.
+    #[prost(uint64, optional, tag = "15")]
+    pub total_bytes: ::core::option::Option<u64>,
+    /// Bytes that could be had without swapping.
+    #[prost(uint64, optional, tag = "16")]
+    pub available_bytes: ::core::option::Option<u64>,
+    /// Bytes of caches that could be given up.
+    #[prost(uint64, optional, tag = "17")]
+    pub cache_bytes: ::core::option::Option<u64>,
+    /// Huge pages that were allocated, and that could not be.
+    #[prost(uint64, optional, tag = "18")]
+    pub huge_pages_allocated: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "19")]
+    pub huge_pages_failed: ::core::option::Option<u64>,
+    /// Processes killed for want of memory, and allocations that had to wait.
+    #[prost(uint64, optional, tag = "20")]
+    pub oom_kills: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "21")]
+    pub allocation_stalls: ::core::option::Option<u64>,
+    /// Pages looked at and reclaimed, in the background and by whoever allocated.
+    #[prost(uint64, optional, tag = "22")]
+    pub background_scans: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "23")]
+    pub direct_scans: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "24")]
+    pub background_reclaims: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "25")]
+    pub direct_reclaims: ::core::option::Option<u64>,
 }
 /// Writes a snapshot of a paused machine, RAM and all, to the one descriptor of the frame: an empty
 /// regular file, opened for writing. It is answered when everything is on disk; other requests that
@@ -301,6 +372,9 @@ pub struct Response {
     /// output there, counted from 0, comes first on the socket.
     #[prost(uint64, tag = "4")]
     pub console_offset: u64,
+    /// In the answer to GetBalloonStats.
+    #[prost(message, optional, tag = "60")]
+    pub balloon_stats: ::core::option::Option<BalloonStats>,
 }
 /// Why a request was refused.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -346,6 +420,12 @@ pub struct MachineStatus {
     /// How often the guest's kernel gave up, as far as it told, whatever followed.
     #[prost(uint64, tag = "10")]
     pub panics: u64,
+    /// Memory that the guest is asked to do without; absent without a balloon.
+    #[prost(uint64, optional, tag = "12")]
+    pub balloon_target_bytes: ::core::option::Option<u64>,
+    /// Memory that the guest's driver says it does without.
+    #[prost(uint64, optional, tag = "13")]
+    pub balloon_actual_bytes: ::core::option::Option<u64>,
 }
 /// Sent to subscribers when something changes.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -746,7 +826,7 @@ pub struct PciDevice {
     /// the same name share a thread. Empty: the thread that serves all others.
     #[prost(string, tag = "32")]
     pub io_thread: ::prost::alloc::string::String,
-    #[prost(oneof = "pci_device::Kind", tags = "2, 3, 4, 5, 16, 17, 18")]
+    #[prost(oneof = "pci_device::Kind", tags = "2, 3, 4, 5, 7, 16, 17, 18")]
     pub kind: ::core::option::Option<pci_device::Kind>,
 }
 /// Nested message and enum types in `PciDevice`.
@@ -761,6 +841,8 @@ pub mod pci_device {
         Rng(super::VirtioRng),
         #[prost(message, tag = "5")]
         Console(super::VirtioConsole),
+        #[prost(message, tag = "7")]
+        Balloon(super::VirtioBalloon),
         #[prost(message, tag = "16")]
         RootPort(super::RootPort),
         #[prost(message, tag = "17")]
@@ -936,6 +1018,23 @@ pub struct VirtioConsolePort {
     /// is, further connections are closed at once. Without it peers come by AttachPort.
     #[prost(uint32, optional, tag = "3")]
     pub listen_fd: ::core::option::Option<u32>,
+}
+/// A virtio-balloon function; a machine has one at most.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VirtioBalloon {
+    /// How much memory the guest is asked to do without from the start: a multiple of 4096, at most all
+    /// of it. SetBalloon changes it.
+    #[prost(uint64, tag = "1")]
+    pub target_bytes: u64,
+    /// The guest may take pages back when it has no others.
+    #[prost(bool, tag = "2")]
+    pub deflate_on_oom: bool,
+    /// The guest tells which of its pages are free, and they go back to the host.
+    #[prost(bool, tag = "3")]
+    pub free_page_reporting: bool,
+    /// How often the guest is asked for statistics, in milliseconds, at most a day; 0: only on request.
+    #[prost(uint32, tag = "4")]
+    pub stats_interval_ms: u32,
 }
 /// Kinds of refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]

@@ -92,6 +92,7 @@ impl Server {
             error: None,
             status: Some(self.status()),
             console_offset,
+            ..v1::Response::default()
         };
         self.send(asker.connection, Body::Response(response));
         Ok(())
