@@ -106,6 +106,8 @@ pub struct Settings {
     pub rng: bool,
     /// Test console devices, with a host that plays the peers; not unless asked for.
     pub console: bool,
+    /// Test balloons, in step with a host that leads; not unless asked for.
+    pub balloon: bool,
     /// Interrupts or polling.
     pub mode: Mode,
     /// What follows the tests.
@@ -135,6 +137,7 @@ impl Default for Settings {
             net: true,
             rng: true,
             console: false,
+            balloon: false,
             mode: Mode::Irq,
             afterwards: Afterwards::PowerOff,
             blk_kib: 256,
@@ -207,6 +210,7 @@ impl Settings {
             net: false,
             rng: false,
             console: false,
+            balloon: false,
             ..self.clone()
         };
         for name in list.split(',') {
@@ -215,6 +219,7 @@ impl Settings {
                 "net" => wanted.net = true,
                 "rng" => wanted.rng = true,
                 "console" => wanted.console = true,
+                "balloon" => wanted.balloon = true,
                 "none" => {}
                 _ => return None,
             }
@@ -258,7 +263,8 @@ mod tests {
             "tests=blk,rng mode=poll then=tick ticks=3 blk_kib=64 peer=0a:00:00:00:00:ff pvpanic=2",
         );
         assert!(complaints.is_empty());
-        assert!(settings.blk && settings.rng && !settings.net && !settings.console);
+        assert!(settings.blk && settings.rng && !settings.net);
+        assert!(!settings.console && !settings.balloon);
         assert_eq!(settings.mode, Mode::Poll);
         assert_eq!(settings.afterwards, Afterwards::Tick);
         assert_eq!((settings.ticks, settings.blk_kib), (3, 64));

@@ -8,9 +8,15 @@ use crate::acpi::Acpi;
 use crate::clock::Clock;
 use crate::pci::{Ecam, Function};
 use crate::report::{Mac, PaddedText, Report};
-use crate::virtio::{self, DeviceError, Kind, blk, console, net, rng};
+use crate::virtio::{self, DeviceError, Kind, balloon, blk, console, net, rng};
 
-const KINDS: [Kind; 4] = [Kind::Blk, Kind::Net, Kind::Rng, Kind::Console];
+const KINDS: [Kind; 5] = [
+    Kind::Blk,
+    Kind::Net,
+    Kind::Rng,
+    Kind::Console,
+    Kind::Balloon,
+];
 
 /// Runs the tests that `settings` ask for on every device there is.
 pub fn run(acpi: &Acpi, clock: &Clock, settings: &Settings, report: &mut Report) {
@@ -26,10 +32,12 @@ pub fn run(acpi: &Acpi, clock: &Clock, settings: &Settings, report: &mut Report)
             devices[index] += 1;
         }
     });
-    let [blk, net, rng, console] = devices;
+    let [blk, net, rng, console, balloon] = devices;
     report.ok(
         "pci",
-        format_args!("functions={functions} blk={blk} net={net} rng={rng} console={console}"),
+        format_args!(
+            "functions={functions} blk={blk} net={net} rng={rng} console={console} balloon={balloon}"
+        ),
     );
     ecam.for_each(|function| {
         if let Some(kind) = virtio::kind(&function).filter(|kind| wanted(*kind, settings)) {
@@ -53,6 +61,7 @@ fn wanted(kind: Kind, settings: &Settings) -> bool {
         Kind::Blk => settings.blk,
         Kind::Rng => settings.rng,
         Kind::Console => settings.console,
+        Kind::Balloon => settings.balloon,
     }
 }
 
@@ -63,6 +72,7 @@ fn test(kind: Kind, function: &Function, clock: &Clock, settings: &Settings, rep
         Kind::Net => net::test(function, clock, settings).map(Summary::Net),
         Kind::Rng => rng::test(function, clock, settings.mode).map(Summary::Rng),
         Kind::Console => console::test(function, clock, settings).map(Summary::Console),
+        Kind::Balloon => balloon::test(function, clock, settings.mode).map(Summary::Balloon),
     };
     let us = clock.ns_since(start) / 1000;
     match outcome {
@@ -103,6 +113,7 @@ enum Summary {
     Net(net::NetSummary),
     Rng(rng::RngSummary),
     Console(console::ConsoleSummary),
+    Balloon(balloon::BalloonSummary),
 }
 
 impl fmt::Display for Summary {
@@ -129,6 +140,11 @@ impl fmt::Display for Summary {
             ),
             Self::Rng(rng) => write!(f, "bytes={} irqs={}", rng.bytes, rng.irqs),
             Self::Console(console) => console.fmt(f),
+            Self::Balloon(balloon) => write!(
+                f,
+                "inflated_bytes={} reported_bytes={} told={} irqs={}",
+                balloon.inflated_bytes, balloon.reported_bytes, balloon.told, balloon.irqs,
+            ),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `kvmlet-vmm` alone, started by hand, with guests of a few instructions on the machine's own KVM.
 
+mod balloon;
 mod by_hand;
 mod console;
 mod cpus;

@@ -1,5 +1,6 @@
 //! virtio 1.x over PCI, the driver's side (virtio 1.2, chapters 2, 3 and 4.1).
 
+pub mod balloon;
 pub mod blk;
 pub mod console;
 pub mod net;
@@ -67,6 +68,8 @@ pub enum Kind {
     Rng,
     /// Console.
     Console,
+    /// Memory balloon.
+    Balloon,
 }
 
 impl fmt::Display for Kind {
@@ -76,6 +79,7 @@ impl fmt::Display for Kind {
             Self::Blk => "blk",
             Self::Rng => "rng",
             Self::Console => "console",
+            Self::Balloon => "balloon",
         })
     }
 }
@@ -134,6 +138,7 @@ pub fn kind(function: &Function) -> Option<Kind> {
         2 => Some(Kind::Blk),
         3 => Some(Kind::Console),
         4 => Some(Kind::Rng),
+        5 => Some(Kind::Balloon),
         _ => None,
     }
 }
