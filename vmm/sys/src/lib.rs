@@ -1,11 +1,12 @@
 //! Safe wrappers of the system interfaces that a VMM needs and the standard library does not have.
 //!
 //! The room owns: frames with descriptors on a Unix socket ([`frame`]), peers' credentials
-//! ([`peer`]), inherited sockets ([`listen`]), peers that are not waited for ([`stream`]), taps
-//! ([`tap`]), vhost-net ([`vhost`]), file and tap transfers straight from and to guest memory, at once ([`guest_io`]) or by
-//! io_uring ([`io_uring`]), disk images ([`image`]), timers ([`timer`]), random bytes ([`entropy`]),
-//! signals ([`signal`]), CPUs of threads ([`affinity`]) and giving up privileges ([`harden`]). It knows
-//! nothing of devices and takes no decisions.
+//! ([`peer`]), inherited sockets ([`listen`]), peers that are not waited for ([`stream`]), sockets that
+//! somebody else made ([`socket`]), taps ([`tap`]), vhost-net ([`vhost`]), file and tap transfers
+//! straight from and to guest memory, at once ([`guest_io`]) or by io_uring ([`io_uring`]), disk images
+//! ([`image`]), timers ([`timer`]), random bytes ([`entropy`]), signals ([`signal`]), CPUs of threads
+//! ([`affinity`]) and giving up privileges ([`harden`]). It knows nothing of devices and takes no
+//! decisions.
 
 pub mod affinity;
 pub mod entropy;
@@ -17,6 +18,7 @@ pub mod io_uring;
 pub mod listen;
 pub mod peer;
 pub mod signal;
+pub mod socket;
 pub mod stream;
 pub mod tap;
 pub mod timer;

@@ -16,6 +16,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 pub use rights::receive;
+pub(crate) use rights::send;
 
 /// Longest body of a frame.
 pub const MAX_BODY_BYTES: usize = 1 << 20;
@@ -102,7 +103,7 @@ pub fn send_frame(
     frame.extend_from_slice(&[0, 0]);
     frame.extend_from_slice(body);
 
-    let sent = rights::send(socket, &frame, descriptors)?;
+    let sent = send(socket, &frame, descriptors)?;
     let mut writer = socket;
     writer.write_all(frame.get(sent..).unwrap_or_default())?;
     Ok(())

@@ -5,8 +5,7 @@
 
 use std::io;
 use std::mem;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use super::FrameError;
 
@@ -21,8 +20,8 @@ const EMPTY: Control = [0; mem::size_of::<Control>() / 8];
 
 /// Sends `bytes` (not empty) and `descriptors`, all of them with the first byte. Returns how many
 /// bytes were sent.
-pub(super) fn send(
-    socket: &UnixStream,
+pub(crate) fn send(
+    socket: &impl AsFd,
     bytes: &[u8],
     descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<usize> {
@@ -56,7 +55,11 @@ pub(super) fn send(
                     data.add(index).write_unaligned(descriptor.as_raw_fd());
                 }
             }
-            libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL)
+            libc::sendmsg(
+                socket.as_fd().as_raw_fd(),
+                &raw const message,
+                libc::MSG_NOSIGNAL,
+            )
         };
         match usize::try_from(sent) {
             Ok(sent) => break sent,
@@ -72,7 +75,7 @@ pub(super) fn send(
 ///
 /// # Errors
 /// The socket fails, or descriptors were lost because of our own limit.
-pub fn receive(socket: &UnixStream, bytes: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), FrameError> {
+pub fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), FrameError> {
     let mut control = EMPTY;
     let mut part = libc::iovec {
         iov_base: bytes.as_mut_ptr().cast(),
@@ -87,8 +90,13 @@ pub fn receive(socket: &UnixStream, bytes: &mut [u8]) -> Result<(usize, Vec<Owne
         message.msg_controllen = mem::size_of_val(&control);
         // SAFETY: the message names `part` and `control` with their true lengths; both outlive the
         // call.
-        let got =
-            unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+        let got = unsafe {
+            libc::recvmsg(
+                socket.as_fd().as_raw_fd(),
+                &raw mut message,
+                libc::MSG_CMSG_CLOEXEC,
+            )
+        };
         match usize::try_from(got) {
             Ok(got) => break got,
             Err(_) => retry_if_interrupted()?,
