@@ -14,6 +14,7 @@ pub mod queue;
 pub mod rate;
 pub mod rng;
 pub mod transport;
+pub mod vsock;
 
 #[cfg(test)]
 pub(crate) mod testing;

@@ -253,6 +253,11 @@ impl VirtQueue {
         self.queue.size()
     }
 
+    /// Whether the driver has enabled the queue.
+    pub fn is_ready(&self) -> bool {
+        self.queue.ready()
+    }
+
     /// Takes the next chain into `chain`, whose former content is dropped. False when there is
     /// none, or the driver has not enabled the queue.
     ///
