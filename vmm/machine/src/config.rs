@@ -11,6 +11,7 @@ use vmm_devices::serial::SerialPort;
 use vmm_devices::virtio::balloon::BalloonConfig;
 use vmm_devices::virtio::blk::BlkConfig;
 use vmm_devices::virtio::console::ConsolePorts;
+use vmm_devices::virtio::vsock::VsockConfig;
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::boot::KernelConfig;
@@ -116,6 +117,8 @@ pub enum DeviceConfig {
     Pvpanic,
     /// A virtio balloon; a machine has one at most.
     Balloon(BalloonConfig),
+    /// Sockets between guest and host.
+    Vsock(VsockConfig),
     /// A PCI Express root port on bus 0. Its slot holds the function that is on its secondary bus,
     /// or is empty.
     RootPort {

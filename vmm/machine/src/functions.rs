@@ -10,6 +10,7 @@ use vmm_devices::virtio::balloon::{BalloonControl, BalloonError};
 use vmm_devices::virtio::blk::{BlkDevice, BlkError};
 use vmm_devices::virtio::console::ConsoleDevice;
 use vmm_devices::virtio::rng::RngDevice;
+use vmm_devices::virtio::vsock::{VsockDevice, VsockError};
 use vmm_devices::virtio::{VirtioDevice, VirtioPciFunction, transport};
 use vmm_devices::watchdog::i6300esb::I6300EsbError;
 use vmm_devices::{GuestRam, MsiBinding, Payloads, PciFunction, StateError};
@@ -64,6 +65,9 @@ pub enum DeviceErrorKind {
     /// Which of two balloons would requests be for?
     #[error("a machine has one balloon at most")]
     SecondBalloon,
+    /// Sockets.
+    #[error("the socket device is not usable")]
+    Vsock(#[from] VsockError),
     /// The transport.
     #[error("its virtio transport can not be made")]
     Transport(#[from] transport::BuildError),
@@ -224,6 +228,10 @@ fn make_one(
             return Err(DeviceErrorKind::NestedRootPort);
         }
         DeviceConfig::Balloon(config) => balloon::make(&config, ram, handles, state.as_mut())?,
+        DeviceConfig::Vsock(config) => Box::new(match &mut state {
+            None => VsockDevice::new(config)?,
+            Some(payloads) => VsockDevice::restored(config, payloads)?,
+        }),
     };
     let ram = Arc::clone(ram);
     let function = match state {

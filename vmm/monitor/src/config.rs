@@ -11,6 +11,7 @@ mod net;
 mod placement;
 mod places;
 mod smbios;
+mod vsock;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -26,6 +27,7 @@ pub use self::console::ConsoleParts;
 pub use self::disk::limits as disk_limits;
 pub use self::net::limits as net_limits;
 pub use self::placement::field as placement_field;
+pub use self::vsock::control as vsock_control;
 use crate::descriptors::{Access, Descriptors, Kind};
 
 /// A root port in each place of bus 0, and a function behind each.
@@ -235,6 +237,7 @@ fn devices(
         devices.push((address, config));
     }
     places::check(&devices)?;
+    vsock::check(&devices)?;
     Ok(devices)
 }
 
@@ -264,6 +267,7 @@ fn kind(
         Some(Wire::Net(net)) => net::card(path, net, descriptors),
         Some(Wire::Rng(v1::VirtioRng {})) => Ok(DeviceConfig::Rng),
         Some(Wire::Balloon(balloon)) => balloon::balloon(path, *balloon),
+        Some(Wire::Vsock(vsock)) => vsock::vsock(path, vsock, descriptors),
         Some(Wire::RootPort(port)) => places::root_port(path, port),
         Some(Wire::I6300esb(watchdog)) => life::watchdog(path, *watchdog),
         Some(Wire::Pvpanic(v1::Pvpanic {})) => Ok(DeviceConfig::Pvpanic),

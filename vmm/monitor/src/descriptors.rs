@@ -19,6 +19,8 @@ pub enum Kind {
     CharacterDevice,
     /// A stream socket that takes connections.
     Listener,
+    /// A socket.
+    Socket,
 }
 
 /// How it must be opened.
@@ -103,6 +105,7 @@ fn check(descriptor: &OwnedFd, kind: Kind, access: Access) -> Result<(), String>
             vmm_sys::stream::is_listening(descriptor).unwrap_or(false),
             "a listening stream socket",
         ),
+        Kind::Socket => (format == SFlag::S_IFSOCK, "a socket"),
     };
     if !fits {
         return Err(format!("is not {name}"));

@@ -1,9 +1,11 @@
 //! The guest: how it is made, and what becomes of it.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use prost::Message;
 use proto_vmm::v1;
+use vmm_devices::virtio::vsock::VsockControl;
 use vmm_machine::{
     BuildError, Change, End, MachineConfig, MachineHandle, Placement, Request, Restore,
 };
@@ -31,6 +33,8 @@ pub struct Guest {
     /// The machine.
     pub handle: MachineHandle,
     placement: Placement,
+    /// Of its socket device.
+    pub vsock: Option<Arc<VsockControl>>,
     is_built: bool,
     /// How it ended, once it has.
     pub exit: Option<v1::ExitRecord>,
@@ -100,6 +104,7 @@ impl Server {
             })?;
             self.console.set_log(log);
         }
+        let vsock = config::vsock_control(&checked.devices);
         let machine = MachineConfig {
             dev_kvm: checked.dev_kvm,
             cpus: checked.cpus,
@@ -141,6 +146,7 @@ impl Server {
             encoded,
             handle,
             placement: checked.placement,
+            vsock,
             is_built: false,
             exit: None,
         });

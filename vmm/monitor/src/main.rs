@@ -28,6 +28,7 @@ mod server;
 mod snapshot_file;
 mod status;
 mod system_calls;
+mod vsock;
 
 use std::process::ExitCode;
 

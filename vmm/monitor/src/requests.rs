@@ -11,6 +11,7 @@ use crate::descriptors::{Access, Descriptors};
 use crate::log::chain;
 use crate::server::Server;
 use crate::snapshot_file;
+use crate::vsock;
 
 /// Answers that peers wait for; a peer that asks for more at a time is refused.
 const MAX_PENDING: usize = 256;
@@ -50,6 +51,10 @@ impl Server {
             Some(Kind::Save(_)) => self.save(asker, descriptors),
             Some(Kind::AttachConsole(attach)) => self.attach_console(asker, &attach, descriptors),
             Some(Kind::AttachPort(attach)) => self.attach_port(asker, &attach, descriptors),
+            Some(Kind::AttachBroker(_)) => {
+                let control = self.guest.as_ref().and_then(|guest| guest.vsock.clone());
+                vsock::attach_broker(control, descriptors).map(|()| self.answer(asker, None))
+            }
             _ if !descriptors.is_empty() => Err(error(
                 v1::ErrorCode::InvalidArgument,
                 "descriptors came with a request that takes none",

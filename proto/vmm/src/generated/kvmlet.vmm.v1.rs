@@ -74,7 +74,7 @@ pub struct Request {
     pub id: u64,
     #[prost(
         oneof = "request::Kind",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 20, 30, 31, 32, 33, 34, 40, 41, 60, 61"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 20, 30, 31, 32, 33, 34, 40, 41, 60, 61, 50"
     )]
     pub kind: ::core::option::Option<request::Kind>,
 }
@@ -122,6 +122,8 @@ pub mod request {
         SetBalloon(super::SetBalloon),
         #[prost(message, tag = "61")]
         GetBalloonStats(super::GetBalloonStats),
+        #[prost(message, tag = "50")]
+        AttachBroker(super::AttachBroker),
     }
 }
 /// Answers with the machine's status.
@@ -272,6 +274,10 @@ pub struct BalloonStats {
     #[prost(uint64, optional, tag = "25")]
     pub direct_reclaims: ::core::option::Option<u64>,
 }
+/// Gives the guest's socket device another broker (see VirtioVsock.broker_fd): the one descriptor of
+/// the frame. What the one before has not answered is refused. Needs a machine with such a device.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AttachBroker {}
 /// Writes a snapshot of a paused machine, RAM and all, to the one descriptor of the frame: an empty
 /// regular file, opened for writing. It is answered when everything is on disk; other requests that
 /// change the machine wait meanwhile.
@@ -826,7 +832,7 @@ pub struct PciDevice {
     /// the same name share a thread. Empty: the thread that serves all others.
     #[prost(string, tag = "32")]
     pub io_thread: ::prost::alloc::string::String,
-    #[prost(oneof = "pci_device::Kind", tags = "2, 3, 4, 5, 7, 16, 17, 18")]
+    #[prost(oneof = "pci_device::Kind", tags = "2, 3, 4, 5, 7, 6, 16, 17, 18")]
     pub kind: ::core::option::Option<pci_device::Kind>,
 }
 /// Nested message and enum types in `PciDevice`.
@@ -843,6 +849,8 @@ pub mod pci_device {
         Console(super::VirtioConsole),
         #[prost(message, tag = "7")]
         Balloon(super::VirtioBalloon),
+        #[prost(message, tag = "6")]
+        Vsock(super::VirtioVsock),
         #[prost(message, tag = "16")]
         RootPort(super::RootPort),
         #[prost(message, tag = "17")]
@@ -1035,6 +1043,23 @@ pub struct VirtioBalloon {
     /// How often the guest is asked for statistics, in milliseconds, at most a day; 0: only on request.
     #[prost(uint32, tag = "4")]
     pub stats_interval_ms: u32,
+}
+/// A virtio-vsock function: stream sockets between programs of the guest and of the host. At most one
+/// a machine. See docs/devices/virtio-vsock.md.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VirtioVsock {
+    /// The guest's address, 3 to 4294967294: unique on the node.
+    #[prost(uint32, tag = "1")]
+    pub guest_cid: u32,
+    /// A listening Unix stream socket. Host programs that connect to it say "CONNECT <port>\\n" and get
+    /// "OK <host port>\\n" once the guest accepts. Absent: none can reach the guest.
+    #[prost(uint32, optional, tag = "2")]
+    pub listen_fd: ::core::option::Option<u32>,
+    /// A connected Unix socket of type SOCK_SEQPACKET to the broker of the guest's own connections.
+    /// Question: u64 number, u32 port, u32 zero; answer: u64 number, u32 1 with one connected stream
+    /// socket or 0 with none, u32 zero; little endian. Absent: they are refused until AttachBroker.
+    #[prost(uint32, optional, tag = "3")]
+    pub broker_fd: ::core::option::Option<u32>,
 }
 /// Kinds of refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
