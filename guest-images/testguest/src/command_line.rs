@@ -108,6 +108,8 @@ pub struct Settings {
     pub console: bool,
     /// Test balloons, in step with a host that leads; not unless asked for.
     pub balloon: bool,
+    /// Test socket devices: only where it is asked for, as they need a peer.
+    pub vsock: bool,
     /// Interrupts or polling.
     pub mode: Mode,
     /// What follows the tests.
@@ -122,6 +124,12 @@ pub struct Settings {
     pub peer: [u8; 6],
     /// Peers of the console's port that come and go before its test ends.
     pub console_sessions: u64,
+    /// Connections of the host that are echoed before the socket test ends.
+    pub vsock_serve: u64,
+    /// Port of the host that the guest connects to; 0 for none.
+    pub vsock_connect: u32,
+    /// KiB sent there.
+    pub vsock_kib: u64,
     /// Milliseconds between two counter lines.
     pub tick_ms: u64,
     /// Counter lines before the power is switched off; 0 for no end.
@@ -138,6 +146,7 @@ impl Default for Settings {
             rng: true,
             console: false,
             balloon: false,
+            vsock: false,
             mode: Mode::Irq,
             afterwards: Afterwards::PowerOff,
             blk_kib: 256,
@@ -145,6 +154,9 @@ impl Default for Settings {
             net_cases: NetCases::ECHO,
             peer: [0x02, 0x6b, 0x76, 0x6d, 0x00, 0x01],
             console_sessions: 1,
+            vsock_serve: 0,
+            vsock_connect: 0,
+            vsock_kib: 64,
             tick_ms: 100,
             ticks: 0,
             pvpanic: 1,
@@ -196,6 +208,9 @@ impl Settings {
             "console_sessions" => self.console_sessions = positive(value)?,
             "net_cases" => self.net_cases = NetCases::parse(value)?,
             "peer" => self.peer = mac_address(value)?,
+            "vsock_serve" => self.vsock_serve = value.parse().ok()?,
+            "vsock_connect" => self.vsock_connect = value.parse().ok()?,
+            "vsock_kib" => self.vsock_kib = positive(value)?,
             "tick_ms" => self.tick_ms = positive(value)?,
             "ticks" => self.ticks = value.parse().ok()?,
             "pvpanic" => self.pvpanic = value.parse().ok()?,
@@ -211,6 +226,7 @@ impl Settings {
             rng: false,
             console: false,
             balloon: false,
+            vsock: false,
             ..self.clone()
         };
         for name in list.split(',') {
@@ -220,6 +236,7 @@ impl Settings {
                 "rng" => wanted.rng = true,
                 "console" => wanted.console = true,
                 "balloon" => wanted.balloon = true,
+                "vsock" => wanted.vsock = true,
                 "none" => {}
                 _ => return None,
             }

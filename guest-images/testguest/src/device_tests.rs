@@ -8,14 +8,15 @@ use crate::acpi::Acpi;
 use crate::clock::Clock;
 use crate::pci::{Ecam, Function};
 use crate::report::{Mac, PaddedText, Report};
-use crate::virtio::{self, DeviceError, Kind, balloon, blk, console, net, rng};
+use crate::virtio::{self, DeviceError, Kind, balloon, blk, console, net, rng, vsock};
 
-const KINDS: [Kind; 5] = [
+const KINDS: [Kind; 6] = [
     Kind::Blk,
     Kind::Net,
     Kind::Rng,
     Kind::Console,
     Kind::Balloon,
+    Kind::Vsock,
 ];
 
 /// Runs the tests that `settings` ask for on every device there is.
@@ -32,11 +33,11 @@ pub fn run(acpi: &Acpi, clock: &Clock, settings: &Settings, report: &mut Report)
             devices[index] += 1;
         }
     });
-    let [blk, net, rng, console, balloon] = devices;
+    let [blk, net, rng, console, balloon, vsock] = devices;
     report.ok(
         "pci",
         format_args!(
-            "functions={functions} blk={blk} net={net} rng={rng} console={console} balloon={balloon}"
+            "functions={functions} blk={blk} net={net} rng={rng} console={console} balloon={balloon} vsock={vsock}"
         ),
     );
     ecam.for_each(|function| {
@@ -62,6 +63,7 @@ fn wanted(kind: Kind, settings: &Settings) -> bool {
         Kind::Rng => settings.rng,
         Kind::Console => settings.console,
         Kind::Balloon => settings.balloon,
+        Kind::Vsock => settings.vsock,
     }
 }
 
@@ -73,6 +75,7 @@ fn test(kind: Kind, function: &Function, clock: &Clock, settings: &Settings, rep
         Kind::Rng => rng::test(function, clock, settings.mode).map(Summary::Rng),
         Kind::Console => console::test(function, clock, settings).map(Summary::Console),
         Kind::Balloon => balloon::test(function, clock, settings.mode).map(Summary::Balloon),
+        Kind::Vsock => vsock::test(function, clock, settings).map(Summary::Vsock),
     };
     let us = clock.ns_since(start) / 1000;
     match outcome {
@@ -114,6 +117,7 @@ enum Summary {
     Rng(rng::RngSummary),
     Console(console::ConsoleSummary),
     Balloon(balloon::BalloonSummary),
+    Vsock(vsock::VsockSummary),
 }
 
 impl fmt::Display for Summary {
@@ -145,6 +149,7 @@ impl fmt::Display for Summary {
                 "inflated_bytes={} reported_bytes={} told={} irqs={}",
                 balloon.inflated_bytes, balloon.reported_bytes, balloon.told, balloon.irqs,
             ),
+            Self::Vsock(vsock) => write!(f, "{vsock}"),
         }
     }
 }

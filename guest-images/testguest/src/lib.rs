@@ -7,3 +7,4 @@ pub mod bytes;
 pub mod command_line;
 pub mod echo_frame;
 pub mod tables;
+pub mod vsock_packet;

@@ -6,6 +6,7 @@ pub mod console;
 pub mod net;
 pub mod queue;
 pub mod rng;
+pub mod vsock;
 
 use core::fmt;
 
@@ -70,6 +71,8 @@ pub enum Kind {
     Console,
     /// Memory balloon.
     Balloon,
+    /// Socket device.
+    Vsock,
 }
 
 impl fmt::Display for Kind {
@@ -80,6 +83,7 @@ impl fmt::Display for Kind {
             Self::Rng => "rng",
             Self::Console => "console",
             Self::Balloon => "balloon",
+            Self::Vsock => "vsock",
         })
     }
 }
@@ -139,6 +143,7 @@ pub fn kind(function: &Function) -> Option<Kind> {
         3 => Some(Kind::Console),
         4 => Some(Kind::Rng),
         5 => Some(Kind::Balloon),
+        19 => Some(Kind::Vsock),
         _ => None,
     }
 }
