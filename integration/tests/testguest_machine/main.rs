@@ -8,6 +8,7 @@ mod console;
 mod life;
 mod memory;
 mod net;
+mod vsock;
 
 use std::collections::BTreeMap;
 use std::fs::File;

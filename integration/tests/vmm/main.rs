@@ -11,3 +11,4 @@ mod peers;
 mod ports;
 mod snapshot;
 mod tiny_guest;
+mod vsock;
