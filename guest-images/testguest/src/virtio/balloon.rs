@@ -37,6 +37,8 @@ const NUMBER_BYTES: u32 = 4;
 const MINOR_FAULTS: u16 = 3;
 const TOTAL: u16 = 5;
 const STAT_BYTES: usize = 10;
+/// Of the two that are told.
+const STATS_BYTES: u8 = 2 * 10;
 
 const TIMEOUT_MS: u64 = 10_000;
 /// How long the host may take for its next step.
@@ -112,7 +114,7 @@ impl<'a> Balloon<'a> {
             stats,
             report,
             numbers: buffer((NUMBERS * NUMBER_BYTES) as usize)?,
-            values: buffer(2 * STAT_BYTES)?,
+            values: buffer(STATS_BYTES.into())?,
             told: 0,
             memory: memory.ok_or(DeviceError::Missing("memory to give away"))?,
             clock,
@@ -227,7 +229,7 @@ impl<'a> Balloon<'a> {
         }
         let values = Segment {
             address: self.values.address(),
-            bytes: (2 * STAT_BYTES) as u32,
+            bytes: STATS_BYTES.into(),
             device_writes: false,
         };
         self.stats.submit(0, &[values]);
