@@ -94,11 +94,7 @@ impl Tap {
     pub fn adopt(descriptor: OwnedFd) -> Result<Self, TapError> {
         let file = File::from(descriptor);
         let mut request = IfReq::with_flags(0);
-        // A queue that is detached does not know its interface.
-        if get_interface(&file, &mut request).is_err() {
-            set_queue(&file, IFF_ATTACH_QUEUE).ok();
-            get_interface(&file, &mut request)?;
-        }
+        get_interface(&file, &mut request)?;
         let end = request.name.iter().position(|b| *b == 0);
         let name = request.name.get(..end.unwrap_or(16)).unwrap_or_default();
         let name = String::from_utf8_lossy(name).into_owned();
@@ -106,6 +102,10 @@ impl Tap {
         let flags = request.flags;
         if flags & wanted != wanted {
             return Err(TapError::Flags { name, flags });
+        }
+        if flags & IFF_MULTI_QUEUE != 0 {
+            // Whoever had it before may have detached it. One that is attached refuses, and stays so.
+            set_queue(&file, IFF_ATTACH_QUEUE).ok();
         }
         let header_bytes = libc::c_int::try_from(VNET_HEADER_BYTES).unwrap_or(0);
         // SAFETY: TUNSETVNETHDRSZ reads one int.

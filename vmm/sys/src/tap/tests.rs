@@ -66,6 +66,7 @@ fn queues_are_attached_and_detached() {
     // Whoever gets it next has it attached again.
     let again = Tap::adopt(second.as_fd().try_clone_to_owned().unwrap()).unwrap();
     assert_eq!(again.name(), first.name());
+    again.set_attached(false).unwrap();
 }
 
 #[test]
