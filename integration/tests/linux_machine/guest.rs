@@ -10,7 +10,7 @@ use integration::node::{Flavour, Node, NodeSpec};
 use crate::report::Report;
 
 /// A stock guest takes up to half a minute to boot under emulation, and a minute to try its devices.
-pub const PATIENCE: Duration = Duration::from_secs(300);
+pub const PATIENCE: Duration = Duration::from_secs(450);
 /// Where a node's scratch files lie: on its ext4 disk.
 pub const SCRATCH: &str = "/var/lib/kvmlet/scratch";
 /// The tools disk in the node.

@@ -96,9 +96,7 @@ fn a_panic_pauses_or_resets_the_guest_if_so_configured() {
     soon(|| by_hand.printed().starts_with("pp"));
 }
 
-#[test]
-fn a_crash_told_by_hyperv_is_a_panic() {
-    skip_if!(without_kvm());
+fn with_hyperv_crash() -> ByHand {
     let mut by_hand = ByHand::new(kernel(&[tell_of_hyperv_crash(), sleep()]));
     if let Some(cpus) = &mut by_hand.config.cpus {
         cpus.hyperv = Some(v1::Hyperv {
@@ -106,6 +104,26 @@ fn a_crash_told_by_hyperv_is_a_panic() {
             ..v1::Hyperv::default()
         });
     }
+    by_hand
+}
+
+/// Why this host has no crash registers of Hyper-V.
+fn without_hyperv_crash() -> Option<String> {
+    let by_hand = with_hyperv_crash();
+    let vmm = VmmProcess::start().expect("a VMM");
+    let mut client = vmm.connect().expect("connected");
+    let response = client
+        .request(by_hand.request(), &by_hand.descriptors())
+        .expect("an answer");
+    let error = response.error?;
+    assert_eq!(error.field, "cpus.hyperv.crash", "{error:?}");
+    Some(error.message)
+}
+
+#[test]
+fn a_crash_told_by_hyperv_is_a_panic() {
+    skip_if!(without_kvm().or_else(without_hyperv_crash));
+    let by_hand = with_hyperv_crash();
     let exit = end_of(&by_hand);
     assert_eq!(exit.reason(), v1::ExitReason::GuestPanicked);
     assert_eq!(exit.detail, "reported by Hyper-V's crash registers");
