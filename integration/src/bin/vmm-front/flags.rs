@@ -47,11 +47,11 @@ pub struct Run {
     /// With a suffix K, M or G.
     #[arg(long, default_value = "256M")]
     pub memory: SizeFlag,
-    /// PATH[,ro][,serial=S][,queues=N][,cache=none|writethrough|writeback][,io=threads][,discard]
-    /// [,logical=BYTES][,physical=BYTES][,thread=NAME]
+    /// PATH, then any of: ,ro ,serial=S ,queues=N ,cache=none ,cache=writethrough ,io=threads
+    /// ,discard ,logical=BYTES ,physical=BYTES ,thread=NAME
     #[arg(long)]
     pub disk: Vec<DiskFlag>,
-    /// TAP[,mac=AA:BB:CC:DD:EE:FF][,mtu=N][,vhost]
+    /// TAP, then any of: ,mac=AA:BB:CC:DD:EE:FF ,mtu=N ,vhost
     #[arg(long)]
     pub net: Vec<NetFlag>,
     #[arg(long)]
