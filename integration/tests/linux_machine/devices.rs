@@ -37,9 +37,9 @@ fn script() -> String {
         ("memory", "cat /proc/meminfo"),
         // One block in a thousand of true randomness fails.
         ("rng", "rngtest -c 20 </dev/hwrng || true"),
-        ("ping", "ping -c 3 10.77.0.1"),
-        ("to-host", "iperf3 -c 10.77.0.1 -n 4M"),
-        ("from-host", "iperf3 -c 10.77.0.1 -n 4M -R"),
+        ("ping", "ping -c 1 10.77.0.1"),
+        ("to-host", "iperf3 -c 10.77.0.1 -n 2M"),
+        ("from-host", "iperf3 -c 10.77.0.1 -n 2M -R"),
     ]
     .map(|(name, command)| section(name, command))
     .concat();
@@ -48,7 +48,7 @@ fn script() -> String {
             serial,
             &format!(
                 "fio --name={serial} --filename=/dev/{name} --rw=randwrite --bsrange=4k-64k \
-                 --size=4M --ioengine=libaio --iodepth=16 --direct=1 --verify=crc32c --verify_fatal=1 \
+                 --size=2M --ioengine=libaio --iodepth=16 --direct=1 --verify=crc32c --verify_fatal=1 \
                  --do_verify=1 --fdatasync=32 --minimal"
             ),
         );
