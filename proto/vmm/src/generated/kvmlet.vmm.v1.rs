@@ -1051,8 +1051,8 @@ pub struct VirtioVsock {
     /// The guest's address, 3 to 4294967294: unique on the node.
     #[prost(uint32, tag = "1")]
     pub guest_cid: u32,
-    /// A listening Unix stream socket. Host programs that connect to it say "CONNECT <port>\\n" and get
-    /// "OK <host port>\\n" once the guest accepts. Absent: none can reach the guest.
+    /// A listening Unix stream socket. Host programs that connect to it say `CONNECT PORT` and a newline and get
+    /// `OK HOSTPORT` and a newline once the guest accepts. Absent: none can reach the guest.
     #[prost(uint32, optional, tag = "2")]
     pub listen_fd: ::core::option::Option<u32>,
     /// A connected Unix socket of type SOCK_SEQPACKET to the broker of the guest's own connections.

@@ -23,7 +23,7 @@ use super::greeting::Greeting;
 use super::packet::{HOST_CID, Header, Operation, STREAM};
 
 /// Most connections of a guest, both ways together: each may hold a descriptor and
-/// [64 KiB](super::credit::BUFFER_BYTES) of the host.
+/// 64 KiB of the host.
 pub const MAX_CONNECTIONS: usize = 1024;
 /// Most host programs that have connected and not said yet where they want to go. Others wait in
 /// the listening socket's queue.
