@@ -52,7 +52,8 @@ impl GuestCpu {
         };
         let is_passthrough = config.model == CpuModel::HostPassthrough;
         features.write(&mut leaves);
-        if !is_passthrough || !config.features.is_empty() {
+        // A guest that is told all that the host tells is told it bit by bit.
+        if !is_passthrough || features != host.features() {
             xsave::fit(&mut leaves, &features, is_passthrough);
             repeat_for_amd(&mut leaves);
         }

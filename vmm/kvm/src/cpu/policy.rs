@@ -84,11 +84,10 @@ fn asked_for(config: &CpuConfig, policies: &[FeaturePolicy]) -> FeatureSet {
         .collect()
 }
 
-/// Drops what lost its need, unless it was asked for.
+/// Drops what has not its need, unless it was asked for. That is not only what a policy left behind:
+/// some hosts tell of features and not of their needs, as a hypervisor does that took away XSAVE but
+/// not AVX, and a guest's kernel that looks at the feature alone would run into a fault.
 fn close(config: &CpuConfig, mut set: FeatureSet) -> Result<FeatureSet, CpuError> {
-    if config.model == CpuModel::HostPassthrough && config.features.is_empty() {
-        return Ok(set);
-    }
     let wanted = asked_for(config, &[FeaturePolicy::Force, FeaturePolicy::Require]);
     // Each turn drops one feature.
     while let Some((feature, need)) = needs::first_unmet(&set) {

@@ -179,6 +179,53 @@ fn what_loses_its_need_goes_too_unless_it_was_asked_for() {
     );
 }
 
+/// A host that tells of AVX and all that builds upon it, but not of XSAVE.
+fn without_xsave(mut host: HostCpu) -> HostCpu {
+    let [eax, ebx, ecx, edx] = row(&host.leaves, 1, 0);
+    host.leaves.put(1, 0, [eax, ebx, ecx & !(1 << 26), edx]);
+    host
+}
+
+#[test]
+fn what_the_host_has_without_its_need_no_guest_has() {
+    for host in [without_xsave(intel()), without_xsave(amd())] {
+        assert!(host.features().has("avx") && !host.features().has("xsave"));
+        for model in [CpuModel::HostPassthrough, CpuModel::HostModel] {
+            let config = CpuConfig {
+                model,
+                ..config(1, 2, 1)
+            };
+            let guest = GuestCpu::resolve(&config, &host).unwrap();
+            for name in ["xsave", "avx", "avx2", "fma", "f16c", "avx512f", "pku"] {
+                assert!(!guest.features().has(name), "{model:?}: {name}");
+            }
+            assert!(guest.features().has("aes") && guest.features().has("sse4_2"));
+            let leaves = guest.leaves(0);
+            assert!(!FeatureSet::read(&leaves, 0).has("avx"));
+            assert!(!has_leaf(&leaves, 0xd));
+        }
+    }
+    let config = with_policy(config(1, 1, 1), "avx2", FeaturePolicy::Require);
+    let error = refused(&config, &without_xsave(intel()));
+    assert_eq!(error.field(), "features[0].name");
+}
+
+#[test]
+fn a_host_that_lacks_nothing_is_passed_through_bit_by_bit() {
+    for host in [intel(), amd()] {
+        let guest = GuestCpu::resolve(&config(1, 1, 1), &host).unwrap();
+        assert_eq!(*guest.features(), host.features());
+        let leaves = guest.leaves(0);
+        for leaf in [6, 7, 0xd] {
+            assert_eq!(
+                row(&leaves, leaf, 0),
+                row(&host.leaves, leaf, 0),
+                "{leaf:#x}"
+            );
+        }
+    }
+}
+
 #[test]
 fn xsave_keeps_only_states_of_features_that_are_there() {
     let config = with_policy(config(1, 1, 1), "avx512f", FeaturePolicy::Disable);
