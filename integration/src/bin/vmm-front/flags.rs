@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::options::{CpusFlag, DiskFlag, NetFlag, SizeFlag};
+use crate::tuning::Tuning;
 
 /// A machine without an agent.
 #[derive(Debug, Parser)]
@@ -47,6 +48,8 @@ pub struct Run {
     /// With a suffix K, M or G.
     #[arg(long, default_value = "256M")]
     pub memory: SizeFlag,
+    #[command(flatten)]
+    pub tuning: Tuning,
     /// PATH, then any of: ,ro ,serial=S ,queues=N ,cache=none ,cache=writethrough ,io=threads
     /// ,discard ,logical=BYTES ,physical=BYTES ,thread=NAME
     #[arg(long)]

@@ -55,6 +55,7 @@ pub fn assemble(flags: &Run) -> anyhow::Result<Assembled> {
         devices: devices(flags, &mut descriptors)?,
         ..v1::MachineConfig::default()
     };
+    flags.tuning.apply(&mut machine);
     if flags.no_reboot {
         machine.set_reboot_policy(v1::RebootPolicy::Terminate);
     }

@@ -8,11 +8,14 @@
 
 mod ask;
 mod control;
+mod cpu_options;
 mod flags;
 mod machine;
 mod options;
+mod place_options;
 mod run;
 mod socket;
+mod tuning;
 
 use std::process::ExitCode;
 
