@@ -70,6 +70,63 @@ impl NetCases {
     }
 }
 
+/// What the guest attacks before its tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attack {
+    /// Disks.
+    Blk,
+    /// Network cards.
+    Net,
+    /// Entropy sources.
+    Rng,
+    /// Consoles.
+    Console,
+    /// Balloons.
+    Balloon,
+    /// Socket devices.
+    Vsock,
+    /// What is no virtio device: chips at I/O ports, configuration space, addresses without anything.
+    Chips,
+    /// The machine as a whole, which ends of it.
+    Execute,
+}
+
+/// What the guest attacks, in the order in which it is declared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attacks(u16);
+
+impl Attacks {
+    const ALL: [(&'static str, Attack); 8] = [
+        ("blk", Attack::Blk),
+        ("net", Attack::Net),
+        ("rng", Attack::Rng),
+        ("console", Attack::Console),
+        ("balloon", Attack::Balloon),
+        ("vsock", Attack::Vsock),
+        ("chips", Attack::Chips),
+        ("execute", Attack::Execute),
+    ];
+
+    fn parse(list: &str) -> Option<Self> {
+        let mut attacks = 0;
+        for name in list.split(',') {
+            if name == "all" {
+                // All but the one that ends the machine.
+                attacks |= (1 << (Self::ALL.len() - 1)) - 1;
+                continue;
+            }
+            attacks |= 1 << Self::ALL.iter().position(|(known, _)| *known == name)?;
+        }
+        Some(Self(attacks))
+    }
+
+    /// Whether this is attacked.
+    pub fn contain(self, attack: Attack) -> bool {
+        let mut all = Self::ALL.iter().enumerate();
+        all.any(|(index, (_, known))| *known == attack && self.0 >> index & 1 != 0)
+    }
+}
+
 /// What the guest does after its tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Afterwards {
@@ -110,6 +167,8 @@ pub struct Settings {
     pub balloon: bool,
     /// Test socket devices: only where it is asked for, as they need a peer.
     pub vsock: bool,
+    /// What is attacked before the tests; nothing unless asked for.
+    pub attacks: Attacks,
     /// Interrupts or polling.
     pub mode: Mode,
     /// What follows the tests.
@@ -147,6 +206,7 @@ impl Default for Settings {
             console: false,
             balloon: false,
             vsock: false,
+            attacks: Attacks::default(),
             mode: Mode::Irq,
             afterwards: Afterwards::PowerOff,
             blk_kib: 256,
@@ -181,6 +241,7 @@ impl Settings {
     fn set(&mut self, key: &str, value: &str) -> Option<()> {
         match key {
             "tests" => self.set_tests(value)?,
+            "attack" => self.attacks = Attacks::parse(value)?,
             "mode" => {
                 self.mode = match value {
                     "irq" => Mode::Irq,
@@ -298,6 +359,19 @@ mod tests {
         let (settings, complaints) = parse("net_cases=echo,flood");
         assert_eq!(complaints, ["net_cases=echo,flood"]);
         assert_eq!(settings, Settings::default());
+    }
+
+    #[test]
+    fn all_attacks_are_those_that_a_machine_survives() {
+        let (settings, complaints) = parse("attack=all");
+        assert!(complaints.is_empty());
+        assert!(settings.attacks.contain(Attack::Blk) && settings.attacks.contain(Attack::Chips));
+        assert!(!settings.attacks.contain(Attack::Execute));
+        let (settings, complaints) = parse("attack=blk,execute");
+        assert!(complaints.is_empty());
+        assert!(settings.attacks.contain(Attack::Execute));
+        assert!(!settings.attacks.contain(Attack::Net));
+        assert_eq!(parse("attack=floppy").1, ["attack=floppy"]);
     }
 
     #[test]

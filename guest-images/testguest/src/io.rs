@@ -14,6 +14,14 @@ pub fn outw(port: u16, value: u16) {
     unsafe { asm!("out dx, ax", in("dx") port, in("ax") value, options(nostack, preserves_flags)) };
 }
 
+/// Writes 32 bits to `port`.
+pub fn outl(port: u16, value: u32) {
+    // SAFETY: as in `outb`.
+    unsafe {
+        asm!("out dx, eax", in("dx") port, in("eax") value, options(nostack, preserves_flags))
+    };
+}
+
 /// Reads a byte from `port`.
 pub fn inb(port: u16) -> u8 {
     let value;

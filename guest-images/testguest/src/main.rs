@@ -8,6 +8,7 @@
 
 mod acpi;
 mod afterwards;
+mod attack;
 mod boot;
 mod builtins;
 mod clock;
@@ -70,6 +71,7 @@ extern "C" fn payload_main(protocol: u64, information: u64, x2apic: u64) -> ! {
     trap::enable_interrupts();
     test_timer(&clock, &mut report);
     if let Some(acpi) = &acpi {
+        attack::run(acpi, &clock, settings.attacks, &mut report);
         device_tests::run(acpi, &clock, &settings, &mut report);
     }
     report.done();

@@ -1,6 +1,7 @@
 //! Guest physical memory as the payload sees it: identity-mapped, never its own image except
 //! through Rust.
 
+use core::arch::asm;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering, compiler_fence};
 
 const PAGE_BYTES: usize = 4096;
@@ -135,6 +136,48 @@ impl Registers {
     register_access!(read16, write16, u16);
     register_access!(read32, write32, u32);
 
+    /// Writes the low `bytes` (1, 2, 4 or 8) of `value` by one instruction, aligned or not; outside the
+    /// window it is lost.
+    pub fn poke(&self, offset: usize, bytes: usize, value: u64) {
+        if !self.holds(offset, bytes) {
+            return;
+        }
+        let at = self.base + offset;
+        // SAFETY: inside the window that `map` checked, where no Rust object is.
+        unsafe {
+            match bytes {
+                1 => asm!("mov byte ptr [{}], {:l}", in(reg) at, in(reg_abcd) value),
+                2 => asm!("mov word ptr [{}], {:x}", in(reg) at, in(reg) value),
+                4 => asm!("mov dword ptr [{}], {:e}", in(reg) at, in(reg) value),
+                _ => asm!("mov qword ptr [{}], {}", in(reg) at, in(reg) value),
+            }
+        }
+    }
+
+    /// Reads `bytes` (1, 2, 4 or 8) by one instruction, aligned or not; ones outside the window.
+    pub fn peek(&self, offset: usize, bytes: usize) -> u64 {
+        if !self.holds(offset, bytes) {
+            return u64::MAX;
+        }
+        let at = self.base + offset;
+        let value: u64;
+        // SAFETY: as for writing.
+        unsafe {
+            match bytes {
+                1 => asm!("movzx {:e}, byte ptr [{}]", out(reg) value, in(reg) at),
+                2 => asm!("movzx {:e}, word ptr [{}]", out(reg) value, in(reg) at),
+                4 => asm!("mov {:e}, dword ptr [{}]", out(reg) value, in(reg) at),
+                _ => asm!("mov {}, qword ptr [{}]", out(reg) value, in(reg) at),
+            }
+        }
+        value
+    }
+
+    /// Length of the window in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Writes a 64-bit register in two halves, which every device accepts.
     pub fn write64(&self, offset: usize, value: u64) {
         self.write32(offset, (value & 0xffff_ffff) as u32);
@@ -180,6 +223,11 @@ impl DmaBuffer {
     /// Takes `bytes` from the arena, on a cache line of their own. `None` when nothing is left.
     pub fn new(bytes: usize) -> Option<Self> {
         Self::aligned(bytes, CACHE_LINE_BYTES)
+    }
+
+    /// Takes whole pages from the arena.
+    pub fn pages(count: usize) -> Option<Self> {
+        Self::aligned(count * PAGE_BYTES, PAGE_BYTES)
     }
 
     fn aligned(bytes: usize, align: usize) -> Option<Self> {

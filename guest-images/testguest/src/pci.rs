@@ -14,10 +14,10 @@ const FUNCTIONS_PER_BUS: usize = 256;
 /// Offsets in configuration space (PCI 3.0, 6.1).
 const VENDOR_ID: usize = 0x00;
 const DEVICE_ID: usize = 0x02;
-const COMMAND: usize = 0x04;
+pub(crate) const COMMAND: usize = 0x04;
 const STATUS: usize = 0x06;
 const HEADER_TYPE: usize = 0x0e;
-const BAR0: usize = 0x10;
+pub(crate) const BAR0: usize = 0x10;
 const SECONDARY_BUS: usize = 0x19;
 const CAPABILITIES: usize = 0x34;
 
@@ -144,6 +144,11 @@ impl Function {
         )
     }
 
+    /// Bus, device and function number.
+    pub fn numbers(&self) -> (u8, u8, u8) {
+        (self.bus, self.device, self.function)
+    }
+
     /// Configuration space.
     pub fn configuration(&self) -> &Registers {
         &self.registers
@@ -236,6 +241,16 @@ impl Msix {
     /// Length of the table.
     pub fn entries(&self) -> u16 {
         self.entries
+    }
+
+    /// The table.
+    pub fn table(&self) -> &Registers {
+        &self.table
+    }
+
+    /// Offset of the capability in configuration space.
+    pub fn capability(&self) -> usize {
+        self.capability
     }
 
     /// Sends entry `index` to this CPU as `vector`.

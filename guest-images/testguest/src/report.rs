@@ -26,6 +26,16 @@ impl Report {
         console_line!("TESTGUEST {test} FAIL error=\"{error}\"");
     }
 
+    /// An attack came to an end, as it should or not; the line says how.
+    pub fn attack(&mut self, as_it_should: bool, line: fmt::Arguments<'_>) {
+        if as_it_should {
+            self.passed += 1;
+        } else {
+            self.failed += 1;
+        }
+        console_line!("TESTGUEST attack {line}");
+    }
+
     /// A test could not run.
     pub fn skip(&mut self, test: impl fmt::Display, reason: impl fmt::Display) {
         self.skipped += 1;

@@ -1,9 +1,11 @@
 //! `kvmlet-vmm` alone, started by hand, with guests of a few instructions on the machine's own KVM.
 
+mod attack;
 mod balloon;
 mod by_hand;
 mod console;
 mod cpus;
+mod footprint;
 mod life;
 mod lifecycle;
 mod memory;

@@ -22,37 +22,40 @@ const VENDOR: u16 = 0x1af4;
 /// Device ids of modern devices begin here; the difference is the virtio device type.
 const MODERN_DEVICE_BASE: u16 = 0x1040;
 const MODERN_DEVICE_LAST: u16 = 0x107f;
-const CAPABILITY_VENDOR: u8 = 0x09;
+pub(crate) const CAPABILITY_VENDOR: u8 = 0x09;
 
 /// Capability types (4.1.4).
-const COMMON: u8 = 1;
-const NOTIFY: u8 = 2;
-const ISR: u8 = 3;
-const DEVICE: u8 = 4;
+pub(crate) const COMMON: u8 = 1;
+pub(crate) const NOTIFY: u8 = 2;
+pub(crate) const ISR: u8 = 3;
+pub(crate) const DEVICE: u8 = 4;
 
 /// Offsets of the common configuration (4.1.4.3).
-const DEVICE_FEATURE_SELECT: usize = 0x00;
-const DEVICE_FEATURE: usize = 0x04;
-const DRIVER_FEATURE_SELECT: usize = 0x08;
-const DRIVER_FEATURE: usize = 0x0c;
-const CONFIG_MSIX_VECTOR: usize = 0x10;
-const DEVICE_STATUS: usize = 0x14;
-const QUEUE_SELECT: usize = 0x16;
-const QUEUE_SIZE: usize = 0x18;
-const QUEUE_MSIX_VECTOR: usize = 0x1a;
-const QUEUE_ENABLE: usize = 0x1c;
-const QUEUE_NOTIFY_OFF: usize = 0x1e;
-const QUEUE_DESC: usize = 0x20;
-const QUEUE_DRIVER: usize = 0x28;
-const QUEUE_DEVICE: usize = 0x30;
+pub(crate) const DEVICE_FEATURE_SELECT: usize = 0x00;
+pub(crate) const DEVICE_FEATURE: usize = 0x04;
+pub(crate) const DRIVER_FEATURE_SELECT: usize = 0x08;
+pub(crate) const DRIVER_FEATURE: usize = 0x0c;
+pub(crate) const CONFIG_MSIX_VECTOR: usize = 0x10;
+pub(crate) const QUEUES: usize = 0x12;
+pub(crate) const DEVICE_STATUS: usize = 0x14;
+pub(crate) const QUEUE_SELECT: usize = 0x16;
+pub(crate) const QUEUE_SIZE: usize = 0x18;
+pub(crate) const QUEUE_MSIX_VECTOR: usize = 0x1a;
+pub(crate) const QUEUE_ENABLE: usize = 0x1c;
+pub(crate) const QUEUE_NOTIFY_OFF: usize = 0x1e;
+pub(crate) const QUEUE_DESC: usize = 0x20;
+pub(crate) const QUEUE_DRIVER: usize = 0x28;
+pub(crate) const QUEUE_DEVICE: usize = 0x30;
 
-const ACKNOWLEDGE: u8 = 1;
-const DRIVER: u8 = 2;
-const DRIVER_OK: u8 = 4;
-const FEATURES_OK: u8 = 8;
+pub(crate) const ACKNOWLEDGE: u8 = 1;
+pub(crate) const DRIVER: u8 = 2;
+pub(crate) const DRIVER_OK: u8 = 4;
+pub(crate) const FEATURES_OK: u8 = 8;
+/// The device can not go on before it is reset.
+pub(crate) const NEEDS_RESET: u8 = 64;
 const FAILED: u8 = 128;
 
-const VERSION_1: u64 = 1 << 32;
+pub(crate) const VERSION_1: u64 = 1 << 32;
 const NO_VECTOR: u16 = 0xffff;
 const RESET_TIMEOUT_MS: u64 = 2_000;
 /// Entries this guest wants of a queue.
@@ -316,7 +319,7 @@ pub fn queue_vector(index: u8) -> u8 {
 }
 
 /// The registers that a virtio capability points to, and the capability's own offset.
-fn window(function: &Function, wanted: u8) -> Option<(Registers, usize)> {
+pub(crate) fn window(function: &Function, wanted: u8) -> Option<(Registers, usize)> {
     let configuration = function.configuration();
     function
         .capabilities(CAPABILITY_VENDOR)

@@ -1,0 +1,190 @@
+//! Attack mode: what a driver without scruples does to each device, case by case. After each case the
+//! device is reset and has to serve one honest request. See `docs/hostile-guest.md`.
+
+mod balloon;
+mod bars;
+mod blk;
+mod chips;
+mod configuration;
+mod console;
+mod execute;
+mod honest;
+mod msix;
+mod net;
+mod registers;
+mod requests;
+mod rings;
+mod storms;
+mod tables;
+mod victim;
+mod vsock;
+
+use core::fmt;
+
+use testguest_lib::command_line::{Attack, Attacks};
+
+use crate::acpi::Acpi;
+use crate::clock::Clock;
+use crate::pci::{Ecam, Function};
+use crate::report::Report;
+use crate::virtio::{self, DeviceError, Kind};
+use victim::{Memory, Victim};
+
+/// What came of an attack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The device waits for its reset.
+    NeedsReset,
+    /// The device answered; of a disk, and of a card's commands, with this status.
+    Answered(u8),
+    /// A request, or a write to a register, was left alone.
+    Ignored,
+}
+
+/// A disk's or a card's word that something failed.
+const ERROR: Outcome = Outcome::Answered(1);
+/// A disk does not know the request.
+const UNSUPPORTED: Outcome = Outcome::Answered(2);
+/// Everything is as it should be.
+const FINE: Outcome = Outcome::Answered(0);
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NeedsReset => f.write_str("needs-reset"),
+            Self::Answered(0) => f.write_str("answered"),
+            Self::Answered(status) => write!(f, "status-{status}"),
+            Self::Ignored => f.write_str("ignored"),
+        }
+    }
+}
+
+/// One attack on a device that is set up and runs.
+pub struct Case {
+    name: &'static str,
+    /// Any of these is right.
+    expected: &'static [Outcome],
+    run: fn(&mut Victim<'_>) -> Result<Outcome, DeviceError>,
+}
+
+/// Those outcomes that leave a device in a state of its own choice.
+const ANY: &[Outcome] = &[
+    Outcome::NeedsReset,
+    FINE,
+    ERROR,
+    UNSUPPORTED,
+    Outcome::Ignored,
+];
+
+/// Runs what is asked for on all devices there are.
+pub fn run(acpi: &Acpi, clock: &Clock, attacks: Attacks, report: &mut Report) {
+    if attacks == Attacks::default() {
+        return;
+    }
+    let (Some(ecam), Some(memory)) = (acpi.ecam.as_ref().and_then(Ecam::map), Memory::new()) else {
+        report.fail("attack", "no ECAM window or no memory");
+        return;
+    };
+    ecam.for_each(|function| {
+        let kind = virtio::kind(&function).filter(|kind| attacks.contain(attack_on(*kind)));
+        if let Some(kind) = kind {
+            attack(kind, &function, clock, &memory, report);
+        }
+    });
+    if attacks.contain(Attack::Chips) {
+        chips::run(&ecam, acpi, clock, report);
+    }
+    if attacks.contain(Attack::Execute) {
+        execute::run(&ecam);
+    }
+}
+
+fn attack_on(kind: Kind) -> Attack {
+    match kind {
+        Kind::Net => Attack::Net,
+        Kind::Blk => Attack::Blk,
+        Kind::Rng => Attack::Rng,
+        Kind::Console => Attack::Console,
+        Kind::Balloon => Attack::Balloon,
+        Kind::Vsock => Attack::Vsock,
+    }
+}
+
+fn attack(kind: Kind, function: &Function, clock: &Clock, memory: &Memory, report: &mut Report) {
+    let mut victim = match Victim::open(kind, function, clock, memory) {
+        Ok(victim) => victim,
+        Err(error) => return report.fail("attack", error),
+    };
+    let own: &[Case] = match kind {
+        Kind::Blk => blk::CASES,
+        Kind::Net => net::CASES,
+        Kind::Console => console::CASES,
+        Kind::Balloon => balloon::CASES,
+        Kind::Vsock => vsock::CASES,
+        Kind::Rng => &[],
+    };
+    let common = [
+        tables::CASES,
+        rings::CASES,
+        requests::CASES,
+        registers::CASES,
+        configuration::CASES,
+        msix::CASES,
+        bars::CASES,
+        storms::CASES,
+    ];
+    for case in common.into_iter().flatten().chain(own) {
+        one(case, &mut victim, report);
+    }
+    leave_broken(&mut victim, report);
+}
+
+/// Runs a case on the device as a driver leaves it that has set it up, then sees to it that it can be
+/// set up again.
+fn one(case: &Case, victim: &mut Victim<'_>, report: &mut Report) {
+    let (kind, name) = (victim.kind, case.name);
+    let start = victim.clock.now();
+    let outcome = victim
+        .start()
+        .and_then(|()| {
+            victim.is_patient = !case.expected.contains(&Outcome::Ignored);
+            (case.run)(victim)
+        })
+        .and_then(|outcome| {
+            victim.start()?;
+            honest::request(victim)?;
+            Ok(outcome)
+        });
+    let ms = victim.clock.ns_since(start) / 1_000_000;
+    match outcome {
+        Ok(outcome) => {
+            let as_expected = case.expected.contains(&outcome);
+            let mark = if as_expected { "" } else { " FAIL" };
+            report.attack(
+                as_expected,
+                format_args!("{kind} {name}: {outcome}{mark} ms={ms}"),
+            );
+        }
+        Err(error) => report.attack(
+            false,
+            format_args!("{kind} {name}: FAIL error=\"{error}\" ms={ms}"),
+        ),
+    }
+}
+
+/// The last case has no reset behind it: what a guest that gave up leaves must cost the host nothing.
+fn leave_broken(victim: &mut Victim<'_>, report: &mut Report) {
+    let outcome = victim.start().and_then(|()| {
+        victim.is_patient = true;
+        rings::jump(victim, victim.main_queue(), 0x8000)
+    });
+    match outcome {
+        Ok(outcome) => {
+            let broken = outcome == Outcome::NeedsReset;
+            let mark = if broken { "" } else { " FAIL" };
+            let kind = victim.kind;
+            report.attack(broken, format_args!("{kind} left-broken: {outcome}{mark}"));
+        }
+        Err(error) => report.fail("attack", error),
+    }
+}

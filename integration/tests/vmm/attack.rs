@@ -1,0 +1,272 @@
+//! A guest that attacks its devices, in a VMM with its own filter of system calls: whatever it does, the
+//! VMM answers, grows no more than it should, rests when its guest rests, and every device serves
+//! again. The cases are the guest's: `guest-images/testguest/src/attack/`, `docs/hostile-guest.md`.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use integration::skip::without_kvm;
+use integration::testguest::{self, Results};
+use integration::vmm_client::{VmmClient, VmmProcess};
+use integration::{artifacts, skip_if, tools};
+use proto_vmm::v1::pci_device::Kind as Device;
+use proto_vmm::v1::{self, request::Kind};
+use tun_rs::{DeviceBuilder, Layer};
+
+use crate::by_hand::ByHand;
+use crate::footprint::Footprint;
+
+/// All cases of a device take a few seconds on an idle machine.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Cases that every virtio device has.
+const COMMON_CASES: usize = 108;
+/// What an attacked VMM may have more than one whose guest was honest: allocations that a device
+/// keeps for its largest requests.
+const MORE_ANONYMOUS_KIB: u64 = 2 << 10;
+/// A VMM whose guest sleeps is looked at for so long, and may use so much of a CPU: it answers
+/// questions, and a tick is 10 ms.
+const REST: Duration = Duration::from_millis(400);
+const MOST_TICKS_AT_REST: u64 = 4;
+
+/// A machine with a disk, a source of entropy and the device of the test, and their descriptors.
+struct Plan {
+    by_hand: ByHand,
+    more: Vec<OwnedFd>,
+}
+
+impl Plan {
+    fn new(command_line: &str) -> Self {
+        let elf = testguest::elf().expect("checked before");
+        let mut by_hand = ByHand::new(File::open(elf).expect("the guest"));
+        if let Some(kernel) = &mut by_hand.config.kernel {
+            command_line.clone_into(&mut kernel.cmdline);
+        }
+        let mut plan = Self {
+            by_hand,
+            more: Vec::new(),
+        };
+        let disk = tempfile::tempfile().expect("a file");
+        disk.set_len(2 << 20).expect("a disk");
+        let blk = v1::VirtioBlk {
+            disk_fd: plan.descriptor(disk),
+            queues: 2,
+            discard: true,
+            ..v1::VirtioBlk::default()
+        };
+        plan.add(Device::Blk(blk));
+        plan.add(Device::Rng(v1::VirtioRng {}));
+        plan
+    }
+
+    fn descriptor(&mut self, descriptor: impl Into<OwnedFd>) -> u32 {
+        self.more.push(descriptor.into());
+        let others = self.by_hand.descriptors().len();
+        u32::try_from(others + self.more.len() - 1).expect("few")
+    }
+
+    fn add(&mut self, kind: Device) {
+        let device = u32::try_from(self.by_hand.config.devices.len() + 1).expect("few");
+        self.by_hand.config.devices.push(v1::PciDevice {
+            address: Some(v1::PciAddress {
+                bus: 0,
+                device,
+                function: 0,
+            }),
+            kind: Some(kind),
+            ..v1::PciDevice::default()
+        });
+    }
+
+    fn boot(&self, client: &mut VmmClient) {
+        let mut descriptors: Vec<BorrowedFd<'_>> = self.by_hand.descriptors().to_vec();
+        descriptors.extend(self.more.iter().map(AsFd::as_fd));
+        let response = client.request(self.by_hand.request(), &descriptors);
+        assert_eq!(response.expect("an answer").error, None);
+        client
+            .must(Kind::Subscribe(v1::Subscribe {}))
+            .expect("subscribed");
+        client.must(Kind::Boot(v1::Boot {})).expect("booted");
+    }
+
+    /// Waits for a line of the guest, asking the VMM for its state all the while.
+    fn wait_for(&self, line: &str, client: &mut VmmClient) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.by_hand.printed().contains(line) {
+            let printed = || self.by_hand.printed();
+            assert!(Instant::now() < deadline, "no {line}:\n{}", printed());
+            let answer = client.must(Kind::GetStatus(v1::GetStatus {}));
+            let status = answer.expect("an answer").status.expect("a status");
+            assert_eq!(status.exit, None, "{}", printed());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Runs the cases of `attack` on a machine that `add` gives a device, and compares the VMM with one
+/// whose guest only tests its devices.
+fn attack(attack: &str, least_cases: usize, add: impl Fn(&mut Plan)) {
+    let honest = footprint_of("tests=blk,rng then=idle", &add).1;
+    let command_line = format!("tests=none attack={attack} then=idle");
+    let (results, attacked) = footprint_of(&command_line, &add);
+
+    let cases = results.of("attack");
+    let wrong: Vec<_> = cases.iter().filter(|line| line.contains("FAIL")).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(results.one("done").contains("failed=0"), "{results:#?}");
+    assert!(cases.len() >= least_cases, "{}", cases.len());
+    assert_documented(&cases);
+
+    println!(
+        "{attack}: {} cases, {attacked:?} after {honest:?}",
+        cases.len()
+    );
+    assert!(attacked.threads <= honest.threads, "{attacked:?}");
+    assert!(attacked.descriptors <= honest.descriptors, "{attacked:?}");
+    let most = honest.anonymous_kib + MORE_ANONYMOUS_KIB;
+    assert!(
+        attacked.anonymous_kib <= most,
+        "{attacked:?} after {honest:?}"
+    );
+}
+
+fn footprint_of(command_line: &str, add: impl Fn(&mut Plan)) -> (Results, Footprint) {
+    let mut plan = Plan::new(command_line);
+    add(&mut plan);
+    let vmm = VmmProcess::start().expect("a VMM");
+    let mut client = vmm.connect().expect("connected");
+    plan.boot(&mut client);
+    plan.wait_for("TESTGUEST idle", &mut client);
+    let before = Footprint::of(vmm.pid());
+    std::thread::sleep(REST);
+    let after = Footprint::of(vmm.pid());
+    let ticks = after.ticks - before.ticks;
+    assert!(ticks <= MOST_TICKS_AT_REST, "{ticks} ticks in {REST:?}");
+
+    // It still does what it is told.
+    client.must(Kind::Pause(v1::Pause {})).expect("paused");
+    client.must(Kind::Resume(v1::Resume {})).expect("resumed");
+    let reason = "enough".to_owned();
+    client
+        .must(Kind::Stop(v1::Stop { reason }))
+        .expect("stopped");
+    let exit = client.wait_for_exit().expect("an end");
+    assert_eq!(exit.reason(), v1::ExitReason::Stopped);
+    (Results::of_console(&plan.by_hand.printed()), after)
+}
+
+/// Every case has a row in the page that says what is promised.
+fn assert_documented(cases: &[&str]) {
+    let page = artifacts::workspace()
+        .expect("a clone")
+        .join("docs/hostile-guest.md");
+    let page = std::fs::read_to_string(page).expect("the page");
+    for line in cases {
+        let case = line.split([' ', ':']).nth(1).expect("a case");
+        assert!(page.contains(&format!("`{case}`")), "{case} is not there");
+    }
+}
+
+fn without_machine() -> Option<String> {
+    without_kvm().or_else(testguest::missing)
+}
+
+#[test]
+fn a_disk_survives_its_guest() {
+    skip_if!(without_machine());
+    attack("blk", COMMON_CASES + 16, |_| {});
+}
+
+#[test]
+fn a_source_of_entropy_survives_its_guest() {
+    skip_if!(without_machine());
+    attack("rng", COMMON_CASES, |_| {});
+}
+
+#[test]
+fn a_network_card_survives_its_guest() {
+    let without_root = || {
+        let missing = !nix::unistd::geteuid().is_root() || !tools::is_there("ip");
+        missing.then(|| "a network of its own needs root and iproute2".to_owned())
+    };
+    skip_if!(without_machine().or_else(without_root));
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("a network of our own");
+    attack("net", COMMON_CASES + 13, |plan| {
+        let tap = DeviceBuilder::new()
+            .layer(Layer::L2)
+            .packet_information(false)
+            .offload(true)
+            .build_sync()
+            .expect("a tap");
+        let net = v1::VirtioNet {
+            tap_fd: plan.descriptor(tap.as_fd().try_clone_to_owned().expect("a descriptor")),
+            mac: vec![2, 0, 0, 0, 0, 1],
+            mtu: 1500,
+            ..v1::VirtioNet::default()
+        };
+        plan.add(Device::Net(net));
+    });
+}
+
+#[test]
+fn a_console_survives_its_guest() {
+    skip_if!(without_machine());
+    attack("console", COMMON_CASES + 8, |plan| {
+        let console = v1::VirtioConsolePort {
+            is_console: true,
+            ..v1::VirtioConsolePort::default()
+        };
+        let agent = v1::VirtioConsolePort {
+            name: "org.qemu.guest_agent.0".to_owned(),
+            ..v1::VirtioConsolePort::default()
+        };
+        plan.add(Device::Console(v1::VirtioConsole {
+            ports: vec![console, agent],
+            ..v1::VirtioConsole::default()
+        }));
+    });
+}
+
+#[test]
+fn a_socket_device_survives_its_guest() {
+    skip_if!(without_machine());
+    attack("vsock", COMMON_CASES + 8, |plan| {
+        plan.add(Device::Vsock(v1::VirtioVsock {
+            guest_cid: 5,
+            ..v1::VirtioVsock::default()
+        }));
+    });
+}
+
+#[test]
+fn a_balloon_survives_its_guest() {
+    skip_if!(without_machine());
+    attack("balloon", COMMON_CASES + 11, |plan| {
+        plan.add(Device::Balloon(v1::VirtioBalloon {
+            free_page_reporting: true,
+            stats_interval_ms: 5,
+            ..v1::VirtioBalloon::default()
+        }));
+    });
+}
+
+#[test]
+fn the_chips_survive_their_guest() {
+    skip_if!(without_machine());
+    attack("chips", 9, |plan| {
+        plan.add(Device::I6300esb(v1::I6300Esb::default()));
+    });
+}
+
+#[test]
+fn instructions_from_registers_end_the_guest_with_a_reason() {
+    skip_if!(without_machine());
+    let plan = Plan::new("tests=none attack=execute");
+    let vmm = VmmProcess::start().unwrap();
+    let mut client = vmm.connect().unwrap();
+    plan.boot(&mut client);
+    let exit = client.wait_for_exit().unwrap();
+    let ends = [v1::ExitReason::KvmError, v1::ExitReason::TripleFault];
+    assert!(ends.contains(&exit.reason()), "{exit:?}");
+    println!("{:?}: {}", exit.reason(), exit.detail);
+}
