@@ -20,5 +20,6 @@ pub mod sim;
 pub mod skip;
 pub mod testguest;
 pub mod tools;
+pub mod traced;
 pub mod vmm_client;
 pub mod wire;

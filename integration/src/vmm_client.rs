@@ -18,7 +18,7 @@ use proto_vmm::v1::{
 };
 use vmm_sys::frame::{receive_frame, send_frame};
 
-use crate::artifacts;
+use crate::{artifacts, traced};
 
 /// No answer of a VMM takes this long.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -44,17 +44,28 @@ impl VmmProcess {
     /// # Errors
     /// When it can not be started.
     pub fn start_program(path: &Path) -> anyhow::Result<Self> {
+        Self::start_as(path, |_command| {})
+    }
+
+    /// As [`Self::start_program`], with `change` made to how it is started.
+    ///
+    /// # Errors
+    /// When it can not be started.
+    pub fn start_as(path: &Path, change: impl FnOnce(&mut Command)) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir()?;
         let listener = UnixListener::bind(directory.path().join("control.sock"))?;
         let log = File::create(directory.path().join("log"))?;
         // The child inherits the socket under the number that it has here.
         fcntl(&listener, FcntlArg::F_SETFD(FdFlag::empty()))?;
-        let process = Command::new(path)
+        let mut command = traced::command(path);
+        command
             .arg("--control-fd")
             .arg(listener.as_raw_fd().to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(log)
+            .stderr(log);
+        change(&mut command);
+        let process = command
             .spawn()
             .with_context(|| path.display().to_string())?;
         Ok(Self { process, directory })

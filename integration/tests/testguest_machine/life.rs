@@ -334,7 +334,10 @@ fn a_state_query_is_answered_while_a_pause_is_under_way() {
     let observer = SlowWatch(Watch(sender), blocker);
     let console = Arc::default();
     let config = Machine::config(plan("tests=none then=idle", vec![]), &console);
-    let handle = vmm_machine::start(config, None, Box::new(observer)).expect("a thread");
+    let thread = MachineThread::start(Threads::unconfined()).expect("a thread");
+    let handle = thread
+        .build(config, None, Box::new(observer))
+        .expect("it waits");
     let machine = Machine {
         handle,
         console,

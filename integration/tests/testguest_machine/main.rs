@@ -27,9 +27,10 @@ use vmm_devices::virtio::blk::{BlkConfig, DiskLimits, ErrorPolicies, ErrorPolicy
 use vmm_machine::{
     BuildError, Change, ClockConfig, CpuConfig, CpuTopology, DebugPorts, DeviceConfig, EndReason,
     GuestRam, KernelConfig, KernelEntry, LifeConfig, MachineConfig, MachineHandle, MachineState,
-    MemoryConfig, Observer, PauseReason, PciAddress, Placement, RebootPolicy, Request,
-    RequestError, Restore, SerialConfig, Snapshot, Status, load_ram, save_ram,
+    MachineThread, MemoryConfig, Observer, PauseReason, PciAddress, Placement, RebootPolicy,
+    Request, RequestError, Restore, SerialConfig, Snapshot, Status, load_ram, save_ram,
 };
+use vmm_sys::threads::Threads;
 use vmm_sys_util::eventfd::EventFd;
 
 const RAM_BYTES: u64 = 16 << 20;
@@ -177,7 +178,10 @@ impl Machine {
     fn start(config: MachineConfig, console: Arc<Console>, restore: Option<Restore>) -> Self {
         let (sender, changes) = channel();
         let observer = Box::new(Watch(sender));
-        let handle = vmm_machine::start(config, restore, observer).expect("a thread");
+        let thread = MachineThread::start(Threads::unconfined()).expect("a thread");
+        let handle = thread
+            .build(config, restore, observer)
+            .expect("it waits for this");
         Self {
             handle,
             console,

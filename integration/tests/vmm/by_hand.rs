@@ -112,9 +112,9 @@ impl ByHand {
     }
 }
 
-/// Waits until `holds`, which it must within a few seconds.
+/// Waits until `holds`, which takes a few seconds at most, and longer on a crowded machine.
 pub fn soon(holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !holds() {
         assert!(Instant::now() < deadline, "it did not come true");
         std::thread::sleep(Duration::from_millis(5));

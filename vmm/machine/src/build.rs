@@ -16,6 +16,7 @@ use vmm_kvm::{
 };
 use vmm_memory::{GuestRam, Layout, LayoutError, RamError};
 use vmm_sys::affinity::CpuSet;
+use vmm_sys::threads::Threads;
 
 use crate::acpi::{AcpiError, COM1_GSI};
 use crate::boot::{self, BootError};
@@ -153,6 +154,7 @@ enum Beginning {
 /// First phase: the configuration, and a host that is able.
 pub(crate) struct Configured {
     config: MachineConfig,
+    threads: Threads,
     host: Arc<KvmHost>,
     cpu: GuestCpu,
     layout: Layout,
@@ -174,6 +176,7 @@ pub(crate) struct WithDevices {
 /// What later phases keep of the former.
 pub(crate) struct Parts {
     pub(crate) config: MachineConfig,
+    threads: Threads,
     host: Arc<KvmHost>,
     cpu: GuestCpu,
     layout: Layout,
@@ -193,7 +196,7 @@ pub(crate) struct Devices {
 }
 
 impl Configured {
-    pub(crate) fn new(config: MachineConfig) -> Result<Self, BuildError> {
+    pub(crate) fn new(config: MachineConfig, threads: Threads) -> Result<Self, BuildError> {
         let host =
             KvmHost::new(
                 config
@@ -210,6 +213,7 @@ impl Configured {
         let layout = memory::lay_out(&config.memory, &host)?;
         Ok(Self {
             config,
+            threads,
             host: Arc::new(host),
             cpu,
             layout,
@@ -234,6 +238,7 @@ impl Configured {
         let chips = vm.power_on_state()?;
         let parts = Parts {
             config: self.config,
+            threads: self.threads,
             host: self.host,
             cpu: self.cpu,
             layout: self.layout,
@@ -322,9 +327,11 @@ impl WithMemory {
         let own = &parts.config.io_threads;
         let placement = &parts.config.placement;
         let threads =
-            DeviceThreads::start(&bus, own, placement).map_err(|source| BuildError::Thread {
-                what: "a device thread",
-                source,
+            DeviceThreads::start(parts.threads, &bus, own, placement).map_err(|source| {
+                BuildError::Thread {
+                    what: "a device thread",
+                    source,
+                }
             })?;
         let ports = chipset.ports(parts.config.debug, events, board);
         let buses = Arc::new(Buses::new(Arc::clone(&bus), ports));
@@ -378,9 +385,11 @@ impl WithDevices {
             let placement = &parts.config.placement;
             placement.pin_vcpu(thread, index, parts.free_cpus.as_ref())
         };
-        let vcpus = Vcpus::start(vcpus, &context, pin).map_err(|source| BuildError::Thread {
-            what: "a vCPU thread",
-            source,
+        let vcpus = Vcpus::start(parts.threads, vcpus, &context, pin).map_err(|source| {
+            BuildError::Thread {
+                what: "a vCPU thread",
+                source,
+            }
         })?;
         match beginning {
             Beginning::Kernel(start) => vcpus.command(Command::Reset(start))?,

@@ -6,13 +6,13 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use vmm_sys::threads::{ThreadKind, Threads};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use crate::pci::{PciAddress, PciBus, Slot};
 use crate::placement::Placement;
 
-const STACK_BYTES: usize = 256 << 10;
 /// Events taken at a time; between two batches the thread can be paused.
 const BATCH: usize = 16;
 /// Sources are numbered by (slot index, token).
@@ -54,6 +54,7 @@ impl DeviceThreads {
     /// Starts the shared thread and one for each name in `own`, paused, with the sources of all
     /// functions on `bus` registered.
     pub(crate) fn start(
+        threads: Threads,
         bus: &PciBus,
         own: &BTreeMap<PciAddress, String>,
         placement: &Placement,
@@ -65,10 +66,10 @@ impl DeviceThreads {
             let name = own.get(&slot.address()).map(String::as_str);
             groups.entry(name).or_default().push(Arc::clone(slot));
         }
-        let threads = groups
+        let started = groups
             .into_iter()
-            .map(|(name, slots)| DeviceThread::start(name, slots, placement));
-        threads.collect::<io::Result<_>>().map(Self)
+            .map(|(name, slots)| DeviceThread::start(threads, name, slots, placement));
+        started.collect::<io::Result<_>>().map(Self)
     }
 
     /// Waits until no thread touches a device any more.
@@ -99,7 +100,12 @@ impl DeviceThreads {
 
 impl DeviceThread {
     /// Registers the sources of `slots` and starts the thread, paused and in its place.
-    fn start(name: Option<&str>, slots: Vec<Arc<Slot>>, placement: &Placement) -> io::Result<Self> {
+    fn start(
+        threads: Threads,
+        name: Option<&str>,
+        slots: Vec<Arc<Slot>>,
+        placement: &Placement,
+    ) -> io::Result<Self> {
         let epoll = Epoll::new()?;
         let wake = EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)?;
         watch(&epoll, wake.as_raw_fd(), WAKE)?;
@@ -121,10 +127,10 @@ impl DeviceThread {
             wake,
         });
         let thread = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name(name.map_or(SHARED.to_owned(), |name| format!("io-{name}")))
-            .stack_size(STACK_BYTES)
-            .spawn(move || serve(&epoll, &slots, &thread))?;
+        let full_name = name.map_or(SHARED.to_owned(), |name| format!("io-{name}"));
+        let thread = threads.spawn(ThreadKind::Devices, full_name, move || {
+            serve(&epoll, &slots, &thread);
+        })?;
         if let Some(name) = name {
             placement.pin_io_thread(&thread, name)?;
         }

@@ -140,6 +140,7 @@ mod tests {
 
     use super::*;
 
+    #[allow(clippy::disallowed_methods, reason = "threads of a test, not of a VMM")]
     #[test]
     fn an_order_is_done_when_every_vcpu_says_so() {
         let gate = Arc::new(Gate::new(2));

@@ -1,8 +1,8 @@
 //! The machine of one guest: a minimal q35-compatible PC on KVM.
 //!
 //! Owns the build phases ([`build`]), the PCI bus and its interrupts, the vCPU threads, the thread
-//! that serves devices and those of their own that some have, and the one owner of a machine's state ([`start`]), whose single queue takes
-//! requests and guest events alike.
+//! that serves devices and those of their own that some have, and the one owner of a machine's state
+//! ([`MachineThread`]), whose single queue takes requests and guest events alike.
 //!
 //! Threads of a running machine: `machine` (the owner), `devices`, one `io-NAME` for each thread that
 //! the configuration asks for, and `vcpu0` to `vcpuN`. Only the
@@ -28,6 +28,7 @@ mod gate;
 mod generation;
 mod given_up;
 mod legacy;
+mod machine_thread;
 mod memory;
 mod numa;
 mod owner;
@@ -53,9 +54,9 @@ pub use disks::DiskError;
 pub use events::ResetSource;
 pub use functions::{DeviceError, DeviceErrorKind};
 pub use generation::GenerationId;
+pub use machine_thread::MachineThread;
 pub use memory::{MemoryConfig, TooManySlots};
 pub use numa::NumaNode;
-pub use owner::start;
 pub use pci::{PciAddress, PciBusError};
 pub use placement::{Placed, Placement, PlacementError};
 pub use request::{MachineHandle, Observer, Request, RequestError, Saver};

@@ -5,92 +5,22 @@ mod life;
 mod requests;
 
 use std::collections::VecDeque;
-use std::io;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use crate::backoff::ResetBackoff;
-use crate::build::{BuildError, Configured, Restore};
+use crate::build::BuildError;
 use crate::built::BuiltMachine;
-use crate::config::{MachineConfig, RebootPolicy};
-use crate::events::{GuestEvents, ResetSource};
-use crate::gate::Gate;
-use crate::given_up::end_unbuilt;
-use crate::request::{MachineHandle, Message, Observer};
+use crate::config::RebootPolicy;
+use crate::events::ResetSource;
+use crate::machine_thread::Built;
+use crate::request::{Message, Observer};
 use crate::status::{
     Change, End, EndReason, LastReset, MachineState, PauseReason, StatusBoard, boottime_ns,
 };
 use crate::vcpus::chain;
 
-const STACK_BYTES: usize = 256 << 10;
-
-/// Builds a machine on a thread of its own, which then owns it. One that is built of a snapshot is
-/// paused.
-///
-/// # Errors
-/// When the thread can not be started.
-pub fn start(
-    config: MachineConfig,
-    restore: Option<Restore>,
-    mut observer: Box<dyn Observer>,
-) -> io::Result<MachineHandle> {
-    vmm_sys::signal::install_kick(vmm_kvm::kick_signal())?;
-    let (queue, messages) = channel();
-    let board = StatusBoard::default();
-    let handle = MachineHandle::new(queue.clone(), board.clone());
-    std::thread::Builder::new()
-        .name("machine".to_owned())
-        .stack_size(STACK_BYTES)
-        .spawn(move || {
-            let is_restored = restore.is_some();
-            match build(config, restore, queue, &board) {
-                Ok(built) => {
-                    board.update(|status| {
-                        if is_restored {
-                            status.state = MachineState::Paused;
-                            status.booted_at_ns = boottime_ns();
-                        } else {
-                            status.state = MachineState::Configured;
-                        }
-                    });
-                    observer.built(Ok(()));
-                    Owner::new(built, messages, board, observer).run();
-                }
-                Err(error) if error.is_cancelled() => {
-                    end_unbuilt(&messages, &board, &mut *observer);
-                }
-                Err(error) => observer.built(Err(error)),
-            }
-        })?;
-    Ok(handle)
-}
-
-struct Built {
-    machine: BuiltMachine,
-    reboot_policy: RebootPolicy,
-}
-
-fn build(
-    config: MachineConfig,
-    restore: Option<Restore>,
-    queue: Sender<Message>,
-    board: &StatusBoard,
-) -> Result<Built, BuildError> {
-    let reboot_policy = config.reboot_policy;
-    let gate = Arc::new(Gate::new(config.cpus.topology.count()));
-    let events = GuestEvents::new(queue, Arc::clone(&gate));
-    let machine = Configured::new(config)?
-        .build_memory(restore, board)?
-        .build_devices(&events, board)?
-        .build_vcpus(&gate, &events, board)?;
-    Ok(Built {
-        machine,
-        reboot_policy,
-    })
-}
-
-struct Owner {
+pub(crate) struct Owner {
     machine: BuiltMachine,
     reboot_policy: RebootPolicy,
     messages: Receiver<Message>,
@@ -112,7 +42,7 @@ enum Flow {
 }
 
 impl Owner {
-    fn new(
+    pub(crate) fn new(
         built: Built,
         messages: Receiver<Message>,
         board: StatusBoard,
@@ -131,7 +61,7 @@ impl Owner {
         }
     }
 
-    fn run(mut self) {
+    pub(crate) fn run(mut self) {
         while let Some(next) = self.next_message() {
             let flow = match next {
                 Next::Message(Message::Request { ticket, request }) => {

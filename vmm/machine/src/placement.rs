@@ -72,7 +72,11 @@ impl Placement {
             .all()
             .map(|(thread, cpus)| (thread, cpus.clone()))
             .collect();
-        // On a thread that ends: nothing is left of it.
+        // On a thread that ends: nothing is left of it, and it has the filter of whoever starts it.
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "before there is a machine; it does nothing but try"
+        )]
         let trial = std::thread::Builder::new()
             .name("placement".to_owned())
             .stack_size(64 << 10)

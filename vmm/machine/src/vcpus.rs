@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use vmm_kvm::{Exit, KvmError, KvmHost, PowerOnState, SavedStateError, Vcpu, VcpuKick, VcpuState};
+use vmm_sys::threads::{ThreadKind, Threads};
 
 use crate::build::BuildError;
 use crate::config::MachineConfig;
@@ -13,10 +14,6 @@ use crate::events::{GuestEvent, GuestEvents, ResetSource};
 use crate::gate::{Command, Gate};
 use crate::ports::Buses;
 use crate::snapshot::SnapshotError;
-
-/// Enough for the deepest device access; the default of 2 MiB is only address space, but limits on
-/// that are common.
-const STACK_BYTES: usize = 256 << 10;
 
 /// A kick can not be lost, but a vCPU may be held up by the host; then it is kicked again.
 const KICK_INTERVAL: Duration = Duration::from_millis(20);
@@ -88,6 +85,7 @@ impl Vcpus {
     /// Starts one thread for each of `vcpus`, the boot processor first, and has `pin` put it on its
     /// CPUs. They wait at the gate.
     pub(crate) fn start(
+        threads: Threads,
         vcpus: Vec<Vcpu>,
         context: &VcpuContext,
         pin: impl Fn(&JoinHandle<()>, u32) -> io::Result<()>,
@@ -103,10 +101,8 @@ impl Vcpus {
                 power_on: None,
                 context: context.clone(),
             };
-            let thread = std::thread::Builder::new()
-                .name(format!("vcpu{index}"))
-                .stack_size(STACK_BYTES)
-                .spawn(move || thread.run())?;
+            let name = format!("vcpu{index}");
+            let thread = threads.spawn(ThreadKind::Vcpu, name, move || thread.run())?;
             pin(&thread, number)?;
         }
         Ok(Self {

@@ -148,6 +148,10 @@ fn for_all(
     // This thread is one of them.
     let workers = effort.threads.get().min(MAX_THREADS).min(pieces.len());
     let helpers = workers.saturating_sub(1);
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "they have the filter of whoever calls, and end before it goes on"
+    )]
     std::thread::scope(|scope| {
         for _ in 0..helpers {
             let thread = std::thread::Builder::new()

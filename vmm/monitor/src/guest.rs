@@ -126,7 +126,8 @@ impl Server {
         if let Some(parts) = checked.console {
             self.open_ports(parts).map_err(host_failed)?;
         }
-        let handle = match vmm_machine::start(machine, restore, self.notices.observer()) {
+        let observer = self.notices.observer();
+        let handle = match self.machine.build(machine, restore, observer) {
             Ok(handle) => handle,
             Err(io_error) => {
                 self.close_ports();

@@ -27,13 +27,15 @@ mod requests;
 mod server;
 mod snapshot_file;
 mod status;
-mod system_calls;
 mod vsock;
 
 use std::process::ExitCode;
 
 use arguments::{Arguments, Command};
 use log::Log;
+use vmm_machine::MachineThread;
+use vmm_sys::signal::{Signal, signals_as_fd};
+use vmm_sys::threads::ThreadKind;
 
 /// Usage errors, as in sysexits.h.
 const EXIT_USAGE: u8 = 64;
@@ -66,8 +68,13 @@ fn run(arguments: Arguments, log: &Log) -> Result<(), Box<dyn std::error::Error>
     let listener = arguments::control_socket(&arguments)?;
     harden::at_start()?;
     let identity = identity::Identity::of_this_process();
-    let server = server::Server::new(listener, arguments.controllers, identity, log.clone())?;
-    harden::before_serving()?;
+    // Before the first thread, which would get them otherwise.
+    let signals = signals_as_fd(&[Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP])?;
+    let threads = harden::before_threads(log)?;
+    let machine = MachineThread::start(threads)?;
+    let peers = arguments.controllers;
+    let server = server::Server::new(listener, signals, peers, identity, log.clone(), machine)?;
+    threads.confine(ThreadKind::Main)?;
     server.serve()?;
     Ok(())
 }

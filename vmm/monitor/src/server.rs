@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signalfd::SignalFd;
 use proto_vmm::v1::{self, frame::Body};
+use vmm_machine::MachineThread;
 use vmm_sys::peer::Peer;
-use vmm_sys::signal::{Signal, signals_as_fd};
 
 use crate::connection::{Connection, ConnectionError};
 use crate::console::{Console, SerialLine};
@@ -60,6 +60,8 @@ pub struct Server {
     connections: BTreeMap<u32, Connection>,
     next_connection: u32,
     pub(crate) guest: Option<Guest>,
+    /// Waits for the configuration.
+    pub(crate) machine: MachineThread,
     pub(crate) pending: PendingAnswers,
     /// Number of the last event.
     pub(crate) sequence: u64,
@@ -70,14 +72,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// Prepares to serve `listener`.
+    /// Prepares to serve `listener`; `signals` are those that end the process.
     pub fn new(
         listener: UnixListener,
+        signals: SignalFd,
         controllers: Vec<u32>,
         identity: Identity,
         log: Log,
+        machine: MachineThread,
     ) -> io::Result<Self> {
-        let signals = signals_as_fd(&[Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP])?;
         let recorder = Recorder::default();
         recorder.install_panic_hook(&log);
         let mut allowed = controllers;
@@ -98,6 +101,7 @@ impl Server {
             connections: BTreeMap::new(),
             next_connection: 0,
             guest: None,
+            machine,
             pending: PendingAnswers::default(),
             sequence: 0,
             signal: 0,

@@ -155,6 +155,7 @@ mod tests {
         assert_eq!(CpuSet::of_mask(&last.mask()), last);
     }
 
+    #[allow(clippy::disallowed_methods, reason = "threads of a test, not of a VMM")]
     #[test]
     fn threads_run_where_they_are_put() {
         let (hold, held) = std::sync::mpsc::channel::<()>();

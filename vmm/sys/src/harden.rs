@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::RawFd;
 
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// A step of giving up privileges failed. Whoever hardens must not go on to run a guest.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +62,31 @@ pub fn limit(limits: Limits) -> Result<(), HardenError> {
         set(Resource::RLIMIT_NPROC, processes, "RLIMIT_NPROC")?;
     }
     Ok(())
+}
+
+/// Takes away the right to have more than `most` descriptors open, if there is such a right.
+///
+/// # Errors
+/// The kernel's.
+pub fn limit_open_files(most: u64) -> Result<(), HardenError> {
+    let resource = Resource::RLIMIT_NOFILE;
+    let (_, hard) = getrlimit(resource).map_err(|errno| failed("getrlimit", errno))?;
+    let most = most.min(hard);
+    setrlimit(resource, most, most).map_err(|errno| failed("RLIMIT_NOFILE", errno))
+}
+
+/// Has the C library's allocator keep one heap for all threads. With several it opens files in the
+/// midst of a program's life, to learn how many CPUs there are and whether heaps may shrink; and each
+/// costs memory.
+///
+/// # Errors
+/// The allocator has no such setting.
+pub fn keep_one_heap() -> Result<(), HardenError> {
+    // SAFETY: plain integers only.
+    if unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) } == 1 {
+        return Ok(());
+    }
+    Err(failed("mallopt(M_ARENA_MAX)", nix::errno::Errno::ENOTSUP))
 }
 
 /// Drops all capabilities: bounding set (as far as we may), ambient, inheritable, permitted and
@@ -185,6 +210,10 @@ mod tests {
     use super::*;
 
     /// Hardening is for ever, and capabilities are per thread: try it in a thread that ends.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a thread of a test, not of a VMM"
+    )]
     fn in_a_thread_that_ends<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
         std::thread::spawn(work).join().unwrap()
     }

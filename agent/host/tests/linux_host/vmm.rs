@@ -259,6 +259,10 @@ async fn unprivileged() -> Outcome {
     }
     assert_eq!(field("Groups:"), "");
     assert_eq!(field("NoNewPrivs:"), "1");
+    assert_eq!(field("Seccomp:"), "2");
+    // Not dumpable: the files of the process are root's, not its user's.
+    let files = std::fs::metadata(proc.join("fd"))?;
+    assert_eq!(std::os::unix::fs::MetadataExt::uid(&files), 0);
     for set in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
         assert_eq!(field(set), "0000000000000000", "{set}");
     }

@@ -164,4 +164,5 @@ fn truncated(error: io::Error) -> FrameError {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "threads of a test, not of a VMM")]
 mod tests;

@@ -1,0 +1,274 @@
+//! The filters of system calls: what they decide, and that a forbidden call ends the process.
+//!
+//! The program is its own helper: `sandbox be KIND DEED` becomes a process with one thread of a kind,
+//! started as all threads of a VMM are, which does one thing.
+
+#![forbid(unsafe_code)]
+
+mod bpf;
+
+use std::fs::File;
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitCode, Output, Stdio};
+
+use libtest_mimic::{Arguments as Options, Failed, Trial};
+use nix::sys::signal::Signal;
+use vmm_monitor::sandbox::tables::{Arguments, COMMON, KINDS, Rule};
+use vmm_monitor::sandbox::{enter, filter_of, process_filter};
+use vmm_sys::forbidden::tell_forbidden_calls;
+use vmm_sys::harden::{forbid_dumps, forbid_new_privileges};
+use vmm_sys::threads::ThreadKind;
+use vmm_sys_util::eventfd::EventFd;
+
+/// What a thread can be told to do.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a thread that is started past the one way there is"
+)]
+const DEEDS: [(&str, fn()); 7] = [
+    ("work", work),
+    ("make an eventfd", || drop(EventFd::new(0))),
+    ("open a file", || drop(File::open("/dev/null"))),
+    ("make a socket", || drop(UnixDatagram::unbound())),
+    ("start a thread", || drop(std::thread::spawn(|| {}))),
+    ("abort", || std::process::abort()),
+    ("start a process", || {
+        drop(Command::new("/bin/true").spawn())
+    }),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [be, kind, deed] = arguments.as_slice()
+        && be == "be"
+    {
+        return become_thread(kind, deed);
+    }
+    let mut trials: Vec<Trial> = ThreadKind::ALL.into_iter().flat_map(trials_of).collect();
+    trials.push(Trial::test("filters_decide_as_their_tables_say", decisions));
+    trials.push(Trial::test("filters_are_small", sizes));
+    libtest_mimic::run(&Options::from_args(), trials).exit_code()
+}
+
+/// Allocates, waits, logs.
+fn work() {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    sender.send(vec![1u8; 8 << 20]).expect("a receiver");
+    let bytes = receiver.recv().expect("a sender");
+    eprintln!("{} bytes", bytes.len());
+}
+
+fn become_thread(kind: &str, deed: &str) -> ExitCode {
+    let kind = ThreadKind::ALL
+        .into_iter()
+        .find(|known| known.name() == kind);
+    let deed = DEEDS.into_iter().find(|(name, _)| *name == deed);
+    let (Some(kind), Some((_, deed))) = (kind, deed) else {
+        return ExitCode::from(64);
+    };
+    forbid_dumps().expect("no core files");
+    tell_forbidden_calls().expect("a handler");
+    forbid_new_privileges().expect("no new privileges");
+    let threads = enter().expect("filters");
+    if kind == ThreadKind::Main {
+        threads.confine(kind).expect("a filter");
+        deed();
+    } else {
+        let thread = threads.spawn(kind, "thread".to_owned(), deed);
+        thread.expect("a thread").join().expect("it ends");
+    }
+    ExitCode::SUCCESS
+}
+
+fn outcome(kind: ThreadKind, deed: &str) -> Result<Output, Failed> {
+    let output = Command::new(std::env::current_exe()?)
+        .args(["be", kind.name(), deed])
+        .stdin(Stdio::null())
+        .output()?;
+    Ok(output)
+}
+
+/// Whether a forbidden call ended the process, and the last thing it said was which, by whom.
+fn check_forbidden(kind: ThreadKind, deed: &str) -> Result<(), Failed> {
+    let output = outcome(kind, deed)?;
+    let status = output.status;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let call = match deed {
+        "open a file" => "system call 257 (0xffffff9c, ",
+        "make a socket" => "system call 41 (0x1, 0x80002, 0x0, ",
+        _ => "system call ",
+    };
+    let by = format!("thread=\"{}\"\n", kind.name());
+    // The C library blocks all signals where it starts something: the kernel has the last word.
+    let is_told = deed.starts_with("start")
+        || said.contains("event=\"forbidden-call\"") && said.contains(call) && said.ends_with(&by);
+    if status.signal() != Some(Signal::SIGSYS as i32) || !is_told {
+        return Err(format!("{} to {deed}: {status}, {said}", kind.name()).into());
+    }
+    Ok(())
+}
+
+fn trials_of(kind: ThreadKind) -> Vec<Trial> {
+    let mut trials = trials_of_calls(kind);
+    // What a panic comes to.
+    let aborts = format!("a_{}_thread_can_abort", kind.name());
+    trials.push(Trial::test(aborts, move || {
+        let status = outcome(kind, "abort")?.status;
+        match status.signal() {
+            Some(signal) if signal == Signal::SIGABRT as i32 => Ok(()),
+            _ => Err(status.to_string().into()),
+        }
+    }));
+    trials
+}
+
+fn trials_of_calls(kind: ThreadKind) -> Vec<Trial> {
+    let name = kind.name();
+    let may = move |deeds: &'static [&'static str]| {
+        Trial::test(format!("a_{name}_thread_can_work"), move || {
+            for deed in deeds {
+                let status = outcome(kind, deed)?.status;
+                if !status.success() {
+                    return Err(format!("a {name} thread could not {deed}: {status}").into());
+                }
+            }
+            Ok(())
+        })
+    };
+    let may_not = move |deeds: &'static [&'static str]| {
+        Trial::test(
+            format!("a_forbidden_call_of_a_{name}_thread_ends_the_process"),
+            move || {
+                deeds
+                    .iter()
+                    .try_for_each(|deed| check_forbidden(kind, deed))
+            },
+        )
+    };
+    match kind {
+        ThreadKind::Builder => vec![
+            may(&["work", "make an eventfd", "start a thread"]),
+            may_not(&["open a file", "make a socket", "start a process"]),
+        ],
+        // It may start threads that are as narrow as itself.
+        ThreadKind::Machine => vec![
+            may(&["work", "start a thread"]),
+            may_not(&[
+                "open a file",
+                "make a socket",
+                "start a process",
+                "make an eventfd",
+            ]),
+        ],
+        // Console ports come with the configuration, and have eventfds.
+        ThreadKind::Main => vec![
+            may(&["work", "make an eventfd"]),
+            may_not(&[
+                "open a file",
+                "make a socket",
+                "start a process",
+                "start a thread",
+            ]),
+        ],
+        ThreadKind::Devices | ThreadKind::Vcpu => vec![
+            may(&["work"]),
+            may_not(&[
+                "open a file",
+                "make a socket",
+                "start a process",
+                "start a thread",
+                "make an eventfd",
+            ]),
+        ],
+    }
+}
+
+/// Arguments around those that any rule looks at.
+fn candidates() -> Vec<[u64; 6]> {
+    let mut all = vec![[0; 6], [u64::MAX; 6]];
+    let rules = KINDS.iter().flat_map(|(_, rules)| rules.iter());
+    for rule in rules.chain(COMMON) {
+        let (Arguments::Is(index, value) | Arguments::Lacks(index, value)) = rule.arguments else {
+            continue;
+        };
+        for value in [
+            u64::from(value),
+            u64::from(!value),
+            u64::from(value) + 1,
+            // Only the lower half counts.
+            u64::from(value) | 1 << 40,
+        ] {
+            let mut arguments = [0; 6];
+            arguments[usize::from(index)] = value;
+            all.push(arguments);
+        }
+    }
+    all
+}
+
+fn decisions() -> Result<(), Failed> {
+    const CLONE3: i64 = 435;
+
+    let candidates = candidates();
+    let allows = |rules: &[&Rule], call: i64, arguments: &[u64; 6]| {
+        rules
+            .iter()
+            .any(|rule| rule.number == call && rule.arguments.allow(arguments))
+    };
+    let all: Vec<&Rule> = KINDS
+        .iter()
+        .flat_map(|(_, rules)| rules.iter())
+        .chain(COMMON)
+        .collect();
+    for kind in ThreadKind::ALL {
+        let (_, own) = KINDS
+            .iter()
+            .find(|(name, _)| *name == kind.name())
+            .ok_or("a kind without a table")?;
+        let (program, rules) = match filter_of(kind) {
+            Some(program) => (program, own.iter().chain(COMMON).collect::<Vec<&Rule>>()),
+            None => (process_filter(), all.clone()),
+        };
+        let starts_threads = rules.iter().any(|rule| rule.name == "SYS_clone");
+        for call in 0..600 {
+            for arguments in &candidates {
+                let decided = bpf::run(program, bpf::X86_64, call, arguments);
+                let expected = if allows(&rules, call, arguments) {
+                    bpf::ALLOW
+                } else if starts_threads && call == CLONE3 {
+                    bpf::NO_SUCH_CALL
+                } else {
+                    bpf::TRAP
+                };
+                if decided != expected {
+                    let name = kind.name();
+                    return Err(format!("{name}: {call} {arguments:x?}: {decided:#x}").into());
+                }
+            }
+        }
+        // The 32-bit and the x32 calls of the same numbers.
+        for call in 0..600 {
+            let by_int80 = bpf::run(program, bpf::I386, call, &[0; 6]);
+            let by_x32 = bpf::run(program, bpf::X86_64, call | 1 << 30, &[0; 6]);
+            // A number that is no call of this ABI, and another ABI.
+            if by_x32 != bpf::TRAP || by_int80 != bpf::KILL_PROCESS {
+                return Err(format!("{}: {call} of another ABI", kind.name()).into());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn sizes() -> Result<(), Failed> {
+    println!("process: {} instructions", process_filter().len());
+    for kind in ThreadKind::ALL {
+        if let Some(program) = filter_of(kind) {
+            println!("{}: {} instructions", kind.name(), program.len());
+            if program.len() > process_filter().len() {
+                return Err(format!("{} is larger than all together", kind.name()).into());
+            }
+        }
+    }
+    Ok(())
+}
