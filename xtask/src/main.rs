@@ -1,4 +1,4 @@
-//! `cargo xtask`: demo, test, check, layers, gen, images, node, bench, build.
+//! `cargo xtask`: demo, test, check, layers, gen, images, node, bench, syscalls, build.
 //!
 //! Owns how the project is built, proved and shown on a developer's machine and in CI. What boots
 //! nodes and makes images is in the `integration` library; here are only the commands.
@@ -14,6 +14,7 @@ mod images;
 mod layers;
 mod node;
 mod progress;
+mod syscalls;
 mod test;
 mod workspace;
 
@@ -60,6 +61,8 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         json: Option<std::path::PathBuf>,
     },
+    /// Compare the system calls that VMMs make with those that their filters allow.
+    Syscalls(syscalls::SyscallsOptions),
     /// Build the programs and the test guest in the release profile.
     Build,
 }
@@ -85,6 +88,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Images { refresh } => images::run(refresh).map(drop),
         Command::Node { systemd } => node::run(&root, systemd),
         Command::Bench { json } => bench::run(&root, json),
+        Command::Syscalls(options) => syscalls::run(&root, &options),
         Command::Build => build::run(&root),
     }
 }
