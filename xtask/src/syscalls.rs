@@ -52,6 +52,8 @@ fn run_tests(root: &Path, directory: &Path) -> anyhow::Result<()> {
     integration::process::stream(
         crate::build::cargo(root)
             .args(["test", "--release", "-p", "integration", "--test", "vmm"])
+            // Storms of exits take a tracer hours; what is forbidden ends those tests by itself.
+            .args(["--", "--skip", "attack::"])
             .env(traced::DIRECTORY, directory),
     )
 }
