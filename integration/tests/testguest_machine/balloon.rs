@@ -3,7 +3,7 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::sync::mpsc::channel;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use integration::skip_if;
 use integration::testguest::Results;
@@ -27,15 +27,6 @@ fn balloon() -> DeviceConfig {
     })
 }
 
-fn wait_until(what: &str, machine: &Machine, mut is_so: impl FnMut(&Machine) -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so(machine) {
-        let late = Instant::now() > deadline;
-        assert!(!late, "{what}; the console:\n{}", machine.text());
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 /// The guest's memory.
 fn ram_of(machine: &Machine) -> GuestRam {
     let (sender, ram) = channel();
@@ -54,8 +45,7 @@ fn allocated_bytes(ram: &GuestRam) -> u64 {
 }
 
 fn stop(machine: Machine) -> Results {
-    let reason = "enough".to_owned();
-    machine.handle.request(20, Request::Stop { reason });
+    machine.stop();
     machine.ended().1
 }
 
@@ -64,7 +54,7 @@ fn wait_for_size(machine: &Machine, bytes: u64) {
         target_bytes: bytes,
         actual_bytes: bytes,
     };
-    wait_until("the balloon's size", machine, |machine| {
+    machine.wait_until("the balloon's size", |machine| {
         machine.handle.status().balloon == Some(size)
     });
 }
@@ -75,9 +65,7 @@ fn memory_in_a_balloon_goes_back_to_the_host_and_moves_as_a_hole() {
     for mode in ["irq", "poll"] {
         let command_line = format!("tests=balloon mode={mode} then=idle");
         let machine = Machine::boot(&command_line, KernelEntry::Default, vec![balloon()]);
-        wait_until("memory is filled", &machine, |machine| {
-            machine.text().contains("TESTGUEST filled")
-        });
+        machine.wait_for("TESTGUEST filled");
         let full = allocated_bytes(&ram_of(&machine));
         assert!(full >= BALLOON_BYTES, "{full}");
 
@@ -92,7 +80,7 @@ fn memory_in_a_balloon_goes_back_to_the_host_and_moves_as_a_hole() {
         let Ok(machine) = machine.moved(&command_line, vec![balloon()]) else {
             panic!("the guest ended before it was moved");
         };
-        wait_until("the machine is built", &machine, |machine| {
+        machine.wait_until("the machine is built", |machine| {
             machine.handle.balloon().is_some()
         });
         wait_for_size(&machine, BALLOON_BYTES);
@@ -100,7 +88,7 @@ fn memory_in_a_balloon_goes_back_to_the_host_and_moves_as_a_hole() {
         let moved = allocated_bytes(&ram);
         assert!(moved <= small + SLACK_BYTES, "{small} to {moved}");
         let balloon = machine.handle.balloon().expect("one");
-        wait_until("statistics", &machine, |_| {
+        machine.wait_until("statistics", |_| {
             let told = balloon.stats().map(|report| report.stats);
             told.and_then(|stats| stats.get(Stat::MinorFaults)) >= Some(3)
         });
@@ -108,9 +96,7 @@ fn memory_in_a_balloon_goes_back_to_the_host_and_moves_as_a_hole() {
         assert_eq!(stats.get(Stat::TotalBytes), Some(BALLOON_BYTES));
 
         machine.handle.set_balloon(0).expect("a target");
-        wait_until("the end of the tests", &machine, |machine| {
-            machine.text().contains(" skipped=")
-        });
+        machine.wait_for(" skipped=");
         let text = machine.text();
         assert!(text.contains("failed=0"), "{text}");
         // Filled again and reported.

@@ -41,8 +41,7 @@ impl Host {
     }
 
     fn greeting(&self) -> String {
-        let printed = self.printed.0.lock().expect("never poisoned");
-        String::from_utf8_lossy(&printed).into_owned()
+        self.printed.text()
     }
 }
 
@@ -59,15 +58,6 @@ fn exchange(peer: &UnixStream, bytes: usize) {
     assert!(echoed == sent, "the echo is another");
 }
 
-fn wait_for(machine: &Machine, text: &str) {
-    let deadline = std::time::Instant::now() + PATIENCE;
-    while !machine.text().contains(text) {
-        let now = std::time::Instant::now();
-        assert!(now < deadline, "no {text:?}:\n{}", machine.text());
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 #[test]
 fn a_named_port_carries_data_for_one_peer_after_the_other() {
     skip_if!(without_machine());
@@ -80,7 +70,7 @@ fn a_named_port_carries_data_for_one_peer_after_the_other() {
             let peer = host.attach();
             exchange(&peer, 300_000);
             drop(peer);
-            wait_for(&machine, &format!("TESTGUEST port closed={session}"));
+            machine.wait_for(&format!("TESTGUEST port closed={session}"));
         }
         let (status, results) = machine.ended();
         assert_eq!(
@@ -110,7 +100,7 @@ fn a_guest_that_moves_sees_its_peer_go_and_talks_to_the_next() {
         let moved = machine.moved(command_line, vec![next.device()]);
         machine = moved.ok().expect("the guest goes on");
         host = next;
-        wait_for(&machine, &format!("TESTGUEST port closed={session}"));
+        machine.wait_for(&format!("TESTGUEST port closed={session}"));
     }
     let peer = host.attach();
     exchange(&peer, 10_000);

@@ -109,9 +109,7 @@ fn a_watchdog_moves_with_its_guest_and_runs_out_there() {
     skip_if!(without_machine());
     let action = WatchdogAction::PowerOff;
     let mut machine = boot(ARMED, watchdog(action), LifeConfig::default());
-    while !machine.text().contains("watchdog armed") {
-        std::thread::sleep(Duration::from_micros(100));
-    }
+    machine.wait_for("watchdog armed");
     let mut moves = 0;
     let ended = loop {
         match machine.moved(ARMED, watchdog(action)) {
@@ -245,9 +243,7 @@ fn a_guest_learns_of_another_generation_and_not_of_the_same() {
     };
     let machine = Machine::build(of_generation(1), Arc::default(), None);
     machine.handle.request(1, Request::Boot);
-    while !machine.text().contains("generation ok") {
-        std::thread::sleep(Duration::from_micros(100));
-    }
+    machine.wait_for("generation ok");
     let same = machine.moved_into(of_generation(1));
     let same = same.unwrap_or_else(|_| panic!("it waits"));
     same.wait_until_it_runs();

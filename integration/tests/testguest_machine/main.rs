@@ -6,6 +6,7 @@
 mod balloon;
 mod console;
 mod life;
+mod machine;
 mod memory;
 mod net;
 mod vsock;
@@ -15,253 +16,27 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use integration::testguest::{self, FIRST_WORD_ON_DISK, Results};
 use integration::{process, skip, skip_if, tools};
+use machine::*;
 use net::Network;
-use vmm_devices::serial::{ConsoleOutput, SerialPort};
 use vmm_devices::virtio::blk::{BlkConfig, DiskLimits, ErrorPolicies, ErrorPolicy};
 use vmm_machine::{
-    BuildError, Change, ClockConfig, CpuConfig, CpuTopology, DebugPorts, DeviceConfig, EndReason,
-    GuestRam, KernelConfig, KernelEntry, LifeConfig, MachineConfig, MachineHandle, MachineState,
-    MachineThread, MemoryConfig, Observer, PauseReason, PciAddress, Placement, RebootPolicy,
-    Request, RequestError, Restore, SerialConfig, Snapshot, Status, load_ram, save_ram,
+    BuildError, Change, CpuConfig, CpuTopology, DeviceConfig, EndReason, GuestRam, KernelEntry,
+    MachineConfig, MachineState, MachineThread, MemoryConfig, Observer, PauseReason, PciAddress,
+    Placement, RebootPolicy, Request, RequestError, Restore, Snapshot, Status, load_ram,
 };
 use vmm_sys::threads::Threads;
-use vmm_sys_util::eventfd::EventFd;
 
-const RAM_BYTES: u64 = 16 << 20;
 const DISK_BYTES: u64 = 2 << 20;
 const BRIDGE: &str = "br0";
-/// A run takes a fifth of a second; a crowded machine may need more.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn without_machine() -> Option<String> {
     skip::without_kvm().or_else(testguest::missing)
-}
-
-#[derive(Default)]
-struct Console(Mutex<Vec<u8>>);
-
-impl ConsoleOutput for Console {
-    fn write(&self, bytes: &[u8]) {
-        self.0.lock().expect("never poisoned").extend(bytes);
-    }
-}
-
-struct Watch(std::sync::mpsc::Sender<Change>);
-
-impl Observer for Watch {
-    fn built(&mut self, result: Result<(), BuildError>) {
-        result.expect("the machine is built");
-    }
-
-    fn answered(&mut self, _: u64, result: Result<(), RequestError>) {
-        match result {
-            // A guest may end before it is asked.
-            Ok(()) | Err(RequestError::WrongState { .. }) => {}
-            Err(error) => panic!("a request failed: {error:?}"),
-        }
-    }
-
-    fn changed(&mut self, change: Change) {
-        // The test may have ended.
-        self.0.send(change).ok();
-    }
-}
-
-struct Machine {
-    handle: MachineHandle,
-    console: Arc<Console>,
-    changes: Receiver<Change>,
-}
-
-/// What a machine is made of.
-struct Plan<'a> {
-    command_line: &'a str,
-    entry: KernelEntry,
-    devices: Vec<(PciAddress, DeviceConfig)>,
-    io_threads: BTreeMap<PciAddress, String>,
-    reboot_policy: RebootPolicy,
-    life: LifeConfig,
-}
-
-/// A guest that ends when it resets itself, with all devices on bus 0.
-fn plan(command_line: &str, devices: Vec<DeviceConfig>) -> Plan<'_> {
-    Plan {
-        command_line,
-        entry: KernelEntry::Default,
-        devices: on_bus_0(devices),
-        io_threads: BTreeMap::new(),
-        reboot_policy: RebootPolicy::End,
-        life: LifeConfig::default(),
-    }
-}
-
-/// All devices on bus 0, in order.
-fn on_bus_0(devices: Vec<DeviceConfig>) -> Vec<(PciAddress, DeviceConfig)> {
-    let place = |number| PciAddress::new(0, number).expect("a slot");
-    (1..).map(place).zip(devices).collect()
-}
-
-impl Machine {
-    /// With all devices on bus 0.
-    fn boot(command_line: &str, entry: KernelEntry, devices: Vec<DeviceConfig>) -> Self {
-        Self::boot_with_threads(command_line, entry, devices, BTreeMap::new())
-    }
-
-    fn boot_with_threads(
-        command_line: &str,
-        entry: KernelEntry,
-        devices: Vec<DeviceConfig>,
-        io_threads: BTreeMap<PciAddress, String>,
-    ) -> Self {
-        Self::boot_with(command_line, entry, on_bus_0(devices), io_threads)
-    }
-
-    fn boot_with(
-        command_line: &str,
-        entry: KernelEntry,
-        devices: Vec<(PciAddress, DeviceConfig)>,
-        io_threads: BTreeMap<PciAddress, String>,
-    ) -> Self {
-        let plan = Plan {
-            entry,
-            devices,
-            io_threads,
-            ..plan(command_line, Vec::new())
-        };
-        let machine = Self::build(plan, Arc::default(), None);
-        machine.handle.request(1, Request::Boot);
-        machine
-    }
-
-    /// A machine that goes on where this one is, once it is resumed; none when the guest ended first.
-    fn moved(self, command_line: &str, devices: Vec<DeviceConfig>) -> Result<Self, Self> {
-        self.moved_into(plan(command_line, devices))
-    }
-
-    fn moved_into(self, plan: Plan<'_>) -> Result<Self, Self> {
-        let (sender, saved) = channel();
-        self.handle.request(2, Request::Pause);
-        let saver = move |snapshot: &Snapshot, ram: &GuestRam| {
-            let file = tempfile::tempfile()?;
-            save_ram(ram, &file, 0)?;
-            sender
-                .send((snapshot.clone(), file))
-                .map_err(std::io::Error::other)
-        };
-        self.handle.save(3, Box::new(saver));
-        let Ok((snapshot, file)) = saved.recv_timeout(PATIENCE) else {
-            return Err(self);
-        };
-        let reason = "moved".to_owned();
-        self.handle.request(4, Request::Stop { reason });
-        let restore = Restore {
-            snapshot,
-            fill_ram: Box::new(move |ram| load_ram(ram, &file, 0)),
-        };
-        let console = Arc::clone(&self.console);
-        self.ended();
-        let machine = Self::build(plan, console, Some(restore));
-        machine.handle.request(1, Request::Resume);
-        Ok(machine)
-    }
-
-    fn build(plan: Plan<'_>, console: Arc<Console>, restore: Option<Restore>) -> Self {
-        Self::start(Self::config(plan, &console), console, restore)
-    }
-
-    fn start(config: MachineConfig, console: Arc<Console>, restore: Option<Restore>) -> Self {
-        let (sender, changes) = channel();
-        let observer = Box::new(Watch(sender));
-        let thread = MachineThread::start(Threads::unconfined()).expect("a thread");
-        let handle = thread
-            .build(config, restore, observer)
-            .expect("it waits for this");
-        Self {
-            handle,
-            console,
-            changes,
-        }
-    }
-
-    fn config(plan: Plan<'_>, console: &Arc<Console>) -> MachineConfig {
-        let Plan {
-            command_line,
-            entry,
-            devices,
-            io_threads,
-            reboot_policy,
-            life,
-        } = plan;
-        let interrupt = Arc::new(EventFd::new(0).expect("an eventfd"));
-        let output: Arc<dyn ConsoleOutput> = Arc::clone(console) as _;
-        let port = SerialPort::new(Arc::clone(&interrupt), output).expect("a port");
-        let dev_kvm = File::options()
-            .read(true)
-            .write(true)
-            .open("/dev/kvm")
-            .expect("/dev/kvm");
-        let elf = testguest::elf().expect("checked before");
-        MachineConfig {
-            dev_kvm: dev_kvm.into(),
-            cpus: CpuConfig::passthrough(CpuTopology::new(1, 1, 1).expect("one CPU")),
-            clock: ClockConfig::default(),
-            memory: MemoryConfig::new(RAM_BYTES),
-            numa_nodes: Vec::new(),
-            placement: Placement::default(),
-            kernel: KernelConfig {
-                kernel: File::open(elf).expect("the guest"),
-                initrd: None,
-                cmdline: command_line.as_bytes().to_vec(),
-                entry,
-            },
-            reboot_policy,
-            serial: SerialConfig {
-                port: Arc::new(Mutex::new(port)),
-                interrupt,
-            },
-            devices,
-            io_threads,
-            debug: DebugPorts {
-                timestamp: true,
-                exit: false,
-            },
-            smbios: None,
-            life,
-        }
-    }
-
-    fn wait_until_it_runs(&self) {
-        let begins = [
-            MachineState::Building,
-            MachineState::Configured,
-            MachineState::Paused,
-        ];
-        while begins.contains(&self.handle.status().state) {
-            std::thread::sleep(Duration::from_micros(100));
-        }
-    }
-
-    /// Waits for the end of the guest.
-    fn ended(self) -> (Status, Results) {
-        loop {
-            match self.changes.recv_timeout(PATIENCE) {
-                Ok(Change::Ended) => break,
-                Ok(_) => {}
-                Err(error) => panic!("no end: {error}; the console:\n{}", self.text()),
-            }
-        }
-        (self.handle.status(), Results::of_console(&self.text()))
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.console.0.lock().expect("never poisoned")).into_owned()
-    }
 }
 
 fn disk() -> (File, DeviceConfig) {

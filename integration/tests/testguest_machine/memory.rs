@@ -198,20 +198,9 @@ fn huge_pages_work_and_their_memory_moves_to_another_machine() {
     let first = with_disk(config(command_line, memory.clone(), &console));
     let machine = boot(first, Arc::clone(&console));
     machine.wait_until_it_runs();
-    let (sender, saved) = channel();
-    machine.handle.request(2, Request::Pause);
-    let saver = move |snapshot: &Snapshot, ram: &GuestRam| {
-        let file = tempfile::tempfile()?;
-        save_ram(ram, &file, 0)?;
-        sender
-            .send((snapshot.clone(), file))
-            .map_err(std::io::Error::other)
-    };
-    machine.handle.save(3, Box::new(saver));
-    let (snapshot, image) = saved.recv_timeout(PATIENCE).expect("a snapshot");
+    let (snapshot, image) = machine.snapshot().expect("a machine that runs");
     assert_eq!(pool.free(), free - RAM_BYTES / (2 * MIB));
-    let reason = "moved".to_owned();
-    machine.handle.request(4, Request::Stop { reason });
+    machine.stop();
     machine.ended();
     let allocated = image.metadata().expect("its size").blocks() * 512;
     println!("{allocated} bytes of {RAM_BYTES} are in the snapshot");
@@ -261,7 +250,6 @@ fn threads_run_on_the_cpus_that_they_are_given() {
     assert_eq!(places("io-placed"), [cpu.to_string()]);
     // No other test has so many vCPUs.
     assert_eq!(places("vcpu2"), [cpu.to_string()]);
-    let reason = "seen".to_owned();
-    machine.handle.request(6, Request::Stop { reason });
+    machine.stop();
     machine.ended();
 }

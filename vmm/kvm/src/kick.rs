@@ -64,6 +64,11 @@ impl VcpuKick {
         Err(error)
     }
 
+    /// Has the vCPU return as it enters next, after it finished the access that was answered last.
+    pub fn hold_back(&self) {
+        self.set_immediate_exit(1);
+    }
+
     /// Takes note of all kicks so far. To be called by the vCPU thread before it looks at what is
     /// wanted of it.
     pub fn acknowledge(&self) {

@@ -100,12 +100,12 @@ impl Vcpu {
         })
     }
 
-    /// Brings the vCPU back to `state`, whatever it was doing.
+    /// Brings the vCPU back to `state` from between two instructions: all its exits were answered, and
+    /// it was interrupted since.
     ///
     /// # Errors
     /// When the host refuses.
-    pub fn reset_to(&mut self, state: &PowerOnState) -> Result<(), KvmError> {
-        self.finish_io()?;
+    pub fn reset_to(&self, state: &PowerOnState) -> Result<(), KvmError> {
         let fd = self.fd();
         fd.set_sregs(&state.special)
             .map_err(KvmError::ioctl("KVM_SET_SREGS"))?;

@@ -106,6 +106,8 @@ pub enum Exit<'a> {
     },
     /// A kick, another signal, or nothing at all.
     Interrupted,
+    /// Something that was seen to already; the guest goes on with the next entry.
+    Answered,
     /// Triple fault.
     Shutdown,
     /// The guest asked the hypervisor for a power-off.
@@ -191,7 +193,7 @@ impl Vcpu {
             VcpuExit::SystemEvent(kind, _) => system_event(kind),
             VcpuExit::Hyperv => {
                 hyperv_exit::answer(&mut self.page);
-                Exit::Interrupted
+                Exit::Answered
             }
             VcpuExit::FailEntry(reason, _) => Exit::Failure(FailureDetail::EntryFailed(reason)),
             VcpuExit::InternalError => {
@@ -199,22 +201,6 @@ impl Vcpu {
             }
             other => Exit::Failure(FailureDetail::UnexpectedExit(exit_name(&other))),
         })
-    }
-
-    /// Finishes the instruction whose exit was answered last, without entering the guest. Needed
-    /// before registers are read or written.
-    ///
-    /// # Errors
-    /// When `KVM_RUN` fails in another way than by being interrupted.
-    pub fn finish_io(&mut self) -> Result<(), KvmError> {
-        self.fd.set_kvm_immediate_exit(1);
-        let result = match self.fd.run() {
-            Ok(_) => Ok(()),
-            Err(errno) if matches!(errno.errno(), libc::EINTR | libc::EAGAIN) => Ok(()),
-            Err(errno) => Err(KvmError::ioctl("KVM_RUN")(errno)),
-        };
-        self.fd.set_kvm_immediate_exit(0);
-        result
     }
 
     /// Where the guest is, for messages.

@@ -398,6 +398,7 @@ impl WithDevices {
                     .map(|index| snapshot.take_vcpu(index))
                     .collect::<Result<_, _>>()?;
                 vcpus.restore(states)?;
+                devices.chipset.start_clock();
                 // After the vCPUs: lines that are up are told to their LAPICs.
                 parts.restore_vm(&mut snapshot)?;
                 generation::restore(&parts, &mut snapshot, &devices.chipset)?;

@@ -92,6 +92,11 @@ impl Chipset {
         }
     }
 
+    /// Has the timer of a chipset that was loaded go on.
+    pub(crate) fn start_clock(&self) {
+        lock(&self.power).start_clock();
+    }
+
     /// Presses the power button.
     pub(crate) fn press_power_button(&self) {
         lock(&self.power).press_power_button();

@@ -22,6 +22,8 @@ pub(crate) enum Command {
     Save,
     /// Take the vCPU's state from the table, before it ever ran. Then hold.
     Restore,
+    /// Let the clock of a restored vCPU go on, once all are restored. Then hold.
+    StartClock,
     /// End the thread.
     Leave,
 }

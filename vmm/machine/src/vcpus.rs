@@ -124,6 +124,9 @@ impl Vcpus {
     pub(crate) fn restore(&self, states: Vec<VcpuState>) -> Result<(), SnapshotError> {
         *self.states.lock() = states.into_iter().map(Ok).collect();
         let stuck = self.command(Command::Restore).err();
+        let states = self.outcome(stuck)?;
+        *self.states.lock() = states.into_iter().map(Ok).collect();
+        let stuck = self.command(Command::StartClock).err();
         self.outcome(stuck).map(drop)
     }
 
@@ -164,6 +167,20 @@ impl Vcpus {
     }
 }
 
+/// More accesses than any instruction makes before the kernel looks whether it is interrupted.
+const MOST_ACCESSES: u32 = 65_536;
+
+/// What a vCPU came back after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum After {
+    /// Something of the guest, which was seen to.
+    Exit,
+    /// Nothing: it was called, or held back.
+    Interruption,
+    /// What ends the guest.
+    Failure,
+}
+
 struct VcpuThread {
     /// 0 is the boot processor.
     index: usize,
@@ -201,6 +218,9 @@ impl VcpuThread {
                         .put(self.index, state.map_err(|error| chain(&error)));
                 }
                 Command::Restore => self.restore(),
+                Command::StartClock => {
+                    self.bring(|vcpu, host, state| vcpu.start_clock(host, state))
+                }
                 Command::Run => {
                     self.context.gate.report_done(order.number);
                     self.run_guest(&kick);
@@ -211,16 +231,21 @@ impl VcpuThread {
         }
     }
 
-    /// The state goes back into the table, or why it could not be restored.
     fn restore(&mut self) {
-        let restored = self.states.take(self.index).and_then(|state| {
-            self.note_power_on()
-                .map_err(SavedStateError::from)
-                .and_then(|()| self.vcpu.restore(&self.context.host, &state))
-                .map(|()| state)
-                .map_err(|error| chain(&error))
+        if let Err(error) = self.note_power_on() {
+            self.states.put(self.index, Err(chain(&error)));
+            return;
+        }
+        self.bring(|vcpu, host, state| vcpu.restore(host, state));
+    }
+
+    /// Brings the vCPU to its state, which goes back into the table, or why it could not be.
+    fn bring(&mut self, how: fn(&Vcpu, &KvmHost, &VcpuState) -> Result<(), SavedStateError>) {
+        let brought = self.states.take(self.index).and_then(|state| {
+            how(&self.vcpu, &self.context.host, &state).map_err(|error| chain(&error))?;
+            Ok(state)
         });
-        self.states.put(self.index, restored);
+        self.states.put(self.index, brought);
     }
 
     /// What a reset brings back.
@@ -244,35 +269,62 @@ impl VcpuThread {
     /// Enters the guest until the gate closes.
     fn run_guest(&mut self, kick: &VcpuKick) {
         while self.context.gate.is_open() {
-            let context = &self.context;
-            match self.vcpu.run() {
-                Ok(Exit::PortRead { port, width, data }) => {
-                    for unit in data.chunks_mut(width) {
-                        context.buses.port_read(port, unit);
-                    }
-                }
-                Ok(Exit::PortWrite { port, width, data }) => {
-                    for unit in data.chunks(width) {
-                        context.buses.port_write(port, unit);
-                    }
-                }
-                Ok(Exit::MmioRead { address, data }) => context.buses.mmio_read(address, data),
-                Ok(Exit::MmioWrite { address, data }) => context.buses.mmio_write(address, data),
+            if self.enter() == After::Interruption {
                 // The flag is cleared before the gate is looked at: no kick is lost.
-                Ok(Exit::Interrupted) => kick.acknowledge(),
-                Ok(exit) => {
-                    if let Some(event) = event_of(&exit) {
-                        let event = self.locate(event);
-                        self.context.events.post(event);
-                    }
-                }
-                Err(error) => {
-                    let event = GuestEvent::VcpuFailed(chain(&error));
-                    let event = self.locate(event);
-                    self.context.events.post(event);
-                }
+                kick.acknowledge();
             }
         }
+        self.finish_instruction(kick);
+    }
+
+    /// Finishes what the guest has begun: an instruction may take several accesses, and KVM has no
+    /// state for half of one.
+    fn finish_instruction(&mut self, kick: &VcpuKick) {
+        let is_finished = (0..MOST_ACCESSES).any(|_| {
+            kick.hold_back();
+            self.enter() != After::Exit
+        });
+        kick.acknowledge();
+        if !is_finished {
+            let text = format!("an instruction did not end after {MOST_ACCESSES} accesses");
+            let event = self.locate(GuestEvent::VcpuFailed(text));
+            self.context.events.post(event);
+        }
+    }
+
+    /// Enters the guest until something happens, and sees to it.
+    fn enter(&mut self) -> After {
+        let context = &self.context;
+        match self.vcpu.run() {
+            Ok(Exit::PortRead { port, width, data }) => {
+                for unit in data.chunks_mut(width) {
+                    context.buses.port_read(port, unit);
+                }
+            }
+            Ok(Exit::PortWrite { port, width, data }) => {
+                for unit in data.chunks(width) {
+                    context.buses.port_write(port, unit);
+                }
+            }
+            Ok(Exit::MmioRead { address, data }) => context.buses.mmio_read(address, data),
+            Ok(Exit::MmioWrite { address, data }) => context.buses.mmio_write(address, data),
+            Ok(Exit::Answered) => {}
+            Ok(Exit::Interrupted) => return After::Interruption,
+            Ok(exit) => {
+                if let Some(event) = event_of(&exit) {
+                    let event = self.locate(event);
+                    self.context.events.post(event);
+                    return After::Failure;
+                }
+            }
+            Err(error) => {
+                let event = GuestEvent::VcpuFailed(chain(&error));
+                let event = self.locate(event);
+                self.context.events.post(event);
+                return After::Failure;
+            }
+        }
+        After::Exit
     }
 
     /// Adds where the guest was to a failure.

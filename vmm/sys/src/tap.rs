@@ -87,7 +87,8 @@ pub struct Tap {
 
 impl Tap {
     /// Takes over a tap, or one queue of it, and sets header size, non-blocking mode and no
-    /// offloads. A queue that was detached is attached.
+    /// offloads. A queue that was detached stays so: frames that the host gave it meanwhile would be
+    /// lost when it turns out that the guest has no use for it.
     ///
     /// # Errors
     /// The descriptor is no tap with `IFF_TAP | IFF_NO_PI | IFF_VNET_HDR`, or an ioctl fails.
@@ -103,10 +104,6 @@ impl Tap {
         if flags & wanted != wanted {
             return Err(TapError::Flags { name, flags });
         }
-        if flags & IFF_MULTI_QUEUE != 0 {
-            // Whoever had it before may have detached it. One that is attached refuses, and stays so.
-            set_queue(&file, IFF_ATTACH_QUEUE).ok();
-        }
         let header_bytes = libc::c_int::try_from(VNET_HEADER_BYTES).unwrap_or(0);
         // SAFETY: TUNSETVNETHDRSZ reads one int.
         let set =
@@ -119,7 +116,7 @@ impl Tap {
             file,
             name,
             has_queues: flags & IFF_MULTI_QUEUE != 0,
-            is_attached: AtomicBool::new(true),
+            is_attached: AtomicBool::new(flags & IFF_DETACH_QUEUE == 0),
         };
         tap.set_offloads(TapOffloads::default())?;
         Ok(tap)

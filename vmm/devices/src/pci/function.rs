@@ -29,21 +29,16 @@ pub trait PciFunction: Send {
     ///
     /// Decoding stays off until `COMMAND.MEMORY` is set by a configuration write, whether the
     /// guest's or, for guests that expect a programmed machine, the machine's own.
-    fn set_bar(&mut self, index: usize, base: u64) {
-        let _ = (index, base);
-    }
+    fn set_bar(&mut self, _index: usize, _base: u64) {}
 
     /// Reads `data.len()` bytes (1, 2, 4 or 8) at `offset` within a BAR. All of `data` is defined
     /// afterwards.
-    fn bar_read(&mut self, bar: usize, offset: u64, data: &mut [u8]) {
-        let _ = (bar, offset);
+    fn bar_read(&mut self, _bar: usize, _offset: u64, data: &mut [u8]) {
         data.fill(0xff);
     }
 
     /// Writes `data` (1, 2, 4 or 8 bytes) at `offset` within a BAR.
-    fn bar_write(&mut self, bar: usize, offset: u64, data: &[u8]) {
-        let _ = (bar, offset, data);
-    }
+    fn bar_write(&mut self, _bar: usize, _offset: u64, _data: &[u8]) {}
 
     /// The registers that are better served by ioeventfds. Fixed when the function is built.
     fn io_events(&self) -> Vec<IoEvent> {
@@ -56,9 +51,7 @@ pub trait PciFunction: Send {
     }
 
     /// An event source became readable. Spurious calls are harmless; an unknown token is ignored.
-    fn handle_event(&mut self, token: u64) {
-        let _ = token;
-    }
+    fn handle_event(&mut self, _token: u64) {}
 
     /// Goes back to the state after power-on, except that backends stay. BAR bases are zero and
     /// decoding is off afterwards: the machine compares [`bars`](Self::bars) as after a write.

@@ -11,6 +11,9 @@ use crate::vcpu::Vcpu;
 
 /// Its timer is armed by the write, so everything else is there before.
 const MSR_TSC_DEADLINE: u32 = 0x6e0;
+/// Further from the time of any guest than the second within which KVM takes a TSC that is written for
+/// an attempt to be in step with the TSCs that there are, and forgets its value.
+const FAR: u64 = 1 << 60;
 
 /// Everything of a vCPU but its CPUID, which the machine's configuration gives.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -56,13 +59,28 @@ struct MsrState {
     value: u64,
 }
 
+impl VcpuState {
+    /// All MSRs, the TSC far from its time and the deadline timer not yet set.
+    fn msrs_but_clock(&self) -> Vec<MsrState> {
+        let msrs = self.msrs.iter();
+        msrs.filter(|state| state.index != MSR_TSC_DEADLINE)
+            .map(|state| match state.index {
+                MSR_TSC => MsrState {
+                    value: state.value.wrapping_add(FAR),
+                    ..*state
+                },
+                _ => *state,
+            })
+            .collect()
+    }
+}
+
 impl Vcpu {
-    /// Takes the state, between two entries.
+    /// Takes the state between two instructions, as [`reset_to`](Self::reset_to).
     ///
     /// # Errors
     /// When the host refuses.
-    pub fn save(&mut self, host: &KvmHost) -> Result<VcpuState, SavedStateError> {
-        self.finish_io()?;
+    pub fn save(&self, host: &KvmHost) -> Result<VcpuState, SavedStateError> {
         let fd = self.fd();
         let failed = KvmError::ioctl;
         let state = |entry: &kvm_msr_entry| MsrState {
@@ -90,7 +108,8 @@ impl Vcpu {
         })
     }
 
-    /// Brings a vCPU that never ran to `state`. Its TSC runs from now on.
+    /// Brings a vCPU that never ran to `state`, but for its clock, which
+    /// [`start_clock`](Self::start_clock) starts.
     ///
     /// # Errors
     /// When the state is damaged, or is one that this host can not give.
@@ -114,7 +133,7 @@ impl Vcpu {
             .map_err(failed("KVM_SET_DEBUGREGS"))?;
         fd.set_lapic(&raw::read("kvm_lapic_state", &state.lapic)?)
             .map_err(failed("KVM_SET_LAPIC"))?;
-        self.restore_msrs(host, &state.msrs)?;
+        self.restore_msrs(host, &state.msrs_but_clock())?;
         // KVM_SET_REGS drops what is pending, so this comes after.
         fd.set_vcpu_events(&raw::read("kvm_vcpu_events", &state.events)?)
             .map_err(failed("KVM_SET_VCPU_EVENTS"))?;
@@ -123,6 +142,17 @@ impl Vcpu {
         })
         .map_err(failed("KVM_SET_MP_STATE"))?;
         Ok(())
+    }
+
+    /// Has TSC and deadline timer go on where `state` was taken. Comes after all vCPUs of the VM were
+    /// restored, so that their TSCs stay in step.
+    ///
+    /// # Errors
+    /// When the state is one that this host can not give.
+    pub fn start_clock(&self, host: &KvmHost, state: &VcpuState) -> Result<(), SavedStateError> {
+        let of = |index| state.msrs.iter().filter(move |msr| msr.index == index);
+        let clock: Vec<MsrState> = of(MSR_TSC).chain(of(MSR_TSC_DEADLINE)).copied().collect();
+        self.restore_msrs(host, &clock)
     }
 
     fn restore_xsave(&self, bytes: &[u8]) -> Result<(), SavedStateError> {
@@ -134,14 +164,7 @@ impl Vcpu {
     }
 
     fn restore_msrs(&self, host: &KvmHost, states: &[MsrState]) -> Result<(), SavedStateError> {
-        let rank = |state: &MsrState| match state.index {
-            MSR_TSC => 0,
-            MSR_TSC_DEADLINE => 2,
-            _ => 1,
-        };
-        let mut ordered: Vec<&MsrState> = states.iter().collect();
-        ordered.sort_by_key(|state| rank(state));
-        let entries: Vec<kvm_msr_entry> = ordered
+        let entries: Vec<kvm_msr_entry> = states
             .iter()
             .map(|state| msr(state.index, state.value))
             .collect();

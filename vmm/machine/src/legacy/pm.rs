@@ -34,6 +34,8 @@ pub(crate) struct PowerManagement {
     control: u16,
     general: GeneralEvents,
     started: Instant,
+    /// When it was loaded, until the guest goes on.
+    loaded: Option<Instant>,
     vm: Arc<Vm>,
     events: GuestEvents,
 }
@@ -46,6 +48,7 @@ impl PowerManagement {
             control: SCI_ENABLED,
             general: GeneralEvents::default(),
             started: Instant::now(),
+            loaded: None,
             vm,
             events,
         }
@@ -84,12 +87,20 @@ impl PowerManagement {
         // wrap.
         let now = Instant::now();
         self.started = now.checked_sub(counted).unwrap_or(now);
+        self.loaded = Some(now);
         self.status = status;
         self.enable = enable & ENABLE_MASK;
         self.control = control | SCI_ENABLED;
         self.general = GeneralEvents::new(state.gpe_status, state.gpe_enable);
         self.update_interrupt();
         true
+    }
+
+    /// The guest's clocks go on now: the time since [`load`](Self::load) is none of the guest's.
+    pub(crate) fn start_clock(&mut self) {
+        if let Some(loaded) = self.loaded.take() {
+            self.started += loaded.elapsed();
+        }
     }
 
     /// The power button is pressed and released.
