@@ -5,6 +5,7 @@
 //! a writable one) ends the device ([`QueueError`], `DEVICE_NEEDS_RESET`). Buffers are only ranges
 //! here; whether they lie in RAM is found out by whoever uses them.
 
+mod event_index;
 mod outside;
 
 use std::io;
@@ -337,9 +338,8 @@ impl VirtQueue {
         fence(Ordering::SeqCst);
         let avail = self.queue.avail_ring();
         let wanted = if self.queue.event_idx_enabled() {
-            // VIRTIO 1.2, 2.7.7.2: the driver wants to be told when index `event` is passed.
             let event = self.load(avail + 4 + 2 * u64::from(self.queue.size()))?;
-            used.wrapping_sub(event).wrapping_sub(1) < used.wrapping_sub(before)
+            event_index::is_passed(before, used, event)
         } else {
             self.load(avail)? & NO_INTERRUPT == 0
         };

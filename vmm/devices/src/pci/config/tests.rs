@@ -96,6 +96,38 @@ fn bars_that_can_not_be_are_refused() {
     }
 }
 
+/// As a driver learns a size (PCI 3.0, 6.2.5.1), for all sizes that there are.
+#[test]
+fn every_size_is_found_and_every_base_is_kept() {
+    for (kind, most) in [(BarKind::Memory32, 31), (BarKind::Memory64, 62)] {
+        for bits in 12..=most {
+            let size = 1u64 << bits;
+            let mut space = ConfigSpace::new(PciIdentity {
+                vendor: 1,
+                device: 2,
+                revision: 0,
+                class: 0,
+                subsystem_vendor: 0,
+                subsystem: 0,
+            });
+            space.add_bar(2, size, kind).unwrap();
+            let width = if kind == BarKind::Memory64 { 8 } else { 4 };
+            space.write(0x18, &[0xff; 8][..width]);
+            let mut ones = [0xff; 8];
+            space.read(0x18, &mut ones[..width]);
+            let found = (!(u64::from_le_bytes(ones) & !0xf)).wrapping_add(1);
+            assert_eq!(found, size, "{kind:?}");
+            for base in [0, size, u64::MAX / 3] {
+                space.set_bar(2, base);
+                let window = space.bars()[0];
+                let kept = if width == 8 { base } else { base & 0xffff_ffff };
+                assert_eq!(window.base, kept & !(size - 1), "{kind:?} {size:#x}");
+                assert_eq!((window.index, window.size), (2, size));
+            }
+        }
+    }
+}
+
 proptest! {
     /// Any width at any offset writes what byte writes would.
     #[test]
@@ -112,6 +144,7 @@ proptest! {
         prop_assert_eq!(wide.bytes, narrow.bytes);
         for bar in wide.bars() {
             prop_assert_eq!(bar.base % bar.size, 0);
+            prop_assert!(bar.kind == BarKind::Memory64 || bar.base < 1 << 32);
         }
     }
 }

@@ -1,3 +1,5 @@
+mod rings;
+
 use super::*;
 use crate::state::{Payload, Payloads};
 use crate::virtio::rng::RngDevice;
