@@ -17,8 +17,10 @@ use crate::ports::SharedDevice;
 use crate::snapshot::{Snapshot, SnapshotError, device_error};
 use crate::status::StatusBoard;
 
-const CONFIG_PORT: u16 = 0xcf8;
-const CONFIG_PORTS: u16 = 8;
+/// First port of configuration space.
+pub(crate) const CONFIG_PORT: u16 = 0xcf8;
+/// Number of its ports.
+pub(crate) const CONFIG_PORTS: u16 = 8;
 
 /// Devices with state.
 pub(crate) struct Chipset {

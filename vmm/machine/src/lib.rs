@@ -24,6 +24,7 @@ mod disks;
 mod events;
 mod firmware_tables;
 mod functions;
+pub mod fuzzing;
 mod gate;
 mod generation;
 mod given_up;

@@ -168,6 +168,19 @@ pub(super) const ROOMS: &[Room] = &[
         most_packages: Some(90),
     },
     Room {
+        name: "vmm-fuzz",
+        imports: &[
+            "vmm-machine",
+            "vmm-memory",
+            "vmm-sys",
+            "vmm-devices",
+            "proto-vmm",
+        ],
+        never_at_all: RUNTIMES,
+        because: "is no part of a VMM",
+        ..PLAIN
+    },
+    Room {
         name: "integration",
         imports: &["*"],
         ..PLAIN

@@ -58,7 +58,6 @@ impl<T: Clone + PartialEq> AddressMap<T> {
     }
 
     /// Base and length of all ranges, ascending.
-    #[cfg(test)]
     pub(super) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
         self.ranges.iter().map(|range| (range.base, range.bytes))
     }

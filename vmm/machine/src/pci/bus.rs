@@ -246,6 +246,18 @@ impl PciBus {
             .remove(&target);
     }
 
+    /// Whether what is mapped lies apart, and where the host bridge forwards.
+    pub(crate) fn is_sound(&self) -> bool {
+        let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
+        let windows = [self.layout.mmio32(), self.layout.mmio64()];
+        let mut end = 0;
+        map.ranges().all(|(base, bytes)| {
+            let is_apart = base >= end;
+            end = base + bytes;
+            is_apart && windows.iter().any(|window| window.contains(base, bytes))
+        })
+    }
+
     fn target(&self, address: u64, bytes: usize) -> Option<(Target, u64)> {
         self.map
             .read()

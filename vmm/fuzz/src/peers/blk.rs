@@ -1,0 +1,86 @@
+//! A disk of 64 sectors.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+use vmm_devices::Payloads;
+use vmm_devices::virtio::VirtioDevice;
+use vmm_devices::virtio::blk::{BlkConfig, BlkDevice, ErrorPolicies, ErrorPolicy, IoEngine};
+
+use crate::driver::Peer;
+use crate::guest::nobody;
+use crate::input::Input;
+
+/// Size of the image.
+const IMAGE_BYTES: u64 = 64 * 512;
+
+/// The disk and its image.
+pub struct BlkPeer {
+    image: File,
+    config: BlkConfig,
+}
+
+impl BlkPeer {
+    /// A disk as the first byte of `input` has it.
+    pub fn new(input: &mut Input<'_>) -> Self {
+        let image = tempfile::tempfile().expect("a file");
+        image.set_len(IMAGE_BYTES).expect("a disk");
+        let choice = input.u8();
+        let waits = ErrorPolicy::StopOnNoSpace;
+        let config = BlkConfig {
+            read_only: choice & 1 != 0,
+            discard: choice & 2 != 0,
+            queues: 2,
+            serial: "fuzz".to_owned(),
+            // Rings are dear; few programs have one.
+            engine: if choice & 0x1c == 0x1c {
+                IoEngine::Automatic
+            } else {
+                IoEngine::Synchronous
+            },
+            logical_block_bytes: if choice & 0x20 == 0 { 0 } else { 4096 },
+            errors: ErrorPolicies {
+                read: waits,
+                write: waits,
+            },
+            ..BlkConfig::default()
+        };
+        Self { image, config }
+    }
+
+    fn image(&self) -> OwnedFd {
+        self.image.try_clone().expect("a descriptor").into()
+    }
+}
+
+impl Peer for BlkPeer {
+    fn device(&self) -> Box<dyn VirtioDevice> {
+        let device = BlkDevice::new(self.image(), &self.config, nobody());
+        Box::new(device.expect("a disk"))
+    }
+
+    fn restored(&self, payloads: &mut Payloads) -> Option<Box<dyn VirtioDevice>> {
+        let device = BlkDevice::restored(self.image(), &self.config, nobody(), payloads).ok()?;
+        // Whoever restores a disk that was stopped has it try again.
+        device.control().retry();
+        Some(Box::new(device))
+    }
+
+    fn request(&self, input: &mut Input<'_>) -> Vec<u8> {
+        let kind = u32::from(input.u8() % 16);
+        let sector = match input.below(4) {
+            0 => input.u64(),
+            _ => u64::from(input.u8() % 70),
+        };
+        let mut header = kind.to_le_bytes().to_vec();
+        header.extend([0; 4]);
+        header.extend(sector.to_le_bytes());
+        if kind > 10 {
+            // The segment of a discard.
+            header.extend(u64::from(input.u8() % 70).to_le_bytes());
+            header.extend((input.u32() >> (input.u8() % 32)).to_le_bytes());
+            header.extend(u32::from(input.u8() % 4).to_le_bytes());
+        }
+        header
+    }
+}

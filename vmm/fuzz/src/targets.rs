@@ -1,0 +1,123 @@
+//! All targets, by name.
+
+mod boot;
+mod exits;
+mod functions;
+mod messages;
+mod serial;
+mod states;
+
+use crate::driver;
+use crate::input::Input;
+use crate::peers::{BalloonPeer, BlkPeer, ConsolePeer, NetPeer, RngPeer, VsockPeer};
+
+/// A parser, or a device with all of them.
+#[derive(Clone, Copy)]
+pub struct Target {
+    /// Its name: that of its corpus and its libFuzzer program.
+    pub name: &'static str,
+    /// Reads bytes as a program and runs it. A panic is a finding.
+    pub run: fn(&[u8]),
+}
+
+/// Every one.
+pub const TARGETS: &[Target] = &[
+    Target {
+        name: "blk",
+        run: blk,
+    },
+    Target {
+        name: "net",
+        run: net,
+    },
+    Target {
+        name: "rng",
+        run: rng,
+    },
+    Target {
+        name: "console",
+        run: console,
+    },
+    Target {
+        name: "vsock",
+        run: vsock,
+    },
+    Target {
+        name: "balloon",
+        run: balloon,
+    },
+    Target {
+        name: "root-port",
+        run: functions::root_port,
+    },
+    Target {
+        name: "watchdog",
+        run: functions::watchdog,
+    },
+    Target {
+        name: "pvpanic",
+        run: functions::pvpanic,
+    },
+    Target {
+        name: "serial",
+        run: serial::run,
+    },
+    Target {
+        name: "exits",
+        run: exits::run,
+    },
+    Target {
+        name: "states",
+        run: states::run,
+    },
+    Target {
+        name: "snapshot",
+        run: states::snapshot,
+    },
+    Target {
+        name: "kernel",
+        run: boot::run,
+    },
+    Target {
+        name: "messages",
+        run: messages::run,
+    },
+];
+
+/// The target of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<Target> {
+    TARGETS.iter().find(|target| target.name == name).copied()
+}
+
+/// A disk: requests, and all that every virtio device has in common.
+pub fn blk(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let mut peer = BlkPeer::new(&mut input);
+    driver::run(&mut peer, input.rest());
+}
+
+/// A network card: headers both ways, commands.
+pub fn net(bytes: &[u8]) {
+    driver::run(&mut NetPeer::new(), bytes);
+}
+
+/// A source of entropy: nothing but the transport.
+pub fn rng(bytes: &[u8]) {
+    driver::run(&mut RngPeer, bytes);
+}
+
+/// A console: messages and data.
+pub fn console(bytes: &[u8]) {
+    driver::run(&mut ConsolePeer::new(), bytes);
+}
+
+/// A socket device: packets.
+pub fn vsock(bytes: &[u8]) {
+    driver::run(&mut VsockPeer::new(), bytes);
+}
+
+/// A balloon: page numbers, reports, statistics.
+pub fn balloon(bytes: &[u8]) {
+    driver::run(&mut BalloonPeer, bytes);
+}

@@ -1,0 +1,183 @@
+//! Ways in for fuzz targets: what only a guest's exits, a kernel file or a snapshot reach otherwise.
+//! The machine itself uses none of it.
+
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+
+use vmm_devices::pvpanic::PvpanicPort;
+use vmm_devices::serial::SerialPort;
+use vmm_devices::{GuestRam, PciFunction};
+use vmm_kvm::{KvmError, KvmHost, Vm};
+use vmm_memory::{Layout, RamError, create_ram};
+
+use crate::boot::{self, BootError, Firmware, KernelConfig};
+use crate::events::GuestEvents;
+use crate::gate::Gate;
+use crate::legacy::{
+    Clock, KEYBOARD_COMMAND_PORT, KeyboardReset, LegacyState, PowerManagement, RTC_PORT,
+};
+use crate::pci::{ConfigPorts, PciAddress, PciBus, PlacedFunction};
+use crate::ports::{Buses, SharedDevice};
+use crate::request::Message;
+use crate::snapshot::Snapshot;
+use crate::{acpi, chipset};
+
+/// Why there is no line to interrupt a guest by.
+#[derive(Debug, thiserror::Error)]
+pub enum LineError {
+    /// KVM.
+    #[error("KVM")]
+    Kvm(#[from] KvmError),
+    /// Memory of the VM that it belongs to.
+    #[error("memory")]
+    Ram(#[from] RamError),
+}
+
+/// A VM that nothing runs in: power management raises its interrupt there.
+#[derive(Clone)]
+pub struct Line(Arc<Vm>);
+
+impl Line {
+    /// Makes the VM; once for many [`Exits`].
+    ///
+    /// # Errors
+    /// The host has no usable KVM.
+    pub fn new(dev_kvm: OwnedFd, layout: &Layout) -> Result<Self, LineError> {
+        let host = KvmHost::new(dev_kvm)?;
+        Ok(Self(Arc::new(Vm::new(&host, create_ram(layout)?)?)))
+    }
+}
+
+/// A function in its place, and the bus behind it if it is a root port.
+pub type Placed = (PciAddress, Box<dyn PciFunction>, Option<u8>);
+
+/// All that exits of a vCPU reach, without a vCPU.
+pub struct Exits {
+    buses: Buses,
+    bus: Arc<PciBus>,
+    /// What devices told of the guest; nobody acts on it.
+    told: Receiver<Message>,
+}
+
+impl Exits {
+    /// Chips and `functions`, whose BARs are placed; power management only with a `line`.
+    ///
+    /// # Errors
+    /// The functions do not fit.
+    pub fn new(
+        layout: Layout,
+        functions: Vec<Placed>,
+        serial: SerialPort,
+        line: Option<Line>,
+    ) -> Result<Self, crate::PciBusError> {
+        let (sender, told) = channel();
+        let events = GuestEvents::new(sender, Arc::new(Gate::new(0)));
+        let placed = |(address, function, secondary_bus)| PlacedFunction {
+            address,
+            function,
+            secondary_bus,
+        };
+        let functions = functions.into_iter().map(placed).collect();
+        let bus = Arc::new(PciBus::new(Box::new(|_, _| None), layout, functions));
+        bus.place()?;
+        let config_ports = ConfigPorts::new(Arc::clone(&bus), events.clone());
+        let keyboard = KeyboardReset::new(events.clone());
+        let panic = PvpanicPort::new(events.life_sink());
+        let mut ports: Vec<(u16, u16, SharedDevice)> = vec![
+            (acpi::COM1_PORT, acpi::COM1_PORTS, shared(serial)),
+            (
+                chipset::CONFIG_PORT,
+                chipset::CONFIG_PORTS,
+                shared(config_ports),
+            ),
+            (KEYBOARD_COMMAND_PORT, 1, shared(keyboard)),
+            (RTC_PORT, 2, shared(Clock::new(0))),
+            (acpi::PVPANIC_PORT, 1, shared(panic)),
+        ];
+        if let Some(Line(vm)) = line {
+            let power = PowerManagement::new(vm, events);
+            ports.push((acpi::PM_BASE, acpi::PM_PORTS, shared(power)));
+        }
+        Ok(Self {
+            buses: Buses::new(Arc::clone(&bus), ports),
+            bus,
+            told,
+        })
+    }
+
+    /// `in`.
+    pub fn port_read(&self, port: u16, data: &mut [u8]) {
+        self.buses.port_read(port, data);
+    }
+
+    /// `out`.
+    pub fn port_write(&self, port: u16, data: &[u8]) {
+        self.buses.port_write(port, data);
+    }
+
+    /// A read where no RAM is.
+    pub fn mmio_read(&self, address: u64, data: &mut [u8]) {
+        self.buses.mmio_read(address, data);
+    }
+
+    /// A write where no RAM is.
+    pub fn mmio_write(&self, address: u64, data: &[u8]) {
+        self.buses.mmio_write(address, data);
+    }
+
+    /// Has each function work until it rests, as `rest` sees to it.
+    pub fn settle(&self, mut rest: impl FnMut(&mut dyn PciFunction)) {
+        for slot in self.bus.slots() {
+            rest(&mut **slot.function());
+        }
+    }
+
+    /// Resets all functions, and forgets what was told.
+    ///
+    /// # Errors
+    /// BARs do not fit any more: a finding.
+    pub fn reset(&self) -> Result<(), crate::PciBusError> {
+        while self.told.try_recv().is_ok() {}
+        self.bus.reset()
+    }
+
+    /// Whether no two BARs are mapped to the same addresses, and none where no window is.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.bus.is_sound()
+    }
+}
+
+fn shared(device: impl vmm_devices::BusDevice + 'static) -> SharedDevice {
+    Arc::new(Mutex::new(device))
+}
+
+/// Loads a kernel as it is booted.
+///
+/// # Errors
+/// It is none, or does not fit.
+pub fn load_kernel(
+    ram: &GuestRam,
+    layout: &Layout,
+    config: &KernelConfig,
+) -> Result<(), BootError> {
+    boot::load(ram, layout, config, Firmware { rsdp: 0xe_0000 }).map(drop)
+}
+
+/// Takes everything out of a snapshot that a machine with one vCPU would; with a `line`, its VM goes on
+/// where the snapshot's was, if it can.
+pub fn take_apart(mut snapshot: Snapshot, functions: &[PciAddress], line: Option<&Line>) {
+    // Each part is taken for itself: what is wrong with one says nothing about the others.
+    if let (Ok(state), Some(Line(vm))) = (snapshot.take_vm(), line) {
+        drop(vm.restore(&state));
+    }
+    drop(snapshot.take_vcpu(0));
+    drop(snapshot.take_com1());
+    drop(snapshot.take_legacy::<LegacyState>());
+    drop(snapshot.take_generation());
+    for address in functions {
+        drop(snapshot.take_function(*address));
+    }
+    drop(snapshot.finish());
+}
