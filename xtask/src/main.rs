@@ -1,4 +1,4 @@
-//! `cargo xtask`: demo, test, check, layers, gen, images, node, bench, syscalls, build.
+//! `cargo xtask`: demo, test, check, layers, gen, images, node, bench, syscalls, fuzz, build.
 //!
 //! Owns how the project is built, proved and shown on a developer's machine and in CI. What boots
 //! nodes and makes images is in the `integration` library; here are only the commands.
@@ -9,6 +9,7 @@ mod bench;
 mod build;
 mod check;
 mod demo;
+mod fuzz;
 mod r#gen;
 mod images;
 mod layers;
@@ -63,6 +64,8 @@ enum Command {
     },
     /// Compare the system calls that VMMs make with those that their filters allow.
     Syscalls(syscalls::SyscallsOptions),
+    /// Feed fuzz targets, and print executions and findings.
+    Fuzz(fuzz::FuzzOptions),
     /// Build the programs and the test guest in the release profile.
     Build,
 }
@@ -89,6 +92,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Node { systemd } => node::run(&root, systemd),
         Command::Bench { json } => bench::run(&root, json),
         Command::Syscalls(options) => syscalls::run(&root, &options),
+        Command::Fuzz(options) => fuzz::run(&root, &options),
         Command::Build => build::run(&root),
     }
 }
