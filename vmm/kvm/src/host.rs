@@ -9,7 +9,7 @@ use kvm_bindings::{
 use kvm_ioctls::{Cap, Kvm};
 use vmm_sys_util::ioctl::ioctl_with_mut_ptr;
 
-use crate::cpu::{CpuConfig, HostCpu, HostTsc, Leaves};
+use crate::cpu::{CpuConfig, HostCpu, HostTsc, Leaves, l1};
 use crate::error::KvmError;
 use crate::state::{MSR_ARCH_CAPABILITIES, msr};
 
@@ -100,13 +100,23 @@ impl KvmHost {
         let hyperv = config.hyperv.is_on();
         let tsc = config.tsc.khz.is_some() || config.tsc.leaves;
         Ok(HostCpu {
-            leaves: Leaves::new(self.supported_cpuid.as_slice()),
+            leaves: self.leaves(),
             hyperv: if hyperv { self.hyperv_cpuid()? } else { None },
             arch_capabilities: self.arch_capabilities()?,
             has_tsc_deadline: self.kvm.check_extension(Cap::TscDeadlineTimer),
             has_x2apic_ids: config.topology.needs_x2apic() && self.has_x2apic_ids(),
             tsc: if tsc { Some(self.tsc()?) } else { None },
         })
+    }
+
+    /// What guests can be told.
+    fn leaves(&self) -> Leaves {
+        let mut leaves = Leaves::new(self.supported_cpuid.as_slice());
+        l1::complete(&mut leaves, |leaf| {
+            let native = core::arch::x86_64::__cpuid(leaf);
+            [native.eax, native.ebx, native.ecx, native.edx]
+        });
+        leaves
     }
 
     fn has_x2apic_ids(&self) -> bool {

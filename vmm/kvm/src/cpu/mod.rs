@@ -11,6 +11,7 @@ mod guest;
 mod host;
 mod hyperv;
 mod hypervisor;
+pub(crate) mod l1;
 mod leaves;
 mod models;
 mod needs;
