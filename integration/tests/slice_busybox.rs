@@ -32,7 +32,9 @@ fn a_stock_linux_guest_lives_from_manifest_to_deletion() -> anyhow::Result<()> {
     let agent = Agent::prepare(&node)?;
     agent.add_image("/opt/payload/images/busybox/boot", "busybox")?;
     agent.start()?;
-    agent.apply(&GuestSpec::busybox("web", "quiet kvmlet.ip=10.77.0.2/24").manifest())?;
+    agent.apply(&with_machine(
+        &GuestSpec::busybox("web", "quiet kvmlet.ip=10.77.0.2/24").manifest(),
+    ))?;
     let waited = agent.kvmctl("wait --for=condition=Ready vmi/web --timeout=120s")?;
     assert_eq!(waited.code, Some(0), "{waited}\n{}", agent.log());
 
@@ -43,7 +45,9 @@ fn a_stock_linux_guest_lives_from_manifest_to_deletion() -> anyhow::Result<()> {
     );
     cgroup.expect_limits(256)?;
     let uuid = agent.value("web", ".spec.domain.firmware.uuid")?;
-    try_devices(&agent, &uuid).with_context(|| agent.log())?;
+    try_devices(&agent, &node, &uuid).with_context(|| agent.log())?;
+    assert_eq!(agent.value("web", ".status.VSOCKCID")?, "3");
+    node.sh("ls -l /proc/$(pidof kvmlet-vmm)/fd | grep -q /dev/vhost-net")?;
     node.sh("ping -c 1 10.77.0.2")?;
 
     let deleted = agent.kvmctl("delete vmi web")?;
@@ -62,8 +66,65 @@ fn a_stock_linux_guest_lives_from_manifest_to_deletion() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The manifest with what a machine can be asked for beyond the usual.
+fn with_machine(manifest: &str) -> String {
+    let domain = "    cpu:
+      model: Westmere
+      maxSockets: 2
+      features:
+      - name: aes
+        policy: disable
+    features:
+      kvm:
+        hidden: true
+      hyperv:
+        relaxed: {}
+        synic: {}
+    clock:
+      utc:
+        offsetSeconds: 86400
+    firmware:
+";
+    let disk = "        blockSize:
+          custom:
+            logical: 4096
+            physical: 4096
+        dedicatedIOThread: true
+        serial: S1
+        disk:
+";
+    manifest
+        .replace("    firmware:\n", domain)
+        .replace("        disk:\n", disk)
+        .replace(
+            "      rng: {}\n",
+            "      rng: {}\n      autoattachVSOCK: true\n",
+        )
+}
+
+/// What can be seen of the machine from the guest's prompt.
+fn try_machine(answer: &mut impl FnMut(&str) -> anyhow::Result<String>) -> anyhow::Result<()> {
+    let hypervisor = answer("dmesg | grep 'Hypervisor detected'")?;
+    ensure!(hypervisor.contains("Microsoft Hyper-V"), "{hypervisor}");
+    let cpu = answer("grep -m 1 'model name' /proc/cpuinfo; grep -c -w aes /proc/cpuinfo")?;
+    ensure!(cpu.contains("kvmlet vCPU (Westmere)"), "{cpu}");
+    ensure!(cpu.lines().any(|line| line.trim() == "0"), "aes in {cpu}");
+    let cpus = answer("cat /sys/devices/system/cpu/possible")?;
+    ensure!(cpus.contains("0-1"), "there may be CPUs {cpus}");
+    let disk = answer("cd /sys/block/vda && cat serial queue/logical_block_size; cd /")?;
+    for told in ["S1", "4096"] {
+        ensure!(disk.contains(told), "the disk says {disk}, not {told}");
+    }
+    let devices = answer("cat /sys/bus/virtio/devices/*/device | xargs")?;
+    // Card, disk, console, entropy, balloon, sockets.
+    for id in ["0x0001", "0x0002", "0x0003", "0x0004", "0x0005", "0x0013"] {
+        ensure!(devices.contains(id), "no {id} in {devices}");
+    }
+    Ok(())
+}
+
 /// What can be seen of the devices from the guest's prompt.
-fn try_devices(agent: &Agent<'_, Node>, uuid: &str) -> anyhow::Result<()> {
+fn try_devices(agent: &Agent<'_, Node>, node: &Node, uuid: &str) -> anyhow::Result<()> {
     let mut console = agent.console("web")?;
     console.read_until(GuestImage::PROMPT, PATIENCE)?;
     let mut answer = |command: &str| {
@@ -71,6 +132,18 @@ fn try_devices(agent: &Agent<'_, Node>, uuid: &str) -> anyhow::Result<()> {
         console.read_until(GuestImage::PROMPT, PATIENCE)
     };
     ensure!(answer("cat /proc/partitions")?.contains(" vda"), "no disk");
+    try_machine(&mut answer)?;
+    let now = |text: &str| {
+        let seconds = text
+            .lines()
+            .find_map(|line| line.trim().parse::<i64>().ok());
+        seconds.with_context(|| format!("no time in {text}"))
+    };
+    let ahead = now(&answer("date +%s")?)? - now(&node.sh("date +%s")?)?;
+    ensure!(
+        (86_000..86_800).contains(&ahead),
+        "the clock is {ahead} s ahead"
+    );
     // What udev names enp1s0, as under KubeVirt; the first disk comes first on bus 0.
     let nic = answer("readlink -f /sys/class/net/eth0/device")?;
     ensure!(nic.contains("/0000:01:00.0/"), "the interface is at {nic}");

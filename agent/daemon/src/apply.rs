@@ -12,7 +12,7 @@ use proto_node::vmi::{VirtualMachineInstance, VirtualMachineInstanceStatus};
 use crate::agent::Agent;
 use crate::error::WriteError;
 use crate::object::{self, FINALIZER};
-use crate::{clock, events};
+use crate::{clock, events, vsock};
 
 /// Annotations with these beginnings are the agent's; an apply by others neither sets nor drops them.
 const OWN_ANNOTATIONS: &str = "kvmlet.io/";
@@ -69,7 +69,10 @@ impl<H: Host> Agent<H> {
         let metadata = object::metadata(&applied.object);
         let target = object::vmi_ref(&metadata);
         if applied.created {
-            let record = Record::new(id(&metadata), now);
+            let mut record = Record::new(id(&metadata), now);
+            if vsock::is_asked_for(&applied.object) {
+                record.vsock_cid = vsock::free_cid(&transaction.records()?);
+            }
             transaction.put_record(&record)?;
             if !idempotency_key.is_empty() {
                 transaction.put_idempotency_key(idempotency_key, &metadata.uid)?;

@@ -28,6 +28,7 @@ pub(crate) fn project(
         phase_transition_timestamps: transitions(record),
         ..before
     };
+    status.vsock_cid = record.vsock_cid;
     if phase >= Phase::Scheduling {
         status.node_name = node_name.to_owned();
     }
@@ -97,7 +98,7 @@ fn describe(status: &mut VirtualMachineInstanceStatus, vmi: &Vmi, phase: Phase) 
             name: interface.name.to_string(),
             mac: interface.mac.to_string(),
             info_source: String::from("domain"),
-            queue_count: 1,
+            queue_count: i32::try_from(interface.queues).unwrap_or(i32::MAX),
             link_state: if phase == Phase::Running {
                 String::from("up")
             } else {

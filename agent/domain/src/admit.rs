@@ -5,7 +5,11 @@
 //! into the object on the way, in KubeVirt's order.
 
 mod boot;
+mod clock;
+mod cpu;
+mod disk_options;
 mod disks;
+mod hyperv;
 mod identity;
 mod life;
 mod machine;
@@ -23,7 +27,7 @@ use proto_node::vmi::{Devices, PanicDevice, VirtualMachineInstance, VirtualMachi
 
 use self::metadata::Identity;
 use self::review::Review;
-use crate::{FieldError, NodeCaps, Rule, Vmi};
+use crate::{CpuTopology, FieldError, NodeCaps, Rule, Vmi};
 
 /// KubeVirt's default of `terminationGracePeriodSeconds`.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
@@ -31,6 +35,9 @@ const DEFAULT_GRACE_SECONDS: i64 = 30;
 /// PCI functions that one guest can have: the slots of bus 0 but those of host bridge, LPC bridge and
 /// the console, which every guest has for its agent.
 const MAX_DEVICES: usize = 29;
+
+/// Most queues of a virtio disk in this release.
+const MAX_DISK_QUEUES: u32 = 64;
 
 /// An admitted VMI and what its owner should know.
 #[derive(Clone, Debug, PartialEq)]
@@ -121,13 +128,15 @@ fn admit_spec(
     metadata::check_node_selector(&spec.node_selector, review);
     let termination_grace_period = grace_period(spec, review);
     let disks = disks::disks(spec, review);
-    let interfaces = network::interfaces(spec, namespace, uid, review);
+    let mut interfaces = network::interfaces(spec, namespace, uid, review);
     let domain = spec.domain.as_mut()?;
     machine::machine_type(domain, review);
     let mut resources = machine::resources(domain, review);
     let memory_bytes = machine::memory(domain, &mut resources, review);
     let memory = memory_bytes.and_then(|bytes| memory::options(domain, bytes, review));
     let cpus = machine::cpus(domain, &resources, review);
+    let cpu = cpus.and_then(|cpus| cpu::options(domain, cpus, review));
+    let clock = clock::options(domain, review);
     let machine_identity = identity::identity(domain, uid, review);
     let kernel = boot::kernel(domain, review);
     let devices = domain.devices.get_or_insert_default();
@@ -137,12 +146,19 @@ fn admit_spec(
     check_boot_order(&devices, review);
     check_device_count(&devices, review);
     pci::check(&devices, review);
+    let vcpus = cpus.map_or(1, CpuTopology::count);
+    if devices.network_interface_multiqueue.unwrap_or(false) {
+        network::share_queues(&mut interfaces, vcpus);
+    }
+    let per_vcpu = devices.block_multi_queue.unwrap_or(false);
     Some(Vmi {
         uid: identity?.uid.clone(),
         namespace: identity?.namespace.clone(),
         name: identity?.name.clone(),
         generation,
         cpus: cpus?,
+        cpu: cpu?,
+        clock,
         memory_bytes: memory_bytes?,
         memory: memory?,
         resources,
@@ -150,7 +166,14 @@ fn admit_spec(
         identity: machine_identity,
         disks,
         interfaces,
+        disk_queues: if per_vcpu {
+            vcpus.clamp(1, MAX_DISK_QUEUES)
+        } else {
+            1
+        },
         rng: devices.rng.is_some(),
+        balloon: devices.autoattach_mem_balloon.unwrap_or(true),
+        vsock: devices.autoattach_vsock.unwrap_or(false),
         watchdog,
         panic_devices,
         reboot_policy: machine::reboot_policy(domain),
@@ -231,6 +254,8 @@ fn check_device_count(devices: &Devices, review: &mut Review<'_>) {
     let panic_function = |device: &PanicDevice| device.model == "pvpanic";
     let singles = [
         devices.rng.is_some(),
+        devices.autoattach_mem_balloon.unwrap_or(true),
+        devices.autoattach_vsock.unwrap_or(false),
         devices.watchdog.is_some(),
         devices.panic_devices.iter().any(panic_function),
     ];
@@ -240,7 +265,7 @@ fn check_device_count(devices: &Devices, review: &mut Review<'_>) {
         review.push(FieldError::new(
             "spec.domain.devices",
             Rule::Invalid,
-            format!("{count} disks, interfaces, rng, watchdog and panic device: a machine has room for {MAX_DEVICES}"),
+            format!("{count} disks, interfaces, rng, balloon, vsock, watchdog and panic device: a machine has room for {MAX_DEVICES}"),
         ));
     }
 }

@@ -9,7 +9,9 @@
 
 mod admit;
 mod caps;
+mod cpu;
 mod derive;
+mod disk;
 mod error;
 mod name;
 mod quantity;
@@ -17,6 +19,11 @@ mod vmi;
 
 pub use admit::{Admitted, Remark};
 pub use caps::NodeCaps;
+pub use cpu::{
+    CPU_MODELS, ClockOptions, ClockTime, CpuFeature, CpuOptions, Enlightenment, FeaturePolicy,
+    HypervOptions, KvmOptions,
+};
+pub use disk::{DiskBlocks, DiskCache, DiskErrors, DiskOptions};
 pub use error::{FieldError, Rule};
 pub use name::{MacAddress, Name, Namespace, NetworkName, Uid};
 pub use vmi::{

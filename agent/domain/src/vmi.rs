@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::cpu::{ClockOptions, CpuOptions};
+use crate::disk::DiskOptions;
 use crate::name::{MacAddress, Name, Namespace, NetworkName, Uid};
 
 /// A guest as it is to run, fully resolved but for what only the host can know.
@@ -18,6 +20,10 @@ pub struct Vmi {
     pub generation: i64,
     /// vCPUs.
     pub cpus: CpuTopology,
+    /// What the vCPUs are.
+    pub cpu: CpuOptions,
+    /// Clocks that are not the CPUs'.
+    pub clock: ClockOptions,
     /// Memory that the guest sees; whole MiB.
     pub memory_bytes: u64,
     /// What that memory is made of and may grow to.
@@ -32,8 +38,14 @@ pub struct Vmi {
     pub disks: Vec<Disk>,
     /// Interfaces in the order of the spec.
     pub interfaces: Vec<Interface>,
+    /// Queues of each disk, 1 to 64.
+    pub disk_queues: u32,
     /// The guest has a virtio-rng.
     pub rng: bool,
+    /// The guest has a balloon, which reports free pages.
+    pub balloon: bool,
+    /// The guest has a socket device; its address is the record's.
+    pub vsock: bool,
     /// The guest has an i6300esb watchdog, and this follows when it runs out.
     pub watchdog: Option<WatchdogAction>,
     /// Devices by which the guest reports a panic.
@@ -195,6 +207,8 @@ pub struct Disk {
     pub read_only: bool,
     /// What the guest reads as serial number; at most 20 bytes, may be empty.
     pub serial: String,
+    /// How it is served.
+    pub options: DiskOptions,
     /// Where the guest is to find it; `None`: anywhere. No other device asks for the same.
     pub pci_address: Option<PciAddress>,
 }
@@ -236,6 +250,8 @@ pub struct Interface {
     pub pci_address: Option<PciAddress>,
     /// The configured network whose bridge it joins.
     pub network: NetworkName,
+    /// Queue pairs, at least 1.
+    pub queues: u32,
 }
 
 /// What the guest's reset does.

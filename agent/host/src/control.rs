@@ -10,4 +10,4 @@ mod socket;
 
 pub(crate) use connection::{Connection, ControlError, Deadlines};
 pub(crate) use convert::{exit_observed, machine_observed};
-pub(crate) use socket::{SocketDir, listen_at, listen_for_guest_agent};
+pub(crate) use socket::{SocketDir, listen_at, listen_for_guest_agent, listen_for_vsock};

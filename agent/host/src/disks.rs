@@ -6,13 +6,17 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use agent_domain::{Disk, DiskSource};
+use agent_domain::{Disk, DiskCache, DiskSource};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::libc;
 
 use crate::beneath::{Access, AllowedDirs, BeneathError, Wanted};
 use crate::layout::{absent_is_none, ensure_private_dir};
+use crate::machine_config::OpenedDisk;
 
 /// Why a disk can not be used.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +41,17 @@ pub(crate) enum DiskError {
         /// Path of the image.
         path: String,
     },
+    /// Its file system can not do what the cache mode asks for.
+    #[error("disk {disk}: {path} can not be used in its cache mode")]
+    NoCacheMode {
+        /// Name of the disk.
+        disk: String,
+        /// Path of the image.
+        path: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// The host could not make or lock it.
     #[error("disk {disk}: {path} can not be {action}")]
     Io {
@@ -57,6 +72,7 @@ impl DiskError {
     pub(crate) fn is_final(&self) -> bool {
         match self {
             Self::Open { source, .. } => source.is_final(),
+            Self::NoCacheMode { .. } => true,
             Self::InUse { .. } | Self::Io { .. } => false,
         }
     }
@@ -69,6 +85,7 @@ impl DiskError {
                 ..
             } => "DiskNotFound",
             Self::Open { .. } => "DiskNotReadable",
+            Self::NoCacheMode { .. } => "DiskCacheNotSupported",
             Self::InUse { .. } => "DiskInUse",
             Self::Io { .. } => "DiskFailed",
         }
@@ -88,20 +105,28 @@ impl DiskOpener {
     /// Opens and locks a disk, making it first where that is asked for.
     ///
     /// The lock goes when the file and all that was duplicated from it are closed.
-    pub(crate) fn open(&self, disk: &Disk) -> Result<File, DiskError> {
+    pub(crate) fn open(&self, disk: &Disk) -> Result<OpenedDisk, DiskError> {
         let (file, path) = match &disk.source {
             DiskSource::Host { path, create_bytes } => {
                 (self.open_host(disk, path, *create_bytes)?, path.clone())
             }
             DiskSource::Empty { capacity_bytes } => self.open_empty(disk, *capacity_bytes)?,
         };
+        let (file, cache) = with_cache(disk, file).map_err(|error| DiskError::NoCacheMode {
+            disk: disk.name.to_string(),
+            path: path.display().to_string(),
+            source: error,
+        })?;
         let lock = if disk.read_only {
             file.try_lock_shared()
         } else {
             file.try_lock()
         };
         match lock {
-            Ok(()) => Ok(file),
+            Ok(()) => Ok(OpenedDisk {
+                image: file.into(),
+                cache,
+            }),
             Err(TryLockError::WouldBlock) => Err(DiskError::InUse {
                 disk: disk.name.to_string(),
                 path: path.display().to_string(),
@@ -154,6 +179,39 @@ impl DiskOpener {
             Err(source) => Err(io_error(disk, &path, "made", source)),
         }
     }
+}
+
+/// The image as its cache mode wants it opened, and the mode, which is never the default.
+fn with_cache(disk: &Disk, file: File) -> io::Result<(File, DiskCache)> {
+    match disk.options.cache {
+        DiskCache::WriteBack => Ok((file, DiskCache::WriteBack)),
+        DiskCache::WriteThrough => durable(disk, &file),
+        DiskCache::None => {
+            go_direct(&file)?;
+            Ok((file, DiskCache::None))
+        }
+        DiskCache::Default => match go_direct(&file) {
+            Ok(()) => Ok((file, DiskCache::None)),
+            Err(_) => durable(disk, &file),
+        },
+    }
+}
+
+/// A file system that can not do without its cache says so (`EINVAL`).
+fn go_direct(file: &File) -> io::Result<()> {
+    let flags = OFlag::from_bits_retain(fcntl(file, FcntlArg::F_GETFL)?);
+    fcntl(file, FcntlArg::F_SETFL(flags | OFlag::O_DIRECT))?;
+    Ok(())
+}
+
+/// The same file, opened once more: what is open never becomes durable.
+fn durable(disk: &Disk, file: &File) -> io::Result<(File, DiskCache)> {
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(!disk.read_only);
+    let again = options
+        .custom_flags(libc::O_DSYNC)
+        .open(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    Ok((again, DiskCache::WriteThrough))
 }
 
 fn io_error(disk: &Disk, path: &Path, action: &'static str, source: io::Error) -> DiskError {

@@ -19,6 +19,8 @@ mod process;
 mod sandbox;
 mod taps;
 mod users;
+mod vsock;
+mod zone;
 
 pub use config::{DebugPorts, LinuxHostConfig};
 pub use facility::{ConsoleError, ConsoleRequest, ConsoleStream, Host, Look, Wake};

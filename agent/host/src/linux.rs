@@ -9,7 +9,7 @@ mod watch;
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_domain::Vmi;
 use agent_plan::{Action, Completed, Failure, Observed, Record};
@@ -25,6 +25,7 @@ use crate::layout::{Layout, PathUid, absent_is_none, ensure_private_dir};
 use crate::sandbox::Sandbox;
 use crate::taps::AttachedTap;
 use crate::users::VmmUsers;
+use crate::vsock::Broker;
 
 /// Runs VMMs on this machine.
 #[derive(Debug)]
@@ -50,6 +51,8 @@ struct VmiMemory {
     taps: HashMap<usize, AttachedTap>,
     /// Highest incarnation that an action was for.
     incarnation: u64,
+    /// Connects the guest's programs to the node's.
+    broker: Arc<Broker>,
     /// Incarnation that is watched, and by what.
     watch: Option<(u64, AbortHandle)>,
 }

@@ -2,13 +2,17 @@
 //!
 //! Where its PCI functions sit is recorded since its first launch (`agent_plan::PciPlaces`).
 
+mod cpus;
+mod devices;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use agent_domain::{HugepageSize, MachineIdentity, RebootPolicy, Vmi, WatchdogAction};
-use agent_plan::{PciPlace, PciPlaces};
-use proto_vmm::v1::{self, pci_device::Kind};
+use agent_domain::{DiskCache, HugepageSize, MachineIdentity, RebootPolicy, Vmi};
+use agent_plan::PciPlaces;
+use proto_vmm::v1;
 
 use crate::config::DebugPorts;
+use crate::zone::ZoneError;
 
 /// What the host has opened for one VMM.
 #[derive(Debug)]
@@ -19,11 +23,55 @@ pub(crate) struct Opened {
     pub(crate) kernel: OwnedFd,
     pub(crate) initrd: Option<OwnedFd>,
     /// In the order of the spec.
-    pub(crate) disks: Vec<OwnedFd>,
-    /// In the order of the spec, each with its MTU.
-    pub(crate) taps: Vec<(OwnedFd, u32)>,
+    pub(crate) disks: Vec<OpenedDisk>,
+    /// In the order of the spec.
+    pub(crate) taps: Vec<OpenedTap>,
     /// Listens for those who want to talk to the guest's agent.
     pub(crate) guest_agent: OwnedFd,
+    /// Of the guest's socket device, if it has one.
+    pub(crate) vsock: Option<OpenedVsock>,
+}
+
+impl Opened {
+    /// How many descriptors there are.
+    pub(crate) fn descriptors(&self) -> usize {
+        let taps = self
+            .taps
+            .iter()
+            .map(|tap| tap.queues.len() + tap.vhost.len());
+        let vsock = if self.vsock.is_some() { 2 } else { 0 };
+        // KVM, exit record, console log, kernel, guest agent.
+        5 + usize::from(self.initrd.is_some()) + self.disks.len() + taps.sum::<usize>() + vsock
+    }
+}
+
+/// An image as it was opened.
+#[derive(Debug)]
+pub(crate) struct OpenedDisk {
+    pub(crate) image: OwnedFd,
+    /// How; never the default.
+    pub(crate) cache: DiskCache,
+}
+
+/// A tap with all its queues.
+#[derive(Debug)]
+pub(crate) struct OpenedTap {
+    /// At least one.
+    pub(crate) queues: Vec<OwnedFd>,
+    /// `/dev/vhost-net`, once for each queue, or not at all.
+    pub(crate) vhost: Vec<OwnedFd>,
+    pub(crate) mtu: u32,
+}
+
+/// Both ends of a guest's sockets.
+#[derive(Debug)]
+pub(crate) struct OpenedVsock {
+    /// The guest's address.
+    pub(crate) cid: u32,
+    /// Listens for programs that want to reach the guest.
+    pub(crate) listener: OwnedFd,
+    /// Leads to whoever connects the guest's programs to the node's.
+    pub(crate) broker: OwnedFd,
 }
 
 /// What the operator decides about every machine.
@@ -33,14 +81,42 @@ pub(crate) struct MachinePolicy {
     pub(crate) debug_ports: DebugPorts,
 }
 
-/// A device has no place: the machine is full.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{what} {name} found no place on a PCI bus: the machine has more devices than room for them"
-)]
-pub(crate) struct NoPlace {
-    what: &'static str,
-    name: String,
+/// Why there is no machine.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AssembleError {
+    /// A device has no place: the machine is full.
+    #[error(
+        "{what} {name} found no place on a PCI bus: the machine has more devices than room for them"
+    )]
+    NoPlace {
+        /// What it is.
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// The clock's zone is not known.
+    #[error(transparent)]
+    Zone(#[from] ZoneError),
+}
+
+impl AssembleError {
+    /// The reason of the condition.
+    pub(crate) const fn reason(&self) -> &'static str {
+        match self {
+            Self::NoPlace { .. } => "TooManyDevices",
+            Self::Zone(_) => "TimezoneNotFound",
+        }
+    }
+}
+
+/// What tells this start of a guest from others.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Launch<'a> {
+    pub(crate) incarnation: u64,
+    pub(crate) places: &'a PciPlaces,
+    /// Drawn anew for each: a guest that is made of a snapshot learns from it that it may be one of
+    /// several.
+    pub(crate) generation_id: [u8; 16],
 }
 
 /// Descriptors in the order in which they go with the frame.
@@ -58,29 +134,18 @@ impl<'a> Descriptors<'a> {
 /// The configuration of one VMM, and its descriptors in the order that the configuration means.
 pub(crate) fn assemble<'a>(
     vmi: &Vmi,
-    incarnation: u64,
-    places: &PciPlaces,
+    launch: Launch<'_>,
     opened: &'a Opened,
     policy: MachinePolicy,
-) -> Result<(v1::MachineConfig, Vec<BorrowedFd<'a>>), NoPlace> {
+) -> Result<(v1::MachineConfig, Vec<BorrowedFd<'a>>), AssembleError> {
     let mut descriptors = Descriptors::default();
-    let cpus = v1::Cpus {
-        count: vmi.cpus.count(),
-        sockets: vmi.cpus.sockets,
-        cores: vmi.cpus.cores,
-        threads: vmi.cpus.threads,
-        hyperv: vmi.panic_devices.hyperv.then(|| v1::Hyperv {
-            crash: true,
-            ..v1::Hyperv::default()
-        }),
-        ..v1::Cpus::default()
-    };
     let machine = v1::MachineConfig {
         vmi_uid: vmi.uid.to_string(),
         vmi_namespace: vmi.namespace.to_string(),
         vmi_name: vmi.name.to_string(),
-        incarnation,
-        cpus: Some(cpus),
+        incarnation: launch.incarnation,
+        cpus: Some(cpus::cpus(vmi)),
+        clock: Some(cpus::clock(vmi)?),
         memory: Some(v1::Memory {
             size_bytes: vmi.memory_bytes,
             max_size_bytes: vmi.memory.max_bytes,
@@ -99,7 +164,7 @@ pub(crate) fn assemble<'a>(
             cmdline: vmi.kernel.cmdline.clone(),
             entry: v1::KernelEntry::Unspecified.into(),
         }),
-        devices: devices(vmi, places, opened, &mut descriptors)?,
+        devices: devices::devices(vmi, launch.places, opened, &mut descriptors)?,
         reboot_policy: match vmi.reboot_policy {
             RebootPolicy::Reboot => v1::RebootPolicy::Unspecified.into(),
             RebootPolicy::Terminate => v1::RebootPolicy::Terminate.into(),
@@ -110,13 +175,11 @@ pub(crate) fn assemble<'a>(
         }),
         smbios: Some(smbios(&vmi.identity)),
         isa_pvpanic: vmi.panic_devices.isa,
+        vm_gen_id: launch.generation_id.to_vec(),
         ..v1::MachineConfig::default()
     };
     Ok((machine, descriptors.0))
 }
-
-/// By which name qemu-guest-agent looks for its channel.
-const GUEST_AGENT_PORT: &str = "org.qemu.guest_agent.0";
 
 /// What KubeVirt tells by default of every guest's machine.
 const MANUFACTURER: &str = "KubeVirt";
@@ -155,108 +218,5 @@ fn smbios(identity: &MachineIdentity) -> v1::Smbios {
     }
 }
 
-fn devices<'a>(
-    vmi: &Vmi,
-    places: &PciPlaces,
-    opened: &'a Opened,
-    descriptors: &mut Descriptors<'a>,
-) -> Result<Vec<v1::PciDevice>, NoPlace> {
-    let mut devices: Vec<_> = places
-        .root_ports
-        .iter()
-        .map(|(bus, device)| {
-            let port = v1::RootPort {
-                secondary_bus: u32::from(*bus),
-            };
-            let place = PciPlace {
-                bus: 0,
-                device: *device,
-            };
-            at(place, Kind::RootPort(port))
-        })
-        .collect();
-    for (name, kind) in singles(vmi) {
-        let place = find(places.singles.get(name), "the device", name)?;
-        devices.push(at(place, kind));
-    }
-    let console = PciPlaces::CONSOLE;
-    let place = find(places.singles.get(console), "the device", console)?;
-    let ports = vec![v1::VirtioConsolePort {
-        name: GUEST_AGENT_PORT.to_owned(),
-        listen_fd: Some(descriptors.add(&opened.guest_agent)),
-        ..v1::VirtioConsolePort::default()
-    }];
-    let console = v1::VirtioConsole {
-        ports,
-        ..v1::VirtioConsole::default()
-    };
-    devices.push(at(place, Kind::Console(console)));
-    for (interface, (tap, mtu)) in vmi.interfaces.iter().zip(&opened.taps) {
-        let name = interface.name.as_str();
-        let place = find(places.interfaces.get(name), "interface", name)?;
-        let net = v1::VirtioNet {
-            tap_fd: descriptors.add(tap),
-            mac: interface.mac.octets().to_vec(),
-            mtu: *mtu,
-            ..v1::VirtioNet::default()
-        };
-        devices.push(at(place, Kind::Net(net)));
-    }
-    for (disk, file) in vmi.disks.iter().zip(&opened.disks) {
-        let name = disk.name.as_str();
-        let place = find(places.disks.get(name), "disk", name)?;
-        let blk = v1::VirtioBlk {
-            disk_fd: descriptors.add(file),
-            read_only: disk.read_only,
-            serial: disk.serial.clone(),
-            ..v1::VirtioBlk::default()
-        };
-        devices.push(at(place, Kind::Blk(blk)));
-    }
-    Ok(devices)
-}
-
-/// What there is one of, by the name of its place.
-fn singles(vmi: &Vmi) -> impl Iterator<Item = (&'static str, Kind)> {
-    let watchdog = vmi.watchdog.map(|action| {
-        let action = match action {
-            WatchdogAction::Reset => v1::WatchdogAction::Unspecified,
-            WatchdogAction::Shutdown => v1::WatchdogAction::Shutdown,
-            WatchdogAction::PowerOff => v1::WatchdogAction::Poweroff,
-        };
-        Kind::I6300esb(v1::I6300Esb {
-            action: action.into(),
-        })
-    });
-    let rng = vmi.rng.then_some(Kind::Rng(v1::VirtioRng {}));
-    let pvpanic = vmi
-        .panic_devices
-        .pci
-        .then_some(Kind::Pvpanic(v1::Pvpanic {}));
-    [
-        (PciPlaces::RNG, rng),
-        (PciPlaces::WATCHDOG, watchdog),
-        (PciPlaces::PVPANIC, pvpanic),
-    ]
-    .into_iter()
-    .filter_map(|(name, kind)| Some((name, kind?)))
-}
-
-fn find(place: Option<&PciPlace>, what: &'static str, name: &str) -> Result<PciPlace, NoPlace> {
-    place.copied().ok_or_else(|| NoPlace {
-        what,
-        name: name.to_owned(),
-    })
-}
-
-fn at(place: PciPlace, kind: Kind) -> v1::PciDevice {
-    v1::PciDevice {
-        address: Some(v1::PciAddress {
-            bus: u32::from(place.bus),
-            device: u32::from(place.device),
-            function: 0,
-        }),
-        kind: Some(kind),
-        ..v1::PciDevice::default()
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -62,8 +62,8 @@ pub(crate) enum TapError {
 /// A tap that is a port of its bridge.
 #[derive(Debug)]
 pub(crate) struct AttachedTap {
-    /// Its descriptor; the tap goes when the last copy is closed.
-    pub(crate) descriptor: OwnedFd,
+    /// Its queues; the tap goes when the last copy of all of them is closed.
+    pub(crate) queues: Vec<OwnedFd>,
     /// The bridge's MTU, which the tap has too.
     pub(crate) mtu: u32,
 }
@@ -105,6 +105,8 @@ pub(crate) struct TapSpec<'a> {
     pub(crate) bridge: &'a str,
     /// What the guest's end is called.
     pub(crate) guest_mac: [u8; 6],
+    /// How many queues, at least 1.
+    pub(crate) queues: u32,
 }
 
 /// Makes a tap and attaches it to the bridge of its network.
@@ -122,6 +124,7 @@ async fn create_with(handle: &Handle, spec: &TapSpec<'_>) -> Result<AttachedTap,
         network,
         bridge,
         guest_mac,
+        queues,
     } = *spec;
     let no_bridge = || TapError::NoBridge {
         network: network.to_owned(),
@@ -142,7 +145,7 @@ async fn create_with(handle: &Handle, spec: &TapSpec<'_>) -> Result<AttachedTap,
         tap: name.to_owned(),
         source,
     };
-    let descriptor = open_tap(name).map_err(create_error)?;
+    let queues = open_tap(name, queues).map_err(create_error)?;
     let (tap_index, _) = link(handle, name)
         .await
         .ok_or_else(|| create_error(io::Error::other("it vanished after it was made")))?;
@@ -162,7 +165,7 @@ async fn create_with(handle: &Handle, spec: &TapSpec<'_>) -> Result<AttachedTap,
             bridge: bridge.to_owned(),
             source,
         })?;
-    Ok(AttachedTap { descriptor, mtu })
+    Ok(AttachedTap { queues, mtu })
 }
 
 /// Removes a tap that is still there although no VMM of its VMI lives. That it is gone is success.
@@ -205,16 +208,22 @@ fn host_mac([_, rest @ ..]: [u8; 6]) -> Vec<u8> {
     mac
 }
 
-/// IFF_TAP | IFF_NO_PI | IFF_VNET_HDR, one queue.
-fn open_tap(name: &str) -> io::Result<OwnedFd> {
+/// IFF_TAP | IFF_NO_PI | IFF_VNET_HDR, with IFF_MULTI_QUEUE if there is more than one queue.
+fn open_tap(name: &str, queues: u32) -> io::Result<Vec<OwnedFd>> {
     let device = DeviceBuilder::new()
         .name(name)
         .layer(Layer::L2)
         .packet_information(false)
         .offload(true)
+        .multi_queue(queues > 1)
         .inherit_enable_state()
         .build_sync()?;
-    device.as_fd().try_clone_to_owned()
+    let mut descriptors = vec![device.as_fd().try_clone_to_owned()?];
+    for _ in 1..queues {
+        // Another queue of the same tap, not a copy of this one.
+        descriptors.push(device.try_clone()?.as_fd().try_clone_to_owned()?);
+    }
+    Ok(descriptors)
 }
 
 #[cfg(test)]

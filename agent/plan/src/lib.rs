@@ -30,7 +30,7 @@ pub use condition::{Condition, ConditionStatus, EventKind, PlanEvent};
 pub use ending::complete;
 pub use observation::{
     BootId, Enforcement, ExitObserved, ExitReason, MachineObserved, MachineState, Observation,
-    Observed, VmmIdentity, VmmObserved,
+    Observed, PauseObserved, VmmIdentity, VmmObserved,
 };
 pub use places::{PciDemand, PciPlace, PciPlaces, PlaceDemand};
 pub use planner::{Plan, plan};

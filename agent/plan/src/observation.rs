@@ -95,6 +95,24 @@ pub struct MachineObserved {
     pub state: MachineState,
     /// How often the guest was reset since it was booted.
     pub resets: u64,
+    /// Why it is paused, if it is.
+    pub pause: Option<PauseObserved>,
+}
+
+/// Why a machine is paused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PauseObserved {
+    /// Somebody asked for it.
+    Requested,
+    /// The host failed a disk, and the disk's error policy is to stop.
+    IoError {
+        /// Which disk, and what failed.
+        detail: String,
+    },
+    /// The guest let its watchdog run out.
+    Watchdog,
+    /// The guest's kernel gave up.
+    Panicked,
 }
 
 /// States of a machine (`MachineState` of the VMM protocol).

@@ -6,7 +6,7 @@
 //! | place | what |
 //! | --- | --- |
 //! | 00:00 | host bridge |
-//! | 00:01 and up | disks in the order of the spec, then all that there is one of (rng, console, watchdog, pvpanic) |
+//! | 00:01 and up | disks in the order of the spec, then all that there is one of (rng, console, watchdog, pvpanic, balloon, vsock) |
 //! | up to 00:1e | root ports, ascending by the bus behind them |
 //! | 00:1f | LPC bridge of firmware's imagination |
 //! | 01:00 and up | interfaces in the order of the spec, each behind a root port of its own |
@@ -90,6 +90,8 @@ fn singles(vmi: &Vmi) -> impl Iterator<Item = &'static str> {
         (true, PciPlaces::CONSOLE),
         (vmi.watchdog.is_some(), PciPlaces::WATCHDOG),
         (vmi.panic_devices.pci, PciPlaces::PVPANIC),
+        (vmi.balloon, PciPlaces::BALLOON),
+        (vmi.vsock, PciPlaces::VSOCK),
     ]
     .into_iter()
     .filter_map(|(is_there, kind)| is_there.then_some(kind))
@@ -117,6 +119,10 @@ impl PciPlaces {
     pub const WATCHDOG: &str = "i6300esb";
     /// The kind of the panic device on PCI.
     pub const PVPANIC: &str = "pvpanic";
+    /// The kind of the balloon.
+    pub const BALLOON: &str = "balloon";
+    /// The kind of the socket device.
+    pub const VSOCK: &str = "vsock";
 
     /// Gives places to all of `demand` that have none. What has one stays; what finds no room stays
     /// without. Spare root ports are made the first time only.

@@ -47,6 +47,9 @@ pub struct Record {
     /// Where its PCI functions sit, from the first launch on.
     #[serde(default)]
     pub pci: PciPlaces,
+    /// The address of its socket device, 3 or more and no other VMI's of this node.
+    #[serde(default)]
+    pub vsock_cid: Option<u32>,
 }
 
 /// One start of a VMM, as intended and as it went.
@@ -168,6 +171,7 @@ impl Record {
             end: None,
             conditions: Vec::new(),
             pci: PciPlaces::default(),
+            vsock_cid: None,
         }
     }
 

@@ -2,8 +2,8 @@
 
 use crate::planner::ours;
 use crate::{
-    Condition, ConditionStatus, Enforcement, MachineState, Observation, Observed, Record,
-    Timestamp, Wanted,
+    Condition, ConditionStatus, Enforcement, MachineState, Observation, Observed, PauseObserved,
+    Record, Timestamp, Wanted,
 };
 
 /// Says that the guest runs without limits.
@@ -134,14 +134,27 @@ fn synchronized(record: &Record) -> Option<Verdict> {
 
 fn paused(observed: &Observed, record: &Record) -> Option<Verdict> {
     let machine = ours(record, observed)?.machine.present()?;
-    (machine.state == MachineState::Paused).then(|| {
-        verdict(
-            "Paused",
-            ConditionStatus::True,
-            "PausedByUser",
-            "VMI was paused by user",
-        )
-    })
+    if machine.state != MachineState::Paused {
+        return None;
+    }
+    let (reason, message) = match &machine.pause {
+        None | Some(PauseObserved::Requested) => {
+            ("PausedByUser", "VMI was paused by user".to_owned())
+        }
+        Some(PauseObserved::IoError { detail }) => (
+            "PausedIOError",
+            format!("VMI was paused, low-level IO error detected: {detail}"),
+        ),
+        Some(PauseObserved::Watchdog) => (
+            "PausedWatchdog",
+            "VMI was paused, its watchdog ran out".to_owned(),
+        ),
+        Some(PauseObserved::Panicked) => (
+            "PausedPanicked",
+            "VMI was paused, its kernel panicked".to_owned(),
+        ),
+    };
+    Some(verdict("Paused", ConditionStatus::True, reason, &message))
 }
 
 /// `ResourcesNotEnforced` holds while the VMM is known to run without limits, and is kept as it was

@@ -49,7 +49,11 @@ fn machine() -> impl Strategy<Value = MachineObserved> {
         Just(MachineState::Paused),
         Just(MachineState::Exited),
     ]
-    .prop_map(|state| MachineObserved { state, resets: 0 })
+    .prop_map(|state| MachineObserved {
+        state,
+        resets: 0,
+        pause: None,
+    })
 }
 
 fn vmm() -> impl Strategy<Value = VmmObserved> {
@@ -178,7 +182,7 @@ proptest! {
         let ours = VmmObserved {
             incarnation: record.incarnation,
             identity: identity.clone(),
-            machine: Observation::Present(MachineObserved { state: MachineState::Running, resets: 0 }),
+            machine: Observation::Present(MachineObserved { state: MachineState::Running, resets: 0, pause: None }),
             enforcement: Observation::Absent,
         };
         seen.vmms = Observation::Present(vec![ours]);

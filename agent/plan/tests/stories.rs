@@ -57,7 +57,11 @@ impl Story {
         self.seen.vmms = Observation::Present(vec![VmmObserved {
             incarnation: self.record.incarnation,
             identity: identity(),
-            machine: Observation::Present(MachineObserved { state, resets: 0 }),
+            machine: Observation::Present(MachineObserved {
+                state,
+                resets: 0,
+                pause: None,
+            }),
             enforcement: Observation::Present(Enforcement::NotEnforced {
                 why: String::from("no cgroup v2"),
             }),

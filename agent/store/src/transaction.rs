@@ -93,6 +93,17 @@ impl<'txn> Transaction<'txn> {
             .transpose()
     }
 
+    /// All records, in the order of their uids.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`], [`StoreError::Undecodable`].
+    pub fn records(&self) -> Result<Vec<Record>, StoreError> {
+        self.records
+            .iter()?
+            .map(|row| decode_record(row?.1.value()))
+            .collect()
+    }
+
     /// The uid that an idempotency key stands for.
     ///
     /// # Errors

@@ -75,6 +75,7 @@ impl World {
                     Observation::Present(MachineObserved {
                         state: process.state,
                         resets: 0,
+                        pause: None,
                     })
                 } else {
                     self.unknown()

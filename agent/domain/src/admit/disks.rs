@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proto_node::vmi::{Disk as WireDisk, DiskTarget, HostDisk, VirtualMachineInstanceSpec, Volume};
 
+use super::disk_options;
 use super::metadata::DNS_LABEL_RULE;
 use super::path::{Depth, host_path};
 use super::pci;
@@ -69,6 +70,7 @@ pub(super) fn disks(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'
                 source: source.clone(),
                 read_only,
                 serial: disk.serial.clone(),
+                options: disk_options::options(&path, disk, review),
                 pci_address: disk
                     .disk
                     .as_ref()

@@ -19,6 +19,11 @@ const MODELS: &[&str] = &[
 /// More than fit into any machine; bounds the work on a hostile manifest.
 const MAX_NETWORKS: usize = 256;
 
+/// Most queue pairs of an interface, and of all interfaces: each costs the host a descriptor (two with
+/// vhost-net), and the VMM is handed 64 at most.
+const MAX_QUEUES: u32 = 8;
+const MAX_ALL_QUEUES: u32 = 24;
+
 /// What an interface of some network joins.
 enum Joined {
     Configured(NetworkName),
@@ -81,12 +86,22 @@ pub(super) fn interfaces(
                 mac,
                 pci_address: pci::parse(&interface.pci_address).ok().flatten(),
                 network: network.clone(),
+                queues: 1,
             }),
             _ => {}
         }
     }
     check_idle(&spec.networks, &devices.interfaces, review);
     interfaces
+}
+
+/// Gives each interface a queue pair for each vCPU, as far as the bounds allow.
+pub(super) fn share_queues(interfaces: &mut [Interface], vcpus: u32) {
+    let count = u32::try_from(interfaces.len()).unwrap_or(u32::MAX).max(1);
+    let most = MAX_QUEUES.min(MAX_ALL_QUEUES / count).max(1);
+    for interface in interfaces {
+        interface.queues = vcpus.clamp(1, most);
+    }
 }
 
 /// Longer lists are refused unread.
@@ -329,5 +344,33 @@ fn mac(
             );
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queues(interfaces: u8, vcpus: u32) -> Vec<u32> {
+        let interface = |index| Interface {
+            name: Name(format!("net{index}")),
+            mac: MacAddress([2, 0, 0, 0, 0, index]),
+            pci_address: None,
+            network: NetworkName("lan".to_owned()),
+            queues: 1,
+        };
+        let mut all: Vec<Interface> = (0..interfaces).map(interface).collect();
+        share_queues(&mut all, vcpus);
+        all.iter().map(|interface| interface.queues).collect()
+    }
+
+    #[test]
+    fn queues_follow_vcpus_within_bounds() {
+        assert_eq!(queues(1, 1), [1]);
+        assert_eq!(queues(2, 4), [4, 4]);
+        assert_eq!(queues(1, 64), [8]);
+        assert_eq!(queues(4, 64), [6; 4]);
+        assert_eq!(queues(29, 64), [1; 29]);
+        assert!(queues(0, 4).is_empty());
     }
 }

@@ -1,6 +1,8 @@
 //! From the protocol's messages to what the planner knows.
 
-use agent_plan::{ExitObserved, ExitReason, MachineObserved, MachineState, Timestamp};
+use agent_plan::{
+    ExitObserved, ExitReason, MachineObserved, MachineState, PauseObserved, Timestamp,
+};
 use proto_vmm::v1;
 
 /// What a status says of a machine; `None` for a state that this agent does not know.
@@ -13,10 +15,24 @@ pub(crate) fn machine_observed(status: &v1::MachineStatus) -> Option<MachineObse
         v1::MachineState::Paused => MachineState::Paused,
         v1::MachineState::Exited => MachineState::Exited,
     };
+    let pause = (state == MachineState::Paused).then(|| pause_observed(status));
     Some(MachineObserved {
         state,
         resets: status.resets,
+        pause,
     })
+}
+
+/// A reason that this agent does not know was somebody's request as far as it can tell.
+fn pause_observed(status: &v1::MachineStatus) -> PauseObserved {
+    match status.pause_reason() {
+        v1::PauseReason::IoError => PauseObserved::IoError {
+            detail: status.pause_detail.clone(),
+        },
+        v1::PauseReason::Watchdog => PauseObserved::Watchdog,
+        v1::PauseReason::Panicked => PauseObserved::Panicked,
+        v1::PauseReason::Unspecified | v1::PauseReason::Requested => PauseObserved::Requested,
+    }
 }
 
 /// What an exit record says.

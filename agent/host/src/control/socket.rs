@@ -14,6 +14,8 @@ use tokio::net::UnixStream;
 const SOCKET_NAME: &str = "control.sock";
 /// The name there of the socket that leads to the guest's agent.
 const GUEST_AGENT_NAME: &str = "guest-agent.sock";
+/// The name there of the socket that leads to programs of the guest that listen on vsock.
+const VSOCK_NAME: &str = "vsock.sock";
 
 /// A directory that holds a control socket.
 ///
@@ -38,7 +40,12 @@ impl SocketDir {
 
     /// Connects to the VMM that listens here.
     pub(crate) async fn connect(&self) -> io::Result<UnixStream> {
-        UnixStream::connect(self.address(SOCKET_NAME)).await
+        self.connect_to(SOCKET_NAME).await
+    }
+
+    /// Connects to whoever listens here under a name.
+    pub(crate) async fn connect_to(&self, name: &str) -> io::Result<UnixStream> {
+        UnixStream::connect(self.address(name)).await
     }
 }
 
@@ -52,6 +59,12 @@ pub(crate) fn listen_at(dir: &Path) -> io::Result<UnixListener> {
 /// is left over was never given to the VMM, or it would have its machine.
 pub(crate) fn listen_for_guest_agent(dir: &Path) -> io::Result<UnixListener> {
     listen_as(dir, GUEST_AGENT_NAME)
+}
+
+/// Makes the socket at which a VMM listens for programs of the node that want to reach its guest. As
+/// with the guest's agent, one that is left over is replaced.
+pub(crate) fn listen_for_vsock(dir: &Path) -> io::Result<UnixListener> {
+    listen_as(dir, VSOCK_NAME)
 }
 
 fn listen_as(dir: &Path, name: &str) -> io::Result<UnixListener> {

@@ -1,13 +1,14 @@
 //! Giving a VMM its machine: everything is opened here and passed as descriptors.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use agent_domain::Vmi;
-use agent_plan::{Failure, PciPlaces, Timestamp};
+use agent_plan::{Failure, Record, Timestamp};
 use proto_vmm::v1::{self, request::Kind};
 
 use super::LinuxHost;
@@ -16,8 +17,15 @@ use crate::disks::{DiskError, DiskOpener};
 use crate::failure::{chain, fatal, retry};
 use crate::kernels::{KernelError, boot_files};
 use crate::layout::PathUid;
-use crate::machine_config::{MachinePolicy, Opened, assemble};
+use crate::machine_config::{
+    Launch, MachinePolicy, Opened, OpenedDisk, OpenedTap, OpenedVsock, assemble,
+};
 use crate::taps::{self, TapSpec};
+
+const VHOST_NET: &str = "/dev/vhost-net";
+
+/// Most descriptors that go with one frame.
+const MAX_DESCRIPTORS: usize = 64;
 
 impl LinuxHost {
     /// Finds, unpacks and caches kernel and initrd.
@@ -43,15 +51,12 @@ impl LinuxHost {
         }
     }
 
-    fn open_disks(&self, uid: &PathUid, vmi: &Vmi) -> Result<Vec<OwnedFd>, DiskError> {
+    fn open_disks(&self, uid: &PathUid, vmi: &Vmi) -> Result<Vec<OpenedDisk>, DiskError> {
         let opener = DiskOpener {
             allowed: self.allowed.clone(),
             own_dir: self.layout.disks_of(uid),
         };
-        vmi.disks
-            .iter()
-            .map(|disk| opener.open(disk).map(OwnedFd::from))
-            .collect()
+        vmi.disks.iter().map(|disk| opener.open(disk)).collect()
     }
 
     /// Makes sure that there is a tap for every interface.
@@ -74,6 +79,7 @@ impl LinuxHost {
                 network,
                 bridge,
                 guest_mac: interface.mac.octets(),
+                queues: interface.queues,
             };
             match taps::create(&spec).await {
                 Ok(tap) => {
@@ -90,7 +96,7 @@ impl LinuxHost {
     }
 
     /// Takes copies of the taps' descriptors; the agent's own go when the VMM has them.
-    fn held_taps(&self, uid: &PathUid, count: usize) -> Result<Vec<(OwnedFd, u32)>, Failure> {
+    fn held_taps(&self, uid: &PathUid, count: usize) -> Result<Vec<OpenedTap>, Failure> {
         let mut memory = self.memory();
         let taps = &memory.vmi(uid).taps;
         (0..count)
@@ -98,10 +104,15 @@ impl LinuxHost {
                 let tap = taps.get(&index).ok_or_else(|| {
                     retry("NetworkNotReady", format!("interface {index} has no tap"))
                 })?;
-                let descriptor = tap.descriptor.try_clone().map_err(|error| {
+                let queues = tap.queues.iter().map(OwnedFd::try_clone);
+                let queues = queues.collect::<Result<_, _>>().map_err(|error| {
                     retry("NetworkNotReady", format!("interface {index}: {error}"))
                 })?;
-                Ok((descriptor, tap.mtu))
+                Ok(OpenedTap {
+                    queues,
+                    vhost: Vec::new(),
+                    mtu: tap.mtu,
+                })
             })
             .collect()
     }
@@ -113,6 +124,30 @@ impl LinuxHost {
         let listener = control::listen_for_guest_agent(&dir)
             .map_err(|error| retry("HostFailed", format!("{}: {error}", dir.display())))?;
         Ok(listener.into())
+    }
+
+    /// Both ways between programs of the guest and of the node.
+    fn vsock(
+        &self,
+        uid: &PathUid,
+        incarnation: u64,
+        vmi: &Vmi,
+        record: &Record,
+    ) -> Result<Option<OpenedVsock>, Failure> {
+        if !vmi.vsock {
+            return Ok(None);
+        }
+        let cid = record
+            .vsock_cid
+            .ok_or_else(|| fatal("NoVsockAddress", "the VMI has no vsock address"))?;
+        let dir = self.layout.run_of_vmm(uid, incarnation);
+        let broker = Arc::clone(&self.memory().vmi(uid).broker);
+        let failed = |error: io::Error| retry("HostFailed", format!("{}: {error}", dir.display()));
+        Ok(Some(OpenedVsock {
+            cid,
+            listener: control::listen_for_vsock(&dir).map_err(failed)?.into(),
+            broker: broker.start(incarnation, &dir).map_err(failed)?,
+        }))
     }
 
     /// Whether a VMM of this VMI has its machine, and thereby its disks and taps.
@@ -143,7 +178,7 @@ impl LinuxHost {
         uid: &PathUid,
         incarnation: u64,
         vmi: &Vmi,
-        places: &PciPlaces,
+        record: &Record,
     ) -> Result<(), Failure> {
         let mut connection = self.connect(uid, incarnation).await?;
         if let Some(configured) = configured_as(&connection) {
@@ -166,7 +201,7 @@ impl LinuxHost {
         let exit_record = self.layout.exit_record(uid, incarnation);
         let console_log = self.layout.console_log(uid, incarnation);
         let kvm = Path::new("/dev/kvm");
-        let opened = Opened {
+        let mut opened = Opened {
             kvm: open_kvm(kvm)?,
             exit_record: open_own(&exit_record).map_err(|error| host(error, &exit_record))?,
             console_log: open_own(&console_log).map_err(|error| host(error, &console_log))?,
@@ -177,13 +212,21 @@ impl LinuxHost {
                 .map_err(|error| disk_failure(&error))?,
             taps: self.held_taps(uid, vmi.interfaces.len())?,
             guest_agent: self.listen_for_guest_agent(uid, incarnation)?,
+            vsock: self.vsock(uid, incarnation, vmi, record)?,
+        };
+        offer_vhost(&mut opened);
+        let launch = Launch {
+            incarnation,
+            places: &record.pci,
+            generation_id: generation_id()
+                .map_err(|error| host(error, Path::new("/dev/urandom")))?,
         };
         let policy = MachinePolicy {
             console_log_bytes: self.config.console_log_bytes,
             debug_ports: self.config.debug_ports,
         };
-        let (machine, descriptors) = assemble(vmi, incarnation, places, &opened, policy)
-            .map_err(|error| fatal("TooManyDevices", error.to_string()))?;
+        let (machine, descriptors) = assemble(vmi, launch, &opened, policy)
+            .map_err(|error| fatal(error.reason(), chain(&error)))?;
         let request = Kind::Configure(v1::Configure {
             machine: Some(machine),
             snapshot_fd: None,
@@ -207,6 +250,40 @@ fn configured_as(connection: &Connection) -> Option<(String, u64)> {
     }
     let identity = hello.identity.clone().unwrap_or_default();
     Some((identity.vmi_uid, identity.incarnation))
+}
+
+/// Has the kernel move the frames of as many interfaces as there are descriptors left for, on a node
+/// that has vhost-net.
+fn offer_vhost(opened: &mut Opened) {
+    let mut left = MAX_DESCRIPTORS.saturating_sub(opened.descriptors());
+    for tap in &mut opened.taps {
+        if tap.queues.len() > left {
+            continue;
+        }
+        let open = || {
+            fs::OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(VHOST_NET)
+        };
+        let vhost: io::Result<Vec<OwnedFd>> =
+            tap.queues.iter().map(|_| open().map(Into::into)).collect();
+        match vhost {
+            Ok(vhost) => tap.vhost = vhost,
+            Err(error) => {
+                tracing::debug!(%error, "{VHOST_NET}: VMMs move the frames by themselves");
+                return;
+            }
+        }
+        left -= tap.queues.len();
+    }
+}
+
+/// What tells this start of a guest from all others.
+fn generation_id() -> io::Result<[u8; 16]> {
+    let mut id = [0; 16];
+    fs::File::open("/dev/urandom")?.read_exact(&mut id)?;
+    Ok(id)
 }
 
 fn open_kvm(path: &Path) -> Result<OwnedFd, Failure> {

@@ -35,8 +35,7 @@ impl LinuxHost {
                 return self.start_vmm(&uid, *incarnation, vmi).await;
             }
             Action::ConfigureVmm { incarnation } => {
-                self.configure_vmm(&uid, *incarnation, vmi, &record.pci)
-                    .await
+                self.configure_vmm(&uid, *incarnation, vmi, record).await
             }
             Action::BootVmm { incarnation } => {
                 self.ask(&uid, *incarnation, Kind::Boot(v1::Boot {})).await

@@ -1,6 +1,8 @@
 //! Waking the actor of a VMI when its VMM says or does something.
 
+use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_plan::{Record, VmmIdentity};
@@ -11,6 +13,7 @@ use crate::control::{Connection, ControlError, Deadlines, SocketDir};
 use crate::facility::Wake;
 use crate::layout::PathUid;
 use crate::process::{self, Liveness};
+use crate::vsock::Broker;
 
 /// Between two attempts to listen to a VMM that lives.
 const RETRY: Duration = Duration::from_secs(1);
@@ -35,23 +38,40 @@ impl LinuxHost {
         };
         let incarnation = record.incarnation;
         let mut memory = self.memory();
-        let watch = &mut memory.vmi(&uid).watch;
-        if let Some((watched, task)) = watch {
+        let vmi = memory.vmi(&uid);
+        if let Some((watched, task)) = &vmi.watch {
             if *watched == incarnation && !task.is_finished() {
                 return;
             }
             task.abort();
         }
+        let broker = record.vsock_cid.map(|_| Arc::clone(&vmi.broker));
+        let watched = Watched {
+            incarnation,
+            identity,
+            broker,
+            wake,
+        };
         let dir = self.layout.run_of_vmm(&uid, incarnation);
-        let task = tokio::spawn(async move { follow(&dir, &identity, &wake).await });
-        *watch = Some((incarnation, task.abort_handle()));
+        let task = tokio::spawn(async move { follow(&dir, &watched).await });
+        vmi.watch = Some((incarnation, task.abort_handle()));
     }
 }
 
+/// A VMM that is watched.
+struct Watched {
+    incarnation: u64,
+    identity: VmmIdentity,
+    /// Of a guest that has a socket device.
+    broker: Option<Arc<Broker>>,
+    wake: Wake,
+}
+
 /// Follows a VMM until it is dead.
-async fn follow(dir: &Path, identity: &VmmIdentity, wake: &Wake) {
+async fn follow(dir: &Path, watched: &Watched) {
+    let Watched { identity, wake, .. } = watched;
     loop {
-        if let Err(error) = listen(dir, wake).await {
+        if let Err(error) = listen(dir, watched).await {
             tracing::debug!(pid = identity.pid, %error, "the VMM's events ended");
         }
         for _ in 0..ENDING_LOOKS {
@@ -68,9 +88,13 @@ async fn follow(dir: &Path, identity: &VmmIdentity, wake: &Wake) {
 }
 
 /// Passes events on until the connection ends.
-async fn listen(dir: &Path, wake: &Wake) -> Result<(), ControlError> {
+async fn listen(dir: &Path, watched: &Watched) -> Result<(), ControlError> {
+    let wake = &watched.wake;
     let socket = SocketDir::open(dir).map_err(ControlError::Io)?;
     let mut connection = Connection::open(&socket, Deadlines::of_an_action()).await?;
+    if let Some(broker) = &watched.broker {
+        replace_broker(&mut connection, broker, watched.incarnation, dir).await?;
+    }
     connection
         .request(Kind::Subscribe(v1::Subscribe {}), &[])
         .await?;
@@ -80,4 +104,26 @@ async fn listen(dir: &Path, wake: &Wake) -> Result<(), ControlError> {
         connection.next_event().await?;
         wake.notify_one();
     }
+}
+
+/// The broker of a VMM ends with its agent; the next agent is its successor. A VMM that has no machine
+/// yet gets its broker with it.
+async fn replace_broker(
+    connection: &mut Connection,
+    broker: &Broker,
+    incarnation: u64,
+    dir: &Path,
+) -> Result<(), ControlError> {
+    let status = connection.hello().status.as_ref();
+    let state = status.map_or(v1::MachineState::Unspecified, v1::MachineStatus::state);
+    let is_built = matches!(
+        state,
+        v1::MachineState::Configured | v1::MachineState::Running | v1::MachineState::Paused
+    );
+    if !is_built || broker.serves(incarnation) {
+        return Ok(());
+    }
+    let end = broker.start(incarnation, dir).map_err(ControlError::Io)?;
+    let attach = Kind::AttachBroker(v1::AttachBroker {});
+    connection.request(attach, &[end.as_fd()]).await.map(drop)
 }

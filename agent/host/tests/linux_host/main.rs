@@ -11,6 +11,7 @@ mod kernels;
 mod network;
 mod support;
 mod vmm;
+mod vsock;
 
 use std::process::ExitCode;
 
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         kernels::trials(),
         network::trials(),
         vmm::trials(),
+        vsock::trials(),
     ]
     .into_iter()
     .flatten()

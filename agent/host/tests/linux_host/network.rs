@@ -40,19 +40,18 @@ async fn tap() -> Outcome {
     }
     let place = Place::new();
     let host = place.host().await;
-    let vmi = place.vmi(
-        UID,
-        &[
-            (
-                "/spec/domain/devices/interfaces",
-                json!([{"name": "net", "bridge": {}}]),
-            ),
-            (
-                "/spec/networks",
-                json!([{"name": "net", "multus": {"networkName": "lan"}}]),
-            ),
-        ],
-    );
+    let joined = [
+        (
+            "/spec/domain/devices/interfaces",
+            json!([{"name": "net", "bridge": {}}]),
+        ),
+        (
+            "/spec/networks",
+            json!([{"name": "net", "multus": {"networkName": "lan"}}]),
+        ),
+        ("/spec/domain/cpu", json!({"cores": 2})),
+    ];
+    let vmi = place.vmi(UID, &joined);
     let failure = execute(&host, &vmi, 1, Action::EnsureTaps)
         .await
         .unwrap_err();
@@ -87,6 +86,24 @@ async fn tap() -> Outcome {
 
     // An agent that dies takes a tap with it that no VMM has.
     execute(&host, &vmi, 1, Action::EnsureTaps).await.unwrap();
+    drop(host);
+    assert!(taps().is_empty());
+
+    let queues = (
+        "/spec/domain/devices/networkInterfaceMultiqueue",
+        json!(true),
+    );
+    let vmi = place.vmi(UID, &[&joined[..], &[queues]].concat());
+    let host = place.host().await;
+    execute(&host, &vmi, 1, Action::EnsureTaps).await.unwrap();
+    let [name] = taps().try_into().unwrap();
+    let dir = Path::new("/sys/class/net").join(&name);
+    // IFF_MULTI_QUEUE, too
+    let flags = std::fs::read_to_string(dir.join("tun_flags")).unwrap();
+    assert_eq!(flags.trim(), "0x5102", "{flags}");
+    let queues = std::fs::read_dir(dir.join("queues")).unwrap();
+    assert_eq!(queues.count(), 4);
+    release(&host, &vmi, 1).await.unwrap();
     drop(host);
     assert!(taps().is_empty());
     Ok(())

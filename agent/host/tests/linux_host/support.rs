@@ -20,6 +20,8 @@ use proto_node::{Node, from_node};
 use serde_json::{Value, json};
 
 pub const UID: &str = "7c1f8a52-0000-4000-8000-000000000001";
+/// The address of every guest that has a socket device.
+pub const VSOCK_CID: u32 = 42;
 pub const OTHER_UID: &str = "7c1f8a52-0000-4000-8000-000000000002";
 
 /// Everything of one VMI.
@@ -222,6 +224,7 @@ pub async fn execute(
 ) -> Result<Completed, Failure> {
     let mut record = record(vmi.uid.as_str(), incarnation);
     record.pci.complete(&PciDemand::of(vmi));
+    record.vsock_cid = vmi.vsock.then_some(VSOCK_CID);
     host.execute(&action, vmi, &record).await
 }
 

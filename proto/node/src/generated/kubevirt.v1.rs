@@ -23,19 +23,20 @@ pub struct Devices {
     /// Keep the console's output on the node.
     #[prost(bool, optional, tag = "7")]
     pub log_serial_console: ::core::option::Option<bool>,
-    /// A memory balloon. Default true in KubeVirt.
+    /// A memory balloon, which also reports free pages: they go back to the host. Default true.
     #[prost(bool, optional, tag = "8")]
     pub autoattach_mem_balloon: ::core::option::Option<bool>,
     /// A tablet.
     #[prost(bool, optional, tag = "9")]
     pub autoattach_input_device: ::core::option::Option<bool>,
-    /// A vsock device.
+    /// A vsock device. Its address is status.VSOCKCID. Default false.
     #[prost(bool, optional, tag = "10")]
     pub autoattach_vsock: ::core::option::Option<bool>,
-    /// One queue per vCPU for each interface.
+    /// One queue pair per vCPU for each interface: at most 8, and 24 for all interfaces of a machine
+    /// together. Default false.
     #[prost(bool, optional, tag = "11")]
     pub network_interface_multiqueue: ::core::option::Option<bool>,
-    /// One queue per vCPU for each disk.
+    /// One queue per vCPU for each disk, at most 64. Default false.
     #[prost(bool, optional, tag = "12")]
     pub block_multi_queue: ::core::option::Option<bool>,
     /// Old virtio devices.
@@ -179,25 +180,29 @@ pub struct Disk {
     /// Serial number that the guest reads, at most 20 bytes for virtio.
     #[prost(string, tag = "6")]
     pub serial: ::prost::alloc::string::String,
-    /// The disk has an I/O thread of its own.
+    /// The disk has an I/O thread of its own. Default false: it shares one with all others.
     #[prost(bool, optional, tag = "7")]
     pub dedicated_io_thread: ::core::option::Option<bool>,
-    /// Cache mode of the host.
+    /// Cache mode of the host. Default none where the image's file system can do without its cache, else
+    /// writethrough.
     #[prost(string, tag = "8")]
     pub cache: ::prost::alloc::string::String,
-    /// How the host does I/O.
+    /// How the host does I/O: "threads" has the disk's thread wait for it. Default native: io_uring where
+    /// the host has it.
     #[prost(string, tag = "9")]
     pub io: ::prost::alloc::string::String,
     /// Word for the guest's metadata.
     #[prost(string, tag = "10")]
     pub tag: ::prost::alloc::string::String,
-    /// Sizes of sectors.
-    #[prost(bytes = "vec", tag = "11")]
-    pub block_size: ::prost::alloc::vec::Vec<u8>,
+    /// Sizes of sectors. Default 512 bytes.
+    #[prost(message, optional, tag = "11")]
+    pub block_size: ::core::option::Option<BlockSize>,
     /// Several guests may use the disk at a time.
     #[prost(bool, optional, tag = "12")]
     pub shareable: ::core::option::Option<bool>,
-    /// What an I/O error does. The guest sees the error.
+    /// What an I/O error of the host does. Default report, not KubeVirt's stop, as long as a guest that is
+    /// paused by an error can not be resumed by an API. With stop, and enospace when there is no space, the
+    /// guest is paused.
     #[prost(string, tag = "13")]
     pub error_policy: ::prost::alloc::string::String,
     /// Track which blocks change.
@@ -212,6 +217,66 @@ impl ::prost::Name for Disk {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kubevirt.v1.Disk".into()
+    }
+}
+/// Sizes of a disk's sectors.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BlockSize {
+    /// As given here.
+    #[prost(message, optional, tag = "1")]
+    pub custom: ::core::option::Option<CustomBlockSize>,
+    /// As the volume has them. Not with custom.
+    #[prost(message, optional, tag = "2")]
+    pub match_volume: ::core::option::Option<BlockSizeMatch>,
+}
+impl ::prost::Name for BlockSize {
+    const NAME: &'static str = "BlockSize";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.BlockSize".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.BlockSize".into()
+    }
+}
+/// Powers of two from 512 to 65536.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CustomBlockSize {
+    /// What the guest reads and writes at least.
+    #[prost(uint32, tag = "1")]
+    pub logical: u32,
+    /// What is best written at once; at least the logical size.
+    #[prost(uint32, tag = "2")]
+    pub physical: u32,
+    /// What is best given back at once.
+    #[prost(uint32, optional, tag = "3")]
+    pub discard_granularity: ::core::option::Option<u32>,
+}
+impl ::prost::Name for CustomBlockSize {
+    const NAME: &'static str = "CustomBlockSize";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.CustomBlockSize".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.CustomBlockSize".into()
+    }
+}
+/// Sizes of sectors as the volume has them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BlockSizeMatch {
+    /// On. Default true.
+    #[prost(bool, optional, tag = "1")]
+    pub enabled: ::core::option::Option<bool>,
+}
+impl ::prost::Name for BlockSizeMatch {
+    const NAME: &'static str = "BlockSizeMatch";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.BlockSizeMatch".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.BlockSizeMatch".into()
     }
 }
 /// A hard disk.
@@ -422,7 +487,7 @@ impl ::prost::Name for DomainSpec {
     }
 }
 /// vCPUs: the product of sockets, cores and threads; members left out count as 1.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Cpu {
     /// Cores per socket.
     #[prost(uint32, tag = "1")]
@@ -433,15 +498,16 @@ pub struct Cpu {
     /// Threads per core.
     #[prost(uint32, tag = "3")]
     pub threads: u32,
-    /// Sockets that hot-plug may reach.
+    /// Sockets that hot-plug may reach: the guest's tables list those that are yet to come. CPUs are not
+    /// plugged in by this release.
     #[prost(uint32, tag = "4")]
     pub max_sockets: u32,
-    /// CPU model.
+    /// host-model (the default), host-passthrough, or a name of docs/cpu-models.md.
     #[prost(string, tag = "5")]
     pub model: ::prost::alloc::string::String,
-    /// CPU flags to force or hide.
-    #[prost(bytes = "vec", repeated, tag = "6")]
-    pub features: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    /// Features to add to the model or to take from it.
+    #[prost(message, repeated, tag = "6")]
+    pub features: ::prost::alloc::vec::Vec<CpuFeature>,
     /// Exclusive host CPUs.
     #[prost(bool, tag = "7")]
     pub dedicated_cpu_placement: bool,
@@ -463,6 +529,26 @@ impl ::prost::Name for Cpu {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kubevirt.v1.Cpu".into()
+    }
+}
+/// A feature of the CPU.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CpuFeature {
+    /// As in /proc/cpuinfo or as libvirt has it; see docs/cpu-models.md.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// What becomes of it. Default require.
+    #[prost(string, tag = "2")]
+    pub policy: ::prost::alloc::string::String,
+}
+impl ::prost::Name for CpuFeature {
+    const NAME: &'static str = "CpuFeature";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.CpuFeature".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.CpuFeature".into()
     }
 }
 /// Guest memory.
@@ -669,7 +755,8 @@ pub struct Clock {
     /// The guest's clock is UTC.
     #[prost(message, optional, tag = "1")]
     pub utc: ::core::option::Option<ClockUtc>,
-    /// The guest's clock is the local time of this zone.
+    /// The guest's clock is the local time of this zone, such as Europe/Berlin, as the node knows it when
+    /// the guest is started. Not with utc.
     #[prost(string, tag = "2")]
     pub timezone: ::prost::alloc::string::String,
     /// Timers of the platform.
@@ -689,7 +776,7 @@ impl ::prost::Name for Clock {
 /// UTC.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ClockUtc {
-    /// Seconds from UTC.
+    /// Seconds from UTC, less than 100 years. Default 0.
     #[prost(int64, optional, tag = "1")]
     pub offset_seconds: ::core::option::Option<i64>,
 }
@@ -839,20 +926,20 @@ pub struct Features {
     #[prost(message, optional, tag = "2")]
     pub apic: ::core::option::Option<FeatureApic>,
     /// Hyper-V enlightenments.
-    #[prost(bytes = "vec", tag = "3")]
-    pub hyperv: ::prost::alloc::vec::Vec<u8>,
-    /// All Hyper-V enlightenments of the host.
-    #[prost(bytes = "vec", tag = "4")]
-    pub hyperv_passthrough: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "3")]
+    pub hyperv: ::core::option::Option<FeatureHyperv>,
+    /// All Hyper-V enlightenments that the host's KVM has. Not with hyperv.
+    #[prost(message, optional, tag = "4")]
+    pub hyperv_passthrough: ::core::option::Option<FeatureState>,
     /// System management mode.
     #[prost(bytes = "vec", tag = "5")]
     pub smm: ::prost::alloc::vec::Vec<u8>,
     /// Whether the guest sees that it runs on KVM.
     #[prost(message, optional, tag = "6")]
     pub kvm: ::core::option::Option<FeatureKvm>,
-    /// Paravirtual spin locks.
-    #[prost(bytes = "vec", tag = "7")]
-    pub pvspinlock: ::prost::alloc::vec::Vec<u8>,
+    /// Paravirtual spin locks. Default: if the host's KVM has them.
+    #[prost(message, optional, tag = "7")]
+    pub pvspinlock: ::core::option::Option<FeatureState>,
 }
 impl ::prost::Name for Features {
     const NAME: &'static str = "Features";
@@ -862,6 +949,162 @@ impl ::prost::Name for Features {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kubevirt.v1.Features".into()
+    }
+}
+/// A feature that is on or off.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FeatureState {
+    /// On. Default true.
+    #[prost(bool, optional, tag = "1")]
+    pub enabled: ::core::option::Option<bool>,
+}
+impl ::prost::Name for FeatureState {
+    const NAME: &'static str = "FeatureState";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.FeatureState".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.FeatureState".into()
+    }
+}
+/// Hyper-V enlightenments. One that needs another switches it on, unless that is disabled.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FeatureHyperv {
+    /// No watchdogs that a slow host would trip.
+    #[prost(message, optional, tag = "1")]
+    pub relaxed: ::core::option::Option<FeatureState>,
+    /// The APIC by MSRs.
+    #[prost(message, optional, tag = "2")]
+    pub vapic: ::core::option::Option<FeatureState>,
+    /// Spin locks tell of long waits.
+    #[prost(message, optional, tag = "3")]
+    pub spinlocks: ::core::option::Option<FeatureSpinlocks>,
+    /// Numbers of virtual processors.
+    #[prost(message, optional, tag = "4")]
+    pub vpindex: ::core::option::Option<FeatureState>,
+    /// Time that a virtual processor has run.
+    #[prost(message, optional, tag = "5")]
+    pub runtime: ::core::option::Option<FeatureState>,
+    /// Synthetic interrupt controller. Needs vpindex.
+    #[prost(message, optional, tag = "6")]
+    pub synic: ::core::option::Option<FeatureState>,
+    /// Synthetic timers. Needs synic and clock.timer.hyperv.
+    #[prost(message, optional, tag = "7")]
+    pub synictimer: ::core::option::Option<FeatureSynicTimer>,
+    /// Reset by MSR.
+    #[prost(message, optional, tag = "8")]
+    pub reset: ::core::option::Option<FeatureState>,
+    /// Signature of the hypervisor.
+    #[prost(message, optional, tag = "9")]
+    pub vendorid: ::core::option::Option<FeatureVendorId>,
+    /// Frequencies of TSC and APIC by MSR.
+    #[prost(message, optional, tag = "10")]
+    pub frequencies: ::core::option::Option<FeatureState>,
+    /// Notice of a migration to another frequency.
+    #[prost(message, optional, tag = "11")]
+    pub reenlightenment: ::core::option::Option<FeatureState>,
+    /// TLB flushes of other processors by hypercall. Needs vpindex.
+    #[prost(message, optional, tag = "12")]
+    pub tlbflush: ::core::option::Option<FeatureTlbFlush>,
+    /// Interrupts between processors by hypercall. Needs vpindex.
+    #[prost(message, optional, tag = "13")]
+    pub ipi: ::core::option::Option<FeatureState>,
+    /// Enlightened VMCS for nested guests. Needs vapic and the CPU feature vmx.
+    #[prost(message, optional, tag = "14")]
+    pub evmcs: ::core::option::Option<FeatureState>,
+}
+impl ::prost::Name for FeatureHyperv {
+    const NAME: &'static str = "FeatureHyperv";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.FeatureHyperv".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.FeatureHyperv".into()
+    }
+}
+/// Spin locks that tell of long waits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FeatureSpinlocks {
+    /// On. Default true.
+    #[prost(bool, optional, tag = "1")]
+    pub enabled: ::core::option::Option<bool>,
+    /// Tries before a wait is long, at least 4096, which is the default.
+    #[prost(uint32, optional, tag = "2")]
+    pub spinlocks: ::core::option::Option<u32>,
+}
+impl ::prost::Name for FeatureSpinlocks {
+    const NAME: &'static str = "FeatureSpinlocks";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.FeatureSpinlocks".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.FeatureSpinlocks".into()
+    }
+}
+/// Synthetic timers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FeatureSynicTimer {
+    /// On. Default true.
+    #[prost(bool, optional, tag = "1")]
+    pub enabled: ::core::option::Option<bool>,
+    /// They interrupt without a message.
+    #[prost(message, optional, tag = "2")]
+    pub direct: ::core::option::Option<FeatureState>,
+}
+impl ::prost::Name for FeatureSynicTimer {
+    const NAME: &'static str = "FeatureSynicTimer";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.FeatureSynicTimer".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.FeatureSynicTimer".into()
+    }
+}
+/// Signature of the hypervisor.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FeatureVendorId {
+    /// On. Default true.
+    #[prost(bool, optional, tag = "1")]
+    pub enabled: ::core::option::Option<bool>,
+    /// At most 12 characters of ASCII.
+    #[prost(string, tag = "2")]
+    pub vendorid: ::prost::alloc::string::String,
+}
+impl ::prost::Name for FeatureVendorId {
+    const NAME: &'static str = "FeatureVendorId";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.FeatureVendorId".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.FeatureVendorId".into()
+    }
+}
+/// TLB flushes by hypercall.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FeatureTlbFlush {
+    /// On. Default true.
+    #[prost(bool, optional, tag = "1")]
+    pub enabled: ::core::option::Option<bool>,
+    /// Of nested guests, without exits.
+    #[prost(message, optional, tag = "2")]
+    pub direct: ::core::option::Option<FeatureState>,
+    /// Of ranges.
+    #[prost(message, optional, tag = "3")]
+    pub extended: ::core::option::Option<FeatureState>,
+}
+impl ::prost::Name for FeatureTlbFlush {
+    const NAME: &'static str = "FeatureTlbFlush";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.FeatureTlbFlush".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.FeatureTlbFlush".into()
     }
 }
 /// ACPI.
@@ -887,7 +1130,7 @@ pub struct FeatureApic {
     /// On. Default true.
     #[prost(bool, optional, tag = "1")]
     pub enabled: ::core::option::Option<bool>,
-    /// Paravirtual end of interrupt.
+    /// Paravirtual end of interrupt; without it if the host's KVM has it.
     #[prost(bool, tag = "2")]
     pub end_of_interrupt: bool,
 }

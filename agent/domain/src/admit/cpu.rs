@@ -1,0 +1,156 @@
+//! CPU model and features, and what is told of KVM.
+
+use std::collections::BTreeSet;
+
+use proto_node::vmi::{Cpu, DomainSpec, FeatureState, Features};
+
+use super::hyperv;
+use super::review::Review;
+use crate::cpu::{CPU_MODELS, CpuFeature, CpuOptions, FeaturePolicy, KvmOptions};
+use crate::vmi::CpuTopology;
+use crate::{FieldError, Rule};
+
+const CPU: &str = "spec.domain.cpu";
+/// More than there are features with names.
+const MAX_FEATURES: usize = 256;
+const MAX_NAME_BYTES: usize = 64;
+
+/// What the CPUs are beyond their number, with KubeVirt's defaults filled in.
+pub(super) fn options(
+    domain: &mut DomainSpec,
+    topology: CpuTopology,
+    review: &mut Review<'_>,
+) -> Option<CpuOptions> {
+    let hyperv = hyperv::options(domain, review);
+    let kvm = kvm(domain);
+    let cpu = domain.cpu.get_or_insert_default();
+    let max_sockets = max_sockets(cpu, topology, review)?;
+    model(&cpu.model, review)?;
+    if !review.lists_fit(
+        &[("spec.domain.cpu.features", cpu.features.len())],
+        MAX_FEATURES,
+    ) {
+        return None;
+    }
+    let mut features = features(cpu, review);
+    if hyperv::needs_vmx(hyperv.as_ref()) && !features.iter().any(|feature| feature.name == "vmx") {
+        features.push(CpuFeature {
+            name: "vmx".to_owned(),
+            policy: FeaturePolicy::Require,
+        });
+    }
+    Some(CpuOptions {
+        model: cpu.model.clone(),
+        max_sockets,
+        features,
+        hyperv,
+        kvm,
+    })
+}
+
+fn max_sockets(cpu: &Cpu, topology: CpuTopology, review: &mut Review<'_>) -> Option<u32> {
+    if cpu.max_sockets == 0 {
+        return Some(topology.sockets);
+    }
+    let given = cpu.max_sockets.to_string();
+    if topology.sockets > cpu.max_sockets {
+        let message =
+            "Number of sockets in CPU topology is greater than the maximum sockets allowed";
+        review.invalid(&format!("{CPU}.maxSockets"), &given, message);
+        return None;
+    }
+    let most = review.caps.map_or(u32::MAX, |caps| caps.max_vcpus);
+    let count = cpu
+        .max_sockets
+        .checked_mul(topology.cores)
+        .and_then(|count| count.checked_mul(topology.threads));
+    if count.is_none_or(|count| count > most) {
+        let message = format!("a VMI may have at most {most} vCPUs on this node");
+        let error = FieldError::new(format!("{CPU}.maxSockets"), Rule::Invalid, message);
+        review.push(
+            error
+                .value(given)
+                .fix("vCPUs are maxSockets × cores × threads"),
+        );
+        return None;
+    }
+    Some(cpu.max_sockets)
+}
+
+/// Its default was filled in with the topology.
+fn model(name: &str, review: &mut Review<'_>) -> Option<()> {
+    if matches!(name, "host-model" | "host-passthrough") || CPU_MODELS.contains(&name) {
+        return Some(());
+    }
+    let error = FieldError::new(
+        format!("{CPU}.model"),
+        Rule::NotSupported,
+        "not known to this release",
+    );
+    review.push(error.value(name).fix(format!(
+        "use host-model, host-passthrough, {}",
+        CPU_MODELS.join(", ")
+    )));
+    None
+}
+
+fn features(cpu: &mut Cpu, review: &mut Review<'_>) -> Vec<CpuFeature> {
+    let mut seen = BTreeSet::new();
+    let mut features = Vec::with_capacity(cpu.features.len());
+    for (index, feature) in cpu.features.iter_mut().enumerate() {
+        let path = format!("{CPU}.features[{index}].name");
+        if feature.policy.is_empty() {
+            "require".clone_into(&mut feature.policy);
+        }
+        let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+        if feature.name.len() > MAX_NAME_BYTES || !feature.name.bytes().all(legal) {
+            review.invalid(&path, &feature.name, "must be the name of a CPU feature");
+            continue;
+        }
+        // Spellings differ by these.
+        let plain = feature.name.to_ascii_lowercase().replace(['-', '.'], "_");
+        if !feature.name.is_empty() && !seen.insert(plain) {
+            let error = FieldError::new(path, Rule::Duplicate, "a feature has one policy");
+            review.push(error.value(&feature.name));
+            continue;
+        }
+        // Unknown policies were reported already.
+        if let Some(policy) = policy(&feature.policy) {
+            features.push(CpuFeature {
+                name: feature.name.clone(),
+                policy,
+            });
+        }
+    }
+    features
+}
+
+fn policy(text: &str) -> Option<FeaturePolicy> {
+    Some(match text {
+        "force" => FeaturePolicy::Force,
+        "require" => FeaturePolicy::Require,
+        "optional" => FeaturePolicy::Optional,
+        "disable" => FeaturePolicy::Disable,
+        "forbid" => FeaturePolicy::Forbid,
+        _ => return None,
+    })
+}
+
+fn kvm(domain: &DomainSpec) -> KvmOptions {
+    let features: Features = domain.features.clone().unwrap_or_default();
+    let timer = domain.clock.as_ref().and_then(|clock| clock.timer.clone());
+    let apic = features.apic.unwrap_or_default();
+    KvmOptions {
+        hidden: features.kvm.is_some_and(|kvm| kvm.hidden),
+        clock: timer
+            .and_then(|timer| timer.kvm)
+            .map(|kvm| kvm.present.unwrap_or(true)),
+        spinlocks: features.pvspinlock.as_ref().map(is_on),
+        end_of_interrupt: apic.end_of_interrupt.then_some(true),
+    }
+}
+
+/// KubeVirt's features are on unless they say otherwise.
+pub(super) fn is_on(state: &FeatureState) -> bool {
+    state.enabled.unwrap_or(true)
+}

@@ -1,0 +1,157 @@
+//! What a guest's CPUs and clocks are.
+
+use std::collections::BTreeSet;
+
+/// What a guest's CPUs are beyond their number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuOptions {
+    /// `host-model`, `host-passthrough`, or one of [`CPU_MODELS`].
+    pub model: String,
+    /// Sockets that there may ever be, at least those that there are.
+    pub max_sockets: u32,
+    /// What is different from the model; no feature twice. The VMM knows their names.
+    pub features: Vec<CpuFeature>,
+    /// What the guest is told of Hyper-V; `None`: nothing.
+    pub hyperv: Option<HypervOptions>,
+    /// What the guest is told of KVM.
+    pub kvm: KvmOptions,
+}
+
+/// CPU models with names. A test compares them with docs/cpu-models.md.
+pub const CPU_MODELS: [&str; 11] = [
+    "x86-64-v2",
+    "x86-64-v3",
+    "x86-64-v4",
+    "Nehalem",
+    "Westmere",
+    "SandyBridge",
+    "Haswell-noTSX",
+    "Skylake-Server-noTSX-IBRS",
+    "Cascadelake-Server-noTSX",
+    "EPYC",
+    "EPYC-Rome",
+];
+
+/// A feature that is not as the model has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuFeature {
+    /// At most 64 of `[A-Za-z0-9._-]`.
+    pub name: String,
+    /// What becomes of it.
+    pub policy: FeaturePolicy,
+}
+
+/// What becomes of a CPU feature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FeaturePolicy {
+    /// On, whether or not the host has it.
+    Force,
+    /// On; without it there is no guest.
+    Require,
+    /// On if the host has it.
+    Optional,
+    /// Off.
+    Disable,
+    /// Off; no guest where the host has it.
+    Forbid,
+}
+
+/// Hyper-V's enlightenments. Nothing is on whose need is off.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HypervOptions {
+    /// All that the host has.
+    pub passthrough: bool,
+    /// What is on.
+    pub enlightenments: BTreeSet<Enlightenment>,
+    /// Tries for a spin lock, at least 4096; 0: the hypervisor is never told.
+    pub spinlock_retries: u32,
+    /// Signature, at most 12 bytes of printable ASCII; empty: Hyper-V's own.
+    pub vendor: String,
+}
+
+/// An enlightenment that is on or off. Spin locks have a number, and a panic device has the crash
+/// registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Enlightenment {
+    /// `relaxed`.
+    Relaxed,
+    /// `vapic`.
+    Vapic,
+    /// `vpindex`.
+    Vpindex,
+    /// `runtime`.
+    Runtime,
+    /// `clock.timer.hyperv`.
+    Time,
+    /// `synic`.
+    Synic,
+    /// `synictimer`.
+    Synictimer,
+    /// `synictimer.direct`.
+    SynictimerDirect,
+    /// `reset`.
+    Reset,
+    /// `frequencies`.
+    Frequencies,
+    /// `reenlightenment`.
+    Reenlightenment,
+    /// `tlbflush`.
+    Tlbflush,
+    /// `tlbflush.direct`.
+    TlbflushDirect,
+    /// `tlbflush.extended`.
+    TlbflushExtended,
+    /// `ipi`.
+    Ipi,
+    /// `evmcs`.
+    Evmcs,
+}
+
+/// What a guest is told of KVM. `None` of each: if the host has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KvmOptions {
+    /// Nothing at all.
+    pub hidden: bool,
+    /// KVM's clock.
+    pub clock: Option<bool>,
+    /// Paravirtual spin locks.
+    pub spinlocks: Option<bool>,
+    /// Paravirtual end of interrupt.
+    pub end_of_interrupt: Option<bool>,
+}
+
+/// A guest's clocks that are not its CPUs'.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClockOptions {
+    /// What the real-time clock shows.
+    pub time: ClockTime,
+    /// There is a PIT.
+    pub pit: bool,
+    /// Ticks of the PIT that the guest could not take in time are lost.
+    pub pit_discards_missed_ticks: bool,
+}
+
+impl Default for ClockOptions {
+    fn default() -> Self {
+        Self {
+            time: ClockTime::Utc { offset_seconds: 0 },
+            pit: true,
+            pit_discards_missed_ticks: false,
+        }
+    }
+}
+
+/// What a real-time clock shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClockTime {
+    /// UTC and some seconds, less than 100 years.
+    Utc {
+        /// How many.
+        offset_seconds: i64,
+    },
+    /// Local time of a zone, as the node knows it when the guest is started.
+    Zone {
+        /// Such as `Europe/Berlin`; at most 64 of `[A-Za-z0-9_+-/]`, relative, without `..`.
+        name: String,
+    },
+}

@@ -1,0 +1,61 @@
+//! How a disk is served.
+
+/// How a disk is served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskOptions {
+    /// The host's cache.
+    pub cache: DiskCache,
+    /// The disk's thread waits for the host instead of leaving the waiting to io_uring.
+    pub waits: bool,
+    /// What an error of the host does.
+    pub errors: DiskErrors,
+    /// Sizes of sectors: powers of two from 512 to 65536; `None`: the volume's.
+    pub blocks: Option<DiskBlocks>,
+    /// It has an I/O thread of its own.
+    pub dedicated_thread: bool,
+}
+
+/// The host's cache of a disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DiskCache {
+    /// `None` where the image can do without the cache, else `WriteThrough`.
+    #[default]
+    Default,
+    /// Not used (`O_DIRECT`).
+    None,
+    /// Used, but a write is durable when it is answered (`O_DSYNC`).
+    WriteThrough,
+    /// Used; a guest that wants durability flushes.
+    WriteBack,
+}
+
+/// What a host's I/O error does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DiskErrors {
+    /// The guest sees it.
+    #[default]
+    Report,
+    /// Nothing; the guest sees a success.
+    Ignore,
+    /// The guest is paused.
+    Stop,
+    /// The guest is paused when there is no space left; it sees other errors.
+    StopOnNoSpace,
+}
+
+/// Sizes of sectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskBlocks {
+    /// In bytes.
+    pub logical: u32,
+    /// In bytes, at least the logical size.
+    pub physical: u32,
+}
+
+impl DiskBlocks {
+    /// What a disk has where nothing is said.
+    pub const DEFAULT: Self = Self {
+        logical: 512,
+        physical: 512,
+    };
+}

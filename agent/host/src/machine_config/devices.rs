@@ -1,0 +1,193 @@
+//! PCI functions of a VMI, as the VMM is told of them.
+
+use agent_domain::{Disk, DiskBlocks, DiskCache, DiskErrors, Vmi, WatchdogAction};
+use agent_plan::{PciPlace, PciPlaces};
+use proto_vmm::v1::{self, pci_device::Kind};
+
+use super::{AssembleError, Descriptors, Opened, OpenedDisk, OpenedTap, OpenedVsock};
+
+/// By which name qemu-guest-agent looks for its channel.
+const GUEST_AGENT_PORT: &str = "org.qemu.guest_agent.0";
+
+/// All functions, in their places.
+pub(super) fn devices<'a>(
+    vmi: &Vmi,
+    places: &PciPlaces,
+    opened: &'a Opened,
+    descriptors: &mut Descriptors<'a>,
+) -> Result<Vec<v1::PciDevice>, AssembleError> {
+    let mut devices: Vec<_> = places.root_ports.iter().map(root_port).collect();
+    for (name, kind) in singles(vmi) {
+        let place = find(places.singles.get(name), "the device", name)?;
+        devices.push(at(place, kind));
+    }
+    let console = PciPlaces::CONSOLE;
+    let place = find(places.singles.get(console), "the device", console)?;
+    devices.push(at(place, guest_agent_console(opened, descriptors)));
+    if let Some(vsock) = &opened.vsock {
+        let place = find(places.singles.get(PciPlaces::VSOCK), "the device", "vsock")?;
+        devices.push(at(place, socket_device(vsock, descriptors)));
+    }
+    for (interface, tap) in vmi.interfaces.iter().zip(&opened.taps) {
+        let name = interface.name.as_str();
+        let place = find(places.interfaces.get(name), "interface", name)?;
+        let mac = interface.mac.octets().to_vec();
+        devices.push(at(place, card(mac, tap, descriptors)));
+    }
+    for (index, (disk, opened)) in vmi.disks.iter().zip(&opened.disks).enumerate() {
+        let name = disk.name.as_str();
+        let place = find(places.disks.get(name), "disk", name)?;
+        let blk = blk(disk, opened, vmi.disk_queues, descriptors);
+        let mut device = at(place, Kind::Blk(blk));
+        if disk.options.dedicated_thread {
+            device.io_thread = format!("disk{index}");
+        }
+        devices.push(device);
+    }
+    Ok(devices)
+}
+
+fn root_port((bus, device): (&u8, &u8)) -> v1::PciDevice {
+    let port = v1::RootPort {
+        secondary_bus: u32::from(*bus),
+    };
+    let place = PciPlace {
+        bus: 0,
+        device: *device,
+    };
+    at(place, Kind::RootPort(port))
+}
+
+fn guest_agent_console<'a>(opened: &'a Opened, descriptors: &mut Descriptors<'a>) -> Kind {
+    let ports = vec![v1::VirtioConsolePort {
+        name: GUEST_AGENT_PORT.to_owned(),
+        listen_fd: Some(descriptors.add(&opened.guest_agent)),
+        ..v1::VirtioConsolePort::default()
+    }];
+    Kind::Console(v1::VirtioConsole {
+        ports,
+        ..v1::VirtioConsole::default()
+    })
+}
+
+fn socket_device<'a>(vsock: &'a OpenedVsock, descriptors: &mut Descriptors<'a>) -> Kind {
+    Kind::Vsock(v1::VirtioVsock {
+        guest_cid: vsock.cid,
+        listen_fd: Some(descriptors.add(&vsock.listener)),
+        broker_fd: Some(descriptors.add(&vsock.broker)),
+    })
+}
+
+fn card<'a>(mac: Vec<u8>, tap: &'a OpenedTap, descriptors: &mut Descriptors<'a>) -> Kind {
+    let mut queues = tap.queues.iter().map(|queue| descriptors.add(queue));
+    // A tap has at least one; an index that is none is refused.
+    let tap_fd = queues.next().unwrap_or(u32::MAX);
+    let more_tap_fds = queues.collect();
+    Kind::Net(v1::VirtioNet {
+        tap_fd,
+        more_tap_fds,
+        vhost_fds: tap.vhost.iter().map(|fd| descriptors.add(fd)).collect(),
+        mac,
+        mtu: tap.mtu,
+        ..v1::VirtioNet::default()
+    })
+}
+
+fn blk<'a>(
+    disk: &Disk,
+    opened: &'a OpenedDisk,
+    queues: u32,
+    descriptors: &mut Descriptors<'a>,
+) -> v1::VirtioBlk {
+    let options = disk.options;
+    // The VMM's word for "as the image wants" is 0.
+    let blocks = options.blocks.unwrap_or(DiskBlocks {
+        logical: 0,
+        physical: 0,
+    });
+    let errors = match options.errors {
+        DiskErrors::Report => v1::DiskErrorPolicy::Unspecified,
+        DiskErrors::Ignore => v1::DiskErrorPolicy::Ignore,
+        DiskErrors::Stop => v1::DiskErrorPolicy::Stop,
+        DiskErrors::StopOnNoSpace => v1::DiskErrorPolicy::Enospace,
+    };
+    let mut blk = v1::VirtioBlk {
+        disk_fd: descriptors.add(&opened.image),
+        read_only: disk.read_only,
+        serial: disk.serial.clone(),
+        queues,
+        logical_block_bytes: blocks.logical,
+        physical_block_bytes: blocks.physical,
+        discard: !disk.read_only,
+        ..v1::VirtioBlk::default()
+    };
+    blk.set_cache(match opened.cache {
+        DiskCache::None => v1::DiskCache::None,
+        DiskCache::WriteThrough => v1::DiskCache::Writethrough,
+        DiskCache::Default | DiskCache::WriteBack => v1::DiskCache::Unspecified,
+    });
+    if options.waits {
+        blk.set_io(v1::DiskIo::Threads);
+    }
+    blk.set_read_errors(errors);
+    blk.set_write_errors(errors);
+    blk
+}
+
+/// What there is one of, by the name of its place.
+fn singles(vmi: &Vmi) -> impl Iterator<Item = (&'static str, Kind)> {
+    let watchdog = vmi.watchdog.map(|action| {
+        let action = match action {
+            WatchdogAction::Reset => v1::WatchdogAction::Unspecified,
+            WatchdogAction::Shutdown => v1::WatchdogAction::Shutdown,
+            WatchdogAction::PowerOff => v1::WatchdogAction::Poweroff,
+        };
+        Kind::I6300esb(v1::I6300Esb {
+            action: action.into(),
+        })
+    });
+    let rng = vmi.rng.then_some(Kind::Rng(v1::VirtioRng {}));
+    let pvpanic = vmi
+        .panic_devices
+        .pci
+        .then_some(Kind::Pvpanic(v1::Pvpanic {}));
+    let balloon = vmi.balloon.then(|| {
+        Kind::Balloon(v1::VirtioBalloon {
+            deflate_on_oom: true,
+            // Huge pages were set aside for the guest; giving them back page by page breaks them up.
+            free_page_reporting: vmi.memory.hugepages.is_none(),
+            ..v1::VirtioBalloon::default()
+        })
+    });
+    [
+        (PciPlaces::RNG, rng),
+        (PciPlaces::WATCHDOG, watchdog),
+        (PciPlaces::PVPANIC, pvpanic),
+        (PciPlaces::BALLOON, balloon),
+    ]
+    .into_iter()
+    .filter_map(|(name, kind)| Some((name, kind?)))
+}
+
+fn find(
+    place: Option<&PciPlace>,
+    what: &'static str,
+    name: &str,
+) -> Result<PciPlace, AssembleError> {
+    place.copied().ok_or_else(|| AssembleError::NoPlace {
+        what,
+        name: name.to_owned(),
+    })
+}
+
+fn at(place: PciPlace, kind: Kind) -> v1::PciDevice {
+    v1::PciDevice {
+        address: Some(v1::PciAddress {
+            bus: u32::from(place.bus),
+            device: u32::from(place.device),
+            function: 0,
+        }),
+        kind: Some(kind),
+        ..v1::PciDevice::default()
+    }
+}

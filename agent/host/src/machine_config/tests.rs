@@ -1,0 +1,249 @@
+//! What a VMM is told of a VMI.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::PathBuf;
+
+use agent_domain::NodeCaps;
+use agent_plan::PciDemand;
+use proto_node::{Node, from_node};
+use proto_vmm::v1::pci_device::Kind;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn vmi(domain: &Value) -> Vmi {
+    let mut spec = json!({
+        "memory": {"guest": "512Mi"},
+        "cpu": {"cores": 2},
+        "firmware": {"kernelBoot": {"container": {"image": "dir:/images", "kernelPath": "/vmlinuz"}}},
+        "devices": {"interfaces": [{"name": "net", "bridge": {}}]},
+    });
+    for (member, value) in domain.as_object().unwrap() {
+        spec[member] = value.clone();
+    }
+    let manifest = json!({
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": {"name": "web", "uid": "7c1f8a52-0000-4000-8000-000000000001", "generation": 1},
+        "spec": {
+            "domain": spec,
+            "networks": [{"name": "net", "multus": {"networkName": "lan"}}],
+            "volumes": [{"name": "scratch", "emptyDisk": {"capacity": "1Gi"}}],
+        },
+    });
+    let caps = NodeCaps {
+        node_name: "node".to_owned(),
+        architecture: "amd64".to_owned(),
+        max_vcpus: 8,
+        memory_bytes: 16 << 30,
+        networks: BTreeMap::from([("lan".to_owned(), "br0".to_owned())]),
+        allowed_dirs: BTreeSet::from([PathBuf::from("/images")]),
+        allowed_dirs_setting: "paths.allowed".to_owned(),
+        labels: BTreeMap::new(),
+        refuse_substitution: false,
+    };
+    let object = from_node(&Node::from(manifest)).unwrap();
+    Vmi::admit(object, &caps).unwrap().vmi
+}
+
+fn null() -> OwnedFd {
+    File::open("/dev/null").unwrap().into()
+}
+
+fn opened(vmi: &Vmi, cache: DiskCache, vhost: bool) -> Opened {
+    let queues = || vmi.interfaces.iter().map(|interface| interface.queues);
+    Opened {
+        kvm: null(),
+        exit_record: null(),
+        console_log: null(),
+        kernel: null(),
+        initrd: None,
+        disks: vmi
+            .disks
+            .iter()
+            .map(|_| OpenedDisk {
+                image: null(),
+                cache,
+            })
+            .collect(),
+        taps: queues()
+            .map(|count| OpenedTap {
+                queues: (0..count).map(|_| null()).collect(),
+                vhost: (0..count).filter(|_| vhost).map(|_| null()).collect(),
+                mtu: 1500,
+            })
+            .collect(),
+        guest_agent: null(),
+        vsock: vmi.vsock.then(|| OpenedVsock {
+            cid: 7,
+            listener: null(),
+            broker: null(),
+        }),
+    }
+}
+
+/// The machine of a VMI; every descriptor is named once.
+fn machine(domain: &Value, cache: DiskCache, vhost: bool) -> v1::MachineConfig {
+    let vmi = vmi(domain);
+    let mut places = PciPlaces::default();
+    places.complete(&PciDemand::of(&vmi));
+    let opened = opened(&vmi, cache, vhost);
+    let launch = Launch {
+        incarnation: 3,
+        places: &places,
+        generation_id: [9; 16],
+    };
+    let policy = MachinePolicy {
+        console_log_bytes: 65536,
+        debug_ports: DebugPorts::default(),
+    };
+    let (machine, descriptors) = assemble(&vmi, launch, &opened, policy).unwrap();
+    assert_eq!(descriptors.len(), opened.descriptors());
+    assert_eq!(machine.vm_gen_id, [9; 16]);
+    machine
+}
+
+fn kinds(machine: &v1::MachineConfig) -> impl Iterator<Item = &Kind> {
+    machine
+        .devices
+        .iter()
+        .filter_map(|device| device.kind.as_ref())
+}
+
+fn blk(machine: &v1::MachineConfig) -> (&v1::VirtioBlk, &str) {
+    let found = machine
+        .devices
+        .iter()
+        .find_map(|device| match &device.kind {
+            Some(Kind::Blk(blk)) => Some((blk, device.io_thread.as_str())),
+            _ => None,
+        });
+    found.unwrap()
+}
+
+fn net(machine: &v1::MachineConfig) -> &v1::VirtioNet {
+    let found = kinds(machine).find_map(|kind| match kind {
+        Kind::Net(net) => Some(net),
+        _ => None,
+    });
+    found.unwrap()
+}
+
+#[test]
+fn a_plain_guest_has_kubevirts_defaults() {
+    let machine = machine(&json!({}), DiskCache::None, false);
+    let cpus = machine.cpus.as_ref().unwrap();
+    assert_eq!((cpus.model.as_str(), cpus.max_sockets), ("host-model", 1));
+    assert_eq!(cpus.hyperv, None);
+    assert_eq!(cpus.kvm, Some(v1::KvmFeatures::default()));
+    assert_eq!(machine.clock, Some(v1::Clock::default()));
+    let (disk, thread) = blk(&machine);
+    assert_eq!((disk.cache(), thread), (v1::DiskCache::None, ""));
+    assert_eq!((disk.queues, disk.discard), (1, true));
+    assert_eq!(
+        (disk.logical_block_bytes, disk.physical_block_bytes),
+        (512, 512)
+    );
+    assert_eq!(disk.write_errors(), v1::DiskErrorPolicy::Unspecified);
+    assert!(net(&machine).more_tap_fds.is_empty() && net(&machine).vhost_fds.is_empty());
+    let balloon = kinds(&machine).find_map(|kind| match kind {
+        Kind::Balloon(balloon) => Some(*balloon),
+        _ => None,
+    });
+    assert!(balloon.unwrap().free_page_reporting);
+    assert!(!kinds(&machine).any(|kind| matches!(kind, Kind::Vsock(_))));
+}
+
+#[test]
+fn cpus_and_clocks_are_told_as_they_were_asked_for() {
+    let domain = json!({
+        "cpu": {
+            "model": "EPYC",
+            "sockets": 1,
+            "maxSockets": 4,
+            "features": [{"name": "svm", "policy": "optional"}],
+        },
+        "features": {
+            "hyperv": {"synictimer": {}, "vendorid": {"vendorid": "me"}},
+            "kvm": {"hidden": true},
+        },
+        "clock": {
+            "utc": {"offsetSeconds": 60},
+            "timer": {"kvm": {"present": false}, "pit": {"present": false, "tickPolicy": "discard"}},
+        },
+        "devices": {
+            "panicDevices": [{"model": "hyperv"}],
+            "interfaces": [{"name": "net", "bridge": {}}],
+        },
+    });
+    let machine = machine(&domain, DiskCache::WriteBack, false);
+    let cpus = machine.cpus.unwrap();
+    assert_eq!((cpus.model.as_str(), cpus.max_sockets), ("EPYC", 4));
+    assert_eq!(cpus.features[0].policy(), v1::CpuFeaturePolicy::Optional);
+    let hyperv = cpus.hyperv.unwrap();
+    assert!(hyperv.synictimer && hyperv.synic && hyperv.vpindex && hyperv.time && hyperv.crash);
+    assert!(!hyperv.relaxed && !hyperv.passthrough);
+    assert_eq!(hyperv.vendorid, "me");
+    let kvm = cpus.kvm.unwrap();
+    assert!(kvm.hidden);
+    assert_eq!(
+        (kvm.clock(), kvm.spinlocks()),
+        (v1::Toggle::Off, v1::Toggle::Unspecified)
+    );
+    let clock = machine.clock.unwrap();
+    assert_eq!((clock.rtc_offset_seconds, clock.no_pit), (60, true));
+    assert!(!clock.pit_discards_missed_ticks);
+}
+
+#[test]
+fn disks_and_cards_are_served_as_they_were_asked_for() {
+    let domain = json!({
+        "memory": {"guest": "512Mi", "hugepages": {"pageSize": "2Mi"}},
+        "devices": {
+            "autoattachVSOCK": true,
+            "blockMultiQueue": true,
+            "networkInterfaceMultiqueue": true,
+            "interfaces": [{"name": "net", "bridge": {}}],
+            "disks": [{
+                "name": "scratch",
+                "io": "threads",
+                "errorPolicy": "stop",
+                "dedicatedIOThread": true,
+                "blockSize": {"matchVolume": {}},
+                "serial": "S1",
+            }],
+        },
+    });
+    let machine = machine(&domain, DiskCache::WriteThrough, true);
+    let (disk, thread) = blk(&machine);
+    assert_eq!(thread, "disk0");
+    assert_eq!(
+        (disk.cache(), disk.io()),
+        (v1::DiskCache::Writethrough, v1::DiskIo::Threads)
+    );
+    assert_eq!(
+        (disk.queues, disk.logical_block_bytes, disk.serial.as_str()),
+        (2, 0, "S1")
+    );
+    assert_eq!(disk.read_errors(), v1::DiskErrorPolicy::Stop);
+    assert_eq!(disk.write_errors(), v1::DiskErrorPolicy::Stop);
+    let card = net(&machine);
+    assert_eq!((card.more_tap_fds.len(), card.vhost_fds.len()), (1, 2));
+    let devices: Vec<&Kind> = kinds(&machine).collect();
+    let is_silent =
+        |kind: &&&Kind| matches!(kind, Kind::Balloon(balloon) if !balloon.free_page_reporting);
+    assert!(devices.iter().any(|kind| is_silent(&kind)));
+    assert!(
+        devices
+            .iter()
+            .any(|kind| matches!(kind, Kind::Vsock(vsock) if vsock.guest_cid == 7))
+    );
+}
+
+#[test]
+fn a_zone_that_the_node_does_not_know_ends_the_start() {
+    let vmi = vmi(&json!({"clock": {"timezone": "Atlantis/Capital"}}));
+    let error = cpus::clock(&vmi).map_err(AssembleError::from).unwrap_err();
+    assert_eq!(error.reason(), "TimezoneNotFound");
+}
