@@ -33,7 +33,8 @@ pub struct Run {
     #[arg(long, default_value = "/usr/local/bin/kvmlet-vmm")]
     pub vmm: PathBuf,
     /// The VMM's control socket: a path, or @NAME for one without a file [default: a new name].
-    #[arg(long)]
+    // `run` names the socket once more to the one that it leaves behind.
+    #[arg(long, overrides_with = "socket")]
     pub socket: Option<String>,
     /// ELF with a PVH note, or bzImage.
     #[arg(long)]
