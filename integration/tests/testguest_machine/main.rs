@@ -5,6 +5,7 @@
 
 mod balloon;
 mod console;
+mod dirty;
 mod life;
 mod machine;
 mod memory;

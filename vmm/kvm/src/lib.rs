@@ -4,6 +4,7 @@
 //! CPU. The descriptor of `/dev/kvm` is inherited; nothing is opened here.
 
 mod cpu;
+mod dirty;
 mod error;
 mod host;
 mod irq;

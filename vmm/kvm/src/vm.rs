@@ -66,7 +66,7 @@ impl Vm {
             has_pit: false,
             ram,
         };
-        vm.map_ram()?;
+        vm.map_ram(0)?;
         Ok(vm)
     }
 
@@ -147,11 +147,12 @@ impl Vm {
         self.has_pit
     }
 
-    fn map_ram(&self) -> Result<(), KvmError> {
+    /// Makes RAM the guest's memory, or changes the flags with which it is.
+    pub(crate) fn map_ram(&self, flags: u32) -> Result<(), KvmError> {
         for slot in memslots(&self.ram, AddressSpace::Normal) {
             let memory = kvm_userspace_memory_region {
                 slot: slot.number.to_raw(),
-                flags: 0,
+                flags,
                 guest_phys_addr: slot.range.base,
                 memory_size: slot.range.bytes,
                 userspace_addr: slot.host_address,

@@ -1,5 +1,6 @@
 //! The machine once it is built: it runs, holds still, starts over, is saved and ends.
 
+use vmm_kvm::Vm;
 use vmm_memory::GuestRam;
 
 use crate::build::{BuildError, Devices, Parts};
@@ -85,6 +86,11 @@ impl BuiltMachine {
     /// The network cards, for changes while the guest runs.
     pub(crate) fn cards(&self) -> &Cards {
         &self.devices.cards
+    }
+
+    /// The VM.
+    pub(crate) fn vm(&self) -> &Vm {
+        &self.parts.vm
     }
 
     /// Guest memory.

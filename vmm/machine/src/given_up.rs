@@ -33,7 +33,9 @@ pub(crate) fn end_unbuilt(
                 observer.answered(ticket, Ok(()));
                 detail = reason;
             }
-            Message::Request { ticket, .. } | Message::Save { ticket, .. } => {
+            Message::Request { ticket, .. }
+            | Message::Save { ticket, .. }
+            | Message::VisitMemory { ticket, .. } => {
                 let refused = RequestError::WrongState {
                     request: "anything but Stop",
                     state: MachineState::Ended,

@@ -31,6 +31,7 @@ mod given_up;
 mod legacy;
 mod machine_thread;
 mod memory;
+mod memory_log;
 mod numa;
 mod owner;
 mod pci;
@@ -57,6 +58,7 @@ pub use functions::{DeviceError, DeviceErrorKind};
 pub use generation::GenerationId;
 pub use machine_thread::MachineThread;
 pub use memory::{MemoryConfig, TooManySlots};
+pub use memory_log::{HeldMemory, MemoryVisitor, WrittenPages};
 pub use numa::NumaNode;
 pub use pci::{PciAddress, PciBusError};
 pub use placement::{Placed, Placement, PlacementError};
@@ -74,5 +76,5 @@ pub use vmm_kvm::{
     HypervConfig, KvmConfig, MAX_HYPERV_VENDOR_BYTES, MissedTicks, NamedModel, Toggle,
     TopologyError, TscConfig,
 };
-pub use vmm_memory::{GuestRam, HostPlacement, HostPolicy, Pages};
+pub use vmm_memory::{DirtyPages, GuestRam, HostPlacement, HostPolicy, Pages};
 pub use vmm_sys::affinity::CpuSet;

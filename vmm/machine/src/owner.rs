@@ -72,6 +72,11 @@ impl Owner {
                     self.observer.answered(ticket, result);
                     Flow::Continue
                 }
+                Next::Message(Message::VisitMemory { ticket, visitor }) => {
+                    let result = self.visit_memory(visitor);
+                    self.observer.answered(ticket, result);
+                    Flow::Continue
+                }
                 Next::Message(Message::Guest(event)) => self.on_guest_event(event),
                 Next::RestartDue => self.restart(),
             };

@@ -10,6 +10,7 @@ use crate::build::BuildError;
 use crate::cards::{CardError, NetChange};
 use crate::disks::DiskError;
 use crate::events::GuestEvent;
+use crate::memory_log::MemoryVisitor;
 use crate::pci::PciAddress;
 use crate::snapshot::{Snapshot, SnapshotError};
 use crate::status::{Change, MachineState, Status, StatusBoard};
@@ -73,6 +74,9 @@ pub enum RequestError {
     /// The host could not do it.
     #[error("the host could not do it")]
     Host(#[source] BuildError),
+    /// Whoever was to see to its memory could not.
+    #[error("its memory could not be seen to")]
+    Memory(#[source] io::Error),
     /// The machine can not be saved.
     #[error("the machine could not be saved")]
     Save(#[from] SnapshotError),
@@ -96,6 +100,7 @@ pub trait Observer: Send {
 pub(crate) enum Message {
     Request { ticket: u64, request: Request },
     Save { ticket: u64, saver: Saver },
+    VisitMemory { ticket: u64, visitor: MemoryVisitor },
     Guest(GuestEvent),
 }
 
@@ -127,8 +132,12 @@ impl MachineHandle {
     /// Gives the state of a paused machine to `saver`; the observer is told the outcome with this
     /// ticket, as for a [`request`](Self::request).
     pub fn save(&self, ticket: u64, saver: Saver) {
+        self.send(Message::Save { ticket, saver });
+    }
+
+    pub(crate) fn send(&self, message: Message) {
         // After the end nobody answers.
-        drop(self.queue.send(Message::Save { ticket, saver }));
+        drop(self.queue.send(message));
     }
 
     /// The status now. Never waits.

@@ -197,7 +197,7 @@ impl Server {
             RequestError::Disk(_) | RequestError::Card(_) => {
                 error(v1::ErrorCode::InvalidArgument, &chain(&refused))
             }
-            RequestError::Host(_) | RequestError::Save(_) => {
+            RequestError::Host(_) | RequestError::Memory(_) | RequestError::Save(_) => {
                 error(v1::ErrorCode::Host, &chain(&refused))
             }
         });

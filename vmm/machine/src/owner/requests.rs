@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Flow, Owner};
+use crate::memory_log::{HeldMemory, MemoryVisitor};
 use crate::request::{Request, RequestError, Saver};
 use crate::snapshot::SnapshotError;
 use crate::status::{EndReason, MachineState, PauseReason};
@@ -59,14 +60,23 @@ impl Owner {
     }
 
     pub(super) fn save(&mut self, saver: Saver) -> Result<(), RequestError> {
-        let state = self.board.read().state;
-        // A guest that waits for its next start has none of the former's state.
-        if state != MachineState::Paused || self.restart_at.is_some() {
-            let request = "Save";
-            return Err(RequestError::WrongState { request, state });
-        }
+        self.expect_held("Save")?;
         let snapshot = self.machine.save()?;
         let saved = saver(&snapshot, self.machine.ram());
         saved.map_err(|error| SnapshotError::Ram(error).into())
+    }
+
+    pub(super) fn visit_memory(&mut self, visitor: MemoryVisitor) -> Result<(), RequestError> {
+        self.expect_held("VisitMemory")?;
+        visitor(&HeldMemory::new(self.machine.vm())).map_err(RequestError::Memory)
+    }
+
+    /// A guest that waits for its next start has none of the former's state.
+    fn expect_held(&self, request: &'static str) -> Result<(), RequestError> {
+        let state = self.board.read().state;
+        if state == MachineState::Paused && self.restart_at.is_none() {
+            return Ok(());
+        }
+        Err(RequestError::WrongState { request, state })
     }
 }
