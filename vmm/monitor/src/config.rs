@@ -5,6 +5,8 @@ mod clock;
 mod console;
 mod cpus;
 mod disk;
+#[cfg(test)]
+mod hostile;
 mod life;
 mod memory;
 mod net;
