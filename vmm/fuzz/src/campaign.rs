@@ -111,3 +111,23 @@ fn text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
     text.unwrap_or_else(|| "a panic".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_fails_is_found_with_its_cause_and_ends_the_campaign_in_time() {
+        let target = Target {
+            name: "none",
+            run: |bytes| assert!(!bytes.contains(&0xff), "a byte that is not liked"),
+        };
+        let outcome = run(target, 1, Limit::Programs(10_000));
+        assert_eq!(outcome.findings.len(), MAX_FINDINGS);
+        assert!(outcome.executions < 10_000);
+        for finding in outcome.findings {
+            assert_eq!(finding.what, "a byte that is not liked");
+            assert!(finding.program.contains(&0xff));
+        }
+    }
+}
