@@ -40,6 +40,7 @@ pub const IMAGES: &[Tool] = &[
     tool("mmdebstrap", "mmdebstrap"),
     tool("mke2fs", "e2fsprogs"),
     tool("dpkg-deb", "dpkg"),
+    tool("xz", "xz-utils"),
 ];
 
 /// What tests compare with, beyond the above.

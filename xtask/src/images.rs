@@ -20,6 +20,8 @@ pub fn run(refresh: bool) -> anyhow::Result<StockKernel> {
     eprintln!("    {} in {}", kernel.release, kernel.directory.display());
     let guest = step("busybox guest", busybox::guest)?;
     eprintln!("    {}", guest.directory.display());
+    let generic = step("generic guest", busybox::generic_guest)?;
+    eprintln!("    {}", generic.directory.display());
     let initramfs = step("node initramfs", || busybox::node(&kernel))?;
     eprintln!("    {}", initramfs.display());
     let root = step("systemd node", || rootfs::systemd(&kernel))?;

@@ -11,6 +11,8 @@ use super::recipe_file;
 use crate::{cache, process, tools};
 
 const BUSYBOX: &str = "/bin/busybox";
+/// Begins a line of a module that is carried and not loaded.
+const LATER: &str = "later ";
 
 /// What a guest's kernel is booted with.
 #[derive(Debug, Clone)]
@@ -57,6 +59,24 @@ pub fn guest() -> anyhow::Result<GuestImage> {
     Ok(GuestImage { directory })
 }
 
+/// As [`guest`] on the generic kernel, whose ELF image is in the place of the bzImage. It carries drivers
+/// for everything that watches over a guest's life; those of panic devices are not loaded.
+///
+/// # Errors
+/// When kernel or busybox can not be had.
+pub fn generic_guest() -> anyhow::Result<GuestImage> {
+    let kernel = kernel::generic()?;
+    let scripts = &["init", "end"];
+    let recipe = Recipe::with_modules("busybox", "generic-modules", scripts, &kernel)?;
+    let directory = cache::directory("guest-generic", &recipe.key(), |partial| {
+        fs::create_dir(partial.join("boot"))?;
+        fs::write(partial.join(&GuestImage::INITRD[1..]), recipe.initramfs()?)?;
+        fs::copy(kernel.vmlinux(), partial.join(&GuestImage::KERNEL[1..]))?;
+        Ok(())
+    })?;
+    Ok(GuestImage { directory })
+}
+
 /// The initramfs of nodes of both flavours: busybox, or a switch to the root file system on disk.
 ///
 /// # Errors
@@ -70,7 +90,7 @@ pub fn node(kernel: &StockKernel) -> anyhow::Result<PathBuf> {
     Ok(directory.join("initrd"))
 }
 
-/// `guest-images/NAME`: scripts and the list `modules`, with the kernel and busybox they go with.
+/// `guest-images/NAME`: scripts and a list of modules, with the kernel and busybox they go with.
 struct Recipe {
     /// What goes to the root, by name; `init` is one.
     scripts: Vec<(&'static str, Vec<u8>)>,
@@ -81,6 +101,15 @@ struct Recipe {
 
 impl Recipe {
     fn read(name: &str, scripts: &[&'static str], kernel: &StockKernel) -> anyhow::Result<Self> {
+        Self::with_modules(name, "modules", scripts, kernel)
+    }
+
+    fn with_modules(
+        name: &str,
+        list: &str,
+        scripts: &[&'static str],
+        kernel: &StockKernel,
+    ) -> anyhow::Result<Self> {
         tools::ensure(tools::IMAGES)?;
         let script = |script| anyhow::Ok((script, recipe_file(&format!("{name}/{script}"))?));
         Ok(Self {
@@ -89,7 +118,7 @@ impl Recipe {
                 .copied()
                 .map(script)
                 .collect::<Result<_, _>>()?,
-            wanted: String::from_utf8(recipe_file(&format!("{name}/modules"))?)?,
+            wanted: String::from_utf8(recipe_file(&format!("{name}/{list}"))?)?,
             busybox: fs::read(BUSYBOX)?,
             kernel: kernel.clone(),
         })
@@ -150,24 +179,33 @@ impl Recipe {
         archive.finish()
     }
 
-    /// The modules as `lib/modules/NAME.ko`, and `lib/modules/order` that lists them for `insmod`.
+    /// The modules as `lib/modules/NAME.ko`, and `lib/modules/order` that lists them for `insmod`, but
+    /// for those that are only carried: `later NAME`.
     fn add_modules(&self, archive: &mut Archive) -> anyhow::Result<()> {
-        let wanted: Vec<&str> = self
-            .wanted
-            .lines()
-            .map(str::trim)
-            .filter(|line| !line.is_empty() && !line.starts_with('#'))
-            .collect();
-        let mut order = String::new();
-        for file in Modules::of(&self.kernel.modules())?.loading_order(&wanted)? {
-            let name = file
-                .file_name()
-                .map(Path::new)
-                .map_or_else(String::new, |name| name.display().to_string());
+        let lines = || {
+            self.wanted
+                .lines()
+                .map(str::trim)
+                .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        };
+        let loaded: Vec<&str> = lines().filter(|line| !line.starts_with(LATER)).collect();
+        let all: Vec<&str> = lines().map(|line| line.trim_start_matches(LATER)).collect();
+        let modules = Modules::of(&self.kernel.modules())?;
+        for file in modules.loading_order(&all)? {
+            let name = file_name(&file);
             archive.file(&format!("lib/modules/{name}"), 0o644, &fs::read(&file)?)?;
-            order.push_str(&name);
-            order.push('\n');
         }
+        let order: String = modules
+            .loading_order(&loaded)?
+            .iter()
+            .map(|file| file_name(file) + "\n")
+            .collect();
         archive.file("lib/modules/order", 0o644, order.as_bytes())
     }
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name()
+        .map(Path::new)
+        .map_or_else(String::new, |name| name.display().to_string())
 }

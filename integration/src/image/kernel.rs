@@ -1,4 +1,6 @@
-//! Debian's stock cloud kernel: the package, its modules, and the ELF image inside its bzImage.
+//! Debian's stock kernels: the package, its modules, and the ELF image inside its bzImage.
+
+mod unpack;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,8 +10,38 @@ use anyhow::Context;
 
 use crate::{cache, process, tools};
 
-/// The meta package that names the newest kernel.
-const META_PACKAGE: &str = "linux-image-cloud-amd64";
+/// One of Debian's kernels.
+struct Source {
+    /// The meta package that names the newest.
+    meta_package: &'static str,
+    /// In the cache.
+    name: &'static str,
+    /// Directories of modules to be kept, and whole packages; all when it is `None`.
+    kept: Option<&'static [&'static str]>,
+}
+
+const CLOUD: Source = Source {
+    meta_package: "linux-image-cloud-amd64",
+    name: "kernel",
+    kept: None,
+};
+
+const GENERIC: Source = Source {
+    meta_package: "linux-image-amd64",
+    name: "kernel-generic",
+    // Of some 400 MB, what machines of ours have devices for.
+    kept: Some(&[
+        "drivers/acpi",
+        "drivers/block",
+        "drivers/char",
+        "drivers/input",
+        "drivers/misc",
+        "drivers/virtio",
+        "drivers/watchdog",
+        "net/core",
+        "net/vmw_vsock",
+    ]),
+};
 
 /// A stock kernel, unpacked.
 #[derive(Debug, Clone)]
@@ -46,35 +78,54 @@ impl StockKernel {
     }
 }
 
-/// The stock kernel of the cache, downloaded through apt when there is none. `cargo xtask images
+/// The stock cloud kernel of the cache, downloaded through apt when there is none. `cargo xtask images
 /// --refresh` asks apt for a newer one.
 ///
 /// # Errors
 /// When it is not cached and apt can not give it.
 pub fn stock() -> anyhow::Result<StockKernel> {
-    let current = current_file();
+    cached(&CLOUD)
+}
+
+/// As [`stock`], but the generic kernel, which has drivers for watchdogs and VMGenID; with few modules
+/// and without its package.
+///
+/// # Errors
+/// As [`stock`].
+pub fn generic() -> anyhow::Result<StockKernel> {
+    cached(&GENERIC)
+}
+
+fn cached(source: &Source) -> anyhow::Result<StockKernel> {
+    let current = current_file(source);
     if let Ok(name) = fs::read_to_string(&current) {
         let directory = cache::root().join("images").join(name.trim());
         if let Ok(release) = fs::read_to_string(directory.join("release")) {
             return Ok(StockKernel { directory, release });
         }
     }
-    refresh()
+    newest(source)
 }
 
-fn current_file() -> PathBuf {
-    cache::root().join("images/kernel-current")
+fn current_file(source: &Source) -> PathBuf {
+    let name = format!("{}-current", source.name);
+    cache::root().join("images").join(name)
 }
 
-/// Takes the newest stock kernel that apt knows.
+/// Takes the newest stock kernels that apt knows, and gives the cloud kernel.
 ///
 /// # Errors
 /// When apt knows none or the download fails.
 pub fn refresh() -> anyhow::Result<StockKernel> {
+    newest(&GENERIC)?;
+    newest(&CLOUD)
+}
+
+fn newest(source: &Source) -> anyhow::Result<StockKernel> {
     tools::ensure(tools::IMAGES)?;
-    let package = newest_package().or_else(|_| {
+    let package = newest_package(source).or_else(|_| {
         tools::update_lists()?;
-        newest_package()
+        newest_package(source)
     })?;
     let version =
         process::output(Command::new("apt-cache").args(["show", "--no-all-versions", &package]))?;
@@ -82,32 +133,34 @@ pub fn refresh() -> anyhow::Result<StockKernel> {
         .context("apt-cache show names no version")?
         .to_owned();
     let directory = cache::directory(
-        "kernel",
+        source.name,
         &cache::key(&[package.as_bytes(), version.as_bytes()]),
         |partial| {
             eprintln!("downloading {package} {version}");
-            fetch(&package, partial)
+            fetch(&package, partial)?;
+            source.kept.map_or(Ok(()), |kept| prune(partial, kept))
         },
     )?;
     let name = directory
         .file_name()
         .context("a cache directory without a name")?;
-    fs::write(current_file(), name.as_encoded_bytes())?;
+    fs::write(current_file(source), name.as_encoded_bytes())?;
     let release = fs::read_to_string(directory.join("release"))?;
     Ok(StockKernel { directory, release })
 }
 
-fn newest_package() -> anyhow::Result<String> {
+fn newest_package(source: &Source) -> anyhow::Result<String> {
     let shown = process::output(Command::new("apt-cache").args([
         "show",
         "--no-all-versions",
-        META_PACKAGE,
+        source.meta_package,
     ]))?;
     let depends = field(&shown, "Depends").context("the meta package depends on nothing")?;
     let first = depends.split([',', ' ']).next().unwrap_or_default();
     anyhow::ensure!(
         first.starts_with("linux-image-"),
-        "{META_PACKAGE} depends on {depends}"
+        "{} depends on {depends}",
+        source.meta_package
     );
     Ok(first.to_owned())
 }
@@ -148,53 +201,31 @@ fn fetch(package: &str, into: &Path) -> anyhow::Result<()> {
         into.join("modules"),
     )?;
     fs::remove_dir_all(&tree)?;
-    let elf = unpack(&fs::read(into.join("vmlinuz"))?)?;
+    let elf = unpack::unpack(&fs::read(into.join("vmlinuz"))?)?;
     fs::write(into.join("vmlinux"), elf)?;
     fs::write(into.join("release"), release)?;
     Ok(())
 }
 
-/// The ELF image inside an LZ4-compressed bzImage (Documentation/arch/x86/boot.rst: `setup_sects`
-/// at 0x1f1, `payload_offset` at 0x248, `payload_length` at 0x24c).
-fn unpack(bzimage: &[u8]) -> anyhow::Result<Vec<u8>> {
-    let word = |offset: usize| -> anyhow::Result<usize> {
-        let bytes = bzimage
-            .get(offset..offset + 4)
-            .context("a bzImage shorter than its header")?;
-        Ok(u32::from_le_bytes(bytes.try_into()?) as usize)
-    };
-    let setup_sectors = match bzimage.get(0x1f1) {
-        Some(0) => 4,
-        Some(count) => usize::from(*count),
-        None => anyhow::bail!("a bzImage shorter than its header"),
-    };
-    let start = (setup_sectors + 1) * 512 + word(0x248)?;
-    let payload = bzimage
-        .get(start..start + word(0x24c)?)
-        .context("a payload outside the bzImage")?;
-    unpack_lz4_legacy(payload)
-}
-
-/// LZ4's legacy frame: a magic number, then blocks of at most 8 MiB, each after its length. The
-/// kernel's build appends the unpacked length, which looks like one more block header.
-fn unpack_lz4_legacy(payload: &[u8]) -> anyhow::Result<Vec<u8>> {
-    const BLOCK_BYTES: usize = 8 << 20;
-    let mut rest = payload
-        .strip_prefix(&0x184c_2102_u32.to_le_bytes())
-        .context("the kernel is not LZ4-compressed")?;
-    let mut elf = Vec::new();
-    while rest.len() > 4 {
-        let (length, after) = rest.split_at(4);
-        let length = u32::from_le_bytes(length.try_into()?) as usize;
-        let block = after
-            .get(..length)
-            .context("an LZ4 block outside the payload")?;
-        elf.extend(lz4_flex::block::decompress(block, BLOCK_BYTES).context("a broken LZ4 block")?);
-        rest = &after[length..];
+/// Drops what takes most of the room: the package, and modules outside of the directories `kept`.
+fn prune(kernel: &Path, kept: &[&str]) -> anyhow::Result<()> {
+    fs::remove_file(kernel.join("package.deb"))?;
+    let (modules, all) = (kernel.join("modules/kernel"), kernel.join("all-modules"));
+    fs::rename(&modules, &all)?;
+    for directory in kept {
+        let target = modules.join(directory);
+        fs::create_dir_all(target.parent().context("a directory without a parent")?)?;
+        fs::rename(all.join(directory), target)?;
     }
-    anyhow::ensure!(
-        elf.starts_with(b"\x7fELF"),
-        "the kernel's payload is no ELF image"
-    );
-    Ok(elf)
+    // Modules of no particular kind of card: net_failover, and what it needs.
+    let net = modules.join("drivers/net");
+    fs::create_dir_all(&net)?;
+    for entry in fs::read_dir(all.join("drivers/net"))? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            fs::rename(entry.path(), net.join(entry.file_name()))?;
+        }
+    }
+    fs::remove_dir_all(&all)?;
+    Ok(())
 }

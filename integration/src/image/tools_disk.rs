@@ -7,7 +7,7 @@ use super::kernel::StockKernel;
 
 const TOOLS: Recipe = Recipe {
     name: "guest-tools",
-    packages: "busybox-static,dmidecode,ethtool,fio,iperf3,iproute2,iputils-ping,kmod,numactl,pciutils,rng-tools5,udev",
+    packages: "busybox-static,dmidecode,ethtool,fio,iperf3,iproute2,iputils-ping,kmod,numactl,pciutils,rng-tools5,socat,udev",
     directory: "tools",
     files: &["init"],
     mib: 1024,

@@ -1,15 +1,17 @@
 //! `ask`: one request to a VMM that runs.
 
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::Context;
 use integration::vmm_client::VmmClient;
-use proto_vmm::v1::{self, request::Kind};
+use proto_vmm::v1::{self, Response, request::Kind};
 
 use crate::flags::{Ask, Question};
-use crate::socket;
+use crate::relay::relay;
+use crate::{socket, status};
 
 /// Writing a snapshot takes its time.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -19,7 +21,6 @@ pub fn ask(ask: &Ask) -> anyhow::Result<()> {
     let stream = socket::connect(&ask.socket).with_context(|| ask.socket.clone())?;
     let mut client = VmmClient::over(stream)?;
     client.socket().set_read_timeout(Some(PATIENCE))?;
-    let mut file = None;
     let kind = match &ask.question {
         Question::Status => Kind::GetStatus(v1::GetStatus {}),
         Question::Pause => Kind::Pause(v1::Pause {}),
@@ -29,18 +30,54 @@ pub fn ask(ask: &Ask) -> anyhow::Result<()> {
         Question::Stop => Kind::Stop(v1::Stop {
             reason: "vmm-front".to_owned(),
         }),
-        Question::Save { file: path } => {
-            file = Some(File::create_new(path).with_context(|| path.display().to_string())?);
-            Kind::Save(v1::Save {})
+        Question::Balloon { target } => Kind::SetBalloon(v1::SetBalloon {
+            target_bytes: target.0,
+        }),
+        Question::BalloonStats => Kind::GetBalloonStats(v1::GetBalloonStats { refresh: true }),
+        Question::Port { name } => return port(&mut client, name),
+        Question::Save { file } => {
+            let file = File::create_new(file).with_context(|| file.display().to_string())?;
+            let save = Kind::Save(v1::Save {});
+            return print(&granted(&mut client, save, &[file.as_fd()])?);
         }
     };
-    let descriptors: Vec<_> = file.iter().map(AsFd::as_fd).collect();
-    let response = client.request(kind, &descriptors)?;
-    if let Some(error) = response.error {
-        anyhow::bail!("refused: {} {}", error.field, error.message);
+    print(&granted(&mut client, kind, &[])?)
+}
+
+/// Asks for what must be granted.
+pub fn granted(
+    client: &mut VmmClient,
+    kind: Kind,
+    descriptors: &[BorrowedFd<'_>],
+) -> anyhow::Result<Response> {
+    let response = client.request(kind, descriptors)?;
+    match response.error {
+        None => Ok(response),
+        Some(error) => anyhow::bail!("refused: {} {}", error.field, error.message),
     }
-    if let Some(status) = response.status {
-        println!("{} resets={}", status.state().as_str_name(), status.resets);
+}
+
+fn print(response: &Response) -> anyhow::Result<()> {
+    if let Some(stats) = &response.balloon_stats {
+        println!("{}", status::balloon(stats));
+        return Ok(());
     }
+    let status = response.status.as_ref().context("no status came")?;
+    println!("{}", status::line(status));
     Ok(())
+}
+
+/// Connects this process to the port `name`.
+fn port(client: &mut VmmClient, name: &str) -> anyhow::Result<()> {
+    let (ours, vmms) = UnixStream::pair()?;
+    let attach = Kind::AttachPort(v1::AttachPort {
+        port: name.to_owned(),
+        client: "vmm-front".to_owned(),
+        replay: name.is_empty(),
+        ..v1::AttachPort::default()
+    });
+    granted(client, attach, &[vmms.as_fd()])?;
+    drop(vmms);
+    let relayed = relay(ours)?.join();
+    Ok(relayed.ok().context("the thread that relays failed")??)
 }

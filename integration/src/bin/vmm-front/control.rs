@@ -1,7 +1,6 @@
 //! `control`: plays the agent of one VMM, which is the parent of this process.
 
-use std::io::{self, Read, Write};
-use std::net::Shutdown;
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::thread;
@@ -10,12 +9,15 @@ use anyhow::Context;
 use integration::vmm_client::VmmClient;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::getppid;
-use proto_vmm::v1::{self, Response, request::Kind};
+use proto_vmm::v1::{self, ExitRecord, request::Kind};
 
+use crate::ask::granted;
 use crate::flags::Run;
-use crate::{machine, socket};
+use crate::relay::relay;
+use crate::{machine, socket, status};
 
-/// Configures the VMM and boots, relays the console, and says on standard error how the guest ended.
+/// Configures the VMM and boots, relays the console, and says on standard error what happens and how
+/// the guest ended.
 pub fn control(flags: &Run) -> anyhow::Result<()> {
     let vmm = getppid();
     let driven = drive(flags);
@@ -34,18 +36,21 @@ fn drive(flags: &Run) -> anyhow::Result<()> {
         machine: Some(assembled.machine),
         snapshot_fd: assembled.snapshot_fd,
     });
+    // What was allocated beforehand, or read from a snapshot, is there when it is answered.
+    client.socket().set_read_timeout(None)?;
     let descriptors: Vec<_> = assembled.descriptors.iter().map(AsFd::as_fd).collect();
-    granted(client.request(configure, &descriptors)?)?;
+    granted(&mut client, configure, &descriptors)?;
+    // Sockets are closed with the VMM's descriptors.
+    drop(descriptors);
+    drop(assembled.descriptors);
     let console = attach_console(&mut client)?;
-    granted(client.request(Kind::Subscribe(v1::Subscribe {}), &[])?)?;
+    granted(&mut client, Kind::Subscribe(v1::Subscribe {}), &[])?;
     let start = match flags.restore {
         None => Kind::Boot(v1::Boot {}),
         Some(_) => Kind::Resume(v1::Resume {}),
     };
-    granted(client.request(start, &[])?)?;
-    // A guest may live for as long as it likes.
-    client.socket().set_read_timeout(None)?;
-    let exit = client.wait_for_exit()?;
+    granted(&mut client, start, &[])?;
+    let exit = tell_events(&mut client)?;
     // The VMM ends, and with it the console, after all output was relayed.
     console
         .join()
@@ -60,10 +65,16 @@ fn drive(flags: &Run) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn granted(response: Response) -> anyhow::Result<()> {
-    match response.error {
-        None => Ok(()),
-        Some(error) => anyhow::bail!("refused: {} {}", error.field, error.message),
+/// Prints a line for each event until the one that tells the end.
+fn tell_events(client: &mut VmmClient) -> anyhow::Result<ExitRecord> {
+    loop {
+        let event = client.next_event()?;
+        let status = event.status.clone().unwrap_or_default();
+        if let Some(exit) = status.exit {
+            return Ok(exit);
+        }
+        let name = event.kind().as_str_name();
+        eprintln!("vmm-front: event: {name} {}", status::line(&status));
     }
 }
 
@@ -75,31 +86,6 @@ fn attach_console(client: &mut VmmClient) -> anyhow::Result<thread::JoinHandle<i
         client: "vmm-front".to_owned(),
         ..v1::AttachConsole::default()
     });
-    granted(client.request(attach, &[vmms.as_fd()])?)?;
-    let to_guest = ours.try_clone()?;
-    // It is left behind in its read when the guest ends.
-    thread::spawn(move || copy(io::stdin().lock(), &to_guest));
-    Ok(thread::spawn(move || {
-        let copied = copy(&ours, io::stdout().lock());
-        // Standard input may have nothing more to say.
-        ours.shutdown(Shutdown::Both).ok();
-        copied
-    }))
-}
-
-/// Copies what comes as it comes.
-fn copy(mut from: impl Read, mut to: impl Write) -> io::Result<()> {
-    let mut buffer = [0; 4096];
-    loop {
-        let count = match from.read(&mut buffer) {
-            Ok(0) => return Ok(()),
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            // The VMM was killed.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        to.write_all(buffer.get(..count).unwrap_or_default())?;
-        to.flush()?;
-    }
+    granted(client, attach, &[vmms.as_fd()])?;
+    Ok(relay(ours)?)
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::options::{CpusFlag, DiskFlag, NetFlag, SizeFlag};
+use crate::peripherals::Peripherals;
 use crate::tuning::Tuning;
 
 /// A machine without an agent.
@@ -58,8 +59,8 @@ pub struct Run {
     /// TAP, then any of: ,mac=AA:BB:CC:DD:EE:FF ,mtu=N ,vhost
     #[arg(long)]
     pub net: Vec<NetFlag>,
-    #[arg(long)]
-    pub rng: bool,
+    #[command(flatten)]
+    pub peripherals: Peripherals,
     /// Empty hot-plug slots, by the rule of agents.
     #[arg(long)]
     pub spare_ports: bool,
@@ -84,6 +85,18 @@ pub struct Ask {
 pub enum Question {
     /// Prints the machine's status.
     Status,
+    /// Asks the guest to do without this much memory.
+    Balloon {
+        target: SizeFlag,
+    },
+    /// Prints what the guest last said of its memory, and asks it anew.
+    BalloonStats,
+    /// Connects standard input and output to a port of the virtio console, until either ends.
+    Port {
+        /// Empty: the console.
+        #[arg(default_value = "")]
+        name: String,
+    },
     Pause,
     Resume,
     Reset,

@@ -14,6 +14,7 @@ use tun_rs::{DeviceBuilder, Layer};
 
 use crate::flags::Run;
 use crate::options::{CpusFlag, DiskFlag, NetFlag};
+use crate::singles;
 
 /// What a VMM is configured with.
 pub struct Assembled {
@@ -56,6 +57,7 @@ pub fn assemble(flags: &Run) -> anyhow::Result<Assembled> {
         ..v1::MachineConfig::default()
     };
     flags.tuning.apply(&mut machine);
+    singles::set_the_rest(&mut machine, &flags.peripherals);
     if flags.no_reboot {
         machine.set_reboot_policy(v1::RebootPolicy::Terminate);
     }
@@ -84,10 +86,11 @@ fn cpus(flag: &CpusFlag) -> v1::Cpus {
 
 /// Descriptors in the order in which they go with the frame.
 #[derive(Default)]
-struct Descriptors(Vec<OwnedFd>);
+pub struct Descriptors(Vec<OwnedFd>);
 
 impl Descriptors {
-    fn add(&mut self, descriptor: impl Into<OwnedFd>) -> anyhow::Result<u32> {
+    /// Adds one, and returns its number.
+    pub fn add(&mut self, descriptor: impl Into<OwnedFd>) -> anyhow::Result<u32> {
         self.0.push(descriptor.into());
         Ok(u32::try_from(self.0.len() - 1)?)
     }
@@ -120,9 +123,10 @@ fn devices(flags: &Run, descriptors: &mut Descriptors) -> anyhow::Result<Vec<v1:
         let place = find(places.interfaces.get(&index.to_string()), "a network card")?;
         devices.push(at(place, Kind::Net(net)));
     }
-    if flags.rng {
-        let place = find(places.singles.get(PciPlaces::RNG), "rng")?;
-        devices.push(at(place, Kind::Rng(v1::VirtioRng {})));
+    for kind in singles::kinds(&flags.peripherals) {
+        let place = find(places.singles.get(kind), kind)?;
+        let device = singles::device(kind, &flags.peripherals, descriptors)?;
+        devices.push(at(place, device));
     }
     Ok(devices)
 }
@@ -130,11 +134,11 @@ fn devices(flags: &Run, descriptors: &mut Descriptors) -> anyhow::Result<Vec<v1:
 fn places(flags: &Run) -> PciPlaces {
     let named = |name: String| PlaceDemand { name, place: None };
     let numbered = |count: usize| (0..count).map(|index| named(index.to_string())).collect();
-    let singles = flags.rng.then(|| named(PciPlaces::RNG.to_owned()));
+    let singles = singles::kinds(&flags.peripherals).into_iter();
     let demand = PciDemand {
         disks: numbered(flags.disk.len()),
         interfaces: numbered(flags.net.len()),
-        singles: singles.into_iter().collect(),
+        singles: singles.map(|kind| named(kind.to_owned())).collect(),
         hot_plug_memory_bytes: flags.spare_ports.then_some(flags.memory.0),
     };
     let mut places = PciPlaces::default();

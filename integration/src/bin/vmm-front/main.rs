@@ -7,14 +7,20 @@
 #![forbid(unsafe_code)]
 
 mod ask;
+mod broker;
 mod control;
 mod cpu_options;
 mod flags;
 mod machine;
 mod options;
+mod peripherals;
 mod place_options;
+mod relay;
 mod run;
+mod singles;
+mod smbios;
 mod socket;
+mod status;
 mod tuning;
 
 use std::process::ExitCode;

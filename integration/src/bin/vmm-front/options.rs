@@ -40,7 +40,7 @@ pub struct NetFlag {
 }
 
 /// Splits at commas: the first part, then the others, each with its value or none.
-fn split(text: &str) -> (&str, impl Iterator<Item = (&str, Option<&str>)>) {
+pub fn split(text: &str) -> (&str, impl Iterator<Item = (&str, Option<&str>)>) {
     let mut parts = text.split(',');
     let first = parts.next().unwrap_or_default();
     let options = parts.map(|part| match part.split_once('=') {
@@ -50,7 +50,7 @@ fn split(text: &str) -> (&str, impl Iterator<Item = (&str, Option<&str>)>) {
     (first, options)
 }
 
-fn unknown<T>(key: &str, value: Option<&str>) -> anyhow::Result<T> {
+pub fn unknown<T>(key: &str, value: Option<&str>) -> anyhow::Result<T> {
     match value {
         Some(value) => bail!("{key}={value} is not known here"),
         None => bail!("{key} is not known here"),

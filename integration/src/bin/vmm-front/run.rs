@@ -18,7 +18,7 @@ pub fn run(flags: &Run) -> anyhow::Result<Infallible> {
         .clone()
         .unwrap_or_else(|| format!("@vmm-front-{}", process::id()));
     let listener = socket::listen(&name).with_context(|| format!("listening at {name}"))?;
-    start_controller(&name)?;
+    start_controller(flags, &name)?;
     // The VMM inherits the socket under the number that it has here.
     fcntl(&listener, FcntlArg::F_SETFD(FdFlag::empty()))?;
     let error = Command::new(&flags.vmm)
@@ -30,14 +30,14 @@ pub fn run(flags: &Run) -> anyhow::Result<Infallible> {
 }
 
 /// The same program with the same flags. Nobody waits for it: it ends after the VMM.
-fn start_controller(name: &str) -> anyhow::Result<()> {
+fn start_controller(flags: &Run, name: &str) -> anyhow::Result<()> {
     let own = std::env::current_exe().context("the path of this program")?;
-    let flags = std::env::args_os().skip_while(|argument| argument != "run");
-    Command::new(own)
-        .arg("control")
-        .args(flags.skip(1))
-        .arg(format!("--socket={name}"))
-        .spawn()
-        .context("starting the controller")?;
+    let given = std::env::args_os().skip_while(|argument| argument != "run");
+    let mut controller = Command::new(own);
+    controller.arg("control").args(given.skip(1));
+    if flags.socket.is_none() {
+        controller.arg(format!("--socket={name}"));
+    }
+    controller.spawn().context("starting the controller")?;
     Ok(())
 }

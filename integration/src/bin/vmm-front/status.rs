@@ -1,0 +1,48 @@
+//! A machine's status as a line of text, for people and for scripts.
+
+use proto_vmm::v1::{BalloonStats, MachineStatus};
+
+/// The state, then what is to be said of it as `name=value`; counts that are 0 are left out.
+pub fn line(status: &MachineStatus) -> String {
+    let mut line = format!("{} resets={}", status.state().as_str_name(), status.resets);
+    let mut tell = |name: &str, value: String| line += &format!(" {name}={value}");
+    if status.resets > 0 {
+        tell("last_reset", status.last_reset().as_str_name().to_owned());
+    }
+    if status.watchdog_expirations > 0 {
+        tell("watchdog", status.watchdog_expirations.to_string());
+    }
+    if status.panics > 0 {
+        tell("panics", status.panics.to_string());
+    }
+    if status.pause_reason != 0 {
+        tell("pause", status.pause_reason().as_str_name().to_owned());
+    }
+    if let Some(bytes) = status.balloon_target_bytes {
+        tell("balloon_target", bytes.to_string());
+    }
+    if let Some(bytes) = status.balloon_actual_bytes {
+        tell("balloon_actual", bytes.to_string());
+    }
+    line
+}
+
+/// What the guest said of its memory.
+pub fn balloon(stats: &BalloonStats) -> String {
+    let told = [
+        ("age_ms", stats.age_ms),
+        ("free", stats.free_bytes),
+        ("total", stats.total_bytes),
+        ("available", stats.available_bytes),
+        ("cache", stats.cache_bytes),
+        ("major_faults", stats.major_faults),
+        ("minor_faults", stats.minor_faults),
+    ];
+    let mut line = format!("released={}", stats.released_bytes);
+    for (name, value) in told {
+        if let Some(value) = value {
+            line += &format!(" {name}={value}");
+        }
+    }
+    line
+}
