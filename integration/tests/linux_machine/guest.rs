@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use integration::commands::Commands;
-use integration::image::{busybox, busybox::GuestImage, kernel, tools_disk};
+use integration::image::{busybox, kernel, tools_disk};
 use integration::node::{Flavour, Node, NodeSpec};
 
 use crate::report::Report;
@@ -16,14 +16,17 @@ pub const SCRATCH: &str = "/var/lib/kvmlet/scratch";
 /// The tools disk in the node.
 pub const TOOLS: &str = "/dev/disk-tools";
 
-const BOOT: &str = "/opt/payload/images/busybox/boot";
+const IMAGES: &str = "/opt/payload/images";
 
 /// A busybox node with the VMM, `vmm-front`, the stock guest and the tools disk.
 pub fn node() -> anyhow::Result<Node> {
-    let tools = tools_disk::tools_disk(&kernel::stock()?)?;
+    let kernel = kernel::stock()?;
+    let tools = tools_disk::tools_disk(&kernel)?;
     let mut spec = NodeSpec::bare(Flavour::Busybox)
         .with_programs(&["kvmlet-vmm", "vmm-front"])?
-        .with(busybox::guest()?.directory, "images/busybox");
+        // Unpacked here, which under emulation saves more than it costs.
+        .with(kernel.vmlinux(), "images/vmlinux")
+        .with(busybox::guest()?.initrd(), "images/initrd");
     let drive = format!(
         "file={},format=raw,if=none,id=tools,read-only=on",
         tools.display()
@@ -48,8 +51,14 @@ pub fn node() -> anyhow::Result<Node> {
     Ok(node)
 }
 
-/// The flags of every machine: kernel, initramfs, the tools disk as the last disk, `script` before it.
-pub fn flags(node: &Node, script: &str, disks: &[&str]) -> anyhow::Result<Vec<String>> {
+/// The flags of every machine: kernel, initramfs, the tools disk as the last disk, `script` before it,
+/// more `words` on the command line.
+pub fn flags(
+    node: &Node,
+    script: &str,
+    disks: &[&str],
+    words: &str,
+) -> anyhow::Result<Vec<String>> {
     let file = format!("{SCRATCH}/script");
     // A disk is whole sectors; what follows the text is zeros.
     let mut content = script.as_bytes().to_vec();
@@ -60,20 +69,16 @@ pub fn flags(node: &Node, script: &str, disks: &[&str]) -> anyhow::Result<Vec<St
     let mut flags: Vec<String> = ["--vmm", "/opt/payload/bin/kvmlet-vmm"]
         .map(str::to_owned)
         .into();
-    flags.push(format!("--kernel={BOOT}/{}", name(GuestImage::KERNEL)));
-    flags.push(format!("--initrd={BOOT}/{}", name(GuestImage::INITRD)));
+    flags.push(format!("--kernel={IMAGES}/vmlinux"));
+    flags.push(format!("--initrd={IMAGES}/initrd"));
     flags.push(format!(
         "--cmdline=console=ttyS0 quiet kvmlet.ip=10.77.0.2/24 kvmlet.script=/dev/vd{script_disk} \
-         kvmlet.root=/dev/vd{root}"
+         kvmlet.root=/dev/vd{root} {words}"
     ));
     flags.extend(disks.iter().map(|disk| format!("--disk={disk}")));
     flags.push(format!("--disk={file},ro"));
     flags.push(format!("--disk={TOOLS},ro,serial=tools"));
     Ok(flags)
-}
-
-fn name(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
 }
 
 /// Runs a machine until its guest powers off.

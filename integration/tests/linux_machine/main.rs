@@ -5,4 +5,8 @@
 
 mod devices;
 mod guest;
+mod life;
+mod machine;
 mod report;
+mod snapshot;
+mod watch;

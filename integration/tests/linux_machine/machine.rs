@@ -1,0 +1,89 @@
+//! A machine that runs in a node: its console, and the way to its VMM.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use integration::commands::{Commands, Output, Session};
+use integration::node::Node;
+
+/// Its control socket.
+const SOCKET: &str = "@machine";
+/// No answer of a guest's shell takes this long.
+const ANSWER: Duration = Duration::from_secs(300);
+
+/// A machine. A node has one at a time.
+pub struct Machine<'a> {
+    node: &'a Node,
+    console: Session,
+    questions: u32,
+}
+
+impl<'a> Machine<'a> {
+    /// Starts it, by `vmm-front` with `flags`.
+    pub fn start(node: &'a Node, flags: &[String]) -> anyhow::Result<Self> {
+        let socket = format!("--socket={SOCKET}");
+        let mut argv = vec!["vmm-front", "run", &socket];
+        argv.extend(flags.iter().map(String::as_str));
+        Ok(Self {
+            node,
+            console: node.exec(&argv)?,
+            questions: 0,
+        })
+    }
+
+    /// Waits until its console shows `text`.
+    pub fn wait_for(&mut self, text: &str, limit: Duration) -> anyhow::Result<String> {
+        self.console.read_until(text, limit)
+    }
+
+    /// Types a line, and does not wait for what becomes of it.
+    pub fn type_line(&mut self, line: &str) -> anyhow::Result<()> {
+        self.console.write(format!("{line}\n").as_bytes())
+    }
+
+    /// What `command` prints in the guest's shell, as one line.
+    pub fn tell(&mut self, command: &str) -> anyhow::Result<String> {
+        self.questions += 1;
+        let number = self.questions;
+        // What is echoed has apostrophes where the answer has none.
+        self.type_line(&format!("echo q{number}'='$({command})'='q{number}"))?;
+        self.wait_for(&format!("q{number}="), ANSWER)?;
+        let end = format!("=q{number}");
+        let answer = self.wait_for(&end, ANSWER)?;
+        Ok(answer.trim_end_matches(end.as_str()).to_owned())
+    }
+
+    /// Asks its VMM.
+    pub fn ask(&self, question: &str) -> anyhow::Result<String> {
+        self.node.sh(&format!("vmm-front ask {SOCKET} {question}"))
+    }
+
+    /// Asks its VMM until the status contains `part`.
+    pub fn wait_for_status(&self, part: &str, limit: Duration) -> anyhow::Result<String> {
+        let script = format!("vmm-front ask {SOCKET} status | grep '{part}'");
+        self.node.wait_for(&script, limit)
+    }
+
+    /// Writes a snapshot to `file` of the node. The machine is paused then.
+    pub fn save(&self, file: &str) -> anyhow::Result<()> {
+        self.ask("pause")?;
+        self.node.sh(&format!("rm -f {file}"))?;
+        self.ask(&format!("save {file}"))?;
+        Ok(())
+    }
+
+    /// Stops it.
+    pub fn stop(self) -> anyhow::Result<()> {
+        self.ask("stop")?;
+        self.end("EXIT_REASON_STOPPED").map(drop)
+    }
+
+    /// Waits for its end, which must be for `reason`.
+    pub fn end(self, reason: &str) -> anyhow::Result<Output> {
+        let printed = self.console.printed();
+        let output = self.console.wait(ANSWER)?;
+        let ended = format!("vmm-front: ended: {reason} ");
+        ensure!(output.stderr.contains(&ended), "{printed}{output}");
+        Ok(output)
+    }
+}
