@@ -14,6 +14,7 @@ use crate::commands::{Channel, Commands};
 pub use spec::{Console, Flavour, NodeSpec};
 
 use crate::process::Bound;
+use crate::traced;
 
 /// How long a node may take until its agent answers; ten times what was measured.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(240);
@@ -77,11 +78,16 @@ impl Node {
                 .wait(BOOT_TIMEOUT)?;
         }
         self.boot_time = started.elapsed();
-        Ok(())
+        traced::begin(self)
     }
 
     /// Takes the power away, as a pulled plug does: nothing in the node gets to flush anything.
     pub fn power_cut(&mut self) {
+        if self.machine.is_some()
+            && let Err(error) = traced::collect(self)
+        {
+            eprintln!("the node's trace is lost: {error:#}");
+        }
         if let Some(mut running) = self.machine.take() {
             running.qemu.kill();
         }

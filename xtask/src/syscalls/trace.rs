@@ -1,8 +1,11 @@
-//! What `strace` wrote: one file a thread, one line a call.
+//! What `strace` wrote, one file a thread, one line a call; and what the kernels of nodes noted, one
+//! file a node, one line for all equal calls.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use anyhow::Context;
+use vmm_monitor::sandbox::tables::{COMMON, KINDS};
 use vmm_sys::threads::ThreadKind;
 
 use super::text;
@@ -25,7 +28,13 @@ pub(super) struct Call {
 pub(super) fn read_all(directory: &Path) -> anyhow::Result<Calls> {
     let mut calls = Calls::new();
     for entry in std::fs::read_dir(directory)? {
-        add(&mut calls, &text(&entry?.path())?);
+        let entry = entry?;
+        let trace = text(&entry.path())?;
+        if is_of_node(&entry) {
+            add_of_node(&mut calls, &trace)?;
+        } else {
+            add(&mut calls, &trace);
+        }
     }
     Ok(calls)
 }
@@ -35,11 +44,69 @@ pub(super) fn unfinished(directory: &Path) -> anyhow::Result<Vec<String>> {
     let mut open = Vec::new();
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
-        if !text(&entry.path())?.trim_end().ends_with("+++") {
+        if !is_of_node(&entry) && !text(&entry.path())?.trim_end().ends_with("+++") {
             open.push(entry.file_name().to_string_lossy().into_owned());
         }
     }
     Ok(open)
+}
+
+fn is_of_node(entry: &std::fs::DirEntry) -> bool {
+    entry.file_name().as_encoded_bytes().starts_with(b"node.")
+}
+
+/// Lines of `integration::traced`.
+fn add_of_node(calls: &mut Calls, trace: &str) -> anyhow::Result<()> {
+    for line in trace.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [thread, first, filters, number, index, value] = words.as_slice() else {
+            println!("note: a node's kernel could not keep all: {line}");
+            continue;
+        };
+        let is_first = *first == "1";
+        let installed: u32 = filters.parse().context("a number of filters")?;
+        // Threads inherit the process's filter.
+        let filters = installed + u32::from(!is_first);
+        if filters == 0 {
+            continue;
+        }
+        let kind = match filters {
+            1 => ThreadKind::Builder,
+            _ if is_first => ThreadKind::Main,
+            _ => kind_of(thread),
+        };
+        let mut arguments = vec![0; 4];
+        let looked_at = index
+            .parse()
+            .ok()
+            .and_then(|at: usize| arguments.get_mut(at));
+        if let Some(argument) = looked_at {
+            *argument = u64::from_str_radix(value, 16).context("an argument")?;
+        }
+        let call = Call {
+            name: name_of(number.parse().context("a number of a call")?),
+            arguments,
+        };
+        *calls
+            .entry(kind.name())
+            .or_default()
+            .entry(call)
+            .or_default() += 1;
+    }
+    Ok(())
+}
+
+/// The name of a call that is in any table.
+fn name_of(number: i64) -> String {
+    const CLONE3: i64 = 435;
+
+    let tables = KINDS.into_iter().map(|(_, rules)| rules).chain([COMMON]);
+    let named = tables.flatten().find(|rule| rule.number == number);
+    match named {
+        Some(rule) => rule.name.trim_start_matches("SYS_").to_owned(),
+        None if number == CLONE3 => "clone3".to_owned(),
+        None => format!("call {number}"),
+    }
 }
 
 fn add(calls: &mut Calls, trace: &str) {
@@ -152,6 +219,25 @@ ioctl(0x10, 0xae80, 0) = 0
 ioctl(0x10, 0xae80, 0 <unfinished ...>) = ?
 +++ exited with 0 +++
 ";
+
+    const NODE: &str = "\
+lost 5
+kvmlet-vmm 1 0 257 - 0
+kvmlet-vmm 1 1 56 0 3d0f00
+kvmlet-vmm 1 2 232 - 0
+kvmlet-vmm 0 0 273 - 0
+vcpu1 0 1 16 1 ae80
+vcpu1 0 1 999 - 0
+";
+
+    #[test]
+    fn a_node_names_calls_by_number() {
+        let mut calls = Calls::new();
+        add_of_node(&mut calls, NODE).unwrap();
+        assert_eq!(names(&calls, "main"), ["epoll_wait"]);
+        assert_eq!(names(&calls, "builder"), ["clone", "set_robust_list"]);
+        assert_eq!(names(&calls, "vcpu"), ["call 999", "ioctl"]);
+    }
 
     fn names(calls: &Calls, kind: &str) -> Vec<String> {
         let found = calls.get(kind).into_iter().flatten();
