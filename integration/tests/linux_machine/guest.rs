@@ -20,6 +20,11 @@ const IMAGES: &str = "/opt/payload/images";
 
 /// A busybox node with the VMM, `vmm-front`, the stock guest and the tools disk.
 pub fn node() -> anyhow::Result<Node> {
+    node_with(|_| {})
+}
+
+/// The same node, changed.
+pub fn node_with(change: impl FnOnce(&mut NodeSpec)) -> anyhow::Result<Node> {
     let kernel = kernel::stock()?;
     let tools = tools_disk::tools_disk(&kernel)?;
     let mut spec = NodeSpec::bare(Flavour::Busybox)
@@ -37,6 +42,7 @@ pub fn node() -> anyhow::Result<Node> {
         "-device".to_owned(),
         "virtio-blk-pci,drive=tools,serial=tools".to_owned(),
     ]);
+    change(&mut spec);
     let node = Node::boot(spec)?;
     node.sh(&format!(
         "mkdir -p {SCRATCH} /mnt/tools
@@ -59,18 +65,10 @@ pub fn flags(
     disks: &[&str],
     words: &str,
 ) -> anyhow::Result<Vec<String>> {
-    let file = format!("{SCRATCH}/script");
-    // A disk is whole sectors; what follows the text is zeros.
-    let mut content = script.as_bytes().to_vec();
-    content.resize(content.len().next_multiple_of(512), 0);
-    node.put(&file, 0o600, &content)?;
+    let file = put(node, script)?;
     let letter = |index: usize| (b'a' + u8::try_from(index).unwrap_or(u8::MAX)) as char;
     let (script_disk, root) = (letter(disks.len()), letter(disks.len() + 1));
-    let mut flags: Vec<String> = ["--vmm", "/opt/payload/bin/kvmlet-vmm"]
-        .map(str::to_owned)
-        .into();
-    flags.push(format!("--kernel={IMAGES}/vmlinux"));
-    flags.push(format!("--initrd={IMAGES}/initrd"));
+    let mut flags = boot_flags();
     flags.push(format!(
         "--cmdline=console=ttyS0 quiet kvmlet.ip=10.77.0.2/24 kvmlet.script=/dev/vd{script_disk} \
          kvmlet.root=/dev/vd{root} {words}"
@@ -79,6 +77,32 @@ pub fn flags(
     flags.push(format!("--disk={file},ro"));
     flags.push(format!("--disk={TOOLS},ro,serial=tools"));
     Ok(flags)
+}
+
+/// The flags of a machine that has no disk but one with `script`, which busybox runs.
+pub fn small(node: &Node, script: &str) -> anyhow::Result<Vec<String>> {
+    let file = put(node, script)?;
+    let mut flags = boot_flags();
+    flags.push("--cmdline=console=ttyS0 quiet kvmlet.ip=none kvmlet.script=/dev/vda".to_owned());
+    flags.push(format!("--disk={file},ro"));
+    Ok(flags)
+}
+
+fn boot_flags() -> Vec<String> {
+    vec![
+        "--vmm=/opt/payload/bin/kvmlet-vmm".to_owned(),
+        format!("--kernel={IMAGES}/vmlinux"),
+        format!("--initrd={IMAGES}/initrd"),
+    ]
+}
+
+/// A file of the node whose first bytes are `script`; as a disk it has whole sectors, and zeros follow.
+fn put(node: &Node, script: &str) -> anyhow::Result<String> {
+    let file = format!("{SCRATCH}/script");
+    let mut content = script.as_bytes().to_vec();
+    content.resize((content.len() + 1).next_multiple_of(512), 0);
+    node.put(&file, 0o600, &content)?;
+    Ok(file)
 }
 
 /// Runs a machine until its guest powers off.

@@ -3,10 +3,14 @@
 
 #![forbid(unsafe_code)]
 
+mod cpus;
 mod devices;
+mod documented;
 mod guest;
 mod life;
 mod machine;
+mod places;
 mod report;
+mod running;
 mod snapshot;
 mod watch;

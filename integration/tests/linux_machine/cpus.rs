@@ -1,0 +1,176 @@
+//! CPU models and hypervisors, as a stock kernel finds them.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, ensure};
+use integration::commands::Commands;
+use integration::node::Node;
+use integration::{skip, skip_if};
+
+use crate::documented::{self, Documented};
+use crate::guest;
+use crate::report::{Report, section};
+use crate::running::refusal;
+
+/// What the machine of all checks is told of Hyper-V.
+const HYPERV: &str = "--hyperv=relaxed,vapic,spinlocks=8191,vpindex,runtime,time,synic,synictimer,reset,frequencies,tlbflush,ipi";
+
+/// Rows of the page: what Linux shows besides on the node's CPU, which is AMD's.
+const AMD: [&str; 2] = ["every guest", "a CPU by AMD"];
+const FAMILY_16: &str = "a CPU by AMD of family 16 or later";
+const FREQUENCY: &str = "a hypervisor that tells the TSC's frequency";
+const SEVERAL: [&str; 2] = ["several vCPUs", "several vCPUs by AMD"];
+
+/// Models whose every feature the node's emulated CPU has: it has no XSAVE.
+const GIVEN: [&str; 3] = ["x86-64-v2", "Nehalem", "Westmere"];
+
+fn model(name: &str) -> anyhow::Result<Documented> {
+    let found = documented::models()?
+        .into_iter()
+        .find(|model| model.name == name);
+    found.with_context(|| format!("{name} is not on the page"))
+}
+
+fn script() -> String {
+    [
+        ("cpuinfo", "cat /proc/cpuinfo"),
+        (
+            "hypervisor",
+            "dmesg | grep -i -e hypervisor -e hyper-v -e kvm || true",
+        ),
+        (
+            "clock",
+            "cat /sys/devices/system/clocksource/clocksource0/current_clocksource",
+        ),
+    ]
+    .map(|(name, command)| section(name, command))
+    .concat()
+}
+
+/// Boots a stock guest without the tools disk.
+fn boot(node: &Node, more: &[&str]) -> anyhow::Result<Report> {
+    let mut flags = guest::small(node, &script())?;
+    flags.extend(more.iter().map(|&flag| flag.to_owned()));
+    guest::run(node, &flags)
+}
+
+/// Every model that the node can not give is refused by the names of what is missing.
+fn check_refusals(node: &Node) -> anyhow::Result<()> {
+    let cpuinfo = node.sh("cat /proc/cpuinfo")?;
+    let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
+    let mut has: BTreeSet<&str> = flags.unwrap_or_default().split_whitespace().collect();
+    // What Linux adds the CPU need not have.
+    for title in AMD {
+        for flag in documented::row(title)? {
+            has.remove(flag);
+        }
+    }
+    for model in documented::models()? {
+        if GIVEN.contains(&model.name) {
+            continue;
+        }
+        let mut flags = guest::small(node, "")?;
+        flags.push(format!("--cpus=1,model={}", model.name));
+        let said = refusal(node, &flags)?;
+        ensure!(said.contains("refused: cpus.model "), "{said}");
+        let begin = format!("the CPU model {} needs ", model.name);
+        let missing = said
+            .split_once(&begin)
+            .and_then(|(_, rest)| rest.split_once(", which this host's KVM can not provide"))
+            .with_context(|| said.clone())?
+            .0;
+        let missing: BTreeSet<&str> = missing.split(", ").collect();
+        ensure!(missing.contains("xsave"), "{said}");
+        for name in missing {
+            ensure!(model.features.contains(name), "{name} is not of {said}");
+            // AVX without XSAVE is not what a guest can be given.
+            let builds_upon_xsave = name.starts_with("avx");
+            ensure!(
+                !has.contains(name) || builds_upon_xsave,
+                "the node has {name}: {said}"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// A guest that is told of Hyper-V and not of KVM, and one of KVM.
+fn check_hypervisors(node: &Node) -> anyhow::Result<()> {
+    let report = boot(
+        node,
+        &["--cpus=1x2x1,model=Westmere", "--kvm=hidden", HYPERV],
+    )?;
+    check_hyperv(&report).with_context(|| report.whole().to_owned())?;
+    let report = boot(node, &["--cpus=1,model=x86-64-v2"])?;
+    let seen = report.of("hypervisor")?;
+    ensure!(seen.contains("Hypervisor detected: KVM"), "{seen}");
+    ensure!(
+        report.of("clock")?.trim() == "kvm-clock",
+        "{}",
+        report.whole()
+    );
+    let rows = [&AMD[..], &[FAMILY_16, FREQUENCY]].concat();
+    model("x86-64-v2")?.check(report.of("cpuinfo")?, &rows)
+}
+
+fn check_hyperv(report: &Report) -> anyhow::Result<()> {
+    let seen = report.of("hypervisor")?;
+    ensure!(
+        seen.contains("Hypervisor detected: Microsoft Hyper-V"),
+        "{seen}"
+    );
+    ensure!(!seen.contains("Hypervisor detected: KVM"), "{seen}");
+    ensure!(!seen.contains("kernel on KVM"), "{seen}");
+    ensure!(
+        report.of("clock")?.starts_with("hyperv_clocksource"),
+        "{}",
+        report.whole()
+    );
+    let rows = [&AMD[..], &SEVERAL, &[FREQUENCY]].concat();
+    model("Westmere")?.check(report.of("cpuinfo")?, &rows)
+}
+
+#[test]
+fn a_guest_finds_the_cpu_and_the_hypervisor_that_it_was_promised() -> anyhow::Result<()> {
+    skip_if!(skip::without_node(), Ok(()));
+    let node = guest::node()?;
+    check_refusals(&node)?;
+    check_hypervisors(&node)
+}
+
+/// Every model, some with KVM hidden and no Hyper-V, and the models of the host.
+#[test]
+#[ignore = "a campaign: five stock guests"]
+fn every_model_that_the_node_can_give_is_as_documented() -> anyhow::Result<()> {
+    skip_if!(skip::without_node(), Ok(()));
+    let node = guest::node()?;
+    for name in GIVEN {
+        let model = model(name)?;
+        // A kernel that has to find out by itself how fast the TSC is fails at it on a busy node, and
+        // then hides the timer that goes by it.
+        let hides = !model.features.contains("tsc_deadline_timer");
+        let mut flags = vec![format!("--cpus=1x2x1,model={name}")];
+        flags.extend(hides.then(|| "--kvm=hidden".to_owned()));
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let report = boot(&node, &flags)?;
+        let seen = report.of("hypervisor")?;
+        println!("{name}: {}\n{seen}", report.of("cpuinfo")?);
+        ensure!(seen.contains("Hypervisor detected") != hides, "{seen}");
+        let told = if hides {
+            &[][..]
+        } else {
+            &[FAMILY_16, FREQUENCY]
+        };
+        let rows = [&AMD[..], &SEVERAL, told].concat();
+        model.check(report.of("cpuinfo")?, &rows)?;
+    }
+    for name in ["host-model", "host-passthrough"] {
+        let report = boot(&node, &[&format!("--cpus=1,model={name}")])?;
+        let cpuinfo = report.of("cpuinfo")?;
+        println!("{name}: {cpuinfo}\n{}", report.of("hypervisor")?);
+        let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
+        let flags: BTreeSet<&str> = flags.unwrap_or_default().split_whitespace().collect();
+        ensure!(flags.contains("aes") && !flags.contains("avx"), "{flags:?}");
+    }
+    Ok(())
+}
