@@ -1,5 +1,6 @@
 //! Recipes: what nodes and guests boot from. Each is made once and cached by what it depends on.
 
+pub mod bench;
 pub mod busybox;
 pub mod cpio;
 mod debian;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 use crate::commands::{Channel, Commands};
-pub use spec::{Console, Flavour, NodeSpec};
+pub use spec::{Console, Emulation, Flavour, NodeSpec};
 
 use crate::process::Bound;
 use crate::traced;

@@ -43,6 +43,18 @@ pub const IMAGES: &[Tool] = &[
     tool("xz", "xz-utils"),
 ];
 
+/// What building the benchmark kernel needs, beyond the above.
+pub const KERNEL_BUILD: &[Tool] = &[
+    tool("gcc", "gcc"),
+    tool("make", "make"),
+    tool("flex", "flex"),
+    tool("bison", "bison"),
+    tool("bc", "bc"),
+    tool("xz", "xz-utils"),
+    tool("/usr/include/libelf.h", "libelf-dev"),
+    tool("objcopy", "binutils"),
+];
+
 /// What tests compare with, beyond the above.
 pub const TESTS: &[Tool] = &[tool("lz4", "lz4"), tool("perl", "perl-base")];
 

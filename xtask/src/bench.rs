@@ -3,9 +3,12 @@
 //! No figure fails anything: the machine is noisy. Budgets and goals are those of the project's
 //! design; a ratio or a size has one, a time measured under emulation has none.
 
+pub mod crowd;
 mod figure;
 mod guests;
+mod median;
 mod nodes;
+pub mod vmm;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -30,11 +33,10 @@ pub fn run(root: &Path, json: Option<PathBuf>) -> anyhow::Result<()> {
     }
     figures.extend(step("node start times", nodes::figures)?);
     figure::print(&figures);
-    if let Some(path) = json {
-        std::fs::write(&path, serde_json::to_string_pretty(&figures)?)?;
-        eprintln!("written: {}", path.display());
+    match json {
+        Some(path) => figure::write(&figures, &path),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 fn vmm_packages(root: &Path) -> anyhow::Result<Figure> {

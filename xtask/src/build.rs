@@ -23,7 +23,11 @@ pub fn cargo(root: &Path) -> Command {
     command
 }
 
-fn programs(root: &Path) -> anyhow::Result<()> {
+/// Builds all programs of the workspace.
+///
+/// # Errors
+/// When the build fails.
+pub fn programs(root: &Path) -> anyhow::Result<()> {
     process::stream(cargo(root).args(["build", "--release", "--workspace", "--bins"]))
 }
 

@@ -59,8 +59,10 @@ enum Command {
     /// Measure, and print figures beside their budgets.
     Bench {
         /// Also write the figures to this file.
-        #[arg(long, value_name = "FILE")]
+        #[arg(long, value_name = "FILE", global = true)]
         json: Option<std::path::PathBuf>,
+        #[command(subcommand)]
+        what: Option<Bench>,
     },
     /// Compare the system calls that VMMs make with those that their filters allow.
     Syscalls(syscalls::SyscallsOptions),
@@ -68,6 +70,22 @@ enum Command {
     Fuzz(fuzz::FuzzOptions),
     /// Build the programs and the test guest in the release profile.
     Build,
+}
+
+/// Benchmarks that are not part of the usual ones.
+#[derive(Subcommand)]
+enum Bench {
+    /// kvmlet-vmm beside QEMU, in one node in a box.
+    Vmm {
+        /// Count instructions instead of time: noise of this machine plays no part.
+        #[arg(long)]
+        icount: bool,
+    },
+    /// Many small machines at once on this machine's own KVM.
+    Crowd {
+        #[arg(long, default_value_t = 900)]
+        count: usize,
+    },
 }
 
 fn main() -> std::process::ExitCode {
@@ -90,9 +108,17 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Gen { check } => r#gen::run(&root, check),
         Command::Images { refresh } => images::run(refresh).map(drop),
         Command::Node { systemd } => node::run(&root, systemd),
-        Command::Bench { json } => bench::run(&root, json),
         Command::Syscalls(options) => syscalls::run(&root, &options),
         Command::Fuzz(options) => fuzz::run(&root, &options),
+        Command::Bench { json, what: None } => bench::run(&root, json),
+        Command::Bench {
+            json,
+            what: Some(Bench::Vmm { icount }),
+        } => bench::vmm::run(&root, icount, json),
+        Command::Bench {
+            json,
+            what: Some(Bench::Crowd { count }),
+        } => bench::crowd::run(&root, count, json),
         Command::Build => build::run(&root),
     }
 }

@@ -172,6 +172,29 @@ impl Session {
         }
     }
 
+    /// The next line of the program's output with its end, or `None` when nothing more comes within
+    /// `silence`.
+    ///
+    /// # Errors
+    /// When the program ends before; the error holds what it complained about.
+    pub fn next_line(&mut self, silence: Duration) -> anyhow::Result<Option<String>> {
+        loop {
+            let unread = &self.output[self.read..];
+            if let Some(end) = unread.iter().position(|byte| *byte == b'\n') {
+                let line = String::from_utf8_lossy(&unread[..=end]).into_owned();
+                self.read += end + 1;
+                return Ok(Some(line));
+            }
+            if let Some(outcome) = &self.outcome {
+                let complaint = String::from_utf8_lossy(&self.errors);
+                anyhow::bail!("{outcome:?} before another line was printed:\n{complaint}");
+            }
+            if !self.advance(Instant::now() + silence)? {
+                return Ok(None);
+            }
+        }
+    }
+
     /// Everything printed so far, also what was read before.
     #[must_use]
     pub fn printed(&self) -> String {

@@ -170,25 +170,29 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
-fn fetch(package: &str, into: &Path) -> anyhow::Result<()> {
-    let download = || {
+/// Downloads a package through apt; where its file is.
+pub(super) fn download(package: &str, into: &Path) -> anyhow::Result<PathBuf> {
+    let get = || {
         process::output(
             Command::new("apt-get")
                 .args(["download", package])
                 .current_dir(into),
         )
     };
-    if download().is_err() {
+    if get().is_err() {
         tools::update_lists()?;
-        download()?;
+        get()?;
     }
-    let downloaded = fs::read_dir(into)?
+    fs::read_dir(into)?
         .filter_map(Result::ok)
         .map(|entry| entry.path())
         .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
-        .context("apt-get download left no package")?;
+        .context("apt-get download left no package")
+}
+
+fn fetch(package: &str, into: &Path) -> anyhow::Result<()> {
     let deb = into.join("package.deb");
-    fs::rename(downloaded, &deb)?;
+    fs::rename(download(package, into)?, &deb)?;
     let tree = into.join("tree");
     process::output(Command::new("dpkg-deb").arg("-x").arg(&deb).arg(&tree))?;
     let release = package.trim_start_matches("linux-image-");

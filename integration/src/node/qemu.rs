@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context;
 
-use super::spec::{Console, Flavour, NodeSpec};
+use super::spec::{Console, Emulation, Flavour, NodeSpec};
 use crate::image::{busybox, ext4, kernel, rootfs};
 use crate::process::{self, Bound};
 use crate::wire::PORT;
@@ -106,6 +106,15 @@ fn words(text: &str) -> impl Iterator<Item = String> + '_ {
     text.split_whitespace().map(str::to_owned)
 }
 
+fn emulation(emulation: Emulation) -> String {
+    match emulation {
+        Emulation::Parallel => "-accel tcg,thread=multi".to_owned(),
+        Emulation::Counted { seed } => {
+            format!("-accel tcg,thread=single -icount shift=0,sleep=off -rtc clock=vm -seed {seed}")
+        }
+    }
+}
+
 /// Starts QEMU on what [`prepare`] made; it dies with this process.
 pub(super) fn start(spec: &NodeSpec, directory: &Path) -> anyhow::Result<Bound> {
     let flavour = match spec.flavour {
@@ -129,8 +138,8 @@ pub(super) fn start(spec: &NodeSpec, directory: &Path) -> anyhow::Result<Bound> 
         Flavour::Busybox => "state.raw,format=raw",
         Flavour::Systemd => "state.qcow2,format=qcow2",
     };
-    let mut arguments: Vec<String> =
-        words("-accel tcg,thread=multi -M q35 -nographic -nodefaults -no-reboot").collect();
+    let mut arguments: Vec<String> = words("-M q35 -nographic -nodefaults -no-reboot").collect();
+    arguments.extend(words(&emulation(spec.emulation)));
     arguments.extend(["-cpu".to_owned(), CPU.to_owned()]);
     arguments.extend(words(&format!("-smp {} -m {}", spec.cpus, spec.memory_mib)));
     arguments.extend(words(serial));

@@ -22,6 +22,20 @@ pub enum Console {
     Terminal,
 }
 
+/// How a node's processors are emulated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Emulation {
+    /// Each by a thread of its own; the node's time is this machine's.
+    Parallel,
+    /// One processor whose time is the number of its instructions, a nanosecond each: the same work
+    /// takes the same time, whatever else this machine does. Waiting for a timer takes no time of this
+    /// machine.
+    Counted {
+        /// Of the node's random numbers.
+        seed: u32,
+    },
+}
+
 /// A node that is to be booted.
 #[derive(Debug, Clone)]
 pub struct NodeSpec {
@@ -32,6 +46,8 @@ pub struct NodeSpec {
     /// Its processors. With two, stock guests were seen to lose timer interrupts or to run with the
     /// node's GS base, most of all on a quiet machine; with one never. The cause was not found.
     pub cpus: u32,
+    /// How they are emulated; counted ones must be one.
+    pub emulation: Emulation,
     /// Files and trees brought along on a read-only disk: from the host's path to a path below
     /// `/opt/payload`. What lands in `bin/` is also in the node's search path.
     pub payload: Vec<(PathBuf, String)>,
@@ -49,6 +65,7 @@ impl NodeSpec {
             flavour,
             memory_mib: 2048,
             cpus: 1,
+            emulation: Emulation::Parallel,
             payload: Vec::new(),
             console: Console::Log,
             qemu_arguments: Vec::new(),

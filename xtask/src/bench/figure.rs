@@ -1,5 +1,7 @@
 //! One measured figure and how figures are printed.
 
+use std::path::Path;
+
 use serde::Serialize;
 
 /// Which way is better.
@@ -9,10 +11,6 @@ pub(super) enum Better {
     /// A smaller value.
     Less,
     /// A larger value.
-    #[expect(
-        dead_code,
-        reason = "part of the format; throughput figures come with their devices"
-    )]
     More,
 }
 
@@ -53,6 +51,16 @@ impl Figure {
         how.clone_into(&mut self.how);
         self
     }
+}
+
+/// Writes the JSON file.
+///
+/// # Errors
+/// When it can not be written.
+pub(super) fn write(figures: &[Figure], path: &Path) -> anyhow::Result<()> {
+    std::fs::write(path, serde_json::to_string_pretty(figures)?)?;
+    eprintln!("written: {}", path.display());
+    Ok(())
 }
 
 /// Prints the table.

@@ -1,0 +1,81 @@
+//! `/init` of the benchmark guest: says that it runs, does what `bench.work=` of the kernel's command
+//! line asks for, prints figures, and resets the machine.
+
+#![forbid(unsafe_code)]
+
+mod disk;
+mod net;
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::fs;
+use std::time::Duration;
+
+use anyhow::Context;
+use integration::vmm_bench::{DONE_LINE, FIGURE_LINE, INIT_LINE};
+use nix::mount::{MsFlags, mount};
+use nix::sys::reboot::{RebootMode, reboot};
+
+/// Longer than anybody looks at a guest that sleeps.
+const IDLE: Duration = Duration::from_secs(20);
+
+fn main() -> anyhow::Result<Infallible> {
+    println!("{INIT_LINE}");
+    if let Err(error) = work() {
+        println!("BENCH error {error:#}");
+    }
+    println!("{DONE_LINE}");
+    Ok(reboot(RebootMode::RB_AUTOBOOT)?)
+}
+
+fn work() -> anyhow::Result<()> {
+    attach("proc", "/proc")?;
+    let words = Words::read()?;
+    match words.get("bench.work") {
+        "idle" => std::thread::sleep(IDLE),
+        "disk" => {
+            attach("devtmpfs", "/dev")?;
+            disk::run(words.time()?)?;
+        }
+        "net" => {
+            attach("sysfs", "/sys")?;
+            net::run(words.time()?)?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn attach(kind: &str, at: &str) -> anyhow::Result<()> {
+    let no_data = None::<&str>;
+    mount(Some(kind), at, Some(kind), MsFlags::empty(), no_data)
+        .with_context(|| format!("mounting {kind}"))
+}
+
+/// Prints a figure.
+fn figure(name: &str, value: f64) {
+    println!("{FIGURE_LINE}{name} {value}");
+}
+
+/// The words of the command line that have a value.
+struct Words(BTreeMap<String, String>);
+
+impl Words {
+    fn read() -> anyhow::Result<Self> {
+        let line = fs::read_to_string("/proc/cmdline")?;
+        let words = line.split_whitespace();
+        let pairs = words.filter_map(|word| word.split_once('='));
+        let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+        Ok(Self(pairs.map(owned).collect()))
+    }
+
+    fn get(&self, key: &str) -> &str {
+        self.0.get(key).map_or("", String::as_str)
+    }
+
+    /// How long each test goes on.
+    fn time(&self) -> anyhow::Result<Duration> {
+        let ms = self.get("bench.ms").parse().context("bench.ms")?;
+        Ok(Duration::from_millis(ms))
+    }
+}

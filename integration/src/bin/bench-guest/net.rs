@@ -1,0 +1,102 @@
+//! Streams to and from the node, and bytes that go there and come back.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use integration::process;
+use integration::vmm_bench::{ECHO_PORT, GUEST_ADDRESS, NODE_ADDRESS, SINK_PORT, SOURCE_PORT};
+
+use crate::figure;
+
+const CHUNK_BYTES: usize = 64 << 10;
+/// A card may take a moment until the first packet gets through.
+const ATTEMPTS: u32 = 100;
+
+/// Prints Mbit/s to the node and from it, and round trips a second.
+pub fn run(time: Duration) -> anyhow::Result<()> {
+    set_up()?;
+    figure("tcp_to_node", send(time).context("sending")?);
+    figure("tcp_from_node", receive(time).context("receiving")?);
+    figure("tcp_round_trips", echo(time).context("round trips")?);
+    Ok(())
+}
+
+/// Gives the one card its address.
+fn set_up() -> anyhow::Result<()> {
+    let cards = fs::read_dir("/sys/class/net")?.filter_map(Result::ok);
+    let names = cards.map(|card| card.file_name().to_string_lossy().into_owned());
+    let card = names
+        .into_iter()
+        .find(|name| name != "lo")
+        .context("no network card")?;
+    let ip = |arguments: &[&str]| {
+        let mut command = Command::new("/bin/busybox");
+        process::output(command.arg("ip").args(arguments))
+    };
+    ip(&["addr", "add", &format!("{GUEST_ADDRESS}/24"), "dev", &card])?;
+    ip(&["link", "set", &card, "up"])?;
+    Ok(())
+}
+
+fn connect(port: u16) -> anyhow::Result<TcpStream> {
+    let mut last = None;
+    for _ in 0..ATTEMPTS {
+        match TcpStream::connect((NODE_ADDRESS, port)) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = Some(error),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Err(last.context("never tried")?.into())
+}
+
+/// Mbit/s, counted by whoever receives.
+fn send(time: Duration) -> anyhow::Result<f64> {
+    let mut stream = connect(SINK_PORT)?;
+    let chunk = vec![0; CHUNK_BYTES];
+    let started = Instant::now();
+    while started.elapsed() < time {
+        stream.write_all(&chunk)?;
+    }
+    stream.shutdown(Shutdown::Write)?;
+    let mut received = [0; 8];
+    stream.read_exact(&mut received)?;
+    megabits(u64::from_le_bytes(received), started)
+}
+
+fn receive(time: Duration) -> anyhow::Result<f64> {
+    let mut stream = connect(SOURCE_PORT)?;
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut bytes = 0;
+    let started = Instant::now();
+    while started.elapsed() < time {
+        let count = stream.read(&mut chunk)?;
+        anyhow::ensure!(count > 0, "the node hung up");
+        bytes += u64::try_from(count)?;
+    }
+    megabits(bytes, started)
+}
+
+fn megabits(bytes: u64, started: Instant) -> anyhow::Result<f64> {
+    let bytes = u32::try_from(bytes).context("too many bytes")?;
+    Ok(f64::from(bytes) * 8.0 / 1e6 / started.elapsed().as_secs_f64())
+}
+
+/// Round trips of one byte a second.
+fn echo(time: Duration) -> anyhow::Result<f64> {
+    let mut stream = connect(ECHO_PORT)?;
+    stream.set_nodelay(true)?;
+    let mut byte = [0];
+    let mut trips: u32 = 0;
+    let started = Instant::now();
+    while started.elapsed() < time {
+        stream.write_all(&byte)?;
+        stream.read_exact(&mut byte)?;
+        trips += 1;
+    }
+    Ok(f64::from(trips) / started.elapsed().as_secs_f64())
+}

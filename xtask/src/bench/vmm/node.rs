@@ -1,0 +1,121 @@
+//! The node in which the hypervisors run, and what it brings along.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context;
+use integration::commands::Commands;
+use integration::image::{bench, kernel};
+use integration::node::{Emulation, Flavour, Node, NodeSpec};
+use integration::vmm_bench::{Plan, Sample, Work};
+use integration::{artifacts, process, tools};
+
+use super::contenders::{DIRECTORY, Kernel};
+
+const QEMU: &str = "/usr/bin/qemu-system-x86_64";
+/// What QEMU's machines load besides.
+const FIRMWARE: [&str; 5] = [
+    "/usr/share/qemu/bios-microvm.bin",
+    "/usr/share/seabios/bios-256k.bin",
+    "/usr/share/qemu/linuxboot_dma.bin",
+    "/usr/share/qemu/pvh.bin",
+    "/usr/share/qemu/kvmvapic.bin",
+];
+/// Kernel, hypervisors, the guests' disk and memory: all in the node's memory.
+const NODE_MIB: u32 = 3072;
+/// A run of one guest that prints nothing for so long hangs.
+const SILENCE: Duration = Duration::from_secs(60);
+/// A command of the set-up.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// What nodes are given.
+pub struct Payload {
+    directory: tempfile::TempDir,
+}
+
+/// What became of a plan.
+pub enum Outcome {
+    /// A sample of each run.
+    Done(Vec<Sample>),
+    /// Nothing was heard for a minute.
+    Silent,
+}
+
+impl Payload {
+    /// Gathers kernels, initramfs images, our programs and QEMU with its libraries.
+    pub fn make() -> anyhow::Result<Self> {
+        tools::ensure(tools::NODE)?;
+        let directory = tempfile::tempdir()?;
+        let payload = Self { directory };
+        payload.put(bench::kernel()?, Kernel::Bench.file())?;
+        payload.put(kernel::stock()?.vmlinux(), Kernel::Stock.file())?;
+        for program in ["kvmlet-vmm", "vmm-front", "vmm-bench"] {
+            payload.put(artifacts::program(program)?, program)?;
+        }
+        fs::write(payload.path("boot-initrd"), bench::initramfs(false)?)?;
+        fs::write(payload.path("work-initrd"), bench::initramfs(true)?)?;
+        let libraries = process::output(Command::new("ldd").arg(QEMU))?;
+        let libraries = libraries
+            .split_whitespace()
+            .filter(|word| word.starts_with('/'));
+        for file in libraries.chain(FIRMWARE).chain([QEMU]) {
+            payload.put(file, &format!("qemu{file}"))?;
+        }
+        Ok(payload)
+    }
+
+    fn path(&self, to: &str) -> PathBuf {
+        self.directory.path().join(to)
+    }
+
+    fn put(&self, from: impl AsRef<Path>, to: &str) -> anyhow::Result<()> {
+        let to = self.path(to);
+        if let Some(parent) = to.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let from = from.as_ref();
+        fs::copy(from, &to).with_context(|| from.display().to_string())?;
+        Ok(())
+    }
+
+    /// Carries the plan out in a new node.
+    pub fn run(&self, plan: &Plan, emulation: Emulation) -> anyhow::Result<Outcome> {
+        let mut spec = NodeSpec::bare(Flavour::Busybox).with(self.directory.path(), "bench");
+        spec.memory_mib = NODE_MIB;
+        spec.emulation = emulation;
+        let node = Node::boot(spec)?;
+        let initrd = if plan.work == Work::Boot {
+            "boot"
+        } else {
+            "work"
+        };
+        // Everything into memory: what is read from the node's disk would be measured too.
+        let set_up = format!(
+            "mkdir -p {DIRECTORY} && cp -a /opt/payload/bench/qemu/. / && \
+             find /opt/payload/bench -maxdepth 1 -type f -exec cp -a {{}} {DIRECTORY}/ \\; && \
+             ln {DIRECTORY}/{initrd}-initrd {DIRECTORY}/initrd"
+        );
+        // No time limit in the node: while it waits for its disk, counted time is at the limit at once.
+        let output = node.exec(&["sh", "-c", &set_up])?.wait(PATIENCE)?;
+        anyhow::ensure!(output.code == Some(0), "{set_up}: {output}");
+        let plan_file = format!("{DIRECTORY}/plan.json");
+        node.put(&plan_file, 0o644, &serde_json::to_vec(plan)?)?;
+        follow(&node, plan, &plan_file)
+    }
+}
+
+fn follow(node: &Node, plan: &Plan, plan_file: &str) -> anyhow::Result<Outcome> {
+    let program = format!("{DIRECTORY}/vmm-bench");
+    let mut session = node.exec(&[&program, plan_file])?;
+    let wanted = plan.contenders.len() * usize::try_from(plan.count)?;
+    let mut samples = Vec::new();
+    while samples.len() < wanted {
+        let Some(line) = session.next_line(SILENCE)? else {
+            return Ok(Outcome::Silent);
+        };
+        samples.extend(Sample::of_line(line.trim_end())?);
+    }
+    Ok(Outcome::Done(samples))
+}
