@@ -6,6 +6,7 @@
 //! fork and handing a guest to another process need no copy.
 
 mod dirty;
+mod huge;
 mod kernel_log;
 mod layout;
 mod load;
@@ -20,9 +21,10 @@ pub use dirty::{
     DIRTY_PAGE_BYTES, DirtyLog, DirtyPages, DirtySlice, is_dirty_log_on, start_dirty_log,
     stop_dirty_log, take_dirty_log,
 };
+pub use huge::prefer_huge;
 pub use kernel_log::{KernelLog, kernel_log};
 pub use layout::{ECAM_BASE, ECAM_BYTES, HOT_PLUG_ALIGN, Layout, LayoutError, MMIO32_END, Window};
-pub use load::{LoadError, load_file};
+pub use load::{LoadError, load_file, load_part};
 pub use numa::{HostPlacement, HostPolicy, MAX_HOST_NODES, allowed_host_nodes, place_ram};
 pub use pages::Pages;
 pub use populate::{Effort, clear_populated, populate};

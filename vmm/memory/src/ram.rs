@@ -15,6 +15,7 @@ use vm_memory::{
 };
 
 use crate::dirty::DirtyLog;
+use crate::huge;
 use crate::layout::{Layout, Window};
 use crate::pages::Pages;
 
@@ -116,6 +117,12 @@ pub fn create_ram_of(layout: &Layout, pages: Pages) -> Result<GuestRam, RamError
 fn map_region(window: Window, backing: FileOffset, pages: Pages) -> Result<Region, RamError> {
     let bytes = window.bytes;
     let length = usize::try_from(bytes).map_err(|_| RamError::AddressSpace(bytes))?;
+    // Pools give aligned mappings by themselves.
+    let lid = if pages.are_pooled() {
+        None
+    } else {
+        huge::align_next(length, backing.start())
+    };
     let mapping = MmapRegionBuilder::new_with_bitmap(length, DirtyLog::with_len(length))
         .with_file_offset(backing)
         .with_mmap_prot(libc::PROT_READ | libc::PROT_WRITE)
@@ -133,6 +140,7 @@ fn map_region(window: Window, backing: FileOffset, pages: Pages) -> Result<Regio
             }
             source => RamError::Map { bytes, source },
         })?;
+    drop(lid);
     Region::new(mapping, GuestAddress(window.base)).ok_or(RamError::AddressSpace(bytes))
 }
 

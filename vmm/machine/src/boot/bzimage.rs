@@ -62,7 +62,7 @@ pub(super) fn load(ram: &GuestRam, file: &File) -> Result<LoadedKernel, BootErro
         return Err(BootError::Malformed("it wants to be loaded below 1 MiB"));
     }
     let end = address.checked_add(memory_bytes).ok_or_else(too_large)?;
-    let mut image = KernelImage::new(file);
+    let mut image = KernelImage::new(file, ram);
     BzImage::load(ram, Some(GuestAddress(address)), &mut image, None).map_err(BootError::Loader)?;
     // The header ends where its jump instruction points to.
     let header_end = (0x202 + usize::from(head[0x201])).clamp(0x206, HEADER_END);

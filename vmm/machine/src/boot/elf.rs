@@ -22,7 +22,7 @@ const EM_X86_64: u16 = 62;
 /// in the file is left as it is: RAM is zero at power-on and after a reset.
 pub(super) fn load(ram: &GuestRam, file: &File) -> Result<LoadedKernel, BootError> {
     check_machine(file)?;
-    let mut image = KernelImage::new(file);
+    let mut image = KernelImage::new(file, ram);
     let loaded = Elf::load(ram, None, &mut image, Some(GuestAddress(HIGH_START)))
         .map_err(BootError::Loader)?;
     let end = loaded.kernel_end.max(HIGH_START);

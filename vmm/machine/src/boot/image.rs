@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use vm_memory::bitmap::BitmapSlice;
 use vm_memory::{ReadVolatile, VolatileMemoryError, VolatileSlice};
-use vmm_sys::guest_io;
+use vmm_memory::{GuestRam, load_part};
 
 /// Most reads of headers and notes. A kernel needs a few dozen; a hostile one could chain millions
 /// of empty notes, each of which costs a system call.
@@ -15,14 +15,17 @@ const MAX_HEADER_READS: u32 = 4096;
 /// Reads at a position of its own: that of the descriptor is shared with whoever passed it.
 pub(super) struct KernelImage<'a> {
     file: &'a File,
+    /// Where segments go.
+    ram: &'a GuestRam,
     position: u64,
     header_reads_left: u32,
 }
 
 impl<'a> KernelImage<'a> {
-    pub(super) const fn new(file: &'a File) -> Self {
+    pub(super) const fn new(file: &'a File, ram: &'a GuestRam) -> Self {
         Self {
             file,
+            ram,
             position: 0,
             header_reads_left: MAX_HEADER_READS,
         }
@@ -58,8 +61,7 @@ impl ReadVolatile for KernelImage<'_> {
         &mut self,
         buffer: &mut VolatileSlice<'_, B>,
     ) -> Result<usize, VolatileMemoryError> {
-        let part = buffer.subslice(0, buffer.len())?;
-        let count = guest_io::read_at(self.file, &[part], self.position)
+        let count = load_part(self.ram, buffer, self.file, self.position)
             .map_err(VolatileMemoryError::IOError)?;
         self.position += count as u64;
         Ok(count)
@@ -70,13 +72,20 @@ impl ReadVolatile for KernelImage<'_> {
 mod tests {
     use std::io::Write;
 
+    use vmm_memory::{Layout, create_ram};
+
     use super::*;
+
+    fn ram() -> GuestRam {
+        create_ram(&Layout::new(1 << 20, 40).unwrap()).unwrap()
+    }
 
     #[test]
     fn the_position_of_the_descriptor_stays() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"0123456789").unwrap();
-        let mut image = KernelImage::new(&file);
+        let ram = ram();
+        let mut image = KernelImage::new(&file, &ram);
         let mut two = [0; 2];
         image.seek(SeekFrom::Start(3)).unwrap();
         image.read_exact(&mut two).unwrap();
@@ -91,7 +100,8 @@ mod tests {
     fn headers_without_end_are_cut_off() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(1 << 20).unwrap();
-        let mut image = KernelImage::new(&file);
+        let ram = ram();
+        let mut image = KernelImage::new(&file, &ram);
         let mut word = [0; 4];
         let reads = (0..=MAX_HEADER_READS)
             .take_while(|_| image.read(&mut word).is_ok())

@@ -5,6 +5,7 @@
 //! size before it is used. Everything here runs at build and again at every reset.
 
 mod bzimage;
+mod early;
 mod elf;
 mod image;
 mod linux;
@@ -121,6 +122,7 @@ pub(crate) fn load(
     if config.cmdline.len() > MAX_CMDLINE_BYTES || config.cmdline.contains(&0) {
         return Err(BootError::Cmdline(config.cmdline.len()));
     }
+    early::prepare(ram, layout);
     let kernel = load_kernel(ram, &config.kernel)?;
     let initrd = match &config.initrd {
         Some(file) => Some(load_initrd(ram, layout, &kernel, file)?),
