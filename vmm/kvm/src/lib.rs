@@ -26,4 +26,4 @@ pub use kick::{VcpuKick, kick_signal};
 pub use saved::{SavedStateError, VcpuState, VmState};
 pub use state::{PowerOnState, VmPowerOnState};
 pub use vcpu::{Exit, FailureDetail, Segment, StartState, Vcpu};
-pub use vm::{IoEventBinding, MissedTicks, Vm};
+pub use vm::{BareVm, IoEventBinding, MissedTicks, Vm};

@@ -44,12 +44,19 @@ pub struct Vm {
     ram: GuestRam,
 }
 
-impl Vm {
-    /// Creates a VM with in-kernel PIC, IOAPIC and LAPICs, and `ram` as its memory.
+/// A VM without memory. Making one takes long, and nearly all of that time the kernel waits: there is
+/// time to fill the memory.
+#[derive(Debug)]
+pub struct BareVm {
+    fd: VmFd,
+}
+
+impl BareVm {
+    /// Creates a VM with in-kernel PIC, IOAPIC and LAPICs.
     ///
     /// # Errors
     /// When the host refuses any of it.
-    pub fn new(host: &KvmHost, ram: GuestRam) -> Result<Self, KvmError> {
+    pub fn new(host: &KvmHost) -> Result<Self, KvmError> {
         let fd = host
             .kvm()
             .create_vm()
@@ -60,14 +67,32 @@ impl Vm {
             .map_err(KvmError::ioctl("KVM_SET_TSS_ADDR"))?;
         fd.create_irq_chip()
             .map_err(KvmError::ioctl("KVM_CREATE_IRQCHIP"))?;
-        let vm = Self {
-            fd,
+        Ok(Self { fd })
+    }
+
+    /// Gives it `ram` as its memory.
+    ///
+    /// # Errors
+    /// When the host refuses.
+    pub fn with_memory(self, ram: GuestRam) -> Result<Vm, KvmError> {
+        let vm = Vm {
+            fd: self.fd,
             routing: Mutex::new(RoutingTable::with_chips()),
             has_pit: false,
             ram,
         };
         vm.map_ram(0)?;
         Ok(vm)
+    }
+}
+
+impl Vm {
+    /// Creates a VM with in-kernel PIC, IOAPIC and LAPICs, and `ram` as its memory.
+    ///
+    /// # Errors
+    /// When the host refuses any of it.
+    pub fn new(host: &KvmHost, ram: GuestRam) -> Result<Self, KvmError> {
+        BareVm::new(host)?.with_memory(ram)
     }
 
     /// Adds the in-kernel PIT.

@@ -5,21 +5,21 @@
 //! Configured -> Memory -> Devices -> Vcpus   (then the owner runs it)
 //! ```
 
+mod error;
+
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use vmm_devices::QuiesceError;
 use vmm_devices::pvpanic::PvpanicPort;
-use vmm_kvm::{
-    CpuError, GuestCpu, InterruptRouter, KvmError, KvmHost, StartState, Vcpu, Vm, VmPowerOnState,
-};
-use vmm_memory::{GuestRam, Layout, LayoutError, RamError};
+use vmm_kvm::{BareVm, GuestCpu, InterruptRouter, KvmHost, StartState, Vcpu, Vm, VmPowerOnState};
+use vmm_memory::{GuestRam, Layout};
 use vmm_sys::affinity::CpuSet;
 use vmm_sys::threads::Threads;
 
-use crate::acpi::{AcpiError, COM1_GSI};
-use crate::boot::{self, BootError};
+use crate::acpi::COM1_GSI;
+use crate::beside::beside;
+use crate::boot;
 use crate::built::BuiltMachine;
 use crate::cards::Cards;
 use crate::chipset::Chipset;
@@ -28,109 +28,19 @@ use crate::device_thread::DeviceThreads;
 use crate::disks::Disks;
 use crate::events::GuestEvents;
 use crate::firmware_tables;
-use crate::functions::{self, DeviceError, Handles};
+use crate::functions::{self, Handles};
 use crate::gate::{Command, Gate};
 use crate::generation;
 use crate::legacy::{Clock, PowerManagement};
-use crate::memory::{self, TooManySlots};
-use crate::pci::{BindKick, ConfigPorts, PciAddress, PciBus, PciBusError, Unbind};
-use crate::placement::PlacementError;
+use crate::memory;
+use crate::pci::{BindKick, ConfigPorts, PciBus, Unbind};
 use crate::ports::Buses;
-use crate::smbios::SmbiosError;
 use crate::snapshot::{Snapshot, SnapshotError, kvm_error};
 use crate::status::StatusBoard;
-use crate::vcpus::{self, StuckVcpus, VcpuContext, Vcpus};
+use crate::timeline::Phase;
+use crate::vcpus::{self, VcpuContext, Vcpus};
 
-/// Why a machine could not be built.
-#[derive(Debug, thiserror::Error)]
-pub enum BuildError {
-    /// KVM refused.
-    #[error("KVM can not make this machine")]
-    Kvm(#[from] KvmError),
-    /// RAM can not be laid out.
-    #[error("guest memory can not be laid out")]
-    Layout(#[from] LayoutError),
-    /// KVM has too few memslots.
-    #[error("guest memory can not be laid out")]
-    Slots(#[from] TooManySlots),
-    /// RAM can not be made.
-    #[error("guest memory can not be made")]
-    Ram(#[from] RamError),
-    /// Threads can not run where they are to.
-    #[error("threads can not run where they are to")]
-    Placement(#[from] PlacementError),
-    /// More vCPUs than the host takes.
-    #[error("{wanted} vCPUs are more than the {limit} that this host's KVM allows")]
-    TooManyVcpus {
-        /// Asked for.
-        wanted: u32,
-        /// The host's limit.
-        limit: usize,
-    },
-    /// The host can not give such CPUs.
-    #[error("this host can not give the guest its CPUs")]
-    Cpus(#[from] CpuError),
-    /// A PCI function can not be made.
-    #[error("PCI functions can not be made")]
-    Device(#[from] DeviceError),
-    /// BARs do not fit.
-    #[error("PCI functions do not fit")]
-    Pci(#[from] PciBusError),
-    /// ACPI tables do not fit.
-    #[error("ACPI tables can not be written")]
-    Acpi(#[from] AcpiError),
-    /// SMBIOS does not fit.
-    #[error("SMBIOS can not be written")]
-    Smbios(#[from] SmbiosError),
-    /// Kernel, initrd or command line.
-    #[error("the guest can not be booted")]
-    Boot(#[from] BootError),
-    /// Threads or descriptors.
-    #[error("{what} could not be started")]
-    Thread {
-        /// Which.
-        what: &'static str,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// It can not be made of the snapshot.
-    #[error("the snapshot does not fit")]
-    Snapshot(#[from] SnapshotError),
-    /// A device does not come to rest.
-    #[error("{address} does not come to rest")]
-    Quiesce {
-        /// Where it is.
-        address: PciAddress,
-        /// What it waits for.
-        #[source]
-        source: QuiesceError,
-    },
-    /// vCPUs did not come up.
-    #[error("vCPUs did not get ready")]
-    Vcpus(#[from] StuckVcpus),
-}
-
-impl BuildError {
-    /// Whether the configuration is at fault, not the host.
-    #[must_use]
-    pub fn is_configuration(&self) -> bool {
-        matches!(
-            self,
-            Self::Layout(_)
-                | Self::Slots(_)
-                | Self::Placement(PlacementError::NoCpu { .. })
-                | Self::TooManyVcpus { .. }
-                | Self::Cpus(_)
-                | Self::Device(_)
-                | Self::Pci(_)
-                | Self::Acpi(_)
-                | Self::Smbios(_)
-                | Self::Snapshot(_)
-                | Self::Boot(_)
-        )
-    }
-}
+pub use self::error::BuildError;
 
 /// Fills RAM, which is all zero.
 pub type RamFiller = Box<dyn FnOnce(&GuestRam) -> io::Result<()> + Send>;
@@ -158,6 +68,7 @@ pub(crate) struct Configured {
     host: Arc<KvmHost>,
     cpu: GuestCpu,
     layout: Layout,
+    last_bus: u8,
 }
 
 /// Second phase: a VM with RAM, the guest in it.
@@ -180,6 +91,7 @@ pub(crate) struct Parts {
     host: Arc<KvmHost>,
     cpu: GuestCpu,
     layout: Layout,
+    last_bus: u8,
     /// Where threads without a place of their own run; `None` leaves them where they start.
     free_cpus: Option<CpuSet>,
     pub(crate) vm: Arc<Vm>,
@@ -212,6 +124,7 @@ impl Configured {
         config.placement.try_all()?;
         let layout = memory::lay_out(&config.memory, &host)?;
         Ok(Self {
+            last_bus: functions::last_bus(&config.devices),
             config,
             threads,
             host: Arc::new(host),
@@ -227,47 +140,82 @@ impl Configured {
     ) -> Result<WithMemory, BuildError> {
         let (config, layout) = (&self.config, &self.layout);
         let ram = memory::make_ram(&config.memory, &config.numa_nodes, layout, board)?;
+        board.timeline().note(Phase::MemoryMade);
         // From here on: memory is allocated by all CPUs that the process has.
         let free_cpus = config.placement.pin_builder()?;
-        let mut vm = Vm::new(&self.host, ram)?;
+        let timeline = board.timeline();
+        let make = || {
+            let bare = BareVm::new(&self.host);
+            timeline.note(Phase::VmMade);
+            bare
+        };
+        let (bare, filled) = beside("vm", make, || {
+            let filled = self.fill(&ram, restore);
+            timeline.note(Phase::MemoryFilled);
+            filled
+        })
+        .map_err(|source| BuildError::Thread {
+            what: "the thread that makes the VM",
+            source,
+        })?;
+        let mut vm = bare?.with_memory(ram)?;
+        let beginning = filled?;
         if let Some(missed) = self.config.clock.pit {
             vm.create_pit(&self.host, missed)?;
         }
         vm.prepare_cpus(&self.cpu)?;
         let vm = Arc::new(vm);
         let chips = vm.power_on_state()?;
+        timeline.note(Phase::MemoryMapped);
         let parts = Parts {
             config: self.config,
             threads: self.threads,
             host: self.host,
             cpu: self.cpu,
             layout: self.layout,
+            last_bus: self.last_bus,
             free_cpus,
             vm,
             chips,
         };
-        let beginning = match restore {
-            None => Beginning::Kernel(parts.load()?),
-            Some(Restore { snapshot, fill_ram }) => {
-                fill_ram(parts.vm.ram()).map_err(SnapshotError::Ram)?;
-                Beginning::Snapshot(snapshot)
-            }
-        };
         Ok(WithMemory { parts, beginning })
+    }
+
+    /// The kernel and what goes with it into RAM, or what the snapshot holds.
+    fn fill(&self, ram: &GuestRam, restore: Option<Restore>) -> Result<Beginning, BuildError> {
+        let Self {
+            config,
+            cpu,
+            layout,
+            last_bus,
+            ..
+        } = self;
+        let Some(Restore { snapshot, fill_ram }) = restore else {
+            let start = load(ram, config, cpu, layout, *last_bus)?;
+            return Ok(Beginning::Kernel(start));
+        };
+        fill_ram(ram).map_err(SnapshotError::Ram)?;
+        Ok(Beginning::Snapshot(snapshot))
     }
 }
 
+/// Tables, kernel, initrd and command line into RAM.
+fn load(
+    ram: &GuestRam,
+    config: &MachineConfig,
+    cpu: &GuestCpu,
+    layout: &Layout,
+    last_bus: u8,
+) -> Result<StartState, BuildError> {
+    let firmware = firmware_tables::write(ram, config, cpu, layout, last_bus)?;
+    Ok(boot::load(ram, layout, &config.kernel, firmware)?)
+}
+
 impl Parts {
-    /// Tables, kernel, initrd and command line into RAM.
+    /// What was loaded at first, into RAM that is zero again.
     pub(crate) fn load(&self) -> Result<StartState, BuildError> {
-        let ram = self.vm.ram();
-        let firmware = firmware_tables::write(ram, &self.config, &self.cpu, &self.layout)?;
-        Ok(boot::load(
-            ram,
-            &self.layout,
-            &self.config.kernel,
-            firmware,
-        )?)
+        let (ram, last_bus) = (self.vm.ram(), self.last_bus);
+        load(ram, &self.config, &self.cpu, &self.layout, last_bus)
     }
 }
 
@@ -335,6 +283,7 @@ impl WithMemory {
             })?;
         let ports = chipset.ports(parts.config.debug, events, board);
         let buses = Arc::new(Buses::new(Arc::clone(&bus), ports));
+        board.timeline().note(Phase::DevicesMade);
         Ok(WithDevices {
             parts,
             beginning,
@@ -380,6 +329,7 @@ impl WithDevices {
             gate: Arc::clone(gate),
             buses: Arc::clone(&devices.buses),
             events: events.clone(),
+            timeline: board.timeline().clone(),
         };
         let pin = |thread: &JoinHandle<()>, index| {
             let placement = &parts.config.placement;
@@ -405,6 +355,7 @@ impl WithDevices {
                 snapshot.finish()?;
             }
         }
+        board.timeline().note(Phase::VcpusMade);
         Ok(BuiltMachine {
             parts,
             devices,

@@ -17,10 +17,12 @@ pub(crate) fn write(
     config: &MachineConfig,
     cpu: &GuestCpu,
     layout: &Layout,
+    last_bus: u8,
 ) -> Result<Firmware, BuildError> {
     let topology = cpu.topology();
     let tables = acpi::tables(&Described {
         layout,
+        last_bus,
         topology,
         nodes: &config.numa_nodes,
         vm_gen_id: config.life.vm_gen_id.map(|_| generation::ADDRESS),

@@ -82,6 +82,15 @@ pub enum DeviceErrorKind {
     State(#[from] StateError),
 }
 
+/// The highest bus that a root port leads to; 0 without one. No other bus ever has devices.
+pub(crate) fn last_bus(devices: &[(PciAddress, DeviceConfig)]) -> u8 {
+    let buses = devices.iter().filter_map(|(_, config)| match config {
+        DeviceConfig::RootPort { secondary_bus } => Some(*secondary_bus),
+        _ => None,
+    });
+    buses.max().unwrap_or(0)
+}
+
 /// How devices and the machine's owner reach each other, while both work.
 pub(crate) struct Handles<'a> {
     /// Where notices of devices go.

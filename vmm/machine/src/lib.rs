@@ -13,6 +13,7 @@
 mod acpi;
 mod backoff;
 mod balloon;
+mod beside;
 mod boot;
 pub mod build;
 mod built;
@@ -41,6 +42,7 @@ mod request;
 mod smbios;
 mod snapshot;
 mod status;
+mod timeline;
 mod vcpus;
 
 pub use acpi::AcpiError;
@@ -69,6 +71,7 @@ pub use smbios::{
 };
 pub use snapshot::{Section, Snapshot, SnapshotError, load_ram, ram_bytes, save_ram};
 pub use status::{Change, End, EndReason, LastReset, MachineState, PauseReason, Status};
+pub use timeline::{Phase, Timeline, monotonic_ns};
 pub use vcpus::StuckVcpus;
 pub use vmm_devices::WatchdogAction;
 pub use vmm_kvm::{

@@ -20,6 +20,7 @@ use crate::given_up::end_unbuilt;
 use crate::owner::Owner;
 use crate::request::{MachineHandle, Message, Observer};
 use crate::status::{MachineState, StatusBoard, boottime_ns};
+use crate::timeline::Phase;
 
 /// A thread on which one machine can be built.
 #[derive(Debug)]
@@ -137,7 +138,10 @@ fn build(
     let reboot_policy = config.reboot_policy;
     let gate = Arc::new(Gate::new(config.cpus.topology.count()));
     let events = GuestEvents::new(queue, Arc::clone(&gate));
-    let machine = Configured::new(config, threads)?
+    board.timeline().note(Phase::Begun);
+    let configured = Configured::new(config, threads)?;
+    board.timeline().note(Phase::HostChecked);
+    let machine = configured
         .build_memory(restore, board)?
         .build_devices(&events, board)?
         .build_vcpus(&gate, &events, board)?;

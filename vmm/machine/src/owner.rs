@@ -18,6 +18,7 @@ use crate::request::{Message, Observer};
 use crate::status::{
     Change, End, EndReason, LastReset, MachineState, PauseReason, StatusBoard, boottime_ns,
 };
+use crate::timeline::Phase;
 use crate::vcpus::chain;
 
 pub(crate) struct Owner {
@@ -104,6 +105,7 @@ impl Owner {
 
     fn boot(&mut self) -> Result<(), BuildError> {
         self.started = Instant::now();
+        self.board.timeline().note(Phase::Started);
         self.board.update(|status| {
             status.state = MachineState::Running;
             status.booted_at_ns = boottime_ns();

@@ -14,6 +14,7 @@ use crate::memory_log::MemoryVisitor;
 use crate::pci::PciAddress;
 use crate::snapshot::{Snapshot, SnapshotError};
 use crate::status::{Change, MachineState, Status, StatusBoard};
+use crate::timeline::Timeline;
 
 /// What can be asked of a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,6 +139,12 @@ impl MachineHandle {
     pub(crate) fn send(&self, message: Message) {
         // After the end nobody answers.
         drop(self.queue.send(message));
+    }
+
+    /// When the machine came how far on its start.
+    #[must_use]
+    pub fn timeline(&self) -> &Timeline {
+        self.board.timeline()
     }
 
     /// The status now. Never waits.

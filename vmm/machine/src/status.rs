@@ -10,6 +10,7 @@ use vmm_devices::virtio::balloon::{BalloonControl, BalloonSize};
 use crate::events::ResetSource;
 use crate::legacy::nanoseconds;
 use crate::pci::PciAddress;
+use crate::timeline::Timeline;
 
 /// States of a machine. They follow each other downwards; `Paused` and `Running` alternate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -141,6 +142,7 @@ pub(crate) struct StatusBoard {
     status: Arc<Mutex<Status>>,
     first_timestamp_ns: Arc<AtomicU64>,
     end_wanted: Arc<AtomicBool>,
+    timeline: Timeline,
     balloon: Arc<OnceLock<Arc<BalloonControl>>>,
 }
 
@@ -150,6 +152,11 @@ impl StatusBoard {
         status.first_timestamp_ns = self.first_timestamp_ns.load(Ordering::Relaxed);
         status.balloon = self.balloon().map(|balloon| balloon.size());
         status
+    }
+
+    /// When the machine came how far.
+    pub(crate) fn timeline(&self) -> &Timeline {
+        &self.timeline
     }
 
     /// The balloon, once the machine is built, if it has one.

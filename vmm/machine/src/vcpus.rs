@@ -14,6 +14,7 @@ use crate::events::{GuestEvent, GuestEvents, ResetSource};
 use crate::gate::{Command, Gate};
 use crate::ports::Buses;
 use crate::snapshot::SnapshotError;
+use crate::timeline::{Phase, Timeline};
 
 /// A kick can not be lost, but a vCPU may be held up by the host; then it is kicked again.
 const KICK_INTERVAL: Duration = Duration::from_millis(20);
@@ -79,6 +80,7 @@ pub(crate) struct VcpuContext {
     pub gate: Arc<Gate>,
     pub buses: Arc<Buses>,
     pub events: GuestEvents,
+    pub timeline: Timeline,
 }
 
 impl Vcpus {
@@ -268,6 +270,9 @@ impl VcpuThread {
 
     /// Enters the guest until the gate closes.
     fn run_guest(&mut self, kick: &VcpuKick) {
+        if self.index == 0 {
+            self.context.timeline.note(Phase::FirstEntry);
+        }
         while self.context.gate.is_open() {
             if self.enter() == After::Interruption {
                 // The flag is cleared before the gate is looked at: no kick is lost.

@@ -18,7 +18,7 @@ pub(super) fn dsdt(machine: &Described<'_>) -> Vec<u8> {
     append(&mut body, &power_off());
     let system_bus = Scope::raw("_SB_".into(), {
         let mut devices = Vec::new();
-        append_host_bridge(&mut devices, machine.layout);
+        append_host_bridge(&mut devices, machine.layout, machine.last_bus);
         append_config_space(&mut devices);
         append_serial(&mut devices);
         if let Some(address) = machine.vm_gen_id {
@@ -50,8 +50,8 @@ fn power_off() -> Name {
     )
 }
 
-fn append_host_bridge(body: &mut Vec<u8>, layout: &Layout) {
-    let buses = AddressSpace::new_bus_number(0u16, 255u16);
+fn append_host_bridge(body: &mut Vec<u8>, layout: &Layout, last_bus: u8) {
+    let buses = AddressSpace::new_bus_number(0u16, u16::from(last_bus));
     let config_ports = IO::new(0xcf8, 0xcf8, 1, 8);
     let low_ports = AddressSpace::new_io(0u16, 0xcf7u16, None);
     let high_ports = AddressSpace::new_io(0xd00u16, 0xffffu16, None);

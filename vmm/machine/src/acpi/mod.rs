@@ -70,6 +70,8 @@ pub enum AcpiError {
 pub(crate) struct Described<'a> {
     /// RAM and windows.
     pub(crate) layout: &'a Layout,
+    /// Of PCI: the highest number that a root port leads to, 0 without one.
+    pub(crate) last_bus: u8,
     /// Processors, those that may come included.
     pub(crate) topology: CpuTopology,
     /// NUMA nodes; empty: guests are told of none.
@@ -98,7 +100,7 @@ pub(crate) fn tables(machine: &Described<'_>) -> TableSet {
     let mut entries = vec![
         set.add_table(&tables::fadt(), &tables::fadt_pointers(facs, dsdt)),
         set.add_table(&tables::madt(topology), &[]),
-        set.add_table(&tables::mcfg(), &[]),
+        set.add_table(&tables::mcfg(machine.last_bus), &[]),
         set.add_table(&tables::waet(), &[]),
     ];
     if !nodes.is_empty() {

@@ -5,7 +5,7 @@ use acpi_tables::facs::FACS;
 use acpi_tables::rsdp::Rsdp;
 use acpi_tables::sdt::Sdt;
 use vmm_kvm::CpuTopology;
-use vmm_memory::{ECAM_BASE, ECAM_BYTES};
+use vmm_memory::ECAM_BASE;
 
 use super::loader::Pointer;
 use super::{
@@ -180,8 +180,10 @@ fn append_processor(table: &mut Sdt, index: u32, apic_id: u32, flags: u32) {
 }
 
 /// Memory-mapped configuration space (PCI Firmware 3.2, 4.1.2).
-pub(super) fn mcfg() -> Vec<u8> {
-    let last_bus = u8::try_from(ECAM_BYTES / (1 << 20) - 1).unwrap_or(u8::MAX);
+///
+/// It ends with the last bus that the machine can ever have: Linux looks for a root at each device of
+/// every bus up to it that no bridge leads to, which are two exits each.
+pub(super) fn mcfg(last_bus: u8) -> Vec<u8> {
     let mut table = table(*b"MCFG", 8, 1);
     table.append_slice(&ECAM_BASE.to_le_bytes());
     table.append_slice(&[0, 0, 0, last_bus, 0, 0, 0, 0]);
@@ -226,7 +228,7 @@ mod tests {
         assert_sums_to_zero(&fadt());
         assert_sums_to_zero(&waet());
         assert_sums_to_zero(&madt(CpuTopology::new(2, 2, 2).unwrap()));
-        assert_sums_to_zero(&mcfg());
+        assert_sums_to_zero(&mcfg(7));
         assert_sums_to_zero(&xsdt(&[1, 2, 3]).0);
         assert_eq!(rsdp().len(), 36);
     }

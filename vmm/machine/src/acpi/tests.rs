@@ -11,6 +11,7 @@ fn set(topology: CpuTopology, nodes: &[NumaNode]) -> TableSet {
     let layout = Layout::new(4 << 30, 40).unwrap();
     tables(&Described {
         layout: &layout,
+        last_bus: 3,
         topology,
         nodes,
         vm_gen_id: Some(0xe_f028),
@@ -203,6 +204,7 @@ fn the_dsdt_is_understood_by_the_reference_compiler() {
     let layout = Layout::new(4 << 30, 40).unwrap();
     let dsdt = dsdt::dsdt(&Described {
         layout: &layout,
+        last_bus: 3,
         topology: CpuTopology::new(1, 1, 1).unwrap(),
         nodes: &[],
         vm_gen_id: Some(0x1_0000_0000),

@@ -1,0 +1,108 @@
+//! Why a machine could not be built.
+
+use std::io;
+
+use vmm_devices::QuiesceError;
+use vmm_kvm::{CpuError, KvmError};
+use vmm_memory::{LayoutError, RamError};
+
+use crate::acpi::AcpiError;
+use crate::boot::BootError;
+use crate::functions::DeviceError;
+use crate::memory::TooManySlots;
+use crate::pci::{PciAddress, PciBusError};
+use crate::placement::PlacementError;
+use crate::smbios::SmbiosError;
+use crate::snapshot::SnapshotError;
+use crate::vcpus::StuckVcpus;
+
+/// Why a machine could not be built.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// KVM refused.
+    #[error("KVM can not make this machine")]
+    Kvm(#[from] KvmError),
+    /// RAM can not be laid out.
+    #[error("guest memory can not be laid out")]
+    Layout(#[from] LayoutError),
+    /// KVM has too few memslots.
+    #[error("guest memory can not be laid out")]
+    Slots(#[from] TooManySlots),
+    /// RAM can not be made.
+    #[error("guest memory can not be made")]
+    Ram(#[from] RamError),
+    /// Threads can not run where they are to.
+    #[error("threads can not run where they are to")]
+    Placement(#[from] PlacementError),
+    /// More vCPUs than the host takes.
+    #[error("{wanted} vCPUs are more than the {limit} that this host's KVM allows")]
+    TooManyVcpus {
+        /// Asked for.
+        wanted: u32,
+        /// The host's limit.
+        limit: usize,
+    },
+    /// The host can not give such CPUs.
+    #[error("this host can not give the guest its CPUs")]
+    Cpus(#[from] CpuError),
+    /// A PCI function can not be made.
+    #[error("PCI functions can not be made")]
+    Device(#[from] DeviceError),
+    /// BARs do not fit.
+    #[error("PCI functions do not fit")]
+    Pci(#[from] PciBusError),
+    /// ACPI tables do not fit.
+    #[error("ACPI tables can not be written")]
+    Acpi(#[from] AcpiError),
+    /// SMBIOS does not fit.
+    #[error("SMBIOS can not be written")]
+    Smbios(#[from] SmbiosError),
+    /// Kernel, initrd or command line.
+    #[error("the guest can not be booted")]
+    Boot(#[from] BootError),
+    /// Threads or descriptors.
+    #[error("{what} could not be started")]
+    Thread {
+        /// Which.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It can not be made of the snapshot.
+    #[error("the snapshot does not fit")]
+    Snapshot(#[from] SnapshotError),
+    /// A device does not come to rest.
+    #[error("{address} does not come to rest")]
+    Quiesce {
+        /// Where it is.
+        address: PciAddress,
+        /// What it waits for.
+        #[source]
+        source: QuiesceError,
+    },
+    /// vCPUs did not come up.
+    #[error("vCPUs did not get ready")]
+    Vcpus(#[from] StuckVcpus),
+}
+
+impl BuildError {
+    /// Whether the configuration is at fault, not the host.
+    #[must_use]
+    pub fn is_configuration(&self) -> bool {
+        matches!(
+            self,
+            Self::Layout(_)
+                | Self::Slots(_)
+                | Self::Placement(PlacementError::NoCpu { .. })
+                | Self::TooManyVcpus { .. }
+                | Self::Cpus(_)
+                | Self::Device(_)
+                | Self::Pci(_)
+                | Self::Acpi(_)
+                | Self::Smbios(_)
+                | Self::Snapshot(_)
+                | Self::Boot(_)
+        )
+    }
+}
