@@ -74,6 +74,7 @@ impl Server {
         if self.farewell.is_some() {
             return Err(error(v1::ErrorCode::WrongState, "this VMM is about to end"));
         }
+        self.times.note_configure();
         let wire = configure.machine.clone().unwrap_or_default();
         let mut descriptors = Descriptors::new(descriptors);
         let snapshot = configure

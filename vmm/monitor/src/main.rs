@@ -27,12 +27,14 @@ mod requests;
 mod server;
 mod snapshot_file;
 mod status;
+mod timeline;
 mod vsock;
 
 use std::process::ExitCode;
 
 use arguments::{Arguments, Command};
 use log::Log;
+use timeline::ProcessTimes;
 use vmm_machine::MachineThread;
 use vmm_sys::signal::{Signal, signals_as_fd};
 use vmm_sys::threads::ThreadKind;
@@ -43,6 +45,7 @@ const EXIT_USAGE: u8 = 64;
 const EXIT_FAILURE: u8 = 1;
 
 fn main() -> ExitCode {
+    let times = ProcessTimes::begin();
     let log = Log::new();
     let arguments = match arguments::parse(std::env::args_os().skip(1)) {
         Ok(Command::Run(arguments)) => arguments,
@@ -55,7 +58,7 @@ fn main() -> ExitCode {
             return ExitCode::from(EXIT_USAGE);
         }
     };
-    match run(arguments, &log) {
+    match run(arguments, &log, times) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             log.error("failed", &log::chain(error.as_ref()));
@@ -64,7 +67,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: Arguments, log: &Log) -> Result<(), Box<dyn std::error::Error>> {
+fn run(
+    arguments: Arguments,
+    log: &Log,
+    times: ProcessTimes,
+) -> Result<(), Box<dyn std::error::Error>> {
     let listener = arguments::control_socket(&arguments)?;
     harden::at_start()?;
     let identity = identity::Identity::of_this_process();
@@ -75,6 +82,6 @@ fn run(arguments: Arguments, log: &Log) -> Result<(), Box<dyn std::error::Error>
     let peers = arguments.controllers;
     let server = server::Server::new(listener, signals, peers, identity, log.clone(), machine)?;
     threads.confine(ThreadKind::Main)?;
-    server.serve()?;
+    server.serve(times)?;
     Ok(())
 }

@@ -63,6 +63,10 @@ impl Server {
                 self.answer(asker, None);
                 Ok(())
             }
+            Some(Kind::GetTimeline(_)) => {
+                self.answer_timeline(asker);
+                Ok(())
+            }
             Some(Kind::Subscribe(_)) => {
                 self.answer(asker, None);
                 self.subscribe(connection);

@@ -22,6 +22,7 @@ use crate::notices::Notices;
 use crate::poller::{Poller, Ready, Source, Terminal};
 use crate::ports::Ports;
 use crate::requests::PendingAnswers;
+use crate::timeline::ProcessTimes;
 
 /// Connections at a time. An agent needs one; the rest is for tools, and for an agent's successor.
 const MAX_CONNECTIONS: usize = 8;
@@ -48,6 +49,7 @@ pub struct Server {
     allowed: Vec<u32>,
     pub(crate) identity: Identity,
     pub(crate) log: Log,
+    pub(crate) times: ProcessTimes,
     pub(crate) poller: Poller,
     signals: SignalFd,
     pub(crate) notices: Notices,
@@ -91,6 +93,7 @@ impl Server {
             allowed,
             identity,
             log,
+            times: ProcessTimes::begin(),
             poller: Poller::new()?,
             signals,
             notices: Notices::new()?,
@@ -109,8 +112,9 @@ impl Server {
         })
     }
 
-    /// Serves until the guest has ended and everybody was told.
-    pub fn serve(mut self) -> io::Result<()> {
+    /// Serves until the guest has ended and everybody was told; `times` are those of the process so far.
+    pub fn serve(mut self, times: ProcessTimes) -> io::Result<()> {
+        self.times = times;
         let fixed = [
             (Source::Listener, self.listener.as_raw_fd()),
             (Source::Signals, self.signals.as_raw_fd()),
@@ -128,6 +132,7 @@ impl Server {
             self.poller.watch(source, fd, true, false)?;
         }
         self.log.info("started", "waiting for a configuration");
+        self.times.note_serving();
         while !self.is_over() {
             self.watch_peers();
             for ready in self.poller.wait(self.patience())? {

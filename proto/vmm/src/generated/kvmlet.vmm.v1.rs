@@ -74,7 +74,7 @@ pub struct Request {
     pub id: u64,
     #[prost(
         oneof = "request::Kind",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 20, 30, 31, 32, 33, 34, 40, 41, 60, 61, 50"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 20, 30, 31, 32, 33, 34, 40, 41, 60, 61, 50, 70"
     )]
     pub kind: ::core::option::Option<request::Kind>,
 }
@@ -124,11 +124,17 @@ pub mod request {
         GetBalloonStats(super::GetBalloonStats),
         #[prost(message, tag = "50")]
         AttachBroker(super::AttachBroker),
+        #[prost(message, tag = "70")]
+        GetTimeline(super::GetTimeline),
     }
 }
 /// Answers with the machine's status.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetStatus {}
+/// Answers with when the process and its machine came to each phase of their start
+/// (Response.timeline; docs/boot-timeline.md).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetTimeline {}
 /// Builds the machine. Once in the life of a VMM; refused (ERROR_CODE_ALREADY_CONFIGURED) after.
 /// The same configuration (same incarnation) again is answered with success.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -364,7 +370,7 @@ pub struct ResizeConsole {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Subscribe {}
 /// The answer to one Request.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Response {
     #[prost(uint64, tag = "1")]
     pub id: u64,
@@ -381,6 +387,19 @@ pub struct Response {
     /// In the answer to GetBalloonStats.
     #[prost(message, optional, tag = "60")]
     pub balloon_stats: ::core::option::Option<BalloonStats>,
+    /// In the answer to GetTimeline: phases that were reached, in the order of their times.
+    #[prost(message, repeated, tag = "70")]
+    pub timeline: ::prost::alloc::vec::Vec<ReachedPhase>,
+}
+/// A phase of a start.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReachedPhase {
+    /// Its name, as in docs/boot-timeline.md.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// When it was reached, in CLOCK_MONOTONIC nanoseconds.
+    #[prost(uint64, tag = "2")]
+    pub at_ns: u64,
 }
 /// Why a request was refused.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
