@@ -38,6 +38,8 @@ fn work() -> anyhow::Result<()> {
             disk::run(words.time()?)?;
         }
         "net" => {
+            // Programs that are started get /dev/null.
+            attach("devtmpfs", "/dev")?;
             attach("sysfs", "/sys")?;
             net::run(words.time()?)?;
         }
