@@ -28,6 +28,7 @@ const F_DUPFD_CLOEXEC: u32 = 1030;
 const MADV_HUGEPAGE: u32 = 14;
 const MADV_DONTDUMP: u32 = 16;
 const MADV_POPULATE_WRITE: u32 = 23;
+const MADV_COLLAPSE: u32 = 25;
 
 /// Its rules, and so those of the process before its threads are narrowed.
 pub(super) const RULES: &[Rule] = table! {
@@ -50,6 +51,7 @@ pub(super) const RULES: &[Rule] = table! {
     SYS_mbind, Any => Seen("guest memory on nodes of the host");
     SYS_get_mempolicy, Any => Unseen("which nodes of a NUMA host there are");
     SYS_madvise, Is(2, MADV_POPULATE_WRITE) => Seen("memory that is allocated before the guest runs");
+    SYS_madvise, Is(2, MADV_COLLAPSE) => Seen("huge pages under a kernel");
     SYS_sched_setaffinity, Any => Seen("threads are pinned to CPUs");
     // Descriptors of devices.
     SYS_eventfd2, Any => Seen("kicks, calls, completions");

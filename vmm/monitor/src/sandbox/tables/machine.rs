@@ -19,6 +19,7 @@ const TGKILL_SIGNAL: u8 = 2;
 const KICK: u32 = 34;
 
 const MADV_POPULATE_WRITE: u32 = 23;
+const MADV_COLLAPSE: u32 = 25;
 
 /// Its rules.
 pub(super) const RULES: &[Rule] = table! {
@@ -40,6 +41,7 @@ pub(super) const RULES: &[Rule] = table! {
     SYS_prctl, Is(0, PR_SET_NAME) => Unseen("a thread's name");
     SYS_sched_getaffinity, Any => Seen("how many threads there may be; a thread's stack");
     SYS_madvise, Is(2, MADV_POPULATE_WRITE) => Seen("reset of memory that is to stay allocated");
+    SYS_madvise, Is(2, MADV_COLLAPSE) => Seen("huge pages under a kernel that is loaded anew");
     // Disks: brought to rest, grown, limited.
     SYS_io_uring_enter, Any => Unseen("requests in flight are waited for");
     SYS_statx, Any => Unseen("an image's block size");
