@@ -24,8 +24,6 @@ pub(crate) fn beside<T: Send, U>(
             .name(name.to_owned())
             .stack_size(STACK_BYTES)
             .spawn_scoped(scope, aside)?;
-        // Where there is one CPU only: what sleeps is to begin first.
-        thread::yield_now();
         let done = here();
         match thread.join() {
             Ok(value) => Ok((value, done)),

@@ -140,40 +140,43 @@ impl Configured {
     ) -> Result<WithMemory, BuildError> {
         let (config, layout) = (&self.config, &self.layout);
         let ram = memory::make_ram(&config.memory, &config.numa_nodes, layout, board)?;
-        board.timeline().note(Phase::MemoryMade);
+        let timeline = board.timeline();
+        timeline.note(Phase::MemoryMade);
         // From here on: memory is allocated by all CPUs that the process has.
         let free_cpus = config.placement.pin_builder()?;
-        let timeline = board.timeline();
+        let host = Arc::clone(&self.host);
+        let fill = move || {
+            let filled = self.fill(&ram, restore);
+            timeline.note(Phase::MemoryFilled);
+            (self, ram, filled)
+        };
+        // The kernel puts this thread to sleep: the other has the CPU, even if there is but one.
         let make = || {
-            let bare = BareVm::new(&self.host);
+            let bare = BareVm::new(&host);
             timeline.note(Phase::VmMade);
             bare
         };
-        let (bare, filled) = beside("vm", make, || {
-            let filled = self.fill(&ram, restore);
-            timeline.note(Phase::MemoryFilled);
-            filled
-        })
-        .map_err(|source| BuildError::Thread {
-            what: "the thread that makes the VM",
+        let both = beside("fill", fill, make);
+        let ((this, ram, filled), bare) = both.map_err(|source| BuildError::Thread {
+            what: "the thread that fills memory",
             source,
         })?;
         let mut vm = bare?.with_memory(ram)?;
         let beginning = filled?;
-        if let Some(missed) = self.config.clock.pit {
-            vm.create_pit(&self.host, missed)?;
+        if let Some(missed) = this.config.clock.pit {
+            vm.create_pit(&this.host, missed)?;
         }
-        vm.prepare_cpus(&self.cpu)?;
+        vm.prepare_cpus(&this.cpu)?;
         let vm = Arc::new(vm);
         let chips = vm.power_on_state()?;
         timeline.note(Phase::MemoryMapped);
         let parts = Parts {
-            config: self.config,
-            threads: self.threads,
-            host: self.host,
-            cpu: self.cpu,
-            layout: self.layout,
-            last_bus: self.last_bus,
+            config: this.config,
+            threads: this.threads,
+            host: this.host,
+            cpu: this.cpu,
+            layout: this.layout,
+            last_bus: this.last_bus,
             free_cpus,
             vm,
             chips,
