@@ -23,6 +23,7 @@ pub fn ask(ask: &Ask) -> anyhow::Result<()> {
     client.socket().set_read_timeout(Some(PATIENCE))?;
     let kind = match &ask.question {
         Question::Status => Kind::GetStatus(v1::GetStatus {}),
+        Question::Timeline => Kind::GetTimeline(v1::GetTimeline {}),
         Question::Pause => Kind::Pause(v1::Pause {}),
         Question::Resume => Kind::Resume(v1::Resume {}),
         Question::Reset => Kind::Reset(v1::Reset {}),
@@ -61,6 +62,10 @@ fn print(response: &Response) -> anyhow::Result<()> {
     if let Some(stats) = &response.balloon_stats {
         println!("{}", status::balloon(stats));
         return Ok(());
+    }
+    let begin_ns = response.timeline.first().map_or(0, |phase| phase.at_ns);
+    for phase in &response.timeline {
+        println!("{:>12} {}", phase.at_ns - begin_ns, phase.name);
     }
     let status = response.status.as_ref().context("no status came")?;
     println!("{}", status::line(status));

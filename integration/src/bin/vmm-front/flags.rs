@@ -85,6 +85,8 @@ pub struct Ask {
 pub enum Question {
     /// Prints the machine's status.
     Status,
+    /// Prints when it came how far on its start, in nanoseconds after the process began.
+    Timeline,
     /// Asks the guest to do without this much memory.
     Balloon {
         target: SizeFlag,
