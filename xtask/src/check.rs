@@ -1,4 +1,5 @@
-//! `cargo xtask check`: everything that needs no guest.
+//! `cargo xtask check`: everything that needs no guest. In the release profile, as all else: its build
+//! scripts and macros then serve for the programs and tests too.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -27,7 +28,8 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
         let deny = ["--", "-D", "warnings"];
         process::stream(
             cargo(root)
-                .args(["clippy", "--quiet", "--workspace", "--all-targets"])
+                .args(["clippy", "--release", "--quiet", "--workspace"])
+                .arg("--all-targets")
                 .args(deny),
         )?;
         let target = crate::build::testguest_target()?;
@@ -41,6 +43,7 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
     step("documentation", || {
         process::stream(cargo(root).env("RUSTDOCFLAGS", "-D warnings").args([
             "doc",
+            "--release",
             "--quiet",
             "--workspace",
             "--no-deps",

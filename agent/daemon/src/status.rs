@@ -1,6 +1,6 @@
 //! From a record to the status that everybody sees.
 
-use agent_domain::Vmi;
+use agent_domain::{Interface, Vmi};
 use agent_plan::{Phase, Record};
 use proto_node::vmi::{
     Condition, CpuTopology, InterfaceStatus, Machine, MemoryStatus, PhaseTransitionTimestamp,
@@ -99,14 +99,19 @@ fn describe(status: &mut VirtualMachineInstanceStatus, vmi: &Vmi, phase: Phase) 
             mac: interface.mac.to_string(),
             info_source: String::from("domain"),
             queue_count: i32::try_from(interface.queues).unwrap_or(i32::MAX),
-            link_state: if phase == Phase::Running {
-                String::from("up")
-            } else {
-                String::new()
-            },
+            link_state: link_state(interface, phase).to_owned(),
             ..InterfaceStatus::default()
         })
         .collect();
+}
+
+/// `linkState` of a running guest's interface; nothing is known of any other's.
+fn link_state(interface: &Interface, phase: Phase) -> &'static str {
+    match (phase, interface.link_down) {
+        (Phase::Running, true) => "down",
+        (Phase::Running, false) => "up",
+        _ => "",
+    }
 }
 
 /// How the guest names its disk of this place: vda ... vdz, vdaa ...

@@ -252,6 +252,8 @@ pub struct Interface {
     pub network: NetworkName,
     /// Queue pairs, at least 1.
     pub queues: u32,
+    /// The guest sees a link without carrier (`state: down`).
+    pub link_down: bool,
 }
 
 /// What the guest's reset does.

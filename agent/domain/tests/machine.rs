@@ -360,6 +360,23 @@ fn queues_follow_vcpus_where_they_are_asked_for() {
 }
 
 #[test]
+fn a_link_is_up_or_down_but_no_interface_is_absent() {
+    let with = |state: &str| {
+        let interface = json!({"name": "net", "bridge": {}, "state": state});
+        json!({"devices": {"interfaces": [interface]}})
+    };
+    for (state, is_down) in [("up", false), ("down", true)] {
+        let (vmi, _) = admitted(&with(state));
+        assert_eq!(vmi.interfaces[0].link_down, is_down);
+    }
+    let refused = refusal(&with("absent"));
+    assert!(
+        refused.contains("interfaces[0].state: Unsupported value"),
+        "{refused}"
+    );
+}
+
+#[test]
 fn a_balloon_is_there_unless_it_is_not_wanted_and_a_socket_device_if_it_is() {
     let (vmi, _) = admitted(&json!({}));
     assert!(vmi.balloon && !vmi.vsock);

@@ -87,6 +87,7 @@ pub(super) fn interfaces(
                 pci_address: pci::parse(&interface.pci_address).ok().flatten(),
                 network: network.clone(),
                 queues: 1,
+                link_down: interface.state == "down",
             }),
             _ => {}
         }
@@ -358,6 +359,7 @@ mod tests {
             pci_address: None,
             network: NetworkName("lan".to_owned()),
             queues: 1,
+            link_down: false,
         };
         let mut all: Vec<Interface> = (0..interfaces).map(interface).collect();
         share_queues(&mut all, vcpus);

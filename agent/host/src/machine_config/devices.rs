@@ -1,6 +1,6 @@
 //! PCI functions of a VMI, as the VMM is told of them.
 
-use agent_domain::{Disk, DiskBlocks, DiskCache, DiskErrors, Vmi, WatchdogAction};
+use agent_domain::{Disk, DiskBlocks, DiskCache, DiskErrors, Interface, Vmi, WatchdogAction};
 use agent_plan::{PciPlace, PciPlaces};
 use proto_vmm::v1::{self, pci_device::Kind};
 
@@ -31,8 +31,7 @@ pub(super) fn devices<'a>(
     for (interface, tap) in vmi.interfaces.iter().zip(&opened.taps) {
         let name = interface.name.as_str();
         let place = find(places.interfaces.get(name), "interface", name)?;
-        let mac = interface.mac.octets().to_vec();
-        devices.push(at(place, card(mac, tap, descriptors)));
+        devices.push(at(place, card(interface, tap, descriptors)));
     }
     for (index, (disk, opened)) in vmi.disks.iter().zip(&opened.disks).enumerate() {
         let name = disk.name.as_str();
@@ -78,7 +77,7 @@ fn socket_device<'a>(vsock: &'a OpenedVsock, descriptors: &mut Descriptors<'a>) 
     })
 }
 
-fn card<'a>(mac: Vec<u8>, tap: &'a OpenedTap, descriptors: &mut Descriptors<'a>) -> Kind {
+fn card<'a>(interface: &Interface, tap: &'a OpenedTap, descriptors: &mut Descriptors<'a>) -> Kind {
     let mut queues = tap.queues.iter().map(|queue| descriptors.add(queue));
     // A tap has at least one; an index that is none is refused.
     let tap_fd = queues.next().unwrap_or(u32::MAX);
@@ -87,8 +86,9 @@ fn card<'a>(mac: Vec<u8>, tap: &'a OpenedTap, descriptors: &mut Descriptors<'a>)
         tap_fd,
         more_tap_fds,
         vhost_fds: tap.vhost.iter().map(|fd| descriptors.add(fd)).collect(),
-        mac,
+        mac: interface.mac.octets().to_vec(),
         mtu: tap.mtu,
+        link_down: interface.link_down,
         ..v1::VirtioNet::default()
     })
 }

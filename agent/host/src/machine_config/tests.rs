@@ -146,7 +146,8 @@ fn a_plain_guest_has_kubevirts_defaults() {
         (512, 512)
     );
     assert_eq!(disk.write_errors(), v1::DiskErrorPolicy::Unspecified);
-    assert!(net(&machine).more_tap_fds.is_empty() && net(&machine).vhost_fds.is_empty());
+    let card = net(&machine);
+    assert!(card.more_tap_fds.is_empty() && card.vhost_fds.is_empty() && !card.link_down);
     let balloon = kinds(&machine).find_map(|kind| match kind {
         Kind::Balloon(balloon) => Some(*balloon),
         _ => None,
@@ -204,7 +205,7 @@ fn disks_and_cards_are_served_as_they_were_asked_for() {
             "autoattachVSOCK": true,
             "blockMultiQueue": true,
             "networkInterfaceMultiqueue": true,
-            "interfaces": [{"name": "net", "bridge": {}}],
+            "interfaces": [{"name": "net", "bridge": {}, "state": "down"}],
             "disks": [{
                 "name": "scratch",
                 "io": "threads",
@@ -230,6 +231,7 @@ fn disks_and_cards_are_served_as_they_were_asked_for() {
     assert_eq!(disk.write_errors(), v1::DiskErrorPolicy::Stop);
     let card = net(&machine);
     assert_eq!((card.more_tap_fds.len(), card.vhost_fds.len()), (1, 2));
+    assert!(card.link_down);
     let devices: Vec<&Kind> = kinds(&machine).collect();
     let is_silent =
         |kind: &&&Kind| matches!(kind, Kind::Balloon(balloon) if !balloon.free_page_reporting);

@@ -377,7 +377,7 @@ pub struct Interface {
     /// Index of the slot, for the guest's names.
     #[prost(int64, tag = "16")]
     pub acpi_index: i64,
-    /// State of the link.
+    /// State of the link at the guest's start; up when left out.
     #[prost(string, tag = "17")]
     pub state: ::prost::alloc::string::String,
     /// PCI address in the guest, as a disk's.

@@ -48,26 +48,6 @@ fn wire() -> v1::MachineConfig {
     };
     let root_port = v1::RootPort { secondary_bus: 1 };
     v1::MachineConfig {
-        vmi_uid: "u".to_owned(),
-        incarnation: 1,
-        cpus: Some(v1::Cpus {
-            count: 2,
-            sockets: 1,
-            cores: 2,
-            threads: 1,
-            ..v1::Cpus::default()
-        }),
-        memory: Some(v1::Memory {
-            size_bytes: 64 << 20,
-            ..v1::Memory::default()
-        }),
-        kvm_fd: 0,
-        exit_record_fd: 1,
-        kernel: Some(v1::KernelBoot {
-            kernel_fd: 2,
-            cmdline: "console=ttyS0".to_owned(),
-            ..v1::KernelBoot::default()
-        }),
         devices: vec![
             device(1, Kind::Blk(blk)),
             device(2, Kind::Rng(v1::VirtioRng {})),
@@ -77,7 +57,7 @@ fn wire() -> v1::MachineConfig {
             device(6, Kind::I6300esb(v1::I6300Esb::default())),
             device(16, Kind::RootPort(root_port)),
         ],
-        ..v1::MachineConfig::default()
+        ..super::tests::wire()
     }
 }
 
