@@ -10,7 +10,10 @@ use integration::vmm_client::{VmmClient, VmmProcess};
 use proto_vmm::v1::{self, request::Kind};
 
 use crate::by_hand::{ByHand, soon};
-use crate::tiny_guest::{keep, kernel, power_off, print, print_kept, sleep, wait_for_power_button};
+use crate::tiny_guest::{
+    disturb_config, keep, kernel, power_off, print, print_config, print_kept, select_config_of,
+    sleep, spin, wait_for_power_button,
+};
 
 /// Keeps a byte, prints "r", waits for the power button, prints the byte and powers off.
 fn guest(kept: u8) -> ByHand {
@@ -110,6 +113,62 @@ fn a_guest_goes_on_in_another_process_as_often_as_one_likes() {
         assert_eq!(exit.reason(), v1::ExitReason::GuestPoweroff);
         assert_eq!(by_hand.printed(), "A");
     }
+}
+
+/// A guest with an entropy device at 00:01.0 that reads configuration space in several ways. It prints
+/// "D" of 1af4:1044 and ")" of the host bridge 8086:29c0, and the last of these a while after "w".
+fn reader_of_config() -> ByHand {
+    let (bridge, device) = (|| select_config_of(0, 0), || select_config_of(1, 0));
+    // More addresses than KVM keeps.
+    let often = (0..250).flat_map(|_| bridge()).collect();
+    let mut by_hand = ByHand::new(kernel(&[
+        device(),
+        print_config(2),
+        bridge(),
+        print_config(3),
+        often,
+        device(),
+        disturb_config(),
+        print_config(2),
+        print("w"),
+        bridge(),
+        spin(1_500_000),
+        print_config(3),
+        wait_for_power_button(),
+        power_off(),
+        sleep(),
+    ]));
+    by_hand.config.devices.push(v1::PciDevice {
+        address: Some(v1::PciAddress {
+            device: 1,
+            ..v1::PciAddress::default()
+        }),
+        kind: Some(v1::pci_device::Kind::Rng(v1::VirtioRng {})),
+        ..v1::PciDevice::default()
+    });
+    by_hand
+}
+
+#[test]
+fn a_selected_register_of_pci_is_the_same_in_another_process() {
+    skip_if!(without_kvm());
+    let first = reader_of_config();
+    let file = tempfile::tempfile().unwrap();
+    let vmm = VmmProcess::start().unwrap();
+    let mut client = vmm.connect().unwrap();
+    first.boot(&mut client);
+    soon(|| first.printed().contains('w'));
+    client.must(Kind::Pause(v1::Pause {})).unwrap();
+    assert_eq!(save(&mut client, &file).error, None);
+    let second = reader_of_config();
+    let vmm = VmmProcess::start().unwrap();
+    let mut client = vmm.connect().unwrap();
+    assert_eq!(restore(&mut client, &second, &file).error, None);
+    client.must(Kind::Subscribe(v1::Subscribe {})).unwrap();
+    client.must(Kind::PowerButton(v1::PowerButton {})).unwrap();
+    client.must(Kind::Resume(v1::Resume {})).unwrap();
+    client.wait_for_exit().unwrap();
+    assert_eq!(first.printed() + &second.printed(), "D)Dw)");
 }
 
 #[test]

@@ -17,12 +17,47 @@ pub fn tell_of_panic(value: u8) -> Vec<u8> {
     out8(0x505, value)
 }
 
-/// Selects a register of the PCI function 00:01.0: `mov dx, 0xcf8; mov eax, address; out dx, eax`.
+/// Selects a register of the PCI function 00:01.0.
 fn select_config(offset: u8) -> Vec<u8> {
-    let address = 0x8000_0000 | 1 << 11 | u32::from(offset & !3);
+    select_config_of(1, offset)
+}
+
+/// Selects a register of function 0 of a device on bus 0: `mov dx, 0xcf8; mov eax, address; out dx, eax`.
+pub fn select_config_of(device: u8, offset: u8) -> Vec<u8> {
+    let address = 0x8000_0000 | u32::from(device) << 11 | u32::from(offset & !3);
     let mut code = vec![0x66, 0xba, 0xf8, 0x0c, 0xb8];
     code.extend(address.to_le_bytes());
     code.push(0xef);
+    code
+}
+
+/// Writes to the last byte of the address of configuration space, where nothing is.
+pub fn disturb_config() -> Vec<u8> {
+    out8(0xcfb, 1)
+}
+
+/// Prints byte `at` of the register that is selected: `mov dx, 0xcfc + at; in al, dx; mov dx, 0x3f8;
+/// out dx, al`.
+pub fn print_config(at: u8) -> Vec<u8> {
+    vec![
+        0x66,
+        0xba,
+        0xfc + at,
+        0x0c,
+        0xec,
+        0x66,
+        0xba,
+        0xf8,
+        0x03,
+        0xee,
+    ]
+}
+
+/// Does nothing for a while: `mov ecx, count; loop`.
+pub fn spin(count: u32) -> Vec<u8> {
+    let mut code = vec![0xb9];
+    code.extend(count.to_le_bytes());
+    code.extend([0xe2, 0xfe]);
     code
 }
 

@@ -31,6 +31,7 @@ use crate::firmware_tables;
 use crate::functions::{self, Handles};
 use crate::gate::{Command, Gate};
 use crate::generation;
+use crate::late_writes::LateWrites;
 use crate::legacy::{Clock, PowerManagement};
 use crate::memory;
 use crate::pci::{BindKick, ConfigPorts, PciBus, Unbind};
@@ -100,7 +101,7 @@ pub(crate) struct Parts {
 
 pub(crate) struct Devices {
     pub(crate) bus: Arc<PciBus>,
-    buses: Arc<Buses>,
+    pub(crate) buses: Arc<Buses>,
     pub(crate) chipset: Chipset,
     pub(crate) threads: DeviceThreads,
     pub(crate) disks: Disks,
@@ -327,10 +328,12 @@ impl WithDevices {
         let vcpus = (0..parts.cpu.topology().count())
             .map(|index| Vcpu::new(&parts.vm, &parts.cpu, index))
             .collect::<Result<Vec<_>, _>>()?;
+        let late_writes = Arc::new(LateWrites::new(&parts.vm, vcpus.first())?);
         let context = VcpuContext {
             host: Arc::clone(&parts.host),
             gate: Arc::clone(gate),
             buses: Arc::clone(&devices.buses),
+            late_writes: Arc::clone(&late_writes),
             events: events.clone(),
             timeline: board.timeline().clone(),
         };
@@ -363,6 +366,7 @@ impl WithDevices {
             parts,
             devices,
             vcpus,
+            late_writes,
             board: board.clone(),
         })
     }

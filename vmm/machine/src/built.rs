@@ -1,5 +1,8 @@
 //! The machine once it is built: it runs, holds still, starts over, is saved and ends.
 
+use std::sync::Arc;
+use std::time::Instant;
+
 use vmm_kvm::Vm;
 use vmm_memory::GuestRam;
 
@@ -8,6 +11,7 @@ use crate::cards::Cards;
 use crate::disks::Disks;
 use crate::gate::Command;
 use crate::generation::GenerationState;
+use crate::late_writes::LateWrites;
 use crate::memory;
 use crate::snapshot::{Snapshot, SnapshotError, kvm_error};
 use crate::status::StatusBoard;
@@ -18,6 +22,7 @@ pub(crate) struct BuiltMachine {
     pub(crate) parts: Parts,
     pub(crate) devices: Devices,
     pub(crate) vcpus: Vcpus,
+    pub(crate) late_writes: Arc<LateWrites>,
     pub(crate) board: StatusBoard,
 }
 
@@ -26,7 +31,18 @@ impl BuiltMachine {
     pub(crate) fn run(&self) -> Result<(), BuildError> {
         self.devices.bus.resume();
         self.devices.threads.resume();
+        self.late_writes.begin();
         Ok(self.vcpus.command(Command::Run)?)
+    }
+
+    /// When [`Self::look`] is due next, if ever.
+    pub(crate) fn look_due(&self) -> Option<Instant> {
+        self.late_writes.due()
+    }
+
+    /// Sees to what the guest wrote without coming out.
+    pub(crate) fn look(&self) {
+        self.late_writes.look(&self.devices.buses);
     }
 
     /// Holds the guest: no vCPU runs, no device is served, and nothing is in flight.

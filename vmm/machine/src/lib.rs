@@ -29,6 +29,7 @@ pub mod fuzzing;
 mod gate;
 mod generation;
 mod given_up;
+mod late_writes;
 mod legacy;
 mod machine_thread;
 mod memory;

@@ -80,6 +80,10 @@ impl Owner {
                 }
                 Next::Message(Message::Guest(event)) => self.on_guest_event(event),
                 Next::RestartDue => self.restart(),
+                Next::LookDue => {
+                    self.machine.look();
+                    Flow::Continue
+                }
             };
             if let Flow::Ended = flow {
                 return;
@@ -92,13 +96,16 @@ impl Owner {
         if let Some(message) = self.waiting.pop_front() {
             return Some(Next::Message(message));
         }
-        let Some(at) = self.restart_at else {
+        let restart = self.restart_at.map(|at| (at, Next::RestartDue));
+        let look = self.machine.look_due().map(|at| (at, Next::LookDue));
+        let due = restart.into_iter().chain(look).min_by_key(|(at, _)| *at);
+        let Some((at, next)) = due else {
             return self.messages.recv().ok().map(Next::Message);
         };
         let left = at.saturating_duration_since(Instant::now());
         match self.messages.recv_timeout(left) {
             Ok(message) => Some(Next::Message(message)),
-            Err(RecvTimeoutError::Timeout) => Some(Next::RestartDue),
+            Err(RecvTimeoutError::Timeout) => Some(next),
             Err(RecvTimeoutError::Disconnected) => None,
         }
     }
@@ -191,4 +198,5 @@ impl Owner {
 enum Next {
     Message(Message),
     RestartDue,
+    LookDue,
 }

@@ -12,6 +12,7 @@ use crate::build::BuildError;
 use crate::config::MachineConfig;
 use crate::events::{GuestEvent, GuestEvents, ResetSource};
 use crate::gate::{Command, Gate};
+use crate::late_writes::LateWrites;
 use crate::ports::Buses;
 use crate::snapshot::SnapshotError;
 use crate::timeline::{Phase, Timeline};
@@ -79,6 +80,7 @@ pub(crate) struct VcpuContext {
     pub host: Arc<KvmHost>,
     pub gate: Arc<Gate>,
     pub buses: Arc<Buses>,
+    pub late_writes: Arc<LateWrites>,
     pub events: GuestEvents,
     pub timeline: Timeline,
 }
@@ -300,7 +302,9 @@ impl VcpuThread {
     /// Enters the guest until something happens, and sees to it.
     fn enter(&mut self) -> After {
         let context = &self.context;
-        match self.vcpu.run() {
+        let exit = self.vcpu.run();
+        context.late_writes.carry_out(&context.buses);
+        match exit {
             Ok(Exit::PortRead { port, width, data }) => {
                 for unit in data.chunks_mut(width) {
                     context.buses.port_read(port, unit);

@@ -38,8 +38,9 @@ impl PciFunction for HostBridge {
         let at = usize::from(offset);
         match self.config.get(at..at + data.len()) {
             Some(bytes) => data.copy_from_slice(bytes),
-            // No extended capabilities.
-            None => data.fill(0),
+            // A function of conventional PCI: there is no extended space, and guests that see that do
+            // not look for capabilities there.
+            None => data.fill(0xff),
         }
     }
 

@@ -2,7 +2,8 @@
 
 use super::ioctls::{
     KVM_GET_CLOCK, KVM_GET_IRQCHIP, KVM_GET_PIT2, KVM_IOEVENTFD, KVM_IRQ_LINE, KVM_IRQFD,
-    KVM_SET_IRQCHIP, KVM_SET_PIT2, REQUEST,
+    KVM_REGISTER_COALESCED_MMIO, KVM_SET_IRQCHIP, KVM_SET_PIT2, KVM_UNREGISTER_COALESCED_MMIO,
+    REQUEST,
 };
 use super::ioctls::{
     VHOST_GET_VRING_BASE, VHOST_NET_SET_BACKEND, VHOST_SET_FEATURES, VHOST_SET_LOG_BASE,
@@ -24,6 +25,8 @@ const MADV_COLLAPSE: u32 = 25;
 /// Its rules.
 pub(super) const RULES: &[Rule] = table! {
     SYS_tgkill, Is(TGKILL_SIGNAL, KICK) => Seen("a vCPU is to leave the guest");
+    SYS_ioctl, Is(REQUEST, KVM_REGISTER_COALESCED_MMIO) => Seen("PCI addresses are written late as a guest starts");
+    SYS_ioctl, Is(REQUEST, KVM_UNREGISTER_COALESCED_MMIO) => Seen("they no longer are once it is up");
     // Reset: RAM is emptied, chips are as at power-on, the kernel is loaded anew.
     SYS_fallocate, Any => Seen("RAM is emptied");
     SYS_lseek, Any => Seen("the kernel is read; a snapshot's holes; a disk's size");
