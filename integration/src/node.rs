@@ -123,6 +123,15 @@ impl Node {
         )
     }
 
+    /// How long its CPUs have been at work, as this machine counts it.
+    ///
+    /// # Errors
+    /// When it has no power.
+    pub fn cpu_time(&self) -> anyhow::Result<Duration> {
+        let machine = self.machine.as_ref();
+        machine.context("the node has no power")?.qemu.cpu_time()
+    }
+
     /// The directory of the node's own files, such as its disk.
     #[must_use]
     pub fn directory(&self) -> PathBuf {

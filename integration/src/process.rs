@@ -3,8 +3,10 @@
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
 
 use anyhow::Context;
+use nix::unistd::{SysconfVar, sysconf};
 
 /// Runs `command` to its end and gives its standard output.
 ///
@@ -103,6 +105,18 @@ impl Bound {
         self.child.id()
     }
 
+    /// How long it has been using CPUs, in user and in kernel mode.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn cpu_time(&self) -> anyhow::Result<Duration> {
+        let path = format!("/proc/{}/stat", self.id());
+        let stat = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+        let ticks = cpu_ticks(&stat).with_context(|| format!("{path}: {stat}"))?;
+        let each = sysconf(SysconfVar::CLK_TCK)?.context("no clock ticks")?;
+        Ok(Duration::from_secs_f64(ticks / each as f64))
+    }
+
     /// The standard streams that were asked for as pipes.
     pub fn child(&mut self) -> &mut std::process::Child {
         &mut self.child
@@ -128,4 +142,13 @@ impl Drop for Bound {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// `utime` and `stime` of proc(5)'s `stat`; the name before them may have anything in it.
+fn cpu_ticks(stat: &str) -> Option<f64> {
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut times = fields.split(' ').skip(11);
+    let user: f64 = times.next()?.parse().ok()?;
+    let kernel: f64 = times.next()?.parse().ok()?;
+    Some(user + kernel)
 }

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use integration::commands::Commands;
+use integration::commands::{Commands, Session};
 use integration::image::{bench, kernel};
 use integration::node::{Emulation, Flavour, Node, NodeSpec};
 use integration::vmm_bench::{Plan, Sample, Work};
@@ -25,8 +25,12 @@ const FIRMWARE: [&str; 5] = [
 ];
 /// Kernel, hypervisors, the guests' disk and memory: all in the node's memory.
 const NODE_MIB: u32 = 3072;
-/// A run of one guest that prints nothing for so long hangs.
+/// A run of one guest that prints nothing while the node uses so much of a CPU hangs: it is no silence
+/// that others have the CPU.
 const SILENCE: Duration = Duration::from_secs(60);
+/// Nor does it go on for ever.
+const LONGEST_SILENCE: Duration = Duration::from_secs(600);
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// A command of the set-up.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -112,10 +116,24 @@ fn follow(node: &Node, plan: &Plan, plan_file: &str) -> anyhow::Result<Outcome> 
     let wanted = plan.contenders.len() * usize::try_from(plan.count)?;
     let mut samples = Vec::new();
     while samples.len() < wanted {
-        let Some(line) = session.next_line(SILENCE)? else {
+        let Some(line) = next_line(node, &mut session)? else {
             return Ok(Outcome::Silent);
         };
         samples.extend(Sample::of_line(line.trim_end())?);
     }
     Ok(Outcome::Done(samples))
+}
+
+/// The next line of the bench; none when the node hangs.
+fn next_line(node: &Node, session: &mut Session) -> anyhow::Result<Option<String>> {
+    let (used, since) = (node.cpu_time()?, Instant::now());
+    loop {
+        if let Some(line) = session.next_line(LOOK_INTERVAL)? {
+            return Ok(Some(line));
+        }
+        let silence = node.cpu_time()?.saturating_sub(used);
+        if silence > SILENCE || since.elapsed() > LONGEST_SILENCE {
+            return Ok(None);
+        }
+    }
 }
