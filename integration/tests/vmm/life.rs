@@ -90,7 +90,8 @@ fn a_panic_pauses_or_resets_the_guest_if_so_configured() {
     let mut client = vmm.connect().unwrap();
     by_hand.boot(&mut client);
     let panicked = event(&mut client, v1::EventKind::Panicked);
-    assert_eq!(panicked.panics, 1);
+    // It may have started over, and panicked again, before this was sent.
+    assert!(panicked.panics >= 1);
     let again = event(&mut client, v1::EventKind::Reset);
     assert_eq!(again.last_reset(), v1::ResetCause::Panic);
     soon(|| by_hand.printed().starts_with("pp"));
