@@ -155,7 +155,7 @@ impl Clock {
 
     /// Sets the timer to go off at `deadline` or, if that is far away, earlier. False when
     /// `deadline` has passed.
-    fn arm(&self, deadline: Moment) -> bool {
+    pub fn arm(&self, deadline: Moment) -> bool {
         let left = deadline.0.saturating_sub(self.now().0);
         if left == 0 {
             return false;

@@ -1,5 +1,9 @@
 //! The kernel command line: which tests run, how, and what comes after them.
 
+mod load;
+
+pub use load::{Access, Load};
+
 /// How the guest learns that a device is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -175,6 +179,8 @@ pub struct Settings {
     pub afterwards: Afterwards,
     /// KiB written to and verified on each block device.
     pub blk_kib: u64,
+    /// A load on block devices.
+    pub load: Load,
     /// Frames sent to the echo peer.
     pub net_frames: u64,
     /// Tests of each network card.
@@ -210,6 +216,7 @@ impl Default for Settings {
             mode: Mode::Irq,
             afterwards: Afterwards::PowerOff,
             blk_kib: 256,
+            load: Load::default(),
             net_frames: 16,
             net_cases: NetCases::ECHO,
             peer: [0x02, 0x6b, 0x76, 0x6d, 0x00, 0x01],
@@ -275,7 +282,7 @@ impl Settings {
             "tick_ms" => self.tick_ms = positive(value)?,
             "ticks" => self.ticks = value.parse().ok()?,
             "pvpanic" => self.pvpanic = value.parse().ok()?,
-            _ => {}
+            _ => self.load.set(key, value)?,
         }
         Some(())
     }

@@ -73,6 +73,7 @@ extern "C" fn payload_main(protocol: u64, information: u64, x2apic: u64) -> ! {
     if let Some(acpi) = &acpi {
         attack::run(acpi, &clock, settings.attacks, &mut report);
         device_tests::run(acpi, &clock, &settings, &mut report);
+        virtio::load::run(acpi, &clock, &settings, &mut report);
     }
     report.done();
     afterwards::run(&settings, &clock, acpi.as_ref())

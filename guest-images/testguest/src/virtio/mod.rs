@@ -3,6 +3,7 @@
 pub mod balloon;
 pub mod blk;
 pub mod console;
+pub mod load;
 pub mod net;
 pub mod queue;
 pub mod rng;
@@ -56,6 +57,7 @@ pub(crate) const NEEDS_RESET: u8 = 64;
 const FAILED: u8 = 128;
 
 pub(crate) const VERSION_1: u64 = 1 << 32;
+const EVENT_IDX: u64 = 1 << 29;
 const NO_VECTOR: u16 = 0xffff;
 const RESET_TIMEOUT_MS: u64 = 2_000;
 /// Entries this guest wants of a queue.
@@ -259,10 +261,20 @@ impl<'a> Device<'a> {
     /// Sets queue `index` up. With interrupts, it gets an MSI-X entry of its own, which arrives as
     /// `vector`.
     pub fn queue(&mut self, index: u16, vector: u8) -> Result<Queue<'a>, DeviceError> {
+        self.queue_of(index, vector, WANTED_QUEUE_SIZE)
+    }
+
+    /// The same with up to `most` entries.
+    pub fn queue_of(
+        &mut self,
+        index: u16,
+        vector: u8,
+        most: u16,
+    ) -> Result<Queue<'a>, DeviceError> {
         self.common.write16(QUEUE_SELECT, index);
         let size = match self.common.read16(QUEUE_SIZE) {
             0 => return Err(DeviceError::Missing("queue")),
-            most => largest_power_of_two(most.min(WANTED_QUEUE_SIZE)),
+            offered => largest_power_of_two(offered.min(most)),
         };
         self.common.write16(QUEUE_SIZE, size);
         self.common.write16(QUEUE_MSIX_VECTOR, NO_VECTOR);

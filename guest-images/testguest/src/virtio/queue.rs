@@ -44,6 +44,8 @@ pub struct Queue<'a> {
     used: DmaBuffer,
     next_avail: u16,
     next_used: u16,
+    /// What was published when it was last looked at whether the device wants to know.
+    announced: u16,
     kick: Registers,
     vector: Option<u8>,
     irqs_at_kick: u32,
@@ -71,6 +73,7 @@ impl<'a> Queue<'a> {
             used: memory(RING_HEADER_BYTES + entries * USED_ENTRY_BYTES + 2)?,
             next_avail: 0,
             next_used: 0,
+            announced: 0,
             kick,
             vector,
             irqs_at_kick: 0,
@@ -109,6 +112,16 @@ impl<'a> Queue<'a> {
     /// # Panics
     /// When the chain does not fit into the table; a mistake of the caller.
     pub fn submit(&mut self, head: u16, segments: &[Segment]) {
+        self.describe(head, segments);
+        self.offer(head);
+        self.publish();
+    }
+
+    /// Writes a chain of `segments` into the descriptors from `head` on, where it stays.
+    ///
+    /// # Panics
+    /// As [`submit`](Self::submit).
+    pub fn describe(&mut self, head: u16, segments: &[Segment]) {
         let mut left = segments.len();
         for (index, segment) in (head..).zip(segments) {
             assert!(index < self.size, "chain beyond the descriptor table");
@@ -127,10 +140,19 @@ impl<'a> Queue<'a> {
             self.descriptors.write16(entry + 12, next | write);
             self.descriptors.write16(entry + 14, index + 1);
         }
+    }
+
+    /// Puts a chain that is described into the ring. The device sees it once it is
+    /// [published](Self::publish).
+    pub fn offer(&mut self, head: u16) {
         let slot = usize::from(self.next_avail % self.size);
         self.avail.write16(RING_HEADER_BYTES + slot * 2, head);
         self.next_avail = self.next_avail.wrapping_add(1);
-        // The device must see the entry before the index that covers it.
+    }
+
+    /// Makes all that was offered available.
+    pub fn publish(&mut self) {
+        // The device must see entries before the index that covers them.
         fence(Ordering::SeqCst);
         self.avail.write16(2, self.next_avail);
     }
@@ -140,6 +162,39 @@ impl<'a> Queue<'a> {
         self.irqs_at_kick = self.irqs();
         fence(Ordering::SeqCst);
         self.kick.write16(0, self.index);
+    }
+
+    /// The same, if the device asked to be told of any of the chains since the last time (2.7.7.2).
+    /// For queues whose device agreed on `VIRTIO_F_EVENT_IDX`.
+    pub fn kick_if_wanted(&mut self) -> bool {
+        let (old, new) = (self.announced, self.next_avail);
+        self.announced = new;
+        // What was published must be seen before it is read what the device waits for.
+        fence(Ordering::SeqCst);
+        let event = self
+            .used
+            .read16(RING_HEADER_BYTES + usize::from(self.size) * USED_ENTRY_BYTES);
+        let wanted = new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old);
+        if wanted {
+            self.kick.write16(0, self.index);
+        }
+        wanted
+    }
+
+    /// Asks for an interrupt once the device is done with `more` further chains. True when it is
+    /// already. For queues whose device agreed on `VIRTIO_F_EVENT_IDX`.
+    pub fn ask_for_irq(&self, more: u16) -> bool {
+        let event = self.next_used.wrapping_add(more).wrapping_sub(1);
+        let at = RING_HEADER_BYTES + usize::from(self.size) * 2;
+        self.avail.write16(at, event);
+        // What is asked must be seen before it is read how far the device is.
+        fence(Ordering::SeqCst);
+        self.used.read16(2).wrapping_sub(self.next_used) >= more
+    }
+
+    /// Where the interrupts of the queue arrive, if it has any.
+    pub fn vector(&self) -> Option<u8> {
+        self.vector
     }
 
     /// Waits for the next chain the device is done with.
