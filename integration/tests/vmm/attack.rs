@@ -180,7 +180,7 @@ fn a_disk_survives_its_guest() {
 #[test]
 fn a_source_of_entropy_survives_its_guest() {
     skip_if!(without_machine());
-    attack("rng", COMMON_CASES, |_| {});
+    attack("rng", COMMON_CASES + 7, |_| {});
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod net;
 mod registers;
 mod requests;
 mod rings;
+mod rng;
 mod storms;
 mod tables;
 mod victim;
@@ -121,7 +122,7 @@ fn attack(kind: Kind, function: &Function, clock: &Clock, memory: &Memory, repor
         Kind::Console => console::CASES,
         Kind::Balloon => balloon::CASES,
         Kind::Vsock => vsock::CASES,
-        Kind::Rng => &[],
+        Kind::Rng => rng::CASES,
     };
     let common = [
         tables::CASES,

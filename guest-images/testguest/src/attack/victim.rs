@@ -1,5 +1,7 @@
 //! A virtio device in the hands of an attacker: registers and rings raw, nothing is checked.
 
+mod rings;
+
 use core::sync::atomic::{Ordering, fence};
 
 use super::Outcome;
@@ -12,20 +14,13 @@ use crate::virtio::{
     NOTIFY, QUEUE_DESC, QUEUE_DEVICE, QUEUE_DRIVER, QUEUE_ENABLE, QUEUE_NOTIFY_OFF, QUEUE_SELECT,
     QUEUE_SIZE, QUEUES, window,
 };
-
-/// Descriptor flags.
-pub const NEXT: u16 = 1;
-pub const WRITE: u16 = 2;
-pub const INDIRECT: u16 = 4;
+pub use rings::{Desc, INDIRECT, NEXT, Ring, read, write};
 
 /// Descriptors of each queue.
 pub const SIZE: u16 = 16;
 /// Queues that are used of a device; more have no case of their own.
 const MAX_QUEUES: usize = 8;
 const PAGE_BYTES: usize = 4096;
-/// Places of rings in the page of a queue.
-const AVAIL: usize = 0x400;
-const USED: usize = 0x800;
 /// Buffers of requests.
 const DATA_PAGES: usize = 8;
 
@@ -39,33 +34,6 @@ const BRIEFLY_MS: u64 = 15;
 
 /// Far beyond the memory of any machine that this runs in, and yet an address.
 pub const BEYOND_MEMORY: u64 = 1 << 45;
-
-/// A descriptor as it lies in memory.
-#[derive(Clone, Copy)]
-pub struct Desc {
-    pub address: u64,
-    pub bytes: u32,
-    pub flags: u16,
-    pub next: u16,
-}
-
-/// A buffer that the device reads.
-pub fn read(address: u64, bytes: u32) -> Desc {
-    Desc {
-        address,
-        bytes,
-        flags: 0,
-        next: 0,
-    }
-}
-
-/// A buffer that the device writes.
-pub fn write(address: u64, bytes: u32) -> Desc {
-    Desc {
-        flags: WRITE,
-        ..read(address, bytes)
-    }
-}
 
 /// What all victims use by turns.
 pub struct Memory {
@@ -82,15 +50,6 @@ impl Memory {
             data: DmaBuffer::pages(DATA_PAGES)?,
         })
     }
-}
-
-/// Where the parts of a ring are, and how long it is.
-#[derive(Clone, Copy)]
-pub struct Ring {
-    pub size: u16,
-    pub descriptors: u64,
-    pub avail: u64,
-    pub used: u64,
 }
 
 /// The device.
@@ -204,17 +163,6 @@ impl<'a> Victim<'a> {
         Ok(())
     }
 
-    /// A ring as a driver should have it.
-    pub fn honest_ring(&self, queue: u16) -> Ring {
-        let page = self.memory.rings.address() + (usize::from(queue) * PAGE_BYTES) as u64;
-        Ring {
-            size: SIZE,
-            descriptors: page,
-            avail: page + AVAIL as u64,
-            used: page + USED as u64,
-        }
-    }
-
     /// Programs a queue and enables it. Whether the device took that.
     pub fn program(&self, queue: u16, ring: &Ring) -> bool {
         self.common.write16(QUEUE_SELECT, queue);
@@ -250,79 +198,11 @@ impl<'a> Victim<'a> {
         self.status() & NEEDS_RESET != 0
     }
 
-    /// Writes descriptor `index` of a queue.
-    pub fn put(&self, queue: u16, index: u16, desc: Desc) {
-        let at = usize::from(queue) * PAGE_BYTES + usize::from(index) * 16;
-        put_at(&self.memory.rings, at, desc);
-    }
-
-    /// Links `descs` from descriptor `head` on.
-    pub fn put_chain(&self, queue: u16, head: u16, descs: &[Desc]) {
-        for (index, desc) in (head..).zip(descs) {
-            let mut desc = *desc;
-            if usize::from(index - head) + 1 < descs.len() {
-                desc.flags |= NEXT;
-                desc.next = index + 1;
-            }
-            self.put(queue, index, desc);
-        }
-    }
-
-    /// Makes `head` available.
-    pub fn offer(&mut self, queue: u16, head: u16) {
-        let index = usize::from(queue);
-        let slot = usize::from(self.avail[index] % SIZE);
-        let avail = index * PAGE_BYTES + AVAIL;
-        self.memory.rings.write16(avail + 4 + slot * 2, head);
-        self.avail[index] = self.avail[index].wrapping_add(1);
-        self.set_avail(queue, self.avail[index]);
-    }
-
-    /// Writes the index of the available ring.
-    pub fn set_avail(&mut self, queue: u16, value: u16) {
-        let index = usize::from(queue);
-        self.avail[index] = value;
-        // The device must see the entries before the index that covers them.
-        fence(Ordering::SeqCst);
-        self.memory
-            .rings
-            .write16(index * PAGE_BYTES + AVAIL + 2, value);
-        fence(Ordering::SeqCst);
-    }
-
-    /// The index of the available ring as it was written last.
-    pub fn avail(&self, queue: u16) -> u16 {
-        self.avail[usize::from(queue)]
-    }
-
-    /// Writes the index of the used ring, which is the device's.
-    pub fn set_used(&self, queue: u16, value: u16) {
-        let at = usize::from(queue) * PAGE_BYTES + USED + 2;
-        self.memory.rings.write16(at, value);
-    }
-
     pub fn kick(&self, queue: u16) {
         fence(Ordering::SeqCst);
         self.common.write16(QUEUE_SELECT, queue);
         let offset = usize::from(self.common.read16(QUEUE_NOTIFY_OFF)) * self.kick_bytes;
         self.notify.write16(offset, queue);
-    }
-
-    /// The next chain that came back: its head, and the bytes that were written.
-    pub fn take_used(&mut self, queue: u16) -> Option<(u32, u32)> {
-        let index = usize::from(queue);
-        let used = index * PAGE_BYTES + USED;
-        if self.memory.rings.read16(used + 2) == self.seen[index] {
-            return None;
-        }
-        fence(Ordering::SeqCst);
-        let slot = usize::from(self.seen[index] % SIZE);
-        self.seen[index] = self.seen[index].wrapping_add(1);
-        let mut entry = [0; 8];
-        self.memory.rings.read(used + 4 + slot * 8, &mut entry);
-        let [a, b, c, d, e, f, g, h] = entry;
-        let head = u32::from_le_bytes([a, b, c, d]);
-        Some((head, u32::from_le_bytes([e, f, g, h])))
     }
 
     /// Offers one chain in the first descriptors and tells the device.
@@ -387,16 +267,4 @@ impl<'a> Victim<'a> {
     pub fn data(&self, offset: u64) -> u64 {
         self.memory.data.address() + offset
     }
-
-    /// Writes a descriptor into the buffers, for indirect tables.
-    pub fn put_data(&self, offset: usize, desc: Desc) {
-        put_at(&self.memory.data, offset, desc);
-    }
-}
-
-fn put_at(memory: &DmaBuffer, at: usize, desc: Desc) {
-    memory.write(at, &desc.address.to_le_bytes());
-    memory.write(at + 8, &desc.bytes.to_le_bytes());
-    memory.write16(at + 12, desc.flags);
-    memory.write16(at + 14, desc.next);
 }
