@@ -5,18 +5,20 @@
 //! a writable one) ends the device ([`QueueError`], `DEVICE_NEEDS_RESET`). Buffers are only ranges
 //! here; whether they lie in RAM is found out by whoever uses them.
 
+mod buffers;
 mod event_index;
 mod outside;
+mod used;
 
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
-use vm_memory::bitmap::{Bitmap, BitmapSlice};
-use vm_memory::{Bytes, GuestAddress, GuestMemory, GuestMemoryError, Permissions, VolatileSlice};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryError};
 use vmm_sys_util::eventfd::EventFd;
 
+use self::buffers::total;
+pub use self::buffers::{Buffer, copy_in, copy_out, mark_written, slices_of, window};
 use super::device::DeviceFault;
 use super::interrupt::QueueCall;
 use crate::GuestRam;
@@ -25,9 +27,6 @@ use crate::GuestRam;
 /// read and, in most requests, a part of an I/O vector; no driver comes near (and `preadv(2)`
 /// takes 1024).
 pub const MAX_CHAIN_DESCRIPTORS: usize = 1024;
-
-/// `VIRTQ_AVAIL_F_NO_INTERRUPT`.
-const NO_INTERRUPT: u16 = 1;
 
 /// What is wrong with a ring or a chain.
 #[derive(Debug, thiserror::Error)]
@@ -58,15 +57,6 @@ pub enum QueueError {
     },
 }
 
-/// A buffer in guest memory, as the descriptor names it: not yet known to be RAM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Buffer {
-    /// Guest-physical address.
-    pub address: u64,
-    /// Length in bytes.
-    pub bytes: u32,
-}
-
 /// A descriptor chain, copied out of guest memory.
 #[derive(Clone, Debug, Default)]
 pub struct Chain {
@@ -90,93 +80,6 @@ impl Chain {
     }
 }
 
-fn total(buffers: &[Buffer]) -> u64 {
-    buffers.iter().map(|buffer| u64::from(buffer.bytes)).sum()
-}
-
-/// `count` bytes of `buffers` from byte `skip` on, as far as there are that many.
-pub fn window(buffers: &[Buffer], skip: u64, count: u64) -> impl Iterator<Item = Buffer> + '_ {
-    let mut skip = skip;
-    let mut left = count;
-    buffers.iter().filter_map(move |buffer| {
-        let cut = skip.min(u64::from(buffer.bytes));
-        skip -= cut;
-        let bytes = (u64::from(buffer.bytes) - cut).min(left);
-        left -= bytes;
-        let bytes = u32::try_from(bytes).ok().filter(|bytes| *bytes > 0)?;
-        let address = buffer.address.checked_add(cut)?;
-        Some(Buffer { address, bytes })
-    })
-}
-
-/// The host memory of `buffers`, each of which may be several slices.
-///
-/// # Errors
-/// `InvalidInput`: a buffer is not all RAM.
-pub fn slices_of(
-    memory: &GuestRam,
-    buffers: impl Iterator<Item = Buffer>,
-) -> io::Result<Vec<VolatileSlice<'_, impl BitmapSlice>>> {
-    let outside = || io::Error::from(io::ErrorKind::InvalidInput);
-    let mut slices = Vec::with_capacity(buffers.size_hint().0.max(4));
-    for buffer in buffers {
-        let address = GuestAddress(buffer.address);
-        let count = usize::try_from(buffer.bytes).map_err(|_| outside())?;
-        if address.0.checked_add(u64::from(buffer.bytes)).is_none() {
-            return Err(outside());
-        }
-        let parts = memory
-            .get_slices(address, count, Permissions::ReadWrite)
-            .map_err(|_| outside())?;
-        for part in parts {
-            slices.push(part.map_err(|_| outside())?);
-        }
-    }
-    Ok(slices)
-}
-
-/// Copies `data` into `buffers`; returns the bytes copied, fewer when the buffers are short.
-///
-/// # Errors
-/// `InvalidInput`: a buffer is not all RAM.
-pub fn copy_in(
-    memory: &GuestRam,
-    buffers: impl Iterator<Item = Buffer>,
-    mut data: &[u8],
-) -> io::Result<usize> {
-    let mut copied = 0;
-    for slice in slices_of(memory, buffers)? {
-        let count = slice.len().min(data.len());
-        let (now, later) = data.split_at(count);
-        slice.copy_from(now);
-        data = later;
-        copied += count;
-        if data.is_empty() {
-            break;
-        }
-    }
-    Ok(copied)
-}
-
-/// Copies `buffers` into `data`; returns the bytes copied, fewer when the buffers are short.
-///
-/// # Errors
-/// `InvalidInput`: a buffer is not all RAM.
-pub fn copy_out(
-    memory: &GuestRam,
-    buffers: impl Iterator<Item = Buffer>,
-    data: &mut [u8],
-) -> io::Result<usize> {
-    let mut copied = 0;
-    for slice in slices_of(memory, buffers)? {
-        let Some(rest) = data.get_mut(copied..).filter(|rest| !rest.is_empty()) else {
-            break;
-        };
-        copied += slice.copy_to(rest);
-    }
-    Ok(copied)
-}
-
 /// How far a queue is: counters as the ring has them, which wrap at 65,536.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct QueuePosition {
@@ -191,14 +94,6 @@ pub struct QueuePosition {
     announced: u32,
 }
 
-/// Marks `buffers` dirty, which somebody else (the kernel) has written. A buffer that is not all RAM
-/// was not written.
-pub fn mark_written(memory: &GuestRam, buffers: impl Iterator<Item = Buffer>) {
-    for slice in slices_of(memory, buffers).into_iter().flatten() {
-        slice.bitmap().mark_dirty(0, slice.len());
-    }
-}
-
 /// One queue of an active device.
 pub struct VirtQueue {
     index: u16,
@@ -208,6 +103,8 @@ pub struct VirtQueue {
     call: QueueCall,
     /// The used index when the driver was last told.
     announced: u16,
+    /// There are used elements beyond the used index that the driver sees.
+    has_unseen: bool,
 }
 
 impl VirtQueue {
@@ -225,6 +122,7 @@ impl VirtQueue {
             kick,
             call,
             announced: 0,
+            has_unseen: false,
         }
     }
 
@@ -282,71 +180,23 @@ impl VirtQueue {
         }
     }
 
+    /// Whether the driver has added chains that were not taken yet.
+    ///
+    /// # Errors
+    /// The ring can not be read.
+    pub fn has_more(&self) -> Result<bool, DeviceFault> {
+        if !self.queue.ready() {
+            return Ok(false);
+        }
+        // The index follows the flags (VIRTIO 1.2, 2.7.6).
+        let added = self.load(self.queue.avail_ring() + 2)?;
+        Ok(added != self.queue.next_avail())
+    }
+
     /// Takes back the last `count` [`pop`](Self::pop)s: the same chains come again.
     pub fn unpop(&mut self, count: u16) {
         let next = self.queue.next_avail().wrapping_sub(count);
         self.queue.set_next_avail(next);
-    }
-
-    /// Gives a chain back, `written` bytes of it filled. The driver is told by
-    /// [`announce`](Self::announce).
-    ///
-    /// # Errors
-    /// The used ring can not be written.
-    pub fn push(&mut self, head: u16, written: u32) -> Result<(), DeviceFault> {
-        self.queue
-            .add_used(&*self.memory, head, written)
-            .map_err(|error| self.fault(QueueError::Ring(error)))
-    }
-
-    /// Gives chains back that belong together: a driver that polls sees all of them or none
-    /// (VIRTIO 1.2, 5.1.6.4: the buffers of one packet).
-    ///
-    /// # Errors
-    /// The used ring can not be written.
-    pub fn push_together(&mut self, chains: &[(u16, u32)]) -> Result<(), DeviceFault> {
-        let Some(((last_head, last_written), before)) = chains.split_last() else {
-            return Ok(());
-        };
-        for (head, written) in before {
-            let next = self.queue.next_used();
-            let slot = u64::from(next % self.queue.size());
-            // `struct virtq_used_elem`: id, length.
-            let element = u64::from(*head) | u64::from(*written) << 32;
-            // The ring was found to be in RAM when it was enabled: no overflow.
-            let address = GuestAddress(self.queue.used_ring() + 4 + slot * 8);
-            self.memory
-                .write_obj(element.to_le(), address)
-                .map_err(|error| self.fault(QueueError::Memory(error)))?;
-            self.queue.set_next_used(next.wrapping_add(1));
-        }
-        // Writes its element and then the index, past all of them.
-        self.push(*last_head, *last_written)
-    }
-
-    /// Tells the driver of the chains given back, if it wants to know.
-    ///
-    /// # Errors
-    /// The ring can not be read.
-    pub fn announce(&mut self) -> Result<(), DeviceFault> {
-        let used = self.queue.next_used();
-        let before = std::mem::replace(&mut self.announced, used);
-        if used == before {
-            return Ok(());
-        }
-        // The used index has to be visible before it is read whether the driver waits for it.
-        fence(Ordering::SeqCst);
-        let avail = self.queue.avail_ring();
-        let wanted = if self.queue.event_idx_enabled() {
-            let event = self.load(avail + 4 + 2 * u64::from(self.queue.size()))?;
-            event_index::is_passed(before, used, event)
-        } else {
-            self.load(avail)? & NO_INTERRUPT == 0
-        };
-        if wanted {
-            self.call.send();
-        }
-        Ok(())
     }
 
     /// A field of the ring.

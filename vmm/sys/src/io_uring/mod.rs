@@ -21,6 +21,7 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use ::io_uring::types::{CancelBuilder, Fixed, FsyncFlags, SubmitArgs, Timespec};
@@ -207,6 +208,27 @@ impl GuestRing {
             }
         }
         Ok(())
+    }
+
+    /// Has nothing written to the eventfd from now on: whoever submits looks at what has ended without
+    /// being told.
+    pub fn hush(&mut self) {
+        self.ring.completion().disable_eventfd();
+    }
+
+    /// Has the eventfd written again. True when there are requests that have ended already, of which
+    /// it may not tell.
+    pub fn listen(&mut self) -> bool {
+        self.ring.completion().enable_eventfd();
+        // The kernel, too, has a barrier between a completion and its look at the flag: one of both
+        // sides sees what the other did.
+        fence(Ordering::SeqCst);
+        self.has_completion()
+    }
+
+    /// Whether there are requests that have ended.
+    pub fn has_completion(&mut self) -> bool {
+        !self.ring.completion().is_empty()
     }
 
     /// The next request that has ended.

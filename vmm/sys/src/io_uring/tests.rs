@@ -1,6 +1,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use vm_memory::{Bytes, GuestAddress};
 use vmm_memory::{GuestRam, Layout, create_ram};
 
@@ -12,6 +13,7 @@ struct Bench {
     ring: GuestRing,
     file: File,
     memory: Arc<GuestRam>,
+    event: EventFd,
 }
 
 /// A ring where the host allows one.
@@ -20,10 +22,14 @@ fn bench() -> Option<Bench> {
     let file = tempfile::tempfile().unwrap();
     let content: Vec<u8> = (0..=255u8).cycle().take(64 << 10).collect();
     file.write_all_at(&content, 0).unwrap();
-    let event = nix::sys::eventfd::EventFd::new().unwrap();
-    let event = std::os::fd::OwnedFd::from(event);
-    match GuestRing::new(8, Arc::clone(&memory), &file, &event) {
-        Ok(ring) => Some(Bench { ring, file, memory }),
+    let event = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap();
+    match GuestRing::new(8, Arc::clone(&memory), &file, &event.as_fd()) {
+        Ok(ring) => Some(Bench {
+            ring,
+            file,
+            memory,
+            event,
+        }),
         Err(error) => {
             println!("skipped, this host has no io_uring: {error}");
             None
@@ -99,6 +105,29 @@ fn a_hole_is_made_by_the_ring() {
     let mut byte = [7];
     bench.file.read_exact_at(&mut byte, 5000).unwrap();
     assert_eq!(byte, [0]);
+}
+
+#[test]
+fn a_ring_that_is_hushed_tells_nobody_and_then_what_it_kept_back() {
+    let Some(mut bench) = bench() else { return };
+    bench.ring.hush();
+    assert_eq!(told(&bench), 0);
+    bench.ring.sync(0).unwrap();
+    bench.ring.submit().unwrap();
+    bench.ring.wait(Duration::from_secs(10)).unwrap();
+    assert_eq!(told(&bench), 0);
+    assert!(bench.ring.has_completion());
+    assert!(bench.ring.listen());
+    assert_eq!(bench.ring.next_completion().unwrap().slot, 0);
+    assert!(!bench.ring.listen());
+    bench.ring.sync(1).unwrap();
+    bench.run();
+    assert!(told(&bench) > 0);
+}
+
+/// What the eventfd counted since the last call.
+fn told(bench: &Bench) -> u64 {
+    bench.event.read().unwrap_or(0)
 }
 
 #[test]

@@ -46,6 +46,21 @@ impl Engine {
         }
     }
 
+    /// The device looks at what has ended, without being told.
+    pub(super) fn hush(&mut self) {
+        if let Self::Ring(ring) = self {
+            ring.hush();
+        }
+    }
+
+    /// The device is to be told what has ended. True when something has, of which it may not be.
+    pub(super) fn listen(&mut self) -> bool {
+        match self {
+            Self::Ring(ring) => ring.listen(),
+            Self::Untried | Self::Synchronous => false,
+        }
+    }
+
     /// Requests that the ring has.
     pub(super) fn in_flight(&self) -> usize {
         match self {

@@ -365,7 +365,7 @@ impl VirtioDevice for BlkDevice {
                 if pending.retry {
                     active.retry(disk)?;
                 }
-                active.reap(disk)?;
+                active.serve_ended(disk)?;
                 active.serve_waiting(disk)
             }
             DeviceEvent::Source(_) => {

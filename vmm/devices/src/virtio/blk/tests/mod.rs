@@ -1,5 +1,6 @@
 //! The suite, on both engines; see the files for what is special.
 
+mod batching;
 mod control;
 mod direct;
 mod failures;

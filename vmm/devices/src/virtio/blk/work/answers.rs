@@ -1,0 +1,135 @@
+//! Requests go out: what came of them, and the answer.
+
+use std::io;
+
+use super::super::Disk;
+use super::super::backend::is_unsupported;
+use super::super::policy::{Failure, Verdict};
+use super::super::request::{self, Refusal, Request, data};
+use super::super::state::MAX_HELD_BUFFERS;
+use super::Active;
+use crate::notice::DeviceNotice;
+use crate::virtio::device::DeviceFault;
+use crate::virtio::queue::mark_written;
+
+impl Active {
+    /// Answers what has ended, and tells the driver.
+    pub(in super::super) fn reap(&mut self, disk: &mut Disk) -> Result<(), DeviceFault> {
+        while let Some(done) = disk.engine.ring().and_then(|ring| ring.next_completion()) {
+            let outcome = self.outcome(disk, done.slot, done.result);
+            self.settle(disk, done.slot, outcome)?;
+        }
+        for queue in &mut self.queues {
+            queue.announce()?;
+        }
+        Ok(())
+    }
+
+    /// What the ring's result means; what it left over is done here.
+    fn outcome(
+        &mut self,
+        disk: &mut Disk,
+        place: usize,
+        result: io::Result<u32>,
+    ) -> Result<(), Failure> {
+        let Some(flight) = self.flights.get_mut(place) else {
+            return Ok(());
+        };
+        let (request, chain) = (flight.request, &flight.chain);
+        if request.is_read() {
+            // Whatever came of it, some of the memory may have been written.
+            mark_written(&self.memory, data(request, chain));
+        }
+        let done = match (request, result) {
+            (Request::Read(extent) | Request::Write(extent), Ok(moved)) => {
+                if u64::from(moved) == extent.bytes {
+                    return Ok(());
+                }
+                // The kernel may stop early, at the end of the image or for reasons of its own.
+                u64::from(moved - moved % disk.geometry.logical_block_bytes)
+            }
+            (_, Ok(_)) => return Ok(()),
+            (Request::Discard(_) | Request::WriteZeroes { .. }, Err(error))
+                if is_unsupported(&error) =>
+            {
+                0
+            }
+            (_, Err(error))
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock
+                ) =>
+            {
+                0
+            }
+            (_, Err(error)) => return Err(error.into()),
+        };
+        disk.backend.execute(&self.memory, chain, request, done)
+    }
+
+    pub(super) fn settle(
+        &mut self,
+        disk: &Disk,
+        place: usize,
+        outcome: Result<(), Failure>,
+    ) -> Result<(), DeviceFault> {
+        let errno = match outcome {
+            Ok(()) => return self.answer(place, Ok(())),
+            Err(Failure::Guest(refusal)) => return self.answer(place, Err(refusal)),
+            Err(Failure::Host(errno)) => errno,
+        };
+        let Some(flight) = self.flights.get_mut(place) else {
+            return Ok(());
+        };
+        let policy = if flight.request.is_read() {
+            disk.errors.read
+        } else {
+            disk.errors.write
+        };
+        match policy.judge(errno) {
+            Verdict::Answer(answer) => self.answer(place, answer),
+            Verdict::Hold if !self.can_hold(place) => self.answer(place, Err(Refusal::IoError)),
+            Verdict::Hold => {
+                self.held.push(place);
+                if !disk.control.is_stopped() {
+                    disk.control.set_stopped();
+                    (disk.notices)(DeviceNotice::IoStopped { errno });
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether all that is held can be saved, with the request in `place`.
+    fn can_hold(&self, place: usize) -> bool {
+        let places = self.held.iter().copied().chain([place]);
+        let chains = places
+            .filter_map(|place| self.flights.get(place))
+            .map(|flight| &flight.chain)
+            .chain(self.restored.iter().map(|held| &held.chain));
+        let buffers: usize = chains
+            .map(|chain| chain.readable.len() + chain.writable.len())
+            .sum();
+        buffers <= MAX_HELD_BUFFERS
+    }
+
+    pub(super) fn answer(
+        &mut self,
+        place: usize,
+        outcome: Result<(), Refusal>,
+    ) -> Result<(), DeviceFault> {
+        let Some(flight) = self.flights.get_mut(place) else {
+            return Ok(());
+        };
+        let written = request::finish(&self.memory, &flight.chain, outcome);
+        let (queue, head) = (flight.queue, flight.chain.head);
+        self.flights.release(place);
+        if let Some(answered) = self.answered.get_mut(queue) {
+            *answered = true;
+        }
+        match self.queues.get_mut(queue) {
+            Some(queue) => queue.fill(head, written),
+            None => Ok(()),
+        }
+    }
+}

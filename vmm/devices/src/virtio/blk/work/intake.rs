@@ -1,0 +1,179 @@
+//! Requests come in: out of a queue, into a place.
+
+use super::super::Disk;
+use super::super::request::{Request, Shape};
+use super::Active;
+use super::linger::Allowance;
+use crate::virtio::device::DeviceFault;
+use crate::virtio::queue::Turn;
+
+/// Requests and bytes of one turn.
+const TURN: Turn = Turn {
+    chains: 128,
+    bytes: 8 << 20,
+};
+
+/// Why no more requests are taken from a queue for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pause {
+    /// There are none. A kick comes with the next.
+    Empty,
+    /// It is others' turn.
+    TurnOver,
+    /// No place is free; one will be when a request ends.
+    Full,
+    /// The limits say later; the timer knows when.
+    Throttled,
+    /// The host failed; somebody will say when to try again.
+    Stopped,
+}
+
+impl Active {
+    /// Serves a queue that was kicked.
+    pub(in super::super) fn serve(
+        &mut self,
+        disk: &mut Disk,
+        index: usize,
+    ) -> Result<(), DeviceFault> {
+        self.unheard(disk, |active, disk| active.take_turn(disk, index))
+    }
+
+    /// Answers what has ended, and serves the drivers that go on because of it.
+    pub(in super::super) fn serve_ended(&mut self, disk: &mut Disk) -> Result<(), DeviceFault> {
+        self.unheard(disk, |active, disk| {
+            active.reap(disk)?;
+            for index in 0..active.queues.len() {
+                if active.answered.get(index) == Some(&true) {
+                    active.take_turn(disk, index)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Does `work`, in which all is looked at that ends: nothing is told of it.
+    fn unheard(
+        &mut self,
+        disk: &mut Disk,
+        work: impl FnOnce(&mut Self, &mut Disk) -> Result<(), DeviceFault>,
+    ) -> Result<(), DeviceFault> {
+        disk.engine.hush();
+        let done = work(self, disk);
+        let has_ended = disk.engine.listen();
+        done?;
+        if has_ended {
+            self.reap(disk)?;
+        }
+        Ok(())
+    }
+
+    fn take_turn(&mut self, disk: &mut Disk, index: usize) -> Result<(), DeviceFault> {
+        let mut left = TURN;
+        let mut allowance = Allowance::default();
+        loop {
+            let Some(queue) = self.queues.get_mut(index) else {
+                return Ok(());
+            };
+            queue.hush()?;
+            let pause = self.take_requests(disk, index, &mut left)?;
+            self.submit(disk);
+            self.reap(disk)?;
+            let (Some(queue), Some(waiting), Some(answered)) = (
+                self.queues.get_mut(index),
+                self.waiting.get_mut(index),
+                self.answered.get_mut(index),
+            ) else {
+                return Ok(());
+            };
+            let has_answered = std::mem::take(answered);
+            match pause {
+                Pause::Empty => {
+                    let goes_on =
+                        has_answered && self.linger.look(&mut allowance, || queue.has_more())?;
+                    if !goes_on && !queue.listen()? {
+                        return Ok(());
+                    }
+                }
+                Pause::TurnOver => {
+                    queue.again();
+                    return Ok(());
+                }
+                // What has ended made room.
+                Pause::Full if !self.flights.is_full() => {}
+                Pause::Full | Pause::Throttled | Pause::Stopped => {
+                    *waiting = true;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn take_requests(
+        &mut self,
+        disk: &mut Disk,
+        index: usize,
+        left: &mut Turn,
+    ) -> Result<Pause, DeviceFault> {
+        let shape = disk.shape();
+        loop {
+            if disk.control.is_stopped() {
+                return Ok(Pause::Stopped);
+            }
+            if left.chains == 0 || left.bytes == 0 {
+                return Ok(Pause::TurnOver);
+            }
+            let Some(place) = self.flights.take() else {
+                return Ok(Pause::Full);
+            };
+            if let Some(pause) = self.take_one(disk, index, place, &shape, left)? {
+                self.flights.release(place);
+                return Ok(pause);
+            }
+        }
+    }
+
+    /// Takes one request into `place` and begins it, or says why there is none to take.
+    fn take_one(
+        &mut self,
+        disk: &mut Disk,
+        index: usize,
+        place: usize,
+        shape: &Shape,
+        left: &mut Turn,
+    ) -> Result<Option<Pause>, DeviceFault> {
+        let (Some(queue), Some(flight)) = (self.queues.get_mut(index), self.flights.get_mut(place))
+        else {
+            return Ok(Some(Pause::Empty));
+        };
+        if !queue.pop(&mut flight.chain)? {
+            return Ok(Some(Pause::Empty));
+        }
+        flight.queue = index;
+        left.chains -= 1;
+        match Request::parse(&self.memory, &flight.chain, shape) {
+            Err(refusal) => self.answer(place, Err(refusal))?,
+            Ok(request) => {
+                let cost = request.cost();
+                if !disk.admit(cost) {
+                    queue.unpop(1);
+                    return Ok(Some(Pause::Throttled));
+                }
+                flight.request = request;
+                left.bytes = left.bytes.saturating_sub(cost.bytes);
+                self.begin(disk, place)?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Goes on with queues that may have requests for which no kick comes.
+    pub(in super::super) fn serve_waiting(&mut self, disk: &mut Disk) -> Result<(), DeviceFault> {
+        for index in 0..self.queues.len() {
+            let waiting = self.waiting.get_mut(index).map(std::mem::take);
+            if waiting == Some(true) {
+                self.serve(disk, index)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! The used ring: chains are given back, and the driver is told.
+
+use std::sync::atomic::{Ordering, fence};
+
+use virtio_queue::{Error, QueueT};
+use vm_memory::{Bytes, GuestAddress};
+
+use super::{QueueError, VirtQueue, event_index};
+use crate::virtio::device::DeviceFault;
+
+/// `VIRTQ_AVAIL_F_NO_INTERRUPT`.
+const NO_INTERRUPT: u16 = 1;
+
+impl VirtQueue {
+    /// Gives a chain back, `written` bytes of it filled. The driver is told by
+    /// [`announce`](Self::announce).
+    ///
+    /// # Errors
+    /// The used ring can not be written.
+    pub fn push(&mut self, head: u16, written: u32) -> Result<(), DeviceFault> {
+        self.fill(head, written)?;
+        self.publish()
+    }
+
+    /// Gives a chain back as [`push`](Self::push) does, but the driver sees it no earlier than at the
+    /// next [`announce`](Self::announce): one that polls then finds all at once, and goes on with as
+    /// many.
+    ///
+    /// # Errors
+    /// The used ring can not be written.
+    pub fn fill(&mut self, head: u16, written: u32) -> Result<(), DeviceFault> {
+        // Of a chain that was restored, nobody has asked the ring.
+        if head >= self.queue.size() {
+            return Err(self.fault(QueueError::Ring(Error::InvalidDescriptorIndex)));
+        }
+        let next = self.queue.next_used();
+        let slot = u64::from(next % self.queue.size());
+        // `struct virtq_used_elem`: id, length.
+        let element = u64::from(head) | u64::from(written) << 32;
+        // The ring was found to be in RAM when it was enabled: no overflow.
+        let address = GuestAddress(self.queue.used_ring() + 4 + slot * 8);
+        self.memory
+            .write_obj(element.to_le(), address)
+            .map_err(|error| self.fault(QueueError::Memory(error)))?;
+        self.queue.set_next_used(next.wrapping_add(1));
+        self.has_unseen = true;
+        Ok(())
+    }
+
+    /// Gives chains back that belong together: a driver that polls sees all of them or none
+    /// (VIRTIO 1.2, 5.1.6.4: the buffers of one packet).
+    ///
+    /// # Errors
+    /// The used ring can not be written.
+    pub fn push_together(&mut self, chains: &[(u16, u32)]) -> Result<(), DeviceFault> {
+        for (head, written) in chains {
+            self.fill(*head, *written)?;
+        }
+        self.publish()
+    }
+
+    /// Has the driver see all that was given back.
+    fn publish(&mut self) -> Result<(), DeviceFault> {
+        if std::mem::take(&mut self.has_unseen) {
+            // After the elements (VIRTIO 1.2, 2.7.8.2).
+            let index = self.queue.next_used().to_le();
+            self.memory
+                .store(
+                    index,
+                    GuestAddress(self.queue.used_ring() + 2),
+                    Ordering::Release,
+                )
+                .map_err(|error| self.fault(QueueError::Memory(error)))?;
+        }
+        Ok(())
+    }
+
+    /// Tells the driver of the chains given back, if it wants to know.
+    ///
+    /// # Errors
+    /// The ring can not be read.
+    pub fn announce(&mut self) -> Result<(), DeviceFault> {
+        self.publish()?;
+        let used = self.queue.next_used();
+        let before = std::mem::replace(&mut self.announced, used);
+        if used == before {
+            return Ok(());
+        }
+        // The used index has to be visible before it is read whether the driver waits for it.
+        fence(Ordering::SeqCst);
+        let avail = self.queue.avail_ring();
+        let wanted = if self.queue.event_idx_enabled() {
+            let event = self.load(avail + 4 + 2 * u64::from(self.queue.size()))?;
+            event_index::is_passed(before, used, event)
+        } else {
+            self.load(avail)? & NO_INTERRUPT == 0
+        };
+        if wanted {
+            self.call.send();
+        }
+        Ok(())
+    }
+}
