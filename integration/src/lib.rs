@@ -11,6 +11,8 @@ pub mod agent;
 pub mod artifacts;
 pub mod cache;
 pub mod commands;
+pub mod disk_load;
+pub mod event_count;
 pub mod host;
 pub mod huge_pages;
 pub mod image;

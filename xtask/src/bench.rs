@@ -6,6 +6,7 @@
 pub mod crowd;
 mod figure;
 mod guests;
+pub mod io;
 mod median;
 mod nodes;
 pub mod vmm;

@@ -81,6 +81,8 @@ enum Bench {
         #[arg(long)]
         icount: bool,
     },
+    /// Random reads by a guest on this machine's own KVM, beside io_uring without one.
+    Io(bench::io::IoOptions),
     /// Many small machines at once on this machine's own KVM.
     Crowd {
         #[arg(long, default_value_t = 900)]
@@ -115,6 +117,10 @@ fn run(command: Command) -> anyhow::Result<()> {
             json,
             what: Some(Bench::Vmm { icount }),
         } => bench::vmm::run(&root, icount, json),
+        Command::Bench {
+            json,
+            what: Some(Bench::Io(options)),
+        } => bench::io::run(&root, options, json),
         Command::Bench {
             json,
             what: Some(Bench::Crowd { count }),

@@ -8,6 +8,7 @@ mod cpus;
 mod footprint;
 mod life;
 mod lifecycle;
+mod load;
 mod memory;
 mod network;
 mod peers;
