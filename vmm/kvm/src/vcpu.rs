@@ -203,6 +203,19 @@ impl Vcpu {
         })
     }
 
+    /// Tells a guest that has a kvmclock that it stands still until it next runs, so that its kernel takes
+    /// the time in between for no lockup.
+    ///
+    /// # Errors
+    /// When the host refuses.
+    pub fn note_pause(&self) -> Result<(), KvmError> {
+        match self.fd.kvmclock_ctrl() {
+            // A guest without a kvmclock can not be told.
+            Err(errno) if errno.errno() == libc::EINVAL => Ok(()),
+            result => result.map_err(KvmError::ioctl("KVM_KVMCLOCK_CTRL")),
+        }
+    }
+
     /// Where the guest is, for messages.
     #[must_use]
     pub fn instruction_pointer(&self) -> Option<u64> {

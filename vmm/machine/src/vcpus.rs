@@ -204,17 +204,15 @@ impl VcpuThread {
             let order = self.context.gate.next_order(seen);
             seen = order.number;
             match order.command {
-                Command::Hold => {}
+                Command::Hold => self.report(self.vcpu.note_pause()),
                 Command::Leave => {
                     kick.leave_thread();
                     self.context.gate.report_done(order.number);
                     return;
                 }
                 Command::Reset(start) => {
-                    if let Err(error) = self.reset(&start) {
-                        let text = chain(&error);
-                        self.context.events.post(GuestEvent::HostFailure(text));
-                    }
+                    let result = self.reset(&start);
+                    self.report(result);
                 }
                 Command::Save => {
                     let state = self.vcpu.save(&self.context.host);
@@ -232,6 +230,14 @@ impl VcpuThread {
                 }
             }
             self.context.gate.report_done(order.number);
+        }
+    }
+
+    /// A failure of the host's ends the guest.
+    fn report(&self, result: Result<(), KvmError>) {
+        if let Err(error) = result {
+            let text = chain(&error);
+            self.context.events.post(GuestEvent::HostFailure(text));
         }
     }
 

@@ -4,7 +4,8 @@
 //! within a protobuf message that says which is which.
 //!
 //! Clocks go on by this rule: the TSC and kvmclock continue at the values that they had when the
-//! state was taken, as if the time between had not been; the real-time clock is the host's.
+//! state was taken, as if the time between had not been; the real-time clock is the host's. The whole
+//! rule is in `docs/clocks.md`.
 
 mod raw;
 mod vcpu;

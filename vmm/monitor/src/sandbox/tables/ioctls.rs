@@ -66,6 +66,7 @@ numbers! {
     KVM_SET_XSAVE = 0x5000_aea5,
     KVM_GET_XCRS = 0x8188_aea6,
     KVM_SET_XCRS = 0x4188_aea7,
+    KVM_KVMCLOCK_CTRL = 0x0000_aead,
     // Block devices behind disks.
     BLKSSZGET = 0x0000_1268,
     BLKDISCARD = 0x0000_1277,
