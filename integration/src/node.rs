@@ -71,6 +71,10 @@ impl Node {
         let channel =
             channel.with_context(|| format!("the node did not start; its log:\n{}", self.log()))?;
         let qemu = starting.take().context("QEMU was taken twice")?;
+        // A counted node has one thread for everything, and its count must not depend on this machine.
+        if self.spec.emulation == Emulation::Parallel {
+            channel.keep_awake();
+        }
         self.machine = Some(Running { qemu, channel });
         if self.spec.flavour == Flavour::Systemd {
             // "degraded" is ready too; a test looks at the units it cares for.

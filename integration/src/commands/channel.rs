@@ -16,6 +16,9 @@ use crate::wire::{Frame, Kind, Request};
 
 type Sessions = Arc<Mutex<HashMap<u32, Sender<Frame>>>>;
 
+/// Between two words to a machine that is kept awake.
+const WAKE_INTERVAL: Duration = Duration::from_millis(100);
+
 /// An open channel. A thread hands incoming frames to their sessions; when the node is gone all
 /// sessions end with an error.
 #[derive(Debug)]
@@ -69,6 +72,28 @@ impl Channel {
             sessions,
             next: AtomicU32::new(1),
         })
+    }
+
+    /// Says something to the other side ten times a second, as long as the channel is there.
+    ///
+    /// QEMU's TCG loses interrupts of a processor that runs nested guests: `helper_vmrun` and
+    /// `do_vmexit` change `interrupt_request` without the lock that devices raise interrupts under. A
+    /// lost timer interrupt stands still everything in the node, often for a minute, until any other
+    /// interrupt has the processor look at its APIC. This is that other interrupt.
+    pub(crate) fn keep_awake(&self) {
+        let writer = Arc::downgrade(&self.writer);
+        let ping = Frame::new(Kind::Ping, 0, Vec::new());
+        std::thread::spawn(move || {
+            while let Some(writer) = writer.upgrade() {
+                let mut stream = writer.lock().unwrap_or_else(PoisonError::into_inner);
+                if ping.write(&mut *stream).is_err() {
+                    return;
+                }
+                drop(stream);
+                drop(writer);
+                std::thread::sleep(WAKE_INTERVAL);
+            }
+        });
     }
 
     /// Starts a program; `timeout` is kept by the other side.

@@ -43,8 +43,10 @@ pub struct NodeSpec {
     pub flavour: Flavour,
     /// Its memory in MiB.
     pub memory_mib: u32,
-    /// Its processors. With two, stock guests were seen to lose timer interrupts or to run with the
-    /// node's GS base, most of all on a quiet machine; with one never. The cause was not found.
+    /// Its processors. With two, stock guests were seen to run with the node's GS base, for a reason that
+    /// was not found, or to lose timer interrupts, most of all on a quiet machine. Those are lost with
+    /// one, too, but seldom: QEMU changes `interrupt_request` without a lock when a nested guest is
+    /// entered and left, which devices do at the same time; a channel to a node therefore keeps it awake.
     pub cpus: u32,
     /// How they are emulated; counted ones must be one.
     pub emulation: Emulation,
