@@ -6,6 +6,7 @@
 mod balloon;
 mod console;
 mod dirty;
+mod in_a_node;
 mod life;
 mod machine;
 mod memory;

@@ -1,6 +1,6 @@
 //! Network cards: offloads, several queues, link, limits, and hostile headers.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -13,6 +13,9 @@ use super::*;
 
 /// A crowded machine gives the guest little time between two moves; after so many it has its own.
 const MOST_MOVES: u64 = 200;
+
+/// Hosts with vhost-net have it.
+const VHOST: &str = "/dev/vhost-net";
 
 pub(super) const MAC: [u8; 6] = [0x52, 0x54, 0, 0, 0, 7];
 
@@ -53,13 +56,24 @@ impl Network {
 
     /// A card on it.
     pub(super) fn card(&self, config: NetConfig) -> DeviceConfig {
+        self.card_with(config, Vec::new())
+    }
+
+    /// A card on it whose frames the host's kernel moves.
+    pub(super) fn card_of_vhost(&self, config: NetConfig) -> DeviceConfig {
+        let open = || File::options().read(true).write(true).open(VHOST);
+        let vhost = open().expect("vhost-net, which was there");
+        self.card_with(config, vec![vhost.into()])
+    }
+
+    fn card_with(&self, config: NetConfig, vhost: Vec<OwnedFd>) -> DeviceConfig {
         let copy = |queue: &tun_rs::SyncDevice| {
             let descriptor = queue.as_fd().try_clone_to_owned();
             descriptor.expect("a descriptor")
         };
         DeviceConfig::Net(NetCard {
             taps: self.queues.iter().map(copy).collect(),
-            vhost: Vec::new(),
+            vhost,
             config,
         })
     }
