@@ -2,14 +2,17 @@
 
 use anyhow::{Context, ensure};
 use integration::commands::Commands;
+use integration::image::busybox::GuestImage;
+use integration::node::Node;
 use integration::{skip, skip_if};
 
-use crate::guest::{self, SCRATCH};
+use crate::guest::{self, PATIENCE, SCRATCH};
 use crate::report::{Report, section};
+use crate::snapshot::{self, OUTSIDE};
 
 /// Disks of every way to do I/O, and the script's view of them.
 const DISKS: [(&str, &str, &str); 3] = [
-    ("vda", "ring", ""),
+    ("vda", "ring", ",queues=4"),
     (
         "vdb",
         "direct",
@@ -115,16 +118,24 @@ const FUNCTIONS: [&str; 9] = [
 ];
 
 /// What drivers have bound, by `/sys`.
-const DRIVERS: [&str; 6] = [
+const DRIVERS: [&str; 7] = [
     "virtio/drivers/virtio_balloon/virtio",
     "virtio/drivers/virtio_console/virtio",
     "virtio/drivers/virtio_rng/virtio",
     "virtio/drivers/vmw_vsock_virtio_transport/virtio",
     "pci/drivers/pvpanic-pci/0000:00:",
     "org.qemu.guest_agent.0",
+    "echo",
 ];
 
-fn machine_with(cpus: &str, card: &str, more: &[&str]) -> anyhow::Result<Report> {
+/// A node, and the flags of a machine in it that has every device but a generation id: `cpus`, options
+/// of its `card`, a `script`, more `words` of the command line.
+pub fn everything(
+    script: &str,
+    cpus: &str,
+    card: &str,
+    words: &str,
+) -> anyhow::Result<(Node, Vec<String>)> {
     let node = guest::node()?;
     for (_, serial, _) in DISKS {
         node.sh(&format!("truncate -s {DISK_MIB}M {SCRATCH}/{serial}"))?;
@@ -132,30 +143,30 @@ fn machine_with(cpus: &str, card: &str, more: &[&str]) -> anyhow::Result<Report>
     let disks =
         DISKS.map(|(_, serial, options)| format!("{SCRATCH}/{serial},serial={serial}{options}"));
     let disks: Vec<&str> = disks.iter().map(String::as_str).collect();
-    let mut flags = guest::flags(&node, &script(), &disks, "")?;
+    let mut flags = guest::flags(&node, script, &disks, words)?;
     flags.extend([
         format!("--cpus={cpus}"),
         "--memory=512M".to_owned(),
         format!("--net=tap0,mac=02:00:00:00:00:07{card}"),
+        format!("--vsock=5,listen={OUTSIDE}/vsock,broker={OUTSIDE}"),
     ]);
     let devices = [
         "--rng",
         "--port=console,console",
         "--port=org.qemu.guest_agent.0",
         "--balloon=16M,oom,reporting,stats=1000",
-        "--vsock=3",
         "--watchdog=reset",
         "--pvpanic=isa",
         "--pvpanic=pci",
-        "--generation-id=00112233445566778899aabbccddeeff",
         "--spare-ports",
     ];
     flags.extend(devices.map(str::to_owned));
-    flags.extend(more.iter().map(|flag| (*flag).to_owned()));
+    flags.push(format!("--port=echo,listen={OUTSIDE}/port"));
     flags.extend(SMBIOS.map(|table| format!("--smbios={table}")));
+    snapshot::serve(&node)?;
     // Two tests of the guest's, one connection each.
     node.sh("for run in 1 2; do chroot /mnt/tools /usr/bin/iperf3 -s -1; done >/dev/null 2>&1 &")?;
-    guest::run(&node, &flags)
+    Ok((node, flags))
 }
 
 fn disks(report: &Report) -> anyhow::Result<()> {
@@ -223,7 +234,9 @@ fn expect(report: &Report, cpus: usize) -> anyhow::Result<()> {
 #[test]
 fn a_guest_with_one_cpu_finds_and_uses_every_device() -> anyhow::Result<()> {
     skip_if!(skip::without_node(), Ok(()));
-    let report = machine_with("1", "", &[])?;
+    let (node, mut flags) = everything(&script(), "1", "", "")?;
+    flags.push("--generation-id=00112233445566778899aabbccddeeff".to_owned());
+    let report = guest::run(&node, &flags)?;
     expect(&report, 1).with_context(|| report.whole().to_owned())
 }
 
@@ -240,9 +253,15 @@ fn expect_four(report: &Report) -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_guest_with_four_cpus_finds_and_uses_every_device() -> anyhow::Result<()> {
+fn a_guest_with_four_cpus_uses_every_device_and_goes_on_in_other_processes() -> anyhow::Result<()> {
     skip_if!(skip::without_node(), Ok(()));
-    expect_four(&machine_with("2x2x1", "", &[])?)
+    let script = script() + snapshot::LOAD;
+    let (node, flags) = everything(&script, "2x2x1", "", "kvmlet.after=shell")?;
+    let mut machine = snapshot::start(&node, &flags, 0)?;
+    let printed = machine.wait_for(GuestImage::PROMPT, PATIENCE)?;
+    println!("{printed}");
+    expect_four(&Report::read(&printed))?;
+    snapshot::goes_on(&node, machine, &flags, 2)
 }
 
 /// `cargo test --release -p integration --test linux_machine -- --ignored two_numa_nodes`
@@ -250,7 +269,10 @@ fn a_guest_with_four_cpus_finds_and_uses_every_device() -> anyhow::Result<()> {
 #[ignore = "takes as long as the one before; for changes of NUMA and vhost-net"]
 fn a_guest_finds_two_numa_nodes_and_uses_a_card_of_vhost() -> anyhow::Result<()> {
     skip_if!(skip::without_node(), Ok(()));
-    let report = machine_with("2x2x1", ",vhost", &NUMA)?;
+    let (node, mut flags) = everything(&script(), "2x2x1", ",vhost", "")?;
+    flags.extend(NUMA.map(str::to_owned));
+    let report = guest::run(&node, &flags)?;
+    println!("{}", report.whole());
     expect_four(&report)?;
     let numa = report.of("numa")?;
     for part in NUMACTL {

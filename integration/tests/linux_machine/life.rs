@@ -1,16 +1,22 @@
-//! How guests start over.
+//! How guests start over, and what watches over them.
+
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use integration::commands::Commands;
-use integration::image::busybox;
+use integration::image::busybox::{self, GuestImage};
 use integration::image::kernel;
 use integration::node::{Flavour, Node, NodeSpec};
 use integration::{skip, skip_if};
 
 use crate::guest::{PATIENCE, SCRATCH};
 use crate::machine::Machine;
+use crate::watch;
 
-/// Counts its boots on the first disk; reboots until there were `reboots`, then gives up, then powers off.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Counts its boots on the first disk; reboots until there were `reboots`, then gives up without a panic
+/// device, then does as `/end` says.
 fn script(reboots: u32) -> String {
     let crash = reboots + 1;
     format!(
@@ -24,6 +30,29 @@ fn script(reboots: u32) -> String {
     )
 }
 
+/// The script and its disk in the node, and the flags of a machine that has them.
+fn put(node: &Node, reboots: u32) -> anyhow::Result<[String; 2]> {
+    node.sh(&format!(
+        "mkdir -p {SCRATCH} && truncate -s 1M {SCRATCH}/count"
+    ))?;
+    let mut text = script(reboots).into_bytes();
+    text.resize(text.len().next_multiple_of(512), 0);
+    node.put(&format!("{SCRATCH}/script"), 0o600, &text)?;
+    Ok([
+        format!("--disk={SCRATCH}/count"),
+        format!("--disk={SCRATCH}/script,ro"),
+    ])
+}
+
+/// Waits for each boot; the last is after a panic.
+fn count_boots(machine: &mut Machine<'_>, reboots: u32) -> anyhow::Result<()> {
+    for boot in 1..=reboots + 2 {
+        machine.wait_for(&format!("boot number {boot}\r"), PATIENCE)?;
+        println!("boot {boot}");
+    }
+    Ok(())
+}
+
 /// Reboots so often, has its kernel give up without a panic device, and powers off.
 fn starts_over(reboots: u32) -> anyhow::Result<()> {
     let guest = busybox::guest()?;
@@ -33,25 +62,15 @@ fn starts_over(reboots: u32) -> anyhow::Result<()> {
             .with(kernel::stock()?.vmlinux(), "images/vmlinux")
             .with(guest.initrd(), "images/initrd"),
     )?;
-    node.sh(&format!(
-        "mkdir -p {SCRATCH} && truncate -s 1M {SCRATCH}/count"
-    ))?;
-    let mut text = script(reboots).into_bytes();
-    text.resize(text.len().next_multiple_of(512), 0);
-    node.put(&format!("{SCRATCH}/script"), 0o600, &text)?;
-    let flags = [
+    let mut flags = vec![
         "--vmm=/opt/payload/bin/kvmlet-vmm".to_owned(),
         "--kernel=/opt/payload/images/vmlinux".to_owned(),
         "--initrd=/opt/payload/images/initrd".to_owned(),
         "--cmdline=console=ttyS0 quiet panic=1 kvmlet.ip=none kvmlet.script=/dev/vdb".to_owned(),
-        format!("--disk={SCRATCH}/count"),
-        format!("--disk={SCRATCH}/script,ro"),
     ];
+    flags.extend(put(&node, reboots)?);
     let mut machine = Machine::start(&node, &flags)?;
-    for boot in 1..=reboots + 2 {
-        machine.wait_for(&format!("boot number {boot}\r"), PATIENCE)?;
-        println!("boot {boot}");
-    }
+    count_boots(&mut machine, reboots)?;
     let output = machine.end("EXIT_REASON_GUEST_POWEROFF")?;
     let resets = reboots + 1;
     let last = output
@@ -73,10 +92,32 @@ fn starts_over(reboots: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// One guest: it reboots; it gives up before a driver of the panic device is there, which is a reset;
+/// its watchdog runs out, which pauses it; it goes on elsewhere and learns of that; it gives up again,
+/// and the panic device tells.
 #[test]
-fn a_guest_reboots_and_a_panic_without_panic_device_is_a_reset() -> anyhow::Result<()> {
+fn a_guest_starts_over_runs_out_goes_on_elsewhere_and_panics() -> anyhow::Result<()> {
     skip_if!(skip::without_node(), Ok(()));
-    starts_over(1)
+    let node = watch::node()?;
+    let counter = put(&node, 1)?;
+    let words = "panic=1 kvmlet.after=shell kvmlet.script=/dev/vdb";
+    let flags = |number| {
+        let id = format!("{number:032x}");
+        [watch::flags("pause", &id, words), counter.to_vec()].concat()
+    };
+    let mut machine = Machine::start(&node, &flags(1))?;
+    count_boots(&mut machine, 1)?;
+    machine.wait_for(GuestImage::PROMPT, PATIENCE)?;
+    let status = machine.wait_for_status("RUNNING resets=2 ", SOON)?;
+    ensure!(!status.contains("panics="), "no driver told: {status}");
+    machine.type_line(watch::LET_IT_RUN_OUT)?;
+    let part = "watchdog=1 pause=PAUSE_REASON_WATCHDOG";
+    println!("watchdog: {}", machine.wait_for_status(part, SOON)?);
+    let snapshot = format!("{SCRATCH}/snapshot");
+    machine.ask(&format!("save {snapshot}"))?;
+    machine.stop()?;
+    let restore = format!("--restore={snapshot}");
+    watch::panics(&node, &[flags(2), vec![restore]].concat(), "pvpanic-mmio")
 }
 
 /// `cargo test --release -p integration --test linux_machine -- --ignored reboots_ten_times`

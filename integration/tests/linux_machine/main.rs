@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod clocks;
 mod cpus;
 mod devices;
 mod documented;

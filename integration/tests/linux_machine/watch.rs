@@ -16,9 +16,10 @@ const SOON: Duration = Duration::from_secs(60);
 /// The generation id at the first boot.
 const FIRST_ID: &str = "00112233445566778899aabbccddeeff";
 /// Starts a watchdog of two seconds that nobody looks after.
-const LET_IT_RUN_OUT: &str = "watchdog -T 2 -t 900 /dev/watchdog0";
+pub const LET_IT_RUN_OUT: &str = "watchdog -T 2 -t 900 /dev/watchdog0";
 
-fn node() -> anyhow::Result<Node> {
+/// A node with the VMM and the guest of the generic kernel.
+pub fn node() -> anyhow::Result<Node> {
     let guest = busybox::generic_guest()?;
     let spec = NodeSpec::bare(Flavour::Busybox)
         .with_programs(&["kvmlet-vmm", "vmm-front"])?
@@ -28,13 +29,15 @@ fn node() -> anyhow::Result<Node> {
     Ok(node)
 }
 
-fn flags(watchdog: &str, id: &str) -> Vec<String> {
+/// Flags of a machine of it: what follows when its watchdog runs out, its generation id, more `words` of
+/// the command line.
+pub fn flags(watchdog: &str, id: &str, words: &str) -> Vec<String> {
     let image = |path: &str| format!("/opt/payload/images/generic/{}", &path["/boot/".len()..]);
     vec![
         "--vmm=/opt/payload/bin/kvmlet-vmm".to_owned(),
         format!("--kernel={}", image(GuestImage::KERNEL)),
         format!("--initrd={}", image(GuestImage::INITRD)),
-        "--cmdline=console=ttyS0 quiet kvmlet.ip=none".to_owned(),
+        format!("--cmdline=console=ttyS0 quiet kvmlet.ip=none {words}"),
         "--memory=832M".to_owned(),
         "--rng".to_owned(),
         "--balloon=0,reporting".to_owned(),
@@ -89,18 +92,39 @@ fn gives_memory_back(node: &Node, machine: &mut Machine<'_>) -> anyhow::Result<(
     Ok(())
 }
 
-/// Goes on with the snapshot; the guest finds that it may be one of several.
-fn restored<'a>(node: &'a Node, watchdog: &str, number: u32) -> anyhow::Result<Machine<'a>> {
-    let mut flags = flags(watchdog, &format!("{number:032x}"));
+/// A busy guest that stands still for longer than its kernel lets a CPU be busy is told that it did.
+fn takes_no_pause_for_a_lockup(machine: &mut Machine<'_>) -> anyhow::Result<()> {
+    // A CPU may be busy for twice as many seconds. Of one that idles nobody thinks so.
+    machine.tell("echo 3 >/proc/sys/kernel/watchdog_thresh")?;
+    machine.type_line("(while :; do :; done) &")?;
+    std::thread::sleep(Duration::from_secs(4));
+    machine.ask("pause")?;
+    std::thread::sleep(Duration::from_secs(12));
+    machine.ask("resume")?;
+    std::thread::sleep(Duration::from_secs(6));
+    machine.type_line("kill $!; echo 10 >/proc/sys/kernel/watchdog_thresh")?;
+    let told = machine.tell("dmesg | grep -c 'soft lockup'")?;
+    ensure!(told == "0", "{told} lockups after a pause");
+    Ok(())
+}
+
+fn flags_of_restored(watchdog: &str, number: u32) -> Vec<String> {
+    let mut flags = flags(watchdog, &format!("{number:032x}"), "");
     flags.push(format!("--restore={SCRATCH}/snapshot"));
-    let mut machine = Machine::start(node, &flags)?;
+    flags
+}
+
+/// Goes on with the snapshot; the guest finds that it may be one of several.
+fn restored<'a>(node: &'a Node, flags: &[String]) -> anyhow::Result<Machine<'a>> {
+    let mut machine = Machine::start(node, flags)?;
     let told = machine.tell("dmesg | grep -c 'virtual machine fork'")?;
     ensure!(told == "1", "told {told} times of a new generation id");
     Ok(machine)
 }
 
-fn panics(node: &Node, number: u32, driver: &str) -> anyhow::Result<()> {
-    let mut machine = restored(node, "none", number)?;
+/// Goes on with the snapshot that `flags` name, and gives up once the `driver` of a panic device is there.
+pub fn panics(node: &Node, flags: &[String], driver: &str) -> anyhow::Result<()> {
+    let mut machine = restored(node, flags)?;
     machine.tell(&format!(
         "cd /lib/modules && insmod pvpanic.ko && insmod {driver}.ko"
     ))?;
@@ -115,7 +139,7 @@ fn last_line(text: &str) -> &str {
 }
 
 fn watchdog_runs_out(node: &Node, number: u32, action: &str) -> anyhow::Result<()> {
-    let mut machine = restored(node, action, number)?;
+    let mut machine = restored(node, &flags_of_restored(action, number))?;
     machine.type_line(LET_IT_RUN_OUT)?;
     match action {
         "poweroff" => {
@@ -156,7 +180,7 @@ fn watchdog_runs_out(node: &Node, number: u32, action: &str) -> anyhow::Result<(
 fn linux_learns_of_its_snapshot_and_its_watchdog_and_panics_end_as_asked() -> anyhow::Result<()> {
     skip_if!(skip::without_node(), Ok(()));
     let node = node()?;
-    let mut machine = Machine::start(&node, &flags("pause", FIRST_ID))?;
+    let mut machine = Machine::start(&node, &flags("pause", FIRST_ID, ""))?;
     machine.wait_for(GuestImage::PROMPT, PATIENCE)?;
     let told = machine.tell("dmesg | grep -c 'virtual machine fork'")?;
     ensure!(told == "0", "a guest that boots is no fork: {told}");
@@ -167,10 +191,11 @@ fn linux_learns_of_its_snapshot_and_its_watchdog_and_panics_end_as_asked() -> an
     machine.save(&format!("{SCRATCH}/snapshot"))?;
     machine.ask("resume")?;
     gives_memory_back(&node, &mut machine).context("the balloon")?;
+    takes_no_pause_for_a_lockup(&mut machine)?;
     machine.stop()?;
     for (number, action) in (1..).zip(["reset", "shutdown", "poweroff", "pause", "none"]) {
         watchdog_runs_out(&node, number, action).with_context(|| action.to_owned())?;
     }
-    panics(&node, 11, "pvpanic-mmio")?;
-    panics(&node, 12, "pvpanic-pci")
+    panics(&node, &flags_of_restored("none", 11), "pvpanic-mmio")?;
+    panics(&node, &flags_of_restored("none", 12), "pvpanic-pci")
 }
