@@ -6,7 +6,13 @@
 //! not miss is a new version. Content is read as if it were hostile: whoever restores checks every
 //! value against the device that it makes.
 
+mod format;
+#[cfg(test)]
+pub(crate) mod kept;
+
 use prost::Message;
+
+pub use format::format_of;
 
 /// Longest content that is read: a disk with all its requests in flight stays far below.
 pub const MAX_PAYLOAD_BYTES: usize = 1 << 20;

@@ -97,3 +97,8 @@ proptest! {
         prop_assert_eq!(effect.bars_changed, function.bars() != before);
     }
 }
+
+#[test]
+fn the_format_of_its_state_is_that_of_its_version() {
+    crate::state::kept::assert_format_is_kept::<super::state::PvpanicState>();
+}

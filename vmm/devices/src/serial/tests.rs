@@ -133,3 +133,8 @@ fn more_input_than_a_port_can_hold_is_refused() {
     payload.bytes.truncate(3);
     port.load(&payload).unwrap_err();
 }
+
+#[test]
+fn the_format_of_its_state_is_that_of_its_version() {
+    crate::state::kept::assert_format_is_kept::<super::state::PortState>();
+}

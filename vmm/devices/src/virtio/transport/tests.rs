@@ -1,6 +1,7 @@
 mod rings;
 
 use super::*;
+use crate::pci::function::PciFunction;
 use crate::state::{Payload, Payloads};
 use crate::virtio::rng::RngDevice;
 use crate::virtio::testing::{BUFFERS, Driver, RAM_BYTES, write};
@@ -351,4 +352,9 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn the_format_of_its_state_is_that_of_its_version() {
+    crate::state::kept::assert_format_is_kept::<super::state::VirtioPciState>();
 }

@@ -283,3 +283,8 @@ proptest! {
         prop_assert!((SHORTEST_STAGE..=longest_stage()).contains(&time));
     }
 }
+
+#[test]
+fn the_format_of_its_state_is_that_of_its_version() {
+    crate::state::kept::assert_format_is_kept::<super::state::I6300EsbState>();
+}

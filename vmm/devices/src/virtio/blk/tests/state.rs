@@ -137,3 +137,8 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_format_of_its_state_is_that_of_its_version() {
+    crate::state::kept::assert_format_is_kept::<crate::virtio::blk::state::BlkState>();
+}

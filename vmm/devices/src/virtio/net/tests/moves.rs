@@ -125,3 +125,8 @@ fn state_of_a_card_with_more_queues_is_refused() {
     let refused = NetDevice::restored(ports, &super::config(), &mut payloads);
     assert!(matches!(refused, Err(NetError::State(_))));
 }
+
+#[test]
+fn the_format_of_its_state_is_that_of_its_version() {
+    crate::state::kept::assert_format_is_kept::<crate::virtio::net::state::NetState>();
+}

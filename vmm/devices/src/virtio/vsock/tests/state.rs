@@ -89,3 +89,8 @@ fn state_of_another_kind_is_refused() {
         assert!(matches!(refused, Err(VsockError::State(_))));
     }
 }
+
+#[test]
+fn the_format_of_its_state_is_that_of_its_version() {
+    crate::state::kept::assert_format_is_kept::<crate::virtio::vsock::state::VsockState>();
+}
