@@ -16,9 +16,9 @@ mod vcpu;
 mod vm;
 
 pub use cpu::{
-    CpuConfig, CpuError, CpuModel, CpuTopology, Enlightenment, Feature, FeaturePolicy, FeatureSet,
-    GuestCpu, HostCpu, HypervConfig, KvmConfig, KvmFeature, MAX_HYPERV_VENDOR_BYTES, NamedModel,
-    Signature, Toggle, TopologyError, TscConfig,
+    CpuConfig, CpuError, CpuMismatch, CpuModel, CpuState, CpuTopology, Enlightenment, Feature,
+    FeaturePolicy, FeatureSet, GuestCpu, HostCpu, HypervConfig, KvmConfig, KvmFeature,
+    MAX_HYPERV_VENDOR_BYTES, NamedModel, Signature, Toggle, TopologyError, TscConfig,
 };
 pub use error::KvmError;
 pub use host::{HostKind, KvmHost};

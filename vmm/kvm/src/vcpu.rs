@@ -128,7 +128,7 @@ pub struct Vcpu {
     page: KvmRunWrapper,
     kick: Arc<VcpuKick>,
     /// Keeps RAM mapped as long as the vCPU may run.
-    _vm: Arc<Vm>,
+    vm: Arc<Vm>,
 }
 
 impl Vcpu {
@@ -153,7 +153,7 @@ impl Vcpu {
             page: page(&fd)?,
             kick: Arc::new(VcpuKick::new(page(&fd)?)),
             fd,
-            _vm: Arc::clone(vm),
+            vm: Arc::clone(vm),
         })
     }
 
@@ -269,6 +269,10 @@ impl Vcpu {
 
     pub(crate) fn fd(&self) -> &VcpuFd {
         &self.fd
+    }
+
+    pub(crate) fn vm(&self) -> &Vm {
+        &self.vm
     }
 }
 

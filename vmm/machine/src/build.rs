@@ -90,7 +90,7 @@ pub(crate) struct Parts {
     pub(crate) config: MachineConfig,
     threads: Threads,
     host: Arc<KvmHost>,
-    cpu: GuestCpu,
+    pub(crate) cpu: GuestCpu,
     layout: Layout,
     last_bus: u8,
     /// Where threads without a place of their own run; `None` leaves them where they start.
@@ -194,10 +194,16 @@ impl Configured {
             last_bus,
             ..
         } = self;
-        let Some(Restore { snapshot, fill_ram }) = restore else {
+        let Some(Restore {
+            mut snapshot,
+            fill_ram,
+        }) = restore
+        else {
             let start = load(ram, config, cpu, layout, *last_bus)?;
             return Ok(Beginning::Kernel(start));
         };
+        // First, because it takes no time.
+        snapshot.take_cpus(cpu)?;
         fill_ram(ram).map_err(SnapshotError::Ram)?;
         Ok(Beginning::Snapshot(snapshot))
     }

@@ -80,6 +80,7 @@ impl BuiltMachine {
     /// The state of a machine that holds still, but for its RAM.
     pub(crate) fn save(&self) -> Result<Snapshot, SnapshotError> {
         let mut snapshot = Snapshot::default();
+        snapshot.put_cpus(&self.parts.cpu);
         // Before the vCPUs: what lines are up comes back after them.
         let vm = self.parts.vm.save().map_err(kvm_error("vm"))?;
         snapshot.put_vm(vm);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use vmm_devices::pvpanic::PvpanicPort;
 use vmm_devices::serial::SerialPort;
 use vmm_devices::{GuestRam, PciFunction};
-use vmm_kvm::{KvmError, KvmHost, Vm};
+use vmm_kvm::{CpuConfig, CpuError, CpuTopology, GuestCpu, KvmError, KvmHost, TopologyError, Vm};
 use vmm_memory::{Layout, RamError, create_ram};
 
 use crate::boot::{self, BootError, Firmware, KernelConfig};
@@ -32,11 +32,21 @@ pub enum LineError {
     /// Memory of the VM that it belongs to.
     #[error("memory")]
     Ram(#[from] RamError),
+    /// CPUs.
+    #[error("CPUs")]
+    Cpus(#[from] CpuError),
+    /// How many CPUs.
+    #[error("the topology")]
+    Topology(#[from] TopologyError),
 }
 
-/// A VM that nothing runs in: power management raises its interrupt there.
+/// A VM that nothing runs in, and the CPUs that it could have: power management raises its interrupt
+/// there.
 #[derive(Clone)]
-pub struct Line(Arc<Vm>);
+pub struct Line {
+    vm: Arc<Vm>,
+    cpu: Arc<GuestCpu>,
+}
 
 impl Line {
     /// Makes the VM; once for many [`Exits`].
@@ -45,7 +55,12 @@ impl Line {
     /// The host has no usable KVM.
     pub fn new(dev_kvm: OwnedFd, layout: &Layout) -> Result<Self, LineError> {
         let host = KvmHost::new(dev_kvm)?;
-        Ok(Self(Arc::new(Vm::new(&host, create_ram(layout)?)?)))
+        let config = CpuConfig::passthrough(CpuTopology::new(1, 1, 1)?);
+        let cpu = GuestCpu::resolve(&config, &host.cpu(&config)?)?;
+        Ok(Self {
+            vm: Arc::new(Vm::new(&host, create_ram(layout)?)?),
+            cpu: Arc::new(cpu),
+        })
     }
 }
 
@@ -95,7 +110,7 @@ impl Exits {
             (RTC_PORT, 2, shared(Clock::new(0))),
             (acpi::PVPANIC_PORT, 1, shared(panic)),
         ];
-        if let Some(Line(vm)) = line {
+        if let Some(Line { vm, .. }) = line {
             let power = PowerManagement::new(vm, events);
             ports.push((acpi::PM_BASE, acpi::PM_PORTS, shared(power)));
         }
@@ -169,8 +184,11 @@ pub fn load_kernel(
 /// where the snapshot's was, if it can.
 pub fn take_apart(mut snapshot: Snapshot, functions: &[PciAddress], line: Option<&Line>) {
     // Each part is taken for itself: what is wrong with one says nothing about the others.
-    if let (Ok(state), Some(Line(vm))) = (snapshot.take_vm(), line) {
-        drop(vm.restore(&state));
+    if let (Ok(state), Some(line)) = (snapshot.take_vm(), line) {
+        drop(line.vm.restore(&state));
+    }
+    if let Some(line) = line {
+        drop(snapshot.take_cpus(&line.cpu));
     }
     drop(snapshot.take_vcpu(0));
     drop(snapshot.take_com1());
@@ -180,4 +198,14 @@ pub fn take_apart(mut snapshot: Snapshot, functions: &[PciAddress], line: Option
         drop(snapshot.take_function(*address));
     }
     drop(snapshot.finish());
+}
+
+/// Reads the state of a vCPU as a restored machine does before it makes one.
+///
+/// # Errors
+/// It can not be that of a vCPU.
+pub fn read_vcpu(bytes: &[u8]) -> Result<(), crate::SnapshotError> {
+    let mut snapshot = Snapshot::default();
+    snapshot.put_vcpu_bytes(0, bytes.to_vec());
+    snapshot.take_vcpu(0).map(drop)
 }

@@ -25,6 +25,8 @@ const REPEATED_BY_AMD: u32 = 0x0183_f3ff;
 pub struct GuestCpu {
     topology: CpuTopology,
     features: FeatureSet,
+    /// What the host could give.
+    host_features: FeatureSet,
     leaves: Leaves,
     /// To be written; `None` leaves what KVM gives.
     arch_capabilities: Option<u64>,
@@ -66,6 +68,7 @@ impl GuestCpu {
         Ok(Self {
             topology,
             features,
+            host_features: host.features(),
             leaves,
             arch_capabilities: arch_capabilities(&features, host, is_passthrough),
             tsc_khz,
@@ -85,6 +88,11 @@ impl GuestCpu {
     #[must_use]
     pub fn features(&self) -> &FeatureSet {
         &self.features
+    }
+
+    /// The features that this host could give to guests.
+    pub(crate) fn host_features(&self) -> FeatureSet {
+        self.host_features
     }
 
     /// EAX and EDX of CPUID 1, little-endian: what SMBIOS calls a processor's id.

@@ -16,6 +16,7 @@ mod leaves;
 mod models;
 mod needs;
 mod policy;
+mod saved;
 #[cfg(test)]
 mod tests;
 mod topology;
@@ -32,4 +33,5 @@ pub(crate) use host::HostTsc;
 pub use hyperv::{Enlightenment, HypervConfig, MAX_HYPERV_VENDOR_BYTES};
 pub(crate) use leaves::Leaves;
 pub use models::{NamedModel, Signature};
+pub use saved::{CpuMismatch, CpuState};
 pub use topology::{CpuTopology, TopologyError};

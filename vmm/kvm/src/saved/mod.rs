@@ -7,13 +7,16 @@
 //! state was taken, as if the time between had not been; the real-time clock is the host's. The whole
 //! rule is in `docs/clocks.md`.
 
+mod nested;
 mod raw;
 mod vcpu;
 mod vm;
+mod xsave;
 
 pub use vcpu::VcpuState;
 pub use vm::VmState;
 
+use crate::cpu::CpuMismatch;
 use crate::error::KvmError;
 
 /// State can not be taken, or a VM can not be brought to it.
@@ -32,6 +35,22 @@ pub enum SavedStateError {
         /// As it is here.
         expected: usize,
     },
+    /// There are more of something than there can be.
+    #[error("{count} {what}, at most {most} can be")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        count: usize,
+        /// Of so many at most.
+        most: usize,
+    },
+    /// The state of a guest's own guests can not be used.
+    #[error("state of nested guests: {0}")]
+    Nested(&'static str),
+    /// The guest was told of other CPUs.
+    #[error("the guest's CPUs are not those of this machine")]
+    Cpus(#[from] CpuMismatch),
     /// The host does not take the value of an MSR, and has another.
     #[error("MSR {index:#x} can not be set to {value:#x} on this host")]
     Msr {

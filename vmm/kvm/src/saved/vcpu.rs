@@ -1,9 +1,12 @@
 //! State of a vCPU.
 
-use kvm_bindings::{kvm_mp_state, kvm_msr_entry, kvm_xsave};
+use kvm_bindings::{
+    kvm_debugregs, kvm_lapic_state, kvm_mp_state, kvm_msr_entry, kvm_regs, kvm_sregs,
+    kvm_vcpu_events, kvm_xcrs,
+};
 use kvm_ioctls::Cap;
 
-use super::{SavedStateError, raw};
+use super::{SavedStateError, nested, raw, xsave};
 use crate::error::KvmError;
 use crate::host::KvmHost;
 use crate::state::{MSR_TSC, msr};
@@ -14,8 +17,10 @@ const MSR_TSC_DEADLINE: u32 = 0x6e0;
 /// Further from the time of any guest than the second within which KVM takes a TSC that is written for
 /// an attempt to be in step with the TSCs that there are, and forgets its value.
 const FAR: u64 = 1 << 60;
+/// KVM lists a few hundred.
+const MAX_MSRS: usize = 4096;
 
-/// Everything of a vCPU but its CPUID, which the machine's configuration gives.
+/// Everything of a vCPU but its CPUID, which is [`CpuState`](crate::CpuState).
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct VcpuState {
     /// `struct kvm_regs`.
@@ -24,7 +29,7 @@ pub struct VcpuState {
     /// `struct kvm_sregs`.
     #[prost(bytes = "vec", tag = "2")]
     special: Vec<u8>,
-    /// `struct kvm_xsave`.
+    /// `struct kvm_xsave`: 4 KiB, or as many as the host says that it has (`KVM_CAP_XSAVE2`).
     #[prost(bytes = "vec", tag = "3")]
     xsave: Vec<u8>,
     /// `struct kvm_xcrs`.
@@ -48,6 +53,9 @@ pub struct VcpuState {
     /// Frequency of the TSC.
     #[prost(uint32, tag = "10")]
     tsc_khz: u32,
+    /// `struct kvm_nested_state`; empty for a vCPU that has no guests of its own.
+    #[prost(bytes = "vec", tag = "11")]
+    nested: Vec<u8>,
 }
 
 /// One MSR.
@@ -59,7 +67,46 @@ struct MsrState {
     value: u64,
 }
 
+/// State that is as long as it has to be.
+struct Checked {
+    registers: kvm_regs,
+    special: kvm_sregs,
+    extended_control: kvm_xcrs,
+    debug: kvm_debugregs,
+    lapic: kvm_lapic_state,
+    events: kvm_vcpu_events,
+}
+
 impl VcpuState {
+    /// Checks what can be wrong whatever the host. What values mean the kernel judges: it lets nobody
+    /// have a vCPU do what a guest could not have it do.
+    ///
+    /// # Errors
+    /// A structure is missing or has another length, or there are too many MSRs.
+    pub fn check(&self) -> Result<(), SavedStateError> {
+        self.checked().map(drop)
+    }
+
+    fn checked(&self) -> Result<Checked, SavedStateError> {
+        if self.msrs.len() > MAX_MSRS {
+            return Err(SavedStateError::TooMany {
+                what: "MSRs",
+                count: self.msrs.len(),
+                most: MAX_MSRS,
+            });
+        }
+        xsave::check(&self.xsave)?;
+        nested::check(&self.nested)?;
+        Ok(Checked {
+            registers: raw::read("kvm_regs", &self.registers)?,
+            special: raw::read("kvm_sregs", &self.special)?,
+            extended_control: raw::read("kvm_xcrs", &self.extended_control)?,
+            debug: raw::read("kvm_debugregs", &self.debug)?,
+            lapic: raw::read("kvm_lapic_state", &self.lapic)?,
+            events: raw::read("kvm_vcpu_events", &self.events)?,
+        })
+    }
+
     /// All MSRs, the TSC far from its time and the deadline timer not yet set.
     fn msrs_but_clock(&self) -> Vec<MsrState> {
         let msrs = self.msrs.iter();
@@ -95,7 +142,7 @@ impl Vcpu {
                 .mp_state,
             registers: raw::bytes(&fd.get_regs().map_err(failed("KVM_GET_REGS"))?),
             special: raw::bytes(&fd.get_sregs().map_err(failed("KVM_GET_SREGS"))?),
-            xsave: raw::bytes(&fd.get_xsave().map_err(failed("KVM_GET_XSAVE"))?),
+            xsave: self.xsave()?,
             extended_control: raw::bytes(&fd.get_xcrs().map_err(failed("KVM_GET_XCRS"))?),
             debug: raw::bytes(&fd.get_debug_regs().map_err(failed("KVM_GET_DEBUGREGS"))?),
             lapic: raw::bytes(&fd.get_lapic().map_err(failed("KVM_GET_LAPIC"))?),
@@ -105,6 +152,7 @@ impl Vcpu {
             ),
             msrs: self.read_msrs(host, |_| true)?.iter().map(state).collect(),
             tsc_khz: self.tsc_khz(host)?,
+            nested: self.nested(host)?,
         })
     }
 
@@ -116,26 +164,37 @@ impl Vcpu {
     pub fn restore(&self, host: &KvmHost, state: &VcpuState) -> Result<(), SavedStateError> {
         let fd = self.fd();
         let failed = KvmError::ioctl;
+        let Checked {
+            registers,
+            special,
+            extended_control,
+            debug,
+            lapic,
+            events,
+        } = state.checked()?;
         self.restore_tsc_frequency(host, state.tsc_khz)?;
-        fd.set_sregs(&raw::read("kvm_sregs", &state.special)?)
-            .map_err(failed("KVM_SET_SREGS"))?;
-        fd.set_regs(&raw::read("kvm_regs", &state.registers)?)
-            .map_err(failed("KVM_SET_REGS"))?;
+        fd.set_sregs(&special).map_err(failed("KVM_SET_SREGS"))?;
+        // Between the control registers, which say that there may be nested guests, and the others,
+        // which are those of whichever guest runs.
+        if !state.nested.is_empty() {
+            let control = |msr: &&MsrState| msr.index == nested::FEATURE_CONTROL;
+            let control: Vec<MsrState> = state.msrs.iter().filter(control).copied().collect();
+            self.restore_msrs(host, &control)?;
+            self.restore_nested(host, &state.nested)?;
+        }
+        fd.set_regs(&registers).map_err(failed("KVM_SET_REGS"))?;
         self.restore_xsave(&state.xsave)?;
-        let extended_control: kvm_bindings::kvm_xcrs =
-            raw::read("kvm_xcrs", &state.extended_control)?;
         // A CPU without XSAVE has none, and KVM refuses to be given none.
         if extended_control.nr_xcrs > 0 {
             fd.set_xcrs(&extended_control)
                 .map_err(failed("KVM_SET_XCRS"))?;
         }
-        fd.set_debug_regs(&raw::read("kvm_debugregs", &state.debug)?)
+        fd.set_debug_regs(&debug)
             .map_err(failed("KVM_SET_DEBUGREGS"))?;
-        fd.set_lapic(&raw::read("kvm_lapic_state", &state.lapic)?)
-            .map_err(failed("KVM_SET_LAPIC"))?;
+        fd.set_lapic(&lapic).map_err(failed("KVM_SET_LAPIC"))?;
         self.restore_msrs(host, &state.msrs_but_clock())?;
         // KVM_SET_REGS drops what is pending, so this comes after.
-        fd.set_vcpu_events(&raw::read("kvm_vcpu_events", &state.events)?)
+        fd.set_vcpu_events(&events)
             .map_err(failed("KVM_SET_VCPU_EVENTS"))?;
         fd.set_mp_state(kvm_mp_state {
             mp_state: state.run_state,
@@ -153,14 +212,6 @@ impl Vcpu {
         let of = |index| state.msrs.iter().filter(move |msr| msr.index == index);
         let clock: Vec<MsrState> = of(MSR_TSC).chain(of(MSR_TSC_DEADLINE)).copied().collect();
         self.restore_msrs(host, &clock)
-    }
-
-    fn restore_xsave(&self, bytes: &[u8]) -> Result<(), SavedStateError> {
-        let xsave: kvm_xsave = raw::read("kvm_xsave", bytes)?;
-        // SAFETY: the kernel reads more than this structure only for a vCPU that was given features
-        // with more state by arch_prctl(ARCH_REQ_XCOMP_GUEST_PERM), which this program never calls.
-        unsafe { self.fd().set_xsave(&xsave) }.map_err(KvmError::ioctl("KVM_SET_XSAVE"))?;
-        Ok(())
     }
 
     fn restore_msrs(&self, host: &KvmHost, states: &[MsrState]) -> Result<(), SavedStateError> {

@@ -8,13 +8,14 @@ mod ram;
 
 use prost::Message;
 use vmm_devices::{DeviceState, Payload, Payloads, StateError};
-use vmm_kvm::{SavedStateError, VcpuState, VmState};
+use vmm_kvm::{CpuState, GuestCpu, SavedStateError, VcpuState, VmState};
 
 pub use self::ram::{load_ram, ram_bytes, save_ram};
 use crate::generation::GenerationState;
 use crate::pci::PciAddress;
 
 const VM: &str = "vm";
+const CPUS: &str = "cpus";
 const COM1: &str = "com1";
 const LEGACY: &str = "legacy";
 const GENERATION: &str = "generation";
@@ -80,6 +81,10 @@ impl KvmKind for VmState {
     const KIND: &'static str = "kvm-vm";
 }
 
+impl KvmKind for CpuState {
+    const KIND: &'static str = "kvm-cpus";
+}
+
 impl KvmKind for VcpuState {
     const KIND: &'static str = "kvm-vcpu";
 }
@@ -101,8 +106,18 @@ impl Snapshot {
         self.put(VM.to_owned(), KvmState(state).payload());
     }
 
+    pub(crate) fn put_cpus(&mut self, cpu: &GuestCpu) {
+        self.put(CPUS.to_owned(), KvmState(cpu.save()).payload());
+    }
+
     pub(crate) fn put_vcpu(&mut self, index: usize, state: VcpuState) {
         self.put(vcpu_name(index), KvmState(state).payload());
+    }
+
+    /// A state as anybody may have written it.
+    pub(crate) fn put_vcpu_bytes(&mut self, index: usize, bytes: Vec<u8>) {
+        let payload = KvmState(VcpuState::default()).payload();
+        self.put(vcpu_name(index), Payload { bytes, ..payload });
     }
 
     pub(crate) fn put_com1(&mut self, payload: Payload) {
@@ -127,23 +142,32 @@ impl Snapshot {
         self.take_kvm(VM.to_owned())
     }
 
+    /// Checks that the guest was told of CPUs like `cpu`.
+    pub(crate) fn take_cpus(&mut self, cpu: &GuestCpu) -> Result<(), SnapshotError> {
+        let state: CpuState = self.take_kvm(CPUS.to_owned())?;
+        let checked = cpu.check(&state).map_err(SavedStateError::from);
+        checked.map_err(kvm_error(CPUS))
+    }
+
     pub(crate) fn take_vcpu(&mut self, index: usize) -> Result<VcpuState, SnapshotError> {
-        self.take_kvm(vcpu_name(index))
+        let name = vcpu_name(index);
+        let state: VcpuState = self.take_kvm(name.clone())?;
+        state.check().map_err(kvm_error(&name))?;
+        Ok(state)
     }
 
     pub(crate) fn take_com1(&mut self) -> Result<Payload, SnapshotError> {
-        let mut payloads = self.take(COM1);
-        payloads.pop().ok_or_else(|| missing(COM1))
+        self.take_one(COM1)?.ok_or_else(|| missing(COM1))
     }
 
     pub(crate) fn take_legacy<S: DeviceState>(&mut self) -> Result<S, SnapshotError> {
-        let payload = self.take(LEGACY).pop().ok_or_else(|| missing(LEGACY))?;
+        let payload = self.take_one(LEGACY)?.ok_or_else(|| missing(LEGACY))?;
         S::from_payload(&payload).map_err(device_error(LEGACY))
     }
 
     /// The generation id that the guest had, if it had one.
     pub(crate) fn take_generation(&mut self) -> Result<Option<GenerationState>, SnapshotError> {
-        let payload = self.take(GENERATION).pop();
+        let payload = self.take_one(GENERATION)?;
         let state = payload.map(|payload| GenerationState::from_payload(&payload));
         state.transpose().map_err(device_error(GENERATION))
     }
@@ -175,8 +199,18 @@ impl Snapshot {
             .collect()
     }
 
+    /// The payload of a part that has one; which of two would be the right one?
+    fn take_one(&mut self, name: &str) -> Result<Option<Payload>, SnapshotError> {
+        let mut payloads = self.take(name);
+        let payload = payloads.pop();
+        match payloads.pop() {
+            None => Ok(payload),
+            Some(Payload { kind, .. }) => Err(device_error(name)(StateError::Leftover { kind })),
+        }
+    }
+
     fn take_kvm<M: KvmKind>(&mut self, name: String) -> Result<M, SnapshotError> {
-        let payload = self.take(&name).pop().ok_or_else(|| missing(&name))?;
+        let payload = self.take_one(&name)?.ok_or_else(|| missing(&name))?;
         KvmState::<M>::read(&payload).map_err(device_error(&name))
     }
 }
@@ -206,20 +240,4 @@ fn function_name(address: PciAddress) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_section_is_taken_once() {
-        let mut snapshot = Snapshot::default();
-        snapshot.put_vm(VmState::default());
-        snapshot.put_vcpu(1, VcpuState::default());
-        let mut taken = snapshot.clone();
-        taken.take_vm().unwrap();
-        taken.take_vm().unwrap_err();
-        taken.take_vcpu(0).unwrap_err();
-        taken.clone().finish().unwrap_err();
-        taken.take_vcpu(1).unwrap();
-        taken.finish().unwrap();
-    }
-}
+mod tests;

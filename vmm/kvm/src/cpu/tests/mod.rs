@@ -4,6 +4,7 @@ mod documented;
 mod fixtures;
 mod hypervisors;
 mod models;
+mod saved;
 mod topologies;
 
 use super::words::Register;

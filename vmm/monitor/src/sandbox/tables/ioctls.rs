@@ -67,6 +67,9 @@ numbers! {
     KVM_GET_XCRS = 0x8188_aea6,
     KVM_SET_XCRS = 0x4188_aea7,
     KVM_KVMCLOCK_CTRL = 0x0000_aead,
+    KVM_GET_NESTED_STATE = 0xc080_aebe,
+    KVM_SET_NESTED_STATE = 0x4080_aebf,
+    KVM_GET_XSAVE2 = 0x9000_aecf,
     // Block devices behind disks.
     BLKSSZGET = 0x0000_1268,
     BLKDISCARD = 0x0000_1277,
