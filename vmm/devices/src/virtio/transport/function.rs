@@ -1,0 +1,180 @@
+//! The function as PCI and the device thread see it.
+
+use std::sync::Arc;
+
+use super::layout::{self, BAR, KICK_BYTES, Region};
+use super::registers::View;
+use super::{DEVICE_TOKENS, VirtioPciFunction, drain};
+use crate::event::{EventSource, IoEvent};
+use crate::pci::function::{BarWindow, ConfigEffect, PciFunction};
+use crate::state::{DeviceState, Payload};
+use crate::virtio::device::{DeviceEvent, QuiesceError};
+
+impl PciFunction for VirtioPciFunction {
+    fn config_read(&mut self, offset: u16, data: &mut [u8]) {
+        if self.touches_window(offset, data)
+            && let Some((at, length)) = self.window()
+        {
+            let mut value = [0; 4];
+            if let Some(part) = value.get_mut(..length) {
+                self.bar_read(BAR, at, part);
+            }
+            self.config.poke(self.offsets.window + 16, &value);
+        }
+        self.config.read(offset, data);
+    }
+
+    fn config_write(&mut self, offset: u16, data: &[u8]) -> ConfigEffect {
+        let bars = self.config.bars();
+        let control = self.config.u16_at(self.offsets.msix_control);
+        self.config.write(offset, data);
+        let new_control = self.config.u16_at(self.offsets.msix_control);
+        if new_control != control {
+            self.interrupts.msix().set_control(new_control);
+        }
+        if self.touches_window(offset, data)
+            && let Some((at, length)) = self.window()
+        {
+            let value = self.config.u32_at(self.offsets.window + 16).to_le_bytes();
+            self.bar_write(BAR, at, value.get(..length).unwrap_or_default());
+        }
+        ConfigEffect {
+            bars_changed: self.config.bars() != bars,
+        }
+    }
+
+    fn bars(&self) -> Vec<BarWindow> {
+        self.config.bars()
+    }
+
+    fn set_bar(&mut self, index: usize, base: u64) {
+        self.config.set_bar(index, base);
+    }
+
+    fn bar_read(&mut self, bar: usize, offset: u64, data: &mut [u8]) {
+        data.fill(0);
+        let Some((region, at)) = Region::at(offset).filter(|_| bar == BAR) else {
+            return;
+        };
+        match region {
+            Region::Common => {
+                let view = View {
+                    device_features: self.features(),
+                    config_generation: self.device.config_generation(),
+                    interrupts: &self.interrupts,
+                };
+                self.registers.read(at, data, &view);
+            }
+            Region::Isr => {
+                if let (0, Some(byte)) = (at, data.first_mut()) {
+                    *byte = self.interrupts.take_isr();
+                }
+            }
+            Region::Device => {
+                let config = self.device.config();
+                let start = usize::try_from(at).unwrap_or(usize::MAX);
+                for (byte, value) in data.iter_mut().zip(config.iter().skip(start)) {
+                    *byte = *value;
+                }
+            }
+            Region::Kick => {}
+            Region::MsixTable => self.interrupts.msix().read_table(at, data),
+            Region::MsixPending => self.interrupts.msix().read_pending(at, data),
+        }
+    }
+
+    fn bar_write(&mut self, bar: usize, offset: u64, data: &[u8]) {
+        let Some((region, at)) = Region::at(offset).filter(|_| bar == BAR) else {
+            return;
+        };
+        match region {
+            Region::Common => self.common_write(at, data),
+            Region::Kick => {
+                let index = usize::try_from(at / KICK_BYTES).unwrap_or(usize::MAX);
+                if let Some(kick) = self
+                    .kicks
+                    .get(index)
+                    .filter(|_| at.is_multiple_of(KICK_BYTES))
+                {
+                    // Fails only when the counter is at its end: it is readable then.
+                    kick.write(1).unwrap_or_default();
+                }
+            }
+            Region::MsixTable => self.interrupts.msix().write_table(at, data),
+            Region::Device => self.device.write_config(at, data),
+            Region::Isr | Region::MsixPending => {}
+        }
+    }
+
+    fn io_events(&self) -> Vec<IoEvent> {
+        let kicks = self.kicks.iter().enumerate();
+        kicks
+            .map(|(queue, event)| IoEvent {
+                bar: BAR,
+                offset: layout::kick_offset(queue),
+                event: Arc::clone(event),
+            })
+            .collect()
+    }
+
+    fn event_sources(&self) -> Vec<EventSource> {
+        use std::os::fd::AsRawFd;
+
+        let kicks = (0..).zip(self.kicks.iter().enumerate());
+        let kicks = kicks
+            .filter(|(_, (queue, _))| !self.device.is_kicked_elsewhere(*queue))
+            .map(|(token, (_, kick))| EventSource {
+                token,
+                fd: kick.as_raw_fd(),
+            });
+        let own = self.device.event_sources();
+        kicks
+            .chain(own.into_iter().map(|source| EventSource {
+                token: DEVICE_TOKENS + source.token,
+                fd: source.fd,
+            }))
+            .collect()
+    }
+
+    fn handle_event(&mut self, token: u64) {
+        if let Some(own) = token.checked_sub(DEVICE_TOKENS) {
+            return self.deliver(DeviceEvent::Source(own));
+        }
+        let index = usize::try_from(token).unwrap_or(usize::MAX);
+        if let Some(kick) = self.kicks.get(index) {
+            drain(kick);
+            self.deliver(DeviceEvent::Kick(index));
+        }
+    }
+
+    fn reset(&mut self) {
+        self.device_reset();
+        self.interrupts.msix().reset();
+        self.config.reset();
+    }
+
+    fn quiesce(&mut self) -> Result<(), QuiesceError> {
+        if self.active {
+            self.device.quiesce()
+        } else {
+            Ok(())
+        }
+    }
+
+    fn resume(&mut self) {
+        self.interrupts.msix().send_pending();
+        if self.active {
+            self.device.resume();
+            for kick in &self.kicks {
+                // A kick may have come to whoever was before.
+                kick.write(1).unwrap_or_default();
+            }
+        }
+    }
+
+    fn save(&self) -> Vec<Payload> {
+        let mut payloads = vec![self.state().to_payload()];
+        payloads.extend(self.device.save());
+        payloads
+    }
+}
