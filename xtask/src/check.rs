@@ -9,7 +9,7 @@ use integration::tools;
 
 use crate::build::{TESTGUEST, cargo};
 use crate::progress::step;
-use crate::{r#gen, layers};
+use crate::{fuzz, r#gen, layers};
 
 /// Runs all checks; the first that fails ends it.
 ///
@@ -40,6 +40,7 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
                 .args(deny),
         )
     })?;
+    step("libFuzzer's programs", || fuzz::check(root))?;
     step("documentation", || {
         process::stream(cargo(root).env("RUSTDOCFLAGS", "-D warnings").args([
             "doc",

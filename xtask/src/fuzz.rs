@@ -3,11 +3,12 @@
 //! With cargo-fuzz on a nightly toolchain they are guided by coverage; without, programs are made by
 //! chance of those in the corpus. What fails is kept as a file, and named.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::Context;
-use integration::process;
+use integration::{artifacts, process};
 
 use crate::build::cargo;
 
@@ -37,14 +38,16 @@ pub struct FuzzOptions {
 /// # Errors
 /// A program failed, or the targets can not be built.
 pub fn run(root: &Path, options: &FuzzOptions) -> anyhow::Result<()> {
+    let program = built(root)?;
     if options.stable || !has_cargo_fuzz(root) {
         println!("without cargo-fuzz on nightly: programs by chance");
-        return process::stream(&mut by_chance(root, options));
+        return process::stream(&mut by_chance(root, &program, options));
     }
     let targets = match &options.target {
         Some(target) => vec![target.clone()],
-        None => names(root)?,
+        None => names(&program)?,
     };
+    share_versions(root)?;
     let mut failed = Vec::new();
     for target in targets {
         println!("=== {target}");
@@ -74,23 +77,48 @@ fn has_cargo_fuzz(root: &Path) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-fn on_stable(root: &Path) -> Command {
+/// Builds the program that runs targets on stable. Of one package alone cargo would build dependencies
+/// with the features that this one wants, so all over again.
+fn built(root: &Path) -> anyhow::Result<PathBuf> {
     let mut command = cargo(root);
-    command.args(["run", "--release", "--quiet", "--package", "vmm-fuzz", "--"]);
-    command
+    command.args(["build", "--release", "--quiet", "--workspace"]);
+    process::stream(command.args(["--bin", "vmm-fuzz"]))?;
+    artifacts::program("vmm-fuzz")
 }
 
-fn names(root: &Path) -> anyhow::Result<Vec<String>> {
-    let listed = process::output(on_stable(root).arg("--list")).context("the targets")?;
+fn names(program: &Path) -> anyhow::Result<Vec<String>> {
+    let listed = process::output(Command::new(program).arg("--list")).context("the targets")?;
     Ok(listed.lines().map(str::to_owned).collect())
 }
 
-fn by_chance(root: &Path, options: &FuzzOptions) -> Command {
-    let mut command = on_stable(root);
-    command.args(&options.target);
+fn by_chance(root: &Path, program: &Path, options: &FuzzOptions) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(root).args(&options.target);
     command.args(["--seconds", &options.seconds.to_string()]);
     command.args(["--seed", &options.seed.to_string()]);
     command
+}
+
+/// libFuzzer's programs are a workspace of their own, with the versions of this one.
+fn share_versions(root: &Path) -> anyhow::Result<()> {
+    let lock = root.join(LIBFUZZER).join("Cargo.lock");
+    fs::copy(root.join("Cargo.lock"), &lock).with_context(|| lock.display().to_string())?;
+    Ok(())
+}
+
+/// Checks that libFuzzer's programs compile. libFuzzer itself, which takes a nightly toolchain and a
+/// C++ compiler, is left out.
+///
+/// # Errors
+/// They do not.
+pub fn check(root: &Path) -> anyhow::Result<()> {
+    share_versions(root)?;
+    // That of the workspace: what clippy has checked of dependencies with the same features serves here.
+    let artifacts = artifacts::directory()?;
+    let target = artifacts.ancestors().nth(2).context("a target directory")?;
+    let mut command = cargo(&root.join(LIBFUZZER));
+    command.args(["check", "--quiet", "--no-default-features", "--bins"]);
+    process::stream(command.arg("--target-dir").arg(target))
 }
 
 /// New programs go to a corpus of libFuzzer's own; the kept one only begins it.

@@ -6,10 +6,11 @@ mod functions;
 mod messages;
 mod serial;
 mod states;
+mod vcpu;
 
 use crate::driver;
 use crate::input::Input;
-use crate::peers::{BalloonPeer, BlkPeer, ConsolePeer, NetPeer, RngPeer, VsockPeer};
+use crate::peers::{BalloonPeer, BlkPeer, ConsolePeer, NetPeer, RngPeer, VsockHostPeer, VsockPeer};
 
 /// A parser, or a device with all of them.
 #[derive(Clone, Copy)]
@@ -43,6 +44,10 @@ pub const TARGETS: &[Target] = &[
         run: vsock,
     },
     Target {
+        name: "vsock-host",
+        run: vsock_host,
+    },
+    Target {
         name: "balloon",
         run: balloon,
     },
@@ -73,6 +78,10 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "snapshot",
         run: states::snapshot,
+    },
+    Target {
+        name: "vcpu",
+        run: vcpu::run,
     },
     Target {
         name: "kernel",
@@ -115,6 +124,11 @@ pub fn console(bytes: &[u8]) {
 /// A socket device: packets.
 pub fn vsock(bytes: &[u8]) {
     driver::run(&mut VsockPeer::new(), bytes);
+}
+
+/// A socket device: what programs of the host say first, and answers of its broker.
+pub fn vsock_host(bytes: &[u8]) {
+    driver::run(&mut VsockHostPeer::new(), bytes);
 }
 
 /// A balloon: page numbers, reports, statistics.

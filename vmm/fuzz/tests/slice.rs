@@ -43,6 +43,7 @@ slices! {
     programs_for_a_source_of_entropy_do_no_harm: "rng",
     programs_for_a_console_do_no_harm: "console",
     programs_for_a_socket_device_do_no_harm: "vsock",
+    programs_of_the_host_do_no_harm: "vsock-host",
     programs_for_a_balloon_do_no_harm: "balloon",
     programs_for_a_root_port_do_no_harm: "root-port",
     programs_for_a_watchdog_do_no_harm: "watchdog",
@@ -51,6 +52,7 @@ slices! {
     exits_of_any_kind_do_no_harm: "exits",
     states_of_any_kind_do_no_harm: "states",
     snapshots_of_any_kind_do_no_harm: "snapshot",
+    states_of_a_vcpu_do_no_harm: "vcpu",
     kernels_of_any_kind_do_no_harm: "kernel",
     messages_of_any_kind_do_no_harm: "messages",
 }

@@ -6,6 +6,7 @@ mod console;
 mod net;
 mod rng;
 mod vsock;
+mod vsock_host;
 
 pub use balloon::BalloonPeer;
 pub use blk::BlkPeer;
@@ -13,3 +14,4 @@ pub use console::ConsolePeer;
 pub use net::NetPeer;
 pub use rng::RngPeer;
 pub use vsock::VsockPeer;
+pub use vsock_host::VsockHostPeer;

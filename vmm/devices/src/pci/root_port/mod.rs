@@ -197,7 +197,7 @@ impl RootPort {
     fn clear_events(&mut self, offset: u16, data: &[u8]) {
         let [mut low, mut high] = [0; 2];
         let at = self.express_offset(express::SLOT_STATUS);
-        for (place, byte) in (offset..).zip(data) {
+        for (place, byte) in (offset..=u16::MAX).zip(data) {
             if place == at {
                 low = *byte;
             } else if place == at + 1 {
