@@ -1,12 +1,12 @@
 //! [`plan()`]: one look in, one plan out.
 
-use std::collections::BTreeSet;
+mod finish;
 
 use crate::ending::{self, Fate};
 use crate::report;
 use crate::{
-    Action, BootId, EventKind, Holding, Launch, MachineState, Millis, Observation, Observed, Phase,
-    PhaseEntry, PlanEvent, Record, StopProgress, Timestamp, VmmObserved, Wanted,
+    Action, BootId, EventKind, Launch, MachineState, Millis, Observed, Phase, PhaseEntry,
+    PlanEvent, Record, Timestamp, VmmObserved, Wanted,
 };
 
 /// How long an ended or refusing VMM may take to go by itself before it is killed.
@@ -283,156 +283,6 @@ impl Draft<'_> {
         self.plan.actions.extend(strays);
         self.look_again(LOOK_AGAIN);
         false
-    }
-
-    /// Deletion was asked for and the guest has not ended yet.
-    fn end_on_request(&mut self, requested_at: Timestamp, grace: Millis) {
-        if !self.kill_strays() {
-            return;
-        }
-        let Some(vmm) = ours(&self.plan.record, self.observed) else {
-            if self.plan.record.launch.is_none() && self.observed.vmms.is_absent() {
-                let event = ending::conclude(
-                    &mut self.plan.record,
-                    Phase::Failed,
-                    "Deleted",
-                    "The VirtualMachineInstance was deleted before it ran.",
-                    self.now,
-                );
-                self.plan.events.push(event);
-                self.clear_away();
-            } else {
-                self.look_again(LOOK_AGAIN);
-            }
-            return;
-        };
-        let stop = self.stop_progress(requested_at);
-        let deadline = stop.since.plus(grace);
-        match vmm.machine.present().map(|machine| machine.state) {
-            Some(MachineState::Exited) => self.look_again(LOOK_AGAIN),
-            Some(MachineState::Running) if self.now < deadline => {
-                if stop.pressed_at.is_none() {
-                    self.press(vmm.incarnation);
-                }
-                self.wake(deadline);
-            }
-            Some(MachineState::Paused) | None if self.now < deadline => {
-                self.look_again(LOOK_AGAIN);
-                self.wake(deadline);
-            }
-            _ => self.stop_hard(vmm),
-        }
-    }
-
-    /// Where the ending on request stands; begins it when it has not begun.
-    fn stop_progress(&mut self, requested_at: Timestamp) -> StopProgress {
-        let now = self.now;
-        let begun = if requested_at < now {
-            requested_at
-        } else {
-            now
-        };
-        let stop = self.plan.record.stop.get_or_insert(StopProgress {
-            since: begun,
-            pressed_at: None,
-            hard_since: None,
-        });
-        // The clock was set back: the grace period begins again rather than never to end.
-        if stop.since > now {
-            stop.since = now;
-        }
-        stop.clone()
-    }
-
-    fn press(&mut self, incarnation: u64) {
-        self.plan
-            .actions
-            .push(Action::PressPowerButton { incarnation });
-        self.look_again(LOOK_AGAIN);
-    }
-
-    /// Ends the guest without its consent: by the control socket first, then by a signal.
-    fn stop_hard(&mut self, vmm: &VmmObserved) {
-        let now = self.now;
-        let since = self.plan.record.stop.as_mut().map_or(now, |stop| {
-            let since = *stop.hard_since.get_or_insert(now);
-            stop.hard_since = Some(if since > now { now } else { since });
-            since
-        });
-        if now >= since.plus(REAP_AFTER) {
-            self.plan.actions.push(Action::KillVmm {
-                incarnation: vmm.incarnation,
-                identity: vmm.identity.clone(),
-            });
-        } else if !vmm.machine.is_unknown() {
-            self.plan.actions.push(Action::StopVmm {
-                incarnation: vmm.incarnation,
-                reason: String::from("GracePeriodOver"),
-            });
-        }
-        self.look_again(LOOK_AGAIN);
-    }
-
-    /// The VMI is in a final phase: no VMM may stay, and what only a VMM needs is released. What a
-    /// user may still want to see (console log, exit record, disks) stays until deletion.
-    fn clear_away(&mut self) {
-        match &self.observed.vmms {
-            Observation::Unknown { .. } => self.look_again(LOOK_AGAIN),
-            Observation::Present(vmms) => self.reap(vmms),
-            Observation::Absent => self.release(),
-        }
-    }
-
-    fn reap(&mut self, vmms: &[VmmObserved]) {
-        let now = self.now;
-        let Some(end) = &mut self.plan.record.end else {
-            return;
-        };
-        let since = *end.reaping_since.get_or_insert(now);
-        if since > now {
-            end.reaping_since = Some(now);
-        }
-        for vmm in vmms {
-            let state = vmm.machine.present().map(|machine| machine.state);
-            if now >= since.plus(REAP_AFTER) {
-                self.plan.actions.push(Action::KillVmm {
-                    incarnation: vmm.incarnation,
-                    identity: vmm.identity.clone(),
-                });
-            } else if state.is_some_and(|state| state != MachineState::Exited) {
-                let reason = String::from("VmiEnded");
-                self.plan.actions.push(Action::StopVmm {
-                    incarnation: vmm.incarnation,
-                    reason,
-                });
-            }
-        }
-        self.look_again(LOOK_AGAIN);
-    }
-
-    fn release(&mut self) {
-        let deleting = self.wanted.deletion.is_some();
-        let holdings: BTreeSet<Holding> = match &self.observed.holdings {
-            Observation::Unknown { .. } => {
-                self.look_again(LOOK_AGAIN);
-                return;
-            }
-            Observation::Absent => BTreeSet::new(),
-            Observation::Present(holdings) => holdings
-                .iter()
-                .copied()
-                .filter(|holding| deleting || matches!(holding, Holding::Taps | Holding::Sandbox))
-                .collect(),
-        };
-        if holdings.is_empty() {
-            self.plan.gone = deleting;
-            return;
-        }
-        self.plan.actions.push(Action::Release {
-            incarnation: self.plan.record.incarnation,
-            holdings,
-        });
-        self.look_again(LOOK_AGAIN);
     }
 
     /// Enters a phase unless it, or one after it, was entered before.
