@@ -33,11 +33,11 @@ pub enum DiskCache {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DiskErrors {
     /// The guest sees it.
-    #[default]
     Report,
     /// Nothing; the guest sees a success.
     Ignore,
     /// The guest is paused.
+    #[default]
     Stop,
     /// The guest is paused when there is no space left; it sees other errors.
     StopOnNoSpace,

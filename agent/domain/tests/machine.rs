@@ -2,51 +2,23 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+#[path = "common/small_vmi.rs"]
+mod small_vmi;
+
+use std::collections::BTreeSet;
 
 use agent_domain::{
     Admitted, CPU_MODELS, ClockOptions, ClockTime, CpuFeature, DiskBlocks, DiskCache, DiskErrors,
-    DiskOptions, Enlightenment, FeaturePolicy, HypervOptions, KvmOptions, NodeCaps, Vmi,
+    DiskOptions, Enlightenment, FeaturePolicy, HypervOptions, KvmOptions, Vmi,
 };
-use proto_node::{Node, from_node, to_json};
+use proto_node::to_json;
 use serde_json::{Value, json};
 
 const CPU_PAGE: &str = include_str!("../../../docs/cpu-models.md");
 
 /// A small VMI with some members of `domain` replaced.
 fn admit(domain: &Value) -> Result<Admitted, Vec<String>> {
-    let mut spec = json!({
-        "memory": {"guest": "512Mi"},
-        "firmware": {"kernelBoot": {"container": {"image": "dir:/images", "kernelPath": "/vmlinuz"}}},
-        "devices": {"interfaces": [{"name": "net", "bridge": {}}]},
-    });
-    for (member, value) in domain.as_object().unwrap() {
-        spec[member] = value.clone();
-    }
-    let manifest = json!({
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstance",
-        "metadata": {"name": "web", "uid": "7c1f8a52-0000-4000-8000-000000000001", "generation": 1},
-        "spec": {
-            "domain": spec,
-            "networks": [{"name": "net", "multus": {"networkName": "lan"}}],
-            "volumes": [{"name": "scratch", "emptyDisk": {"capacity": "1Gi"}}],
-        },
-    });
-    let caps = NodeCaps {
-        node_name: "node1".to_owned(),
-        architecture: "amd64".to_owned(),
-        max_vcpus: 8,
-        memory_bytes: 16 << 30,
-        networks: BTreeMap::from([("lan".to_owned(), "br0".to_owned())]),
-        allowed_dirs: BTreeSet::from([PathBuf::from("/images")]),
-        allowed_dirs_setting: "paths.allowed".to_owned(),
-        labels: BTreeMap::new(),
-        refuse_substitution: false,
-    };
-    let object = from_node(&Node::from(manifest)).unwrap();
-    Vmi::admit(object, &caps).map_err(|errors| errors.iter().map(ToString::to_string).collect())
+    small_vmi::admit(domain).map_err(|errors| errors.iter().map(ToString::to_string).collect())
 }
 
 fn refusal(domain: &Value) -> String {

@@ -24,9 +24,10 @@ pub(super) fn options(path: &str, disk: &WireDisk, review: &mut Review<'_>) -> D
         waits: disk.io == "threads",
         errors: match disk.error_policy.as_str() {
             "ignore" => DiskErrors::Ignore,
-            "stop" => DiskErrors::Stop,
+            "report" => DiskErrors::Report,
             "enospace" => DiskErrors::StopOnNoSpace,
-            _ => DiskErrors::Report,
+            // KubeVirt's, of disks that say nothing.
+            _ => DiskErrors::Stop,
         },
         blocks: blocks(path, disk, review),
         dedicated_thread: disk.dedicated_io_thread.unwrap_or(false),

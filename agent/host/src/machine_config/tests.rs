@@ -1,50 +1,22 @@
 //! What a VMM is told of a VMI.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::path::PathBuf;
+#[path = "../../../domain/tests/common/small_vmi.rs"]
+mod small_vmi;
 
-use agent_domain::NodeCaps;
+use std::fs::File;
+
 use agent_plan::PciDemand;
-use proto_node::{Node, from_node};
 use proto_vmm::v1::pci_device::Kind;
 use serde_json::{Value, json};
 
 use super::*;
 
 fn vmi(domain: &Value) -> Vmi {
-    let mut spec = json!({
-        "memory": {"guest": "512Mi"},
-        "cpu": {"cores": 2},
-        "firmware": {"kernelBoot": {"container": {"image": "dir:/images", "kernelPath": "/vmlinuz"}}},
-        "devices": {"interfaces": [{"name": "net", "bridge": {}}]},
-    });
+    let mut spec = json!({"cpu": {"cores": 2}});
     for (member, value) in domain.as_object().unwrap() {
         spec[member] = value.clone();
     }
-    let manifest = json!({
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstance",
-        "metadata": {"name": "web", "uid": "7c1f8a52-0000-4000-8000-000000000001", "generation": 1},
-        "spec": {
-            "domain": spec,
-            "networks": [{"name": "net", "multus": {"networkName": "lan"}}],
-            "volumes": [{"name": "scratch", "emptyDisk": {"capacity": "1Gi"}}],
-        },
-    });
-    let caps = NodeCaps {
-        node_name: "node".to_owned(),
-        architecture: "amd64".to_owned(),
-        max_vcpus: 8,
-        memory_bytes: 16 << 30,
-        networks: BTreeMap::from([("lan".to_owned(), "br0".to_owned())]),
-        allowed_dirs: BTreeSet::from([PathBuf::from("/images")]),
-        allowed_dirs_setting: "paths.allowed".to_owned(),
-        labels: BTreeMap::new(),
-        refuse_substitution: false,
-    };
-    let object = from_node(&Node::from(manifest)).unwrap();
-    Vmi::admit(object, &caps).unwrap().vmi
+    small_vmi::admit(&spec).unwrap().vmi
 }
 
 fn null() -> OwnedFd {
@@ -145,7 +117,7 @@ fn a_plain_guest_has_kubevirts_defaults() {
         (disk.logical_block_bytes, disk.physical_block_bytes),
         (512, 512)
     );
-    assert_eq!(disk.write_errors(), v1::DiskErrorPolicy::Unspecified);
+    assert_eq!(disk.write_errors(), v1::DiskErrorPolicy::Stop);
     let card = net(&machine);
     assert!(card.more_tap_fds.is_empty() && card.vhost_fds.is_empty() && !card.link_down);
     let balloon = kinds(&machine).find_map(|kind| match kind {

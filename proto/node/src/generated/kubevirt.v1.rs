@@ -200,9 +200,9 @@ pub struct Disk {
     /// Several guests may use the disk at a time.
     #[prost(bool, optional, tag = "12")]
     pub shareable: ::core::option::Option<bool>,
-    /// What an I/O error of the host does. Default report, not KubeVirt's stop, as long as a guest that is
-    /// paused by an error can not be resumed by an API. With stop, and enospace when there is no space, the
-    /// guest is paused.
+    /// What an I/O error of the host does. Default stop. With stop, and with enospace when there is no space,
+    /// the guest is paused with the request held. A guest that is not to be paused has report: it sees the
+    /// error.
     #[prost(string, tag = "13")]
     pub error_policy: ::prost::alloc::string::String,
     /// Track which blocks change.

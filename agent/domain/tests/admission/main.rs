@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod fields;
+mod properties;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +13,6 @@ use agent_domain::{
     Admitted, DiskSource, HugepageSize, ImageLocation, MemoryOptions, NodeCaps, PanicDevices,
     RebootPolicy, Vmi, WatchdogAction,
 };
-use proptest::prelude::*;
 use proto_node::{Node, from_node, to_json};
 use serde_json::{Value, json};
 
@@ -248,7 +250,7 @@ fn all_errors_are_reported_at_once() {
 }
 
 /// Each row: what is changed (`null` takes a member away), and how the only error begins.
-const REFUSALS: &str = include_str!("refusals.json");
+const REFUSALS: &str = include_str!("../refusals.json");
 
 #[test]
 fn every_malformed_manifest_is_refused_with_one_error_at_its_field() {
@@ -289,229 +291,4 @@ fn endless_lists_and_names_cost_little_and_say_little() {
     )]);
     let bytes: usize = errors.iter().map(String::len).sum();
     assert!(bytes < 10_000, "{bytes}");
-}
-
-#[test]
-fn buses_and_models_other_than_virtio_are_substituted_with_a_warning() {
-    let value = with(&[
-        (
-            "/spec/domain/devices/disks/-",
-            json!({"name": "scratch", "cdrom": {"bus": "sata"}}),
-        ),
-        (
-            "/spec/domain/devices/interfaces",
-            json!([{"name": "net", "bridge": {}, "model": "e1000e"}]),
-        ),
-    ]);
-    let admitted = admit(value.clone()).unwrap();
-    let paths: Vec<&str> = admitted
-        .substituted
-        .iter()
-        .map(|remark| remark.path.as_str())
-        .collect();
-    assert_eq!(
-        paths,
-        [
-            "spec.domain.devices.disks[1].cdrom",
-            "spec.domain.devices.interfaces[0].model"
-        ]
-    );
-    assert_eq!(admitted.warnings.len(), 2);
-    assert!(admitted.vmi.disks[1].read_only);
-    let mut strict = caps();
-    strict.refuse_substitution = true;
-    assert_eq!(admit_with(value, &strict).unwrap_err().len(), 2);
-}
-
-#[test]
-fn fields_without_effect_are_accepted_and_named() {
-    let admitted = admit(with(&[
-        ("/spec/domain/ioThreadsPolicy", json!("auto")),
-        ("/spec/evictionStrategy", json!("LiveMigrate")),
-    ]))
-    .unwrap();
-    let paths: Vec<&str> = admitted
-        .ignored
-        .iter()
-        .map(|remark| remark.path.as_str())
-        .collect();
-    assert_eq!(
-        paths,
-        ["spec.domain.ioThreadsPolicy", "spec.evictionStrategy"]
-    );
-}
-
-#[test]
-fn what_identifies_the_machine_is_read_and_the_uuid_derived() {
-    let derived = admit(manifest()).unwrap();
-    let uuid = to_json(&derived.object)["spec"]["domain"]["firmware"]["uuid"].clone();
-    let digits: String = derived
-        .vmi
-        .identity
-        .uuid
-        .map(|byte| format!("{byte:02x}"))
-        .concat();
-    assert_eq!(uuid.as_str().unwrap().replace('-', ""), digits);
-    let named = admit(with(&[
-        (
-            "/spec/domain/firmware/uuid",
-            json!("5d307ca9-b3ef-428c-8861-06e72d69f223"),
-        ),
-        (
-            "/spec/domain/firmware/serial",
-            json!("e4686d2c-6e8d-4335-b8fd-81bee22f4815"),
-        ),
-        (
-            "/spec/domain/chassis",
-            json!({"manufacturer": "ACME", "asset": "A 7"}),
-        ),
-    ]))
-    .unwrap();
-    assert!(named.ignored.is_empty());
-    let identity = named.vmi.identity;
-    assert_eq!((identity.uuid[0], identity.uuid[15]), (0x5d, 0x23));
-    assert_eq!(identity.serial, "e4686d2c-6e8d-4335-b8fd-81bee22f4815");
-    let chassis = identity.chassis;
-    assert_eq!(
-        (chassis.manufacturer.as_str(), chassis.asset.as_str()),
-        ("ACME", "A 7")
-    );
-    assert_eq!(chassis.sku, "");
-}
-
-#[test]
-fn devices_may_ask_for_pci_addresses_of_their_own() {
-    const DISK: &str = "/spec/domain/devices/disks/0/disk";
-    const INTERFACE: &str = "/spec/domain/devices/interfaces/0/pciAddress";
-    let admitted = admit(with(&[
-        (DISK, json!({"pciAddress": "0000:00:1e.0"})),
-        (INTERFACE, json!("0000:81:00.0")),
-    ]))
-    .unwrap();
-    let disk = admitted.vmi.disks[0].pci_address.unwrap();
-    assert_eq!((disk.bus, disk.device), (0, 30));
-    let interface = admitted.vmi.interfaces[0].pci_address.unwrap();
-    assert_eq!((interface.bus, interface.device), (0x81, 0));
-    let twice = refused(&[
-        (DISK, json!({"pciAddress": "0000:05:00.0"})),
-        (INTERFACE, json!("0000:05:00.0")),
-    ]);
-    assert_eq!(twice.len(), 1, "{twice:?}");
-    assert!(twice[0].contains("asks for it too"), "{twice:?}");
-}
-
-#[test]
-fn a_vmi_without_networks_has_none_and_is_told_so() {
-    let bare = [
-        ("/spec/networks", Value::Null),
-        ("/spec/domain/devices/interfaces", Value::Null),
-    ];
-    let admitted = admit(with(&bare)).unwrap();
-    assert!(admitted.vmi.interfaces.is_empty());
-    assert_eq!(admitted.warnings.len(), 1);
-    let mut quiet = bare.to_vec();
-    quiet.push(("/spec/domain/devices/autoattachPodInterface", json!(false)));
-    assert!(admit(with(&quiet)).unwrap().warnings.is_empty());
-}
-
-#[test]
-fn cpus_and_memory_follow_requests_and_limits() {
-    let admitted = admit(with(&[
-        ("/spec/domain/memory", Value::Null),
-        (
-            "/spec/domain/resources",
-            json!({"limits": {"cpu": "1500m", "memory": "100M"}}),
-        ),
-    ]))
-    .unwrap();
-    assert_eq!(admitted.vmi.cpus.sockets, 2);
-    assert_eq!(
-        admitted.vmi.memory_bytes,
-        96 << 20,
-        "rounded up to whole MiB"
-    );
-    assert_eq!(admitted.vmi.resources.cpu_request_millis, Some(1500));
-    let shown = to_json(&admitted.object);
-    assert_eq!(
-        shown["spec"]["domain"]["resources"]["requests"],
-        json!({"cpu": "1500m", "memory": "100M"})
-    );
-    assert_eq!(shown["spec"]["domain"]["memory"]["guest"], "100M");
-}
-
-/// Values that are likely to upset something.
-fn odd_value() -> impl Strategy<Value = Value> {
-    let leaf = prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::from),
-        any::<i64>().prop_map(Value::from),
-        any::<u64>().prop_map(Value::from),
-        any::<f64>().prop_map(Value::from),
-        ".{0,40}".prop_map(Value::from),
-        "[-+0-9.eEinumkKMGTP]{0,12}".prop_map(Value::from),
-        "(dir|oci):/?[a-z./:]{0,30}".prop_map(Value::from),
-        Just(json!("root")),
-        Just(json!({})),
-        Just(json!([])),
-    ];
-    leaf.prop_recursive(3, 16, 4, |inner| {
-        prop_oneof![
-            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::btree_map("[a-zA-Z]{1,12}", inner, 0..4)
-                .prop_map(|map| Value::Object(map.into_iter().collect())),
-        ]
-    })
-}
-
-/// Every place of a value, as JSON pointers.
-fn pointers(value: &Value, prefix: &str, all: &mut Vec<String>) {
-    all.push(prefix.to_owned());
-    match value {
-        Value::Object(members) => {
-            for (key, value) in members {
-                pointers(value, &format!("{prefix}/{key}"), all);
-            }
-        }
-        Value::Array(items) => {
-            for (index, value) in items.iter().enumerate() {
-                pointers(value, &format!("{prefix}/{index}"), all);
-            }
-        }
-        _ => {}
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn admission_never_panics_and_is_idempotent(
-        changes in prop::collection::vec((any::<prop::sample::Index>(), odd_value()), 1..4)
-    ) {
-        let mut value = manifest();
-        for (index, odd) in changes {
-            let mut all = Vec::new();
-            pointers(&value, "", &mut all);
-            let pointer = index.get(&all).clone();
-            if let Some(place) = value.pointer_mut(&pointer) {
-                *place = odd;
-            }
-        }
-        let decoded = from_node::<proto_node::vmi::VirtualMachineInstance>(&Node::from(value));
-        if let Ok(object) = decoded {
-            let json = to_json(&object);
-            prop_assert_eq!(from_node(&Node::from(json)), Ok(object.clone()));
-            match Vmi::admit(object, &caps()) {
-                Ok(first) => prop_assert_eq!(Vmi::admit(first.object.clone(), &caps()), Ok(first)),
-                Err(errors) => prop_assert!(!errors.is_empty()),
-            }
-        }
-    }
-
-    #[test]
-    fn quantities_of_any_text_never_panic(text in ".{0,60}") {
-        let value = with(&[("/spec/domain/memory/guest", json!(text))]);
-        let outcome = admit(value);
-        prop_assert!(outcome.is_ok() || outcome.is_err_and(|errors| !errors.is_empty()));
-    }
 }

@@ -1,0 +1,151 @@
+//! What single fields lead to.
+
+use super::*;
+
+#[test]
+fn buses_and_models_other_than_virtio_are_substituted_with_a_warning() {
+    let value = with(&[
+        (
+            "/spec/domain/devices/disks/-",
+            json!({"name": "scratch", "cdrom": {"bus": "sata"}}),
+        ),
+        (
+            "/spec/domain/devices/interfaces",
+            json!([{"name": "net", "bridge": {}, "model": "e1000e"}]),
+        ),
+    ]);
+    let admitted = admit(value.clone()).unwrap();
+    let paths: Vec<&str> = admitted
+        .substituted
+        .iter()
+        .map(|remark| remark.path.as_str())
+        .collect();
+    assert_eq!(
+        paths,
+        [
+            "spec.domain.devices.disks[1].cdrom",
+            "spec.domain.devices.interfaces[0].model"
+        ]
+    );
+    assert_eq!(admitted.warnings.len(), 2);
+    assert!(admitted.vmi.disks[1].read_only);
+    let mut strict = caps();
+    strict.refuse_substitution = true;
+    assert_eq!(admit_with(value, &strict).unwrap_err().len(), 2);
+}
+
+#[test]
+fn fields_without_effect_are_accepted_and_named() {
+    let admitted = admit(with(&[
+        ("/spec/domain/ioThreadsPolicy", json!("auto")),
+        ("/spec/evictionStrategy", json!("LiveMigrate")),
+    ]))
+    .unwrap();
+    let paths: Vec<&str> = admitted
+        .ignored
+        .iter()
+        .map(|remark| remark.path.as_str())
+        .collect();
+    assert_eq!(
+        paths,
+        ["spec.domain.ioThreadsPolicy", "spec.evictionStrategy"]
+    );
+}
+
+#[test]
+fn what_identifies_the_machine_is_read_and_the_uuid_derived() {
+    let derived = admit(manifest()).unwrap();
+    let uuid = to_json(&derived.object)["spec"]["domain"]["firmware"]["uuid"].clone();
+    let digits: String = derived
+        .vmi
+        .identity
+        .uuid
+        .map(|byte| format!("{byte:02x}"))
+        .concat();
+    assert_eq!(uuid.as_str().unwrap().replace('-', ""), digits);
+    let named = admit(with(&[
+        (
+            "/spec/domain/firmware/uuid",
+            json!("5d307ca9-b3ef-428c-8861-06e72d69f223"),
+        ),
+        (
+            "/spec/domain/firmware/serial",
+            json!("e4686d2c-6e8d-4335-b8fd-81bee22f4815"),
+        ),
+        (
+            "/spec/domain/chassis",
+            json!({"manufacturer": "ACME", "asset": "A 7"}),
+        ),
+    ]))
+    .unwrap();
+    assert!(named.ignored.is_empty());
+    let identity = named.vmi.identity;
+    assert_eq!((identity.uuid[0], identity.uuid[15]), (0x5d, 0x23));
+    assert_eq!(identity.serial, "e4686d2c-6e8d-4335-b8fd-81bee22f4815");
+    let chassis = identity.chassis;
+    assert_eq!(
+        (chassis.manufacturer.as_str(), chassis.asset.as_str()),
+        ("ACME", "A 7")
+    );
+    assert_eq!(chassis.sku, "");
+}
+
+#[test]
+fn devices_may_ask_for_pci_addresses_of_their_own() {
+    const DISK: &str = "/spec/domain/devices/disks/0/disk";
+    const INTERFACE: &str = "/spec/domain/devices/interfaces/0/pciAddress";
+    let admitted = admit(with(&[
+        (DISK, json!({"pciAddress": "0000:00:1e.0"})),
+        (INTERFACE, json!("0000:81:00.0")),
+    ]))
+    .unwrap();
+    let disk = admitted.vmi.disks[0].pci_address.unwrap();
+    assert_eq!((disk.bus, disk.device), (0, 30));
+    let interface = admitted.vmi.interfaces[0].pci_address.unwrap();
+    assert_eq!((interface.bus, interface.device), (0x81, 0));
+    let twice = refused(&[
+        (DISK, json!({"pciAddress": "0000:05:00.0"})),
+        (INTERFACE, json!("0000:05:00.0")),
+    ]);
+    assert_eq!(twice.len(), 1, "{twice:?}");
+    assert!(twice[0].contains("asks for it too"), "{twice:?}");
+}
+
+#[test]
+fn a_vmi_without_networks_has_none_and_is_told_so() {
+    let bare = [
+        ("/spec/networks", Value::Null),
+        ("/spec/domain/devices/interfaces", Value::Null),
+    ];
+    let admitted = admit(with(&bare)).unwrap();
+    assert!(admitted.vmi.interfaces.is_empty());
+    assert_eq!(admitted.warnings.len(), 1);
+    let mut quiet = bare.to_vec();
+    quiet.push(("/spec/domain/devices/autoattachPodInterface", json!(false)));
+    assert!(admit(with(&quiet)).unwrap().warnings.is_empty());
+}
+
+#[test]
+fn cpus_and_memory_follow_requests_and_limits() {
+    let admitted = admit(with(&[
+        ("/spec/domain/memory", Value::Null),
+        (
+            "/spec/domain/resources",
+            json!({"limits": {"cpu": "1500m", "memory": "100M"}}),
+        ),
+    ]))
+    .unwrap();
+    assert_eq!(admitted.vmi.cpus.sockets, 2);
+    assert_eq!(
+        admitted.vmi.memory_bytes,
+        96 << 20,
+        "rounded up to whole MiB"
+    );
+    assert_eq!(admitted.vmi.resources.cpu_request_millis, Some(1500));
+    let shown = to_json(&admitted.object);
+    assert_eq!(
+        shown["spec"]["domain"]["resources"]["requests"],
+        json!({"cpu": "1500m", "memory": "100M"})
+    );
+    assert_eq!(shown["spec"]["domain"]["memory"]["guest"], "100M");
+}
