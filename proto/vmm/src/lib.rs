@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod device;
 mod frame;
 pub mod payload;
 

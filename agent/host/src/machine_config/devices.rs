@@ -19,25 +19,34 @@ pub(super) fn devices<'a>(
     let mut devices: Vec<_> = places.root_ports.iter().map(root_port).collect();
     for (name, kind) in singles(vmi) {
         let place = find(places.singles.get(name), "the device", name)?;
-        devices.push(at(place, kind));
+        devices.push(v1::PciDevice::at(place.bus, place.device, kind));
     }
     let console = PciPlaces::CONSOLE;
     let place = find(places.singles.get(console), "the device", console)?;
-    devices.push(at(place, guest_agent_console(opened, descriptors)));
+    devices.push(v1::PciDevice::at(
+        place.bus,
+        place.device,
+        guest_agent_console(opened, descriptors),
+    ));
     if let Some(vsock) = &opened.vsock {
         let place = find(places.singles.get(PciPlaces::VSOCK), "the device", "vsock")?;
-        devices.push(at(place, socket_device(vsock, descriptors)));
+        devices.push(v1::PciDevice::at(
+            place.bus,
+            place.device,
+            socket_device(vsock, descriptors),
+        ));
     }
     for (interface, tap) in vmi.interfaces.iter().zip(&opened.taps) {
         let name = interface.name.as_str();
         let place = find(places.interfaces.get(name), "interface", name)?;
-        devices.push(at(place, card(interface, tap, descriptors)));
+        let card = card(interface, tap, descriptors);
+        devices.push(v1::PciDevice::at(place.bus, place.device, card));
     }
     for (index, (disk, opened)) in vmi.disks.iter().zip(&opened.disks).enumerate() {
         let name = disk.name.as_str();
         let place = find(places.disks.get(name), "disk", name)?;
         let blk = blk(disk, opened, vmi.disk_queues, descriptors);
-        let mut device = at(place, Kind::Blk(blk));
+        let mut device = v1::PciDevice::at(place.bus, place.device, Kind::Blk(blk));
         if disk.options.dedicated_thread {
             device.io_thread = format!("disk{index}");
         }
@@ -54,7 +63,7 @@ fn root_port((bus, device): (&u8, &u8)) -> v1::PciDevice {
         bus: 0,
         device: *device,
     };
-    at(place, Kind::RootPort(port))
+    v1::PciDevice::at(place.bus, place.device, Kind::RootPort(port))
 }
 
 fn guest_agent_console<'a>(opened: &'a Opened, descriptors: &mut Descriptors<'a>) -> Kind {
@@ -178,16 +187,4 @@ fn find(
         what,
         name: name.to_owned(),
     })
-}
-
-fn at(place: PciPlace, kind: Kind) -> v1::PciDevice {
-    v1::PciDevice {
-        address: Some(v1::PciAddress {
-            bus: u32::from(place.bus),
-            device: u32::from(place.device),
-            function: 0,
-        }),
-        kind: Some(kind),
-        ..v1::PciDevice::default()
-    }
 }

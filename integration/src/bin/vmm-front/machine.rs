@@ -104,7 +104,7 @@ fn devices(flags: &Run, descriptors: &mut Descriptors) -> anyhow::Result<Vec<v1:
         let mut blk = flag.blk.clone();
         blk.disk_fd = descriptors.add(open_disk(flag)?)?;
         let place = find(places.disks.get(&index.to_string()), "a disk")?;
-        let mut device = at(place, Kind::Blk(blk));
+        let mut device = v1::PciDevice::at(place.bus, place.device, Kind::Blk(blk));
         device.io_thread.clone_from(&flag.thread);
         devices.push(device);
     }
@@ -121,12 +121,12 @@ fn devices(flags: &Run, descriptors: &mut Descriptors) -> anyhow::Result<Vec<v1:
             net.vhost_fds.push(descriptors.add(vhost)?);
         }
         let place = find(places.interfaces.get(&index.to_string()), "a network card")?;
-        devices.push(at(place, Kind::Net(net)));
+        devices.push(v1::PciDevice::at(place.bus, place.device, Kind::Net(net)));
     }
     for kind in singles::kinds(&flags.peripherals) {
         let place = find(places.singles.get(kind), kind)?;
         let device = singles::device(kind, &flags.peripherals, descriptors)?;
-        devices.push(at(place, device));
+        devices.push(v1::PciDevice::at(place.bus, place.device, device));
     }
     Ok(devices)
 }
@@ -160,19 +160,7 @@ fn root_port((bus, device): (&u8, &u8)) -> v1::PciDevice {
     let port = v1::RootPort {
         secondary_bus: u32::from(*bus),
     };
-    at(place, Kind::RootPort(port))
-}
-
-fn at(place: PciPlace, kind: Kind) -> v1::PciDevice {
-    v1::PciDevice {
-        address: Some(v1::PciAddress {
-            bus: u32::from(place.bus),
-            device: u32::from(place.device),
-            function: 0,
-        }),
-        kind: Some(kind),
-        ..v1::PciDevice::default()
-    }
+    v1::PciDevice::at(place.bus, place.device, Kind::RootPort(port))
 }
 
 fn read_only(path: &Path) -> anyhow::Result<File> {

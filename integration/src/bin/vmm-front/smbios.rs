@@ -50,22 +50,25 @@ impl FromStr for SmbiosFlag {
 fn system<'a>(
     options: impl Iterator<Item = (&'a str, Option<&'a str>)>,
 ) -> anyhow::Result<v1::SmbiosSystem> {
-    let mut table = v1::SmbiosSystem::default();
-    for (key, value) in options {
-        let field = match key {
-            "manufacturer" => &mut table.manufacturer,
-            "product" => &mut table.product,
-            "version" => &mut table.version,
-            "serial" => &mut table.serial,
-            "sku" => &mut table.sku,
-            "family" => &mut table.family,
-            "uuid" => {
-                table.uuid = uuid(value.unwrap_or_default())?;
-                continue;
-            }
-            _ => return unknown(key, value),
-        };
-        value.context("a value is missing")?.clone_into(field);
+    let mut written = None;
+    let texts = options.filter(|(key, value)| {
+        let is_text = *key != "uuid";
+        if !is_text {
+            written = Some(value.unwrap_or_default());
+        }
+        is_text
+    });
+    let mut table = texts_of(texts, |table: &mut v1::SmbiosSystem, key| match key {
+        "manufacturer" => Some(&mut table.manufacturer),
+        "product" => Some(&mut table.product),
+        "version" => Some(&mut table.version),
+        "serial" => Some(&mut table.serial),
+        "sku" => Some(&mut table.sku),
+        "family" => Some(&mut table.family),
+        _ => None,
+    })?;
+    if let Some(written) = written {
+        table.uuid = uuid(written)?;
     }
     Ok(table)
 }
@@ -73,36 +76,41 @@ fn system<'a>(
 fn board<'a>(
     options: impl Iterator<Item = (&'a str, Option<&'a str>)>,
 ) -> anyhow::Result<v1::SmbiosBaseBoard> {
-    let mut table = v1::SmbiosBaseBoard::default();
-    for (key, value) in options {
-        let field = match key {
-            "manufacturer" => &mut table.manufacturer,
-            "product" => &mut table.product,
-            "version" => &mut table.version,
-            "serial" => &mut table.serial,
-            "asset" => &mut table.asset,
-            "location" => &mut table.location,
-            _ => return unknown(key, value),
-        };
-        value.context("a value is missing")?.clone_into(field);
-    }
-    Ok(table)
+    texts_of(options, |table: &mut v1::SmbiosBaseBoard, key| match key {
+        "manufacturer" => Some(&mut table.manufacturer),
+        "product" => Some(&mut table.product),
+        "version" => Some(&mut table.version),
+        "serial" => Some(&mut table.serial),
+        "asset" => Some(&mut table.asset),
+        "location" => Some(&mut table.location),
+        _ => None,
+    })
 }
 
 fn chassis<'a>(
     options: impl Iterator<Item = (&'a str, Option<&'a str>)>,
 ) -> anyhow::Result<v1::SmbiosChassis> {
-    let mut table = v1::SmbiosChassis::default();
+    texts_of(options, |table: &mut v1::SmbiosChassis, key| match key {
+        "manufacturer" => Some(&mut table.manufacturer),
+        "version" => Some(&mut table.version),
+        "serial" => Some(&mut table.serial),
+        "asset" => Some(&mut table.asset),
+        "sku" => Some(&mut table.sku),
+        _ => None,
+    })
+}
+
+/// A table of texts, each in the field that its key names.
+fn texts_of<'a, T: Default>(
+    options: impl Iterator<Item = (&'a str, Option<&'a str>)>,
+    field: impl for<'t> Fn(&'t mut T, &str) -> Option<&'t mut String>,
+) -> anyhow::Result<T> {
+    let mut table = T::default();
     for (key, value) in options {
-        let field = match key {
-            "manufacturer" => &mut table.manufacturer,
-            "version" => &mut table.version,
-            "serial" => &mut table.serial,
-            "asset" => &mut table.asset,
-            "sku" => &mut table.sku,
-            _ => return unknown(key, value),
-        };
-        value.context("a value is missing")?.clone_into(field);
+        match field(&mut table, key) {
+            Some(field) => value.context("a value is missing")?.clone_into(field),
+            None => return unknown(key, value),
+        }
     }
     Ok(table)
 }
