@@ -7,6 +7,7 @@ mod balloon;
 mod console;
 mod dirty;
 mod in_a_node;
+mod fixtures;
 mod life;
 mod machine;
 mod memory;
