@@ -46,7 +46,7 @@ const BEGIN: &str = "
     [ -e /sys/kernel/tracing/trace ] || mount -t tracefs tracefs /sys/kernel/tracing
     cd /sys/kernel/tracing
     echo 8192 > saved_cmdlines_size && echo 1 > options/record-tgid && echo 32768 > buffer_size_kb && cd events/raw_syscalls/sys_enter
-    echo 'comm == \"kvmlet-vmm\" || comm ~ \"[0-9]\" || comm ~ \"[0-9][0-9]\" || comm == \"machine\" || comm == \"prefault\" || comm == \"devices\" || comm ~ \"io-*\" || comm ~ \"vcpu*\"' > filter
+    echo 'comm == \"kvmlet-vmm\" || comm ~ \"[0-9]\" || comm ~ \"[0-9][0-9]\" || comm == \"machine\" || comm == \"prefault\" || comm == \"fill\" || comm == \"devices\" || comm ~ \"io-*\" || comm ~ \"vcpu*\"' > filter
     echo 1 > enable";
 
 /// Prints each call once: name of the thread, whether it is the first of its process, how many filters

@@ -4,6 +4,7 @@
 //! at the start of a program: the agent starts itself anew with a hidden subcommand, which drops
 //! its privileges as its first act. The daemon's `main` calls [`run`] before anything else.
 
+mod become_vmm;
 mod drop_privileges;
 mod launch_vmm;
 mod unpack_kernel;
@@ -24,6 +25,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
     let subcommand = arguments.next()?;
     match subcommand.to_str()? {
         unpack_kernel::SUBCOMMAND => Some(unpack_kernel::main()),
+        become_vmm::SUBCOMMAND => Some(become_vmm::main(arguments)),
         launch_vmm::SUBCOMMAND => Some(launch_vmm::main(arguments)),
         _ => None,
     }

@@ -4,7 +4,10 @@ use std::fs;
 use std::io;
 
 use agent_plan::{BootId, VmmIdentity};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
+};
+use tokio::signal::unix::{SignalKind, signal};
 
 const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -70,6 +73,43 @@ pub(crate) fn kill(identity: &VmmIdentity) -> io::Result<()> {
     }
 }
 
+/// The pid of a process in the innermost pid namespace that it is in: what it knows itself by. `None`
+/// when it is gone.
+pub(crate) fn innermost_pid(pid: u32) -> io::Result<Option<u32>> {
+    let status = gone_is_none(fs::read_to_string(format!("/proc/{pid}/status")))?;
+    Ok(status.as_deref().and_then(parse_innermost_pid))
+}
+
+/// Each namespace has its pid in `NSpid`, the innermost the last.
+fn parse_innermost_pid(status: &str) -> Option<u32> {
+    let mut lines = status.lines();
+    let pids = lines.find_map(|line| line.strip_prefix("NSpid:"))?;
+    pids.split_ascii_whitespace().next_back()?.parse().ok()
+}
+
+/// Waits for the end of a process that may have become a child of this one, as all orphans do of the
+/// first process of a container, and takes its status so that nothing of it is left. Its own parent has
+/// ended.
+pub(crate) async fn reap(pid: u32) -> io::Result<()> {
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no pid"));
+    };
+    // Before the first look: no end is missed.
+    let mut ends = signal(SignalKind::child())?;
+    loop {
+        match waitid(
+            WaitId::Pid(pid),
+            WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
+        ) {
+            // Somebody else's child is somebody else's to wait for.
+            Ok(Some(_)) | Err(rustix::io::Errno::CHILD) => return Ok(()),
+            Ok(None) => {}
+            Err(error) => return Err(error.into()),
+        }
+        ends.recv().await;
+    }
+}
+
 /// The cgroup paths of a process (`/proc/PID/cgroup`); empty when it is gone.
 pub(crate) fn cgroups(pid: u32) -> io::Result<String> {
     gone_is_none(fs::read_to_string(format!("/proc/{pid}/cgroup"))).map(Option::unwrap_or_default)
@@ -130,6 +170,25 @@ mod tests {
         let stat = parse_stat(text).unwrap();
         assert_eq!((stat.state, stat.start_time_ticks), ('S', 4242));
         assert!(parse_stat("7 (a) S 1 2").is_none());
+    }
+
+    #[test]
+    fn a_process_knows_itself_by_the_pid_of_its_own_namespace() {
+        let status = "Name:\tx\nPid:\t4711\nNSpid:\t4711\t22\t1\nThreads:\t1\n";
+        assert_eq!(parse_innermost_pid(status), Some(1));
+        assert_eq!(parse_innermost_pid("Name:\tx\n"), None);
+        let own = innermost_pid(std::process::id()).unwrap();
+        assert_eq!(own, Some(std::process::id()));
+    }
+
+    #[tokio::test]
+    async fn a_child_that_ended_leaves_nothing_behind() {
+        let mut child = Command::new("true").spawn().unwrap();
+        reap(child.id()).await.unwrap();
+        assert!(identify(child.id()).unwrap().is_none());
+        // Nobody is there to be waited for.
+        reap(child.id()).await.unwrap();
+        child.wait().unwrap_err();
     }
 
     #[test]

@@ -1,35 +1,27 @@
-//! `kvmlet launch-vmm`: turns this process into a VMM that has nothing but its control socket.
+//! `kvmlet launch-vmm`: starts a VMM that is nobody's child, says its process id and ends.
 //!
-//! Standard input is the listening control socket, which the VMM gets under a number of its own;
-//! standard error takes the VMM's log. The process
-//! leaves the agent's session, its namespaces, its root file system and its user, and then becomes
-//! the VMM's program. Pid and start time, by which the agent knows it, stay what they are.
+//! Standard input is the listening control socket and standard error takes the VMM's log: both go on
+//! to the VMM. To standard output goes one line, the VMM's process id as the agent sees it. As root the
+//! VMM is the first process of a pid namespace, and its user namespace is mapped from here, because
+//! nobody within has the right to. What else makes a VMM of a process is done by that process:
+//! [`become_vmm`](super::become_vmm).
 
-use std::ffi::{CString, OsString};
-use std::fs::File;
-use std::io::{self, Write};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, Stdio};
 
-use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, fcntl};
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::sched::CloneFlags;
-use nix::sys::prctl::set_no_new_privs;
-use nix::sys::resource::Resource;
-use nix::unistd::{chdir, chroot, dup2_stdin, fexecve, geteuid, pivot_root, setsid};
+use nix::sched::{CloneFlags, setns};
+use nix::unistd::geteuid;
 
-use super::drop_privileges::{become_user, enter_namespaces, limit};
+use super::become_vmm::{self, MAP_ME, MAPPED};
+use super::drop_privileges::enter_namespaces;
 
 /// The hidden subcommand's name.
 pub(crate) const SUBCOMMAND: &str = "launch-vmm";
-
-/// The VMM leaves the standard streams alone: its socket is the first after them or later.
-const AFTER_STANDARD_STREAMS: i32 = 3;
-
-/// Descriptors of one VMM: 64 of its configuration, an eventfd or three for each queue.
-const OPEN_FILES: u64 = 4096;
 
 /// What the agent tells the helper.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,132 +37,135 @@ pub(crate) struct LaunchArguments {
 impl LaunchArguments {
     /// The command line after the program's name.
     pub(crate) fn to_command_line(&self) -> Vec<OsString> {
-        vec![
-            SUBCOMMAND.into(),
+        let mut line = vec![SUBCOMMAND.into()];
+        line.extend(self.words());
+        line
+    }
+
+    /// Without a subcommand.
+    pub(super) fn words(&self) -> [OsString; 3] {
+        [
             self.program.clone().into(),
             self.root.clone().into(),
             self.user.to_string().into(),
         ]
     }
 
-    fn parse(mut arguments: impl Iterator<Item = OsString>) -> Option<Self> {
-        let parsed = Self {
+    /// Reads [`Self::words`]; what follows them is left.
+    pub(super) fn parse(arguments: &mut impl Iterator<Item = OsString>) -> Option<Self> {
+        Some(Self {
             program: arguments.next()?.into(),
             root: arguments.next()?.into(),
             user: arguments.next()?.to_str()?.parse().ok()?,
-        };
-        arguments.next().is_none().then_some(parsed)
+        })
     }
 }
 
-pub(super) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let Some(arguments) = LaunchArguments::parse(arguments) else {
+pub(super) fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let parsed = LaunchArguments::parse(&mut arguments);
+    let Some(parsed) = parsed.filter(|_| arguments.next().is_none()) else {
         drop(writeln!(
             io::stderr(),
             "usage: {SUBCOMMAND} PROGRAM ROOT USER   (started by the agent, not by people)"
         ));
         return ExitCode::from(2);
     };
-    let Err(error) = launch(&arguments);
-    drop(writeln!(
-        io::stderr(),
-        "the VMM can not be launched: {error}"
-    ));
-    ExitCode::FAILURE
-}
-
-/// Never returns when all goes well.
-fn launch(arguments: &LaunchArguments) -> io::Result<std::convert::Infallible> {
-    let agent = geteuid();
-    let program =
-        File::open(&arguments.program).map_err(|error| naming(&arguments.program, &error))?;
-    // Without close-on-exec: this is what the VMM inherits.
-    let control = fcntl(io::stdin(), FcntlArg::F_DUPFD(AFTER_STANDARD_STREAMS))?;
-    dup2_stdin(File::open("/dev/null")?)?;
-    match setsid() {
-        // EPERM: this process leads a group already, which is as good.
-        Ok(_) | Err(Errno::EPERM) => {}
-        Err(error) => return Err(error.into()),
-    }
-    limit(Resource::RLIMIT_CORE, 0)?;
-    limit(Resource::RLIMIT_NOFILE, OPEN_FILES)?;
-    if geteuid().is_root() {
-        isolate(&arguments.root)?;
-    }
-    become_user(arguments.user, arguments.user)?;
-    set_no_new_privs()?;
-    let command_line = [
-        c"kvmlet-vmm".to_owned(),
-        c"--control-fd".to_owned(),
-        CString::new(control.to_string())?,
-        c"--controller-uid".to_owned(),
-        CString::new(agent.as_raw().to_string())?,
-    ];
-    let environment: [CString; 0] = [];
-    Ok(fexecve(&program, &command_line, &environment)?)
-}
-
-/// Namespaces of its own and an empty, read-only root, where the host allows it.
-fn isolate(root: &Path) -> io::Result<()> {
-    for (namespace, what) in [
-        (CloneFlags::CLONE_NEWNET, "network"),
-        (CloneFlags::CLONE_NEWIPC, "IPC"),
-        (CloneFlags::CLONE_NEWUTS, "host name"),
-    ] {
-        if !enter_namespaces(namespace)? {
-            writeln!(
+    match launch(&parsed) {
+        Ok(pid) => match writeln!(io::stdout(), "{pid}") {
+            Ok(()) => ExitCode::SUCCESS,
+            // The agent is gone. The next one finds the VMM by its control socket.
+            Err(_) => ExitCode::FAILURE,
+        },
+        Err(error) => {
+            drop(writeln!(
                 io::stderr(),
-                "this host allows no {what} namespace: the VMM shares the agent's"
-            )?;
+                "the VMM can not be launched: {error}"
+            ));
+            ExitCode::FAILURE
         }
     }
-    if !enter_namespaces(CloneFlags::CLONE_NEWNS)? {
-        writeln!(
-            io::stderr(),
-            "this host allows no mount namespace: the VMM shares the agent's root"
-        )?;
-        return Ok(());
-    }
-    let none = None::<&str>;
-    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
-    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    mount(
-        Some("none"),
-        root,
-        Some("tmpfs"),
-        flags,
-        Some("size=4k,nr_inodes=2,mode=0555"),
-    )
-    .map_err(|error| naming(root, &error.into()))?;
-    chdir(root)?;
-    match pivot_root(".", ".") {
-        Ok(()) => umount2(".", MntFlags::MNT_DETACH)?,
-        // The initial ramdisk can not be left by pivot_root(2), only be covered.
-        Err(Errno::EINVAL) => {
-            mount(Some("."), "/", none, MsFlags::MS_MOVE, none)?;
-            chroot(".")?;
-        }
-        Err(error) => return Err(error.into()),
-    }
-    chdir("/")?;
-    let read_only = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | flags;
-    mount(none, "/", none, read_only, none)?;
-    Ok(())
 }
 
-fn naming(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(
-        error.kind(),
-        format!(
-            "{}: {error}",
-            String::from_utf8_lossy(path.as_os_str().as_bytes())
-        ),
-    )
+/// Starts the process that becomes the VMM.
+fn launch(arguments: &LaunchArguments) -> io::Result<u32> {
+    let is_root = geteuid().is_root();
+    // Of children: the next process is the first there.
+    if is_root && !enter_namespaces(CloneFlags::CLONE_NEWPID)? {
+        warn("this host allows no pid namespace: the VMM shares the agent's")?;
+    }
+    if is_root {
+        let (child, socket) = start(arguments, true)?;
+        if let Some(pid) = map_users(child, socket, arguments.user)? {
+            return Ok(pid);
+        }
+        warn("this host allows no user namespace: the VMM shares the agent's")?;
+        // The first process of a pid namespace takes it along when it ends.
+        setns(
+            fs::File::open("/proc/self/ns/pid")?,
+            CloneFlags::CLONE_NEWPID,
+        )?;
+        enter_namespaces(CloneFlags::CLONE_NEWPID)?;
+    }
+    let (child, _) = start(arguments, false)?;
+    Ok(child.id())
+}
+
+/// The process, and a socket to it.
+fn start(arguments: &LaunchArguments, with_users: bool) -> io::Result<(Child, UnixStream)> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let child = Command::new("/proc/self/exe")
+        .arg(become_vmm::SUBCOMMAND)
+        .args(arguments.words())
+        .arg(with_users.to_string())
+        .stdout(Stdio::from(OwnedFd::from(theirs)))
+        .spawn()?;
+    Ok((child, ours))
+}
+
+/// Waits until the process is in a user namespace of its own, and tells it who is who there: itself,
+/// and whoever may control it. Its pid; nothing when it can have no such namespace.
+fn map_users(mut child: Child, mut socket: UnixStream, user: u32) -> io::Result<Option<u32>> {
+    let pid = child.id();
+    let mut asked = [0];
+    let is_there = socket.read(&mut asked)? == 1 && asked == [MAP_ME];
+    let mapped = is_there && write_maps(pid, user).is_ok();
+    if mapped {
+        socket.write_all(&[MAPPED])?;
+        return Ok(Some(pid));
+    }
+    drop(socket);
+    // It ends by itself, with an error of its own unless it was the namespace.
+    let status = child.wait()?;
+    if status.code() == Some(i32::from(become_vmm::NO_USER_NAMESPACE)) {
+        return Ok(None);
+    }
+    Err(io::Error::other("it said why"))
+}
+
+/// Every id stays what it is; others are nobody's.
+fn write_maps(pid: u32, user: u32) -> io::Result<()> {
+    let own = format!("{user} {user} 1\n");
+    let agent = geteuid().as_raw();
+    let users = if agent == user {
+        own.clone()
+    } else {
+        format!("{own}{agent} {agent} 1\n")
+    };
+    fs::write(format!("/proc/{pid}/gid_map"), own)?;
+    fs::write(format!("/proc/{pid}/uid_map"), users)
+}
+
+fn warn(text: &str) -> io::Result<()> {
+    writeln!(io::stderr(), "{text}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parse(line: &[OsString]) -> Option<LaunchArguments> {
+        LaunchArguments::parse(&mut line.iter().cloned())
+    }
 
     #[test]
     fn arguments_survive_the_command_line() {
@@ -180,17 +175,13 @@ mod tests {
             user: 70_000,
         };
         let line = arguments.to_command_line();
-        assert_eq!(
-            LaunchArguments::parse(line.into_iter().skip(1)),
-            Some(arguments)
-        );
+        assert_eq!(parse(&line[1..]), Some(arguments));
     }
 
     #[test]
     fn a_wrong_command_line_is_refused() {
-        let parse = |line: &[&str]| LaunchArguments::parse(line.iter().map(Into::into));
-        assert_eq!(parse(&["a", "b"]), None);
-        assert_eq!(parse(&["a", "b", "root"]), None);
-        assert_eq!(parse(&["a", "b", "1", "2"]), None);
+        let words = |line: &[&str]| line.iter().map(Into::into).collect::<Vec<OsString>>();
+        assert_eq!(parse(&words(&["a", "b"])), None);
+        assert_eq!(parse(&words(&["a", "b", "root"])), None);
     }
 }

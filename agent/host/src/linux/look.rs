@@ -183,7 +183,10 @@ impl LinuxHost {
 fn identity_of(connection: &Connection) -> Answer<VmmIdentity> {
     let claimed = connection.hello().identity.clone().unwrap_or_default();
     let mut is_gone = true;
-    for pid in connection.peer_pid().into_iter().chain([claimed.pid]) {
+    // A pid that a VMM says is one of its own namespace: another process has it here, unless boot and
+    // start time say that it is the one.
+    let said = (!claimed.boot_id.is_empty()).then_some(claimed.pid);
+    for pid in connection.peer_pid().into_iter().chain(said) {
         if pid == 0 || pid == std::process::id() {
             continue;
         }
@@ -191,7 +194,7 @@ fn identity_of(connection: &Connection) -> Answer<VmmIdentity> {
             continue;
         };
         is_gone = false;
-        if claims(&claimed, &identity) {
+        if claims(&claimed, &identity)? {
             return Ok(Some(identity));
         }
     }
@@ -202,12 +205,15 @@ fn identity_of(connection: &Connection) -> Answer<VmmIdentity> {
 }
 
 /// Whether what a VMM says of itself is true of a process. In its empty root it can not read what
-/// it would have to say; then the kernel's word alone counts.
-fn claims(claimed: &v1::Identity, identity: &VmmIdentity) -> bool {
+/// it would have to say; then the kernel's word alone counts. It knows itself by the pid that it has in
+/// its pid namespace.
+fn claims(claimed: &v1::Identity, identity: &VmmIdentity) -> Result<bool, String> {
     if claimed.boot_id.is_empty() && claimed.start_time_ticks == 0 {
-        return claimed.pid == identity.pid;
+        let own = process::innermost_pid(identity.pid).map_err(|error| error.to_string())?;
+        return Ok(own == Some(claimed.pid));
     }
-    claimed.start_time_ticks == identity.start_time_ticks && claimed.boot_id == identity.boot_id.0
+    Ok(claimed.start_time_ticks == identity.start_time_ticks
+        && claimed.boot_id == identity.boot_id.0)
 }
 
 /// What the VMM says of its machine, when it is the VMM that is meant.
@@ -215,7 +221,7 @@ fn machine_of(connection: &Connection, identity: &VmmIdentity) -> Result<Machine
     let hello = connection.hello();
     let claimed = hello.identity.clone().unwrap_or_default();
     let is_peer = connection.peer_pid() == Some(identity.pid);
-    if !is_peer && !claims(&claimed, identity) {
+    if !is_peer && !claims(&claimed, identity)? {
         return Err("another process answers on its control socket".to_owned());
     }
     hello

@@ -5,10 +5,12 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 
 use agent_domain::Vmi;
-use agent_plan::{Completed, Enforcement, Failure, MachineState, Timestamp, VmmObserved};
+use agent_plan::{
+    Completed, Enforcement, Failure, MachineState, Timestamp, VmmIdentity, VmmObserved,
+};
 use tokio::process::{Child, Command};
 
 use super::LinuxHost;
@@ -61,13 +63,18 @@ impl LinuxHost {
         let failed = |what: &str, error: &dyn std::error::Error| {
             retry("VmmStartFailed", format!("{what}: {}", chain(error)))
         };
-        let mut child = self
+        let launcher = self
             .spawn(&dir, &self.layout.vmm_root(uid, incarnation), user)
             .map_err(|error| failed("the VMM can not be started", &error))?;
-        let identity = match child.id().map(process::identify) {
-            Some(Ok(Some(identity))) => identity,
-            Some(Err(error)) => return Err(failed("the VMM can not be identified", &error)),
-            Some(Ok(None)) | None => return Err(did_not_start(&dir, "it ended at once")),
+        let launched = launcher.wait_with_output().await;
+        let launched = launched.map_err(|error| failed("the VMM can not be started", &error))?;
+        let Some(pid) = pid_of(&launched) else {
+            return Err(did_not_start(&dir, "its launcher failed"));
+        };
+        let identity = match process::identify(pid) {
+            Ok(Some(identity)) => identity,
+            Ok(None) => return Err(did_not_start(&dir, "it ended at once")),
+            Err(error) => return Err(failed("the VMM can not be identified", &error)),
         };
         let note = LaunchFile {
             identity: identity.clone(),
@@ -86,17 +93,20 @@ impl LinuxHost {
         };
         let result = settled.await;
         if result.is_err() {
-            self.give_up(child, &name).await;
-        } else {
-            // The agent is its parent for now: somebody has to wait for it.
-            tokio::spawn(async move { child.wait().await });
+            self.give_up(&identity, &name).await;
         }
+        // Its launcher has ended: whoever is the parent of orphans has to wait for it.
+        tokio::spawn(async move {
+            if let Err(error) = process::reap(pid).await {
+                tracing::warn!(pid, %error, "the end of a VMM can not be waited for");
+            }
+        });
         result.map(|()| Completed::Started(identity))
     }
 
     /// Ends a VMM that was started just now. It has no configuration yet, so there is nothing to lose.
-    async fn give_up(&self, mut child: Child, name: &str) {
-        if let Err(error) = child.kill().await {
+    async fn give_up(&self, identity: &VmmIdentity, name: &str) {
+        if let Err(error) = process::kill(identity) {
             tracing::warn!(name, %error, "a VMM that did not start can not be ended");
         }
         if let Err(error) = self.sandbox.remove(name).await {
@@ -191,11 +201,20 @@ impl LinuxHost {
             .args(arguments.to_command_line())
             .env_clear()
             .stdin(Stdio::from(OwnedFd::from(socket)))
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::from(log))
             .kill_on_drop(false)
             .spawn()
     }
+}
+
+/// What the launcher says of the VMM.
+fn pid_of(launched: &Output) -> Option<u32> {
+    let said = std::str::from_utf8(&launched.stdout).ok()?;
+    said.trim_end()
+        .parse()
+        .ok()
+        .filter(|_| launched.status.success())
 }
 
 /// Waits for the VMM's first word, or for the reason why there is none.

@@ -7,8 +7,8 @@ use libtest_mimic::Trial;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
+use crate::guest::{console, guest_vmi, run, testguest};
 use crate::support::{Outcome, Place, UID, eventually, launched, observe, release, skip, trial};
-use crate::vmm::{console, guest_vmi, run, testguest};
 
 pub fn trials() -> Vec<Trial> {
     vec![trial(

@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod guest;
 mod guest_agent;
 mod kernels;
 mod network;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         guest_agent::trials(),
         kernels::trials(),
         network::trials(),
+        guest::trials(),
         vmm::trials(),
         vsock::trials(),
     ]

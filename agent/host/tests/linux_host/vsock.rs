@@ -12,10 +12,10 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Notify;
 
+use crate::guest::{console, run, testguest};
 use crate::support::{
     Outcome, Place, UID, VSOCK_CID, eventually, launched, observe, release, skip, trial,
 };
-use crate::vmm::{console, run, testguest};
 
 pub fn trials() -> Vec<Trial> {
     vec![trial(

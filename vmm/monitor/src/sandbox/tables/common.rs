@@ -9,7 +9,6 @@ const MADV_DONTNEED: u32 = 4;
 const SIGABRT: u32 = 6;
 const SIGBUS: u32 = 7;
 const SIGSEGV: u32 = 11;
-const SIGSYS: u32 = 31;
 const SIGACTION_SIGNAL: u8 = 0;
 const TGKILL_SIGNAL: u8 = 2;
 
@@ -44,7 +43,6 @@ pub const COMMON: &[Rule] = table! {
     SYS_getpid, Any => Seen("kicks; abort");
     SYS_gettid, Any => Seen("kicks; abort");
     SYS_tgkill, Is(TGKILL_SIGNAL, SIGABRT) => Unseen("a panic aborts");
-    SYS_tgkill, Is(TGKILL_SIGNAL, SIGSYS) => Unseen("a forbidden call was told, and ends the process");
     // Not of SIGSYS: the handler that tells forbidden calls is not replaced.
     SYS_rt_sigaction, Is(SIGACTION_SIGNAL, SIGABRT) => Unseen("abort");
     SYS_rt_sigaction, Is(SIGACTION_SIGNAL, SIGSEGV) => Unseen("a fault outside of a guard page has its default");

@@ -1,0 +1,200 @@
+//! `kvmlet become-vmm`: turns this process into a VMM that has nothing but its control socket.
+//!
+//! [`launch_vmm`](super::launch_vmm) starts it. Standard input is the listening control socket, which
+//! the VMM gets under a number of its own; standard error takes the VMM's log; standard output is a
+//! socket to whoever maps the user namespace. The process leaves the agent's session, its namespaces,
+//! its root file system and its user, and then becomes the VMM's program. Pid and start time, by which
+//! the agent knows it, stay what they are.
+
+use std::ffi::{CString, OsString};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::ExitCode;
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::CloneFlags;
+use nix::sys::prctl::set_no_new_privs;
+use nix::sys::resource::Resource;
+use nix::unistd::{
+    Uid, chdir, chroot, dup, dup2_stdin, dup2_stdout, fexecve, geteuid, pivot_root, setsid,
+};
+
+use super::drop_privileges::{become_user, enter_namespaces, limit};
+use super::launch_vmm::LaunchArguments;
+
+/// The hidden subcommand's name.
+pub(super) const SUBCOMMAND: &str = "become-vmm";
+
+/// Exit status when a user namespace was wanted and is not to be had.
+pub(super) const NO_USER_NAMESPACE: u8 = 3;
+
+/// Said in a user namespace that nobody is in yet.
+pub(super) const MAP_ME: u8 = b'm';
+/// The answer.
+pub(super) const MAPPED: u8 = b'y';
+
+/// The VMM leaves the standard streams alone: its socket is the first after them or later.
+const AFTER_STANDARD_STREAMS: i32 = 3;
+
+/// Descriptors of one VMM: 64 of its configuration, an eventfd or three for each queue.
+const OPEN_FILES: u64 = 4096;
+
+/// Why this process does not become a VMM.
+enum Failed {
+    /// There is no user namespace for it.
+    NoUsers,
+    Io(io::Error),
+}
+
+impl<E: Into<io::Error>> From<E> for Failed {
+    fn from(error: E) -> Self {
+        Self::Io(error.into())
+    }
+}
+
+pub(super) fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let parsed = LaunchArguments::parse(&mut arguments);
+    let with_users = arguments.next().map(|word| word == "true");
+    let (Some(parsed), Some(with_users)) = (parsed, with_users) else {
+        return ExitCode::from(2);
+    };
+    match launch(&parsed, with_users) {
+        Err(Failed::NoUsers) => ExitCode::from(NO_USER_NAMESPACE),
+        Err(Failed::Io(error)) => {
+            drop(writeln!(
+                io::stderr(),
+                "the VMM can not be launched: {error}"
+            ));
+            ExitCode::FAILURE
+        }
+        Ok(never) => match never {},
+    }
+}
+
+/// Never returns when all goes well.
+fn launch(
+    arguments: &LaunchArguments,
+    with_users: bool,
+) -> Result<std::convert::Infallible, Failed> {
+    let agent = geteuid();
+    let program =
+        File::open(&arguments.program).map_err(|error| naming(&arguments.program, &error))?;
+    // Without close-on-exec: this is what the VMM inherits.
+    let control = fcntl(io::stdin(), FcntlArg::F_DUPFD(AFTER_STANDARD_STREAMS))?;
+    dup2_stdin(File::open("/dev/null")?)?;
+    let starter = dup(io::stdout())?;
+    dup2_stdout(File::open("/dev/null")?)?;
+    match setsid() {
+        // EPERM: this process leads a group already, which is as good.
+        Ok(_) | Err(Errno::EPERM) => {}
+        Err(error) => return Err(error.into()),
+    }
+    limit(Resource::RLIMIT_CORE, 0)?;
+    limit(Resource::RLIMIT_NOFILE, OPEN_FILES)?;
+    if agent.is_root() {
+        isolate(&arguments.root)?;
+    }
+    if with_users {
+        enter_users(starter)?;
+    } else {
+        drop(starter);
+    }
+    become_user(arguments.user, arguments.user)?;
+    set_no_new_privs()?;
+    Ok(become_program(&program, control, agent)?)
+}
+
+fn become_program(
+    program: &File,
+    control: i32,
+    agent: Uid,
+) -> io::Result<std::convert::Infallible> {
+    let command_line = [
+        c"kvmlet-vmm".to_owned(),
+        c"--control-fd".to_owned(),
+        CString::new(control.to_string())?,
+        c"--controller-uid".to_owned(),
+        CString::new(agent.as_raw().to_string())?,
+    ];
+    let environment: [CString; 0] = [];
+    Ok(fexecve(program, &command_line, &environment)?)
+}
+
+/// A user namespace, in which there is nobody until the starter says who. It comes after all that
+/// takes the rights of the host's root.
+fn enter_users(starter: OwnedFd) -> Result<(), Failed> {
+    if !enter_namespaces(CloneFlags::CLONE_NEWUSER)? {
+        return Err(Failed::NoUsers);
+    }
+    let mut starter = UnixStream::from(starter);
+    starter.write_all(&[MAP_ME])?;
+    let mut answer = [0];
+    if starter.read(&mut answer)? != 1 || answer != [MAPPED] {
+        return Err(Failed::NoUsers);
+    }
+    Ok(())
+}
+
+/// Namespaces of its own and an empty, read-only root, where the host allows it.
+fn isolate(root: &Path) -> io::Result<()> {
+    for (namespace, what) in [
+        (CloneFlags::CLONE_NEWNET, "network"),
+        (CloneFlags::CLONE_NEWIPC, "IPC"),
+        (CloneFlags::CLONE_NEWUTS, "host name"),
+    ] {
+        if !enter_namespaces(namespace)? {
+            writeln!(
+                io::stderr(),
+                "this host allows no {what} namespace: the VMM shares the agent's"
+            )?;
+        }
+    }
+    if !enter_namespaces(CloneFlags::CLONE_NEWNS)? {
+        writeln!(
+            io::stderr(),
+            "this host allows no mount namespace: the VMM shares the agent's root"
+        )?;
+        return Ok(());
+    }
+    let none = None::<&str>;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    mount(
+        Some("none"),
+        root,
+        Some("tmpfs"),
+        flags,
+        Some("size=4k,nr_inodes=2,mode=0555"),
+    )
+    .map_err(|error| naming(root, &error.into()))?;
+    chdir(root)?;
+    match pivot_root(".", ".") {
+        Ok(()) => umount2(".", MntFlags::MNT_DETACH)?,
+        // The initial ramdisk can not be left by pivot_root(2), only be covered.
+        Err(Errno::EINVAL) => {
+            mount(Some("."), "/", none, MsFlags::MS_MOVE, none)?;
+            chroot(".")?;
+        }
+        Err(error) => return Err(error.into()),
+    }
+    chdir("/")?;
+    let read_only = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | flags;
+    mount(none, "/", none, read_only, none)?;
+    Ok(())
+}
+
+fn naming(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(
+        error.kind(),
+        format!(
+            "{}: {error}",
+            String::from_utf8_lossy(path.as_os_str().as_bytes())
+        ),
+    )
+}
