@@ -6,8 +6,8 @@
 mod balloon;
 mod console;
 mod dirty;
-mod in_a_node;
 mod fixtures;
+mod in_a_node;
 mod life;
 mod machine;
 mod memory;

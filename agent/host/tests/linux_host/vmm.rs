@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_domain::Vmi;
-use agent_host::{ConsoleError, ConsoleRequest, LinuxHost};
+use agent_host::{ConsoleError, ConsoleRequest, Host, LinuxHost};
 use agent_plan::{
     Action, Completed, Enforcement, MachineState, Observation, Observed, Verdict, VmmIdentity,
 };
