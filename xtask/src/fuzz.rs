@@ -117,7 +117,8 @@ pub fn check(root: &Path) -> anyhow::Result<()> {
     let artifacts = artifacts::directory()?;
     let target = artifacts.ancestors().nth(2).context("a target directory")?;
     let mut command = cargo(&root.join(LIBFUZZER));
-    command.args(["check", "--quiet", "--no-default-features", "--bins"]);
+    command.args(["check", "--release", "--quiet"]);
+    command.args(["--no-default-features", "--bins"]);
     process::stream(command.arg("--target-dir").arg(target))
 }
 
