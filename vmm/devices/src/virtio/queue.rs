@@ -28,6 +28,9 @@ use crate::GuestRam;
 /// takes 1024).
 pub const MAX_CHAIN_DESCRIPTORS: usize = 1024;
 
+/// More chains than a ring can have between two looks of the device.
+const FAR: u16 = 0x8000;
+
 /// What is wrong with a ring or a chain.
 #[derive(Debug, thiserror::Error)]
 pub enum QueueError {
@@ -214,6 +217,16 @@ impl VirtQueue {
     pub fn hush(&mut self) -> Result<(), DeviceFault> {
         if !self.queue.ready() {
             return Ok(());
+        }
+        if self.queue.event_idx_enabled() {
+            // There is no flag. An element that the driver does not come to for half of all indexes
+            // is as good.
+            let far = self.queue.next_avail().wrapping_add(FAR).to_le();
+            let at = self.queue.used_ring() + 4 + 8 * u64::from(self.queue.size());
+            return self
+                .memory
+                .store(far, GuestAddress(at), Ordering::Relaxed)
+                .map_err(|error| self.fault(QueueError::Memory(error)));
         }
         self.queue
             .disable_notification(&*self.memory)

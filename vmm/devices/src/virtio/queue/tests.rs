@@ -1,4 +1,5 @@
 use super::*;
+use crate::pci::function::PciFunction as _;
 use crate::virtio::rng::RngDevice;
 use crate::virtio::testing::{
     BUFFERS, Desc, Driver, INDIRECT, NEXT, RAM_BYTES, WRITE, mad_descriptors, read, write,
@@ -161,6 +162,21 @@ fn with_event_index_the_driver_is_called_at_the_element_it_names() {
     }
     let avail_event = driver.rings(0) + 0x6000 + 4 + 8 * u64::from(SIZE);
     assert_eq!(driver.bytes(avail_event, 2), 4u16.to_le_bytes());
+}
+
+#[test]
+fn with_event_index_a_device_at_work_names_an_element_far_away() {
+    let mut driver = driver();
+    let avail_event = driver.rings(0) + 0x6000 + 4 + 8 * u64::from(SIZE);
+    // As many bytes as end a turn, and one chain for the next.
+    for _ in 0..5 {
+        driver.offer(0, &[write(BUFFERS, 64 << 10)]);
+    }
+    driver.ring_kick(0);
+    driver.function.handle_event(0);
+    assert_eq!(driver.bytes(avail_event, 2), FAR.to_le_bytes());
+    driver.settle();
+    assert_eq!(driver.bytes(avail_event, 2), 5u16.to_le_bytes());
 }
 
 proptest! {
