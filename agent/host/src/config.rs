@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Settings of the Linux host. The daemon fills it from `/etc/kvmlet/kvmlet.toml`.
 #[derive(Debug, Clone)]
@@ -29,6 +30,8 @@ pub struct LinuxHostConfig {
     /// Setting `vmm.user_base`: when the agent is root, VMMs run as users of the 65536 from here
     /// on, each as one of its own.
     pub vmm_user_base: u32,
+    /// How long the process of a VMM may take to come up to its first word.
+    pub launch_limit: Duration,
     /// Setting `console.log_bytes`: largest log of one guest's console.
     pub console_log_bytes: u64,
     /// Which debug ports every guest gets; for tests and benchmarks.
@@ -59,6 +62,7 @@ impl LinuxHostConfig {
             unpack_kernels: true,
             kernel_cache_bytes: 2 << 30,
             vmm_user_base: 0x6b76_0000,
+            launch_limit: Duration::from_secs(15),
             console_log_bytes: 1 << 20,
             debug_ports: DebugPorts::default(),
         }

@@ -18,6 +18,7 @@ mod boot;
 pub mod build;
 mod built;
 mod cards;
+mod chain;
 mod chipset;
 mod config;
 mod device_thread;
@@ -51,6 +52,7 @@ pub use balloon::SetBalloonError;
 pub use boot::{BootError, KernelConfig, KernelEntry, MAX_CMDLINE_BYTES};
 pub use build::{BuildError, RamFiller, Restore};
 pub use cards::{CardError, NetCard, NetCardError, NetChange};
+pub use chain::chain;
 pub use config::{
     ClockConfig, DebugPorts, DeviceConfig, LifeConfig, MachineConfig, PanicPolicy, RebootPolicy,
     SerialConfig,

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crate::backoff::ResetBackoff;
 use crate::build::BuildError;
 use crate::built::BuiltMachine;
+use crate::chain::chain;
 use crate::config::RebootPolicy;
 use crate::events::ResetSource;
 use crate::machine_thread::Built;
@@ -19,7 +20,6 @@ use crate::status::{
     Change, End, EndReason, LastReset, MachineState, PauseReason, StatusBoard, boottime_ns,
 };
 use crate::timeline::Phase;
-use crate::vcpus::chain;
 
 pub(crate) struct Owner {
     machine: BuiltMachine,

@@ -9,6 +9,7 @@ use vmm_kvm::{Exit, KvmError, KvmHost, PowerOnState, SavedStateError, Vcpu, Vcpu
 use vmm_sys::threads::{ThreadKind, Threads};
 
 use crate::build::BuildError;
+use crate::chain::chain;
 use crate::config::MachineConfig;
 use crate::events::{GuestEvent, GuestEvents, ResetSource};
 use crate::gate::{Command, Gate};
@@ -362,16 +363,4 @@ fn event_of(exit: &Exit<'_>) -> Option<GuestEvent> {
         Exit::Failure(detail) => Some(GuestEvent::VcpuFailed(format!("{detail:?}"))),
         _ => None,
     }
-}
-
-/// An error with its causes, for people.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

@@ -7,13 +7,13 @@ use prost::Message;
 use proto_vmm::v1;
 use vmm_devices::virtio::vsock::VsockControl;
 use vmm_machine::{
-    BuildError, Change, End, MachineConfig, MachineHandle, Placement, Request, Restore,
+    BuildError, Change, End, MachineConfig, MachineHandle, Placement, Request, Restore, chain,
 };
 
 use crate::config::{self, CheckedConfig, FieldError};
 use crate::descriptors::{Access, Descriptors};
 use crate::exit_record::Target;
-use crate::log::chain;
+use crate::log::Level;
 use crate::log_file::LogFile;
 use crate::notices::Notice;
 use crate::poller::Terminal;
@@ -166,8 +166,9 @@ impl Server {
                 Notice::Answered { ticket, result } => self.on_answered(ticket, result),
                 Notice::Changed(Change::Ended) => self.on_ended(),
                 Notice::Changed(change) => {
+                    let detail = status::change_detail(change);
                     self.log
-                        .info(status::change_name(change), &status::change_detail(change));
+                        .repeated(Level::Info, status::change_name(change), &detail);
                     self.broadcast(status::event_kind(change));
                 }
             }

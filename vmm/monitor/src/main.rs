@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     match run(arguments, &log, times) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            log.error("failed", &log::chain(error.as_ref()));
+            log.error("failed", &vmm_machine::chain(error.as_ref()));
             ExitCode::from(EXIT_FAILURE)
         }
     }

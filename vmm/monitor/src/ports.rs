@@ -11,6 +11,7 @@ use vmm_devices::virtio::console::{AttachError, ConsolePorts, ConsoleSize, HostP
 
 use crate::config::ConsoleParts;
 use crate::console::{Console, NewClient, client_name, stream_socket};
+use crate::log::Level;
 use crate::poller::{Source, Terminal};
 use crate::requests::{Asker, error};
 use crate::server::Server;
@@ -145,7 +146,8 @@ impl Server {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                     Err(error) => error,
                 };
-                self.log.warn("port-accept", &failed.to_string());
+                self.log
+                    .repeated(Level::Warn, "port-accept", &failed.to_string());
                 listener.rests_until = Some(Instant::now() + REST);
                 break;
             }
@@ -184,7 +186,7 @@ impl Server {
                     let text = format!("the port is in use by {client:?}");
                     error(v1::ErrorCode::ConsoleBusy, &text)
                 }
-                AttachError::Watch(_) => error(v1::ErrorCode::Host, &crate::log::chain(&refused)),
+                AttachError::Watch(_) => error(v1::ErrorCode::Host, &vmm_machine::chain(&refused)),
             })?;
         self.answer(asker, None);
         Ok(())

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
 use proto_vmm::v1::{self, frame::Body, request::Kind};
-use vmm_machine::{GuestRam, MachineHandle, Request, RequestError, Snapshot};
+use vmm_machine::{GuestRam, MachineHandle, Request, RequestError, Snapshot, chain};
 
 use crate::config::{self, FieldError};
 use crate::descriptors::{Access, Descriptors};
-use crate::log::chain;
 use crate::server::Server;
 use crate::snapshot_file;
 use crate::vsock;

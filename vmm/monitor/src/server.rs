@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signalfd::SignalFd;
 use proto_vmm::v1::{self, frame::Body};
-use vmm_machine::MachineThread;
+use vmm_machine::{MachineThread, chain};
 use vmm_sys::peer::Peer;
 
 use crate::connection::{Connection, ConnectionError};
@@ -17,7 +17,7 @@ use crate::console::{Console, SerialLine};
 use crate::exit_record::Recorder;
 use crate::guest::Guest;
 use crate::identity::Identity;
-use crate::log::{Log, chain};
+use crate::log::{Level, Log};
 use crate::notices::Notices;
 use crate::poller::{Poller, Ready, Source, Terminal};
 use crate::ports::Ports;
@@ -206,12 +206,13 @@ impl Server {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
-                    self.log.warn("accept", &error.to_string());
+                    self.log.repeated(Level::Warn, "accept", &error.to_string());
                     return;
                 }
             };
             if let Err(refused) = self.admit(socket) {
-                self.log.warn("peer-refused", &chain(&refused));
+                self.log
+                    .repeated(Level::Warn, "peer-refused", &chain(&refused));
             }
         }
     }
@@ -294,7 +295,7 @@ impl Server {
             let text = format!("it wants version {} of the protocol", ack.protocol);
             return self.close(number, &text);
         }
-        self.log.info("agent", &ack.agent_version);
+        self.log.repeated(Level::Info, "agent", &ack.agent_version);
         if let Some(connection) = self.connection(number) {
             connection.complete_handshake(ack.protocol);
         }
@@ -349,7 +350,7 @@ impl Server {
     }
 
     fn close(&mut self, number: u32, why: &str) {
-        self.log.warn("peer-closed", why);
+        self.log.repeated(Level::Warn, "peer-closed", why);
         self.remove(number);
     }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use proto_vmm::v1;
 use vmm_devices::virtio::vsock::VsockControl;
+use vmm_machine::chain;
 
 use crate::config::FieldError;
-use crate::log::chain;
 use crate::requests::{error, field_error};
 
 /// Gives the socket device another broker. The device is not waited for.

@@ -2,14 +2,16 @@
 //!
 //! [`launch_vmm`](super::launch_vmm) starts it. Standard input is the listening control socket, which
 //! the VMM gets under a number of its own; standard error takes the VMM's log; standard output is a
-//! socket to whoever maps the user namespace. The process leaves the agent's session, its namespaces,
-//! its root file system and its user, and then becomes the VMM's program. Pid and start time, by which
-//! the agent knows it, stay what they are.
+//! socket to the launcher. The process leaves the agent's session, its namespaces, its root file system
+//! and its user, and then becomes the VMM's program. Pid and start time, by which the agent knows it,
+//! stay what they are.
+//!
+//! It never goes on without its launcher, which the agent ends when a launch takes too long: until it
+//! asks whether to go on it dies with the launcher, and the launcher's end is an answer, too.
 
 use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -19,8 +21,9 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::CloneFlags;
-use nix::sys::prctl::set_no_new_privs;
+use nix::sys::prctl::{set_no_new_privs, set_pdeathsig};
 use nix::sys::resource::Resource;
+use nix::sys::signal::Signal;
 use nix::unistd::{
     Uid, chdir, chroot, dup, dup2_stdin, dup2_stdout, fexecve, geteuid, pivot_root, setsid,
 };
@@ -34,10 +37,10 @@ pub(super) const SUBCOMMAND: &str = "become-vmm";
 /// Exit status when a user namespace was wanted and is not to be had.
 pub(super) const NO_USER_NAMESPACE: u8 = 3;
 
-/// Said in a user namespace that nobody is in yet.
-pub(super) const MAP_ME: u8 = b'm';
-/// The answer.
-pub(super) const MAPPED: u8 = b'y';
+/// Asks the launcher whether to go on. Who asks for it is in a user namespace that nobody is in yet.
+pub(super) const MAY_I: u8 = b'?';
+/// The answer: go on, and you are who you ought to be.
+pub(super) const GO_ON: u8 = b'y';
 
 /// The VMM leaves the standard streams alone: its socket is the first after them or later.
 const AFTER_STANDARD_STREAMS: i32 = 3;
@@ -82,6 +85,7 @@ fn launch(
     arguments: &LaunchArguments,
     with_users: bool,
 ) -> Result<std::convert::Infallible, Failed> {
+    set_pdeathsig(Signal::SIGKILL)?;
     let agent = geteuid();
     let program =
         File::open(&arguments.program).map_err(|error| naming(&arguments.program, &error))?;
@@ -100,11 +104,11 @@ fn launch(
     if agent.is_root() {
         isolate(&arguments.root)?;
     }
-    if with_users {
-        enter_users(starter)?;
-    } else {
-        drop(starter);
+    // After all that takes the rights of the host's root.
+    if with_users && !enter_namespaces(CloneFlags::CLONE_NEWUSER)? {
+        return Err(Failed::NoUsers);
     }
+    ask(UnixStream::from(starter), with_users)?;
     become_user(arguments.user, arguments.user)?;
     set_no_new_privs()?;
     Ok(become_program(&program, control, agent)?)
@@ -126,19 +130,18 @@ fn become_program(
     Ok(fexecve(program, &command_line, &environment)?)
 }
 
-/// A user namespace, in which there is nobody until the starter says who. It comes after all that
-/// takes the rights of the host's root.
-fn enter_users(starter: OwnedFd) -> Result<(), Failed> {
-    if !enter_namespaces(CloneFlags::CLONE_NEWUSER)? {
-        return Err(Failed::NoUsers);
-    }
-    let mut starter = UnixStream::from(starter);
-    starter.write_all(&[MAP_ME])?;
+/// Waits for the launcher's word. From here on the launcher may end before this process does.
+fn ask(mut launcher: UnixStream, with_users: bool) -> Result<(), Failed> {
+    set_pdeathsig(None)?;
+    launcher.write_all(&[MAY_I])?;
     let mut answer = [0];
-    if starter.read(&mut answer)? != 1 || answer != [MAPPED] {
-        return Err(Failed::NoUsers);
+    if launcher.read(&mut answer)? == 1 && answer == [GO_ON] {
+        Ok(())
+    } else if with_users {
+        Err(Failed::NoUsers)
+    } else {
+        Err(io::Error::other("the launcher is gone").into())
     }
-    Ok(())
 }
 
 /// Namespaces of its own and an empty, read-only root, where the host allows it.

@@ -17,7 +17,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use nix::sched::{CloneFlags, setns};
 use nix::unistd::geteuid;
 
-use super::become_vmm::{self, MAP_ME, MAPPED};
+use super::become_vmm::{self, GO_ON, MAY_I};
 use super::drop_privileges::enter_namespaces;
 
 /// The hidden subcommand's name.
@@ -95,7 +95,7 @@ fn launch(arguments: &LaunchArguments) -> io::Result<u32> {
     }
     if is_root {
         let (child, socket) = start(arguments, true)?;
-        if let Some(pid) = map_users(child, socket, arguments.user)? {
+        if let Some(pid) = let_go(child, socket, Some(arguments.user))? {
             return Ok(pid);
         }
         warn("this host allows no user namespace: the VMM shares the agent's")?;
@@ -106,8 +106,8 @@ fn launch(arguments: &LaunchArguments) -> io::Result<u32> {
         )?;
         enter_namespaces(CloneFlags::CLONE_NEWPID)?;
     }
-    let (child, _) = start(arguments, false)?;
-    Ok(child.id())
+    let (child, socket) = start(arguments, false)?;
+    let_go(child, socket, None)?.ok_or_else(|| io::Error::other("it wants a user namespace"))
 }
 
 /// The process, and a socket to it.
@@ -122,15 +122,19 @@ fn start(arguments: &LaunchArguments, with_users: bool) -> io::Result<(Child, Un
     Ok((child, ours))
 }
 
-/// Waits until the process is in a user namespace of its own, and tells it who is who there: itself,
-/// and whoever may control it. Its pid; nothing when it can have no such namespace.
-fn map_users(mut child: Child, mut socket: UnixStream, user: u32) -> io::Result<Option<u32>> {
+/// Waits until the process asks whether to go on, and tells it to; before, with a user, it tells the
+/// user namespace of the process who is who there: itself, and whoever may control it. Its pid;
+/// nothing when it can have no such namespace.
+fn let_go(
+    mut child: Child,
+    mut socket: UnixStream,
+    mapped: Option<u32>,
+) -> io::Result<Option<u32>> {
     let pid = child.id();
     let mut asked = [0];
-    let is_there = socket.read(&mut asked)? == 1 && asked == [MAP_ME];
-    let mapped = is_there && write_maps(pid, user).is_ok();
-    if mapped {
-        socket.write_all(&[MAPPED])?;
+    let is_there = socket.read(&mut asked)? == 1 && asked == [MAY_I];
+    if is_there && mapped.is_none_or(|user| write_maps(pid, user).is_ok()) {
+        socket.write_all(&[GO_ON])?;
         return Ok(Some(pid));
     }
     drop(socket);
@@ -139,7 +143,9 @@ fn map_users(mut child: Child, mut socket: UnixStream, user: u32) -> io::Result<
     if status.code() == Some(i32::from(become_vmm::NO_USER_NAMESPACE)) {
         return Ok(None);
     }
-    Err(io::Error::other("it said why"))
+    Err(io::Error::other(format!(
+        "the process that was to become it ended with {status}"
+    )))
 }
 
 /// Every id stays what it is; others are nobody's.

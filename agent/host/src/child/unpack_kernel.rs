@@ -17,6 +17,7 @@ use nix::sys::resource::Resource;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
 use super::drop_privileges::{become_user, enter_namespaces, limit};
+use crate::failure::chain;
 
 /// The hidden subcommand's name.
 pub(crate) const SUBCOMMAND: &str = "unpack-kernel";
@@ -35,7 +36,7 @@ pub(super) fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // The parent shows this line to the user. That it can not be written changes nothing.
-            drop(writeln!(io::stderr(), "{}", one_line(error.as_ref())));
+            drop(writeln!(io::stderr(), "{}", chain(error.as_ref())));
             ExitCode::FAILURE
         }
     }
@@ -103,15 +104,4 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
         seccompiler::TargetArch::x86_64,
     )?
     .try_into()
-}
-
-/// An error and its causes, joined by colons.
-fn one_line(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

@@ -12,6 +12,7 @@ use agent_plan::{
     Completed, Enforcement, Failure, MachineState, Timestamp, VmmIdentity, VmmObserved,
 };
 use tokio::process::{Child, Command};
+use tokio::time::timeout;
 
 use super::LinuxHost;
 use crate::child::LaunchArguments;
@@ -66,7 +67,11 @@ impl LinuxHost {
         let launcher = self
             .spawn(&dir, &self.layout.vmm_root(uid, incarnation), user)
             .map_err(|error| failed("the VMM can not be started", &error))?;
-        let launched = launcher.wait_with_output().await;
+        let limit = self.config.launch_limit;
+        let Ok(launched) = timeout(limit, launcher.wait_with_output()).await else {
+            let why = format!("its launcher did not end within {limit:?} and was killed");
+            return Err(did_not_start(&dir, &why));
+        };
         let launched = launched.map_err(|error| failed("the VMM can not be started", &error))?;
         let Some(pid) = pid_of(&launched) else {
             return Err(did_not_start(&dir, "its launcher failed"));
@@ -203,7 +208,9 @@ impl LinuxHost {
             .stdin(Stdio::from(OwnedFd::from(socket)))
             .stdout(Stdio::piped())
             .stderr(Stdio::from(log))
-            .kill_on_drop(false)
+            // The process that it starts ends with it, unless it has its launcher's word already: then
+            // it is found by its socket.
+            .kill_on_drop(true)
             .spawn()
     }
 }

@@ -9,6 +9,7 @@
 mod guest;
 mod guest_agent;
 mod kernels;
+mod namespaces;
 mod network;
 mod support;
 mod vmm;
@@ -19,6 +20,9 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
+    if let Some(code) = namespaces::run_forbidden(std::env::args_os().skip(1)) {
+        return code;
+    }
     if let Some(code) = agent_host::child::run(std::env::args_os().skip(1)) {
         return code;
     }
@@ -29,6 +33,7 @@ fn main() -> ExitCode {
     let trials: Vec<Trial> = [
         guest_agent::trials(),
         kernels::trials(),
+        namespaces::trials(),
         network::trials(),
         guest::trials(),
         vmm::trials(),

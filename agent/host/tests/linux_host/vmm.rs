@@ -26,6 +26,10 @@ pub fn trials() -> Vec<Trial> {
             nothing,
         ),
         trial("a_vmm_that_can_not_start_says_why", bad_program),
+        trial(
+            "a_vmm_that_hangs_before_its_first_word_is_given_up",
+            hanging_program,
+        ),
         trial("a_started_vmm_is_seen_adopted_and_killed", start_adopt_kill),
         trial(
             "a_start_that_was_not_noted_is_found_by_its_socket",
@@ -114,6 +118,39 @@ async fn bad_program() -> Outcome {
         observe(&host, &record(UID, 1)).await.holdings,
         Observation::Absent
     );
+    Ok(())
+}
+
+/// Opening a pipe waits for its other end, as a program on a dead file server does for the server.
+async fn hanging_program() -> Outcome {
+    let place = Place::new();
+    let mut config = place.config();
+    let pipe = config.state_dir.join("a-program-that-never-comes");
+    std::fs::create_dir_all(&config.state_dir)?;
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU)?;
+    config.vmm_program.clone_from(&pipe);
+    config.launch_limit = Duration::from_millis(500);
+    let host = LinuxHost::start(config).await.unwrap();
+    let vmi = place.vmi(UID, &[]);
+    for _ in 0..2 {
+        let failure = execute(&host, &vmi, 1, Action::StartVmm { incarnation: 1 })
+            .await
+            .unwrap_err();
+        assert_eq!(failure.verdict, Verdict::Retry);
+        assert!(failure.message.contains("within 500ms"), "{failure:?}");
+        // Whoever still waits for the program is let go on by its writer, and ends all the same.
+        eventually("nobody waits for the program", async || {
+            let flags = nix::fcntl::OFlag::O_WRONLY | nix::fcntl::OFlag::O_NONBLOCK;
+            let opened = nix::fcntl::open(&pipe, flags, nix::sys::stat::Mode::empty());
+            opened.err() == Some(nix::errno::Errno::ENXIO)
+        })
+        .await;
+    }
+    assert_eq!(
+        observe(&host, &record(UID, 1)).await.vmms,
+        Observation::Absent
+    );
+    release(&host, &vmi, 1).await.unwrap();
     Ok(())
 }
 

@@ -2,12 +2,12 @@
 
 use super::{Flow, Owner};
 use crate::backoff::ResetVerdict;
+use crate::chain::chain;
 use crate::config::RebootPolicy;
 use crate::events::{GuestEvent, ResetSource};
 use crate::pci::PciAddress;
 use crate::request::Message;
 use crate::status::{EndReason, MachineState, PauseReason};
-use crate::vcpus::chain;
 
 impl Owner {
     /// While no vCPU runs: events of the guest that was are of no concern to the one that will be.

@@ -4,10 +4,10 @@ use vmm_devices::{Panic, WatchdogAction};
 
 use super::{Flow, Owner};
 use crate::build::BuildError;
+use crate::chain::chain;
 use crate::config::PanicPolicy;
 use crate::events::ResetSource;
 use crate::status::{Change, EndReason, MachineState, PauseReason};
-use crate::vcpus::chain;
 
 impl Owner {
     pub(super) fn on_watchdog(&mut self, action: WatchdogAction) -> Flow {

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use proto_vmm::v1;
 use vmm_devices::virtio::vsock::{MAX_GUEST_CID, MIN_GUEST_CID, VsockConfig, VsockControl};
-use vmm_machine::{DeviceConfig, PciAddress};
+use vmm_machine::{DeviceConfig, PciAddress, chain};
 use vmm_sys::socket::ListeningSocket;
 
 use super::FieldError;
 use crate::descriptors::{Access, Descriptors, Kind};
-use crate::log::chain;
 
 /// Reads a socket device.
 pub(super) fn vsock(

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use proto_vmm::v1::{self, frame::Body};
 
 use super::Console;
+use crate::log::Level;
 use crate::poller::{Ready, Source, Terminal};
 use crate::requests::{Asker, error};
 use crate::server::Server;
@@ -118,7 +119,8 @@ impl Server {
                 .poller
                 .watch(source, fd, interest.readable, interest.writable);
             if let Err(error) = watched {
-                self.log.warn("console-closed", &error.to_string());
+                self.log
+                    .repeated(Level::Warn, "console-closed", &error.to_string());
                 self.poller.forget(source);
                 if let Some(console) = self.terminal(terminal) {
                     console.on_client_gone();
@@ -162,7 +164,8 @@ impl Server {
 
     fn report_lost_log(&self, failed: Option<io::Error>) {
         if let Some(error) = failed {
-            self.log.error("console-log-lost", &error.to_string());
+            self.log
+                .repeated(Level::Error, "console-log-lost", &error.to_string());
         }
     }
 }
