@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::Context;
+use nix::mount::{MsFlags, mount};
 
 const TRACING: &str = "/sys/kernel/tracing";
 
@@ -22,14 +23,26 @@ pub const USER_EXITS: &str = "kvm/kvm_userspace_exit";
 /// What the buffer keeps of events; the others are only counted.
 const BUFFER_KIB: &str = "64";
 
-/// Why events can not be counted here, if so.
+/// Why events can not be counted here, if so. Mounts the file system that counts them where nobody has.
 #[must_use]
 pub fn missing() -> Option<String> {
     let instances = Path::new(TRACING).join("instances");
     if !nix::unistd::geteuid().is_root() {
         return Some("counting events of the kernel needs root".to_owned());
     }
-    (!instances.is_dir()).then(|| format!("{TRACING} is not mounted"))
+    if instances.is_dir() {
+        return None;
+    }
+    let none = None::<&str>;
+    mount(
+        Some("tracefs"),
+        TRACING,
+        Some("tracefs"),
+        MsFlags::empty(),
+        none,
+    )
+    .err()
+    .map(|error| format!("{TRACING} is not mounted and can not be: {error}"))
 }
 
 /// A count of one kind of event that the threads of one process cause. Dropping it ends the count.

@@ -46,7 +46,7 @@ fn script() -> String {
         ("rng", "rngtest -c 20 </dev/hwrng || true"),
         ("ping", "ping -c 1 10.77.0.1"),
         ("to-host", "iperf3 -c 10.77.0.1 -n 2M"),
-        ("from-host", "iperf3 -c 10.77.0.1 -n 2M -R"),
+        ("from-host", "iperf3 -c 10.77.0.1 -p 5202 -n 2M -R"),
     ]
     .map(|(name, command)| section(name, command))
     .concat();
@@ -165,7 +165,7 @@ pub fn everything(
     flags.extend(SMBIOS.map(|table| format!("--smbios={table}")));
     snapshot::serve(&node)?;
     // Two tests of the guest's, one connection each.
-    node.sh("for run in 1 2; do chroot /mnt/tools /usr/bin/iperf3 -s -1; done >/dev/null 2>&1 &")?;
+    node.sh("for port in 5201 5202; do chroot /mnt/tools /usr/bin/iperf3 -s -1 -p $port >/dev/null 2>&1 & done")?;
     Ok((node, flags))
 }
 
