@@ -64,6 +64,7 @@ pub fn run(root: &Path, icount: bool, json: Option<PathBuf>) -> anyhow::Result<(
     let steps: &[Step] = if icount { &COUNTED } else { &PARALLEL };
     let mut rows = Rows::new(icount);
     let mut silent = 0;
+    let mut unmeasured = Vec::new();
     for one in steps {
         let name = format!("{} x {}, {}", one.work.word(), one.count, one.kernel.name());
         let plan = Plan {
@@ -73,17 +74,33 @@ pub fn run(root: &Path, icount: bool, json: Option<PathBuf>) -> anyhow::Result<(
             test_ms: one.test_ms,
             guest_mib: GUEST_MIB,
         };
-        let (samples, again) = step(&name, || measure(&image, &plan, icount))?;
-        silent += again;
-        rows.add(one.work, one.kernel, &samples);
+        match step(&name, || measure(&image, &plan, icount)) {
+            Ok((samples, again)) => {
+                silent += again;
+                rows.add(one.work, one.kernel, &samples);
+                // What is known is said at once: the whole takes long.
+                let mut of_step = Rows::new(icount);
+                of_step.add(one.work, one.kernel, &samples);
+                figure::print(&of_step.measured());
+            }
+            Err(error) => {
+                eprintln!("    {name}: {error:#}");
+                unmeasured.push(name);
+            }
+        }
     }
     eprintln!("runs that fell silent and were run again with another seed: {silent}");
     let figures: Vec<Figure> = rows.figures()?;
     figure::print(&figures);
-    match json {
-        Some(path) => figure::write(&figures, &path),
-        None => Ok(()),
+    if let Some(path) = json {
+        figure::write(&figures, &path)?;
     }
+    anyhow::ensure!(
+        unmeasured.is_empty(),
+        "not measured: {}",
+        unmeasured.join("; ")
+    );
+    Ok(())
 }
 
 /// Runs the plan until a run of it ends; how many did not.
