@@ -91,6 +91,8 @@ pub enum Attack {
     Vsock,
     /// What is no virtio device: chips at I/O ports, configuration space, addresses without anything.
     Chips,
+    /// Root ports.
+    Bridges,
     /// The machine as a whole, which ends of it.
     Execute,
 }
@@ -100,7 +102,7 @@ pub enum Attack {
 pub struct Attacks(u16);
 
 impl Attacks {
-    const ALL: [(&'static str, Attack); 8] = [
+    const ALL: [(&'static str, Attack); 9] = [
         ("blk", Attack::Blk),
         ("net", Attack::Net),
         ("rng", Attack::Rng),
@@ -108,6 +110,7 @@ impl Attacks {
         ("balloon", Attack::Balloon),
         ("vsock", Attack::Vsock),
         ("chips", Attack::Chips),
+        ("bridges", Attack::Bridges),
         ("execute", Attack::Execute),
     ];
 

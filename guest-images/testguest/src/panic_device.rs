@@ -7,7 +7,7 @@ use crate::pci::Ecam;
 use crate::{io, power};
 
 const IDS: (u16, u16) = (0x1b36, 0x0011);
-const PORT: u16 = 0x505;
+pub(crate) const PORT: u16 = 0x505;
 
 /// Where the register is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,10 @@ pub enum Place {
 pub fn run(acpi: Option<&Acpi>, place: Place, value: u8) -> ! {
     let registers = match place {
         Place::Port => None,
-        Place::Pci => acpi.and_then(find),
+        Place::Pci => acpi
+            .and_then(|acpi| Ecam::map(acpi.ecam.as_ref()?))
+            .as_ref()
+            .and_then(find),
     };
     let supported = match (&registers, place) {
         (Some(registers), _) => registers.read8(0),
@@ -41,8 +44,9 @@ pub fn run(acpi: Option<&Acpi>, place: Place, value: u8) -> ! {
     power::off()
 }
 
-fn find(acpi: &Acpi) -> Option<Registers> {
-    let function = Ecam::map(acpi.ecam.as_ref()?)?.find(IDS)?;
+/// The register of the PCI function, switched on.
+pub(crate) fn find(ecam: &Ecam) -> Option<Registers> {
+    let function = ecam.find(IDS)?;
     let registers = Registers::map(function.bar_address(0)?, 0x1000)?;
     function.enable();
     Some(registers)

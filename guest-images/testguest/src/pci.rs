@@ -113,8 +113,10 @@ impl Ecam {
         })
     }
 
-    fn function(&self, bus: u8, device: u8, function: u8) -> Option<Function> {
-        let index = (usize::from(bus - self.first_bus) << 8)
+    /// The function at a place that the window covers.
+    pub fn function(&self, bus: u8, device: u8, function: u8) -> Option<Function> {
+        let bus_index = bus.checked_sub(self.first_bus)?;
+        let index = (usize::from(bus_index) << 8)
             | usize::from(device) << 3
             | usize::from(function);
         let registers = self
@@ -158,7 +160,8 @@ impl Function {
         self.registers.read8(HEADER_TYPE) & HEADER_MULTI_FUNCTION != 0
     }
 
-    fn secondary_bus(&self) -> Option<u8> {
+    /// Of a bridge, the bus behind it.
+    pub fn secondary_bus(&self) -> Option<u8> {
         let header = self.registers.read8(HEADER_TYPE) & !HEADER_MULTI_FUNCTION;
         let bus = self.registers.read8(SECONDARY_BUS);
         (header == HEADER_BRIDGE && bus != 0).then_some(bus)

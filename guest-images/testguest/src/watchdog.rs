@@ -9,15 +9,15 @@ use crate::{io, power};
 
 const IDS: (u16, u16) = (0x8086, 0x25ab);
 /// In configuration space.
-const CONFIG: usize = 0x60;
-const LOCK: usize = 0x68;
+pub(crate) const CONFIG: usize = 0x60;
+pub(crate) const LOCK: usize = 0x68;
 const NO_INTERRUPT: u16 = 3;
-const ENABLED: u8 = 1 << 1;
+pub(crate) const ENABLED: u8 = 1 << 1;
 /// In the BAR.
-const PRELOAD_1: usize = 0x00;
-const PRELOAD_2: usize = 0x04;
-const RELOAD: usize = 0x0c;
-const RELOAD_NOW: u16 = 1 << 8;
+pub(crate) const PRELOAD_1: usize = 0x00;
+pub(crate) const PRELOAD_2: usize = 0x04;
+pub(crate) const RELOAD: usize = 0x0c;
+pub(crate) const RELOAD_NOW: u16 = 1 << 8;
 const TIMED_OUT: u16 = 1 << 9;
 
 const POWER_BUTTON: u16 = 1 << 8;
@@ -28,7 +28,8 @@ const POLL_MS: u64 = 10;
 /// obeyed, or something that this guest does not learn of. A guest that finds that the watchdog ran out
 /// before switches the power off.
 pub fn run(acpi: Option<&Acpi>, clock: &Clock) -> ! {
-    let found = acpi.and_then(|acpi| Some((acpi, find(acpi)?)));
+    let ecam = acpi.and_then(|acpi| Ecam::map(acpi.ecam.as_ref()?));
+    let found = acpi.zip(ecam.as_ref().and_then(find));
     let Some((acpi, (function, registers))) = found else {
         console_line!("TESTGUEST watchdog FAIL error=\"no i6300esb\"");
         power::off()
@@ -52,8 +53,9 @@ pub fn run(acpi: Option<&Acpi>, clock: &Clock) -> ! {
     }
 }
 
-fn find(acpi: &Acpi) -> Option<(Function, Registers)> {
-    let function = Ecam::map(acpi.ecam.as_ref()?)?.find(IDS)?;
+/// The watchdog and its registers, switched on.
+pub(crate) fn find(ecam: &Ecam) -> Option<(Function, Registers)> {
+    let function = ecam.find(IDS)?;
     let registers = Registers::map(function.bar_address(0)?, 0x1000)?;
     function.enable();
     Some((function, registers))
@@ -89,7 +91,7 @@ fn arm(function: &Function, registers: &Registers) {
     configuration.write8(LOCK, ENABLED);
 }
 
-fn unlock(registers: &Registers) {
+pub(crate) fn unlock(registers: &Registers) {
     registers.write8(RELOAD, 0x80);
     registers.write8(RELOAD, 0x86);
 }

@@ -4,10 +4,12 @@
 mod balloon;
 mod bars;
 mod blk;
+mod bridges;
 mod chips;
 mod configuration;
 mod console;
 mod execute;
+mod guards;
 mod honest;
 mod msix;
 mod net;
@@ -94,6 +96,10 @@ pub fn run(acpi: &Acpi, clock: &Clock, attacks: Attacks, report: &mut Report) {
     });
     if attacks.contain(Attack::Chips) {
         chips::run(&ecam, acpi, clock, report);
+        guards::run(&ecam, clock, report);
+    }
+    if attacks.contain(Attack::Bridges) {
+        bridges::run(&ecam, clock, report);
     }
     if attacks.contain(Attack::Execute) {
         execute::run(&ecam);
