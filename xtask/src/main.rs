@@ -1,4 +1,5 @@
-//! `cargo xtask`: demo, test, check, layers, gen, images, node, bench, syscalls, fuzz, build.
+//! `cargo xtask`: demo, test, check, layers, gen, images, node, bench, syscalls,
+//! fuzz, build, package.
 //!
 //! Owns how the project is built, proved and shown on a developer's machine and in CI. What boots
 //! nodes and makes images is in the `integration` library; here are only the commands.
@@ -14,6 +15,7 @@ mod r#gen;
 mod images;
 mod layers;
 mod node;
+mod package;
 mod progress;
 mod syscalls;
 mod test;
@@ -70,6 +72,8 @@ enum Command {
     Fuzz(fuzz::FuzzOptions),
     /// Build the programs and the test guest in the release profile.
     Build,
+    /// Make the Debian package.
+    Package(package::PackageOptions),
 }
 
 /// Benchmarks that are not part of the usual ones.
@@ -112,6 +116,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Node { systemd } => node::run(&root, systemd),
         Command::Syscalls(options) => syscalls::run(&root, &options),
         Command::Fuzz(options) => fuzz::run(&root, &options),
+        Command::Package(options) => package::run(&root, &options),
         Command::Bench { json, what: None } => bench::run(&root, json),
         Command::Bench {
             json,

@@ -47,6 +47,7 @@ pub fn run(root: &Path, options: &TestOptions) -> anyhow::Result<()> {
         step("check", || crate::check::run(root))
     };
     step("build", || crate::build::run(root))?;
+    step("packages", || crate::package::for_tests(root))?;
     let kernel = step("images", || crate::images::run(false))?;
     let mut tests = step("build tests", || list::all(root))?;
     let wanted = |name: &str| {

@@ -1,0 +1,119 @@
+//! `cargo xtask package`: the Debian package of agent, VMM and command line.
+//!
+//! What is in it says `agent/daemon/Cargo.toml` (`package.metadata.deb`); cargo-deb makes it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context;
+use integration::{artifacts, cache, process};
+
+use crate::build::cargo;
+use crate::progress::step;
+
+/// The version that is installed where there is none.
+const CARGO_DEB: &str = "3.8.0";
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// Crates whose programs are in the package.
+const SHIPPED: [&str; 3] = ["agent-daemon", "agent-cli", "vmm-monitor"];
+
+/// What to make.
+#[derive(clap::Args)]
+pub struct PackageOptions {
+    /// Debian's part of the version: the package is kvmlet 0.1.0-REVISION.
+    #[arg(long, default_value_t = 1)]
+    revision: u32,
+    /// Where to put it: a directory, or a file.
+    #[arg(long, value_name = "PATH", default_value = ".")]
+    output: PathBuf,
+}
+
+/// Builds the programs as they are shipped, and the package.
+///
+/// # Errors
+/// When something can not be built.
+pub fn run(root: &Path, options: &PackageOptions) -> anyhow::Result<()> {
+    let cargo_deb = step("cargo-deb", || cargo_deb(root))?;
+    step("build", || {
+        let mut build = cargo(root);
+        build.args(["build", "--profile", "dist", "--bins"]);
+        build.args(SHIPPED.iter().flat_map(|crate_name| ["-p", crate_name]));
+        process::stream(&mut build)
+    })?;
+    let output = std::path::absolute(&options.output)?;
+    step("package", || {
+        make(root, &cargo_deb, "dist", options.revision, &output)
+    })
+}
+
+/// Two packages of the programs that tests use, of which the second is newer. Without cargo-deb there are
+/// none, and the test says so.
+///
+/// # Errors
+/// When they can not be made.
+pub fn for_tests(root: &Path) -> anyhow::Result<()> {
+    let cargo_deb = cargo_deb(root);
+    if let Err(error) = &cargo_deb {
+        eprintln!("    no packages: {error:#}");
+    }
+    for revision in [1, 2] {
+        let output = artifacts::directory()?.join(integration::package::file(revision));
+        if output.exists() {
+            fs::remove_file(&output).with_context(|| output.display().to_string())?;
+        }
+        let Ok(cargo_deb) = &cargo_deb else {
+            continue;
+        };
+        make(root, cargo_deb, "release", revision, &output)?;
+    }
+    Ok(())
+}
+
+fn make(
+    root: &Path,
+    cargo_deb: &Path,
+    profile: &str,
+    revision: u32,
+    output: &Path,
+) -> anyhow::Result<()> {
+    let revision = revision.to_string();
+    let mut command = Command::new(cargo_deb);
+    command
+        .current_dir(root)
+        .args(["--no-build", "--strip", "--package", "agent-daemon"])
+        .args(["--target", TARGET, "--profile", profile])
+        .args(["--deb-revision", &revision, "--output"])
+        .arg(output);
+    if profile != "dist" {
+        command.arg("--fast");
+    }
+    process::stream(&mut command)
+}
+
+/// cargo-deb, installed beside the images where it is not there.
+fn cargo_deb(root: &Path) -> anyhow::Result<PathBuf> {
+    let directory = cache::root()
+        .join("tools")
+        .join(format!("cargo-deb-{CARGO_DEB}"));
+    let program = directory.join("bin/cargo-deb");
+    if program.is_file() {
+        return Ok(program);
+    }
+    let _held = cache::lock("cargo-deb")?;
+    fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
+    let mut install = cargo(root);
+    install
+        .args(["install", "cargo-deb", "--version", CARGO_DEB, "--locked"])
+        // Packages are compressed by gzip: xz would want a C library built.
+        .args(["--no-default-features", "--features", "gzip", "--root"])
+        .arg(&directory)
+        .arg("--target-dir")
+        .arg(directory.join("build"))
+        // Our own flags are for what is shipped.
+        .env_remove("CARGO_BUILD_TARGET")
+        .current_dir("/");
+    process::stream(&mut install)?;
+    fs::remove_dir_all(directory.join("build")).context("what cargo-deb was built of stays")?;
+    Ok(program)
+}
