@@ -153,6 +153,7 @@ async fn wait_ready(client: &mut Client, key: &Key, timeout: Duration) -> Result
     let start = Instant::now();
     let mut phase = String::new();
     let mut story = String::new();
+    let mut held = false;
     follow::until(client, key, timeout, "condition Ready", |object| {
         let Some(vmi) = object.and_then(as_vmi) else {
             return Err(Failure::refused(format!("{} was deleted", key.full_name())));
@@ -176,13 +177,22 @@ async fn wait_ready(client: &mut Client, key: &Key, timeout: Duration) -> Result
                 key.full_name()
             )));
         }
-        let condition = status
-            .conditions
-            .iter()
-            .find(|condition| condition.r#type == "Ready");
-        let (ready, why) = condition.map_or((false, ""), |condition| {
-            (condition.status == "True", condition.message.as_str())
-        });
+        let condition = |name: &str| {
+            let mut all = status.conditions.iter();
+            all.find(|condition| condition.r#type == name)
+        };
+        let paused = condition("Paused").filter(|paused| paused.status == "True");
+        let starts_paused = vmi
+            .spec
+            .as_ref()
+            .is_some_and(|spec| spec.start_strategy == "Paused");
+        if paused.is_some() && starts_paused {
+            held = true;
+            return Ok(true);
+        }
+        let ready = condition("Ready");
+        let why = paused.or(ready).map_or("", |told| told.message.as_str());
+        let ready = ready.is_some_and(|ready| ready.status == "True");
         if !ready && !why.is_empty() && why != story {
             note(&format!("  {}: not ready: {why}", key.name));
             why.clone_into(&mut story);
@@ -190,11 +200,15 @@ async fn wait_ready(client: &mut Client, key: &Key, timeout: Duration) -> Result
         Ok(ready)
     })
     .await?;
-    note(&format!(
-        "  {}: Ready after {:.1} s",
-        key.name,
-        start.elapsed().as_secs_f64()
-    ));
+    let seconds = start.elapsed().as_secs_f64();
+    let name = &key.name;
+    if held {
+        note(&format!(
+            "  {name}: Paused after {seconds:.1} s, as its startStrategy says; `kvmctl unpause vmi {name}` lets it go on"
+        ));
+    } else {
+        note(&format!("  {name}: Ready after {seconds:.1} s"));
+    }
     Ok(())
 }
 

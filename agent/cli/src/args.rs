@@ -59,6 +59,28 @@ pub enum Command {
     Console(Console),
     /// Wait until something is so
     Wait(Wait),
+    /// Hold guests: no vCPU runs until they are unpaused
+    #[command(
+        after_help = "Examples:\n  kvmctl pause vmi web\n  kvmctl pause vmi web && kvmctl wait --for=condition=Paused vmi/web"
+    )]
+    Pause(Tell),
+    /// Let paused guests go on, whyever they are paused; disks try again what failed
+    #[command(after_help = "Example:\n  kvmctl unpause vmi web")]
+    Unpause(Tell),
+    /// Have the agents in guests (qemu-guest-agent) reboot them in order
+    #[command(
+        name = "soft-reboot",
+        after_help = "Example:\n  kvmctl soft-reboot web"
+    )]
+    SoftReboot(Tell),
+    /// Press the reset button of guests: what they have not written is lost
+    #[command(after_help = "Example:\n  kvmctl reset web")]
+    Reset(Tell),
+    /// Shut guests down and keep their VMIs; `delete` removes these too
+    #[command(
+        after_help = "Examples:\n  kvmctl stop vmi web\n  kvmctl stop vmi web --grace-period 120 && kvmctl wait --for=jsonpath='{.status.phase}'=Succeeded vmi/web"
+    )]
+    Stop(Stop),
     /// Show versions of client, agent and running VMMs
     Version(Version),
     /// List every API field with its level of support
@@ -149,6 +171,29 @@ pub struct Delete {
     /// Objects that are not there are no error
     #[arg(long)]
     pub ignore_not_found: bool,
+}
+
+/// Which guests are told something.
+#[derive(Args)]
+pub struct Tell {
+    /// Name of a VMI, or type and names: `web`, `vmi web db`, `vmi/web`
+    #[arg(required = true, value_name = "TYPE NAME")]
+    pub what: Vec<String>,
+    /// Only say whether it would be done
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+#[derive(Args)]
+pub struct Stop {
+    #[command(flatten)]
+    pub tell: Tell,
+    /// Seconds for the guest to shut down; 0 ends it at once. Its own when left out
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
+    pub grace_period: Option<i64>,
+    /// End it at once, as --grace-period 0 does
+    #[arg(long)]
+    pub force: bool,
 }
 
 #[derive(Args)]

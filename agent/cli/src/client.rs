@@ -6,8 +6,8 @@ use proto_node::meta::ListMeta;
 use proto_node::node::node_service_client::NodeServiceClient;
 use proto_node::node::{
     ApplyRequest, ApplyResponse, ConsoleRequest, ConsoleResponse, DeleteRequest, DeleteResponse,
-    GetNodeInfoRequest, GetNodeInfoResponse, GetRequest, ListRequest, Object, WatchRequest,
-    WatchResponse,
+    GetNodeInfoRequest, GetNodeInfoResponse, GetRequest, ListRequest, Object, StopRequest,
+    VerbRequest, VerbResponse, WatchRequest, WatchResponse,
 };
 use tokio_stream::Stream;
 use tonic::Streaming;
@@ -76,6 +76,29 @@ impl Client {
         request: DeleteRequest,
     ) -> Result<DeleteResponse, tonic::Status> {
         Ok(self.service.delete(request).await?.into_inner())
+    }
+
+    pub async fn pause(&mut self, request: VerbRequest) -> Result<VerbResponse, tonic::Status> {
+        Ok(self.service.pause(request).await?.into_inner())
+    }
+
+    pub async fn unpause(&mut self, request: VerbRequest) -> Result<VerbResponse, tonic::Status> {
+        Ok(self.service.unpause(request).await?.into_inner())
+    }
+
+    pub async fn soft_reboot(
+        &mut self,
+        request: VerbRequest,
+    ) -> Result<VerbResponse, tonic::Status> {
+        Ok(self.service.soft_reboot(request).await?.into_inner())
+    }
+
+    pub async fn reset(&mut self, request: VerbRequest) -> Result<VerbResponse, tonic::Status> {
+        Ok(self.service.reset(request).await?.into_inner())
+    }
+
+    pub async fn stop(&mut self, request: StopRequest) -> Result<VerbResponse, tonic::Status> {
+        Ok(self.service.stop(request).await?.into_inner())
     }
 
     pub async fn console(

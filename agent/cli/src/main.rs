@@ -21,6 +21,7 @@ mod output;
 mod resource;
 mod terminal;
 mod time;
+mod verbs;
 mod version;
 mod wait;
 
@@ -30,6 +31,7 @@ use clap::Parser;
 
 use crate::args::{Cli, Command};
 use crate::failure::Failure;
+use crate::verbs::Verb;
 
 fn main() -> ExitCode {
     // Wrong usage ends here with exit code 2.
@@ -62,6 +64,11 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Delete(args) => delete::run(&scope, args).await,
         Command::Console(args) => console::run(&scope, args).await,
         Command::Wait(args) => wait::run(&scope, args).await,
+        Command::Pause(args) => verbs::run(&scope, Verb::Pause, args).await,
+        Command::Unpause(args) => verbs::run(&scope, Verb::Unpause, args).await,
+        Command::SoftReboot(args) => verbs::run(&scope, Verb::SoftReboot, args).await,
+        Command::Reset(args) => verbs::run(&scope, Verb::Reset, args).await,
+        Command::Stop(args) => verbs::stop(&scope, args).await,
         Command::Version(args) => version::run(&scope, args).await,
         Command::ExplainSupport(args) => explain::run(&args),
     }

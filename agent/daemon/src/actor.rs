@@ -9,7 +9,7 @@ use agent_plan::{
     Phase, Plan, PlanEvent, Record, Timestamp, Wanted, complete, plan,
 };
 use agent_sources::ObjectRef;
-use agent_store::StoreError;
+use agent_store::{StoreError, Transaction};
 use proto_node::meta::ObjectMeta;
 use proto_node::vmi::VirtualMachineInstance;
 use tracing::{debug, error, info, warn};
@@ -17,7 +17,7 @@ use tracing::{debug, error, info, warn};
 use crate::agent::Agent;
 use crate::error::WriteError;
 use crate::object::FINALIZER;
-use crate::{apply, clock, events, object, status};
+use crate::{apply, clock, events, object, status, verbs};
 
 /// Rounds without a pause; more of them mean that something goes in circles.
 const MAX_HASTE: u32 = 16;
@@ -43,8 +43,8 @@ pub(crate) struct Actor<H> {
     agent: Agent<H>,
     uid: String,
     wake: Wake,
-    /// As it was last stored.
-    record: Option<Box<Record>>,
+    /// As it was last logged.
+    phase: Option<Phase>,
     /// The spec never changes under a uid, so it is read once.
     spec: Option<Box<Spec>>,
     /// The first look at a guest that ran before this agent did.
@@ -63,7 +63,7 @@ impl<H: Host> Actor<H> {
             agent,
             uid,
             wake,
-            record: None,
+            phase: None,
             spec: None,
             adopting,
         }
@@ -109,7 +109,7 @@ impl<H: Host> Actor<H> {
         let Some(wanted) = self.wanted(&object, &metadata) else {
             return Ok(Next::At(None));
         };
-        let record = self.record(&metadata)?;
+        let record = self.record(&object, &metadata)?;
         let now = clock::now();
         let observed = Box::pin(self.agent.host.observe(Look {
             record: &record,
@@ -225,13 +225,19 @@ impl<H: Host> Actor<H> {
         })
     }
 
-    fn record(&mut self, metadata: &ObjectMeta) -> Result<Record, StoreError> {
-        if let Some(record) = &self.record {
-            return Ok(Record::clone(record));
-        }
+    /// Read anew each time: requests write their orders into it.
+    fn record(
+        &mut self,
+        object: &VirtualMachineInstance,
+        metadata: &ObjectMeta,
+    ) -> Result<Record, StoreError> {
         let stored = self.agent.ledger.record(&self.uid)?;
-        let record = stored.unwrap_or_else(|| Record::new(apply::id(metadata), clock::now()));
-        self.record = Some(Box::new(record.clone()));
+        let record = stored.unwrap_or_else(|| {
+            let mut record = Record::new(apply::id(metadata), clock::now());
+            record.orders = verbs::first_orders(object);
+            record
+        });
+        self.phase.get_or_insert(record.phase());
         Ok(record)
     }
 
@@ -262,7 +268,7 @@ impl<H: Host> Actor<H> {
     ) -> Result<(), WriteError> {
         let vmi = self.spec.as_ref().map(|spec| &spec.vmi);
         self.agent.write(|transaction| {
-            transaction.put_record(record)?;
+            transaction.put_record(&with_orders(transaction, record)?)?;
             let key = object::key(target);
             if let Some(row) = transaction.object(&key)?.filter(|row| row.uid == self.uid) {
                 let mut object = object::vmi(&row)?;
@@ -277,11 +283,9 @@ impl<H: Host> Actor<H> {
             self.agent
                 .record_events(transaction, (target, &self.uid), said, now)
         })?;
-        let before = self.record.as_ref().map(|record| record.phase());
-        if before != Some(record.phase()) {
+        if self.phase.replace(record.phase()) != Some(record.phase()) {
             self.log_phase(record);
         }
-        self.record = Some(Box::new(record.clone()));
         Ok(())
     }
 
@@ -327,6 +331,15 @@ impl<H: Host> Actor<H> {
         self.agent.host.forget(&self.uid);
         Ok(Next::Never)
     }
+}
+
+/// The record to store: what was ordered since it was read stays.
+fn with_orders(transaction: &Transaction<'_>, record: &Record) -> Result<Record, StoreError> {
+    let mut record = record.clone();
+    if let Some(stored) = transaction.record(&record.id.uid)? {
+        record.orders = stored.orders;
+    }
+    Ok(record)
 }
 
 fn spec(admitted: Admitted) -> Spec {

@@ -12,21 +12,15 @@ use proto_node::vmi::{VirtualMachineInstance, VirtualMachineInstanceStatus};
 use crate::agent::Agent;
 use crate::error::WriteError;
 use crate::object::{self, FINALIZER};
-use crate::{clock, events, vsock};
+use crate::{clock, events, verbs, vsock};
 
 /// Annotations with these beginnings are the agent's; an apply by others neither sets nor drops them.
 const OWN_ANNOTATIONS: &str = "kvmlet.io/";
 
-/// The longest idempotency key that is remembered.
-const MAX_IDEMPOTENCY_KEY: usize = 256;
-
 impl<H: Host> Agent<H> {
     /// Carries out an apply. What it answers is on disk.
     pub(crate) fn apply_vmi(&self, mut apply: Apply) -> Result<Applied, ApiError> {
-        if apply.idempotency_key.len() > MAX_IDEMPOTENCY_KEY {
-            let text = format!("idempotency_key is longer than {MAX_IDEMPOTENCY_KEY} bytes");
-            return Err(ApiError::BadRequest(text));
-        }
+        verbs::check_idempotency_key(&apply.idempotency_key)?;
         let now = clock::now();
         clear_server_fields(&mut apply.object);
         if apply.dry_run {
@@ -70,6 +64,7 @@ impl<H: Host> Agent<H> {
         let target = object::vmi_ref(&metadata);
         if applied.created {
             let mut record = Record::new(id(&metadata), now);
+            record.orders = verbs::first_orders(&applied.object);
             if vsock::is_asked_for(&applied.object) {
                 record.vsock_cid = vsock::free_cid(&transaction.records()?);
             }

@@ -5,6 +5,7 @@ use agent_sources::{ApiError, Delete, Deleted};
 use agent_store::StoredObject;
 use proto_node::meta::ObjectMeta;
 use proto_node::node::Object;
+use proto_node::vmi::VirtualMachineInstance;
 
 use crate::agent::Agent;
 use crate::apply::is_vmi;
@@ -30,14 +31,9 @@ impl<H: Host> Agent<H> {
                 return Ok((Deleted { object, gone: true }, uid));
             }
             let mut vmi = object::vmi(&row)?;
-            let own = vmi
-                .spec
-                .as_ref()
-                .and_then(|spec| spec.termination_grace_period_seconds);
             let grace = delete
                 .grace_period_seconds
-                .or(own)
-                .unwrap_or(DEFAULT_GRACE_SECONDS);
+                .unwrap_or(own_grace_seconds(&vmi));
             let metadata = vmi.metadata.get_or_insert_default();
             let changed = mark(
                 metadata,
@@ -67,6 +63,14 @@ impl<H: Host> Agent<H> {
         self.wake(&uid);
         Ok(deleted)
     }
+}
+
+/// The grace period of a VMI unless a request gives another.
+pub(crate) fn own_grace_seconds(vmi: &VirtualMachineInstance) -> i64 {
+    vmi.spec
+        .as_ref()
+        .and_then(|spec| spec.termination_grace_period_seconds)
+        .unwrap_or(DEFAULT_GRACE_SECONDS)
 }
 
 fn check_preconditions(delete: &Delete, row: &StoredObject) -> Result<(), ApiError> {

@@ -17,6 +17,7 @@ mod object;
 mod registry;
 mod service;
 mod status;
+mod verbs;
 mod vsock;
 mod watchdog;
 

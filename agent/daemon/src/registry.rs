@@ -3,7 +3,7 @@
 use agent_host::{ConsoleError, ConsoleRequest, Host};
 use agent_sources::{
     ApiError, Applied, Apply, Attach, Attached, Change, ChangeKind, Delete, Deleted, Kind, Listed,
-    ObjectRef, Registry,
+    ObjectRef, Registry, Tell, Told,
 };
 use proto_node::node::{GetNodeInfoResponse, Object};
 use tokio::sync::watch;
@@ -14,12 +14,17 @@ use crate::error::store;
 use crate::{clock, events, facts, object};
 
 /// What this release can do, for clients that depend on it.
-const FEATURES: [&str; 6] = [
+const FEATURES: [&str; 11] = [
     "Console",
     "EmptyDisk",
     "HostDisk",
     "IdempotencyKey",
     "KernelBoot",
+    "Pause",
+    "Reset",
+    "SoftReboot",
+    "StartPaused",
+    "Stop",
     "WatchResume",
 ];
 
@@ -30,6 +35,10 @@ impl<H: Host> Registry for Agent<H> {
 
     async fn delete(&self, delete: Delete) -> Result<Deleted, ApiError> {
         self.delete_object(&delete)
+    }
+
+    async fn tell(&self, tell: Tell) -> Result<Told, ApiError> {
+        self.tell_guest(tell).await
     }
 
     fn get(&self, target: &ObjectRef) -> Result<Object, ApiError> {

@@ -127,6 +127,7 @@ fn admit_spec(
     metadata::check_host_names(&spec.hostname, &spec.subdomain, review);
     metadata::check_node_selector(&spec.node_selector, review);
     let termination_grace_period = grace_period(spec, review);
+    let start_paused = life::start_paused(spec, review);
     let disks = disks::disks(spec, review);
     let mut interfaces = network::interfaces(spec, namespace, uid, review);
     let domain = spec.domain.as_mut()?;
@@ -176,6 +177,7 @@ fn admit_spec(
         vsock: devices.autoattach_vsock.unwrap_or(false),
         watchdog,
         panic_devices,
+        start_paused,
         reboot_policy: machine::reboot_policy(domain),
         termination_grace_period,
     })

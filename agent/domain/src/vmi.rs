@@ -50,6 +50,8 @@ pub struct Vmi {
     pub watchdog: Option<WatchdogAction>,
     /// Devices by which the guest reports a panic.
     pub panic_devices: PanicDevices,
+    /// The guest waits for an unpause before its first instruction.
+    pub start_paused: bool,
     /// What the guest's reset does.
     pub reboot_policy: RebootPolicy,
     /// From the power button to the kill; zero kills at once.

@@ -50,6 +50,12 @@ pub trait Host: Send + Sync + 'static {
     /// gone.
     fn forget(&self, uid: &str);
 
+    /// Brings the machine of the record's present VMM back to power-on, as its reset button would.
+    fn reset(&self, record: &Record) -> impl Future<Output = Result<(), VerbError>> + Send;
+
+    /// Has the agent in the guest of the record's present VMM reboot it.
+    fn soft_reboot(&self, record: &Record) -> impl Future<Output = Result<(), VerbError>> + Send;
+
     /// Connects to the serial console of the record's present VMM.
     fn attach_console(
         &self,
@@ -76,6 +82,23 @@ pub struct ConsoleStream {
     pub stream: UnixStream,
     /// Which byte of the guest's whole output comes first, counted from 0.
     pub offset: u64,
+}
+
+/// Why a guest was not told something.
+#[derive(Debug, thiserror::Error)]
+pub enum VerbError {
+    /// No VMM runs.
+    #[error("the guest is not running")]
+    NotRunning,
+    /// No agent in the guest answers.
+    #[error("no agent in the guest answers: {0}")]
+    NoGuestAgent(String),
+    /// The agent in the guest did not do it.
+    #[error("the agent in the guest refuses: {0}")]
+    GuestRefused(String),
+    /// The VMM did not answer, or refused.
+    #[error("the VMM did not do it: {0}")]
+    Vmm(String),
 }
 
 /// Why there is no console.

@@ -9,6 +9,7 @@ mod control;
 mod disks;
 mod facility;
 mod failure;
+mod guest_agent;
 mod kernels;
 mod launch_file;
 mod layout;
@@ -23,6 +24,6 @@ mod vsock;
 mod zone;
 
 pub use config::{DebugPorts, LinuxHostConfig};
-pub use facility::{ConsoleError, ConsoleRequest, ConsoleStream, Host, Look, Wake};
+pub use facility::{ConsoleError, ConsoleRequest, ConsoleStream, Host, Look, VerbError, Wake};
 pub use linux::{LinuxHost, StartHostError};
 pub use node::{KvmFacts, NodeFacts};

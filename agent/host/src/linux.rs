@@ -5,6 +5,7 @@ mod execute;
 mod look;
 mod release;
 mod start;
+mod talk;
 mod watch;
 
 use std::collections::HashMap;
@@ -18,7 +19,7 @@ use tokio::task::AbortHandle;
 
 use crate::beneath::AllowedDirs;
 use crate::config::LinuxHostConfig;
-use crate::facility::{ConsoleError, ConsoleRequest, ConsoleStream, Host, Look, Wake};
+use crate::facility::{ConsoleError, ConsoleRequest, ConsoleStream, Host, Look, VerbError, Wake};
 use crate::kernels::{KernelCache, KernelCacheSettings};
 use crate::launch_file::LaunchFile;
 use crate::layout::{Layout, PathUid, absent_is_none, ensure_private_dir};
@@ -180,6 +181,14 @@ impl Host for LinuxHost {
         if let Ok(uid) = PathUid::new(uid) {
             memory.users.release(&uid);
         }
+    }
+
+    async fn reset(&self, record: &Record) -> Result<(), VerbError> {
+        self.reset_machine(record).await
+    }
+
+    async fn soft_reboot(&self, record: &Record) -> Result<(), VerbError> {
+        self.reboot_guest(record).await
     }
 
     async fn attach_console(

@@ -36,6 +36,16 @@ pub enum Action {
         /// For which incarnation.
         incarnation: u64,
     },
+    /// The vCPUs are held, and all queues rest.
+    PauseVmm {
+        /// For which incarnation.
+        incarnation: u64,
+    },
+    /// The vCPUs run again, and disks have tried again what the host failed.
+    ResumeVmm {
+        /// For which incarnation.
+        incarnation: u64,
+    },
     /// The ACPI power button was pressed.
     PressPowerButton {
         /// For which incarnation.
@@ -77,6 +87,8 @@ impl Action {
             Self::StartVmm { .. } => "StartVmm",
             Self::ConfigureVmm { .. } => "ConfigureVmm",
             Self::BootVmm { .. } => "BootVmm",
+            Self::PauseVmm { .. } => "PauseVmm",
+            Self::ResumeVmm { .. } => "ResumeVmm",
             Self::PressPowerButton { .. } => "PressPowerButton",
             Self::StopVmm { .. } => "StopVmm",
             Self::KillVmm { .. } => "KillVmm",

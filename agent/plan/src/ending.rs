@@ -15,6 +15,12 @@ const FIRST_BACK_OFF: Millis = Millis::from_secs(1);
 /// The longest pause between two attempts to start.
 pub(crate) const MAX_BACK_OFF: Millis = Millis::from_secs(300);
 
+/// Says that no vCPU runs any more.
+pub(crate) const PAUSED_EVENT: &str = "VirtualMachineInstance paused.";
+
+/// Says that vCPUs run again.
+const UNPAUSED_EVENT: &str = "VirtualMachineInstance unpaused.";
+
 /// What has become of the present launch.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
@@ -311,6 +317,18 @@ fn succeed(
             record.stop.as_mut()?.pressed_at.get_or_insert(now);
             Some(normal("ShuttingDown", "Signaled Graceful Shutdown"))
         }
+        (Action::PauseVmm { .. }, _) => Some(normal("Paused", PAUSED_EVENT)),
+        (Action::ResumeVmm { .. }, _) => {
+            record.unpauses_done = record.orders.unpauses;
+            if let Some(stop) = &mut record.stop {
+                stop.resumed_at.get_or_insert(now);
+            }
+            Some(normal("Unpaused", UNPAUSED_EVENT))
+        }
+        (Action::BootVmm { .. }, _) => {
+            let was_held = record.launch.as_ref()?.running_at.is_some();
+            was_held.then(|| normal("Unpaused", UNPAUSED_EVENT))
+        }
         (Action::StopVmm { .. } | Action::KillVmm { .. }, _) if record.end.is_none() => {
             Some(normal("Deleted", "Signaled Deletion"))
         }
@@ -339,7 +357,9 @@ fn fail(
             }
         }
         Action::StartVmm { .. } | Action::ConfigureVmm { .. } | Action::BootVmm { .. } => {}
-        Action::PressPowerButton { .. }
+        Action::PauseVmm { .. }
+        | Action::ResumeVmm { .. }
+        | Action::PressPowerButton { .. }
         | Action::StopVmm { .. }
         | Action::KillVmm { .. }
         | Action::Release { .. } => {

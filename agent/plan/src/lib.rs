@@ -18,6 +18,7 @@ mod action;
 mod condition;
 mod ending;
 mod observation;
+mod orders;
 mod places;
 mod planner;
 mod record;
@@ -32,6 +33,7 @@ pub use observation::{
     BootId, Enforcement, ExitObserved, ExitReason, MachineObserved, MachineState, Observation,
     Observed, PauseObserved, VmmIdentity, VmmObserved,
 };
+pub use orders::{Misfit, Order, Orders, StopOrder, order};
 pub use places::{PciDemand, PciPlace, PciPlaces, PlaceDemand};
 pub use planner::{Plan, plan};
 pub use record::{End, Launch, Phase, PhaseEntry, Record, StartFailures, StopProgress, VmiId};

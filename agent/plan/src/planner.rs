@@ -1,12 +1,13 @@
 //! [`plan()`]: one look in, one plan out.
 
 mod finish;
+mod hold;
 
 use crate::ending::{self, Fate};
 use crate::report;
 use crate::{
-    Action, BootId, EventKind, Launch, MachineState, Millis, Observed, Phase, PhaseEntry,
-    PlanEvent, Record, Timestamp, VmmObserved, Wanted,
+    Action, BootId, EventKind, Launch, MachineObserved, MachineState, Millis, Observed, Phase,
+    PhaseEntry, PlanEvent, Record, Timestamp, VmmObserved, Wanted,
 };
 
 /// How long an ended or refusing VMM may take to go by itself before it is killed.
@@ -52,8 +53,8 @@ pub fn plan(wanted: &Wanted, record: &Record, observed: &Observed, now: Timestam
     draft.settle();
     if draft.plan.record.end.is_some() {
         draft.clear_away();
-    } else if let Some(deletion) = &wanted.deletion {
-        draft.end_on_request(deletion.requested_at, deletion.grace);
+    } else if let Some((requested_at, grace)) = draft.ending() {
+        draft.end_on_request(requested_at, grace);
     } else {
         draft.bring_up();
     }
@@ -92,27 +93,27 @@ impl Draft<'_> {
             return;
         };
         let state = vmm.machine.present().map(|machine| machine.state);
-        let (now, identity) = (self.now, vmm.identity.clone());
-        let mut first_seen_running = false;
+        let identity = vmm.identity.clone();
         if let Some(launch) = &mut self.plan.record.launch {
             launch.identity.get_or_insert(identity);
-            if matches!(state, Some(MachineState::Running | MachineState::Paused)) {
-                launch.boot_intended_at.get_or_insert(now);
-                first_seen_running = launch.running_at.is_none();
-                launch.running_at.get_or_insert(now);
-            }
         }
         self.reach(Phase::Scheduled);
-        if self
-            .plan
-            .record
-            .launch
-            .as_ref()
-            .is_some_and(|launch| launch.running_at.is_some())
-        {
-            self.reach(Phase::Running);
+        if matches!(state, Some(MachineState::Running | MachineState::Paused)) {
+            self.note_running();
         }
-        if first_seen_running {
+    }
+
+    /// The guest runs, or would if nobody held it.
+    fn note_running(&mut self) {
+        let now = self.now;
+        let Some(launch) = &mut self.plan.record.launch else {
+            return;
+        };
+        launch.boot_intended_at.get_or_insert(now);
+        let first_seen = launch.running_at.is_none();
+        launch.running_at.get_or_insert(now);
+        self.reach(Phase::Running);
+        if first_seen {
             self.plan.record.failures = crate::StartFailures::default();
             self.event(
                 EventKind::Normal,
@@ -192,7 +193,7 @@ impl Draft<'_> {
             return;
         }
         if let Some(vmm) = ours(&self.plan.record, self.observed) {
-            self.advance(vmm.machine.present().map(|machine| machine.state));
+            self.advance(vmm.machine.present());
         } else if self.plan.record.launch.is_none() {
             self.start();
         } else {
@@ -201,11 +202,14 @@ impl Draft<'_> {
     }
 
     /// The next step for a VMM that lives.
-    fn advance(&mut self, state: Option<MachineState>) {
+    fn advance(&mut self, machine: Option<&MachineObserved>) {
         let incarnation = self.plan.record.incarnation;
-        match state {
-            None => self.look_again(LOOK_AGAIN),
-            Some(MachineState::Unconfigured) => {
+        let Some(machine) = machine else {
+            self.look_again(LOOK_AGAIN);
+            return;
+        };
+        match machine.state {
+            MachineState::Unconfigured => {
                 // Does nothing but after an agent that did not record places.
                 self.plan.record.pci.complete(&self.wanted.pci);
                 self.plan.actions.extend([
@@ -215,14 +219,16 @@ impl Draft<'_> {
                 ]);
                 self.plan.actions.push(Action::ConfigureVmm { incarnation });
             }
-            Some(MachineState::Configured) => {
+            MachineState::Configured if self.plan.record.orders.paused => self.keep_unstarted(),
+            MachineState::Configured => {
                 if let Some(launch) = &mut self.plan.record.launch {
                     launch.boot_intended_at.get_or_insert(self.now);
                 }
                 self.plan.actions.push(Action::BootVmm { incarnation });
             }
-            Some(MachineState::Running | MachineState::Paused) => {}
-            Some(MachineState::Exited) => self.look_again(LOOK_AGAIN),
+            MachineState::Running => self.keep_running(incarnation),
+            MachineState::Paused => self.keep_paused(incarnation, machine.pause.as_ref()),
+            MachineState::Exited => self.look_again(LOOK_AGAIN),
         }
     }
 

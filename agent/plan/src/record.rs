@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BootId, Condition, Failure, PciPlaces, Timestamp, VmmIdentity};
+use crate::{BootId, Condition, Failure, Orders, PciPlaces, Timestamp, VmmIdentity};
 
 /// Which VMI.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -50,6 +50,13 @@ pub struct Record {
     /// The address of its socket device, 3 or more and no other VMI's of this node.
     #[serde(default)]
     pub vsock_cid: Option<u32>,
+    /// What was asked of the guest. Requests write it at any time, between a look and the storing of
+    /// its plan too: whoever stores a record keeps the orders that are stored.
+    #[serde(default)]
+    pub orders: Orders,
+    /// Up to which of [`Orders::unpauses`] the guest went on.
+    #[serde(default)]
+    pub unpauses_done: u64,
 }
 
 /// One start of a VMM, as intended and as it went.
@@ -76,7 +83,7 @@ pub enum Phase {
     Scheduling,
     /// Its VMM runs; the guest does not yet.
     Scheduled,
-    /// The guest runs, or is paused.
+    /// The guest runs, or is paused, be it before its first instruction.
     Running,
     /// The guest shut itself down, or was asked to.
     Succeeded,
@@ -137,6 +144,9 @@ pub struct StopProgress {
     pub pressed_at: Option<Timestamp>,
     /// When the VMM was first told to stop at once.
     pub hard_since: Option<Timestamp>,
+    /// When a paused guest was let go on, so that it can shut itself down.
+    #[serde(default)]
+    pub resumed_at: Option<Timestamp>,
 }
 
 /// How a VMI ended.
@@ -172,6 +182,8 @@ impl Record {
             conditions: Vec::new(),
             pci: PciPlaces::default(),
             vsock_cid: None,
+            orders: Orders::default(),
+            unpauses_done: 0,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Conditions: what the record and the look say to people.
 
+use crate::orders::PAUSED;
 use crate::planner::ours;
 use crate::{
     Condition, ConditionStatus, Enforcement, MachineState, Observation, Observed, PauseObserved,
@@ -98,7 +99,7 @@ fn ready(wanted: &Wanted, observed: &Observed, record: &Record) -> Verdict {
     if record.end.is_some() || !running {
         return not_running;
     }
-    if wanted.deletion.is_some() {
+    if wanted.deletion.is_some() || record.orders.stop.is_some() {
         return verdict(
             "Ready",
             False,
@@ -134,7 +135,8 @@ fn synchronized(record: &Record) -> Option<Verdict> {
 
 fn paused(observed: &Observed, record: &Record) -> Option<Verdict> {
     let machine = ours(record, observed)?.machine.present()?;
-    if machine.state != MachineState::Paused {
+    let waits_for_its_start = machine.state == MachineState::Configured && record.orders.paused;
+    if machine.state != MachineState::Paused && !waits_for_its_start {
         return None;
     }
     let (reason, message) = match &machine.pause {
@@ -154,7 +156,7 @@ fn paused(observed: &Observed, record: &Record) -> Option<Verdict> {
             "VMI was paused, its kernel panicked".to_owned(),
         ),
     };
-    Some(verdict("Paused", ConditionStatus::True, reason, &message))
+    Some(verdict(PAUSED, ConditionStatus::True, reason, &message))
 }
 
 /// `ResourcesNotEnforced` holds while the VMM is known to run without limits, and is kept as it was

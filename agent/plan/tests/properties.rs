@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use agent_plan::{
-    BootId, Deletion, Enforcement, ExitObserved, ExitReason, Holding, Launch, MachineObserved,
-    MachineState, Millis, Observation, Observed, Phase, Record, Timestamp, VmiId, VmmIdentity,
-    VmmObserved, Wanted, plan,
+    Action, BootId, Deletion, Enforcement, ExitObserved, ExitReason, Holding, Launch,
+    MachineObserved, MachineState, Millis, Observation, Observed, Orders, PauseObserved, Phase,
+    Record, StopOrder, Timestamp, VmiId, VmmIdentity, VmmObserved, Wanted, plan,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -42,17 +42,41 @@ fn observation<T: Clone + std::fmt::Debug + 'static>(
 }
 
 fn machine() -> impl Strategy<Value = MachineObserved> {
-    prop_oneof![
+    let state = prop_oneof![
         Just(MachineState::Unconfigured),
         Just(MachineState::Configured),
         Just(MachineState::Running),
         Just(MachineState::Paused),
         Just(MachineState::Exited),
-    ]
-    .prop_map(|state| MachineObserved {
+    ];
+    let pause = prop_oneof![
+        Just(PauseObserved::Requested),
+        Just(PauseObserved::IoError {
+            detail: String::from("a full disk"),
+        }),
+        Just(PauseObserved::Watchdog),
+        Just(PauseObserved::Panicked),
+    ];
+    (state, pause).prop_map(|(state, pause)| MachineObserved {
         state,
         resets: 0,
-        pause: None,
+        pause: (state == MachineState::Paused).then_some(pause),
+    })
+}
+
+fn orders() -> impl Strategy<Value = (Orders, u64)> {
+    let stop = option::of((0_i64..100_000, prop_oneof![Just(0_i64), Just(30)]));
+    (any::<bool>(), 0_u64..2, option::of(Just(())), stop).prop_map(|(paused, done, asked, stop)| {
+        let orders = Orders {
+            paused,
+            unpauses: done + u64::from(asked.is_some()),
+            stop: stop.map(|(ago, grace)| StopOrder {
+                requested_at: Timestamp(NOW.0 - ago),
+                grace: Millis::from_secs(grace),
+            }),
+            ..Orders::default()
+        };
+        (orders, done)
     })
 }
 
@@ -137,29 +161,33 @@ fn record() -> impl Strategy<Value = Record> {
         option::of(Just(NOW)),
         any::<bool>(),
     );
-    (0_u64..3, option::of(launch), 0_u32..3).prop_map(|(incarnation, launch, vmm_deaths)| {
-        let id = VmiId {
-            uid: String::from("u"),
-            namespace: String::from("default"),
-            name: String::from("web"),
-        };
-        let mut record = Record::new(id, Timestamp(0));
-        record.incarnation = incarnation;
-        record.failures.vmm_deaths = vmm_deaths;
-        record.launch = launch.filter(|_| incarnation > 0).map(
-            |(boot_number, pid, boot_intended_at, seen_running)| {
-                let boot_intended_at = boot_intended_at.filter(|_| pid.is_some());
-                Launch {
-                    boot_id: boot(boot_number),
-                    intended_at: Timestamp(0),
-                    identity: pid.map(|pid| identity(boot_number, pid)),
-                    boot_intended_at,
-                    running_at: boot_intended_at.filter(|_| seen_running),
-                }
-            },
-        );
-        record
-    })
+    (0_u64..3, option::of(launch), 0_u32..3, orders()).prop_map(
+        |(incarnation, launch, vmm_deaths, (orders, unpauses_done))| {
+            let id = VmiId {
+                uid: String::from("u"),
+                namespace: String::from("default"),
+                name: String::from("web"),
+            };
+            let mut record = Record::new(id, Timestamp(0));
+            record.incarnation = incarnation;
+            record.failures.vmm_deaths = vmm_deaths;
+            record.orders = orders;
+            record.unpauses_done = unpauses_done;
+            record.launch = launch.filter(|_| incarnation > 0).map(
+                |(boot_number, pid, boot_intended_at, seen_running)| {
+                    let boot_intended_at = boot_intended_at.filter(|_| pid.is_some());
+                    Launch {
+                        boot_id: boot(boot_number),
+                        intended_at: Timestamp(0),
+                        identity: pid.map(|pid| identity(boot_number, pid)),
+                        boot_intended_at,
+                        running_at: boot_intended_at.filter(|_| seen_running),
+                    }
+                },
+            );
+            record
+        },
+    )
 }
 
 proptest! {
@@ -174,7 +202,9 @@ proptest! {
     }
 
     #[test]
-    fn a_guest_that_is_not_to_be_deleted_and_runs_is_left_alone(record in record(), mut seen in observed()) {
+    fn a_guest_of_which_nothing_is_asked_and_runs_is_left_alone(mut record in record(), mut seen in observed()) {
+        record.orders.paused = false;
+        record.orders.stop = None;
         let Some(launch) = record.launch.clone().filter(|launch| launch.identity.is_some()) else { return Ok(()) };
         let Some(identity) = launch.identity else { return Ok(()) };
         seen.boot_id = Observation::Present(launch.boot_id);
@@ -193,9 +223,39 @@ proptest! {
     }
 
     #[test]
+    fn no_vcpu_starts_to_run_against_an_order_to_pause(record in record(), seen in observed()) {
+        if record.orders.paused && record.orders.stop.is_none() {
+            let planned = plan(&Wanted::default(), &record, &seen, NOW);
+            for action in &planned.actions {
+                let runs = matches!(action, Action::BootVmm { .. } | Action::ResumeVmm { .. });
+                prop_assert!(!runs, "{:?}", action);
+            }
+        }
+    }
+
+    #[test]
+    fn a_guest_that_paused_of_itself_goes_on_only_when_it_is_told_to(record in record(), seen in observed()) {
+        let of_itself = seen.vmms.present().into_iter().flatten().all(|vmm| {
+            vmm.machine.present().is_some_and(|machine| {
+                matches!(machine.pause, Some(PauseObserved::IoError { .. } | PauseObserved::Watchdog | PauseObserved::Panicked))
+            })
+        });
+        let untold = record.orders.unpauses == record.unpauses_done && record.orders.stop.is_none();
+        if of_itself && untold {
+            let planned = plan(&Wanted::default(), &record, &seen, NOW);
+            prop_assert!(!planned.actions.iter().any(|action| matches!(action, Action::ResumeVmm { .. })), "{:?}", planned.actions);
+        }
+    }
+
+    #[test]
+    fn the_planner_never_changes_orders(wanted in wanted(), record in record(), seen in observed()) {
+        prop_assert_eq!(plan(&wanted, &record, &seen, NOW).record.orders, record.orders);
+    }
+
+    #[test]
     fn a_start_needs_proof_that_no_vmm_lives(wanted in wanted(), record in record(), seen in observed()) {
         let planned = plan(&wanted, &record, &seen, NOW);
-        if planned.actions.iter().any(|action| matches!(action, agent_plan::Action::StartVmm { .. })) {
+        if planned.actions.iter().any(|action| matches!(action, Action::StartVmm { .. })) {
             prop_assert!(seen.vmms.is_absent());
             prop_assert!(!record.may_have_run());
             prop_assert!(planned.record.incarnation > record.incarnation);
@@ -209,7 +269,7 @@ proptest! {
         if record.may_have_run() {
             let planned = plan(&wanted, &record, &seen, NOW);
             for action in &planned.actions {
-                prop_assert!(!matches!(action, agent_plan::Action::StartVmm { .. }), "{:?}", action);
+                prop_assert!(!matches!(action, Action::StartVmm { .. }), "{:?}", action);
             }
         }
     }
@@ -217,7 +277,7 @@ proptest! {
     #[test]
     fn a_kill_names_a_process_that_was_seen(wanted in wanted(), record in record(), seen in observed()) {
         for action in plan(&wanted, &record, &seen, NOW).actions {
-            if let agent_plan::Action::KillVmm { identity, .. } = action {
+            if let Action::KillVmm { identity, .. } = action {
                 let known = seen.vmms.present().is_some_and(|vmms| vmms.iter().any(|vmm| vmm.identity == identity));
                 prop_assert!(known);
             }
@@ -229,7 +289,7 @@ proptest! {
         wanted in wanted(), record in record(), seen in observed()
     ) {
         let once = plan(&wanted, &record, &seen, NOW);
-        let starts = once.actions.iter().any(|action| matches!(action, agent_plan::Action::StartVmm { .. }));
+        let starts = once.actions.iter().any(|action| matches!(action, Action::StartVmm { .. }));
         let twice = plan(&wanted, &once.record, &seen, NOW);
         if starts && !seen.exit.is_absent() {
             // An exit record of an incarnation that was only just meant to start is no consistent world.

@@ -7,8 +7,8 @@ use std::fmt::Write;
 use agent_plan::{
     Action, AdmittedCondition, BootId, Completed, ConditionStatus, Deletion, Enforcement,
     ExitObserved, ExitReason, Failure, Holding, MachineObserved, MachineState, Millis, Observation,
-    Observed, PlanEvent, Record, Timestamp, Verdict, VmiId, VmmIdentity, VmmObserved, Wanted,
-    complete, plan,
+    Observed, Order, Orders, PauseObserved, PlanEvent, Record, Timestamp, Verdict, VmiId,
+    VmmIdentity, VmmObserved, Wanted, complete, order, plan,
 };
 
 /// A VMI, its host as far as the story needs one, and the story so far.
@@ -54,13 +54,17 @@ impl Story {
     }
 
     fn vmm(&mut self, state: MachineState) {
+        self.machine(state, None);
+    }
+
+    fn machine(&mut self, state: MachineState, pause: Option<PauseObserved>) {
         self.seen.vmms = Observation::Present(vec![VmmObserved {
             incarnation: self.record.incarnation,
             identity: identity(),
             machine: Observation::Present(MachineObserved {
                 state,
                 resets: 0,
-                pause: None,
+                pause,
             }),
             enforcement: Observation::Present(Enforcement::NotEnforced {
                 why: String::from("no cgroup v2"),
@@ -143,6 +147,18 @@ impl Story {
             Holding::RunDir,
         ];
         self.seen.holdings = Observation::Present(BTreeSet::from(all));
+        self.round(done);
+    }
+
+    /// Asks for something, and plans.
+    fn ask(&mut self, asked: Order) {
+        match order(&self.record, asked, self.now) {
+            Ok(orders) => {
+                self.note(&format!("asked to {asked:?}"));
+                self.record.orders = orders;
+            }
+            Err(misfit) => self.note(&format!("asked to {asked:?}, which is refused: {misfit}")),
+        }
         self.round(done);
     }
 
@@ -305,4 +321,131 @@ fn a_vmm_that_was_killed_by_a_stranger_ends_the_vmi() {
     story.seen.vmms = Observation::Absent;
     story.round(done);
     insta::assert_snapshot!(story.text);
+}
+
+#[test]
+fn a_guest_starts_paused_goes_on_is_paused_and_goes_on_again() {
+    let mut story = Story::new();
+    story.record.orders = Orders::at_start(true);
+    story.note("accepted");
+    story.round(done);
+    story.note("the VMM has no machine yet");
+    story.vmm(MachineState::Unconfigured);
+    story.ask(Order::Unpause);
+    story.note("the VMM is configured");
+    story.vmm(MachineState::Configured);
+    story.round(done);
+    story.note("a minute later");
+    story.wait(60);
+    story.round(done);
+    story.ask(Order::Pause);
+    story.ask(Order::SoftReboot);
+    story.ask(Order::Unpause);
+    story.note("the guest runs");
+    story.vmm(MachineState::Running);
+    story.round(done);
+    story.ask(Order::Unpause);
+    story.ask(Order::Pause);
+    story.note("the guest is held");
+    story.machine(MachineState::Paused, Some(PauseObserved::Requested));
+    story.round(done);
+    story.note("somebody resumed it behind the agent's back");
+    story.vmm(MachineState::Running);
+    story.round(done);
+    story.machine(MachineState::Paused, Some(PauseObserved::Requested));
+    story.ask(Order::Unpause);
+    story.note("the guest goes on");
+    story.vmm(MachineState::Running);
+    story.round(done);
+    insta::assert_snapshot!(story.text);
+}
+
+#[test]
+fn a_guest_whose_disk_fails_waits_until_it_is_told_to_try_again() {
+    let mut story = Story::new();
+    story.bring_up();
+    let failed = || {
+        Some(PauseObserved::IoError {
+            detail: String::from("disk 00:03.0: no space left on device"),
+        })
+    };
+    story.note("its disk fails");
+    story.machine(MachineState::Paused, failed());
+    story.round(done);
+    story.note("a minute later");
+    story.wait(60);
+    story.round(done);
+    story.ask(Order::Pause);
+    story.ask(Order::Unpause);
+    story.note("its disk fails again");
+    story.round(done);
+    story.ask(Order::Unpause);
+    story.note("the guest goes on");
+    story.vmm(MachineState::Running);
+    story.round(done);
+    insta::assert_snapshot!(story.text);
+}
+
+#[test]
+fn a_paused_guest_that_is_deleted_goes_on_to_shut_itself_down() {
+    let mut story = Story::new();
+    story.bring_up();
+    story.ask(Order::Pause);
+    story.machine(MachineState::Paused, Some(PauseObserved::Requested));
+    story.delete(30);
+    story.note("the guest goes on");
+    story.vmm(MachineState::Running);
+    story.round(done);
+    story.note("the guest powered itself off");
+    story.exit(ExitReason::GuestPoweroff);
+    story.round(done);
+    insta::assert_snapshot!(story.text);
+}
+
+#[test]
+fn a_stopped_guest_ends_and_its_object_stays() {
+    let mut story = Story::new();
+    story.bring_up();
+    let grace = Millis::from_secs(30);
+    story.ask(Order::Stop { grace });
+    story.ask(Order::Pause);
+    story.wait(10);
+    story.note("10 s later, with less time");
+    let grace = Millis::from_secs(5);
+    story.ask(Order::Stop { grace });
+    story.note("5 s later");
+    story.wait(5);
+    story.round(done);
+    story.note("the guest was ended");
+    story.exit(ExitReason::Stopped);
+    story.round(done);
+    story.note("what only a VMM needs was released");
+    story.seen.holdings = Observation::Present(BTreeSet::from([Holding::Disks, Holding::RunDir]));
+    story.round(done);
+    let grace = Millis::from_secs(0);
+    story.ask(Order::Stop { grace });
+    insta::assert_snapshot!(story.text);
+}
+
+#[test]
+fn a_deletion_after_a_stop_gives_the_guest_what_it_asks_for_and_no_more_than_it_had() {
+    // Stopped at 0 s with `stop`, deleted at 10 s with `delete`: when is the guest ended by force?
+    for (stop, delete, ended_at) in [(30, 5, 15), (30, 30, 30), (60, 30, 40), (12, 30, 12)] {
+        let mut story = Story::new();
+        story.bring_up();
+        let grace = Millis::from_secs(stop);
+        story.ask(Order::Stop { grace });
+        story.wait(10);
+        story.delete(delete);
+        let ends = |story: &mut Story| {
+            plan(&story.wanted, &story.record, &story.seen, story.now)
+                .actions
+                .iter()
+                .any(|action| matches!(action, Action::StopVmm { .. }))
+        };
+        story.now = Timestamp(ended_at * 1000 - 1);
+        assert!(!ends(&mut story), "{stop} {delete}");
+        story.now = Timestamp(ended_at * 1000);
+        assert!(ends(&mut story), "{stop} {delete}");
+    }
 }

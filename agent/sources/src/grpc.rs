@@ -9,8 +9,10 @@ use proto_node::node::node_service_server::{NodeService, NodeServiceServer};
 use proto_node::node::{
     ApplyRequest, ApplyResponse, ConsoleRequest, ConsoleResponse, DeleteRequest, DeleteResponse,
     GetNodeInfoRequest, GetNodeInfoResponse, GetRequest, GetResponse, ListRequest, ListResponse,
-    Object, WatchRequest, WatchResponse, apply_response, object,
+    Object, StopRequest, VerbRequest, VerbResponse, WatchRequest, WatchResponse, apply_response,
+    object,
 };
+use proto_node::object::VMI_KIND;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::transport::Server;
@@ -18,7 +20,7 @@ use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::watch::{Filter, Watch, parse_kind};
-use crate::{ApiError, Apply, Delete, Kind, ObjectRef, Registry, Socket, console};
+use crate::{ApiError, Apply, Delete, Kind, ObjectRef, Registry, Socket, Tell, Verb, console};
 
 /// The largest message that is read; a manifest of the largest size fits.
 const MAX_REQUEST_BYTES: usize = 4 << 20;
@@ -98,6 +100,30 @@ pub async fn serve<R: Registry>(
 #[derive(Clone)]
 struct Service<R> {
     registry: R,
+}
+
+impl<R: Registry> Service<R> {
+    async fn tell(
+        &self,
+        verb: Verb,
+        request: Request<VerbRequest>,
+    ) -> Result<Response<VerbResponse>, Status> {
+        let client = peer(&request);
+        let request = request.into_inner();
+        let tell = Tell {
+            target: target(VMI_KIND, request.namespace, request.name)?,
+            uid: request.uid,
+            verb,
+            idempotency_key: request.idempotency_key,
+            dry_run: request.dry_run,
+            client,
+        };
+        let told = self.registry.tell(tell).await?;
+        Ok(Response::new(VerbResponse {
+            object: Some(told.object),
+            told_before: told.before,
+        }))
+    }
 }
 
 type ResponseStream<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
@@ -185,18 +211,9 @@ impl<R: Registry> NodeService for Service<R> {
         request: Request<DeleteRequest>,
     ) -> Result<Response<DeleteResponse>, Status> {
         let request = request.into_inner();
-        if request
-            .grace_period_seconds
-            .is_some_and(|seconds| seconds < 0)
-        {
-            return Err(ApiError::BadRequest(String::from(
-                "grace_period_seconds must not be negative",
-            ))
-            .into());
-        }
         let delete = Delete {
             target: target(&request.kind, request.namespace, request.name)?,
-            grace_period_seconds: request.grace_period_seconds,
+            grace_period_seconds: grace_period(request.grace_period_seconds)?,
             uid: request.uid,
             resource_version: request.resource_version,
         };
@@ -205,6 +222,37 @@ impl<R: Registry> NodeService for Service<R> {
             object: Some(deleted.object),
             gone: deleted.gone,
         }))
+    }
+
+    async fn pause(&self, request: Request<VerbRequest>) -> Result<Response<VerbResponse>, Status> {
+        self.tell(Verb::Pause, request).await
+    }
+
+    async fn unpause(
+        &self,
+        request: Request<VerbRequest>,
+    ) -> Result<Response<VerbResponse>, Status> {
+        self.tell(Verb::Unpause, request).await
+    }
+
+    async fn soft_reboot(
+        &self,
+        request: Request<VerbRequest>,
+    ) -> Result<Response<VerbResponse>, Status> {
+        self.tell(Verb::SoftReboot, request).await
+    }
+
+    async fn reset(&self, request: Request<VerbRequest>) -> Result<Response<VerbResponse>, Status> {
+        self.tell(Verb::Reset, request).await
+    }
+
+    async fn stop(&self, request: Request<StopRequest>) -> Result<Response<VerbResponse>, Status> {
+        let seconds = grace_period(request.get_ref().grace_period_seconds)?;
+        let verb = Verb::Stop {
+            grace_period_seconds: seconds,
+        };
+        let request = request.map(|stop| stop.guest.unwrap_or_default());
+        self.tell(verb, request).await
     }
 
     async fn console(
@@ -247,6 +295,14 @@ fn target(kind: &str, namespace: String, name: String) -> Result<ObjectRef, ApiE
         namespace,
         name,
     })
+}
+
+fn grace_period(seconds: Option<i64>) -> Result<Option<i64>, ApiError> {
+    if seconds.is_some_and(|seconds| seconds < 0) {
+        let text = String::from("grace_period_seconds must not be negative");
+        return Err(ApiError::BadRequest(text));
+    }
+    Ok(seconds)
 }
 
 /// Who calls, as the kernel knows it.

@@ -18,7 +18,7 @@ pub use error::ApiError;
 pub use grpc::{ServeError, serve};
 pub use registry::{
     Applied, Apply, Attach, Attached, Change, ChangeKind, Delete, Deleted, Kind, Listed, ObjectRef,
-    Registry,
+    Registry, Tell, Told, Verb,
 };
 pub use selector::{FieldSelector, LabelSelector, SelectorError};
 pub use socket::{Socket, SocketError};

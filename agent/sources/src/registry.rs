@@ -99,6 +99,50 @@ pub struct Deleted {
     pub gone: bool,
 }
 
+/// What a guest can be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Hold it.
+    Pause,
+    /// Let it go on.
+    Unpause,
+    /// Have it reboot itself.
+    SoftReboot,
+    /// Bring its machine back to power-on.
+    Reset,
+    /// End it and keep its object.
+    Stop {
+        /// Seconds for the guest to shut down; its own when absent.
+        grace_period_seconds: Option<i64>,
+    },
+}
+
+/// A wish for a guest to be told something.
+#[derive(Clone, Debug)]
+pub struct Tell {
+    /// Which VMI.
+    pub target: ObjectRef,
+    /// Only of this uid. Empty: any.
+    pub uid: String,
+    /// What.
+    pub verb: Verb,
+    /// A repeated request with the same key does nothing again. Empty: none.
+    pub idempotency_key: String,
+    /// Judge only.
+    pub dry_run: bool,
+    /// Who asks, for the log.
+    pub client: String,
+}
+
+/// What became of it.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// The VMI as stored.
+    pub object: Object,
+    /// A request with the same key was carried out before.
+    pub before: bool,
+}
+
 /// Objects of one kind at one version.
 #[derive(Clone, Debug)]
 pub struct Listed {
@@ -165,6 +209,9 @@ pub trait Registry: Clone + Send + Sync + 'static {
 
     /// Marks an object for deletion.
     fn delete(&self, delete: Delete) -> impl Future<Output = Result<Deleted, ApiError>> + Send;
+
+    /// Tells a guest something.
+    fn tell(&self, tell: Tell) -> impl Future<Output = Result<Told, ApiError>> + Send;
 
     /// One object.
     ///

@@ -8,7 +8,7 @@ use super::world::{GRACE, World};
 /// The part of an agent that owns one VMI.
 #[derive(Default)]
 pub(crate) struct Agent {
-    /// As it was last stored; `None` right after a start.
+    /// As it was last read or stored; `None` right after a start.
     memory: Option<Record>,
     wake_at: Option<Timestamp>,
     /// The last plan, for the invariants.
@@ -21,10 +21,8 @@ impl Agent {
         if !world.disk.object_exists {
             return;
         }
-        let record = self
-            .memory
-            .get_or_insert_with(|| world.disk.record.clone())
-            .clone();
+        let record = world.disk.record.clone();
+        self.memory = Some(record.clone());
         let observed = world.observe(record.incarnation, faults);
         let deletion = world
             .disk
@@ -73,8 +71,10 @@ impl Agent {
         if record.phase() != world.disk.record.phase() {
             world.say(|| format!("agent    phase {}", record.phase().as_str()));
         }
+        let mut record = record.clone();
+        record.orders = world.disk.record.orders.clone();
         world.disk.record = record.clone();
-        self.memory = Some(record.clone());
+        self.memory = Some(record);
     }
 
     fn dies(&mut self, world: &mut World, faults: bool) -> bool {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use agent_plan::{
     Action, Completed, Enforcement, ExitReason, Failure, Holding, MachineObserved, MachineState,
-    Millis, Observation, Observed, Verdict, VmmObserved,
+    Millis, Observation, Observed, PauseObserved, Verdict, VmmObserved,
 };
 
 use super::world::{Late, World};
@@ -75,7 +75,7 @@ impl World {
                     Observation::Present(MachineObserved {
                         state: process.state,
                         resets: 0,
-                        pause: None,
+                        pause: process.pause.clone(),
                     })
                 } else {
                     self.unknown()
@@ -146,6 +146,10 @@ impl World {
                     MachineState::Running,
                 )
             }
+            Action::PauseVmm { incarnation } => {
+                self.hold_guest(*incarnation, Some(PauseObserved::Requested))
+            }
+            Action::ResumeVmm { incarnation } => self.hold_guest(*incarnation, None),
             Action::PressPowerButton { incarnation } => self.press(*incarnation),
             Action::StopVmm { incarnation, .. } => self.stop(*incarnation),
             Action::KillVmm { identity, .. } => {
@@ -224,10 +228,40 @@ impl World {
         Ok(Completed::Done)
     }
 
+    /// Holds a guest, or lets it go on. One that is held already keeps the reason of it.
+    fn hold_guest(
+        &mut self,
+        incarnation: u64,
+        pause: Option<PauseObserved>,
+    ) -> Result<Completed, Failure> {
+        let process = self
+            .processes
+            .iter_mut()
+            .find(|process| process.incarnation == incarnation)
+            .ok_or_else(|| failure("VmmNotThere"))?;
+        if !process.answers {
+            return Err(failure("VmmNotAnswering"));
+        }
+        match (process.state, pause) {
+            (MachineState::Paused, Some(_)) | (MachineState::Running, None) => {}
+            (MachineState::Running, pause) => {
+                process.state = MachineState::Paused;
+                process.pause = pause;
+            }
+            (MachineState::Paused, None) => {
+                process.state = MachineState::Running;
+                process.pause = None;
+            }
+            _ => return Err(failure("WrongState")),
+        }
+        Ok(Completed::Done)
+    }
+
     fn press(&mut self, incarnation: u64) -> Result<Completed, Failure> {
         let (heeds, at) = (self.heeds_the_button(), self.now.plus(Millis(3000)));
         let running = self.processes.iter_mut().find(|process| {
-            process.incarnation == incarnation && process.state == MachineState::Running
+            process.incarnation == incarnation
+                && matches!(process.state, MachineState::Running | MachineState::Paused)
         });
         match running {
             Some(process) if process.answers => {

@@ -1,6 +1,6 @@
 //! What must hold after every step, and what must hold in the end.
 
-use agent_plan::{MachineState, Phase};
+use agent_plan::{MachineState, PauseObserved, Phase};
 
 use super::agent::Agent;
 use super::world::World;
@@ -55,7 +55,8 @@ impl Watcher {
                 record.phase().as_str()
             ));
         }
-        if record.phase() == Phase::Running && world.booted.is_empty() {
+        let may_be_held = world.starts_paused;
+        if record.phase() == Phase::Running && world.booted.is_empty() && !may_be_held {
             return Err(String::from(
                 "the phase is Running and no guest was ever booted",
             ));
@@ -70,6 +71,31 @@ impl Watcher {
             return Err(format!("the end changed from {before:?} to {ended:?}"));
         }
         self.ended = ended;
+        Ok(())
+    }
+
+    /// In a settled world a guest is held exactly when that was asked for last, or when its disk failed
+    /// and nobody has told it to go on since.
+    fn check_held(&self, world: &World) -> Result<(), String> {
+        let record = &world.disk.record;
+        for process in &world.processes {
+            let is_held = process.state != MachineState::Running;
+            let suffers = matches!(process.pause, Some(PauseObserved::IoError { .. }));
+            if is_held != record.orders.paused && !suffers {
+                return Err(format!(
+                    "the guest is {:?}, and was asked to be {}",
+                    process.state,
+                    if record.orders.paused {
+                        "paused"
+                    } else {
+                        "unpaused"
+                    },
+                ));
+            }
+            if record.unpauses_done != record.orders.unpauses {
+                return Err(String::from("an unpause was never carried out"));
+            }
+        }
         Ok(())
     }
 
@@ -101,6 +127,7 @@ impl Watcher {
         if record.phase().is_final() && !world.processes.is_empty() {
             return Err(String::from("the VMI ended and its VMM stayed"));
         }
+        self.check_held(world)?;
         match &agent.last {
             Some(plan) if !plan.actions.is_empty() => {
                 Err(format!("never at rest: {:?}", plan.actions))

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agent_plan::{
-    BootId, ExitObserved, ExitReason, Holding, MachineState, Millis, Observation, Record,
-    Timestamp, VmiId, VmmIdentity,
+    BootId, ExitObserved, ExitReason, Holding, MachineState, Millis, Observation, Order, Orders,
+    PauseObserved, Record, Timestamp, VmiId, VmmIdentity, order,
 };
 
 use super::{Random, Tally};
@@ -27,6 +27,20 @@ pub(crate) struct Process {
     pub(crate) exits_at: Option<Timestamp>,
     /// Its control socket answers.
     pub(crate) answers: bool,
+    /// Why it is paused, when it is.
+    pub(crate) pause: Option<PauseObserved>,
+}
+
+impl Process {
+    /// The host fails a disk of a running guest, and the guest waits.
+    fn suffer_io_error(&mut self) {
+        if self.state == MachineState::Running {
+            self.state = MachineState::Paused;
+            self.pause = Some(PauseObserved::IoError {
+                detail: String::from("a full disk"),
+            });
+        }
+    }
 }
 
 /// An effect that was told and happens later.
@@ -71,6 +85,7 @@ pub(crate) struct World {
     stubborn: bool,
     /// Guests end, VMMs are killed and the node reboots; otherwise only the agent and its messages suffer.
     rough: bool,
+    pub(crate) starts_paused: bool,
 }
 
 impl World {
@@ -87,8 +102,11 @@ impl World {
         });
         let stubborn = random.chance(30);
         let rough = random.chance(50);
+        let mut record = Record::new(id, EPOCH);
+        let starts_paused = random.chance(20);
+        record.orders = Orders::at_start(starts_paused);
         let disk = Disk {
-            record: Record::new(id, EPOCH),
+            record,
             object_exists: true,
             deletion_requested_at: None,
         };
@@ -113,6 +131,7 @@ impl World {
             deletes_at,
             stubborn,
             rough,
+            starts_paused,
         }
     }
 
@@ -135,10 +154,31 @@ impl World {
             self.disk.deletion_requested_at = Some(self.now);
             self.say(|| String::from("user     deletes the VMI"));
         }
+        if faults {
+            self.requests();
+        }
         self.late_effects();
         self.guests();
         if faults {
             self.misfortunes();
+        }
+    }
+
+    /// What people ask of a guest. What does not fit its state is refused, as the agent refuses it.
+    fn requests(&mut self) {
+        if !self.disk.object_exists || self.disk.deletion_requested_at.is_some() {
+            return;
+        }
+        let asked = match self.random.below(100) {
+            0..4 => Order::Pause,
+            4..9 => Order::Unpause,
+            9 if self.random.chance(10) => Order::Stop { grace: GRACE },
+            _ => return,
+        };
+        let answer = order(&self.disk.record, asked, self.now);
+        self.say(|| format!("user     {asked:?}: {}", answer.is_ok()));
+        if let Ok(orders) = answer {
+            self.disk.record.orders = orders;
         }
     }
 
@@ -208,6 +248,9 @@ impl World {
             if self.random.chance(1) {
                 self.processes[index].powering_off_at = Some(self.now);
             }
+            if self.random.chance(2) {
+                self.processes[index].suffer_io_error();
+            }
         }
         if self.random.chance(1) && !self.processes.is_empty() {
             let lost = self.processes.remove(0);
@@ -241,6 +284,7 @@ impl World {
             powering_off_at: None,
             exits_at: None,
             answers: true,
+            pause: None,
         });
         identity
     }
@@ -252,10 +296,12 @@ impl World {
 
     /// Whether a guest may be ended by force now.
     pub(crate) fn may_be_ended(&self) -> bool {
-        let graced = self
-            .disk
-            .deletion_requested_at
-            .is_some_and(|at| at.plus(GRACE) <= self.now);
+        let deleted_at = self.disk.deletion_requested_at;
+        let stopped_at = self.disk.record.orders.stop.map(|stop| stop.requested_at);
+        let graced = [deleted_at, stopped_at]
+            .into_iter()
+            .flatten()
+            .any(|at| at.plus(GRACE) <= self.now);
         graced || !self.disk.object_exists
     }
 

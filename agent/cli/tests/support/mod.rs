@@ -23,6 +23,7 @@ use tonic::{Request, Response, Status, Streaming};
 struct Store {
     objects: BTreeMap<String, VirtualMachineInstance>,
     version: u64,
+    told: Vec<String>,
 }
 
 /// The agent.
@@ -118,6 +119,63 @@ impl Agent {
                 ..Default::default()
             }];
         });
+    }
+
+    /// Holds a guest or lets it go on, and refuses what is so already.
+    fn hold(&self, request: &VerbRequest, paused: bool) -> Result<Response<VerbResponse>, Status> {
+        let conditions =
+            |vmi: &VirtualMachineInstance| vmi.status.clone().unwrap_or_default().conditions;
+        let is_paused = self
+            .store
+            .lock()
+            .unwrap()
+            .objects
+            .get(&request.name)
+            .is_some_and(|vmi| {
+                conditions(vmi)
+                    .iter()
+                    .any(|condition| condition.r#type == "Paused")
+            });
+        if is_paused == paused {
+            return Err(failure(FailureReason::Conflict, "it is so already"));
+        }
+        let told = self.told(request, if paused { "pause" } else { "unpause" }.to_owned())?;
+        self.touch(&request.name, |vmi| {
+            let conditions = &mut vmi.status.get_or_insert_default().conditions;
+            conditions.retain(|condition| condition.r#type != "Paused");
+            if paused {
+                conditions.push(proto_node::vmi::Condition {
+                    r#type: "Paused".to_owned(),
+                    status: "True".to_owned(),
+                    reason: "PausedByUser".to_owned(),
+                    message: "VMI was paused by user".to_owned(),
+                    ..Default::default()
+                });
+            }
+        });
+        Ok(told)
+    }
+
+    fn told(&self, request: &VerbRequest, what: String) -> Result<Response<VerbResponse>, Status> {
+        let mut store = self.store.lock().unwrap();
+        let vmi = store.objects.get(&request.name).cloned().ok_or_else(|| {
+            failure(
+                FailureReason::NotFound,
+                &format!("{:?} not found", request.name),
+            )
+        })?;
+        store
+            .told
+            .push(format!("{} {}: {what}", request.namespace, request.name));
+        Ok(Response::new(VerbResponse {
+            object: Some(vmi.into()),
+            told_before: false,
+        }))
+    }
+
+    /// What guests were told so far.
+    pub fn all_told(&self) -> Vec<String> {
+        self.store.lock().unwrap().told.clone()
     }
 
     pub fn remove(&self, name: &str) {
@@ -313,6 +371,37 @@ impl NodeService for Agent {
             object: Some(object.into()),
             gone: false,
         }))
+    }
+
+    async fn pause(&self, request: Request<VerbRequest>) -> Result<Response<VerbResponse>, Status> {
+        self.hold(&request.into_inner(), true)
+    }
+
+    async fn unpause(
+        &self,
+        request: Request<VerbRequest>,
+    ) -> Result<Response<VerbResponse>, Status> {
+        self.hold(&request.into_inner(), false)
+    }
+
+    async fn soft_reboot(
+        &self,
+        request: Request<VerbRequest>,
+    ) -> Result<Response<VerbResponse>, Status> {
+        self.told(&request.into_inner(), "soft-reboot".to_owned())
+    }
+
+    async fn reset(&self, request: Request<VerbRequest>) -> Result<Response<VerbResponse>, Status> {
+        self.told(&request.into_inner(), "reset".to_owned())
+    }
+
+    async fn stop(&self, request: Request<StopRequest>) -> Result<Response<VerbResponse>, Status> {
+        let request = request.into_inner();
+        let seconds = request.grace_period_seconds;
+        self.told(
+            &request.guest.unwrap_or_default(),
+            format!("stop {seconds:?}"),
+        )
     }
 
     type ConsoleStream = BoxStream<ConsoleResponse>;

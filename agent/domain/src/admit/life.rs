@@ -1,6 +1,6 @@
-//! Watchdog and panic devices.
+//! How a guest starts; watchdog and panic devices.
 
-use proto_node::vmi::Devices;
+use proto_node::vmi::{Devices, VirtualMachineInstanceSpec};
 
 use super::review::Review;
 use crate::vmi::{PanicDevices, WatchdogAction};
@@ -11,6 +11,22 @@ const WATCHDOG: &str = "spec.domain.devices.watchdog";
 const DEFAULT_ACTION: &str = "reset";
 /// What libvirt gives where no model is named.
 const DEFAULT_MODEL: &str = "isa";
+
+/// Whether the guest waits for an unpause before its first instruction. Unknown strategies were reported
+/// already.
+pub(super) fn start_paused(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) -> bool {
+    let paused = spec.start_strategy == "Paused";
+    if paused && !spec.liveness_probe.is_empty() {
+        let error = FieldError::new(
+            "spec.startStrategy",
+            Rule::Invalid,
+            "either spec.startStrategy or spec.livenessProbe should be provided.Pausing VMI with \
+             LivenessProbe is not supported",
+        );
+        review.push(error.value(&spec.start_strategy));
+    }
+    paused
+}
 
 /// The watchdog's action, with KubeVirt's default filled in. Unknown actions were reported already.
 pub(super) fn watchdog(devices: &mut Devices, review: &mut Review<'_>) -> Option<WatchdogAction> {

@@ -89,7 +89,7 @@ fn not_honoured(path: &str, rules: &FieldRules, value: Option<&str>) -> FieldErr
 fn unknown_value(path: &str, rules: &FieldRules, value: &str) -> FieldError {
     let message = match path {
         "spec.architecture" => format!("unsupported architecture: {value}"),
-        "spec.evictionStrategy" => {
+        "spec.evictionStrategy" | "spec.startStrategy" => {
             format!("{path} is set with an unrecognized option: {value}")
         }
         "spec.domain.ioThreadsPolicy" => format!("Invalid IOThreadsPolicy ({value})"),

@@ -149,3 +149,18 @@ fn cpus_and_memory_follow_requests_and_limits() {
     );
     assert_eq!(shown["spec"]["domain"]["memory"]["guest"], "100M");
 }
+
+#[test]
+fn a_guest_starts_at_once_unless_it_is_to_wait() {
+    assert!(!admit(manifest()).unwrap().vmi.start_paused);
+    let waits = admit(with(&[("/spec/startStrategy", json!("Paused"))])).unwrap();
+    assert!(waits.vmi.start_paused);
+    assert_eq!(waits.warnings, admit(manifest()).unwrap().warnings);
+    let errors = refused(&[
+        ("/spec/startStrategy", json!("Paused")),
+        ("/spec/livenessProbe", json!({"guestAgentPing": {}})),
+    ]);
+    let wanted = "spec.startStrategy: Invalid value: \"Paused\": either spec.startStrategy or \
+                  spec.livenessProbe should be provided.Pausing VMI with LivenessProbe is not supported";
+    assert!(errors.iter().any(|error| error == wanted), "{errors:?}");
+}

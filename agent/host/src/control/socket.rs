@@ -43,6 +43,11 @@ impl SocketDir {
         self.connect_to(SOCKET_NAME).await
     }
 
+    /// Connects to the channel of the agent in the guest. It has room for one peer at a time.
+    pub(crate) async fn connect_to_guest_agent(&self) -> io::Result<UnixStream> {
+        self.connect_to(GUEST_AGENT_NAME).await
+    }
+
     /// Connects to whoever listens here under a name.
     pub(crate) async fn connect_to(&self, name: &str) -> io::Result<UnixStream> {
         UnixStream::connect(self.address(name)).await

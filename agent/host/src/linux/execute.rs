@@ -2,14 +2,10 @@
 
 use agent_domain::Vmi;
 use agent_plan::{Action, Completed, Failure, Record, Timestamp};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use proto_vmm::v1::{self, request::Kind};
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 
 use super::LinuxHost;
 use crate::control::{Connection, ControlError, Deadlines, SocketDir};
-use crate::facility::{ConsoleError, ConsoleRequest, ConsoleStream};
 use crate::failure::{chain, fatal, retry};
 use crate::layout::PathUid;
 use crate::process;
@@ -39,6 +35,14 @@ impl LinuxHost {
             }
             Action::BootVmm { incarnation } => {
                 self.ask(&uid, *incarnation, Kind::Boot(v1::Boot {})).await
+            }
+            Action::PauseVmm { incarnation } => {
+                self.ask(&uid, *incarnation, Kind::Pause(v1::Pause {}))
+                    .await
+            }
+            Action::ResumeVmm { incarnation } => {
+                self.ask(&uid, *incarnation, Kind::Resume(v1::Resume {}))
+                    .await
             }
             Action::PressPowerButton { incarnation } => {
                 let press = Kind::PowerButton(v1::PowerButton {});
@@ -120,46 +124,6 @@ impl LinuxHost {
             result => result,
         }
     }
-
-    pub(super) async fn console(
-        &self,
-        record: &Record,
-        request: ConsoleRequest,
-    ) -> Result<ConsoleStream, ConsoleError> {
-        let uid =
-            PathUid::new(&record.id.uid).map_err(|error| ConsoleError::Vmm(error.to_string()))?;
-        let mut connection = self
-            .connect(&uid, record.incarnation)
-            .await
-            .map_err(|failure| match failure.reason.as_str() {
-                "VmmGone" => ConsoleError::NotRunning,
-                _ => ConsoleError::Vmm(failure.message),
-            })?;
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, flags)
-            .map_err(|error| ConsoleError::Vmm(error.to_string()))?;
-        let attach = v1::AttachConsole {
-            force: request.force,
-            replay: request.replay_from.is_some(),
-            replay_from: request.replay_from.unwrap_or(0),
-            client: request.client,
-        };
-        match connection.attach_console(attach, theirs.as_fd()).await {
-            Ok(offset) => tokio::net::UnixStream::from_std(UnixStream::from(ours))
-                .map(|stream| ConsoleStream { stream, offset })
-                .map_err(|error| ConsoleError::Vmm(error.to_string())),
-            Err(ControlError::Refused {
-                code: v1::ErrorCode::ConsoleBusy,
-                message,
-                ..
-            }) => Err(ConsoleError::Busy { holder: message }),
-            Err(ControlError::Refused {
-                code: v1::ErrorCode::WrongState,
-                ..
-            }) => Err(ConsoleError::NotRunning),
-            Err(error) => Err(ConsoleError::Vmm(chain(&error))),
-        }
-    }
 }
 
 /// The incarnation by which an action is fenced. Killing and releasing are for what is over.
@@ -169,6 +133,8 @@ fn incarnation_of(action: &Action) -> Option<u64> {
         | Action::StartVmm { incarnation }
         | Action::ConfigureVmm { incarnation }
         | Action::BootVmm { incarnation }
+        | Action::PauseVmm { incarnation }
+        | Action::ResumeVmm { incarnation }
         | Action::PressPowerButton { incarnation }
         | Action::StopVmm { incarnation, .. } => Some(*incarnation),
         Action::EnsureKernel

@@ -5,26 +5,34 @@ use std::collections::BTreeSet;
 use super::{Draft, LOOK_AGAIN, REAP_AFTER, ours};
 use crate::ending;
 use crate::{
-    Action, Holding, MachineState, Millis, Observation, Phase, StopProgress, Timestamp, VmmObserved,
+    Action, Holding, MachineState, Millis, Observation, PauseObserved, Phase, StopProgress,
+    Timestamp, VmmObserved,
 };
 
 impl Draft<'_> {
-    /// Deletion was asked for and the guest has not ended yet.
+    /// When the end was asked for, by deletion, by an order to stop or by both, and how long the guest
+    /// has from then on. An order may have come before the deletion, never after it.
+    pub(super) fn ending(&self) -> Option<(Timestamp, Millis)> {
+        let deletion = self.wanted.deletion;
+        let Some(stop) = self.plan.record.orders.stop else {
+            return deletion.map(|deletion| (deletion.requested_at, deletion.grace));
+        };
+        let grace = deletion.map_or(stop.grace, |deletion| {
+            let between = deletion.requested_at.since(stop.requested_at);
+            let until = Millis(between.0.saturating_add(deletion.grace.0));
+            stop.grace.min(until)
+        });
+        Some((stop.requested_at, grace))
+    }
+
+    /// An end was asked for and the guest has not ended yet.
     pub(super) fn end_on_request(&mut self, requested_at: Timestamp, grace: Millis) {
         if !self.kill_strays() {
             return;
         }
         let Some(vmm) = ours(&self.plan.record, self.observed) else {
             if self.plan.record.launch.is_none() && self.observed.vmms.is_absent() {
-                let event = ending::conclude(
-                    &mut self.plan.record,
-                    Phase::Failed,
-                    "Deleted",
-                    "The VirtualMachineInstance was deleted before it ran.",
-                    self.now,
-                );
-                self.plan.events.push(event);
-                self.clear_away();
+                self.conclude_unstarted();
             } else {
                 self.look_again(LOOK_AGAIN);
             }
@@ -40,12 +48,57 @@ impl Draft<'_> {
                 }
                 self.wake(deadline);
             }
-            Some(MachineState::Paused) | None if self.now < deadline => {
+            Some(MachineState::Paused) if self.now < deadline => {
+                self.let_shut_down(vmm, &stop);
+                self.wake(deadline);
+            }
+            None if self.now < deadline => {
                 self.look_again(LOOK_AGAIN);
                 self.wake(deadline);
             }
             _ => self.stop_hard(vmm),
         }
+    }
+
+    /// There is no guest to end.
+    fn conclude_unstarted(&mut self) {
+        let (reason, message) = if self.wanted.deletion.is_some() {
+            (
+                "Deleted",
+                "The VirtualMachineInstance was deleted before it ran.",
+            )
+        } else {
+            (
+                "Stopped",
+                "The VirtualMachineInstance was stopped before it ran.",
+            )
+        };
+        let record = &mut self.plan.record;
+        let event = ending::conclude(record, Phase::Failed, reason, message, self.now);
+        self.plan.events.push(event);
+        self.clear_away();
+    }
+
+    /// A paused guest can not heed the button: it goes on, so that its grace period is worth
+    /// something. One whose disk failed gets one more try; one whose kernel is dead gets none.
+    fn let_shut_down(&mut self, vmm: &VmmObserved, stop: &StopProgress) {
+        let incarnation = vmm.incarnation;
+        let pause = vmm
+            .machine
+            .present()
+            .and_then(|machine| machine.pause.as_ref());
+        let may_go_on = match pause {
+            None | Some(PauseObserved::Requested) => true,
+            Some(PauseObserved::IoError { .. }) => stop.resumed_at.is_none(),
+            Some(PauseObserved::Watchdog | PauseObserved::Panicked) => false,
+        };
+        if stop.pressed_at.is_none() {
+            self.press(incarnation);
+        }
+        if may_go_on {
+            self.plan.actions.push(Action::ResumeVmm { incarnation });
+        }
+        self.look_again(LOOK_AGAIN);
     }
 
     /// Where the ending on request stands; begins it when it has not begun.
@@ -60,6 +113,7 @@ impl Draft<'_> {
             since: begun,
             pressed_at: None,
             hard_since: None,
+            resumed_at: None,
         });
         // The clock was set back: the grace period begins again rather than never to end.
         if stop.since > now {

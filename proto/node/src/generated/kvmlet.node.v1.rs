@@ -471,6 +471,76 @@ impl ::prost::Name for DeleteResponse {
         "/kvmlet.node.v1.DeleteResponse".into()
     }
 }
+/// What a guest is told.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VerbRequest {
+    /// Namespace. Empty: "default".
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    /// Name of the VMI.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// Only the VMI of this uid; another is ABORTED with reason "Conflict". Empty: any.
+    #[prost(string, tag = "3")]
+    pub uid: ::prost::alloc::string::String,
+    /// A repeated request with the same key is answered with success and does nothing again. The last 16
+    /// keys of a VMI are known. Empty: none.
+    #[prost(string, tag = "4")]
+    pub idempotency_key: ::prost::alloc::string::String,
+    /// Judge only; do nothing.
+    #[prost(bool, tag = "5")]
+    pub dry_run: bool,
+}
+impl ::prost::Name for VerbRequest {
+    const NAME: &'static str = "VerbRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.VerbRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.VerbRequest".into()
+    }
+}
+/// A guest that is to end.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StopRequest {
+    /// Which guest.
+    #[prost(message, optional, tag = "1")]
+    pub guest: ::core::option::Option<VerbRequest>,
+    /// Seconds for the guest to shut down; 0 ends it at once. Absent: its own.
+    #[prost(int64, optional, tag = "2")]
+    pub grace_period_seconds: ::core::option::Option<i64>,
+}
+impl ::prost::Name for StopRequest {
+    const NAME: &'static str = "StopRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.StopRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.StopRequest".into()
+    }
+}
+/// The guest was told.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct VerbResponse {
+    /// The VMI as it is stored. What it was told shows in its status once it was carried out.
+    #[prost(message, optional, tag = "1")]
+    pub object: ::core::option::Option<Object>,
+    /// It was told before, by a request with the same idempotency key.
+    #[prost(bool, tag = "2")]
+    pub told_before: bool,
+}
+impl ::prost::Name for VerbResponse {
+    const NAME: &'static str = "VerbResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.VerbResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.VerbResponse".into()
+    }
+}
 /// What a console client sends.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ConsoleRequest {
@@ -927,6 +997,122 @@ pub mod node_service_client {
                 .insert(GrpcMethod::new("kvmlet.node.v1.NodeService", "Delete"));
             self.inner.unary(req, path, codec).await
         }
+        /// Holds a guest: no vCPU runs until it is unpaused, and all that it has stays as it is. Like Unpause
+        /// and Stop it answers once the order is on disk; the condition Paused tells when it was carried out.
+        /// ABORTED with reason "Conflict", as the other verbs too, when the guest does not run, is paused
+        /// already or is being ended.
+        pub async fn pause(
+            &mut self,
+            request: impl tonic::IntoRequest<super::VerbRequest>,
+        ) -> std::result::Result<tonic::Response<super::VerbResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.NodeService/Pause",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvmlet.node.v1.NodeService", "Pause"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Lets a paused guest go on, or begin, whyever it is paused. After an I/O error its disks try again
+        /// what the host failed, and it is paused again should that fail again.
+        pub async fn unpause(
+            &mut self,
+            request: impl tonic::IntoRequest<super::VerbRequest>,
+        ) -> std::result::Result<tonic::Response<super::VerbResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.NodeService/Unpause",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvmlet.node.v1.NodeService", "Unpause"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Has the agent in the guest reboot it in order. Answers once that agent took the order.
+        pub async fn soft_reboot(
+            &mut self,
+            request: impl tonic::IntoRequest<super::VerbRequest>,
+        ) -> std::result::Result<tonic::Response<super::VerbResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.NodeService/SoftReboot",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvmlet.node.v1.NodeService", "SoftReboot"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Brings the machine back to power-on, as its reset button would. Answers once that is done. A
+        /// paused guest stays paused, before its first instruction.
+        pub async fn reset(
+            &mut self,
+            request: impl tonic::IntoRequest<super::VerbRequest>,
+        ) -> std::result::Result<tonic::Response<super::VerbResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.NodeService/Reset",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvmlet.node.v1.NodeService", "Reset"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Ends a guest and keeps its object: the power button, the grace period, then by force. A second
+        /// Stop can only shorten the time that is left.
+        pub async fn stop(
+            &mut self,
+            request: impl tonic::IntoRequest<super::StopRequest>,
+        ) -> std::result::Result<tonic::Response<super::VerbResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.NodeService/Stop",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvmlet.node.v1.NodeService", "Stop"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Attaches to the serial console of a guest. The first request must be `attach`.
         pub async fn console(
             &mut self,
@@ -1024,6 +1210,37 @@ pub mod node_service_server {
             &self,
             request: tonic::Request<super::DeleteRequest>,
         ) -> std::result::Result<tonic::Response<super::DeleteResponse>, tonic::Status>;
+        /// Holds a guest: no vCPU runs until it is unpaused, and all that it has stays as it is. Like Unpause
+        /// and Stop it answers once the order is on disk; the condition Paused tells when it was carried out.
+        /// ABORTED with reason "Conflict", as the other verbs too, when the guest does not run, is paused
+        /// already or is being ended.
+        async fn pause(
+            &self,
+            request: tonic::Request<super::VerbRequest>,
+        ) -> std::result::Result<tonic::Response<super::VerbResponse>, tonic::Status>;
+        /// Lets a paused guest go on, or begin, whyever it is paused. After an I/O error its disks try again
+        /// what the host failed, and it is paused again should that fail again.
+        async fn unpause(
+            &self,
+            request: tonic::Request<super::VerbRequest>,
+        ) -> std::result::Result<tonic::Response<super::VerbResponse>, tonic::Status>;
+        /// Has the agent in the guest reboot it in order. Answers once that agent took the order.
+        async fn soft_reboot(
+            &self,
+            request: tonic::Request<super::VerbRequest>,
+        ) -> std::result::Result<tonic::Response<super::VerbResponse>, tonic::Status>;
+        /// Brings the machine back to power-on, as its reset button would. Answers once that is done. A
+        /// paused guest stays paused, before its first instruction.
+        async fn reset(
+            &self,
+            request: tonic::Request<super::VerbRequest>,
+        ) -> std::result::Result<tonic::Response<super::VerbResponse>, tonic::Status>;
+        /// Ends a guest and keeps its object: the power button, the grace period, then by force. A second
+        /// Stop can only shorten the time that is left.
+        async fn stop(
+            &self,
+            request: tonic::Request<super::StopRequest>,
+        ) -> std::result::Result<tonic::Response<super::VerbResponse>, tonic::Status>;
         /// Server streaming response type for the Console method.
         type ConsoleStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::ConsoleResponse, tonic::Status>,
@@ -1326,6 +1543,221 @@ pub mod node_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = DeleteSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.NodeService/Pause" => {
+                    #[allow(non_camel_case_types)]
+                    struct PauseSvc<T: NodeService>(pub Arc<T>);
+                    impl<T: NodeService> tonic::server::UnaryService<super::VerbRequest>
+                    for PauseSvc<T> {
+                        type Response = super::VerbResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::VerbRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as NodeService>::pause(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PauseSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.NodeService/Unpause" => {
+                    #[allow(non_camel_case_types)]
+                    struct UnpauseSvc<T: NodeService>(pub Arc<T>);
+                    impl<T: NodeService> tonic::server::UnaryService<super::VerbRequest>
+                    for UnpauseSvc<T> {
+                        type Response = super::VerbResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::VerbRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as NodeService>::unpause(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = UnpauseSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.NodeService/SoftReboot" => {
+                    #[allow(non_camel_case_types)]
+                    struct SoftRebootSvc<T: NodeService>(pub Arc<T>);
+                    impl<T: NodeService> tonic::server::UnaryService<super::VerbRequest>
+                    for SoftRebootSvc<T> {
+                        type Response = super::VerbResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::VerbRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as NodeService>::soft_reboot(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SoftRebootSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.NodeService/Reset" => {
+                    #[allow(non_camel_case_types)]
+                    struct ResetSvc<T: NodeService>(pub Arc<T>);
+                    impl<T: NodeService> tonic::server::UnaryService<super::VerbRequest>
+                    for ResetSvc<T> {
+                        type Response = super::VerbResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::VerbRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as NodeService>::reset(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ResetSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.NodeService/Stop" => {
+                    #[allow(non_camel_case_types)]
+                    struct StopSvc<T: NodeService>(pub Arc<T>);
+                    impl<T: NodeService> tonic::server::UnaryService<super::StopRequest>
+                    for StopSvc<T> {
+                        type Response = super::VerbResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::StopRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as NodeService>::stop(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = StopSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

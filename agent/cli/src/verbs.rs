@@ -1,0 +1,154 @@
+//! `kvmctl pause`, `unpause`, `soft-reboot`, `reset` and `stop`.
+
+use proto_node::node::{StopRequest, VerbRequest, VerbResponse};
+
+use crate::args::{Scope, Stop, Tell};
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::output::{note, print_line};
+use crate::resource::{Resource, Target};
+
+/// What a guest is told.
+#[derive(Clone, Copy)]
+pub enum Verb {
+    Pause,
+    Unpause,
+    SoftReboot,
+    Reset,
+    Stop { grace_period_seconds: Option<i64> },
+}
+
+impl Verb {
+    /// As it is typed.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+            Self::Unpause => "unpause",
+            Self::SoftReboot => "soft-reboot",
+            Self::Reset => "reset",
+            Self::Stop { .. } => "stop",
+        }
+    }
+}
+
+/// Shuts guests down and keeps their VMIs.
+pub async fn stop(scope: &Scope, args: Stop) -> Result<(), Failure> {
+    let grace_period_seconds = match (args.force, args.grace_period) {
+        (true, None | Some(0)) => Some(0),
+        (true, Some(_)) => {
+            return Err(Failure::Usage(
+                "--force is --grace-period 0: leave one of them out".to_owned(),
+            ));
+        }
+        (false, seconds) => seconds,
+    };
+    let verb = Verb::Stop {
+        grace_period_seconds,
+    };
+    run(scope, verb, args.tell).await
+}
+
+/// Tells every named guest; one that refuses does not keep the others from being told.
+pub async fn run(scope: &Scope, verb: Verb, args: Tell) -> Result<(), Failure> {
+    let names = names(&args.what)?;
+    let mut client = Client::new(&scope.socket)?;
+    let mut last_failure = None;
+    for name in names {
+        match tell(&mut client, scope, verb, &args, &name).await {
+            Ok(()) => {}
+            // Nobody answers for the others either.
+            Err(failure @ (Failure::Unreachable(_) | Failure::OutputClosed)) => {
+                return Err(failure);
+            }
+            Err(failure) => {
+                if let Some(earlier) = last_failure.replace(failure) {
+                    note(&earlier.to_string());
+                }
+            }
+        }
+    }
+    last_failure.map_or(Ok(()), Err)
+}
+
+async fn tell(
+    client: &mut Client,
+    scope: &Scope,
+    verb: Verb,
+    args: &Tell,
+    name: &str,
+) -> Result<(), Failure> {
+    let request = VerbRequest {
+        namespace: scope.namespace().to_owned(),
+        name: name.to_owned(),
+        dry_run: args.dry_run,
+        ..VerbRequest::default()
+    };
+    ask(client, verb, request).await.map_err(|status| {
+        Failure::of_status(&status, Resource::Vmi.kind(), name, client.socket())
+    })?;
+    let dry = if args.dry_run {
+        " (server dry run)"
+    } else {
+        ""
+    };
+    print_line(&format!("VMI {name} was scheduled to {}{dry}", verb.name()))
+}
+
+async fn ask(
+    client: &mut Client,
+    verb: Verb,
+    request: VerbRequest,
+) -> Result<VerbResponse, tonic::Status> {
+    match verb {
+        Verb::Pause => client.pause(request).await,
+        Verb::Unpause => client.unpause(request).await,
+        Verb::SoftReboot => client.soft_reboot(request).await,
+        Verb::Reset => client.reset(request).await,
+        Verb::Stop {
+            grace_period_seconds,
+        } => {
+            let stop = StopRequest {
+                guest: Some(request),
+                grace_period_seconds,
+            };
+            client.stop(stop).await
+        }
+    }
+}
+
+/// Reads `NAME`, `TYPE NAME...` or `TYPE/NAME...`.
+fn names(words: &[String]) -> Result<Vec<String>, Failure> {
+    if let [word] = words
+        && !word.contains('/')
+        && Resource::parse(word).is_err()
+    {
+        return Ok(vec![word.clone()]);
+    }
+    let target = Target::parse_named(words)?;
+    if target.resource != Resource::Vmi {
+        return Err(Failure::Usage(format!(
+            "only a VMI can be told something, not {}",
+            target.resource.full_name()
+        )));
+    }
+    Ok(target.names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guests_are_named_as_virtctl_and_kubectl_name_them() {
+        let read = |text: &str| {
+            let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+            names(&words).ok()
+        };
+        for text in ["web", "vmi web", "vmi/web", "VirtualMachineInstance web"] {
+            assert_eq!(read(text), Some(vec!["web".to_owned()]), "{text}");
+        }
+        for text in ["vmi", "event x", "web db", "vmi/"] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What is no state to bring about but a conversation: the console, a reset, a word with the agent in
+//! the guest.
+
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use agent_plan::{Failure, Record};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use proto_vmm::v1::{self, request::Kind};
+
+use super::LinuxHost;
+use super::execute::control_failure;
+use crate::control::{ControlError, SocketDir};
+use crate::facility::{ConsoleError, ConsoleRequest, ConsoleStream, VerbError};
+use crate::failure::chain;
+use crate::guest_agent::GuestAgent;
+use crate::layout::PathUid;
+
+impl LinuxHost {
+    pub(super) async fn console(
+        &self,
+        record: &Record,
+        request: ConsoleRequest,
+    ) -> Result<ConsoleStream, ConsoleError> {
+        let uid =
+            PathUid::new(&record.id.uid).map_err(|error| ConsoleError::Vmm(error.to_string()))?;
+        let mut connection = self
+            .connect(&uid, record.incarnation)
+            .await
+            .map_err(|failure| match failure.reason.as_str() {
+                "VmmGone" => ConsoleError::NotRunning,
+                _ => ConsoleError::Vmm(failure.message),
+            })?;
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, flags)
+            .map_err(|error| ConsoleError::Vmm(error.to_string()))?;
+        let attach = v1::AttachConsole {
+            force: request.force,
+            replay: request.replay_from.is_some(),
+            replay_from: request.replay_from.unwrap_or(0),
+            client: request.client,
+        };
+        match connection.attach_console(attach, theirs.as_fd()).await {
+            Ok(offset) => tokio::net::UnixStream::from_std(UnixStream::from(ours))
+                .map(|stream| ConsoleStream { stream, offset })
+                .map_err(|error| ConsoleError::Vmm(error.to_string())),
+            Err(ControlError::Refused {
+                code: v1::ErrorCode::ConsoleBusy,
+                message,
+                ..
+            }) => Err(ConsoleError::Busy { holder: message }),
+            Err(ControlError::Refused {
+                code: v1::ErrorCode::WrongState,
+                ..
+            }) => Err(ConsoleError::NotRunning),
+            Err(error) => Err(ConsoleError::Vmm(chain(&error))),
+        }
+    }
+
+    pub(super) async fn reset_machine(&self, record: &Record) -> Result<(), VerbError> {
+        let uid = uid_of(record)?;
+        let failed = |failure: Failure| match failure.reason.as_str() {
+            "VmmGone" => VerbError::NotRunning,
+            _ => VerbError::Vmm(failure.message),
+        };
+        let mut connection = self
+            .connect(&uid, record.incarnation)
+            .await
+            .map_err(failed)?;
+        let status = connection.hello().status.as_ref();
+        let state = status.map_or(v1::MachineState::Unspecified, v1::MachineStatus::state);
+        if state == v1::MachineState::Configured {
+            // It waits for its first instruction: there is nothing yet that a reset could undo.
+            return Ok(());
+        }
+        let reset = connection.request(Kind::Reset(v1::Reset {}), &[]).await;
+        reset
+            .map(drop)
+            .map_err(|error| failed(control_failure(&error)))
+    }
+
+    pub(super) async fn reboot_guest(&self, record: &Record) -> Result<(), VerbError> {
+        let uid = uid_of(record)?;
+        let dir = self.layout.run_of_vmm(&uid, record.incarnation);
+        let socket = match SocketDir::open(&dir) {
+            Ok(dir) => dir.connect_to_guest_agent().await,
+            Err(error) => Err(error),
+        };
+        let socket = socket.map_err(|error| {
+            VerbError::NoGuestAgent(format!("its channel can not be opened: {error}"))
+        })?;
+        let mut agent = GuestAgent::greet(socket)
+            .await
+            .map_err(|error| VerbError::NoGuestAgent(error.to_string()))?;
+        agent
+            .reboot()
+            .await
+            .map_err(|error| VerbError::GuestRefused(error.to_string()))
+    }
+}
+
+fn uid_of(record: &Record) -> Result<PathUid, VerbError> {
+    PathUid::new(&record.id.uid).map_err(|error| VerbError::Vmm(error.to_string()))
+}

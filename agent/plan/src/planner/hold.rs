@@ -1,0 +1,46 @@
+//! Holding a guest and letting it go on, as its orders say.
+
+use super::Draft;
+use crate::ending;
+use crate::{Action, EventKind, PauseObserved};
+
+impl Draft<'_> {
+    /// The machine is built and waits for its first instruction. From here on it is the user's: it
+    /// counts as one that may have run, and is paused.
+    pub(super) fn keep_unstarted(&mut self) {
+        let record = &mut self.plan.record;
+        // A pause has overtaken every unpause before it.
+        record.unpauses_done = record.orders.unpauses;
+        let launch = record.launch.as_ref();
+        let first_seen = launch.is_some_and(|launch| launch.running_at.is_none());
+        self.note_running();
+        if first_seen {
+            self.event(EventKind::Normal, "Paused", ending::PAUSED_EVENT);
+        }
+    }
+
+    /// The vCPUs run.
+    pub(super) fn keep_running(&mut self, incarnation: u64) {
+        let record = &mut self.plan.record;
+        // An unpause that finds the guest running, or that a later pause has overtaken, is done.
+        record.unpauses_done = record.orders.unpauses;
+        if record.orders.paused {
+            self.plan.actions.push(Action::PauseVmm { incarnation });
+        }
+    }
+
+    /// The vCPUs are held. A pause that was asked for and is wanted no more is undone, for as long as
+    /// that takes; one that came of itself is undone once for each unpause, because what caused it may
+    /// be there still.
+    pub(super) fn keep_paused(&mut self, incarnation: u64, pause: Option<&PauseObserved>) {
+        let record = &mut self.plan.record;
+        if record.orders.paused {
+            record.unpauses_done = record.orders.unpauses;
+            return;
+        }
+        let was_requested = matches!(pause, None | Some(PauseObserved::Requested));
+        if was_requested || record.orders.unpauses > record.unpauses_done {
+            self.plan.actions.push(Action::ResumeVmm { incarnation });
+        }
+    }
+}
