@@ -75,7 +75,8 @@ pub(crate) fn host_config(config: &Config) -> LinuxHostConfig {
     host
 }
 
-fn bridges(config: &Config) -> BTreeMap<String, String> {
+/// Networks and their bridges.
+pub(crate) fn bridges(config: &Config) -> BTreeMap<String, String> {
     config
         .networks
         .iter()

@@ -8,6 +8,7 @@ mod apply;
 mod clock;
 mod config;
 mod delete;
+mod doctor;
 mod error;
 mod events;
 mod facts;
@@ -24,7 +25,7 @@ mod watchdog;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
 use config::Config;
 
@@ -46,11 +47,26 @@ const BLOCKING_THREADS: usize = 16;
 )]
 struct Arguments {
     /// Configuration file. Without the option, a missing default file means the defaults.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Read the configuration, say what is wrong with it, and end.
     #[arg(long)]
     check: bool,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Say what this node has for guests, what it lacks, and the way out; change nothing
+    #[command(
+        after_help = "Examples:\n  kvmlet doctor\n  kvmlet doctor -o json > node.json && kvmctl validate -f web.yaml --node node.json\n\nExit codes: 0 guests can run, 1 something fails"
+    )]
+    Doctor {
+        /// Print one JSON object instead of lines
+        #[arg(short, long, value_enum)]
+        output: Option<doctor::Output>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -66,6 +82,9 @@ fn main() -> ExitCode {
     };
     if arguments.check {
         return ExitCode::SUCCESS;
+    }
+    if let Some(Command::Doctor { output }) = arguments.command {
+        return doctor::run(&config, output).unwrap_or_else(|error| fail(&error));
     }
     logging::start(&config.log);
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -7,6 +7,7 @@ pub mod child;
 mod config;
 mod control;
 mod disks;
+mod doctor;
 mod facility;
 mod failure;
 mod guest_agent;
@@ -24,6 +25,7 @@ mod vsock;
 mod zone;
 
 pub use config::{DebugPorts, LinuxHostConfig};
+pub use doctor::{Finding, Health, Patient, examine};
 pub use facility::{ConsoleError, ConsoleRequest, ConsoleStream, Host, Look, VerbError, Wake};
 pub use linux::{LinuxHost, StartHostError};
 pub use node::{KvmFacts, NodeFacts};

@@ -1,0 +1,124 @@
+//! `kvmlet doctor`: what this node has for guests and what it lacks, for people and for
+//! `kvmctl validate --node`.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use agent_domain::NodeCaps;
+use agent_host::{Finding, Health, NodeFacts, Patient, examine};
+use anyhow::Context;
+use serde_json::{Value, json};
+
+use crate::config::Config;
+use crate::facts;
+
+/// How findings are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Output {
+    /// One JSON object.
+    Json,
+}
+
+/// Looks, and says what was seen. Fails when something was found without which guests can not run.
+pub(crate) fn run(config: &Config, output: Option<Output>) -> anyhow::Result<ExitCode> {
+    let facts = NodeFacts::collect().context("this node can not be looked at")?;
+    let findings = examine(&Patient {
+        vmm_program: config.vmm.program.clone(),
+        state_dir: config.state_dir.clone(),
+        allowed_dirs: config.paths.allowed.clone(),
+        bridges: facts::bridges(config),
+    });
+    let text = match output {
+        Some(Output::Json) => {
+            let caps = facts::caps(config, &facts);
+            format!("{:#}\n", whole(&caps, &findings))
+        }
+        None => table(&findings),
+    };
+    // Nobody reads on: what was found is the answer all the same.
+    drop(std::io::stdout().write_all(text.as_bytes()));
+    let sick = findings
+        .iter()
+        .any(|finding| finding.health == Health::Fail);
+    Ok(if sick {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// One line for each finding, and under it the way out.
+fn table(findings: &[Finding]) -> String {
+    let width = findings
+        .iter()
+        .map(|finding| finding.check.len())
+        .max()
+        .unwrap_or_default();
+    let mut text = String::new();
+    for finding in findings {
+        let (health, check) = (finding.health.as_str(), finding.check);
+        text.push_str(&format!(
+            "{health:<4}  {check:<width$}  {}\n",
+            finding.message
+        ));
+        if !finding.way_out.is_empty() {
+            text.push_str(&format!(
+                "{:<4}  {:<width$}  way out: {}\n",
+                "", "", finding.way_out
+            ));
+        }
+    }
+    text
+}
+
+fn whole(caps: &NodeCaps, findings: &[Finding]) -> Value {
+    let findings: Vec<Value> = findings
+        .iter()
+        .map(|finding| {
+            json!({
+                "check": finding.check,
+                "health": finding.health.as_str(),
+                "message": finding.message,
+                "wayOut": finding.way_out,
+            })
+        })
+        .collect();
+    json!({
+        "findings": findings,
+        "node": {
+            "name": caps.node_name,
+            "architecture": caps.architecture,
+            "maxVcpus": caps.max_vcpus,
+            "memoryBytes": caps.memory_bytes,
+            "networks": caps.networks,
+            "allowedDirs": caps.allowed_dirs,
+            "allowedDirsSetting": caps.allowed_dirs_setting,
+            "labels": caps.labels,
+            "refuseSubstitution": caps.refuse_substitution,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn findings_stand_in_columns_and_the_way_out_under_them() {
+        let finding = |check, health, way_out: &str| Finding {
+            check,
+            health,
+            message: String::from("seen"),
+            way_out: way_out.to_owned(),
+        };
+        let findings = [
+            finding("kvm", Health::Ok, ""),
+            finding("hugepages", Health::Warn, "reserve some"),
+        ];
+        assert_eq!(
+            table(&findings),
+            "ok    kvm        seen\n\
+             warn  hugepages  seen\n                 way out: reserve some\n"
+        );
+    }
+}

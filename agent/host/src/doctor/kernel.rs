@@ -1,0 +1,163 @@
+//! What the kernel has for guests: cgroups, huge pages, namespaces.
+
+use std::fs;
+use std::path::Path;
+
+use super::{Finding, text_of};
+
+/// What guests' limits need.
+const CONTROLLERS: [&str; 4] = ["cpu", "memory", "io", "pids"];
+
+/// Whether guests can be limited.
+pub(super) fn cgroups(root: &Path) -> Finding {
+    const CHECK: &str = "cgroup v2";
+    let Some(text) = text_of(root, "sys/fs/cgroup/cgroup.controllers") else {
+        return Finding::warn(
+            CHECK,
+            "is not mounted at /sys/fs/cgroup: guests run without limits (ResourcesNotEnforced)",
+            "boot with systemd.unified_cgroup_hierarchy=1, or mount -t cgroup2 cgroup2 /sys/fs/cgroup",
+        );
+    };
+    let has: Vec<&str> = text.split_whitespace().collect();
+    let missing: Vec<&str> = CONTROLLERS
+        .into_iter()
+        .filter(|name| !has.contains(name))
+        .collect();
+    if !missing.is_empty() {
+        return Finding::warn(
+            CHECK,
+            format!(
+                "without {}: guests are not limited in it",
+                missing.join(", ")
+            ),
+            "boot without cgroup_disable=, or with a kernel that has these controllers",
+        );
+    }
+    let home = if root.join("run/systemd/system").exists() {
+        "systemd gives guests scopes in kvmlet-guests.slice"
+    } else {
+        "without systemd: the agent makes guests' cgroups itself"
+    };
+    Finding::ok(CHECK, format!("{}; {home}", CONTROLLERS.join(", ")))
+}
+
+/// Whether there are huge pages to be had.
+pub(super) fn huge_pages(root: &Path) -> Finding {
+    const CHECK: &str = "hugepages";
+    let mut pools = Vec::new();
+    let dir = root.join("sys/kernel/mm/hugepages");
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let size = name
+            .strip_prefix("hugepages-")
+            .and_then(|rest| rest.strip_suffix("kB"))
+            .and_then(|kib| kib.parse::<u64>().ok());
+        let count = |file: &str| {
+            let text = fs::read_to_string(entry.path().join(file)).ok()?;
+            text.trim().parse::<u64>().ok()
+        };
+        if let (Some(kib), Some(all), Some(free)) =
+            (size, count("nr_hugepages"), count("free_hugepages"))
+            && all > 0
+        {
+            pools.push((kib, format!("{free} of {all} free of {} MiB", kib >> 10)));
+        }
+    }
+    pools.sort();
+    if pools.is_empty() {
+        return Finding::warn(
+            CHECK,
+            "none reserved: a VMI that asks for them is not started",
+            "echo 512 > /proc/sys/vm/nr_hugepages",
+        );
+    }
+    let pools: Vec<String> = pools.into_iter().map(|(_, text)| text).collect();
+    Finding::ok(CHECK, pools.join(", "))
+}
+
+/// Whether VMMs can be locked up.
+pub(super) fn namespaces(root: &Path) -> Finding {
+    const CHECK: &str = "namespaces";
+    let most = text_of(root, "proc/sys/user/max_user_namespaces")
+        .and_then(|text| text.parse::<u64>().ok());
+    match most {
+        Some(0) | None => Finding::warn(
+            CHECK,
+            "there are no user namespaces: VMMs are confined without them",
+            "sysctl user.max_user_namespaces=15000",
+        ),
+        Some(most) => Finding::ok(CHECK, format!("up to {most} user namespaces")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Health;
+    use super::super::tests::node;
+    use super::*;
+
+    #[test]
+    fn controllers_that_guests_need_are_missed() {
+        let file = "sys/fs/cgroup/cgroup.controllers";
+        let whole = node(&[(file, "cpuset cpu io memory hugetlb pids\n")]);
+        assert_eq!(cgroups(whole.path()).health, Health::Ok);
+        let found = cgroups(node(&[(file, "cpu pids\n")]).path());
+        assert_eq!(found.health, Health::Warn);
+        assert!(found.message.contains("memory, io"), "{found:?}");
+        assert!(
+            cgroups(node(&[]).path())
+                .message
+                .contains("ResourcesNotEnforced")
+        );
+    }
+
+    #[test]
+    fn reserved_huge_pages_are_counted_by_size() {
+        let none = node(&[
+            (
+                "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
+                "0\n",
+            ),
+            (
+                "sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages",
+                "0\n",
+            ),
+        ]);
+        assert_eq!(huge_pages(none.path()).health, Health::Warn);
+        let some = node(&[
+            (
+                "sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages",
+                "1\n",
+            ),
+            (
+                "sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages",
+                "1\n",
+            ),
+            (
+                "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
+                "512\n",
+            ),
+            (
+                "sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages",
+                "500\n",
+            ),
+        ]);
+        assert_eq!(
+            huge_pages(some.path()),
+            Finding::ok(
+                "hugepages",
+                "500 of 512 free of 2 MiB, 1 of 1 free of 1024 MiB"
+            )
+        );
+    }
+
+    #[test]
+    fn a_kernel_without_user_namespaces_is_told_of() {
+        let file = "proc/sys/user/max_user_namespaces";
+        assert_eq!(
+            namespaces(node(&[(file, "0\n")]).path()).health,
+            Health::Warn
+        );
+        assert_eq!(namespaces(node(&[(file, "9\n")]).path()).health, Health::Ok);
+    }
+}

@@ -1,0 +1,114 @@
+//! Programs and directories.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use nix::sys::statvfs::statvfs;
+
+use super::{Finding, sized};
+
+/// Below this much room, logs and disks of VMIs are soon in want.
+const ROOM_BYTES: u64 = 1 << 30;
+
+/// Whether there is a VMM to start.
+pub(super) fn vmm_program(program: &Path) -> Finding {
+    const CHECK: &str = "vmm";
+    let is_program = fs::metadata(program)
+        .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
+    if is_program {
+        return Finding::ok(CHECK, program.display().to_string());
+    }
+    Finding::fail(
+        CHECK,
+        format!(
+            "{} is missing or no program: no guest can be started",
+            program.display()
+        ),
+        "install it, or set vmm.program in the agent's configuration",
+    )
+}
+
+/// Which firmware there is.
+pub(super) fn firmware() -> Finding {
+    Finding::ok(
+        "firmware",
+        "none needed: this release boots the kernel that a VMI names",
+    )
+}
+
+/// Whether there is room for what the agent keeps.
+pub(super) fn state_dir(dir: &Path) -> Finding {
+    const CHECK: &str = "state";
+    // It is made at the agent's first start: what counts is where it will be.
+    let present = dir.ancestors().find(|place| place.exists());
+    let Some(room) = present.and_then(|place| statvfs(place).ok()) else {
+        return Finding::fail(
+            CHECK,
+            format!(
+                "{} can not be looked at: the agent does not start",
+                dir.display()
+            ),
+            "mount its file system, or set state_dir in the agent's configuration",
+        );
+    };
+    let free = room.blocks_available().saturating_mul(room.fragment_size());
+    if free < ROOM_BYTES {
+        return Finding::warn(
+            CHECK,
+            format!(
+                "{} has {} free: guests' disks and logs may find no room",
+                dir.display(),
+                sized(free)
+            ),
+            "make room there, or set state_dir in the agent's configuration",
+        );
+    }
+    Finding::ok(CHECK, format!("{} has {} free", dir.display(), sized(free)))
+}
+
+/// Whether the directories that manifests may name are there.
+pub(super) fn allowed_dirs(dirs: &[PathBuf]) -> Vec<Finding> {
+    const CHECK: &str = "directories";
+    let judge = |dir: &PathBuf| {
+        if dir.is_dir() {
+            return Finding::ok(CHECK, format!("{} is there", dir.display()));
+        }
+        Finding::warn(
+            CHECK,
+            format!(
+                "{} is not there yet: the agent makes it when it starts",
+                dir.display()
+            ),
+            format!("mkdir -p {}", dir.display()),
+        )
+    };
+    dirs.iter().map(judge).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Health;
+    use super::*;
+
+    #[test]
+    fn a_vmm_is_a_file_that_can_be_executed() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("kvmlet-vmm");
+        assert_eq!(vmm_program(&program).health, Health::Fail);
+        fs::write(&program, "").unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(vmm_program(&program).health, Health::Fail);
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(vmm_program(&program).health, Health::Ok);
+        assert_eq!(vmm_program(dir.path()).health, Health::Fail);
+    }
+
+    #[test]
+    fn a_directory_to_be_is_judged_where_it_will_be() {
+        let dir = tempfile::tempdir().unwrap();
+        let found = state_dir(&dir.path().join("var/lib/kvmlet"));
+        assert_ne!(found.health, Health::Fail, "{found:?}");
+        assert!(found.message.contains("free"), "{found:?}");
+    }
+}
