@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use integration::agent::{Agent, GuestSpec};
+use integration::agent::{Agent, CONFIG, GuestSpec};
 use integration::commands::Commands;
 use integration::host::{self, Host};
 use integration::skip_if;
@@ -102,6 +102,54 @@ fn a_guest_that_powers_off_has_succeeded_and_one_that_crashes_has_failed() -> an
         agent.apply(&spec.manifest())?;
         agent.wait_for_phase(name, phase, PATIENCE)?;
         assert_eq!(agent.value(name, ".status.reason")?, reason);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_doctor_says_what_the_node_has_and_manifests_are_judged_by_it() -> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = Agent::prepare(&host)?;
+    let doctor = |config: &str| {
+        let script = format!("kvmlet doctor --config {config}");
+        host.run_for(&["sh", "-c", &script], PATIENCE)
+    };
+    let well = doctor(CONFIG)?;
+    assert_eq!(well.code, Some(0), "{well}");
+    let line = |check: &str| well.stdout.lines().find(|line| line.contains(check));
+    for check in [
+        "kvm ",
+        "tap ",
+        "bridge ",
+        "vmm ",
+        "cgroup v2 ",
+        "hugepages ",
+    ] {
+        let line = line(check).unwrap_or_else(|| panic!("nothing on {check}: {well}"));
+        assert!(!line.starts_with("fail"), "{line}");
+    }
+    host.sh(&format!(
+        "sed s/br0/br7/ {CONFIG} > /run/ill.toml && kvmlet doctor --config {CONFIG} -o json > /run/node.json"
+    ))?;
+    let ill = doctor("/run/ill.toml")?;
+    assert_eq!(ill.code, Some(1), "{ill}");
+    assert!(
+        ill.stdout.contains("br7 of network \"lan\" is not there"),
+        "{ill}"
+    );
+
+    for (network, code, words) in [
+        ("lan", 0, ": accepted"),
+        ("wan", 1, "node \"node1\" has no such network"),
+    ] {
+        let manifest = GuestSpec::testguest("web", "")
+            .manifest()
+            .replace("networkName: lan", &format!("networkName: {network}"));
+        host.put("/run/web.yaml", 0o644, manifest.as_bytes())?;
+        let judged = agent.kvmctl("validate -f /run/web.yaml --node /run/node.json")?;
+        assert_eq!(judged.code, Some(code), "{judged}");
+        assert!(judged.stdout.contains(words), "{judged}");
     }
     Ok(())
 }

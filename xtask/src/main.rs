@@ -1,5 +1,5 @@
 //! `cargo xtask`: demo, test, check, layers, gen, images, node, bench, syscalls,
-//! fuzz, build, package.
+//! fuzz, verdicts, build, package.
 //!
 //! Owns how the project is built, proved and shown on a developer's machine and in CI. What boots
 //! nodes and makes images is in the `integration` library; here are only the commands.
@@ -19,6 +19,7 @@ mod package;
 mod progress;
 mod syscalls;
 mod test;
+mod verdicts;
 mod workspace;
 
 use clap::{Parser, Subcommand};
@@ -70,6 +71,8 @@ enum Command {
     Syscalls(syscalls::SyscallsOptions),
     /// Feed fuzz targets, and print executions and findings.
     Fuzz(fuzz::FuzzOptions),
+    /// Write the page of what becomes of KubeVirt's examples.
+    Verdicts(verdicts::VerdictsOptions),
     /// Build the programs and the test guest in the release profile.
     Build,
     /// Make the Debian package.
@@ -130,6 +133,7 @@ fn run(command: Command) -> anyhow::Result<()> {
             json,
             what: Some(Bench::Crowd { count }),
         } => bench::crowd::run(&root, count, json),
+        Command::Verdicts(options) => verdicts::run(&root, &options),
         Command::Build => build::run(&root),
     }
 }

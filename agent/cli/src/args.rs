@@ -83,6 +83,8 @@ pub enum Command {
     Stop(Stop),
     /// Show versions of client, agent and running VMMs
     Version(Version),
+    /// Say what a node would say of manifests, without asking one
+    Validate(Validate),
     /// List every API field with its level of support
     #[command(name = "explain-support")]
     ExplainSupport(ExplainSupport),
@@ -134,6 +136,28 @@ pub struct Get {
     /// Leave out the line of column names
     #[arg(long)]
     pub no_headers: bool,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  kvmctl validate -f web.yaml\n  kvmctl validate -f manifests -R -o json\n  kvmctl validate -f web.yaml --defaulted -o yaml\n\nVerdicts:\n  accepted     a node would take it\n  unsupported  legal in KubeVirt's API, and beyond this release or the node\n  refused      KubeVirt refuses it too\n\nExit codes: 0 all accepted, 1 not all, 2 something can not be read"
+)]
+pub struct Validate {
+    /// Manifest, directory of manifests, or - for standard input; may be repeated
+    #[arg(short, long = "filename", required = true, value_name = "FILE")]
+    pub filenames: Vec<PathBuf>,
+    /// Manifests below directories too
+    #[arg(short = 'R', long)]
+    pub recursive: bool,
+    /// Judge for the node of which this is `kvmlet doctor -o json`, not for one that has everything
+    #[arg(long, value_name = "FILE")]
+    pub node: Option<PathBuf>,
+    /// Print accepted objects with all defaults instead of verdicts
+    #[arg(long)]
+    pub defaulted: bool,
+    /// json: one line for each object; with --defaulted yaml or json
+    #[arg(short, long)]
+    pub output: Option<OutputFormat>,
 }
 
 #[derive(Args)]

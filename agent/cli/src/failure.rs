@@ -15,6 +15,9 @@ pub enum Failure {
     /// What was typed makes no sense.
     #[error("error: {0}")]
     Usage(String),
+    /// A file can not be read.
+    #[error("{0}")]
+    Unreadable(String),
     /// The agent can not be reached.
     #[error("{0}")]
     Unreachable(String),
@@ -39,7 +42,7 @@ impl Failure {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Refused(_) => ExitCode::from(1),
-            Self::Usage(_) => ExitCode::from(2),
+            Self::Usage(_) | Self::Unreadable(_) => ExitCode::from(2),
             Self::Unreachable(_) => ExitCode::from(3),
             Self::TimedOut(_) => ExitCode::from(124),
             Self::Interrupted(_) => ExitCode::from(130),

@@ -8,6 +8,9 @@ use proto_node::{DecodeError, Violation};
 
 use crate::failure::{Failure, invalid_text};
 
+/// Names standard input.
+const STDIN: &str = "-";
+
 /// One document of one file.
 pub struct Sourced {
     /// The file, for messages.
@@ -51,20 +54,8 @@ impl Sourced {
 /// Reads every document of files, directories and standard input (`-`), in order.
 pub fn read(filenames: &[PathBuf]) -> Result<Vec<Sourced>, Failure> {
     let mut documents = Vec::new();
-    for filename in filenames {
-        if filename.as_os_str() == "-" {
-            parse(
-                "standard input",
-                &slurp(std::io::stdin().lock(), "standard input")?,
-                &mut documents,
-            )?;
-        } else if filename.is_dir() {
-            for file in manifests_of(filename)? {
-                parse_file(&file, &mut documents)?;
-            }
-        } else {
-            parse_file(filename, &mut documents)?;
-        }
+    for file in list(filenames, false)? {
+        documents.extend(load(&file)?);
     }
     if documents.is_empty() {
         return Err(Failure::refused("no objects passed to apply"));
@@ -72,12 +63,48 @@ pub fn read(filenames: &[PathBuf]) -> Result<Vec<Sourced>, Failure> {
     Ok(documents)
 }
 
-/// The manifests of a directory by name: `.yaml`, `.yml` and `.json`, not below it.
-fn manifests_of(dir: &Path) -> Result<Vec<PathBuf>, Failure> {
+/// The files that names stand for: those of a directory in its place.
+pub fn list(filenames: &[PathBuf], recursive: bool) -> Result<Vec<PathBuf>, Failure> {
+    let mut files = Vec::new();
+    for filename in filenames {
+        if filename.as_os_str() != STDIN && filename.is_dir() {
+            files.extend(manifests_of(filename, recursive)?);
+        } else {
+            files.push(filename.clone());
+        }
+    }
+    Ok(files)
+}
+
+/// Reads every document of a file or, for `-`, of standard input.
+pub fn load(file: &Path) -> Result<Vec<Sourced>, Failure> {
+    if file.as_os_str() == STDIN {
+        let name = "standard input";
+        return parse(name, &slurp(std::io::stdin().lock(), name)?);
+    }
+    let name = file.display().to_string();
+    let open = std::fs::File::open(file).map_err(|error| {
+        if error.kind() == std::io::ErrorKind::NotFound {
+            Failure::refused(format!("the path {name:?} does not exist"))
+        } else {
+            Failure::refused(format!("{name}: {error}"))
+        }
+    })?;
+    parse(&name, &slurp(open, &name)?)
+}
+
+/// The manifests of a directory by name: `.yaml`, `.yml` and `.json`; those below it only when that is
+/// asked for, and never behind a symbolic link, which may lead back.
+fn manifests_of(dir: &Path, recursive: bool) -> Result<Vec<PathBuf>, Failure> {
     let failed = |error: std::io::Error| Failure::refused(format!("{}: {error}", dir.display()));
     let mut files = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
+        let entry = entry.map_err(failed)?;
+        let path = entry.path();
+        if recursive && entry.file_type().map_err(failed)?.is_dir() {
+            files.extend(manifests_of(&path, true)?);
+            continue;
+        }
         let is_manifest = path.extension().is_some_and(|extension| {
             ["yaml", "yml", "json"]
                 .iter()
@@ -89,18 +116,6 @@ fn manifests_of(dir: &Path) -> Result<Vec<PathBuf>, Failure> {
     }
     files.sort();
     Ok(files)
-}
-
-fn parse_file(path: &Path, documents: &mut Vec<Sourced>) -> Result<(), Failure> {
-    let name = path.display().to_string();
-    let file = std::fs::File::open(path).map_err(|error| {
-        if error.kind() == std::io::ErrorKind::NotFound {
-            Failure::refused(format!("the path {name:?} does not exist"))
-        } else {
-            Failure::refused(format!("{name}: {error}"))
-        }
-    })?;
-    parse(&name, &slurp(file, &name)?, documents)
 }
 
 /// Reads no more than a manifest may hold, and one byte to notice more.
@@ -119,12 +134,12 @@ fn slurp(source: impl Read, name: &str) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-fn parse(name: &str, bytes: &[u8], documents: &mut Vec<Sourced>) -> Result<(), Failure> {
+fn parse(name: &str, bytes: &[u8]) -> Result<Vec<Sourced>, Failure> {
     let parsed =
         manifest::parse(bytes).map_err(|error| Failure::refused(format!("{name}: {error}")))?;
-    documents.extend(parsed.into_iter().map(|document| Sourced {
+    let sourced = parsed.into_iter().map(|document| Sourced {
         file: name.to_owned(),
         document,
-    }));
-    Ok(())
+    });
+    Ok(sourced.collect())
 }

@@ -21,6 +21,7 @@ mod output;
 mod resource;
 mod terminal;
 mod time;
+mod validate;
 mod verbs;
 mod version;
 mod wait;
@@ -71,5 +72,6 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Stop(args) => verbs::stop(&scope, args).await,
         Command::Version(args) => version::run(&scope, args).await,
         Command::ExplainSupport(args) => explain::run(&args),
+        Command::Validate(args) => validate::run(&args),
     }
 }

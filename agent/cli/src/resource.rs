@@ -105,7 +105,7 @@ impl Target {
     /// The same, where at least one name is needed.
     pub fn parse_named(words: &[String]) -> Result<Self, Failure> {
         let target = Self::parse(words)?;
-        if target.names.is_empty() {
+        if target.names.is_empty() || target.names.iter().any(String::is_empty) {
             return Err(Failure::Usage(
                 "a name is missing, such as vmi/web".to_owned(),
             ));
@@ -148,6 +148,8 @@ mod tests {
         for text in ["vmi/web db", "vmi web/x", "vmi/web ev/x"] {
             assert!(Target::parse(&words(text)).is_err(), "{text}");
         }
-        assert!(Target::parse_named(&words("vmi")).is_err());
+        for text in ["vmi", "vmi/", "vmi/web vmi/"] {
+            assert!(Target::parse_named(&words(text)).is_err(), "{text}");
+        }
     }
 }

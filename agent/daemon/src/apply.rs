@@ -244,7 +244,7 @@ fn update(
     };
     // Defaults that come from the uid are those of the present object.
     let admitted = admit(candidate, caps)?;
-    if admitted.object.spec != present.spec {
+    if admitted.object.spec != as_of_now(&present).spec {
         return Err(restricted(&before));
     }
     let configured = metadata != before;
@@ -269,6 +269,12 @@ fn update(
         },
         gone,
     })
+}
+
+/// The stored object with the defaults of this release, which may fill in more than the one did that
+/// stored it.
+fn as_of_now(present: &VirtualMachineInstance) -> VirtualMachineInstance {
+    Vmi::restore(present.clone()).map_or_else(|_| present.clone(), |restored| restored.object)
 }
 
 fn restricted(metadata: &ObjectMeta) -> ApiError {

@@ -27,7 +27,7 @@ use proto_node::vmi::{Devices, PanicDevice, VirtualMachineInstance, VirtualMachi
 
 use self::metadata::Identity;
 use self::review::Review;
-use crate::{CpuTopology, FieldError, NodeCaps, Rule, Vmi};
+use crate::{Bound, CpuTopology, FieldError, NodeCaps, Rule, Vmi};
 
 /// KubeVirt's default of `terminationGracePeriodSeconds`.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
@@ -35,6 +35,9 @@ const DEFAULT_GRACE_SECONDS: i64 = 30;
 /// PCI functions that one guest can have: the slots of bus 0 but those of host bridge, LPC bridge and
 /// the console, which every guest has for its agent.
 const MAX_DEVICES: usize = 29;
+
+/// KubeVirt's word for the architecture of this release.
+const ARCHITECTURE: &str = "amd64";
 
 /// Most queues of a virtio disk in this release.
 const MAX_DISK_QUEUES: u32 = 64;
@@ -74,7 +77,16 @@ impl Vmi {
         object: VirtualMachineInstance,
         caps: &NodeCaps,
     ) -> Result<Admitted, Vec<FieldError>> {
-        admit(object, Some(caps))
+        admit(object, Some(caps), true)
+    }
+
+    /// Admits an object for a node that has all that this release can use, for those who have no node
+    /// to ask.
+    ///
+    /// # Errors
+    /// Every rule that is broken.
+    pub fn admit_anywhere(object: VirtualMachineInstance) -> Result<Admitted, Vec<FieldError>> {
+        admit(object, None, true)
     }
 
     /// The value of an object that was admitted before. What depends on the node is not judged again:
@@ -83,15 +95,16 @@ impl Vmi {
     /// # Errors
     /// Every rule that is broken, as when the object was admitted by a release that knows more.
     pub fn restore(object: VirtualMachineInstance) -> Result<Admitted, Vec<FieldError>> {
-        admit(object, None)
+        admit(object, None, false)
     }
 }
 
 fn admit(
     mut object: VirtualMachineInstance,
     caps: Option<&NodeCaps>,
+    is_new: bool,
 ) -> Result<Admitted, Vec<FieldError>> {
-    let mut review = Review::new(caps);
+    let mut review = Review::new(caps, is_new);
     rules::check(&object, &mut review);
     let identity = metadata::admit(object.metadata.get_or_insert_default(), &mut review);
     let generation = object
@@ -185,17 +198,24 @@ fn admit_spec(
 
 /// Fills in the architecture and refuses another than the node's.
 fn architecture(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'_>) {
-    let Some(caps) = review.caps else { return };
-    if spec.architecture.is_empty() {
-        spec.architecture.clone_from(&caps.architecture);
-    } else if spec.architecture != caps.architecture {
-        let error = FieldError::new(
-            "spec.architecture",
-            Rule::Invalid,
+    let (here, whose) = match review.caps {
+        Some(caps) => (
+            caps.architecture.clone(),
             format!("node {:?} is {}", caps.node_name, caps.architecture),
-        )
-        .value(&spec.architecture)
-        .fix("apply it to a node of that architecture, or leave it out");
+        ),
+        None if review.is_new => (
+            ARCHITECTURE.to_owned(),
+            format!("this release runs on {ARCHITECTURE}"),
+        ),
+        None => return,
+    };
+    if spec.architecture.is_empty() {
+        spec.architecture = here;
+    } else if spec.architecture != here {
+        let error = FieldError::new("spec.architecture", Rule::Invalid, whose)
+            .value(&spec.architecture)
+            .fix("apply it to a node of that architecture, or leave it out")
+            .beyond(Bound::Node);
         review.push(error);
     }
 }
@@ -268,6 +288,7 @@ fn check_device_count(devices: &Devices, review: &mut Review<'_>) {
             "spec.domain.devices",
             Rule::Invalid,
             format!("{count} disks, interfaces, rng, balloon, vsock, watchdog and panic device: a machine has room for {MAX_DEVICES}"),
-        ));
+        )
+        .beyond(Bound::Release));
     }
 }

@@ -16,6 +16,20 @@ pub struct FieldError {
     pub message: String,
     /// The way out; empty where the message says it.
     pub fix: String,
+    /// Whose rule was broken.
+    pub bound: Bound,
+}
+
+/// Whose rule an object breaks. What breaks the API's is refused everywhere; the rest is legal, and may
+/// be honoured by a later release or by another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// KubeVirt's: it refuses the object too.
+    Api,
+    /// This release's: it can not honour the field or the value.
+    Release,
+    /// The node's: its size, its configuration.
+    Node,
 }
 
 /// Kubernetes' kinds of field errors.
@@ -59,7 +73,9 @@ impl Rule {
 }
 
 impl FieldError {
-    /// An error without value and way out.
+    /// An error without value and way out. Values that are not supported are beyond this release and
+    /// those that are forbidden are beyond the node, unless [`Self::beyond`] says otherwise; all others
+    /// are beyond the API.
     pub fn new(path: impl Into<String>, rule: Rule, message: impl Into<String>) -> Self {
         Self {
             path: path.into(),
@@ -67,7 +83,19 @@ impl FieldError {
             value: None,
             message: message.into(),
             fix: String::new(),
+            bound: match rule {
+                Rule::NotSupported => Bound::Release,
+                Rule::Forbidden => Bound::Node,
+                Rule::Required | Rule::Invalid | Rule::Duplicate => Bound::Api,
+            },
         }
+    }
+
+    /// The same, as a breach of another's rule.
+    #[must_use]
+    pub const fn beyond(mut self, bound: Bound) -> Self {
+        self.bound = bound;
+        self
     }
 
     /// The same with the value that was seen.

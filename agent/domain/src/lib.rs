@@ -24,7 +24,7 @@ pub use cpu::{
     HypervOptions, KvmOptions,
 };
 pub use disk::{DiskBlocks, DiskCache, DiskErrors, DiskOptions};
-pub use error::{FieldError, Rule};
+pub use error::{Bound, FieldError, Rule};
 pub use name::{MacAddress, Name, Namespace, NetworkName, Uid};
 pub use vmi::{
     Chassis, CpuTopology, Disk, DiskSource, HugepageSize, ImageLocation, Interface, KernelBoot,

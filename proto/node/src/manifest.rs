@@ -1,11 +1,12 @@
 //! Manifests: YAML or JSON text with any number of objects.
 
 use serde::de::DeserializeSeed;
+use serde_saphyr::DuplicateKeyPolicy;
 
 use crate::decode::DecodeError;
 use crate::node::Object;
 use crate::object::{self, ObjectName};
-use crate::tree::{MAX_DEPTH, MAX_NODES, Node, NodeSeed, Place};
+use crate::tree::{MAX_DEPTH, MAX_NODES, Node, NodeSeed, Place, path_segment};
 
 /// The largest manifest that is read.
 pub const MAX_MANIFEST_BYTES: usize = 3 * 1024 * 1024;
@@ -22,6 +23,8 @@ pub struct Document {
     pub name: ObjectName,
     /// The object, or all that is wrong with its form.
     pub object: Result<Object, Vec<DecodeError>>,
+    /// It is YAML or JSON, whatever it says; a key that is there twice is no reason not to be.
+    pub is_readable: bool,
 }
 
 /// Why a manifest as a whole was not read.
@@ -63,14 +66,10 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Document>, ManifestError> {
         return Ok(documents);
     }
     for (line, part) in split_documents(text) {
-        match parse_yaml(part, line) {
+        match parse_yaml(part, line, DuplicateKeyPolicy::Error) {
             Ok(Node::Null) => {}
             Ok(node) => expand(line, node, &mut documents)?,
-            Err(error) => documents.push(Document {
-                line,
-                name: ObjectName::default(),
-                object: Err(vec![error]),
-            }),
+            Err(error) => documents.push(malformed(part, line, error)),
         }
     }
     Ok(documents)
@@ -115,9 +114,49 @@ fn split_documents(text: &str) -> Vec<(usize, &str)> {
     parts
 }
 
+/// A document that is not to be read. When a key that is there twice is all that is wrong, what it
+/// calls itself is known.
+fn malformed(text: &str, line: usize, error: DecodeError) -> Document {
+    let Ok(node) = parse_yaml(text, line, DuplicateKeyPolicy::FirstWins) else {
+        return Document {
+            line,
+            name: ObjectName::default(),
+            object: Err(vec![error]),
+            is_readable: false,
+        };
+    };
+    Document {
+        line,
+        name: ObjectName::of(&node),
+        object: Err(vec![duplicate(error)]),
+        is_readable: true,
+    }
+}
+
+/// The parser names the key in words of its own; these are kubectl's.
+fn duplicate(error: DecodeError) -> DecodeError {
+    let Some((place, rest)) = error.message.split_once("duplicate mapping key: ") else {
+        return error;
+    };
+    let key = path_segment(rest.split(", set ").next().unwrap_or_default());
+    let path = if error.path.is_empty() {
+        key
+    } else {
+        format!("{}.{key}", error.path)
+    };
+    DecodeError {
+        message: format!("{place}duplicate field {path:?}"),
+        path,
+    }
+}
+
 /// Reads one document. Aliases are refused: no manifest needs them, and small ones can stand for
 /// gigabytes.
-fn parse_yaml(text: &str, first_line: usize) -> Result<Node, DecodeError> {
+fn parse_yaml(
+    text: &str,
+    first_line: usize,
+    duplicate_keys: DuplicateKeyPolicy,
+) -> Result<Node, DecodeError> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_reader_input_bytes: Some(MAX_MANIFEST_BYTES),
@@ -130,7 +169,7 @@ fn parse_yaml(text: &str, first_line: usize) -> Result<Node, DecodeError> {
             max_merge_keys: 0,
             max_total_scalar_bytes: MAX_MANIFEST_BYTES,
         },
-        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::Error,
+        duplicate_keys: duplicate_keys,
         with_snippet: false,
     };
     let at = Place::default();
@@ -177,6 +216,7 @@ fn expand(line: usize, node: Node, documents: &mut Vec<Document>) -> Result<(), 
             line,
             name: ObjectName::of(&item),
             object: object::decode(&item),
+            is_readable: true,
         });
     }
     Ok(())

@@ -14,19 +14,23 @@ pub const VMI_API_VERSION: &str = "kubevirt.io/v1";
 pub const EVENT_KIND: &str = "Event";
 
 /// API versions under which a VMI is accepted.
-const VMI_API_VERSIONS: &[&str] = &[VMI_API_VERSION, "kubevirt.io/v1alpha3"];
+pub const VMI_API_VERSIONS: &[&str] = &[VMI_API_VERSION, "kubevirt.io/v1alpha3"];
 /// Kinds of lists that stand for their items.
 const LIST_KINDS: &[&str] = &["List", "VirtualMachineInstanceList"];
 
 /// What an object calls itself, as far as it could be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectName {
+    /// Group and version; may be empty.
+    pub api_version: String,
     /// Kind; may be empty.
     pub kind: String,
     /// Namespace; empty when not given.
     pub namespace: String,
     /// Name; may be empty.
     pub name: String,
+    /// What a server makes a name of; may be empty.
+    pub generate_name: String,
 }
 
 impl ObjectName {
@@ -34,9 +38,11 @@ impl ObjectName {
         let text = |node: Option<&Node>| node.and_then(Node::text).unwrap_or_default().to_owned();
         let metadata = node.get("metadata");
         Self {
+            api_version: text(node.get("apiVersion")),
             kind: text(node.get("kind")),
             namespace: text(metadata.and_then(|metadata| metadata.get("namespace"))),
             name: text(metadata.and_then(|metadata| metadata.get("name"))),
+            generate_name: text(metadata.and_then(|metadata| metadata.get("generateName"))),
         }
     }
 }

@@ -5,6 +5,7 @@ use proto_node::vmi::{DomainSpec, KernelBootContainer};
 use super::path::{Depth, host_path, image_path};
 use super::review::Review;
 use crate::vmi::{ImageLocation, KernelBoot};
+use crate::{Bound, FieldError, Rule};
 
 const KERNEL_BOOT: &str = "spec.domain.firmware.kernelBoot";
 /// `COMMAND_LINE_SIZE` of Linux on x86 without the terminating zero.
@@ -15,9 +16,13 @@ pub(super) fn kernel(domain: &mut DomainSpec, review: &mut Review<'_>) -> Option
     let firmware = domain.firmware.get_or_insert_default();
     let Some(kernel_boot) = &firmware.kernel_boot else {
         if firmware.bootloader.is_empty() {
-            review.required(
-                KERNEL_BOOT,
-                "this release has no firmware and boots a kernel that the manifest names",
+            review.push(
+                FieldError::new(
+                    KERNEL_BOOT,
+                    Rule::Required,
+                    "this release has no firmware and boots a kernel that the manifest names",
+                )
+                .beyond(Bound::Release),
             );
         }
         return None;
@@ -46,7 +51,7 @@ pub(super) fn kernel(domain: &mut DomainSpec, review: &mut Review<'_>) -> Option
 fn check_cmdline(args: &str, review: &mut Review<'_>) {
     let path = format!("{KERNEL_BOOT}.kernelArgs");
     if args.len() > MAX_CMDLINE_BYTES {
-        review.invalid(
+        review.unable(
             &path,
             args,
             format!(
@@ -56,7 +61,7 @@ fn check_cmdline(args: &str, review: &mut Review<'_>) {
         );
     }
     if args.chars().any(char::is_control) {
-        review.invalid(&path, args, "must be one line without control characters");
+        review.unable(&path, args, "must be one line without control characters");
     }
 }
 
@@ -77,14 +82,17 @@ fn from_container(
         )
     };
     if container.kernel_path.is_empty() {
-        let message = if container.initrd_path.is_empty() {
-            format!(
+        let (bound, message) = if container.initrd_path.is_empty() {
+            let message = format!(
                 "{base} must be defined with at least one of the following: kernelPath, initrdPath"
-            )
+            );
+            (Bound::Api, message)
         } else {
-            "this release has no firmware to boot an initrd without a kernel".to_owned()
+            let message = "this release has no firmware to boot an initrd without a kernel";
+            (Bound::Release, message.to_owned())
         };
-        review.required(&format!("{base}.kernelPath"), message);
+        let error = FieldError::new(format!("{base}.kernelPath"), Rule::Required, message);
+        review.push(error.beyond(bound));
         return None;
     }
     let kernel_path = image_path(
@@ -127,7 +135,7 @@ fn image_location(field: &str, text: &str, review: &mut Review<'_>) -> Option<Im
         });
     }
     if !text.is_empty() {
-        review.invalid(
+        review.unable(
             field,
             text,
             "images are not pulled by this release: use dir:PATH for a directory of the node or oci:PATH[:REF] for an OCI image layout",

@@ -8,7 +8,7 @@ use super::hyperv;
 use super::review::Review;
 use crate::cpu::{CPU_MODELS, CpuFeature, CpuOptions, FeaturePolicy, KvmOptions};
 use crate::vmi::CpuTopology;
-use crate::{FieldError, Rule};
+use crate::{Bound, FieldError, Rule};
 
 const CPU: &str = "spec.domain.cpu";
 /// More than there are features with names.
@@ -59,7 +59,7 @@ fn max_sockets(cpu: &Cpu, topology: CpuTopology, review: &mut Review<'_>) -> Opt
         review.invalid(&format!("{CPU}.maxSockets"), &given, message);
         return None;
     }
-    let most = review.caps.map_or(u32::MAX, |caps| caps.max_vcpus);
+    let most = review.max_vcpus();
     let count = cpu
         .max_sockets
         .checked_mul(topology.cores)
@@ -70,7 +70,8 @@ fn max_sockets(cpu: &Cpu, topology: CpuTopology, review: &mut Review<'_>) -> Opt
         review.push(
             error
                 .value(given)
-                .fix("vCPUs are maxSockets × cores × threads"),
+                .fix("vCPUs are maxSockets × cores × threads")
+                .beyond(Bound::Node),
         );
         return None;
     }

@@ -21,6 +21,8 @@ const MAX_VOLUMES: usize = 256;
 const MAX_CAPACITY_BYTES: u64 = 1 << 50;
 /// `VIRTIO_BLK_ID_BYTES`.
 const MAX_SERIAL_BYTES: usize = 20;
+/// KubeVirt's bound, for buses that have more room.
+const MAX_KUBEVIRT_SERIAL_BYTES: usize = 256;
 const BUSES: &[&str] = &["virtio", "scsi", "sata", "usb"];
 
 /// Reads volumes and disks together: KubeVirt's disk of a volume that no disk names is filled in.
@@ -216,11 +218,11 @@ fn capacity(path: &str, text: &str, review: &mut Review<'_>) -> Option<u64> {
     match quantity.units() {
         Some(bytes) if (MIB..=MAX_CAPACITY_BYTES).contains(&bytes) => Some(bytes),
         Some(bytes) if bytes > MAX_CAPACITY_BYTES => {
-            review.invalid(path, text, "must be at most 1Pi");
+            review.unable(path, text, "must be at most 1Pi");
             None
         }
         _ => {
-            review.invalid(path, text, "must be at least 1Mi");
+            review.unable(path, text, "must be at least 1Mi");
             None
         }
     }
@@ -244,6 +246,9 @@ fn target(path: &str, disk: &mut WireDisk, review: &mut Review<'_>) -> bool {
         cdrom.readonly.get_or_insert(true);
         if cdrom.tray.is_empty() {
             "closed".clone_into(&mut cdrom.tray);
+        }
+        if cdrom.bus.is_empty() {
+            "sata".clone_into(&mut cdrom.bus);
         }
         if cdrom.bus == "virtio" {
             review.invalid(
@@ -297,8 +302,13 @@ fn check_serial(path: &str, serial: &str, review: &mut Review<'_>) {
         );
         review.invalid(&field, serial, message);
     }
-    if serial.len() > MAX_SERIAL_BYTES {
-        review.invalid(
+    if serial.len() > MAX_KUBEVIRT_SERIAL_BYTES {
+        let message = format!(
+            "{field} must be less than or equal to {MAX_KUBEVIRT_SERIAL_BYTES} in length, if specified"
+        );
+        review.invalid(&field, serial, message);
+    } else if serial.len() > MAX_SERIAL_BYTES {
+        review.unable(
             &field,
             serial,
             "virtio disks have serial numbers of at most 20 bytes",

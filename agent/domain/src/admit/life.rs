@@ -4,7 +4,7 @@ use proto_node::vmi::{Devices, VirtualMachineInstanceSpec};
 
 use super::review::Review;
 use crate::vmi::{PanicDevices, WatchdogAction};
-use crate::{FieldError, Rule};
+use crate::{Bound, FieldError, Rule};
 
 const WATCHDOG: &str = "spec.domain.devices.watchdog";
 /// KubeVirt's default of `action`.
@@ -69,7 +69,7 @@ pub(super) fn panic_devices(devices: &mut Devices, review: &mut Review<'_>) -> P
         if std::mem::replace(there, true) {
             let path = format!("spec.domain.devices.panicDevices[{index}].model");
             let error = FieldError::new(path, Rule::Duplicate, "a guest has one of each model");
-            review.push(error.value(&device.model));
+            review.push(error.value(&device.model).beyond(Bound::Release));
         }
     }
     all

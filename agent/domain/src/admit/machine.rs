@@ -5,7 +5,7 @@ use proto_node::vmi::{Cpu, DomainSpec, Memory};
 use super::review::Review;
 use crate::quantity::Quantity;
 use crate::vmi::{CpuTopology, RebootPolicy, Resources};
-use crate::{FieldError, Rule};
+use crate::{Bound, FieldError, Rule};
 
 const MIB: u64 = 1024 * 1024;
 /// KubeVirt's lower bound of a memory request, and ours of guest memory.
@@ -129,7 +129,8 @@ pub(super) fn memory(
             format!("is more than the memory of node {:?}", caps.node_name),
         )
         .value(&text)
-        .fix(format!("the node has {} MiB", caps.memory_bytes / MIB));
+        .fix(format!("the node has {} MiB", caps.memory_bytes / MIB))
+        .beyond(Bound::Node);
         review.push(error);
         return None;
     }
@@ -171,7 +172,7 @@ pub(super) fn cpus(
     let count = sockets
         .checked_mul(cores)
         .and_then(|count| count.checked_mul(threads));
-    let most = review.caps.map_or(u32::MAX, |caps| caps.max_vcpus);
+    let most = review.max_vcpus();
     match count {
         Some(count) if count <= most => Some(CpuTopology {
             sockets,
@@ -187,7 +188,8 @@ pub(super) fn cpus(
                     format!("a VMI may have at most {most} vCPUs on this node"),
                 )
                 .value(product.to_string())
-                .fix("vCPUs are sockets × cores × threads"),
+                .fix("vCPUs are sockets × cores × threads")
+                .beyond(Bound::Node),
             );
             None
         }

@@ -6,7 +6,7 @@ use proto_node::meta::ObjectMeta;
 
 use super::review::Review;
 use crate::name::{Name, Namespace, Uid, is_dns_label, is_dns_subdomain};
-use crate::{FieldError, Rule};
+use crate::{Bound, FieldError, Rule};
 
 /// Kubernetes' bound on all annotations together.
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
@@ -108,7 +108,8 @@ pub(super) fn check_node_selector(selector: &BTreeMap<String, String>, review: &
                     format!("node {:?} has {has}", caps.node_name),
                 )
                 .value(value)
-                .fix("apply it to a node that has the label, or leave the selector out"),
+                .fix("apply it to a node that has the label, or leave the selector out")
+                .beyond(Bound::Node),
             );
         }
     }
@@ -128,7 +129,7 @@ fn check_labels(labels: &BTreeMap<String, String>, review: &mut Review<'_>) {
         } else if !value.is_empty() && !is_name_part(value) {
             review.invalid("metadata.labels", value, LABEL_VALUE_RULE);
         }
-        if review.caps.is_some() && RESERVED_LABELS.contains(&key.as_str()) {
+        if review.is_new && RESERVED_LABELS.contains(&key.as_str()) {
             review.invalid(
                 "metadata.labels",
                 key,

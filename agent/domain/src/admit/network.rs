@@ -10,7 +10,7 @@ use super::review::Review;
 use crate::derive::mac_address;
 use crate::name::{MacAddress, Name, NetworkName};
 use crate::vmi::Interface;
-use crate::{FieldError, Rule};
+use crate::{Bound, FieldError, Rule};
 
 const MODELS: &[&str] = &[
     "virtio", "e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139",
@@ -69,7 +69,8 @@ pub(super) fn interfaces(
                 Rule::Duplicate,
                 format!("{other} has it too"),
             )
-            .value(&interface.mac_address);
+            .value(&interface.mac_address)
+            .beyond(Bound::Release);
             review.push(error);
         }
         match (networks.get(&interface.name), mac) {
@@ -248,7 +249,8 @@ fn configured(
         .fix(format!(
             "networks: {}; `[networks.{short}] bridge = \"br0\"` in the agent's configuration makes one",
             list_of(&names)
-        ));
+        ))
+        .beyond(Bound::Node);
         review.push(error);
     }
     known.map(|name| NetworkName(name.to_owned()))
@@ -330,7 +332,7 @@ fn mac(
     match interface.mac_address.parse::<MacAddress>() {
         Ok(mac) if mac.is_usable() => Some(mac),
         Ok(_) => {
-            review.invalid(
+            review.unable(
                 &field,
                 &interface.mac_address,
                 "must be a unicast address that is not all zero",

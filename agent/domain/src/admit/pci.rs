@@ -6,7 +6,7 @@ use proto_node::vmi::Devices;
 
 use super::review::Review;
 use crate::vmi::PciAddress;
-use crate::{FieldError, Rule};
+use crate::{Bound, FieldError, Rule};
 
 /// Devices of bus 0: 0 is the host bridge, 31 what firmware takes for the ISA bridge.
 const FIRST_DEVICE: u8 = 1;
@@ -54,7 +54,8 @@ pub(super) fn check(devices: &Devices, review: &mut Review<'_>) {
             Err(BadAddress::Impossible) => {
                 let error = FieldError::new(field, Rule::Invalid, "no device can sit there")
                     .value(text)
-                    .fix("use 0000:00:01.0 to 0000:00:1e.0, or 0000:BB:00.0 with any other bus");
+                    .fix("use 0000:00:01.0 to 0000:00:1e.0, or 0000:BB:00.0 with any other bus")
+                    .beyond(Bound::Release);
                 review.push(error);
             }
         }

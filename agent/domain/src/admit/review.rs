@@ -3,10 +3,13 @@
 use proto_node::tame;
 
 use crate::admit::Remark;
-use crate::{FieldError, NodeCaps, Rule};
+use crate::{Bound, FieldError, NodeCaps, Rule};
 
 /// More errors than this in one object are not worth reading.
 const MAX_ERRORS: usize = 200;
+
+/// vCPUs that a machine of this release can have, if its node can.
+const MAX_VCPUS: u32 = 4096;
 
 /// Longer texts are cut: they quote what callers wrote.
 const MAX_TEXT_CHARS: usize = 1000;
@@ -14,6 +17,8 @@ const MAX_TEXT_CHARS: usize = 1000;
 /// Collects findings. Without `caps` only what does not depend on the node is judged.
 pub(super) struct Review<'a> {
     pub(super) caps: Option<&'a NodeCaps>,
+    /// The object is its caller's, who may not write what is the server's.
+    pub(super) is_new: bool,
     pub(super) errors: Vec<FieldError>,
     pub(super) warnings: Vec<String>,
     pub(super) ignored: Vec<Remark>,
@@ -21,13 +26,23 @@ pub(super) struct Review<'a> {
 }
 
 impl<'a> Review<'a> {
-    pub(super) fn new(caps: Option<&'a NodeCaps>) -> Self {
+    pub(super) fn new(caps: Option<&'a NodeCaps>, is_new: bool) -> Self {
         Self {
             caps,
+            is_new,
             errors: Vec::new(),
             warnings: Vec::new(),
             ignored: Vec::new(),
             substituted: Vec::new(),
+        }
+    }
+
+    /// The most vCPUs that a VMI may have. What runs already has as many as it has.
+    pub(super) fn max_vcpus(&self) -> u32 {
+        match self.caps {
+            Some(caps) => caps.max_vcpus,
+            None if self.is_new => MAX_VCPUS,
+            None => u32::MAX,
         }
     }
 
@@ -58,6 +73,12 @@ impl<'a> Review<'a> {
     /// A malformed value.
     pub(super) fn invalid(&mut self, path: &str, value: &str, message: impl Into<String>) {
         self.push(FieldError::new(path, Rule::Invalid, message).value(value));
+    }
+
+    /// A value that is legal and can not be honoured by this release.
+    pub(super) fn unable(&mut self, path: &str, value: &str, message: impl Into<String>) {
+        let error = FieldError::new(path, Rule::Invalid, message).value(value);
+        self.push(error.beyond(Bound::Release));
     }
 
     /// Something that must be given.

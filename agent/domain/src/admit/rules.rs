@@ -7,7 +7,7 @@ use proto_node::{Seen, Visited, visit};
 use super::Remark;
 use super::review::Review;
 use crate::quantity::Quantity;
-use crate::{FieldError, Rule};
+use crate::{Bound, FieldError, Rule};
 
 /// Judges every field that is set or required. Status is the node's own and not looked at.
 pub(super) fn check(object: &VirtualMachineInstance, review: &mut Review<'_>) {
@@ -101,13 +101,14 @@ fn unknown_value(path: &str, rules: &FieldRules, value: &str) -> FieldError {
         .map(|value| format!("{value:?}"))
         .collect();
     let supported = format!("supported values: {}", allowed.join(", "));
-    if message.is_empty() {
+    let error = if message.is_empty() {
         FieldError::new(path, Rule::NotSupported, supported).value(value)
     } else {
         FieldError::new(path, Rule::Invalid, message)
             .value(value)
             .fix(supported)
-    }
+    };
+    error.beyond(Bound::Api)
 }
 
 /// OpenAPI's messages name fields without list indexes.

@@ -1,0 +1,52 @@
+//! The node that is judged for, as `kvmlet doctor -o json` describes it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use agent_domain::NodeCaps;
+use serde::Deserialize;
+
+use crate::failure::Failure;
+
+/// What a doctor's report says that admission judges by.
+#[derive(Deserialize)]
+struct Report {
+    node: Node,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Node {
+    name: String,
+    architecture: String,
+    max_vcpus: u32,
+    memory_bytes: u64,
+    networks: BTreeMap<String, String>,
+    allowed_dirs: BTreeSet<PathBuf>,
+    allowed_dirs_setting: String,
+    labels: BTreeMap<String, String>,
+    refuse_substitution: bool,
+}
+
+/// Reads a report.
+pub fn read(path: &Path) -> Result<NodeCaps, Failure> {
+    let failed = |why: String| {
+        Failure::Unreadable(format!(
+            "error: --node {}: {why} (`kvmlet doctor -o json` writes what belongs there)",
+            path.display()
+        ))
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    let Report { node } = serde_json::from_str(&text).map_err(|error| failed(error.to_string()))?;
+    Ok(NodeCaps {
+        node_name: node.name,
+        architecture: node.architecture,
+        max_vcpus: node.max_vcpus,
+        memory_bytes: node.memory_bytes,
+        networks: node.networks,
+        allowed_dirs: node.allowed_dirs,
+        allowed_dirs_setting: node.allowed_dirs_setting,
+        labels: node.labels,
+        refuse_substitution: node.refuse_substitution,
+    })
+}
