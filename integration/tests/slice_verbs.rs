@@ -236,6 +236,19 @@ fn a_guest_whose_disk_fails_is_paused_and_tries_again_when_it_is_told_to() -> an
         "{message}"
     );
     is_refused(&agent, "pause", "VMI is already paused")?;
+    let why = agent.kvmctl("why web")?;
+    for words in [
+        "PausedIOError",
+        "No space left on device",
+        "kvmctl unpause vmi web",
+    ] {
+        assert!(why.stdout.contains(words), "{words}: {why}");
+    }
+    let events =
+        agent.kvmctl("events --for vmi/web --types Normal -o 'jsonpath={.items[*].reason}'")?;
+    assert!(events.stdout.contains("Started"), "{events}");
+    let none = agent.kvmctl("events --for vmi/other")?;
+    assert_eq!(none.stdout, "", "{none}");
 
     // Nothing has changed: it tries, fails, and is paused again. An agent's start tries nothing.
     tell(&agent, "unpause")?;

@@ -59,6 +59,10 @@ pub enum Command {
     Console(Console),
     /// Wait until something is so
     Wait(Wait),
+    /// Show what happened, the oldest first
+    Events(Events),
+    /// Say on one page why a VMI is as it is, and what to do
+    Why(Why),
     /// Hold guests: no vCPU runs until they are unpaused
     #[command(
         after_help = "Examples:\n  kvmctl pause vmi web\n  kvmctl pause vmi web && kvmctl wait --for=condition=Paused vmi/web"
@@ -195,6 +199,39 @@ pub struct Delete {
     /// Objects that are not there are no error
     #[arg(long)]
     pub ignore_not_found: bool,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  kvmctl events --for vmi/web\n  kvmctl events --types Warning --watch"
+)]
+pub struct Events {
+    /// Only those about one object, as TYPE/NAME
+    #[arg(long = "for", value_name = "TYPE/NAME")]
+    pub object: Option<String>,
+    /// Only those of these types: Normal, Warning
+    #[arg(long, value_delimiter = ',', value_name = "TYPES")]
+    pub types: Vec<String>,
+    /// In all namespaces
+    #[arg(short = 'A', long)]
+    pub all_namespaces: bool,
+    /// After the events, show new ones
+    #[arg(short, long)]
+    pub watch: bool,
+    /// wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=NAME:PATH,...
+    #[arg(short, long)]
+    pub output: Option<OutputFormat>,
+    /// Leave out the line of column names
+    #[arg(long)]
+    pub no_headers: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = "Example:\n  kvmctl why web")]
+pub struct Why {
+    /// Name of a VMI, or type and names: `web`, `vmi web db`, `vmi/web`
+    #[arg(required = true, value_name = "TYPE NAME")]
+    pub what: Vec<String>,
 }
 
 /// Which guests are told something.

@@ -56,6 +56,23 @@ impl Client {
             .ok_or_else(|| tonic::Status::internal("the agent answered without an object"))
     }
 
+    /// The object of a name, or why there is none, for people.
+    pub async fn named(
+        &mut self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Object, Failure> {
+        let request = GetRequest {
+            kind: kind.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        self.get(request)
+            .await
+            .map_err(|status| Failure::of_status(&status, kind, name, &self.socket))
+    }
+
     pub async fn list(
         &mut self,
         request: ListRequest,

@@ -1,6 +1,6 @@
 //! `kvmctl describe`: everything about an object, for people.
 
-use proto_node::node::{GetRequest, ListRequest, Object};
+use proto_node::node::{ListRequest, Object};
 use proto_node::object::EVENT_KIND;
 use serde_json::{Map, Value};
 
@@ -19,15 +19,7 @@ pub async fn run(scope: &Scope, args: Describe) -> Result<(), Failure> {
     let mut client = Client::new(&scope.socket)?;
     for (index, name) in target.names.iter().enumerate() {
         let kind = target.resource.kind();
-        let request = GetRequest {
-            kind: kind.to_owned(),
-            namespace: scope.namespace().to_owned(),
-            name: name.clone(),
-        };
-        let object = client
-            .get(request)
-            .await
-            .map_err(|status| Failure::of_status(&status, kind, name, client.socket()))?;
+        let object = client.named(kind, scope.namespace(), name).await?;
         let object = object.to_json();
         let events = events_of(&mut client, &object).await?;
         let gap = if index > 0 { "\n\n" } else { "" };
@@ -37,7 +29,7 @@ pub async fn run(scope: &Scope, args: Describe) -> Result<(), Failure> {
 }
 
 /// The events of an object, oldest first.
-async fn events_of(client: &mut Client, object: &Value) -> Result<Vec<Value>, Failure> {
+pub async fn events_of(client: &mut Client, object: &Value) -> Result<Vec<Value>, Failure> {
     let uid = text(object, "/metadata/uid");
     let request = ListRequest {
         kind: EVENT_KIND.to_owned(),

@@ -2,7 +2,7 @@
 
 use proto_node::meta::ListMeta;
 use proto_node::node::watch_response::Type;
-use proto_node::node::{GetRequest, ListRequest, Object, WatchRequest};
+use proto_node::node::{ListRequest, Object, WatchRequest};
 use serde_json::{Value, json};
 
 use crate::args::{Get, Scope};
@@ -81,16 +81,7 @@ async fn find(
     }
     let mut objects = Vec::new();
     for name in &target.names {
-        let request = GetRequest {
-            kind: kind.to_owned(),
-            namespace: scope.namespace().to_owned(),
-            name: name.clone(),
-        };
-        let object = client
-            .get(request)
-            .await
-            .map_err(|status| Failure::of_status(&status, kind, name, client.socket()))?;
-        objects.push(object);
+        objects.push(client.named(kind, scope.namespace(), name).await?);
     }
     let resource_version = objects
         .first()

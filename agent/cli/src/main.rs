@@ -12,6 +12,7 @@ mod client;
 mod console;
 mod delete;
 mod describe;
+mod events;
 mod explain;
 mod failure;
 mod files;
@@ -25,6 +26,7 @@ mod validate;
 mod verbs;
 mod version;
 mod wait;
+mod why;
 
 use std::process::ExitCode;
 
@@ -65,6 +67,8 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Delete(args) => delete::run(&scope, args).await,
         Command::Console(args) => console::run(&scope, args).await,
         Command::Wait(args) => wait::run(&scope, args).await,
+        Command::Events(args) => events::run(&scope, args).await,
+        Command::Why(args) => why::run(&scope, args).await,
         Command::Pause(args) => verbs::run(&scope, Verb::Pause, args).await,
         Command::Unpause(args) => verbs::run(&scope, Verb::Unpause, args).await,
         Command::SoftReboot(args) => verbs::run(&scope, Verb::SoftReboot, args).await,

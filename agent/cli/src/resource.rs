@@ -114,6 +114,24 @@ impl Target {
     }
 }
 
+/// The VMIs that `NAME`, `TYPE NAME...` or `TYPE/NAME...` means.
+pub fn vmi_names(words: &[String]) -> Result<Vec<String>, Failure> {
+    if let [word] = words
+        && !word.contains('/')
+        && Resource::parse(word).is_err()
+    {
+        return Ok(vec![word.clone()]);
+    }
+    let target = Target::parse_named(words)?;
+    if target.resource != Resource::Vmi {
+        return Err(Failure::Usage(format!(
+            "a VMI was expected, not {}",
+            target.resource.full_name()
+        )));
+    }
+    Ok(target.names)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,6 +168,17 @@ mod tests {
         }
         for text in ["vmi", "vmi/", "vmi/web vmi/"] {
             assert!(Target::parse_named(&words(text)).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn guests_are_named_as_virtctl_and_kubectl_name_them() {
+        let read = |text: &str| vmi_names(&words(text)).ok();
+        for text in ["web", "vmi web", "vmi/web", "VirtualMachineInstance web"] {
+            assert_eq!(read(text), Some(vec!["web".to_owned()]), "{text}");
+        }
+        for text in ["vmi", "event x", "web db", "vmi/"] {
+            assert_eq!(read(text), None, "{text}");
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::args::{Scope, Stop, Tell};
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::{note, print_line};
-use crate::resource::{Resource, Target};
+use crate::resource::{Resource, vmi_names};
 
 /// What a guest is told.
 #[derive(Clone, Copy)]
@@ -50,7 +50,7 @@ pub async fn stop(scope: &Scope, args: Stop) -> Result<(), Failure> {
 
 /// Tells every named guest; one that refuses does not keep the others from being told.
 pub async fn run(scope: &Scope, verb: Verb, args: Tell) -> Result<(), Failure> {
-    let names = names(&args.what)?;
+    let names = vmi_names(&args.what)?;
     let mut client = Client::new(&scope.socket)?;
     let mut last_failure = None;
     for name in names {
@@ -112,43 +112,6 @@ async fn ask(
                 grace_period_seconds,
             };
             client.stop(stop).await
-        }
-    }
-}
-
-/// Reads `NAME`, `TYPE NAME...` or `TYPE/NAME...`.
-fn names(words: &[String]) -> Result<Vec<String>, Failure> {
-    if let [word] = words
-        && !word.contains('/')
-        && Resource::parse(word).is_err()
-    {
-        return Ok(vec![word.clone()]);
-    }
-    let target = Target::parse_named(words)?;
-    if target.resource != Resource::Vmi {
-        return Err(Failure::Usage(format!(
-            "only a VMI can be told something, not {}",
-            target.resource.full_name()
-        )));
-    }
-    Ok(target.names)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn guests_are_named_as_virtctl_and_kubectl_name_them() {
-        let read = |text: &str| {
-            let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
-            names(&words).ok()
-        };
-        for text in ["web", "vmi web", "vmi/web", "VirtualMachineInstance web"] {
-            assert_eq!(read(text), Some(vec!["web".to_owned()]), "{text}");
-        }
-        for text in ["vmi", "event x", "web db", "vmi/"] {
-            assert_eq!(read(text), None, "{text}");
         }
     }
 }

@@ -205,6 +205,28 @@ fn describe_ends_with_the_events() {
 }
 
 #[test]
+fn why_says_what_holds_a_guest_and_what_to_do() {
+    let agent = Agent::new();
+    let _server = agent.serve();
+    with_web(&agent);
+    agent.run("web");
+    assert_eq!(code(&agent.kvmctl(&["pause", "web"])), 0);
+    let page = out(&agent.kvmctl(&["why", "web"]));
+    assert!(page.starts_with("web  Running, on node1\n"), "{page}");
+    for words in [
+        "PausedByUser, VMI was paused by user\n",
+        "Created: was created\n",
+        "kvmctl unpause vmi web: the guest goes on\n",
+    ] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+    assert_eq!(code(&agent.kvmctl(&["why", "nobody"])), 1);
+    let events = agent.kvmctl(&["events", "--for", "vmi/web", "--no-headers"]);
+    assert!(out(&events).contains("was created"), "{}", err(&events));
+    assert_eq!(code(&agent.kvmctl(&["events", "--types", "Odd"])), 2);
+}
+
+#[test]
 fn wait_ends_when_ready_and_with_124_when_the_time_is_over() {
     let agent = Agent::new();
     let _server = agent.serve();

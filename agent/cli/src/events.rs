@@ -1,0 +1,86 @@
+//! `kvmctl events`: what happened, to everything or to one object.
+
+use crate::args::{Events, Get, Scope};
+use crate::failure::Failure;
+use crate::get;
+use crate::resource::{Resource, Target};
+
+/// Shows events, the oldest first, as `get events` does.
+pub async fn run(scope: &Scope, args: Events) -> Result<(), Failure> {
+    let get = Get {
+        what: vec!["events".to_owned()],
+        output: args.output.clone(),
+        all_namespaces: args.all_namespaces,
+        watch: args.watch,
+        selector: String::new(),
+        field_selector: selector(&args)?,
+        no_headers: args.no_headers,
+    };
+    get::run(scope, get).await
+}
+
+/// The events that are meant.
+fn selector(args: &Events) -> Result<String, Failure> {
+    let mut parts = Vec::new();
+    if let Some(object) = &args.object {
+        let target = Target::parse_named(std::slice::from_ref(object))?;
+        if target.resource != Resource::Vmi {
+            return Err(Failure::Usage(format!(
+                "--for {object}: events are about VMIs, such as vmi/web"
+            )));
+        }
+        parts.push(format!("involvedObject.kind={}", target.resource.kind()));
+        for name in target.names {
+            parts.push(format!("involvedObject.name={name}"));
+        }
+    }
+    let types: Vec<String> = args.types.iter().map(|kind| kind.to_lowercase()).collect();
+    for known in &types {
+        if known != "normal" && known != "warning" {
+            return Err(Failure::Usage(format!(
+                "--types {known}: events are Normal or Warning"
+            )));
+        }
+    }
+    let has = |kind: &str| types.iter().any(|known| known == kind);
+    match (has("normal"), has("warning")) {
+        (true, false) => parts.push("type=Normal".to_owned()),
+        (false, true) => parts.push("type=Warning".to_owned()),
+        _ => {}
+    }
+    Ok(parts.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(object: Option<&str>, types: &[&str]) -> Option<String> {
+        selector(&Events {
+            object: object.map(str::to_owned),
+            types: types.iter().map(|kind| (*kind).to_owned()).collect(),
+            all_namespaces: false,
+            watch: false,
+            output: None,
+            no_headers: false,
+        })
+        .ok()
+    }
+
+    #[test]
+    fn events_are_chosen_by_object_and_type() {
+        assert_eq!(of(None, &[]).as_deref(), Some(""));
+        assert_eq!(
+            of(Some("vmi/web"), &["Warning"]).as_deref(),
+            Some("involvedObject.kind=VirtualMachineInstance,involvedObject.name=web,type=Warning")
+        );
+        assert_eq!(of(None, &["normal", "Warning"]).as_deref(), Some(""));
+        for (object, types) in [
+            (Some("web"), &[][..]),
+            (Some("event/x"), &[]),
+            (None, &["Odd"]),
+        ] {
+            assert_eq!(of(object, types), None, "{object:?} {types:?}");
+        }
+    }
+}

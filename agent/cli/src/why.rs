@@ -1,0 +1,213 @@
+//! `kvmctl why`: on one page, why a VMI is as it is, and what to do.
+
+use serde_json::Value;
+
+use crate::args::{Scope, Why};
+use crate::client::Client;
+use crate::describe::events_of;
+use crate::failure::Failure;
+use crate::get::text;
+use crate::output::print;
+use crate::output::table::render;
+use crate::resource::{Resource, vmi_names};
+use crate::time::age;
+
+/// The last events that are shown.
+const EVENTS: usize = 5;
+
+/// Conditions that are worth a word while they hold; the others are while they do not.
+const WORTH_WHILE_TRUE: [&str; 4] = [
+    "DevicesSubstituted",
+    "FieldsIgnored",
+    "Paused",
+    "ResourcesNotEnforced",
+];
+
+/// One page for each named VMI.
+pub async fn run(scope: &Scope, args: Why) -> Result<(), Failure> {
+    let mut client = Client::new(&scope.socket)?;
+    for (index, name) in vmi_names(&args.what)?.into_iter().enumerate() {
+        let kind = Resource::Vmi.kind();
+        let object = client.named(kind, scope.namespace(), &name).await?;
+        let object = object.to_json();
+        let events = events_of(&mut client, &object).await?;
+        let gap = if index > 0 { "\n" } else { "" };
+        print(&format!("{gap}{}", page(&object, &events)))?;
+    }
+    Ok(())
+}
+
+fn page(object: &Value, events: &[Value]) -> String {
+    let mut rows = Vec::new();
+    if let Some(end) = end(object, events) {
+        rows.push(vec!["  end".to_owned(), end]);
+    }
+    for condition in conditions(object) {
+        let (reason, message) = (text(condition, "/reason"), text(condition, "/message"));
+        let parts: Vec<String> = [text(condition, "/status"), reason, message]
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .collect();
+        rows.push(vec![
+            format!("  {}", text(condition, "/type")),
+            parts.join(", "),
+        ]);
+    }
+    let first = events.len().saturating_sub(EVENTS);
+    for event in events.get(first..).unwrap_or_default() {
+        let count = event["count"].as_i64().unwrap_or(1);
+        let times = if count > 1 {
+            format!(" ({count} times)")
+        } else {
+            String::new()
+        };
+        let what = format!(
+            "{}{times}: {}",
+            text(event, "/reason"),
+            text(event, "/message")
+        );
+        rows.push(vec![
+            format!("  {} ago", age(&text(event, "/lastTimestamp"))),
+            what,
+        ]);
+    }
+    for hint in hints(object) {
+        rows.push(vec!["  look at".to_owned(), hint]);
+    }
+    format!("{}\n{}", headline(object), render(&rows))
+}
+
+/// Name, phase and place.
+fn headline(object: &Value) -> String {
+    let status = &object["status"];
+    let phase = text(status, "/phase");
+    let since = status["phaseTransitionTimestamps"]
+        .as_array()
+        .and_then(|phases| phases.last())
+        .map(|last| format!(" for {}", age(&text(last, "/phaseTransitionTimestamp"))))
+        .unwrap_or_default();
+    let node = text(status, "/nodeName");
+    let place = if node.is_empty() {
+        String::new()
+    } else {
+        format!(", on {node}")
+    };
+    let going = if text(object, "/metadata/deletionTimestamp").is_empty() {
+        ""
+    } else {
+        ", being deleted"
+    };
+    format!(
+        "{}  {phase}{since}{place}{going}",
+        text(object, "/metadata/name")
+    )
+}
+
+/// How it ended: the reason, and what the event of the end says of it.
+fn end(object: &Value, events: &[Value]) -> Option<String> {
+    let reason = text(object, "/status/reason");
+    if reason.is_empty() {
+        return None;
+    }
+    let told = events
+        .iter()
+        .rev()
+        .find(|event| text(event, "/reason") == "Stopped")
+        .map(|event| text(event, "/message"));
+    Some(told.unwrap_or(reason))
+}
+
+fn conditions(object: &Value) -> impl Iterator<Item = &Value> {
+    let all = object
+        .pointer("/status/conditions")
+        .and_then(Value::as_array);
+    all.into_iter().flatten().filter(|condition| {
+        let kind = text(condition, "/type");
+        let holds = text(condition, "/status") == "True";
+        holds == WORTH_WHILE_TRUE.contains(&kind.as_str())
+    })
+}
+
+/// What to type next.
+fn hints(object: &Value) -> Vec<String> {
+    let name = text(object, "/metadata/name");
+    let phase = text(object, "/status/phase");
+    let paused = conditions(object)
+        .find(|condition| condition["type"] == "Paused")
+        .map(|condition| text(condition, "/reason"));
+    let mut hints = Vec::new();
+    match paused.as_deref() {
+        Some("PausedIOError") => hints.push(format!(
+            "the node's disk, then kvmctl unpause vmi {name}: it tries again"
+        )),
+        Some(_) => hints.push(format!("kvmctl unpause vmi {name}: the guest goes on")),
+        None if phase == "Running" => hints.push(format!(
+            "kvmctl console {name} --replay: what the guest printed"
+        )),
+        None if phase == "Failed" || phase == "Succeeded" => hints.push(format!(
+            "kvmctl delete vmi {name}, and apply it again: it never runs again by itself"
+        )),
+        None => {}
+    }
+    hints.push(format!("kvmctl describe vmi {name}: everything"));
+    hints
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn vmi(status: Value) -> Value {
+        json!({"metadata": {"name": "web"}, "status": status})
+    }
+
+    #[test]
+    fn a_paused_guest_is_told_with_the_way_on() {
+        let object = vmi(json!({
+            "phase": "Running", "nodeName": "node1",
+            "conditions": [
+                {"type": "Ready", "status": "False", "reason": "GuestNotRunning", "message": "not running"},
+                {"type": "LiveMigratable", "status": "True"},
+                {"type": "Paused", "status": "True", "reason": "PausedIOError", "message": "disk root: no space"},
+            ],
+        }));
+        let event =
+            json!({"reason": "SyncFailed", "message": "BootVmm: no\u{1b} answer", "count": 3});
+        assert_eq!(
+            page(&object, &[event]),
+            "web  Running, on node1\n\
+             \x20 Ready           False, GuestNotRunning, not running\n\
+             \x20 Paused          True, PausedIOError, disk root: no space\n\
+             \x20 <unknown> ago   SyncFailed (3 times): BootVmm: no  answer\n\
+             \x20 look at         the node's disk, then kvmctl unpause vmi web: it tries again\n\
+             \x20 look at         kvmctl describe vmi web: everything\n"
+        );
+    }
+
+    #[test]
+    fn an_end_is_told_in_the_words_of_its_event() {
+        let object = vmi(json!({"phase": "Failed", "reason": "GuestPanicked", "conditions": []}));
+        let stopped = json!({"reason": "Stopped", "message": "crashed. GuestPanicked: no root"});
+        let later = json!({"reason": "Adopted", "message": "x"});
+        let page = page(&object, &[stopped, later]);
+        assert!(page.starts_with("web  Failed\n  end "), "{page}");
+        assert!(page.contains("crashed. GuestPanicked: no root\n"), "{page}");
+        assert!(page.contains("never runs again"), "{page}");
+        let bare = super::page(&object, &[]);
+        assert!(bare.contains("GuestPanicked\n"), "{bare}");
+    }
+
+    #[test]
+    fn only_the_last_events_are_shown() {
+        let events: Vec<Value> = (0..9)
+            .map(|number| json!({"reason": format!("R{number}"), "message": "m"}))
+            .collect();
+        let page = page(&vmi(json!({"phase": "Running"})), &events);
+        assert!(
+            !page.contains("R3:") && page.contains("R4:") && page.contains("R8:"),
+            "{page}"
+        );
+    }
+}
