@@ -217,3 +217,128 @@ pub(crate) fn first_orders(object: &VirtualMachineInstance) -> Orders {
         .map(|spec| spec.start_strategy.as_str());
     Orders::at_start(strategy == Some("Paused"))
 }
+
+#[cfg(test)]
+mod tests {
+    use agent_plan::{Phase, PhaseEntry, VmiId};
+    use agent_sources::Kind;
+    use proto_node::meta::ObjectMeta;
+
+    use super::*;
+
+    /// A VMI whose guest runs.
+    fn running() -> (VirtualMachineInstance, Record) {
+        let metadata = ObjectMeta {
+            name: "web".to_owned(),
+            uid: "u1".to_owned(),
+            ..ObjectMeta::default()
+        };
+        let id = VmiId {
+            uid: "u1".to_owned(),
+            namespace: "default".to_owned(),
+            name: "web".to_owned(),
+        };
+        let mut record = Record::new(id, Timestamp(0));
+        record.phases.push(PhaseEntry {
+            phase: Phase::Running,
+            at: Timestamp(0),
+        });
+        let vmi = VirtualMachineInstance {
+            metadata: Some(metadata),
+            ..VirtualMachineInstance::default()
+        };
+        (vmi, record)
+    }
+
+    fn tell(verb: Verb, key: &str) -> Tell {
+        Tell {
+            target: ObjectRef {
+                kind: Kind::VirtualMachineInstance,
+                namespace: "default".to_owned(),
+                name: "web".to_owned(),
+            },
+            uid: String::new(),
+            verb,
+            idempotency_key: key.to_owned(),
+            dry_run: false,
+            client: String::new(),
+        }
+    }
+
+    fn verdict(
+        vmi: &VirtualMachineInstance,
+        record: &Record,
+        tell: &Tell,
+    ) -> Result<Option<Orders>, String> {
+        let row = object::row(vmi.clone(), 1);
+        match judge(&row, record, tell, Timestamp(1000)) {
+            Ok(Verdict::Before) => Ok(None),
+            Ok(Verdict::Orders(orders)) => Ok(Some(orders)),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn a_request_that_is_repeated_with_its_key_is_answered_and_not_carried_out_again() {
+        let (vmi, mut record) = running();
+        let first = verdict(&vmi, &record, &tell(Verb::Pause, "k1"));
+        let mut orders = first.unwrap().unwrap();
+        assert!(orders.paused);
+        orders.remember("k1");
+        record.orders = orders;
+        assert_eq!(verdict(&vmi, &record, &tell(Verb::Pause, "k1")), Ok(None));
+        for other in ["k2", ""] {
+            let refused = verdict(&vmi, &record, &tell(Verb::Pause, other)).unwrap_err();
+            assert_eq!(
+                refused,
+                "Operation cannot be fulfilled on virtualmachineinstance.kubevirt.io \"web\": \
+                 VMI is already paused (unpause lets it go on)"
+            );
+        }
+        for number in 0..16 {
+            record.orders.remember(&format!("later-{number}"));
+        }
+        assert_eq!(
+            record.orders.keys.len(),
+            16,
+            "what is remembered is bounded"
+        );
+        assert!(verdict(&vmi, &record, &tell(Verb::Pause, "k1")).is_err());
+        assert!(check_idempotency_key(&"k".repeat(257)).is_err());
+    }
+
+    #[test]
+    fn only_the_vmi_that_is_meant_is_told_and_none_that_goes() {
+        let (mut vmi, record) = running();
+        let meant = |uid: &str| Tell {
+            uid: uid.to_owned(),
+            ..tell(Verb::Reset, "")
+        };
+        assert!(verdict(&vmi, &record, &meant("u1")).is_ok());
+        let other = verdict(&vmi, &record, &meant("u0")).unwrap_err();
+        assert_eq!(other, "\"web\" has uid u1, not u0");
+        vmi.metadata.get_or_insert_default().deletion_timestamp = clock::rfc3339(Timestamp(500));
+        for verb in [Verb::Pause, Verb::Unpause, Verb::Reset, Verb::SoftReboot] {
+            let going = verdict(&vmi, &record, &tell(verb, "")).unwrap_err();
+            assert!(going.ends_with(": VMI is being deleted"), "{going}");
+        }
+    }
+
+    #[test]
+    fn a_stop_without_a_grace_period_gives_the_vmis_own() {
+        let (mut vmi, record) = running();
+        let grace = |vmi: &VirtualMachineInstance, seconds| {
+            let verb = Verb::Stop {
+                grace_period_seconds: seconds,
+            };
+            let orders = verdict(vmi, &record, &tell(verb, "")).unwrap().unwrap();
+            orders.stop.map(|stop| stop.grace)
+        };
+        assert_eq!(grace(&vmi, None), Some(Millis::from_secs(30)));
+        vmi.spec
+            .get_or_insert_default()
+            .termination_grace_period_seconds = Some(7);
+        assert_eq!(grace(&vmi, None), Some(Millis::from_secs(7)));
+        assert_eq!(grace(&vmi, Some(0)), Some(Millis(0)));
+    }
+}
