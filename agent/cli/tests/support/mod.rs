@@ -1,6 +1,9 @@
 //! An agent that keeps objects in memory, so that the client can be tested by what it prints. What it
 //! admits is admitted by the real rules.
 
+pub mod output;
+mod told;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -119,63 +122,6 @@ impl Agent {
                 ..Default::default()
             }];
         });
-    }
-
-    /// Holds a guest or lets it go on, and refuses what is so already.
-    fn hold(&self, request: &VerbRequest, paused: bool) -> Result<Response<VerbResponse>, Status> {
-        let conditions =
-            |vmi: &VirtualMachineInstance| vmi.status.clone().unwrap_or_default().conditions;
-        let is_paused = self
-            .store
-            .lock()
-            .unwrap()
-            .objects
-            .get(&request.name)
-            .is_some_and(|vmi| {
-                conditions(vmi)
-                    .iter()
-                    .any(|condition| condition.r#type == "Paused")
-            });
-        if is_paused == paused {
-            return Err(failure(FailureReason::Conflict, "it is so already"));
-        }
-        let told = self.told(request, if paused { "pause" } else { "unpause" }.to_owned())?;
-        self.touch(&request.name, |vmi| {
-            let conditions = &mut vmi.status.get_or_insert_default().conditions;
-            conditions.retain(|condition| condition.r#type != "Paused");
-            if paused {
-                conditions.push(proto_node::vmi::Condition {
-                    r#type: "Paused".to_owned(),
-                    status: "True".to_owned(),
-                    reason: "PausedByUser".to_owned(),
-                    message: "VMI was paused by user".to_owned(),
-                    ..Default::default()
-                });
-            }
-        });
-        Ok(told)
-    }
-
-    fn told(&self, request: &VerbRequest, what: String) -> Result<Response<VerbResponse>, Status> {
-        let mut store = self.store.lock().unwrap();
-        let vmi = store.objects.get(&request.name).cloned().ok_or_else(|| {
-            failure(
-                FailureReason::NotFound,
-                &format!("{:?} not found", request.name),
-            )
-        })?;
-        store
-            .told
-            .push(format!("{} {}: {what}", request.namespace, request.name));
-        Ok(Response::new(VerbResponse {
-            object: Some(vmi.into()),
-            told_before: false,
-        }))
-    }
-
-    /// What guests were told so far.
-    pub fn all_told(&self) -> Vec<String> {
-        self.store.lock().unwrap().told.clone()
     }
 
     pub fn remove(&self, name: &str) {

@@ -1,0 +1,135 @@
+//! What guests are told by `kvmctl`, and how it says why they are as they are.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+#[allow(dead_code, reason = "each test program uses a part of it")]
+mod support;
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use support::Agent;
+use support::output::{WEB, code, err, out, with_web, write};
+
+#[test]
+fn guests_are_told_to_pause_and_to_go_on_and_the_column_shows_it() {
+    let agent = Agent::new();
+    let _server = agent.serve();
+    with_web(&agent);
+    agent.run("web");
+    // READY and, where there is one, PAUSED; nothing is live-migratable.
+    let last_columns = || {
+        let table = out(&agent.kvmctl(&["get", "vmi", "-o", "wide", "--no-headers"]));
+        let cells = table.split_whitespace().skip(4);
+        cells.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let paused = agent.kvmctl(&["pause", "vmi", "web"]);
+    assert_eq!(
+        (out(&paused).as_str(), err(&paused).as_str()),
+        ("VMI web was scheduled to pause\n", "")
+    );
+    let waited = agent.kvmctl(&["wait", "--for=condition=Paused", "vmi/web"]);
+    assert_eq!(code(&waited), 0, "{}", err(&waited));
+    assert_eq!(last_columns(), ["True", "True"]);
+    let again = agent.kvmctl(&["pause", "vmi", "web"]);
+    assert_eq!((code(&again), out(&again).as_str()), (1, ""));
+    assert_eq!(
+        err(&again),
+        "Error from server (Conflict): it is so already\n"
+    );
+    let unpaused = agent.kvmctl(&["unpause", "web"]);
+    assert_eq!(out(&unpaused), "VMI web was scheduled to unpause\n");
+    assert_eq!(last_columns(), ["True"]);
+}
+
+#[test]
+fn one_guest_that_refuses_does_not_keep_others_from_being_told() {
+    let agent = Agent::new();
+    let _server = agent.serve();
+    with_web(&agent);
+    let output = agent.kvmctl(&["reset", "vmi", "nobody", "web"]);
+    assert_eq!(
+        (code(&output), out(&output).as_str()),
+        (1, "VMI web was scheduled to reset\n")
+    );
+    assert!(
+        err(&output).contains("(NotFound): \"nobody\" not found"),
+        "{}",
+        err(&output)
+    );
+    for args in [
+        &["soft-reboot", "web"][..],
+        &["stop", "vmi/web"],
+        &["stop", "web", "--grace-period", "7"],
+        &["stop", "web", "--force"],
+    ] {
+        let output = agent.kvmctl(args);
+        assert_eq!(code(&output), 0, "{args:?} {}", err(&output));
+    }
+    let wanted = [
+        "reset",
+        "soft-reboot",
+        "stop None",
+        "stop Some(7)",
+        "stop Some(0)",
+    ];
+    assert_eq!(
+        agent.all_told(),
+        wanted.map(|what| format!("default web: {what}"))
+    );
+}
+
+#[test]
+fn apply_waits_for_ready_and_for_no_more_than_was_asked_for() {
+    let agent = Agent::new();
+    let _server = agent.serve();
+    with_web(&agent);
+    let apply = |manifest: &str| {
+        let file = write(&agent, "waits.yaml", manifest);
+        let waiting = agent
+            .command(&["apply", "-f", &file, "--wait", "--timeout", "2s"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(code(&agent.kvmctl(&["pause", "web"])), 0);
+        waiting.wait_with_output().unwrap()
+    };
+    let waited = apply(WEB);
+    assert_eq!(code(&waited), 124);
+    assert!(
+        err(&waited).contains("web: not ready: VMI was paused by user"),
+        "{}",
+        err(&waited)
+    );
+    let held = apply(&WEB.replace("spec:\n", "spec:\n  startStrategy: Paused\n"));
+    assert_eq!(code(&held), 0, "{}", err(&held));
+    assert!(
+        err(&held).contains("as its startStrategy says; `kvmctl unpause vmi web` lets it go on"),
+        "{}",
+        err(&held)
+    );
+}
+
+#[test]
+fn why_says_what_holds_a_guest_and_what_to_do() {
+    let agent = Agent::new();
+    let _server = agent.serve();
+    with_web(&agent);
+    agent.run("web");
+    assert_eq!(code(&agent.kvmctl(&["pause", "web"])), 0);
+    let page = out(&agent.kvmctl(&["why", "web"]));
+    assert!(page.starts_with("web  Running, on node1\n"), "{page}");
+    for words in [
+        "PausedByUser, VMI was paused by user\n",
+        "Created: was created\n",
+        "kvmctl unpause vmi web: the guest goes on\n",
+    ] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+    assert_eq!(code(&agent.kvmctl(&["why", "nobody"])), 1);
+    let events = agent.kvmctl(&["events", "--for", "vmi/web", "--no-headers"]);
+    assert!(out(&events).contains("was created"), "{}", err(&events));
+    assert_eq!(code(&agent.kvmctl(&["events", "--types", "Odd"])), 2);
+}
