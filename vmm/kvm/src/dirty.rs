@@ -39,7 +39,10 @@ impl Vm {
             let base = slot.range.base;
             Ok(DirtyPages { base, words })
         };
-        let slots = memslots(self.ram(), AddressSpace::Normal);
+        let mut slots = memslots(self.ram(), AddressSpace::Normal, self.hole);
+        // None of them goes away meanwhile.
+        let overlays = self.lock_overlays();
+        slots.extend(self.writable_overlays(&overlays));
         slots.into_iter().map(take).collect()
     }
 }

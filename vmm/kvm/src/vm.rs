@@ -8,7 +8,7 @@ use kvm_bindings::{
 };
 use kvm_ioctls::{Cap, IoEventAddress, NoDatamatch, VmFd};
 use vm_memory::{GuestAddress, GuestMemoryBackend};
-use vmm_memory::{AddressSpace, GuestRam, memslots};
+use vmm_memory::{AddressSpace, GuestRam, Window, memslots};
 use vmm_sys_util::eventfd::EventFd;
 use vmm_sys_util::ioctl::ioctl_with_ref;
 
@@ -16,11 +16,12 @@ use crate::cpu::GuestCpu;
 use crate::error::KvmError;
 use crate::host::{KvmHost, X2APIC_IDS};
 use crate::irq::RoutingTable;
+use crate::overlay::Overlays;
 
-/// Three pages that KVM wants below 4 GiB on some hosts, next to the last 256 KiB where firmware
+/// Three pages that KVM wants below 4 GiB on some hosts, next to the last 16 MiB where firmware
 /// lies (`KVM_SET_TSS_ADDR`). The page before is for the identity map.
-const TSS_ADDRESS: usize = 0xfffb_d000;
-const IDENTITY_MAP_ADDRESS: u64 = 0xfffb_c000;
+const TSS_ADDRESS: usize = 0xfeff_d000;
+const IDENTITY_MAP_ADDRESS: u64 = 0xfeff_c000;
 
 vmm_sys_util::ioctl_io_nr!(KVM_REINJECT_CONTROL, KVMIO, 0x71);
 
@@ -40,6 +41,9 @@ pub struct Vm {
     fd: VmFd,
     pub(crate) routing: Mutex<RoutingTable>,
     has_pit: bool,
+    /// RAM that is not shown by itself, but by overlays.
+    pub(crate) hole: Window,
+    pub(crate) overlays: Mutex<Overlays>,
     /// Mapped as long as the memslots that point into it.
     ram: GuestRam,
 }
@@ -75,10 +79,21 @@ impl BareVm {
     /// # Errors
     /// When the host refuses.
     pub fn with_memory(self, ram: GuestRam) -> Result<Vm, KvmError> {
+        self.with_memory_around(ram, Window { base: 0, bytes: 0 })
+    }
+
+    /// Gives it `ram` as its memory, but for what lies in `hole`: that is shown by overlays
+    /// ([`Vm::show`]).
+    ///
+    /// # Errors
+    /// When the host refuses.
+    pub fn with_memory_around(self, ram: GuestRam, hole: Window) -> Result<Vm, KvmError> {
         let vm = Vm {
             fd: self.fd,
             routing: Mutex::new(RoutingTable::with_chips()),
             has_pit: false,
+            hole,
+            overlays: Mutex::default(),
             ram,
         };
         vm.map_ram(0)?;
@@ -174,7 +189,7 @@ impl Vm {
 
     /// Makes RAM the guest's memory, or changes the flags with which it is.
     pub(crate) fn map_ram(&self, flags: u32) -> Result<(), KvmError> {
-        for slot in memslots(&self.ram, AddressSpace::Normal) {
+        for slot in memslots(&self.ram, AddressSpace::Normal, self.hole) {
             let memory = kvm_userspace_memory_region {
                 slot: slot.number.to_raw(),
                 flags,
@@ -187,7 +202,7 @@ impl Vm {
             unsafe { self.fd.set_user_memory_region(memory) }
                 .map_err(KvmError::ioctl("KVM_SET_USER_MEMORY_REGION"))?;
         }
-        Ok(())
+        self.log_overlays(flags)
     }
 
     /// The guest's memory.

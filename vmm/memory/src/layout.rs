@@ -110,7 +110,10 @@ pub struct Layout {
     low_ram: Window,
     high_ram: Window,
     hot_plug: Window,
+    mmio32: Window,
     mmio64: Window,
+    /// First address that vCPUs can not name.
+    limit: u64,
 }
 
 impl Layout {
@@ -160,11 +163,29 @@ impl Layout {
             low_ram,
             high_ram,
             hot_plug,
+            mmio32: Window {
+                base: MMIO32_BASE,
+                bytes: MMIO32_END - MMIO32_BASE,
+            },
             mmio64: Window {
                 base: mmio64,
                 bytes: limit.saturating_sub(mmio64).min(MMIO64_BYTES),
             },
+            limit,
         })
+    }
+
+    /// The same with windows of BARs as large as they can be, for firmware that places BARs where it
+    /// wants: from the end of RAM below 4 GiB, and up to the last address. The configuration space
+    /// is wherever firmware puts it, then.
+    #[must_use]
+    pub fn with_open_windows(mut self) -> Self {
+        self.mmio32 = Window {
+            base: self.low_ram.end(),
+            bytes: MMIO32_END - self.low_ram.end(),
+        };
+        self.mmio64.bytes = self.limit.saturating_sub(self.mmio64.base);
+        self
     }
 
     /// RAM from address 0.
@@ -189,10 +210,7 @@ impl Layout {
     /// Window of 32-bit BARs.
     #[must_use]
     pub fn mmio32(&self) -> Window {
-        Window {
-            base: MMIO32_BASE,
-            bytes: MMIO32_END - MMIO32_BASE,
-        }
+        self.mmio32
     }
 
     /// Window of 64-bit BARs; empty when the guest has no address bits left.

@@ -15,6 +15,7 @@ mod pages;
 mod populate;
 mod ram;
 mod release;
+mod rom;
 mod slots;
 
 pub use dirty::{
@@ -30,4 +31,5 @@ pub use pages::Pages;
 pub use populate::{Effort, clear_populated, populate};
 pub use ram::{GuestRam, RamError, clear_ram, create_ram, create_ram_of};
 pub use release::{page_runs, release};
-pub use slots::{AddressSpace, Memslot, SlotNumber, memslots, slots_needed};
+pub use rom::{RomError, RomMemory};
+pub use slots::{AddressSpace, Memslot, OVERLAY_SLOTS, SlotNumber, memslots, slots_needed};

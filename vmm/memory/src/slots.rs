@@ -12,6 +12,9 @@ const MAX_SLOT_BYTES: u64 = 4 << 40;
 /// Memslots kept for RAM that is plugged in later.
 const HOT_PLUG_SLOTS: u32 = 64;
 
+/// Memslots kept for what a chipset puts over RAM, behind all others.
+pub const OVERLAY_SLOTS: u16 = 32;
+
 /// One of the guest-physical address spaces of a VM. vCPUs are in the first; with SMM they are in the
 /// second while they serve a system management interrupt (`KVM_CAP_MULTI_ADDRESS_SPACE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,17 +66,18 @@ pub struct Memslot {
     pub host_address: u64,
 }
 
-/// The memslots that make `ram` visible in `space`, from index 0 on. Slots beyond 65536 are left
-/// out; see [`slots_needed`].
+/// The memslots that make `ram` visible in `space`, from index 0 on, but for what lies in `hole`,
+/// which may be empty. Slots beyond 65536 are left out; see [`slots_needed`].
 #[must_use]
-pub fn memslots(ram: &GuestRam, space: AddressSpace) -> Vec<Memslot> {
+pub fn memslots(ram: &GuestRam, space: AddressSpace, hole: Window) -> Vec<Memslot> {
     let pieces = ram.iter().flat_map(|region| {
         let host = region.get_mmap().as_ptr() as u64;
         let range = Window {
             base: region.start_addr().0,
             bytes: region.len(),
         };
-        pieces(range).map(move |piece| (piece, host + (piece.base - range.base)))
+        let around = without(range, hole).into_iter().flat_map(pieces);
+        around.map(move |piece| (piece, host + (piece.base - range.base)))
     });
     let numbered = (0..=u16::MAX).zip(pieces);
     numbered
@@ -94,6 +98,18 @@ pub fn slots_needed(layout: &Layout) -> u32 {
         return now;
     }
     now + HOT_PLUG_SLOTS
+}
+
+/// What `hole` leaves of `range`.
+fn without(range: Window, hole: Window) -> [Window; 2] {
+    let between = |base: u64, end: u64| Window {
+        base,
+        bytes: end.saturating_sub(base),
+    };
+    [
+        between(range.base, range.end().min(hole.base.max(range.base))),
+        between(range.base.max(hole.end().min(range.end())), range.end()),
+    ]
 }
 
 /// A range in parts that a memslot can hold.
@@ -124,13 +140,51 @@ mod tests {
     fn ram_on_both_sides_of_the_hole_has_two_slots_and_memory_to_come_has_room() {
         let layout = Layout::with_max(3 << 30, 4 << 30, 40).unwrap();
         let ram = create_ram(&layout).unwrap();
-        let slots = memslots(&ram, AddressSpace::Normal);
+        let nothing = Window { base: 0, bytes: 0 };
+        let slots = memslots(&ram, AddressSpace::Normal, nothing);
         let numbers: Vec<u32> = slots.iter().map(|slot| slot.number.to_raw()).collect();
         assert_eq!(numbers, [0, 1]);
         let ranges: Vec<Window> = slots.iter().map(|slot| slot.range).collect();
         assert_eq!(ranges, layout.ram().collect::<Vec<_>>());
         assert_eq!(slots_needed(&layout), 2 + HOT_PLUG_SLOTS);
         assert_eq!(slots_needed(&Layout::new(3 << 30, 40).unwrap()), 2);
+    }
+
+    #[test]
+    fn a_hole_takes_its_range_and_nothing_else_out_of_ram() {
+        let layout = Layout::new(3 << 30, 40).unwrap();
+        let ram = create_ram(&layout).unwrap();
+        let hole = Window {
+            base: 0xa_0000,
+            bytes: 0x6_0000,
+        };
+        let slots = memslots(&ram, AddressSpace::Normal, hole);
+        let ranges: Vec<_> = slots
+            .iter()
+            .map(|slot| (slot.range.base, slot.range.end()))
+            .collect();
+        assert_eq!(
+            ranges,
+            [(0, 0xa_0000), (0x10_0000, 2 << 30), (4 << 30, 5 << 30)]
+        );
+        let host: Vec<_> = slots
+            .iter()
+            .map(|slot| slot.host_address - slots[0].host_address)
+            .collect();
+        assert_eq!(host[1], 0x10_0000);
+        // Less RAM than the hole begins at, and less than it ends at.
+        for (bytes, left) in [(0x8_0000, 0x8_0000), (0xb_0000, 0xa_0000)] {
+            let ram = create_ram(&Layout::new(bytes, 40).unwrap()).unwrap();
+            let slots = memslots(&ram, AddressSpace::Normal, hole);
+            assert_eq!(slots.len(), 1);
+            assert_eq!(
+                slots[0].range,
+                Window {
+                    base: 0,
+                    bytes: left
+                }
+            );
+        }
     }
 
     proptest! {

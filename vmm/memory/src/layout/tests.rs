@@ -146,3 +146,12 @@ fn a_share_on_both_sides_of_the_hole_has_two_ranges() {
         ]
     );
 }
+
+#[test]
+fn firmware_has_all_addresses_that_ram_leaves() {
+    let layout = Layout::new(3 * GIB, 40).unwrap().with_open_windows();
+    assert_eq!(layout.mmio32().base, layout.low_ram().end());
+    assert_eq!(layout.mmio32().end(), MMIO32_END);
+    assert_eq!(layout.mmio64().base, 5 * GIB);
+    assert_eq!(layout.mmio64().end(), 1 << 40);
+}
