@@ -1,4 +1,5 @@
-//! Devices of a guest: PCI functions, virtio devices, the serial port, watchdogs, panic devices.
+//! Devices of a guest: PCI functions, virtio devices, the serial port, watchdogs, panic devices, and
+//! what firmware is configured by and keeps its variables in.
 //!
 //! The room owns what a guest sees of a device and nothing of how it is reached: vCPU exits, KVM and
 //! address spaces belong to `vmm/machine`, which drives devices through three traits only:
@@ -14,8 +15,10 @@
 
 pub mod bus;
 pub mod event;
+pub mod fw_cfg;
 pub mod notice;
 pub mod pci;
+pub mod pflash;
 pub mod pvpanic;
 pub mod serial;
 pub mod state;

@@ -2,6 +2,7 @@
 
 mod boot;
 mod exits;
+mod firmware;
 mod functions;
 mod messages;
 mod serial;
@@ -66,6 +67,14 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "serial",
         run: serial::run,
+    },
+    Target {
+        name: "fw-cfg",
+        run: firmware::fw_cfg,
+    },
+    Target {
+        name: "pflash",
+        run: firmware::pflash,
     },
     Target {
         name: "exits",

@@ -49,6 +49,8 @@ slices! {
     programs_for_a_watchdog_do_no_harm: "watchdog",
     programs_for_a_panic_device_do_no_harm: "pvpanic",
     programs_for_a_serial_port_do_no_harm: "serial",
+    programs_for_firmware_configuration_do_no_harm: "fw-cfg",
+    programs_for_flash_memory_do_no_harm: "pflash",
     exits_of_any_kind_do_no_harm: "exits",
     states_of_any_kind_do_no_harm: "states",
     snapshots_of_any_kind_do_no_harm: "snapshot",

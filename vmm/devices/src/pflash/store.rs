@@ -1,0 +1,109 @@
+//! The content of flash memory, in memory and in a file.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use vmm_memory::{RomError, RomMemory};
+
+use super::{BLOCK_BYTES, MAX_BYTES};
+
+/// A block.
+const ERASED: [u8; 4096] = [0xff; 4096];
+
+/// A file can not be flash memory.
+#[derive(Debug, thiserror::Error)]
+pub enum FlashError {
+    /// Its length.
+    #[error(
+        "the variable store has {0} bytes; it must be a multiple of {BLOCK_BYTES} up to {MAX_BYTES}"
+    )]
+    Size(u64),
+    /// It can not be read.
+    #[error("the variable store can not be read")]
+    Read(#[source] io::Error),
+    /// There is no memory for it.
+    #[error("the variable store does not fit into memory")]
+    Memory(#[from] RomError),
+}
+
+#[derive(Debug)]
+pub(super) struct Store {
+    file: File,
+    memory: Arc<RomMemory>,
+    /// The file has what is not on stable storage yet.
+    is_dirty: bool,
+}
+
+impl Store {
+    pub(super) fn new(file: File) -> Result<Self, FlashError> {
+        let bytes = file.metadata().map_err(FlashError::Read)?.len();
+        if bytes == 0 || !bytes.is_multiple_of(BLOCK_BYTES) || bytes > MAX_BYTES {
+            return Err(FlashError::Size(bytes));
+        }
+        let mut content = vec![0; usize::try_from(bytes).map_err(|_| FlashError::Size(bytes))?];
+        file.read_exact_at(&mut content, 0)
+            .map_err(FlashError::Read)?;
+        Ok(Self {
+            file,
+            memory: Arc::new(RomMemory::of(&content)?),
+            is_dirty: false,
+        })
+    }
+
+    pub(super) fn memory(&self) -> Arc<RomMemory> {
+        Arc::clone(&self.memory)
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.memory.bytes() as u64
+    }
+
+    pub(super) fn read(&self, offset: u64, data: &mut [u8]) {
+        self.memory
+            .read(usize::try_from(offset).unwrap_or(usize::MAX), data);
+    }
+
+    /// Stores a byte; false when it is beyond the end or the host failed.
+    pub(super) fn program(&mut self, offset: u64, value: u8) -> bool {
+        self.write(offset, &[value])
+    }
+
+    /// Erases the block that `offset` is in.
+    pub(super) fn erase(&mut self, offset: u64) -> bool {
+        self.write(offset - offset % BLOCK_BYTES, &ERASED)
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) -> bool {
+        let end = offset.checked_add(data.len() as u64);
+        let (Some(_), Ok(at)) = (
+            end.filter(|end| *end <= self.bytes()),
+            usize::try_from(offset),
+        ) else {
+            return false;
+        };
+        // What the file does not have, a guest is not to see either.
+        if self.file.write_all_at(data, offset).is_err() {
+            return false;
+        }
+        self.is_dirty = true;
+        self.memory.write(at, data);
+        true
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_dirty(&self) -> bool {
+        self.is_dirty
+    }
+
+    /// Brings everything to stable storage.
+    pub(super) fn flush(&mut self) -> bool {
+        if !self.is_dirty {
+            return true;
+        }
+        // Whether or not it failed: the kernel has given up on what it could not write.
+        self.is_dirty = false;
+        self.file.sync_data().is_ok()
+    }
+}

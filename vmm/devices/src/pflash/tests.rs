@@ -1,0 +1,184 @@
+//! Flash memory as firmware uses it, and as a hostile guest does.
+
+use std::os::unix::fs::FileExt;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::state::kept::assert_format_is_kept;
+
+const BYTES: usize = 8192;
+
+fn file() -> File {
+    let file = tempfile::tempfile().unwrap();
+    file.write_all_at(&[0xab; BYTES], 0).unwrap();
+    file
+}
+
+fn flash() -> (Flash, File) {
+    let file = file();
+    (Flash::new(file.try_clone().unwrap()).unwrap(), file)
+}
+
+fn read(flash: &mut Flash, offset: u64) -> u8 {
+    let mut data = [0];
+    flash.read(offset, &mut data);
+    data[0]
+}
+
+fn stored(file: &File, offset: u64) -> u8 {
+    let mut data = [0];
+    file.read_exact_at(&mut data, offset).unwrap();
+    data[0]
+}
+
+#[test]
+fn firmware_recognises_flash_memory() {
+    // As OVMF's QemuFlashDetected does.
+    let (mut flash, _file) = flash();
+    flash.write(0, &[CLEAR_STATUS]);
+    assert_eq!(read(&mut flash, 0), 0xab);
+    flash.write(0, &[READ_STATUS]);
+    assert!(!flash.is_array());
+    assert_eq!(read(&mut flash, 0), 0);
+    flash.write(0, &[0xff]);
+    assert!(flash.is_array());
+    flash.write(0x55, &[QUERY]);
+    assert_eq!([0x10, 0x11, 0x12].map(|at| read(&mut flash, at)), *b"QRY");
+    assert_eq!(read(&mut flash, 0x2d), 1);
+    flash.write(0, &[READ_ID]);
+    assert_eq!(read(&mut flash, 0), 0);
+}
+
+#[test]
+fn what_is_programmed_is_in_the_store_before_memory_is_read_again() {
+    let (mut flash, file) = flash();
+    for (offset, value) in [(7, 1), (8, 2)] {
+        flash.write(offset, &[PROGRAM_ALTERNATE]);
+        flash.write(offset, &[value]);
+    }
+    assert!(flash.store_is_dirty());
+    flash.write(8, &[0xff]);
+    assert!(!flash.store_is_dirty());
+    assert_eq!((read(&mut flash, 7), read(&mut flash, 8)), (1, 2));
+    assert_eq!((stored(&file, 7), stored(&file, 8)), (1, 2));
+}
+
+#[test]
+fn a_status_that_says_ready_was_flushed() {
+    let (mut flash, _file) = flash();
+    flash.write(0, &[PROGRAM]);
+    flash.write(0, &[3]);
+    assert_eq!(read(&mut flash, 0), READY);
+    assert!(!flash.store_is_dirty());
+}
+
+#[test]
+fn a_block_is_erased_when_that_is_confirmed() {
+    let (mut flash, file) = flash();
+    flash.write(5, &[ERASE]);
+    flash.write(5, &[CONFIRM]);
+    flash.write(5, &[0xff]);
+    assert_eq!(read(&mut flash, BLOCK_BYTES - 1), 0xff);
+    assert_eq!(read(&mut flash, BLOCK_BYTES), 0xab);
+    assert_eq!((stored(&file, 0), stored(&file, BLOCK_BYTES)), (0xff, 0xab));
+    flash.write(BLOCK_BYTES, &[ERASE]);
+    flash.write(BLOCK_BYTES, &[0]);
+    assert_eq!(read(&mut flash, 0), READY | ERASE_FAILED | PROGRAM_FAILED);
+    flash.write(0, &[CLEAR_STATUS]);
+    assert_eq!(read(&mut flash, BLOCK_BYTES), 0xab);
+}
+
+#[test]
+fn a_buffer_is_programmed_when_it_is_confirmed() {
+    let (mut flash, file) = flash();
+    flash.write(0, &[BUFFERED]);
+    assert_eq!(read(&mut flash, 0), READY);
+    flash.write(0, &[1]);
+    flash.write(16, &[5]);
+    flash.write(17, &[6]);
+    flash.write(0, &[CONFIRM]);
+    assert_eq!(read(&mut flash, 0), READY);
+    assert_eq!((stored(&file, 16), stored(&file, 17)), (5, 6));
+    flash.write(0, &[BUFFERED]);
+    flash.write(0, &[MOST_BUFFERED + 1]);
+    assert_eq!(read(&mut flash, 0), READY | PROGRAM_FAILED);
+}
+
+#[test]
+fn a_store_that_can_not_be_written_is_told_by_the_status() {
+    let file = file();
+    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+    let mut flash = Flash::new(File::open(path).unwrap()).unwrap();
+    flash.write(0, &[PROGRAM]);
+    flash.write(0, &[3]);
+    assert_eq!(read(&mut flash, 0), READY | PROGRAM_FAILED);
+    flash.write(0, &[0xff]);
+    assert_eq!(read(&mut flash, 0), 0xab);
+}
+
+#[test]
+fn writes_beyond_the_end_fail() {
+    let (mut flash, _file) = flash();
+    for offset in [BYTES as u64, u64::MAX] {
+        flash.write(0, &[CLEAR_STATUS]);
+        flash.write(offset, &[PROGRAM]);
+        flash.write(offset, &[3]);
+        assert_eq!(read(&mut flash, offset), READY | PROGRAM_FAILED);
+        flash.write(offset, &[ERASE, CONFIRM]);
+        flash.write(0, &[0xff]);
+    }
+}
+
+#[test]
+fn a_file_must_be_whole_blocks() {
+    let sizes = [0, 1, BLOCK_BYTES + 1, MAX_BYTES + BLOCK_BYTES];
+    for bytes in sizes {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(bytes).unwrap();
+        assert!(matches!(Flash::new(file), Err(FlashError::Size(seen)) if seen == bytes));
+    }
+}
+
+#[test]
+fn a_restored_flash_goes_on_in_the_middle_of_a_command() {
+    let (mut flash, file) = flash();
+    flash.write(0, &[BUFFERED, 1, 9]);
+    let saved = flash.save();
+    let mut other = Flash::new(file.try_clone().unwrap()).unwrap();
+    other.load(&saved).unwrap();
+    assert_eq!(other.save(), saved);
+    other.write(3, &[8]);
+    other.write(0, &[CONFIRM]);
+    assert_eq!((stored(&file, 2), stored(&file, 3)), (9, 8));
+    let smaller = tempfile::tempfile().unwrap();
+    smaller.set_len(BLOCK_BYTES).unwrap();
+    Flash::new(smaller).unwrap().load(&saved).unwrap_err();
+}
+
+#[test]
+fn the_format_is_kept() {
+    assert_format_is_kept::<FlashState>();
+}
+
+proptest! {
+    #[test]
+    fn memory_and_store_are_one_whatever_a_guest_writes(
+        steps in prop::collection::vec((0u64..BYTES as u64 + 4, prop::sample::select(vec![
+            PROGRAM, PROGRAM_ALTERNATE, ERASE, CLEAR_STATUS, LOCK_SETUP, READ_STATUS, READ_ID, QUERY,
+            CONFIRM, BUFFERED, 0xff, 0, 1,
+        ])), 0..200),
+    ) {
+        let (mut flash, file) = flash();
+        for (offset, value) in steps {
+            flash.write(offset, &[value]);
+            read(&mut flash, offset);
+        }
+        flash.reset();
+        let mut memory = vec![0; BYTES];
+        flash.read(0, &mut memory);
+        let mut content = vec![0; BYTES];
+        file.read_exact_at(&mut content, 0).unwrap();
+        prop_assert_eq!(memory, content);
+    }
+}
