@@ -73,7 +73,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let union = KINDS.iter().rev().flat_map(|(_, rules)| rules.iter());
     declare(&mut source, "PROCESS", &compile(union.chain(COMMON))?)?;
     for (kind, rules) in KINDS.iter().filter(|(kind, _)| *kind != BUILDER) {
-        let program = compile(rules.iter().chain(COMMON))?;
+        let program = compile(tables::includes(kind).iter().chain(*rules).chain(COMMON))?;
         declare(&mut source, &kind.to_uppercase(), &program)?;
     }
     let directory = PathBuf::from(std::env::var("OUT_DIR")?);

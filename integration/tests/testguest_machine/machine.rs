@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use integration::testguest::{self, Results};
 use vmm_devices::serial::{ConsoleOutput, SerialPort};
 use vmm_machine::{
-    BuildError, Change, ClockConfig, CpuConfig, CpuTopology, DebugPorts, DeviceConfig, GuestRam,
-    KernelConfig, KernelEntry, LifeConfig, MachineConfig, MachineHandle, MachineState,
+    BootSource, BuildError, Change, ClockConfig, CpuConfig, CpuTopology, DebugPorts, DeviceConfig,
+    GuestRam, KernelConfig, KernelEntry, LifeConfig, MachineConfig, MachineHandle, MachineState,
     MachineThread, MemoryConfig, Observer, PciAddress, Placement, RebootPolicy, Request,
     RequestError, Restore, SerialConfig, Snapshot, Status, load_ram, save_ram,
 };
@@ -216,12 +216,12 @@ impl Machine {
             memory: MemoryConfig::new(RAM_BYTES),
             numa_nodes: Vec::new(),
             placement: Placement::default(),
-            kernel: KernelConfig {
+            boot: BootSource::Kernel(KernelConfig {
                 kernel: File::open(elf).expect("the guest"),
                 initrd: None,
                 cmdline: command_line.as_bytes().to_vec(),
                 entry,
-            },
+            }),
             reboot_policy,
             serial: SerialConfig {
                 port: Arc::new(Mutex::new(port)),

@@ -5,6 +5,7 @@ mod balloon;
 mod by_hand;
 mod console;
 mod cpus;
+mod firmware;
 mod footprint;
 mod life;
 mod lifecycle;

@@ -27,7 +27,7 @@ fn guest(kept: u8) -> ByHand {
     ]))
 }
 
-fn save(client: &mut VmmClient, file: &File) -> v1::Response {
+pub fn save(client: &mut VmmClient, file: &File) -> v1::Response {
     let save = Kind::Save(v1::Save {});
     client.request(save, &[file.as_fd()]).expect("an answer")
 }
@@ -81,7 +81,7 @@ fn nothing_that_a_file_held_before_shows_in_a_snapshot() {
 }
 
 /// Configures a VMM with `by_hand` and the snapshot in `file`.
-fn restore(client: &mut VmmClient, by_hand: &ByHand, file: &File) -> v1::Response {
+pub fn restore(client: &mut VmmClient, by_hand: &ByHand, file: &File) -> v1::Response {
     let mut descriptors: Vec<BorrowedFd<'_>> = by_hand.descriptors().to_vec();
     let configure = v1::Configure {
         machine: Some(by_hand.config.clone()),

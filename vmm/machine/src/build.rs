@@ -6,6 +6,7 @@
 //! ```
 
 mod error;
+mod parts;
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +20,6 @@ use vmm_sys::threads::Threads;
 
 use crate::acpi::COM1_GSI;
 use crate::beside::beside;
-use crate::boot;
 use crate::built::BuiltMachine;
 use crate::cards::Cards;
 use crate::chipset::Chipset;
@@ -27,21 +27,22 @@ use crate::config::MachineConfig;
 use crate::device_thread::DeviceThreads;
 use crate::disks::Disks;
 use crate::events::GuestEvents;
-use crate::firmware_tables;
+use crate::firmware::{self, BootOrder, Platform};
 use crate::functions::{self, Handles};
 use crate::gate::{Command, Gate};
 use crate::generation;
 use crate::late_writes::LateWrites;
 use crate::legacy::{Clock, PowerManagement};
 use crate::memory;
-use crate::pci::{BindKick, ConfigPorts, PciBus, Unbind};
+use crate::pci::{ConfigPorts, PciBus};
 use crate::ports::Buses;
-use crate::snapshot::{Snapshot, SnapshotError, kvm_error};
+use crate::snapshot::{Snapshot, SnapshotError};
 use crate::status::StatusBoard;
 use crate::timeline::Phase;
 use crate::vcpus::{self, VcpuContext, Vcpus};
 
 pub use self::error::BuildError;
+use self::parts::load;
 
 /// Fills RAM, which is all zero.
 pub type RamFiller = Box<dyn FnOnce(&GuestRam) -> io::Result<()> + Send>;
@@ -56,8 +57,8 @@ pub struct Restore {
 
 /// Where the guest begins.
 enum Beginning {
-    /// At the entry of its kernel.
-    Kernel(StartState),
+    /// At the entry of its kernel, or where processors begin.
+    Start(Option<StartState>),
     /// Where it was.
     Snapshot(Snapshot),
 }
@@ -106,6 +107,8 @@ pub(crate) struct Devices {
     pub(crate) threads: DeviceThreads,
     pub(crate) disks: Disks,
     pub(crate) cards: Cards,
+    /// Of a machine that boots by firmware.
+    pub(crate) platform: Option<Arc<Platform>>,
 }
 
 impl Configured {
@@ -124,6 +127,11 @@ impl Configured {
         let cpu = GuestCpu::resolve(&config.cpus, &host.cpu(&config.cpus)?)?;
         config.placement.try_all()?;
         let layout = memory::lay_out(&config.memory, &host)?;
+        let layout = if config.boot.firmware().is_some() {
+            layout.with_open_windows()
+        } else {
+            layout
+        };
         Ok(Self {
             last_bus: functions::last_bus(&config.devices),
             config,
@@ -162,7 +170,11 @@ impl Configured {
             what: "the thread that fills memory",
             source,
         })?;
-        let mut vm = bare?.with_memory(ram)?;
+        let mut vm = if this.config.boot.firmware().is_some() {
+            bare?.with_memory_around(ram, firmware::HOLE)?
+        } else {
+            bare?.with_memory(ram)?
+        };
         let beginning = filled?;
         if let Some(missed) = this.config.clock.pit {
             vm.create_pit(&this.host, missed)?;
@@ -200,39 +212,12 @@ impl Configured {
         }) = restore
         else {
             let start = load(ram, config, cpu, layout, *last_bus)?;
-            return Ok(Beginning::Kernel(start));
+            return Ok(Beginning::Start(start));
         };
         // First, because it takes no time.
         snapshot.take_cpus(cpu)?;
         fill_ram(ram).map_err(SnapshotError::Ram)?;
         Ok(Beginning::Snapshot(snapshot))
-    }
-}
-
-/// Tables, kernel, initrd and command line into RAM.
-fn load(
-    ram: &GuestRam,
-    config: &MachineConfig,
-    cpu: &GuestCpu,
-    layout: &Layout,
-    last_bus: u8,
-) -> Result<StartState, BuildError> {
-    let firmware = firmware_tables::write(ram, config, cpu, layout, last_bus)?;
-    Ok(boot::load(ram, layout, &config.kernel, firmware)?)
-}
-
-impl Parts {
-    /// What was loaded at first, into RAM that is zero again.
-    pub(crate) fn load(&self) -> Result<StartState, BuildError> {
-        let (ram, last_bus) = (self.vm.ram(), self.last_bus);
-        load(ram, &self.config, &self.cpu, &self.layout, last_bus)
-    }
-}
-
-impl Parts {
-    fn restore_vm(&self, snapshot: &mut Snapshot) -> Result<(), SnapshotError> {
-        let state = snapshot.take_vm()?;
-        self.vm.restore(&state).map_err(kvm_error("vm"))
     }
 }
 
@@ -247,34 +232,28 @@ impl WithMemory {
             mut beginning,
         } = self;
         let devices = std::mem::take(&mut parts.config.devices);
+        let platform = parts.platform(&BootOrder::of(&devices), events)?;
         let mut handles = Handles {
             events,
             disks: Disks::default(),
             cards: Cards::default(),
             balloon: None,
         };
-        let snapshot = match &mut beginning {
-            Beginning::Kernel(_) => None,
+        let mut snapshot = match &mut beginning {
+            Beginning::Start(_) => None,
             Beginning::Snapshot(snapshot) => Some(snapshot),
         };
-        let is_new = snapshot.is_none();
-        let functions = functions::make(devices, &parts.vm, &mut handles, snapshot)?;
+        let functions = functions::make(devices, &parts.vm, &mut handles, snapshot.as_deref_mut())?;
         board.set_balloon(handles.balloon.take());
         InterruptRouter::new(Arc::clone(&parts.vm))
             .connect(&parts.config.serial.interrupt, COM1_GSI)?;
-        let bind = bind_kick(Arc::clone(&parts.vm));
-        let bus = PciBus::new(bind, parts.layout, functions);
-        if is_new {
-            bus.place()?;
-        } else {
-            bus.follow_all();
-        }
-        let bus = Arc::new(bus);
+        let bus = Arc::new(parts.bus(functions, platform.as_deref(), snapshot)?);
         let mut chipset = Chipset::new(
             &parts.config.serial,
             ConfigPorts::new(Arc::clone(&bus), events.clone()),
             PowerManagement::new(Arc::clone(&parts.vm), events.clone()),
             Clock::new(parts.config.clock.rtc_offset_seconds),
+            platform.clone(),
         );
         if parts.config.life.isa_pvpanic {
             chipset.add_pvpanic(PvpanicPort::new(events.life_sink()));
@@ -292,7 +271,7 @@ impl WithMemory {
                 }
             })?;
         let ports = chipset.ports(parts.config.debug, events, board);
-        let buses = Arc::new(Buses::new(Arc::clone(&bus), ports));
+        let buses = Arc::new(chipset.buses(Arc::clone(&bus), ports));
         board.timeline().note(Phase::DevicesMade);
         Ok(WithDevices {
             parts,
@@ -304,19 +283,10 @@ impl WithMemory {
                 threads,
                 disks: handles.disks,
                 cards: handles.cards,
+                platform,
             },
         })
     }
-}
-
-/// Kicks by ioeventfd. Refused where another function is kicked at that very address.
-fn bind_kick(vm: Arc<Vm>) -> BindKick {
-    Box::new(move |event, address| {
-        let binding = vm.bind_io_event(event, address).ok()?;
-        let (vm, event) = (Arc::clone(&vm), Arc::clone(event));
-        // Undoing only fails for what is not bound any more.
-        Some(Box::new(move || drop(vm.unbind_io_event(&event, binding))) as Unbind)
-    })
 }
 
 impl WithDevices {
@@ -342,6 +312,7 @@ impl WithDevices {
             late_writes: Arc::clone(&late_writes),
             events: events.clone(),
             timeline: board.timeline().clone(),
+            has_firmware: devices.platform.is_some(),
         };
         let pin = |thread: &JoinHandle<()>, index| {
             let placement = &parts.config.placement;
@@ -354,7 +325,7 @@ impl WithDevices {
             }
         })?;
         match beginning {
-            Beginning::Kernel(start) => vcpus.command(Command::Reset(start))?,
+            Beginning::Start(start) => vcpus.command(Command::Reset(start))?,
             Beginning::Snapshot(mut snapshot) => {
                 let states = (0..vcpus.count())
                     .map(|index| snapshot.take_vcpu(index))
@@ -363,7 +334,7 @@ impl WithDevices {
                 devices.chipset.start_clock();
                 // After the vCPUs: lines that are up are told to their LAPICs.
                 parts.restore_vm(&mut snapshot)?;
-                generation::restore(&parts, &mut snapshot, &devices.chipset)?;
+                generation::restore(&parts, &mut snapshot, &devices)?;
                 snapshot.finish()?;
             }
         }

@@ -10,7 +10,7 @@ use crate::build::{BuildError, Devices, Parts};
 use crate::cards::Cards;
 use crate::disks::Disks;
 use crate::gate::Command;
-use crate::generation::GenerationState;
+use crate::generation::{self, GenerationState};
 use crate::late_writes::LateWrites;
 use crate::memory;
 use crate::snapshot::{Snapshot, SnapshotError, kvm_error};
@@ -66,6 +66,9 @@ impl BuiltMachine {
     pub(crate) fn reset(&self) -> Result<(), BuildError> {
         self.devices.bus.reset()?;
         self.devices.chipset.reset();
+        if let Some(platform) = &self.devices.platform {
+            platform.reset()?;
+        }
         self.parts.vm.reset_to(&self.parts.chips)?;
         memory::clear(&self.parts.config.memory, self.ram(), &self.board)?;
         let start = self.parts.load()?;
@@ -89,8 +92,9 @@ impl BuiltMachine {
         }
         self.devices.bus.save(&mut snapshot);
         self.devices.chipset.save(&mut snapshot);
-        if let Some(id) = self.parts.config.life.vm_gen_id {
-            snapshot.put_generation(&GenerationState::new(id));
+        let id = self.parts.config.life.vm_gen_id;
+        if let (Some(id), Some(address)) = (id, generation::address(&self.devices)) {
+            snapshot.put_generation(&GenerationState::new(address, id));
         }
         Ok(snapshot)
     }

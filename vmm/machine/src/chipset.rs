@@ -8,12 +8,13 @@ use vmm_devices::pvpanic::PvpanicPort;
 use crate::acpi::{COM1_PORT, COM1_PORTS, PM_BASE, PM_PORTS, PVPANIC_PORT};
 use crate::config::{DebugPorts, SerialConfig};
 use crate::events::GuestEvents;
+use crate::firmware::Platform;
 use crate::legacy::{
     Clock, DEBUG_EXIT_PORT, DebugExit, KEYBOARD_COMMAND_PORT, KeyboardReset, LegacyState,
     PowerManagement, RTC_PORT, TIMESTAMP_PORT, Timestamp,
 };
-use crate::pci::ConfigPorts;
-use crate::ports::SharedDevice;
+use crate::pci::{ConfigPorts, PciBus};
+use crate::ports::{Buses, SharedDevice};
 use crate::snapshot::{Snapshot, SnapshotError, device_error};
 use crate::status::StatusBoard;
 
@@ -29,6 +30,7 @@ pub(crate) struct Chipset {
     power: Arc<Mutex<PowerManagement>>,
     clock: Arc<Mutex<Clock>>,
     pvpanic: Option<Arc<Mutex<PvpanicPort>>>,
+    platform: Option<Arc<Platform>>,
 }
 
 impl Chipset {
@@ -37,13 +39,22 @@ impl Chipset {
         config_ports: ConfigPorts,
         power: PowerManagement,
         clock: Clock,
+        platform: Option<Arc<Platform>>,
     ) -> Self {
+        let (power, clock) = match &platform {
+            Some(platform) => (
+                power.with_firmware(),
+                clock.with_memory(platform.clock_memory()),
+            ),
+            None => (power, clock),
+        };
         Self {
             com1: Arc::clone(&serial.port),
             config_ports: Arc::new(Mutex::new(config_ports)),
             power: Arc::new(Mutex::new(power)),
             clock: Arc::new(Mutex::new(clock)),
             pvpanic: None,
+            platform,
         }
     }
 
@@ -67,10 +78,13 @@ impl Chipset {
                 CONFIG_PORTS,
                 Arc::clone(&self.config_ports) as _,
             ),
-            (PM_BASE, PM_PORTS, Arc::clone(&self.power) as _),
             (KEYBOARD_COMMAND_PORT, 1, Arc::new(Mutex::new(keyboard))),
             (RTC_PORT, 2, Arc::clone(&self.clock) as _),
         ];
+        match &self.platform {
+            Some(platform) => ports.extend(platform.ports()),
+            None => ports.push((PM_BASE, PM_PORTS, Arc::clone(&self.power) as _)),
+        }
         if let Some(pvpanic) = &self.pvpanic {
             ports.push((PVPANIC_PORT, 1, Arc::clone(pvpanic) as _));
         }
@@ -83,6 +97,17 @@ impl Chipset {
             ports.push((DEBUG_EXIT_PORT, 1, Arc::new(Mutex::new(device))));
         }
         ports
+    }
+
+    /// All that exits of vCPUs can reach, by these ports.
+    pub(crate) fn buses(&self, bus: Arc<PciBus>, ports: Vec<(u16, u16, SharedDevice)>) -> Buses {
+        match &self.platform {
+            None => Buses::new(bus, ports),
+            Some(platform) => {
+                let power = Arc::clone(&self.power) as _;
+                Buses::with_firmware(bus, ports, Arc::clone(platform), power)
+            }
+        }
     }
 
     /// Back to power-on.
@@ -121,6 +146,9 @@ impl Chipset {
                 .as_ref()
                 .is_some_and(|pvpanic| lock(pvpanic).crash_was_told()),
         });
+        if let Some(platform) = &self.platform {
+            platform.save(lock(&self.clock).memory(), snapshot);
+        }
     }
 
     /// Goes on where `snapshot` was taken.
@@ -140,6 +168,12 @@ impl Chipset {
         lock(&self.config_ports).set_address(state.config_address);
         if let Some(pvpanic) = &self.pvpanic {
             lock(pvpanic).set_crash_was_told(state.pvpanic_crash_was_told);
+        }
+        if let Some(platform) = &self.platform {
+            let memory = platform.load(snapshot)?;
+            if !lock(&self.clock).load_memory(&memory) {
+                return Err(wrong("memory of the clock"));
+            }
         }
         Ok(())
     }

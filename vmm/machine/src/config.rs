@@ -16,6 +16,7 @@ use vmm_sys_util::eventfd::EventFd;
 
 use crate::boot::KernelConfig;
 use crate::cards::NetCard;
+use crate::firmware::FirmwareConfig;
 use crate::generation::GenerationId;
 use crate::memory::MemoryConfig;
 use crate::numa::NumaNode;
@@ -127,6 +128,25 @@ pub enum DeviceConfig {
     },
 }
 
+/// What a machine boots by.
+#[derive(Debug)]
+pub enum BootSource {
+    /// A kernel, directly.
+    Kernel(KernelConfig),
+    /// Firmware.
+    Firmware(FirmwareConfig),
+}
+
+impl BootSource {
+    /// The firmware, if it is one.
+    pub(crate) fn firmware(&self) -> Option<&FirmwareConfig> {
+        match self {
+            Self::Kernel(_) => None,
+            Self::Firmware(firmware) => Some(firmware),
+        }
+    }
+}
+
 /// A machine to be built.
 pub struct MachineConfig {
     /// `/dev/kvm`, opened for reading and writing.
@@ -140,7 +160,7 @@ pub struct MachineConfig {
     /// Where threads run.
     pub placement: Placement,
     /// What is booted.
-    pub kernel: KernelConfig,
+    pub boot: BootSource,
     /// What a guest's reset does.
     pub reboot_policy: RebootPolicy,
     /// COM1.

@@ -4,7 +4,7 @@
 use vmm_kvm::GuestCpu;
 use vmm_memory::{GuestRam, Layout};
 
-use crate::acpi::{self, AcpiError, Described};
+use crate::acpi::{self, AcpiError, Addresses, Described};
 use crate::boot::Firmware;
 use crate::build::BuildError;
 use crate::config::MachineConfig;
@@ -22,6 +22,7 @@ pub(crate) fn write(
     let topology = cpu.topology();
     let tables = acpi::tables(&Described {
         layout,
+        addresses: Addresses::fixed(layout),
         last_bus,
         topology,
         nodes: &config.numa_nodes,

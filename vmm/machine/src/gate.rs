@@ -14,8 +14,8 @@ use vmm_kvm::StartState;
 pub(crate) enum Command {
     /// Stay out of the guest.
     Hold,
-    /// Go back to power-on; the boot processor gets these registers. Then hold.
-    Reset(StartState),
+    /// Go back to power-on; the boot processor gets these registers, if any. Then hold.
+    Reset(Option<StartState>),
     /// Run the guest.
     Run,
     /// Put the vCPU's state into the table. Then hold.

@@ -7,11 +7,10 @@ use vmm_memory::GuestRam;
 
 use crate::acpi::VM_GEN_ID_EVENT;
 use crate::boot::GENERATION_PAGE;
-use crate::build::Parts;
-use crate::chipset::Chipset;
+use crate::build::{Devices, Parts};
 use crate::snapshot::{Snapshot, SnapshotError, device_error};
 
-/// Where the id is. Not at the beginning of its page, so that no firmware takes it for the header of
+/// Where the id is in a machine without firmware. Not at the beginning of its page, so that no firmware takes it for the header of
 /// something (QEMU, `docs/specs/vmgenid.rst`).
 pub(crate) const ADDRESS: u64 = GENERATION_PAGE + 40;
 
@@ -35,15 +34,24 @@ impl DeviceState for GenerationState {
 }
 
 impl GenerationState {
-    pub(crate) fn new(id: GenerationId) -> Self {
+    /// The id at `address`.
+    pub(crate) fn new(address: u64, id: GenerationId) -> Self {
         Self {
-            address: ADDRESS,
+            address,
             id: id.to_vec(),
         }
     }
 }
 
-/// Writes the id.
+/// Where the id is now: firmware says, once it has put it somewhere.
+pub(crate) fn address(devices: &Devices) -> Option<u64> {
+    match &devices.platform {
+        None => Some(ADDRESS),
+        Some(platform) => platform.generation_address(),
+    }
+}
+
+/// Writes the id where a machine without firmware has it.
 pub(crate) fn write(ram: &GuestRam, id: GenerationId) -> Result<(), GuestMemoryError> {
     ram.write_slice(&id, GuestAddress(ADDRESS))
 }
@@ -53,11 +61,12 @@ pub(crate) fn write(ram: &GuestRam, id: GenerationId) -> Result<(), GuestMemoryE
 pub(crate) fn restore(
     parts: &Parts,
     snapshot: &mut Snapshot,
-    chipset: &Chipset,
+    devices: &Devices,
 ) -> Result<(), SnapshotError> {
     let saved = snapshot.take_generation()?;
-    if renew(parts.vm.ram(), saved.as_ref(), parts.config.life.vm_gen_id)? {
-        chipset.raise_event(VM_GEN_ID_EVENT);
+    let (ram, id) = (parts.vm.ram(), parts.config.life.vm_gen_id);
+    if renew(ram, address(devices), saved.as_ref(), id)? {
+        devices.chipset.raise_event(VM_GEN_ID_EVENT);
     }
     Ok(())
 }
@@ -66,6 +75,7 @@ pub(crate) fn restore(
 /// its id, and not one that had none, which finds the device after its next reset.
 fn renew(
     ram: &GuestRam,
+    address: Option<u64>,
     saved: Option<&GenerationState>,
     now: Option<GenerationId>,
 ) -> Result<bool, SnapshotError> {
@@ -77,13 +87,14 @@ fn renew(
         }
         (Some(saved), Some(now)) => (saved, now),
     };
-    if saved.address != ADDRESS {
+    if Some(saved.address) != address {
         return wrong("the id is at another address than here");
     }
     if saved.id == now {
         return Ok(false);
     }
-    write(ram, now).map_err(|error| SnapshotError::Ram(std::io::Error::other(error)))?;
+    ram.write_slice(&now, GuestAddress(saved.address))
+        .map_err(|error| SnapshotError::Ram(std::io::Error::other(error)))?;
     Ok(true)
 }
 
@@ -101,25 +112,25 @@ mod tests {
     fn a_guest_is_given_and_told_of_another_id_only() {
         let ram = GuestRam::from_ranges(&[(GuestAddress(0), 1 << 20)]).unwrap();
         write(&ram, [7; 16]).unwrap();
-        let saved = GenerationState::new([7; 16]);
-        assert!(!renew(&ram, Some(&saved), Some([7; 16])).unwrap());
+        let saved = GenerationState::new(ADDRESS, [7; 16]);
+        assert!(!renew(&ram, Some(ADDRESS), Some(&saved), Some([7; 16])).unwrap());
         assert_eq!(id_of(&ram), [7; 16]);
-        assert!(renew(&ram, Some(&saved), Some([8; 16])).unwrap());
+        assert!(renew(&ram, Some(ADDRESS), Some(&saved), Some([8; 16])).unwrap());
         assert_eq!(id_of(&ram), [8; 16]);
-        assert!(!renew(&ram, None, Some([9; 16])).unwrap());
-        assert!(!renew(&ram, None, None).unwrap());
+        assert!(!renew(&ram, Some(ADDRESS), None, Some([9; 16])).unwrap());
+        assert!(!renew(&ram, Some(ADDRESS), None, None).unwrap());
         assert_eq!(id_of(&ram), [8; 16]);
     }
 
     #[test]
     fn an_id_that_is_gone_or_elsewhere_is_refused() {
         let ram = GuestRam::from_ranges(&[(GuestAddress(0), 1 << 20)]).unwrap();
-        let saved = GenerationState::new([7; 16]);
-        renew(&ram, Some(&saved), None).unwrap_err();
+        let saved = GenerationState::new(ADDRESS, [7; 16]);
+        renew(&ram, Some(ADDRESS), Some(&saved), None).unwrap_err();
         let elsewhere = GenerationState {
             address: 0x1000,
             ..saved
         };
-        renew(&ram, Some(&elsewhere), Some([8; 16])).unwrap_err();
+        renew(&ram, Some(ADDRESS), Some(&elsewhere), Some([8; 16])).unwrap_err();
     }
 }

@@ -24,6 +24,7 @@ mod config;
 mod device_thread;
 mod disks;
 mod events;
+mod firmware;
 mod firmware_tables;
 mod functions;
 pub mod fuzzing;
@@ -54,11 +55,12 @@ pub use build::{BuildError, RamFiller, Restore};
 pub use cards::{CardError, NetCard, NetCardError, NetChange};
 pub use chain::chain;
 pub use config::{
-    ClockConfig, DebugPorts, DeviceConfig, LifeConfig, MachineConfig, PanicPolicy, RebootPolicy,
-    SerialConfig,
+    BootSource, ClockConfig, DebugPorts, DeviceConfig, LifeConfig, MachineConfig, PanicPolicy,
+    RebootPolicy, SerialConfig,
 };
 pub use disks::DiskError;
 pub use events::ResetSource;
+pub use firmware::{DebugLog, FirmwareConfig, FirmwareError};
 pub use functions::{DeviceError, DeviceErrorKind};
 pub use generation::GenerationId;
 pub use machine_thread::MachineThread;

@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use vmm_devices::BusDevice;
-use vmm_memory::{ECAM_BASE, ECAM_BYTES};
 
+use crate::acpi::PM_PORTS;
+use crate::firmware::{Decode, Platform};
 use crate::pci::{PciBus, ecam_read, ecam_write};
 
 /// A device that several ports lead to.
@@ -21,6 +22,15 @@ pub(crate) struct Buses {
     /// Ascending by first port, not overlapping.
     ports: Vec<PortRange>,
     pci: Arc<PciBus>,
+    decode: Arc<Decode>,
+    firmware: Option<Moved>,
+}
+
+/// What a machine with firmware has besides.
+struct Moved {
+    platform: Arc<Platform>,
+    /// ACPI hardware, where firmware puts it.
+    power: SharedDevice,
 }
 
 impl Buses {
@@ -34,14 +44,44 @@ impl Buses {
             })
             .collect();
         ports.sort_by_key(|range| range.first);
-        Self { ports, pci }
+        Self {
+            ports,
+            pci,
+            decode: Arc::new(Decode::fixed()),
+            firmware: None,
+        }
+    }
+
+    /// Those of a machine whose firmware says where `power`, which is not among `ports`, and the rest of
+    /// `platform` are.
+    pub(crate) fn with_firmware(
+        pci: Arc<PciBus>,
+        ports: Vec<(u16, u16, SharedDevice)>,
+        platform: Arc<Platform>,
+        power: SharedDevice,
+    ) -> Self {
+        Self {
+            decode: Arc::clone(platform.decode()),
+            firmware: Some(Moved { platform, power }),
+            ..Self::new(pci, ports)
+        }
     }
 
     fn port(&self, port: u16) -> Option<(&SharedDevice, u64)> {
+        self.fixed_port(port).or_else(|| self.moved_port(port))
+    }
+
+    fn fixed_port(&self, port: u16) -> Option<(&SharedDevice, u64)> {
         let at = self.ports.partition_point(|range| range.first <= port);
         let range = self.ports.get(at.checked_sub(1)?)?;
         let offset = port - range.first;
         (offset < range.count).then(|| (&range.device, u64::from(offset)))
+    }
+
+    fn moved_port(&self, port: u16) -> Option<(&SharedDevice, u64)> {
+        let power = &self.firmware.as_ref()?.power;
+        let offset = port.checked_sub(self.decode.power()?)?;
+        (offset < PM_PORTS).then(|| (power, u64::from(offset)))
     }
 
     /// `in` of `data.len()` bytes; ones where no device is.
@@ -67,23 +107,23 @@ impl Buses {
 
     /// A read outside RAM.
     pub(crate) fn mmio_read(&self, address: u64, data: &mut [u8]) {
-        match config_offset(address) {
-            Some(offset) => ecam_read(&self.pci, offset, data),
-            None => self.pci.mmio_read(address, data),
+        if let Some(offset) = self.decode.ecam_offset(address) {
+            return ecam_read(&self.pci, offset, data);
+        }
+        let firmware = self.firmware.as_ref();
+        if !firmware.is_some_and(|moved| moved.platform.read(address, data)) {
+            self.pci.mmio_read(address, data);
         }
     }
 
     /// A write outside RAM.
     pub(crate) fn mmio_write(&self, address: u64, data: &[u8]) {
-        match config_offset(address) {
-            Some(offset) => ecam_write(&self.pci, offset, data),
-            None => self.pci.mmio_write(address, data),
+        if let Some(offset) = self.decode.ecam_offset(address) {
+            return ecam_write(&self.pci, offset, data);
+        }
+        let firmware = self.firmware.as_ref();
+        if !firmware.is_some_and(|moved| moved.platform.write(address, data)) {
+            self.pci.mmio_write(address, data);
         }
     }
-}
-
-fn config_offset(address: u64) -> Option<u64> {
-    address
-        .checked_sub(ECAM_BASE)
-        .filter(|offset| *offset < ECAM_BYTES)
 }

@@ -84,6 +84,18 @@ pub(crate) struct VcpuContext {
     pub late_writes: Arc<LateWrites>,
     pub events: GuestEvents,
     pub timeline: Timeline,
+    /// Firmware sets vCPUs up, and may have memory shown and hidden by vCPU threads.
+    pub has_firmware: bool,
+}
+
+impl VcpuContext {
+    fn thread_kind(&self) -> ThreadKind {
+        if self.has_firmware {
+            ThreadKind::FirmwareVcpu
+        } else {
+            ThreadKind::Vcpu
+        }
+    }
 }
 
 impl Vcpus {
@@ -107,7 +119,7 @@ impl Vcpus {
                 context: context.clone(),
             };
             let name = format!("vcpu{index}");
-            let thread = threads.spawn(ThreadKind::Vcpu, name, move || thread.run())?;
+            let thread = threads.spawn(context.thread_kind(), name, move || thread.run())?;
             pin(&thread, number)?;
         }
         Ok(Self {
@@ -212,7 +224,7 @@ impl VcpuThread {
                     return;
                 }
                 Command::Reset(start) => {
-                    let result = self.reset(&start);
+                    let result = self.reset(start.as_ref());
                     self.report(result);
                 }
                 Command::Save => {
@@ -261,20 +273,22 @@ impl VcpuThread {
 
     /// What a reset brings back.
     fn note_power_on(&mut self) -> Result<(), KvmError> {
-        self.vcpu.set_firmware_defaults()?;
+        if !self.context.has_firmware {
+            self.vcpu.set_firmware_defaults()?;
+        }
         self.power_on = Some(self.vcpu.power_on_state(&self.context.host)?);
         Ok(())
     }
 
-    fn reset(&mut self, start: &vmm_kvm::StartState) -> Result<(), KvmError> {
+    fn reset(&mut self, start: Option<&vmm_kvm::StartState>) -> Result<(), KvmError> {
         match &self.power_on {
             Some(state) => self.vcpu.reset_to(state)?,
             None => self.note_power_on()?,
         }
-        if self.index == 0 {
-            self.vcpu.start_at(start)?;
+        match start {
+            Some(start) if self.index == 0 => self.vcpu.start_at(start),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Enters the guest until the gate closes.

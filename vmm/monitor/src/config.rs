@@ -5,6 +5,7 @@ mod clock;
 mod console;
 mod cpus;
 mod disk;
+mod firmware;
 #[cfg(test)]
 mod hostile;
 mod life;
@@ -23,8 +24,9 @@ use std::sync::Arc;
 
 use proto_vmm::v1;
 use vmm_machine::{
-    ClockConfig, CpuConfig, DebugPorts, DeviceConfig, KernelConfig, KernelEntry, LifeConfig,
-    MAX_CMDLINE_BYTES, MemoryConfig, NumaNode, PciAddress, Placement, RebootPolicy, SmbiosConfig,
+    BootSource, ClockConfig, CpuConfig, DebugPorts, DeviceConfig, KernelConfig, KernelEntry,
+    LifeConfig, MAX_CMDLINE_BYTES, MemoryConfig, NumaNode, PciAddress, Placement, RebootPolicy,
+    SmbiosConfig,
 };
 
 pub use self::console::ConsoleParts;
@@ -74,7 +76,7 @@ pub struct CheckedConfig {
     /// Where threads run.
     pub placement: Placement,
     /// What is booted.
-    pub kernel: KernelConfig,
+    pub boot: BootSource,
     /// Takes the exit record.
     pub exit_record: File,
     /// Log of the console and its limit in bytes.
@@ -113,7 +115,7 @@ pub fn check(
     )?;
     let exit_record =
         descriptors.take_file("exit_record_fd", wire.exit_record_fd, Access::Write)?;
-    let kernel = kernel(wire.kernel.as_ref(), &mut descriptors)?;
+    let boot = boot(wire, &mut descriptors)?;
     let console_log = console_log(wire.serial.as_ref(), &mut descriptors)?;
     let console = console::parts(&wire.devices, &mut descriptors)?;
     let devices = devices(&wire.devices, console.as_ref(), &mut descriptors)?;
@@ -138,7 +140,7 @@ pub fn check(
         memory,
         numa_nodes,
         placement,
-        kernel,
+        boot,
         exit_record,
         console_log,
         devices,
@@ -172,11 +174,19 @@ fn check_names(wire: &v1::MachineConfig) -> Result<(), FieldError> {
     Ok(())
 }
 
+fn boot(wire: &v1::MachineConfig, descriptors: &mut Descriptors) -> Result<BootSource, FieldError> {
+    match (&wire.kernel, &wire.firmware) {
+        (Some(wire), None) => kernel(wire, descriptors).map(BootSource::Kernel),
+        (None, Some(wire)) => firmware::firmware(wire, descriptors).map(BootSource::Firmware),
+        (None, None) => Err(FieldError::new("kernel", "is missing, and so is firmware")),
+        (Some(_), Some(_)) => Err(FieldError::new("firmware", "is there beside kernel")),
+    }
+}
+
 fn kernel(
-    kernel: Option<&v1::KernelBoot>,
+    kernel: &v1::KernelBoot,
     descriptors: &mut Descriptors,
 ) -> Result<KernelConfig, FieldError> {
-    let kernel = kernel.ok_or_else(|| FieldError::new("kernel", "is missing"))?;
     let cmdline = kernel.cmdline.as_bytes();
     if cmdline.len() > MAX_CMDLINE_BYTES || cmdline.contains(&0) {
         let rule = format!(

@@ -113,7 +113,7 @@ impl Server {
             memory: checked.memory,
             numa_nodes: checked.numa_nodes,
             placement: checked.placement.clone(),
-            kernel: checked.kernel,
+            boot: checked.boot,
             reboot_policy: checked.reboot_policy,
             serial: self.serial.config(),
             devices: checked.devices,

@@ -14,7 +14,7 @@ use std::process::{Command, ExitCode, Output, Stdio};
 
 use libtest_mimic::{Arguments as Options, Failed, Trial};
 use nix::sys::signal::Signal;
-use vmm_monitor::sandbox::tables::{Arguments, COMMON, KINDS, Rule};
+use vmm_monitor::sandbox::tables::{Arguments, COMMON, KINDS, Rule, includes};
 use vmm_monitor::sandbox::{enter, filter_of, process_filter};
 use vmm_sys::forbidden::tell_forbidden_calls;
 use vmm_sys::harden::{forbid_dumps, forbid_new_privileges};
@@ -171,7 +171,7 @@ fn trials_of_calls(kind: ThreadKind) -> Vec<Trial> {
                 "start a thread",
             ]),
         ],
-        ThreadKind::Devices | ThreadKind::Vcpu => vec![
+        ThreadKind::Devices | ThreadKind::Vcpu | ThreadKind::FirmwareVcpu => vec![
             may(&["work"]),
             may_not(&[
                 "open a file",
@@ -227,7 +227,10 @@ fn decisions() -> Result<(), Failed> {
             .find(|(name, _)| *name == kind.name())
             .ok_or("a kind without a table")?;
         let (program, rules) = match filter_of(kind) {
-            Some(program) => (program, own.iter().chain(COMMON).collect::<Vec<&Rule>>()),
+            Some(program) => {
+                let own = includes(kind.name()).iter().chain(*own);
+                (program, own.chain(COMMON).collect::<Vec<&Rule>>())
+            }
             None => (process_filter(), all.clone()),
         };
         let starts_threads = rules.iter().any(|rule| rule.name == "SYS_clone");

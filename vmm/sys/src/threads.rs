@@ -27,16 +27,19 @@ pub enum ThreadKind {
     Devices,
     /// Runs a vCPU, and the devices that it reaches by port or memory.
     Vcpu,
+    /// The same of a guest that boots by firmware, which has memory shown and hidden.
+    FirmwareVcpu,
 }
 
 impl ThreadKind {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Main,
         Self::Builder,
         Self::Machine,
         Self::Devices,
         Self::Vcpu,
+        Self::FirmwareVcpu,
     ];
 
     /// A word for it.
@@ -48,6 +51,7 @@ impl ThreadKind {
             Self::Machine => "machine",
             Self::Devices => "devices",
             Self::Vcpu => "vcpu",
+            Self::FirmwareVcpu => "firmware_vcpu",
         }
     }
 }

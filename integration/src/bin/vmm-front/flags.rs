@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::firmware::FirmwareFlags;
 use crate::options::{CpusFlag, DiskFlag, NetFlag, SizeFlag};
 use crate::peripherals::Peripherals;
 use crate::tuning::Tuning;
@@ -38,8 +39,14 @@ pub struct Run {
     #[arg(long, overrides_with = "socket")]
     pub socket: Option<String>,
     /// ELF with a PVH note, or bzImage.
-    #[arg(long)]
-    pub kernel: PathBuf,
+    #[arg(
+        long,
+        required_unless_present = "firmware",
+        conflicts_with = "firmware"
+    )]
+    pub kernel: Option<PathBuf>,
+    #[command(flatten)]
+    pub firmware: FirmwareFlags,
     #[arg(long)]
     pub initrd: Option<PathBuf>,
     #[arg(long, default_value = "")]

@@ -12,6 +12,7 @@ use proto_vmm::v1;
 use proto_vmm::v1::pci_device::Kind;
 use tun_rs::{DeviceBuilder, Layer};
 
+use crate::firmware;
 use crate::flags::Run;
 use crate::options::{CpusFlag, DiskFlag, NetFlag};
 use crate::singles;
@@ -29,16 +30,7 @@ pub struct Assembled {
 pub fn assemble(flags: &Run) -> anyhow::Result<Assembled> {
     let mut descriptors = Descriptors::default();
     let kvm = open_device("/dev/kvm")?;
-    let kernel = v1::KernelBoot {
-        kernel_fd: descriptors.add(read_only(&flags.kernel)?)?,
-        initrd_fd: flags
-            .initrd
-            .as_deref()
-            .map(|path| descriptors.add(read_only(path)?))
-            .transpose()?,
-        cmdline: flags.cmdline.clone(),
-        ..v1::KernelBoot::default()
-    };
+    let kernel = kernel(flags, &mut descriptors)?;
     let mut machine = v1::MachineConfig {
         vmi_uid: "vmm-front".to_owned(),
         vmi_namespace: "default".to_owned(),
@@ -49,13 +41,14 @@ pub fn assemble(flags: &Run) -> anyhow::Result<Assembled> {
             size_bytes: flags.memory.0,
             ..v1::Memory::default()
         }),
-        kernel: Some(kernel),
+        kernel,
         kvm_fd: descriptors.add(kvm)?,
         // Who started it learns the end from an event.
         exit_record_fd: descriptors.add(tempfile::tempfile()?)?,
         devices: devices(flags, &mut descriptors)?,
         ..v1::MachineConfig::default()
     };
+    machine.firmware = firmware::boot(&flags.firmware, &machine.devices, &mut descriptors)?;
     flags.tuning.apply(&mut machine);
     singles::set_the_rest(&mut machine, &flags.peripherals);
     if flags.no_reboot {
@@ -71,6 +64,22 @@ pub fn assemble(flags: &Run) -> anyhow::Result<Assembled> {
         descriptors: descriptors.0,
         snapshot_fd,
     })
+}
+
+fn kernel(flags: &Run, descriptors: &mut Descriptors) -> anyhow::Result<Option<v1::KernelBoot>> {
+    let Some(kernel) = &flags.kernel else {
+        return Ok(None);
+    };
+    Ok(Some(v1::KernelBoot {
+        kernel_fd: descriptors.add(read_only(kernel)?)?,
+        initrd_fd: flags
+            .initrd
+            .as_deref()
+            .map(|path| descriptors.add(read_only(path)?))
+            .transpose()?,
+        cmdline: flags.cmdline.clone(),
+        ..v1::KernelBoot::default()
+    }))
 }
 
 fn cpus(flag: &CpusFlag) -> v1::Cpus {
@@ -163,7 +172,7 @@ fn root_port((bus, device): (&u8, &u8)) -> v1::PciDevice {
     v1::PciDevice::at(place.bus, place.device, Kind::RootPort(port))
 }
 
-fn read_only(path: &Path) -> anyhow::Result<File> {
+pub fn read_only(path: &Path) -> anyhow::Result<File> {
     open(OpenOptions::new().read(true), path)
 }
 
@@ -182,7 +191,7 @@ fn open_disk(flag: &DiskFlag) -> anyhow::Result<File> {
     open(options.custom_flags(special), &flag.path)
 }
 
-fn open(options: &OpenOptions, path: &Path) -> anyhow::Result<File> {
+pub fn open(options: &OpenOptions, path: &Path) -> anyhow::Result<File> {
     options
         .open(path)
         .with_context(|| path.display().to_string())

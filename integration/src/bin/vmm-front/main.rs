@@ -10,6 +10,7 @@ mod ask;
 mod broker;
 mod control;
 mod cpu_options;
+mod firmware;
 mod flags;
 mod machine;
 mod options;

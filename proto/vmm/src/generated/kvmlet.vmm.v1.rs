@@ -509,6 +509,7 @@ pub struct MachineConfig {
     pub cpus: ::core::option::Option<Cpus>,
     #[prost(message, optional, tag = "6")]
     pub memory: ::core::option::Option<Memory>,
+    /// What is booted: this, or `firmware`.
     #[prost(message, optional, tag = "7")]
     pub kernel: ::core::option::Option<KernelBoot>,
     /// /dev/kvm, opened read-write.
@@ -542,6 +543,9 @@ pub struct MachineConfig {
     /// What follows when the guest's kernel gives up and says so, by whichever device.
     #[prost(enumeration = "PanicPolicy", tag = "30")]
     pub on_panic: i32,
+    /// What is booted, unless it is `kernel`.
+    #[prost(message, optional, tag = "31")]
+    pub firmware: ::core::option::Option<FirmwareBoot>,
 }
 /// What SMBIOS tells the guest. Strings have at most 1024 bytes and no control characters; empty ones
 /// are told as not specified. Processors and memory are told as the machine has them.
@@ -821,6 +825,29 @@ pub struct KernelBoot {
     pub cmdline: ::prost::alloc::string::String,
     #[prost(enumeration = "KernelEntry", tag = "4")]
     pub entry: i32,
+}
+/// Boot by firmware: SeaBIOS, or OVMF without system management mode.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FirmwareBoot {
+    /// The image, which ends at 4 GiB: a regular file, read only, of a multiple of 4096 bytes from 64 KiB to 8 MiB.
+    #[prost(uint32, tag = "1")]
+    pub code_fd: u32,
+    /// The variable store, right below the image: a regular file, read-write, of a multiple of 4096 bytes up to
+    /// 8 MiB. What firmware writes is in it, and on disk, before the guest can learn that it was written.
+    #[prost(uint32, optional, tag = "2")]
+    pub variables_fd: ::core::option::Option<u32>,
+    /// Disks and network cards to boot from, first choice first. Empty: as firmware likes.
+    #[prost(message, repeated, tag = "3")]
+    pub boot_order: ::prost::alloc::vec::Vec<PciAddress>,
+    /// Firmware that has no serial console of its own (SeaBIOS) uses COM1.
+    #[prost(bool, tag = "4")]
+    pub serial_console: bool,
+    /// Takes what firmware writes to port 0x402: a regular file, opened for writing.
+    #[prost(uint32, optional, tag = "5")]
+    pub debug_log_fd: ::core::option::Option<u32>,
+    /// What the former takes at most; the rest is lost.
+    #[prost(uint64, tag = "6")]
+    pub debug_log_max_bytes: u64,
 }
 /// The 16550 at 0x3f8 (COM1, IRQ 4).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -5,8 +5,9 @@ use acpi_tables::aml::{
     Package, ResourceTemplate, Scope,
 };
 use acpi_tables::{Aml, AmlSink};
-use vmm_memory::{ECAM_BASE, ECAM_BYTES, Layout, Window};
+use vmm_memory::{ECAM_BYTES, Window};
 
+use super::Addresses;
 use super::osc::osc;
 use super::tables::{finish, table};
 use super::{COM1_GSI, COM1_PORT, Described, SLEEP_TYPE_S5, paravirt};
@@ -18,8 +19,8 @@ pub(super) fn dsdt(machine: &Described<'_>) -> Vec<u8> {
     append(&mut body, &power_off());
     let system_bus = Scope::raw("_SB_".into(), {
         let mut devices = Vec::new();
-        append_host_bridge(&mut devices, machine.layout, machine.last_bus);
-        append_config_space(&mut devices);
+        append_host_bridge(&mut devices, &machine.addresses, machine.last_bus);
+        append_config_space(&mut devices, machine.addresses.ecam);
         append_serial(&mut devices);
         if let Some(address) = machine.vm_gen_id {
             paravirt::append_generation_id(&mut devices, address);
@@ -50,13 +51,13 @@ fn power_off() -> Name {
     )
 }
 
-fn append_host_bridge(body: &mut Vec<u8>, layout: &Layout, last_bus: u8) {
+fn append_host_bridge(body: &mut Vec<u8>, addresses: &Addresses, last_bus: u8) {
     let buses = AddressSpace::new_bus_number(0u16, u16::from(last_bus));
     let config_ports = IO::new(0xcf8, 0xcf8, 1, 8);
     let low_ports = AddressSpace::new_io(0u16, 0xcf7u16, None);
     let high_ports = AddressSpace::new_io(0xd00u16, 0xffffu16, None);
-    let small = window32(layout.mmio32());
-    let large = window64(layout.mmio64());
+    let small = window32(addresses.small);
+    let large = window64(addresses.large);
     let mut resources: Vec<&dyn Aml> = vec![&buses, &config_ports, &low_ports, &high_ports];
     resources.extend(small.as_ref().map(|window| window as &dyn Aml));
     resources.extend(large.as_ref().map(|window| window as &dyn Aml));
@@ -111,8 +112,8 @@ fn window64(window: Window) -> Option<AddressSpace<u64>> {
 }
 
 /// Linux uses the memory-mapped configuration space only when a device claims it.
-fn append_config_space(body: &mut Vec<u8>) {
-    let (Ok(base), Ok(bytes)) = (u32::try_from(ECAM_BASE), u32::try_from(ECAM_BYTES)) else {
+fn append_config_space(body: &mut Vec<u8>, base: u64) {
+    let (Ok(base), Ok(bytes)) = (u32::try_from(base), u32::try_from(ECAM_BYTES)) else {
         return;
     };
     append(

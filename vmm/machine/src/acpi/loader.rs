@@ -247,10 +247,14 @@ fn number(blob: &[u8], offset: usize, bytes: usize) -> u64 {
     places.fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
-#[cfg(test)]
 impl TableSet {
-    /// What a loader that is not ours is given.
-    pub(super) fn hand_over(&self) -> (&[u8], &[u8], &[Step]) {
+    /// What a loader that is not ours is given: root pointer, tables, script.
+    pub(crate) fn hand_over(&self) -> (&[u8], &[u8], &[Step]) {
         (&self.root, &self.tables, &self.steps)
+    }
+
+    /// Sets a little-endian number within the tables.
+    pub(crate) fn set_number(&mut self, offset: usize, bytes: usize, value: u64) {
+        put(&mut self.tables, offset, bytes, value);
     }
 }

@@ -3,6 +3,7 @@
 //! Hardware is described as full ("not reduced") ACPI, as q35 has it, so that stock firmware and
 //! kernels find the fixed registers they expect. There is no SMI: ACPI mode is always on.
 
+mod addresses;
 mod dsdt;
 mod loader;
 mod numa;
@@ -16,7 +17,9 @@ use vm_memory::{Bytes, GuestAddress};
 use vmm_kvm::CpuTopology;
 use vmm_memory::{GuestRam, Layout};
 
-use self::loader::{Pointer, TableSet};
+pub(crate) use self::addresses::Addresses;
+use self::loader::Pointer;
+pub(crate) use self::loader::{BlobName, Step, TableSet, Zone};
 use crate::boot::{ACPI_BASE, ACPI_BYTES};
 use crate::numa::NumaNode;
 
@@ -68,8 +71,10 @@ pub enum AcpiError {
 /// The machine that the tables tell of.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Described<'a> {
-    /// RAM and windows.
+    /// RAM.
     pub(crate) layout: &'a Layout,
+    /// Where the chipset answers.
+    pub(crate) addresses: Addresses,
     /// Of PCI: the highest number that a root port leads to, 0 without one.
     pub(crate) last_bus: u8,
     /// Processors, those that may come included.
@@ -98,9 +103,12 @@ pub(crate) fn tables(machine: &Described<'_>) -> TableSet {
     let facs = set.add(&tables::facs());
     let dsdt = set.add_table(&dsdt::dsdt(machine), &[]);
     let mut entries = vec![
-        set.add_table(&tables::fadt(), &tables::fadt_pointers(facs, dsdt)),
+        set.add_table(
+            &tables::fadt(machine.addresses.power),
+            &tables::fadt_pointers(facs, dsdt),
+        ),
         set.add_table(&tables::madt(topology), &[]),
-        set.add_table(&tables::mcfg(machine.last_bus), &[]),
+        set.add_table(&tables::mcfg(machine.addresses.ecam, machine.last_bus), &[]),
         set.add_table(&tables::waet(), &[]),
     ];
     if !nodes.is_empty() {

@@ -5,11 +5,10 @@ use acpi_tables::facs::FACS;
 use acpi_tables::rsdp::Rsdp;
 use acpi_tables::sdt::Sdt;
 use vmm_kvm::CpuTopology;
-use vmm_memory::ECAM_BASE;
 
 use super::loader::Pointer;
 use super::{
-    GPE0, GPE0_BYTES, PM_TIMER, PM1A_CONTROL, PM1A_EVENT, RESET_PORT, RESET_VALUE, SCI_GSI,
+    GPE0, GPE0_BYTES, PM_BASE, PM_TIMER, PM1A_CONTROL, PM1A_EVENT, RESET_PORT, RESET_VALUE, SCI_GSI,
 };
 
 pub(super) const OEM_ID: [u8; 6] = *b"KVMLET";
@@ -80,19 +79,23 @@ pub(super) fn waet() -> Vec<u8> {
     finish(table)
 }
 
-/// Fixed ACPI description table (ACPI 6.3, 5.2.9); offsets are those of table 5-34.
-pub(super) fn fadt() -> Vec<u8> {
+/// Fixed ACPI description table (ACPI 6.3, 5.2.9) of hardware at `power`; offsets are those of table
+/// 5-34.
+pub(super) fn fadt(power: u16) -> Vec<u8> {
     const LENGTH: u32 = 276;
     /// WBINVD, C1 works, 32-bit timer, no sleep button, RTC not a fixed wake source, reset register.
     const FLAGS: u32 = 1 | 1 << 2 | 1 << 5 | 1 << 6 | 1 << 8 | 1 << 10;
     /// Legacy devices are there, VGA is not, ASPM must not be used.
     const BOOT_ARCHITECTURE: u16 = 1 | 1 << 2 | 1 << 4;
+    let moved = |port: u16| port.wrapping_sub(PM_BASE).wrapping_add(power);
+    let [event, control] = [PM1A_EVENT, PM1A_CONTROL].map(moved);
+    let [timer, general] = [PM_TIMER, GPE0].map(moved);
     let mut table = table(*b"FACP", LENGTH - HEADER_BYTES, 6);
     table.write_bytes(46, low_half(&SCI_GSI.to_le_bytes()));
-    table.write_u32(56, u32::from(PM1A_EVENT));
-    table.write_u32(64, u32::from(PM1A_CONTROL));
-    table.write_u32(76, u32::from(PM_TIMER));
-    table.write_u32(80, u32::from(GPE0));
+    table.write_u32(56, u32::from(event));
+    table.write_u32(64, u32::from(control));
+    table.write_u32(76, u32::from(timer));
+    table.write_u32(80, u32::from(general));
     table.write_bytes(88, &[4, 2, 0, 4, GPE0_BYTES]);
     // No C2 and C3.
     table.write_u16(96, 101);
@@ -104,10 +107,10 @@ pub(super) fn fadt() -> Vec<u8> {
     table.write_bytes(116, &port_address(RESET_PORT, 8));
     table.write_u8(128, RESET_VALUE);
     table.write_u8(131, 3);
-    table.write_bytes(148, &port_address(PM1A_EVENT, 32));
-    table.write_bytes(172, &port_address(PM1A_CONTROL, 16));
-    table.write_bytes(208, &port_address(PM_TIMER, 32));
-    table.write_bytes(220, &port_address(GPE0, GPE0_BYTES * 8));
+    table.write_bytes(148, &port_address(event, 32));
+    table.write_bytes(172, &port_address(control, 16));
+    table.write_bytes(208, &port_address(timer, 32));
+    table.write_bytes(220, &port_address(general, GPE0_BYTES * 8));
     finish(table)
 }
 
@@ -179,13 +182,13 @@ fn append_processor(table: &mut Sdt, index: u32, apic_id: u32, flags: u32) {
     }
 }
 
-/// Memory-mapped configuration space (PCI Firmware 3.2, 4.1.2).
+/// Memory-mapped configuration space at `base` (PCI Firmware 3.2, 4.1.2).
 ///
 /// It ends with the last bus that the machine can ever have: Linux looks for a root at each device of
 /// every bus up to it that no bridge leads to, which are two exits each.
-pub(super) fn mcfg(last_bus: u8) -> Vec<u8> {
+pub(super) fn mcfg(base: u64, last_bus: u8) -> Vec<u8> {
     let mut table = table(*b"MCFG", 8, 1);
-    table.append_slice(&ECAM_BASE.to_le_bytes());
+    table.append_slice(&base.to_le_bytes());
     table.append_slice(&[0, 0, 0, last_bus, 0, 0, 0, 0]);
     finish(table)
 }
@@ -225,10 +228,10 @@ mod tests {
 
     #[test]
     fn every_table_has_its_length_and_checksum() {
-        assert_sums_to_zero(&fadt());
+        assert_sums_to_zero(&fadt(0x600));
         assert_sums_to_zero(&waet());
         assert_sums_to_zero(&madt(CpuTopology::new(2, 2, 2).unwrap()));
-        assert_sums_to_zero(&mcfg(7));
+        assert_sums_to_zero(&mcfg(0xb000_0000, 7));
         assert_sums_to_zero(&xsdt(&[1, 2, 3]).0);
         assert_eq!(rsdp().len(), 36);
     }

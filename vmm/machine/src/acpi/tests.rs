@@ -11,6 +11,7 @@ fn set(topology: CpuTopology, nodes: &[NumaNode]) -> TableSet {
     let layout = Layout::new(4 << 30, 40).unwrap();
     tables(&Described {
         layout: &layout,
+        addresses: Addresses::fixed(&layout),
         last_bus: 3,
         topology,
         nodes,
@@ -204,6 +205,7 @@ fn the_dsdt_is_understood_by_the_reference_compiler() {
     let layout = Layout::new(4 << 30, 40).unwrap();
     let dsdt = dsdt::dsdt(&Described {
         layout: &layout,
+        addresses: Addresses::fixed(&layout),
         last_bus: 3,
         topology: CpuTopology::new(1, 1, 1).unwrap(),
         nodes: &[],

@@ -8,6 +8,7 @@ use vmm_memory::{LayoutError, RamError};
 
 use crate::acpi::AcpiError;
 use crate::boot::BootError;
+use crate::firmware::FirmwareError;
 use crate::functions::DeviceError;
 use crate::memory::TooManySlots;
 use crate::pci::{PciAddress, PciBusError};
@@ -60,6 +61,9 @@ pub enum BuildError {
     /// Kernel, initrd or command line.
     #[error("the guest can not be booted")]
     Boot(#[from] BootError),
+    /// Firmware.
+    #[error("the guest can not be booted by firmware")]
+    Firmware(#[from] FirmwareError),
     /// Threads or descriptors.
     #[error("{what} could not be started")]
     Thread {
@@ -103,6 +107,7 @@ impl BuildError {
                 | Self::Smbios(_)
                 | Self::Snapshot(_)
                 | Self::Boot(_)
+                | Self::Firmware(_)
         )
     }
 }

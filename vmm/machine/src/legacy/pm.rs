@@ -25,6 +25,11 @@ const SLEEP_ENABLE: u16 = 1 << 13;
 const SLEEP_TYPE_SHIFT: u16 = 10;
 const SLEEP_TYPE_MASK: u16 = 7;
 
+/// SMI_EN of the ICH9.
+const SMI_ENABLE: u16 = PM_BASE + 0x30;
+/// Writes to port 0xb2 make SMIs: firmware that sees that does not set up system management mode.
+const SMI_BY_APM: u32 = 1 << 5;
+
 const TIMER_HZ: u128 = 3_579_545;
 
 /// Registers and the interrupt that they raise.
@@ -36,6 +41,8 @@ pub(crate) struct PowerManagement {
     started: Instant,
     /// When it was loaded, until the guest goes on.
     loaded: Option<Instant>,
+    /// What SMI_EN reads as.
+    smi_enable: u32,
     vm: Arc<Vm>,
     events: GuestEvents,
 }
@@ -49,9 +56,16 @@ impl PowerManagement {
             general: GeneralEvents::default(),
             started: Instant::now(),
             loaded: None,
+            smi_enable: 0,
             vm,
             events,
         }
+    }
+
+    /// As firmware wants to find it: as if system management mode were set up already.
+    pub(crate) fn with_firmware(mut self) -> Self {
+        self.smi_enable = SMI_BY_APM;
+        self
     }
 
     /// Back to power-on.
@@ -130,6 +144,7 @@ impl PowerManagement {
             STATUS..ENABLE => pick(&self.status.to_le_bytes(), STATUS),
             ENABLE..PM1A_CONTROL => pick(&self.enable.to_le_bytes(), ENABLE),
             PM1A_CONTROL..0x606 => pick(&self.control.to_le_bytes(), PM1A_CONTROL),
+            SMI_ENABLE..0x634 => pick(&self.smi_enable.to_le_bytes(), SMI_ENABLE),
             _ => general_offset(port).map_or(0, |offset| self.general.read(offset)),
         }
     }

@@ -1,4 +1,5 @@
-//! The real-time clock of the MC146818: the host's wall clock, off by a fixed time, read only.
+//! The real-time clock of the MC146818: the host's wall clock, off by a fixed time, read only; and its
+//! memory, for firmware.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -19,7 +20,12 @@ const STATUS_D: u8 = 0x80;
 pub(crate) struct Clock {
     offset_seconds: i64,
     index: u8,
+    /// Kept where no register of the clock is; `None`: there is no memory.
+    memory: Option<Box<ClockMemory>>,
 }
+
+/// Bytes by index.
+pub(crate) type ClockMemory = [u8; 128];
 
 impl Clock {
     /// A clock that is `offset_seconds` ahead of UTC.
@@ -27,6 +33,29 @@ impl Clock {
         Self {
             offset_seconds,
             index: 0,
+            memory: None,
+        }
+    }
+
+    /// With memory.
+    pub(crate) fn with_memory(mut self, memory: ClockMemory) -> Self {
+        self.memory = Some(Box::new(memory));
+        self
+    }
+
+    /// Its memory, if there is any.
+    pub(crate) fn memory(&self) -> Option<&ClockMemory> {
+        self.memory.as_deref()
+    }
+
+    /// Takes memory that was saved; false when there is none here, or of another length.
+    pub(crate) fn load_memory(&mut self, saved: &[u8]) -> bool {
+        match (&mut self.memory, ClockMemory::try_from(saved)) {
+            (Some(memory), Ok(saved)) => {
+                **memory = saved;
+                true
+            }
+            _ => false,
         }
     }
 
@@ -54,7 +83,8 @@ impl Clock {
             0x0b => STATUS_B,
             0x0d => STATUS_D,
             0x32 => bcd(u8::try_from(time.year / 100).unwrap_or(0)),
-            _ => 0,
+            index if is_of_clock(index) => 0,
+            index => self.kept(index),
         }
     }
 }
@@ -71,10 +101,31 @@ impl BusDevice for Clock {
     }
 
     fn write(&mut self, offset: u64, data: &[u8]) {
-        if let (0, [value]) = (offset, data) {
-            self.select(*value);
+        match (offset, data) {
+            (0, [value]) => self.select(*value),
+            (1, [value]) if !is_of_clock(self.index) => {
+                let memory = self.memory.as_mut();
+                let byte = memory.and_then(|memory| memory.get_mut(usize::from(self.index)));
+                if let Some(byte) = byte {
+                    *byte = *value;
+                }
+            }
+            _ => {}
         }
     }
+}
+
+impl Clock {
+    fn kept(&self, index: u8) -> u8 {
+        let memory = self.memory.as_ref();
+        let byte = memory.and_then(|memory| memory.get(usize::from(index)));
+        byte.copied().unwrap_or(0)
+    }
+}
+
+/// Time, alarm, status, and the century.
+fn is_of_clock(index: u8) -> bool {
+    index < 0xe || index == 0x32
 }
 
 fn bcd(value: u8) -> u8 {
@@ -162,6 +213,24 @@ mod tests {
         assert_eq!(clock.register(1_709_251_198), 0x24);
         clock.index = 0x32;
         assert_eq!(clock.register(1_709_251_198), 0x20);
+    }
+
+    #[test]
+    fn memory_is_where_the_clock_is_not() {
+        let mut clock = Clock::new(0).with_memory([7; 128]);
+        let mut value = [0];
+        for (index, kept) in [(0x0d, STATUS_D), (0x0f, 5), (0x5f, 5), (0x7f, 5)] {
+            clock.write(0, &[index | 0x80]);
+            clock.write(1, &[5]);
+            clock.read(1, &mut value);
+            assert_eq!(value, [kept], "{index:#x}");
+        }
+        let saved = *clock.memory().unwrap();
+        let mut other = Clock::new(0).with_memory([0; 128]);
+        assert!(other.load_memory(&saved));
+        assert_eq!(other.memory(), Some(&saved));
+        assert!(!other.load_memory(&[0; 127]));
+        assert!(!Clock::new(0).load_memory(&saved));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use vmm_sys_util::eventfd::EventFd;
 use super::PciAddress;
 use super::address_map::AddressMap;
 use super::slot::{MappedBar, Slot};
-use super::tree::{PlacedFunction, Tree};
+use super::tree::{Bridges, PlacedFunction, Tree};
 use super::windows::BarAllocator;
 use crate::build::BuildError;
 use crate::snapshot::Snapshot;
@@ -52,6 +52,8 @@ pub(crate) struct PciBus {
     bind: BindKick,
     layout: Layout,
     tree: Tree,
+    /// Firmware programs BARs and bridges.
+    has_firmware: bool,
     pub(super) map: RwLock<AddressMap<Target>>,
 }
 
@@ -62,8 +64,23 @@ impl PciBus {
         Self {
             bind,
             layout,
-            tree: Tree::new(functions),
+            tree: Tree::new(Bridges::fixed(), functions),
+            has_firmware: false,
             map: RwLock::new(AddressMap::default()),
+        }
+    }
+
+    /// A bus whose BARs and bridges are for firmware to program.
+    pub(crate) fn with_firmware(
+        bind: BindKick,
+        layout: Layout,
+        bridges: Bridges,
+        functions: Vec<PlacedFunction>,
+    ) -> Self {
+        Self {
+            tree: Tree::new(bridges, functions),
+            has_firmware: true,
+            ..Self::new(bind, layout, Vec::new())
         }
     }
 
@@ -109,7 +126,7 @@ impl PciBus {
         self.tree.slots()
     }
 
-    /// Brings all functions back to power-on, with bridges and BARs programmed as at first.
+    /// Brings all functions back to power-on, with bridges and BARs as at first.
     pub(crate) fn reset(&self) -> Result<(), PciBusError> {
         for slot in self.tree.slots() {
             slot.function().reset();
@@ -121,7 +138,11 @@ impl PciBus {
     }
 
     /// Programs all BARs and bridges, ascending by address. BARs are not decoded yet, bridges forward.
+    /// Nothing where firmware does that.
     pub(crate) fn place(&self) -> Result<(), PciBusError> {
+        if self.has_firmware {
+            return Ok(());
+        }
         let mut allocator = BarAllocator::new(&self.layout);
         for slot in self.tree.root() {
             let Some(port) = self.tree.port(slot) else {

@@ -5,6 +5,7 @@
 //!        +- 01.0  a function
 //!        +- 10.0  a root port --- bus 1 --- 00.0  a function
 //!        +- 11.0  a root port --- bus 2 --- (an empty slot)
+//!        +- 1f.0  the ISA bridge, of a machine with firmware
 //! ```
 //!
 //! Which function is where is configuration. How guests reach it, by bus number and address, is what
@@ -15,6 +16,8 @@ mod binding;
 mod bus;
 mod config_access;
 mod host_bridge;
+mod lpc;
+mod registers;
 mod slot;
 #[cfg(test)]
 mod tests;
@@ -25,8 +28,14 @@ pub(crate) use binding::VectorBinding;
 pub use bus::PciBusError;
 pub(crate) use bus::{BindKick, PciBus, Unbind};
 pub(crate) use config_access::{ConfigPorts, ecam_read, ecam_write};
+#[cfg(test)]
+pub(crate) use host_bridge::HostBridgeState;
+pub(crate) use host_bridge::{HostBridge, Moves};
+pub(crate) use lpc::LpcBridge;
+#[cfg(test)]
+pub(crate) use lpc::LpcState;
 pub(crate) use slot::Slot;
-pub(crate) use tree::PlacedFunction;
+pub(crate) use tree::{Bridges, PlacedFunction};
 
 /// Where a PCI function sits. Segment 0, function 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,6 +48,10 @@ impl PciAddress {
     /// Device 0 is the host bridge; 31 is kept for the ISA bridge that firmware looks for.
     const FIRST: u8 = 1;
     const LAST: u8 = 30;
+    /// The host bridge.
+    pub(crate) const HOST_BRIDGE: Self = Self { bus: 0, device: 0 };
+    /// The ISA bridge.
+    pub(crate) const ISA_BRIDGE: Self = Self { bus: 0, device: 31 };
     /// Functions of bus 0 that a machine can have besides its own.
     pub const MAX_ON_BUS_0: usize = 30;
 

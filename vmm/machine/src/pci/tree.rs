@@ -7,6 +7,7 @@ use vmm_devices::PciFunction;
 
 use super::PciAddress;
 use super::host_bridge::HostBridge;
+use super::lpc::LpcBridge;
 use super::slot::Slot;
 
 /// A function and its place.
@@ -15,6 +16,24 @@ pub(crate) struct PlacedFunction {
     pub(crate) function: Box<dyn PciFunction>,
     /// Of a root port: the number that its bus has at power-on.
     pub(crate) secondary_bus: Option<u8>,
+}
+
+/// The chipset's own functions.
+pub(crate) struct Bridges {
+    /// To the processors.
+    pub(crate) host: HostBridge,
+    /// To legacy hardware; only firmware has use for it.
+    pub(crate) isa: Option<LpcBridge>,
+}
+
+impl Bridges {
+    /// Those of a machine without firmware.
+    pub(super) fn fixed() -> Self {
+        Self {
+            host: HostBridge::fixed(),
+            isa: None,
+        }
+    }
 }
 
 /// A root port and what is behind it.
@@ -34,16 +53,21 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// The host bridge and `functions`, whose places were checked: each is free, and those that are
+    /// The chipset's bridges and `functions`, whose places were checked: each is free, and those that are
     /// not on bus 0 have their root port.
-    pub(super) fn new(functions: Vec<PlacedFunction>) -> Self {
+    pub(super) fn new(bridges: Bridges, functions: Vec<PlacedFunction>) -> Self {
         let (mut on_bus_0, behind): (Vec<_>, Vec<_>) = functions
             .into_iter()
             .partition(|placed| placed.address.bus == 0);
         on_bus_0.sort_by_key(|placed| placed.address);
-        let host_bridge = PciAddress { bus: 0, device: 0 };
-        let bridge = Slot::new(host_bridge, Box::new(HostBridge::new()), None);
-        let mut root = BTreeMap::from([(host_bridge.device, Arc::new(bridge))]);
+        let own = |address: PciAddress, function| {
+            (address.device, Arc::new(Slot::new(address, function, None)))
+        };
+        let host = own(PciAddress::HOST_BRIDGE, Box::new(bridges.host) as _);
+        let isa = bridges
+            .isa
+            .map(|isa| own(PciAddress::ISA_BRIDGE, Box::new(isa) as _));
+        let mut root: BTreeMap<u8, Arc<Slot>> = [host].into_iter().chain(isa).collect();
         let mut ports = Vec::new();
         for placed in on_bus_0 {
             let slot = Arc::new(Slot::new(placed.address, placed.function, None));

@@ -83,6 +83,12 @@ impl Smbios {
         }
     }
 
+    /// What firmware that places it is given: the entry point without address and checksum, and the
+    /// structures.
+    pub(crate) fn hand_over(self) -> (Vec<u8>, Vec<u8>) {
+        (self.anchor.to_vec(), self.tables)
+    }
+
     /// The entry point of structures that are at `address`.
     fn anchor_to(&self, address: u64) -> [u8; ANCHOR_BYTES] {
         let mut anchor = self.anchor;

@@ -138,6 +138,16 @@ impl Snapshot {
         self.put(GENERATION.to_owned(), state.to_payload());
     }
 
+    /// State of a part that only some machines have.
+    pub(crate) fn put_part(&mut self, name: &str, payload: Payload) {
+        self.put(name.to_owned(), payload);
+    }
+
+    /// Takes what [`Self::put_part`] put.
+    pub(crate) fn take_part(&mut self, name: &str) -> Result<Payload, SnapshotError> {
+        self.take_one(name)?.ok_or_else(|| missing(name))
+    }
+
     pub(crate) fn take_vm(&mut self) -> Result<VmState, SnapshotError> {
         self.take_kvm(VM.to_owned())
     }

@@ -4,7 +4,9 @@ use std::path::Path;
 use vmm_devices::state::format_of;
 
 use super::*;
+use crate::firmware::PlatformState;
 use crate::legacy::LegacyState;
+use crate::pci::{HostBridgeState, LpcState};
 
 #[test]
 fn every_section_is_taken_once() {
@@ -67,4 +69,7 @@ fn formats_are_those_of_their_versions() {
     assert_kvm_is_kept::<VmState>();
     assert_device_is_kept::<LegacyState>();
     assert_device_is_kept::<GenerationState>();
+    assert_device_is_kept::<HostBridgeState>();
+    assert_device_is_kept::<LpcState>();
+    assert_device_is_kept::<PlatformState>();
 }

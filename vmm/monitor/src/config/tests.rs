@@ -74,6 +74,14 @@ fn every_wrong_field_is_named() {
     assert_eq!(field_of(&config), "kernel.kernel_fd");
 
     let mut config = wire();
+    config.kernel = None;
+    assert_eq!(field_of(&config), "kernel");
+
+    let mut config = wire();
+    config.firmware = Some(v1::FirmwareBoot::default());
+    assert_eq!(field_of(&config), "firmware");
+
+    let mut config = wire();
     config.kvm_fd = 2;
     assert_eq!(field_of(&config), "kvm_fd");
 

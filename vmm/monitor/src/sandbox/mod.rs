@@ -33,6 +33,7 @@ pub fn filter_of(kind: ThreadKind) -> Option<&'static [Instruction]> {
         ThreadKind::Machine => Some(&compiled::MACHINE),
         ThreadKind::Devices => Some(&compiled::DEVICES),
         ThreadKind::Vcpu => Some(&compiled::VCPU),
+        ThreadKind::FirmwareVcpu => Some(&compiled::FIRMWARE_VCPU),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::ioctls::{
     KVM_GET_CLOCK, KVM_GET_IRQCHIP, KVM_GET_PIT2, KVM_IOEVENTFD, KVM_IRQ_LINE, KVM_IRQFD,
-    KVM_REGISTER_COALESCED_MMIO, KVM_SET_IRQCHIP, KVM_SET_PIT2, KVM_UNREGISTER_COALESCED_MMIO,
-    REQUEST,
+    KVM_REGISTER_COALESCED_MMIO, KVM_SET_IRQCHIP, KVM_SET_PIT2, KVM_SET_USER_MEMORY_REGION,
+    KVM_UNREGISTER_COALESCED_MMIO, REQUEST,
 };
 use super::ioctls::{
     VHOST_GET_VRING_BASE, VHOST_NET_SET_BACKEND, VHOST_SET_FEATURES, VHOST_SET_LOG_BASE,
@@ -36,6 +36,7 @@ pub(super) const RULES: &[Rule] = table! {
     SYS_ioctl, Is(REQUEST, KVM_IOEVENTFD) => Seen("reset unmaps BARs");
     SYS_ioctl, Is(REQUEST, KVM_IRQFD) => Unseen("reset of a function whose driver still has its interrupts");
     SYS_ioctl, Is(REQUEST, KVM_IRQ_LINE) => Seen("the power button's interrupt");
+    SYS_ioctl, Is(REQUEST, KVM_SET_USER_MEMORY_REGION) => Unseen("reset shows firmware below 1 MiB again");
     // Memory that was allocated before the guest ran is emptied by several threads; they are as narrow
     // as this one.
     SYS_clone, Is(0, THREAD_FLAGS) => Unseen("reset of memory that is to stay allocated");

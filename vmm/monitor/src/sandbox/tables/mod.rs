@@ -14,6 +14,7 @@
 mod builder;
 mod common;
 mod devices;
+mod firmware_vcpu;
 pub mod ioctls;
 mod machine;
 mod main_thread;
@@ -24,14 +25,29 @@ mod vcpu;
 pub use common::COMMON;
 pub use rule::{Arguments, Reason, Rule};
 
-/// What a kind of thread may do besides [`COMMON`], by the name of `ThreadKind::name`.
-pub const KINDS: [(&str, &[Rule]); 5] = [
+/// What a kind of thread may do besides [`COMMON`] and what it [includes](includes), by the name of
+/// `ThreadKind::name`.
+pub const KINDS: [(&str, &[Rule]); 6] = [
     ("main", main_thread::RULES),
     ("builder", builder::RULES),
     ("machine", machine::RULES),
     ("devices", devices::RULES),
+    (FIRMWARE_VCPU, firmware_vcpu::RULES),
     ("vcpu", vcpu::RULES),
 ];
+
+/// The kind of vCPUs whose guest boots by firmware.
+pub const FIRMWARE_VCPU: &str = "firmware_vcpu";
+
+/// Rules of another kind that hold for `kind`, too.
+#[must_use]
+pub fn includes(kind: &str) -> &'static [Rule] {
+    if kind == FIRMWARE_VCPU {
+        vcpu::RULES
+    } else {
+        &[]
+    }
+}
 
 /// The kind that has no filter of its own but that of the process.
 pub const BUILDER: &str = "builder";

@@ -1,0 +1,102 @@
+//! What a machine's parts make of each other: its memory's content, its bus, its firmware.
+
+use std::sync::Arc;
+
+use vmm_kvm::{GuestCpu, StartState, Vm};
+use vmm_memory::{GuestRam, Layout};
+
+use super::{BuildError, Parts};
+use crate::boot;
+use crate::config::{BootSource, MachineConfig};
+use crate::events::GuestEvents;
+use crate::firmware::{self, BootOrder, Plan, Platform};
+use crate::firmware_tables;
+use crate::pci::{BindKick, PciBus, PlacedFunction, Unbind};
+use crate::snapshot::{Snapshot, SnapshotError, kvm_error};
+
+/// Tables, kernel, initrd and command line into RAM; nothing for firmware, which does that itself.
+pub(super) fn load(
+    ram: &GuestRam,
+    config: &MachineConfig,
+    cpu: &GuestCpu,
+    layout: &Layout,
+    last_bus: u8,
+) -> Result<Option<StartState>, BuildError> {
+    let BootSource::Kernel(kernel) = &config.boot else {
+        return Ok(None);
+    };
+    let firmware = firmware_tables::write(ram, config, cpu, layout, last_bus)?;
+    Ok(Some(boot::load(ram, layout, kernel, firmware)?))
+}
+
+impl Parts {
+    /// What was loaded at first, into RAM that is zero again.
+    pub(crate) fn load(&self) -> Result<Option<StartState>, BuildError> {
+        let (ram, last_bus) = (self.vm.ram(), self.last_bus);
+        load(ram, &self.config, &self.cpu, &self.layout, last_bus)
+    }
+
+    /// What firmware needs, if the machine boots by it.
+    pub(super) fn platform(
+        &self,
+        order: &BootOrder,
+        events: &GuestEvents,
+    ) -> Result<Option<Arc<Platform>>, BuildError> {
+        let Some(config) = self.config.boot.firmware() else {
+            return Ok(None);
+        };
+        let plan = Plan {
+            config,
+            machine: firmware::Machine {
+                layout: &self.layout,
+                cpu: &self.cpu,
+                smbios: self.config.smbios.as_ref(),
+                generation: self.config.life.vm_gen_id,
+                order,
+            },
+            last_bus: self.last_bus,
+            nodes: &self.config.numa_nodes,
+            isa_pvpanic: self.config.life.isa_pvpanic,
+        };
+        Ok(Some(Arc::new(Platform::new(&plan, &self.vm, events)?)))
+    }
+
+    /// The bus, with all that was saved in its place, or as it is at power-on.
+    pub(super) fn bus(
+        &self,
+        functions: Vec<PlacedFunction>,
+        platform: Option<&Platform>,
+        snapshot: Option<&mut Snapshot>,
+    ) -> Result<PciBus, BuildError> {
+        let bind = bind_kick(Arc::clone(&self.vm));
+        let is_new = snapshot.is_none();
+        let bus = match platform {
+            Some(platform) => {
+                let bridges = platform.bridges(snapshot)?;
+                PciBus::with_firmware(bind, self.layout, bridges, functions)
+            }
+            None => PciBus::new(bind, self.layout, functions),
+        };
+        if is_new {
+            bus.place()?;
+        } else {
+            bus.follow_all();
+        }
+        Ok(bus)
+    }
+
+    pub(super) fn restore_vm(&self, snapshot: &mut Snapshot) -> Result<(), SnapshotError> {
+        let state = snapshot.take_vm()?;
+        self.vm.restore(&state).map_err(kvm_error("vm"))
+    }
+}
+
+/// Kicks by ioeventfd. Refused where another function is kicked at that very address.
+fn bind_kick(vm: Arc<Vm>) -> BindKick {
+    Box::new(move |event, address| {
+        let binding = vm.bind_io_event(event, address).ok()?;
+        let (vm, event) = (Arc::clone(&vm), Arc::clone(event));
+        // Undoing only fails for what is not bound any more.
+        Some(Box::new(move || drop(vm.unbind_io_event(&event, binding))) as Unbind)
+    })
+}

@@ -1,0 +1,92 @@
+//! Flash memory in its place: a memslot as long as guests read it, exits as soon as they write.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use vmm_devices::pflash::Flash;
+use vmm_devices::{Payload, StateError};
+use vmm_kvm::{Backing, KvmError, Overlay, Vm};
+use vmm_memory::{RomMemory, Window};
+
+/// Flash memory at an address.
+pub(super) struct PlacedFlash {
+    flash: Mutex<Flash>,
+    memory: Arc<RomMemory>,
+    range: Window,
+    vm: Arc<Vm>,
+    slot: u16,
+}
+
+impl PlacedFlash {
+    /// Flash memory at `base`, not shown yet.
+    pub(super) fn new(flash: Flash, range: Window, vm: Arc<Vm>, slot: u16) -> Self {
+        Self {
+            memory: flash.memory(),
+            flash: Mutex::new(flash),
+            range,
+            vm,
+            slot,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Flash> {
+        // Whole after each access.
+        self.flash.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Shows it, or not, as it is now.
+    pub(super) fn follow(&self) -> Result<(), KvmError> {
+        let flash = self.lock();
+        self.show(flash.is_array())
+    }
+
+    /// With the device locked, so that what is shown is what it is.
+    fn show(&self, is_array: bool) -> Result<(), KvmError> {
+        let overlay = is_array.then(|| Overlay {
+            range: self.range,
+            backing: Backing::Rom(Arc::clone(&self.memory), 0),
+        });
+        self.vm.show(self.slot, overlay)
+    }
+
+    /// Offset of an access; `None` when it is elsewhere.
+    fn offset(&self, address: u64, data: &[u8]) -> Option<u64> {
+        let is_within = self.range.contains(address, data.len() as u64);
+        is_within.then(|| address - self.range.base)
+    }
+
+    /// A read that came out of the guest; false when it is elsewhere.
+    pub(super) fn read(&self, address: u64, data: &mut [u8]) -> bool {
+        let Some(offset) = self.offset(address, data) else {
+            return false;
+        };
+        self.lock().read(offset, data);
+        true
+    }
+
+    /// A write; `None` when it is elsewhere.
+    pub(super) fn write(&self, address: u64, data: &[u8]) -> Option<Result<(), KvmError>> {
+        let offset = self.offset(address, data)?;
+        let mut flash = self.lock();
+        let was_array = flash.is_array();
+        flash.write(offset, data);
+        let is_array = flash.is_array();
+        if is_array == was_array {
+            return Some(Ok(()));
+        }
+        Some(self.show(is_array))
+    }
+
+    /// Back to power-on.
+    pub(super) fn reset(&self) -> Result<(), KvmError> {
+        self.lock().reset();
+        self.follow()
+    }
+
+    pub(super) fn save(&self) -> Payload {
+        self.lock().save()
+    }
+
+    pub(super) fn load(&self, payload: &Payload) -> Result<(), StateError> {
+        self.lock().load(payload)
+    }
+}

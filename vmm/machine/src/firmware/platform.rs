@@ -1,0 +1,289 @@
+//! All that a machine with firmware has besides.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use vmm_devices::fw_cfg::{self, FwCfg};
+use vmm_devices::pflash::Flash;
+use vmm_kvm::{Backing, KvmError, Overlay, Vm};
+use vmm_memory::RomMemory;
+
+use super::config::DebugLog;
+use super::debug::{self, DebugPort};
+use super::decode::Decode;
+use super::flash::PlacedFlash;
+use super::image;
+use super::items::{self, Machine};
+use super::script::GENERATION_ADDRESS_FILE;
+use super::shadow::{self, Shadow};
+use super::state::PlatformState;
+use super::tables::TableSource;
+use super::{FirmwareConfig, FirmwareError, cmos};
+use crate::build::BuildError;
+use crate::events::{GuestEvent, GuestEvents};
+use crate::legacy::{A20_PORT, APM_PORT, APM_PORTS, Apm, ClockMemory, FastA20};
+use crate::pci::{Bridges, HostBridge, LpcBridge, Moves, PciAddress};
+use crate::ports::SharedDevice;
+use crate::snapshot::{Snapshot, SnapshotError, device_error};
+use crate::vcpus::chain;
+
+/// Numbers of overlays, behind those of the shadow.
+const IMAGE_SLOT: u16 = shadow::SLOTS;
+const FLASH_SLOT: u16 = shadow::SLOTS + 1;
+
+/// General control of the root complex: the watchdog of the chipset can not reset (bit 5); there is
+/// none.
+const GENERAL_CONTROL: u64 = 0x3410;
+const NO_REBOOT: u8 = 1 << 5;
+
+const FW_CFG: &str = "fw-cfg";
+const FLASH: &str = "pflash";
+const PLATFORM: &str = "platform";
+
+/// What the platform is made of.
+pub(crate) struct Plan<'a> {
+    pub(crate) config: &'a FirmwareConfig,
+    pub(crate) machine: Machine<'a>,
+    pub(crate) last_bus: u8,
+    pub(crate) nodes: &'a [crate::numa::NumaNode],
+    pub(crate) isa_pvpanic: bool,
+}
+
+/// Firmware and its surroundings.
+pub(crate) struct Platform {
+    decode: Arc<Decode>,
+    shadow: Arc<Shadow>,
+    image: Arc<RomMemory>,
+    flash: Option<PlacedFlash>,
+    fw_cfg: Arc<Mutex<FwCfg>>,
+    apm: Arc<Mutex<Apm>>,
+    fast_a20: Arc<Mutex<FastA20>>,
+    debug: Option<Arc<Mutex<DebugPort>>>,
+    clock_memory: ClockMemory,
+    events: GuestEvents,
+}
+
+impl Platform {
+    /// Puts firmware in its place, and gets ready what it looks for.
+    pub(crate) fn new(
+        plan: &Plan<'_>,
+        vm: &Arc<Vm>,
+        events: &GuestEvents,
+    ) -> Result<Self, BuildError> {
+        let Plan {
+            config, machine, ..
+        } = plan;
+        let image = image::read(&config.code)?;
+        show_image(vm, &image)?;
+        let flash = place_flash(config, vm, image.bytes() as u64)?;
+        let decode = Arc::new(Decode::power_on());
+        let source = TableSource {
+            layout: *machine.layout,
+            last_bus: plan.last_bus,
+            topology: machine.cpu.topology(),
+            nodes: plan.nodes.to_vec(),
+            has_generation: machine.generation.is_some(),
+            isa_pvpanic: plan.isa_pvpanic,
+            decode: Arc::clone(&decode),
+        };
+        let items = items::items(config, machine, &source)?;
+        let fw_cfg = FwCfg::new(items, Arc::new(vm.ram().clone()));
+        Ok(Self {
+            shadow: Arc::new(Shadow::new(Arc::clone(vm), Arc::clone(&image))?),
+            decode,
+            image,
+            flash,
+            fw_cfg: Arc::new(Mutex::new(fw_cfg)),
+            apm: Arc::default(),
+            fast_a20: Arc::new(Mutex::new(FastA20::new(events.clone()))),
+            debug: debug_port(config.debug_log.as_ref())?,
+            clock_memory: cmos::memory(machine.layout, machine.cpu.topology().count()),
+            events: events.clone(),
+        })
+    }
+
+    /// Where firmware puts things.
+    pub(crate) fn decode(&self) -> &Arc<Decode> {
+        &self.decode
+    }
+
+    /// What the clock's memory is at power-on.
+    pub(crate) fn clock_memory(&self) -> ClockMemory {
+        self.clock_memory
+    }
+
+    /// The chipset's own functions: new, or as they were saved.
+    pub(crate) fn bridges(&self, snapshot: Option<&mut Snapshot>) -> Result<Bridges, BuildError> {
+        let mut host = HostBridge::with_firmware(Moves {
+            decode: Arc::clone(&self.decode),
+            shadow: Arc::clone(&self.shadow),
+            events: self.events.clone(),
+        });
+        let mut isa = LpcBridge::new(Arc::clone(&self.decode));
+        if let Some(snapshot) = snapshot {
+            let mut state = snapshot.take_function(PciAddress::HOST_BRIDGE);
+            let loaded = host.load(&mut state).and_then(|()| state.finish());
+            loaded.map_err(device_error("the host bridge"))?;
+            let mut state = snapshot.take_function(PciAddress::ISA_BRIDGE);
+            let loaded = isa.load(&mut state).and_then(|()| state.finish());
+            loaded.map_err(device_error("the ISA bridge"))?;
+        }
+        Ok(Bridges {
+            host,
+            isa: Some(isa),
+        })
+    }
+
+    /// First port, number of ports and device.
+    pub(crate) fn ports(&self) -> Vec<(u16, u16, SharedDevice)> {
+        let mut ports: Vec<(u16, u16, SharedDevice)> = vec![
+            (fw_cfg::PORT, fw_cfg::PORTS, Arc::clone(&self.fw_cfg) as _),
+            (APM_PORT, APM_PORTS, Arc::clone(&self.apm) as _),
+            (A20_PORT, 1, Arc::clone(&self.fast_a20) as _),
+        ];
+        if let Some(debug) = &self.debug {
+            ports.push((debug::PORT, 1, Arc::clone(debug) as _));
+        }
+        ports
+    }
+
+    /// A read of memory that is neither RAM nor configuration space; false when it is nothing of this.
+    pub(crate) fn read(&self, address: u64, data: &mut [u8]) -> bool {
+        if let Some(offset) = self.decode.root_complex_offset(address) {
+            for (at, byte) in (offset..).zip(data) {
+                *byte = if at == GENERAL_CONTROL { NO_REBOOT } else { 0 };
+            }
+            return true;
+        }
+        self.flash
+            .as_ref()
+            .is_some_and(|flash| flash.read(address, data))
+    }
+
+    /// A write, likewise.
+    pub(crate) fn write(&self, address: u64, data: &[u8]) -> bool {
+        let flashed = self
+            .flash
+            .as_ref()
+            .and_then(|flash| flash.write(address, data));
+        if let Some(result) = flashed {
+            self.check(result);
+            return true;
+        }
+        self.shadow.write(address, data) || self.decode.root_complex_offset(address).is_some()
+    }
+
+    fn check(&self, result: Result<(), KvmError>) {
+        if let Err(error) = result {
+            self.events.post(GuestEvent::HostFailure(chain(&error)));
+        }
+    }
+
+    /// Back to power-on; the bridges are reset with all functions.
+    pub(crate) fn reset(&self) -> Result<(), KvmError> {
+        lock(&self.fw_cfg).reset();
+        lock(&self.apm).set([0; 2]);
+        lock(&self.fast_a20).reset();
+        self.flash.as_ref().map_or(Ok(()), PlacedFlash::reset)
+    }
+
+    /// Where firmware put the generation id, once it has.
+    pub(crate) fn generation_address(&self) -> Option<u64> {
+        let fw_cfg = lock(&self.fw_cfg);
+        let written = fw_cfg.written(GENERATION_ADDRESS_FILE)?;
+        let address = u64::from_le_bytes(written.try_into().ok()?);
+        (address != 0).then_some(address)
+    }
+
+    /// Adds the state of all but the bridges; `clock_memory` is the clock's.
+    pub(crate) fn save(&self, clock_memory: Option<&ClockMemory>, snapshot: &mut Snapshot) {
+        snapshot.put_part(FW_CFG, lock(&self.fw_cfg).save());
+        if let Some(flash) = &self.flash {
+            snapshot.put_part(FLASH, flash.save());
+        }
+        let state = PlatformState {
+            clock_memory: clock_memory.map_or_else(Vec::new, |memory| memory.to_vec()),
+            apm: lock(&self.apm).registers().to_vec(),
+            fast_a20: lock(&self.fast_a20).value().into(),
+            code_bytes: self.image.bytes() as u64,
+        };
+        snapshot.put_part(PLATFORM, vmm_devices::DeviceState::to_payload(&state));
+    }
+
+    /// Goes on where `snapshot` was taken; gives what was in the clock's memory.
+    pub(crate) fn load(&self, snapshot: &mut Snapshot) -> Result<Vec<u8>, SnapshotError> {
+        let state = snapshot.take_part(FW_CFG)?;
+        let loaded = lock(&self.fw_cfg).load(&state);
+        loaded.map_err(device_error(FW_CFG))?;
+        if let Some(flash) = &self.flash {
+            let state = snapshot.take_part(FLASH)?;
+            flash.load(&state).map_err(device_error(FLASH))?;
+            self.check(flash.follow());
+        }
+        let state = snapshot.take_part(PLATFORM)?;
+        self.load_registers(&state).map_err(device_error(PLATFORM))
+    }
+
+    fn load_registers(
+        &self,
+        payload: &vmm_devices::Payload,
+    ) -> Result<Vec<u8>, vmm_devices::StateError> {
+        use vmm_devices::DeviceState;
+        let state = PlatformState::from_payload(payload)?;
+        let wrong = |what: &str| PlatformState::wrong(what);
+        if state.code_bytes != self.image.bytes() as u64 {
+            return Err(wrong("the firmware image has another length here"));
+        }
+        let apm = state
+            .apm
+            .try_into()
+            .map_err(|_| wrong("registers of APM"))?;
+        lock(&self.apm).set(apm);
+        let fast_a20 = u8::try_from(state.fast_a20).map_err(|_| wrong("port 0x92"))?;
+        lock(&self.fast_a20).set(fast_a20);
+        Ok(state.clock_memory)
+    }
+}
+
+fn show_image(vm: &Vm, image: &Arc<RomMemory>) -> Result<(), KvmError> {
+    let overlay = Overlay {
+        range: image::below_4_gib(image.bytes() as u64, 0),
+        backing: Backing::Rom(Arc::clone(image), 0),
+    };
+    vm.show(IMAGE_SLOT, Some(overlay))
+}
+
+fn place_flash(
+    config: &FirmwareConfig,
+    vm: &Arc<Vm>,
+    image_bytes: u64,
+) -> Result<Option<PlacedFlash>, BuildError> {
+    let Some(file) = &config.variables else {
+        return Ok(None);
+    };
+    let file = file
+        .try_clone()
+        .map_err(|error| FirmwareError::Descriptor("the variable store", error))?;
+    let flash = Flash::new(file).map_err(FirmwareError::from)?;
+    let range = image::below_4_gib(flash.bytes(), image_bytes);
+    let flash = PlacedFlash::new(flash, range, Arc::clone(vm), FLASH_SLOT);
+    flash.follow()?;
+    Ok(Some(flash))
+}
+
+fn debug_port(log: Option<&DebugLog>) -> Result<Option<Arc<Mutex<DebugPort>>>, FirmwareError> {
+    let Some(log) = log else {
+        return Ok(None);
+    };
+    let file = log
+        .file
+        .try_clone()
+        .map_err(|error| FirmwareError::Descriptor("the debug log", error))?;
+    let max_bytes = log.max_bytes;
+    let port = DebugPort::new(DebugLog { file, max_bytes });
+    Ok(Some(Arc::new(Mutex::new(port))))
+}
+
+fn lock<T>(device: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Registers are whole after each access.
+    device.lock().unwrap_or_else(PoisonError::into_inner)
+}

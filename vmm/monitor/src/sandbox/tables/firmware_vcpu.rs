@@ -1,0 +1,12 @@
+//! Threads of vCPUs whose guest boots by firmware: besides what all vCPUs may.
+
+use super::ioctls::{KVM_SET_USER_MEMORY_REGION, REQUEST};
+use super::rule::Arguments::{Any, Is};
+use super::rule::Reason::Unseen;
+use super::rule::{Rule, table};
+
+/// Their rules besides those of [`super::vcpu`]. No firmware runs where system calls are traced.
+pub(super) const RULES: &[Rule] = table! {
+    SYS_ioctl, Is(REQUEST, KVM_SET_USER_MEMORY_REGION) => Unseen("the guest shadows its firmware, or writes to flash memory");
+    SYS_fdatasync, Any => Unseen("a variable of firmware is on disk before the guest goes on");
+};
