@@ -5,6 +5,7 @@ pub mod busybox;
 pub mod cpio;
 mod debian;
 pub mod ext4;
+pub mod firmware;
 pub mod kernel;
 pub mod modules;
 pub mod rootfs;

@@ -43,6 +43,18 @@ pub const IMAGES: &[Tool] = &[
     tool("xz", "xz-utils"),
 ];
 
+/// Firmware, and what disks that it boots are made with.
+pub const FIRMWARE: &[Tool] = &[
+    tool("/usr/share/seabios/bios-256k.bin", "seabios"),
+    tool("/usr/share/OVMF/OVMF_CODE_4M.fd", "ovmf"),
+    tool("/usr/lib/grub/i386-pc/boot.img", "grub-pc-bin"),
+    tool("/usr/lib/grub/x86_64-efi/kernel.img", "grub-efi-amd64-bin"),
+    tool("grub-mkimage", "grub-common"),
+    tool("/sbin/sgdisk", "gdisk"),
+    tool("/sbin/mkfs.vfat", "dosfstools"),
+    tool("mcopy", "mtools"),
+];
+
 /// What building the benchmark kernel needs, beyond the above.
 pub const KERNEL_BUILD: &[Tool] = &[
     tool("gcc", "gcc"),

@@ -1,0 +1,64 @@
+//! SeaBIOS.
+
+use anyhow::ensure;
+use integration::commands::Commands;
+use integration::image::busybox::GuestImage;
+use integration::node::Node;
+
+use crate::machine::{Machine, disk, node};
+
+const SNAPSHOT: &str = "/var/lib/kvmlet/scratch/snapshot";
+
+/// One node for all of it: that and each boot take half a minute.
+#[test]
+fn stock_disks_boot_through_seabios() -> anyhow::Result<()> {
+    let node = node(&["first", "second"])?;
+    a_disk_without_a_boot_loader_is_said_to_be_none(&node)?;
+    the_disk_that_is_asked_for_boots_reboots_is_saved_and_powers_off(&node)
+}
+
+fn a_disk_without_a_boot_loader_is_said_to_be_none(node: &Node) -> anyhow::Result<()> {
+    node.sh("truncate -s 16M /tmp/empty.raw")?;
+    let mut machine = Machine::bios(node, &["--disk=/tmp/empty.raw"])?;
+    machine.wait_for("No bootable device.")?;
+    machine.ask("stop")?;
+    machine.end("EXIT_REASON_STOPPED").map(drop)
+}
+
+fn boot(machine: &mut Machine<'_>) -> anyhow::Result<()> {
+    machine.wait_for("SeaBIOS (version")?;
+    machine.wait_for("grub: pc, disk second")?;
+    machine.wait_for(GuestImage::PROMPT).map(drop)
+}
+
+fn the_disk_that_is_asked_for_boots_reboots_is_saved_and_powers_off(
+    node: &Node,
+) -> anyhow::Result<()> {
+    let disks = ["first", "second"].map(|name| format!("--disk={}", disk(name)));
+    let [first, second] = &disks;
+    let generation = "--generation-id=00112233445566778899aabbccddeeff";
+    let flags = [first, second, "--boot-disk=1", "--cpus=2", generation];
+    let mut machine = Machine::bios(node, &flags)?;
+    boot(&mut machine)?;
+    ensure!(machine.tell("nproc")? == "2");
+    let tables = machine.tell("ls /sys/firmware/acpi/tables | tr '\\n' ' '")?;
+    for table in ["APIC", "DSDT", "FACP", "FACS", "MCFG", "WAET"] {
+        ensure!(tables.contains(table), "{table} is missing: {tables}");
+    }
+    machine.type_line("reboot -f")?;
+    boot(&mut machine)?;
+
+    machine.ask("pause")?;
+    machine.ask(&format!("save {SNAPSHOT}"))?;
+    machine.ask("stop")?;
+    machine.end("EXIT_REASON_STOPPED")?;
+    let restore = format!("--restore={SNAPSHOT}");
+    let mut machine = Machine::bios(node, &[&flags[..], &[&restore]].concat())?;
+    machine.type_line("")?;
+    ensure!(machine.tell("nproc")? == "2");
+    // Firmware is where it was, and starts over.
+    machine.type_line("reboot -f")?;
+    boot(&mut machine)?;
+    machine.type_line("poweroff -f")?;
+    machine.end("EXIT_REASON_GUEST_POWEROFF").map(drop)
+}
