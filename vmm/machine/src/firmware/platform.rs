@@ -19,12 +19,12 @@ use super::state::PlatformState;
 use super::tables::TableSource;
 use super::{FirmwareConfig, FirmwareError, cmos};
 use crate::build::BuildError;
+use crate::chain::chain;
 use crate::events::{GuestEvent, GuestEvents};
 use crate::legacy::{A20_PORT, APM_PORT, APM_PORTS, Apm, ClockMemory, FastA20};
 use crate::pci::{Bridges, HostBridge, LpcBridge, Moves, PciAddress};
 use crate::ports::SharedDevice;
 use crate::snapshot::{Snapshot, SnapshotError, device_error};
-use crate::vcpus::chain;
 
 /// Numbers of overlays, behind those of the shadow.
 const IMAGE_SLOT: u16 = shadow::SLOTS;

@@ -6,9 +6,9 @@ use vmm_devices::{ConfigEffect, DeviceState, Payload, Payloads, PciFunction, Sta
 use vmm_memory::ECAM_BASE;
 
 use super::registers::Registers;
+use crate::chain::chain;
 use crate::events::{GuestEvent, GuestEvents};
 use crate::firmware::{Decode, PAM_REGISTERS, Shadow};
-use crate::vcpus::chain;
 
 const VENDOR_INTEL: [u8; 2] = 0x8086u16.to_le_bytes();
 const DEVICE_Q35_MCH: [u8; 2] = 0x29c0u16.to_le_bytes();
