@@ -116,9 +116,8 @@ impl Ecam {
     /// The function at a place that the window covers.
     pub fn function(&self, bus: u8, device: u8, function: u8) -> Option<Function> {
         let bus_index = bus.checked_sub(self.first_bus)?;
-        let index = (usize::from(bus_index) << 8)
-            | usize::from(device) << 3
-            | usize::from(function);
+        let index =
+            (usize::from(bus_index) << 8) | usize::from(device) << 3 | usize::from(function);
         let registers = self
             .registers
             .part(index * FUNCTION_BYTES, FUNCTION_BYTES)?;

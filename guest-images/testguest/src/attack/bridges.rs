@@ -43,14 +43,23 @@ struct Bridge<'a> {
 type Run = fn(&Bridge<'_>);
 
 const CASES: [(&str, Run); 8] = [
-    ("bridge-configuration-written-everywhere", written_everywhere),
-    ("bridge-configuration-of-odd-sizes-and-offsets", odd_accesses),
+    (
+        "bridge-configuration-written-everywhere",
+        written_everywhere,
+    ),
+    (
+        "bridge-configuration-of-odd-sizes-and-offsets",
+        odd_accesses,
+    ),
     ("bus-numbers-that-can-not-be", bus_numbers),
     ("bus-numbers-of-all-others", all_buses),
     ("bridge-windows-over-everything", windows),
     ("secondary-bus-reset-storm", reset_storm),
     ("slot-power-storm", power_storm),
-    ("messages-of-bridges-to-addresses-that-are-no-apic", messages),
+    (
+        "messages-of-bridges-to-addresses-that-are-no-apic",
+        messages,
+    ),
 ];
 
 /// Runs all on every root port there is. After each the port gets its registers back, and it and the
@@ -66,7 +75,10 @@ pub fn run(ecam: &Ecam, clock: &Clock, report: &mut Report) {
             let is_whole = bridge.is_whole_again();
             let ms = clock.ns_since(start) / 1_000_000;
             let mark = if is_whole { "" } else { " FAIL" };
-            report.attack(is_whole, format_args!("{port} {name}: {Ignored}{mark} ms={ms}"));
+            report.attack(
+                is_whole,
+                format_args!("{port} {name}: {Ignored}{mark} ms={ms}"),
+            );
         }
     });
 }
@@ -105,7 +117,9 @@ impl<'a> Bridge<'a> {
                 .iter()
                 .zip(saved)
                 .enumerate()
-                .all(|(word, (now, before))| now == before || word == COMMAND / 4 || word >= 0x40 / 4)
+                .all(|(word, (now, before))| {
+                    now == before || word == COMMAND / 4 || word >= 0x40 / 4
+                })
         };
         let behind = match (self.behind, &self.saved_behind) {
             (Some(function), Some(saved)) => is_same(function.configuration(), saved),
@@ -209,7 +223,14 @@ fn windows(bridge: &Bridge<'_>) {
         let Some(function) = &bridge.behind else {
             continue;
         };
-        for bar in [0, 0x10_0000, 0xfee0_0000, 0xb000_0000, 0xfec0_0000, u32::MAX] {
+        for bar in [
+            0,
+            0x10_0000,
+            0xfee0_0000,
+            0xb000_0000,
+            0xfec0_0000,
+            u32::MAX,
+        ] {
             function.configuration().write16(COMMAND, FORWARD);
             for register in 0..6 {
                 function.configuration().write32(BAR0 + register * 4, bar);

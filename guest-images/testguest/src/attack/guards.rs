@@ -29,9 +29,12 @@ pub fn run(ecam: &Ecam, clock: &Clock, report: &mut Report) {
         one("i6300esb watchdog-written-everywhere", &|| {
             written_everywhere(&registers);
         });
-        one("i6300esb watchdog-configuration-written-everywhere", &|| {
-            configuration(&function);
-        });
+        one(
+            "i6300esb watchdog-configuration-written-everywhere",
+            &|| {
+                configuration(&function);
+            },
+        );
         one("i6300esb watchdog-armed-and-disarmed", &|| {
             armed_and_disarmed(&function, &registers);
         });
