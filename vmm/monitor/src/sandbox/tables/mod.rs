@@ -25,7 +25,7 @@ mod vcpu;
 pub use common::COMMON;
 pub use rule::{Arguments, Reason, Rule};
 
-/// What a kind of thread may do besides [`COMMON`] and what it [includes](includes), by the name of
+/// What a kind of thread may do besides [`COMMON`] and what it [includes], by the name of
 /// `ThreadKind::name`.
 pub const KINDS: [(&str, &[Rule]); 6] = [
     ("main", main_thread::RULES),
