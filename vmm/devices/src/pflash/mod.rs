@@ -282,8 +282,16 @@ impl Flash {
         let Ok(status) = u8::try_from(state.status) else {
             return wrong("its status");
         };
-        let most = usize::from(MOST_BUFFERED) + 1;
-        if state.buffer.len() != state.buffer_offsets.len() || state.buffer.len() > most {
+        let coming = match mode {
+            Mode::Buffer(left) => Some(usize::from(left) + 1),
+            Mode::BufferConfirm => Some(0),
+            _ => None,
+        };
+        let fits = match coming {
+            Some(coming) => state.buffer.len() + coming <= usize::from(MOST_BUFFERED) + 1,
+            None => state.buffer.is_empty(),
+        };
+        if state.buffer.len() != state.buffer_offsets.len() || !fits {
             return wrong("its buffer");
         }
         self.mode = mode;

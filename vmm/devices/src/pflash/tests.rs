@@ -157,6 +157,29 @@ fn a_restored_flash_goes_on_in_the_middle_of_a_command() {
 }
 
 #[test]
+fn a_state_in_which_more_is_buffered_than_can_be_is_refused() {
+    let state = |mode, left, buffered: usize| FlashState {
+        bytes: BYTES as u64,
+        mode,
+        left,
+        status: READY.into(),
+        buffer_offsets: vec![0; buffered],
+        buffer: vec![0; buffered],
+    };
+    let (_, file) = flash();
+    let loaded = |state: FlashState| {
+        let mut flash = Flash::new(file.try_clone().unwrap()).unwrap();
+        flash.load(&state.to_payload()).is_ok()
+    };
+    let (waits, confirm, array) = (8, 9, 0);
+    assert!(loaded(state(waits, 3, 60)));
+    assert!(!loaded(state(waits, 3, 61)));
+    assert!(loaded(state(confirm, 0, 64)));
+    assert!(!loaded(state(confirm, 0, 65)));
+    assert!(!loaded(state(array, 0, 1)));
+}
+
+#[test]
 fn the_format_is_kept() {
     assert_format_is_kept::<FlashState>();
 }
