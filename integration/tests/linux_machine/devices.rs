@@ -44,7 +44,8 @@ fn script() -> String {
         ("terminal", "echo from hvc0 >/dev/hvc0"),
         // One block in a thousand of true randomness fails.
         ("rng", "rngtest -c 20 </dev/hwrng || true"),
-        ("ping", "ping -c 1 10.77.0.1"),
+        // Until one answers: an emulated guest can stand still for as long as its ARP is patient.
+        ("ping", "ping -c 1 -w 60 10.77.0.1"),
         ("to-host", "iperf3 -c 10.77.0.1 -n 2M"),
         ("from-host", "iperf3 -c 10.77.0.1 -p 5202 -n 2M -R"),
     ]
