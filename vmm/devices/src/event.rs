@@ -5,7 +5,8 @@
 //! the device goes. So nothing spins when a source stays readable that the device can not serve
 //! now, such as a tap with packets while the guest has offered no receive buffers:
 //!
-//! * The device consumes a source until it would block, or until it can not go on. Whatever ends
+//! * An eventfd need not be read: each write to it is an edge, whatever its count.
+//! * The device consumes any other source until it would block, or until it can not go on. Whatever ends
 //!   the second state (a kick, an activation) makes the device look at the source again by itself.
 //! * A device that stops because it has used up its turn (a guest must not hold the event loop) writes to
 //!   one of its own eventfds, which raises a new edge, and so queues behind the other devices.

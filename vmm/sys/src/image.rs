@@ -5,6 +5,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 use nix::fcntl::{FallocateFlags, FcntlArg, OFlag, fallocate, fcntl};
+use nix::sys::statfs::{FsType, HUGETLBFS_MAGIC, TMPFS_MAGIC, fstatfs};
+
+/// `RAMFS_MAGIC` of `linux/magic.h`.
+const RAMFS_MAGIC: FsType = FsType(0x8584_58f6);
 
 /// `fallocate(2)` mode that frees a range, which reads as zeros afterwards.
 pub const PUNCH_HOLE: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
@@ -38,6 +42,16 @@ pub fn open_mode(image: &impl AsFd) -> io::Result<OpenMode> {
         direct: flags.contains(OFlag::O_DIRECT),
         durable: flags.contains(OFlag::O_DSYNC),
     })
+}
+
+/// Whether `image` is a file of a file system that keeps its files in memory (tmpfs, hugetlbfs, ramfs):
+/// nothing waits for a disk there, but for what was swapped out.
+///
+/// # Errors
+/// The descriptor's.
+pub fn is_in_memory(image: &impl AsFd) -> io::Result<bool> {
+    let kind = fstatfs(image)?.filesystem_type();
+    Ok([TMPFS_MAGIC, HUGETLBFS_MAGIC, RAMFS_MAGIC].contains(&kind))
 }
 
 /// What transfers with `O_DIRECT` have to be aligned to, in bytes; powers of two.
@@ -162,6 +176,15 @@ mod tests {
         let mut byte = [9];
         file.read_exact_at(&mut byte, 1 << 18).unwrap();
         assert_eq!(byte, [0]);
+    }
+
+    #[test]
+    fn a_memfd_is_in_memory_and_what_the_kernel_makes_up_is_not() {
+        let name = c"in-memory";
+        let flags = nix::sys::memfd::MFdFlags::MFD_CLOEXEC;
+        let memfd = nix::sys::memfd::memfd_create(name, flags).unwrap();
+        assert!(is_in_memory(&memfd).unwrap());
+        assert!(!is_in_memory(&File::open("/proc/self/status").unwrap()).unwrap());
     }
 
     #[test]

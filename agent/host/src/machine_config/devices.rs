@@ -90,9 +90,10 @@ fn card<'a>(interface: &Interface, tap: &'a OpenedTap, descriptors: &mut Descrip
     let mut queues = tap.queues.iter().map(|queue| descriptors.add(queue));
     // A tap has at least one; an index that is none is refused.
     let tap_fd = queues.next().unwrap_or(u32::MAX);
-    let more_tap_fds = queues.collect();
+    let more_tap_fds: Vec<u32> = queues.collect();
     Kind::Net(v1::VirtioNet {
         tap_fd,
+        shared_vector: more_tap_fds.is_empty(),
         more_tap_fds,
         vhost_fds: tap.vhost.iter().map(|fd| descriptors.add(fd)).collect(),
         mac: interface.mac.octets().to_vec(),

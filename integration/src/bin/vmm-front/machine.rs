@@ -123,6 +123,7 @@ fn devices(flags: &Run, descriptors: &mut Descriptors) -> anyhow::Result<Vec<v1:
             tap_fd: descriptors.add(open_tap(flag)?)?,
             mac: flag.mac.unwrap_or([2, 0, 0, 0, 0, last]).to_vec(),
             mtu: flag.mtu,
+            shared_vector: true,
             ..v1::VirtioNet::default()
         };
         if flag.vhost {

@@ -1009,6 +1009,11 @@ pub struct VirtioNet {
     /// In Mbit/s; 0: the guest is not told.
     #[prost(uint32, tag = "8")]
     pub speed_mbps: u32,
+    /// All queues share one MSI-X vector, which suits a card with one pair: what a guest receives and what
+    /// it sent is then one interrupt where it would be two. Else each has its own. Not to be changed for a
+    /// card whose state is restored.
+    #[prost(bool, tag = "9")]
+    pub shared_vector: bool,
 }
 /// Limits of a network card; each may be missing. Bytes are those of Ethernet frames.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

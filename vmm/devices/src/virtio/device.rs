@@ -91,6 +91,11 @@ pub trait VirtioDevice: Send {
     /// Largest size of each queue, a power of two; as many as the device has queues.
     fn queue_sizes(&self) -> &[u16];
 
+    /// Whether all queues share one MSI-X vector, in place of one each. Fixed when the device is made.
+    fn shares_vector(&self) -> bool {
+        false
+    }
+
     /// Features offered, without those of rings and transport.
     fn features(&self) -> u64;
 

@@ -6,19 +6,22 @@
 //! here; whether they lie in RAM is found out by whoever uses them.
 
 mod buffers;
+mod chain;
 mod event_index;
 mod outside;
+mod rings;
 mod used;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
-use virtio_queue::{Queue, QueueOwnedT, QueueT};
-use vm_memory::{Bytes, GuestAddress, GuestMemoryError};
+use virtio_queue::{Queue, QueueT};
+use vm_memory::GuestMemoryError;
 use vmm_sys_util::eventfd::EventFd;
 
-use self::buffers::total;
 pub use self::buffers::{Buffer, copy_in, copy_out, mark_written, slices_of, window};
+pub use self::chain::Chain;
+use self::rings::Rings;
 use super::device::DeviceFault;
 use super::interrupt::QueueCall;
 use crate::GuestRam;
@@ -27,6 +30,9 @@ use crate::GuestRam;
 /// read and, in most requests, a part of an I/O vector; no driver comes near (and `preadv(2)`
 /// takes 1024).
 pub const MAX_CHAIN_DESCRIPTORS: usize = 1024;
+
+/// `VIRTQ_USED_F_NO_NOTIFY`.
+const NO_NOTIFY: u16 = 1;
 
 /// More chains than a ring can have between two looks of the device.
 const FAR: u16 = 0x8000;
@@ -60,29 +66,6 @@ pub enum QueueError {
     },
 }
 
-/// A descriptor chain, copied out of guest memory.
-#[derive(Clone, Debug, Default)]
-pub struct Chain {
-    /// Index of the first descriptor: what the used ring wants back.
-    pub head: u16,
-    /// Buffers that the device reads, in order.
-    pub readable: Vec<Buffer>,
-    /// Buffers that the device writes, in order.
-    pub writable: Vec<Buffer>,
-}
-
-impl Chain {
-    /// Sum of the readable buffers; less than 4 GiB.
-    pub fn readable_bytes(&self) -> u64 {
-        total(&self.readable)
-    }
-
-    /// Sum of the writable buffers; less than 4 GiB.
-    pub fn writable_bytes(&self) -> u64 {
-        total(&self.writable)
-    }
-}
-
 /// How far a queue is: counters as the ring has them, which wrap at 65,536.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct QueuePosition {
@@ -102,6 +85,10 @@ pub struct VirtQueue {
     index: u16,
     queue: Queue,
     memory: Arc<GuestRam>,
+    /// Nothing when the driver has not enabled the queue.
+    rings: Option<Rings>,
+    /// The available index when it was last looked at: up to there, chains are known to be there.
+    added: u16,
     kick: Arc<EventFd>,
     call: QueueCall,
     /// The used index when the driver was last told.
@@ -111,22 +98,30 @@ pub struct VirtQueue {
 }
 
 impl VirtQueue {
+    /// Nothing when a ring is not in one piece of RAM.
     pub(crate) fn new(
         index: u16,
         queue: Queue,
         memory: Arc<GuestRam>,
         kick: Arc<EventFd>,
         call: QueueCall,
-    ) -> Self {
-        Self {
+    ) -> Option<Self> {
+        let rings = if queue.ready() {
+            Some(Rings::find(&queue, &memory)?)
+        } else {
+            None
+        };
+        Some(Self {
             index,
             queue,
             memory,
+            rings,
+            added: 0,
             kick,
             call,
             announced: 0,
             has_unseen: false,
-        }
+        })
     }
 
     /// How far the queue is.
@@ -144,7 +139,7 @@ impl VirtQueue {
         let [Ok(avail), Ok(used), Ok(announced)] = fields.map(u16::try_from) else {
             return false;
         };
-        self.queue.set_next_avail(avail);
+        self.set_taken(avail);
         self.queue.set_next_used(used);
         self.announced = announced;
         true
@@ -166,21 +161,17 @@ impl VirtQueue {
     /// # Errors
     /// The ring or the chain is broken.
     pub fn pop(&mut self, chain: &mut Chain) -> Result<bool, DeviceFault> {
-        if !self.queue.ready() {
-            return Ok(false);
-        }
-        let next = self
-            .queue
-            .iter(&*self.memory)
-            .map(|mut iterator| iterator.next());
-        match next {
-            Err(error) => Err(self.fault(QueueError::Ring(error))),
-            Ok(None) => Ok(false),
-            Ok(Some(descriptors)) => {
-                read_chain(descriptors, chain).map_err(|error| self.fault(error))?;
-                Ok(true)
-            }
-        }
+        let popped = match &self.rings {
+            Some(rings) => take(rings, &mut self.queue, &mut self.added, &self.memory, chain),
+            None => Ok(false),
+        };
+        popped.map_err(|error| self.fault(error))
+    }
+
+    /// So many chains were taken, modulo 65,536; it is not known whether there are more.
+    fn set_taken(&mut self, next: u16) {
+        self.queue.set_next_avail(next);
+        self.added = next;
     }
 
     /// Whether the driver has added chains that were not taken yet.
@@ -188,12 +179,9 @@ impl VirtQueue {
     /// # Errors
     /// The ring can not be read.
     pub fn has_more(&self) -> Result<bool, DeviceFault> {
-        if !self.queue.ready() {
-            return Ok(false);
-        }
-        // The index follows the flags (VIRTIO 1.2, 2.7.6).
-        let added = self.load(self.queue.avail_ring() + 2)?;
-        Ok(added != self.queue.next_avail())
+        self.on_rings(false, |rings| {
+            Ok(rings.added(&self.memory)? != self.queue.next_avail())
+        })
     }
 
     /// Takes back the last `count` [`pop`](Self::pop)s: the same chains come again.
@@ -202,35 +190,20 @@ impl VirtQueue {
         self.queue.set_next_avail(next);
     }
 
-    /// A field of the ring.
-    fn load(&self, address: u64) -> Result<u16, DeviceFault> {
-        self.memory
-            .load(GuestAddress(address), Ordering::Relaxed)
-            .map(u16::from_le)
-            .map_err(|error| self.fault(QueueError::Memory(error)))
-    }
-
     /// Asks the driver not to kick: the device is at work anyway.
     ///
     /// # Errors
     /// The ring can not be written.
     pub fn hush(&mut self) -> Result<(), DeviceFault> {
-        if !self.queue.ready() {
-            return Ok(());
-        }
-        if self.queue.event_idx_enabled() {
-            // There is no flag. An element that the driver does not come to for half of all indexes
-            // is as good.
-            let far = self.queue.next_avail().wrapping_add(FAR).to_le();
-            let at = self.queue.used_ring() + 4 + 8 * u64::from(self.queue.size());
-            return self
-                .memory
-                .store(far, GuestAddress(at), Ordering::Relaxed)
-                .map_err(|error| self.fault(QueueError::Memory(error)));
-        }
-        self.queue
-            .disable_notification(&*self.memory)
-            .map_err(|error| self.fault(QueueError::Ring(error)))
+        self.on_rings((), |rings| {
+            if self.queue.event_idx_enabled() {
+                // There is no flag. An element that the driver does not come to for half of all
+                // indexes is as good.
+                rings.set_kick_event(&self.memory, self.queue.next_avail().wrapping_add(FAR))
+            } else {
+                rings.set_flags(&self.memory, NO_NOTIFY)
+            }
+        })
     }
 
     /// Asks the driver to kick when it adds chains. True when it has added some already, for which
@@ -239,12 +212,29 @@ impl VirtQueue {
     /// # Errors
     /// The ring can not be written.
     pub fn listen(&mut self) -> Result<bool, DeviceFault> {
-        if !self.queue.ready() {
-            return Ok(false);
+        let next = self.queue.next_avail();
+        self.on_rings(false, |rings| {
+            if self.queue.event_idx_enabled() {
+                rings.set_kick_event(&self.memory, next)?;
+            } else {
+                rings.set_flags(&self.memory, 0)?;
+            }
+            // The wish has to be visible before it is looked whether it came too late.
+            fence(Ordering::SeqCst);
+            Ok(rings.added(&self.memory)? != next)
+        })
+    }
+
+    /// What `work` says of the rings; `otherwise` when the driver has not enabled the queue.
+    fn on_rings<T>(
+        &self,
+        otherwise: T,
+        work: impl FnOnce(&Rings) -> Result<T, GuestMemoryError>,
+    ) -> Result<T, DeviceFault> {
+        match &self.rings {
+            None => Ok(otherwise),
+            Some(rings) => work(rings).map_err(|error| self.fault(QueueError::Memory(error))),
         }
-        self.queue
-            .enable_notification(&*self.memory)
-            .map_err(|error| self.fault(QueueError::Ring(error)))
     }
 
     /// Has the device called for this queue again, after other devices had their turn.
@@ -259,6 +249,33 @@ impl VirtQueue {
             source,
         }
     }
+}
+
+/// Takes the next chain that is available, if any is.
+fn take(
+    rings: &Rings,
+    queue: &mut Queue,
+    added: &mut u16,
+    memory: &GuestRam,
+    chain: &mut Chain,
+) -> Result<bool, QueueError> {
+    let next = queue.next_avail();
+    if *added == next {
+        let now = rings.added(memory).map_err(QueueError::Memory)?;
+        if now.wrapping_sub(next) > queue.size() {
+            return Err(QueueError::Ring(virtio_queue::Error::InvalidAvailRingIndex));
+        }
+        *added = now;
+    }
+    if *added == next {
+        return Ok(false);
+    }
+    let slot = next % queue.size();
+    let head = rings.head(memory, slot).map_err(QueueError::Memory)?;
+    queue.set_next_avail(next.wrapping_add(1));
+    let table = rings.descriptors(memory).map_err(QueueError::Memory)?;
+    chain.read(memory, table, head)?;
+    Ok(true)
 }
 
 /// How much of a queue is served before other devices have their turn: a guest that keeps adding
@@ -307,41 +324,6 @@ pub fn serve(
         if !queue.listen()? {
             return queue.announce();
         }
-    }
-}
-
-fn read_chain(
-    descriptors: virtio_queue::DescriptorChain<&GuestRam>,
-    chain: &mut Chain,
-) -> Result<(), QueueError> {
-    let head = descriptors.head_index();
-    chain.head = head;
-    chain.readable.clear();
-    chain.writable.clear();
-    // The iterator ends at whatever it dislikes: only a last descriptor without successor is the
-    // chain's true end.
-    let mut complete = false;
-    for (index, descriptor) in descriptors.enumerate() {
-        if index >= MAX_CHAIN_DESCRIPTORS {
-            return Err(QueueError::TooLong { head });
-        }
-        let buffer = Buffer {
-            address: descriptor.addr().0,
-            bytes: descriptor.len(),
-        };
-        if descriptor.is_write_only() {
-            chain.writable.push(buffer);
-        } else if chain.writable.is_empty() {
-            chain.readable.push(buffer);
-        } else {
-            return Err(QueueError::Order { head });
-        }
-        complete = !descriptor.has_next();
-    }
-    if complete {
-        Ok(())
-    } else {
-        Err(QueueError::Malformed { head })
     }
 }
 

@@ -67,6 +67,7 @@ fn config(wire: &v1::VirtioNet, field: impl Fn(&str) -> String) -> Result<NetCon
         mtu,
         speed_mbps: wire.speed_mbps,
         link_down: wire.link_down,
+        shared_vector: wire.shared_vector,
         limits: limits(wire.limits.as_ref()),
     })
 }
@@ -142,6 +143,7 @@ mod tests {
             more_tap_fds: vec![2, 1],
             vhost_fds: vec![],
             link_down: true,
+            shared_vector: true,
             speed_mbps: 10_000,
             limits: Some(v1::NetLimits {
                 receive_bytes: limit(1),
@@ -162,7 +164,7 @@ mod tests {
         ];
         assert_eq!(all.map(|limit| limit.per_second), [1, 2, 3, 4]);
         assert_eq!(all.map(|limit| limit.burst), [9; 4]);
-        assert!(card.config.link_down);
+        assert!(card.config.link_down && card.config.shared_vector);
         assert_eq!((card.config.mtu, card.config.speed_mbps), (9000, 10_000));
     }
 

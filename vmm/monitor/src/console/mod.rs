@@ -80,7 +80,7 @@ impl Console {
         self.output.set_log(log);
     }
 
-    /// Readable when the guest printed something.
+    /// Readable when the guest printed a line, or the start of one a moment ago.
     pub fn output_event(&self) -> RawFd {
         self.output.event()
     }

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use vmm_devices::serial::ConsoleOutput;
-use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
+use vmm_sys::timer::Timer;
 
 use crate::log_file::LogFile;
 
@@ -16,10 +17,37 @@ pub(super) const RING_BYTES: usize = 64 << 10;
 /// there.
 pub(super) const MAX_UNLOGGED_BYTES: u64 = 32 << 10;
 
+/// How long the start of a line waits for its end. A serial port prints byte by byte, and to wake the
+/// main thread for each costs more than to print it.
+const LINE_PATIENCE: Duration = Duration::from_millis(1);
+/// So much is looked at without waiting for the end of its line.
+pub(super) const MAX_UNSEEN_BYTES: u64 = (RING_BYTES / 4) as u64;
+
 /// The guest's side of a console.
 pub struct Output {
     state: Mutex<OutputState>,
-    wake: EventFd,
+    wake: Timer,
+}
+
+/// When the main thread looks next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Look {
+    /// When something is printed.
+    #[default]
+    Unset,
+    /// Within [`LINE_PATIENCE`].
+    Soon,
+    /// At once.
+    Now,
+}
+
+impl Look {
+    fn delay(self) -> Duration {
+        match self {
+            Self::Soon => LINE_PATIENCE,
+            Self::Unset | Self::Now => Duration::ZERO,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -31,8 +59,9 @@ pub(super) struct OutputState {
     /// Bytes that the log was given, of those ever printed.
     logged: u64,
     log_error: Option<io::Error>,
-    /// The main thread was woken and has not looked yet.
-    woken: bool,
+    /// Bytes that the main thread has looked at, of those ever printed.
+    seen: u64,
+    look: Look,
 }
 
 impl OutputState {
@@ -56,6 +85,25 @@ impl OutputState {
         };
         let bytes = bytes.unwrap_or_default();
         bytes.get(..limit.min(bytes.len())).unwrap_or_default()
+    }
+
+    /// Takes what the guest prints. Returns when the main thread is to look, if that is earlier now.
+    pub(super) fn print(&mut self, bytes: &[u8]) -> Option<Look> {
+        for byte in bytes {
+            if self.ring.len() == RING_BYTES {
+                self.ring.pop_front();
+            }
+            self.ring.push_back(*byte);
+            self.printed += 1;
+            if self.printed - self.logged >= MAX_UNLOGGED_BYTES {
+                self.flush_log();
+            }
+        }
+        let is_line = bytes.contains(&b'\n') || self.printed - self.seen >= MAX_UNSEEN_BYTES;
+        let look = if is_line { Look::Now } else { Look::Soon };
+        let is_earlier = look > self.look;
+        self.look = self.look.max(look);
+        is_earlier.then_some(look)
     }
 
     /// Why the log was given up, once.
@@ -89,7 +137,7 @@ impl Output {
     pub fn new() -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             state: Mutex::default(),
-            wake: EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)?,
+            wake: Timer::new()?,
         }))
     }
 
@@ -100,17 +148,18 @@ impl Output {
         state.log = Some(log);
     }
 
-    /// Readable when the guest printed something.
+    /// Readable when the guest printed a line, or the start of one a moment ago.
     pub(super) fn event(&self) -> RawFd {
         self.wake.as_raw_fd()
     }
 
     /// What was printed, and all of it logged: from now on the main thread is woken again.
     pub(super) fn look(&self) -> MutexGuard<'_, OutputState> {
-        // Fails only when nobody woke us.
-        drop(self.wake.read());
+        // A write in between sets it for nothing: one look too many.
+        drop(self.wake.clear());
         let mut state = self.lock();
-        state.woken = false;
+        state.look = Look::Unset;
+        state.seen = state.printed;
         state.flush_log();
         state
     }
@@ -123,21 +172,10 @@ impl Output {
 
 impl ConsoleOutput for Output {
     fn write(&self, bytes: &[u8]) {
-        let mut state = self.lock();
-        for byte in bytes {
-            if state.ring.len() == RING_BYTES {
-                state.ring.pop_front();
-            }
-            state.ring.push_back(*byte);
-            state.printed += 1;
-            if state.printed - state.logged >= MAX_UNLOGGED_BYTES {
-                state.flush_log();
-            }
-        }
-        if !state.woken {
-            state.woken = true;
-            // Fails only when the counter is full, and then the main thread is awake.
-            drop(self.wake.write(1));
+        let look = self.lock().print(bytes);
+        // Without the lock: whoever is woken wants it. No failure is known for a delay of moments.
+        if let Some(look) = look {
+            drop(self.wake.set(look.delay()));
         }
     }
 }

@@ -132,3 +132,37 @@ fn room_for_a_client_that_is_gone_is_told_once() {
     console.serve_input();
     assert_eq!(epoll.wait(0, &mut events).unwrap(), 0);
 }
+
+/// Whether the main thread is woken within `limit_ms`.
+fn wakes(console: &Console, limit_ms: i32) -> bool {
+    use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+
+    let epoll = Epoll::new().unwrap();
+    let event = EpollEvent::new(EventSet::IN, 0);
+    epoll
+        .ctl(ControlOperation::Add, console.output_event(), event)
+        .unwrap();
+    epoll.wait(limit_ms, &mut [EpollEvent::default()]).unwrap() == 1
+}
+
+#[test]
+fn a_line_is_told_at_once_and_its_start_before_long() {
+    const AT_ONCE_MS: i32 = 10_000;
+
+    let mut console = console();
+    assert!(!wakes(&console, 0));
+    for text in ["login: ", "whole line\n", "begin", " and end\n"] {
+        console.output.write(text.as_bytes());
+        assert!(wakes(&console, AT_ONCE_MS), "{text}");
+        console.serve_output();
+        assert!(!wakes(&console, 10), "{text}");
+    }
+    // Of what has no end, much is as good as a line.
+    let much = usize::try_from(output::MAX_UNSEEN_BYTES).unwrap();
+    assert_eq!(
+        console.output.lock().print(&vec![b'x'; much - 1]),
+        Some(output::Look::Soon)
+    );
+    assert_eq!(console.output.lock().print(b"x"), Some(output::Look::Now));
+    assert_eq!(console.output.lock().print(b"\n"), None);
+}

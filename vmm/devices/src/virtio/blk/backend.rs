@@ -29,6 +29,8 @@ pub(super) struct Backend {
     pub(super) image: File,
     /// A block device, not a file.
     pub(super) is_block: bool,
+    /// A file of a file system in memory.
+    pub(super) is_in_memory: bool,
     /// What transfers past the page cache have to be aligned to.
     alignment: Option<Alignment>,
     /// A write is durable when it returns.
@@ -58,6 +60,7 @@ impl Backend {
         let metadata = image.metadata().map_err(BlkError::Image)?;
         Ok(Self {
             is_block: metadata.file_type().is_block_device(),
+            is_in_memory: image::is_in_memory(&image).map_err(BlkError::Image)?,
             image,
             alignment,
             opened_durable: mode.durable,
@@ -171,8 +174,10 @@ impl Backend {
             offset: extent.offset.saturating_add(done),
             bytes: extent.bytes.saturating_sub(done),
         };
-        let buffers: Vec<Buffer> = data(request, chain).collect();
-        let left: Vec<Buffer> = window(&buffers, done, rest.bytes).collect();
+        let mut left: Vec<Buffer> = data(request, chain).collect();
+        if done > 0 {
+            left = window(&left, done, rest.bytes).collect();
+        }
         if !self.takes(left.iter().copied()) {
             let alignment = self.alignment.unwrap_or(ANY);
             let place = (&self.image, rest);

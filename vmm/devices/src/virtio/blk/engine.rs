@@ -70,7 +70,8 @@ impl Engine {
     }
 
     /// Makes the ring if that was not tried yet. A host that has none, or forbids it, serves its
-    /// guests all the same.
+    /// guests all the same. An image in memory has none: there is nothing to wait for, and io_uring,
+    /// which can not know, hands each request to a thread of the kernel.
     pub(super) fn prepare(
         &mut self,
         backend: &Backend,
@@ -78,6 +79,10 @@ impl Engine {
         memory: &Arc<GuestRam>,
     ) {
         if matches!(self, Self::Untried) {
+            if backend.is_in_memory {
+                *self = Self::Synchronous;
+                return;
+            }
             let memory = Arc::clone(memory);
             let ring = GuestRing::new(MAX_IN_FLIGHT, memory, &backend.image, control.event());
             *self = ring.map_or(Self::Synchronous, |ring| Self::Ring(Box::new(ring)));

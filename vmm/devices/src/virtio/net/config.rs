@@ -67,6 +67,8 @@ pub struct NetConfig {
     pub speed_mbps: u32,
     /// The link is down at first.
     pub link_down: bool,
+    /// All queues share one MSI-X vector, so that frames received and frames sent are one interrupt.
+    pub shared_vector: bool,
     /// Bytes and frames a second.
     pub limits: NetLimits,
 }

@@ -239,6 +239,10 @@ impl<P: PacketPort> VirtioDevice for NetDevice<P> {
         &self.queue_sizes
     }
 
+    fn shares_vector(&self) -> bool {
+        self.config.shared_vector
+    }
+
     fn features(&self) -> u64 {
         config::features(&self.config, self.abilities)
     }

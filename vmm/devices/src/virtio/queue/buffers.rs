@@ -5,8 +5,11 @@
 
 use std::io;
 
-use vm_memory::bitmap::{Bitmap, BitmapSlice};
-use vm_memory::{GuestAddress, GuestMemory, Permissions, VolatileSlice};
+use vm_memory::bitmap::Bitmap;
+use vm_memory::{
+    GuestAddress, GuestMemory, GuestMemoryBackend, GuestMemoryRegion, Permissions, VolatileSlice,
+};
+use vmm_memory::DirtySlice;
 
 use crate::GuestRam;
 
@@ -18,6 +21,9 @@ pub struct Buffer {
     /// Length in bytes.
     pub bytes: u32,
 }
+
+/// A piece of RAM in this process.
+pub(super) type Piece<'a> = VolatileSlice<'a, DirtySlice<'a>>;
 
 pub(super) fn total(buffers: &[Buffer]) -> u64 {
     buffers.iter().map(|buffer| u64::from(buffer.bytes)).sum()
@@ -45,9 +51,13 @@ pub fn window(buffers: &[Buffer], skip: u64, count: u64) -> impl Iterator<Item =
 pub fn slices_of(
     memory: &GuestRam,
     buffers: impl Iterator<Item = Buffer>,
-) -> io::Result<Vec<VolatileSlice<'_, impl BitmapSlice>>> {
+) -> io::Result<Vec<VolatileSlice<'_, DirtySlice<'_>>>> {
     let mut slices = Vec::with_capacity(buffers.size_hint().0.max(4));
     for buffer in buffers {
+        if let Some(piece) = piece_of(memory, buffer) {
+            slices.push(piece);
+            continue;
+        }
         for part in parts_of(memory, buffer).ok_or_else(outside)? {
             slices.push(part.ok_or_else(outside)?);
         }
@@ -55,16 +65,20 @@ pub fn slices_of(
     Ok(slices)
 }
 
+/// The one piece of RAM that `buffer` lies in, if it is one.
+pub(super) fn piece_of(memory: &GuestRam, buffer: Buffer) -> Option<Piece<'_>> {
+    let bytes = usize::try_from(buffer.bytes).ok()?;
+    let (region, offset) = memory.to_region_addr(GuestAddress(buffer.address))?;
+    region.get_slice(offset, bytes).ok()
+}
+
 /// The pieces of RAM that `buffer` lies in; none where it leaves RAM, at which they end. Nothing at all
 /// for a buffer that goes beyond the end of all addresses.
-fn parts_of(
-    memory: &GuestRam,
-    buffer: Buffer,
-) -> Option<impl Iterator<Item = Option<VolatileSlice<'_, impl BitmapSlice>>>> {
+fn parts_of(memory: &GuestRam, buffer: Buffer) -> Option<impl Iterator<Item = Option<Piece<'_>>>> {
     let count = usize::try_from(buffer.bytes).ok()?;
     buffer.address.checked_add(u64::from(buffer.bytes))?;
     let address = GuestAddress(buffer.address);
-    let parts = memory.get_slices(address, count, Permissions::ReadWrite);
+    let parts = GuestMemory::get_slices(memory, address, count, Permissions::ReadWrite);
     Some(parts.ok()?.map(Result::ok))
 }
 
@@ -72,14 +86,12 @@ fn parts_of(
 fn only_piece<'a>(
     memory: &'a GuestRam,
     buffers: &mut impl Iterator<Item = Buffer>,
-) -> Result<VolatileSlice<'a, impl BitmapSlice>, [Option<Buffer>; 2]> {
+) -> Result<Piece<'a>, [Option<Buffer>; 2]> {
     let taken = [buffers.next(), buffers.next()];
     let [Some(only), None] = taken else {
         return Err(taken);
     };
-    let piece = parts_of(memory, only).and_then(|mut parts| parts.next()?);
-    let whole = piece.filter(|piece| u64::try_from(piece.len()) == Ok(only.bytes.into()));
-    whole.ok_or(taken)
+    piece_of(memory, only).ok_or(taken)
 }
 
 /// Copies `data` into `buffers`; returns the bytes copied, fewer when the buffers are short.

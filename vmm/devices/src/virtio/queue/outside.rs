@@ -23,7 +23,7 @@ impl VirtQueue {
     /// Goes on where somebody else left off: so many chains taken and given back, modulo 65,536. The
     /// driver was told of all of them.
     pub fn take_over(&mut self, next_avail: u16, next_used: u16) {
-        self.queue.set_next_avail(next_avail);
+        self.set_taken(next_avail);
         self.queue.set_next_used(next_used);
         self.announced = next_used;
     }

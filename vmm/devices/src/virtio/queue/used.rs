@@ -3,7 +3,6 @@
 use std::sync::atomic::{Ordering, fence};
 
 use virtio_queue::{Error, QueueT};
-use vm_memory::{Bytes, GuestAddress};
 
 use super::{QueueError, VirtQueue, event_index};
 use crate::virtio::device::DeviceFault;
@@ -34,14 +33,10 @@ impl VirtQueue {
             return Err(self.fault(QueueError::Ring(Error::InvalidDescriptorIndex)));
         }
         let next = self.queue.next_used();
-        let slot = u64::from(next % self.queue.size());
-        // `struct virtq_used_elem`: id, length.
-        let element = u64::from(head) | u64::from(written) << 32;
-        // The ring was found to be in RAM when it was enabled: no overflow.
-        let address = GuestAddress(self.queue.used_ring() + 4 + slot * 8);
-        self.memory
-            .write_obj(element.to_le(), address)
-            .map_err(|error| self.fault(QueueError::Memory(error)))?;
+        let slot = next % self.queue.size();
+        self.on_rings((), |rings| {
+            rings.set_element(&self.memory, slot, head, written)
+        })?;
         self.queue.set_next_used(next.wrapping_add(1));
         self.has_unseen = true;
         Ok(())
@@ -63,14 +58,8 @@ impl VirtQueue {
     fn publish(&mut self) -> Result<(), DeviceFault> {
         if std::mem::take(&mut self.has_unseen) {
             // After the elements (VIRTIO 1.2, 2.7.8.2).
-            let index = self.queue.next_used().to_le();
-            self.memory
-                .store(
-                    index,
-                    GuestAddress(self.queue.used_ring() + 2),
-                    Ordering::Release,
-                )
-                .map_err(|error| self.fault(QueueError::Memory(error)))?;
+            let index = self.queue.next_used();
+            self.on_rings((), |rings| rings.set_used(&self.memory, index))?;
         }
         Ok(())
     }
@@ -88,13 +77,13 @@ impl VirtQueue {
         }
         // The used index has to be visible before it is read whether the driver waits for it.
         fence(Ordering::SeqCst);
-        let avail = self.queue.avail_ring();
-        let wanted = if self.queue.event_idx_enabled() {
-            let event = self.load(avail + 4 + 2 * u64::from(self.queue.size()))?;
-            event_index::is_passed(before, used, event)
-        } else {
-            self.load(avail)? & NO_INTERRUPT == 0
-        };
+        let wanted = self.on_rings(false, |rings| {
+            Ok(if self.queue.event_idx_enabled() {
+                event_index::is_passed(before, used, rings.used_event(&self.memory)?)
+            } else {
+                rings.available_flags(&self.memory)? & NO_INTERRUPT == 0
+            })
+        })?;
         if wanted {
             self.call.send();
         }

@@ -75,7 +75,7 @@ pub struct VirtioPciFunction {
 
 impl VirtioPciFunction {
     /// Makes a function of `device`, reset and without addresses. It has one MSI-X vector for
-    /// configuration and one for each queue.
+    /// configuration, and one for each queue or for all.
     ///
     /// # Errors
     /// The device's queues can not be laid out, or the host has no descriptor left.
@@ -86,7 +86,8 @@ impl VirtioPciFunction {
     ) -> Result<Self, BuildError> {
         let sizes = device.queue_sizes();
         let count = sizes.len();
-        let vectors = u16::try_from(count + 1).map_err(|_| BuildError::QueueCount(count))?;
+        let for_queues = if device.shares_vector() { 1 } else { count };
+        let vectors = u16::try_from(for_queues + 1).map_err(|_| BuildError::QueueCount(count))?;
         if count == 0 || count > MAX_QUEUES {
             return Err(BuildError::QueueCount(count));
         }
@@ -197,7 +198,7 @@ impl VirtioPciFunction {
                     queue: usize::from(index),
                 };
                 let memory = Arc::clone(&self.memory);
-                Some(VirtQueue::new(index, ring, memory, Arc::clone(kick), call))
+                VirtQueue::new(index, ring, memory, Arc::clone(kick), call)
             })
             .collect()
     }

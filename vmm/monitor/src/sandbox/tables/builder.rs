@@ -61,6 +61,7 @@ pub(super) const RULES: &[Rule] = table! {
     SYS_fcntl, Is(FCNTL_COMMAND, F_SETFL) => Seen("a tap is not waited for");
     SYS_ioctl, Is(REQUEST, TUNGETIFF) => Seen("what a tap is");
     SYS_ioctl, Is(REQUEST, TUNSETVNETHDRSZ) => Seen("a tap's header");
+    SYS_fstatfs, Any => Seen("whether a disk's image is in memory");
     SYS_ioctl, Is(REQUEST, BLKSSZGET) => Unseen("a disk is a block device of the host");
     SYS_ioctl, Is(REQUEST, BLKPBSZGET) => Unseen("a disk is a block device of the host");
     // KVM: the host, the VM, its vCPUs.

@@ -67,6 +67,22 @@ fn a_frame_is_received_with_its_header() {
 }
 
 #[test]
+fn a_card_with_one_vector_for_all_queues_calls_by_it() {
+    let shared = NetConfig {
+        shared_vector: true,
+        ..super::config()
+    };
+    let mut card = Card::with(1, &shared, 0);
+    card.driver.offer(0, &[write(BUFFERS, 2048)]);
+    card.driver.kick(0);
+    card.arrives(&packet(100));
+    assert_eq!(card.driver.calls(0), 1);
+    card.driver.offer(1, &[read(BUFFERS, 112)]);
+    card.driver.kick(1);
+    assert_eq!((card.driver.calls(0), card.driver.calls(1)), (1, 0));
+}
+
+#[test]
 fn frames_wait_while_the_guest_has_no_buffers() {
     for features in [0, EVENT_IDX, EVENT_IDX | config::MRG_RXBUF] {
         let mut card = Card::new(features);

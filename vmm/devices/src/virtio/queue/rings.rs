@@ -1,0 +1,153 @@
+//! Where the three parts of a queue are in guest memory, found once (VIRTIO 1.2, 2.7).
+//!
+//! ```text
+//! available: flags u16, index u16, heads u16 x size, used_event u16
+//! used:      flags u16, index u16, (id u32, length u32) x size, avail_event u16
+//! ```
+
+use std::sync::atomic::Ordering;
+
+use virtio_queue::{Queue, QueueT};
+use vm_memory::{
+    Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryError, GuestMemoryRegion,
+    MemoryRegionAddress, VolatileMemory,
+};
+
+use super::buffers::Piece;
+use super::chain::DESCRIPTOR_BYTES;
+use crate::GuestRam;
+
+/// Offset of the index in both rings, and of their elements.
+const INDEX: usize = 2;
+const ELEMENTS: usize = 4;
+const HEAD_BYTES: usize = 2;
+const USED_ELEMENT_BYTES: usize = 8;
+const EVENT_BYTES: usize = 2;
+
+/// The parts of an enabled queue.
+pub(super) struct Rings {
+    size: usize,
+    descriptors: Place,
+    available: Place,
+    used: Place,
+}
+
+impl Rings {
+    /// The parts of `queue`. Nothing when one of them does not lie in one piece of RAM.
+    pub(super) fn find(queue: &Queue, memory: &GuestRam) -> Option<Self> {
+        let size = usize::from(queue.size());
+        let heads = ELEMENTS + HEAD_BYTES * size + EVENT_BYTES;
+        let elements = ELEMENTS + USED_ELEMENT_BYTES * size + EVENT_BYTES;
+        Some(Self {
+            size,
+            descriptors: Place::find(memory, queue.desc_table(), DESCRIPTOR_BYTES * size)?,
+            available: Place::find(memory, queue.avail_ring(), heads)?,
+            used: Place::find(memory, queue.used_ring(), elements)?,
+        })
+    }
+
+    /// The table of descriptors.
+    pub(super) fn descriptors<'a>(
+        &self,
+        memory: &'a GuestRam,
+    ) -> Result<Piece<'a>, GuestMemoryError> {
+        self.descriptors.piece(memory)
+    }
+
+    /// The available ring's flags.
+    pub(super) fn available_flags(&self, memory: &GuestRam) -> Result<u16, GuestMemoryError> {
+        load(self.available.piece(memory)?, 0, Ordering::Relaxed)
+    }
+
+    /// How many chains the driver has added, modulo 65,536. They are there to be read.
+    pub(super) fn added(&self, memory: &GuestRam) -> Result<u16, GuestMemoryError> {
+        load(self.available.piece(memory)?, INDEX, Ordering::Acquire)
+    }
+
+    /// The head in slot `slot` of the available ring.
+    pub(super) fn head(&self, memory: &GuestRam, slot: u16) -> Result<u16, GuestMemoryError> {
+        let at = ELEMENTS + HEAD_BYTES * usize::from(slot);
+        load(self.available.piece(memory)?, at, Ordering::Relaxed)
+    }
+
+    /// The used element that the driver wants to be told of.
+    pub(super) fn used_event(&self, memory: &GuestRam) -> Result<u16, GuestMemoryError> {
+        let at = ELEMENTS + HEAD_BYTES * self.size;
+        load(self.available.piece(memory)?, at, Ordering::Relaxed)
+    }
+
+    /// Sets the used ring's flags.
+    pub(super) fn set_flags(&self, memory: &GuestRam, flags: u16) -> Result<(), GuestMemoryError> {
+        store(self.used.piece(memory)?, 0, flags, Ordering::Relaxed)
+    }
+
+    /// Sets the available element at which the driver is to kick.
+    pub(super) fn set_kick_event(
+        &self,
+        memory: &GuestRam,
+        event: u16,
+    ) -> Result<(), GuestMemoryError> {
+        let at = ELEMENTS + USED_ELEMENT_BYTES * self.size;
+        store(self.used.piece(memory)?, at, event, Ordering::Relaxed)
+    }
+
+    /// Writes an element into slot `slot` of the used ring (`struct virtq_used_elem`).
+    pub(super) fn set_element(
+        &self,
+        memory: &GuestRam,
+        slot: u16,
+        head: u16,
+        written: u32,
+    ) -> Result<(), GuestMemoryError> {
+        let at = ELEMENTS + USED_ELEMENT_BYTES * usize::from(slot);
+        let element = u64::from(head) | u64::from(written) << 32;
+        self.used.piece(memory)?.get_ref(at)?.store(element.to_le());
+        Ok(())
+    }
+
+    /// Has the driver see that `index` chains were given back, modulo 65,536, and their elements.
+    pub(super) fn set_used(&self, memory: &GuestRam, index: u16) -> Result<(), GuestMemoryError> {
+        store(self.used.piece(memory)?, INDEX, index, Ordering::Release)
+    }
+}
+
+fn load(piece: Piece<'_>, at: usize, order: Ordering) -> Result<u16, GuestMemoryError> {
+    Ok(u16::from_le(piece.load(at, order)?))
+}
+
+fn store(piece: Piece<'_>, at: usize, value: u16, order: Ordering) -> Result<(), GuestMemoryError> {
+    Ok(piece.store(value.to_le(), at, order)?)
+}
+
+/// A stretch of RAM by region, so that it is not looked up anew for every access.
+struct Place {
+    /// Which of the regions of guest memory.
+    region: usize,
+    /// Within the region.
+    offset: MemoryRegionAddress,
+    bytes: usize,
+}
+
+impl Place {
+    fn find(memory: &GuestRam, address: u64, bytes: usize) -> Option<Self> {
+        let address = GuestAddress(address);
+        let (region, found) = memory
+            .iter()
+            .enumerate()
+            .find(|(_, region)| region.to_region_addr(address).is_some())?;
+        let offset = found.to_region_addr(address)?;
+        let place = Self {
+            region,
+            offset,
+            bytes,
+        };
+        place.piece(memory).is_ok().then_some(place)
+    }
+
+    fn piece<'a>(&self, memory: &'a GuestRam) -> Result<Piece<'a>, GuestMemoryError> {
+        let region = memory.iter().nth(self.region);
+        region
+            .ok_or(GuestMemoryError::HostAddressNotAvailable)?
+            .get_slice(self.offset, self.bytes)
+    }
+}
