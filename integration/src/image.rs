@@ -8,6 +8,7 @@ pub mod ext4;
 pub mod firmware;
 pub mod kernel;
 pub mod modules;
+pub mod qemu;
 pub mod rootfs;
 pub mod tools_disk;
 

@@ -67,6 +67,19 @@ pub const KERNEL_BUILD: &[Tool] = &[
     tool("objcopy", "binutils"),
 ];
 
+/// What building QEMU for nodes needs.
+pub const QEMU_BUILD: &[Tool] = &[
+    tool("gcc", "gcc"),
+    tool("dpkg-source", "dpkg-dev"),
+    tool("patch", "patch"),
+    tool("meson", "meson"),
+    tool("ninja", "ninja-build"),
+    tool("pkg-config", "pkg-config"),
+    tool("/usr/include/glib-2.0/glib.h", "libglib2.0-dev"),
+    tool("/usr/include/pixman-1/pixman.h", "libpixman-1-dev"),
+    tool("/usr/include/libfdt.h", "libfdt-dev"),
+];
+
 /// What tests compare with, beyond the above.
 pub const TESTS: &[Tool] = &[tool("lz4", "lz4"), tool("perl", "perl-base")];
 

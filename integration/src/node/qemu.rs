@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::Context;
 
 use super::spec::{Console, Emulation, Flavour, NodeSpec};
-use crate::image::{busybox, ext4, kernel, rootfs};
+use crate::image::{busybox, ext4, kernel, qemu, rootfs};
 use crate::process::{self, Bound};
 use crate::wire::PORT;
 use crate::{artifacts, image::cpio::Archive};
@@ -115,6 +115,15 @@ fn emulation(emulation: Emulation) -> String {
     }
 }
 
+/// Which QEMU it is; the mended one is told where Debian has the other's files.
+fn program(spec: &NodeSpec, arguments: &mut Vec<String>) -> anyhow::Result<String> {
+    if !spec.writes_cr8 {
+        return Ok("qemu-system-x86_64".to_owned());
+    }
+    arguments.extend(words("-L /usr/share/qemu -L /usr/share/seabios"));
+    Ok(qemu::mended()?.display().to_string())
+}
+
 /// Starts QEMU on what [`prepare`] made; it dies with this process.
 pub(super) fn start(spec: &NodeSpec, directory: &Path) -> anyhow::Result<Bound> {
     let flavour = match spec.flavour {
@@ -164,7 +173,8 @@ pub(super) fn start(spec: &NodeSpec, directory: &Path) -> anyhow::Result<Bound> 
         fs::remove_file(agent_socket(directory))?;
     }
     let messages = fs::File::create(directory.join("qemu.log"))?;
-    Bound::start("qemu-system-x86_64", &arguments, |command| {
+    let program = program(spec, &mut arguments)?;
+    Bound::start(&program, &arguments, |command| {
         command.current_dir(directory);
         if spec.console == Console::Log {
             command

@@ -55,6 +55,9 @@ pub struct NodeSpec {
     pub payload: Vec<(PathBuf, String)>,
     /// Where its serial port goes.
     pub console: Console,
+    /// Its guests may write CR8 while an interrupt waits for them, as OVMF does, which ends Debian's QEMU: the
+    /// mended one of [`crate::image::qemu`] runs it.
+    pub writes_cr8: bool,
     /// More arguments for QEMU, for example a `-netdev socket` that joins nodes.
     pub qemu_arguments: Vec<String>,
 }
@@ -70,6 +73,7 @@ impl NodeSpec {
             emulation: Emulation::Parallel,
             payload: Vec::new(),
             console: Console::Log,
+            writes_cr8: false,
             qemu_arguments: Vec::new(),
         }
     }
