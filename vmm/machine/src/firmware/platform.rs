@@ -118,7 +118,7 @@ impl Platform {
             shadow: Arc::clone(&self.shadow),
             events: self.events.clone(),
         });
-        let mut isa = LpcBridge::new(Arc::clone(&self.decode));
+        let mut isa = LpcBridge::isa(Arc::clone(&self.decode));
         if let Some(snapshot) = snapshot {
             let mut state = snapshot.take_function(PciAddress::HOST_BRIDGE);
             let loaded = host.load(&mut state).and_then(|()| state.finish());
@@ -127,10 +127,7 @@ impl Platform {
             let loaded = isa.load(&mut state).and_then(|()| state.finish());
             loaded.map_err(device_error("the ISA bridge"))?;
         }
-        Ok(Bridges {
-            host,
-            isa: Some(isa),
-        })
+        Ok(Bridges::with_firmware(host, isa))
     }
 
     /// First port, number of ports and device.

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use vmm_devices::{ConfigEffect, DeviceState, Payload, Payloads, PciFunction, StateError};
+use vmm_devices::DeviceState;
 use vmm_memory::ECAM_BASE;
 
+use super::followed::{Follow, Followed};
 use super::registers::Registers;
 use crate::chain::chain;
 use crate::events::{GuestEvent, GuestEvents};
@@ -25,12 +26,8 @@ const PCIEXBAR_WRITABLE: u64 = 0xf_fc00_0007;
 const PAM: usize = 0x90;
 const PAM_WRITABLE: [u8; PAM_REGISTERS] = [0x30, 0x33, 0x33, 0x33, 0x33, 0x33, 0x33];
 
-/// The bridge.
-pub(crate) struct HostBridge {
-    registers: Registers,
-    /// Of a machine with firmware.
-    moves: Option<Moves>,
-}
+/// The bridge of a machine with firmware.
+pub(crate) type HostBridge = Followed<Moves>;
 
 /// What firmware moves by the bridge's registers.
 pub(crate) struct Moves {
@@ -52,21 +49,30 @@ impl DeviceState for HostBridgeState {
     const VERSION: u32 = 1;
 }
 
-impl HostBridge {
-    /// A bridge that is all read only: configuration space does not move.
-    pub(super) fn fixed() -> Self {
-        let ecam = (ECAM_BASE | PCIEXBAR_ENABLE).to_le_bytes();
-        Self {
-            registers: Registers::new(&[
-                (0, &VENDOR_INTEL),
-                (2, &DEVICE_Q35_MCH),
-                (9, &CLASS_HOST_BRIDGE),
-                (PCIEXBAR, &ecam),
-            ]),
-            moves: None,
-        }
+impl From<Vec<u8>> for HostBridgeState {
+    fn from(config_space: Vec<u8>) -> Self {
+        Self { config_space }
     }
+}
 
+impl From<HostBridgeState> for Vec<u8> {
+    fn from(state: HostBridgeState) -> Self {
+        state.config_space
+    }
+}
+
+/// The registers of a bridge that is all read only: configuration space does not move.
+pub(super) fn fixed() -> Registers {
+    let ecam = (ECAM_BASE | PCIEXBAR_ENABLE).to_le_bytes();
+    Registers::new(&[
+        (0, &VENDOR_INTEL),
+        (2, &DEVICE_Q35_MCH),
+        (9, &CLASS_HOST_BRIDGE),
+        (PCIEXBAR, &ecam),
+    ])
+}
+
+impl HostBridge {
     /// A bridge after power-on, for firmware to set up.
     pub(crate) fn with_firmware(moves: Moves) -> Self {
         let registers = Registers::new(&[
@@ -76,58 +82,19 @@ impl HostBridge {
             (SUBSYSTEM, &SUBSYSTEM_VIRTUAL),
         ]);
         let ecam = PCIEXBAR_WRITABLE.to_le_bytes();
-        Self {
-            registers: registers.writable(&[(PCIEXBAR, &ecam), (PAM, &PAM_WRITABLE)]),
-            moves: Some(moves),
-        }
-    }
-
-    /// Goes on where the bridge was saved.
-    pub(crate) fn load(&mut self, payloads: &mut Payloads) -> Result<(), StateError> {
-        let state: HostBridgeState = payloads.take()?;
-        if !self.registers.load(&state.config_space) {
-            return Err(HostBridgeState::wrong(
-                "configuration space has another length",
-            ));
-        }
-        self.follow();
-        Ok(())
-    }
-
-    /// Makes everything be where the registers say.
-    fn follow(&self) {
-        let Some(moves) = &self.moves else {
-            return;
-        };
-        moves
-            .decode
-            .set_ecam(u64::from_le_bytes(self.registers.array(PCIEXBAR)));
-        if let Err(error) = moves.shadow.set(self.registers.array(PAM)) {
-            moves.events.post(GuestEvent::HostFailure(chain(&error)));
-        }
+        let registers = registers.writable(&[(PCIEXBAR, &ecam), (PAM, &PAM_WRITABLE)]);
+        Self::new(registers, moves)
     }
 }
 
-impl PciFunction for HostBridge {
-    fn config_read(&mut self, offset: u16, data: &mut [u8]) {
-        self.registers.read(offset, data);
-    }
+impl Follow for Moves {
+    type State = HostBridgeState;
 
-    fn config_write(&mut self, offset: u16, data: &[u8]) -> ConfigEffect {
-        self.registers.write(offset, data);
-        self.follow();
-        ConfigEffect::default()
-    }
-
-    fn reset(&mut self) {
-        self.registers.reset();
-        self.follow();
-    }
-
-    /// Without firmware nothing in it changes.
-    fn save(&self) -> Vec<Payload> {
-        let config_space = self.registers.save();
-        let state = HostBridgeState { config_space };
-        self.moves.iter().map(|_| state.to_payload()).collect()
+    fn follow(&self, registers: &Registers) {
+        let ecam = u64::from_le_bytes(registers.array(PCIEXBAR));
+        self.decode.set_ecam(ecam);
+        if let Err(error) = self.shadow.set(registers.array(PAM)) {
+            self.events.post(GuestEvent::HostFailure(chain(&error)));
+        }
     }
 }

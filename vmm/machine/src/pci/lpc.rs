@@ -4,8 +4,9 @@
 
 use std::sync::Arc;
 
-use vmm_devices::{ConfigEffect, DeviceState, Payload, Payloads, PciFunction, StateError};
+use vmm_devices::DeviceState;
 
+use super::followed::{Follow, Followed};
 use super::host_bridge::{SUBSYSTEM, SUBSYSTEM_VIRTUAL};
 use super::registers::Registers;
 use crate::firmware::Decode;
@@ -34,10 +35,7 @@ const RCBA: usize = 0xf0;
 const RCBA_WRITABLE: [u8; 4] = 0xffff_c001u32.to_le_bytes();
 
 /// The bridge.
-pub(crate) struct LpcBridge {
-    registers: Registers,
-    decode: Arc<Decode>,
-}
+pub(crate) type LpcBridge = Followed<Arc<Decode>>;
 
 /// State of the bridge.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -52,9 +50,21 @@ impl DeviceState for LpcState {
     const VERSION: u32 = 1;
 }
 
+impl From<Vec<u8>> for LpcState {
+    fn from(config_space: Vec<u8>) -> Self {
+        Self { config_space }
+    }
+}
+
+impl From<LpcState> for Vec<u8> {
+    fn from(state: LpcState) -> Self {
+        state.config_space
+    }
+}
+
 impl LpcBridge {
     /// A bridge after power-on; what its registers say goes to `decode`.
-    pub(crate) fn new(decode: Arc<Decode>) -> Self {
+    pub(crate) fn isa(decode: Arc<Decode>) -> Self {
         let registers = Registers::new(&[
             (0, &VENDOR_INTEL),
             (2, &DEVICE_ICH9),
@@ -65,64 +75,34 @@ impl LpcBridge {
             (PIRQ_A, &PIRQ_OFF),
             (PIRQ_E, &PIRQ_OFF),
         ]);
-        Self {
-            registers: registers.writable(&[
-                (COMMAND, &SERR_ENABLE),
-                (PMBASE, &PMBASE_WRITABLE),
-                (ACPI_CONTROL, &ACPI_CONTROL_WRITABLE),
-                (PIRQ_A, &PIRQ_WRITABLE),
-                (PIRQ_E, &PIRQ_WRITABLE),
-                (RCBA, &RCBA_WRITABLE),
-            ]),
-            decode,
-        }
-    }
-
-    /// Goes on where the bridge was saved.
-    pub(crate) fn load(&mut self, payloads: &mut Payloads) -> Result<(), StateError> {
-        let state: LpcState = payloads.take()?;
-        if !self.registers.load(&state.config_space) {
-            return Err(LpcState::wrong("configuration space has another length"));
-        }
-        self.follow();
-        Ok(())
-    }
-
-    fn follow(&self) {
-        let base = u16::from_le_bytes(self.registers.array(PMBASE));
-        let [control] = self.registers.array(ACPI_CONTROL);
-        let [port] = PMBASE_PORT;
-        self.decode
-            .set_power(base & !u16::from(port), control & ACPI_ENABLED != 0);
-        self.decode
-            .set_root_complex(u32::from_le_bytes(self.registers.array(RCBA)));
+        let registers = registers.writable(&[
+            (COMMAND, &SERR_ENABLE),
+            (PMBASE, &PMBASE_WRITABLE),
+            (ACPI_CONTROL, &ACPI_CONTROL_WRITABLE),
+            (PIRQ_A, &PIRQ_WRITABLE),
+            (PIRQ_E, &PIRQ_WRITABLE),
+            (RCBA, &RCBA_WRITABLE),
+        ]);
+        Self::new(registers, decode)
     }
 }
 
-impl PciFunction for LpcBridge {
-    fn config_read(&mut self, offset: u16, data: &mut [u8]) {
-        self.registers.read(offset, data);
-    }
+impl Follow for Arc<Decode> {
+    type State = LpcState;
 
-    fn config_write(&mut self, offset: u16, data: &[u8]) -> ConfigEffect {
-        self.registers.write(offset, data);
-        self.follow();
-        ConfigEffect::default()
-    }
-
-    fn reset(&mut self) {
-        self.registers.reset();
-        self.follow();
-    }
-
-    fn save(&self) -> Vec<Payload> {
-        let config_space = self.registers.save();
-        vec![LpcState { config_space }.to_payload()]
+    fn follow(&self, registers: &Registers) {
+        let base = u16::from_le_bytes(registers.array(PMBASE));
+        let [control] = registers.array(ACPI_CONTROL);
+        let [port] = PMBASE_PORT;
+        self.set_power(base & !u16::from(port), control & ACPI_ENABLED != 0);
+        self.set_root_complex(u32::from_le_bytes(registers.array(RCBA)));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use vmm_devices::{Payloads, PciFunction};
+
     use super::*;
 
     fn write(bridge: &mut LpcBridge, offset: u16, data: &[u8]) {
@@ -132,7 +112,7 @@ mod tests {
     #[test]
     fn ports_and_registers_are_where_firmware_puts_them() {
         let decode = Arc::new(Decode::power_on());
-        let mut bridge = LpcBridge::new(Arc::clone(&decode));
+        let mut bridge = LpcBridge::isa(Arc::clone(&decode));
         // As SeaBIOS does.
         write(&mut bridge, 0x40, &0x0601u32.to_le_bytes());
         assert_eq!(decode.power(), None);

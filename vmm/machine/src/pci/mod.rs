@@ -15,6 +15,7 @@ mod address_map;
 mod binding;
 mod bus;
 mod config_access;
+mod followed;
 mod host_bridge;
 mod lpc;
 mod registers;

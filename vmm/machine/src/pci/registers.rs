@@ -1,11 +1,13 @@
 //! Configuration space of the chipset's own functions: bytes, and which bits of them can be written.
 
+use vmm_devices::{ConfigEffect, Payload, PciFunction};
+
 /// Bytes of conventional PCI.
 pub(super) const BYTES: usize = 256;
 
 /// The registers of one function.
 #[derive(Clone, Debug)]
-pub(super) struct Registers {
+pub(crate) struct Registers {
     bytes: [u8; BYTES],
     writable: [u8; BYTES],
     power_on: [u8; BYTES],
@@ -78,6 +80,23 @@ impl Registers {
         }
         self.write(0, saved);
         true
+    }
+}
+
+/// A function that nothing follows and nothing can be written to: there is no state to save.
+impl PciFunction for Registers {
+    fn config_read(&mut self, offset: u16, data: &mut [u8]) {
+        self.read(offset, data);
+    }
+
+    fn config_write(&mut self, _: u16, _: &[u8]) -> ConfigEffect {
+        ConfigEffect::default()
+    }
+
+    fn reset(&mut self) {}
+
+    fn save(&self) -> Vec<Payload> {
+        Vec::new()
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vmm_devices::PciFunction;
 
 use super::PciAddress;
-use super::host_bridge::HostBridge;
+use super::host_bridge::{self, HostBridge};
 use super::lpc::LpcBridge;
 use super::slot::Slot;
 
@@ -21,17 +21,25 @@ pub(crate) struct PlacedFunction {
 /// The chipset's own functions.
 pub(crate) struct Bridges {
     /// To the processors.
-    pub(crate) host: HostBridge,
+    host: Box<dyn PciFunction>,
     /// To legacy hardware; only firmware has use for it.
-    pub(crate) isa: Option<LpcBridge>,
+    isa: Option<LpcBridge>,
 }
 
 impl Bridges {
     /// Those of a machine without firmware.
     pub(super) fn fixed() -> Self {
         Self {
-            host: HostBridge::fixed(),
+            host: Box::new(host_bridge::fixed()),
             isa: None,
+        }
+    }
+
+    /// Those of a machine with firmware.
+    pub(crate) fn with_firmware(host: HostBridge, isa: LpcBridge) -> Self {
+        Self {
+            host: Box::new(host),
+            isa: Some(isa),
         }
     }
 }
@@ -63,7 +71,7 @@ impl Tree {
         let own = |address: PciAddress, function| {
             (address.device, Arc::new(Slot::new(address, function, None)))
         };
-        let host = own(PciAddress::HOST_BRIDGE, Box::new(bridges.host) as _);
+        let host = own(PciAddress::HOST_BRIDGE, bridges.host);
         let isa = bridges
             .isa
             .map(|isa| own(PciAddress::ISA_BRIDGE, Box::new(isa) as _));
