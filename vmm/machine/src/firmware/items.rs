@@ -18,6 +18,10 @@ const PROCESSORS: u16 = 0x05;
 const BOOT_MENU: u16 = 0x0e;
 const MAX_PROCESSORS: u16 = 0x0f;
 
+/// `IA32_FEATURE_CONTROL` (Intel SDM, volume 3, 24.7): locked, VMX outside of SMX. SeaBIOS and OVMF write to
+/// all processors what the file says.
+const FEATURE_CONTROL: u64 = 1 | 1 << 2;
+
 const RAM: u32 = 1;
 /// Firmware that finds nothing to boot says so and stays; its own idea is to start over.
 const STAY: [u8; 4] = [0xff; 4];
@@ -49,6 +53,10 @@ pub(super) fn items(
     }
     if let Some(order) = machine.order.file(&config.boot_order)? {
         items.add_file("bootorder", Content::Fixed(order))?;
+    }
+    if machine.cpu.features().has("vmx") {
+        let value = FEATURE_CONTROL.to_le_bytes().to_vec();
+        items.add_file("etc/msr_feature_control", Content::Fixed(value))?;
     }
     if config.serial_console {
         let port = u64::from(COM1_PORT).to_le_bytes().to_vec();
