@@ -7,6 +7,8 @@ use vmm_devices::{Payload, StateError};
 use vmm_kvm::{Backing, KvmError, Overlay, Vm};
 use vmm_memory::{RomMemory, Window};
 
+use super::pace::Pace;
+
 /// Flash memory at an address.
 pub(super) struct PlacedFlash {
     flash: Mutex<Flash>,
@@ -14,17 +16,24 @@ pub(super) struct PlacedFlash {
     range: Window,
     vm: Arc<Vm>,
     slot: u16,
+    pace: Arc<Pace>,
 }
 
 impl PlacedFlash {
     /// Flash memory at `base`, not shown yet.
-    pub(super) fn new(flash: Flash, range: Window, vm: Arc<Vm>, slot: u16) -> Self {
+    pub(super) fn new(
+        flash: Flash,
+        range: Window,
+        (vm, slot): (Arc<Vm>, u16),
+        pace: Arc<Pace>,
+    ) -> Self {
         Self {
             memory: flash.memory(),
             flash: Mutex::new(flash),
             range,
             vm,
             slot,
+            pace,
         }
     }
 
@@ -73,6 +82,7 @@ impl PlacedFlash {
         if is_array == was_array {
             return Some(Ok(()));
         }
+        self.pace.wait(1);
         Some(self.show(is_array))
     }
 

@@ -12,6 +12,7 @@ mod flash;
 mod image;
 mod items;
 mod order;
+mod pace;
 mod platform;
 mod script;
 mod shadow;

@@ -13,6 +13,7 @@ use super::decode::Decode;
 use super::flash::PlacedFlash;
 use super::image;
 use super::items::{self, Machine};
+use super::pace::Pace;
 use super::script::GENERATION_ADDRESS_FILE;
 use super::shadow::{self, Shadow};
 use super::state::PlatformState;
@@ -74,7 +75,8 @@ impl Platform {
         } = plan;
         let image = image::read(&config.code)?;
         show_image(vm, &image)?;
-        let flash = place_flash(config, vm, image.bytes() as u64)?;
+        let pace = Arc::new(Pace::default());
+        let flash = place_flash(config, vm, image.bytes() as u64, Arc::clone(&pace))?;
         let decode = Arc::new(Decode::power_on());
         let source = TableSource {
             layout: *machine.layout,
@@ -88,7 +90,7 @@ impl Platform {
         let items = items::items(config, machine, &source)?;
         let fw_cfg = FwCfg::new(items, Arc::new(vm.ram().clone()));
         Ok(Self {
-            shadow: Arc::new(Shadow::new(Arc::clone(vm), Arc::clone(&image))?),
+            shadow: Arc::new(Shadow::new(Arc::clone(vm), Arc::clone(&image), pace)?),
             decode,
             image,
             flash,
@@ -253,6 +255,7 @@ fn place_flash(
     config: &FirmwareConfig,
     vm: &Arc<Vm>,
     image_bytes: u64,
+    pace: Arc<Pace>,
 ) -> Result<Option<PlacedFlash>, BuildError> {
     let Some(file) = &config.variables else {
         return Ok(None);
@@ -262,7 +265,7 @@ fn place_flash(
         .map_err(|error| FirmwareError::Descriptor("the variable store", error))?;
     let flash = Flash::new(file).map_err(FirmwareError::from)?;
     let range = image::below_4_gib(flash.bytes(), image_bytes);
-    let flash = PlacedFlash::new(flash, range, Arc::clone(vm), FLASH_SLOT);
+    let flash = PlacedFlash::new(flash, range, (Arc::clone(vm), FLASH_SLOT), pace);
     flash.follow()?;
     Ok(Some(flash))
 }

@@ -11,6 +11,8 @@ use vm_memory::{Bytes, GuestAddress};
 use vmm_kvm::{Backing, KvmError, Overlay, Vm};
 use vmm_memory::{RomMemory, Window};
 
+use super::pace::Pace;
+
 /// Number of registers.
 pub(crate) const REGISTERS: usize = 7;
 /// Memslots that segments have, from number 0 on.
@@ -48,6 +50,7 @@ pub(crate) struct Shadow {
     vm: Arc<Vm>,
     firmware: Arc<RomMemory>,
     registers: Mutex<[u8; REGISTERS]>,
+    pace: Arc<Pace>,
 }
 
 impl Shadow {
@@ -55,11 +58,16 @@ impl Shadow {
     ///
     /// # Errors
     /// KVM's.
-    pub(crate) fn new(vm: Arc<Vm>, firmware: Arc<RomMemory>) -> Result<Self, KvmError> {
+    pub(super) fn new(
+        vm: Arc<Vm>,
+        firmware: Arc<RomMemory>,
+        pace: Arc<Pace>,
+    ) -> Result<Self, KvmError> {
         let shadow = Self {
             vm,
             firmware,
             registers: Mutex::new([0; REGISTERS]),
+            pace,
         };
         for segment in 0..SEGMENTS {
             shadow.show(segment, attributes(&[0; REGISTERS], segment))?;
@@ -79,12 +87,12 @@ impl Shadow {
     /// # Errors
     /// KVM's. Some segments may be changed.
     pub(crate) fn set(&self, registers: [u8; REGISTERS]) -> Result<(), KvmError> {
+        let changed = changed(&self.lock(), &registers);
+        // Only one writes to registers at a time; reads of memory do not wait.
+        self.pace.wait(changed.len() as u64);
         let mut current = self.lock();
-        for segment in 0..SEGMENTS {
-            let wanted = attributes(&registers, segment);
-            if attributes(&current, segment) != wanted {
-                self.show(segment, wanted)?;
-            }
+        for segment in changed {
+            self.show(segment, attributes(&registers, segment))?;
         }
         *current = registers;
         Ok(())
@@ -155,6 +163,13 @@ fn segment_of(address: u64) -> Option<usize> {
     (0..SEGMENTS).find(|segment| range(*segment).contains(address, 1))
 }
 
+/// Segments that are not under `new` what they are under `old`.
+fn changed(old: &[u8; REGISTERS], new: &[u8; REGISTERS]) -> Vec<usize> {
+    (0..SEGMENTS)
+        .filter(|segment| attributes(old, *segment) != attributes(new, *segment))
+        .collect()
+}
+
 /// PAM0 has the last segment in its upper half; the others have two each, the lower first.
 fn attributes(registers: &[u8; REGISTERS], segment: usize) -> Attributes {
     let (register, is_upper) = if segment == SEGMENTS - 1 {
@@ -203,5 +218,7 @@ mod tests {
         assert_eq!(attributes(&registers, 1), on(false, false));
         assert_eq!(attributes(&registers, 11), on(true, true));
         assert_eq!(attributes(&registers, 10), on(false, false));
+        assert_eq!(changed(&[0; REGISTERS], &registers), [0, 11, 12]);
+        assert!(changed(&registers, &registers).is_empty());
     }
 }

@@ -1,0 +1,76 @@
+//! How often a guest may have memory shown and hidden: each change of a memslot has the host wait for all
+//! vCPUs of the guest, and makes it forget the guest's page tables.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use vmm_devices::virtio::rate::{RateLimit, TokenBucket};
+
+/// SeaBIOS makes some thirty changes at each start, OVMF two for each variable that it writes.
+const LIMIT: RateLimit = RateLimit {
+    per_second: 500,
+    burst: 2000,
+};
+
+/// Holds back who makes too many changes.
+pub(super) struct Pace {
+    started: Instant,
+    bucket: Mutex<Option<TokenBucket>>,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self::new(LIMIT)
+    }
+}
+
+impl Pace {
+    fn new(limit: RateLimit) -> Self {
+        Self {
+            started: Instant::now(),
+            bucket: Mutex::new(TokenBucket::new(limit, 0)),
+        }
+    }
+
+    /// Waits until `changes` more can be made; that is no longer than those before it took too many.
+    pub(super) fn wait(&self, changes: u64) {
+        while let Some(left) = self.take(changes) {
+            // May end early.
+            std::thread::park_timeout(left);
+        }
+    }
+
+    /// Takes them, or says how long to wait.
+    fn take(&self, changes: u64) -> Option<Duration> {
+        // Whole after each call.
+        let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        let bucket = bucket.as_mut()?;
+        let now = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        match bucket.wait_ns(now) {
+            0 => {
+                bucket.take(changes);
+                None
+            }
+            left => Some(Duration::from_nanos(left)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_firmware_needs_is_at_once_and_a_storm_waits() {
+        let pace = Pace::new(RateLimit {
+            per_second: 1000,
+            burst: 100,
+        });
+        assert_eq!(pace.take(99), None);
+        assert_eq!(pace.take(50), None);
+        let left = pace.take(1).unwrap();
+        assert!(left > Duration::from_millis(20), "{left:?}");
+        pace.wait(1);
+        assert!(pace.started.elapsed() >= Duration::from_millis(20));
+    }
+}
