@@ -2,11 +2,11 @@
 
 use super::ioctls::{KVM_SET_USER_MEMORY_REGION, REQUEST};
 use super::rule::Arguments::{Any, Is};
-use super::rule::Reason::Unseen;
+use super::rule::Reason::Seen;
 use super::rule::{Rule, table};
 
-/// Their rules besides those of [`super::vcpu`]. No firmware runs where system calls are traced.
+/// Their rules besides those of [`super::vcpu`].
 pub(super) const RULES: &[Rule] = table! {
-    SYS_ioctl, Is(REQUEST, KVM_SET_USER_MEMORY_REGION) => Unseen("the guest shadows its firmware, or writes to flash memory");
-    SYS_fdatasync, Any => Unseen("a variable of firmware is on disk before the guest goes on");
+    SYS_ioctl, Is(REQUEST, KVM_SET_USER_MEMORY_REGION) => Seen("the guest shadows its firmware, or writes to flash memory");
+    SYS_fdatasync, Any => Seen("a variable of firmware is on disk before the guest goes on");
 };
