@@ -6,5 +6,6 @@
 #![forbid(unsafe_code)]
 
 mod bounded;
+pub mod disk;
 pub mod kernel;
 pub mod oci;

@@ -1,0 +1,110 @@
+//! Why a disk image is not converted.
+
+use std::io;
+
+use super::DiskFormat;
+
+/// Why a disk image could not be converted. Each variant names the image as the caller did.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskError {
+    /// The image can not be read.
+    #[error("{image} can not be read at byte {offset}")]
+    Read {
+        /// The image.
+        image: String,
+        /// Where in its file.
+        offset: u64,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The image refers to bytes that its file does not have: it is damaged or was cut.
+    #[error(
+        "{image} is damaged or incomplete: {what} should be {length} bytes at byte {offset}, but the file has {file} bytes"
+    )]
+    Outside {
+        /// The image.
+        image: String,
+        /// What should be there.
+        what: String,
+        /// Its first byte.
+        offset: u64,
+        /// Its length in bytes.
+        length: u64,
+        /// Length of the file in bytes.
+        file: u64,
+    },
+    /// The image contradicts itself or its format.
+    #[error("{image} is damaged: {what}; `qemu-img check` can tell more")]
+    Damaged {
+        /// The image.
+        image: String,
+        /// What is wrong, and where.
+        what: String,
+    },
+    /// The image is what it says, but this release can not read it.
+    #[error("{image} {what}, which is not supported; {way_out}")]
+    Unsupported {
+        /// The image.
+        image: String,
+        /// What it has.
+        what: String,
+        /// What the user can do.
+        way_out: &'static str,
+    },
+    /// The image is not of the format that it should have.
+    #[error("{image} is no {wanted} image, though {who}")]
+    WrongFormat {
+        /// The image.
+        image: String,
+        /// The format it should have.
+        wanted: DiskFormat,
+        /// Who says so.
+        who: String,
+    },
+    /// The image is an overlay, and the image below was not handed over.
+    #[error(
+        "{image} has the backing file '{backing}'{format}; a name that an image holds is never opened: give the file with --backing, the nearest first"
+    )]
+    BackingNeeded {
+        /// The image.
+        image: String,
+        /// The name it holds, without control characters.
+        backing: String,
+        /// The backing file's format, when the image names it.
+        format: String,
+    },
+    /// More images were handed over than the chain has.
+    #[error("{image} has no backing file, but {given} was given as one")]
+    BackingNotNeeded {
+        /// The image.
+        image: String,
+        /// What was handed over.
+        given: String,
+    },
+    /// A limit of the caller's is exceeded.
+    #[error("{image}: {what} is {value}, but {limit} is allowed{way_out}")]
+    TooLarge {
+        /// The image.
+        image: String,
+        /// What is too large.
+        what: &'static str,
+        /// How large it is.
+        value: u64,
+        /// The limit.
+        limit: u64,
+        /// What the user can do, or nothing.
+        way_out: &'static str,
+    },
+    /// The output can not be written.
+    #[error("the disk can not be written at byte {offset} of {total}")]
+    Write {
+        /// Where.
+        offset: u64,
+        /// Size of the disk in bytes.
+        total: u64,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}

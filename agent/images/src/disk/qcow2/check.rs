@@ -1,0 +1,125 @@
+//! All tables of an image, read once before anything is written.
+//!
+//! What is found here would otherwise be found when half a disk is written; and tables that point at
+//! each other would make a small file cost much.
+
+use super::super::{DiskError, be64, index};
+use super::entry::{self, Mapping};
+use super::used::Used;
+use super::{ENTRY_BYTES, Qcow2, Source, refcounts, snapshots};
+
+impl Qcow2 {
+    /// Fails when a table or a cluster lies outside of the file, or at a place that is in use already,
+    /// or at one that the reference counts say is free. `map_bytes` bounds the memory for that; of the
+    /// disk only the first `disk_bytes` are looked at.
+    pub(in crate::disk) fn check(
+        &mut self,
+        map_bytes: u64,
+        disk_bytes: u64,
+    ) -> Result<(), DiskError> {
+        let mut used = Used::new(&self.source, self.header.cluster_bits, map_bytes)?;
+        let cluster = self.header.cluster_bytes();
+        used.take(0, 1);
+        let l1_bytes = self.header.l1_entries * ENTRY_BYTES;
+        take_table(
+            &self.source,
+            &mut used,
+            ("the L1 table", self.header.l1_offset, l1_bytes),
+            cluster,
+        )?;
+        snapshots::check(&self.source, &self.header, &mut used)?;
+        let blocks = refcounts::check_table(&self.source, &self.header, &mut used)?;
+        let end = self.header.virtual_bytes.min(disk_bytes);
+        for l1_index in 0..end.div_ceil(self.header.l2_covers_bytes()) {
+            self.check_l2(l1_index, end, &mut used)?;
+        }
+        if self.header.is_dirty {
+            // Nobody promises that they are right, and they are not needed.
+            return Ok(());
+        }
+        refcounts::check_counts(&self.source, &self.header, &used, &blocks)
+    }
+
+    fn check_l2(
+        &mut self,
+        l1_index: u64,
+        disk_bytes: u64,
+        used: &mut Used,
+    ) -> Result<(), DiskError> {
+        let Some(offset) = self.l2_offset(l1_index)? else {
+            return Ok(());
+        };
+        let cluster = self.header.cluster_bytes();
+        let what = format!("the L2 table of L1 entry {l1_index}");
+        take_table(&self.source, used, (&what, offset, cluster), cluster)?;
+        let mut at = l1_index * self.header.l2_covers_bytes();
+        let end = at
+            .saturating_add(self.header.l2_covers_bytes())
+            .min(disk_bytes);
+        while at < end {
+            let length = cluster.min(end - at);
+            match self.mapping(at)? {
+                Mapping::Unallocated => {}
+                Mapping::Zero => self.hold_zero(at, used)?,
+                Mapping::Data { offset } => {
+                    let what = format_args!("the disk's data at {at:#x}");
+                    self.source.holds(what, offset, length)?;
+                    if !used.take(offset, length) {
+                        return Err(in_use(&self.source, what, offset));
+                    }
+                }
+                Mapping::Compressed { offset, length } => {
+                    let what = format_args!("the compressed data of the disk's cluster at {at:#x}");
+                    self.source.holds(what, offset, 1)?;
+                    if !used.share(offset, length.min(self.source.bytes - offset)) {
+                        return Err(in_use(&self.source, what, offset));
+                    }
+                }
+            }
+            at += cluster;
+        }
+        Ok(())
+    }
+
+    /// A cluster that reads as zero may have a place in the file, for later.
+    fn hold_zero(&mut self, at: u64, used: &mut Used) -> Result<(), DiskError> {
+        let entry_index = self.header.l2_index(at);
+        let held = self.l2_of(at)?.map_or(0, |table| {
+            entry::held(be64(table, index(entry_index * ENTRY_BYTES)))
+        });
+        if held != 0 && held < self.source.bytes && !used.take(held, 1) {
+            let what = format_args!("the place for the disk's cluster at {at:#x}");
+            return Err(in_use(&self.source, what, held));
+        }
+        Ok(())
+    }
+}
+
+/// Takes a table that begins at a cluster's start.
+pub(super) fn take_table(
+    source: &Source,
+    used: &mut Used,
+    (what, offset, length): (&str, u64, u64),
+    cluster_bytes: u64,
+) -> Result<(), DiskError> {
+    if length == 0 {
+        return Ok(());
+    }
+    if !offset.is_multiple_of(cluster_bytes) {
+        return Err(source.damaged(format_args!(
+            "{what} is said to be at byte {offset}, which is no start of a cluster"
+        )));
+    }
+    source.holds(format_args!("{what}"), offset, length)?;
+    if used.take(offset, length) {
+        Ok(())
+    } else {
+        Err(in_use(source, format_args!("{what}"), offset))
+    }
+}
+
+fn in_use(source: &Source, what: std::fmt::Arguments<'_>, offset: u64) -> DiskError {
+    source.damaged(format_args!(
+        "{what} is said to be at byte {offset}, in a cluster that something else is in already"
+    ))
+}
