@@ -12,6 +12,7 @@ mod doctor;
 mod error;
 mod events;
 mod facts;
+mod image;
 mod lock;
 mod logging;
 mod object;
@@ -67,6 +68,9 @@ enum Command {
         #[arg(short, long, value_enum)]
         output: Option<doctor::Output>,
     },
+    /// Disk images: what one is, and the raw disk that guests can have of it
+    #[command(subcommand)]
+    Image(image::ImageCommand),
 }
 
 fn main() -> ExitCode {
@@ -76,6 +80,10 @@ fn main() -> ExitCode {
         return code;
     }
     let arguments = Arguments::parse();
+    // For anybody, also who may not read the agent's configuration.
+    if let Some(Command::Image(command)) = &arguments.command {
+        return image::run(command).unwrap_or_else(|error| fail(&error));
+    }
     let config = match read_config(&arguments) {
         Ok(config) => config,
         Err(error) => return fail(&error),

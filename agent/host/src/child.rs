@@ -5,6 +5,8 @@
 //! its privileges as its first act. The daemon's `main` calls [`run`] before anything else.
 
 mod become_vmm;
+mod confine;
+mod convert_image;
 mod drop_privileges;
 mod launch_vmm;
 mod unpack_kernel;
@@ -12,6 +14,7 @@ mod unpack_kernel;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+pub(crate) use convert_image::{Reply, Request, SUBCOMMAND as CONVERT_IMAGE, Task};
 pub(crate) use launch_vmm::LaunchArguments;
 pub(crate) use unpack_kernel::SUBCOMMAND as UNPACK_KERNEL;
 
@@ -25,6 +28,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
     let subcommand = arguments.next()?;
     match subcommand.to_str()? {
         unpack_kernel::SUBCOMMAND => Some(unpack_kernel::main()),
+        convert_image::SUBCOMMAND => Some(convert_image::main()),
         become_vmm::SUBCOMMAND => Some(become_vmm::main(arguments)),
         launch_vmm::SUBCOMMAND => Some(launch_vmm::main(arguments)),
         _ => None,

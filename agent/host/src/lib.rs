@@ -6,6 +6,7 @@ mod beneath;
 pub mod child;
 mod config;
 mod control;
+pub mod disk_images;
 mod disks;
 mod doctor;
 mod facility;

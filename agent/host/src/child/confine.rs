@@ -1,0 +1,91 @@
+//! The walls around helpers that read what strangers wrote: nobody's rights, no network, bounded memory,
+//! time and output, and the system calls that reading, decoding and writing take.
+
+use std::io;
+
+use nix::libc;
+use nix::sched::CloneFlags;
+use nix::sys::prctl::{set_dumpable, set_no_new_privs, set_pdeathsig};
+use nix::sys::resource::Resource;
+use nix::sys::signal::Signal;
+use nix::unistd::geteuid;
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+
+use super::drop_privileges::{become_user, enter_namespaces, limit};
+
+/// `nobody` and `nogroup` on every distribution.
+const NOBODY: u32 = 65534;
+
+/// What a helper may cost.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    /// Its address space.
+    pub(super) address_space_bytes: u64,
+    /// Its CPU time.
+    pub(super) cpu_seconds: u64,
+    /// The largest file that it writes.
+    pub(super) output_bytes: u64,
+}
+
+/// Gives up everything but the descriptors that this process has. It can open nothing from here on.
+/// It ends with the thread that started it.
+pub(super) fn confine(bounds: Bounds) -> io::Result<()> {
+    set_dumpable(false)?;
+    limit(Resource::RLIMIT_CORE, 0)?;
+    let namespaces = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC;
+    // Who is not root may have these only within a user namespace of its own.
+    if geteuid().is_root() || !enter_namespaces(namespaces | CloneFlags::CLONE_NEWUSER)? {
+        enter_namespaces(namespaces)?;
+    }
+    become_user(NOBODY, NOBODY)?;
+    // A change of user resets it, so after that.
+    set_pdeathsig(Signal::SIGKILL)?;
+    limit(Resource::RLIMIT_AS, bounds.address_space_bytes)?;
+    limit(Resource::RLIMIT_CPU, bounds.cpu_seconds)?;
+    limit(Resource::RLIMIT_FSIZE, bounds.output_bytes)?;
+    limit(Resource::RLIMIT_NOFILE, 256)?;
+    limit(Resource::RLIMIT_NPROC, 0)?;
+    set_no_new_privs()?;
+    seccompiler::apply_filter(&filter().map_err(io::Error::other)?).map_err(io::Error::other)
+}
+
+/// What is not listed fails with EPERM.
+fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
+    let allowed = [
+        libc::SYS_read,
+        libc::SYS_readv,
+        libc::SYS_pread64,
+        libc::SYS_write,
+        libc::SYS_writev,
+        libc::SYS_pwrite64,
+        libc::SYS_lseek,
+        libc::SYS_ftruncate,
+        libc::SYS_copy_file_range,
+        libc::SYS_sendfile,
+        libc::SYS_splice,
+        libc::SYS_fstat,
+        libc::SYS_statx,
+        libc::SYS_fcntl,
+        libc::SYS_close,
+        libc::SYS_brk,
+        libc::SYS_mmap,
+        libc::SYS_munmap,
+        libc::SYS_mremap,
+        libc::SYS_madvise,
+        libc::SYS_futex,
+        libc::SYS_getrandom,
+        libc::SYS_sigaltstack,
+        libc::SYS_rt_sigaction,
+        libc::SYS_rt_sigprocmask,
+        libc::SYS_rt_sigreturn,
+        libc::SYS_exit,
+        libc::SYS_exit_group,
+    ];
+    SeccompFilter::new(
+        allowed.into_iter().map(|call| (call, Vec::new())).collect(),
+        SeccompAction::Errno(libc::EPERM.unsigned_abs()),
+        SeccompAction::Allow,
+        seccompiler::TargetArch::x86_64,
+    )?
+    .try_into()
+}
