@@ -4,6 +4,7 @@ mod boot;
 mod exits;
 mod firmware;
 mod functions;
+mod images;
 mod messages;
 mod serial;
 mod states;
@@ -95,6 +96,10 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "kernel",
         run: boot::run,
+    },
+    Target {
+        name: "disk-image",
+        run: images::run,
     },
     Target {
         name: "messages",

@@ -56,5 +56,6 @@ slices! {
     snapshots_of_any_kind_do_no_harm: "snapshot",
     states_of_a_vcpu_do_no_harm: "vcpu",
     kernels_of_any_kind_do_no_harm: "kernel",
+    disk_images_of_any_kind_do_no_harm: "disk-image",
     messages_of_any_kind_do_no_harm: "messages",
 }

@@ -170,6 +170,8 @@ pub(super) const ROOMS: &[Room] = &[
     Room {
         name: "vmm-fuzz",
         imports: &[
+            // Images are hostile before there is a guest of them.
+            "agent-images",
             "vmm-machine",
             "vmm-memory",
             "vmm-sys",
