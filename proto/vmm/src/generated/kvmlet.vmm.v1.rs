@@ -836,7 +836,8 @@ pub struct FirmwareBoot {
     /// 8 MiB. What firmware writes is in it, and on disk, before the guest can learn that it was written.
     #[prost(uint32, optional, tag = "2")]
     pub variables_fd: ::core::option::Option<u32>,
-    /// Disks and network cards to boot from, first choice first. Empty: as firmware likes.
+    /// Disks and network cards to boot from, first choice first, and no others. Empty: as firmware
+    /// likes.
     #[prost(message, repeated, tag = "3")]
     pub boot_order: ::prost::alloc::vec::Vec<PciAddress>,
     /// Firmware that has no serial console of its own (SeaBIOS) uses COM1.

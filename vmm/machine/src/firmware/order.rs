@@ -7,6 +7,9 @@ use crate::pci::PciAddress;
 /// Root of all paths: the host bridge, by its ports.
 const HOST_BRIDGE: &str = "/pci@i0cf8";
 
+/// Behind the last path: what is not named before is not booted from.
+const NOTHING_ELSE: &str = "HALT";
+
 /// Devices that can be booted from, and how they are reached.
 pub(crate) struct BootOrder {
     paths: Vec<(PciAddress, String)>,
@@ -40,7 +43,7 @@ impl BootOrder {
     }
 
     /// The file's content, for devices in this order; nothing when there is no order. Paths are divided
-    /// by line ends, and the last is followed by a NUL.
+    /// by line ends, and all is followed by a NUL.
     pub(super) fn file(&self, order: &[PciAddress]) -> Result<Option<Vec<u8>>, FirmwareError> {
         if order.is_empty() {
             return Ok(None);
@@ -52,7 +55,8 @@ impl BootOrder {
                 Ok(path.as_str())
             })
         };
-        let paths: Vec<&str> = order.iter().map(path).collect::<Result<_, _>>()?;
+        let mut paths: Vec<&str> = order.iter().map(path).collect::<Result<_, _>>()?;
+        paths.push(NOTHING_ELSE);
         let mut file = paths.join("\n").into_bytes();
         file.push(0);
         Ok(Some(file))
@@ -82,7 +86,7 @@ mod tests {
         let file = order.file(&[place(1, 0), place(0, 2)]).unwrap().unwrap();
         assert_eq!(
             file,
-            b"/pci@i0cf8/pci-bridge@11/scsi@0/disk@0,0\n/pci@i0cf8/scsi@2/disk@0,0\0"
+            b"/pci@i0cf8/pci-bridge@11/scsi@0/disk@0,0\n/pci@i0cf8/scsi@2/disk@0,0\nHALT\0"
         );
         assert_eq!(order.file(&[]).unwrap(), None);
         let error = order.file(&[place(0, 3)]).unwrap_err();
