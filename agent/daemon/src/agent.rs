@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agent_domain::NodeCaps;
-use agent_host::{Host, NodeFacts, Wake};
+use agent_host::{FirmwareFinder, Host, NodeFacts, Wake};
 use agent_plan::{PlanEvent, Timestamp};
 use agent_sources::{ApiError, Kind, ObjectRef};
 use agent_store::{Ledger, StoreError, Transaction};
@@ -46,6 +46,7 @@ pub(crate) struct Inner<H> {
     pub(crate) ledger: Ledger,
     pub(crate) host: H,
     pub(crate) caps: NodeCaps,
+    firmware: FirmwareFinder,
     pub(crate) facts: NodeFacts,
     pub(crate) started_at: Timestamp,
     events: Mutex<EventLog>,
@@ -60,7 +61,7 @@ impl<H: Host> Agent<H> {
     pub(crate) fn new(
         ledger: Ledger,
         host: H,
-        caps: NodeCaps,
+        (caps, firmware): (NodeCaps, FirmwareFinder),
         facts: NodeFacts,
     ) -> Result<Self, StoreError> {
         let events = EventLog::load(&ledger)?;
@@ -69,6 +70,7 @@ impl<H: Host> Agent<H> {
             ledger,
             host,
             caps,
+            firmware,
             facts,
             started_at: crate::clock::now(),
             events: Mutex::new(events),
@@ -77,6 +79,14 @@ impl<H: Host> Agent<H> {
             tasks: Mutex::new(JoinSet::new()),
             stopping: watch::Sender::new(false),
         })))
+    }
+
+    /// What admission judges by at present: firmware that was installed since the start is there.
+    pub(crate) fn present_caps(&self) -> NodeCaps {
+        NodeCaps {
+            firmware: self.firmware.lacks(),
+            ..self.caps.clone()
+        }
     }
 
     /// Gives every VMI of the ledger its actor: this is where guests are re-adopted.

@@ -46,6 +46,7 @@ pub(crate) struct Config {
     pub(crate) networks: BTreeMap<String, Network>,
     pub(crate) paths: Paths,
     pub(crate) kernel: Kernel,
+    pub(crate) firmware: Firmware,
     pub(crate) vmm: Vmm,
     pub(crate) console: Console,
     pub(crate) log: Log,
@@ -89,6 +90,18 @@ pub(crate) struct Kernel {
     pub(crate) unpack: bool,
     /// What unpacked kernels may take on disk.
     pub(crate) cache_bytes: u64,
+}
+
+/// `[firmware]`: where it is, if not where packages say.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Firmware {
+    /// Image of SeaBIOS.
+    pub(crate) bios: Option<PathBuf>,
+    /// Image of OVMF without secure boot.
+    pub(crate) efi: Option<PathBuf>,
+    /// Template of its variables.
+    pub(crate) efi_variables: Option<PathBuf>,
 }
 
 /// `[vmm]`
@@ -150,6 +163,7 @@ impl Default for Config {
             networks: BTreeMap::new(),
             paths: Paths::default(),
             kernel: Kernel::default(),
+            firmware: Firmware::default(),
             vmm: Vmm::default(),
             console: Console::default(),
             log: Log::default(),
@@ -243,7 +257,20 @@ impl Config {
             .allowed
             .iter()
             .map(|path| ("paths.allowed", path));
-        for (setting, path) in named.into_iter().chain(allowed) {
+        let Firmware {
+            bios,
+            efi,
+            efi_variables,
+        } = &self.firmware;
+        let firmware = [
+            ("firmware.bios", bios),
+            ("firmware.efi", efi),
+            ("firmware.efi_variables", efi_variables),
+        ];
+        let firmware = firmware
+            .into_iter()
+            .filter_map(|(setting, path)| Some((setting, path.as_ref()?)));
+        for (setting, path) in named.into_iter().chain(allowed).chain(firmware) {
             if !path.is_absolute() {
                 return Err(self.wrong(
                     setting,
@@ -251,6 +278,14 @@ impl Config {
                     "must be an absolute path",
                 ));
             }
+        }
+        if let (Some(path), None) = (efi, efi_variables) {
+            let rule = "needs firmware.efi_variables, the template of its variables";
+            return Err(self.wrong("firmware.efi", path.display().to_string(), rule));
+        }
+        if let (None, Some(path)) = (efi, efi_variables) {
+            let rule = "needs firmware.efi, the image whose variables these are";
+            return Err(self.wrong("firmware.efi_variables", path.display().to_string(), rule));
         }
         for (name, network) in &self.networks {
             let bridge = &network.bridge;
@@ -319,6 +354,23 @@ mod tests {
         ] {
             let error = parse(text).expect_err("wrong");
             assert!(error.contains(name) && error.contains("line"), "{error}");
+        }
+    }
+
+    #[test]
+    fn firmware_is_named_by_absolute_paths_and_uefi_by_two() {
+        let config = parse("[firmware]\nbios = \"/srv/bios.bin\"").expect("is fine");
+        assert_eq!(
+            config.firmware.bios.as_deref(),
+            Some(Path::new("/srv/bios.bin"))
+        );
+        for (text, name) in [
+            ("[firmware]\nbios = \"bios.bin\"", "firmware.bios"),
+            ("[firmware]\nefi = \"/code.fd\"", "firmware.efi_variables"),
+            ("[firmware]\nefi_variables = \"/vars.fd\"", "firmware.efi,"),
+        ] {
+            let error = parse(text).expect_err("wrong");
+            assert!(error.contains(name), "{error}");
         }
     }
 

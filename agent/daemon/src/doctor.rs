@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use agent_domain::NodeCaps;
+use agent_domain::{Lack, NodeCaps};
 use agent_host::{Finding, Health, NodeFacts, Patient, examine};
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -27,6 +27,7 @@ pub(crate) fn run(config: &Config, output: Option<Output>) -> anyhow::Result<Exi
         state_dir: config.state_dir.clone(),
         allowed_dirs: config.paths.allowed.clone(),
         bridges: facts::bridges(config),
+        firmware: facts::firmware(config),
     });
     let text = match output {
         Some(Output::Json) => {
@@ -95,8 +96,14 @@ fn whole(caps: &NodeCaps, findings: &[Finding]) -> Value {
             "allowedDirsSetting": caps.allowed_dirs_setting,
             "labels": caps.labels,
             "refuseSubstitution": caps.refuse_substitution,
+            "lacksBios": caps.firmware.bios.as_ref().map(lack),
+            "lacksEfi": caps.firmware.efi.as_ref().map(lack),
         },
     })
+}
+
+fn lack(lack: &Lack) -> Value {
+    json!({"why": lack.why, "wayOut": lack.way_out})
 }
 
 #[cfg(test)]

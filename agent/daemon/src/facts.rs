@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agent_domain::NodeCaps;
-use agent_host::{DebugPorts, LinuxHostConfig, NodeFacts};
+use agent_host::{
+    DebugPorts, EfiFiles, FirmwareFinder, FirmwareSettings, LinuxHostConfig, NodeFacts,
+};
 
-use crate::config::{Config, DeviceSubstitution};
+use crate::config::{Config, DeviceSubstitution, Firmware};
 
 /// KubeVirt's word for the only architecture that the VMM has.
 pub(crate) const ARCHITECTURE: &str = "amd64";
@@ -51,6 +53,27 @@ pub(crate) fn caps(config: &Config, facts: &NodeFacts) -> NodeCaps {
         allowed_dirs_setting: format!("paths.allowed in {}", config.origin.display()),
         labels,
         refuse_substitution: config.device_substitution == DeviceSubstitution::Refuse,
+        firmware: firmware(config).lacks(),
+    }
+}
+
+/// Finds firmware, as the configuration has it.
+pub(crate) fn firmware(config: &Config) -> FirmwareFinder {
+    FirmwareFinder::new(firmware_settings(config))
+}
+
+fn firmware_settings(config: &Config) -> FirmwareSettings {
+    let Firmware {
+        bios,
+        efi,
+        efi_variables,
+    } = config.firmware.clone();
+    FirmwareSettings {
+        bios,
+        efi: efi
+            .zip(efi_variables)
+            .map(|(code, variables)| EfiFiles { code, variables }),
+        origin: config.origin.display().to_string(),
     }
 }
 
@@ -64,6 +87,7 @@ pub(crate) fn host_config(config: &Config) -> LinuxHostConfig {
     );
     host.allowed_dirs.clone_from(&config.paths.allowed);
     host.bridges = bridges(config);
+    host.firmware = firmware_settings(config);
     host.unpack_kernels = config.kernel.unpack;
     host.kernel_cache_bytes = config.kernel.cache_bytes;
     host.vmm_user_base = config.vmm.user_base;

@@ -14,9 +14,10 @@ use crate::error::store;
 use crate::{clock, events, facts, object};
 
 /// What this release can do, for clients that depend on it.
-const FEATURES: [&str; 11] = [
+const FEATURES: [&str; 12] = [
     "Console",
     "EmptyDisk",
+    "FirmwareBoot",
     "HostDisk",
     "IdempotencyKey",
     "KernelBoot",

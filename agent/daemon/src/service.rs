@@ -28,7 +28,8 @@ pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
     let host = LinuxHost::start(facts::host_config(&config))
         .await
         .context("the host can not be prepared")?;
-    let agent = Agent::new(ledger, host, facts::caps(&config, &facts), facts)?;
+    let judged_by = (facts::caps(&config, &facts), facts::firmware(&config));
+    let agent = Agent::new(ledger, host, judged_by, facts)?;
     let socket = Socket::bind(&config.socket)?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -5,10 +5,12 @@
 //! into the object on the way, in KubeVirt's order.
 
 mod boot;
+mod boot_order;
 mod clock;
 mod cpu;
 mod disk_options;
 mod disks;
+mod firmware;
 mod hyperv;
 mod identity;
 mod life;
@@ -27,7 +29,7 @@ use proto_node::vmi::{Devices, PanicDevice, VirtualMachineInstance, VirtualMachi
 
 use self::metadata::Identity;
 use self::review::Review;
-use crate::{Bound, CpuTopology, FieldError, NodeCaps, Rule, Vmi};
+use crate::{Boot, Bound, CpuTopology, FieldError, FirmwareBoot, NodeCaps, Rule, Vmi};
 
 /// KubeVirt's default of `terminationGracePeriodSeconds`.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
@@ -152,12 +154,12 @@ fn admit_spec(
     let cpu = cpus.and_then(|cpus| cpu::options(domain, cpus, review));
     let clock = clock::options(domain, review);
     let machine_identity = identity::identity(domain, uid, review);
-    let kernel = boot::kernel(domain, review);
+    let boot = boot::boot(domain, review);
     let devices = domain.devices.get_or_insert_default();
     let watchdog = life::watchdog(devices, review);
     let panic_devices = life::panic_devices(devices, review);
     let devices = devices.clone();
-    check_boot_order(&devices, review);
+    let order = boot_order::order(&devices, boot.as_ref(), review);
     check_device_count(&devices, review);
     pci::check(&devices, review);
     let vcpus = cpus.map_or(1, CpuTopology::count);
@@ -176,7 +178,10 @@ fn admit_spec(
         memory_bytes: memory_bytes?,
         memory: memory?,
         resources,
-        kernel: kernel?,
+        boot: match boot? {
+            boot::Booted::Kernel(kernel) => Boot::Kernel(kernel),
+            boot::Booted::By(bootloader) => Boot::Firmware(FirmwareBoot { bootloader, order }),
+        },
         identity: machine_identity,
         disks,
         interfaces,
@@ -235,41 +240,6 @@ fn grace_period(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'_>) 
         },
         Duration::from_secs,
     )
-}
-
-/// Boot orders mean nothing to a kernel that is named, but contradictions are refused all the same.
-fn check_boot_order(devices: &Devices, review: &mut Review<'_>) {
-    let disks = devices.disks.iter().map(|disk| disk.boot_order);
-    let interfaces = devices
-        .interfaces
-        .iter()
-        .map(|interface| interface.boot_order);
-    let orders = disks
-        .enumerate()
-        .map(|(index, order)| {
-            (
-                format!("spec.domain.devices.disks[{index}].bootOrder"),
-                order,
-            )
-        })
-        .chain(interfaces.enumerate().map(|(index, order)| {
-            (
-                format!("spec.domain.devices.interfaces[{index}].bootOrder"),
-                order,
-            )
-        }));
-    let mut seen = std::collections::BTreeSet::new();
-    for (path, order) in orders {
-        let Some(order) = order else { continue };
-        if order == 0 {
-            let message = format!("{path} must have a boot order > 0, if supplied");
-            review.invalid(&path, "0", message);
-        } else if !seen.insert(order) {
-            let message = format!("Boot order for {path} already set for a different device.");
-            let error = FieldError::new(path, Rule::Duplicate, message).value(order.to_string());
-            review.push(error);
-        }
-    }
 }
 
 fn check_device_count(devices: &Devices, review: &mut Review<'_>) {

@@ -26,4 +26,24 @@ pub struct NodeCaps {
     pub labels: BTreeMap<String, String>,
     /// Refuse devices that would be substituted (`deviceSubstitution: Refuse`).
     pub refuse_substitution: bool,
+    /// Firmware that the node lacks.
+    pub firmware: FirmwareLacks,
+}
+
+/// Firmware that a node lacks; `None`: it is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FirmwareLacks {
+    /// BIOS.
+    pub bios: Option<Lack>,
+    /// UEFI, with a template of its variables.
+    pub efi: Option<Lack>,
+}
+
+/// Something that a node lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lack {
+    /// What is missing or wrong, with its path.
+    pub why: String,
+    /// What to do.
+    pub way_out: String,
 }

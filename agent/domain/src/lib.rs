@@ -18,7 +18,7 @@ mod quantity;
 mod vmi;
 
 pub use admit::{Admitted, Remark};
-pub use caps::NodeCaps;
+pub use caps::{FirmwareLacks, Lack, NodeCaps};
 pub use cpu::{
     CPU_MODELS, ClockOptions, ClockTime, CpuFeature, CpuOptions, Enlightenment, FeaturePolicy,
     HypervOptions, KvmOptions,
@@ -27,7 +27,7 @@ pub use disk::{DiskBlocks, DiskCache, DiskErrors, DiskOptions};
 pub use error::{Bound, FieldError, Rule};
 pub use name::{MacAddress, Name, Namespace, NetworkName, Uid};
 pub use vmi::{
-    Chassis, CpuTopology, Disk, DiskSource, HugepageSize, ImageLocation, Interface, KernelBoot,
-    MachineIdentity, MemoryOptions, PanicDevices, PciAddress, RebootPolicy, Resources, Vmi,
-    WatchdogAction,
+    Boot, BootDevice, Bootloader, Chassis, CpuTopology, Disk, DiskSource, FirmwareBoot,
+    HugepageSize, ImageLocation, Interface, KernelBoot, MachineIdentity, MemoryOptions,
+    PanicDevices, PciAddress, RebootPolicy, Resources, Vmi, WatchdogAction,
 };

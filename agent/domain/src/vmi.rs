@@ -31,7 +31,7 @@ pub struct Vmi {
     /// What the host sets aside.
     pub resources: Resources,
     /// What is booted.
-    pub kernel: KernelBoot,
+    pub boot: Boot,
     /// What the guest finds in SMBIOS.
     pub identity: MachineIdentity,
     /// Disks in the order of the spec; the guest finds them as vda, vdb ... .
@@ -168,6 +168,59 @@ pub struct Chassis {
     pub asset: String,
     /// Number of the stock keeping unit.
     pub sku: String,
+}
+
+/// What is booted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Boot {
+    /// A kernel, without firmware.
+    Kernel(KernelBoot),
+    /// Firmware, which finds something to boot.
+    Firmware(FirmwareBoot),
+}
+
+impl Boot {
+    /// The firmware, if there is any.
+    #[must_use]
+    pub const fn firmware(&self) -> Option<&FirmwareBoot> {
+        match self {
+            Self::Kernel(_) => None,
+            Self::Firmware(boot) => Some(boot),
+        }
+    }
+}
+
+/// Boot by firmware.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FirmwareBoot {
+    /// Which.
+    pub bootloader: Bootloader,
+    /// What is tried, first choice first; nothing else is.
+    pub order: Vec<BootDevice>,
+}
+
+/// Which firmware.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bootloader {
+    /// BIOS.
+    Bios {
+        /// It uses the serial console.
+        serial: bool,
+    },
+    /// UEFI without secure boot.
+    Efi {
+        /// Its variables belong to the VMI's name, not to the VMI.
+        persistent: bool,
+    },
+}
+
+/// Something to boot from, by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BootDevice {
+    /// A disk.
+    Disk(Name),
+    /// An interface.
+    Interface(Name),
 }
 
 /// Direct boot of a kernel.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::firmware::FirmwareSettings;
+
 /// Settings of the Linux host. The daemon fills it from `/etc/kvmlet/kvmlet.toml`.
 #[derive(Debug, Clone)]
 pub struct LinuxHostConfig {
@@ -27,6 +29,8 @@ pub struct LinuxHostConfig {
     pub unpack_kernels: bool,
     /// Setting `kernel.cache_bytes`: what unpacked kernels may take on disk.
     pub kernel_cache_bytes: u64,
+    /// Settings `firmware`: where firmware is, if not where packages say.
+    pub firmware: FirmwareSettings,
     /// Setting `vmm.user_base`: when the agent is root, VMMs run as users of the 65536 from here
     /// on, each as one of its own.
     pub vmm_user_base: u32,
@@ -61,6 +65,7 @@ impl LinuxHostConfig {
             bridges: BTreeMap::new(),
             unpack_kernels: true,
             kernel_cache_bytes: 2 << 30,
+            firmware: FirmwareSettings::default(),
             vmm_user_base: 0x6b76_0000,
             launch_limit: Duration::from_secs(15),
             console_log_bytes: 1 << 20,

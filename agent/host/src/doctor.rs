@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::firmware::FirmwareFinder;
+
 /// How well one thing is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Health {
@@ -85,6 +87,8 @@ pub struct Patient {
     pub allowed_dirs: Vec<PathBuf>,
     /// Networks and their bridges.
     pub bridges: BTreeMap<String, String>,
+    /// Finds firmware.
+    pub firmware: FirmwareFinder,
 }
 
 /// Looks at everything.
@@ -102,7 +106,8 @@ pub fn examine(patient: &Patient) -> Vec<Finding> {
     findings.extend(network::bridges(root, &patient.bridges));
     findings.extend([
         places::vmm_program(&patient.vmm_program),
-        places::firmware(),
+        places::bios(&patient.firmware),
+        places::efi(&patient.firmware),
         places::state_dir(&patient.state_dir),
     ]);
     findings.extend(places::allowed_dirs(&patient.allowed_dirs));
@@ -146,6 +151,7 @@ fn sized(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::firmware::FirmwareSettings;
 
     /// A root with these files.
     pub(super) fn node(files: &[(&str, &str)]) -> tempfile::TempDir {
@@ -166,6 +172,10 @@ mod tests {
             state_dir: dir.path().to_owned(),
             allowed_dirs: vec![dir.path().join("disks")],
             bridges: BTreeMap::from([("lan".to_owned(), "no-such-bridge".to_owned())]),
+            firmware: FirmwareFinder::new(FirmwareSettings {
+                bios: Some(dir.path().join("bios.bin")),
+                ..FirmwareSettings::default()
+            }),
         };
         let findings = examine(&patient);
         for finding in &findings {
@@ -179,6 +189,7 @@ mod tests {
             found.map(|finding| finding.health)
         };
         assert_eq!(health("vmm"), Some(Health::Fail));
+        assert_eq!(health("bios"), Some(Health::Fail));
         assert_eq!(health("network lan"), None, "names of checks are fixed");
         assert_eq!(health("bridge"), Some(Health::Fail));
         assert_eq!(health("directories"), Some(Health::Warn));

@@ -9,6 +9,8 @@
 //! STATE/vmm/UID/INCARNATION/exit-record why it ended; outlives a reboot
 //!                           console.log what the guest wrote to its serial port
 //! STATE/disks/UID/NAME.img              emptyDisk
+//! STATE/disks/UID/variables.fd          what its firmware remembers
+//! STATE/nvram/NAMESPACE/NAME/variables.fd  the same, of all VMIs of that name (efi.persistent)
 //! STATE/cache/kernels/DIGEST            unpacked kernels, of all VMIs
 //! STATE/cache/files/DIGEST              files taken out of images, of all VMIs
 //! ```
@@ -17,6 +19,8 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+
+use agent_domain::{Name, Namespace};
 
 /// Both directories and what is built from them.
 #[derive(Debug, Clone)]
@@ -86,6 +90,18 @@ impl Layout {
     /// Disks whose life is the VMI's.
     pub(crate) fn disks_of(&self, uid: &PathUid) -> PathBuf {
         self.state.join("disks").join(uid.as_str())
+    }
+
+    /// What a VMI's firmware remembers. No disk's image has such a name.
+    pub(crate) fn variables_of(&self, uid: &PathUid) -> PathBuf {
+        self.disks_of(uid).join("variables.fd")
+    }
+
+    /// What firmware remembers for all VMIs of a name. Neither can lead elsewhere: admission takes DNS
+    /// labels for namespaces and DNS subdomains for names.
+    pub(crate) fn kept_variables(&self, namespace: &Namespace, name: &Name) -> PathBuf {
+        let of_namespace = self.state.join("nvram").join(namespace.as_str());
+        of_namespace.join(name.as_str()).join("variables.fd")
     }
 
     pub(crate) fn kernel_cache(&self) -> PathBuf {

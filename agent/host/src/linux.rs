@@ -20,6 +20,7 @@ use tokio::task::AbortHandle;
 use crate::beneath::AllowedDirs;
 use crate::config::LinuxHostConfig;
 use crate::facility::{ConsoleError, ConsoleRequest, ConsoleStream, Host, Look, VerbError, Wake};
+use crate::firmware::FirmwareFinder;
 use crate::kernels::{KernelCache, KernelCacheSettings};
 use crate::launch_file::LaunchFile;
 use crate::layout::{Layout, PathUid, absent_is_none, ensure_private_dir};
@@ -35,6 +36,7 @@ pub struct LinuxHost {
     layout: Layout,
     allowed: AllowedDirs,
     kernels: KernelCache,
+    firmware: FirmwareFinder,
     sandbox: Sandbox,
     memory: Mutex<Memory>,
 }
@@ -110,6 +112,7 @@ impl LinuxHost {
                 users,
                 vmis: HashMap::new(),
             }),
+            firmware: FirmwareFinder::new(config.firmware.clone()),
             config,
             layout,
             kernels,

@@ -7,7 +7,7 @@ mod devices;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use agent_domain::{DiskCache, HugepageSize, MachineIdentity, RebootPolicy, Vmi};
+use agent_domain::{BootDevice, DiskCache, HugepageSize, MachineIdentity, RebootPolicy, Vmi};
 use agent_plan::PciPlaces;
 use proto_vmm::v1;
 
@@ -20,8 +20,7 @@ pub(crate) struct Opened {
     pub(crate) kvm: OwnedFd,
     pub(crate) exit_record: OwnedFd,
     pub(crate) console_log: OwnedFd,
-    pub(crate) kernel: OwnedFd,
-    pub(crate) initrd: Option<OwnedFd>,
+    pub(crate) boot: OpenedBoot,
     /// In the order of the spec.
     pub(crate) disks: Vec<OpenedDisk>,
     /// In the order of the spec.
@@ -40,9 +39,31 @@ impl Opened {
             .iter()
             .map(|tap| tap.queues.len() + tap.vhost.len());
         let vsock = if self.vsock.is_some() { 2 } else { 0 };
-        // KVM, exit record, console log, kernel, guest agent.
-        5 + usize::from(self.initrd.is_some()) + self.disks.len() + taps.sum::<usize>() + vsock
+        let second = match &self.boot {
+            OpenedBoot::Kernel { initrd, .. } => initrd.is_some(),
+            OpenedBoot::Firmware { variables, .. } => variables.is_some(),
+        };
+        // KVM, exit record, console log, kernel or firmware, guest agent.
+        5 + usize::from(second) + self.disks.len() + taps.sum::<usize>() + vsock
     }
+}
+
+/// What is booted, and how.
+#[derive(Debug)]
+pub(crate) enum OpenedBoot {
+    Kernel {
+        kernel: OwnedFd,
+        initrd: Option<OwnedFd>,
+        cmdline: String,
+    },
+    Firmware {
+        code: OwnedFd,
+        /// Its variable store, if it has one; the VMM writes it.
+        variables: Option<OwnedFd>,
+        order: Vec<BootDevice>,
+        /// It has no serial console of its own and is to use one.
+        serial: bool,
+    },
 }
 
 /// An image as it was opened.
@@ -139,6 +160,7 @@ pub(crate) fn assemble<'a>(
     policy: MachinePolicy,
 ) -> Result<(v1::MachineConfig, Vec<BorrowedFd<'a>>), AssembleError> {
     let mut descriptors = Descriptors::default();
+    let (kernel, firmware) = boot(&opened.boot, launch.places, &mut descriptors)?;
     let machine = v1::MachineConfig {
         vmi_uid: vmi.uid.to_string(),
         vmi_namespace: vmi.namespace.to_string(),
@@ -158,12 +180,8 @@ pub(crate) fn assemble<'a>(
             log_fd: Some(descriptors.add(&opened.console_log)),
             log_max_bytes: policy.console_log_bytes,
         }),
-        kernel: Some(v1::KernelBoot {
-            kernel_fd: descriptors.add(&opened.kernel),
-            initrd_fd: opened.initrd.as_ref().map(|fd| descriptors.add(fd)),
-            cmdline: vmi.kernel.cmdline.clone(),
-            entry: v1::KernelEntry::Unspecified.into(),
-        }),
+        kernel,
+        firmware,
         devices: devices::devices(vmi, launch.places, opened, &mut descriptors)?,
         reboot_policy: match vmi.reboot_policy {
             RebootPolicy::Reboot => v1::RebootPolicy::Unspecified.into(),
@@ -179,6 +197,45 @@ pub(crate) fn assemble<'a>(
         ..v1::MachineConfig::default()
     };
     Ok((machine, descriptors.0))
+}
+
+/// What is booted: one of the two.
+fn boot<'a>(
+    opened: &'a OpenedBoot,
+    places: &PciPlaces,
+    descriptors: &mut Descriptors<'a>,
+) -> Result<(Option<v1::KernelBoot>, Option<v1::FirmwareBoot>), AssembleError> {
+    match opened {
+        OpenedBoot::Kernel {
+            kernel,
+            initrd,
+            cmdline,
+        } => {
+            let boot = v1::KernelBoot {
+                kernel_fd: descriptors.add(kernel),
+                initrd_fd: initrd.as_ref().map(|fd| descriptors.add(fd)),
+                cmdline: cmdline.clone(),
+                entry: v1::KernelEntry::Unspecified.into(),
+            };
+            Ok((Some(boot), None))
+        }
+        OpenedBoot::Firmware {
+            code,
+            variables,
+            order,
+            serial,
+        } => {
+            let order = order.iter().map(|device| devices::place(device, places));
+            let boot = v1::FirmwareBoot {
+                code_fd: descriptors.add(code),
+                variables_fd: variables.as_ref().map(|fd| descriptors.add(fd)),
+                boot_order: order.collect::<Result<_, _>>()?,
+                serial_console: *serial,
+                ..v1::FirmwareBoot::default()
+            };
+            Ok((None, Some(boot)))
+        }
+    }
 }
 
 /// What KubeVirt tells by default of every guest's machine.

@@ -15,7 +15,8 @@ pub enum Action {
         /// For which incarnation.
         incarnation: u64,
     },
-    /// The kernel and initrd are found, unpacked and cached.
+    /// What is booted is there: kernel and initrd are found, unpacked and cached; or firmware is, with the store
+    /// of its variables.
     EnsureKernel,
     /// Every disk exists: `hostDisk` images found or made, `emptyDisk` images made.
     EnsureDisks,

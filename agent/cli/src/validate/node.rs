@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use agent_domain::NodeCaps;
+use agent_domain::{FirmwareLacks, Lack, NodeCaps};
 use serde::Deserialize;
 
 use crate::failure::Failure;
@@ -26,6 +26,23 @@ struct Node {
     allowed_dirs_setting: String,
     labels: BTreeMap<String, String>,
     refuse_substitution: bool,
+    #[serde(default)]
+    lacks_bios: Option<Missing>,
+    #[serde(default)]
+    lacks_efi: Option<Missing>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Missing {
+    why: String,
+    way_out: String,
+}
+
+impl From<Missing> for Lack {
+    fn from(Missing { why, way_out }: Missing) -> Self {
+        Self { why, way_out }
+    }
 }
 
 /// Reads a report.
@@ -48,5 +65,9 @@ pub fn read(path: &Path) -> Result<NodeCaps, Failure> {
         allowed_dirs_setting: node.allowed_dirs_setting,
         labels: node.labels,
         refuse_substitution: node.refuse_substitution,
+        firmware: FirmwareLacks {
+            bios: node.lacks_bios.map(Into::into),
+            efi: node.lacks_efi.map(Into::into),
+        },
     })
 }

@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agent_domain::{NodeCaps, Vmi};
+use agent_domain::{FirmwareLacks, NodeCaps, Vmi};
 use proto_node::node::node_service_server::{NodeService, NodeServiceServer};
 use proto_node::node::object::Kind;
 use proto_node::node::*;
@@ -179,6 +179,7 @@ fn caps() -> NodeCaps {
         allowed_dirs_setting: "allowed_dirs".to_owned(),
         labels: BTreeMap::new(),
         refuse_substitution: false,
+        firmware: FirmwareLacks::default(),
     }
 }
 

@@ -1,51 +1,45 @@
-//! Kernel boot.
+//! What is booted: a kernel, or firmware.
 
-use proto_node::vmi::{DomainSpec, KernelBootContainer};
+use proto_node::vmi::{DomainSpec, KernelBoot as WireKernelBoot, KernelBootContainer};
 
+use super::firmware;
 use super::path::{Depth, host_path, image_path};
 use super::review::Review;
-use crate::vmi::{ImageLocation, KernelBoot};
+use crate::vmi::{Bootloader, ImageLocation, KernelBoot};
 use crate::{Bound, FieldError, Rule};
 
 const KERNEL_BOOT: &str = "spec.domain.firmware.kernelBoot";
 /// `COMMAND_LINE_SIZE` of Linux on x86 without the terminating zero.
 const MAX_CMDLINE_BYTES: usize = 2047;
 
-/// Reads what is to be booted.
-pub(super) fn kernel(domain: &mut DomainSpec, review: &mut Review<'_>) -> Option<KernelBoot> {
-    let firmware = domain.firmware.get_or_insert_default();
-    let Some(kernel_boot) = &firmware.kernel_boot else {
-        if firmware.bootloader.is_empty() {
-            review.push(
-                FieldError::new(
-                    KERNEL_BOOT,
-                    Rule::Required,
-                    "this release has no firmware and boots a kernel that the manifest names",
-                )
-                .beyond(Bound::Release),
-            );
-        }
-        return None;
+/// What boots the machine.
+pub(super) enum Booted {
+    /// A kernel.
+    Kernel(KernelBoot),
+    /// Firmware.
+    By(Bootloader),
+}
+
+/// Reads what is to be booted: a kernel if one is named, else firmware.
+pub(super) fn boot(domain: &DomainSpec, review: &mut Review<'_>) -> Option<Booted> {
+    firmware::check(domain, review);
+    let kernel = domain.firmware.as_ref();
+    let kernel = kernel.and_then(|firmware| firmware.kernel_boot.clone());
+    let Some(kernel) = kernel.filter(|kernel| *kernel != WireKernelBoot::default()) else {
+        return Some(Booted::By(firmware::bootloader(domain, review)));
     };
-    let args = kernel_boot.kernel_args.clone();
-    let container = kernel_boot.container.clone();
+    firmware::beside_kernel(domain, review);
+    let args = kernel.kernel_args;
     check_cmdline(&args, review);
-    let Some(container) = container else {
-        if args.is_empty() {
-            review.required(
-                &format!("{KERNEL_BOOT}.container"),
-                "names the image of the kernel",
-            );
-        } else {
-            review.invalid(
-                &format!("{KERNEL_BOOT}.kernelArgs"),
-                &args,
-                "kernel arguments cannot be provided without an external kernel",
-            );
-        }
+    let Some(container) = kernel.container else {
+        review.invalid(
+            &format!("{KERNEL_BOOT}.kernelArgs"),
+            &args,
+            "kernel arguments cannot be provided without an external kernel",
+        );
         return None;
     };
-    from_container(&container, args, review)
+    from_container(&container, args, review).map(Booted::Kernel)
 }
 
 fn check_cmdline(args: &str, review: &mut Review<'_>) {
@@ -88,7 +82,7 @@ fn from_container(
             );
             (Bound::Api, message)
         } else {
-            let message = "this release has no firmware to boot an initrd without a kernel";
+            let message = "this release boots an initrd with its kernel only";
             (Bound::Release, message.to_owned())
         };
         let error = FieldError::new(format!("{base}.kernelPath"), Rule::Required, message);

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod boot;
 mod fields;
 mod properties;
 
@@ -10,8 +11,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agent_domain::{
-    Admitted, DiskSource, HugepageSize, ImageLocation, MemoryOptions, NodeCaps, PanicDevices,
-    RebootPolicy, Vmi, WatchdogAction,
+    Admitted, Boot, DiskSource, FirmwareLacks, HugepageSize, ImageLocation, MemoryOptions,
+    NodeCaps, PanicDevices, RebootPolicy, Vmi, WatchdogAction,
 };
 use proto_node::{Node, from_node, to_json};
 use serde_json::{Value, json};
@@ -27,6 +28,7 @@ fn caps() -> NodeCaps {
         allowed_dirs_setting: "allowed_dirs in /etc/kvmlet/kvmlet.toml".to_owned(),
         labels: BTreeMap::from([("zone".to_owned(), "a".to_owned())]),
         refuse_substitution: false,
+        firmware: FirmwareLacks::default(),
     }
 }
 
@@ -106,9 +108,12 @@ fn a_good_manifest_becomes_a_value_with_all_defaults() {
     assert_eq!((vmi.cpus.count(), vmi.memory_bytes), (1, 512 << 20));
     assert_eq!(vmi.termination_grace_period, Duration::from_secs(30));
     assert_eq!(vmi.reboot_policy, RebootPolicy::Reboot);
-    assert_eq!(vmi.kernel.kernel_path, PathBuf::from("boot/vmlinuz"));
+    let Boot::Kernel(kernel) = &vmi.boot else {
+        panic!("{:?}", vmi.boot);
+    };
+    assert_eq!(kernel.kernel_path, PathBuf::from("boot/vmlinuz"));
     assert_eq!(
-        vmi.kernel.image,
+        kernel.image,
         ImageLocation::Directory(PathBuf::from("/var/lib/kvmlet/disks/debian"))
     );
     assert!(vmi.rng);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use agent_domain::{Admitted, FieldError, NodeCaps, Vmi};
+use agent_domain::{Admitted, FieldError, FirmwareLacks, NodeCaps, Vmi};
 use proto_node::{Node, from_node};
 use serde_json::{Value, json};
 
@@ -37,6 +37,7 @@ pub fn admit(domain: &Value) -> Result<Admitted, Vec<FieldError>> {
         allowed_dirs_setting: "paths.allowed".to_owned(),
         labels: BTreeMap::new(),
         refuse_substitution: false,
+        firmware: FirmwareLacks::default(),
     };
     Vmi::admit(from_node(&Node::from(manifest)).unwrap(), &caps)
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::statvfs::statvfs;
 
 use super::{Finding, sized};
+use crate::firmware::{EfiFiles, FirmwareFinder};
 
 /// Below this much room, logs and disks of VMIs are soon in want.
 const ROOM_BYTES: u64 = 1 << 30;
@@ -29,12 +30,36 @@ pub(super) fn vmm_program(program: &Path) -> Finding {
     )
 }
 
-/// Which firmware there is.
-pub(super) fn firmware() -> Finding {
-    Finding::ok(
-        "firmware",
-        "none needed: this release boots the kernel that a VMI names",
-    )
+/// Whether VMIs that name no kernel can boot.
+pub(super) fn bios(firmware: &FirmwareFinder) -> Finding {
+    const CHECK: &str = "bios";
+    match firmware.bios() {
+        Ok(path) => Finding::ok(CHECK, path.display().to_string()),
+        Err(lack) => Finding::fail(
+            CHECK,
+            format!(
+                "{}: VMIs that boot from a disk in BIOS mode are refused",
+                lack.why
+            ),
+            lack.way_out,
+        ),
+    }
+}
+
+/// Whether VMIs can boot by UEFI.
+pub(super) fn efi(firmware: &FirmwareFinder) -> Finding {
+    const CHECK: &str = "efi";
+    match firmware.efi() {
+        Ok(EfiFiles { code, variables }) => Finding::ok(
+            CHECK,
+            format!("{}, variables from {}", code.display(), variables.display()),
+        ),
+        Err(lack) => Finding::warn(
+            CHECK,
+            format!("{}: VMIs with bootloader.efi are refused", lack.why),
+            lack.way_out,
+        ),
+    }
 }
 
 /// Whether there is room for what the agent keeps.

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use agent_domain::Vmi;
+use agent_domain::{Boot, FirmwareBoot, KernelBoot, Vmi};
 use agent_plan::{Failure, Record, Timestamp};
 use proto_vmm::v1::{self, request::Kind};
 
@@ -15,10 +15,11 @@ use super::LinuxHost;
 use crate::control::{self, Connection};
 use crate::disks::{DiskError, DiskOpener};
 use crate::failure::{chain, fatal, retry};
+use crate::firmware::{self, FirmwareError, VariablePlaces};
 use crate::kernels::{KernelError, boot_files};
 use crate::layout::PathUid;
 use crate::machine_config::{
-    Launch, MachinePolicy, Opened, OpenedDisk, OpenedTap, OpenedVsock, assemble,
+    Launch, MachinePolicy, Opened, OpenedBoot, OpenedDisk, OpenedTap, OpenedVsock, assemble,
 };
 use crate::taps::{self, TapSpec};
 
@@ -28,17 +29,53 @@ const VHOST_NET: &str = "/dev/vhost-net";
 const MAX_DESCRIPTORS: usize = 64;
 
 impl LinuxHost {
-    /// Finds, unpacks and caches kernel and initrd.
-    pub(super) async fn ensure_kernel(&self, vmi: &Vmi) -> Result<(), Failure> {
-        self.open_boot_files(vmi).await.map(drop)
+    /// Makes sure that what is booted can be had.
+    pub(super) async fn ensure_boot_files(&self, uid: &PathUid, vmi: &Vmi) -> Result<(), Failure> {
+        let failure = match &vmi.boot {
+            Boot::Kernel(kernel) => return self.open_kernel(kernel).await.map(drop),
+            Boot::Firmware(boot) => match self.open_firmware(uid, vmi, boot) {
+                Ok(_) => return Ok(()),
+                // The VMI's own VMM may have its variables already.
+                Err(FirmwareError::InUse { .. }) if self.is_configured(uid).await => return Ok(()),
+                Err(error) => error,
+            },
+        };
+        Err(firmware_failure(&failure))
     }
 
-    async fn open_boot_files(&self, vmi: &Vmi) -> Result<(OwnedFd, Option<OwnedFd>), Failure> {
+    async fn open_boot(&self, uid: &PathUid, vmi: &Vmi) -> Result<OpenedBoot, Failure> {
+        match &vmi.boot {
+            Boot::Kernel(kernel) => self.open_kernel(kernel).await,
+            Boot::Firmware(boot) => self
+                .open_firmware(uid, vmi, boot)
+                .map_err(|error| firmware_failure(&error)),
+        }
+    }
+
+    /// Finds, unpacks and caches kernel and initrd.
+    async fn open_kernel(&self, kernel: &KernelBoot) -> Result<OpenedBoot, Failure> {
         let unpack = self.config.unpack_kernels;
-        let files = boot_files(&vmi.kernel, &self.allowed, &self.kernels, unpack)
+        let files = boot_files(kernel, &self.allowed, &self.kernels, unpack)
             .await
             .map_err(|error| kernel_failure(&error))?;
-        Ok((files.kernel.into(), files.initrd.map(Into::into)))
+        Ok(OpenedBoot::Kernel {
+            kernel: files.kernel.into(),
+            initrd: files.initrd.map(Into::into),
+            cmdline: kernel.cmdline.clone(),
+        })
+    }
+
+    fn open_firmware(
+        &self,
+        uid: &PathUid,
+        vmi: &Vmi,
+        boot: &FirmwareBoot,
+    ) -> Result<OpenedBoot, FirmwareError> {
+        let places = VariablePlaces {
+            own: self.layout.variables_of(uid),
+            kept: self.layout.kept_variables(&vmi.namespace, &vmi.name),
+        };
+        firmware::open(boot, &self.firmware, &places)
     }
 
     /// Makes sure that every disk can be had.
@@ -194,7 +231,7 @@ impl LinuxHost {
             ));
         }
         self.ensure_taps(uid, vmi).await?;
-        let (kernel, initrd) = self.open_boot_files(vmi).await?;
+        let boot = self.open_boot(uid, vmi).await?;
         let host = |error: io::Error, path: &Path| {
             retry("HostFailed", format!("{}: {error}", path.display()))
         };
@@ -205,8 +242,7 @@ impl LinuxHost {
             kvm: open_kvm(kvm)?,
             exit_record: open_own(&exit_record).map_err(|error| host(error, &exit_record))?,
             console_log: open_own(&console_log).map_err(|error| host(error, &console_log))?,
-            kernel,
-            initrd,
+            boot,
             disks: self
                 .open_disks(uid, vmi)
                 .map_err(|error| disk_failure(&error))?,
@@ -317,6 +353,11 @@ fn kernel_failure(error: &KernelError) -> Failure {
     } else {
         retry(error.reason(), chain(error))
     }
+}
+
+/// Packages may be installed, settings changed and stores removed.
+fn firmware_failure(error: &FirmwareError) -> Failure {
+    retry(error.reason(), chain(error))
 }
 
 fn disk_failure(error: &DiskError) -> Failure {

@@ -24,7 +24,7 @@ impl LinuxHost {
         }
         let done = match action {
             Action::EnsureRunDir { incarnation } => self.ensure_run_dir(&uid, *incarnation),
-            Action::EnsureKernel => self.ensure_kernel(vmi).await,
+            Action::EnsureKernel => self.ensure_boot_files(&uid, vmi).await,
             Action::EnsureDisks => self.ensure_disks(&uid, vmi).await,
             Action::EnsureTaps => self.ensure_taps(&uid, vmi).await,
             Action::StartVmm { incarnation } => {

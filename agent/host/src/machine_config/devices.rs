@@ -1,6 +1,8 @@
 //! PCI functions of a VMI, as the VMM is told of them.
 
-use agent_domain::{Disk, DiskBlocks, DiskCache, DiskErrors, Interface, Vmi, WatchdogAction};
+use agent_domain::{
+    BootDevice, Disk, DiskBlocks, DiskCache, DiskErrors, Interface, Vmi, WatchdogAction,
+};
 use agent_plan::{PciPlace, PciPlaces};
 use proto_vmm::v1::{self, pci_device::Kind};
 
@@ -177,6 +179,26 @@ fn singles(vmi: &Vmi) -> impl Iterator<Item = (&'static str, Kind)> {
     ]
     .into_iter()
     .filter_map(|(name, kind)| Some((name, kind?)))
+}
+
+/// Where something is that is booted from.
+pub(super) fn place(
+    device: &BootDevice,
+    places: &PciPlaces,
+) -> Result<v1::PciAddress, AssembleError> {
+    let place = match device {
+        BootDevice::Disk(name) => find(places.disks.get(name.as_str()), "disk", name.as_str()),
+        BootDevice::Interface(name) => find(
+            places.interfaces.get(name.as_str()),
+            "interface",
+            name.as_str(),
+        ),
+    }?;
+    Ok(v1::PciAddress {
+        bus: u32::from(place.bus),
+        device: u32::from(place.device),
+        function: 0,
+    })
 }
 
 fn find(

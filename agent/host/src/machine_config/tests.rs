@@ -5,6 +5,7 @@ mod small_vmi;
 
 use std::fs::File;
 
+use agent_domain::Boot;
 use agent_plan::PciDemand;
 use proto_vmm::v1::pci_device::Kind;
 use serde_json::{Value, json};
@@ -23,14 +24,29 @@ fn null() -> OwnedFd {
     File::open("/dev/null").unwrap().into()
 }
 
+fn opened_boot(vmi: &Vmi) -> OpenedBoot {
+    match &vmi.boot {
+        Boot::Kernel(kernel) => OpenedBoot::Kernel {
+            kernel: null(),
+            initrd: None,
+            cmdline: kernel.cmdline.clone(),
+        },
+        Boot::Firmware(firmware) => OpenedBoot::Firmware {
+            code: null(),
+            variables: Some(null()),
+            order: firmware.order.clone(),
+            serial: true,
+        },
+    }
+}
+
 fn opened(vmi: &Vmi, cache: DiskCache, vhost: bool) -> Opened {
     let queues = || vmi.interfaces.iter().map(|interface| interface.queues);
     Opened {
         kvm: null(),
         exit_record: null(),
         console_log: null(),
-        kernel: null(),
-        initrd: None,
+        boot: opened_boot(vmi),
         disks: vmi
             .disks
             .iter()
@@ -126,6 +142,25 @@ fn a_plain_guest_has_kubevirts_defaults() {
     });
     assert!(balloon.unwrap().free_page_reporting);
     assert!(!kinds(&machine).any(|kind| matches!(kind, Kind::Vsock(_))));
+}
+
+#[test]
+fn firmware_is_told_where_to_boot_from() {
+    let domain = json!({
+        "firmware": {"bootloader": {"efi": {"secureBoot": false}}},
+        "devices": {
+            "disks": [{"name": "scratch", "bootOrder": 2}],
+            "interfaces": [{"name": "net", "bridge": {}, "bootOrder": 1}],
+        },
+    });
+    let machine = machine(&domain, DiskCache::None, false);
+    assert_eq!(machine.kernel, None);
+    let firmware = machine.firmware.unwrap();
+    assert!(firmware.variables_fd.is_some() && firmware.serial_console);
+    let places = firmware.boot_order.iter();
+    let places: Vec<_> = places.map(|place| (place.bus, place.device)).collect();
+    // The first interface, the first disk.
+    assert_eq!(places, [(1, 0), (0, 1)]);
 }
 
 #[test]

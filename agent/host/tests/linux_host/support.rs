@@ -5,7 +5,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use agent_domain::{NodeCaps, Vmi};
+use agent_domain::{FirmwareLacks, NodeCaps, Vmi};
 use agent_host::{DebugPorts, Host, LinuxHost, LinuxHostConfig, Look};
 use agent_plan::{
     Action, Completed, Failure, Holding, Launch, Observed, PciDemand, Record, Timestamp, VmiId,
@@ -151,6 +151,7 @@ impl Place {
             allowed_dirs_setting: "paths.allowed".to_owned(),
             labels: BTreeMap::new(),
             refuse_substitution: false,
+            firmware: FirmwareLacks::default(),
         };
         let object = from_node(&Node::from(manifest)).unwrap();
         Vmi::admit(object, &caps).unwrap().vmi

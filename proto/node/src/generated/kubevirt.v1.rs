@@ -174,7 +174,8 @@ pub struct Disk {
     /// A CD-ROM.
     #[prost(message, optional, tag = "4")]
     pub cdrom: ::core::option::Option<CdRomTarget>,
-    /// Order of booting, from 1; unique over disks and interfaces.
+    /// Order in which firmware tries to boot, from 1; unique over disks and interfaces. Once one has it, those
+    /// without are not tried. Default: disks in their order.
     #[prost(uint64, optional, tag = "5")]
     pub boot_order: ::core::option::Option<u64>,
     /// Serial number that the guest reads, at most 20 bytes for virtio.
@@ -368,7 +369,8 @@ pub struct Interface {
     /// Ranges of ports of the pod network to forward.
     #[prost(bytes = "vec", repeated, tag = "13")]
     pub port_ranges: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
-    /// Order of booting, from 1; unique over disks and interfaces.
+    /// Order in which firmware tries to boot, from 1; unique over disks and interfaces. Once one has it, those
+    /// without are not tried. Default: disks in their order.
     #[prost(uint64, optional, tag = "14")]
     pub boot_order: ::core::option::Option<u64>,
     /// Options handed out by DHCP.
@@ -679,10 +681,10 @@ pub struct Firmware {
     /// Serial number of the machine, which the guest finds in SMBIOS.
     #[prost(string, tag = "2")]
     pub serial: ::prost::alloc::string::String,
-    /// BIOS or EFI.
-    #[prost(bytes = "vec", tag = "3")]
-    pub bootloader: ::prost::alloc::vec::Vec<u8>,
-    /// Direct boot of a kernel.
+    /// Which firmware boots the machine, unless kernelBoot names a kernel. Default: BIOS.
+    #[prost(message, optional, tag = "3")]
+    pub bootloader: ::core::option::Option<Bootloader>,
+    /// Direct boot of a kernel, without firmware.
     #[prost(message, optional, tag = "4")]
     pub kernel_boot: ::core::option::Option<KernelBoot>,
     /// Windows licence tables.
@@ -697,6 +699,65 @@ impl ::prost::Name for Firmware {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kubevirt.v1.Firmware".into()
+    }
+}
+/// Which firmware boots the machine; not both.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Bootloader {
+    /// BIOS.
+    #[prost(message, optional, tag = "1")]
+    pub bios: ::core::option::Option<Bios>,
+    /// UEFI. Not with kernelBoot.
+    #[prost(message, optional, tag = "2")]
+    pub efi: ::core::option::Option<Efi>,
+}
+impl ::prost::Name for Bootloader {
+    const NAME: &'static str = "Bootloader";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.Bootloader".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.Bootloader".into()
+    }
+}
+/// BIOS (SeaBIOS).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Bios {
+    /// BIOS shows its messages on the serial console, and takes keys from it. Default true: the machine has no
+    /// screen.
+    #[prost(bool, optional, tag = "1")]
+    pub use_serial: ::core::option::Option<bool>,
+}
+impl ::prost::Name for Bios {
+    const NAME: &'static str = "Bios";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.Bios".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.Bios".into()
+    }
+}
+/// UEFI (OVMF).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Efi {
+    /// Only signed boot loaders run. Default true.
+    #[prost(bool, optional, tag = "1")]
+    pub secure_boot: ::core::option::Option<bool>,
+    /// What firmware remembers (NVRAM) outlives the VMI: the next one of the same namespace and name has it. Default
+    /// false: it lives as long as the VMI.
+    #[prost(bool, optional, tag = "2")]
+    pub persistent: ::core::option::Option<bool>,
+}
+impl ::prost::Name for Efi {
+    const NAME: &'static str = "Efi";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.Efi".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.Efi".into()
     }
 }
 /// Direct boot of a kernel.
@@ -932,8 +993,8 @@ pub struct Features {
     #[prost(message, optional, tag = "4")]
     pub hyperv_passthrough: ::core::option::Option<FeatureState>,
     /// System management mode.
-    #[prost(bytes = "vec", tag = "5")]
-    pub smm: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "5")]
+    pub smm: ::core::option::Option<FeatureSmm>,
     /// Whether the guest sees that it runs on KVM.
     #[prost(message, optional, tag = "6")]
     pub kvm: ::core::option::Option<FeatureKvm>,
@@ -966,6 +1027,23 @@ impl ::prost::Name for FeatureState {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kubevirt.v1.FeatureState".into()
+    }
+}
+/// System management mode.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FeatureSmm {
+    /// On. Default true.
+    #[prost(bool, optional, tag = "1")]
+    pub enabled: ::core::option::Option<bool>,
+}
+impl ::prost::Name for FeatureSmm {
+    const NAME: &'static str = "FeatureSmm";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.FeatureSmm".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.FeatureSmm".into()
     }
 }
 /// Hyper-V enlightenments. One that needs another switches it on, unless that is disabled.
