@@ -222,6 +222,7 @@ impl<H: Host> Actor<H> {
             deletion,
             admitted: spec.conditions.clone(),
             pci: PciDemand::of(&spec.vmi),
+            firmware: spec.vmi.boot.firmware().is_some(),
         })
     }
 

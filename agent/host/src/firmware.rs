@@ -3,6 +3,7 @@
 mod descriptor;
 mod find;
 mod variables;
+mod words;
 
 use std::fs::File;
 use std::io;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use agent_domain::{Bootloader, FirmwareBoot, Lack};
 
 pub use find::{EfiFiles, FirmwareFinder, FirmwareSettings};
+pub(crate) use words::stands_still;
 
 use crate::machine_config::OpenedBoot;
 

@@ -31,11 +31,13 @@ pub use condition::{Condition, ConditionStatus, EventKind, PlanEvent};
 pub use ending::complete;
 pub use observation::{
     BootId, Enforcement, ExitObserved, ExitReason, MachineObserved, MachineState, Observation,
-    Observed, PauseObserved, VmmIdentity, VmmObserved,
+    Observed, PauseObserved, StandsStill, VmmIdentity, VmmObserved,
 };
 pub use orders::{Misfit, Order, Orders, StopOrder, order};
 pub use places::{PciDemand, PciPlace, PciPlaces, PlaceDemand};
 pub use planner::{Plan, plan};
-pub use record::{End, Launch, Phase, PhaseEntry, Record, StartFailures, StopProgress, VmiId};
+pub use record::{
+    End, FirmwareWatch, Launch, Phase, PhaseEntry, Record, StartFailures, StopProgress, VmiId,
+};
 pub use time::{Millis, Timestamp};
 pub use wanted::{AdmittedCondition, Deletion, Wanted};

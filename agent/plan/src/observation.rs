@@ -73,6 +73,18 @@ pub struct Observed {
     pub exit: Observation<ExitObserved>,
     /// What exists on the host on behalf of this uid. `Absent` means nothing at all.
     pub holdings: Observation<BTreeSet<Holding>>,
+    /// Firmware that has nothing to boot and stays. `Absent` unless the record has a
+    /// [`FirmwareWatch`](crate::FirmwareWatch): nobody looks then.
+    pub stands_still: Observation<StandsStill>,
+}
+
+/// Firmware's last words on the console of the record's present incarnation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StandsStill {
+    /// Its words, out of a list: not the guest's.
+    pub words: &'static str,
+    /// Where they begin in the log of the console. Other words are elsewhere.
+    pub at: u64,
 }
 
 /// One live VMM process.

@@ -1,6 +1,7 @@
 //! [`plan()`]: one look in, one plan out.
 
 mod finish;
+mod firmware;
 mod hold;
 
 use crate::ending::{self, Fate};
@@ -226,7 +227,10 @@ impl Draft<'_> {
                 }
                 self.plan.actions.push(Action::BootVmm { incarnation });
             }
-            MachineState::Running => self.keep_running(incarnation),
+            MachineState::Running => {
+                self.keep_running(incarnation);
+                self.watch_firmware(machine.resets);
+            }
             MachineState::Paused => self.keep_paused(incarnation, machine.pause.as_ref()),
             MachineState::Exited => self.look_again(LOOK_AGAIN),
         }

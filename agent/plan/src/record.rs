@@ -57,6 +57,20 @@ pub struct Record {
     /// Up to which of [`Orders::unpauses`] the guest went on.
     #[serde(default)]
     pub unpauses_done: u64,
+    /// Of a guest that firmware boots, since it was first seen running.
+    #[serde(default)]
+    pub firmware: Option<FirmwareWatch>,
+}
+
+/// What is known of a guest's firmware.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirmwareWatch {
+    /// Resets of the machine when it was last looked at.
+    pub resets: u64,
+    /// When firmware began, as far as was seen.
+    pub since: Timestamp,
+    /// Which of its words that nothing can be booted were told of (`StandsStill::at`).
+    pub told_at: Option<u64>,
 }
 
 /// One start of a VMM, as intended and as it went.
@@ -184,6 +198,7 @@ impl Record {
             vsock_cid: None,
             orders: Orders::default(),
             unpauses_done: 0,
+            firmware: None,
         }
     }
 

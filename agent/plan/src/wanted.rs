@@ -14,6 +14,8 @@ pub struct Wanted {
     pub admitted: Vec<AdmittedCondition>,
     /// What needs a place on a PCI bus.
     pub pci: PciDemand,
+    /// Firmware boots the guest.
+    pub firmware: bool,
 }
 
 /// A request to delete.

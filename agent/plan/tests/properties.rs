@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use agent_plan::{
     Action, BootId, Deletion, Enforcement, ExitObserved, ExitReason, Holding, Launch,
     MachineObserved, MachineState, Millis, Observation, Observed, Orders, PauseObserved, Phase,
-    Record, StopOrder, Timestamp, VmiId, VmmIdentity, VmmObserved, Wanted, plan,
+    Record, StandsStill, StopOrder, Timestamp, VmiId, VmmIdentity, VmmObserved, Wanted, plan,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -138,12 +138,14 @@ fn observed() -> impl Strategy<Value = Observed> {
         observation(proptest::collection::vec(vmm(), 1..3)),
         observation(exit()),
         observation(holdings()),
+        observation((0_u64..3).prop_map(|at| StandsStill { words: "No bootable device.", at })),
     )
-        .prop_map(|(boot_id, vmms, exit, holdings)| Observed { boot_id, vmms, exit, holdings })
+        .prop_map(|(boot_id, vmms, exit, holdings, stands_still)| Observed { boot_id, vmms, exit, holdings, stands_still })
 }
 
 fn wanted() -> impl Strategy<Value = Wanted> {
-    option::of((0_i64..100_000, prop_oneof![Just(0_i64), Just(30)])).prop_map(|deletion| Wanted {
+    let deletion = option::of((0_i64..100_000, prop_oneof![Just(0_i64), Just(30)]));
+    (deletion, proptest::bool::ANY).prop_map(|(deletion, firmware)| Wanted {
         generation: 1,
         deletion: deletion.map(|(ago, grace)| Deletion {
             requested_at: Timestamp(NOW.0 - ago),
@@ -151,6 +153,7 @@ fn wanted() -> impl Strategy<Value = Wanted> {
         }),
         admitted: Vec::new(),
         pci: agent_plan::PciDemand::default(),
+        firmware,
     })
 }
 

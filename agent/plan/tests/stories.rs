@@ -40,6 +40,7 @@ impl Story {
                 vmms: Observation::Absent,
                 exit: Observation::Absent,
                 holdings: Observation::Absent,
+                stands_still: Observation::Absent,
             },
         }
     }

@@ -36,6 +36,7 @@ impl Agent {
             deletion,
             admitted: Vec::new(),
             pci: PciDemand::default(),
+            firmware: false,
         };
         let planned = plan(&wanted, &record, &observed, world.now);
         self.wake_at = planned.wake_at;

@@ -58,6 +58,7 @@ impl World {
             vmms,
             exit,
             holdings,
+            stands_still: Observation::Absent,
         }
     }
 

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 use agent_plan::{
-    ExitObserved, ExitReason, Holding, MachineObserved, Observation, Observed, Timestamp,
-    VmmIdentity, VmmObserved,
+    ExitObserved, ExitReason, Holding, MachineObserved, Observation, Observed, StandsStill,
+    Timestamp, VmmIdentity, VmmObserved,
 };
 use proto_vmm::payload::{
     MAX_EXIT_RECORD_BYTES, PAYLOAD_HEADER_BYTES, PayloadError, decode_exit_record,
@@ -20,6 +20,7 @@ use crate::control::{
     Connection, ControlError, Deadlines, SocketDir, exit_observed, machine_observed,
 };
 use crate::facility::Look;
+use crate::firmware;
 use crate::launch_file::LaunchFile;
 use crate::layout::{PathUid, absent_is_none};
 use crate::process::{self, Liveness};
@@ -47,7 +48,18 @@ impl LinuxHost {
             vmms: observation(vmms, look.now),
             exit: observation(exit, look.now),
             holdings: observation(holdings, look.now),
+            stands_still: observation(self.stands_still(&uid, look), look.now),
         }
+    }
+
+    /// Looks at the console of a guest that firmware boots.
+    fn stands_still(&self, uid: &PathUid, look: Look<'_>) -> Answer<StandsStill> {
+        if look.record.firmware.is_none() {
+            return Ok(None);
+        }
+        let log = self.layout.console_log(uid, look.record.incarnation);
+        firmware::stands_still(&log)
+            .map_err(|error| format!("the console's log can not be read: {error}"))
     }
 
     async fn living_vmms(&self, uid: &PathUid, look: Look<'_>) -> Answer<Vec<VmmObserved>> {
@@ -251,6 +263,7 @@ fn nothing_known(why: &str, now: Timestamp) -> Observed {
         vmms: observation(Err(why.to_owned()), now),
         exit: observation(Err(why.to_owned()), now),
         holdings: observation(Err(why.to_owned()), now),
+        stands_still: observation(Err(why.to_owned()), now),
     }
 }
 

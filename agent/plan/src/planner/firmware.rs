@@ -1,0 +1,42 @@
+//! A guest that firmware boots: whether firmware found anything to boot.
+//!
+//! Nothing tells when firmware speaks, so the console is looked at: often at first, then less and less.
+
+use super::Draft;
+use crate::{EventKind, FirmwareWatch, Millis};
+
+/// The first look, and what is added to the pauses after it: a quarter of what has gone by.
+const FIRST_LOOK: Millis = Millis::from_secs(1);
+
+/// Pauses do not grow beyond this: somebody looks that often anyway.
+const LAST_LOOK: Millis = Millis::from_secs(60);
+
+impl Draft<'_> {
+    /// The vCPUs run, after `resets`.
+    pub(super) fn watch_firmware(&mut self, resets: u64) {
+        if !self.wanted.firmware {
+            return;
+        }
+        let now = self.now;
+        let watch = self.plan.record.firmware.get_or_insert(FirmwareWatch {
+            resets,
+            since: now,
+            told_at: None,
+        });
+        if watch.resets != resets || watch.since > now {
+            watch.resets = resets;
+            watch.since = now;
+        }
+        let pause = Millis((now.since(watch.since).0 / 4).max(FIRST_LOOK.0));
+        let stands = self.observed.stands_still.present();
+        if let Some(stands) = stands.filter(|stands| watch.told_at != Some(stands.at)) {
+            watch.told_at = Some(stands.at);
+            let words = stands.words;
+            let message = format!("Firmware found nothing to boot from and stays at {words:?}");
+            self.event(EventKind::Warning, "NoBootableDevice", &message);
+        }
+        if pause.0 < LAST_LOOK.0 {
+            self.look_again(pause);
+        }
+    }
+}
