@@ -14,6 +14,7 @@ pub mod commands;
 pub mod counter;
 pub mod disk_load;
 pub mod event_count;
+pub mod firmware_code;
 pub mod host;
 pub mod huge_pages;
 pub mod image;

@@ -6,6 +6,10 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
+use integration::firmware_code::{
+    at_segment, first_time, image, out8, print, print_at, program, put, reach_all, restart,
+    variables_at,
+};
 use integration::skip::without_kvm;
 use integration::skip_if;
 use integration::vmm_client::VmmProcess;
@@ -14,22 +18,9 @@ use proto_vmm::v1::{self, request::Kind};
 use crate::by_hand::{ByHand, soon};
 use crate::snapshot::{restore, save};
 
-/// Two segments below 1 MiB: data at 0xE0000, code at 0xF0000.
-const IMAGE_BYTES: usize = 128 << 10;
-const CODE: usize = 64 << 10;
 /// The host bridge's registers for segments from 0xC0000 and 0xE0000 on.
 const PAM1: u8 = 0x91;
 const PAM5: u8 = 0x95;
-
-/// `mov dx, port; mov al, value; out dx, al` of 16-bit code.
-fn out8(port: u16, value: u8) -> Vec<u8> {
-    let [low, high] = port.to_le_bytes();
-    vec![0xba, low, high, 0xb0, value, 0xee]
-}
-
-fn print(text: &str) -> Vec<u8> {
-    text.bytes().flat_map(|byte| out8(0x3f8, byte)).collect()
-}
 
 /// `mov dx, port; in al, dx`, then prints it.
 fn print_port(port: u16) -> Vec<u8> {
@@ -46,12 +37,6 @@ fn configure(offset: u8, value: u8) -> Vec<u8> {
     code.extend([0x66, 0xef]);
     code.extend(out8(0xcfc + u16::from(offset & 3), value));
     code
-}
-
-/// `mov ax, segment; mov ds, ax`.
-fn at_segment(segment: u16) -> Vec<u8> {
-    let [low, high] = segment.to_le_bytes();
-    vec![0xb8, low, high, 0x8e, 0xd8]
 }
 
 /// Prints the first byte of a segment: `mov al, [0]`.
@@ -77,38 +62,10 @@ fn if_nothing(segment: u16, then: &[u8]) -> Vec<u8> {
     code
 }
 
-/// The rest is only for the second time: the clock's memory counts. `in al; cmp al, 0; jne; ...`.
-fn first_time(then: &[u8]) -> Vec<u8> {
-    let mut code = out8(0x70, 0x40);
-    let length = i8::try_from(then.len()).expect("a short jump");
-    code.extend([
-        0xba,
-        0x71,
-        0x00,
-        0xec,
-        0x3c,
-        0x00,
-        0x75,
-        length.cast_unsigned(),
-    ]);
-    code.extend(then);
-    code
-}
-
-/// An image with `E` at its beginning and code at 0xF0000, where a jump at its end leads.
-fn image(code: &[u8]) -> File {
-    let mut image = vec![0xcc; IMAGE_BYTES];
-    image[0] = b'E';
-    image[CODE..CODE + code.len()].copy_from_slice(code);
-    // `jmp 0xf000:0`.
-    image[IMAGE_BYTES - 16..IMAGE_BYTES - 11].copy_from_slice(&[0xea, 0, 0, 0, 0xf0]);
-    let mut file = tempfile::tempfile().expect("a file");
-    file.write_all(&image).expect("written");
-    file
-}
-
 fn by_firmware(code: &[u8], change: impl FnOnce(&mut v1::FirmwareBoot)) -> ByHand {
-    let mut by_hand = ByHand::new(image(code));
+    let mut file = tempfile::tempfile().expect("a file");
+    file.write_all(&image(code)).expect("written");
+    let mut by_hand = ByHand::new(file);
     by_hand.config.kernel = None;
     let mut firmware = v1::FirmwareBoot {
         code_fd: 1,
@@ -146,58 +103,14 @@ fn run_with(by_hand: &ByHand, file: &File) -> String {
     by_hand.printed()
 }
 
-/// Where the GDT of [`reach_all`] is in the code's segment.
-const GDT: u16 = 0x8000;
-
-/// Makes DS reach all of 4 GiB: `cs lgdt [GDT]; mov eax, cr0; or al, 1; mov cr0, eax; mov ax, 0x10;
-/// mov ds, ax`.
-fn reach_all() -> Vec<u8> {
-    let [low, high] = GDT.to_le_bytes();
-    let mut code = vec![0x2e, 0x0f, 0x01, 0x16, low, high];
-    code.extend([0x0f, 0x20, 0xc0, 0x0c, 0x01, 0x0f, 0x22, 0xc0]);
-    code.extend([0xb8, 0x10, 0x00, 0x8e, 0xd8]);
-    code
-}
-
-/// Limit and base of the table, then the table: nothing, code, data.
-fn descriptor_table() -> Vec<u8> {
-    let mut table = 23u16.to_le_bytes().to_vec();
-    table.extend((0xf_0000 + u32::from(GDT) + 8).to_le_bytes());
-    table.extend([0; 2]);
-    let descriptors = [0u64, 0x0000_9b0f_0000_ffff, 0x00cf_9300_0000_ffff];
-    table.extend(descriptors.iter().flat_map(|d| d.to_le_bytes()));
-    table
-}
-
-/// `mov byte [address], value`, with an address of 32 bits.
-fn put(address: u32, value: u8) -> Vec<u8> {
-    let mut code = vec![0x67, 0xc6, 0x05];
-    code.extend(address.to_le_bytes());
-    code.push(value);
-    code
-}
-
-/// Prints the byte at an address: `mov al, [address]`.
-fn print_at(address: u32) -> Vec<u8> {
-    let mut code = vec![0x67, 0xa0];
-    code.extend(address.to_le_bytes());
-    code.extend([0xba, 0xf8, 0x03, 0xee]);
-    code
-}
-
 #[test]
 fn a_variable_that_firmware_sets_is_in_its_store_and_outlives_a_reset() {
     skip_if!(without_kvm());
-    // Right below the image.
-    let flash = u32::MAX - u32::try_from(IMAGE_BYTES).unwrap() + 1 - 8192;
-    let restart = [out8(0x70, 0x40), out8(0x71, 1), out8(0xcf9, 6), vec![0xf4]].concat();
-    let mut code = [
+    let flash = variables_at(8192);
+    let code = [
         reach_all(),
         print_at(flash + 4096),
-        // Programs a byte; then it is memory again.
-        put(flash + 4096, 0x10),
-        put(flash + 4096, b'n'),
-        put(flash + 4096, 0xff),
+        program(flash + 4096, b'n'),
         print_at(flash + 4096),
         // Erases the first block.
         put(flash, 0x20),
@@ -207,13 +120,11 @@ fn a_variable_that_firmware_sets_is_in_its_store_and_outlives_a_reset() {
         // The image is no flash memory.
         put(0xfffe_0000, b'x'),
         print_at(0xfffe_0000),
-        first_time(&restart),
+        first_time(&restart()),
         out8(0xd04, 0),
         vec![0xf4],
     ]
     .concat();
-    code.resize(usize::from(GDT), 0xcc);
-    code.extend(descriptor_table());
     let by_hand = by_firmware(&code, |firmware| firmware.variables_fd = Some(4));
     let store = tempfile::tempfile().unwrap();
     store.write_all_at(&[b'v'; 8192], 0).unwrap();
@@ -229,7 +140,6 @@ fn a_variable_that_firmware_sets_is_in_its_store_and_outlives_a_reset() {
 #[test]
 fn firmware_shadows_itself_and_a_reset_brings_the_image_back() {
     skip_if!(without_kvm());
-    let reset = [out8(0x70, 0x40), out8(0x71, 1), out8(0xcf9, 6), vec![0xf4]].concat();
     let code = [
         print("["),
         // The image: writes are lost.
@@ -253,7 +163,7 @@ fn firmware_shadows_itself_and_a_reset_brings_the_image_back() {
         put_first(0xc000, b'c'),
         print_first(0xc000),
         print("]"),
-        first_time(&reset),
+        first_time(&restart()),
         out8(0xd04, 0),
         vec![0xf4],
     ]
