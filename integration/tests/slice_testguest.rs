@@ -7,7 +7,7 @@ use std::time::Duration;
 use integration::agent::{Agent, CONFIG, GuestSpec};
 use integration::commands::Commands;
 use integration::host::{self, Host};
-use integration::skip_if;
+use integration::{skip_if, tools};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const CROWD: usize = 20;
@@ -109,6 +109,8 @@ fn a_guest_that_powers_off_has_succeeded_and_one_that_crashes_has_failed() -> an
 #[test]
 fn a_doctor_says_what_the_node_has_and_manifests_are_judged_by_it() -> anyhow::Result<()> {
     skip_if!(host::without_host(), Ok(()));
+    // A node without BIOS is not well.
+    tools::ensure(tools::FIRMWARE)?;
     let host = Host::enter()?;
     let agent = Agent::prepare(&host)?;
     let doctor = |config: &str| {
@@ -125,6 +127,8 @@ fn a_doctor_says_what_the_node_has_and_manifests_are_judged_by_it() -> anyhow::R
         "vmm ",
         "cgroup v2 ",
         "hugepages ",
+        "bios ",
+        "efi ",
     ] {
         let line = line(check).unwrap_or_else(|| panic!("nothing on {check}: {well}"));
         assert!(!line.starts_with("fail"), "{line}");
