@@ -10,9 +10,13 @@ mod summary;
 
 use std::path::Path;
 
+use integration::image::qemu;
 use integration::tools;
 
 use crate::progress::step;
+
+/// Names of tests in whose nodes OVMF runs have it.
+const OVMF: &str = "firmware uefi::";
 
 /// What to run.
 #[derive(clap::Args)]
@@ -57,6 +61,12 @@ pub fn run(root: &Path, options: &TestOptions) -> anyhow::Result<()> {
             .is_none_or(|filter| name.contains(filter))
     };
     tests.retain(|test| wanted(&test.name()));
+    if tests.iter().any(|test| test.name().contains(OVMF)) {
+        // What it takes is more than a test may; without it those tests fail and say why.
+        if let Err(error) = step("QEMU for nodes with OVMF", qemu::mended) {
+            eprintln!("{error:#}");
+        }
+    }
     let mut results = step("tests", || Ok(run::all(tests, &kernel.bzimage())))?;
     if options.filter.is_none() {
         results.extend(step("documentation tests", || doctests::run(root))?);

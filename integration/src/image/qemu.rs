@@ -1,4 +1,5 @@
-//! QEMU for nodes whose guests write CR8, as OVMF does: built of Debian's source package with one change.
+//! QEMU: Debian's for nodes in which it runs guests, to compare with; and for nodes whose guests write CR8, as
+//! OVMF does, one that is built of Debian's source package with one change.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,32 @@ const SCRIPT: &str = "node/qemu/build-qemu";
 /// The script leaves it.
 const PROGRAM: &str = "qemu-system-x86_64";
 
-/// The program, built when the cache has none of this recipe: about five minutes of two processors. One in
+/// Debian's program.
+pub const STOCK: &str = "/usr/bin/qemu-system-x86_64";
+/// What its machines load.
+const FIRMWARE: [&str; 5] = [
+    "/usr/share/qemu/bios-microvm.bin",
+    "/usr/share/seabios/bios-256k.bin",
+    "/usr/share/qemu/linuxboot_dma.bin",
+    "/usr/share/qemu/pvh.bin",
+    "/usr/share/qemu/kvmvapic.bin",
+];
+
+/// All files that [`STOCK`] needs to run, where they are on this machine and are to be in a node.
+///
+/// # Errors
+/// When it can not be had.
+pub fn stock_files() -> anyhow::Result<Vec<String>> {
+    tools::ensure(tools::NODE)?;
+    let libraries = process::output(Command::new("ldd").arg(STOCK))?;
+    let libraries = libraries
+        .split_whitespace()
+        .filter(|word| word.starts_with('/'));
+    let files = libraries.chain(FIRMWARE).chain([STOCK]);
+    Ok(files.map(str::to_owned).collect())
+}
+
+/// The mended program, built when the cache has none of this recipe: about five minutes of two processors. One in
 /// the cache stays, whatever newer source there is.
 ///
 /// # Errors

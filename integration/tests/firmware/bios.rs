@@ -5,16 +5,19 @@ use integration::commands::Commands;
 use integration::image::busybox::GuestImage;
 use integration::node::Node;
 
-use crate::machine::{Machine, disk, node};
+use crate::dmesg;
+use crate::machine::{Firmware, Machine, disk, node};
 
+const GENERATION: &str = "00112233-4455-6677-8899-aabbccddeeff";
 const SNAPSHOT: &str = "/var/lib/kvmlet/scratch/snapshot";
 
 /// One node for all of it: that and each boot take half a minute.
 #[test]
 fn stock_disks_boot_through_seabios() -> anyhow::Result<()> {
-    let node = node(&["first", "second"])?;
+    let node = node(Firmware::Bios, &["first", "second"])?;
     a_disk_without_a_boot_loader_is_said_to_be_none(&node)?;
-    the_disk_that_is_asked_for_boots_reboots_is_saved_and_powers_off(&node)
+    let warnings = the_disk_that_is_asked_for_boots_reboots_is_saved_and_powers_off(&node)?;
+    linux_warns_of_nothing_that_it_does_not_warn_of_under_qemu(&node, &warnings)
 }
 
 fn a_disk_without_a_boot_loader_is_said_to_be_none(node: &Node) -> anyhow::Result<()> {
@@ -33,11 +36,11 @@ fn boot(machine: &mut Machine<'_>) -> anyhow::Result<()> {
 
 fn the_disk_that_is_asked_for_boots_reboots_is_saved_and_powers_off(
     node: &Node,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<String>> {
     let disks = ["first", "second"].map(|name| format!("--disk={}", disk(name)));
     let [first, second] = &disks;
-    let generation = "--generation-id=00112233445566778899aabbccddeeff";
-    let flags = [first, second, "--boot-disk=1", "--cpus=2", generation];
+    let generation = format!("--generation-id={}", GENERATION.replace('-', ""));
+    let flags = [first, second, "--boot-disk=1", "--cpus=2", &generation];
     let mut machine = Machine::bios(node, &flags)?;
     boot(&mut machine)?;
     ensure!(machine.tell("nproc")? == "2");
@@ -45,6 +48,7 @@ fn the_disk_that_is_asked_for_boots_reboots_is_saved_and_powers_off(
     for table in ["APIC", "DSDT", "FACP", "FACS", "MCFG", "WAET"] {
         ensure!(tables.contains(table), "{table} is missing: {tables}");
     }
+    let warnings = dmesg::warnings(&mut machine)?;
     machine.type_line("reboot -f")?;
     boot(&mut machine)?;
 
@@ -60,5 +64,34 @@ fn the_disk_that_is_asked_for_boots_reboots_is_saved_and_powers_off(
     machine.type_line("reboot -f")?;
     boot(&mut machine)?;
     machine.type_line("poweroff -f")?;
-    machine.end("EXIT_REASON_GUEST_POWEROFF").map(drop)
+    machine.end("EXIT_REASON_GUEST_POWEROFF")?;
+    Ok(warnings)
+}
+
+/// The same disks and devices in the same places.
+fn linux_warns_of_nothing_that_it_does_not_warn_of_under_qemu(
+    node: &Node,
+    ours: &[String],
+) -> anyhow::Result<()> {
+    let drive = |name: &str| format!("file={},format=raw,if=none,id={name}", disk(name));
+    let generation = format!("vmgenid,guid={GENERATION}");
+    let devices = [
+        ["-drive", &drive("first")],
+        ["-drive", &drive("second")],
+        ["-device", "virtio-blk-pci,drive=first,addr=1"],
+        ["-device", "virtio-blk-pci,drive=second,addr=2,bootindex=1"],
+        ["-device", &generation],
+    ];
+    let mut machine = Machine::qemu(node, devices.as_flattened())?;
+    boot(&mut machine)?;
+    let theirs = dmesg::warnings(&mut machine)?;
+    machine.type_line("poweroff -f")?;
+    machine.end_of_qemu()?;
+    let extra = dmesg::extra(ours, &theirs);
+    ensure!(
+        extra.is_empty(),
+        "{}\nunder QEMU: {theirs:?}",
+        extra.join("\n")
+    );
+    Ok(())
 }

@@ -2,27 +2,17 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use integration::artifacts;
 use integration::commands::{Commands, Session};
-use integration::image::{bench, kernel};
+use integration::image::{bench, kernel, qemu};
 use integration::node::{Emulation, Flavour, Node, NodeSpec};
 use integration::vmm_bench::{Plan, Sample, Work};
-use integration::{artifacts, process, tools};
 
 use super::contenders::{DIRECTORY, Kernel};
 
-const QEMU: &str = "/usr/bin/qemu-system-x86_64";
-/// What QEMU's machines load besides.
-const FIRMWARE: [&str; 5] = [
-    "/usr/share/qemu/bios-microvm.bin",
-    "/usr/share/seabios/bios-256k.bin",
-    "/usr/share/qemu/linuxboot_dma.bin",
-    "/usr/share/qemu/pvh.bin",
-    "/usr/share/qemu/kvmvapic.bin",
-];
 /// Kernel, hypervisors, the guests' disk and memory: all in the node's memory.
 const NODE_MIB: u32 = 3072;
 /// A run of one guest that prints nothing while the node uses so much of a CPU hangs: it is no silence
@@ -50,7 +40,6 @@ pub enum Outcome {
 impl Payload {
     /// Gathers kernels, initramfs images, our programs and QEMU with its libraries.
     pub fn make() -> anyhow::Result<Self> {
-        tools::ensure(tools::NODE)?;
         let directory = tempfile::tempdir()?;
         let payload = Self { directory };
         payload.put(bench::kernel()?, Kernel::Bench.file())?;
@@ -60,12 +49,8 @@ impl Payload {
         }
         fs::write(payload.path("boot-initrd"), bench::initramfs(false)?)?;
         fs::write(payload.path("work-initrd"), bench::initramfs(true)?)?;
-        let libraries = process::output(Command::new("ldd").arg(QEMU))?;
-        let libraries = libraries
-            .split_whitespace()
-            .filter(|word| word.starts_with('/'));
-        for file in libraries.chain(FIRMWARE).chain([QEMU]) {
-            payload.put(file, &format!("qemu{file}"))?;
+        for file in qemu::stock_files()? {
+            payload.put(&file, &format!("qemu{file}"))?;
         }
         Ok(payload)
     }
