@@ -150,6 +150,66 @@ fn the_second_disk_boots_reboots_and_powers_off(agent: &Agent<'_, Node>) -> anyh
     Ok(())
 }
 
+/// OVMF writes its choices to its variables at the first boot; the next VMI of the name begins with those.
+#[test]
+fn a_stock_disk_boots_through_ovmf_with_the_variables_of_its_name() -> anyhow::Result<()> {
+    const OVMF: &str = "/usr/share/OVMF";
+    const DESCRIPTORS: &str = "/usr/share/qemu/firmware";
+    const KEPT: &str = "/var/lib/kvmlet/host/nvram/default/web/variables.fd";
+    skip_if!(skip::without_node(), Ok(()));
+    let mut spec =
+        NodeSpec::bare(Flavour::Busybox).with_programs(&["kvmlet", "kvmlet-vmm", "kvmctl"])?;
+    spec.writes_cr8 = true;
+    for name in ["first", "second"] {
+        spec = spec.with(boot_disk(name, "")?, &format!("disks/{name}.raw"));
+    }
+    let spec = spec
+        .with(OVMF, "root/OVMF")
+        .with(DESCRIPTORS, "root/firmware");
+    let node = Node::boot(spec)?;
+    let agent = Agent::prepare(&node)?;
+    node.sh(&format!(
+        "cp /opt/payload/disks/* {DISKS} && mkdir -p /usr/share/qemu && \
+         cp -r /opt/payload/root/OVMF /usr/share/ && cp -r /opt/payload/root/firmware /usr/share/qemu/"
+    ))?;
+    agent.start()?;
+    let disks = [
+        ("first", ", bootOrder: 2", stock("first")),
+        ("second", ", bootOrder: 1", stock("second")),
+    ];
+    let disks = disks
+        .each_ref()
+        .map(|(name, order, source)| (*name, *order, source.as_str()));
+    let efi = "{bootloader: {efi: {secureBoot: false, persistent: true}}}";
+    let run = || -> anyhow::Result<String> {
+        agent.apply(&manifest("web", efi, &disks))?;
+        let mut console = agent.console("web")?;
+        console.read_until("grub: efi, disk second", PATIENCE)?;
+        console.read_until(GuestImage::PROMPT, PATIENCE)?;
+        console.write(b"poweroff -f\n")?;
+        agent.wait_for_phase("web", "Succeeded", PATIENCE)?;
+        let content = node.sh(&format!("sha256sum {KEPT}"))?;
+        let deleted = agent.kvmctl("delete vmi web")?;
+        ensure!(deleted.code == Some(0), "{deleted}");
+        ensure!(
+            node.sh(&format!("sha256sum {KEPT}"))? == content,
+            "not kept"
+        );
+        node.sh(&format!("stat -c %i {KEPT}"))
+    };
+    let both = || {
+        let first = run()?;
+        node.sh(&format!("! cmp -s {KEPT} {OVMF}/OVMF_VARS_4M.fd"))?;
+        let second = run()?;
+        ensure!(
+            first == second,
+            "the store was made anew: {first}, {second}"
+        );
+        Ok(())
+    };
+    both().with_context(|| agent.log())
+}
+
 /// Bytes of a variable store.
 const STORE_BYTES: usize = 8192;
 
