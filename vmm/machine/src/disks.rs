@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use vmm_devices::virtio::blk::{BlkControl, BlkControlError, DiskLimits};
+use vmm_devices::virtio::blk::{BlkControl, BlkControlError, DiskCounts, DiskLimits};
 
 use crate::pci::PciAddress;
+use crate::request::MachineHandle;
 
 /// A disk can not be changed as asked.
 #[derive(Debug, thiserror::Error)]
@@ -25,12 +26,21 @@ pub enum DiskError {
 }
 
 /// Handles on disks, by address.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Disks(BTreeMap<PciAddress, Arc<BlkControl>>);
 
 impl Disks {
     pub(crate) fn insert(&mut self, address: PciAddress, control: Arc<BlkControl>) {
         self.0.insert(address, control);
+    }
+
+    /// What each has done.
+    fn counts(&self) -> Vec<(PciAddress, DiskCounts)> {
+        let counts = self
+            .0
+            .iter()
+            .map(|(address, disk)| (*address, disk.counts()));
+        counts.collect()
     }
 
     fn at(&self, address: PciAddress) -> Result<&BlkControl, DiskError> {
@@ -59,5 +69,14 @@ impl Disks {
     /// Whether a disk holds requests that the host failed.
     pub(crate) fn is_one_stopped(&self) -> bool {
         self.0.values().any(|disk| disk.is_stopped())
+    }
+}
+
+impl MachineHandle {
+    /// What each disk has done since this process made it; nothing before the machine is built. Waits for
+    /// nobody.
+    #[must_use]
+    pub fn disk_counts(&self) -> Vec<(PciAddress, DiskCounts)> {
+        self.board.disks().map(Disks::counts).unwrap_or_default()
     }
 }

@@ -7,6 +7,7 @@ use nix::time::{ClockId, clock_gettime};
 use vmm_devices::WatchdogAction;
 use vmm_devices::virtio::balloon::{BalloonControl, BalloonSize};
 
+use crate::disks::Disks;
 use crate::events::ResetSource;
 use crate::legacy::nanoseconds;
 use crate::pci::PciAddress;
@@ -144,6 +145,7 @@ pub(crate) struct StatusBoard {
     end_wanted: Arc<AtomicBool>,
     timeline: Timeline,
     balloon: Arc<OnceLock<Arc<BalloonControl>>>,
+    disks: Arc<OnceLock<Disks>>,
 }
 
 impl StatusBoard {
@@ -169,6 +171,16 @@ impl StatusBoard {
         if let Some(balloon) = balloon {
             self.balloon.get_or_init(|| balloon);
         }
+    }
+
+    /// The disks, once the machine is built.
+    pub(crate) fn disks(&self) -> Option<&Disks> {
+        self.disks.get()
+    }
+
+    /// Tells which disks the machine has. Once.
+    pub(crate) fn set_disks(&self, disks: &Disks) {
+        self.disks.get_or_init(|| disks.clone());
     }
 
     pub(crate) fn update(&self, change: impl FnOnce(&mut Status)) {

@@ -84,6 +84,11 @@ impl Server {
             Some(Kind::AnnounceNet(change)) => self.announce_net(asker, &change),
             Some(Kind::SetBalloon(change)) => self.set_balloon(asker, change),
             Some(Kind::GetBalloonStats(wanted)) => self.balloon_stats(asker, wanted),
+            Some(Kind::ReadConsole(read)) => {
+                self.read_console(asker, read);
+                Ok(())
+            }
+            Some(Kind::GetDiskStats(_)) => self.answer_disk_stats(asker),
             Some(Kind::ResizeConsole(resize)) => self.resize_console(asker, resize),
             None => Err(error(
                 v1::ErrorCode::Unsupported,

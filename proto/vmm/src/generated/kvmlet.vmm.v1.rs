@@ -74,7 +74,7 @@ pub struct Request {
     pub id: u64,
     #[prost(
         oneof = "request::Kind",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 20, 30, 31, 32, 33, 34, 40, 41, 60, 61, 50, 70"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 20, 30, 31, 32, 33, 34, 40, 41, 60, 61, 50, 70, 80, 81"
     )]
     pub kind: ::core::option::Option<request::Kind>,
 }
@@ -126,6 +126,10 @@ pub mod request {
         AttachBroker(super::AttachBroker),
         #[prost(message, tag = "70")]
         GetTimeline(super::GetTimeline),
+        #[prost(message, tag = "80")]
+        GetDiskStats(super::GetDiskStats),
+        #[prost(message, tag = "81")]
+        ReadConsole(super::ReadConsole),
     }
 }
 /// Answers with the machine's status.
@@ -280,6 +284,48 @@ pub struct BalloonStats {
     #[prost(uint64, optional, tag = "25")]
     pub direct_reclaims: ::core::option::Option<u64>,
 }
+/// Answers with what the guest printed last on its serial console, without attaching to it
+/// (Response.console_bytes). All that was printed before the request is in the log's file then.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadConsole {
+    /// Nothing before this byte of the guest's whole output, counted from 0.
+    #[prost(uint64, tag = "1")]
+    pub from: u64,
+}
+/// Answers with what each disk has done since this VMM made it (Response.disk_stats).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetDiskStats {}
+/// What a disk has done.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DiskStats {
+    /// Where the disk is.
+    #[prost(message, optional, tag = "1")]
+    pub disk: ::core::option::Option<PciAddress>,
+    #[prost(message, optional, tag = "2")]
+    pub reads: ::core::option::Option<DiskCount>,
+    /// Those of zeroes among them.
+    #[prost(message, optional, tag = "3")]
+    pub writes: ::core::option::Option<DiskCount>,
+    #[prost(message, optional, tag = "4")]
+    pub flushes: ::core::option::Option<DiskCount>,
+    #[prost(message, optional, tag = "5")]
+    pub discards: ::core::option::Option<DiskCount>,
+    /// How often the host failed a request, one that is tried again later too.
+    #[prost(uint64, tag = "6")]
+    pub host_errors: u64,
+}
+/// Requests of one kind that succeeded.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DiskCount {
+    #[prost(uint64, tag = "1")]
+    pub requests: u64,
+    /// Bytes that they were about; 0 for flushes.
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
+    /// From taking them out of their rings to their answers, summed up.
+    #[prost(uint64, tag = "3")]
+    pub time_ns: u64,
+}
 /// Gives the guest's socket device another broker (see VirtioVsock.broker_fd): the one descriptor of
 /// the frame. What the one before has not answered is refused. Needs a machine with such a device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -381,7 +427,8 @@ pub struct Response {
     #[prost(message, optional, tag = "3")]
     pub status: ::core::option::Option<MachineStatus>,
     /// In the answer to AttachConsole, and to AttachPort for the console: which byte of the guest's whole
-    /// output there, counted from 0, comes first on the socket.
+    /// output there, counted from 0, comes first on the socket. In the answer to ReadConsole: the first of
+    /// `console_bytes`.
     #[prost(uint64, tag = "4")]
     pub console_offset: u64,
     /// In the answer to GetBalloonStats.
@@ -390,6 +437,19 @@ pub struct Response {
     /// In the answer to GetTimeline: phases that were reached, in the order of their times.
     #[prost(message, repeated, tag = "70")]
     pub timeline: ::prost::alloc::vec::Vec<ReachedPhase>,
+    /// In the answer to GetDiskStats.
+    #[prost(message, repeated, tag = "80")]
+    pub disk_stats: ::prost::alloc::vec::Vec<DiskStats>,
+    /// In the answer to ReadConsole: at most 64 KiB, up to the last byte that was printed.
+    #[prost(bytes = "vec", tag = "81")]
+    pub console_bytes: ::prost::alloc::vec::Vec<u8>,
+    /// In the answer to ReadConsole: how many bytes were ever printed.
+    #[prost(uint64, tag = "82")]
+    pub console_printed: u64,
+    /// In the answer to ReadConsole: how many of them the log was given; absent without a log, or when it
+    /// failed.
+    #[prost(uint64, optional, tag = "83")]
+    pub console_logged: ::core::option::Option<u64>,
 }
 /// A phase of a start.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -58,6 +58,19 @@ pub struct Console {
     client: Option<Client>,
 }
 
+/// What a guest printed last.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Past {
+    /// Number of the first of `bytes`.
+    pub offset: u64,
+    /// As far as they are kept.
+    pub bytes: Vec<u8>,
+    /// Bytes ever printed.
+    pub printed: u64,
+    /// Bytes in the log's file, of those ever printed; none without a log.
+    pub logged: Option<u64>,
+}
+
 /// Somebody else is attached.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ConsoleBusy {
@@ -119,6 +132,25 @@ impl Console {
         });
         self.serve_output();
         Ok(position)
+    }
+
+    /// What the ring holds from byte `from` on. Whoever is attached does not notice.
+    pub fn past(&self, from: u64) -> Past {
+        let state = self.output.lock();
+        let offset = from.clamp(state.oldest(), state.printed());
+        let mut bytes = Vec::new();
+        let mut next = offset;
+        while next < state.printed() {
+            let stretch = state.stretch(next, usize::MAX);
+            bytes.extend_from_slice(stretch);
+            next += stretch.len() as u64;
+        }
+        Past {
+            offset,
+            bytes,
+            printed: state.printed(),
+            logged: state.logged(),
+        }
     }
 
     /// The client's socket and what it is to be polled for.

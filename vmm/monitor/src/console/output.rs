@@ -75,6 +75,11 @@ impl OutputState {
         self.printed
     }
 
+    /// Bytes that are in the log, of those ever printed; none without a log.
+    pub(super) fn logged(&self) -> Option<u64> {
+        self.log.is_some().then_some(self.logged)
+    }
+
     /// Bytes from number `from` on, at most `limit` of them, in one stretch.
     pub(super) fn stretch(&self, from: u64, limit: usize) -> &[u8] {
         let skip = usize::try_from(from.saturating_sub(self.oldest())).unwrap_or(usize::MAX);

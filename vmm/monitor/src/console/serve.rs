@@ -99,6 +99,22 @@ impl Server {
         Ok(())
     }
 
+    /// Answers with what the guest printed last; all that was printed before the request is in the log.
+    pub(crate) fn read_console(&mut self, asker: Asker, read: v1::ReadConsole) {
+        self.on_console_output(Terminal::Serial);
+        let past = self.console.past(read.from);
+        let response = v1::Response {
+            id: asker.request,
+            status: Some(self.status()),
+            console_offset: past.offset,
+            console_bytes: past.bytes,
+            console_printed: past.printed,
+            console_logged: past.logged,
+            ..v1::Response::default()
+        };
+        self.send(asker.connection, Body::Response(response));
+    }
+
     /// Whether a client has not been sent everything.
     pub(crate) fn is_client_behind(&self) -> bool {
         let virtio = self.ports.iter().filter_map(|ports| ports.console.as_ref());

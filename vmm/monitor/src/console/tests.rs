@@ -166,3 +166,39 @@ fn a_line_is_told_at_once_and_its_start_before_long() {
     assert_eq!(console.output.lock().print(b"x"), Some(output::Look::Now));
     assert_eq!(console.output.lock().print(b"\n"), None);
 }
+
+#[test]
+fn what_was_printed_can_be_read_without_attaching_and_says_how_much_of_it_is_in_the_log() {
+    let mut console = console();
+    console.output.write(b"before");
+    let past = console.past(0);
+    assert_eq!((past.printed, past.logged), (6, None));
+    let file = tempfile::tempfile().unwrap();
+    console.set_log(LogFile::new(file.try_clone().unwrap(), 1 << 20).unwrap());
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    console
+        .attach(theirs.into(), "a".into(), None, false)
+        .unwrap();
+    console.output.write(b" after");
+    assert_eq!(console.serve_output().map(|error| error.kind()), None);
+    for (from, offset, bytes) in [(0, 0, "before after"), (7, 7, "after"), (99, 12, "")] {
+        let past = console.past(from);
+        assert_eq!(
+            (past.offset, past.bytes.as_slice()),
+            (offset, bytes.as_bytes())
+        );
+        assert_eq!((past.printed, past.logged), (12, Some(12)));
+    }
+    // Whoever is attached got it all the same.
+    assert_eq!(read_all(&mut ours), b" after");
+}
+
+#[test]
+fn no_more_can_be_read_than_the_ring_holds() {
+    let console = console();
+    console.output.write(&vec![b'x'; output::RING_BYTES]);
+    console.output.write(b"end");
+    let past = console.past(0);
+    assert_eq!((past.offset, past.bytes.len()), (3, output::RING_BYTES));
+    assert!(past.bytes.ends_with(b"xend"));
+}

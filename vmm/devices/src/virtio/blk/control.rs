@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use super::backend;
+use super::counts::{Counters, DiskCounts};
 use super::limits::DiskLimits;
 
 /// A disk can not be changed that way.
@@ -40,6 +41,7 @@ pub(super) struct Pending {
 }
 
 /// A handle on a disk, for whoever owns the machine. Nothing here waits for the device.
+#[derive(Debug)]
 pub struct BlkControl {
     image: File,
     logical_block_bytes: u32,
@@ -48,6 +50,7 @@ pub struct BlkControl {
     generation: AtomicU8,
     stopped: AtomicBool,
     pending: Mutex<Pending>,
+    counters: Counters,
     /// Written for the device to look at `pending`, and by its ring.
     event: EventFd,
 }
@@ -62,6 +65,7 @@ impl BlkControl {
             generation: AtomicU8::new(0),
             stopped: AtomicBool::new(false),
             pending: Mutex::default(),
+            counters: Counters::default(),
             event: EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)?,
         })
     }
@@ -98,11 +102,20 @@ impl BlkControl {
         self.stopped.load(Ordering::Acquire)
     }
 
+    /// What the disk has done since it was made.
+    pub fn counts(&self) -> DiskCounts {
+        self.counters.read()
+    }
+
     /// Has the device try again what it holds.
     pub fn retry(&self) {
         if self.stopped.swap(false, Ordering::AcqRel) {
             self.ask(|pending| pending.retry = true);
         }
+    }
+
+    pub(super) fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     pub(super) fn set_stopped(&self) {

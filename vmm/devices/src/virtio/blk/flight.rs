@@ -12,6 +12,8 @@ pub(super) struct Flight {
     pub(super) queue: usize,
     pub(super) chain: Chain,
     pub(super) request: Request,
+    /// When it was begun first, by the disk's clock.
+    pub(super) begun_ns: u64,
 }
 
 impl Default for Flight {
@@ -20,6 +22,7 @@ impl Default for Flight {
             queue: 0,
             chain: Chain::default(),
             request: Request::Flush,
+            begun_ns: 0,
         }
     }
 }

@@ -129,6 +129,7 @@ impl Active {
         match Request::parse(&self.memory, &flight.chain, &shape) {
             Ok(request) => {
                 flight.request = request;
+                flight.begun_ns = disk.now_ns();
                 self.begin(disk, place)
             }
             Err(refusal) => self.answer(place, Err(refusal)),

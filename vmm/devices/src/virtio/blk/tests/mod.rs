@@ -2,6 +2,7 @@
 
 mod batching;
 mod control;
+mod counts;
 mod direct;
 mod failures;
 mod limits;

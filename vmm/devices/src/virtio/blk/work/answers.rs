@@ -74,10 +74,14 @@ impl Active {
         outcome: Result<(), Failure>,
     ) -> Result<(), DeviceFault> {
         let errno = match outcome {
-            Ok(()) => return self.answer(place, Ok(())),
+            Ok(()) => {
+                self.count(disk, place);
+                return self.answer(place, Ok(()));
+            }
             Err(Failure::Guest(refusal)) => return self.answer(place, Err(refusal)),
             Err(Failure::Host(errno)) => errno,
         };
+        disk.control.counters().note_host_error();
         let Some(flight) = self.flights.get_mut(place) else {
             return Ok(());
         };
@@ -97,6 +101,14 @@ impl Active {
                 }
                 Ok(())
             }
+        }
+    }
+
+    /// Counts a request that succeeded.
+    fn count(&self, disk: &Disk, place: usize) {
+        if let Some(flight) = self.flights.get(place) {
+            let took_ns = disk.now_ns().saturating_sub(flight.begun_ns);
+            disk.control.counters().note(flight.request, took_ns);
         }
     }
 

@@ -159,6 +159,7 @@ impl Active {
                     return Ok(Some(Pause::Throttled));
                 }
                 flight.request = request;
+                flight.begun_ns = disk.now_ns();
                 left.bytes = left.bytes.saturating_sub(cost.bytes);
                 self.begin(disk, place)?;
             }
