@@ -81,7 +81,11 @@ pub const QEMU_BUILD: &[Tool] = &[
 ];
 
 /// What tests compare with, beyond the above.
-pub const TESTS: &[Tool] = &[tool("lz4", "lz4"), tool("perl", "perl-base")];
+pub const TESTS: &[Tool] = &[
+    tool("lz4", "lz4"),
+    tool("perl", "perl-base"),
+    tool("promtool", "prometheus"),
+];
 
 /// What running every test needs.
 #[must_use]

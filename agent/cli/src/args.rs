@@ -57,6 +57,10 @@ pub enum Command {
     Delete(Delete),
     /// Attach to the serial console of a guest; Ctrl+] leaves
     Console(Console),
+    /// Print what a guest printed on its serial console, without attaching to it
+    Logs(Logs),
+    /// Show what guests use, as a live view or once
+    Top(Top),
     /// Wait until something is so
     Wait(Wait),
     /// Show what happened, the oldest first
@@ -92,6 +96,11 @@ pub enum Command {
     /// List every API field with its level of support
     #[command(name = "explain-support")]
     ExplainSupport(ExplainSupport),
+    /// Print the completion script of a shell
+    Completion(Completion),
+    /// Write the manual pages to a directory, for packages
+    #[command(name = "manual-pages", hide = true)]
+    ManualPages(ManualPages),
 }
 
 #[derive(Args)]
@@ -276,6 +285,77 @@ pub struct Console {
     /// When standard input is no terminal and has ended: leave once the guest printed nothing for so long
     #[arg(long, value_parser = parse_duration, default_value = "1s", value_name = "DURATION")]
     pub idle: Duration,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  kvmctl logs web\n  kvmctl logs -f web\n  kvmctl logs --previous web\n\nWhat is printed is what the node kept: the end of the output, as much as console.log_bytes allows."
+)]
+pub struct Logs {
+    /// Name of a VMI; TYPE NAME and TYPE/NAME work too
+    #[arg(required = true, value_name = "NAME")]
+    pub what: Vec<String>,
+    /// Go on with what the guest prints, until it ends
+    #[arg(short, long)]
+    pub follow: bool,
+    /// The output of the run before: of an earlier VMM, or of the last VMI of this name that is gone
+    #[arg(short, long)]
+    pub previous: bool,
+    /// Only the last so many bytes of what is kept
+    #[arg(long, value_name = "BYTES")]
+    pub tail_bytes: Option<u64>,
+    /// At a terminal, print control sequences of the guest as they are
+    #[arg(long)]
+    pub raw: bool,
+}
+
+/// By what a table is sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Sort {
+    /// By name.
+    Name,
+    /// The busiest first.
+    Cpu,
+    /// The largest first.
+    Memory,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  kvmctl top\n  kvmctl top -A --once --sort cpu\n  kvmctl top -o json\n\nCPU counts thousandths of a CPU of the node, the VMM's own work included. RESIDENT is memory that the\nVMM's process has, that of the guest included; MEMORY is what the guest was given. A question mark\nstands where a VMM did not answer in time."
+)]
+pub struct Top {
+    /// In all namespaces
+    #[arg(short = 'A', long)]
+    pub all_namespaces: bool,
+    /// Print one table and end; so does standard output that is no terminal
+    #[arg(long)]
+    pub once: bool,
+    /// Between two looks, over which rates are taken
+    #[arg(long, value_parser = parse_duration, default_value = "2s", value_name = "DURATION")]
+    pub interval: Duration,
+    /// What comes first
+    #[arg(long, value_enum, default_value_t = Sort::Name)]
+    pub sort: Sort,
+    /// json or yaml; implies --once
+    #[arg(short, long)]
+    pub output: Option<OutputFormat>,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  kvmctl completion bash > /etc/bash_completion.d/kvmctl\n  source <(kvmctl completion zsh)\n\nThe Debian package has those of bash, zsh and fish."
+)]
+pub struct Completion {
+    /// Which
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+#[derive(Args)]
+pub struct ManualPages {
+    /// Where to
+    pub directory: PathBuf,
 }
 
 #[derive(Args)]

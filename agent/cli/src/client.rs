@@ -6,8 +6,9 @@ use proto_node::meta::ListMeta;
 use proto_node::node::node_service_client::NodeServiceClient;
 use proto_node::node::{
     ApplyRequest, ApplyResponse, ConsoleRequest, ConsoleResponse, DeleteRequest, DeleteResponse,
-    GetNodeInfoRequest, GetNodeInfoResponse, GetRequest, ListRequest, Object, StopRequest,
-    VerbRequest, VerbResponse, WatchRequest, WatchResponse,
+    GetNodeInfoRequest, GetNodeInfoResponse, GetRequest, GetUsageRequest, GuestUsage, ListRequest,
+    LogsRequest, LogsResponse, Object, StopRequest, VerbRequest, VerbResponse, WatchRequest,
+    WatchResponse,
 };
 use tokio_stream::Stream;
 use tonic::Streaming;
@@ -123,6 +124,20 @@ impl Client {
         requests: impl Stream<Item = ConsoleRequest> + Send + 'static,
     ) -> Result<Streaming<ConsoleResponse>, tonic::Status> {
         Ok(self.service.console(requests).await?.into_inner())
+    }
+
+    pub async fn logs(
+        &mut self,
+        request: LogsRequest,
+    ) -> Result<Streaming<LogsResponse>, tonic::Status> {
+        Ok(self.service.logs(request).await?.into_inner())
+    }
+
+    pub async fn usage(
+        &mut self,
+        request: GetUsageRequest,
+    ) -> Result<Vec<GuestUsage>, tonic::Status> {
+        Ok(self.service.get_usage(request).await?.into_inner().items)
     }
 
     pub async fn node_info(&mut self) -> Result<GetNodeInfoResponse, tonic::Status> {

@@ -17,11 +17,14 @@ mod explain;
 mod failure;
 mod files;
 mod follow;
+mod generate;
 mod get;
+mod logs;
 mod output;
 mod resource;
 mod terminal;
 mod time;
+mod top;
 mod validate;
 mod verbs;
 mod version;
@@ -66,6 +69,8 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Describe(args) => describe::run(&scope, args).await,
         Command::Delete(args) => delete::run(&scope, args).await,
         Command::Console(args) => console::run(&scope, args).await,
+        Command::Logs(args) => logs::run(&scope, args).await,
+        Command::Top(args) => top::run(&scope, args).await,
         Command::Wait(args) => wait::run(&scope, args).await,
         Command::Events(args) => events::run(&scope, args).await,
         Command::Why(args) => why::run(&scope, args).await,
@@ -77,5 +82,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Version(args) => version::run(&scope, args).await,
         Command::ExplainSupport(args) => explain::run(&args),
         Command::Validate(args) => validate::run(&args),
+        Command::Completion(args) => generate::completion(&args),
+        Command::ManualPages(args) => generate::manual_pages(&args),
     }
 }

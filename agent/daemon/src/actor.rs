@@ -1,6 +1,6 @@
 //! One VMI's actor: observe, plan, store, execute, again. Serial for its VMI, independent of others.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent_domain::{Admitted, Remark, Vmi};
 use agent_host::{Host, Look, Wake};
@@ -77,7 +77,12 @@ impl<H: Host> Actor<H> {
             if *stopping.borrow() {
                 return;
             }
-            let next = self.round().await.unwrap_or_else(|error| {
+            let timed = self.agent.clone();
+            let timed = timed.metrics.round();
+            let round = self.round().await;
+            drop(timed);
+            let next = round.unwrap_or_else(|error| {
+                self.agent.metrics.round_failed();
                 error!(%error, "the ledger failed; nothing is done until it works again");
                 Next::At(Some(clock::now().plus(Millis::from_secs(1))))
             });
@@ -105,6 +110,7 @@ impl<H: Host> Actor<H> {
             self.agent.host.forget(&self.uid);
             return Ok(Next::Never);
         };
+        self.agent.metrics.synced(&target);
         let metadata = object::metadata(&object);
         let Some(wanted) = self.wanted(&object, &metadata) else {
             return Ok(Next::At(None));
@@ -141,7 +147,15 @@ impl<H: Host> Actor<H> {
         let mut record = planned.record.clone();
         let mut look_at_once = false;
         for action in &planned.actions {
+            let begun = Instant::now();
             let outcome = Box::pin(self.agent.host.execute(action, &vmi, &record)).await;
+            let reason = outcome
+                .as_ref()
+                .err()
+                .map(|failure| failure.reason.as_str());
+            self.agent
+                .metrics
+                .acted(action.name(), reason, begun.elapsed());
             let now = clock::now();
             let incarnation = record.incarnation;
             match &outcome {
@@ -252,6 +266,7 @@ impl<H: Host> Actor<H> {
             && sees_vmm(observed)
         {
             info!(incarnation = before.incarnation, "adopted a running guest");
+            self.agent.metrics.adopted();
             planned.events.push(events::normal(
                 "Adopted",
                 "The agent was started and found the guest running.",
@@ -284,8 +299,12 @@ impl<H: Host> Actor<H> {
             self.agent
                 .record_events(transaction, (target, &self.uid), said, now)
         })?;
-        if self.phase.replace(record.phase()) != Some(record.phase()) {
+        let before = self.phase.replace(record.phase());
+        if before != Some(record.phase()) {
             self.log_phase(record);
+            if let Some(before) = before {
+                self.agent.metrics.left_phase(before, record);
+            }
         }
         Ok(())
     }
@@ -329,6 +348,7 @@ impl<H: Host> Actor<H> {
             return Ok(Next::At(None));
         }
         info!("gone");
+        self.agent.metrics.gone(target);
         self.agent.host.forget(&self.uid);
         Ok(Next::Never)
     }

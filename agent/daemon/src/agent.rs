@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent_domain::NodeCaps;
 use agent_host::{FirmwareFinder, Host, NodeFacts, Wake};
@@ -19,7 +19,9 @@ use tracing::{Instrument, error, info_span};
 use crate::actor::Actor;
 use crate::error::{WriteError, store};
 use crate::events::{About, EventLog};
+use crate::metrics::Metrics;
 use crate::object;
+use crate::usage::LastFigures;
 
 /// How long an actor that panicked is left alone.
 const AFTER_PANIC: Duration = Duration::from_secs(5);
@@ -49,6 +51,8 @@ pub(crate) struct Inner<H> {
     firmware: FirmwareFinder,
     pub(crate) facts: NodeFacts,
     pub(crate) started_at: Timestamp,
+    pub(crate) metrics: Metrics,
+    pub(crate) last_figures: LastFigures,
     events: Mutex<EventLog>,
     versions: watch::Sender<u64>,
     wakes: Mutex<HashMap<String, Wake>>,
@@ -73,6 +77,8 @@ impl<H: Host> Agent<H> {
             firmware,
             facts,
             started_at: crate::clock::now(),
+            metrics: Metrics::new(),
+            last_figures: LastFigures::default(),
             events: Mutex::new(events),
             versions: watch::Sender::new(version),
             wakes: Mutex::new(HashMap::new()),
@@ -140,7 +146,10 @@ impl<H: Host> Agent<H> {
         &self,
         work: impl FnOnce(&mut Transaction<'_>) -> Result<T, WriteError>,
     ) -> Result<T, WriteError> {
-        let value = tokio::task::block_in_place(|| self.ledger.write(work))?;
+        let begun = Instant::now();
+        let written = tokio::task::block_in_place(|| self.ledger.write(work));
+        self.metrics.committed(written.is_ok(), begun.elapsed());
+        let value = written?;
         let version = self.ledger.version()?;
         self.versions.send_if_modified(|known| {
             let newer = version > *known;
@@ -168,6 +177,11 @@ impl<H: Host> Agent<H> {
             log.record(transaction, &about, event, now)?;
         }
         Ok(())
+    }
+
+    /// How many VMIs have an actor.
+    pub(crate) fn actors(&self) -> usize {
+        locked(&self.wakes).len()
     }
 
     /// Has the actor of a VMI look again.

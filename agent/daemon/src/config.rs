@@ -1,6 +1,7 @@
 //! The configuration file: TOML, every key known, every value checked.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -50,6 +51,7 @@ pub(crate) struct Config {
     pub(crate) vmm: Vmm,
     pub(crate) console: Console,
     pub(crate) log: Log,
+    pub(crate) metrics: MetricsConfig,
     pub(crate) debug: Debug,
     /// Where all this was read from, for messages.
     #[serde(skip)]
@@ -140,6 +142,14 @@ pub(crate) enum LogFormat {
     Json,
 }
 
+/// `[metrics]`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct MetricsConfig {
+    /// Address and port where Prometheus finds them; nowhere when it is left out.
+    pub(crate) listen: Option<SocketAddr>,
+}
+
 /// `[debug]`: for tests and benchmarks.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -167,6 +177,7 @@ impl Default for Config {
             vmm: Vmm::default(),
             console: Console::default(),
             log: Log::default(),
+            metrics: MetricsConfig::default(),
             debug: Debug::default(),
             origin: PathBuf::from(crate::CONFIG),
         }
@@ -372,6 +383,18 @@ mod tests {
             let error = parse(text).expect_err("wrong");
             assert!(error.contains(name), "{error}");
         }
+    }
+
+    #[test]
+    fn metrics_are_nowhere_unless_an_address_is_given() {
+        assert_eq!(parse("").expect("is fine").metrics.listen, None);
+        let config = parse("[metrics]\nlisten = \"[::1]:9090\"").expect("is fine");
+        assert_eq!(config.metrics.listen, "[::1]:9090".parse().ok());
+        let error = parse("[metrics]\nlisten = \"9090\"").expect_err("no address");
+        assert!(
+            error.contains("listen") && error.contains("line 2"),
+            "{error}"
+        );
     }
 
     #[test]

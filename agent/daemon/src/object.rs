@@ -21,6 +21,15 @@ pub(crate) fn key(target: &ObjectRef) -> ObjectKey {
     }
 }
 
+/// Refuses another object of the same name than the caller means; an empty uid means any.
+pub(crate) fn check_uid(target: &ObjectRef, uid: &str, row: &StoredObject) -> Result<(), ApiError> {
+    if uid.is_empty() || uid == row.uid {
+        return Ok(());
+    }
+    let text = format!("{:?} has uid {}, not {uid}", target.name, row.uid);
+    Err(ApiError::Conflict(text))
+}
+
 /// The row of a VMI.
 pub(crate) fn row(mut object: VirtualMachineInstance, version: u64) -> StoredObject {
     let metadata = object.metadata.get_or_insert_default();

@@ -3,29 +3,31 @@
 use agent_host::{ConsoleError, ConsoleRequest, Host};
 use agent_sources::{
     ApiError, Applied, Apply, Attach, Attached, Change, ChangeKind, Delete, Deleted, Kind, Listed,
-    ObjectRef, Registry, Tell, Told,
+    Logs, LogsPieces, ObjectRef, Registry, Served, Tell, Told,
 };
-use proto_node::node::{GetNodeInfoResponse, Object};
+use proto_node::node::{GetNodeInfoResponse, GuestUsage, Object};
 use tokio::sync::watch;
 use tracing::warn;
 
 use crate::agent::Agent;
 use crate::error::store;
-use crate::{clock, events, facts, object};
+use crate::{clock, events, facts, object, usage};
 
 /// What this release can do, for clients that depend on it.
-const FEATURES: [&str; 12] = [
+const FEATURES: [&str; 14] = [
     "Console",
     "EmptyDisk",
     "FirmwareBoot",
     "HostDisk",
     "IdempotencyKey",
     "KernelBoot",
+    "Logs",
     "Pause",
     "Reset",
     "SoftReboot",
     "StartPaused",
     "Stop",
+    "Usage",
     "WatchResume",
 ];
 
@@ -66,13 +68,7 @@ impl<H: Host> Registry for Agent<H> {
 
     async fn attach(&self, attach: Attach) -> Result<Attached, ApiError> {
         let row = self.row(&attach.target)?;
-        if !attach.uid.is_empty() && attach.uid != row.uid {
-            let text = format!(
-                "{:?} has uid {}, not {}",
-                attach.target.name, row.uid, attach.uid
-            );
-            return Err(ApiError::Conflict(text));
-        }
+        object::check_uid(&attach.target, &attach.uid, &row)?;
         let record = self
             .ledger
             .record(&row.uid)
@@ -101,6 +97,19 @@ impl<H: Host> Registry for Agent<H> {
             stream: console.stream,
             offset: console.offset,
         })
+    }
+
+    async fn logs(&self, logs: Logs) -> Result<LogsPieces, ApiError> {
+        self.open_logs(logs).await
+    }
+
+    async fn usage(&self) -> Result<Vec<GuestUsage>, ApiError> {
+        let figures = self.figures().await?;
+        Ok(figures.guests.iter().filter_map(usage::wire).collect())
+    }
+
+    fn served(&self, call: &Served) {
+        self.metrics.served(call);
     }
 
     async fn node_info(&self) -> Result<GetNodeInfoResponse, ApiError> {

@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 use crate::agent::Agent;
 use crate::config::Config;
-use crate::{facts, lock, watchdog};
+use crate::{facts, lock, metrics, watchdog};
 
 /// How long actors may take to finish what they are at once the agent is told to end.
 const FINISH: Duration = Duration::from_secs(10);
@@ -31,10 +31,15 @@ pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
     let judged_by = (facts::caps(&config, &facts), facts::firmware(&config));
     let agent = Agent::new(ledger, host, judged_by, facts)?;
     let socket = Socket::bind(&config.socket)?;
+    let endpoint = bind_metrics(&config).await?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let adopted = agent.adopt_all()?;
     let mut service = tokio::spawn(serve(agent.clone(), socket, stopped(agent.stopping())));
+    let scrapes = endpoint.map(|endpoint| {
+        let shutdown = stopped(agent.stopping());
+        tokio::spawn(metrics::serve(agent.clone(), endpoint, shutdown))
+    });
     let source = ManifestSource::new(agent.clone(), config.manifest_dir.clone());
     let source = tokio::spawn(source.run(stopped(agent.stopping())));
     let fed = agent.clone();
@@ -56,8 +61,11 @@ pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
     agent.stop();
     let finish = async {
         agent.join().await;
-        // The source only ends; it has nothing to report.
+        // These only end; they have nothing to report.
         drop(source.await);
+        if let Some(scrapes) = scrapes {
+            drop(scrapes.await);
+        }
     };
     if tokio::time::timeout(FINISH, finish).await.is_err() {
         warn!("some actions are still under way; the next start looks at what came of them");
@@ -71,6 +79,21 @@ pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
             .context("the service's task failed")?
             .context("the service failed"),
     }
+}
+
+/// Listens where Prometheus is to come to, if anywhere.
+async fn bind_metrics(config: &Config) -> anyhow::Result<Option<metrics::Endpoint>> {
+    let Some(address) = config.metrics.listen else {
+        return Ok(None);
+    };
+    let endpoint = metrics::Endpoint::bind(address).await.with_context(|| {
+        format!(
+            "metrics.listen = \"{address}\" in {}: it can not be listened there",
+            config.origin.display()
+        )
+    })?;
+    info!(%address, "metrics are served");
+    Ok(Some(endpoint))
 }
 
 /// Directories that manifests and images are expected in.

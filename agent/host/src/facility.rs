@@ -11,6 +11,9 @@ use agent_plan::{Action, Completed, Failure, Observed, Record, Timestamp};
 use tokio::net::UnixStream;
 use tokio::sync::Notify;
 
+use crate::logs::{LogsError, Printed, Run};
+use crate::usage::Usage;
+
 /// Told whenever something may have changed for one VMI. The actor that owns it looks again; what
 /// changed is not said, because a wake-up may be lost or doubled and looking tells all.
 pub type Wake = Arc<Notify>;
@@ -55,6 +58,25 @@ pub trait Host: Send + Sync + 'static {
 
     /// Has the agent in the guest of the record's present VMM reboot it.
     fn soft_reboot(&self, record: &Record) -> impl Future<Output = Result<(), VerbError>> + Send;
+
+    /// What the record's present VMM and its guest have used; `None` when no VMM lives. Takes a second or
+    /// so at most, whatever the VMM does.
+    fn usage(&self, vmi: &Vmi, record: &Record) -> impl Future<Output = Option<Usage>> + Send;
+
+    /// What a guest printed on its serial console, as far as it is kept, without attaching to it.
+    fn printed(
+        &self,
+        record: &Record,
+        run: Run,
+    ) -> impl Future<Output = Result<Printed, LogsError>> + Send;
+
+    /// What the guest of the record's present VMM printed from byte `from` of its whole output on. When that
+    /// is not kept any more, from a later byte on.
+    fn printed_since(
+        &self,
+        record: &Record,
+        from: u64,
+    ) -> impl Future<Output = Result<Printed, LogsError>> + Send;
 
     /// Connects to the serial console of the record's present VMM.
     fn attach_console(

@@ -8,6 +8,7 @@
 //!                         root/         what it sees as /
 //! STATE/vmm/UID/INCARNATION/exit-record why it ended; outlives a reboot
 //!                           console.log what the guest wrote to its serial port
+//! STATE/logs/NAMESPACE/NAME the same of the last VMI of a name that is gone
 //! STATE/disks/UID/NAME.img              emptyDisk
 //! STATE/disks/UID/variables.fd          what its firmware remembers
 //! STATE/nvram/NAMESPACE/NAME/variables.fd  the same, of all VMIs of that name (efi.persistent)
@@ -85,6 +86,16 @@ impl Layout {
 
     pub(crate) fn console_log(&self, uid: &PathUid, incarnation: u64) -> PathBuf {
         self.state_of_vmm(uid, incarnation).join("console.log")
+    }
+
+    /// Console logs of VMIs that are gone, by namespace and name.
+    pub(crate) fn last_logs(&self) -> PathBuf {
+        self.state.join("logs")
+    }
+
+    /// The console log of the last VMI of this name that is gone.
+    pub(crate) fn last_log(&self, namespace: &str, name: &str) -> PathBuf {
+        self.last_logs().join(namespace).join(name)
     }
 
     /// Disks whose life is the VMI's.

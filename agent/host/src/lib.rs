@@ -17,11 +17,14 @@ mod kernels;
 mod launch_file;
 mod layout;
 mod linux;
+mod logs;
 mod machine_config;
 mod node;
 mod process;
+mod process_usage;
 mod sandbox;
 mod taps;
+mod usage;
 mod users;
 mod vsock;
 mod zone;
@@ -31,4 +34,10 @@ pub use doctor::{Finding, Health, Patient, examine};
 pub use facility::{ConsoleError, ConsoleRequest, ConsoleStream, Host, Look, VerbError, Wake};
 pub use firmware::{EfiFiles, FirmwareFinder, FirmwareSettings};
 pub use linux::{LinuxHost, StartHostError};
+pub use logs::{LogsError, Printed, Run};
 pub use node::{KvmFacts, NodeFacts};
+pub use sandbox::overhead_bytes;
+pub use usage::{
+    DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, ProcessUsage, RequestUsage, Told,
+    TrafficUsage, Usage, VcpuUsage,
+};

@@ -2,10 +2,12 @@
 
 mod configure;
 mod execute;
+mod logs;
 mod look;
 mod release;
 mod start;
 mod talk;
+mod usage;
 mod watch;
 
 use std::collections::HashMap;
@@ -24,8 +26,10 @@ use crate::firmware::FirmwareFinder;
 use crate::kernels::{KernelCache, KernelCacheSettings};
 use crate::launch_file::LaunchFile;
 use crate::layout::{Layout, PathUid, absent_is_none, ensure_private_dir};
+use crate::logs::{LogsError, Printed, Run};
 use crate::sandbox::Sandbox;
 use crate::taps::AttachedTap;
+use crate::usage::Usage;
 use crate::users::VmmUsers;
 use crate::vsock::Broker;
 
@@ -192,6 +196,18 @@ impl Host for LinuxHost {
 
     async fn soft_reboot(&self, record: &Record) -> Result<(), VerbError> {
         self.reboot_guest(record).await
+    }
+
+    async fn usage(&self, vmi: &Vmi, record: &Record) -> Option<Usage> {
+        self.figures(vmi, record).await
+    }
+
+    async fn printed(&self, record: &Record, run: Run) -> Result<Printed, LogsError> {
+        self.all_printed(record, run).await
+    }
+
+    async fn printed_since(&self, record: &Record, from: u64) -> Result<Printed, LogsError> {
+        self.printed_from(record, from).await
     }
 
     async fn attach_console(

@@ -14,6 +14,7 @@ use agent_plan::Enforcement;
 
 pub(crate) use cgroup::CgroupTree;
 pub(crate) use limits::Limits;
+pub use limits::overhead_bytes;
 pub(crate) use systemd::Systemd;
 
 use crate::process;

@@ -1,5 +1,7 @@
 //! The service over a Unix socket.
 
+mod counted;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -8,19 +10,23 @@ use proto_node::meta::ListMeta;
 use proto_node::node::node_service_server::{NodeService, NodeServiceServer};
 use proto_node::node::{
     ApplyRequest, ApplyResponse, ConsoleRequest, ConsoleResponse, DeleteRequest, DeleteResponse,
-    GetNodeInfoRequest, GetNodeInfoResponse, GetRequest, GetResponse, ListRequest, ListResponse,
-    Object, StopRequest, VerbRequest, VerbResponse, WatchRequest, WatchResponse, apply_response,
-    object,
+    GetNodeInfoRequest, GetNodeInfoResponse, GetRequest, GetResponse, GetUsageRequest,
+    GetUsageResponse, ListRequest, ListResponse, LogsRequest, LogsResponse, Object, StopRequest,
+    VerbRequest, VerbResponse, WatchRequest, WatchResponse, apply_response, object,
 };
 use proto_node::object::VMI_KIND;
 use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::transport::Server;
 use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status, Streaming};
 
+use self::counted::Counted;
 use crate::watch::{Filter, Watch, parse_kind};
-use crate::{ApiError, Apply, Delete, Kind, ObjectRef, Registry, Socket, Tell, Verb, console};
+use crate::{
+    ApiError, Apply, Delete, Kind, Logs, ObjectRef, Registry, Socket, Tell, Verb, console,
+};
 
 /// The largest message that is read; a manifest of the largest size fits.
 const MAX_REQUEST_BYTES: usize = 4 << 20;
@@ -68,9 +74,9 @@ pub async fn serve<R: Registry>(
         .map_err(ServeError::Reflection)?;
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter
-        .set_serving::<NodeServiceServer<Service<R>>>()
+        .set_serving::<NodeServiceServer<Counted<R>>>()
         .await;
-    let service = NodeServiceServer::new(Service { registry })
+    let service = NodeServiceServer::new(Counted(Service { registry }))
         .max_decoding_message_size(MAX_REQUEST_BYTES)
         .max_encoding_message_size(MAX_RESPONSE_BYTES);
     let (begin_drain, drain) = tokio::sync::oneshot::channel::<()>();
@@ -132,6 +138,7 @@ type ResponseStream<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Statu
 impl<R: Registry> NodeService for Service<R> {
     type WatchStream = ResponseStream<WatchResponse>;
     type ConsoleStream = ResponseStream<ConsoleResponse>;
+    type LogsStream = ResponseStream<LogsResponse>;
 
     async fn apply(
         &self,
@@ -270,6 +277,37 @@ impl<R: Registry> NodeService for Service<R> {
             out,
         ));
         Ok(Response::new(Box::pin(ReceiverStream::new(responses))))
+    }
+
+    async fn logs(
+        &self,
+        request: Request<LogsRequest>,
+    ) -> Result<Response<Self::LogsStream>, Status> {
+        let request = request.into_inner();
+        let logs = Logs {
+            target: target(VMI_KIND, request.namespace, request.name)?,
+            uid: request.uid,
+            previous: request.previous,
+            follow: request.follow,
+            tail_bytes: request.tail_bytes,
+            since_offset: request.since_offset,
+        };
+        let pieces = ReceiverStream::new(self.registry.logs(logs).await?);
+        let pieces = pieces.map(|piece| piece.map_err(Status::from));
+        Ok(Response::new(Box::pin(pieces)))
+    }
+
+    async fn get_usage(
+        &self,
+        request: Request<GetUsageRequest>,
+    ) -> Result<Response<GetUsageResponse>, Status> {
+        let wanted = request.into_inner();
+        let mut items = self.registry.usage().await?;
+        items.retain(|item| {
+            (wanted.namespace.is_empty() || item.namespace == wanted.namespace)
+                && (wanted.name.is_empty() || item.name == wanted.name)
+        });
+        Ok(Response::new(GetUsageResponse { items }))
     }
 
     async fn get_node_info(

@@ -17,8 +17,8 @@ mod watch;
 pub use error::ApiError;
 pub use grpc::{ServeError, serve};
 pub use registry::{
-    Applied, Apply, Attach, Attached, Change, ChangeKind, Delete, Deleted, Kind, Listed, ObjectRef,
-    Registry, Tell, Told, Verb,
+    Applied, Apply, Attach, Attached, Change, ChangeKind, Delete, Deleted, Kind, Listed, Logs,
+    LogsPieces, ObjectRef, Registry, Served, Tell, Told, Verb,
 };
 pub use selector::{FieldSelector, LabelSelector, SelectorError};
 pub use socket::{Socket, SocketError};

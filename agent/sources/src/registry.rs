@@ -1,12 +1,13 @@
 //! What a source needs of the agent: objects in, objects and changes out.
 
 use std::future::Future;
+use std::time::Duration;
 
-use proto_node::node::{GetNodeInfoResponse, Object};
+use proto_node::node::{GetNodeInfoResponse, GuestUsage, LogsResponse, Object};
 use proto_node::object::{EVENT_KIND, VMI_KIND};
 use proto_node::vmi::VirtualMachineInstance;
 use tokio::net::UnixStream;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::ApiError;
 
@@ -202,6 +203,37 @@ pub struct Attached {
     pub offset: u64,
 }
 
+/// A wish for what a guest printed.
+#[derive(Clone, Debug)]
+pub struct Logs {
+    /// Of which VMI.
+    pub target: ObjectRef,
+    /// Only of this uid. Empty: any.
+    pub uid: String,
+    /// Of the run before.
+    pub previous: bool,
+    /// And what it prints from now on.
+    pub follow: bool,
+    /// Only the end of what is kept.
+    pub tail_bytes: Option<u64>,
+    /// Nothing before this byte of the whole output, where it is known what that is.
+    pub since_offset: Option<u64>,
+}
+
+/// What a guest printed, piece by piece. Whoever drops it is sent no more.
+pub type LogsPieces = mpsc::Receiver<Result<LogsResponse, ApiError>>;
+
+/// A call that was answered.
+#[derive(Clone, Debug)]
+pub struct Served {
+    /// Which.
+    pub method: &'static str,
+    /// gRPC's word for how it ended.
+    pub code: String,
+    /// How long it took; of a stream, until it began.
+    pub took: Duration,
+}
+
 /// The agent, as its sources see it.
 pub trait Registry: Clone + Send + Sync + 'static {
     /// Creates or changes a VMI. It is on disk when this returns.
@@ -236,6 +268,15 @@ pub trait Registry: Clone + Send + Sync + 'static {
 
     /// Attaches to a console.
     fn attach(&self, attach: Attach) -> impl Future<Output = Result<Attached, ApiError>> + Send;
+
+    /// What a guest printed.
+    fn logs(&self, logs: Logs) -> impl Future<Output = Result<LogsPieces, ApiError>> + Send;
+
+    /// What all guests with a VMM have used, by namespace and name.
+    fn usage(&self) -> impl Future<Output = Result<Vec<GuestUsage>, ApiError>> + Send;
+
+    /// Notes a call.
+    fn served(&self, call: &Served);
 
     /// What the node is.
     fn node_info(&self) -> impl Future<Output = Result<GetNodeInfoResponse, ApiError>> + Send;

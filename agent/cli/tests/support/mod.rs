@@ -1,6 +1,7 @@
 //! An agent that keeps objects in memory, so that the client can be tested by what it prints. What it
 //! admits is admitted by the real rules.
 
+mod figures;
 pub mod output;
 mod told;
 
@@ -27,6 +28,10 @@ struct Store {
     objects: BTreeMap<String, VirtualMachineInstance>,
     version: u64,
     told: Vec<String>,
+    /// How often usage was asked for.
+    looks: u64,
+    /// The log is cut off once, as by a restart of the agent.
+    cut_off: bool,
 }
 
 /// The agent.
@@ -393,6 +398,26 @@ impl NodeService for Agent {
             }
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+
+    type LogsStream = BoxStream<LogsResponse>;
+
+    /// A guest that printed the alphabet, in two pieces of which the second came with a loss.
+    async fn logs(
+        &self,
+        request: Request<LogsRequest>,
+    ) -> Result<Response<Self::LogsStream>, Status> {
+        Ok(Response::new(Box::pin(tokio_stream::iter(
+            self.printed(&request.into_inner())?,
+        ))))
+    }
+
+    /// Guests that have worked since they were last asked.
+    async fn get_usage(
+        &self,
+        _request: Request<GetUsageRequest>,
+    ) -> Result<Response<GetUsageResponse>, Status> {
+        Ok(Response::new(self.next_usage()))
     }
 
     async fn get_node_info(

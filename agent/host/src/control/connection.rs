@@ -169,6 +169,18 @@ impl Connection {
         answer(response)
     }
 
+    /// Asks a question and waits for the answer.
+    pub(crate) async fn ask(&mut self, kind: Kind) -> Result<v1::Response, ControlError> {
+        let limit = self.deadlines.request;
+        let mut response = timeout(limit, self.exchange(kind, &[]))
+            .await
+            .map_err(|_| ControlError::Late("answer", limit))??;
+        match response.error.take() {
+            Some(error) => Err(refused(error)),
+            None => Ok(response),
+        }
+    }
+
     /// Connects a socket to the console. Answers which byte of the guest's output it carries first.
     pub(crate) async fn attach_console(
         &mut self,
@@ -259,11 +271,15 @@ impl Connection {
 
 fn answer(response: v1::Response) -> Result<v1::MachineStatus, ControlError> {
     match response.error {
-        Some(error) => Err(ControlError::Refused {
-            code: error.code(),
-            field: error.field,
-            message: error.message,
-        }),
+        Some(error) => Err(refused(error)),
         None => Ok(response.status.unwrap_or_default()),
+    }
+}
+
+fn refused(error: v1::Error) -> ControlError {
+    ControlError::Refused {
+        code: error.code(),
+        field: error.field,
+        message: error.message,
     }
 }

@@ -59,7 +59,7 @@ impl LinuxHost {
             Action::Release {
                 incarnation,
                 holdings,
-            } => self.release(&uid, *incarnation, holdings).await,
+            } => self.release(&uid, record, *incarnation, holdings).await,
         };
         done.map(|()| Completed::Done)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use agent_plan::{Failure, Holding, Timestamp};
+use agent_plan::{Failure, Holding, Record, Timestamp};
 
 use super::LinuxHost;
 use crate::failure::{chain, retry};
@@ -13,6 +13,7 @@ impl LinuxHost {
     pub(super) async fn release(
         &self,
         uid: &PathUid,
+        record: &Record,
         incarnation: u64,
         holdings: &BTreeSet<Holding>,
     ) -> Result<(), Failure> {
@@ -41,7 +42,13 @@ impl LinuxHost {
                     remove_dir(&dir)
                         .map_err(|error| failed(format!("{}: {error}", dir.display())))?;
                 }
-                Holding::RunDir => self.release_dirs(uid, &over)?,
+                Holding::RunDir => {
+                    if let Err(error) = self.keep_log(uid, &record.id, record.incarnation) {
+                        // Whoever asks for it is told that nothing is kept.
+                        tracing::warn!(%error, "the console log of a VMI that goes can not be kept");
+                    }
+                    self.release_dirs(uid, &over)?;
+                }
             }
         }
         Ok(())

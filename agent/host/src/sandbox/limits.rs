@@ -11,6 +11,12 @@ const OVERHEAD_SHARE: u64 = 128;
 /// Threads: vCPUs and a few for devices.
 const TASKS: u64 = 64;
 
+/// Memory that a VMI's VMM may take beside its guest's.
+#[must_use]
+pub fn overhead_bytes(vmi: &Vmi) -> u64 {
+    OVERHEAD_BYTES + vmi.memory_bytes / OVERHEAD_SHARE
+}
+
 /// Limits of one VMM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
@@ -27,8 +33,7 @@ pub(crate) struct Limits {
 impl Limits {
     /// The limits of a VMI.
     pub(crate) fn of(vmi: &Vmi) -> Self {
-        let overhead = OVERHEAD_BYTES + vmi.memory_bytes / OVERHEAD_SHARE;
-        let needed = vmi.memory_bytes.saturating_add(overhead);
+        let needed = vmi.memory_bytes.saturating_add(overhead_bytes(vmi));
         let vcpus = u64::from(vmi.cpus.count());
         Self {
             // A limit below what the guest was promised would kill it.

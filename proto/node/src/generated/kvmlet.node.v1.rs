@@ -724,6 +724,208 @@ impl ::prost::Name for ConsoleClosed {
         "/kvmlet.node.v1.ConsoleClosed".into()
     }
 }
+/// Which guest's output, and how much of it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LogsRequest {
+    /// Namespace. Empty: "default".
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    /// Name of the VMI.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// Only the VMI of this uid; another is ABORTED with reason "Conflict". Empty: any.
+    #[prost(string, tag = "3")]
+    pub uid: ::prost::alloc::string::String,
+    /// The output of the run before this one: of an earlier VMM of this VMI, or of the last VMI of the same
+    /// name that is gone. NOT_FOUND when nothing is kept of one.
+    #[prost(bool, tag = "4")]
+    pub previous: bool,
+    /// Go on with what the guest prints, until it ends.
+    #[prost(bool, tag = "5")]
+    pub follow: bool,
+    /// Only the last so many bytes of what is kept. Absent: all.
+    #[prost(uint64, optional, tag = "6")]
+    pub tail_bytes: ::core::option::Option<u64>,
+    /// Nothing before this byte of the guest's whole output, where it is known what that is. A client that
+    /// comes again gives the offset that it has reached.
+    #[prost(uint64, optional, tag = "7")]
+    pub since_offset: ::core::option::Option<u64>,
+}
+impl ::prost::Name for LogsRequest {
+    const NAME: &'static str = "LogsRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.LogsRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.LogsRequest".into()
+    }
+}
+/// A piece of a guest's output.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LogsResponse {
+    /// Where `data` begins, in bytes of the guest's whole output counted from 0. Absent when that is not known:
+    /// the guest has ended, and only the end of its output was kept.
+    #[prost(uint64, optional, tag = "1")]
+    pub offset: ::core::option::Option<u64>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub data: ::prost::alloc::vec::Vec<u8>,
+    /// Bytes before `data` that were printed since the piece before and could not be kept.
+    #[prost(uint64, tag = "3")]
+    pub lost_bytes: u64,
+    /// Uid of the VMI whose output this is.
+    #[prost(string, tag = "4")]
+    pub uid: ::prost::alloc::string::String,
+}
+impl ::prost::Name for LogsResponse {
+    const NAME: &'static str = "LogsResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.LogsResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.LogsResponse".into()
+    }
+}
+/// Which guests.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetUsageRequest {
+    /// Namespace. Empty: all.
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    /// Name of a VMI. Empty: all.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+}
+impl ::prost::Name for GetUsageRequest {
+    const NAME: &'static str = "GetUsageRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.GetUsageRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.GetUsageRequest".into()
+    }
+}
+/// What guests have used.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GetUsageResponse {
+    /// By namespace and name; VMIs without a VMM are left out.
+    #[prost(message, repeated, tag = "1")]
+    pub items: ::prost::alloc::vec::Vec<GuestUsage>,
+}
+impl ::prost::Name for GetUsageResponse {
+    const NAME: &'static str = "GetUsageResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.GetUsageResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.GetUsageResponse".into()
+    }
+}
+/// What one guest and its VMM have used since the VMM was started. Counts begin anew with another VMM.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GuestUsage {
+    /// Namespace.
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    /// Name of the VMI.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// Its uid.
+    #[prost(string, tag = "3")]
+    pub uid: ::prost::alloc::string::String,
+    /// When these figures were taken, in nanoseconds of the node's CLOCK_BOOTTIME.
+    #[prost(uint64, tag = "4")]
+    pub taken_at_ns: u64,
+    /// CPU time of the VMM's threads, those of vCPUs among them.
+    #[prost(uint64, optional, tag = "5")]
+    pub cpu_ns: ::core::option::Option<u64>,
+    /// vCPUs.
+    #[prost(uint32, tag = "6")]
+    pub vcpus: u32,
+    /// Memory that the guest was given.
+    #[prost(uint64, tag = "7")]
+    pub memory_bytes: u64,
+    /// Resident memory of the VMM's process, that of its guest among it.
+    #[prost(uint64, optional, tag = "8")]
+    pub resident_bytes: ::core::option::Option<u64>,
+    /// Memory that the guest says could be had without swapping; absent when it says nothing.
+    #[prost(uint64, optional, tag = "9")]
+    pub available_bytes: ::core::option::Option<u64>,
+    /// Disks in the order of the spec.
+    #[prost(message, repeated, tag = "10")]
+    pub disks: ::prost::alloc::vec::Vec<DiskUsage>,
+    /// Interfaces in the order of the spec.
+    #[prost(message, repeated, tag = "11")]
+    pub interfaces: ::prost::alloc::vec::Vec<InterfaceUsage>,
+    /// Why the VMM did not answer in time; empty when it did.
+    #[prost(string, tag = "12")]
+    pub silent: ::prost::alloc::string::String,
+}
+impl ::prost::Name for GuestUsage {
+    const NAME: &'static str = "GuestUsage";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.GuestUsage".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.GuestUsage".into()
+    }
+}
+/// What was done with one disk.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DiskUsage {
+    /// Its name in the spec.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub read_requests: u64,
+    #[prost(uint64, tag = "3")]
+    pub read_bytes: u64,
+    #[prost(uint64, tag = "4")]
+    pub write_requests: u64,
+    #[prost(uint64, tag = "5")]
+    pub write_bytes: u64,
+}
+impl ::prost::Name for DiskUsage {
+    const NAME: &'static str = "DiskUsage";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.DiskUsage".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.DiskUsage".into()
+    }
+}
+/// What went through one interface.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct InterfaceUsage {
+    /// Its name in the spec.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// To the guest.
+    #[prost(uint64, tag = "2")]
+    pub receive_bytes: u64,
+    #[prost(uint64, tag = "3")]
+    pub receive_packets: u64,
+    /// From the guest.
+    #[prost(uint64, tag = "4")]
+    pub transmit_bytes: u64,
+    #[prost(uint64, tag = "5")]
+    pub transmit_packets: u64,
+}
+impl ::prost::Name for InterfaceUsage {
+    const NAME: &'static str = "InterfaceUsage";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.InterfaceUsage".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.InterfaceUsage".into()
+    }
+}
 /// Asks what the node is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetNodeInfoRequest {}
@@ -1138,6 +1340,57 @@ pub mod node_service_client {
                 .insert(GrpcMethod::new("kvmlet.node.v1.NodeService", "Console"));
             self.inner.streaming(req, path, codec).await
         }
+        /// What a guest printed on its serial console, without attaching to it.
+        pub async fn logs(
+            &mut self,
+            request: impl tonic::IntoRequest<super::LogsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::LogsResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.NodeService/Logs",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvmlet.node.v1.NodeService", "Logs"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// What guests have used since they were started. A VMM that does not answer in time has fewer
+        /// figures, and says so.
+        pub async fn get_usage(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetUsageRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetUsageResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.NodeService/GetUsage",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvmlet.node.v1.NodeService", "GetUsage"));
+            self.inner.unary(req, path, codec).await
+        }
         /// What the node is and can do.
         pub async fn get_node_info(
             &mut self,
@@ -1252,6 +1505,26 @@ pub mod node_service_server {
             &self,
             request: tonic::Request<tonic::Streaming<super::ConsoleRequest>>,
         ) -> std::result::Result<tonic::Response<Self::ConsoleStream>, tonic::Status>;
+        /// Server streaming response type for the Logs method.
+        type LogsStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::LogsResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// What a guest printed on its serial console, without attaching to it.
+        async fn logs(
+            &self,
+            request: tonic::Request<super::LogsRequest>,
+        ) -> std::result::Result<tonic::Response<Self::LogsStream>, tonic::Status>;
+        /// What guests have used since they were started. A VMM that does not answer in time has fewer
+        /// figures, and says so.
+        async fn get_usage(
+            &self,
+            request: tonic::Request<super::GetUsageRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetUsageResponse>,
+            tonic::Status,
+        >;
         /// What the node is and can do.
         async fn get_node_info(
             &self,
@@ -1817,6 +2090,97 @@ pub mod node_service_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.NodeService/Logs" => {
+                    #[allow(non_camel_case_types)]
+                    struct LogsSvc<T: NodeService>(pub Arc<T>);
+                    impl<
+                        T: NodeService,
+                    > tonic::server::ServerStreamingService<super::LogsRequest>
+                    for LogsSvc<T> {
+                        type Response = super::LogsResponse;
+                        type ResponseStream = T::LogsStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::LogsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as NodeService>::logs(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = LogsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.NodeService/GetUsage" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetUsageSvc<T: NodeService>(pub Arc<T>);
+                    impl<
+                        T: NodeService,
+                    > tonic::server::UnaryService<super::GetUsageRequest>
+                    for GetUsageSvc<T> {
+                        type Response = super::GetUsageResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetUsageRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as NodeService>::get_usage(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetUsageSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

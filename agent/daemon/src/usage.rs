@@ -1,0 +1,157 @@
+//! What all guests have used. Collecting it is bounded, whatever VMMs do, and done once for all who ask
+//! at a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_domain::Vmi;
+use agent_host::{DiskUsage, Host, InterfaceUsage, Told, Usage};
+use agent_plan::Record;
+use agent_sources::{ApiError, Kind};
+use agent_store::StoredObject;
+use futures_util::stream::{self, StreamExt};
+use proto_node::node;
+use proto_node::vmi::VirtualMachineInstance;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::agent::Agent;
+use crate::error::store;
+use crate::object;
+
+/// VMMs that are asked at a time.
+const AT_ONCE: usize = 32;
+
+/// Guests that are not through by then have no figures.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Figures no older than this are given to the next who asks.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// A VMI with what it has used.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    pub(crate) object: VirtualMachineInstance,
+    pub(crate) record: Record,
+    pub(crate) vmi: Vmi,
+    /// `None`: it has no VMM, or time was up.
+    pub(crate) usage: Option<Usage>,
+}
+
+/// All VMIs, by namespace and name.
+#[derive(Debug)]
+pub(crate) struct Figures {
+    pub(crate) guests: Vec<Guest>,
+    pub(crate) took: Duration,
+}
+
+/// The figures of a moment ago.
+#[derive(Debug, Default)]
+pub(crate) struct LastFigures(tokio::sync::Mutex<Option<(Instant, Arc<Figures>)>>);
+
+impl<H: Host> Agent<H> {
+    /// The figures of all VMIs.
+    pub(crate) async fn figures(&self) -> Result<Arc<Figures>, ApiError> {
+        let mut last = self.last_figures.0.lock().await;
+        if let Some((taken, figures)) = &*last
+            && taken.elapsed() < FRESH
+        {
+            return Ok(Arc::clone(figures));
+        }
+        let figures = Arc::new(self.collect().await?);
+        *last = Some((Instant::now(), Arc::clone(&figures)));
+        drop(last);
+        let agent = self.clone();
+        tokio::spawn(async move {
+            sleep(FRESH).await;
+            let mut last = agent.last_figures.0.lock().await;
+            // Nobody needs them any more, unless they are of a later collection.
+            if last.as_ref().is_some_and(|(at, _)| at.elapsed() >= FRESH) {
+                *last = None;
+            }
+        });
+        Ok(figures)
+    }
+
+    async fn collect(&self) -> Result<Figures, ApiError> {
+        let begun = Instant::now();
+        let (rows, _) = self
+            .ledger
+            .objects(Kind::VirtualMachineInstance.as_str())
+            .map_err(store)?;
+        let guests = stream::iter(rows)
+            .map(|(_, row)| self.guest(row, begun + PATIENCE))
+            .buffered(AT_ONCE)
+            .filter_map(|guest| async { guest })
+            .collect()
+            .await;
+        Ok(Figures {
+            guests,
+            took: begun.elapsed(),
+        })
+    }
+
+    /// Nothing of a VMI that this release does not understand, or that is gone by now.
+    async fn guest(&self, row: StoredObject, deadline: Instant) -> Option<Guest> {
+        let object = object::vmi(&row).ok()?;
+        let record = self.ledger.record(&row.uid).ok()??;
+        let vmi = Vmi::restore(object.clone()).ok()?.vmi;
+        let mut usage = None;
+        if record.end.is_none() && record.launch.is_some() {
+            let asked = timeout_at(deadline, self.host.usage(&vmi, &record));
+            usage = asked.await.ok().flatten();
+        }
+        Some(Guest {
+            object,
+            record,
+            vmi,
+            usage,
+        })
+    }
+}
+
+/// What callers see of it; nothing of a VMI without a VMM.
+pub(crate) fn wire(guest: &Guest) -> Option<node::GuestUsage> {
+    let usage = guest.usage.as_ref()?;
+    let (machine, silent) = match &usage.vmm {
+        Told::Answer(machine) => (Some(machine), String::new()),
+        Told::Silent(why) => (None, why.clone()),
+    };
+    let process = usage.process.as_ref();
+    let memory = machine.and_then(|machine| machine.memory);
+    Some(node::GuestUsage {
+        namespace: guest.record.id.namespace.clone(),
+        name: guest.record.id.name.clone(),
+        uid: guest.record.id.uid.clone(),
+        taken_at_ns: usage.taken_at_ns,
+        cpu_ns: process.map(|process| process.user_ns + process.system_ns),
+        vcpus: guest.vmi.cpus.count(),
+        memory_bytes: guest.vmi.memory_bytes,
+        resident_bytes: process.map(|process| process.resident_bytes),
+        available_bytes: memory.and_then(|memory| memory.available_bytes),
+        disks: machine
+            .map(|machine| machine.disks.iter().map(disk).collect())
+            .unwrap_or_default(),
+        interfaces: usage.interfaces.iter().map(interface).collect(),
+        silent,
+    })
+}
+
+fn disk(disk: &DiskUsage) -> node::DiskUsage {
+    node::DiskUsage {
+        name: disk.name.clone(),
+        read_requests: disk.reads.requests,
+        read_bytes: disk.reads.bytes,
+        write_requests: disk.writes.requests,
+        write_bytes: disk.writes.bytes,
+    }
+}
+
+fn interface(interface: &InterfaceUsage) -> node::InterfaceUsage {
+    node::InterfaceUsage {
+        name: interface.name.clone(),
+        receive_bytes: interface.receive.bytes,
+        receive_packets: interface.receive.packets,
+        transmit_bytes: interface.transmit.bytes,
+        transmit_packets: interface.transmit.packets,
+    }
+}
