@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use integration::agent::{Agent, CONFIG, GuestSpec};
+use integration::agent::{Agent, CONFIG, GuestSpec, LOG};
 use integration::commands::Commands;
 use integration::host::{self, Host};
 use integration::{skip_if, tools};
@@ -179,6 +179,49 @@ fn a_silent_vmm_does_not_hold_a_scrape_and_keeps_the_kernels_figures() -> anyhow
     let drives = |name: &str| text.contains(&format!("storage_iops_read_total{}", who(name)));
     assert!(!drives("silent") && drives("talks"), "{text}");
     host.sh(&format!("kill -CONT {pid}"))?;
+    Ok(())
+}
+
+#[test]
+fn a_running_agent_reads_its_configuration_again_and_names_what_has_to_wait() -> anyhow::Result<()>
+{
+    skip_if!(without_promtool(), Ok(()));
+    let host = Host::enter()?;
+    let agent = started(&host)?;
+    let reload = |wanted: &str| -> anyhow::Result<String> {
+        host.sh("kill -HUP $(pidof kvmlet)")?;
+        host.wait_for(&format!("grep -m 1 '{wanted}' {LOG}"), PATIENCE)
+    };
+    let manifest = GuestSpec::testguest("web", "")
+        .manifest()
+        .replace("networkName: lan", "networkName: wan");
+    host.put("/run/web.yaml", 0o644, manifest.as_bytes())?;
+    let refused = agent.kvmctl("apply --dry-run -f /run/web.yaml")?;
+    assert_eq!(refused.code, Some(1), "{refused}");
+
+    host.sh(&format!(
+        "cp {CONFIG} /run/good.toml && echo 'nonsense = 1' >> {CONFIG}"
+    ))?;
+    let said = reload("stays as it was")?;
+    assert!(said.contains("nonsense"), "{said}");
+    let good = "kvmlet_config_last_reload_successful";
+    assert_eq!(
+        value(&host.sh(SCRAPE)?, &format!("{good} "))?.to_bits(),
+        0f64.to_bits()
+    );
+
+    host.sh(&format!(
+        "sed -e s/9773/9774/ -e s/node1/node2/ /run/good.toml > {CONFIG} && \
+         printf '[networks.wan]\\nbridge = \"br0\"\\n' >> {CONFIG}"
+    ))?;
+    let said = reload("can only change at a start")?;
+    assert!(said.contains("node_name, metrics.listen changed"), "{said}");
+    assert_eq!(
+        value(&host.sh(SCRAPE)?, &format!("{good} "))?.to_bits(),
+        1f64.to_bits()
+    );
+    let taken = agent.kvmctl("apply --dry-run -f /run/web.yaml")?;
+    assert_eq!(taken.code, Some(0), "{taken}");
     Ok(())
 }
 

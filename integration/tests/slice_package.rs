@@ -31,6 +31,14 @@ fn a_guest_counts_on_while_its_agents_package_is_upgraded_and_not_removed() -> a
     node.sh("dpkg -i /opt/payload/kvmlet-1.deb")?;
     assert_eq!(node.sh("systemctl is-enabled kvmlet")?.trim(), "enabled");
     node.wait_for("systemctl is-active kvmlet", PATIENCE)?;
+    for generated in [
+        "bash-completion/completions/kvmctl",
+        "zsh/vendor-completions/_kvmctl",
+        "man/man1/kvmctl-logs.1",
+        "man/man8/kvmlet.8",
+    ] {
+        node.sh(&format!("dpkg -L kvmlet | grep /usr/share/{generated}"))?;
+    }
     node.sh("getent group kvmlet && test -d /etc/kvmlet/manifests -a -d /var/lib/kvmlet/disks")?;
     // A setting of the node's owner, which no package takes away.
     node.sh(&format!(

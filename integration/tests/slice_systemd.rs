@@ -24,6 +24,33 @@ fn install(node: &Node) -> anyhow::Result<()> {
         .map(drop)
 }
 
+/// A configuration that is wrong is refused before the agent hears of it; another holds from then on.
+fn reload(node: &Node, agent: &Agent<'_, Node>) -> anyhow::Result<()> {
+    const FILE: &str = "/etc/kvmlet/kvmlet.toml";
+    let service = node.sh("systemctl show -P MainPID kvmlet")?;
+    let wrong = format!(
+        "cp {FILE} /run/good.toml && echo 'nonsense = 1' >>{FILE} && systemctl reload kvmlet"
+    );
+    let refused = node.run(&["sh", "-c", &wrong])?;
+    assert_ne!(refused.code, Some(0), "{refused}");
+    node.sh(&format!(
+        "cp /run/good.toml {FILE} && printf '[networks.wan]\\nbridge = \"br0\"\\n' >>{FILE} && systemctl reload kvmlet"
+    ))?;
+    // The order is carried out after systemctl has answered.
+    node.wait_for(
+        "journalctl -u kvmlet --no-pager | grep -q 'the configuration was read again'",
+        PATIENCE,
+    )?;
+    let manifest = GuestSpec::busybox("other", "")
+        .manifest()
+        .replace("networkName: lan", "networkName: wan");
+    node.put("/run/other.yaml", 0o644, manifest.as_bytes())?;
+    let judged = agent.kvmctl("apply --dry-run -f /run/other.yaml")?;
+    assert_eq!(judged.code, Some(0), "{judged}\n{}", agent.log());
+    assert_eq!(node.sh("systemctl show -P MainPID kvmlet")?, service);
+    Ok(())
+}
+
 #[test]
 fn a_guest_counts_on_while_its_agent_restarts_dies_and_is_away() -> anyhow::Result<()> {
     skip_if!(skip::without_node(), Ok(()));
@@ -53,6 +80,10 @@ fn a_guest_counts_on_while_its_agent_restarts_dies_and_is_away() -> anyhow::Resu
         "the VMM lives in {cgroup:?}"
     );
     cgroup.expect_limits(256)?;
+
+    // As exposed as docs/configuration.md says and explains, and no more.
+    node.sh("systemd-analyze security --no-pager --threshold=40 kvmlet.service")?;
+    reload(&node, &agent)?;
 
     for script in [
         "systemctl restart kvmlet",

@@ -77,6 +77,7 @@ fn make(
     revision: u32,
     output: &Path,
 ) -> anyhow::Result<()> {
+    generate(profile)?;
     let revision = revision.to_string();
     let mut command = Command::new(cargo_deb);
     command
@@ -89,6 +90,28 @@ fn make(
         command.arg("--fast");
     }
     process::stream(&mut command)
+}
+
+/// Completions and manual pages, which the programs write of themselves.
+fn generate(profile: &str) -> anyhow::Result<()> {
+    let programs = artifacts::directory()?.with_file_name(profile);
+    let to = programs.join("generated");
+    let manuals = to.join("man1");
+    if to.exists() {
+        // Pages of verbs that are no more.
+        fs::remove_dir_all(&to).with_context(|| to.display().to_string())?;
+    }
+    fs::create_dir_all(&manuals).with_context(|| manuals.display().to_string())?;
+    let kvmctl = programs.join("kvmctl");
+    for shell in ["bash", "zsh", "fish"] {
+        let script = process::output(Command::new(&kvmctl).args(["completion", shell]))?;
+        let path = to.join(format!("kvmctl.{shell}"));
+        fs::write(&path, script).with_context(|| path.display().to_string())?;
+    }
+    process::output(Command::new(&kvmctl).arg("manual-pages").arg(&manuals))?;
+    let page = process::output(Command::new(programs.join("kvmlet")).arg("manual-page"))?;
+    let path = to.join("kvmlet.8");
+    fs::write(&path, page).with_context(|| path.display().to_string())
 }
 
 /// cargo-deb, installed beside the images where it is not there.

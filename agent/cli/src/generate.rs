@@ -38,6 +38,7 @@ fn write_page(directory: &Path, command: &Command, name: &str) -> Result<(), Fai
     let failed = |error: std::io::Error| Failure::refused(format!("{}: {error}", path.display()));
     let page = clap_mangen::Man::new(command.clone())
         .title(name.to_uppercase())
+        .section("1")
         .manual("kvmlet")
         .source(format!("kvmlet {}", env!("CARGO_PKG_VERSION")));
     let mut text = Vec::new();

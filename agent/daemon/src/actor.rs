@@ -1,12 +1,14 @@
 //! One VMI's actor: observe, plan, store, execute, again. Serial for its VMI, independent of others.
 
+mod spec;
+
 use std::time::{Duration, Instant};
 
-use agent_domain::{Admitted, Remark, Vmi};
+use agent_domain::Vmi;
 use agent_host::{Host, Look, Wake};
 use agent_plan::{
-    Action, AdmittedCondition, ConditionStatus, Deletion, Millis, Observation, Observed, PciDemand,
-    Phase, Plan, PlanEvent, Record, Timestamp, Wanted, complete, plan,
+    Action, Deletion, Millis, Observation, Observed, PciDemand, Phase, Plan, PlanEvent, Record,
+    Timestamp, Wanted, complete, plan,
 };
 use agent_sources::ObjectRef;
 use agent_store::{StoreError, Transaction};
@@ -14,6 +16,7 @@ use proto_node::meta::ObjectMeta;
 use proto_node::vmi::VirtualMachineInstance;
 use tracing::{debug, error, info, warn};
 
+use self::spec::Spec;
 use crate::agent::Agent;
 use crate::error::WriteError;
 use crate::object::FINALIZER;
@@ -49,12 +52,6 @@ pub(crate) struct Actor<H> {
     spec: Option<Box<Spec>>,
     /// The first look at a guest that ran before this agent did.
     adopting: bool,
-}
-
-/// What admission made of the spec.
-struct Spec {
-    vmi: Vmi,
-    conditions: Vec<AdmittedCondition>,
 }
 
 impl<H: Host> Actor<H> {
@@ -213,7 +210,7 @@ impl<H: Host> Actor<H> {
     fn wanted(&mut self, object: &VirtualMachineInstance, metadata: &ObjectMeta) -> Option<Wanted> {
         if self.spec.is_none() {
             match Vmi::restore(object.clone()) {
-                Ok(admitted) => self.spec = Some(Box::new(spec(admitted))),
+                Ok(admitted) => self.spec = Some(Box::new(Spec::of(admitted))),
                 Err(errors) => {
                     let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
                     error!(
@@ -289,8 +286,7 @@ impl<H: Host> Actor<H> {
             if let Some(row) = transaction.object(&key)?.filter(|row| row.uid == self.uid) {
                 let mut object = object::vmi(&row)?;
                 let before = object.status.take().unwrap_or_default();
-                let after =
-                    status::project(before.clone(), record, vmi, &self.agent.caps.node_name);
+                let after = status::project(before.clone(), record, vmi, &self.agent.node_name());
                 if after != before {
                     object.status = Some(after);
                     transaction.put(&key, object::row(object, transaction.next_version()))?;
@@ -361,33 +357,6 @@ fn with_orders(transaction: &Transaction<'_>, record: &Record) -> Result<Record,
         record.orders = stored.orders;
     }
     Ok(record)
-}
-
-fn spec(admitted: Admitted) -> Spec {
-    let remark = |kind: &str, reason: &str, remarks: &[Remark]| {
-        let text: Vec<String> = remarks
-            .iter()
-            .map(|remark| format!("{}: {}", remark.path, remark.message))
-            .collect();
-        (!text.is_empty()).then(|| AdmittedCondition {
-            kind: kind.to_owned(),
-            status: ConditionStatus::True,
-            reason: reason.to_owned(),
-            message: text.join("; "),
-        })
-    };
-    let conditions = [
-        remark(
-            "DevicesSubstituted",
-            "ProvidedAsVirtio",
-            &admitted.substituted,
-        ),
-        remark("FieldsIgnored", "NoEffect", &admitted.ignored),
-    ];
-    Spec {
-        vmi: admitted.vmi,
-        conditions: conditions.into_iter().flatten().collect(),
-    }
 }
 
 fn sees_vmm(observed: &Observed) -> bool {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use agent_domain::NodeCaps;
@@ -47,8 +47,7 @@ impl<H> Deref for Agent<H> {
 pub(crate) struct Inner<H> {
     pub(crate) ledger: Ledger,
     pub(crate) host: H,
-    pub(crate) caps: NodeCaps,
-    firmware: FirmwareFinder,
+    caps: RwLock<(NodeCaps, FirmwareFinder)>,
     pub(crate) facts: NodeFacts,
     pub(crate) started_at: Timestamp,
     pub(crate) metrics: Metrics,
@@ -65,7 +64,7 @@ impl<H: Host> Agent<H> {
     pub(crate) fn new(
         ledger: Ledger,
         host: H,
-        (caps, firmware): (NodeCaps, FirmwareFinder),
+        caps: (NodeCaps, FirmwareFinder),
         facts: NodeFacts,
     ) -> Result<Self, StoreError> {
         let events = EventLog::load(&ledger)?;
@@ -73,8 +72,7 @@ impl<H: Host> Agent<H> {
         Ok(Self(Arc::new(Inner {
             ledger,
             host,
-            caps,
-            firmware,
+            caps: RwLock::new(caps),
             facts,
             started_at: crate::clock::now(),
             metrics: Metrics::new(),
@@ -88,11 +86,25 @@ impl<H: Host> Agent<H> {
     }
 
     /// What admission judges by at present: firmware that was installed since the start is there.
-    pub(crate) fn present_caps(&self) -> NodeCaps {
+    pub(crate) fn caps(&self) -> NodeCaps {
+        let present = self.caps.read().unwrap_or_else(PoisonError::into_inner);
+        let (caps, firmware) = &*present;
         NodeCaps {
-            firmware: self.firmware.lacks(),
-            ..self.caps.clone()
+            firmware: firmware.lacks(),
+            ..caps.clone()
         }
+    }
+
+    /// The node's name, without a look for what else it has.
+    pub(crate) fn node_name(&self) -> String {
+        let present = self.caps.read().unwrap_or_else(PoisonError::into_inner);
+        present.0.node_name.clone()
+    }
+
+    /// Has admission judge by something else from now on. What was admitted stays.
+    pub(crate) fn set_caps(&self, caps: (NodeCaps, FirmwareFinder)) {
+        let mut present = self.caps.write().unwrap_or_else(PoisonError::into_inner);
+        *present = caps;
     }
 
     /// Gives every VMI of the ledger its actor: this is where guests are re-adopted.
@@ -167,10 +179,11 @@ impl<H: Host> Agent<H> {
         said: &[PlanEvent],
         now: Timestamp,
     ) -> Result<(), WriteError> {
+        let node_name = self.node_name();
         let about = About {
             target,
             uid,
-            node_name: &self.caps.node_name,
+            node_name: &node_name,
         };
         let mut log = locked(&self.events);
         for event in said {

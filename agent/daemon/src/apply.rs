@@ -90,7 +90,7 @@ impl<H: Host> Agent<H> {
         if applied.created {
             let said = events::normal(
                 "SuccessfulCreate",
-                format!("Accepted on node {}", self.caps.node_name),
+                format!("Accepted on node {}", self.node_name()),
             );
             self.record_events(transaction, (&target, &metadata.uid), &[said], now)?;
         }
@@ -105,7 +105,7 @@ impl<H: Host> Agent<H> {
         now: Timestamp,
     ) -> Result<Decision, ApiError> {
         match before {
-            None => create(apply.object, &self.present_caps(), now),
+            None => create(apply.object, &self.caps(), now),
             Some(row) => {
                 let present = object::vmi(row)?;
                 if apply.create_only {
@@ -113,7 +113,7 @@ impl<H: Host> Agent<H> {
                     let text = format!("{VMI_KIND} {:?} already exists", metadata.name);
                     return Err(ApiError::AlreadyExists(text));
                 }
-                update(apply.object, present, &self.present_caps())
+                update(apply.object, present, &self.caps())
             }
         }
     }

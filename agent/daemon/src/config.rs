@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use tracing_subscriber::EnvFilter;
 
 /// Why the configuration can not be used.
 #[derive(Debug, thiserror::Error)]
@@ -256,6 +257,7 @@ impl Config {
     }
 
     fn check(&self) -> Result<(), ConfigError> {
+        self.log_filter()?;
         let named = [
             ("socket", &self.socket),
             ("run_dir", &self.run_dir),
@@ -318,6 +320,40 @@ impl Config {
         Ok(())
     }
 
+    /// What is logged.
+    pub(crate) fn log_filter(&self) -> Result<EnvFilter, ConfigError> {
+        EnvFilter::try_new(&self.log.level).map_err(|_| {
+            let rule = "must be a level (error, warn, info, debug, trace), or levels of modules as \
+                        warn,agent_host=debug";
+            self.wrong("log.level", self.log.level.clone(), rule)
+        })
+    }
+
+    /// Takes back what can not change while the agent runs; the answer names it.
+    pub(crate) fn keep_fixed(&mut self, present: &Self) -> Vec<&'static str> {
+        let mut kept = Vec::new();
+        macro_rules! keep {
+            ($($name:literal: $($field:ident).+),+ $(,)?) => {
+                $(if self.$($field).+ != present.$($field).+ {
+                    kept.push($name);
+                    self.$($field).+.clone_from(&present.$($field).+);
+                })+
+            };
+        }
+        keep!(
+            "node_name": node_name,
+            "socket": socket,
+            "run_dir": run_dir,
+            "state_dir": state_dir,
+            "manifest_dir": manifest_dir,
+            "kernel.cache_bytes": kernel.cache_bytes,
+            "vmm.user_base": vmm.user_base,
+            "log.format": log.format,
+            "metrics.listen": metrics.listen,
+        );
+        kept
+    }
+
     fn wrong(&self, setting: &str, value: String, rule: &'static str) -> ConfigError {
         ConfigError::Value {
             path: self.origin.clone(),
@@ -329,80 +365,4 @@ impl Config {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(text: &str) -> Result<Config, String> {
-        Config::parse(Path::new("/etc/kvmlet/kvmlet.toml"), text).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn an_empty_file_is_the_defaults() {
-        let config = parse("").expect("is fine");
-        assert_eq!(config.socket, Path::new("/run/kvmlet/kvmlet.sock"));
-        assert!(config.kernel.unpack);
-    }
-
-    #[test]
-    fn the_shipped_file_is_fine_and_says_the_defaults() {
-        let config = parse(include_str!("../../../systemd/kvmlet.toml")).expect("is fine");
-        assert_eq!(config.paths.allowed, Paths::default().allowed);
-    }
-
-    #[test]
-    fn networks_name_their_bridges() {
-        let config = parse("[networks.lan]\nbridge = \"br0\"").expect("is fine");
-        assert_eq!(config.networks["lan"].bridge, "br0");
-        let error = parse("[networks.lan]\nbridge = \"\"").expect_err("an empty name");
-        assert!(error.contains("networks.lan.bridge"), "{error}");
-    }
-
-    #[test]
-    fn unknown_keys_and_wrong_types_are_named_with_their_line() {
-        for (text, name) in [
-            ("sockett = \"/x\"", "sockett"),
-            ("[kernel]\nunpack = 3", "unpack"),
-        ] {
-            let error = parse(text).expect_err("wrong");
-            assert!(error.contains(name) && error.contains("line"), "{error}");
-        }
-    }
-
-    #[test]
-    fn firmware_is_named_by_absolute_paths_and_uefi_by_two() {
-        let config = parse("[firmware]\nbios = \"/srv/bios.bin\"").expect("is fine");
-        assert_eq!(
-            config.firmware.bios.as_deref(),
-            Some(Path::new("/srv/bios.bin"))
-        );
-        for (text, name) in [
-            ("[firmware]\nbios = \"bios.bin\"", "firmware.bios"),
-            ("[firmware]\nefi = \"/code.fd\"", "firmware.efi_variables"),
-            ("[firmware]\nefi_variables = \"/vars.fd\"", "firmware.efi,"),
-        ] {
-            let error = parse(text).expect_err("wrong");
-            assert!(error.contains(name), "{error}");
-        }
-    }
-
-    #[test]
-    fn metrics_are_nowhere_unless_an_address_is_given() {
-        assert_eq!(parse("").expect("is fine").metrics.listen, None);
-        let config = parse("[metrics]\nlisten = \"[::1]:9090\"").expect("is fine");
-        assert_eq!(config.metrics.listen, "[::1]:9090".parse().ok());
-        let error = parse("[metrics]\nlisten = \"9090\"").expect_err("no address");
-        assert!(
-            error.contains("listen") && error.contains("line 2"),
-            "{error}"
-        );
-    }
-
-    #[test]
-    fn relative_paths_are_refused_by_name() {
-        let error = parse("[paths]\nallowed = [\"images\"]").expect_err("relative");
-        assert!(
-            error.contains("paths.allowed") && error.contains("absolute"),
-            "{error}"
-        );
-    }
-}
+mod tests;

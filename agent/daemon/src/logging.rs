@@ -1,24 +1,45 @@
 //! Structured logs on standard error, as text or JSON.
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
-use crate::config::{Log, LogFormat};
+use crate::config::{Config, ConfigError, LogFormat};
+
+/// Changes what is logged while the agent runs.
+pub(crate) struct LevelSwitch(reload::Handle<EnvFilter, Registry>);
+
+impl LevelSwitch {
+    /// From now on as the configuration says. `RUST_LOG` wins over it.
+    pub(crate) fn set(&self, config: &Config) -> Result<(), ConfigError> {
+        let filter = config.log_filter()?;
+        if std::env::var_os(EnvFilter::DEFAULT_ENV).is_none() {
+            // Fails only when nothing logs any more.
+            self.0.reload(filter).unwrap_or_default();
+        }
+        Ok(())
+    }
+}
 
 /// Starts logging. `RUST_LOG` wins over the configuration.
-pub(crate) fn start(log: &Log) {
-    let filter = EnvFilter::try_from_default_env()
-        .or_else(|_| EnvFilter::try_new(&log.level))
-        .unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_target(false);
-    match log.format {
-        LogFormat::Json => builder.json().flatten_event(true).init(),
+pub(crate) fn start(config: &Config) -> Result<LevelSwitch, ConfigError> {
+    let filter = match EnvFilter::try_from_default_env() {
+        Ok(filter) => filter,
+        Err(_) => config.log_filter()?,
+    };
+    let (filter, handle) = reload::Layer::new(filter);
+    let lines = fmt::layer().with_writer(std::io::stderr).with_target(false);
+    let lines = match config.log.format {
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
         // The journal has its own times; a terminal's reader wants them.
         LogFormat::Text if std::env::var_os("JOURNAL_STREAM").is_some() => {
-            builder.without_time().with_ansi(false).init()
+            lines.without_time().with_ansi(false).boxed()
         }
-        LogFormat::Text => builder.with_ansi(false).init(),
-    }
+        LogFormat::Text => lines.with_ansi(false).boxed(),
+    };
+    tracing_subscriber::registry()
+        .with(filter)
+        .with(lines)
+        .init();
+    Ok(LevelSwitch(handle))
 }

@@ -19,6 +19,7 @@ mod logs;
 mod metrics;
 mod object;
 mod registry;
+mod reload;
 mod service;
 mod status;
 mod usage;
@@ -29,7 +30,7 @@ mod watchdog;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use config::Config;
 
@@ -74,6 +75,9 @@ enum Command {
     /// Disk images: what one is, and the raw disk that guests can have of it
     #[command(subcommand)]
     Image(image::ImageCommand),
+    /// Print the manual page, for packages
+    #[command(name = "manual-page", hide = true)]
+    ManualPage,
 }
 
 fn main() -> ExitCode {
@@ -87,6 +91,9 @@ fn main() -> ExitCode {
     if let Some(Command::Image(command)) = &arguments.command {
         return image::run(command).unwrap_or_else(|error| fail(&error));
     }
+    if let Some(Command::ManualPage) = arguments.command {
+        return manual_page().map_or_else(|error| fail(&error.into()), |()| ExitCode::SUCCESS);
+    }
     let config = match read_config(&arguments) {
         Ok(config) => config,
         Err(error) => return fail(&error),
@@ -97,7 +104,10 @@ fn main() -> ExitCode {
     if let Some(Command::Doctor { output }) = arguments.command {
         return doctor::run(&config, output).unwrap_or_else(|error| fail(&error));
     }
-    logging::start(&config.log);
+    let level = match logging::start(&config) {
+        Ok(level) => level,
+        Err(error) => return fail(&error.into()),
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .max_blocking_threads(BLOCKING_THREADS)
@@ -105,11 +115,20 @@ fn main() -> ExitCode {
         .build();
     let ended = runtime
         .map_err(anyhow::Error::from)
-        .and_then(|runtime| runtime.block_on(service::run(config)));
+        .and_then(|runtime| runtime.block_on(service::run(config, level)));
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
     }
+}
+
+/// `kvmlet.8`, of what the command line says of itself.
+fn manual_page() -> std::io::Result<()> {
+    let page = clap_mangen::Man::new(Arguments::command())
+        .section("8")
+        .manual("kvmlet")
+        .source(format!("kvmlet {}", env!("CARGO_PKG_VERSION")));
+    page.render(&mut std::io::stdout().lock())
 }
 
 fn read_config(arguments: &Arguments) -> anyhow::Result<Config> {

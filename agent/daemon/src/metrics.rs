@@ -67,6 +67,8 @@ pub(crate) struct Metrics {
     transitions: Histograms,
     since_creation: Histograms,
     since_deletion: Histograms,
+    reload_is_good: Gauge,
+    reloaded_at: Gauge<f64, std::sync::atomic::AtomicU64>,
 }
 
 impl fmt::Debug for Metrics {
@@ -96,10 +98,14 @@ impl Metrics {
             transitions: Family::new_with_constructor(phases),
             since_creation: Family::new_with_constructor(phases),
             since_deletion: Family::new_with_constructor(phases),
+            reload_is_good: Gauge::default(),
+            reloaded_at: Gauge::default(),
         };
+        metrics.reloaded(true);
         metrics.register_actors();
         metrics.register_service();
         metrics.register_phases();
+        metrics.register_configuration();
         metrics
     }
 
@@ -168,6 +174,20 @@ impl Metrics {
             "kvmlet_grpc_request_duration_seconds",
             "Time of one call of the gRPC service; of a stream, until it began",
             self.call_times.clone(),
+        );
+    }
+
+    fn register_configuration(&mut self) {
+        let registry = &mut self.registry;
+        registry.register(
+            "kvmlet_config_last_reload_successful",
+            "Whether the configuration was right when it was last read",
+            self.reload_is_good.clone(),
+        );
+        registry.register(
+            "kvmlet_config_last_reload_success_timestamp_seconds",
+            "When the configuration was last read and right, in seconds since 1970",
+            self.reloaded_at.clone(),
         );
     }
 
@@ -243,6 +263,16 @@ impl Metrics {
             self.commits.observe(took.as_secs_f64());
         } else {
             self.commit_failures.inc();
+        }
+    }
+
+    /// The configuration was read, and was right or wrong.
+    pub(crate) fn reloaded(&self, is_good: bool) {
+        self.reload_is_good.set(i64::from(is_good));
+        if is_good {
+            let now = u64::try_from(crate::clock::now().0).unwrap_or(0);
+            self.reloaded_at
+                .set(Duration::from_millis(now).as_secs_f64());
         }
     }
 

@@ -113,15 +113,16 @@ impl<H: Host> Registry for Agent<H> {
     }
 
     async fn node_info(&self) -> Result<GetNodeInfoResponse, ApiError> {
+        let caps = self.caps();
         Ok(GetNodeInfoResponse {
-            node_name: self.caps.node_name.clone(),
+            node_name: caps.node_name.clone(),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             architecture: facts::ARCHITECTURE.to_owned(),
             features: FEATURES.map(str::to_owned).to_vec(),
             vmm_releases: Vec::new(),
-            max_vcpus: self.caps.max_vcpus,
-            memory_bytes: self.caps.memory_bytes,
-            networks: self.caps.networks.keys().cloned().collect(),
+            max_vcpus: caps.max_vcpus,
+            memory_bytes: caps.memory_bytes,
+            networks: caps.networks.keys().cloned().collect(),
             boot_id: self.facts.boot_id.0.clone(),
             started_at: clock::rfc3339(self.started_at),
         })

@@ -7,19 +7,21 @@ use agent_sources::{Socket, manifests::ManifestSource, serve};
 use agent_store::{Ledger, Limits};
 use anyhow::Context;
 use sd_notify::NotifyState;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::agent::Agent;
 use crate::config::Config;
+use crate::logging::LevelSwitch;
+use crate::reload::Reloader;
 use crate::{facts, lock, metrics, watchdog};
 
 /// How long actors may take to finish what they are at once the agent is told to end.
 const FINISH: Duration = Duration::from_secs(10);
 
 /// Runs the agent until it is told to end. Guests stay as they are.
-pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
+pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()> {
     let facts = NodeFacts::collect().context("this node can not be looked at")?;
     facts::warn_of_lacks(&config, &facts);
     let _lock = lock::lock(&config.state_dir)?;
@@ -32,8 +34,7 @@ pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
     let agent = Agent::new(ledger, host, judged_by, facts)?;
     let socket = Socket::bind(&config.socket)?;
     let endpoint = bind_metrics(&config).await?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut ends = Ends::new()?;
     let adopted = agent.adopt_all()?;
     let mut service = tokio::spawn(serve(agent.clone(), socket, stopped(agent.stopping())));
     let scrapes = endpoint.map(|endpoint| {
@@ -48,12 +49,12 @@ pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
         "{adopted} VirtualMachineInstances at start; serving {}",
         config.socket.display()
     );
-    info!(node = agent.caps.node_name, vmis = adopted, socket = %config.socket.display(), "ready");
+    info!(node = agent.node_name(), vmis = adopted, socket = %config.socket.display(), "ready");
     watchdog::tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
+    let mut reloader = Reloader::new(agent.clone(), level, config);
     let served = tokio::select! {
         ended = &mut service => Some(ended),
-        _ = terminate.recv() => None,
-        _ = interrupt.recv() => None,
+        () = ends.wait(|| reloader.reload()) => None,
     };
     info!("ending; guests run on");
     watchdog::tell(&[NotifyState::Stopping]);
@@ -81,6 +82,34 @@ pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
     }
 }
 
+/// Signals.
+struct Ends {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Ends {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for the one that ends the agent; each SIGHUP is a reload.
+    async fn wait(&mut self, mut reload: impl FnMut()) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                _ = self.hang_up.recv() => reload(),
+            }
+        }
+    }
+}
+
 /// Listens where Prometheus is to come to, if anywhere.
 async fn bind_metrics(config: &Config) -> anyhow::Result<Option<metrics::Endpoint>> {
     let Some(address) = config.metrics.listen else {
@@ -100,7 +129,13 @@ async fn bind_metrics(config: &Config) -> anyhow::Result<Option<metrics::Endpoin
 fn make_dirs(config: &Config) -> anyhow::Result<()> {
     for directory in config.paths.allowed.iter().chain([&config.run_dir]) {
         std::fs::create_dir_all(directory)
-            .with_context(|| format!("the directory {} can not be made", directory.display()))?;
+            .with_context(|| {
+                format!(
+                    "the directory {} can not be made (the unit of systemd opens no others than its own: \
+                     systemctl edit kvmlet, ReadWritePaths=)",
+                    directory.display()
+                )
+            })?;
     }
     // Without it the source waits for it; a read-only /etc is no reason not to run.
     if let Err(error) = std::fs::create_dir_all(&config.manifest_dir) {

@@ -12,7 +12,7 @@ mod watch;
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use agent_domain::Vmi;
 use agent_plan::{Action, Completed, Failure, Observed, Record};
@@ -36,13 +36,31 @@ use crate::vsock::Broker;
 /// Runs VMMs on this machine.
 #[derive(Debug)]
 pub struct LinuxHost {
-    config: LinuxHostConfig,
+    settings: RwLock<Arc<Settings>>,
     layout: Layout,
-    allowed: AllowedDirs,
     kernels: KernelCache,
-    firmware: FirmwareFinder,
     sandbox: Sandbox,
     memory: Mutex<Memory>,
+}
+
+/// What the operator decides, as it is now.
+#[derive(Debug)]
+struct Settings {
+    config: LinuxHostConfig,
+    allowed: AllowedDirs,
+    firmware: FirmwareFinder,
+}
+
+impl Settings {
+    fn new(config: LinuxHostConfig) -> Arc<Self> {
+        let allowed = AllowedDirs::new(&config.allowed_dirs, &config.allowed_dirs_setting);
+        let firmware = FirmwareFinder::new(config.firmware.clone());
+        Arc::new(Self {
+            config,
+            allowed,
+            firmware,
+        })
+    }
 }
 
 /// What is known only while the agent runs. Losing it costs nothing but time.
@@ -111,17 +129,32 @@ impl LinuxHost {
             .remove_half_written()
             .map_err(StartHostError::StateDirectory)?;
         Ok(Self {
-            allowed: AllowedDirs::new(&config.allowed_dirs, &config.allowed_dirs_setting),
             memory: Mutex::new(Memory {
                 users,
                 vmis: HashMap::new(),
             }),
-            firmware: FirmwareFinder::new(config.firmware.clone()),
-            config,
+            settings: RwLock::new(Settings::new(config)),
             layout,
             kernels,
             sandbox,
         })
+    }
+
+    /// Has what is started from now on start by another configuration. Directories, users of VMMs and the
+    /// size of the cache stay what they were at the start; what runs is not touched.
+    pub fn reconfigure(&self, config: LinuxHostConfig) {
+        let mut settings = self
+            .settings
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *settings = Settings::new(config);
+    }
+
+    /// As they are now. Who does one thing for a guest takes them once.
+    fn settings(&self) -> Arc<Settings> {
+        // Nothing that holds the lock can leave them half changed.
+        let settings = self.settings.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&settings)
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {

@@ -143,14 +143,14 @@ async fn scrape<H: Host>(agent: &Agent<H>, format: Format) -> anyhow::Result<Str
     let figures = agent.figures().await?;
     let mut now = Registry::default();
     now.register_collector(Box::new(ProcessMetrics {
-        node: agent.caps.node_name.clone(),
+        node: agent.node_name(),
         started_at: Duration::from_millis(u64::try_from(agent.started_at.0)?).as_secs_f64(),
         actors: agent.actors(),
         collected_in: figures.took.as_secs_f64(),
     }));
     now.register_collector(Box::new(GuestMetrics {
         figures,
-        node: agent.caps.node_name.clone(),
+        node: agent.node_name(),
     }));
     Ok(render(format, &[agent.metrics.registry(), &now])?)
 }

@@ -54,8 +54,9 @@ impl LinuxHost {
 
     /// Finds, unpacks and caches kernel and initrd.
     async fn open_kernel(&self, kernel: &KernelBoot) -> Result<OpenedBoot, Failure> {
-        let unpack = self.config.unpack_kernels;
-        let files = boot_files(kernel, &self.allowed, &self.kernels, unpack)
+        let settings = self.settings();
+        let unpack = settings.config.unpack_kernels;
+        let files = boot_files(kernel, &settings.allowed, &self.kernels, unpack)
             .await
             .map_err(|error| kernel_failure(&error))?;
         Ok(OpenedBoot::Kernel {
@@ -75,7 +76,7 @@ impl LinuxHost {
             own: self.layout.variables_of(uid),
             kept: self.layout.kept_variables(&vmi.namespace, &vmi.name),
         };
-        firmware::open(boot, &self.firmware, &places)
+        firmware::open(boot, &self.settings().firmware, &places)
     }
 
     /// Makes sure that every disk can be had.
@@ -90,7 +91,7 @@ impl LinuxHost {
 
     fn open_disks(&self, uid: &PathUid, vmi: &Vmi) -> Result<Vec<OpenedDisk>, DiskError> {
         let opener = DiskOpener {
-            allowed: self.allowed.clone(),
+            allowed: self.settings().allowed.clone(),
             own_dir: self.layout.disks_of(uid),
         };
         vmi.disks.iter().map(|disk| opener.open(disk)).collect()
@@ -98,12 +99,13 @@ impl LinuxHost {
 
     /// Makes sure that there is a tap for every interface.
     pub(super) async fn ensure_taps(&self, uid: &PathUid, vmi: &Vmi) -> Result<(), Failure> {
+        let settings = self.settings();
         for (index, interface) in vmi.interfaces.iter().enumerate() {
             if self.memory().vmi(uid).taps.contains_key(&index) {
                 continue;
             }
             let network = interface.network.as_str();
-            let bridge = self.config.bridges.get(network).ok_or_else(|| {
+            let bridge = settings.config.bridges.get(network).ok_or_else(|| {
                 let message = format!(
                     "interface {}: the setting networks.{network}.bridge is missing",
                     interface.name
@@ -257,9 +259,10 @@ impl LinuxHost {
             generation_id: generation_id()
                 .map_err(|error| host(error, Path::new("/dev/urandom")))?,
         };
+        let settings = self.settings();
         let policy = MachinePolicy {
-            console_log_bytes: self.config.console_log_bytes,
-            debug_ports: self.config.debug_ports,
+            console_log_bytes: settings.config.console_log_bytes,
+            debug_ports: settings.config.debug_ports,
         };
         let (machine, descriptors) = assemble(vmi, launch, &opened, policy)
             .map_err(|error| fatal(error.reason(), chain(&error)))?;

@@ -67,7 +67,7 @@ impl LinuxHost {
         let launcher = self
             .spawn(&dir, &self.layout.vmm_root(uid, incarnation), user)
             .map_err(|error| failed("the VMM can not be started", &error))?;
-        let limit = self.config.launch_limit;
+        let limit = self.settings().config.launch_limit;
         let Ok(launched) = timeout(limit, launcher.wait_with_output()).await else {
             let why = format!("its launcher did not end within {limit:?} and was killed");
             return Err(did_not_start(&dir, &why));
@@ -197,12 +197,13 @@ impl LinuxHost {
             .append(true)
             .mode(0o600)
             .open(dir.join(LOG_NAME))?;
+        let settings = self.settings();
         let arguments = LaunchArguments {
-            program: self.config.vmm_program.clone(),
+            program: settings.config.vmm_program.clone(),
             root: root.to_owned(),
             user: user.unwrap_or_default(),
         };
-        Command::new(&self.config.helper_program)
+        Command::new(&settings.config.helper_program)
             .args(arguments.to_command_line())
             .env_clear()
             .stdin(Stdio::from(OwnedFd::from(socket)))

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use agent_domain::Vmi;
-use agent_host::{ProcessUsage, RequestUsage, TrafficUsage, VcpuUsage};
+use agent_host::{
+    DiskUsage, InterfaceUsage, MachineUsage, ProcessUsage, RequestUsage, Told, TrafficUsage, Usage,
+    VcpuUsage,
+};
 use agent_plan::{Record, Timestamp};
 use prometheus_client::registry::Registry;
 use proto_node::node::object::Kind;

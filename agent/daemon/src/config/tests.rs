@@ -1,0 +1,98 @@
+//! What a file says, and what is wrong with it.
+
+use super::*;
+
+fn parse(text: &str) -> Result<Config, String> {
+    Config::parse(Path::new("/etc/kvmlet/kvmlet.toml"), text).map_err(|error| error.to_string())
+}
+
+#[test]
+fn an_empty_file_is_the_defaults() {
+    let config = parse("").expect("is fine");
+    assert_eq!(config.socket, Path::new("/run/kvmlet/kvmlet.sock"));
+    assert!(config.kernel.unpack);
+}
+
+#[test]
+fn the_shipped_file_is_fine_and_says_the_defaults() {
+    let config = parse(include_str!("../../../../systemd/kvmlet.toml")).expect("is fine");
+    assert_eq!(config.paths.allowed, Paths::default().allowed);
+}
+
+#[test]
+fn networks_name_their_bridges() {
+    let config = parse("[networks.lan]\nbridge = \"br0\"").expect("is fine");
+    assert_eq!(config.networks["lan"].bridge, "br0");
+    let error = parse("[networks.lan]\nbridge = \"\"").expect_err("an empty name");
+    assert!(error.contains("networks.lan.bridge"), "{error}");
+}
+
+#[test]
+fn unknown_keys_and_wrong_types_are_named_with_their_line() {
+    for (text, name) in [
+        ("sockett = \"/x\"", "sockett"),
+        ("[kernel]\nunpack = 3", "unpack"),
+    ] {
+        let error = parse(text).expect_err("wrong");
+        assert!(error.contains(name) && error.contains("line"), "{error}");
+    }
+}
+
+#[test]
+fn firmware_is_named_by_absolute_paths_and_uefi_by_two() {
+    let config = parse("[firmware]\nbios = \"/srv/bios.bin\"").expect("is fine");
+    assert_eq!(
+        config.firmware.bios.as_deref(),
+        Some(Path::new("/srv/bios.bin"))
+    );
+    for (text, name) in [
+        ("[firmware]\nbios = \"bios.bin\"", "firmware.bios"),
+        ("[firmware]\nefi = \"/code.fd\"", "firmware.efi_variables"),
+        ("[firmware]\nefi_variables = \"/vars.fd\"", "firmware.efi,"),
+    ] {
+        let error = parse(text).expect_err("wrong");
+        assert!(error.contains(name), "{error}");
+    }
+}
+
+#[test]
+fn metrics_are_nowhere_unless_an_address_is_given() {
+    assert_eq!(parse("").expect("is fine").metrics.listen, None);
+    let config = parse("[metrics]\nlisten = \"[::1]:9090\"").expect("is fine");
+    assert_eq!(config.metrics.listen, "[::1]:9090".parse().ok());
+    let error = parse("[metrics]\nlisten = \"9090\"").expect_err("no address");
+    assert!(
+        error.contains("listen") && error.contains("line 2"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_can_not_change_while_the_agent_runs_is_kept_and_named() {
+    let present = parse("").expect("is fine");
+    let mut next = parse(
+        "node_name = \"other\"\ndevice_substitution = \"Refuse\"\n[metrics]\nlisten = \"127.0.0.1:1\"\n\
+         [networks.lan]\nbridge = \"br0\"",
+    )
+    .expect("is fine");
+    assert_eq!(next.keep_fixed(&present), ["node_name", "metrics.listen"]);
+    assert_eq!((next.node_name.as_str(), next.metrics.listen), ("", None));
+    assert_eq!(next.device_substitution, DeviceSubstitution::Refuse);
+    assert_eq!(next.networks["lan"].bridge, "br0");
+    assert!(next.keep_fixed(&present).is_empty());
+}
+
+#[test]
+fn a_level_that_is_none_is_refused() {
+    let error = parse("[log]\nlevel = \"agent_host=loud\"").expect_err("no level");
+    assert!(error.contains("log.level"), "{error}");
+}
+
+#[test]
+fn relative_paths_are_refused_by_name() {
+    let error = parse("[paths]\nallowed = [\"images\"]").expect_err("relative");
+    assert!(
+        error.contains("paths.allowed") && error.contains("absolute"),
+        "{error}"
+    );
+}
