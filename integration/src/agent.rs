@@ -77,10 +77,17 @@ impl<'m, M: Commands> Agent<'m, M> {
     /// # Errors
     /// When it does not; the error holds its log.
     pub fn start(&self) -> anyhow::Result<()> {
-        self.machine.sh(&format!(
-            "setsid kvmlet --config {CONFIG} </dev/null >>{LOG} 2>&1 &"
-        ))?;
+        self.launch()?;
         self.wait_until_it_answers()
+    }
+
+    /// Starts the agent and waits for nothing.
+    ///
+    /// # Errors
+    /// When the machine is gone.
+    pub fn launch(&self) -> anyhow::Result<()> {
+        let script = format!("setsid kvmlet --config {CONFIG} </dev/null >>{LOG} 2>&1 &");
+        self.machine.sh(&script).map(drop)
     }
 
     /// Waits until the agent answers a client.

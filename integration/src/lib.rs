@@ -24,6 +24,7 @@ pub mod process;
 pub mod raw_io;
 pub mod sim;
 pub mod skip;
+pub mod soak;
 pub mod testguest;
 pub mod tools;
 pub mod traced;

@@ -1,5 +1,5 @@
 //! `cargo xtask`: demo, test, check, layers, gen, images, node, bench, syscalls,
-//! fuzz, verdicts, build, package.
+//! fuzz, soak, verdicts, build, package.
 //!
 //! Owns how the project is built, proved and shown on a developer's machine and in CI. What boots
 //! nodes and makes images is in the `integration` library; here are only the commands.
@@ -17,6 +17,7 @@ mod layers;
 mod node;
 mod package;
 mod progress;
+mod soak;
 mod syscalls;
 mod test;
 mod verdicts;
@@ -71,6 +72,11 @@ enum Command {
     Syscalls(syscalls::SyscallsOptions),
     /// Feed fuzz targets, and print executions and findings.
     Fuzz(fuzz::FuzzOptions),
+    /// The long campaigns, by seed and count.
+    Soak {
+        #[command(subcommand)]
+        what: soak::Soak,
+    },
     /// Write the page of what becomes of KubeVirt's examples.
     Verdicts(verdicts::VerdictsOptions),
     /// Build the programs and the test guest in the release profile.
@@ -119,6 +125,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Node { systemd } => node::run(&root, systemd),
         Command::Syscalls(options) => syscalls::run(&root, &options),
         Command::Fuzz(options) => fuzz::run(&root, &options),
+        Command::Soak { what } => soak::run(&root, &what),
         Command::Package(options) => package::run(&root, &options),
         Command::Bench { json, what: None } => bench::run(&root, json),
         Command::Bench {

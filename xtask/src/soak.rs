@@ -1,0 +1,114 @@
+//! `cargo xtask soak`: the long campaigns, by seed and count.
+
+use std::path::Path;
+
+use anyhow::Context;
+use integration::agent::Agent;
+use integration::commands::Commands;
+use integration::host::{self, Host};
+use integration::image::busybox;
+use integration::node::{Flavour, Node, NodeSpec};
+use integration::skip;
+use integration::soak::{Campaign, Kind, Tally, kills};
+
+use crate::progress::step;
+
+/// Which campaign.
+#[derive(clap::Subcommand)]
+pub enum Soak {
+    /// Kill the agent at random moments while guests start, run and stop; none may notice.
+    Kills(KillsOptions),
+}
+
+/// How long it goes on, and with what.
+#[derive(clap::Args)]
+pub struct KillsOptions {
+    /// From which moments and victims follow.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How often the agent is killed; 1000 without --node, 500 with it.
+    #[arg(long)]
+    kills: Option<u32>,
+    /// Guests at a time; 100 without --node, 20 with it.
+    #[arg(long)]
+    guests: Option<u32>,
+    /// Stock Linux guests in a node, instead of testguest on this machine's own KVM.
+    #[arg(long)]
+    node: bool,
+}
+
+/// Runs a campaign and prints what came of it.
+///
+/// # Errors
+/// At the first guest that noticed something; the error names the seed.
+pub fn run(root: &Path, what: &Soak) -> anyhow::Result<()> {
+    let Soak::Kills(options) = what;
+    let missing = if options.node {
+        skip::without_node()
+    } else {
+        host::without_host()
+    };
+    if let Some(reason) = missing {
+        anyhow::bail!("SKIPPED, {reason}");
+    }
+    step("build", || crate::build::run(root))?;
+    let (kills, guests, kind) = if options.node {
+        (500, 20, Kind::Stock)
+    } else {
+        (1000, 100, Kind::Testguest)
+    };
+    let campaign = Campaign {
+        seed: options.seed,
+        kills: options.kills.unwrap_or(kills),
+        guests: options.guests.unwrap_or(guests),
+        kind,
+    };
+    let tally = step("kills", || {
+        if options.node {
+            in_a_node(campaign)
+        } else {
+            on_this_machine(campaign)
+        }
+    })?;
+    println!("{}", line(&tally));
+    Ok(())
+}
+
+fn on_this_machine(campaign: Campaign) -> anyhow::Result<Tally> {
+    let host = Host::enter()?;
+    let agent = Agent::prepare(&host)?;
+    agent.add_image("/run/bin/testguest", "testguest")?;
+    go(&host, &agent, campaign)
+}
+
+fn in_a_node(campaign: Campaign) -> anyhow::Result<Tally> {
+    let mut spec = NodeSpec::bare(Flavour::Busybox)
+        .with_programs(&["kvmlet", "kvmlet-vmm", "kvmctl"])?
+        .with(busybox::guest()?.directory, "images/busybox");
+    spec.memory_mib = spec.memory_mib.max(1024 + campaign.guests * 192);
+    let node = Node::boot(spec)?;
+    let agent = Agent::prepare(&node)?;
+    agent.add_image("/opt/payload/images/busybox/boot", "busybox")?;
+    go(&node, &agent, campaign)
+}
+
+fn go<M: Commands>(machine: &M, agent: &Agent<'_, M>, campaign: Campaign) -> anyhow::Result<Tally> {
+    agent.start()?;
+    kills(machine, agent, campaign, |tally| {
+        eprintln!("    {}", line(tally))
+    })
+    .context("a guest noticed that its agent was killed")
+}
+
+fn line(tally: &Tally) -> String {
+    let Tally {
+        kills,
+        early,
+        made,
+        deleted,
+        numbers,
+    } = tally;
+    format!(
+        "{kills} kills ({early} before the agent answered), {made} guests, {deleted} of them deleted, {numbers} numbers in order"
+    )
+}
