@@ -90,6 +90,12 @@ impl Host {
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
+
+    /// A file of the corner, as this process reaches it.
+    #[must_use]
+    pub fn path(&self, inside: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root{inside}", self.process.id()))
+    }
 }
 
 impl Commands for Host {
