@@ -8,7 +8,6 @@ use std::process::Command;
 use super::recipe_file;
 use crate::{artifacts, cache, process, tools};
 
-const SOURCES: &str = "node/qemu/debian.sources";
 const PATCH: &str = "node/qemu/cr8.patch";
 const SCRIPT: &str = "node/qemu/build-qemu";
 /// The script leaves it.
@@ -45,11 +44,7 @@ pub fn stock_files() -> anyhow::Result<Vec<String>> {
 /// # Errors
 /// When the source can not be had or the build fails.
 pub fn mended() -> anyhow::Result<PathBuf> {
-    let key = cache::key(&[
-        &recipe_file(SOURCES)?,
-        &recipe_file(PATCH)?,
-        &recipe_file(SCRIPT)?,
-    ]);
+    let key = cache::key(&[&recipe_file(PATCH)?, &recipe_file(SCRIPT)?]);
     let directory = cache::directory("node-qemu", &key, |partial| {
         tools::ensure(tools::QEMU_BUILD)?;
         eprintln!("building QEMU for nodes with OVMF; about five minutes");
@@ -65,19 +60,20 @@ pub fn mended() -> anyhow::Result<PathBuf> {
     Ok(directory.join(PROGRAM))
 }
 
-/// Debian's source package. This machine's own list of sources has none and stays as it is: apt has lists
-/// of its own in `into`, checks their signature, and the package by them.
+/// Debian's source package, from where this machine has its packages. Its own list of sources seldom has
+/// source packages and stays as it is: apt has lists of its own in `into`, checks their signature, and the
+/// package by them.
 fn download(into: &Path) -> anyhow::Result<()> {
-    let lists = into.join("lists");
+    let (lists, sources) = (into.join("lists"), into.join("sources"));
+    // What apt makes by itself only in its own place.
+    for directory in ["partial", "cache/archives/partial"] {
+        fs::create_dir_all(lists.join(directory))?;
+    }
+    fs::create_dir(&sources)?;
+    write_sources(&sources)?;
     let own = [
-        format!(
-            "Dir::Etc::SourceList={}",
-            artifacts::workspace()?
-                .join("guest-images")
-                .join(SOURCES)
-                .display()
-        ),
-        "Dir::Etc::SourceParts=/dev/null".to_owned(),
+        "Dir::Etc::SourceList=/dev/null".to_owned(),
+        format!("Dir::Etc::SourceParts={}", sources.display()),
         format!("Dir::State::Lists={}", lists.display()),
         format!("Dir::Cache={}", lists.join("cache").display()),
         // Its own user may not look into the cache's directories.
@@ -94,5 +90,57 @@ fn download(into: &Path) -> anyhow::Result<()> {
     };
     apt(&["update"])?;
     apt(&["source", "--download-only", "qemu"])?;
+    fs::remove_dir_all(sources)?;
     Ok(fs::remove_dir_all(lists)?)
+}
+
+/// This machine's sources of packages, as sources of source packages.
+fn write_sources(into: &Path) -> anyhow::Result<()> {
+    if let Ok(text) = fs::read_to_string("/etc/apt/sources.list") {
+        fs::write(into.join("main.list"), of_sources(&text))?;
+    }
+    for entry in fs::read_dir("/etc/apt/sources.list.d")? {
+        let path = entry?.path();
+        let is_one = path
+            .extension()
+            .is_some_and(|ending| ending == "list" || ending == "sources");
+        if let (true, Some(name)) = (is_one, path.file_name()) {
+            fs::write(into.join(name), of_sources(&fs::read_to_string(&path)?))?;
+        }
+    }
+    Ok(())
+}
+
+/// Either format of sources.list(5), with source packages in place of others.
+fn of_sources(text: &str) -> String {
+    let line = |line: &str| {
+        let types = line
+            .strip_prefix("Types:")
+            .map(|_| "Types: deb-src".to_owned());
+        let deb = || {
+            line.strip_prefix("deb ")
+                .map(|rest| format!("deb-src {rest}"))
+        };
+        types.or_else(deb).unwrap_or_else(|| line.to_owned()) + "\n"
+    };
+    text.lines().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_formats_of_sources_become_those_of_source_packages() {
+        let list = "# deb mirror\ndeb [arch=amd64] http://mirror/debian bookworm main\n";
+        assert_eq!(
+            of_sources(list),
+            "# deb mirror\ndeb-src [arch=amd64] http://mirror/debian bookworm main\n"
+        );
+        let sources = "Types: deb\nURIs: http://mirror/debian\nSuites: bookworm\n";
+        assert_eq!(
+            of_sources(sources),
+            "Types: deb-src\nURIs: http://mirror/debian\nSuites: bookworm\n"
+        );
+    }
 }

@@ -20,6 +20,7 @@ pub(super) const RULES: &[Rule] = table! {
     SYS_getsockopt, Any => Seen("a peer's user id; a console client's socket type");
     SYS_ioctl, Is(REQUEST, FIONBIO) => Seen("a peer's socket is not waited for");
     SYS_recvmsg, Any => Seen("frames with descriptors");
+    SYS_timerfd_create, Any => Seen("the main thread's half of console ports");
     SYS_timerfd_settime, Any => Seen("what a console printed was looked at");
     SYS_recvfrom, Any => Seen("what a console client types");
     SYS_sendto, Any => Seen("what a console client is sent");
