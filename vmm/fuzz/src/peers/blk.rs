@@ -23,7 +23,8 @@ pub struct BlkPeer {
 impl BlkPeer {
     /// A disk as the first byte of `input` has it.
     pub fn new(input: &mut Input<'_>) -> Self {
-        let image = tempfile::tempfile().expect("a file");
+        // /tmp is in memory on some machines, and such images have no ring.
+        let image = tempfile::tempfile_in("/var/tmp").expect("a file");
         image.set_len(IMAGE_BYTES).expect("a disk");
         let choice = input.u8();
         let waits = ErrorPolicy::StopOnNoSpace;
