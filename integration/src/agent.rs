@@ -40,6 +40,7 @@ impl<'m, M: Commands> Agent<'m, M> {
         let config = format!(
             "node_name = \"node1\"\nmanifest_dir = \"{MANIFESTS}\"\n\n\
              [networks.lan]\nbridge = \"br0\"\n\n\
+             [capacity]\nmemory_overcommit_percent = 1000\ncpu_allocation_ratio = 1000\n\n\
              [debug]\nboot_timestamp_port = true\n"
         );
         machine.put(CONFIG, 0o644, config.as_bytes())?;
@@ -196,6 +197,28 @@ impl<'m, M: Commands> Agent<'m, M> {
             pids_max: limit("pids.max")?,
             path,
         })
+    }
+
+    /// Takes memory away from the VMM with the process id `pid` until the kernel kills it, and waits for the
+    /// VMI to fail for that reason.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn run_out_of_memory(&self, name: &str, pid: &str) -> anyhow::Result<()> {
+        let limit = Duration::from_secs(60);
+        // The limit comes before what is used: the kernel has nothing to reclaim and kills.
+        self.machine.sh(&format!(
+            "cgroup=/sys/fs/cgroup$(cut -d: -f3 /proc/{pid}/cgroup) && echo 1M >$cgroup/memory.max"
+        ))?;
+        self.wait_for_phase(name, "Failed", limit)?;
+        let reason = self.value(name, ".status.reason")?;
+        anyhow::ensure!(reason == "OOMKilled", "{reason}: {}", self.log());
+        let why = self.kvmctl(&format!("why vmi {name}"))?.stdout;
+        anyhow::ensure!(
+            why.contains("for want of memory: it needed more than the 1 MiB of its cgroup"),
+            "{why}"
+        );
+        Ok(())
     }
 
     /// The log of the agent, then those of the VMMs that it still knows.

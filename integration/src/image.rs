@@ -4,12 +4,15 @@ pub mod bench;
 pub mod busybox;
 pub mod cpio;
 mod debian;
+pub mod debian_disk;
 pub mod ext4;
 pub mod firmware;
+mod grub;
 pub mod kernel;
 pub mod modules;
 pub mod qemu;
 pub mod rootfs;
+pub mod seed;
 pub mod tools_disk;
 
 use anyhow::Context;

@@ -9,6 +9,7 @@
 
 pub mod agent;
 pub mod artifacts;
+pub mod authority;
 pub mod cache;
 pub mod commands;
 pub mod counter;

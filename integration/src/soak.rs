@@ -5,6 +5,8 @@
 //! that is missing, comes twice or begins anew is a guest that was lost, doubled or disturbed. Moments and
 //! victims follow from the seed; the machine's own timing does not.
 
+pub mod firmware;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 

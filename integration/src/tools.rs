@@ -80,11 +80,23 @@ pub const QEMU_BUILD: &[Tool] = &[
     tool("/usr/include/libfdt.h", "libfdt-dev"),
 ];
 
-/// What tests compare with, beyond the above.
+/// What tests compare with or make their files with, beyond the above.
 pub const TESTS: &[Tool] = &[
+    tool("openssl", "openssl"),
     tool("lz4", "lz4"),
     tool("perl", "perl-base"),
     tool("promtool", "prometheus"),
+];
+
+/// What the client examples need, and hooks of tests.
+pub const EXAMPLES: &[Tool] = &[
+    tool("/usr/bin/python3", "python3"),
+    tool(
+        "/usr/lib/python3/dist-packages/grpc/__init__.py",
+        "python3-grpcio",
+    ),
+    tool("protoc", "protobuf-compiler"),
+    tool("/usr/bin/grpc_python_plugin", "protobuf-compiler-grpc"),
 ];
 
 /// What running every test needs.

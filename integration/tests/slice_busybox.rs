@@ -179,7 +179,9 @@ fn a_bzimage_boots_by_its_64_bit_entry_when_the_node_says_so() -> anyhow::Result
     agent.add_image("/opt/payload/images/busybox/boot", "busybox")?;
     node.sh(&format!("printf '[kernel]\\nunpack = false\\n' >>{CONFIG}"))?;
     agent.start()?;
-    agent.apply(&GuestSpec::busybox("packed", "quiet kvmlet.ip=none").manifest())?;
+    let resources = "    resources:\n      requests: {cpu: 500m}\n      limits: {cpu: 1500m, memory: 300Mi}\n    memory:\n";
+    let manifest = GuestSpec::busybox("packed", "quiet kvmlet.ip=none").manifest();
+    agent.apply(&manifest.replacen("    memory:\n", resources, 1))?;
     let mut console = agent.console("packed")?;
     console
         .read_until(GuestImage::PROMPT, PATIENCE)
@@ -189,7 +191,19 @@ fn a_bzimage_boots_by_its_64_bit_entry_when_the_node_says_so() -> anyhow::Result
         "0\n",
         "the kernel was unpacked on the host"
     );
-    Ok(())
+    expect_resources(&agent, &node)?;
+    agent.run_out_of_memory("packed", "$(pidof kvmlet-vmm)")
+}
+
+/// What the spec asks for is what the kernel enforces.
+fn expect_resources(agent: &Agent<'_, Node>, node: &Node) -> anyhow::Result<()> {
+    let cgroup = agent.vmm_cgroup()?;
+    // Limit, and the VMM's own.
+    assert_eq!(cgroup.memory_max, (300 + 64 + 2) << 20, "{cgroup:?}");
+    let path = format!("/sys/fs/cgroup{}", cgroup.path);
+    assert_eq!(node.sh(&format!("cat {path}/cpu.weight"))?, "50\n");
+    assert_eq!(node.sh(&format!("cat {path}/cpu.max"))?, "150000 100000\n");
+    node.sh(&format!("test -e {path}/io.stat")).map(drop)
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The slice in a systemd node: the unit as it is shipped, guests that outlive the agent.
+//! The Debian package in a systemd node: installed, reloaded, upgraded, killed and away while a guest counts on,
+//! not removed while it does; the node's end in order; and removed.
 
 #![forbid(unsafe_code)]
 
@@ -8,25 +9,60 @@ use integration::agent::{Agent, GuestSpec};
 use integration::commands::Commands;
 use integration::image::busybox;
 use integration::node::{Flavour, Node, NodeSpec};
-use integration::{artifacts, counter, skip, skip_if};
+use integration::{counter, package, skip, skip_if};
 
 const PATIENCE: Duration = Duration::from_secs(300);
+const CONFIGURATION: &str = "/etc/kvmlet/kvmlet.toml";
 
+/// Installs the package, which starts the agent.
 fn install(node: &Node) -> anyhow::Result<()> {
-    node.sh("install -D -m 644 -t /etc/systemd/system /opt/payload/systemd/*.service /opt/payload/systemd/*.slice")?;
-    node.sh(
-        "cp /opt/payload/bin/kvmctl /opt/payload/bin/kvmlet /usr/bin/ && \
-             install -D /opt/payload/bin/kvmlet-vmm /usr/libexec/kvmlet/kvmlet-vmm && \
-             ln -s /usr/libexec/kvmlet/kvmlet-vmm /usr/bin/kvmlet-vmm",
-    )?;
-    node.sh("mkdir -p /etc/kvmlet && printf '[networks.lan]\\nbridge = \"br0\"\\n' >/etc/kvmlet/kvmlet.toml && \
-             systemctl daemon-reload && systemctl start kvmlet")
-        .map(drop)
+    node.sh("dpkg -i /opt/payload/kvmlet-1.deb")?;
+    assert_eq!(node.sh("systemctl is-enabled kvmlet")?.trim(), "enabled");
+    node.wait_for("systemctl is-active kvmlet", PATIENCE)?;
+    for generated in [
+        "bash-completion/completions/kvmctl",
+        "zsh/vendor-completions/_kvmctl",
+        "man/man1/kvmctl-logs.1",
+        "man/man8/kvmlet.8",
+    ] {
+        node.sh(&format!("dpkg -L kvmlet | grep /usr/share/{generated}"))?;
+    }
+    node.sh("getent group kvmlet && test -d /etc/kvmlet/manifests -a -d /var/lib/kvmlet/disks")?;
+    // A setting of the node's owner, which no package takes away.
+    let lan = "[networks.lan]\nbridge = \"br0\"\n";
+    node.sh(&format!(
+        "printf '{lan}' >>{CONFIGURATION} && systemctl restart kvmlet"
+    ))
+    .map(drop)
+}
+
+/// The package is not removed from under a guest.
+fn removal_is_refused(node: &Node) -> anyhow::Result<()> {
+    let service = node.sh("systemctl show -P MainPID kvmlet")?;
+    let refused = node.exec(&["dpkg", "--remove", "kvmlet"])?.wait(PATIENCE)?;
+    assert_ne!(refused.code, Some(0), "{refused}");
+    let told = refused.to_string();
+    assert!(
+        told.contains("kvmlet: 1 guests run on this node"),
+        "{refused}"
+    );
+    assert_eq!(node.sh("systemctl show -P MainPID kvmlet")?, service);
+    Ok(())
+}
+
+/// Everything of the package goes, and nothing that is people's.
+fn purge(node: &Node) -> anyhow::Result<()> {
+    node.wait_for("! pidof kvmlet-vmm", PATIENCE)?;
+    node.sh("dpkg --purge kvmlet")?;
+    node.sh(&format!(
+        "! pidof kvmlet && test ! -e {CONFIGURATION} -a ! -e /var/lib/kvmlet/ledger.redb"
+    ))?;
+    node.sh("test -d /var/lib/kvmlet/images/busybox").map(drop)
 }
 
 /// A configuration that is wrong is refused before the agent hears of it; another holds from then on.
 fn reload(node: &Node, agent: &Agent<'_, Node>) -> anyhow::Result<()> {
-    const FILE: &str = "/etc/kvmlet/kvmlet.toml";
+    const FILE: &str = CONFIGURATION;
     let service = node.sh("systemctl show -P MainPID kvmlet")?;
     let wrong = format!(
         "cp {FILE} /run/good.toml && echo 'nonsense = 1' >>{FILE} && systemctl reload kvmlet"
@@ -51,16 +87,29 @@ fn reload(node: &Node, agent: &Agent<'_, Node>) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// systemd takes the cgroup of a dead VMM away, and the agent knows all the same what it died of.
+fn run_out_of_memory(agent: &Agent<'_, Node>, other: &str) -> anyhow::Result<()> {
+    let hungry = GuestSpec {
+        memory_mib: 96,
+        ..GuestSpec::busybox("hungry", "quiet kvmlet.ip=none").without_devices()
+    };
+    agent.apply(&hungry.manifest())?;
+    agent.wait_for_phase("hungry", "Running", PATIENCE)?;
+    let pid = format!("$(pidof kvmlet-vmm | tr ' ' '\\n' | grep -v -x {other})");
+    agent.run_out_of_memory("hungry", &pid)
+}
+
 #[test]
 fn a_guest_counts_on_while_its_agent_restarts_dies_and_is_away() -> anyhow::Result<()> {
     skip_if!(skip::without_node(), Ok(()));
-    let systemd = artifacts::workspace()?.join("systemd");
-    let node = Node::boot(
-        NodeSpec::bare(Flavour::Systemd)
-            .with_programs(&["kvmlet", "kvmlet-vmm", "kvmctl"])?
-            .with(busybox::guest()?.directory, "images/busybox")
-            .with(systemd, "systemd"),
-    )?;
+    skip_if!(package::missing(), Ok(()));
+    let mut spec =
+        NodeSpec::bare(Flavour::Systemd).with(busybox::guest()?.directory, "images/busybox");
+    for revision in [1, 2] {
+        let to = package::file(revision);
+        spec = spec.with(package::path(revision)?, &to);
+    }
+    let node = Node::boot(spec)?;
     let agent = Agent::prepare(&node)?;
     agent.add_image("/opt/payload/images/busybox/boot", "busybox")?;
     install(&node)?;
@@ -84,14 +133,19 @@ fn a_guest_counts_on_while_its_agent_restarts_dies_and_is_away() -> anyhow::Resu
     // As exposed as docs/configuration.md says and explains, and no more.
     node.sh("systemd-analyze security --no-pager --threshold=40 kvmlet.service")?;
     reload(&node, &agent)?;
+    removal_is_refused(&node)?;
 
     for script in [
-        "systemctl restart kvmlet",
+        "dpkg -i /opt/payload/kvmlet-2.deb",
         "kill -9 $(systemctl show -P MainPID kvmlet)",
     ] {
+        let service = node.sh("systemctl show -P MainPID kvmlet")?;
         node.sh(script)?;
         node.wait_for("systemctl is-active kvmlet", PATIENCE)?;
+        node.sh(&format!("grep -q 'bridge = \"br0\"' {CONFIGURATION}"))?;
+        node.wait_for("systemctl is-active kvmlet", PATIENCE)?;
         agent.wait_until_it_answers()?;
+        assert_ne!(node.sh("systemctl show -P MainPID kvmlet")?, service);
         assert_eq!(
             agent.value("steady", ".status.phase")?,
             "Running",
@@ -110,6 +164,8 @@ fn a_guest_counts_on_while_its_agent_restarts_dies_and_is_away() -> anyhow::Resu
         last = last.max(later);
     }
 
+    run_out_of_memory(&agent, vmm.trim())?;
+
     let mut console = agent.console("steady")?;
     while counter::next(&mut console)? <= last {}
     console.write(b"\n")?;
@@ -121,5 +177,5 @@ fn a_guest_counts_on_while_its_agent_restarts_dies_and_is_away() -> anyhow::Resu
     agent.wait_for_phase("steady", "Succeeded", PATIENCE)?;
     assert_eq!(agent.value("steady", ".status.reason")?, "GuestPoweroff");
     assert_eq!(agent.value("steady", ".metadata.uid")?, uid);
-    Ok(())
+    purge(&node)
 }

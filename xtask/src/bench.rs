@@ -3,6 +3,7 @@
 //! No figure fails anything: the machine is noisy. Budgets and goals are those of the project's
 //! design; a ratio or a size has one, a time measured under emulation has none.
 
+pub mod agent;
 pub mod crowd;
 mod figure;
 mod guests;

@@ -34,7 +34,11 @@ const APIS: &[Api] = &[
     },
     Api {
         crate_dir: "proto/node",
-        protos: &["kvmlet/node/v1/service.proto"],
+        protos: &[
+            "kvmlet/node/v1/service.proto",
+            "kvmlet/controlplane/v1/controlplane.proto",
+            "kvmlet/hooks/v1/hooks.proto",
+        ],
         flavour: Flavour::ServiceAndDescriptors,
     },
 ];

@@ -1,11 +1,34 @@
-//! `cargo xtask images`: makes everything that tests and demo boot, and says where it lies.
+//! `cargo xtask images`: makes what tests, demo and campaigns boot, and says where it lies.
 
 use integration::image::kernel::StockKernel;
-use integration::image::{busybox, kernel, rootfs, tools_disk};
+use integration::image::{busybox, debian_disk, kernel, rootfs, tools_disk};
 
 use crate::progress::step;
 
-/// Makes all images and gives the kernel in them; with `refresh` takes the newest stock kernel that apt knows.
+/// As [`run`]; with `debian` the Debian disk, too, which takes longer than all others.
+///
+/// # Errors
+/// When one can not be made.
+pub fn all(refresh: bool, debian: bool) -> anyhow::Result<()> {
+    run(refresh)?;
+    if debian {
+        self::debian()?;
+    }
+    Ok(())
+}
+
+/// Makes the Debian disk.
+///
+/// # Errors
+/// When it can not be made.
+pub fn debian() -> anyhow::Result<debian_disk::DebianDisk> {
+    let disk = step("Debian disk", debian_disk::debian_disk)?;
+    eprintln!("    {}, {}", disk.raw.display(), disk.qcow2.display());
+    Ok(disk)
+}
+
+/// Makes what tests, demo and benchmarks boot, and gives the kernel in it; with `refresh` takes the newest stock
+/// kernel that apt knows.
 ///
 /// # Errors
 /// When one can not be made.

@@ -53,6 +53,9 @@ enum Command {
         /// Take the newest stock kernel that apt knows.
         #[arg(long)]
         refresh: bool,
+        /// Also the Debian disk, which only `soak firmware` boots.
+        #[arg(long)]
+        debian: bool,
     },
     /// An interactive node in a box with the programs in it.
     Node {
@@ -96,6 +99,11 @@ enum Bench {
     },
     /// Random reads by a guest on this machine's own KVM, beside io_uring without one.
     Io(bench::io::IoOptions),
+    /// An agent with hundreds of guests on this machine's own KVM.
+    Agent {
+        #[arg(long, default_value_t = 200)]
+        guests: u32,
+    },
     /// Many small machines at once on this machine's own KVM.
     Crowd {
         #[arg(long, default_value_t = 900)]
@@ -121,7 +129,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Check => check::run(&root),
         Command::Layers => layers::run(&root),
         Command::Gen { check } => r#gen::run(&root, check),
-        Command::Images { refresh } => images::run(refresh).map(drop),
+        Command::Images { refresh, debian } => images::all(refresh, debian),
         Command::Node { systemd } => node::run(&root, systemd),
         Command::Syscalls(options) => syscalls::run(&root, &options),
         Command::Fuzz(options) => fuzz::run(&root, &options),
@@ -136,6 +144,10 @@ fn run(command: Command) -> anyhow::Result<()> {
             json,
             what: Some(Bench::Io(options)),
         } => bench::io::run(&root, options, json),
+        Command::Bench {
+            json,
+            what: Some(Bench::Agent { guests }),
+        } => bench::agent::run(&root, guests, json),
         Command::Bench {
             json,
             what: Some(Bench::Crowd { count }),

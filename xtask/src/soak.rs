@@ -1,4 +1,6 @@
-//! `cargo xtask soak`: the long campaigns, by seed and count.
+//! `cargo xtask soak`: the long campaigns.
+
+mod firmware;
 
 use std::path::Path;
 
@@ -18,6 +20,8 @@ use crate::progress::step;
 pub enum Soak {
     /// Kill the agent at random moments while guests start, run and stop; none may notice.
     Kills(KillsOptions),
+    /// A stock Debian disk through SeaBIOS and OVMF: login, cloud-init, reboot, power-off.
+    Firmware(firmware::FirmwareOptions),
 }
 
 /// How long it goes on, and with what.
@@ -40,9 +44,15 @@ pub struct KillsOptions {
 /// Runs a campaign and prints what came of it.
 ///
 /// # Errors
-/// At the first guest that noticed something; the error names the seed.
+/// At the first thing that is not as it should be.
 pub fn run(root: &Path, what: &Soak) -> anyhow::Result<()> {
-    let Soak::Kills(options) = what;
+    match what {
+        Soak::Kills(options) => run_kills(root, options),
+        Soak::Firmware(options) => firmware::run(root, options),
+    }
+}
+
+fn run_kills(root: &Path, options: &KillsOptions) -> anyhow::Result<()> {
     let missing = if options.node {
         skip::without_node()
     } else {

@@ -7,19 +7,20 @@ use proto_node::node::object::Kind;
 use proto_node::node::{ApplyRequest, Object};
 use proto_node::vmi::VirtualMachineInstance;
 
-use crate::args::{Apply, Scope};
+use crate::args::Apply;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::files::{self, Sourced};
 use crate::follow::{self, Key};
 use crate::output::{OutputFormat, note, print_line, print_value};
 use crate::resource::Resource;
+use crate::scope::Scope;
 
 /// Applies every object; a bad one does not keep the others from being applied.
 pub async fn run(scope: &Scope, args: Apply) -> Result<(), Failure> {
     check_output(args.output.as_ref())?;
     let documents = files::read(&args.filenames)?;
-    let mut client = Client::new(&scope.socket)?;
+    let mut client = Client::new(scope)?;
     let mut applied = Vec::new();
     let mut last_failure = None;
     for document in documents {
@@ -83,7 +84,7 @@ async fn apply_one(
     let response = client
         .apply(request)
         .await
-        .map_err(|status| Failure::of_status(&status, kind, &name.name, client.socket()))?;
+        .map_err(|status| Failure::of_status(&status, kind, &name.name, client.address()))?;
     for warning in &response.warnings {
         note(&format!("Warning: {warning}"));
     }

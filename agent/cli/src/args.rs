@@ -6,11 +6,9 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::output::OutputFormat;
+use crate::scope::Scope;
 use crate::time::parse_duration;
 use crate::wait::Goal;
-
-/// Where the agent listens unless told otherwise.
-pub const DEFAULT_SOCKET: &str = "/run/kvmlet/kvmlet.sock";
 
 /// Virtual machines on this node.
 #[derive(Parser)]
@@ -25,24 +23,6 @@ pub struct Cli {
     pub scope: Scope,
     #[command(subcommand)]
     pub command: Command,
-}
-
-/// Which agent and which namespace.
-#[derive(Args)]
-pub struct Scope {
-    /// Socket of the agent
-    #[arg(long, global = true, env = "KVMLET_SOCKET", default_value = DEFAULT_SOCKET, value_name = "PATH")]
-    pub socket: PathBuf,
-    /// Namespace
-    #[arg(short, long, global = true, value_name = "NAME")]
-    pub namespace: Option<String>,
-}
-
-impl Scope {
-    /// The namespace to look in.
-    pub fn namespace(&self) -> &str {
-        self.namespace.as_deref().unwrap_or("default")
-    }
 }
 
 #[derive(Subcommand)]
@@ -93,6 +73,8 @@ pub enum Command {
     Version(Version),
     /// Say what a node would say of manifests, without asking one
     Validate(Validate),
+    /// Say what a field is, what it means and how far it is honoured
+    Explain(Explain),
     /// List every API field with its level of support
     #[command(name = "explain-support")]
     ExplainSupport(ExplainSupport),
@@ -383,6 +365,19 @@ pub struct Version {
     /// json or yaml
     #[arg(short, long)]
     pub output: Option<OutputFormat>,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  kvmctl explain vmi\n  kvmctl explain vmi.spec.domain.cpu\n  kvmctl explain vmi.spec.domain.devices --recursive"
+)]
+pub struct Explain {
+    /// Type and field, such as vmi.spec.domain.cpu
+    #[arg(value_name = "TYPE.FIELD")]
+    pub path: String,
+    /// Names and types of all that is below, without words
+    #[arg(long)]
+    pub recursive: bool,
 }
 
 #[derive(Args)]

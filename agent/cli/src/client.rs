@@ -1,6 +1,7 @@
 //! The connection to the agent.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::time::Duration;
 
 use proto_node::meta::ListMeta;
 use proto_node::node::node_service_client::NodeServiceClient;
@@ -12,38 +13,36 @@ use proto_node::node::{
 };
 use tokio_stream::Stream;
 use tonic::Streaming;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use crate::failure::Failure;
+use crate::scope::{AgentAddress, Scope};
 
 /// Lists may be large: a thousand VMIs with their status.
 const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
 
+/// How long another node may take to answer at all.
+const CONNECT: Duration = Duration::from_secs(10);
+
 /// A connection to one agent. It is made when first used and made again when it was lost.
 #[derive(Clone)]
 pub struct Client {
-    socket: PathBuf,
+    address: AgentAddress,
     service: NodeServiceClient<Channel>,
 }
 
 impl Client {
     /// Prepares a connection.
-    pub fn new(socket: &Path) -> Result<Self, Failure> {
-        let absolute = std::path::absolute(socket)
-            .map_err(|error| Failure::Usage(format!("--socket {}: {error}", socket.display())))?;
-        let endpoint = Endpoint::from_shared(format!("unix://{}", absolute.display()))
-            .map_err(|error| Failure::Usage(format!("--socket {}: {error}", socket.display())))?;
-        let service = NodeServiceClient::new(endpoint.connect_lazy())
-            .max_decoding_message_size(MAX_MESSAGE_BYTES);
-        Ok(Self {
-            socket: absolute,
-            service,
-        })
+    pub fn new(scope: &Scope) -> Result<Self, Failure> {
+        let address = scope.address()?;
+        let channel = endpoint(&address)?.connect_lazy();
+        let service = NodeServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        Ok(Self { address, service })
     }
 
-    /// The socket, for messages.
-    pub fn socket(&self) -> &Path {
-        &self.socket
+    /// Where the agent is, for messages.
+    pub fn address(&self) -> &AgentAddress {
+        &self.address
     }
 
     pub async fn apply(&mut self, request: ApplyRequest) -> Result<ApplyResponse, tonic::Status> {
@@ -71,7 +70,7 @@ impl Client {
         };
         self.get(request)
             .await
-            .map_err(|status| Failure::of_status(&status, kind, name, &self.socket))
+            .map_err(|status| Failure::of_status(&status, kind, name, &self.address))
     }
 
     pub async fn list(
@@ -147,4 +146,38 @@ impl Client {
             .await?
             .into_inner())
     }
+}
+
+fn endpoint(address: &AgentAddress) -> Result<Endpoint, Failure> {
+    let (url, cert, key, cacert) = match address {
+        AgentAddress::Socket(socket) => {
+            let usage = |error| Failure::Usage(format!("--socket {}: {error}", socket.display()));
+            let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()));
+            return endpoint.map_err(usage);
+        }
+        AgentAddress::Server {
+            url,
+            cert,
+            key,
+            cacert,
+        } => (url, cert, key, cacert),
+    };
+    let tls = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(read(cacert)?))
+        .identity(Identity::from_pem(read(cert)?, read(key)?));
+    let usage = |error: tonic::transport::Error| {
+        let cause = std::error::Error::source(&error).map(ToString::to_string);
+        let why = cause.unwrap_or_else(|| error.to_string());
+        Failure::Usage(format!("--server {url}: {why}"))
+    };
+    Endpoint::from_shared(url.clone())
+        .map_err(usage)?
+        .connect_timeout(CONNECT)
+        .tls_config(tls)
+        .map_err(usage)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    std::fs::read(path)
+        .map_err(|error| Failure::Unreadable(format!("error: {}: {error}", path.display())))
 }

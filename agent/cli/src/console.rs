@@ -1,6 +1,5 @@
 //! `kvmctl console`: the serial console of a guest, kept through restarts of the agent.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use proto_node::node::console_closed::Reason;
@@ -15,12 +14,13 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
 use crate::apply::{as_vmi, ended};
-use crate::args::{Console, Scope};
+use crate::args::Console;
 use crate::client::Client;
 use crate::failure::{Failure, is_unreachable};
 use crate::follow::{self, Key, not_found};
 use crate::output::{note, write_all};
 use crate::resource::{Resource, Target};
+use crate::scope::{AgentAddress, Scope};
 use crate::terminal::{RawMode, stdin_bytes};
 
 /// Ctrl+].
@@ -32,13 +32,13 @@ const ATTEMPTS: u32 = 1500;
 /// Attaches, and stays attached until somebody or something ends it.
 pub async fn run(scope: &Scope, args: Console) -> Result<(), Failure> {
     let key = key(scope, &args)?;
-    let mut client = Client::new(&scope.socket)?;
+    let mut client = Client::new(scope)?;
     wait_running(&mut client, &key, args.timeout).await?;
     let raw = RawMode::enter()?;
     let mut session = Session {
         key,
         args,
-        socket: client.socket().to_path_buf(),
+        address: client.address().clone(),
         uid: String::new(),
         position: None,
         replayed_until: 0,
@@ -98,7 +98,7 @@ struct Session {
     key: Key,
     args: Console,
     /// For messages.
-    socket: PathBuf,
+    address: AgentAddress,
     /// Uid of the VMI, once it is known: a namesake is another guest.
     uid: String,
     /// Offset in the guest's output of the next byte to print, once it is known.
@@ -154,7 +154,7 @@ impl Session {
             status,
             self.key.resource.kind(),
             &self.key.name,
-            &self.socket,
+            &self.address,
         )
     }
 

@@ -2,18 +2,20 @@
 
 use proto_node::node::{DeleteRequest, Object};
 
-use crate::args::{Delete, Scope};
+use crate::args::Delete;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::files;
 use crate::follow::{self, Key};
+use crate::grace::Countdown;
 use crate::output::print_line;
 use crate::resource::{Resource, Target};
+use crate::scope::Scope;
 
 /// Deletes objects and, unless told otherwise, waits until they are gone.
 pub async fn run(scope: &Scope, args: Delete) -> Result<(), Failure> {
     let keys = keys(scope, &args)?;
-    let mut client = Client::new(&scope.socket)?;
+    let mut client = Client::new(scope)?;
     let mut marked = Vec::new();
     for key in keys {
         let request = DeleteRequest {
@@ -46,20 +48,26 @@ pub async fn run(scope: &Scope, args: Delete) -> Result<(), Failure> {
                     &status,
                     key.resource.kind(),
                     &key.name,
-                    client.socket(),
+                    client.address(),
                 ));
             }
         }
     }
     if args.wait {
         for (key, uid) in marked {
-            follow::until(&mut client, &key, args.timeout, "deletion", |object| {
+            let countdown = Countdown::default();
+            let name = key.full_name();
+            let gone = follow::until(&mut client, &key, args.timeout, "deletion", |object| {
+                countdown.learn(object);
                 // Another object of the same name is not the one that was deleted.
                 Ok(object
                     .and_then(Object::metadata)
                     .is_none_or(|metadata| metadata.uid != uid))
-            })
-            .await?;
+            });
+            tokio::select! {
+                gone = gone => gone?,
+                never = countdown.tell(&name) => never,
+            }
         }
     }
     Ok(())

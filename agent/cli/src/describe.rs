@@ -4,19 +4,21 @@ use proto_node::node::{ListRequest, Object};
 use proto_node::object::EVENT_KIND;
 use serde_json::{Map, Value};
 
-use crate::args::{Describe, Scope};
+use crate::args::Describe;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::get::text;
+use crate::grace;
 use crate::output::print;
 use crate::output::table::render;
 use crate::resource::Target;
+use crate::scope::Scope;
 use crate::time::age;
 
 /// Describes each named object.
 pub async fn run(scope: &Scope, args: Describe) -> Result<(), Failure> {
     let target = Target::parse_named(&args.what)?;
-    let mut client = Client::new(&scope.socket)?;
+    let mut client = Client::new(scope)?;
     for (index, name) in target.names.iter().enumerate() {
         let kind = target.resource.kind();
         let object = client.named(kind, scope.namespace(), name).await?;
@@ -40,7 +42,7 @@ pub async fn events_of(client: &mut Client, object: &Value) -> Result<Vec<Value>
     let (events, _) = client
         .list(request)
         .await
-        .map_err(|status| Failure::of_status(&status, EVENT_KIND, "", client.socket()))?;
+        .map_err(|status| Failure::of_status(&status, EVENT_KIND, "", client.address()))?;
     let mut events: Vec<Value> = events
         .iter()
         .map(Object::to_json)
@@ -64,6 +66,9 @@ fn describe(object: &Value, events: &[Value]) -> String {
     }
     head.insert("API Version".to_owned(), text(object, "/apiVersion").into());
     head.insert("Kind".to_owned(), text(object, "/kind").into());
+    if let Some(left) = grace::left_of(object) {
+        head.insert("Ending".to_owned(), left.into());
+    }
     fields(&head, 0, &mut out);
     let mut rest = Map::new();
     if let Some(metadata) = object["metadata"].as_object() {

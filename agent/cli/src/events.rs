@@ -1,9 +1,10 @@
 //! `kvmctl events`: what happened, to everything or to one object.
 
-use crate::args::{Events, Get, Scope};
+use crate::args::{Events, Get};
 use crate::failure::Failure;
 use crate::get;
 use crate::resource::{Resource, Target};
+use crate::scope::Scope;
 
 /// Shows events, the oldest first, as `get events` does.
 pub async fn run(scope: &Scope, args: Events) -> Result<(), Failure> {

@@ -50,6 +50,7 @@ fn level(field: &FieldDoc) -> &'static str {
     match field.support {
         SupportLevel::Supported if field.honoured.is_empty() => "supported",
         SupportLevel::Supported => "partial",
+        SupportLevel::Host => "host",
         SupportLevel::Ignored => "ignored",
         SupportLevel::Unsupported => "refused",
     }
@@ -121,7 +122,7 @@ mod tests {
     #[test]
     fn every_level_occurs_in_the_table() {
         let text = table(&explain(), true);
-        for level in ["supported", "partial", "ignored", "refused"] {
+        for level in ["supported", "partial", "host", "ignored", "refused"] {
             assert!(text.contains(level), "{level}");
         }
     }

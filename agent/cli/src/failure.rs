@@ -1,10 +1,12 @@
 //! How a command fails: what people read and which exit code scripts see.
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use proto_node::Violation;
 use tonic::{Code, Status};
+
+use crate::scope::AgentAddress;
+use crate::unreachable::unreachable;
 
 /// Why a command did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -51,9 +53,12 @@ impl Failure {
     }
 
     /// What the agent answered about an object of `kind` and `name`.
-    pub fn of_status(status: &Status, kind: &str, name: &str, socket: &Path) -> Self {
+    pub fn of_status(status: &Status, kind: &str, name: &str, address: &AgentAddress) -> Self {
         if is_unreachable(status) {
-            return Self::unreachable(socket, status.message());
+            return match address {
+                AgentAddress::Socket(_) => unreachable(address, status.message()),
+                AgentAddress::Server { .. } => unreachable(address, &with_causes(status)),
+            };
         }
         let violations = proto_node::violations(status);
         if !violations.is_empty() {
@@ -72,31 +77,6 @@ impl Failure {
             status.message()
         ))
     }
-
-    /// Nobody answers at the socket.
-    pub fn unreachable(socket: &Path, why: &str) -> Self {
-        let hint = if !socket.exists() {
-            "the socket does not exist: is the service running? (systemctl status kvmlet)"
-        } else if std::os::unix::net::UnixStream::connect(socket)
-            .is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
-        {
-            "no permission to use the socket: become root or join its group"
-        } else {
-            "nobody answers there: is the service running? (systemctl status kvmlet)"
-        };
-        let mut text = format!(
-            "error: the agent can not be reached at {}: {hint}",
-            socket.display()
-        );
-        if socket.exists()
-            && !why.is_empty()
-            && why != "tcp connect error"
-            && why != "transport error"
-        {
-            text.push_str(&format!(" ({why})"));
-        }
-        Self::Unreachable(text)
-    }
 }
 
 /// Whether the answer comes from the connection rather than from the agent.
@@ -107,6 +87,20 @@ pub fn is_unreachable(status: &Status) -> bool {
                 status.code(),
                 Code::Unknown | Code::Cancelled | Code::Internal
             ) && std::error::Error::source(status).is_some()))
+}
+
+/// What the transport says, and why; causes that only repeat what is said already are left out.
+fn with_causes(status: &Status) -> String {
+    let mut text = status.message().to_owned();
+    let mut cause = std::error::Error::source(status);
+    while let Some(error) = cause {
+        let says = error.to_string();
+        if !says.is_empty() && !text.contains(&says) {
+            text = format!("{text}: {says}");
+        }
+        cause = error.source();
+    }
+    text
 }
 
 /// The list that kubectl prints for a refused object.

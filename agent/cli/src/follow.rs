@@ -84,7 +84,7 @@ async fn follow(
                     &status,
                     key.resource.kind(),
                     &key.name,
-                    client.socket(),
+                    client.address(),
                 ));
             }
         }

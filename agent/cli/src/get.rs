@@ -5,12 +5,13 @@ use proto_node::node::watch_response::Type;
 use proto_node::node::{ListRequest, Object, WatchRequest};
 use serde_json::{Value, json};
 
-use crate::args::{Get, Scope};
+use crate::args::Get;
 use crate::client::Client;
 use crate::failure::{Failure, is_unreachable};
 use crate::output::table::render;
 use crate::output::{OutputFormat, note, print, print_line, print_value};
 use crate::resource::{Resource, Target};
+use crate::scope::Scope;
 use crate::time::age;
 
 /// What the selected objects are.
@@ -30,7 +31,7 @@ pub async fn run(scope: &Scope, args: Get) -> Result<(), Failure> {
             "a resource cannot be retrieved by name across all namespaces".to_owned(),
         ));
     }
-    let mut client = Client::new(&scope.socket)?;
+    let mut client = Client::new(scope)?;
     let found = find(&mut client, scope, &args, &target).await?;
     if found.objects.is_empty() && !args.watch && is_table(args.output.as_ref()) {
         let place = if args.all_namespaces {
@@ -65,11 +66,12 @@ async fn find(
             namespace: namespace_of(scope, args),
             label_selector: args.selector.clone(),
             field_selector: args.field_selector.clone(),
+            ..ListRequest::default()
         };
         let (mut objects, metadata): (Vec<Object>, ListMeta) = client
             .list(request)
             .await
-            .map_err(|status| Failure::of_status(&status, kind, "", client.socket()))?;
+            .map_err(|status| Failure::of_status(&status, kind, "", client.address()))?;
         if target.resource == Resource::Event {
             objects.sort_by_cached_key(|event| text(&event.to_json(), "/lastTimestamp"));
         }
@@ -192,12 +194,12 @@ async fn watch(
                     Ok(None) => break,
                     Err(status) if is_unreachable(&status) => break,
                     Err(status) => {
-                        return Err(Failure::of_status(&status, kind, "", client.socket()));
+                        return Err(Failure::of_status(&status, kind, "", client.address()));
                     }
                 }
             },
             Err(status) if is_unreachable(&status) => {}
-            Err(status) => return Err(Failure::of_status(&status, kind, "", client.socket())),
+            Err(status) => return Err(Failure::of_status(&status, kind, "", client.address())),
         }
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     }

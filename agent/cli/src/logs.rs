@@ -7,11 +7,12 @@ use proto_node::node::{LogsRequest, LogsResponse};
 use tokio::time::sleep;
 use tonic::{Code, Streaming};
 
-use crate::args::{Logs, Scope};
+use crate::args::Logs;
 use crate::client::Client;
 use crate::failure::{Failure, is_unreachable};
 use crate::output::{note, write_all};
 use crate::resource::{Resource, vmi_names};
+use crate::scope::Scope;
 use crate::terminal::Tame;
 
 /// Between attempts to reach an agent that was reached before, and how many of them there are.
@@ -29,7 +30,7 @@ pub async fn run(scope: &Scope, args: Logs) -> Result<(), Failure> {
     let [name] = names.as_slice() else {
         return Err(Failure::Usage("one VMI at a time".to_owned()));
     };
-    let mut client = Client::new(&scope.socket)?;
+    let mut client = Client::new(scope)?;
     let mut reader = Reader {
         request: LogsRequest {
             namespace: scope.namespace().to_owned(),
@@ -76,7 +77,7 @@ impl Reader {
             if !may_go_on || !is_away || failures > ATTEMPTS {
                 let kind = Resource::Vmi.kind();
                 let name = &self.request.name;
-                return Err(Failure::of_status(&lost, kind, name, client.socket()));
+                return Err(Failure::of_status(&lost, kind, name, client.address()));
             }
             sleep(RETRY).await;
         }

@@ -14,17 +14,21 @@ mod delete;
 mod describe;
 mod events;
 mod explain;
+mod explain_field;
 mod failure;
 mod files;
 mod follow;
 mod generate;
 mod get;
+mod grace;
 mod logs;
 mod output;
 mod resource;
+mod scope;
 mod terminal;
 mod time;
 mod top;
+mod unreachable;
 mod validate;
 mod verbs;
 mod version;
@@ -62,7 +66,10 @@ fn main() -> ExitCode {
 }
 
 async fn run(cli: Cli) -> Result<(), Failure> {
-    let scope = cli.scope;
+    let mut scope = cli.scope;
+    if needs_agent(&cli.command) {
+        scope.complete()?;
+    }
     match cli.command {
         Command::Apply(args) => apply::run(&scope, args).await,
         Command::Get(args) => get::run(&scope, args).await,
@@ -80,9 +87,22 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Reset(args) => verbs::run(&scope, Verb::Reset, args).await,
         Command::Stop(args) => verbs::stop(&scope, args).await,
         Command::Version(args) => version::run(&scope, args).await,
+        Command::Explain(args) => explain_field::run(&args),
         Command::ExplainSupport(args) => explain::run(&args),
         Command::Validate(args) => validate::run(&args),
         Command::Completion(args) => generate::completion(&args),
         Command::ManualPages(args) => generate::manual_pages(&args),
     }
+}
+
+/// What answers by itself does not fail for settings of a connection.
+fn needs_agent(command: &Command) -> bool {
+    !matches!(
+        command,
+        Command::Explain(_)
+            | Command::ExplainSupport(_)
+            | Command::Validate(_)
+            | Command::Completion(_)
+            | Command::ManualPages(_)
+    )
 }

@@ -12,11 +12,12 @@ use proto_node::node::{GetUsageRequest, GuestUsage};
 use serde_json::{Value, json};
 
 use self::rates::{Row, rows};
-use crate::args::{Scope, Sort, Top};
+use crate::args::{Sort, Top};
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::table::render;
 use crate::output::{OutputFormat, print, print_value};
+use crate::scope::Scope;
 
 /// Shows it.
 pub async fn run(scope: &Scope, args: Top) -> Result<(), Failure> {
@@ -27,7 +28,7 @@ pub async fn run(scope: &Scope, args: Top) -> Result<(), Failure> {
         Some(_) => return Err(Failure::Usage("top prints json or yaml".to_owned())),
     };
     let mut view = View {
-        client: Client::new(&scope.socket)?,
+        client: Client::new(scope)?,
         request: GetUsageRequest {
             namespace: if args.all_namespaces {
                 String::new()
@@ -96,7 +97,7 @@ impl View {
 
     async fn look(&mut self) -> Result<Vec<GuestUsage>, Failure> {
         let asked = self.client.usage(self.request.clone()).await;
-        asked.map_err(|status| Failure::of_status(&status, "VMI", "", self.client.socket()))
+        asked.map_err(|status| Failure::of_status(&status, "VMI", "", self.client.address()))
     }
 
     async fn rows(&mut self) -> Result<Vec<Row>, Failure> {

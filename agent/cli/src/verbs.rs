@@ -2,11 +2,12 @@
 
 use proto_node::node::{StopRequest, VerbRequest, VerbResponse};
 
-use crate::args::{Scope, Stop, Tell};
+use crate::args::{Stop, Tell};
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::{note, print_line};
 use crate::resource::{Resource, vmi_names};
+use crate::scope::Scope;
 
 /// What a guest is told.
 #[derive(Clone, Copy)]
@@ -51,7 +52,7 @@ pub async fn stop(scope: &Scope, args: Stop) -> Result<(), Failure> {
 /// Tells every named guest; one that refuses does not keep the others from being told.
 pub async fn run(scope: &Scope, verb: Verb, args: Tell) -> Result<(), Failure> {
     let names = vmi_names(&args.what)?;
-    let mut client = Client::new(&scope.socket)?;
+    let mut client = Client::new(scope)?;
     let mut last_failure = None;
     for name in names {
         match tell(&mut client, scope, verb, &args, &name).await {
@@ -84,7 +85,7 @@ async fn tell(
         ..VerbRequest::default()
     };
     ask(client, verb, request).await.map_err(|status| {
-        Failure::of_status(&status, Resource::Vmi.kind(), name, client.socket())
+        Failure::of_status(&status, Resource::Vmi.kind(), name, client.address())
     })?;
     let dry = if args.dry_run {
         " (server dry run)"

@@ -2,10 +2,11 @@
 
 use serde_json::json;
 
-use crate::args::{Scope, Version};
+use crate::args::Version;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::{OutputFormat, print, print_value};
+use crate::scope::Scope;
 
 const CLIENT: &str = env!("CARGO_PKG_VERSION");
 
@@ -21,7 +22,7 @@ pub async fn run(scope: &Scope, args: Version) -> Result<(), Failure> {
     let mut text = format!("Client Version: {CLIENT}\n");
     let mut failure = None;
     if !args.client {
-        let mut client = Client::new(&scope.socket)?;
+        let mut client = Client::new(scope)?;
         match client.node_info().await {
             Ok(node) => {
                 let releases: Vec<String> = node
@@ -48,7 +49,7 @@ pub async fn run(scope: &Scope, args: Version) -> Result<(), Failure> {
                 whole["vmms"] = vmms.into();
             }
             // The client's own version is told all the same.
-            Err(status) => failure = Some(Failure::of_status(&status, "", "", client.socket())),
+            Err(status) => failure = Some(Failure::of_status(&status, "", "", client.address())),
         }
     }
     match yaml {

@@ -6,13 +6,14 @@ use std::time::Instant;
 use proto_node::node::Object;
 
 use crate::apply::{as_vmi, ended};
-use crate::args::{Scope, Wait};
+use crate::args::Wait;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::follow::{self, Key, not_found};
 use crate::output::jsonpath::Template;
 use crate::output::print_line;
 use crate::resource::Target;
+use crate::scope::Scope;
 
 /// What to wait for.
 #[derive(Clone, Debug)]
@@ -63,7 +64,7 @@ impl FromStr for Goal {
 /// Waits for every named object in turn, all within one timeout.
 pub async fn run(scope: &Scope, args: Wait) -> Result<(), Failure> {
     let target = Target::parse_named(&args.what)?;
-    let mut client = Client::new(&scope.socket)?;
+    let mut client = Client::new(scope)?;
     let start = Instant::now();
     for name in target.names {
         let key = Key {

@@ -2,30 +2,33 @@
 
 use serde_json::Value;
 
-use crate::args::{Scope, Why};
+use crate::args::Why;
 use crate::client::Client;
 use crate::describe::events_of;
 use crate::failure::Failure;
 use crate::get::text;
+use crate::grace;
 use crate::output::print;
 use crate::output::table::render;
 use crate::resource::{Resource, vmi_names};
+use crate::scope::Scope;
 use crate::time::age;
 
 /// The last events that are shown.
 const EVENTS: usize = 5;
 
 /// Conditions that are worth a word while they hold; the others are while they do not.
-const WORTH_WHILE_TRUE: [&str; 4] = [
+const WORTH_WHILE_TRUE: [&str; 5] = [
     "DevicesSubstituted",
     "FieldsIgnored",
     "Paused",
     "ResourcesNotEnforced",
+    grace::TERMINATING,
 ];
 
 /// One page for each named VMI.
 pub async fn run(scope: &Scope, args: Why) -> Result<(), Failure> {
-    let mut client = Client::new(&scope.socket)?;
+    let mut client = Client::new(scope)?;
     for (index, name) in vmi_names(&args.what)?.into_iter().enumerate() {
         let kind = Resource::Vmi.kind();
         let object = client.named(kind, scope.namespace(), &name).await?;
@@ -44,7 +47,12 @@ fn page(object: &Value, events: &[Value]) -> String {
     }
     for condition in conditions(object) {
         let (reason, message) = (text(condition, "/reason"), text(condition, "/message"));
-        let parts: Vec<String> = [text(condition, "/status"), reason, message]
+        let left = if reason == "GracePeriod" {
+            grace::left(&message).unwrap_or_default()
+        } else {
+            String::new()
+        };
+        let parts: Vec<String> = [text(condition, "/status"), reason, message, left]
             .into_iter()
             .filter(|part| !part.is_empty())
             .collect();

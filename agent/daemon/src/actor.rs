@@ -8,7 +8,7 @@ use agent_domain::Vmi;
 use agent_host::{Host, Look, Wake};
 use agent_plan::{
     Action, Deletion, Millis, Observation, Observed, PciDemand, Phase, Plan, PlanEvent, Record,
-    Timestamp, Wanted, complete, plan,
+    Room, Timestamp, Wanted, complete, plan,
 };
 use agent_sources::ObjectRef;
 use agent_store::{StoreError, Transaction};
@@ -17,10 +17,10 @@ use proto_node::vmi::VirtualMachineInstance;
 use tracing::{debug, error, info, warn};
 
 use self::spec::Spec;
-use crate::agent::Agent;
+use crate::agent::{Agent, accepted_at};
 use crate::error::WriteError;
 use crate::object::FINALIZER;
-use crate::{apply, clock, events, object, status, verbs};
+use crate::{apply, clock, events, hooks, object, status, verbs};
 
 /// Rounds without a pause; more of them mean that something goes in circles.
 const MAX_HASTE: u32 = 16;
@@ -105,14 +105,16 @@ impl<H: Host> Actor<H> {
     async fn round(&mut self) -> Result<Next, WriteError> {
         let Some((target, object)) = self.object()? else {
             self.agent.host.forget(&self.uid);
+            self.agent.release_room(&self.uid);
             return Ok(Next::Never);
         };
         self.agent.metrics.synced(&target);
         let metadata = object::metadata(&object);
-        let Some(wanted) = self.wanted(&object, &metadata) else {
+        let Some(mut wanted) = self.wanted(&object, &metadata) else {
             return Ok(Next::At(None));
         };
         let record = self.record(&object, &metadata)?;
+        wanted.room = self.room(&record);
         let now = clock::now();
         let observed = Box::pin(self.agent.host.observe(Look {
             record: &record,
@@ -124,6 +126,9 @@ impl<H: Host> Actor<H> {
         if planned.record != record || !planned.events.is_empty() {
             self.store(&target, &planned.record, &planned.events, now)?;
         }
+        if planned.record.end.is_some() && planned.record.room.is_none() {
+            self.agent.release_room(&self.uid);
+        }
         if sees_vmm(&observed) {
             self.agent
                 .host
@@ -132,11 +137,15 @@ impl<H: Host> Actor<H> {
         if planned.gone {
             return self.let_go(&target);
         }
-        self.execute(&target, &planned).await
+        self.execute((&target, &object), &planned).await
     }
 
     /// Carries out the actions in order, up to the first that fails.
-    async fn execute(&mut self, target: &ObjectRef, planned: &Plan) -> Result<Next, WriteError> {
+    async fn execute(
+        &mut self,
+        (target, object): (&ObjectRef, &VirtualMachineInstance),
+        planned: &Plan,
+    ) -> Result<Next, WriteError> {
         let Some(spec) = &self.spec else {
             return Ok(Next::At(None));
         };
@@ -145,7 +154,11 @@ impl<H: Host> Actor<H> {
         let mut look_at_once = false;
         for action in &planned.actions {
             let begun = Instant::now();
-            let outcome = Box::pin(self.agent.host.execute(action, &vmi, &record)).await;
+            let asked = hooks::before(action, &self.agent.hooks(), object, &vmi).await;
+            let outcome = match asked {
+                Ok(vmi) => Box::pin(self.agent.host.execute(action, &vmi, &record)).await,
+                Err(failure) => Err(failure),
+            };
             let reason = outcome
                 .as_ref()
                 .err()
@@ -234,7 +247,20 @@ impl<H: Host> Actor<H> {
             admitted: spec.conditions.clone(),
             pci: PciDemand::of(&spec.vmi),
             firmware: spec.vmi.boot.firmware().is_some(),
+            room: Room::default(),
         })
+    }
+
+    /// Whether the node has room for the VMI. One that has it, or will never need it, asks nobody.
+    fn room(&self, record: &Record) -> Room {
+        if let Some(claim) = &record.room {
+            return Room::Granted(claim.clone());
+        }
+        let Some(spec) = self.spec.as_ref().filter(|_| record.end.is_none()) else {
+            return Room::default();
+        };
+        let rooms = &self.agent.rooms;
+        rooms.ask(&self.uid, accepted_at(record), rooms.claim_of(&spec.vmi))
     }
 
     /// Read anew each time: requests write their orders into it.
@@ -346,6 +372,7 @@ impl<H: Host> Actor<H> {
         info!("gone");
         self.agent.metrics.gone(target);
         self.agent.host.forget(&self.uid);
+        self.agent.release_room(&self.uid);
         Ok(Next::Never)
     }
 }

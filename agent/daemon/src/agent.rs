@@ -3,24 +3,26 @@
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use agent_domain::NodeCaps;
+use agent_domain::{NodeCaps, Vmi};
 use agent_host::{FirmwareFinder, Host, NodeFacts, Wake};
-use agent_plan::{PlanEvent, Timestamp};
+use agent_plan::{CapacityRules, PlanEvent, Record, Tenant, Timestamp};
 use agent_sources::{ApiError, Kind, ObjectRef};
-use agent_store::{Ledger, StoreError, Transaction};
+use agent_store::{Ledger, StoreError, StoredObject, Transaction};
 use futures_util::FutureExt;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::{Instrument, error, info_span};
 
 use crate::actor::Actor;
+use crate::config::Hooks;
 use crate::error::{WriteError, store};
 use crate::events::{About, EventLog};
 use crate::metrics::Metrics;
 use crate::object;
+use crate::rooms::Rooms;
 use crate::usage::LastFigures;
 
 /// How long an actor that panicked is left alone.
@@ -48,10 +50,16 @@ pub(crate) struct Inner<H> {
     pub(crate) ledger: Ledger,
     pub(crate) host: H,
     caps: RwLock<(NodeCaps, FirmwareFinder)>,
+    hooks: RwLock<Hooks>,
     pub(crate) facts: NodeFacts,
     pub(crate) started_at: Timestamp,
     pub(crate) metrics: Metrics,
     pub(crate) last_figures: LastFigures,
+    pub(crate) rooms: Rooms,
+    /// The control plane that this node dials.
+    pub(crate) control_plane: OnceLock<String>,
+    /// A lease was granted, renewed or taken back.
+    pub(crate) leases_changed: Notify,
     events: Mutex<EventLog>,
     versions: watch::Sender<u64>,
     wakes: Mutex<HashMap<String, Wake>>,
@@ -66,17 +74,23 @@ impl<H: Host> Agent<H> {
         host: H,
         caps: (NodeCaps, FirmwareFinder),
         facts: NodeFacts,
+        rules: CapacityRules,
     ) -> Result<Self, StoreError> {
         let events = EventLog::load(&ledger)?;
         let version = ledger.version()?;
+        let rooms = Rooms::new(caps.0.node_name.clone(), &facts, rules);
         Ok(Self(Arc::new(Inner {
             ledger,
             host,
             caps: RwLock::new(caps),
+            hooks: RwLock::new(Hooks::default()),
             facts,
             started_at: crate::clock::now(),
             metrics: Metrics::new(),
             last_figures: LastFigures::default(),
+            rooms,
+            control_plane: OnceLock::new(),
+            leases_changed: Notify::new(),
             events: Mutex::new(events),
             versions: watch::Sender::new(version),
             wakes: Mutex::new(HashMap::new()),
@@ -107,6 +121,17 @@ impl<H: Host> Agent<H> {
         *present = caps;
     }
 
+    /// Who is asked about machines.
+    pub(crate) fn hooks(&self) -> Hooks {
+        let present = self.hooks.read().unwrap_or_else(PoisonError::into_inner);
+        present.clone()
+    }
+
+    /// Has others be asked about machines from now on.
+    pub(crate) fn set_hooks(&self, hooks: Hooks) {
+        *self.hooks.write().unwrap_or_else(PoisonError::into_inner) = hooks;
+    }
+
     /// Gives every VMI of the ledger its actor: this is where guests are re-adopted.
     pub(crate) fn adopt_all(&self) -> Result<usize, ApiError> {
         let (objects, _) = self
@@ -114,6 +139,9 @@ impl<H: Host> Agent<H> {
             .objects(Kind::VirtualMachineInstance.as_str())
             .map_err(store)?;
         let count = objects.len();
+        for (_, row) in &objects {
+            self.note_room(row)?;
+        }
         for (key, row) in objects {
             let target = ObjectRef {
                 kind: Kind::VirtualMachineInstance,
@@ -123,6 +151,36 @@ impl<H: Host> Agent<H> {
             self.spawn(&target, &row.uid, true);
         }
         Ok(count)
+    }
+
+    /// Before anybody asks for room it is known who has some, and who has waited for how long.
+    fn note_room(&self, row: &StoredObject) -> Result<(), ApiError> {
+        let Some(record) = self.ledger.record(&row.uid).map_err(store)? else {
+            return Ok(());
+        };
+        let claim = match (&record.room, &record.end) {
+            (Some(claim), _) => claim.clone(),
+            (None, Some(_)) => return Ok(()),
+            // What this release can not read keeps what it has; how much nobody can tell.
+            (None, None) => match Vmi::restore(object::vmi(row)?) {
+                Ok(admitted) => self.rooms.claim_of(&admitted.vmi),
+                Err(_) => return Ok(()),
+            },
+        };
+        self.rooms.note(Tenant {
+            uid: row.uid.clone(),
+            since: accepted_at(&record),
+            claim,
+            holds: record.room.is_some() || record.launch.is_some(),
+        });
+        Ok(())
+    }
+
+    /// A VMI takes no room any more, and those whose turn it is are told.
+    pub(crate) fn release_room(&self, uid: &str) {
+        for next in self.rooms.release(uid) {
+            self.wake(&next);
+        }
     }
 
     /// Starts the actor of a VMI.
@@ -236,10 +294,15 @@ impl<H: Host> Agent<H> {
     }
 
     /// An object, or that there is none.
-    pub(crate) fn row(&self, target: &ObjectRef) -> Result<agent_store::StoredObject, ApiError> {
+    pub(crate) fn row(&self, target: &ObjectRef) -> Result<StoredObject, ApiError> {
         let row = self.ledger.object(&object::key(target)).map_err(store)?;
         row.ok_or_else(|| object::not_found(target))
     }
+}
+
+/// When a VMI was accepted.
+pub(crate) fn accepted_at(record: &Record) -> Timestamp {
+    record.phases.first().map_or(Timestamp(0), |entry| entry.at)
 }
 
 /// No holder of these locks can leave what they guard half changed.

@@ -1,5 +1,7 @@
 //! Creating and changing VMIs.
 
+mod repeated;
+
 use agent_domain::{Admitted, FieldError, NodeCaps, Rule, Vmi};
 use agent_host::Host;
 use agent_plan::{Record, Timestamp, VmiId};
@@ -12,7 +14,9 @@ use proto_node::vmi::{VirtualMachineInstance, VirtualMachineInstanceStatus};
 use crate::agent::Agent;
 use crate::error::WriteError;
 use crate::object::{self, FINALIZER};
-use crate::{clock, events, verbs, vsock};
+use crate::{clock, events, owner, verbs, vsock};
+
+use repeated::repeated;
 
 /// Annotations with these beginnings are the agent's; an apply by others neither sets nor drops them.
 const OWN_ANNOTATIONS: &str = "kvmlet.io/";
@@ -23,6 +27,7 @@ impl<H: Host> Agent<H> {
         verbs::check_idempotency_key(&apply.idempotency_key)?;
         let now = clock::now();
         clear_server_fields(&mut apply.object);
+        owner::claim(apply.object.metadata.get_or_insert_default(), &apply.by);
         if apply.dry_run {
             let target = object::vmi_ref(&object::metadata(&apply.object));
             let before = self
@@ -32,7 +37,7 @@ impl<H: Host> Agent<H> {
             return Ok(self.decide(apply, before.as_ref(), now)?.applied);
         }
         let (decision, spawn) = self.write(|transaction| {
-            if let Some(applied) = repeated(transaction, &apply)? {
+            if let Some(applied) = repeated(transaction, &apply, || self.caps())? {
                 return Ok((applied, false));
             }
             let target = object::vmi_ref(&object::metadata(&apply.object));
@@ -108,6 +113,7 @@ impl<H: Host> Agent<H> {
             None => create(apply.object, &self.caps(), now),
             Some(row) => {
                 let present = object::vmi(row)?;
+                owner::check_change(&object::metadata(&present), &apply.by)?;
                 if apply.create_only {
                     let metadata = object::metadata(&present);
                     let text = format!("{VMI_KIND} {:?} already exists", metadata.name);
@@ -133,30 +139,6 @@ pub(crate) fn id(metadata: &ObjectMeta) -> VmiId {
         namespace: metadata.namespace.clone(),
         name: metadata.name.clone(),
     }
-}
-
-/// The answer to a request that was answered before.
-fn repeated(transaction: &Transaction<'_>, apply: &Apply) -> Result<Option<Applied>, WriteError> {
-    if apply.idempotency_key.is_empty() {
-        return Ok(None);
-    }
-    let Some(uid) = transaction.uid_of_idempotency_key(&apply.idempotency_key)? else {
-        return Ok(None);
-    };
-    let Some(key) = transaction.key_of(&uid)? else {
-        return Ok(None);
-    };
-    let Some(row) = transaction.object(&key)? else {
-        return Ok(None);
-    };
-    let object = object::vmi(&row)?;
-    // As it was answered then; its actor is there already.
-    Ok(Some(Applied {
-        object,
-        created: true,
-        configured: false,
-        warnings: Vec::new(),
-    }))
 }
 
 /// Fields of metadata that only the server sets, and the status, are not the caller's to give.

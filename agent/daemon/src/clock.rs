@@ -1,10 +1,19 @@
-//! The one place where the wall clock is read, and how times look in objects.
+//! The one place where clocks are read, and how times look in objects.
+
+use std::time::Duration;
 
 use agent_plan::Timestamp;
 
 /// Now.
 pub(crate) fn now() -> Timestamp {
     Timestamp(jiff::Timestamp::now().as_millisecond())
+}
+
+/// `CLOCK_BOOTTIME`: nobody sets it, and it goes on while the node sleeps. The end of time where the kernel has no
+/// such clock: what waits for it is over then.
+pub(crate) fn boot_time() -> Duration {
+    nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME)
+        .map_or(Duration::MAX, Duration::from)
 }
 
 /// As Kubernetes writes times: RFC 3339, whole seconds, UTC.

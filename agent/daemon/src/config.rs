@@ -1,11 +1,22 @@
 //! The configuration file: TOML, every key known, every value checked.
 
+mod capacity;
+mod control_plane;
+mod grpc;
+mod hooks;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use agent_sources::ControlPlaneSettings;
 use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
+
+pub(crate) use self::capacity::Capacity;
+pub(crate) use control_plane::ControlPlaneConfig;
+pub(crate) use grpc::{Grant, Grpc, Role};
+pub(crate) use hooks::{FailurePolicy, Hooks};
 
 /// Why the configuration can not be used.
 #[derive(Debug, thiserror::Error)]
@@ -46,12 +57,21 @@ pub(crate) struct Config {
     pub(crate) labels: BTreeMap<String, String>,
     /// Networks that a VMI can name as `multus.networkName`.
     pub(crate) networks: BTreeMap<String, Network>,
+    /// Whom the node dials; nobody when it is left out.
+    pub(crate) control_plane: Option<ControlPlaneConfig>,
     pub(crate) paths: Paths,
     pub(crate) kernel: Kernel,
     pub(crate) firmware: Firmware,
+    pub(crate) capacity: Capacity,
     pub(crate) vmm: Vmm,
     pub(crate) console: Console,
     pub(crate) log: Log,
+    /// Whose members may do everything; nobody's when it is empty.
+    pub(crate) admin_group: String,
+    /// What others may do.
+    pub(crate) grants: Vec<Grant>,
+    pub(crate) grpc: Grpc,
+    pub(crate) hooks: Hooks,
     pub(crate) metrics: MetricsConfig,
     pub(crate) debug: Debug,
     /// Where all this was read from, for messages.
@@ -172,12 +192,18 @@ impl Default for Config {
             device_substitution: DeviceSubstitution::default(),
             labels: BTreeMap::new(),
             networks: BTreeMap::new(),
+            control_plane: None,
             paths: Paths::default(),
             kernel: Kernel::default(),
             firmware: Firmware::default(),
+            capacity: Capacity::default(),
             vmm: Vmm::default(),
             console: Console::default(),
             log: Log::default(),
+            admin_group: String::from("kvmlet"),
+            grants: Vec::new(),
+            grpc: Grpc::default(),
+            hooks: Hooks::default(),
             metrics: MetricsConfig::default(),
             debug: Debug::default(),
             origin: PathBuf::from(crate::CONFIG),
@@ -258,6 +284,9 @@ impl Config {
 
     fn check(&self) -> Result<(), ConfigError> {
         self.log_filter()?;
+        self.control_plane()?;
+        grpc::check(self)?;
+        hooks::check(self)?;
         let named = [
             ("socket", &self.socket),
             ("run_dir", &self.run_dir),
@@ -313,11 +342,25 @@ impl Config {
                 ));
             }
         }
+        if let Some((setting, value, rule)) = self.capacity.fault() {
+            return Err(self.wrong(setting, value.to_string(), rule));
+        }
         if self.console.log_bytes < 65536 {
             let value = self.console.log_bytes.to_string();
             return Err(self.wrong("console.log_bytes", value, "must be at least 65536"));
         }
         Ok(())
+    }
+
+    /// How the control plane is dialled, if there is one.
+    pub(crate) fn control_plane(&self) -> Result<Option<ControlPlaneSettings>, ConfigError> {
+        let settings = self
+            .control_plane
+            .as_ref()
+            .map(ControlPlaneConfig::settings);
+        settings
+            .transpose()
+            .map_err(|(setting, value, rule)| self.wrong(setting, value, rule))
     }
 
     /// What is logged.
@@ -350,6 +393,9 @@ impl Config {
             "vmm.user_base": vmm.user_base,
             "log.format": log.format,
             "metrics.listen": metrics.listen,
+            "control_plane": control_plane,
+            "grpc.listen": grpc.listen,
+            "grpc.max_connections_per_client": grpc.max_connections_per_client,
         );
         kept
     }

@@ -31,6 +31,7 @@ impl<H: Host> Agent<H> {
                 return Ok((Deleted { object, gone: true }, uid));
             }
             let mut vmi = object::vmi(&row)?;
+            self.check_delete(&object::metadata(&vmi), &delete.by)?;
             let grace = delete
                 .grace_period_seconds
                 .unwrap_or(own_grace_seconds(&vmi));

@@ -1,6 +1,7 @@
 //! What this node is, for admission and for `GetNodeInfo`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use agent_domain::NodeCaps;
 use agent_host::{
@@ -77,12 +78,17 @@ fn firmware_settings(config: &Config) -> FirmwareSettings {
     }
 }
 
+/// Where the host keeps its own, below the agent's state.
+pub(crate) fn host_state_dir(config: &Config) -> PathBuf {
+    config.state_dir.join("host")
+}
+
 /// What the Linux host is told.
 pub(crate) fn host_config(config: &Config) -> LinuxHostConfig {
     // Below the run directory, which holds the service's socket and is open to its group.
     let mut host = LinuxHostConfig::new(
         config.run_dir.join("host"),
-        config.state_dir.join("host"),
+        host_state_dir(config),
         config.vmm.program.clone(),
     );
     host.allowed_dirs.clone_from(&config.paths.allowed);

@@ -7,19 +7,25 @@ mod agent;
 mod apply;
 mod clock;
 mod config;
+mod control_plane;
 mod delete;
 mod doctor;
+mod doors;
 mod error;
 mod events;
 mod facts;
+mod hooks;
 mod image;
 mod lock;
 mod logging;
 mod logs;
 mod metrics;
+mod nvram;
 mod object;
+mod owner;
 mod registry;
 mod reload;
+mod rooms;
 mod service;
 mod status;
 mod usage;
@@ -75,6 +81,9 @@ enum Command {
     /// Disk images: what one is, and the raw disk that guests can have of it
     #[command(subcommand)]
     Image(image::ImageCommand),
+    /// What UEFI firmware remembers for VMIs with efi.persistent, also when they are gone
+    #[command(subcommand)]
+    Nvram(nvram::NvramCommand),
     /// Print the manual page, for packages
     #[command(name = "manual-page", hide = true)]
     ManualPage,
@@ -103,6 +112,9 @@ fn main() -> ExitCode {
     }
     if let Some(Command::Doctor { output }) = arguments.command {
         return doctor::run(&config, output).unwrap_or_else(|error| fail(&error));
+    }
+    if let Some(Command::Nvram(command)) = &arguments.command {
+        return nvram::run(&config, command).unwrap_or_else(|error| fail(&error));
     }
     let level = match logging::start(&config) {
         Ok(level) => level,

@@ -9,6 +9,7 @@ use tracing::{error, info, warn};
 
 use crate::agent::Agent;
 use crate::config::Config;
+use crate::doors::DoorKeeper;
 use crate::logging::LevelSwitch;
 use crate::{facts, watchdog};
 
@@ -16,15 +17,22 @@ use crate::{facts, watchdog};
 pub(crate) struct Reloader {
     agent: Agent<LinuxHost>,
     level: LevelSwitch,
+    doors: DoorKeeper,
     /// As it was at the start, with what was changed since.
     present: Config,
 }
 
 impl Reloader {
-    pub(crate) fn new(agent: Agent<LinuxHost>, level: LevelSwitch, present: Config) -> Self {
+    pub(crate) fn new(
+        agent: Agent<LinuxHost>,
+        level: LevelSwitch,
+        doors: DoorKeeper,
+        present: Config,
+    ) -> Self {
         Self {
             agent,
             level,
+            doors,
             present,
         }
     }
@@ -32,23 +40,34 @@ impl Reloader {
     /// Reads the file again.
     pub(crate) fn reload(&mut self) {
         watchdog::tell(&[NotifyState::Reloading]);
-        let path = self.present.origin.clone();
-        match Config::read(&path).and_then(|next| self.level.set(&next).map(|()| next)) {
-            Ok(next) => self.take(next),
+        match self.next() {
+            Ok((next, waiting)) => self.take(next, &waiting),
             Err(error) => {
-                let chain = error_chain(&error);
-                error!("{chain}; the configuration stays as it was");
+                error!("{error:#}; the configuration stays as it was");
                 self.agent.metrics.reloaded(false);
             }
         }
         watchdog::tell(&[NotifyState::Ready]);
     }
 
-    fn take(&mut self, mut next: Config) {
+    /// What the file says now, as far as it can change while the agent runs, and what has to wait.
+    fn next(&self) -> anyhow::Result<(Config, Vec<&'static str>)> {
+        let mut next = Config::read(&self.present.origin)?;
         let waiting = next.keep_fixed(&self.present);
+        // Files of certificates may be wrong where the configuration is not.
+        self.doors.change(&next)?;
+        self.level.set(&next)?;
+        Ok((next, waiting))
+    }
+
+    fn take(&mut self, next: Config, waiting: &[&str]) {
         let caps = facts::caps(&next, &self.agent.facts);
         self.agent.set_caps((caps, facts::firmware(&next)));
+        self.agent.set_hooks(next.hooks.clone());
         self.agent.host.reconfigure(facts::host_config(&next));
+        for uid in self.agent.rooms.set_rules(next.capacity.rules()) {
+            self.agent.wake(&uid);
+        }
         facts::warn_of_lacks(&next, &self.agent.facts);
         info!(file = %next.origin.display(), "the configuration was read again");
         if !waiting.is_empty() {
@@ -60,14 +79,4 @@ impl Reloader {
         self.present = next;
         self.agent.metrics.reloaded(true);
     }
-}
-
-fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agent_host::{LinuxHost, NodeFacts};
-use agent_sources::{Socket, manifests::ManifestSource, serve};
+use agent_sources::{ControlPlane, manifests::ManifestSource, serve};
 use agent_store::{Ledger, Limits};
 use anyhow::Context;
 use sd_notify::NotifyState;
@@ -15,7 +15,7 @@ use crate::agent::Agent;
 use crate::config::Config;
 use crate::logging::LevelSwitch;
 use crate::reload::Reloader;
-use crate::{facts, lock, metrics, watchdog};
+use crate::{doors, facts, lock, metrics, watchdog};
 
 /// How long actors may take to finish what they are at once the agent is told to end.
 const FINISH: Duration = Duration::from_secs(10);
@@ -31,18 +31,25 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
         .await
         .context("the host can not be prepared")?;
     let judged_by = (facts::caps(&config, &facts), facts::firmware(&config));
-    let agent = Agent::new(ledger, host, judged_by, facts)?;
-    let socket = Socket::bind(&config.socket)?;
+    let rules = config.capacity.rules();
+    let agent = Agent::new(ledger, host, judged_by, facts, rules)?;
+    agent.set_hooks(config.hooks.clone());
+    let (doors, keeper) = doors::open(&config).await?;
     let endpoint = bind_metrics(&config).await?;
     let mut ends = Ends::new()?;
+    let control_plane = control_plane(&agent, &config)?;
+    agent.settle_assignments()?;
     let adopted = agent.adopt_all()?;
-    let mut service = tokio::spawn(serve(agent.clone(), socket, stopped(agent.stopping())));
+    let mut service = tokio::spawn(serve(agent.clone(), doors, stopped(agent.stopping())));
     let scrapes = endpoint.map(|endpoint| {
         let shutdown = stopped(agent.stopping());
         tokio::spawn(metrics::serve(agent.clone(), endpoint, shutdown))
     });
     let source = ManifestSource::new(agent.clone(), config.manifest_dir.clone());
     let source = tokio::spawn(source.run(stopped(agent.stopping())));
+    let leases = tokio::spawn(agent.clone().run_leases(stopped(agent.stopping())));
+    let control_plane =
+        control_plane.map(|client| tokio::spawn(client.run(stopped(agent.stopping()))));
     let fed = agent.clone();
     let watchdog = tokio::spawn(watchdog::feed(move || fed.ledger.version().is_ok()));
     let status = format!(
@@ -51,7 +58,7 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
     );
     info!(node = agent.node_name(), vmis = adopted, socket = %config.socket.display(), "ready");
     watchdog::tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
-    let mut reloader = Reloader::new(agent.clone(), level, config);
+    let mut reloader = Reloader::new(agent.clone(), level, keeper, config);
     let served = tokio::select! {
         ended = &mut service => Some(ended),
         () = ends.wait(|| reloader.reload()) => None,
@@ -64,6 +71,10 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
         agent.join().await;
         // These only end; they have nothing to report.
         drop(source.await);
+        drop(leases.await);
+        if let Some(control_plane) = control_plane {
+            drop(control_plane.await);
+        }
         if let Some(scrapes) = scrapes {
             drop(scrapes.await);
         }
@@ -108,6 +119,19 @@ impl Ends {
             }
         }
     }
+}
+
+/// The client of the control plane, if the node has one.
+fn control_plane(
+    agent: &Agent<LinuxHost>,
+    config: &Config,
+) -> anyhow::Result<Option<ControlPlane<Agent<LinuxHost>>>> {
+    let Some(settings) = config.control_plane()? else {
+        return Ok(None);
+    };
+    let name = agent.control_plane.get_or_init(|| settings.name.clone());
+    info!(control_plane = name, "dialling");
+    Ok(Some(ControlPlane::new(agent.clone(), settings)))
 }
 
 /// Listens where Prometheus is to come to, if anywhere.

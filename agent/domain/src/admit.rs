@@ -22,6 +22,7 @@ mod path;
 mod pci;
 mod review;
 mod rules;
+mod sidecars;
 
 use std::time::Duration;
 
@@ -29,6 +30,11 @@ use proto_node::vmi::{Devices, PanicDevice, VirtualMachineInstance, VirtualMachi
 
 use self::metadata::Identity;
 use self::review::Review;
+pub(crate) use boot::MAX_CMDLINE_BYTES;
+pub(crate) use disks::MAX_SERIAL_BYTES;
+pub(crate) use identity::MAX_STRING_BYTES;
+
+use crate::vmi::BaseBoard;
 use crate::{Boot, Bound, CpuTopology, FieldError, FirmwareBoot, NodeCaps, Rule, Vmi};
 
 /// KubeVirt's default of `terminationGracePeriodSeconds`.
@@ -113,10 +119,22 @@ fn admit(
         .metadata
         .as_ref()
         .map_or(0, |metadata| metadata.generation);
+    let annotations = object
+        .metadata
+        .as_ref()
+        .map(|metadata| &metadata.annotations);
+    let base_board = annotations.map_or_else(BaseBoard::default, |annotations| {
+        sidecars::base_board(annotations, &mut review)
+    });
+    let given = Given {
+        identity: identity.as_ref(),
+        generation,
+        base_board,
+    };
     let vmi = object
         .spec
         .as_mut()
-        .and_then(|spec| admit_spec(spec, identity.as_ref(), generation, &mut review));
+        .and_then(|spec| admit_spec(spec, given, &mut review));
     match vmi {
         Some(vmi) if review.errors.is_empty() => Ok(Admitted {
             vmi,
@@ -129,13 +147,20 @@ fn admit(
     }
 }
 
+/// What metadata says of the machine.
+struct Given<'a> {
+    identity: Option<&'a Identity>,
+    generation: i64,
+    base_board: BaseBoard,
+}
+
 /// Judges the whole spec. Without an identity there is no value, but all errors all the same.
 fn admit_spec(
     spec: &mut VirtualMachineInstanceSpec,
-    identity: Option<&Identity>,
-    generation: i64,
+    given: Given<'_>,
     review: &mut Review<'_>,
 ) -> Option<Vmi> {
+    let identity = given.identity;
     let uid = identity.map_or("", |identity| identity.uid.as_str());
     let namespace = identity.map_or("default", |identity| identity.namespace.as_str());
     architecture(spec, review);
@@ -153,7 +178,7 @@ fn admit_spec(
     let cpus = machine::cpus(domain, &resources, review);
     let cpu = cpus.and_then(|cpus| cpu::options(domain, cpus, review));
     let clock = clock::options(domain, review);
-    let machine_identity = identity::identity(domain, uid, review);
+    let machine_identity = identity::identity(domain, uid, given.base_board, review);
     let boot = boot::boot(domain, review);
     let devices = domain.devices.get_or_insert_default();
     let watchdog = life::watchdog(devices, review);
@@ -171,7 +196,7 @@ fn admit_spec(
         uid: identity?.uid.clone(),
         namespace: identity?.namespace.clone(),
         name: identity?.name.clone(),
-        generation,
+        generation: given.generation,
         cpus: cpus?,
         cpu: cpu?,
         clock,

@@ -12,7 +12,7 @@ pub struct NodeCaps {
     pub architecture: String,
     /// The most vCPUs that a VMI may have.
     pub max_vcpus: u32,
-    /// Memory of the node; no VMI can have more.
+    /// Memory of the node; a VMI that wants more waits for room.
     pub memory_bytes: u64,
     /// Networks of the configuration (`[networks.NAME]`): name to bridge.
     pub networks: BTreeMap<String, String>,

@@ -8,16 +8,20 @@
 #![forbid(unsafe_code)]
 
 mod admit;
+mod backoff;
 mod caps;
 mod cpu;
 mod derive;
 mod disk;
 mod error;
+mod hooked;
 mod name;
+mod owner;
 mod quantity;
 mod vmi;
 
 pub use admit::{Admitted, Remark};
+pub use backoff::back_off;
 pub use caps::{FirmwareLacks, Lack, NodeCaps};
 pub use cpu::{
     CPU_MODELS, ClockOptions, ClockTime, CpuFeature, CpuOptions, Enlightenment, FeaturePolicy,
@@ -25,9 +29,11 @@ pub use cpu::{
 };
 pub use disk::{DiskBlocks, DiskCache, DiskErrors, DiskOptions};
 pub use error::{Bound, FieldError, Rule};
+pub use hooked::{describe, with_machine};
 pub use name::{MacAddress, Name, Namespace, NetworkName, Uid};
+pub use owner::{Owner, SOURCE_ANNOTATION};
 pub use vmi::{
-    Boot, BootDevice, Bootloader, Chassis, CpuTopology, Disk, DiskSource, FirmwareBoot,
+    BaseBoard, Boot, BootDevice, Bootloader, Chassis, CpuTopology, Disk, DiskSource, FirmwareBoot,
     HugepageSize, ImageLocation, Interface, KernelBoot, MachineIdentity, MemoryOptions,
-    PanicDevices, PciAddress, RebootPolicy, Resources, Vmi, WatchdogAction,
+    PanicDevices, PciAddress, RebootPolicy, Resources, SystemNames, Vmi, WatchdogAction,
 };

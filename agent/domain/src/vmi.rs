@@ -151,8 +151,59 @@ pub struct MachineIdentity {
     pub uuid: [u8; 16],
     /// `firmware.serial`.
     pub serial: String,
+    /// The machine as a whole.
+    pub system: SystemNames,
+    /// Its board; all empty: the guest finds none.
+    pub base_board: BaseBoard,
     /// `chassis`.
     pub chassis: Chassis,
+    /// Strings of the manufacturer, none empty.
+    pub oem_strings: Vec<String>,
+}
+
+/// The system of SMBIOS, but for its uuid and serial number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SystemNames {
+    /// Who made it.
+    pub manufacturer: String,
+    /// What it is.
+    pub product: String,
+    /// Its version.
+    pub version: String,
+    /// Number of the stock keeping unit.
+    pub sku: String,
+    /// The family of products.
+    pub family: String,
+}
+
+impl Default for SystemNames {
+    /// What KubeVirt tells of every guest's machine.
+    fn default() -> Self {
+        Self {
+            manufacturer: String::from("KubeVirt"),
+            product: String::from("None"),
+            version: String::new(),
+            sku: String::new(),
+            family: String::from("KubeVirt"),
+        }
+    }
+}
+
+/// The base board of SMBIOS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BaseBoard {
+    /// Who made it.
+    pub manufacturer: String,
+    /// What it is.
+    pub product: String,
+    /// Its version.
+    pub version: String,
+    /// Serial number.
+    pub serial: String,
+    /// Asset tag.
+    pub asset: String,
+    /// Where in the chassis it is.
+    pub location: String,
 }
 
 /// The chassis of SMBIOS.

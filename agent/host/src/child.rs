@@ -9,6 +9,7 @@ mod confine;
 mod convert_image;
 mod drop_privileges;
 mod launch_vmm;
+mod run_hook;
 mod unpack_kernel;
 
 use std::ffi::OsString;
@@ -16,6 +17,7 @@ use std::process::ExitCode;
 
 pub(crate) use convert_image::{Reply, Request, SUBCOMMAND as CONVERT_IMAGE, Task};
 pub(crate) use launch_vmm::LaunchArguments;
+pub(crate) use run_hook::SUBCOMMAND as RUN_HOOK;
 pub(crate) use unpack_kernel::SUBCOMMAND as UNPACK_KERNEL;
 
 /// Carries out a hidden subcommand. `None` when the first argument names none: then this process is
@@ -30,6 +32,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
         unpack_kernel::SUBCOMMAND => Some(unpack_kernel::main()),
         convert_image::SUBCOMMAND => Some(convert_image::main()),
         become_vmm::SUBCOMMAND => Some(become_vmm::main(arguments)),
+        run_hook::SUBCOMMAND => Some(run_hook::main(arguments)),
         launch_vmm::SUBCOMMAND => Some(launch_vmm::main(arguments)),
         _ => None,
     }

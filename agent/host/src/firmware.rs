@@ -2,6 +2,7 @@
 
 mod descriptor;
 mod find;
+mod kept;
 mod variables;
 mod words;
 
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use agent_domain::{Bootloader, FirmwareBoot, Lack};
 
 pub use find::{EfiFiles, FirmwareFinder, FirmwareSettings};
+pub use kept::{KeptVariables, RemoveError, kept_variables, remove_kept_variables};
 pub(crate) use words::stands_still;
 
 use crate::machine_config::OpenedBoot;

@@ -92,7 +92,19 @@ impl GuestAgent {
     /// # Errors
     /// See [`GuestAgentError`].
     pub(crate) async fn reboot(&mut self) -> Result<(), GuestAgentError> {
-        self.send("guest-shutdown", &json!({"mode": "reboot"}))
+        self.shut_down("reboot").await
+    }
+
+    /// Has the guest power itself off in order.
+    ///
+    /// # Errors
+    /// See [`GuestAgentError`].
+    pub(crate) async fn power_down(&mut self) -> Result<(), GuestAgentError> {
+        self.shut_down("powerdown").await
+    }
+
+    async fn shut_down(&mut self, mode: &str) -> Result<(), GuestAgentError> {
+        self.send("guest-shutdown", &json!({ "mode": mode }))
             .await?;
         match timeout(REFUSAL, self.line()).await {
             Ok(Ok(Some(answer))) => match answer.get("error") {
@@ -182,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_agent_is_found_among_leftovers_and_reboots_its_guest() {
+    async fn an_agent_is_found_among_leftovers_and_reboots_its_guest_or_powers_it_off() {
         let (told, mut hears) = tokio::sync::mpsc::unbounded_channel();
         let socket = guest(move |request| {
             if request["execute"] == "guest-shutdown" {
@@ -193,6 +205,8 @@ mod tests {
         let mut agent = GuestAgent::greet(socket).await.unwrap();
         agent.reboot().await.unwrap();
         assert_eq!(hears.recv().await, Some(json!({"mode": "reboot"})));
+        agent.power_down().await.unwrap();
+        assert_eq!(hears.recv().await, Some(json!({"mode": "powerdown"})));
     }
 
     #[tokio::test]

@@ -84,6 +84,11 @@ impl Layout {
         self.state_of_vmm(uid, incarnation).join("exit-record")
     }
 
+    /// Says that the kernel killed the VMM for want of memory.
+    pub(crate) fn oom_note(&self, uid: &PathUid, incarnation: u64) -> PathBuf {
+        self.state_of_vmm(uid, incarnation).join("oom-kill")
+    }
+
     pub(crate) fn console_log(&self, uid: &PathUid, incarnation: u64) -> PathBuf {
         self.state_of_vmm(uid, incarnation).join("console.log")
     }

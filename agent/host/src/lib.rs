@@ -13,6 +13,7 @@ mod facility;
 mod failure;
 mod firmware;
 mod guest_agent;
+mod hook_program;
 mod kernels;
 mod launch_file;
 mod layout;
@@ -32,11 +33,14 @@ mod zone;
 pub use config::{DebugPorts, LinuxHostConfig};
 pub use doctor::{Finding, Health, Patient, examine};
 pub use facility::{ConsoleError, ConsoleRequest, ConsoleStream, Host, Look, VerbError, Wake};
-pub use firmware::{EfiFiles, FirmwareFinder, FirmwareSettings};
+pub use firmware::{
+    EfiFiles, FirmwareFinder, FirmwareSettings, KeptVariables, RemoveError, kept_variables,
+    remove_kept_variables,
+};
+pub use hook_program::{HookProgramError, hook_programs, run_hook_program};
 pub use linux::{LinuxHost, StartHostError};
 pub use logs::{LogsError, Printed, Run};
-pub use node::{KvmFacts, NodeFacts};
-pub use sandbox::overhead_bytes;
+pub use node::{KvmFacts, NodeFacts, huge_pages};
 pub use usage::{
     DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, ProcessUsage, RequestUsage, Told,
     TrafficUsage, Usage, VcpuUsage,

@@ -7,7 +7,9 @@ mod devices;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use agent_domain::{BootDevice, DiskCache, HugepageSize, MachineIdentity, RebootPolicy, Vmi};
+use agent_domain::{
+    BaseBoard, BootDevice, DiskCache, HugepageSize, MachineIdentity, RebootPolicy, Vmi,
+};
 use agent_plan::PciPlaces;
 use proto_vmm::v1;
 
@@ -238,40 +240,41 @@ fn boot<'a>(
     }
 }
 
-/// What KubeVirt tells by default of every guest's machine.
-const MANUFACTURER: &str = "KubeVirt";
-const PRODUCT: &str = "None";
-const FAMILY: &str = "KubeVirt";
-
 fn smbios(identity: &MachineIdentity) -> v1::Smbios {
     let MachineIdentity {
         uuid,
         serial,
+        system,
+        base_board: board,
         chassis,
+        oem_strings,
     } = identity;
-    let manufacturer = if chassis.manufacturer.is_empty() {
-        MANUFACTURER
-    } else {
-        &chassis.manufacturer
-    };
     v1::Smbios {
         system: Some(v1::SmbiosSystem {
-            manufacturer: MANUFACTURER.to_owned(),
-            product: PRODUCT.to_owned(),
-            family: FAMILY.to_owned(),
+            manufacturer: system.manufacturer.clone(),
+            product: system.product.clone(),
+            version: system.version.clone(),
             serial: serial.clone(),
             uuid: uuid.to_vec(),
-            ..v1::SmbiosSystem::default()
+            sku: system.sku.clone(),
+            family: system.family.clone(),
         }),
-        base_board: None,
+        base_board: (*board != BaseBoard::default()).then(|| v1::SmbiosBaseBoard {
+            manufacturer: board.manufacturer.clone(),
+            product: board.product.clone(),
+            version: board.version.clone(),
+            serial: board.serial.clone(),
+            asset: board.asset.clone(),
+            location: board.location.clone(),
+        }),
         chassis: Some(v1::SmbiosChassis {
-            manufacturer: manufacturer.to_owned(),
+            manufacturer: chassis.manufacturer.clone(),
             version: chassis.version.clone(),
             serial: chassis.serial.clone(),
             asset: chassis.asset.clone(),
             sku: chassis.sku.clone(),
         }),
-        oem_strings: Vec::new(),
+        oem_strings: oem_strings.clone(),
     }
 }
 

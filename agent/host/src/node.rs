@@ -1,5 +1,6 @@
 //! Facts about this node: what admission judges by and what is said at start-up.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -47,6 +48,29 @@ impl NodeFacts {
             kvm: kvm_facts(),
         })
     }
+}
+
+/// Where the kernel tells of its pools of huge pages.
+const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
+
+/// Bytes of huge pages, used or not, by the size of a page. An operator may change them at any time; sizes
+/// of which nothing can be told count as none.
+#[must_use]
+pub fn huge_pages() -> BTreeMap<u64, u64> {
+    huge_pages_of(Path::new(HUGE_PAGES))
+}
+
+fn huge_pages_of(pools: &Path) -> BTreeMap<u64, u64> {
+    let entries = fs::read_dir(pools).into_iter().flatten().flatten();
+    let pool = |entry: fs::DirEntry| {
+        let name = entry.file_name().into_string().ok()?;
+        let kib = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
+        let page_bytes = kib.parse::<u64>().ok()?.checked_mul(1024)?;
+        let pages = fs::read_to_string(entry.path().join("nr_hugepages")).ok()?;
+        let bytes = page_bytes.checked_mul(pages.trim().parse().ok()?)?;
+        Some((page_bytes, bytes))
+    };
+    entries.filter_map(pool).collect()
 }
 
 fn kvm_facts() -> Result<KvmFacts, String> {
@@ -102,6 +126,23 @@ mod tests {
         assert!(software_emulated(dir.path()).unwrap().contains("kvm_pvm"));
         fs::create_dir(dir.path().join("kvm_amd")).unwrap();
         assert_eq!(software_emulated(dir.path()), None);
+    }
+
+    #[test]
+    fn pools_of_huge_pages_are_told_in_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, pages) in [
+            ("hugepages-2048kB", "512\n"),
+            ("hugepages-1048576kB", "0\n"),
+            ("other", "9"),
+        ] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+            fs::write(dir.path().join(name).join("nr_hugepages"), pages).unwrap();
+        }
+        fs::create_dir(dir.path().join("hugepages-64kB")).unwrap();
+        let expected = BTreeMap::from([(2 << 20, 1 << 30), (1 << 30, 0)]);
+        assert_eq!(huge_pages_of(dir.path()), expected);
+        assert!(huge_pages_of(&dir.path().join("nothing")).is_empty());
     }
 
     #[test]

@@ -6,15 +6,17 @@
 
 mod cgroup;
 mod limits;
+mod oom;
 mod systemd;
 
 use std::io;
+use std::path::PathBuf;
 
 use agent_plan::Enforcement;
 
 pub(crate) use cgroup::CgroupTree;
 pub(crate) use limits::Limits;
-pub use limits::overhead_bytes;
+pub(crate) use oom::{OomKill, OomWatch};
 pub(crate) use systemd::Systemd;
 
 use crate::process;
@@ -100,6 +102,15 @@ impl Sandbox {
             Self::Systemd(systemd) => systemd.adopt(name, pid, limits).await,
             Self::Cgroup(tree) => tree.adopt(name, pid, limits),
             Self::Session { .. } => Ok(()),
+        }
+    }
+
+    /// Where the kernel tells of a VMM's memory, as long as it does.
+    pub(crate) fn cgroup_of(&self, name: &str) -> Option<PathBuf> {
+        match self {
+            Self::Systemd(_) => Some(Systemd::cgroup(name)),
+            Self::Cgroup(tree) => Some(tree.cgroup(name)),
+            Self::Session { .. } => None,
         }
     }
 

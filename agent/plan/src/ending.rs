@@ -189,6 +189,11 @@ fn verdict_of(exit: &ExitObserved) -> (Phase, &'static str, String) {
             "Watchdog",
             "The guest let its watchdog run out",
         ),
+        ExitReason::OomKilled => (
+            Phase::Failed,
+            "OOMKilled",
+            "The kernel killed the guest's VMM for want of memory",
+        ),
         ExitReason::Other => (
             Phase::Failed,
             "Unrecognized",

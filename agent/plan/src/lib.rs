@@ -15,20 +15,27 @@
 #![forbid(unsafe_code)]
 
 mod action;
+mod assignment;
+mod capacity;
 mod condition;
 mod ending;
+mod lease;
 mod observation;
 mod orders;
 mod places;
 mod planner;
 mod record;
 mod report;
+mod room;
 mod time;
 mod wanted;
 
 pub use action::{Action, Completed, Failure, Holding, Verdict};
+pub use assignment::{Assignment, Fence, Offer, Placed, Stage, Step, fence, step};
+pub use capacity::{Capacity, CapacityRules, NodeHas, Tenant, room_of, who_fits};
 pub use condition::{Condition, ConditionStatus, EventKind, PlanEvent};
 pub use ending::complete;
+pub use lease::{BootTime, Lease, LeaseStep, LeaseTerms, OnExpiry};
 pub use observation::{
     BootId, Enforcement, ExitObserved, ExitReason, MachineObserved, MachineState, Observation,
     Observed, PauseObserved, StandsStill, VmmIdentity, VmmObserved,
@@ -39,5 +46,6 @@ pub use planner::{Plan, plan};
 pub use record::{
     End, FirmwareWatch, Launch, Phase, PhaseEntry, Record, StartFailures, StopProgress, VmiId,
 };
+pub use room::{Claim, HugepageClaim, Room, overhead_bytes};
 pub use time::{Millis, Timestamp};
 pub use wanted::{AdmittedCondition, Deletion, Wanted};

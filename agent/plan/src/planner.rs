@@ -1,8 +1,9 @@
 //! [`plan()`]: one look in, one plan out.
 
-mod finish;
+pub(crate) mod finish;
 mod firmware;
 mod hold;
+mod room;
 
 use crate::ending::{self, Fate};
 use crate::report;
@@ -52,9 +53,10 @@ pub fn plan(wanted: &Wanted, record: &Record, observed: &Observed, now: Timestam
     };
     draft.adopt();
     draft.settle();
+    draft.keep_room();
     if draft.plan.record.end.is_some() {
         draft.clear_away();
-    } else if let Some((requested_at, grace)) = draft.ending() {
+    } else if let Some((requested_at, grace)) = finish::ending(wanted, &draft.plan.record) {
         draft.end_on_request(requested_at, grace);
     } else {
         draft.bring_up();
@@ -245,6 +247,9 @@ impl Draft<'_> {
             self.look_again(LOOK_AGAIN);
             return;
         };
+        if !self.take_room() {
+            return;
+        }
         self.reach(Phase::Scheduling);
         let boot_id: BootId = boot_id.clone();
         let record = &mut self.plan.record;

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BootId, Condition, Failure, Orders, PciPlaces, Timestamp, VmmIdentity};
+use crate::{BootId, Claim, Condition, Failure, Orders, PciPlaces, Timestamp, VmmIdentity};
 
 /// Which VMI.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -60,6 +60,9 @@ pub struct Record {
     /// Of a guest that firmware boots, since it was first seen running.
     #[serde(default)]
     pub firmware: Option<FirmwareWatch>,
+    /// What it takes of its node: from before its first launch until it has ended and no VMM lives.
+    #[serde(default)]
+    pub room: Option<Claim>,
 }
 
 /// What is known of a guest's firmware.
@@ -199,6 +202,7 @@ impl Record {
             orders: Orders::default(),
             unpauses_done: 0,
             firmware: None,
+            room: None,
         }
     }
 

@@ -1,11 +1,18 @@
 //! Conditions: what the record and the look say to people.
 
 use crate::orders::PAUSED;
+use crate::planner::finish::ending;
 use crate::planner::ours;
 use crate::{
     Condition, ConditionStatus, Enforcement, MachineState, Observation, Observed, PauseObserved,
-    Record, Timestamp, Wanted,
+    Record, Room, Timestamp, Wanted,
 };
+
+/// KubeVirt's condition of a VMI whose pod finds no node; it is there as long as it waits.
+pub(crate) const POD_SCHEDULED: &str = "PodScheduled";
+
+/// Says that the guest is being ended on request, and until when it may do so itself.
+const TERMINATING: &str = "Terminating";
 
 /// Says that the guest runs without limits.
 const NOT_ENFORCED: &str = "ResourcesNotEnforced";
@@ -31,8 +38,10 @@ pub(crate) fn report(wanted: &Wanted, observed: &Observed, now: Timestamp, recor
     let mut conditions = Vec::new();
     let own = [
         Some(ready(wanted, observed, record)),
+        scheduled(wanted, record),
         synchronized(record),
         paused(observed, record),
+        terminating(wanted, record),
     ];
     for verdict in own.into_iter().flatten() {
         let (status, reason, message) = (verdict.status, verdict.reason, verdict.message);
@@ -119,6 +128,16 @@ fn ready(wanted: &Wanted, observed: &Observed, record: &Record) -> Verdict {
     }
 }
 
+/// Waits for room on the node.
+fn scheduled(wanted: &Wanted, record: &Record) -> Option<Verdict> {
+    let Room::Waits { why } = &wanted.room else {
+        return None;
+    };
+    let waits = record.room.is_none() && record.launch.is_none() && record.end.is_none();
+    let status = ConditionStatus::False;
+    waits.then(|| verdict(POD_SCHEDULED, status, "Unschedulable", why))
+}
+
 fn synchronized(record: &Record) -> Option<Verdict> {
     let failure = record
         .failures
@@ -157,6 +176,30 @@ fn paused(observed: &Observed, record: &Record) -> Option<Verdict> {
         ),
     };
     Some(verdict(PAUSED, ConditionStatus::True, reason, &message))
+}
+
+/// The guest is being ended; until when it may do so itself is the last word.
+fn terminating(wanted: &Wanted, record: &Record) -> Option<Verdict> {
+    let stop = record.stop.as_ref().filter(|_| record.end.is_none())?;
+    let (_, grace) = ending(wanted, record)?;
+    let deadline = stop.since.plus(grace).rfc3339();
+    let (reason, message) = if stop.hard_since.is_some() {
+        (
+            "Killing",
+            format!("The guest is ended by force; its grace period was over at {deadline}"),
+        )
+    } else {
+        (
+            "GracePeriod",
+            format!("The guest was asked to shut itself down; it is ended by force at {deadline}"),
+        )
+    };
+    Some(verdict(
+        TERMINATING,
+        ConditionStatus::True,
+        reason,
+        &message,
+    ))
 }
 
 /// `ResourcesNotEnforced` holds while the VMM is known to run without limits, and is kept as it was

@@ -1,6 +1,6 @@
 //! What is wanted of one VMI, as far as the planner has a say in it.
 
-use crate::{ConditionStatus, Millis, PciDemand, Timestamp};
+use crate::{ConditionStatus, Millis, PciDemand, Room, Timestamp};
 
 /// What is wanted. The machine itself is the host's business: an action carries it out for the
 /// admitted VMI as it stands.
@@ -16,6 +16,8 @@ pub struct Wanted {
     pub pci: PciDemand,
     /// Firmware boots the guest.
     pub firmware: bool,
+    /// Whether the node has room for it. Of no account once it was granted.
+    pub room: Room,
 }
 
 /// A request to delete.

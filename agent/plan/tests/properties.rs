@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use agent_plan::{
-    Action, BootId, Deletion, Enforcement, ExitObserved, ExitReason, Holding, Launch,
+    Action, BootId, Claim, Deletion, Enforcement, ExitObserved, ExitReason, Holding, Launch,
     MachineObserved, MachineState, Millis, Observation, Observed, Orders, PauseObserved, Phase,
-    Record, StandsStill, StopOrder, Timestamp, VmiId, VmmIdentity, VmmObserved, Wanted, plan,
+    Record, Room, StandsStill, StopOrder, Timestamp, VmiId, VmmIdentity, VmmObserved, Wanted, plan,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -110,6 +110,7 @@ fn exit() -> impl Strategy<Value = ExitObserved> {
         Just(ExitReason::Stopped),
         Just(ExitReason::KvmError),
         Just(ExitReason::ConfigureFailed),
+        Just(ExitReason::OomKilled),
         Just(ExitReason::Other),
     ]
     .prop_map(|reason| ExitObserved {
@@ -145,16 +146,35 @@ fn observed() -> impl Strategy<Value = Observed> {
 
 fn wanted() -> impl Strategy<Value = Wanted> {
     let deletion = option::of((0_i64..100_000, prop_oneof![Just(0_i64), Just(30)]));
-    (deletion, proptest::bool::ANY).prop_map(|(deletion, firmware)| Wanted {
-        generation: 1,
-        deletion: deletion.map(|(ago, grace)| Deletion {
-            requested_at: Timestamp(NOW.0 - ago),
-            grace: Millis::from_secs(grace),
-        }),
-        admitted: Vec::new(),
-        pci: agent_plan::PciDemand::default(),
-        firmware,
+    (
+        deletion,
+        any::<bool>(),
+        prop_oneof![4 => Just(granted()), 1 => Just(waits())],
+    )
+        .prop_map(|(deletion, firmware, room)| Wanted {
+            generation: 1,
+            deletion: deletion.map(|(ago, grace)| Deletion {
+                requested_at: Timestamp(NOW.0 - ago),
+                grace: Millis::from_secs(grace),
+            }),
+            admitted: Vec::new(),
+            pci: agent_plan::PciDemand::default(),
+            firmware,
+            room,
+        })
+}
+
+fn granted() -> Room {
+    Room::Granted(Claim {
+        memory_bytes: 1 << 30,
+        ..Claim::default()
     })
+}
+
+fn waits() -> Room {
+    Room::Waits {
+        why: String::from("wants 1Gi of memory"),
+    }
 }
 
 fn record() -> impl Strategy<Value = Record> {
@@ -262,6 +282,27 @@ proptest! {
             prop_assert!(seen.vmms.is_absent());
             prop_assert!(!record.may_have_run());
             prop_assert!(planned.record.incarnation > record.incarnation);
+        }
+    }
+
+    #[test]
+    fn a_start_needs_room_and_what_runs_never_asks_for_it(mut wanted in wanted(), record in record(), seen in observed()) {
+        wanted.room = waits();
+        let planned = plan(&wanted, &record, &seen, NOW);
+        let starts = planned.actions.iter().any(|action| matches!(action, Action::StartVmm { .. }));
+        prop_assert!(!starts, "{:?}", planned.actions);
+        if record.launch.is_some() && planned.record.launch.is_some() {
+            let with = Wanted { room: granted(), ..wanted };
+            prop_assert_eq!(planned.actions, plan(&with, &record, &seen, NOW).actions);
+        }
+    }
+
+    #[test]
+    fn room_is_kept_until_the_vmm_is_gone(wanted in wanted(), mut record in record(), seen in observed()) {
+        record.room = Some(Claim::default());
+        let planned = plan(&wanted, &record, &seen, NOW);
+        if planned.record.room.is_none() {
+            prop_assert!(planned.record.end.is_some() && seen.vmms.is_absent());
         }
     }
 

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use agent_plan::{
     Action, AdmittedCondition, BootId, Completed, ConditionStatus, Deletion, Enforcement,
     ExitObserved, ExitReason, Failure, Holding, MachineObserved, MachineState, Millis, Observation,
-    Observed, Order, Orders, PauseObserved, PlanEvent, Record, Timestamp, Verdict, VmiId,
+    Observed, Order, Orders, PauseObserved, PlanEvent, Record, Room, Timestamp, Verdict, VmiId,
     VmmIdentity, VmmObserved, Wanted, complete, order, plan,
 };
 
@@ -230,6 +230,35 @@ fn a_guest_runs_and_powers_itself_off() {
 }
 
 #[test]
+fn a_vmi_that_finds_no_room_says_so_once_and_starts_when_there_is_some() {
+    let mut story = Story::new();
+    story.note("the node is full");
+    story.wanted.room = Room::Waits {
+        why: String::from("wants 64Gi of memory; node1 has 2Gi free"),
+    };
+    story.round(done);
+    story.note("a little less full");
+    story.wait(30);
+    story.wanted.room = Room::Waits {
+        why: String::from("wants 64Gi of memory; node1 has 32Gi free"),
+    };
+    story.round(done);
+    story.note("there is room");
+    story.wait(30);
+    story.wanted.room = Room::default();
+    story.round(done);
+    story.note("the agent is another, and has taken the room for somebody else");
+    story.vmm(MachineState::Configured);
+    story.wanted.room = Room::Waits {
+        why: String::from("wants 64Gi"),
+    };
+    story.round(done);
+    story.vmm(MachineState::Running);
+    story.round(done);
+    insta::assert_snapshot!(story.text);
+}
+
+#[test]
 fn a_stubborn_guest_is_deleted_by_button_then_command_then_signal() {
     let mut story = Story::new();
     story.bring_up();
@@ -320,6 +349,16 @@ fn a_vmm_that_was_killed_by_a_stranger_ends_the_vmi() {
     story.bring_up();
     story.note("the VMM is gone");
     story.seen.vmms = Observation::Absent;
+    story.round(done);
+    insta::assert_snapshot!(story.text);
+}
+
+#[test]
+fn a_guest_whose_vmm_the_kernel_killed_for_want_of_memory_has_failed_for_it() {
+    let mut story = Story::new();
+    story.bring_up();
+    story.note("the host says that the kernel killed the VMM");
+    story.exit(ExitReason::OomKilled);
     story.round(done);
     insta::assert_snapshot!(story.text);
 }

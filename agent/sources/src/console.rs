@@ -1,14 +1,15 @@
 //! A console over gRPC: bytes both ways until one side ends.
 
 use proto_node::node::{
-    ConsoleAttach, ConsoleAttached, ConsoleClosed, ConsoleRequest, ConsoleResponse,
-    console_closed::Reason, console_request, console_response, object,
+    ConsoleAttached, ConsoleClosed, ConsoleRequest, ConsoleResponse, console_closed::Reason,
+    console_request, console_response, object,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
 
+use crate::access::Permit;
 use crate::{ApiError, Attach, Attached, Kind, ObjectRef, Registry};
 
 /// Bytes read from the guest in one go.
@@ -23,7 +24,7 @@ type Out = mpsc::Sender<Result<ConsoleResponse, Status>>;
 pub(crate) async fn attach<R: Registry>(
     registry: &R,
     requests: &mut Streaming<ConsoleRequest>,
-    peer: &str,
+    permit: &Permit,
 ) -> Result<(ObjectRef, Attached), Status> {
     let first = requests.message().await?;
     let Some(console_request::Body::Attach(wish)) = first.and_then(|request| request.body) else {
@@ -32,11 +33,11 @@ pub(crate) async fn attach<R: Registry>(
         ))
         .into());
     };
-    let target = target(&wish);
+    let target = permit.target(Kind::VirtualMachineInstance, wish.namespace, wish.name)?;
     let client = if wish.client.is_empty() {
-        peer.to_owned()
+        permit.caller.clone()
     } else {
-        format!("{} ({peer})", wish.client)
+        format!("{} ({})", wish.client, permit.caller)
     };
     let attach = Attach {
         target: target.clone(),
@@ -51,19 +52,6 @@ pub(crate) async fn attach<R: Registry>(
     };
     let attached = registry.attach(attach).await?;
     Ok((target, attached))
-}
-
-fn target(wish: &ConsoleAttach) -> ObjectRef {
-    let namespace = if wish.namespace.is_empty() {
-        String::from("default")
-    } else {
-        wish.namespace.clone()
-    };
-    ObjectRef {
-        kind: Kind::VirtualMachineInstance,
-        namespace,
-        name: wish.name.clone(),
-    }
 }
 
 /// Carries bytes until the client or the guest ends.

@@ -39,6 +39,9 @@ pub enum ApiError {
     /// The object's state does not allow it.
     #[error("{0}")]
     Forbidden(String),
+    /// The caller may not do it.
+    #[error("{0}")]
+    Denied(String),
     /// The version to watch from is too old.
     #[error("{0}")]
     Expired(String),
@@ -76,6 +79,7 @@ impl From<ApiError> for Status {
             ApiError::NotFound { .. } => failure(FailureReason::NotFound, &message),
             ApiError::AlreadyExists(_) => failure(FailureReason::AlreadyExists, &message),
             ApiError::Conflict(_) => failure(FailureReason::Conflict, &message),
+            ApiError::Denied(_) => failure(FailureReason::Denied, &message),
             ApiError::Forbidden(_) => failure(FailureReason::Forbidden, &message),
             ApiError::Expired(_) => failure(FailureReason::Expired, &message),
             ApiError::Unavailable(_) => failure(FailureReason::ServiceUnavailable, &message),

@@ -1,12 +1,13 @@
-//! The service over a Unix socket.
+//! The service.
 
 mod counted;
+mod pages;
 
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use proto_node::meta::ListMeta;
+use agent_domain::Owner;
 use proto_node::node::node_service_server::{NodeService, NodeServiceServer};
 use proto_node::node::{
     ApplyRequest, ApplyResponse, ConsoleRequest, ConsoleResponse, DeleteRequest, DeleteResponse,
@@ -14,18 +15,20 @@ use proto_node::node::{
     GetUsageResponse, ListRequest, ListResponse, LogsRequest, LogsResponse, Object, StopRequest,
     VerbRequest, VerbResponse, WatchRequest, WatchResponse, apply_response, object,
 };
-use proto_node::object::VMI_KIND;
+use proto_node::vmi::VirtualMachineInstance;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
-use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::server::NamedService;
 use tonic::transport::Server;
-use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status, Streaming};
 
 use self::counted::Counted;
+use crate::access::{AccessLayer, Permit};
+use crate::listen::incoming;
 use crate::watch::{Filter, Watch, parse_kind};
 use crate::{
-    ApiError, Apply, Delete, Kind, Logs, ObjectRef, Registry, Socket, Tell, Verb, console,
+    Access, ApiError, Apply, Delete, Kind, Logs, Registry, Socket, Tell, TlsDoor, Verb, console,
 };
 
 /// The largest message that is read; a manifest of the largest size fits.
@@ -36,6 +39,12 @@ const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
 /// Requests of one connection that are worked on at a time.
 const MAX_CONCURRENT_PER_CONNECTION: usize = 64;
+
+/// Streams of one connection, those that only wait among them.
+const MAX_STREAMS_PER_CONNECTION: u32 = 256;
+
+/// Metadata of one request.
+const MAX_HEADER_BYTES: u32 = 16 << 10;
 
 /// Responses of one stream that wait for a slow client.
 const STREAM_BACKLOG: usize = 16;
@@ -57,36 +66,58 @@ pub enum ServeError {
     Transport(#[source] tonic::transport::Error),
 }
 
+/// Where clients come in, and what they may do then.
+#[derive(Debug)]
+pub struct Doors {
+    /// For processes of the node.
+    pub socket: Socket,
+    /// For clients with certificates, if for any.
+    pub tls: Option<TlsDoor>,
+    /// Who may do what.
+    pub access: Access,
+}
+
 /// Serves until `shutdown` is done.
 ///
 /// # Errors
 /// See [`ServeError`].
 pub async fn serve<R: Registry>(
     registry: R,
-    mut socket: Socket,
+    mut doors: Doors,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), ServeError> {
-    let listener = socket.listener.take().ok_or(ServeError::Taken)?;
+    let listener = doors.socket.listener.take().ok_or(ServeError::Taken)?;
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(proto_node::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        // The descriptors hold services, too, of which the node is a client.
+        .with_service_name(<NodeServiceServer<Counted<R>> as NamedService>::NAME)
+        .with_service_name("grpc.health.v1.Health")
+        .with_service_name("grpc.reflection.v1.ServerReflection")
         .build_v1()
         .map_err(ServeError::Reflection)?;
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter
         .set_serving::<NodeServiceServer<Counted<R>>>()
         .await;
+    let judge = AccessLayer {
+        access: doors.access,
+        registry: registry.clone(),
+    };
     let service = NodeServiceServer::new(Counted(Service { registry }))
         .max_decoding_message_size(MAX_REQUEST_BYTES)
         .max_encoding_message_size(MAX_RESPONSE_BYTES);
     let (begin_drain, drain) = tokio::sync::oneshot::channel::<()>();
     let server = Server::builder()
         .concurrency_limit_per_connection(MAX_CONCURRENT_PER_CONNECTION)
+        .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION)
+        .http2_max_header_list_size(MAX_HEADER_BYTES)
         .http2_keepalive_interval(Some(Duration::from_secs(60)))
+        .layer(judge)
         .add_service(reflection)
         .add_service(health)
         .add_service(service)
-        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), async {
+        .serve_with_incoming_shutdown(incoming(listener, doors.tls), async {
             drop(drain.await);
         });
     tokio::pin!(server);
@@ -114,15 +145,16 @@ impl<R: Registry> Service<R> {
         verb: Verb,
         request: Request<VerbRequest>,
     ) -> Result<Response<VerbResponse>, Status> {
-        let client = peer(&request);
+        let permit = Permit::of(&request)?;
         let request = request.into_inner();
+        let kind = Kind::VirtualMachineInstance;
         let tell = Tell {
-            target: target(VMI_KIND, request.namespace, request.name)?,
+            target: permit.target(kind, request.namespace, request.name)?,
             uid: request.uid,
             verb,
             idempotency_key: request.idempotency_key,
             dry_run: request.dry_run,
-            client,
+            client: permit.caller,
         };
         let told = self.registry.tell(tell).await?;
         Ok(Response::new(VerbResponse {
@@ -144,6 +176,7 @@ impl<R: Registry> NodeService for Service<R> {
         &self,
         request: Request<ApplyRequest>,
     ) -> Result<Response<ApplyResponse>, Status> {
+        let permit = Permit::of(&request)?;
         let request = request.into_inner();
         let object = match request.object.and_then(|object| object.kind) {
             Some(object::Kind::VirtualMachineInstance(vmi)) => vmi,
@@ -152,11 +185,13 @@ impl<R: Registry> NodeService for Service<R> {
             }
             None => return Err(ApiError::BadRequest(String::from("object is missing")).into()),
         };
+        permit.check(namespace_of(&object))?;
         let apply = Apply {
             object,
             idempotency_key: request.idempotency_key,
             dry_run: request.dry_run,
             create_only: request.create_only,
+            by: Owner::GrpcCaller,
         };
         let applied = self.registry.apply(apply).await?;
         let result = match (applied.created, applied.configured) {
@@ -172,8 +207,10 @@ impl<R: Registry> NodeService for Service<R> {
     }
 
     async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
+        let permit = Permit::of(&request)?;
         let request = request.into_inner();
-        let target = target(&request.kind, request.namespace, request.name)?;
+        let kind = parse_kind(&request.kind)?;
+        let target = permit.target(kind, request.namespace, request.name)?;
         let object = self.registry.get(&target)?;
         Ok(Response::new(GetResponse {
             object: Some(object),
@@ -181,35 +218,44 @@ impl<R: Registry> NodeService for Service<R> {
     }
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
+        let permit = Permit::of(&request)?;
         let request = request.into_inner();
         let filter = Filter::parse(
             &request.kind,
             request.namespace,
             &request.label_selector,
             &request.field_selector,
+            &permit,
         )?;
+        let after = pages::Token::parse(&request.r#continue)?;
         let listed = self.registry.list(filter.kind)?;
-        let metadata = ListMeta {
-            resource_version: listed.version.to_string(),
-            ..ListMeta::default()
-        };
-        let items = listed
-            .items
-            .into_iter()
-            .filter(|object| filter.matches(object))
-            .collect();
-        Ok(Response::new(ListResponse {
-            metadata: Some(metadata),
-            items,
-        }))
+        let version = listed.version;
+        let items = listed.items.into_iter();
+        let matching = items.filter(|object| filter.matches(object));
+        Ok(Response::new(pages::page(
+            matching,
+            request.limit,
+            after,
+            version,
+        )))
     }
 
     async fn watch(
         &self,
         request: Request<WatchRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
+        let permit = Permit::of(&request)?;
+        let request = request.into_inner();
+        let filter = Filter::parse(
+            &request.kind,
+            request.namespace,
+            &request.label_selector,
+            &request.field_selector,
+            &permit,
+        )?;
         let (out, responses) = mpsc::channel(STREAM_BACKLOG);
-        tokio::spawn(Watch::run(self.registry.clone(), request.into_inner(), out));
+        let watch = Watch::new(self.registry.clone(), filter, out);
+        tokio::spawn(watch.run(request.resource_version));
         Ok(Response::new(Box::pin(ReceiverStream::new(responses))))
     }
 
@@ -217,12 +263,15 @@ impl<R: Registry> NodeService for Service<R> {
         &self,
         request: Request<DeleteRequest>,
     ) -> Result<Response<DeleteResponse>, Status> {
+        let permit = Permit::of(&request)?;
         let request = request.into_inner();
+        let kind = parse_kind(&request.kind)?;
         let delete = Delete {
-            target: target(&request.kind, request.namespace, request.name)?,
+            target: permit.target(kind, request.namespace, request.name)?,
             grace_period_seconds: grace_period(request.grace_period_seconds)?,
             uid: request.uid,
             resource_version: request.resource_version,
+            by: Owner::GrpcCaller,
         };
         let deleted = self.registry.delete(delete).await?;
         Ok(Response::new(DeleteResponse {
@@ -266,9 +315,9 @@ impl<R: Registry> NodeService for Service<R> {
         &self,
         request: Request<Streaming<ConsoleRequest>>,
     ) -> Result<Response<Self::ConsoleStream>, Status> {
-        let peer = peer(&request);
+        let permit = Permit::of(&request)?;
         let mut requests = request.into_inner();
-        let attached = console::attach(&self.registry, &mut requests, &peer).await?;
+        let attached = console::attach(&self.registry, &mut requests, &permit).await?;
         let (out, responses) = mpsc::channel(STREAM_BACKLOG);
         tokio::spawn(console::pump(
             self.registry.clone(),
@@ -283,9 +332,11 @@ impl<R: Registry> NodeService for Service<R> {
         &self,
         request: Request<LogsRequest>,
     ) -> Result<Response<Self::LogsStream>, Status> {
+        let permit = Permit::of(&request)?;
         let request = request.into_inner();
+        let kind = Kind::VirtualMachineInstance;
         let logs = Logs {
-            target: target(VMI_KIND, request.namespace, request.name)?,
+            target: permit.target(kind, request.namespace, request.name)?,
             uid: request.uid,
             previous: request.previous,
             follow: request.follow,
@@ -301,10 +352,15 @@ impl<R: Registry> NodeService for Service<R> {
         &self,
         request: Request<GetUsageRequest>,
     ) -> Result<Response<GetUsageResponse>, Status> {
+        let permit = Permit::of(&request)?;
         let wanted = request.into_inner();
+        if !wanted.namespace.is_empty() {
+            permit.check(&wanted.namespace)?;
+        }
         let mut items = self.registry.usage().await?;
         items.retain(|item| {
-            (wanted.namespace.is_empty() || item.namespace == wanted.namespace)
+            permit.covers(&item.namespace)
+                && (wanted.namespace.is_empty() || item.namespace == wanted.namespace)
                 && (wanted.name.is_empty() || item.name == wanted.name)
         });
         Ok(Response::new(GetUsageResponse { items }))
@@ -318,21 +374,15 @@ impl<R: Registry> NodeService for Service<R> {
     }
 }
 
-fn target(kind: &str, namespace: String, name: String) -> Result<ObjectRef, ApiError> {
-    let kind: Kind = parse_kind(kind)?;
-    if name.is_empty() {
-        return Err(ApiError::BadRequest(String::from("name is missing")));
-    }
-    let namespace = if namespace.is_empty() {
-        String::from("default")
+/// The namespace that a manifest means.
+fn namespace_of(object: &VirtualMachineInstance) -> &str {
+    let metadata = object.metadata.as_ref();
+    let namespace = metadata.map_or("", |metadata| metadata.namespace.as_str());
+    if namespace.is_empty() {
+        "default"
     } else {
         namespace
-    };
-    Ok(ObjectRef {
-        kind,
-        namespace,
-        name,
-    })
+    }
 }
 
 fn grace_period(seconds: Option<i64>) -> Result<Option<i64>, ApiError> {
@@ -341,19 +391,4 @@ fn grace_period(seconds: Option<i64>) -> Result<Option<i64>, ApiError> {
         return Err(ApiError::BadRequest(text));
     }
     Ok(seconds)
-}
-
-/// Who calls, as the kernel knows it.
-fn peer<T>(request: &Request<T>) -> String {
-    let credentials = request
-        .extensions()
-        .get::<UdsConnectInfo>()
-        .and_then(|info| info.peer_cred);
-    credentials.map_or_else(
-        || String::from("unknown caller"),
-        |credentials| match credentials.pid() {
-            Some(pid) => format!("uid {} pid {pid}", credentials.uid()),
-            None => format!("uid {}", credentials.uid()),
-        },
-    )
 }

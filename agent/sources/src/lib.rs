@@ -1,24 +1,32 @@
-//! Where VMIs come from and where their status goes: gRPC and manifest directories.
+//! Where VMIs come from and where their status goes: gRPC, in and out, and manifest directories.
 //!
 //! A source turns bytes into wire objects, hands them to a [`Registry`] and tells its callers what
 //! became of them. It never touches the host and keeps no truth of its own.
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod console;
+mod control_plane;
 mod error;
 mod grpc;
+mod hooks;
+mod listen;
 pub mod manifests;
 mod registry;
 mod selector;
-mod socket;
 mod watch;
 
+pub use access::{Access, Grant, Policy};
+pub use control_plane::{
+    Address, AssignedName, Assignments, ControlPlane, ControlPlaneSettings, TOKEN_ANNOTATION,
+};
 pub use error::ApiError;
-pub use grpc::{ServeError, serve};
+pub use grpc::{Doors, ServeError, serve};
+pub use hooks::HookSocket;
+pub use listen::{Socket, SocketAccess, SocketError, TlsDoor, TlsError, TlsFiles, TlsKeys};
 pub use registry::{
     Applied, Apply, Attach, Attached, Change, ChangeKind, Delete, Deleted, Kind, Listed, Logs,
     LogsPieces, ObjectRef, Registry, Served, Tell, Told, Verb,
 };
 pub use selector::{FieldSelector, LabelSelector, SelectorError};
-pub use socket::{Socket, SocketError};

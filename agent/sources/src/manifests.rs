@@ -12,5 +12,5 @@ mod directory;
 mod reconcile;
 mod source;
 
-pub use reconcile::{DIGEST_ANNOTATION, SOURCE_ANNOTATION};
+pub use reconcile::DIGEST_ANNOTATION;
 pub use source::ManifestSource;

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
+use agent_domain::Owner;
 use proto_node::node::{GetNodeInfoResponse, GuestUsage, LogsResponse, Object};
 use proto_node::object::{EVENT_KIND, VMI_KIND};
 use proto_node::vmi::VirtualMachineInstance;
@@ -63,6 +64,8 @@ pub struct Apply {
     pub dry_run: bool,
     /// Refuse when it is there already.
     pub create_only: bool,
+    /// Who wishes it, and owns it when it is made.
+    pub by: Owner,
 }
 
 /// What became of it.
@@ -89,6 +92,8 @@ pub struct Delete {
     pub uid: String,
     /// Only this version. Empty: any.
     pub resource_version: String,
+    /// Who wishes it.
+    pub by: Owner,
 }
 
 /// What became of it.

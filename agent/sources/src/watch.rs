@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use proto_node::node::{Object, WatchRequest, WatchResponse, watch_response::Type};
+use proto_node::node::{Object, WatchResponse, watch_response::Type};
 use tokio::sync::mpsc;
 use tonic::Status;
 
+use crate::access::Permit;
 use crate::{ApiError, Change, ChangeKind, FieldSelector, Kind, LabelSelector, Registry};
 
 /// Changes read from the store in one go.
@@ -18,31 +19,39 @@ pub(crate) struct Filter {
     pub(crate) namespace: String,
     pub(crate) labels: LabelSelector,
     pub(crate) fields: FieldSelector,
+    /// What the caller may see.
+    pub(crate) permit: Permit,
 }
 
 impl Filter {
-    /// Reads the four fields that `ListRequest` and `WatchRequest` share.
+    /// Reads the four fields that `ListRequest` and `WatchRequest` share. A namespace that the caller may
+    /// not see is refused; without one, only those are seen that it may.
     pub(crate) fn parse(
         kind: &str,
         namespace: String,
         labels: &str,
         fields: &str,
+        permit: &Permit,
     ) -> Result<Self, ApiError> {
+        if !namespace.is_empty() {
+            permit.check(&namespace)?;
+        }
         let bad = |error: crate::SelectorError| ApiError::BadRequest(error.to_string());
         Ok(Self {
             kind: parse_kind(kind)?,
             namespace,
             labels: LabelSelector::parse(labels).map_err(bad)?,
             fields: FieldSelector::parse(fields).map_err(bad)?,
+            permit: permit.clone(),
         })
     }
 
     pub(crate) fn matches(&self, object: &Object) -> bool {
-        let in_namespace = self.namespace.is_empty()
-            || object
-                .metadata()
-                .is_some_and(|metadata| metadata.namespace == self.namespace);
-        if !in_namespace {
+        let namespace = object
+            .metadata()
+            .map_or("", |metadata| metadata.namespace.as_str());
+        let wanted = self.namespace.is_empty() || namespace == self.namespace;
+        if !wanted || !self.permit.covers(namespace) {
             return false;
         }
         if self.labels == LabelSelector::default() && self.fields == FieldSelector::default() {
@@ -75,41 +84,36 @@ pub(crate) struct Watch<R> {
 struct Ended;
 
 impl<R: Registry> Watch<R> {
-    /// Runs a watch until its client goes away or it fails.
-    pub(crate) async fn run(
+    /// A watch that has not begun.
+    pub(crate) fn new(
         registry: R,
-        request: WatchRequest,
+        filter: Filter,
         out: mpsc::Sender<Result<WatchResponse, Status>>,
-    ) {
-        let filter = Filter::parse(
-            &request.kind,
-            request.namespace,
-            &request.label_selector,
-            &request.field_selector,
-        );
-        let filter = match filter {
-            Ok(filter) => filter,
-            Err(error) => return drop(out.send(Err(error.into())).await),
-        };
-        let mut watch = Self {
+    ) -> Self {
+        Self {
             registry,
             filter,
             told: BTreeSet::new(),
             version: 0,
             out,
-        };
+        }
+    }
+
+    /// Runs until its client goes away or it fails. It begins after `resource_version`, or with what there
+    /// is when that is empty.
+    pub(crate) async fn run(mut self, resource_version: String) {
         // The version is followed before the first look, so that no change falls in between.
-        let mut versions = watch.registry.versions();
-        if watch.begin(&request.resource_version).await.is_err() {
+        let mut versions = self.registry.versions();
+        if self.begin(&resource_version).await.is_err() {
             return;
         }
         loop {
-            if watch.catch_up().await.is_err() {
+            if self.catch_up().await.is_err() {
                 return;
             }
             tokio::select! {
                 changed = versions.changed() => if changed.is_err() { return },
-                () = watch.out.closed() => return,
+                () = self.out.closed() => return,
             }
         }
     }
@@ -146,7 +150,12 @@ impl<R: Registry> Watch<R> {
 
     fn remember_present(&mut self) -> Result<(), Ended> {
         if let Ok(listed) = self.registry.list(self.filter.kind) {
-            self.told.extend(listed.items.iter().filter_map(uid));
+            // Of what its caller may not see, a watch does not even tell that it went away.
+            let seen = listed.items.iter().filter(|object| {
+                let metadata = object.metadata();
+                metadata.is_some_and(|metadata| self.filter.permit.covers(&metadata.namespace))
+            });
+            self.told.extend(seen.filter_map(uid));
         }
         Ok(())
     }

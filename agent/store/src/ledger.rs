@@ -9,8 +9,8 @@ use redb::{Database, DatabaseError, Durability, ReadableDatabase, StorageError};
 
 use crate::rows::ChangeRow;
 use crate::tables::{
-    CHANGES, FORMAT, IDEMPOTENCY, META, META_COMPACTED, META_FORMAT, META_VERSION, OBJECTS,
-    RECORDS, UIDS,
+    ASSIGNMENTS, CHANGES, CONTROL_PLANES, FORMAT, IDEMPOTENCY, META, META_COMPACTED, META_FORMAT,
+    META_VERSION, OBJECTS, RECORDS, UIDS,
 };
 use crate::{ObjectKey, OpenError, StoreError, StoredObject, Transaction};
 
@@ -57,7 +57,7 @@ pub struct Change {
 /// The ledger. Shared by all actors; writers take turns.
 #[derive(Debug)]
 pub struct Ledger {
-    database: Database,
+    pub(crate) database: Database,
     limits: Limits,
 }
 
@@ -123,6 +123,8 @@ impl Ledger {
             write.open_table(RECORDS)?;
             write.open_table(CHANGES)?;
             write.open_table(IDEMPOTENCY)?;
+            write.open_table(ASSIGNMENTS)?;
+            write.open_table(CONTROL_PLANES)?;
         }
         write.commit()?;
         Ok(())

@@ -7,12 +7,14 @@
 
 #![forbid(unsafe_code)]
 
+mod assignments;
 mod error;
 mod ledger;
 mod rows;
 mod tables;
 mod transaction;
 
+pub use assignments::{AssignmentKey, ControlPlaneMark};
 pub use error::{OpenError, StoreError};
 pub use ledger::{Change, ChangeKind, Ledger, Limits};
 pub use rows::{ObjectKey, StoredObject};

@@ -24,3 +24,9 @@ pub(crate) const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::ne
 pub(crate) const CHANGES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("changes");
 /// Idempotency key to uid.
 pub(crate) const IDEMPOTENCY: TableDefinition<'_, &str, &str> = TableDefinition::new("idempotency");
+/// Control plane, namespace and name to `agent_plan::Assignment` as JSON. Not the API's objects: outlives them.
+pub(crate) const ASSIGNMENTS: TableDefinition<'_, &str, &[u8]> =
+    TableDefinition::new("assignments");
+/// Control plane to `ControlPlaneMark` as JSON.
+pub(crate) const CONTROL_PLANES: TableDefinition<'_, &str, &[u8]> =
+    TableDefinition::new("control_planes");

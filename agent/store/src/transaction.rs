@@ -7,7 +7,8 @@ use redb::{ReadableTable, Table, WriteTransaction};
 use crate::ledger::{decode, decode_record, parse_key};
 use crate::rows::ChangeRow;
 use crate::tables::{
-    CHANGES, IDEMPOTENCY, META, META_COMPACTED, META_VERSION, OBJECTS, RECORDS, UIDS,
+    ASSIGNMENTS, CHANGES, CONTROL_PLANES, IDEMPOTENCY, META, META_COMPACTED, META_VERSION, OBJECTS,
+    RECORDS, UIDS,
 };
 use crate::{ChangeKind, Limits, ObjectKey, StoreError, StoredObject};
 
@@ -19,6 +20,8 @@ pub struct Transaction<'txn> {
     records: Table<'txn, &'static str, &'static [u8]>,
     changes: Table<'txn, u64, &'static [u8]>,
     idempotency: Table<'txn, &'static str, &'static str>,
+    pub(crate) assignments: Table<'txn, &'static str, &'static [u8]>,
+    pub(crate) control_planes: Table<'txn, &'static str, &'static [u8]>,
     version: u64,
     limits: Limits,
 }
@@ -34,6 +37,8 @@ impl<'txn> Transaction<'txn> {
             records: write.open_table(RECORDS)?,
             changes: write.open_table(CHANGES)?,
             idempotency: write.open_table(IDEMPOTENCY)?,
+            assignments: write.open_table(ASSIGNMENTS)?,
+            control_planes: write.open_table(CONTROL_PLANES)?,
             version,
             limits,
         })

@@ -1,5 +1,7 @@
 //! One program that runs in a node, or one file on its way.
 
+mod shell;
+
 use std::fmt;
 use std::io::Write;
 use std::os::unix::net::UnixStream;

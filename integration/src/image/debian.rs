@@ -8,7 +8,11 @@ use super::kernel::StockKernel;
 use super::{ext4, recipe_file};
 use crate::{cache, process, tools};
 
-const SUITE: &str = "bookworm";
+/// Which Debian.
+pub(super) const SUITE: &str = "bookworm";
+
+/// Of a key: changes when this file makes another tree of the same recipe.
+pub(super) const VERSION: &[u8] = b"layout 1";
 
 /// A recipe of a root file system with the modules of a kernel.
 pub(super) struct Recipe {
@@ -31,7 +35,7 @@ impl Recipe {
             SUITE.as_bytes().to_vec(),
             self.packages.as_bytes().to_vec(),
             kernel.directory.as_os_str().as_encoded_bytes().to_vec(),
-            b"layout 1".to_vec(),
+            VERSION.to_vec(),
             recipe_file(&format!("{}/setup", self.directory))?,
         ];
         for file in self.files {
@@ -48,21 +52,7 @@ impl Recipe {
 
     fn build(&self, partial: &Path, kernel: &StockKernel) -> anyhow::Result<()> {
         let tree = partial.join("tree");
-        process::output(
-            Command::new("mmdebstrap")
-                .args(["--variant=minbase", "--mode=auto", "--quiet"])
-                .arg(format!("--include={}", self.packages))
-                .args([
-                    "--dpkgopt=path-exclude=/usr/share/doc/*",
-                    "--dpkgopt=path-exclude=/usr/share/locale/*",
-                ])
-                .args([
-                    "--dpkgopt=path-exclude=/usr/share/man/*",
-                    "--aptopt=Acquire::Languages none",
-                ])
-                .arg(SUITE)
-                .arg(&tree),
-        )?;
+        self::tree(self.packages, &tree)?;
         let modules = tree.join("lib/modules").join(&kernel.release);
         fs::create_dir_all(tree.join("lib/modules"))?;
         process::output(
@@ -85,4 +75,24 @@ impl Recipe {
         fs::remove_dir_all(&tree)?;
         Ok(())
     }
+}
+
+/// Makes a tree of `packages`, separated by commas, and of all that they need.
+pub(super) fn tree(packages: &str, tree: &Path) -> anyhow::Result<()> {
+    process::output(
+        Command::new("mmdebstrap")
+            .args(["--variant=minbase", "--mode=auto", "--quiet"])
+            .arg(format!("--include={packages}"))
+            .args([
+                "--dpkgopt=path-exclude=/usr/share/doc/*",
+                "--dpkgopt=path-exclude=/usr/share/locale/*",
+            ])
+            .args([
+                "--dpkgopt=path-exclude=/usr/share/man/*",
+                "--aptopt=Acquire::Languages none",
+            ])
+            .arg(SUITE)
+            .arg(tree),
+    )
+    .map(drop)
 }

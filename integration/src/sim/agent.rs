@@ -37,6 +37,7 @@ impl Agent {
             admitted: Vec::new(),
             pci: PciDemand::default(),
             firmware: false,
+            room: world.room(&record),
         };
         let planned = plan(&wanted, &record, &observed, world.now);
         self.wake_at = planned.wake_at;

@@ -40,6 +40,12 @@ impl Watcher {
         {
             return Err(String::from("the object went while a VMM lived"));
         }
+        if !world.processes.is_empty()
+            && world.disk.object_exists
+            && world.disk.record.room.is_none()
+        {
+            return Err(String::from("a VMM lives and has no room on the node"));
+        }
         self.check_phase(world)
     }
 

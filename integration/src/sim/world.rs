@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agent_plan::{
-    BootId, ExitObserved, ExitReason, Holding, MachineState, Millis, Observation, Order, Orders,
-    PauseObserved, Record, Timestamp, VmiId, VmmIdentity, order,
+    BootId, Claim, ExitObserved, ExitReason, Holding, MachineState, Millis, Observation, Order,
+    Orders, PauseObserved, Record, Room, Timestamp, VmiId, VmmIdentity, order,
 };
 
-use super::{Random, Tally};
+use super::{Random, STORM, Tally};
 
 /// Where virtual time begins.
 pub(crate) const EPOCH: Timestamp = Timestamp(1_700_000_000_000);
@@ -86,6 +86,8 @@ pub(crate) struct World {
     /// Guests end, VMMs are killed and the node reboots; otherwise only the agent and its messages suffer.
     rough: bool,
     pub(crate) starts_paused: bool,
+    /// From when on the node has room for the VMI.
+    room_at: Timestamp,
 }
 
 impl World {
@@ -110,6 +112,11 @@ impl World {
             object_exists: true,
             deletion_requested_at: None,
         };
+        let room_after = if random.chance(40) {
+            i64::try_from(random.below(150_000)).unwrap_or(0)
+        } else {
+            0
+        };
         Self {
             now: EPOCH,
             random,
@@ -132,7 +139,25 @@ impl World {
             stubborn,
             rough,
             starts_paused,
+            room_at: EPOCH.plus(Millis(room_after)),
         }
+    }
+
+    /// Whether there is room for the VMI. Others take it again and again, until calm.
+    pub(crate) fn room(&self, record: &Record) -> Room {
+        if let Some(claim) = &record.room {
+            return Room::Granted(claim.clone());
+        }
+        let quiet = self.now >= EPOCH.plus(STORM);
+        if self.now < self.room_at || (!quiet && self.now.0 / 7000 % 3 == 0) {
+            return Room::Waits {
+                why: String::from("wants 1Gi"),
+            };
+        }
+        Room::Granted(Claim {
+            memory_bytes: 1,
+            ..Claim::default()
+        })
     }
 
     pub(crate) fn say(&self, what: impl FnOnce() -> String) {

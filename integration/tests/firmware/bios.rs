@@ -3,29 +3,35 @@
 use anyhow::ensure;
 use integration::commands::Commands;
 use integration::image::busybox::GuestImage;
-use integration::node::Node;
+use integration::image::qemu;
+use integration::node::{Node, NodeSpec};
+use integration::{skip, skip_if};
 
-use crate::dmesg;
-use crate::machine::{Firmware, Machine, disk, node};
+use crate::machine::Machine;
+use crate::{disk, dmesg, order};
 
 const GENERATION: &str = "00112233-4455-6677-8899-aabbccddeeff";
-const SNAPSHOT: &str = "/var/lib/kvmlet/scratch/snapshot";
+const SNAPSHOT: &str = "/var/lib/kvmlet/snapshot";
 
 /// One node for all of it: that and each boot take half a minute.
 #[test]
 fn stock_disks_boot_through_seabios() -> anyhow::Result<()> {
-    let node = node(Firmware::Bios, &["first", "second"])?;
-    a_disk_without_a_boot_loader_is_said_to_be_none(&node)?;
-    let warnings = the_disk_that_is_asked_for_boots_reboots_is_saved_and_powers_off(&node)?;
+    skip_if!(skip::without_node(), Ok(()));
+    let spec = crate::spec()?.with("/usr/share/seabios/bios-256k.bin", "firmware/bios.bin");
+    let node = crate::node(with_qemu(spec)?)?;
+    order::the_agent_finds_seabios_and_boots_what_is_first_in_order(&node)?;
+    node.sh("cp -a /opt/payload/qemu/. /")?;
+    let warnings = the_disk_that_is_asked_for_boots_is_saved_reboots_and_powers_off(&node)?;
     linux_warns_of_nothing_that_it_does_not_warn_of_under_qemu(&node, &warnings)
 }
 
-fn a_disk_without_a_boot_loader_is_said_to_be_none(node: &Node) -> anyhow::Result<()> {
-    node.sh("truncate -s 16M /tmp/empty.raw")?;
-    let mut machine = Machine::bios(node, &["--disk=/tmp/empty.raw"])?;
-    machine.wait_for("No bootable device.")?;
-    machine.ask("stop")?;
-    machine.end("EXIT_REASON_STOPPED").map(drop)
+/// QEMU, to compare with.
+fn with_qemu(spec: NodeSpec) -> anyhow::Result<NodeSpec> {
+    let files = qemu::stock_files()?.into_iter();
+    Ok(files.fold(spec, |spec, file| {
+        let to = format!("qemu{file}");
+        spec.with(file, &to)
+    }))
 }
 
 fn boot(machine: &mut Machine<'_>) -> anyhow::Result<()> {
@@ -34,7 +40,7 @@ fn boot(machine: &mut Machine<'_>) -> anyhow::Result<()> {
     machine.wait_for(GuestImage::PROMPT).map(drop)
 }
 
-fn the_disk_that_is_asked_for_boots_reboots_is_saved_and_powers_off(
+fn the_disk_that_is_asked_for_boots_is_saved_reboots_and_powers_off(
     node: &Node,
 ) -> anyhow::Result<Vec<String>> {
     let disks = ["first", "second"].map(|name| format!("--disk={}", disk(name)));
@@ -48,9 +54,7 @@ fn the_disk_that_is_asked_for_boots_reboots_is_saved_and_powers_off(
     for table in ["APIC", "DSDT", "FACP", "FACS", "MCFG", "WAET"] {
         ensure!(tables.contains(table), "{table} is missing: {tables}");
     }
-    let warnings = dmesg::warnings(&mut machine)?;
-    machine.type_line("reboot -f")?;
-    boot(&mut machine)?;
+    let warnings = dmesg::warnings(machine.shell())?;
 
     machine.ask("pause")?;
     machine.ask(&format!("save {SNAPSHOT}"))?;
@@ -84,7 +88,7 @@ fn linux_warns_of_nothing_that_it_does_not_warn_of_under_qemu(
     ];
     let mut machine = Machine::qemu(node, devices.as_flattened())?;
     boot(&mut machine)?;
-    let theirs = dmesg::warnings(&mut machine)?;
+    let theirs = dmesg::warnings(machine.shell())?;
     machine.type_line("poweroff -f")?;
     machine.end_of_qemu()?;
     let extra = dmesg::extra(ours, &theirs);

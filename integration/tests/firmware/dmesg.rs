@@ -1,6 +1,8 @@
 //! What a guest's kernel warns of.
 
-use crate::machine::Machine;
+use integration::commands::Session;
+
+use crate::PATIENCE;
 
 /// Beginnings of messages that are let pass, and why.
 const LET_PASS: [(&str, &str); 4] = [
@@ -12,8 +14,8 @@ const LET_PASS: [(&str, &str); 4] = [
 const TIME: &str = "the time of an emulated node jumps";
 
 /// All messages of the kernel that are warnings or worse, without their times.
-pub fn warnings(machine: &mut Machine<'_>) -> anyhow::Result<Vec<String>> {
-    let told = machine.tell("dmesg -r | grep '^<[0-4]>' | tr '\\n' '~'")?;
+pub fn warnings(console: &mut Session) -> anyhow::Result<Vec<String>> {
+    let told = console.tell("dmesg -r | grep '^<[0-4]>' | tr '\\n' '~'", PATIENCE)?;
     Ok(told.split('~').filter_map(message).collect())
 }
 

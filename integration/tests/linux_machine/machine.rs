@@ -15,7 +15,6 @@ const ANSWER: Duration = Duration::from_secs(300);
 pub struct Machine<'a> {
     node: &'a Node,
     console: Session,
-    questions: u32,
 }
 
 impl<'a> Machine<'a> {
@@ -27,7 +26,6 @@ impl<'a> Machine<'a> {
         Ok(Self {
             node,
             console: node.exec(&argv)?,
-            questions: 0,
         })
     }
 
@@ -38,19 +36,12 @@ impl<'a> Machine<'a> {
 
     /// Types a line, and does not wait for what becomes of it.
     pub fn type_line(&mut self, line: &str) -> anyhow::Result<()> {
-        self.console.write(format!("{line}\n").as_bytes())
+        self.console.type_line(line)
     }
 
     /// What `command` prints in the guest's shell, as one line.
     pub fn tell(&mut self, command: &str) -> anyhow::Result<String> {
-        self.questions += 1;
-        let number = self.questions;
-        // What is echoed has apostrophes where the answer has none.
-        self.type_line(&format!("echo q{number}'='$({command})'='q{number}"))?;
-        self.wait_for(&format!("q{number}="), ANSWER)?;
-        let end = format!("=q{number}");
-        let answer = self.wait_for(&end, ANSWER)?;
-        Ok(answer.trim_end_matches(end.as_str()).to_owned())
+        self.console.tell(command, ANSWER)
     }
 
     /// Asks its VMM.

@@ -28,6 +28,20 @@ pub mod kvmlet {
             include!("generated/kvmlet.core.v1.rs");
         }
     }
+    /// What hooks of an operator see and say.
+    pub mod hooks {
+        /// Version 1.
+        pub mod v1 {
+            include!("generated/kvmlet.hooks.v1.rs");
+        }
+    }
+    /// What a node and the control plane that it dials say to each other.
+    pub mod controlplane {
+        /// Version 1.
+        pub mod v1 {
+            include!("generated/kvmlet.controlplane.v1.rs");
+        }
+    }
     /// The service of a node and the field options.
     pub mod node {
         /// Version 1.
@@ -58,6 +72,7 @@ pub mod object;
 mod decode;
 mod encode;
 mod explain;
+mod methods;
 mod schema;
 mod status;
 mod tree;
@@ -66,12 +81,15 @@ mod visit;
 pub use decode::{DecodeError, from_node};
 pub use encode::{json_to_yaml, to_json, to_yaml};
 pub use explain::{FieldDoc, explain};
+pub use methods::{Method, methods};
 pub use status::{FailureReason, Violation, failure, failure_reason, invalid, violations};
 pub use tree::{MAX_DEPTH, Node, tame};
 pub use visit::{Seen, Visited, visit};
 
 pub use kubevirt::v1 as vmi;
+pub use kvmlet::controlplane::v1 as controlplane;
 pub use kvmlet::core::v1 as events;
+pub use kvmlet::hooks::v1 as hooks;
 pub use kvmlet::meta::v1 as meta;
 pub use kvmlet::node::v1 as node;
 

@@ -76,7 +76,7 @@ impl Schema {
         let pool = DescriptorPool::decode(DESCRIPTORS).map_err(|error| error.to_string())?;
         let mut messages = BTreeMap::new();
         for message in pool.all_messages() {
-            let kinds = ["kubevirt.", "kvmlet.meta.", "kvmlet.core."];
+            let kinds = ["kubevirt.", "kvmlet.meta.", "kvmlet.core.", "kvmlet.hooks."];
             if message.is_map_entry()
                 || !kinds
                     .iter()

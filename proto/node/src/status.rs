@@ -1,12 +1,16 @@
 //! Errors of the service as google.rpc details, and back.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 /// The domain of `ErrorInfo` in every error of the service.
 const DOMAIN: &str = "kvmlet";
+
+/// What a caller is advised to wait before it tries again what could not be done just now.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// One field that was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +36,8 @@ pub enum FailureReason {
     Conflict,
     /// The node's policy or the object's state does not allow it.
     Forbidden,
+    /// The caller may not do it. Kubernetes has the word of [`FailureReason::Forbidden`] for it, too.
+    Denied,
     /// The version to watch from is too old.
     Expired,
     /// Try again later.
@@ -41,13 +47,14 @@ pub enum FailureReason {
 }
 
 impl FailureReason {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Invalid,
         Self::BadRequest,
         Self::NotFound,
         Self::AlreadyExists,
         Self::Conflict,
         Self::Forbidden,
+        Self::Denied,
         Self::Expired,
         Self::ServiceUnavailable,
         Self::InternalError,
@@ -62,7 +69,7 @@ impl FailureReason {
             Self::NotFound => "NotFound",
             Self::AlreadyExists => "AlreadyExists",
             Self::Conflict => "Conflict",
-            Self::Forbidden => "Forbidden",
+            Self::Forbidden | Self::Denied => "Forbidden",
             Self::Expired => "Expired",
             Self::ServiceUnavailable => "ServiceUnavailable",
             Self::InternalError => "InternalError",
@@ -76,6 +83,7 @@ impl FailureReason {
             Self::AlreadyExists => Code::AlreadyExists,
             Self::Conflict => Code::Aborted,
             Self::Forbidden => Code::FailedPrecondition,
+            Self::Denied => Code::PermissionDenied,
             Self::Expired => Code::OutOfRange,
             Self::ServiceUnavailable => Code::Unavailable,
             Self::InternalError => Code::Internal,
@@ -102,6 +110,9 @@ pub fn failure(reason: FailureReason, message: &str) -> Status {
 fn info(reason: FailureReason) -> ErrorDetails {
     let mut details = ErrorDetails::new();
     details.set_error_info(reason.as_str(), DOMAIN, HashMap::new());
+    if reason == FailureReason::ServiceUnavailable {
+        details.set_retry_info(Some(RETRY_AFTER));
+    }
     details
 }
 
@@ -109,9 +120,9 @@ fn info(reason: FailureReason) -> ErrorDetails {
 #[must_use]
 pub fn failure_reason(status: &Status) -> Option<FailureReason> {
     let info = status.get_details_error_info()?;
-    FailureReason::ALL
-        .into_iter()
-        .find(|reason| info.domain == DOMAIN && info.reason == reason.as_str())
+    FailureReason::ALL.into_iter().find(|reason| {
+        info.domain == DOMAIN && info.reason == reason.as_str() && status.code() == reason.code()
+    })
 }
 
 /// The refused fields that an error of the service carries.
@@ -146,5 +157,18 @@ mod tests {
         let gone = failure(FailureReason::Expired, "too old");
         assert_eq!(failure_reason(&gone), Some(FailureReason::Expired));
         assert_eq!(failure_reason(&Status::not_found("x")), None);
+        for reason in FailureReason::ALL {
+            assert_eq!(failure_reason(&failure(reason, "no")), Some(reason));
+        }
+    }
+
+    #[test]
+    fn what_may_work_later_says_when() {
+        let delay = |reason| {
+            let info = failure(reason, "no").get_details_retry_info();
+            info.and_then(|info| info.retry_delay)
+        };
+        assert_eq!(delay(FailureReason::ServiceUnavailable), Some(RETRY_AFTER));
+        assert_eq!(delay(FailureReason::Conflict), None);
     }
 }

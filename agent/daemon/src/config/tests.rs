@@ -96,3 +96,21 @@ fn relative_paths_are_refused_by_name() {
         "{error}"
     );
 }
+
+#[test]
+fn room_is_shared_out_within_reason() {
+    let rules = parse("[capacity]\nmemory_overcommit_percent = 150").expect("is fine");
+    let rules = rules.capacity.rules();
+    assert_eq!(
+        (rules.memory_overcommit_percent, rules.cpu_allocation_ratio),
+        (150, 10)
+    );
+    for (text, name) in [
+        ("memory_overcommit_percent = 0", "memory_overcommit_percent"),
+        ("cpu_allocation_ratio = 0", "cpu_allocation_ratio = \"0\""),
+        ("reserved_memory_bytes = -1", "reserved_memory_bytes"),
+    ] {
+        let error = parse(&format!("[capacity]\n{text}")).expect_err("wrong");
+        assert!(error.contains(name), "{error}");
+    }
+}

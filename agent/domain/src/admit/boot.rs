@@ -10,7 +10,7 @@ use crate::{Bound, FieldError, Rule};
 
 const KERNEL_BOOT: &str = "spec.domain.firmware.kernelBoot";
 /// `COMMAND_LINE_SIZE` of Linux on x86 without the terminating zero.
-const MAX_CMDLINE_BYTES: usize = 2047;
+pub(crate) const MAX_CMDLINE_BYTES: usize = 2047;
 
 /// What boots the machine.
 pub(super) enum Booted {

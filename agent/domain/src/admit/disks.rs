@@ -20,7 +20,7 @@ const MAX_VOLUMES: usize = 256;
 /// Largest image that is made: far beyond every file system, far below every overflow.
 const MAX_CAPACITY_BYTES: u64 = 1 << 50;
 /// `VIRTIO_BLK_ID_BYTES`.
-const MAX_SERIAL_BYTES: usize = 20;
+pub(crate) const MAX_SERIAL_BYTES: usize = 20;
 /// KubeVirt's bound, for buses that have more room.
 const MAX_KUBEVIRT_SERIAL_BYTES: usize = 256;
 const BUSES: &[&str] = &["virtio", "scsi", "sata", "usb"];

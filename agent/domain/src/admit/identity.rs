@@ -4,16 +4,20 @@ use proto_node::vmi::DomainSpec;
 
 use super::review::Review;
 use crate::derive::firmware_uuid;
-use crate::vmi::{Chassis, MachineIdentity};
+use crate::vmi::{BaseBoard, Chassis, MachineIdentity, SystemNames};
 
 const UUID: &str = "spec.domain.firmware.uuid";
 /// Longest string that the VMM takes.
-const MAX_STRING_BYTES: usize = 1024;
+pub(crate) const MAX_STRING_BYTES: usize = 1024;
+
+/// What KubeVirt tells of a chassis that does not say.
+const CHASSIS_MANUFACTURER: &str = "KubeVirt";
 
 /// Fills in the firmware uuid and reads what identifies the machine.
 pub(super) fn identity(
     domain: &mut DomainSpec,
     uid: &str,
+    base_board: BaseBoard,
     review: &mut Review<'_>,
 ) -> MachineIdentity {
     let firmware = domain.firmware.get_or_insert_default();
@@ -29,28 +33,45 @@ pub(super) fn identity(
         );
     }
     let mut text = |field: &str, value: &str| {
-        let field = format!("spec.domain.{field}");
-        if value.len() > MAX_STRING_BYTES {
-            let length = value.len();
-            let message = format!("is {length} bytes long: at most {MAX_STRING_BYTES} are allowed");
-            review.invalid(&field, value, message);
-        } else if value.chars().any(char::is_control) {
-            review.invalid(&field, value, "must be without control characters");
-        }
+        legal_text(&format!("spec.domain.{field}"), value, review);
         value.to_owned()
     };
     let serial = text("firmware.serial", &firmware.serial);
     let chassis = domain.chassis.clone().unwrap_or_default();
+    let manufacturer = text("chassis.manufacturer", &chassis.manufacturer);
     MachineIdentity {
         uuid: uuid.unwrap_or_default(),
         serial,
+        system: SystemNames::default(),
+        base_board,
         chassis: Chassis {
-            manufacturer: text("chassis.manufacturer", &chassis.manufacturer),
+            manufacturer: if manufacturer.is_empty() {
+                CHASSIS_MANUFACTURER.to_owned()
+            } else {
+                manufacturer
+            },
             version: text("chassis.version", &chassis.version),
             serial: text("chassis.serial", &chassis.serial),
             asset: text("chassis.asset", &chassis.asset),
             sku: text("chassis.sku", &chassis.sku),
         },
+        oem_strings: Vec::new(),
+    }
+}
+
+/// Whether SMBIOS has room for a text.
+pub(super) fn is_legal(value: &str) -> bool {
+    value.len() <= MAX_STRING_BYTES && !value.chars().any(char::is_control)
+}
+
+/// Refuses a text that SMBIOS has no room for.
+pub(super) fn legal_text(field: &str, value: &str, review: &mut Review<'_>) {
+    if value.len() > MAX_STRING_BYTES {
+        let length = value.len();
+        let message = format!("is {length} bytes long: at most {MAX_STRING_BYTES} are allowed");
+        review.invalid(field, value, message);
+    } else if value.chars().any(char::is_control) {
+        review.invalid(field, value, "must be without control characters");
     }
 }
 

@@ -123,16 +123,12 @@ pub(super) fn memory(
     if let Some(caps) = review.caps
         && value > caps.memory_bytes
     {
-        let error = FieldError::new(
-            path,
-            Rule::Invalid,
-            format!("is more than the memory of node {:?}", caps.node_name),
-        )
-        .value(&text)
-        .fix(format!("the node has {} MiB", caps.memory_bytes / MIB))
-        .beyond(Bound::Node);
-        review.push(error);
-        return None;
+        let (node, has) = (&caps.node_name, caps.memory_bytes / MIB);
+        let message = format!(
+            "{path}: {text} is more than the memory of node {node:?}, which has {has}Mi: the VMI waits for room \
+             (condition PodScheduled)"
+        );
+        review.warn(&message);
     }
     domain
         .memory

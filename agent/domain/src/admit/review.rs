@@ -86,6 +86,11 @@ impl<'a> Review<'a> {
         self.push(FieldError::new(path, Rule::Required, message));
     }
 
+    /// Something that the caller should know, and that nothing is refused for.
+    pub(super) fn warn(&mut self, message: &str) {
+        self.warnings.push(tame(message, MAX_TEXT_CHARS));
+    }
+
     /// A device that is provided as virtio instead.
     pub(super) fn substitute(&mut self, path: String, asked: &str, what: &str) {
         let message = tame(

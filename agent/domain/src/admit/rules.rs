@@ -52,7 +52,8 @@ fn check_field(field: &Visited<'_>, review: &mut Review<'_>) -> bool {
         return false;
     }
     match rules.support() {
-        SupportLevel::Supported => {}
+        // What a host lacks is judged where its abilities are known.
+        SupportLevel::Supported | SupportLevel::Host => {}
         SupportLevel::Ignored => {
             review.ignored.push(Remark {
                 path: field.path.to_owned(),

@@ -35,6 +35,19 @@ fn buses_and_models_other_than_virtio_are_substituted_with_a_warning() {
 }
 
 #[test]
+fn a_guest_larger_than_the_node_is_warned_of_and_may_wait() {
+    let admitted = admit(with(&[("/spec/domain/memory/guest", json!("17Gi"))])).unwrap();
+    assert_eq!(
+        admitted.warnings,
+        [
+            "spec.domain.memory.guest: 17Gi is more than the memory of node \"node1\", which has 16384Mi: \
+             the VMI waits for room (condition PodScheduled)"
+        ]
+    );
+    assert_eq!(admitted.vmi.memory_bytes, 17 << 30);
+}
+
+#[test]
 fn fields_without_effect_are_accepted_and_named() {
     let admitted = admit(with(&[
         ("/spec/domain/ioThreadsPolicy", json!("auto")),

@@ -4,6 +4,8 @@
 
 mod boot;
 mod fields;
+mod hooks;
+mod levels;
 mod properties;
 
 use std::collections::{BTreeMap, BTreeSet};

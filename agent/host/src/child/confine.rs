@@ -14,7 +14,7 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use super::drop_privileges::{become_user, enter_namespaces, limit};
 
 /// `nobody` and `nogroup` on every distribution.
-const NOBODY: u32 = 65534;
+pub(super) const NOBODY: u32 = 65534;
 
 /// What a helper may cost.
 #[derive(Debug, Clone, Copy)]

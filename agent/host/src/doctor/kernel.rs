@@ -1,9 +1,9 @@
 //! What the kernel has for guests: cgroups, huge pages, namespaces.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::path::Path;
 
-use super::{Finding, text_of};
+use super::{Finding, text_of, told};
 
 /// What guests' limits need.
 const CONTROLLERS: [&str; 4] = ["cpu", "memory", "io", "pids"];
@@ -33,12 +33,29 @@ pub(super) fn cgroups(root: &Path) -> Finding {
             "boot without cgroup_disable=, or with a kernel that has these controllers",
         );
     }
-    let home = if root.join("run/systemd/system").exists() {
-        "systemd gives guests scopes in kvmlet-guests.slice"
-    } else {
-        "without systemd: the agent makes guests' cgroups itself"
-    };
-    Finding::ok(CHECK, format!("{}; {home}", CONTROLLERS.join(", ")))
+    let all = CONTROLLERS.join(", ");
+    if root.join("run/systemd/system").exists() {
+        let home = "systemd gives guests scopes in kvmlet-guests.slice";
+        return Finding::ok(CHECK, format!("{all}; {home}"));
+    }
+    // What the agent will write to; to open it changes nothing.
+    for file in ["cgroup.subtree_control", "cgroup.procs"] {
+        let path = root.join("sys/fs/cgroup").join(file);
+        if let Err(error) = OpenOptions::new().write(true).open(&path) {
+            return Finding::warn(
+                CHECK,
+                format!(
+                    "{all} are there and not the agent's to use ({}: {}): guests run without limits \
+                     (ResourcesNotEnforced)",
+                    path.display(),
+                    told(&error)
+                ),
+                "run it as root, in a container with a writable cgroup namespace of its own",
+            );
+        }
+    }
+    let home = "without systemd: the agent makes guests' cgroups itself";
+    Finding::ok(CHECK, format!("{all}; {home}"))
 }
 
 /// Whether there are huge pages to be had.
@@ -67,7 +84,7 @@ pub(super) fn huge_pages(root: &Path) -> Finding {
     if pools.is_empty() {
         return Finding::warn(
             CHECK,
-            "none reserved: a VMI that asks for them is not started",
+            "none reserved: a VMI that asks for them stays Pending",
             "echo 512 > /proc/sys/vm/nr_hugepages",
         );
     }
@@ -99,8 +116,21 @@ mod tests {
     #[test]
     fn controllers_that_guests_need_are_missed() {
         let file = "sys/fs/cgroup/cgroup.controllers";
-        let whole = node(&[(file, "cpuset cpu io memory hugetlb pids\n")]);
+        let all = (file, "cpuset cpu io memory hugetlb pids\n");
+        let whole = node(&[
+            all,
+            ("sys/fs/cgroup/cgroup.subtree_control", ""),
+            ("sys/fs/cgroup/cgroup.procs", ""),
+        ]);
         assert_eq!(cgroups(whole.path()).health, Health::Ok);
+        let systemd = node(&[all, ("run/systemd/system/x", "")]);
+        assert_eq!(cgroups(systemd.path()).health, Health::Ok);
+        let not_ours = cgroups(node(&[all]).path());
+        assert_eq!(not_ours.health, Health::Warn);
+        assert!(
+            not_ours.message.contains("not the agent's to use"),
+            "{not_ours:?}"
+        );
         let found = cgroups(node(&[(file, "cpu pids\n")]).path());
         assert_eq!(found.health, Health::Warn);
         assert!(found.message.contains("memory, io"), "{found:?}");

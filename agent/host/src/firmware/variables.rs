@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::{FirmwareError, MAX_IMAGE_BYTES};
@@ -22,15 +22,20 @@ pub(super) fn open(template: &Path, place: &Path) -> Result<File, FirmwareError>
         Some(file) => file,
         None => make(template, place).map_err(failed("made"))?,
     };
+    let in_use = || FirmwareError::InUse {
+        path: place.display().to_string(),
+    };
     match file.try_lock() {
         Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let path = place.display().to_string();
-            return Err(FirmwareError::InUse { path });
-        }
+        Err(TryLockError::WouldBlock) => return Err(in_use()),
         Err(TryLockError::Error(source)) => return Err(failed("locked")(source)),
     }
-    let bytes = file.metadata().map_err(failed("read"))?.len();
+    let metadata = file.metadata().map_err(failed("read"))?;
+    if metadata.nlink() == 0 {
+        // It was removed between the two steps; the next try makes another.
+        return Err(in_use());
+    }
+    let bytes = metadata.len();
     let wanted = fs::metadata(template).map_err(failed("compared"))?.len();
     if bytes != wanted {
         let path = place.display().to_string();

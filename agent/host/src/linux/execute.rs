@@ -46,7 +46,11 @@ impl LinuxHost {
             }
             Action::PressPowerButton { incarnation } => {
                 let press = Kind::PowerButton(v1::PowerButton {});
-                self.ask(&uid, *incarnation, press).await
+                let pressed = self.ask(&uid, *incarnation, press).await;
+                if pressed.is_ok() {
+                    self.ask_guest_agent_to_power_down(&uid, *incarnation);
+                }
+                pressed
             }
             Action::StopVmm {
                 incarnation,

@@ -24,6 +24,7 @@ use crate::firmware;
 use crate::launch_file::LaunchFile;
 use crate::layout::{PathUid, absent_is_none};
 use crate::process::{self, Liveness};
+use crate::sandbox::OomKill;
 use crate::{sandbox, taps};
 
 /// Answers or the reason why there is none; `Ok(None)` is proof of absence.
@@ -149,11 +150,11 @@ impl LinuxHost {
     ) -> Answer<ExitObserved> {
         let path = self.layout.exit_record(uid, incarnation);
         let Some(bytes) = read_record(&path).map_err(|error| error.to_string())? else {
-            return Ok(None);
+            return self.oom_kill(uid, incarnation, vmms_are_gone);
         };
         match decode_exit_record(&bytes) {
             Ok(record) => Ok(Some(exit_observed(&record))),
-            Err(PayloadError::Empty) => Ok(None),
+            Err(PayloadError::Empty) => self.oom_kill(uid, incarnation, vmms_are_gone),
             // Whoever writes it may be at it.
             Err(error) if !vmms_are_gone => Err(error.to_string()),
             Err(error) => Ok(Some(ExitObserved {
@@ -163,6 +164,32 @@ impl LinuxHost {
                 uptime_ns: 0,
             })),
         }
+    }
+
+    /// What stands for the exit record of a VMM that the kernel killed for want of memory.
+    fn oom_kill(
+        &self,
+        uid: &PathUid,
+        incarnation: u64,
+        vmms_are_gone: bool,
+    ) -> Answer<ExitObserved> {
+        if !vmms_are_gone {
+            return Ok(None);
+        }
+        let note = self.layout.oom_note(uid, incarnation);
+        let unreadable =
+            |error: io::Error| format!("what the kernel killed can not be read: {error}");
+        let mut kill = OomKill::noted(&note).map_err(unreadable)?;
+        let cgroup = self.sandbox.cgroup_of(&sandbox::name_of(uid, incarnation));
+        if let (None, Some(cgroup)) = (&kill, cgroup) {
+            kill = OomKill::of_cgroup(&cgroup).map_err(unreadable)?;
+        }
+        Ok(kill.map(|kill| ExitObserved {
+            reason: ExitReason::OomKilled,
+            detail: kill.detail,
+            at: modified_at(&note),
+            uptime_ns: 0,
+        }))
     }
 
     fn holdings(&self, uid: &PathUid) -> io::Result<Option<BTreeSet<Holding>>> {

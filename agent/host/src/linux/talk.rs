@@ -3,6 +3,7 @@
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use agent_plan::{Failure, Record};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
@@ -82,21 +83,40 @@ impl LinuxHost {
     pub(super) async fn reboot_guest(&self, record: &Record) -> Result<(), VerbError> {
         let uid = uid_of(record)?;
         let dir = self.layout.run_of_vmm(&uid, record.incarnation);
-        let socket = match SocketDir::open(&dir) {
-            Ok(dir) => dir.connect_to_guest_agent().await,
-            Err(error) => Err(error),
-        };
-        let socket = socket.map_err(|error| {
-            VerbError::NoGuestAgent(format!("its channel can not be opened: {error}"))
-        })?;
-        let mut agent = GuestAgent::greet(socket)
-            .await
-            .map_err(|error| VerbError::NoGuestAgent(error.to_string()))?;
+        let mut agent = guest_agent(&dir).await.map_err(VerbError::NoGuestAgent)?;
         agent
             .reboot()
             .await
             .map_err(|error| VerbError::GuestRefused(error.to_string()))
     }
+
+    /// Tells the agent in the guest, if there is one, what the power button tells the guest: a guest may
+    /// heed only one of them. Nobody waits for it.
+    pub(super) fn ask_guest_agent_to_power_down(&self, uid: &PathUid, incarnation: u64) {
+        let dir = self.layout.run_of_vmm(uid, incarnation);
+        tokio::spawn(async move {
+            let told = match guest_agent(&dir).await {
+                Ok(mut agent) => agent.power_down().await.map_err(|error| error.to_string()),
+                Err(error) => Err(error),
+            };
+            if let Err(why) = told {
+                let dir = dir.display();
+                tracing::debug!(%dir, why, "the guest was asked by its power button alone");
+            }
+        });
+    }
+}
+
+/// The agent in the guest of a VMM, which has answered; or why there is none.
+async fn guest_agent(dir: &Path) -> Result<GuestAgent, String> {
+    let socket = match SocketDir::open(dir) {
+        Ok(dir) => dir.connect_to_guest_agent().await,
+        Err(error) => Err(error),
+    };
+    let socket = socket.map_err(|error| format!("its channel can not be opened: {error}"))?;
+    GuestAgent::greet(socket)
+        .await
+        .map_err(|error| error.to_string())
 }
 
 fn uid_of(record: &Record) -> Result<PathUid, VerbError> {

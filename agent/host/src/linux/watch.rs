@@ -1,7 +1,8 @@
 //! Waking the actor of a VMI when its VMM says or does something.
 
+use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use crate::control::{Connection, ControlError, Deadlines, SocketDir};
 use crate::facility::Wake;
 use crate::layout::PathUid;
 use crate::process::{self, Liveness};
+use crate::sandbox::OomWatch;
 use crate::vsock::Broker;
 
 /// Between two attempts to listen to a VMM that lives.
@@ -53,7 +55,8 @@ impl LinuxHost {
             wake,
         };
         let dir = self.layout.run_of_vmm(&uid, incarnation);
-        let task = tokio::spawn(async move { follow(&dir, &watched).await });
+        let note = self.layout.oom_note(&uid, incarnation);
+        let task = tokio::spawn(async move { follow_to_the_end(&dir, &watched, note).await });
         vmi.watch = Some((incarnation, task.abort_handle()));
     }
 }
@@ -67,6 +70,35 @@ struct Watched {
     wake: Wake,
 }
 
+/// Follows a VMM and the memory of its cgroup until it is dead.
+async fn follow_to_the_end(dir: &Path, watched: &Watched, note: PathBuf) {
+    let pid = watched.identity.pid;
+    let unwatched = |error: io::Error| {
+        tracing::debug!(pid, %error, "the VMM's cgroup can not be watched");
+    };
+    let oom = OomWatch::of(pid, note).unwrap_or_else(|error| {
+        unwatched(error);
+        None
+    });
+    let noted = async {
+        if let Some(oom) = &oom {
+            oom.run().await.unwrap_or_else(unwatched);
+        }
+        // Whatever it found out, the VMM is followed to its end.
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        biased;
+        () = noted => {}
+        () = follow(dir, watched) => {}
+    }
+    // The last word of a cgroup that is about to go.
+    if let Some(oom) = &oom {
+        oom.look().map_or_else(unwatched, drop);
+    }
+    watched.wake.notify_one();
+}
+
 /// Follows a VMM until it is dead.
 async fn follow(dir: &Path, watched: &Watched) {
     let Watched { identity, wake, .. } = watched;
@@ -77,7 +109,6 @@ async fn follow(dir: &Path, watched: &Watched) {
         for _ in 0..ENDING_LOOKS {
             // What can not be looked at is looked at again.
             if process::liveness(identity).is_ok_and(|liveness| liveness == Liveness::Dead) {
-                wake.notify_one();
                 return;
             }
             tokio::time::sleep(ENDING).await;

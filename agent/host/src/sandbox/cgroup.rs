@@ -13,6 +13,9 @@ const ROOT: &str = "/sys/fs/cgroup";
 /// What guests' cgroups need of the kernel.
 const CONTROLLERS: &str = "+cpu +memory +pids";
 
+/// What shares out the disks evenly among guests, where the kernel has it.
+const DISKS: &str = "+io";
+
 /// The cgroup that holds all guests' cgroups.
 #[derive(Debug, Clone)]
 pub(crate) struct CgroupTree {
@@ -36,7 +39,14 @@ impl CgroupTree {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                 _ => {}
             }
-            fs::write(path.join("cgroup.subtree_control"), CONTROLLERS)
+            fs::write(path.join("cgroup.subtree_control"), CONTROLLERS)?;
+            let has = fs::read_to_string(root.join("cgroup.controllers"))?;
+            if has.split_whitespace().any(|name| name == "io") {
+                for cgroup in [root, &path] {
+                    fs::write(cgroup.join("cgroup.subtree_control"), DISKS)?;
+                }
+            }
+            Ok(())
         };
         steps().map_err(|error| {
             format!(
@@ -78,6 +88,11 @@ impl CgroupTree {
             set("cpu.max", format!("{} 100000", microseconds / 10))?;
         }
         fs::write(path.join("cgroup.procs"), pid.to_string()).map_err(failed("entered"))
+    }
+
+    /// The cgroup of a VMM. It stays until it is removed.
+    pub(super) fn cgroup(&self, name: &str) -> PathBuf {
+        self.path.join(name)
     }
 
     pub(super) fn exists(&self, name: &str) -> io::Result<bool> {

@@ -65,7 +65,12 @@ impl Systemd {
     /// Whether the scope is still there. systemd takes it away with its last process, but keeps one
     /// whose process had ended before it could be moved.
     pub(super) fn exists(name: &str) -> io::Result<bool> {
-        Ok(absent_is_none(fs::metadata(cgroup_of(&format!("{name}.scope"))))?.is_some())
+        Ok(absent_is_none(fs::metadata(Self::cgroup(name)))?.is_some())
+    }
+
+    /// The cgroup of a scope. It goes with the last process in it.
+    pub(super) fn cgroup(name: &str) -> PathBuf {
+        cgroup_of(&format!("{name}.scope"))
     }
 
     /// Ends a scope. That it is gone already is success.
@@ -179,6 +184,8 @@ fn arguments<'a>(unit: &'a str, pid: u32, limits: &Limits) -> Arguments<'a> {
         ("MemoryMax", Value::from(limits.memory_bytes)),
         ("TasksMax", Value::from(limits.tasks)),
         ("CPUWeight", Value::from(limits.cpu_weight)),
+        // No guest's disks keep another's waiting: the controller shares out evenly.
+        ("IOAccounting", Value::from(true)),
     ];
     if let Some(microseconds) = limits.cpu_microseconds {
         properties.push(("CPUQuotaPerSecUSec", Value::from(microseconds)));

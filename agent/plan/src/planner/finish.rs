@@ -5,26 +5,26 @@ use std::collections::BTreeSet;
 use super::{Draft, LOOK_AGAIN, REAP_AFTER, ours};
 use crate::ending;
 use crate::{
-    Action, Holding, MachineState, Millis, Observation, PauseObserved, Phase, StopProgress,
-    Timestamp, VmmObserved,
+    Action, Holding, MachineState, Millis, Observation, PauseObserved, Phase, Record, StopProgress,
+    Timestamp, VmmObserved, Wanted,
 };
 
-impl Draft<'_> {
-    /// When the end was asked for, by deletion, by an order to stop or by both, and how long the guest
-    /// has from then on. An order may have come before the deletion, never after it.
-    pub(super) fn ending(&self) -> Option<(Timestamp, Millis)> {
-        let deletion = self.wanted.deletion;
-        let Some(stop) = self.plan.record.orders.stop else {
-            return deletion.map(|deletion| (deletion.requested_at, deletion.grace));
-        };
-        let grace = deletion.map_or(stop.grace, |deletion| {
-            let between = deletion.requested_at.since(stop.requested_at);
-            let until = Millis(between.0.saturating_add(deletion.grace.0));
-            stop.grace.min(until)
-        });
-        Some((stop.requested_at, grace))
-    }
+/// When the end was asked for, by deletion, by an order to stop or by both, and how long the guest
+/// has from then on. An order may have come before the deletion, never after it.
+pub(crate) fn ending(wanted: &Wanted, record: &Record) -> Option<(Timestamp, Millis)> {
+    let deletion = wanted.deletion;
+    let Some(stop) = record.orders.stop else {
+        return deletion.map(|deletion| (deletion.requested_at, deletion.grace));
+    };
+    let grace = deletion.map_or(stop.grace, |deletion| {
+        let between = deletion.requested_at.since(stop.requested_at);
+        let until = Millis(between.0.saturating_add(deletion.grace.0));
+        stop.grace.min(until)
+    });
+    Some((stop.requested_at, grace))
+}
 
+impl Draft<'_> {
     /// An end was asked for and the guest has not ended yet.
     pub(super) fn end_on_request(&mut self, requested_at: Timestamp, grace: Millis) {
         if !self.kill_strays() {
@@ -157,7 +157,10 @@ impl Draft<'_> {
         match &self.observed.vmms {
             Observation::Unknown { .. } => self.look_again(LOOK_AGAIN),
             Observation::Present(vmms) => self.reap(vmms),
-            Observation::Absent => self.release(),
+            Observation::Absent => {
+                self.plan.record.room = None;
+                self.release();
+            }
         }
     }
 

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use agent_domain::{Owner, SOURCE_ANNOTATION};
 use proto_node::vmi::VirtualMachineInstance;
 
 use super::directory::{Wish, WishKey, key_of};
-
-/// On an object that was made from a file: `file:NAME`.
-pub const SOURCE_ANNOTATION: &str = "kvmlet.io/source";
 
 /// On an object that was made from a file: digest of what the file said.
 pub const DIGEST_ANNOTATION: &str = "kvmlet.io/config.hash";
@@ -23,8 +21,12 @@ pub(crate) enum Step {
         uid: String,
         why: &'static str,
     },
-    /// The name is taken by an object from elsewhere.
-    Taken { key: WishKey, file: String },
+    /// The name is taken by somebody else's object.
+    Taken {
+        key: WishKey,
+        file: String,
+        owner: Owner,
+    },
 }
 
 /// What is to be done so that exactly the wishes are there. `is_unknown` tells of files that are there
@@ -46,10 +48,10 @@ pub(crate) fn reconcile(
         }
     }
     for (key, object) in present {
-        let Some(file) = source_file(object) else {
+        let Owner::ManifestDirectory { file } = owner(object) else {
             continue;
         };
-        if !wishes.contains_key(&key) && !is_unknown(file) && !is_deleting(object) {
+        if !wishes.contains_key(&key) && !is_unknown(&file) && !is_deleting(object) {
             steps.push(Step::Delete {
                 key,
                 uid: uid(object),
@@ -62,10 +64,12 @@ pub(crate) fn reconcile(
 
 /// What to do about an object that is there and asked for.
 fn step_for(key: &WishKey, wish: &Wish, object: &VirtualMachineInstance) -> Option<Step> {
-    if source_file(object).is_none() {
+    let owner = owner(object);
+    if !matches!(owner, Owner::ManifestDirectory { .. }) {
         return Some(Step::Taken {
             key: key.clone(),
             file: wish.file.clone(),
+            owner,
         });
     }
     if is_deleting(object) {
@@ -91,7 +95,14 @@ fn step_for(key: &WishKey, wish: &Wish, object: &VirtualMachineInstance) -> Opti
 fn object_of(wish: &Wish) -> VirtualMachineInstance {
     let mut object = wish.object.clone();
     let annotations = &mut object.metadata.get_or_insert_default().annotations;
-    annotations.insert(SOURCE_ANNOTATION.to_owned(), format!("file:{}", wish.file));
+    let owner = Owner::ManifestDirectory {
+        file: wish.file.clone(),
+    };
+    annotations.extend(
+        owner
+            .annotation()
+            .map(|value| (SOURCE_ANNOTATION.to_owned(), value)),
+    );
     annotations.insert(DIGEST_ANNOTATION.to_owned(), wish.digest.clone());
     object
 }
@@ -100,8 +111,11 @@ fn annotation<'a>(object: &'a VirtualMachineInstance, name: &str) -> Option<&'a 
     object.metadata.as_ref()?.annotations.get(name)
 }
 
-fn source_file(object: &VirtualMachineInstance) -> Option<&str> {
-    annotation(object, SOURCE_ANNOTATION)?.strip_prefix("file:")
+fn owner(object: &VirtualMachineInstance) -> Owner {
+    let metadata = object.metadata.as_ref();
+    metadata.map_or(Owner::GrpcCaller, |metadata| {
+        Owner::of(&metadata.annotations)
+    })
 }
 
 fn is_deleting(object: &VirtualMachineInstance) -> bool {
@@ -243,7 +257,8 @@ mod tests {
             steps,
             [Step::Taken {
                 key: key(),
-                file: String::from("a.yaml")
+                file: String::from("a.yaml"),
+                owner: Owner::GrpcCaller
             }]
         );
     }

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agent_domain::{Owner, SOURCE_ANNOTATION};
 use futures_util::StreamExt;
 use inotify::{EventStream, Inotify, WatchMask};
 use proto_node::node::object;
@@ -146,15 +147,18 @@ impl<R: Registry> ManifestSource<R> {
                     grace_period_seconds: None,
                     uid,
                     resource_version: String::new(),
+                    by: directory(),
                 };
                 if let Err(error) = self.registry.delete(delete).await {
                     warn!(%error, "a VMI whose manifest is gone can not be deleted; trying again");
                 }
             }
-            Step::Taken { key, file } => {
+            Step::Taken { key, file, owner } => {
                 let message = format!(
-                    "{}/{} is left out: an object of that name came from elsewhere; delete it or choose another name",
-                    key.0, key.1
+                    "{}/{} is left out: an object of that name belongs to {owner}; {}",
+                    key.0,
+                    key.1,
+                    owner.way_out()
                 );
                 self.complain(&Complaint {
                     file,
@@ -177,9 +181,10 @@ impl<R: Registry> ManifestSource<R> {
                 .unwrap_or_default()
         };
         let digest = annotation(super::DIGEST_ANNOTATION);
-        let file = annotation(super::SOURCE_ANNOTATION)
+        let file = annotation(SOURCE_ANNOTATION)
             .trim_start_matches("file:")
             .to_owned();
+        let by = Owner::ManifestDirectory { file: file.clone() };
         let refusal = (key.clone(), digest);
         if self.refused.contains(&refusal) {
             return;
@@ -189,6 +194,7 @@ impl<R: Registry> ManifestSource<R> {
             idempotency_key: String::new(),
             dry_run: false,
             create_only: true,
+            by,
         };
         match self.registry.apply(apply).await {
             Ok(applied) => {
@@ -251,6 +257,13 @@ fn vmi(object: proto_node::node::Object) -> Option<VirtualMachineInstance> {
     match object.kind {
         Some(object::Kind::VirtualMachineInstance(vmi)) => Some(vmi),
         _ => None,
+    }
+}
+
+/// The directory as a whole, whichever file it was.
+fn directory() -> Owner {
+    Owner::ManifestDirectory {
+        file: String::new(),
     }
 }
 

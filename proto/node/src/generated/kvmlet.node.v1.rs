@@ -30,6 +30,26 @@ impl ::prost::Name for FieldRules {
         "/kvmlet.node.v1.FieldRules".into()
     }
 }
+/// Who may call a method. One without a role is refused to everybody.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MethodRules {
+    /// The role that the caller needs in the namespace of the call.
+    #[prost(enumeration = "Role", tag = "1")]
+    pub role: i32,
+    /// The call concerns the whole node: the role must hold in all namespaces.
+    #[prost(bool, tag = "2")]
+    pub whole_node: bool,
+}
+impl ::prost::Name for MethodRules {
+    const NAME: &'static str = "MethodRules";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.MethodRules".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.MethodRules".into()
+    }
+}
 /// How far this release honours a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -40,6 +60,9 @@ pub enum SupportLevel {
     Ignored = 1,
     /// Refused by admission, with the note as the way out.
     Unsupported = 2,
+    /// Honoured when the host can; otherwise admission refuses it or the guest waits, with a reason. The note says what
+    /// it takes.
+    Host = 3,
 }
 impl SupportLevel {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -51,6 +74,7 @@ impl SupportLevel {
             Self::Supported => "SUPPORT_LEVEL_SUPPORTED",
             Self::Ignored => "SUPPORT_LEVEL_IGNORED",
             Self::Unsupported => "SUPPORT_LEVEL_UNSUPPORTED",
+            Self::Host => "SUPPORT_LEVEL_HOST",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -59,6 +83,7 @@ impl SupportLevel {
             "SUPPORT_LEVEL_SUPPORTED" => Some(Self::Supported),
             "SUPPORT_LEVEL_IGNORED" => Some(Self::Ignored),
             "SUPPORT_LEVEL_UNSUPPORTED" => Some(Self::Unsupported),
+            "SUPPORT_LEVEL_HOST" => Some(Self::Host),
             _ => None,
         }
     }
@@ -96,6 +121,47 @@ impl Format {
             "FORMAT_QUANTITY" => Some(Self::Quantity),
             "FORMAT_DATE_TIME" => Some(Self::DateTime),
             "FORMAT_JSON" => Some(Self::Json),
+            _ => None,
+        }
+    }
+}
+/// What a caller may do. Each role has all that those before it have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Role {
+    /// Nothing.
+    Unspecified = 0,
+    /// See objects, events and figures.
+    View = 1,
+    /// Use consoles of guests, and read what was printed there.
+    Console = 2,
+    /// Create, change, delete and steer guests.
+    Operate = 3,
+    /// Whatever concerns the node as a whole.
+    Admin = 4,
+}
+impl Role {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "ROLE_UNSPECIFIED",
+            Self::View => "ROLE_VIEW",
+            Self::Console => "ROLE_CONSOLE",
+            Self::Operate => "ROLE_OPERATE",
+            Self::Admin => "ROLE_ADMIN",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "ROLE_UNSPECIFIED" => Some(Self::Unspecified),
+            "ROLE_VIEW" => Some(Self::View),
+            "ROLE_CONSOLE" => Some(Self::Console),
+            "ROLE_OPERATE" => Some(Self::Operate),
+            "ROLE_ADMIN" => Some(Self::Admin),
             _ => None,
         }
     }
@@ -285,6 +351,12 @@ pub struct ListRequest {
     /// Kubernetes field selector, such as "metadata.name=web,status.phase!=Failed". Empty: all.
     #[prost(string, tag = "4")]
     pub field_selector: ::prost::alloc::string::String,
+    /// Most objects in the answer; the rest by `continue`. 0: all.
+    #[prost(uint32, tag = "5")]
+    pub limit: u32,
+    /// `metadata.continue` of the page before, with the same selectors. Empty: the first page.
+    #[prost(string, tag = "6")]
+    pub r#continue: ::prost::alloc::string::String,
 }
 impl ::prost::Name for ListRequest {
     const NAME: &'static str = "ListRequest";
@@ -299,7 +371,8 @@ impl ::prost::Name for ListRequest {
 /// The objects, sorted by namespace and name.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListResponse {
-    /// Version of the store, from which a watch sees every later change.
+    /// Version of the store, from which a watch sees every later change. All pages of a list have that of the
+    /// first: what changed between two of them, such a watch tells.
     #[prost(message, optional, tag = "1")]
     pub metadata: ::core::option::Option<super::super::meta::v1::ListMeta>,
     #[prost(message, repeated, tag = "2")]

@@ -7,11 +7,39 @@ use std::path::{Path, PathBuf};
 use nix::unistd::{Gid, chown};
 use tokio::net::UnixListener;
 
-/// Members of this group may use the agent.
-const GROUP: &str = "kvmlet";
+use crate::access::group_number;
 
-/// Owner and group may connect; nobody else.
-const MODE: u32 = 0o660;
+/// Who may connect, whatever they may do then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketAccess {
+    /// The group that the socket belongs to, where it exists and this process may give files to it. Empty:
+    /// that of this process.
+    pub group: String,
+    /// Everybody may connect, rather than owner and group: grants say what others may do.
+    pub everybody: bool,
+}
+
+impl SocketAccess {
+    /// Gives a socket the permissions.
+    ///
+    /// # Errors
+    /// When the file can not be changed.
+    pub fn apply(&self, path: &Path) -> io::Result<()> {
+        let mode = if self.everybody { 0o666 } else { 0o660 };
+        if let Some(gid) = self.gid() {
+            chown(path, None, Some(gid))?;
+        }
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+    }
+
+    fn gid(&self) -> Option<Gid> {
+        let groups = std::fs::read_to_string("/etc/group").ok()?;
+        let number = group_number(&groups, &self.group)?;
+        nix::unistd::geteuid()
+            .is_root()
+            .then_some(Gid::from_raw(number))
+    }
+}
 
 /// Why there is no socket.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +64,7 @@ impl Socket {
     ///
     /// # Errors
     /// See [`SocketError`].
-    pub fn bind(path: &Path) -> Result<Self, SocketError> {
+    pub fn bind(path: &Path, access: &SocketAccess) -> Result<Self, SocketError> {
         let explain = |doing| {
             move |source| SocketError {
                 path: path.to_owned(),
@@ -57,11 +85,9 @@ impl Socket {
             _ => {}
         }
         let listener = UnixListener::bind(&hidden).map_err(explain("bind"))?;
-        std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(MODE))
-            .map_err(explain("its mode"))?;
-        if let Some(gid) = group() {
-            chown(&hidden, None, Some(gid)).map_err(|errno| explain("its group")(errno.into()))?;
-        }
+        access
+            .apply(&hidden)
+            .map_err(explain("its group and mode"))?;
         std::fs::rename(&hidden, path).map_err(explain("its name"))?;
         Ok(Self {
             path: path.to_owned(),
@@ -74,40 +100,5 @@ impl Drop for Socket {
     fn drop(&mut self) {
         // A socket file without a listener only misleads; that it can not be removed harms nobody.
         drop(std::fs::remove_file(&self.path));
-    }
-}
-
-/// The group, where it exists and this process may give files to it.
-///
-/// Looked up in the file itself: getgrnam of a static glibc loads the host's NSS libraries, which
-/// crashes when their version is another.
-fn group() -> Option<Gid> {
-    let groups = std::fs::read_to_string("/etc/group").ok()?;
-    let number = group_number(&groups, GROUP)?;
-    nix::unistd::geteuid()
-        .is_root()
-        .then_some(Gid::from_raw(number))
-}
-
-/// The number of a group, from text as in `/etc/group` (group(5)).
-fn group_number(groups: &str, name: &str) -> Option<u32> {
-    groups.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        (fields.next()? == name)
-            .then(|| fields.nth(1)?.parse().ok())
-            .flatten()
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::group_number;
-
-    #[test]
-    fn a_group_is_found_by_its_whole_name() {
-        let groups = "root:x:0:\nkvmlet-guests:x:7:\nkvmlet:x:993:alice,bob\n";
-        assert_eq!(group_number(groups, "kvmlet"), Some(993));
-        assert_eq!(group_number(groups, "kvm"), None);
-        assert_eq!(group_number("kvmlet:x:no:", "kvmlet"), None);
     }
 }

@@ -1,0 +1,156 @@
+//! Which agent and which namespace: options, environment and the client's own file, in this order.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Deserialize;
+
+use crate::failure::Failure;
+
+/// Where the agent listens unless told otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/kvmlet/kvmlet.sock";
+
+/// The largest file of settings that is read.
+const LARGEST_FILE: u64 = 1 << 16;
+
+/// Which agent and which namespace.
+#[derive(Args)]
+pub struct Scope {
+    /// Socket of the agent [env: KVMLET_SOCKET] [default: /run/kvmlet/kvmlet.sock]
+    #[arg(long, global = true, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Agent of another node, such as https://node1:9774; needs --cert, --key, --cacert [env: KVMLET_SERVER]
+    #[arg(long, global = true, value_name = "URL", conflicts_with = "socket")]
+    pub server: Option<String>,
+    /// Your certificate, in PEM
+    #[arg(long, global = true, env = "KVMLET_CERT", value_name = "FILE")]
+    pub cert: Option<PathBuf>,
+    /// Its key, in PEM
+    #[arg(long, global = true, env = "KVMLET_KEY", value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Certificate of who signs those of agents, in PEM
+    #[arg(long, global = true, env = "KVMLET_CACERT", value_name = "FILE")]
+    pub cacert: Option<PathBuf>,
+    /// File of settings: server, cert, key, cacert, socket, namespace [default: ~/.config/kvmlet/kvmctl.toml]
+    #[arg(long, global = true, env = "KVMCTL_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Namespace
+    #[arg(short, long, global = true, value_name = "NAME")]
+    pub namespace: Option<String>,
+}
+
+/// What the file of settings can say.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Settings {
+    server: Option<String>,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    cacert: Option<PathBuf>,
+    socket: Option<PathBuf>,
+    namespace: Option<String>,
+}
+
+/// Where an agent is, and what it takes to speak to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AgentAddress {
+    /// On this node.
+    Socket(PathBuf),
+    /// Behind TLS.
+    Server {
+        /// As `https://NAME:PORT`.
+        url: String,
+        /// The client's certificate.
+        cert: PathBuf,
+        /// Its key.
+        key: PathBuf,
+        /// Who signs those of agents.
+        cacert: PathBuf,
+    },
+}
+
+impl Scope {
+    /// Fills in what options do not say: of the environment, then of the file of settings.
+    pub fn complete(&mut self) -> Result<(), Failure> {
+        if self.socket.is_none() && self.server.is_none() {
+            self.socket = variable("KVMLET_SOCKET").map(PathBuf::from);
+            self.server = variable("KVMLET_SERVER");
+            if self.socket.is_some() && self.server.is_some() {
+                let text = "error: KVMLET_SOCKET and KVMLET_SERVER are both set: say by an option which one is meant";
+                return Err(Failure::Unreadable(text.to_owned()));
+            }
+        }
+        let settings = match &self.config {
+            Some(path) => Settings::read(path)?,
+            None => match default_file() {
+                Some(path) if path.exists() => Settings::read(&path)?,
+                _ => Settings::default(),
+            },
+        };
+        if self.socket.is_none() && self.server.is_none() {
+            self.server = settings.server;
+            self.socket = settings.socket;
+        }
+        self.cert = self.cert.take().or(settings.cert);
+        self.key = self.key.take().or(settings.key);
+        self.cacert = self.cacert.take().or(settings.cacert);
+        self.namespace = self.namespace.take().or(settings.namespace);
+        Ok(())
+    }
+
+    /// The namespace to look in.
+    pub fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or("default")
+    }
+
+    /// Where the agent is.
+    pub fn address(&self) -> Result<AgentAddress, Failure> {
+        let Some(url) = &self.server else {
+            let socket = self.socket.as_deref().unwrap_or(Path::new(DEFAULT_SOCKET));
+            let absolute = std::path::absolute(socket).map_err(|error| {
+                Failure::Usage(format!("--socket {}: {error}", socket.display()))
+            })?;
+            return Ok(AgentAddress::Socket(absolute));
+        };
+        if !url.starts_with("https://") {
+            let text = "must begin with https://: agents are reached over TLS, or by --socket on their own node";
+            return Err(Failure::Usage(format!("--server {url}: {text}")));
+        }
+        let file = |option: &str, variable: &str, file: &Option<PathBuf>| {
+            file.clone().ok_or_else(|| {
+                Failure::Usage(format!(
+                    "--server {url} needs --{option} FILE (or {variable}, or {option} in the file of settings)"
+                ))
+            })
+        };
+        Ok(AgentAddress::Server {
+            url: url.clone(),
+            cert: file("cert", "KVMLET_CERT", &self.cert)?,
+            key: file("key", "KVMLET_KEY", &self.key)?,
+            cacert: file("cacert", "KVMLET_CACERT", &self.cacert)?,
+        })
+    }
+}
+
+impl Settings {
+    fn read(path: &Path) -> Result<Self, Failure> {
+        let failed = |why: String| Failure::Unreadable(format!("error: {}: {why}", path.display()));
+        let size = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?;
+        if size.len() > LARGEST_FILE {
+            return Err(failed(format!("is larger than {LARGEST_FILE} bytes")));
+        }
+        let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+        toml::from_str(&text).map_err(|error| failed(error.to_string().trim_end().to_owned()))
+    }
+}
+
+/// A variable of the environment that says something.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn default_file() -> Option<PathBuf> {
+    let home = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let directory = home("XDG_CONFIG_HOME").or_else(|| Some(home("HOME")?.join(".config")))?;
+    Some(directory.join("kvmlet/kvmctl.toml"))
+}

@@ -1,0 +1,180 @@
+//! Hook points: what an operator's programs and servers say about machines.
+
+use std::path::{Path, PathBuf};
+
+use agent_domain::{Vmi, describe, with_machine};
+use agent_host::{hook_programs, run_hook_program};
+use agent_plan::{Action, Failure, Verdict};
+use agent_sources::HookSocket;
+use proto_node::hooks::{OnDefineDomainRequest, OnDefineDomainResponse, ShutdownRequest};
+use proto_node::vmi::VirtualMachineInstance;
+use proto_node::{Node, from_node, to_json};
+use tracing::warn;
+
+use crate::config::{FailurePolicy, Hooks};
+
+/// What programs are told as their argument.
+const ON_DEFINE_DOMAIN: &str = "on-define-domain";
+const SHUTDOWN: &str = "shutdown";
+
+/// One who is asked.
+enum Hook {
+    Program(PathBuf),
+    Socket(PathBuf),
+}
+
+impl Hook {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Program(path) | Self::Socket(path) => path,
+        }
+    }
+}
+
+/// Asks whoever is to be asked before an action, and gives the VMI that it is carried out with.
+///
+/// # Errors
+/// When a hook fails, unless the policy is to go on without it.
+pub(crate) async fn before(
+    action: &Action,
+    settings: &Hooks,
+    object: &VirtualMachineInstance,
+    vmi: &Vmi,
+) -> Result<Vmi, Failure> {
+    match action {
+        Action::ConfigureVmm { .. } => on_define_domain(settings, object, vmi).await,
+        Action::PressPowerButton { .. } => {
+            shutdown(settings, object).await;
+            Ok(vmi.clone())
+        }
+        _ => Ok(vmi.clone()),
+    }
+}
+
+/// Every hook sees what those before it made of the machine.
+async fn on_define_domain(
+    settings: &Hooks,
+    object: &VirtualMachineInstance,
+    vmi: &Vmi,
+) -> Result<Vmi, Failure> {
+    let mut vmi = vmi.clone();
+    for hook in hooks(settings)? {
+        let request = OnDefineDomainRequest {
+            vmi: Some(object.clone()),
+            machine: Some(describe(&vmi)),
+        };
+        match define(settings, &hook, request, &vmi).await {
+            Ok(changed) => vmi = changed,
+            Err(why) => fail(settings, hook.path(), &why)?,
+        }
+    }
+    Ok(vmi)
+}
+
+async fn define(
+    settings: &Hooks,
+    hook: &Hook,
+    request: OnDefineDomainRequest,
+    vmi: &Vmi,
+) -> Result<Vmi, String> {
+    let response: OnDefineDomainResponse = match hook {
+        Hook::Program(program) => {
+            let input = to_json(&request).to_string();
+            let output = ask(settings, program, ON_DEFINE_DOMAIN, &input).await?;
+            if output.is_empty() {
+                return Ok(vmi.clone());
+            }
+            let json: serde_json::Value = serde_json::from_slice(&output)
+                .map_err(|error| format!("its answer is no JSON: {error}"))?;
+            from_node(&Node::from(json)).map_err(|errors| joined(&errors))?
+        }
+        Hook::Socket(path) => {
+            let limit = settings.limit();
+            let answer = HookSocket { path, limit }.on_define_domain(request).await;
+            answer.map_err(|status| status.message().to_owned())?
+        }
+    };
+    match response.machine {
+        Some(machine) => with_machine(vmi, machine).map_err(|errors| joined(&errors)),
+        None => Ok(vmi.clone()),
+    }
+}
+
+/// Nobody keeps a guest from being ended by failing.
+async fn shutdown(settings: &Hooks, object: &VirtualMachineInstance) {
+    let hooks = match hooks(settings) {
+        Ok(hooks) => hooks,
+        Err(failure) => return warn!("{}", failure.message),
+    };
+    for hook in hooks {
+        let request = ShutdownRequest {
+            vmi: Some(object.clone()),
+        };
+        let told = match &hook {
+            Hook::Program(program) => {
+                let input = to_json(&request).to_string();
+                ask(settings, program, SHUTDOWN, &input).await.map(drop)
+            }
+            Hook::Socket(path) => {
+                let limit = settings.limit();
+                let answer = HookSocket { path, limit }.shutdown(request).await;
+                answer
+                    .map(drop)
+                    .map_err(|status| status.message().to_owned())
+            }
+        };
+        if let Err(why) = told {
+            warn!("{}", says(hook.path(), &why));
+        }
+    }
+}
+
+async fn ask(
+    settings: &Hooks,
+    program: &Path,
+    point: &str,
+    input: &str,
+) -> Result<Vec<u8>, String> {
+    let helper = std::env::current_exe().map_err(|error| error.to_string())?;
+    run_hook_program(&helper, program, point, input.as_bytes(), settings.limit())
+        .await
+        .map_err(|error| format!("{:#}", anyhow::Error::from(error)))
+}
+
+/// Who is asked, in order.
+fn hooks(settings: &Hooks) -> Result<Vec<Hook>, Failure> {
+    let programs = hook_programs(&settings.directory);
+    let programs = programs.map_err(|error| failed(format!("{:#}", anyhow::Error::from(error))))?;
+    let programs = programs.into_iter().map(Hook::Program);
+    let sockets = settings.sockets.iter().cloned().map(Hook::Socket);
+    Ok(programs.chain(sockets).collect())
+}
+
+/// What becomes of a hook that failed.
+fn fail(settings: &Hooks, hook: &Path, why: &str) -> Result<(), Failure> {
+    let message = says(hook, why);
+    match settings.failure_policy {
+        FailurePolicy::Fail => Err(failed(message)),
+        FailurePolicy::Ignore => {
+            warn!("{message}; the guest is started without it (hooks.failure_policy)");
+            Ok(())
+        }
+    }
+}
+
+fn says(hook: &Path, why: &str) -> String {
+    format!("hook {}: {why}", hook.display())
+}
+
+fn failed(message: String) -> Failure {
+    Failure {
+        verdict: Verdict::Retry,
+        reason: String::from("HookFailed"),
+        message,
+    }
+}
+
+fn joined<E: ToString>(errors: &[E]) -> String {
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    format!("its answer is refused: {}", texts.join("; "))
+}

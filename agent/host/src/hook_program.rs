@@ -1,0 +1,214 @@
+//! Programs of the operator that are asked about machines: text in, text out.
+
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use crate::child::RUN_HOOK;
+
+/// The largest answer.
+const MAX_OUTPUT_BYTES: u64 = 1 << 20;
+
+/// As much of what it complains is told.
+const MAX_COMPLAINT_BYTES: u64 = 1024;
+
+/// Programs of one directory.
+const MAX_PROGRAMS: usize = 64;
+
+/// Why a hook gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum HookProgramError {
+    /// The directory or the program can not be read.
+    #[error("{} can not be read", path.display())]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Others than root could change what the agent starts.
+    #[error("{} may be changed by others than its owner, or its owner is neither root nor the agent: chown root, chmod go-w", path.display())]
+    Unsafe {
+        /// Which.
+        path: PathBuf,
+    },
+    /// There are too many.
+    #[error("{} holds more than {MAX_PROGRAMS} programs", path.display())]
+    TooMany {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// It can not be started or talked to.
+    #[error("it can not be run")]
+    Io(#[from] io::Error),
+    /// It took too long, and was killed.
+    #[error("it did not answer within {0:?} and was killed")]
+    TimedOut(Duration),
+    /// It failed.
+    #[error("it ended with {status}: {complaint}")]
+    Failed {
+        /// How.
+        status: ExitStatus,
+        /// What it wrote to standard error, cut.
+        complaint: String,
+    },
+    /// It says more than anybody reads.
+    #[error("it wrote more than {MAX_OUTPUT_BYTES} bytes and was killed")]
+    TooLong,
+}
+
+/// The programs of a directory, by name. Without the directory there are none. Hidden files, editors' backups and
+/// what is not executable are left out.
+///
+/// # Errors
+/// When the directory can not be read, and for programs that others than root may change.
+pub fn hook_programs(directory: &Path) -> Result<Vec<PathBuf>, HookProgramError> {
+    let unreadable = |path: &Path| {
+        let path = path.to_owned();
+        move |source| HookProgramError::Unreadable { path, source }
+    };
+    let entries = match std::fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(unreadable(directory)(error)),
+    };
+    let mut programs = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(unreadable(directory))?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        if name.is_none_or(|name| name.starts_with('.') || name.ends_with('~')) {
+            continue;
+        }
+        let metadata = std::fs::metadata(&path).map_err(unreadable(&path))?;
+        if !metadata.is_file() || metadata.permissions().mode() & 0o111 == 0 {
+            continue;
+        }
+        if programs.len() == MAX_PROGRAMS {
+            let path = directory.to_owned();
+            return Err(HookProgramError::TooMany { path });
+        }
+        check(&path, &metadata)?;
+        programs.push(path);
+    }
+    if !programs.is_empty() {
+        let metadata = std::fs::metadata(directory).map_err(unreadable(directory))?;
+        check(directory, &metadata)?;
+    }
+    programs.sort();
+    Ok(programs)
+}
+
+/// Whoever can change what the agent starts can have it say anything about any guest.
+fn check(path: &Path, metadata: &std::fs::Metadata) -> Result<(), HookProgramError> {
+    let own = nix::unistd::geteuid().as_raw();
+    let is_trusted = metadata.uid() == 0 || metadata.uid() == own;
+    if !is_trusted || metadata.permissions().mode() & 0o022 != 0 {
+        let path = path.to_owned();
+        return Err(HookProgramError::Unsafe { path });
+    }
+    Ok(())
+}
+
+/// Starts a program, unprivileged, with the hook point as its argument and `input` as its standard input, and gives its
+/// standard output. `helper` is the agent's own program.
+///
+/// # Errors
+/// See [`HookProgramError`].
+pub async fn run_hook_program(
+    helper: &Path,
+    program: &Path,
+    point: &str,
+    input: &[u8],
+    limit: Duration,
+) -> Result<Vec<u8>, HookProgramError> {
+    let mut child = Command::new(helper)
+        .arg(RUN_HOOK)
+        .arg(program)
+        .arg(point)
+        .env_clear()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()?;
+    let answer = timeout(limit, async {
+        let said = converse(&mut child, input).await?;
+        Ok((child.wait().await?, said))
+    });
+    match answer.await {
+        Ok(Ok((status, (output, _)))) if status.success() => Ok(output),
+        Ok(Ok((status, (_, complaint)))) => {
+            let complaint = String::from_utf8_lossy(&complaint).trim().to_owned();
+            Err(HookProgramError::Failed { status, complaint })
+        }
+        Ok(Err(error)) => {
+            end(&mut child).await;
+            Err(error)
+        }
+        Err(_) => {
+            end(&mut child).await;
+            Err(HookProgramError::TimedOut(limit))
+        }
+    }
+}
+
+/// Writes all and reads all, at the same time: either side may be slow.
+async fn converse(child: &mut Child, input: &[u8]) -> Result<(Vec<u8>, Vec<u8>), HookProgramError> {
+    let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
+    let mut to = child.stdin.take().ok_or_else(gone)?;
+    let from = child.stdout.take().ok_or_else(gone)?;
+    let complaints = child.stderr.take().ok_or_else(gone)?;
+    let write = async move {
+        match to.write_all(input).await {
+            // Nobody has to read what it does not need.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+            _ => Ok(()),
+        }
+    };
+    let (written, output, complaint) = tokio::join!(
+        write,
+        read(from, MAX_OUTPUT_BYTES + 1),
+        read_and_drop_rest(complaints)
+    );
+    written?;
+    let output = output?;
+    if output.len() as u64 > MAX_OUTPUT_BYTES {
+        return Err(HookProgramError::TooLong);
+    }
+    Ok((output, complaint?))
+}
+
+async fn read(from: impl AsyncRead + Unpin, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(most).read_to_end(&mut bytes).await?;
+    Ok(bytes)
+}
+
+/// Whoever complains a lot does not have to wait for somebody who listens.
+async fn read_and_drop_rest(mut from: impl AsyncRead + Unpin) -> io::Result<Vec<u8>> {
+    let bytes = read(&mut from, MAX_COMPLAINT_BYTES).await?;
+    tokio::io::copy(&mut from, &mut tokio::io::sink()).await?;
+    Ok(bytes)
+}
+
+/// Kills a program with all that it started. It was not waited for, so its number is still its own.
+async fn end(child: &mut Child) {
+    let group = child.id().and_then(|pid| i32::try_from(pid).ok());
+    if let Some(group) = group
+        && let Err(errno) = killpg(Pid::from_raw(group), Signal::SIGKILL)
+    {
+        // One that does not lead a group of its own yet has started nothing, and is killed below.
+        tracing::debug!(%errno, "a hook has no group of processes");
+    }
+    if let Err(error) = child.kill().await {
+        tracing::warn!(%error, "a hook that was too slow can not be ended");
+    }
+}

@@ -1,0 +1,164 @@
+use super::*;
+
+const GIB: u64 = 1 << 30;
+const MIB: u64 = 1 << 20;
+
+fn node() -> Capacity {
+    Capacity {
+        node_name: String::from("node1"),
+        memory_bytes: 23 * GIB,
+        cpu_millis: 4000,
+        hugepages: BTreeMap::from([(2 * MIB, GIB)]),
+    }
+}
+
+fn tenant(uid: &str, since: i64, memory_bytes: u64, holds: bool) -> Tenant {
+    Tenant {
+        uid: uid.to_owned(),
+        since: Timestamp(since),
+        claim: Claim {
+            memory_bytes,
+            overhead_bytes: 64 * MIB,
+            cpu_millis: 100,
+            hugepages: None,
+        },
+        holds,
+    }
+}
+
+fn why(capacity: &Capacity, tenants: &[Tenant], uid: &str) -> String {
+    match room_of(capacity, tenants, uid) {
+        Some(Room::Waits { why }) => why,
+        other => panic!("{uid}: {other:?}"),
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_told_in_figures() {
+    let mut small = tenant("small", 1, GIB - 64 * MIB, true);
+    small.claim.overhead_bytes = 600 * MIB;
+    let tenants = [small, tenant("large", 2, 64 * GIB, false)];
+    assert_eq!(
+        why(&node(), &tenants, "large"),
+        "wants 64Gi of memory; node1 has 21.4Gi free of 23Gi (1 VMI, 600Mi of overhead counted)"
+    );
+}
+
+#[test]
+fn the_overhead_of_the_vmm_counts_and_is_named_when_it_alone_is_too_much() {
+    let mut capacity = node();
+    capacity.memory_bytes = GIB;
+    let tenants = [tenant("full", 1, GIB, false)];
+    assert_eq!(
+        why(&capacity, &tenants, "full"),
+        "wants 1Gi of memory and 64Mi of overhead; node1 has 1Gi free of 1Gi (0 VMIs, 0 of overhead counted)"
+    );
+    capacity.memory_bytes += 64 * MIB;
+    assert_eq!(who_fits(&capacity, &tenants), ["full"]);
+}
+
+#[test]
+fn cpus_and_huge_pages_are_counted_and_all_that_is_short_is_told() {
+    let mut wide = tenant("wide", 1, 0, false);
+    wide.claim.cpu_millis = 4250;
+    wide.claim.hugepages = Some(HugepageClaim {
+        page_bytes: 2 * MIB,
+        bytes: 2 * GIB,
+    });
+    assert_eq!(
+        why(&node(), std::slice::from_ref(&wide), "wide"),
+        "wants 4.25 CPUs; node1 has 4 free of 4 (0 VMIs counted); \
+         wants 2Gi of 2Mi huge pages; node1 has 1Gi free of 1Gi (0 VMIs counted); more are made by \
+         /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+    );
+    wide.claim.cpu_millis = 4000;
+    wide.claim.hugepages = Some(HugepageClaim {
+        page_bytes: 2 * MIB,
+        bytes: GIB,
+    });
+    assert_eq!(who_fits(&node(), &[wide]), ["wide"]);
+}
+
+#[test]
+fn the_oldest_comes_first_and_one_that_is_too_large_keeps_nobody_out() {
+    let tenants = [
+        tenant("third", 3, 12 * GIB, false),
+        tenant("second", 2, 12 * GIB, false),
+        tenant("first", 1, 64 * GIB, false),
+        tenant("fourth", 4, GIB, false),
+    ];
+    assert_eq!(who_fits(&node(), &tenants), ["second", "fourth"]);
+    // What an older one that waits will have is not offered to a younger one.
+    assert!(why(&node(), &tenants, "third").contains("10.9Gi free of 23Gi (1 VMI"));
+}
+
+#[test]
+fn who_holds_keeps_it_whatever_the_node_has_become() {
+    let shrunk = Capacity {
+        node_name: String::from("node1"),
+        ..Capacity::default()
+    };
+    let tenants = [
+        tenant("runs", 2, 12 * GIB, true),
+        tenant("waits", 1, GIB, false),
+    ];
+    assert_eq!(
+        room_of(&shrunk, &tenants, "runs"),
+        Some(Room::Granted(tenants[0].claim.clone()))
+    );
+    assert!(who_fits(&shrunk, &tenants).is_empty());
+    assert_eq!(room_of(&shrunk, &tenants, "stranger"), None);
+}
+
+#[test]
+fn the_order_in_which_tenants_are_listed_changes_nothing() {
+    let mut tenants: Vec<Tenant> = (0..40)
+        .map(|number| {
+            let gib = (number * 7 % 5 + 1) as u64;
+            tenant(
+                &format!("u{number}"),
+                number % 11,
+                gib * GIB,
+                number % 9 == 0,
+            )
+        })
+        .collect();
+    let once: Vec<String> = who_fits(&node(), &tenants)
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+    assert!(!once.is_empty());
+    tenants.reverse();
+    assert_eq!(who_fits(&node(), &tenants), once);
+    // Granting all that fit leaves room for nobody else.
+    for tenant in &mut tenants {
+        tenant.holds |= once.contains(&tenant.uid);
+    }
+    assert!(who_fits(&node(), &tenants).is_empty());
+}
+
+#[test]
+fn what_is_reserved_comes_off_and_overcommitment_goes_on_ordinary_memory_alone() {
+    let has = NodeHas {
+        memory_bytes: 8 * GIB,
+        cpus: 4,
+        hugepages: BTreeMap::from([(2 * MIB, GIB), (GIB, 2 * GIB)]),
+    };
+    let rules = CapacityRules {
+        reserved_memory_bytes: GIB,
+        reserved_cpu_millis: 500,
+        memory_overcommit_percent: 150,
+        cpu_allocation_ratio: 10,
+    };
+    let capacity = Capacity::of(String::from("node1"), has.clone(), &rules);
+    assert_eq!(capacity.memory_bytes, 6 * GIB);
+    assert_eq!(capacity.cpu_millis, 3500);
+    assert_eq!(capacity.hugepages, has.hugepages);
+    let greedy = CapacityRules {
+        reserved_memory_bytes: u64::MAX,
+        reserved_cpu_millis: u64::MAX,
+        ..rules
+    };
+    let none = Capacity::of(String::new(), has, &greedy);
+    assert_eq!((none.memory_bytes, none.cpu_millis), (0, 0));
+}

@@ -1,0 +1,45 @@
+//! Room on the node: a VMI starts once it has it, and keeps it until its VMM is gone.
+
+use super::Draft;
+use crate::report::POD_SCHEDULED;
+use crate::{EventKind, Millis, Room};
+
+/// How soon to ask again when nobody says that there is room: the node may have been given more.
+const ASK_AGAIN: Millis = Millis::from_secs(30);
+
+impl Draft<'_> {
+    /// A launch of an agent that recorded no claims has taken its room all the same.
+    pub(super) fn keep_room(&mut self) {
+        let record = &mut self.plan.record;
+        if let (Some(_), None, Room::Granted(claim)) =
+            (&record.launch, &record.end, &self.wanted.room)
+        {
+            record.room.get_or_insert_with(|| claim.clone());
+        }
+    }
+
+    /// Takes what the VMI needs of the node; false when it has to wait for it.
+    pub(super) fn take_room(&mut self) -> bool {
+        let record = &mut self.plan.record;
+        if record.room.is_some() {
+            return true;
+        }
+        match &self.wanted.room {
+            Room::Granted(claim) => {
+                record.room = Some(claim.clone());
+                true
+            }
+            Room::Waits { why } => {
+                let told = record
+                    .conditions
+                    .iter()
+                    .any(|told| told.kind == POD_SCHEDULED);
+                if !told {
+                    self.event(EventKind::Warning, "FailedScheduling", why);
+                }
+                self.look_again(ASK_AGAIN);
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The one place that every call comes through: who calls, what the method needs, and whether it is granted.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use proto_node::Method;
+use proto_node::node::Role;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::http::{Request, Response};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::{Access, Caller, Permit};
+use crate::{ApiError, Registry, Served};
+
+/// Standard services that tell what the server is and not what it has. Whoever may connect may call them.
+const OPEN: [&str; 2] = [
+    "/grpc.health.v1.Health/",
+    "/grpc.reflection.v1.ServerReflection/",
+];
+
+/// What methods need, by the path of the request.
+static METHODS: LazyLock<HashMap<String, Method>> = LazyLock::new(|| {
+    let methods = proto_node::methods().into_iter();
+    methods
+        .map(|method| (format!("/{}/{}", method.service, method.name), method))
+        .collect()
+});
+
+/// Judges calls before anything reads them.
+#[derive(Clone)]
+pub(crate) struct AccessLayer<R> {
+    pub(crate) access: Access,
+    pub(crate) registry: R,
+}
+
+impl<S, R: Clone> Layer<S> for AccessLayer<R> {
+    type Service = Judged<S, R>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Judged {
+            inner,
+            layer: self.clone(),
+        }
+    }
+}
+
+/// A service behind [`AccessLayer`].
+#[derive(Clone)]
+pub(crate) struct Judged<S, R> {
+    inner: S,
+    layer: AccessLayer<R>,
+}
+
+type Answer<E> = Pin<Box<dyn Future<Output = Result<Response<Body>, E>> + Send>>;
+
+impl<S, R> Service<Request<Body>> for Judged<S, R>
+where
+    S: Service<Request<Body>, Response = Response<Body>>,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+    R: Registry,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = Answer<S::Error>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let path = request.uri().path();
+        if OPEN.iter().any(|open| path.starts_with(open)) {
+            return Box::pin(self.inner.call(request));
+        }
+        let Some(method) = METHODS.get(path) else {
+            let refusal = Status::unimplemented("this server has no such method");
+            return Box::pin(std::future::ready(Ok(refusal.into_http())));
+        };
+        let caller = request.extensions().get::<Arc<Caller>>().cloned();
+        match judge(&self.layer.access, caller.as_deref(), method) {
+            Ok(permit) => {
+                request.extensions_mut().insert(permit);
+                Box::pin(self.inner.call(request))
+            }
+            Err(error) => {
+                tracing::warn!(method = %method.name, "{error}");
+                self.layer.registry.served(&Served {
+                    method: &method.name,
+                    code: String::from("PermissionDenied"),
+                    took: Duration::ZERO,
+                });
+                let refusal = Status::from(error);
+                Box::pin(std::future::ready(Ok(refusal.into_http())))
+            }
+        }
+    }
+}
+
+/// What a call may touch, or why it is refused.
+fn judge(access: &Access, caller: Option<&Caller>, method: &Method) -> Result<Permit, ApiError> {
+    let Some(caller) = caller else {
+        let text = String::from("nobody knows who calls");
+        return Err(ApiError::Denied(text));
+    };
+    let permit = access.policy().permit(caller, method.role);
+    if method.role == Role::Unspecified {
+        return Err(permit.denied("on this node"));
+    }
+    if method.whole_node && !permit.covers_all() {
+        return Err(permit.denied("on the whole node"));
+    }
+    if permit.covers_none() {
+        return Err(permit.denied("in any namespace"));
+    }
+    Ok(permit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Grant, Policy};
+    use super::*;
+
+    fn access(grants: Vec<Grant>) -> Access {
+        Access::new(Policy {
+            grants,
+            origin: String::from("/etc/kvmlet/kvmlet.toml"),
+        })
+    }
+
+    fn nobody() -> Caller {
+        Caller::Remote {
+            subject: super::super::Subject {
+                common_names: vec![String::from("bob")],
+                ..Default::default()
+            },
+            address: ([192, 0, 2, 1], 1).into(),
+        }
+    }
+
+    #[test]
+    fn a_caller_without_grants_is_refused_by_every_method() {
+        for method in METHODS.values() {
+            let judged = judge(&access(Vec::new()), Some(&nobody()), method);
+            let refused = matches!(judged, Err(ApiError::Denied(_)));
+            assert!(refused, "{method:?}");
+            assert!(judge(&access(Vec::new()), None, method).is_err());
+        }
+    }
+
+    #[test]
+    fn a_role_opens_the_methods_that_need_it_or_less() {
+        for role in [Role::View, Role::Console, Role::Operate, Role::Admin] {
+            let access = access(vec![Grant {
+                role,
+                common_names: vec![String::from("bob")],
+                ..Grant::default()
+            }]);
+            for method in METHODS
+                .values()
+                .filter(|method| method.role != Role::Unspecified)
+            {
+                let judged = judge(&access, Some(&nobody()), method);
+                assert_eq!(judged.is_ok(), method.role <= role, "{role:?} {method:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_whole_node_takes_more_than_one_namespace() {
+        let mut method = METHODS["/kvmlet.node.v1.NodeService/Get"].clone();
+        method.whole_node = true;
+        for (namespaces, passes) in [(None, true), (Some(["a"]), false)] {
+            let access = access(vec![Grant {
+                role: Role::Admin,
+                namespaces: namespaces.map(|names| names.map(str::to_owned).into()),
+                common_names: vec![String::from("bob")],
+                ..Grant::default()
+            }]);
+            assert_eq!(judge(&access, Some(&nobody()), &method).is_ok(), passes);
+        }
+    }
+
+    #[test]
+    fn a_method_that_does_not_say_who_may_call_it_is_nobodys() {
+        let mut method = METHODS["/kvmlet.node.v1.NodeService/Get"].clone();
+        method.role = Role::Unspecified;
+        let access = access(vec![Grant {
+            role: Role::Admin,
+            common_names: vec![String::from("bob")],
+            ..Grant::default()
+        }]);
+        assert!(judge(&access, Some(&nobody()), &method).is_err());
+    }
+}

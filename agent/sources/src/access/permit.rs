@@ -1,0 +1,99 @@
+//! What one call may touch.
+
+use std::collections::BTreeSet;
+
+use proto_node::node::Role;
+
+use super::policy::role_word;
+use crate::{ApiError, Kind, ObjectRef};
+
+/// What a judged call may touch. Every call that got past the layer carries one.
+#[derive(Clone, Debug)]
+pub(crate) struct Permit {
+    /// Who calls, for people.
+    pub(crate) caller: String,
+    /// What the call needs.
+    pub(super) role: Role,
+    /// Where the caller has that; everywhere when absent.
+    pub(super) namespaces: Option<BTreeSet<String>>,
+    /// The highest role that the caller has anywhere.
+    pub(super) has: Option<Role>,
+    /// The setting that would grant it.
+    pub(super) way_out: String,
+}
+
+impl Permit {
+    /// The permit of a call, which the layer gave it.
+    ///
+    /// # Errors
+    /// [`ApiError::Internal`] for a call that came past the layer.
+    pub(crate) fn of<T>(request: &tonic::Request<T>) -> Result<Self, ApiError> {
+        let permit = request.extensions().get::<Self>().cloned();
+        permit.ok_or_else(|| ApiError::Internal(String::from("the call was not judged")))
+    }
+
+    /// Whether a namespace may be touched.
+    pub(crate) fn covers(&self, namespace: &str) -> bool {
+        self.namespaces
+            .as_ref()
+            .is_none_or(|namespaces| namespaces.contains(namespace))
+    }
+
+    /// Whether all namespaces may be touched.
+    pub(crate) fn covers_all(&self) -> bool {
+        self.namespaces.is_none()
+    }
+
+    /// Whether no namespace may be touched.
+    pub(crate) fn covers_none(&self) -> bool {
+        self.namespaces.as_ref().is_some_and(BTreeSet::is_empty)
+    }
+
+    /// Refuses a namespace that may not be touched, before anybody looks what is in it.
+    ///
+    /// # Errors
+    /// [`ApiError::Denied`].
+    pub(crate) fn check(&self, namespace: &str) -> Result<(), ApiError> {
+        if self.covers(namespace) {
+            return Ok(());
+        }
+        Err(self.denied(&format!("in namespace {namespace:?}")))
+    }
+
+    /// The object that a call names, if it may be touched. An empty namespace is `default`.
+    ///
+    /// # Errors
+    /// [`ApiError::BadRequest`], [`ApiError::Denied`].
+    pub(crate) fn target(
+        &self,
+        kind: Kind,
+        namespace: String,
+        name: String,
+    ) -> Result<ObjectRef, ApiError> {
+        if name.is_empty() {
+            return Err(ApiError::BadRequest(String::from("name is missing")));
+        }
+        let namespace = if namespace.is_empty() {
+            String::from("default")
+        } else {
+            namespace
+        };
+        self.check(&namespace)?;
+        Ok(ObjectRef {
+            kind,
+            namespace,
+            name,
+        })
+    }
+
+    /// A refusal that says who, what and which setting would grant it.
+    pub(super) fn denied(&self, place: &str) -> ApiError {
+        let has = self.has.map_or("none at all", role_word);
+        let needs = role_word(self.role);
+        ApiError::Denied(format!(
+            "{} may not do this {place}: it needs role {needs} there (the highest that it has anywhere: {has}); \
+             who administers the node can grant it: {}",
+            self.caller, self.way_out
+        ))
+    }
+}

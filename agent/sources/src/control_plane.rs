@@ -1,0 +1,204 @@
+//! The other way round: the agent dials a control plane, hears what it assigns to this node, and tells what
+//! became of it.
+//!
+//! The control plane may be away for as long as it likes. Guests go on, the agent comes again with growing and
+//! spread pauses, and leases are kept by the agent alone. Nothing is deleted but what is withdrawn by name.
+
+mod address;
+mod heartbeats;
+mod reports;
+mod session;
+mod wishes;
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::{Duration, Instant};
+
+use agent_domain::back_off;
+use proto_node::controlplane::{Answer, Assignment, Register, Withdrawal};
+use tracing::{debug, info, warn};
+
+use self::session::{Session, SessionError};
+use self::wishes::Wishes;
+use crate::{ApiError, Registry};
+
+pub use address::Address;
+
+/// On an object that a control plane assigned: the fencing token of its placement.
+pub const TOKEN_ANNOTATION: &str = "kvmlet.io/fencing-token";
+
+/// A session that lasted so long was a good one: the next pause is a short one again.
+const STEADY: Duration = Duration::from_secs(30);
+
+/// Namespace and name.
+pub type AssignedName = (String, String);
+
+/// What the client of a control plane needs of the agent beside the registry. Points in time are of the node's
+/// `CLOCK_BOOTTIME`.
+pub trait Assignments: Registry {
+    /// What the node says of itself.
+    fn registration(
+        &self,
+        control_plane: &str,
+    ) -> impl Future<Output = Result<Register, ApiError>> + Send;
+
+    /// Now.
+    fn boot_time(&self) -> Duration;
+
+    /// Whether a control plane that has given out tokens up to `generation` is believed.
+    ///
+    /// # Errors
+    /// [`ApiError::Conflict`] when higher ones were seen of it.
+    fn welcomed(&self, control_plane: &str, generation: u64) -> Result<(), ApiError>;
+
+    /// Takes an assignment, or does the next step for one that was taken. Its lease lasts from `since` on.
+    fn assign(
+        &self,
+        control_plane: &str,
+        assignment: &Assignment,
+        since: Duration,
+    ) -> impl Future<Output = Answer> + Send;
+
+    /// Takes an assignment back.
+    fn withdraw(
+        &self,
+        control_plane: &str,
+        withdrawal: &Withdrawal,
+    ) -> impl Future<Output = Answer> + Send;
+
+    /// Has the leases of these names last from `since` on.
+    ///
+    /// # Errors
+    /// [`ApiError::Internal`].
+    fn renew(
+        &self,
+        control_plane: &str,
+        names: &BTreeSet<AssignedName>,
+        since: Duration,
+    ) -> Result<(), ApiError>;
+}
+
+/// Which control plane, and how it is dialled.
+#[derive(Clone, Debug)]
+pub struct ControlPlaneSettings {
+    /// Its name on this node; its objects are owned by it.
+    pub name: String,
+    /// Where it is.
+    pub address: Address,
+    /// The longest pause before it is dialled again.
+    pub longest_pause: Duration,
+}
+
+/// The client of one control plane.
+pub struct ControlPlane<R> {
+    registry: R,
+    settings: ControlPlaneSettings,
+    wishes: Wishes,
+    /// What was logged last, so that hours without the control plane are one line.
+    said: String,
+}
+
+impl<R: Assignments> ControlPlane<R> {
+    /// A client that has not dialled yet.
+    #[must_use]
+    pub fn new(registry: R, settings: ControlPlaneSettings) -> Self {
+        Self {
+            registry,
+            settings,
+            wishes: Wishes::default(),
+            said: String::new(),
+        }
+    }
+
+    /// Follows the control plane until `shutdown` is done.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()> + Send) {
+        tokio::pin!(shutdown);
+        let mut failures = 0;
+        loop {
+            let begun = Instant::now();
+            let error = tokio::select! {
+                () = &mut shutdown => return,
+                error = self.session() => error,
+            };
+            failures = if begun.elapsed() < STEADY {
+                failures + 1
+            } else {
+                1
+            };
+            let pause = back_off(failures, self.settings.longest_pause, random());
+            self.tell(&error, pause);
+            tokio::select! {
+                () = &mut shutdown => return,
+                () = self.go_on_alone(pause) => {}
+            }
+        }
+    }
+
+    /// One session, to its end.
+    async fn session(&mut self) -> SessionError {
+        let name = self.settings.name.clone();
+        let dialled = Session::open(&self.registry, &name, &self.settings.address).await;
+        let mut session = match dialled {
+            Ok(session) => session,
+            Err(error) => return error,
+        };
+        info!(control_plane = name, "the control plane welcomed this node");
+        self.said.clear();
+        self.wishes.unlist();
+        match session.run(&mut self.wishes).await {
+            Ok(never) => match never {},
+            Err(error) => error,
+        }
+    }
+
+    /// What was asked for before may still have to wait for an earlier placement to end.
+    async fn go_on_alone(&mut self, pause: Duration) {
+        let mut versions = self.registry.versions();
+        let over = tokio::time::sleep(pause);
+        tokio::pin!(over);
+        loop {
+            tokio::select! {
+                () = &mut over => return,
+                changed = versions.changed() => {
+                    if changed.is_err() {
+                        return over.await;
+                    }
+                    for assignment in self.wishes.waiting() {
+                        let answer = self
+                            .registry
+                            .assign(&self.settings.name, &assignment, Duration::ZERO)
+                            .await;
+                        self.wishes.note(assignment, &answer);
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, error: &SessionError, pause: Duration) {
+        let mut text = error.to_string();
+        let mut cause = std::error::Error::source(error);
+        while let Some(error) = cause {
+            text = format!("{text}: {error}");
+            cause = error.source();
+        }
+        let name = &self.settings.name;
+        if self.said == text {
+            debug!(control_plane = name, ?pause, "{text}; dialling again");
+        } else {
+            warn!(
+                control_plane = name,
+                ?pause,
+                "{text}; guests go on, dialling again"
+            );
+            self.said = text;
+        }
+    }
+}
+
+/// Spreads nodes; nothing secret hangs on it.
+fn random() -> u32 {
+    let bits = RandomState::new().build_hasher().finish();
+    u32::try_from(bits >> 32).unwrap_or(u32::MAX)
+}

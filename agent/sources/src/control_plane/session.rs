@@ -1,0 +1,281 @@
+//! One session with a control plane.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use proto_node::controlplane::control_plane_service_client::ControlPlaneServiceClient;
+use proto_node::controlplane::session_request::Body as Said;
+use proto_node::controlplane::session_response::Body as Heard;
+use proto_node::controlplane::{
+    Assignment, Heartbeat, Report, ReportComplete, SessionRequest, SessionResponse, Withdrawal,
+};
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Status, Streaming};
+
+use super::heartbeats::Heartbeats;
+use super::reports::{gone, report};
+use super::wishes::Wishes;
+use super::{Address, Assignments};
+use crate::{ApiError, ChangeKind, Kind};
+
+/// How long a control plane may take to answer the registration, and to take what it is sent.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The largest message that is read; a VMI of the largest size fits.
+const MAX_MESSAGE_BYTES: usize = 4 << 20;
+
+/// Messages that wait for a slow control plane.
+const BACKLOG: usize = 64;
+
+/// Changes that are read at a time.
+const CHANGES: usize = 64;
+
+/// Why a session ended, or did not begin.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SessionError {
+    #[error("the control plane can not be reached")]
+    Unreachable(#[source] tonic::transport::Error),
+    #[error("the control plane ended the session: {}", .0.message())]
+    Ended(Status),
+    #[error("the control plane closed the session")]
+    Closed,
+    #[error("the control plane did not answer within {PATIENCE:?}")]
+    Silent,
+    #[error("the control plane's first message is not a welcome")]
+    NoWelcome,
+    #[error("the control plane's list is torn: it says {said} assignments, {heard} were heard")]
+    Torn { said: u32, heard: u32 },
+    #[error("the control plane assigns more VMIs than a node takes")]
+    TooMany,
+    #[error("this node does not believe the control plane")]
+    NotBelieved(#[source] ApiError),
+    #[error("this node can not go on with the session")]
+    Node(#[from] ApiError),
+}
+
+/// One session.
+pub(super) struct Session<'a, R> {
+    registry: &'a R,
+    name: &'a str,
+    out: mpsc::Sender<SessionRequest>,
+    heard: Streaming<SessionResponse>,
+    beats: Heartbeats,
+    interval: Duration,
+    /// Version of the store up to which changes were told.
+    told: u64,
+    /// Assignments of the list that is being heard.
+    listing: u32,
+    /// The list is whole.
+    whole: bool,
+}
+
+impl<'a, R: Assignments> Session<'a, R> {
+    /// Dials, registers, and is welcomed.
+    pub(super) async fn open(
+        registry: &'a R,
+        name: &'a str,
+        address: &Address,
+    ) -> Result<Self, SessionError> {
+        let channel = address.dial().await.map_err(SessionError::Unreachable)?;
+        let mut client =
+            ControlPlaneServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let (out, requests) = mpsc::channel(BACKLOG);
+        let registration = registry.registration(name).await?;
+        let sent_at = registry.boot_time();
+        let first = request(Said::Register(registration));
+        out.send(first).await.map_err(|_| SessionError::Closed)?;
+        let opened = async {
+            let answer = client.session(ReceiverStream::new(requests)).await;
+            let mut heard = answer.map_err(SessionError::Ended)?.into_inner();
+            let welcome = next(heard.message().await)?;
+            Ok::<_, SessionError>((heard, welcome))
+        };
+        let opened = timeout(PATIENCE, opened).await;
+        let (heard, welcome) = opened.map_err(|_| SessionError::Silent)??;
+        let Heard::Welcome(welcome) = welcome else {
+            return Err(SessionError::NoWelcome);
+        };
+        registry
+            .welcomed(name, welcome.generation)
+            .map_err(SessionError::NotBelieved)?;
+        Ok(Self {
+            registry,
+            name,
+            out,
+            heard,
+            beats: Heartbeats::new(sent_at),
+            interval: Heartbeats::interval(welcome.heartbeat_seconds),
+            told: 0,
+            listing: 0,
+            whole: false,
+        })
+    }
+
+    /// Hears and tells until the session ends.
+    pub(super) async fn run(&mut self, wishes: &mut Wishes) -> Result<Infallible, SessionError> {
+        let mut versions = self.registry.versions();
+        versions.mark_unchanged();
+        self.tell_all(wishes).await?;
+        let mut ticks = interval(self.interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                heard = self.heard.message() => self.hear(next(heard)?, wishes).await?,
+                changed = versions.changed() => {
+                    changed.map_err(|_| SessionError::Closed)?;
+                    for assignment in wishes.waiting() {
+                        self.assign(assignment, wishes).await?;
+                    }
+                    self.tell_changes(wishes).await?;
+                }
+                _ = ticks.tick() => {
+                    self.beat().await?;
+                    for assignment in wishes.open() {
+                        self.assign(assignment, wishes).await?;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn hear(&mut self, heard: Heard, wishes: &mut Wishes) -> Result<(), SessionError> {
+        match heard {
+            Heard::Welcome(_) => Err(SessionError::NoWelcome),
+            Heard::HeartbeatAck(ack) => {
+                if self.beats.answered(ack.number) {
+                    let since = self.beats.since();
+                    self.registry.renew(self.name, &wishes.confirmed(), since)?;
+                }
+                Ok(())
+            }
+            Heard::Assignment(assignment) => {
+                self.listing = self.listing.saturating_add(1);
+                self.assign(assignment, wishes).await
+            }
+            Heard::Withdrawal(withdrawal) => self.withdraw(&withdrawal, wishes).await,
+            Heard::ListComplete(complete) if self.whole => Err(SessionError::Torn {
+                said: complete.count,
+                heard: 0,
+            }),
+            Heard::ListComplete(complete) => {
+                if complete.count != self.listing {
+                    return Err(SessionError::Torn {
+                        said: complete.count,
+                        heard: self.listing,
+                    });
+                }
+                self.whole = true;
+                wishes.keep_listed();
+                // Now it is known which VMIs the list does not have.
+                self.tell_all(wishes).await
+            }
+        }
+    }
+
+    async fn assign(
+        &mut self,
+        assignment: Assignment,
+        wishes: &mut Wishes,
+    ) -> Result<(), SessionError> {
+        let since = self.beats.since();
+        let answer = self.registry.assign(self.name, &assignment, since).await;
+        if wishes.note(assignment, &answer) {
+            self.say(Said::Answer(answer)).await?;
+        }
+        if wishes.are_full() {
+            return Err(SessionError::TooMany);
+        }
+        Ok(())
+    }
+
+    async fn withdraw(
+        &mut self,
+        withdrawal: &Withdrawal,
+        wishes: &mut Wishes,
+    ) -> Result<(), SessionError> {
+        let answer = self.registry.withdraw(self.name, withdrawal).await;
+        if answer.result() == proto_node::controlplane::answer::Result::Accepted {
+            wishes.forget(&(answer.namespace.clone(), answer.name.clone()));
+        }
+        self.say(Said::Answer(answer)).await
+    }
+
+    async fn beat(&mut self) -> Result<(), SessionError> {
+        let now = self.registry.boot_time();
+        let number = self.beats.beat(now).ok_or(SessionError::Silent)?;
+        self.say(Said::Heartbeat(Heartbeat { number })).await
+    }
+
+    /// Everything that the node has of this control plane.
+    async fn tell_all(&mut self, wishes: &Wishes) -> Result<(), SessionError> {
+        let listed = self.registry.list(Kind::VirtualMachineInstance)?;
+        self.told = listed.version;
+        let mut count = 0;
+        for object in &listed.items {
+            if let Some(report) = report(self.name, object) {
+                count += 1;
+                self.tell(report, wishes).await?;
+            }
+        }
+        self.say(Said::ReportComplete(ReportComplete { count }))
+            .await
+    }
+
+    /// What has changed since.
+    async fn tell_changes(&mut self, wishes: &Wishes) -> Result<(), SessionError> {
+        loop {
+            let changes = match self.registry.changes_after(self.told, CHANGES) {
+                Ok(changes) => changes,
+                Err(ApiError::Expired(_)) => return self.tell_all(wishes).await,
+                Err(error) => return Err(error.into()),
+            };
+            let Some(last) = changes.last() else {
+                return Ok(());
+            };
+            self.told = last.version;
+            for change in &changes {
+                let told = report(self.name, &change.object);
+                match told {
+                    Some(told) if change.change == ChangeKind::Deleted => {
+                        self.tell(gone(told), wishes).await?;
+                    }
+                    Some(told) => self.tell(told, wishes).await?,
+                    None => {}
+                }
+            }
+        }
+    }
+
+    async fn tell(&mut self, mut report: Report, wishes: &Wishes) -> Result<(), SessionError> {
+        let name = (report.namespace.clone(), report.name.clone());
+        report.unlisted = self.whole && !report.gone && !wishes.lists(&name);
+        self.say(Said::Report(report)).await
+    }
+
+    async fn say(&self, body: Said) -> Result<(), SessionError> {
+        match timeout(PATIENCE, self.out.send(request(body))).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(SessionError::Closed),
+            Err(_) => Err(SessionError::Silent),
+        }
+    }
+}
+
+fn request(body: Said) -> SessionRequest {
+    SessionRequest { body: Some(body) }
+}
+
+/// What was heard. A message that this release does not know is from a newer control plane, and can not be
+/// passed over: it might be what guests depend on.
+fn next(heard: Result<Option<SessionResponse>, Status>) -> Result<Heard, SessionError> {
+    let message = heard
+        .map_err(SessionError::Ended)?
+        .ok_or(SessionError::Closed)?;
+    message.body.ok_or_else(|| {
+        SessionError::Ended(Status::unimplemented(
+            "it sent a message that this agent does not know",
+        ))
+    })
+}

@@ -1,0 +1,148 @@
+//! Lists in pages.
+
+use proto_node::meta::ListMeta;
+use proto_node::node::{ListResponse, Object};
+
+use crate::ApiError;
+
+/// Tokens longer than this are none of ours.
+const LONGEST_TOKEN: usize = 1024;
+
+/// Where a page ended. Nothing is kept for it in the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Token {
+    /// The version of the first page.
+    version: u64,
+    /// Namespace and name of the last object of the page.
+    last: (String, String),
+}
+
+impl Token {
+    /// Reads `continue` of a request; empty is the first page.
+    pub(super) fn parse(text: &str) -> Result<Option<Self>, ApiError> {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let parts = (text.len() <= LONGEST_TOKEN)
+            .then(|| {
+                let mut parts = text.splitn(3, '/');
+                let version = parts.next()?.parse().ok()?;
+                let last = (parts.next()?.to_owned(), parts.next()?.to_owned());
+                Some(Self { version, last })
+            })
+            .flatten();
+        parts.map(Some).ok_or_else(|| {
+            let text = "continue is no token of this agent: give metadata.continue of the page before, or \
+                        nothing to begin anew";
+            ApiError::BadRequest(String::from(text))
+        })
+    }
+}
+
+/// At most `limit` (0: all) of the objects after a page, which come by namespace and name.
+pub(super) fn page(
+    objects: impl Iterator<Item = Object>,
+    limit: u32,
+    after: Option<Token>,
+    version: u64,
+) -> ListResponse {
+    let version = after.as_ref().map_or(version, |token| token.version);
+    let mut rest = objects.filter(|object| {
+        let is_later = |token: &Token| key(object) > token.last;
+        after.as_ref().is_none_or(is_later)
+    });
+    let most = if limit == 0 { u32::MAX } else { limit };
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let items: Vec<Object> = rest.by_ref().take(most).collect();
+    let remaining = rest.count();
+    let mut metadata = ListMeta {
+        resource_version: version.to_string(),
+        ..ListMeta::default()
+    };
+    if let (Some(last), 1..) = (items.last(), remaining) {
+        let (namespace, name) = key(last);
+        metadata.r#continue = format!("{version}/{namespace}/{name}");
+        metadata.remaining_item_count = i64::try_from(remaining).ok();
+    }
+    ListResponse {
+        metadata: Some(metadata),
+        items,
+    }
+}
+
+fn key(object: &Object) -> (String, String) {
+    let metadata = object.metadata();
+    metadata.map_or_else(Default::default, |metadata| {
+        (metadata.namespace.clone(), metadata.name.clone())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proto_node::meta::ObjectMeta;
+    use proto_node::vmi::VirtualMachineInstance;
+
+    use super::*;
+
+    fn vmi((namespace, name): (&str, &str)) -> Object {
+        Object::from(VirtualMachineInstance {
+            metadata: Some(ObjectMeta {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+                ..ObjectMeta::default()
+            }),
+            ..VirtualMachineInstance::default()
+        })
+    }
+
+    const ALL: [(&str, &str); 5] = [("a", "x"), ("a", "x.y"), ("b", "a"), ("b", "b"), ("c", "a")];
+
+    #[test]
+    fn pages_together_are_the_list_whatever_their_size() {
+        for limit in 0..7 {
+            let (mut seen, mut token) = (Vec::new(), String::new());
+            loop {
+                let after = Token::parse(&token).expect("a token");
+                let page = page(
+                    ALL.into_iter().map(vmi),
+                    limit,
+                    after,
+                    40 + u64::from(limit),
+                );
+                seen.extend(page.items.iter().map(key));
+                let metadata = page.metadata.expect("is there");
+                let remaining = metadata.remaining_item_count.unwrap_or_default();
+                assert_eq!(
+                    seen.len() + usize::try_from(remaining).expect("few"),
+                    ALL.len()
+                );
+                token = metadata.r#continue;
+                if token.is_empty() {
+                    break;
+                }
+            }
+            let wanted = ALL.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
+            assert_eq!(seen, wanted);
+        }
+    }
+
+    #[test]
+    fn later_pages_have_the_version_of_the_first_and_bear_what_changed() {
+        let first = page(ALL.into_iter().map(vmi), 2, None, 7);
+        let token = first.metadata.expect("is there").r#continue;
+        let after = Token::parse(&token).expect("a token");
+        // The last object of the page is gone, and there is a new one.
+        let now = [("a", "x"), ("a", "z"), ("b", "a")];
+        let second = page(now.into_iter().map(vmi), 0, after, 9);
+        let names: Vec<_> = second.items.iter().map(|object| key(object).1).collect();
+        assert_eq!(names, ["z", "a"]);
+        assert_eq!(second.metadata.expect("is there").resource_version, "7");
+    }
+
+    #[test]
+    fn a_token_that_is_none_is_refused() {
+        for text in ["x", "1", "1/a", "-1/a/b", &"1/".repeat(600)] {
+            assert!(Token::parse(text).is_err(), "{text}");
+        }
+    }
+}

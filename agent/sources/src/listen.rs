@@ -1,0 +1,11 @@
+//! Where clients come in: the Unix socket, and a TCP port with TLS where one is configured.
+
+mod connection;
+mod incoming;
+mod places;
+mod socket;
+mod tls;
+
+pub(crate) use incoming::incoming;
+pub use socket::{Socket, SocketAccess, SocketError};
+pub use tls::{TlsDoor, TlsError, TlsFiles, TlsKeys};

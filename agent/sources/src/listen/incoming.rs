@@ -1,0 +1,142 @@
+//! Connections of all doors, each with who made it.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::net::{TcpStream, UnixListener, UnixStream};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tracing::{debug, warn};
+
+use super::connection::Connection;
+use super::places::{Place, Places};
+use super::tls::{TlsDoor, TlsKeys};
+use crate::access::{Caller, Subject};
+
+/// How long a client may take to show its certificate.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// Clients that are shown in at a time, from one address and in all: until then nobody knows who they are.
+const HANDSHAKES_EACH: usize = 16;
+const HANDSHAKES: usize = 256;
+
+/// Connections over TCP in all.
+const MOST_REMOTE: usize = 1024;
+
+/// Connections of one user of the node, except of root, and in all.
+const LOCAL_EACH: usize = 256;
+const MOST_LOCAL: usize = 4096;
+
+/// How long to wait after a failure to accept, such as too many open files.
+const AFTER_FAILURE: Duration = Duration::from_millis(100);
+
+/// Connections that wait for the server.
+const BACKLOG: usize = 16;
+
+type Out = mpsc::Sender<io::Result<Connection>>;
+
+/// Connections from the Unix socket and, where there is one, the TCP port. They end with the answer.
+pub(crate) fn incoming(
+    socket: UnixListener,
+    door: Option<TlsDoor>,
+) -> ReceiverStream<io::Result<Connection>> {
+    let (out, connections) = mpsc::channel(BACKLOG);
+    if let Some(door) = door {
+        tokio::spawn(remote(door, out.clone()));
+    }
+    tokio::spawn(local(socket, out));
+    ReceiverStream::new(connections)
+}
+
+/// Takes connections in until nobody serves them any more.
+async fn local(socket: UnixListener, out: Out) {
+    let places = Places::new(LOCAL_EACH, MOST_LOCAL);
+    loop {
+        let accepted = tokio::select! {
+            accepted = socket.accept() => accepted,
+            () = out.closed() => return,
+        };
+        let connection = accepted.and_then(|(stream, _)| known(stream, &places));
+        match connection {
+            Ok(Some(connection)) => drop(out.send(Ok(connection)).await),
+            Ok(None) => {}
+            Err(error) => wait_after(&error, "the Unix socket").await,
+        }
+    }
+}
+
+/// The connection with its user; nothing when that one has too many.
+fn known(stream: UnixStream, places: &Places) -> io::Result<Option<Connection>> {
+    let credentials = stream.peer_cred()?;
+    let caller = Caller::local(&credentials);
+    if credentials.uid() == 0 {
+        return Ok(Some(Connection::new(stream, caller, None)));
+    }
+    Ok(admitted(&caller, places).map(|place| Connection::new(stream, caller, Some(place))))
+}
+
+fn admitted(caller: &Caller, places: &Places) -> Option<Place> {
+    let place = places.take(caller.budget());
+    if place.is_none() {
+        warn!("{caller} has too many connections; a further one is closed");
+    }
+    place
+}
+
+async fn remote(door: TlsDoor, out: Out) {
+    let handshakes = Places::new(HANDSHAKES_EACH, HANDSHAKES);
+    let clients = Places::new(door.most_each, MOST_REMOTE);
+    loop {
+        let accepted = tokio::select! {
+            accepted = door.listener.accept() => accepted,
+            () = out.closed() => return,
+        };
+        let (stream, address) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                wait_after(&error, "the TCP port").await;
+                continue;
+            }
+        };
+        let Some(begun) = handshakes.take(address.ip().to_string()) else {
+            debug!(%address, "too many clients at a time from there; one is closed");
+            continue;
+        };
+        let (keys, clients, out) = (door.keys.clone(), clients.clone(), out.clone());
+        tokio::spawn(async move {
+            let shown_in = tokio::time::timeout(HANDSHAKE, show_in(stream, &keys, &clients)).await;
+            drop(begun);
+            match shown_in {
+                Ok(Ok(Some(connection))) => drop(out.send(Ok(connection)).await),
+                Ok(Ok(None)) => {}
+                Ok(Err(error)) => debug!(%address, %error, "a client could not be shown in"),
+                Err(_) => debug!(%address, "a client took too long to show its certificate"),
+            }
+        });
+    }
+}
+
+/// The connection with the holder of its certificate; nothing when that one has too many.
+async fn show_in(
+    stream: TcpStream,
+    keys: &TlsKeys,
+    clients: &Places,
+) -> io::Result<Option<Connection>> {
+    let address = stream.peer_addr()?;
+    stream.set_nodelay(true)?;
+    let stream = keys.acceptor().accept(stream).await?;
+    let leaf = stream.get_ref().1.peer_certificates();
+    let leaf = leaf.and_then(<[_]>::first);
+    let Some(subject) = leaf.and_then(|der| Subject::of_certificate(der)) else {
+        let text =
+            "the certificate names nobody: neither CN nor O nor a DNS name, URI or e-mail address";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    };
+    let caller = Caller::Remote { subject, address };
+    Ok(admitted(&caller, clients).map(|place| Connection::new(stream, caller, Some(place))))
+}
+
+async fn wait_after(error: &io::Error, place: &str) {
+    warn!("a connection to {place} could not be accepted: {error}");
+    tokio::time::sleep(AFTER_FAILURE).await;
+}

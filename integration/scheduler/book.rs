@@ -1,0 +1,327 @@
+//! What the scheduler knows, and every decision it takes. Pure: time comes in, messages to nodes go out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proto_node::controlplane::answer::Result as Answered;
+use proto_node::controlplane::lease::OnExpiry;
+use proto_node::controlplane::session_response::Body;
+use proto_node::controlplane::{Answer, Assignment, Lease, Register, Report, Withdrawal};
+use proto_node::node::object::Kind;
+use proto_node::vmi::VirtualMachineInstance;
+use serde::{Deserialize, Serialize};
+
+/// On top of a lease, before its VMI is placed anew: clocks that drift, a guest that has to be killed.
+const MARGIN_MS: u64 = 10_000;
+
+/// Which nodes are told what.
+pub type Orders = Vec<(String, Body)>;
+
+/// Everything; it outlives the scheduler.
+#[derive(Default, Serialize, Deserialize)]
+pub struct Book {
+    /// The highest fencing token given out.
+    pub generation: u64,
+    pub vmis: BTreeMap<String, Vmi>,
+    pub nodes: BTreeMap<String, Node>,
+}
+
+/// A VMI that is to run somewhere.
+#[derive(Default, Serialize, Deserialize)]
+pub struct Vmi {
+    pub manifest: String,
+    pub memory_mib: u64,
+    pub selector: BTreeMap<String, String>,
+    /// Seconds until it is stopped without this scheduler, and those of its grace period.
+    pub stop_after: Option<(u32, u32)>,
+    /// It stays there until its end is proved.
+    pub placement: Option<Placement>,
+    pub deleting: bool,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+pub struct Placement {
+    pub node: String,
+    pub token: u64,
+    /// The node's boot at that time.
+    pub boot_id: String,
+    pub withdrawn: bool,
+    /// As last reported; `Unknown` while the node is away.
+    pub phase: String,
+    pub message: String,
+}
+
+/// A node that has registered at some time.
+#[derive(Default, Serialize, Deserialize)]
+pub struct Node {
+    pub boot_id: String,
+    pub labels: BTreeMap<String, String>,
+    pub memory_mib: u64,
+    pub draining: bool,
+    /// A person said that nothing of it runs any more.
+    pub fenced: bool,
+    pub connected: bool,
+    /// When one of its heartbeats was last answered, since the start of the scheduler.
+    #[serde(skip)]
+    pub answered_at_ms: u64,
+    #[serde(skip)]
+    reported: BTreeSet<String>,
+}
+
+/// The first VMI of a manifest.
+pub fn read(manifest: &str) -> anyhow::Result<VirtualMachineInstance> {
+    let documents = proto_node::manifest::parse(manifest.as_bytes())?;
+    for document in documents {
+        if let Some(Kind::VirtualMachineInstance(vmi)) = document.object.ok().and_then(|it| it.kind)
+        {
+            return Ok(vmi);
+        }
+    }
+    anyhow::bail!("no VirtualMachineInstance")
+}
+
+impl Book {
+    /// A node has come. Another boot id than before proves that nothing of before runs.
+    pub fn register(&mut self, register: Register, now_ms: u64) -> Orders {
+        let name = register.node_name;
+        let capacity = register.capacity.unwrap_or_default();
+        let node = self.nodes.entry(name.clone()).or_default();
+        node.boot_id.clone_from(&register.boot_id);
+        node.labels = register.labels;
+        node.memory_mib = capacity.memory_bytes >> 20;
+        (node.fenced, node.connected, node.answered_at_ms) = (false, true, now_ms);
+        node.reported.clear();
+        self.free(|it| it.node == name && it.boot_id != register.boot_id)
+    }
+
+    /// Nobody hears the node. Its guests are not dead for that, they are unknown.
+    pub fn away(&mut self, name: &str) {
+        self.nodes.entry(name.to_owned()).or_default().connected = false;
+        let places = self
+            .vmis
+            .values_mut()
+            .filter_map(|vmi| vmi.placement.as_mut());
+        for it in places.filter(|it| it.node == name) {
+            it.phase = String::from("Unknown");
+        }
+    }
+
+    /// What the node is to have.
+    pub fn list(&self, node: &str) -> Orders {
+        let vmis = self.vmis.values().filter(|vmi| {
+            let place = vmi.placement.as_ref();
+            place.is_some_and(|it| it.node == node && !it.withdrawn)
+        });
+        vmis.filter_map(assignment).collect()
+    }
+
+    pub fn report(&mut self, node: &str, report: &Report) -> Orders {
+        let key = format!("{}/{}", report.namespace, report.name);
+        if let Some(known) = self.nodes.get_mut(node).filter(|_| !report.gone) {
+            known.reported.insert(key.clone());
+        }
+        let mut is_wanted = false;
+        if let Some(placement) = self.placement_on(node, &key, report.token) {
+            if let Some(status) = &report.status {
+                placement.phase.clone_from(&status.phase);
+                placement.message.clone_from(&status.reason);
+            }
+            is_wanted = !placement.withdrawn;
+            if report.gone {
+                return self.ended(&key);
+            }
+        }
+        // What is of an earlier placement, or nobody's, goes by its own token.
+        if is_wanted || report.gone || report.deleting {
+            return Orders::new();
+        }
+        vec![withdrawal(node, &key, report.token)]
+    }
+
+    /// A withdrawn VMI that a node's whole list does not have is gone.
+    pub fn report_complete(&mut self, node: &str) -> Orders {
+        let known = self.nodes.get_mut(node);
+        let reported = known.map(|node| std::mem::take(&mut node.reported));
+        let reported = reported.unwrap_or_default();
+        let gone = self.vmis.iter().filter(|(key, vmi)| {
+            let withdrawn = vmi.placement.as_ref().filter(|it| it.withdrawn);
+            withdrawn.is_some_and(|it| it.node == node) && !reported.contains(*key)
+        });
+        let gone: Vec<String> = gone.map(|(key, _)| key.clone()).collect();
+        gone.iter().flat_map(|key| self.ended(key)).collect()
+    }
+
+    pub fn answer(&mut self, node: &str, answer: &Answer) -> Orders {
+        let key = format!("{}/{}", answer.namespace, answer.name);
+        let Some(placement) = self.placement_on(node, &key, answer.token) else {
+            return Orders::new();
+        };
+        placement.message.clone_from(&answer.message);
+        if answer.result() == Answered::Gone {
+            return self.ended(&key);
+        }
+        Orders::new()
+    }
+
+    /// What leases have proved in the meantime.
+    pub fn tick(&mut self, now_ms: u64) -> Orders {
+        let is_over = |vmi: &&Vmi| {
+            let node = vmi
+                .placement
+                .as_ref()
+                .and_then(|it| self.nodes.get(&it.node));
+            node.zip(vmi.stop_after)
+                .is_some_and(|(node, (seconds, grace))| {
+                    let span = u64::from(seconds) + u64::from(grace);
+                    !node.connected && now_ms > node.answered_at_ms + span * 1100 + MARGIN_MS
+                })
+        };
+        let over = self.vmis.values().filter(is_over);
+        let over: Vec<u64> = over
+            .filter_map(|vmi| Some(vmi.placement.as_ref()?.token))
+            .collect();
+        self.free(|it| over.contains(&it.token))
+    }
+
+    /// A person vouches for it that nothing of this node runs.
+    pub fn fence(&mut self, name: &str) -> Option<Orders> {
+        self.nodes.get_mut(name)?.fenced = true;
+        Some(self.free(|it| it.node == name))
+    }
+
+    pub fn drain(&mut self, name: &str, draining: bool) -> Option<Orders> {
+        self.nodes.get_mut(name)?.draining = draining;
+        let orders = self.place();
+        Some(if draining {
+            self.withdraw(|_, it| it.node == name)
+        } else {
+            orders
+        })
+    }
+
+    /// Takes a VMI that is not known yet.
+    pub fn apply(&mut self, key: String, vmi: Vmi) -> Orders {
+        self.vmis.entry(key).or_insert(vmi);
+        self.place()
+    }
+
+    pub fn delete(&mut self, key: &str) -> Option<Orders> {
+        self.vmis.get_mut(key)?.deleting = true;
+        self.free(|_| false);
+        Some(self.withdraw(|known, _| known == key))
+    }
+
+    fn withdraw(&mut self, which: impl Fn(&str, &Placement) -> bool) -> Orders {
+        let mut orders = Orders::new();
+        for (key, vmi) in &mut self.vmis {
+            if let Some(it) = vmi.placement.as_mut().filter(|it| which(key, it)) {
+                it.withdrawn = true;
+                orders.push(withdrawal(&it.node, key, it.token));
+            }
+        }
+        orders
+    }
+
+    fn placement_on(&mut self, node: &str, key: &str, token: u64) -> Option<&mut Placement> {
+        let placement = self.vmis.get_mut(key)?.placement.as_mut()?;
+        (placement.node == node && placement.token == token).then_some(placement)
+    }
+
+    /// A placement's end was proved. What was withdrawn runs elsewhere; what ended by itself has ended.
+    fn ended(&mut self, key: &str) -> Orders {
+        let placement = self
+            .vmis
+            .get_mut(key)
+            .and_then(|vmi| vmi.placement.as_mut());
+        let Some(placement) = placement else {
+            return Orders::new();
+        };
+        placement.phase = String::from("Gone");
+        let (withdrawn, token) = (placement.withdrawn, placement.token);
+        self.free(|it| withdrawn && it.token == token)
+    }
+
+    /// Takes VMIs from places where they certainly run no more, and finds them others.
+    fn free(&mut self, is_over: impl Fn(&Placement) -> bool) -> Orders {
+        for vmi in self.vmis.values_mut() {
+            vmi.placement = vmi.placement.take().filter(|it| !is_over(it));
+        }
+        self.vmis
+            .retain(|_, vmi| vmi.placement.is_some() || !vmi.deleting);
+        self.place()
+    }
+
+    /// Places what is nowhere, each with a token of its own.
+    fn place(&mut self) -> Orders {
+        let homeless = self.vmis.iter().filter(|(_, vmi)| vmi.placement.is_none());
+        let keys: Vec<String> = homeless.map(|(key, _)| key.clone()).collect();
+        let mut orders = Orders::new();
+        for key in keys {
+            let place = self.vmis.get(&key).and_then(|vmi| self.choose(vmi));
+            if let (Some(place), Some(vmi)) = (place, self.vmis.get_mut(&key)) {
+                self.generation += 1;
+                let token = self.generation;
+                vmi.placement = Some(Placement { token, ..place });
+                orders.extend(assignment(vmi));
+            }
+        }
+        orders
+    }
+
+    /// The node with most memory left of those that have enough of it, and the labels.
+    fn choose(&self, vmi: &Vmi) -> Option<Placement> {
+        let left = |(name, node): (&String, &Node)| {
+            let here = |vmi: &&Vmi| vmi.placement.as_ref().is_some_and(|it| it.node == *name);
+            let taken: u64 = self
+                .vmis
+                .values()
+                .filter(here)
+                .map(|vmi| vmi.memory_mib)
+                .sum();
+            node.memory_mib.saturating_sub(taken)
+        };
+        let suits = |node: &Node| {
+            let labelled = |(name, value)| node.labels.get(name) == Some(value);
+            let is_open = node.connected && !node.draining && !node.fenced;
+            is_open && vmi.selector.iter().all(labelled)
+        };
+        let nodes = self
+            .nodes
+            .iter()
+            .filter(|it| suits(it.1) && left(*it) >= vmi.memory_mib);
+        let (name, node) = nodes.max_by_key(|it| left(*it))?;
+        Some(Placement {
+            node: name.clone(),
+            boot_id: node.boot_id.clone(),
+            ..Placement::default()
+        })
+    }
+}
+
+fn withdrawal(node: &str, key: &str, token: u64) -> (String, Body) {
+    let (namespace, name) = key.split_once('/').unwrap_or_default();
+    let withdrawal = Withdrawal {
+        token,
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        grace_period_seconds: None,
+    };
+    (node.to_owned(), Body::Withdrawal(withdrawal))
+}
+
+fn assignment(vmi: &Vmi) -> Option<(String, Body)> {
+    let placement = vmi.placement.as_ref()?;
+    let assignment = Assignment {
+        token: placement.token,
+        object: Some(read(&vmi.manifest).ok()?),
+        lease: vmi.stop_after.map(|(seconds, grace)| Lease {
+            duration_seconds: seconds,
+            on_expiry: OnExpiry::Stop.into(),
+            grace_period_seconds: grace,
+        }),
+    };
+    Some((placement.node.clone(), Body::Assignment(assignment)))
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,225 @@
+//! Sessions with nodes, and orders of people.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use anyhow::Context;
+use proto_node::controlplane::control_plane_service_server::ControlPlaneService;
+use proto_node::controlplane::session_request::Body as Said;
+use proto_node::controlplane::session_response::Body;
+use proto_node::controlplane::{
+    HeartbeatAck, ListComplete, SessionRequest, SessionResponse, Welcome,
+};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::book::{Book, Orders, Vmi, read};
+
+type Out = UnboundedSender<Result<SessionResponse, Status>>;
+
+/// The scheduler. Cheap to clone.
+#[derive(Clone)]
+pub struct Scheduler {
+    inner: Arc<Mutex<(Book, Sessions)>>,
+    begun: Instant,
+    file: PathBuf,
+    heartbeat_seconds: u32,
+}
+
+/// By node.
+type Sessions = BTreeMap<String, Out>;
+
+impl Scheduler {
+    pub fn open(file: PathBuf, heartbeat_seconds: u32) -> anyhow::Result<Self> {
+        let mut book = Book::default();
+        if file.exists() {
+            book = serde_json::from_slice(&std::fs::read(&file)?).context("what is remembered")?;
+        }
+        let nodes: Vec<String> = book.nodes.keys().cloned().collect();
+        nodes.iter().for_each(|node| book.away(node));
+        Ok(Self {
+            inner: Arc::new(Mutex::new((book, Sessions::new()))),
+            begun: Instant::now(),
+            file,
+            heartbeat_seconds,
+        })
+    }
+
+    fn locked(&self) -> MutexGuard<'_, (Book, Sessions)> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Has the book on disk before anybody hears what follows from it.
+    fn carry_out(&self, (book, sessions): &(Book, Sessions), orders: Orders) -> Result<(), Status> {
+        let draft = self.file.with_extension("new");
+        let file = std::fs::File::create(&draft)?;
+        serde_json::to_writer(&file, book).map_err(std::io::Error::from)?;
+        file.sync_all()?;
+        std::fs::rename(&draft, &self.file)?;
+        for (node, body) in orders {
+            // Who is away hears it with the next list.
+            if let Some(out) = sessions.get(&node) {
+                say(out, body);
+            }
+        }
+        Ok(())
+    }
+
+    pub fn tick(&self) -> Result<(), Status> {
+        let mut inner = self.locked();
+        let orders = inner.0.tick(self.now_ms());
+        if orders.is_empty() {
+            return Ok(());
+        }
+        self.carry_out(&inner, orders)
+    }
+
+    /// What people want, and what they are told.
+    pub fn obey(&self, line: &str) -> anyhow::Result<String> {
+        let mut inner = self.locked();
+        let book = &mut inner.0;
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let orders = match words.as_slice() {
+            ["get"] => return Ok(serde_json::to_string(book)?),
+            ["apply", file, lease @ ..] => {
+                let (key, vmi) = wanted(&std::fs::read_to_string(file)?, lease)?;
+                Some(book.apply(key, vmi))
+            }
+            ["delete", name] => book.delete(&format!("default/{name}")),
+            ["fence", node] => book.fence(node),
+            ["drain", node] => book.drain(node, true),
+            ["uncordon", node] => book.drain(node, false),
+            _ => anyhow::bail!("not understood: {line}"),
+        };
+        let orders = orders.with_context(|| format!("nothing of that name: {line}"))?;
+        self.carry_out(&inner, orders)?;
+        Ok(String::from("ok"))
+    }
+
+    /// Takes a node in, and sends it its whole list.
+    fn welcome(&self, first: Option<SessionRequest>, out: &Out) -> Result<String, Status> {
+        let Some(Said::Register(register)) = first.and_then(|first| first.body) else {
+            return Err(Status::invalid_argument("the first message must register"));
+        };
+        let mut inner = self.locked();
+        let node = register.node_name.clone();
+        inner.1.remove(&node);
+        let orders = inner.0.register(register, self.now_ms());
+        self.carry_out(&inner, orders)?;
+        let welcome = Welcome {
+            generation: inner.0.generation,
+            heartbeat_seconds: self.heartbeat_seconds,
+        };
+        say(out, Body::Welcome(welcome));
+        let list = inner.0.list(&node);
+        let count = u32::try_from(list.len()).unwrap_or(u32::MAX);
+        list.into_iter().for_each(|(_, body)| say(out, body));
+        say(out, Body::ListComplete(ListComplete { count }));
+        inner.1.insert(node.clone(), out.clone());
+        Ok(node)
+    }
+
+    fn hear(&self, node: &str, said: Said) -> Result<(), Status> {
+        let mut inner = self.locked();
+        let orders = match said {
+            Said::Register(_) => return Err(Status::invalid_argument("it registered before")),
+            Said::Heartbeat(beat) => {
+                inner
+                    .0
+                    .nodes
+                    .entry(node.to_owned())
+                    .or_default()
+                    .answered_at_ms = self.now_ms();
+                let number = beat.number;
+                let ack = Body::HeartbeatAck(HeartbeatAck { number });
+                inner
+                    .1
+                    .get(node)
+                    .into_iter()
+                    .for_each(|out| say(out, ack.clone()));
+                return Ok(());
+            }
+            Said::Report(report) => inner.0.report(node, &report),
+            Said::ReportComplete(_) => inner.0.report_complete(node),
+            Said::Answer(answer) => inner.0.answer(node, &answer),
+        };
+        self.carry_out(&inner, orders)
+    }
+
+    async fn follow(&self, mut said: Streaming<SessionRequest>, out: &Out) -> Result<(), Status> {
+        let node = self.welcome(said.message().await?, out)?;
+        let mut ended = Ok(());
+        while let (Ok(()), Ok(Some(request))) = (&ended, said.message().await) {
+            ended = request.body.map_or(Ok(()), |body| self.hear(&node, body));
+        }
+        let mut inner = self.locked();
+        // Unless the node has come again in the meantime.
+        if inner
+            .1
+            .get(&node)
+            .is_some_and(|present| present.same_channel(out))
+        {
+            inner.1.remove(&node);
+            inner.0.away(&node);
+        }
+        ended
+    }
+}
+
+#[tonic::async_trait]
+impl ControlPlaneService for Scheduler {
+    type SessionStream = UnboundedReceiverStream<Result<SessionResponse, Status>>;
+
+    async fn session(
+        &self,
+        request: Request<Streaming<SessionRequest>>,
+    ) -> Result<Response<Self::SessionStream>, Status> {
+        let (out, said) = unbounded_channel();
+        let scheduler = self.clone();
+        tokio::spawn(async move {
+            if let Err(status) = scheduler.follow(request.into_inner(), &out).await {
+                drop(out.send(Err(status)));
+            }
+        });
+        Ok(Response::new(UnboundedReceiverStream::new(said)))
+    }
+}
+
+/// A session that has ended hears nothing.
+fn say(out: &Out, body: Body) {
+    drop(out.send(Ok(SessionResponse { body: Some(body) })));
+}
+
+fn wanted(manifest: &str, lease: &[&str]) -> anyhow::Result<(String, Vmi)> {
+    let vmi = read(manifest)?;
+    let name = vmi.metadata.unwrap_or_default().name;
+    let spec = vmi.spec.unwrap_or_default();
+    let memory = spec
+        .domain
+        .and_then(|domain| domain.memory)
+        .unwrap_or_default()
+        .guest;
+    let memory = memory
+        .strip_suffix("Mi")
+        .context("memory.guest must be given in Mi")?;
+    let stop_after = match lease {
+        [] => None,
+        ["stop", seconds, grace] => Some((seconds.parse()?, grace.parse()?)),
+        _ => anyhow::bail!("a lease is: stop SECONDS GRACE"),
+    };
+    let vmi = Vmi {
+        manifest: manifest.to_owned(),
+        memory_mib: memory.parse()?,
+        selector: spec.node_selector,
+        stop_after,
+        ..Vmi::default()
+    };
+    Ok((format!("default/{name}"), vmi))
+}

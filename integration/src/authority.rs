@@ -1,0 +1,59 @@
+//! An authority that signs certificates for a test, made by OpenSSL as an operator would make it.
+
+use crate::commands::Commands;
+
+/// Where a machine under test has its certificates.
+pub const DIRECTORY: &str = "/run/tls";
+
+/// An authority on a machine under test. `NAME.crt` and `NAME.key` are in [`DIRECTORY`].
+#[derive(Debug)]
+pub struct Authority<'m, M: Commands> {
+    machine: &'m M,
+    name: &'static str,
+}
+
+impl<'m, M: Commands> Authority<'m, M> {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// When the machine refuses.
+    pub fn new(machine: &'m M, name: &'static str) -> anyhow::Result<Self> {
+        machine.sh(&format!(
+            "mkdir -p {DIRECTORY} && cd {DIRECTORY} && openssl req -x509 -days 2 -nodes -newkey ec -pkeyopt \
+             ec_paramgen_curve:prime256v1 -subj /CN={name} -keyout {name}.key -out {name}.crt 2>&1 && chmod 644 *"
+        ))?;
+        Ok(Self { machine, name })
+    }
+
+    /// Signs a certificate of `subject`, such as `/CN=alice`, with alternative names such as
+    /// `DNS:localhost,IP:127.0.0.1`.
+    ///
+    /// # Errors
+    /// When the machine refuses.
+    pub fn sign(&self, name: &str, subject: &str, alternative: &str) -> anyhow::Result<()> {
+        let authority = self.name;
+        let extension = if alternative.is_empty() {
+            String::new()
+        } else {
+            format!("subjectAltName={alternative}\\n")
+        };
+        self.machine
+            .sh(&format!(
+                "cd {DIRECTORY} && openssl req -nodes -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 \
+                 -subj '{subject}' -keyout {name}.key -out {name}.csr 2>&1 && \
+                 printf 'basicConstraints=CA:FALSE\\n{extension}' > {name}.ext && \
+                 openssl x509 -req -days 2 -in {name}.csr -CA {authority}.crt -CAkey {authority}.key \
+                 -CAcreateserial -extfile {name}.ext -out {name}.crt 2>&1 && chmod 644 {name}.*"
+            ))
+            .map(drop)
+    }
+
+    /// The options by which `kvmctl` shows the certificate `name` to the agent at `server`.
+    #[must_use]
+    pub fn options(&self, name: &str, server: &str) -> String {
+        format!(
+            "--server {server} --cert {DIRECTORY}/{name}.crt --key {DIRECTORY}/{name}.key --cacert {DIRECTORY}/{}.crt",
+            self.name
+        )
+    }
+}

@@ -1,0 +1,160 @@
+//! `cargo xtask bench agent`: an agent with hundreds of guests on this machine's own KVM.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use integration::agent::{Agent, GuestSpec, LOG};
+use integration::commands::Commands;
+use integration::host::{self, Host};
+
+use super::figure::{self, Better, Figure};
+use crate::progress::step;
+
+/// Everything must be as it should be after this.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// How long agent and VMMs are watched doing nothing.
+const IDLE: Duration = Duration::from_secs(60);
+const MIB: f64 = 1024.0;
+
+/// Applies `guests` VMIs at once, kills the agent and starts it again, and watches them do nothing.
+///
+/// # Errors
+/// When one does not run, or does not go on.
+pub fn run(root: &Path, guests: u32, json: Option<PathBuf>) -> anyhow::Result<()> {
+    if let Some(reason) = host::without_host() {
+        anyhow::bail!("SKIPPED, {reason}");
+    }
+    step("build", || crate::build::run(root))?;
+    let figures = step("guests", || measure(guests))?;
+    figure::print(&figures);
+    match json {
+        Some(path) => figure::write(&figures, &path),
+        None => Ok(()),
+    }
+}
+
+fn measure(guests: u32) -> anyhow::Result<Vec<Figure>> {
+    let host = Host::enter()?;
+    let agent = Agent::prepare(&host)?;
+    agent.add_image("/run/bin/testguest", "testguest")?;
+    agent.start()?;
+    let mut figures = vec![start(&host, &agent, guests)?];
+    figures.extend(restart(&host, &agent, guests)?);
+    figures.push(memory(&host, guests)?);
+    figures.extend(idle(&host, guests)?);
+    Ok(figures)
+}
+
+/// All of them in one file, by one command.
+fn start(host: &Host, agent: &Agent<'_, Host>, guests: u32) -> anyhow::Result<Figure> {
+    let manifests: Vec<String> = (0..guests)
+        .map(|number| GuestSpec::testguest(&format!("guest-{number}"), "tests=none then=idle"))
+        .map(|guest| guest.manifest())
+        .collect();
+    host.put("/run/fleet.yaml", 0o644, manifests.join("---\n").as_bytes())?;
+    let begun = Instant::now();
+    let applied = agent.kvmctl("apply -f /run/fleet.yaml")?;
+    ensure!(applied.code == Some(0), "{applied}");
+    host.wait_for(
+        &format!("test $(kvmctl get vmi --no-headers | grep -c Running) = {guests}"),
+        PATIENCE,
+    )?;
+    let seconds = begun.elapsed().as_secs_f64();
+    Ok(Figure::new(
+        &format!("apply of {guests} VMIs to all Running"),
+        seconds,
+        "s",
+        Better::Less,
+    )
+    .how("kvmctl apply -f with all of them, 16 MiB, disk, card and entropy; until kvmctl get shows all Running"))
+}
+
+/// Every VMM is the one that it was.
+fn restart(host: &Host, agent: &Agent<'_, Host>, guests: u32) -> anyhow::Result<[Figure; 2]> {
+    let vmms = || host.sh("pidof kvmlet-vmm | tr ' ' '\\n' | sort -n");
+    let before = vmms()?;
+    ensure!(before.lines().count() == guests as usize, "{before}");
+    agent.kill()?;
+    host.sh(&format!(": >{LOG}"))?;
+    let begun = Instant::now();
+    agent.launch()?;
+    agent.wait_until_it_answers()?;
+    let answers = begun.elapsed().as_secs_f64();
+    host.wait_for(
+        &format!("test $(grep -c 'adopted a running guest' {LOG}) = {guests}"),
+        PATIENCE,
+    )?;
+    let adopted = begun.elapsed().as_secs_f64();
+    ensure!(vmms()? == before, "a VMM came or went with the agent");
+    Ok([
+        Figure::new(
+            "agent restart until it answers",
+            answers,
+            "s",
+            Better::Less,
+        )
+        .how("start of kvmlet after kill -9, until kvmctl get is answered"),
+        Figure::new(
+            &format!("agent restart until {guests} VMIs are re-adopted"),
+            adopted,
+            "s",
+            Better::Less,
+        )
+        .budget(2.0, 0.3)
+        .how("start of kvmlet after kill -9, until its log has named them all; seen some hundredths late"),
+    ])
+}
+
+fn memory(host: &Host, guests: u32) -> anyhow::Result<Figure> {
+    let kib = host.sh("awk '/^VmRSS/ {print $2}' /proc/$(pidof kvmlet)/status")?;
+    let guests_kib = f64::from(guests);
+    Ok(Figure::new(
+        &format!("kvmlet resident memory, {guests} VMIs"),
+        kib.trim().parse::<f64>()? / MIB,
+        "MiB",
+        Better::Less,
+    )
+    .budget(
+        40.0 + 64.0 * guests_kib / MIB,
+        32.0 + 16.0 * guests_kib / MIB,
+    )
+    .how("VmRSS of the agent that adopted them"))
+}
+
+/// CPU time that agent and VMMs take while nobody wants anything of them.
+fn idle(host: &Host, guests: u32) -> anyhow::Result<[Figure; 2]> {
+    // In hundredths of a second, of all threads, also of those that are gone (proc(5)).
+    let spent = |program: &str| -> anyhow::Result<f64> {
+        let script = format!(
+            "for pid in $(pidof {program}); do cat /proc/$pid/stat; done | sed 's/.*) //' | \
+             awk '{{ticks += $12 + $13}} END {{printf \"%d\", ticks}}'"
+        );
+        let ticks = host.sh(&script)?;
+        ticks
+            .trim()
+            .parse::<f64>()
+            .with_context(|| format!("{program}: {ticks:?}"))
+    };
+    let (agent, vmms) = (spent("kvmlet")?, spent("kvmlet-vmm")?);
+    std::thread::sleep(IDLE);
+    // A hundred ticks are a second, and all of a CPU.
+    let percent = |ticks: f64| ticks / IDLE.as_secs_f64();
+    let how = "utime and stime over 60 s, guests halted; a process that took less than a hundredth of a second took none";
+    Ok([
+        Figure::new(
+            "idle CPU of kvmlet",
+            percent(spent("kvmlet")? - agent),
+            "% of 1",
+            Better::Less,
+        )
+        .how(how),
+        Figure::new(
+            &format!("idle CPU of {guests} kvmlet-vmm together"),
+            percent(spent("kvmlet-vmm")? - vmms),
+            "% of 1",
+            Better::Less,
+        )
+        .how(how),
+    ])
+}
