@@ -15,10 +15,15 @@ use proto_node::controlplane::control_plane_service_server::ControlPlaneServiceS
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 
-const USAGE: &str = "usage: scheduler serve NODES.sock PEOPLE.sock STATE.json HEARTBEAT_SECONDS
+const USAGE: &str = "usage: scheduler serve NODES PEOPLE.sock STATE.json HEARTBEAT_SECONDS
        scheduler order PEOPLE.sock WORD...
+NODES: path of a socket, or ADDRESS:PORT@DIRECTORY of server.crt, server.key, ca.crt
 orders: apply FILE [stop SECONDS GRACE], delete NAME, drain NODE, uncordon NODE, fence NODE, get";
+
+/// A node that is gone without a word is missed after this.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
@@ -31,12 +36,15 @@ async fn main() -> anyhow::Result<()> {
     };
     let scheduler = serve::Scheduler::open(state.into(), beats)?;
     let people = UnixListener::bind(people).context("the socket of people")?;
-    let nodes = UnixListener::bind(nodes).context("the socket of nodes")?;
-    let server = tonic::transport::Server::builder()
-        .http2_keepalive_interval(Some(Duration::from_secs(15)))
-        .add_service(ControlPlaneServiceServer::new(scheduler.clone()))
-        .serve_with_incoming(UnixListenerStream::new(nodes));
-    tokio::spawn(server);
+    let service = ControlPlaneServiceServer::new(scheduler.clone());
+    let mut server = Server::builder().http2_keepalive_interval(Some(KEEP_ALIVE));
+    if let Some((address, directory)) = nodes.split_once('@') {
+        let server = server.tls_config(tls(directory)?)?.add_service(service);
+        tokio::spawn(server.serve(address.parse()?));
+    } else {
+        let nodes = UnixListenerStream::new(UnixListener::bind(nodes)?);
+        tokio::spawn(server.add_service(service).serve_with_incoming(nodes));
+    }
     let mut ticks = tokio::time::interval(Duration::from_secs(1));
     loop {
         tokio::select! {
@@ -44,6 +52,17 @@ async fn main() -> anyhow::Result<()> {
             person = people.accept() => drop(tokio::spawn(hear(scheduler.clone(), person?.0))),
         }
     }
+}
+
+/// Nodes show a certificate as well.
+fn tls(directory: &str) -> anyhow::Result<ServerTlsConfig> {
+    let read = |name: &str| {
+        let file = format!("{directory}/{name}");
+        std::fs::read(&file).context(file)
+    };
+    Ok(ServerTlsConfig::new()
+        .identity(Identity::from_pem(read("server.crt")?, read("server.key")?))
+        .client_ca_root(Certificate::from_pem(read("ca.crt")?)))
 }
 
 /// One line an order, one reply.

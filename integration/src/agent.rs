@@ -1,6 +1,7 @@
 //! The product on a machine under test: `kvmlet` with a configuration of its own, `kvmctl`, and what
 //! guests need.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -173,6 +174,47 @@ impl<'m, M: Commands> Agent<'m, M> {
     pub fn console(&self, name: &str) -> anyhow::Result<Session> {
         self.machine
             .exec_in_terminal(&["kvmctl", "console", "--replay", "--force", name])
+    }
+
+    /// Processes of living VMMs by the uid of their VMI, whatever the agent knows of them.
+    ///
+    /// # Errors
+    /// When the machine is gone.
+    pub fn living_vmms(&self) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
+        let script = "cd /run/kvmlet/host/vmm 2>/dev/null || exit 0; for note in */*/launch.json; do \
+             pid=$(sed 's/.*\"pid\":\\([0-9]*\\).*/\\1/' $note 2>/dev/null) && kill -0 $pid 2>/dev/null \
+             && echo ${note%%/*} $pid; done; true";
+        let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for line in self.machine.sh(script)?.lines() {
+            let (uid, pid) = line.split_once(' ').context("no uid and pid")?;
+            found
+                .entry(uid.to_owned())
+                .or_default()
+                .push(pid.to_owned());
+        }
+        Ok(found)
+    }
+
+    /// How many VMMs each VMI of the machine has; only those that have any.
+    ///
+    /// # Errors
+    /// When the agent does not answer, or knows nothing of a VMM that lives.
+    pub fn living_vmms_by_name(&self) -> anyhow::Result<BTreeMap<String, usize>> {
+        // VMMs first: one that started in between is counted at the next look, and none is without a name.
+        let vmms = self.living_vmms()?;
+        let listed =
+            self.kvmctl("get vmi --no-headers -o custom-columns=N:.metadata.name,U:.metadata.uid")?;
+        anyhow::ensure!(listed.code == Some(0), "{listed}");
+        let mut found = BTreeMap::new();
+        for line in listed.stdout.lines() {
+            let mut cells = line.split_whitespace();
+            let (name, uid) = (cells.next(), cells.next());
+            let (name, uid) = name.zip(uid).context("no name and uid")?;
+            if let Some(pids) = vmms.get(uid) {
+                found.insert(name.to_owned(), pids.len());
+            }
+        }
+        Ok(found)
     }
 
     /// Where the only VMM of the machine lives, by cgroup v2.

@@ -1,5 +1,6 @@
 //! A node in a box: boots, runs commands, loses its power, starts again from the same disk.
 
+mod network;
 mod qemu;
 mod slot;
 mod spec;
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 use crate::commands::{Channel, Commands};
+pub use network::Network;
 pub use spec::{Console, Emulation, Flavour, NodeSpec};
 
 use crate::process::Bound;
@@ -41,8 +43,20 @@ impl Node {
     /// # Errors
     /// When something it needs is missing or the node does not come up.
     pub fn boot(spec: NodeSpec) -> anyhow::Result<Self> {
+        Self::boot_in(slot::Slot::take()?, spec)
+    }
+
+    /// Boots a node beside this one, whose turn it shares: for tests of several nodes. Each has a number of its
+    /// own.
+    ///
+    /// # Errors
+    /// As [`Self::boot`].
+    pub fn boot_beside(&self, number: u8, spec: NodeSpec) -> anyhow::Result<Self> {
+        Self::boot_in(self.slot.beside(number)?, spec)
+    }
+
+    fn boot_in(slot: slot::Slot, spec: NodeSpec) -> anyhow::Result<Self> {
         crate::tools::ensure(crate::tools::NODE)?;
-        let slot = slot::Slot::take()?;
         let mut node = Self {
             spec,
             slot,

@@ -1,5 +1,6 @@
 //! Running other programs, with errors that say which one failed and what it printed.
 
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
@@ -42,6 +43,29 @@ pub fn stream(command: &mut Command) -> anyhow::Result<()> {
         .with_context(|| format!("{shown} can not be started"))?;
     anyhow::ensure!(status.success(), "{shown} ended with {status}");
     Ok(())
+}
+
+/// What cargo tells the program that it runs about its package. Build scripts look at it (that of `ring` is run
+/// again when it changes), and would see another package's each time that cargo is started by this one.
+const OF_THIS_PACKAGE: [&str; 4] = [
+    "CARGO_PKG_",
+    "CARGO_MANIFEST_",
+    "CARGO_BIN_",
+    "CARGO_CRATE_",
+];
+
+/// The cargo that runs this program, so that the same toolchain builds.
+#[must_use]
+pub fn cargo(root: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root);
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if OF_THIS_PACKAGE.iter().any(|of| text.starts_with(of)) {
+            command.env_remove(&name);
+        }
+    }
+    command
 }
 
 /// A program that dies with this process, even when this process is killed.

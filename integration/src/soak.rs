@@ -6,6 +6,7 @@
 //! victims follow from the seed; the machine's own timing does not.
 
 pub mod firmware;
+pub mod scheduler;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -240,25 +241,9 @@ impl<M: Commands> Run<'_, M> {
         Ok(lines.collect())
     }
 
-    /// Living VMMs by the uid of their VMI.
-    fn processes(&self) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
-        let script = "cd /run/kvmlet/host/vmm && for note in */*/launch.json; do \
-             pid=$(sed 's/.*\"pid\":\\([0-9]*\\).*/\\1/' $note 2>/dev/null) && kill -0 $pid 2>/dev/null \
-             && echo ${note%%/*} $pid; done; true";
-        let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for line in self.machine.sh(script)?.lines() {
-            let (uid, pid) = line.split_once(' ').context("no uid and pid")?;
-            found
-                .entry(uid.to_owned())
-                .or_default()
-                .push(pid.to_owned());
-        }
-        Ok(found)
-    }
-
     /// What ran still runs, in the process that it ran in, and nothing runs twice.
     fn look(&mut self) -> anyhow::Result<()> {
-        let (seen, processes) = (self.seen()?, self.processes()?);
+        let (seen, processes) = (self.seen()?, self.agent.living_vmms()?);
         for (uid, pids) in &processes {
             ensure!(pids.len() == 1, "VMI {uid} has the VMMs {pids:?}");
         }

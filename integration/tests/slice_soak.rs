@@ -28,6 +28,7 @@ fn no_guest_is_lost_doubled_or_disturbed_by_twenty_kills_of_its_agent() -> anyho
     };
     let tally = kills(&node, &agent, campaign, |_| {})?;
     assert_eq!(tally.kills, 20);
-    assert!(tally.numbers > 10, "{tally:?}");
+    // Reading itself fails unless a guest counted on since; every guest is read at the end at least.
+    assert!(tally.numbers >= u64::from(campaign.guests), "{tally:?}");
     Ok(())
 }

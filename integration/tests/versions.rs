@@ -1,4 +1,4 @@
-//! Guests of a version that the agent does not know, on this machine's own KVM.
+//! Guests of versions that the agent does not know, and agents of the previous version, on this machine's own KVM.
 
 #![forbid(unsafe_code)]
 
@@ -6,10 +6,10 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
-use integration::agent::{Agent, GuestSpec};
+use integration::agent::{Agent, GuestSpec, LOG};
 use integration::commands::Commands;
 use integration::host::{self, Host};
-use integration::skip_if;
+use integration::{previous, skip_if};
 use proto_vmm::payload::{PayloadKind, encode};
 use proto_vmm::v1::{Frame, Hello, frame::Body};
 
@@ -130,5 +130,76 @@ fn a_guest_whose_vmm_is_of_an_unknown_version_is_left_running_and_a_condition_sa
     restart(&agent)?;
     counted(&host, &agent, "future", before)?;
     assert_eq!(vmms(&host)?, pids);
+    Ok(())
+}
+
+/// Where the previous version is, in the corner.
+const PREVIOUS: &str = "/run/previous";
+
+/// Kills whichever agent runs, and starts that of the previous version on the same state.
+fn go_back(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()> {
+    host.sh("pid=$(pidof kvmlet) || exit 0; kill -9 $pid; while kill -0 $pid 2>/dev/null; do sleep 0.1; done")?;
+    host.sh(&format!(
+        "setsid {PREVIOUS}/kvmlet --config {PREVIOUS}/kvmlet.toml </dev/null >>{LOG} 2>&1 &"
+    ))?;
+    agent.wait_until_it_answers()
+}
+
+#[test]
+fn guests_go_on_under_the_next_version_and_back_under_the_previous_one() -> anyhow::Result<()> {
+    skip_if!(
+        host::without_host().or_else(previous::without_source),
+        Ok(())
+    );
+    let programs = previous::programs()?;
+    let host = Host::enter()?;
+    let agent = Agent::prepare(&host)?;
+    agent.add_image("/run/bin/testguest", "testguest")?;
+    for name in ["kvmlet", "kvmlet-vmm"] {
+        host.put(
+            &format!("{PREVIOUS}/{name}"),
+            0o755,
+            &std::fs::read(programs.join(name))?,
+        )?;
+    }
+    let config = "node_name = \"node1\"\n[networks.lan]\nbridge = \"br0\"\n";
+    host.put(&format!("{PREVIOUS}/kvmlet.toml"), 0o644, config.as_bytes())?;
+
+    go_back(&host, &agent)?;
+    agent.apply(&counting("bare").without_devices().manifest())?;
+    agent.apply(&counting("whole").manifest())?;
+    let old = ["bare", "whole"];
+    let mut reached = Vec::new();
+    for name in old {
+        reached.push(counted(&host, &agent, name, 0)?);
+    }
+    let pids = vmms(&host)?;
+
+    // The next version takes over what runs, and has guests of its own beside it.
+    restart(&agent)?;
+    for (name, reached) in old.iter().zip(&mut reached) {
+        *reached = counted(&host, &agent, name, *reached)?;
+    }
+    assert_eq!(vmms(&host)?, pids);
+    agent.apply(&counting("next").without_devices().manifest())?;
+    let next = counted(&host, &agent, "next", 0)?;
+    let both = vmms(&host)?;
+    assert_eq!(both.len(), 3);
+
+    // And back again: what the next version has written does not stop the previous one.
+    go_back(&host, &agent)?;
+    for (name, reached) in old.iter().zip(&mut reached) {
+        *reached = counted(&host, &agent, name, *reached)?;
+    }
+    counted(&host, &agent, "next", next)?;
+    assert_eq!(vmms(&host)?, both);
+
+    restart(&agent)?;
+    for (name, reached) in old.iter().zip(reached) {
+        counted(&host, &agent, name, reached)?;
+    }
+    let gone = agent.kvmctl("delete vmi bare whole next --grace-period 0")?;
+    assert_eq!(gone.code, Some(0), "{gone}");
+    assert_eq!(host.sh("pidof kvmlet-vmm; true")?, "");
     Ok(())
 }

@@ -45,7 +45,7 @@ fn vmm_packages(root: &Path) -> anyhow::Result<Figure> {
     const PACKAGE: &str = "vmm-monitor";
     let arguments = ["-e", "normal", "--prefix", "none", "--no-dedupe"];
     let tree = process::output(
-        crate::build::cargo(root)
+        integration::process::cargo(root)
             .args(["tree", "--locked", "-p", PACKAGE])
             .args(arguments),
     )?;

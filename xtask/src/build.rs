@@ -2,10 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::Context;
-use integration::{artifacts, process};
+use integration::artifacts;
+use integration::process::{self, cargo};
 
 /// Builds all programs of the workspace and `testguest` beside them.
 ///
@@ -14,28 +14,6 @@ use integration::{artifacts, process};
 pub fn run(root: &Path) -> anyhow::Result<()> {
     programs(root)?;
     testguest(root)
-}
-
-/// What cargo tells the program that it runs about its package. Build scripts look at it (that of `ring` is run
-/// again when it changes), and would see another package's each time that cargo is started by this one.
-const OF_THIS_PACKAGE: [&str; 4] = [
-    "CARGO_PKG_",
-    "CARGO_MANIFEST_",
-    "CARGO_BIN_",
-    "CARGO_CRATE_",
-];
-
-/// The cargo that runs this program, so that the same toolchain builds.
-pub fn cargo(root: &Path) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root);
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        if OF_THIS_PACKAGE.iter().any(|of| text.starts_with(of)) {
-            command.env_remove(&name);
-        }
-    }
-    command
 }
 
 /// Builds all programs of the workspace.

@@ -4,10 +4,10 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use integration::process;
+use integration::process::{self, cargo};
 use integration::tools;
 
-use crate::build::{TESTGUEST, cargo};
+use crate::build::TESTGUEST;
 use crate::progress::step;
 use crate::{fuzz, r#gen, layers};
 

@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::Context;
-use integration::{artifacts, process};
-
-use crate::build::cargo;
+use integration::artifacts;
+use integration::process::{self, cargo};
 
 /// Where libFuzzer's programs are, below the root of the clone.
 const LIBFUZZER: &str = "vmm/fuzz/libfuzzer";

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context;
-use integration::{artifacts, cache, process};
+use integration::process::{self, cargo};
+use integration::{artifacts, cache};
 
-use crate::build::cargo;
 use crate::progress::step;
 
 /// The version that is installed where there is none.

@@ -1,6 +1,7 @@
 //! `cargo xtask soak`: the long campaigns.
 
 mod firmware;
+mod scheduler;
 
 use std::path::Path;
 
@@ -22,6 +23,8 @@ pub enum Soak {
     Kills(KillsOptions),
     /// A stock Debian disk through SeaBIOS and OVMF: login, cloud-init, reboot, power-off.
     Firmware(firmware::FirmwareOptions),
+    /// The reference scheduler over three nodes: one is drained, one loses its power, one its network.
+    Scheduler,
 }
 
 /// How long it goes on, and with what.
@@ -49,6 +52,7 @@ pub fn run(root: &Path, what: &Soak) -> anyhow::Result<()> {
     match what {
         Soak::Kills(options) => run_kills(root, options),
         Soak::Firmware(options) => firmware::run(root, options),
+        Soak::Scheduler => scheduler::run(root),
     }
 }
 

@@ -54,7 +54,7 @@ pub fn run(root: &Path, options: &SyscallsOptions) -> anyhow::Result<()> {
 const TESTS: [&str; 4] = ["vmm", "linux_machine", "slice_busybox", "slice_systemd"];
 
 fn run_tests(root: &Path, directory: &Path) -> anyhow::Result<()> {
-    let mut command = crate::build::cargo(root);
+    let mut command = integration::process::cargo(root);
     command.args(["test", "--release", "--no-fail-fast", "-p", "integration"]);
     for test in TESTS {
         command.args(["--test", test]);

@@ -71,7 +71,7 @@ pub fn run(root: &Path, options: &VerdictsOptions) -> anyhow::Result<()> {
 
 /// The verdicts, and the complaints about what can not be read.
 fn judged(root: &Path, directory: &Path) -> anyhow::Result<(Vec<Judged>, Vec<String>)> {
-    let output = crate::build::cargo(root)
+    let output = integration::process::cargo(root)
         .args(["run", "--release", "--quiet", "--bin", "kvmctl", "--"])
         .args(["validate", "-R", "-o", "json", "-f"])
         .arg(directory)

@@ -5,6 +5,7 @@
 //! spread pauses, and leases are kept by the agent alone. Nothing is deleted but what is withdrawn by name.
 
 mod address;
+mod credentials;
 mod heartbeats;
 mod reports;
 mod session;
@@ -24,6 +25,7 @@ use self::wishes::Wishes;
 use crate::{ApiError, Registry};
 
 pub use address::Address;
+pub use credentials::CredentialFiles;
 
 /// On an object that a control plane assigned: the fencing token of its placement.
 pub const TOKEN_ANNOTATION: &str = "kvmlet.io/fencing-token";
@@ -86,6 +88,8 @@ pub struct ControlPlaneSettings {
     pub name: String,
     /// Where it is.
     pub address: Address,
+    /// What it is shown and believed by; exactly for addresses that are secure.
+    pub credentials: Option<CredentialFiles>,
     /// The longest pause before it is dialled again.
     pub longest_pause: Duration,
 }
@@ -138,8 +142,7 @@ impl<R: Assignments> ControlPlane<R> {
     /// One session, to its end.
     async fn session(&mut self) -> SessionError {
         let name = self.settings.name.clone();
-        let dialled = Session::open(&self.registry, &name, &self.settings.address).await;
-        let mut session = match dialled {
+        let mut session = match Session::open(&self.registry, &self.settings).await {
             Ok(session) => session,
             Err(error) => return error,
         };

@@ -19,7 +19,8 @@ mod watch;
 
 pub use access::{Access, Grant, Policy};
 pub use control_plane::{
-    Address, AssignedName, Assignments, ControlPlane, ControlPlaneSettings, TOKEN_ANNOTATION,
+    Address, AssignedName, Assignments, ControlPlane, ControlPlaneSettings, CredentialFiles,
+    TOKEN_ANNOTATION,
 };
 pub use error::ApiError;
 pub use grpc::{Doors, ServeError, serve};

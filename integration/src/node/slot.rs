@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -17,7 +18,7 @@ const SLOTS: u32 = 2;
 #[derive(Debug)]
 pub(super) struct Slot {
     directory: PathBuf,
-    _held: Flock<File>,
+    held: Arc<Flock<File>>,
 }
 
 impl Slot {
@@ -33,12 +34,23 @@ impl Slot {
                         .with_context(|| format!("{} can not be made", directory.display()))?;
                     return Ok(Self {
                         directory,
-                        _held: held,
+                        held: Arc::new(held),
                     });
                 }
             }
             std::thread::sleep(Duration::from_millis(100));
         }
+    }
+
+    /// A directory more for the holder of this slot.
+    pub(super) fn beside(&self, number: u8) -> anyhow::Result<Self> {
+        let directory = self.directory.join(format!("beside-{number}"));
+        fs::create_dir(&directory)
+            .with_context(|| format!("{} can not be made", directory.display()))?;
+        Ok(Self {
+            directory,
+            held: Arc::clone(&self.held),
+        })
     }
 
     pub(super) fn directory(&self) -> &Path {

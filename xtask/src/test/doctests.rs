@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::run::{TestResult, Verdict};
-use crate::build::cargo;
+use integration::process::cargo;
 
 /// Runs those of the whole workspace. Each test counts, though rustdoc gives no time of its own.
 pub(super) fn run(root: &Path) -> anyhow::Result<Vec<TestResult>> {

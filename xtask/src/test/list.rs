@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context;
 use cargo_metadata::{Message, MetadataCommand};
-use integration::process;
+use integration::process::{self, cargo};
 
-use crate::build::{TESTGUEST, cargo, testguest_target};
+use crate::build::{TESTGUEST, testguest_target};
 
 /// One test function.
 #[derive(Clone)]

@@ -14,10 +14,11 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
+use super::address::DialError;
 use super::heartbeats::Heartbeats;
 use super::reports::{gone, report};
 use super::wishes::Wishes;
-use super::{Address, Assignments};
+use super::{Assignments, ControlPlaneSettings};
 use crate::{ApiError, ChangeKind, Kind};
 
 /// How long a control plane may take to answer the registration, and to take what it is sent.
@@ -36,7 +37,7 @@ const CHANGES: usize = 64;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SessionError {
     #[error("the control plane can not be reached")]
-    Unreachable(#[source] tonic::transport::Error),
+    Unreachable(#[source] DialError),
     #[error("the control plane ended the session: {}", .0.message())]
     Ended(Status),
     #[error("the control plane closed the session")]
@@ -75,10 +76,11 @@ impl<'a, R: Assignments> Session<'a, R> {
     /// Dials, registers, and is welcomed.
     pub(super) async fn open(
         registry: &'a R,
-        name: &'a str,
-        address: &Address,
+        settings: &'a ControlPlaneSettings,
     ) -> Result<Self, SessionError> {
-        let channel = address.dial().await.map_err(SessionError::Unreachable)?;
+        let name = settings.name.as_str();
+        let dialled = settings.address.dial(settings.credentials.as_ref()).await;
+        let channel = dialled.map_err(SessionError::Unreachable)?;
         let mut client =
             ControlPlaneServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let (out, requests) = mpsc::channel(BACKLOG);

@@ -1,0 +1,83 @@
+//! The programs of an older version, which `integration/compat/PREVIOUS` names by its commit. They are built once
+//! and kept.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::Context;
+
+use crate::{artifacts, cache, process};
+
+const PROGRAMS: [&str; 2] = ["kvmlet", "kvmlet-vmm"];
+
+/// Which version it is.
+///
+/// # Errors
+/// When the file that names it can not be read.
+fn commit() -> anyhow::Result<String> {
+    let named = artifacts::workspace()?.join("integration/compat/PREVIOUS");
+    let text = fs::read_to_string(&named).with_context(|| named.display().to_string())?;
+    Ok(text.trim().to_owned())
+}
+
+/// Why its source can not be had here, if so.
+#[must_use]
+pub fn without_source() -> Option<String> {
+    let looked = commit().and_then(|commit| {
+        let mut git = Command::new("git");
+        git.args(["cat-file", "-e", &format!("{commit}^{{commit}}")]);
+        process::output(git.current_dir(artifacts::workspace()?))
+    });
+    looked.err().map(|error| {
+        format!("this clone does not reach back far enough (`git fetch --unshallow`): {error:#}")
+    })
+}
+
+/// The directory of its agent and its VMM.
+///
+/// # Errors
+/// When they can not be built.
+pub fn programs() -> anyhow::Result<PathBuf> {
+    let commit = commit()?;
+    cache::directory("previous", &commit, |partial| build(&commit, partial))
+}
+
+/// Nothing of it is measured, so it is built as quickly as can be.
+fn build(commit: &str, to: &Path) -> anyhow::Result<()> {
+    eprintln!("building the programs of {commit}; about three minutes");
+    let (source, target) = (to.join("source"), to.join("target"));
+    let archive = to.join("source.tar");
+    process::output(
+        Command::new("git")
+            .args(["archive", "--format=tar", "--output"])
+            .arg(&archive)
+            .arg(commit)
+            .current_dir(artifacts::workspace()?),
+    )?;
+    fs::create_dir(&source)?;
+    process::output(
+        Command::new("tar")
+            .arg("-xf")
+            .arg(&archive)
+            .arg("-C")
+            .arg(&source),
+    )?;
+    process::stream(
+        process::cargo(&source)
+            .args(["build", "--quiet", "--locked", "--config"])
+            .arg("profile.dev.debug=false")
+            .args(PROGRAMS.iter().flat_map(|name| ["--bin", name]))
+            .env("CARGO_TARGET_DIR", &target)
+            .stdin(Stdio::null()),
+    )?;
+    for name in PROGRAMS {
+        let built = target.join("x86_64-unknown-linux-gnu/debug").join(name);
+        fs::copy(&built, to.join(name)).with_context(|| built.display().to_string())?;
+    }
+    for left in [&source, &target] {
+        fs::remove_dir_all(left)?;
+    }
+    fs::remove_file(archive)?;
+    Ok(())
+}
