@@ -110,7 +110,7 @@ pub struct Apply {
     after_help = "Examples:\n  kvmctl get vmi -o wide\n  kvmctl get vmi web -o jsonpath='{.status.phase}'\n  kvmctl get events --field-selector reason=Started"
 )]
 pub struct Get {
-    /// Type and name: `vmi`, `vmi web`, `vmi/web`, `events`
+    /// Type and name: `vmi`, `vmi web`, `vmi/web`, `events`, `node`
     #[arg(required = true, value_name = "TYPE [NAME]")]
     pub what: Vec<String>,
     /// wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=NAME:PATH,...

@@ -22,6 +22,7 @@ mod generate;
 mod get;
 mod grace;
 mod logs;
+mod node;
 mod output;
 mod resource;
 mod scope;

@@ -18,6 +18,7 @@ use tracing::{Instrument, error, info_span};
 
 use crate::actor::Actor;
 use crate::config::Hooks;
+use crate::control_plane::Renewals;
 use crate::error::{WriteError, store};
 use crate::events::{About, EventLog};
 use crate::metrics::Metrics;
@@ -58,6 +59,8 @@ pub(crate) struct Inner<H> {
     pub(crate) rooms: Rooms,
     /// The control plane that this node dials.
     pub(crate) control_plane: OnceLock<String>,
+    /// What control planes renewed since.
+    pub(crate) renewals: Renewals,
     /// A lease was granted, renewed or taken back.
     pub(crate) leases_changed: Notify,
     events: Mutex<EventLog>,
@@ -90,6 +93,7 @@ impl<H: Host> Agent<H> {
             last_figures: LastFigures::default(),
             rooms,
             control_plane: OnceLock::new(),
+            renewals: Renewals::default(),
             leases_changed: Notify::new(),
             events: Mutex::new(events),
             versions: watch::Sender::new(version),
@@ -142,6 +146,7 @@ impl<H: Host> Agent<H> {
         for (_, row) in &objects {
             self.note_room(row)?;
         }
+        self.rooms.warn_of_misplaced();
         for (key, row) in objects {
             let target = ObjectRef {
                 kind: Kind::VirtualMachineInstance,

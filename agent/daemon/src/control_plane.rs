@@ -4,6 +4,7 @@
 mod answers;
 mod leases;
 mod offer;
+mod renewals;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,14 +17,15 @@ use agent_plan::{
 };
 use agent_sources::{ApiError, AssignedName, Assignments, Delete, Registry, TOKEN_ANNOTATION};
 use agent_store::{AssignmentKey, Transaction};
-use proto_node::controlplane::{self as wire, Answer, Capacity, Register};
+use proto_node::controlplane::{self as wire, Answer, Register};
 use proto_node::meta::ObjectMeta;
 
 use self::answers::{Refusal, answer};
 use self::offer::Offered;
+pub(crate) use self::renewals::Renewals;
 use crate::agent::Agent;
 use crate::error::{WriteError, store};
-use crate::{clock, object};
+use crate::{clock, node, object};
 
 impl<H: Host> Assignments for Agent<H> {
     async fn registration(&self, control_plane: &str) -> Result<Register, ApiError> {
@@ -36,11 +38,7 @@ impl<H: Host> Assignments for Agent<H> {
             architecture: info.architecture,
             features: info.features,
             labels: self.caps().labels,
-            capacity: Some(Capacity {
-                memory_bytes: info.memory_bytes,
-                cpus: self.facts.cpus,
-                max_vcpus: info.max_vcpus,
-            }),
+            capacity: Some(node::capacity(&self.rooms.figures(), info.max_vcpus)),
             networks: info.networks,
             control_plane: control_plane.to_owned(),
             highest_token: mark.highest,
@@ -92,37 +90,44 @@ impl<H: Host> Assignments for Agent<H> {
     ) -> Result<(), ApiError> {
         let since = self.at(since);
         let remembered = self.ledger.assignments().map_err(store)?;
-        let leased: Vec<AssignmentKey> = remembered
+        let leased: Vec<(AssignmentKey, Lease)> = remembered
             .into_iter()
-            .filter(|(key, assignment)| {
+            .filter_map(|(key, assignment)| {
                 let name = (key.namespace.clone(), key.name.clone());
-                key.control_plane == control_plane
-                    && assignment.lease.is_some()
-                    && names.contains(&name)
+                let listed = key.control_plane == control_plane && names.contains(&name);
+                Some((key, assignment.lease.filter(|_| listed)?))
             })
-            .map(|(key, _)| key)
             .collect();
-        if leased.is_empty() {
-            return Ok(());
+        let keys: Vec<AssignmentKey> = leased.iter().map(|(key, _)| key.clone()).collect();
+        self.renewals.note(control_plane, &keys, &since);
+        if leased
+            .iter()
+            .any(|(_, lease)| lease.is_worth_storing(&since))
+        {
+            self.store_renewals(&keys, &since)?;
         }
-        self.write(|transaction| {
-            for key in &leased {
-                let Some(mut assignment) = transaction.assignment(key)? else {
-                    continue;
-                };
-                if let Some(lease) = &mut assignment.lease {
-                    lease.renew(lease.terms, &since);
-                }
-                transaction.put_assignment(key, &assignment)?;
-            }
-            Ok(())
-        })?;
         self.leases_changed.notify_one();
         Ok(())
     }
 }
 
 impl<H: Host> Agent<H> {
+    /// All at once: it is one write, whatever their number.
+    fn store_renewals(&self, keys: &[AssignmentKey], since: &BootTime) -> Result<(), WriteError> {
+        self.write(|transaction| {
+            for key in keys {
+                let Some(mut assignment) = transaction.assignment(key)? else {
+                    continue;
+                };
+                if let Some(lease) = &mut assignment.lease {
+                    lease.renew(lease.terms, since);
+                }
+                transaction.put_assignment(key, &assignment)?;
+            }
+            Ok(())
+        })
+    }
+
     /// A moment of this boot.
     fn at(&self, at: Duration) -> BootTime {
         BootTime {

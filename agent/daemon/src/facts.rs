@@ -129,6 +129,13 @@ pub(crate) fn warn_of_lacks(config: &Config, facts: &NodeFacts) {
             }
         }
     }
+    let missing = config.capacity.missing_cpus(&facts.layout.all());
+    if !missing.is_empty() {
+        tracing::warn!(
+            "capacity.dedicated_cpus: kvmlet may not use the CPUs {missing} of this node, if it has them; \
+             nobody gets them"
+        );
+    }
     if !config.vmm.program.exists() {
         tracing::warn!(
             "{} is missing (setting vmm.program); no guest can be started",

@@ -20,6 +20,7 @@ mod lock;
 mod logging;
 mod logs;
 mod metrics;
+mod node;
 mod nvram;
 mod object;
 mod owner;

@@ -3,6 +3,7 @@
 
 mod guests;
 mod http;
+mod node;
 mod process;
 mod text;
 
@@ -19,6 +20,7 @@ use prometheus_client::registry::Registry;
 
 pub(crate) use self::guests::GuestMetrics;
 pub(crate) use self::http::{Endpoint, serve};
+pub(crate) use self::node::NodeMetrics;
 pub(crate) use self::process::ProcessMetrics;
 pub(crate) use self::text::{Format, render};
 

@@ -11,6 +11,7 @@ use tracing::warn;
 
 use crate::agent::Agent;
 use crate::error::store;
+use crate::node::Resources;
 use crate::{clock, events, facts, object, usage};
 
 /// What this release can do, for clients that depend on it.
@@ -114,7 +115,14 @@ impl<H: Host> Registry for Agent<H> {
 
     async fn node_info(&self) -> Result<GetNodeInfoResponse, ApiError> {
         let caps = self.caps();
+        let figures = self.rooms.figures();
+        let resources = Resources::of(&figures);
         Ok(GetNodeInfoResponse {
+            capacity: Some(resources.capacity),
+            allocatable: Some(resources.allocatable),
+            used: Some(resources.used),
+            vmis: figures.used.vmis,
+            dedicated_cpus: self.who_has_cpus(&figures)?,
             node_name: caps.node_name.clone(),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             architecture: facts::ARCHITECTURE.to_owned(),

@@ -9,18 +9,38 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use agent_domain::Vmi;
 use agent_host::{NodeFacts, huge_pages};
 use agent_plan::{
-    Capacity, CapacityRules, Claim, NodeHas, Room, Tenant, Timestamp, room_of, who_fits,
+    Capacity, CapacityRules, Claim, CpuGrant, CpuLayout, DedicatedCpus, NodeHas, Room, Tenant,
+    Timestamp, Used, misplaced, room_of, used, who_fits,
 };
+use tracing::warn;
+
+/// Bytes of huge pages by the size of a page. They come and go while the agent runs.
+type Pools = BTreeMap<u64, u64>;
 
 /// The node's room.
 #[derive(Debug)]
-pub(crate) struct Rooms(Mutex<Book>);
+pub(crate) struct Rooms {
+    book: Mutex<Book>,
+    /// Asked before the book is opened: the kernel may take its time, and nobody else has to wait for it.
+    pools: fn() -> Pools,
+}
+
+/// What the node has, what of it is for guests, and what they have.
+#[derive(Debug)]
+pub(crate) struct RoomFigures {
+    pub(crate) has: NodeHas,
+    pub(crate) allocatable: Capacity,
+    pub(crate) used: Used,
+    /// Who has CPUs for itself, by uid.
+    pub(crate) dedicated: Vec<(String, DedicatedCpus)>,
+}
 
 #[derive(Debug)]
 struct Book {
     node_name: String,
     memory_bytes: u64,
     cpus: u32,
+    layout: CpuLayout,
     rules: CapacityRules,
     tenants: BTreeMap<String, Tenant>,
 }
@@ -28,13 +48,38 @@ struct Book {
 impl Rooms {
     /// All room is free.
     pub(crate) fn new(node_name: String, facts: &NodeFacts, rules: CapacityRules) -> Self {
-        Self(Mutex::new(Book {
-            node_name,
-            memory_bytes: facts.memory_bytes,
-            cpus: facts.cpus,
-            rules,
-            tenants: BTreeMap::new(),
-        }))
+        Self {
+            book: Mutex::new(Book {
+                node_name,
+                memory_bytes: facts.memory_bytes,
+                cpus: facts.cpus,
+                layout: facts.layout.clone(),
+                rules,
+                tenants: BTreeMap::new(),
+            }),
+            pools: huge_pages,
+        }
+    }
+
+    /// How much there is, and how much of it is taken.
+    pub(crate) fn figures(&self) -> RoomFigures {
+        let pools = (self.pools)();
+        let book = self.book();
+        let has = book.has(pools.clone());
+        let allocatable = book.capacity(pools);
+        let tenants: Vec<Tenant> = book.tenants.values().cloned().collect();
+        drop(book);
+        let holders = tenants.iter().filter(|tenant| tenant.holds);
+        let dedicated = holders.filter_map(|tenant| match &tenant.claim.cpus {
+            Some(CpuGrant::Dedicated(cpus)) => Some((tenant.uid.clone(), cpus.clone())),
+            Some(CpuGrant::Shared(_)) | None => None,
+        });
+        RoomFigures {
+            has,
+            allocatable,
+            used: used(&tenants),
+            dedicated: dedicated.collect(),
+        }
     }
 
     /// What a VMI would take by the rules that are in force.
@@ -49,6 +94,7 @@ impl Rooms {
 
     /// Whether a VMI may take what it claims. When it may, it has it from now on.
     pub(crate) fn ask(&self, uid: &str, since: Timestamp, claim: Claim) -> Room {
+        let pools = (self.pools)();
         let mut book = self.book();
         let tenant = book.tenants.entry(uid.to_owned()).or_default();
         if !tenant.holds {
@@ -59,18 +105,20 @@ impl Rooms {
                 holds: false,
             };
         }
-        let room = book.room_of(uid);
-        if let (Some(tenant), Room::Granted(_)) = (book.tenants.get_mut(uid), &room) {
+        let room = book.room_of(uid, pools);
+        if let (Some(tenant), Room::Granted(claim)) = (book.tenants.get_mut(uid), &room) {
             tenant.holds = true;
+            tenant.claim.clone_from(claim);
         }
         room
     }
 
     /// A VMI takes no room any more. The answer: whose turn it is now.
     pub(crate) fn release(&self, uid: &str) -> Vec<String> {
+        let pools = (self.pools)();
         let mut book = self.book();
         match book.tenants.remove(uid) {
-            Some(_) => book.who_fits(),
+            Some(_) => book.who_fits(pools),
             None => Vec::new(),
         }
     }
@@ -79,29 +127,51 @@ impl Rooms {
     pub(crate) fn set_rules(&self, rules: CapacityRules) -> Vec<String> {
         let mut book = self.book();
         book.rules = rules;
-        book.waiting()
+        let waiting = book.waiting();
+        drop(book);
+        self.warn_of_misplaced();
+        waiting
+    }
+
+    /// Says who has CPUs that are not set aside: the configuration may have changed while there was no agent.
+    pub(crate) fn warn_of_misplaced(&self) {
+        let book = self.book();
+        let tenants: Vec<Tenant> = book.tenants.values().cloned().collect();
+        let capacity = book.capacity(Pools::default());
+        drop(book);
+        for found in misplaced(&capacity, &tenants) {
+            warn!(
+                uid = found.uid,
+                "this guest keeps the CPUs {} for itself until it ends; capacity.dedicated_cpus does not have \
+                 them, and nobody else gets them before",
+                found.cpus
+            );
+        }
     }
 
     /// No holder of this lock can leave the book half written.
     fn book(&self) -> MutexGuard<'_, Book> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Book {
-    /// Huge pages come and go while the agent runs.
-    fn capacity(&self) -> Capacity {
-        let has = NodeHas {
+    fn has(&self, pools: Pools) -> NodeHas {
+        NodeHas {
             memory_bytes: self.memory_bytes,
             cpus: self.cpus,
-            hugepages: huge_pages(),
-        };
-        Capacity::of(self.node_name.clone(), has, &self.rules)
+            layout: self.layout.clone(),
+            hugepages: pools,
+        }
     }
 
-    fn room_of(&self, uid: &str) -> Room {
+    fn capacity(&self, pools: Pools) -> Capacity {
+        Capacity::of(self.node_name.clone(), self.has(pools), &self.rules)
+    }
+
+    fn room_of(&self, uid: &str, pools: Pools) -> Room {
         let tenants: Vec<Tenant> = self.tenants.values().cloned().collect();
-        room_of(&self.capacity(), &tenants, uid).unwrap_or_default()
+        room_of(&self.capacity(pools), &tenants, uid).unwrap_or_default()
     }
 
     fn waiting(&self) -> Vec<String> {
@@ -109,88 +179,15 @@ impl Book {
         waiting.map(|tenant| tenant.uid.clone()).collect()
     }
 
-    fn who_fits(&self) -> Vec<String> {
+    fn who_fits(&self, pools: Pools) -> Vec<String> {
         let tenants: Vec<Tenant> = self.tenants.values().cloned().collect();
         if tenants.iter().all(|tenant| tenant.holds) {
             return Vec::new();
         }
-        let fit = who_fits(&self.capacity(), &tenants);
+        let fit = who_fits(&self.capacity(pools), &tenants);
         fit.into_iter().map(str::to_owned).collect()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use agent_plan::BootId;
-
-    use super::*;
-
-    fn rooms() -> Rooms {
-        let facts = NodeFacts {
-            boot_id: BootId(String::new()),
-            memory_bytes: 1 << 40,
-            cpus: 2,
-            kvm: Err(String::new()),
-        };
-        let rules = CapacityRules {
-            reserved_memory_bytes: 0,
-            reserved_cpu_millis: 0,
-            memory_overcommit_percent: 100,
-            cpu_allocation_ratio: 10,
-        };
-        Rooms::new(String::from("node1"), &facts, rules)
-    }
-
-    fn cpus(cpu_millis: u64) -> Claim {
-        Claim {
-            cpu_millis,
-            ..Claim::default()
-        }
-    }
-
-    fn is_granted(room: &Room) -> bool {
-        matches!(room, Room::Granted(_))
-    }
-
-    #[test]
-    fn who_waits_is_called_when_there_is_room_again_and_the_oldest_comes_first() {
-        let rooms = rooms();
-        assert!(is_granted(&rooms.ask("a", Timestamp(1), cpus(2000))));
-        assert!(!is_granted(&rooms.ask("c", Timestamp(3), cpus(1500))));
-        assert!(!is_granted(&rooms.ask("b", Timestamp(2), cpus(1500))));
-        assert!(is_granted(&rooms.ask("a", Timestamp(1), cpus(2000))));
-        assert_eq!(rooms.release("a"), ["b"]);
-        // The younger one does not take it away from the one that was called.
-        assert!(!is_granted(&rooms.ask("c", Timestamp(3), cpus(1500))));
-        assert!(is_granted(&rooms.ask("b", Timestamp(2), cpus(1500))));
-        assert!(rooms.release("nobody").is_empty());
-        assert!(rooms.release("c").is_empty());
-    }
-
-    #[test]
-    fn what_ran_before_the_agent_counts_and_other_rules_take_nothing_from_it() {
-        let rooms = rooms();
-        rooms.note(Tenant {
-            uid: String::from("old"),
-            since: Timestamp(9),
-            claim: cpus(5000),
-            holds: true,
-        });
-        assert!(is_granted(&rooms.ask(
-            "old",
-            Timestamp(9),
-            Claim::default()
-        )));
-        assert!(!is_granted(&rooms.ask("new", Timestamp(1), cpus(100))));
-        let mut rules = rooms.book().rules;
-        rules.reserved_cpu_millis = 1000;
-        assert_eq!(rooms.set_rules(rules), ["new"]);
-        assert!(!is_granted(&rooms.ask("new", Timestamp(1), cpus(100))));
-        assert!(is_granted(&rooms.ask(
-            "old",
-            Timestamp(9),
-            Claim::default()
-        )));
-        assert_eq!(rooms.release("old"), ["new"]);
-    }
-}
+mod tests;

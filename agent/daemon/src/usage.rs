@@ -13,6 +13,7 @@ use futures_util::stream::{self, StreamExt};
 use proto_node::node;
 use proto_node::vmi::VirtualMachineInstance;
 use tokio::time::{Instant, sleep, timeout_at};
+use tracing::error;
 
 use crate::agent::Agent;
 use crate::error::store;
@@ -41,6 +42,8 @@ pub(crate) struct Guest {
 #[derive(Debug)]
 pub(crate) struct Figures {
     pub(crate) guests: Vec<Guest>,
+    /// VMIs of which the ledger says nothing that this release can read.
+    pub(crate) unreadable: usize,
     pub(crate) took: Duration,
 }
 
@@ -78,35 +81,66 @@ impl<H: Host> Agent<H> {
             .ledger
             .objects(Kind::VirtualMachineInstance.as_str())
             .map_err(store)?;
-        let guests = stream::iter(rows)
-            .map(|(_, row)| self.guest(row, begun + PATIENCE))
-            .buffered(AT_ONCE)
-            .filter_map(|guest| async { guest })
-            .collect()
-            .await;
+        let mut guests = Vec::with_capacity(rows.len());
+        let mut unreadable = 0;
+        let mut found = stream::iter(rows)
+            .map(|(key, row)| async move {
+                let found = self.guest(row, begun + PATIENCE).await;
+                found.map_err(|error| (key, error))
+            })
+            .buffered(AT_ONCE);
+        while let Some(found) = found.next().await {
+            match found {
+                Ok(guest) => guests.extend(guest),
+                Err((key, error)) => {
+                    unreadable += 1;
+                    error!(
+                        vmi = %format_args!("{}/{}", key.namespace, key.name),
+                        %error,
+                        "this VMI has no figures: the ledger can not be read"
+                    );
+                }
+            }
+        }
+        drop(found);
         Ok(Figures {
             guests,
+            unreadable,
             took: begun.elapsed(),
         })
     }
 
-    /// Nothing of a VMI that this release does not understand, or that is gone by now.
-    async fn guest(&self, row: StoredObject, deadline: Instant) -> Option<Guest> {
-        let object = object::vmi(&row).ok()?;
-        let record = self.ledger.record(&row.uid).ok()??;
-        let vmi = Vmi::restore(object.clone()).ok()?.vmi;
+    /// Nothing of a VMI that is gone by now.
+    async fn guest(&self, row: StoredObject, deadline: Instant) -> Result<Option<Guest>, ApiError> {
+        let (object, vmi) = read(&row)?;
+        let Some(record) = self.ledger.record(&row.uid).map_err(store)? else {
+            return Ok(None);
+        };
         let mut usage = None;
         if record.end.is_none() && record.launch.is_some() {
             let asked = timeout_at(deadline, self.host.usage(&vmi, &record));
             usage = asked.await.ok().flatten();
         }
-        Some(Guest {
+        Ok(Some(Guest {
             object,
             record,
             vmi,
             usage,
-        })
+        }))
     }
+}
+
+/// A VMI as it was stored.
+fn read(row: &StoredObject) -> Result<(VirtualMachineInstance, Vmi), ApiError> {
+    let object = object::vmi(row)?;
+    let admitted = Vmi::restore(object.clone()).map_err(|errors| {
+        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        ApiError::Internal(format!(
+            "this release does not understand what an earlier one accepted: {}",
+            errors.join("; ")
+        ))
+    })?;
+    Ok((object, admitted.vmi))
 }
 
 /// What callers see of it; nothing of a VMI without a VMM.
@@ -153,5 +187,19 @@ fn interface(interface: &InterfaceUsage) -> node::InterfaceUsage {
         receive_packets: interface.receive.packets,
         transmit_bytes: interface.transmit.bytes,
         transmit_packets: interface.transmit.packets,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_not_be_read_is_an_error_and_no_absence() {
+        let mut row = object::row(VirtualMachineInstance::default(), 1);
+        let error = read(&row).unwrap_err();
+        assert!(error.to_string().contains("does not understand"), "{error}");
+        row.object = vec![0xff; 3];
+        assert!(read(&row).is_err());
     }
 }

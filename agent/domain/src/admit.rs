@@ -8,6 +8,7 @@ mod boot;
 mod boot_order;
 mod clock;
 mod cpu;
+mod dedicated;
 mod disk_options;
 mod disks;
 mod firmware;
@@ -176,7 +177,7 @@ fn admit_spec(
     let memory_bytes = machine::memory(domain, &mut resources, review);
     let memory = memory_bytes.and_then(|bytes| memory::options(domain, bytes, review));
     let cpus = machine::cpus(domain, &resources, review);
-    let cpu = cpus.and_then(|cpus| cpu::options(domain, cpus, review));
+    let cpu = cpus.and_then(|cpus| cpu::options(domain, cpus, &resources, review));
     let clock = clock::options(domain, review);
     let machine_identity = identity::identity(domain, uid, given.base_board, review);
     let boot = boot::boot(domain, review);

@@ -15,6 +15,17 @@ pub struct CpuOptions {
     pub hyperv: Option<HypervOptions>,
     /// What the guest is told of KVM.
     pub kvm: KvmOptions,
+    /// CPUs of the node that it has for itself; `None`: it shares them with others.
+    pub dedicated: Option<DedicatedCpus>,
+}
+
+/// A guest that has a CPU of the node for each vCPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DedicatedCpus {
+    /// One more CPU, for the VMM's other threads.
+    pub isolate_emulator: bool,
+    /// The guest's NUMA nodes are those of its CPUs.
+    pub numa_passthrough: bool,
 }
 
 /// CPU models with names. A test compares them with docs/cpu-models.md.

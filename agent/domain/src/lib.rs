@@ -24,8 +24,8 @@ pub use admit::{Admitted, Remark};
 pub use backoff::back_off;
 pub use caps::{FirmwareLacks, Lack, NodeCaps};
 pub use cpu::{
-    CPU_MODELS, ClockOptions, ClockTime, CpuFeature, CpuOptions, Enlightenment, FeaturePolicy,
-    HypervOptions, KvmOptions,
+    CPU_MODELS, ClockOptions, ClockTime, CpuFeature, CpuOptions, DedicatedCpus, Enlightenment,
+    FeaturePolicy, HypervOptions, KvmOptions,
 };
 pub use disk::{DiskBlocks, DiskCache, DiskErrors, DiskOptions};
 pub use error::{Bound, FieldError, Rule};

@@ -4,13 +4,14 @@
 
 mod cpus;
 mod devices;
+mod places;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use agent_domain::{
     BaseBoard, BootDevice, DiskCache, HugepageSize, MachineIdentity, RebootPolicy, Vmi,
 };
-use agent_plan::PciPlaces;
+use agent_plan::{CpuGrant, PciPlaces};
 use proto_vmm::v1;
 
 use crate::config::DebugPorts;
@@ -137,6 +138,8 @@ impl AssembleError {
 pub(crate) struct Launch<'a> {
     pub(crate) incarnation: u64,
     pub(crate) places: &'a PciPlaces,
+    /// On which CPUs of the node it runs; `None`: on any.
+    pub(crate) cpus: Option<&'a CpuGrant>,
     /// Drawn anew for each: a guest that is made of a snapshot learns from it that it may be one of
     /// several.
     pub(crate) generation_id: [u8; 16],
@@ -168,12 +171,13 @@ pub(crate) fn assemble<'a>(
         vmi_namespace: vmi.namespace.to_string(),
         vmi_name: vmi.name.to_string(),
         incarnation: launch.incarnation,
-        cpus: Some(cpus::cpus(vmi)),
+        cpus: Some(places::pinned(cpus::cpus(vmi), launch.cpus)),
         clock: Some(cpus::clock(vmi)?),
         memory: Some(v1::Memory {
             size_bytes: vmi.memory_bytes,
             max_size_bytes: vmi.memory.max_bytes,
             hugepage_bytes: vmi.memory.hugepages.map_or(0, HugepageSize::bytes),
+            numa_nodes: places::numa_nodes(vmi, launch.cpus),
             ..v1::Memory::default()
         }),
         kvm_fd: descriptors.add(&opened.kvm),

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use agent_plan::BootId;
+use agent_plan::{BootId, CpuLayout, CpuSet, CpuSite};
 use kvm_ioctls::Kvm;
 
 use crate::process;
@@ -17,8 +17,10 @@ pub struct NodeFacts {
     pub boot_id: BootId,
     /// `MemTotal` of `/proc/meminfo`.
     pub memory_bytes: u64,
-    /// CPUs that the agent may use.
+    /// CPUs that the agent may use, as far as there is time for all of them.
     pub cpus: u32,
+    /// CPUs that the agent may use.
+    pub layout: CpuLayout,
     /// What KVM can do, or why there is none.
     pub kvm: Result<KvmFacts, String>,
 }
@@ -45,9 +47,52 @@ impl NodeFacts {
             memory_bytes: memory_total(&fs::read_to_string("/proc/meminfo")?)?,
             cpus: std::thread::available_parallelism()
                 .map(|count| u32::try_from(count.get()).unwrap_or(u32::MAX))?,
+            layout: cpu_layout(Path::new(DEVICES), &usable_cpus()?),
             kvm: kvm_facts(),
         })
     }
+}
+
+/// Where the kernel tells of CPUs and NUMA nodes.
+const DEVICES: &str = "/sys/devices/system";
+
+/// CPUs that the agent, and so what it starts, may use.
+fn usable_cpus() -> io::Result<CpuSet> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let list = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    list.and_then(|list| list.parse().ok()).ok_or_else(|| {
+        let why = "no Cpus_allowed_list in /proc/self/status";
+        io::Error::new(io::ErrorKind::InvalidData, why)
+    })
+}
+
+/// Where each of these CPUs is. One of which nothing is told is a core of its own, of node 0.
+fn cpu_layout(devices: &Path, cpus: &CpuSet) -> CpuLayout {
+    let list = |path: &Path| -> Option<CpuSet> { fs::read_to_string(path).ok()?.parse().ok() };
+    let nodes = fs::read_dir(devices.join("node"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let nodes: Vec<(u32, CpuSet)> = nodes
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let number = name.strip_prefix("node")?.parse().ok()?;
+            Some((number, list(&entry.path().join("cpulist"))?))
+        })
+        .collect();
+    let site = |cpu: u32| {
+        let siblings = devices.join(format!("cpu/cpu{cpu}/topology/thread_siblings_list"));
+        let node = nodes.iter().find(|(_, cpus)| cpus.contains(cpu));
+        CpuSite {
+            core: list(&siblings)
+                .and_then(|siblings| siblings.iter().next())
+                .unwrap_or(cpu),
+            numa_node: node.map_or(0, |(number, _)| *number),
+        }
+    };
+    cpus.iter().map(|cpu| (cpu, site(cpu))).collect()
 }
 
 /// Where the kernel tells of its pools of huge pages.
@@ -115,7 +160,29 @@ mod tests {
         let facts = NodeFacts::collect().unwrap();
         assert!(facts.memory_bytes > 64 << 20);
         assert!(facts.cpus > 0);
+        assert!(facts.layout.all().len() >= usize::try_from(facts.cpus).unwrap());
         println!("{facts:?}");
+    }
+
+    #[test]
+    fn cpus_are_where_the_kernel_says_and_alone_where_it_says_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("node/node0/cpulist", "0,2\n");
+        write("node/node1/cpulist", "1,3\n");
+        write("node/possible", "0-1\n");
+        write("cpu/cpu1/topology/thread_siblings_list", "1,3\n");
+        write("cpu/cpu3/topology/thread_siblings_list", "1,3\n");
+        let layout = cpu_layout(dir.path(), &"0-1,3".parse().unwrap());
+        assert_eq!(layout.all().to_string(), "0-1,3");
+        let site = |core, numa_node| Some(CpuSite { core, numa_node });
+        assert_eq!(layout.site(0), site(0, 0));
+        assert_eq!(layout.site(1), site(1, 1));
+        assert_eq!(layout.site(3), site(1, 1));
     }
 
     #[test]

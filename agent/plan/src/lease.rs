@@ -82,6 +82,17 @@ impl Lease {
         }
     }
 
+    /// Whether a renewal has to be stored, and is not just to be remembered by the agent that runs: when
+    /// more than a quarter of the lease would be lost with that agent. What is stored is never later than
+    /// what was granted, so that no agent keeps a guest beyond its lease.
+    #[must_use]
+    pub fn is_worth_storing(&self, since: &BootTime) -> bool {
+        let gained = since.at.0.saturating_sub(self.since.at.0);
+        self.acted.is_some()
+            || since.boot_id != self.since.boot_id
+            || gained > self.terms.duration.0 / 4
+    }
+
     /// How long it still lasts; `None` when it is over.
     #[must_use]
     pub fn left(&self, now: &BootTime) -> Option<Millis> {
@@ -216,5 +227,27 @@ mod tests {
         assert_eq!(lease.since, at(100));
         lease.renew(terms(OnExpiry::Stop), &after_reboot(5));
         assert_eq!(lease.since, after_reboot(5));
+    }
+    #[test]
+    fn an_agent_that_knows_only_what_was_stored_ends_a_lease_a_quarter_early_at_most_and_never_late()
+     {
+        let mut stored = lease(OnExpiry::Stop);
+        let mut known = stored.clone();
+        let mut written = 0;
+        for second in 101..400 {
+            let since = at(second);
+            known.renew(known.terms, &since);
+            if stored.is_worth_storing(&since) {
+                stored.renew(stored.terms, &since);
+                written += 1;
+            }
+            let lost = known.since.at.0 - stored.since.at.0;
+            assert!((0..=30_000 / 4).contains(&lost), "{lost}");
+        }
+        assert!(written < 40, "{written}");
+        // A guest that waits for it is told at once.
+        stored.acted = Some(OnExpiry::Pause);
+        assert!(stored.is_worth_storing(&stored.since));
+        assert!(lease(OnExpiry::Stop).is_worth_storing(&after_reboot(0)));
     }
 }

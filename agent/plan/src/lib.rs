@@ -18,6 +18,8 @@ mod action;
 mod assignment;
 mod capacity;
 mod condition;
+mod cpus;
+mod dedicated;
 mod ending;
 mod lease;
 mod observation;
@@ -32,8 +34,12 @@ mod wanted;
 
 pub use action::{Action, Completed, Failure, Holding, Verdict};
 pub use assignment::{Assignment, Fence, Offer, Placed, Stage, Step, fence, step};
-pub use capacity::{Capacity, CapacityRules, NodeHas, Tenant, room_of, who_fits};
+pub use capacity::{
+    Capacity, CapacityRules, Misplaced, NodeHas, Tenant, Used, misplaced, room_of, used, who_fits,
+};
 pub use condition::{Condition, ConditionStatus, EventKind, PlanEvent};
+pub use cpus::{CpuLayout, CpuSet, CpuSite, NotCpus};
+pub use dedicated::{CpuDemand, DedicatedCpus, PinnedCpu, dedicate};
 pub use ending::complete;
 pub use lease::{BootTime, Lease, LeaseStep, LeaseTerms, OnExpiry};
 pub use observation::{
@@ -46,6 +52,6 @@ pub use planner::{Plan, plan};
 pub use record::{
     End, FirmwareWatch, Launch, Phase, PhaseEntry, Record, StartFailures, StopProgress, VmiId,
 };
-pub use room::{Claim, HugepageClaim, Room, overhead_bytes};
+pub use room::{Claim, CpuGrant, HugepageClaim, Room, overhead_bytes};
 pub use time::{Millis, Timestamp};
 pub use wanted::{AdmittedCondition, Deletion, Wanted};

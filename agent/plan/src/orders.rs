@@ -20,8 +20,10 @@ const MAX_KEYS: usize = 16;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Orders {
-    /// No vCPU is to run.
+    /// No vCPU is to run: a person says so.
     pub paused: bool,
+    /// No vCPU is to run: the lease of a control plane is over. Neither of the two takes back the other.
+    pub lease_paused: bool,
     /// How often the guest was told to go on. Only that lets a guest go on that was not paused by
     /// request but by an I/O error, its watchdog or its panic.
     pub unpauses: u64,
@@ -48,6 +50,12 @@ impl Orders {
             paused,
             ..Self::default()
         }
+    }
+
+    /// Whether no vCPU is to run, whoever says so.
+    #[must_use]
+    pub const fn hold(&self) -> bool {
+        self.paused || self.lease_paused
     }
 
     /// Whether a request with this key was carried out before. No request has the empty key.
@@ -104,6 +112,8 @@ pub enum Misfit {
     NotPaused,
     /// It can not be asked for anything while it is paused.
     Paused,
+    /// It is to go on, and nobody but its lease holds it.
+    LeaseOver,
 }
 
 impl fmt::Display for Misfit {
@@ -125,6 +135,8 @@ impl fmt::Display for Misfit {
             Self::AlreadyPaused => out.write_str("VMI is already paused (unpause lets it go on)"),
             Self::NotPaused => out.write_str("VMI is not paused"),
             Self::Paused => out.write_str("VMI is paused (unpause it first)"),
+            Self::LeaseOver => out
+                .write_str("VMI is paused until its control plane renews its lease, which is over"),
         }
     }
 }
@@ -153,8 +165,12 @@ pub fn order(record: &Record, order: Order, now: Timestamp) -> Result<Orders, Mi
     }
     let paused = is_paused(record);
     match order {
-        Order::Pause if paused => return Err(Misfit::AlreadyPaused),
+        // One that only its lease holds can be held by a person, too.
+        Order::Pause if paused && (orders.paused || !orders.lease_paused) => {
+            return Err(Misfit::AlreadyPaused);
+        }
         Order::Pause => orders.paused = true,
+        Order::Unpause if orders.lease_paused && !orders.paused => return Err(Misfit::LeaseOver),
         Order::Unpause if !paused => return Err(Misfit::NotPaused),
         Order::Unpause => {
             orders.paused = false;
@@ -190,5 +206,5 @@ fn is_paused(record: &Record) -> bool {
     let seen = |condition: &Condition| {
         condition.kind == PAUSED && condition.status == ConditionStatus::True
     };
-    orders.paused || (!is_about_to_go_on && record.conditions.iter().any(seen))
+    orders.hold() || (!is_about_to_go_on && record.conditions.iter().any(seen))
 }

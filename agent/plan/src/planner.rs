@@ -222,7 +222,7 @@ impl Draft<'_> {
                 ]);
                 self.plan.actions.push(Action::ConfigureVmm { incarnation });
             }
-            MachineState::Configured if self.plan.record.orders.paused => self.keep_unstarted(),
+            MachineState::Configured if self.plan.record.orders.hold() => self.keep_unstarted(),
             MachineState::Configured => {
                 if let Some(launch) = &mut self.plan.record.launch {
                     launch.boot_intended_at.get_or_insert(self.now);

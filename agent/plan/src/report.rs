@@ -154,11 +154,16 @@ fn synchronized(record: &Record) -> Option<Verdict> {
 
 fn paused(observed: &Observed, record: &Record) -> Option<Verdict> {
     let machine = ours(record, observed)?.machine.present()?;
-    let waits_for_its_start = machine.state == MachineState::Configured && record.orders.paused;
+    let waits_for_its_start = machine.state == MachineState::Configured && record.orders.hold();
     if machine.state != MachineState::Paused && !waits_for_its_start {
         return None;
     }
+    let by_lease = record.orders.lease_paused && !record.orders.paused;
     let (reason, message) = match &machine.pause {
+        None | Some(PauseObserved::Requested) if by_lease => (
+            "LeaseExpired",
+            "VMI was paused, the lease of its control plane is over".to_owned(),
+        ),
         None | Some(PauseObserved::Requested) => {
             ("PausedByUser", "VMI was paused by user".to_owned())
         }

@@ -3,6 +3,8 @@
 use agent_domain::Vmi;
 use serde::{Deserialize, Serialize};
 
+use crate::{CpuDemand, CpuSet, DedicatedCpus};
+
 /// The VMM itself, its page tables and its device buffers, with room to spare.
 const OVERHEAD_BYTES: u64 = 64 << 20;
 
@@ -23,11 +25,26 @@ pub struct Claim {
     pub memory_bytes: u64,
     /// Ordinary memory of the VMM.
     pub overhead_bytes: u64,
-    /// CPU in thousandths.
+    /// CPU in thousandths, of those that are shared.
     pub cpu_millis: u64,
     /// Huge pages of one size.
     #[serde(default)]
     pub hugepages: Option<HugepageClaim>,
+    /// CPUs for itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dedicated: Option<CpuDemand>,
+    /// Where it runs, once it was granted. `None`: anywhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<CpuGrant>,
+}
+
+/// CPUs on which a VMI runs, from its launch to its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CpuGrant {
+    /// Those that are nobody's own, which it shares with others.
+    Shared(CpuSet),
+    /// Its own.
+    Dedicated(DedicatedCpus),
 }
 
 /// Huge pages that a VMI takes.
@@ -50,6 +67,15 @@ impl Claim {
             bytes: vmi.memory_bytes,
         });
         let requested = vmi.resources.memory_request_bytes;
+        let shared = || {
+            let millis = vmi.resources.cpu_request_millis;
+            millis.unwrap_or(vcpus / u64::from(cpu_allocation_ratio.max(1)))
+        };
+        let dedicated = vmi.cpu.dedicated.as_ref().map(|dedicated| CpuDemand {
+            vcpus: vmi.cpus.count(),
+            emulator: dedicated.isolate_emulator,
+            whole_cores: vmi.cpus.threads > 1,
+        });
         Self {
             memory_bytes: if hugepages.is_some() {
                 0
@@ -57,11 +83,19 @@ impl Claim {
                 requested.unwrap_or(vmi.memory_bytes)
             },
             overhead_bytes: overhead_bytes(vmi),
-            cpu_millis: vmi
-                .resources
-                .cpu_request_millis
-                .unwrap_or(vcpus / u64::from(cpu_allocation_ratio.max(1))),
+            cpu_millis: if dedicated.is_some() { 0 } else { shared() },
             hugepages,
+            dedicated,
+            cpus: None,
+        }
+    }
+
+    /// CPUs that are its own.
+    #[must_use]
+    pub fn own_cpus(&self) -> CpuSet {
+        match &self.cpus {
+            Some(CpuGrant::Dedicated(cpus)) => cpus.all(),
+            Some(CpuGrant::Shared(_)) | None => CpuSet::default(),
         }
     }
 

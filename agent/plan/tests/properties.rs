@@ -66,9 +66,11 @@ fn machine() -> impl Strategy<Value = MachineObserved> {
 
 fn orders() -> impl Strategy<Value = (Orders, u64)> {
     let stop = option::of((0_i64..100_000, prop_oneof![Just(0_i64), Just(30)]));
-    (any::<bool>(), 0_u64..2, option::of(Just(())), stop).prop_map(|(paused, done, asked, stop)| {
+    let held = any::<(bool, bool)>();
+    (held, 0_u64..2, option::of(Just(())), stop).prop_map(|(held, done, asked, stop)| {
         let orders = Orders {
-            paused,
+            paused: held.0,
+            lease_paused: held.1,
             unpauses: done + u64::from(asked.is_some()),
             stop: stop.map(|(ago, grace)| StopOrder {
                 requested_at: Timestamp(NOW.0 - ago),
@@ -227,6 +229,7 @@ proptest! {
     #[test]
     fn a_guest_of_which_nothing_is_asked_and_runs_is_left_alone(mut record in record(), mut seen in observed()) {
         record.orders.paused = false;
+        record.orders.lease_paused = false;
         record.orders.stop = None;
         let Some(launch) = record.launch.clone().filter(|launch| launch.identity.is_some()) else { return Ok(()) };
         let Some(identity) = launch.identity else { return Ok(()) };
@@ -247,7 +250,7 @@ proptest! {
 
     #[test]
     fn no_vcpu_starts_to_run_against_an_order_to_pause(record in record(), seen in observed()) {
-        if record.orders.paused && record.orders.stop.is_none() {
+        if record.orders.hold() && record.orders.stop.is_none() {
             let planned = plan(&Wanted::default(), &record, &seen, NOW);
             for action in &planned.actions {
                 let runs = matches!(action, Action::BootVmm { .. } | Action::ResumeVmm { .. });

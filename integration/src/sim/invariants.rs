@@ -87,11 +87,11 @@ impl Watcher {
         for process in &world.processes {
             let is_held = process.state != MachineState::Running;
             let suffers = matches!(process.pause, Some(PauseObserved::IoError { .. }));
-            if is_held != record.orders.paused && !suffers {
+            if is_held != record.orders.hold() && !suffers {
                 return Err(format!(
                     "the guest is {:?}, and was asked to be {}",
                     process.state,
-                    if record.orders.paused {
+                    if record.orders.hold() {
                         "paused"
                     } else {
                         "unpaused"

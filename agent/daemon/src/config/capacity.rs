@@ -1,10 +1,10 @@
 //! `[capacity]`: how much of the node VMIs may have.
 
-use agent_plan::CapacityRules;
+use agent_plan::{CapacityRules, CpuSet};
 use serde::Deserialize;
 
 /// `[capacity]`
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Capacity {
     /// Memory that is left to the node's own programs.
@@ -15,6 +15,9 @@ pub(crate) struct Capacity {
     memory_overcommit_percent: u32,
     /// vCPUs to a CPU, for VMIs that request none. KubeVirt's `cpuAllocationRatio`.
     cpu_allocation_ratio: u32,
+    /// CPUs that guests may have for themselves (`dedicatedCpuPlacement`), as Linux lists them: `2-7`.
+    /// Other guests run on the other CPUs.
+    dedicated_cpus: CpuSet,
 }
 
 impl Default for Capacity {
@@ -24,6 +27,7 @@ impl Default for Capacity {
             reserved_cpu_millis: 0,
             memory_overcommit_percent: 100,
             cpu_allocation_ratio: 10,
+            dedicated_cpus: CpuSet::default(),
         }
     }
 }
@@ -42,12 +46,18 @@ impl Capacity {
     }
 
     /// For the planner of room.
-    pub(crate) const fn rules(&self) -> CapacityRules {
+    pub(crate) fn rules(&self) -> CapacityRules {
         CapacityRules {
             reserved_memory_bytes: self.reserved_memory_bytes,
             reserved_cpu_millis: self.reserved_cpu_millis,
             memory_overcommit_percent: self.memory_overcommit_percent,
             cpu_allocation_ratio: self.cpu_allocation_ratio,
+            dedicated_cpus: self.dedicated_cpus.clone(),
         }
+    }
+
+    /// CPUs that are to be set aside and are not among those that the agent may use.
+    pub(crate) fn missing_cpus(&self, usable: &CpuSet) -> CpuSet {
+        self.dedicated_cpus.without(usable)
     }
 }

@@ -99,8 +99,10 @@ fn relative_paths_are_refused_by_name() {
 
 #[test]
 fn room_is_shared_out_within_reason() {
-    let rules = parse("[capacity]\nmemory_overcommit_percent = 150").expect("is fine");
+    let text = "[capacity]\nmemory_overcommit_percent = 150\ndedicated_cpus = \"2-3,5\"";
+    let rules = parse(text).expect("is fine");
     let rules = rules.capacity.rules();
+    assert_eq!(rules.dedicated_cpus.to_string(), "2-3,5");
     assert_eq!(
         (rules.memory_overcommit_percent, rules.cpu_allocation_ratio),
         (150, 10)
@@ -109,6 +111,7 @@ fn room_is_shared_out_within_reason() {
         ("memory_overcommit_percent = 0", "memory_overcommit_percent"),
         ("cpu_allocation_ratio = 0", "cpu_allocation_ratio = \"0\""),
         ("reserved_memory_bytes = -1", "reserved_memory_bytes"),
+        ("dedicated_cpus = \"5-2\"", "must be a list of CPUs"),
     ] {
         let error = parse(&format!("[capacity]\n{text}")).expect_err("wrong");
         assert!(error.contains(name), "{error}");

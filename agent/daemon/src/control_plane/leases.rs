@@ -61,7 +61,12 @@ impl<H: Host> Agent<H> {
         let now = self.at(clock::boot_time());
         let mut next: Option<Millis> = None;
         for (key, assignment) in self.ledger.assignments()? {
-            match due(&assignment).map(|lease| lease.step(&now)) {
+            let lease = due(&assignment).map(|lease| {
+                let mut lease = lease.clone();
+                self.renewals.bring_up_to_date(&key, &mut lease);
+                lease
+            });
+            match lease.map(|lease| lease.step(&now)) {
                 None | Some(LeaseStep::Nothing(None)) => {}
                 Some(LeaseStep::Nothing(Some(left))) => {
                     next = Some(next.map_or(left, |next| next.min(left)));
@@ -84,6 +89,7 @@ impl<H: Host> Agent<H> {
             let Some(lease) = assignment.lease.as_mut() else {
                 return Ok(None);
             };
+            self.renewals.bring_up_to_date(key, lease);
             let step = lease.step(&self.at(clock::boot_time()));
             let now = clock::now();
             if let Some(said) = carry_out(step, lease.terms.grace, key, &mut record, now) {
@@ -191,17 +197,20 @@ fn carry_out(
             Some(events::warning("LeaseExpired", text))
         }
         LeaseStep::Act(OnExpiry::Pause) => {
-            // Whether it runs yet or not.
-            record.orders.paused = true;
+            // Whether it runs yet or not, and whether a person holds it or not.
+            record.orders.lease_paused = true;
             let text =
                 format!("The lease of the control plane {name:?} is over: the guest is paused.");
             Some(events::warning("LeaseExpired", text))
         }
         LeaseStep::GoOn => {
-            record.orders.paused = false;
-            record.orders.unpauses = record.orders.unpauses.saturating_add(1);
-            let text =
-                format!("The lease of the control plane {name:?} holds again: the guest goes on.");
+            record.orders.lease_paused = false;
+            let goes_on = if record.orders.paused {
+                "the guest stays paused, as it was asked to"
+            } else {
+                "the guest goes on"
+            };
+            let text = format!("The lease of the control plane {name:?} holds again: {goes_on}.");
             Some(events::normal("LeaseRenewed", text))
         }
     }
@@ -209,7 +218,7 @@ fn carry_out(
 
 #[cfg(test)]
 mod tests {
-    use agent_plan::{Phase, PhaseEntry, VmiId};
+    use agent_plan::{Misfit, Phase, PhaseEntry, VmiId};
 
     use super::*;
 
@@ -237,10 +246,34 @@ mod tests {
         for phase in [Phase::Pending, Phase::Running] {
             let mut record = record(phase);
             let said = done(LeaseStep::Act(OnExpiry::Pause), &mut record);
-            assert!(record.orders.paused && said.is_some_and(|said| said.contains("north")));
-            done(LeaseStep::GoOn, &mut record);
-            assert!(!record.orders.paused && record.orders.unpauses == 1);
+            assert!(record.orders.hold() && said.is_some_and(|said| said.contains("north")));
+            let said = done(LeaseStep::GoOn, &mut record);
+            assert!(!record.orders.hold() && said.is_some_and(|said| said.contains("goes on")));
+            // What its disk or its watchdog did to it is not undone.
+            assert_eq!(record.orders.unpauses, 0);
         }
+    }
+
+    #[test]
+    fn a_guest_that_a_person_paused_stays_so_when_its_lease_holds_again() {
+        let mut record = record(Phase::Running);
+        let ask = |record: &Record, what| order(record, what, Timestamp(1));
+        record.orders = ask(&record, Order::Pause).unwrap();
+        done(LeaseStep::Act(OnExpiry::Pause), &mut record);
+        let said = done(LeaseStep::GoOn, &mut record);
+        assert!(record.orders.hold() && said.is_some_and(|said| said.contains("stays paused")));
+        record.orders = ask(&record, Order::Unpause).unwrap();
+        assert!(!record.orders.hold());
+
+        // The other way round: a person does not let go on what its lease holds.
+        done(LeaseStep::Act(OnExpiry::Pause), &mut record);
+        assert_eq!(ask(&record, Order::Unpause), Err(Misfit::LeaseOver));
+        record.orders = ask(&record, Order::Pause).unwrap();
+        assert_eq!(ask(&record, Order::Pause), Err(Misfit::AlreadyPaused));
+        record.orders = ask(&record, Order::Unpause).unwrap();
+        assert!(record.orders.hold());
+        done(LeaseStep::GoOn, &mut record);
+        assert!(!record.orders.hold());
     }
 
     #[test]

@@ -12,9 +12,9 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
+pub(super) use self::table::number;
 use self::table::{
-    DISK_COUNTERS, GUEST_COUNTERS, GUEST_GAUGES, INTERFACE_COUNTERS, machine, number, seconds,
-    usage,
+    DISK_COUNTERS, GUEST_COUNTERS, GUEST_GAUGES, INTERFACE_COUNTERS, machine, seconds, usage,
 };
 use crate::usage::{Figures, Guest};
 

@@ -20,7 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tracing::{debug, warn};
 
-use super::{Format, GuestMetrics, ProcessMetrics, render};
+use super::{Format, GuestMetrics, NodeMetrics, ProcessMetrics, render};
 use crate::agent::Agent;
 
 /// Connections at a time; further ones wait in the kernel's queue.
@@ -146,7 +146,11 @@ async fn scrape<H: Host>(agent: &Agent<H>, format: Format) -> anyhow::Result<Str
         node: agent.node_name(),
         started_at: Duration::from_millis(u64::try_from(agent.started_at.0)?).as_secs_f64(),
         actors: agent.actors(),
+        unreadable: figures.unreadable,
         collected_in: figures.took.as_secs_f64(),
+    }));
+    now.register_collector(Box::new(NodeMetrics {
+        figures: agent.rooms.figures(),
     }));
     now.register_collector(Box::new(GuestMetrics {
         figures,

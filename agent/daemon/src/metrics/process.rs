@@ -17,6 +17,8 @@ pub(crate) struct ProcessMetrics {
     pub(crate) started_at: f64,
     /// VMIs that have an actor.
     pub(crate) actors: usize,
+    /// VMIs that have no figures because the ledger can not be read.
+    pub(crate) unreadable: usize,
     /// How long the guests' figures took.
     pub(crate) collected_in: f64,
 }
@@ -47,6 +49,11 @@ impl Collector for ProcessMetrics {
             "kvmlet_actors",
             "VMIs that the agent sees to.",
             Some(count(self.actors)),
+        )?;
+        gauge(
+            "kvmlet_unreadable_guests",
+            "VMIs that have no figures because the ledger says nothing of them that can be read.",
+            Some(count(self.unreadable)),
         )?;
         gauge(
             "kvmlet_usage_collection_duration_seconds",

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use proto_node::vmi::{Cpu, DomainSpec, FeatureState, Features};
 
-use super::hyperv;
 use super::review::Review;
+use super::{dedicated, hyperv};
 use crate::cpu::{CPU_MODELS, CpuFeature, CpuOptions, FeaturePolicy, KvmOptions};
-use crate::vmi::CpuTopology;
+use crate::vmi::{CpuTopology, Resources};
 use crate::{Bound, FieldError, Rule};
 
 const CPU: &str = "spec.domain.cpu";
@@ -19,8 +19,10 @@ const MAX_NAME_BYTES: usize = 64;
 pub(super) fn options(
     domain: &mut DomainSpec,
     topology: CpuTopology,
+    resources: &Resources,
     review: &mut Review<'_>,
 ) -> Option<CpuOptions> {
+    let dedicated = dedicated::dedicated(domain, topology, resources, review);
     let hyperv = hyperv::options(domain, review);
     let kvm = kvm(domain);
     let cpu = domain.cpu.get_or_insert_default();
@@ -45,6 +47,7 @@ pub(super) fn options(
         features,
         hyperv,
         kvm,
+        dedicated,
     })
 }
 

@@ -11,10 +11,10 @@ const MIB: u64 = 1024 * 1024;
 /// KubeVirt's lower bound of a memory request, and ours of guest memory.
 const MIN_MEMORY_BYTES: u64 = 1_000_000;
 
-const REQUEST_CPU: &str = "spec.domain.resources.requests.cpu";
-const REQUEST_MEMORY: &str = "spec.domain.resources.requests.memory";
-const LIMIT_CPU: &str = "spec.domain.resources.limits.cpu";
-const LIMIT_MEMORY: &str = "spec.domain.resources.limits.memory";
+pub(super) const REQUEST_CPU: &str = "spec.domain.resources.requests.cpu";
+pub(super) const REQUEST_MEMORY: &str = "spec.domain.resources.requests.memory";
+pub(super) const LIMIT_CPU: &str = "spec.domain.resources.limits.cpu";
+pub(super) const LIMIT_MEMORY: &str = "spec.domain.resources.limits.memory";
 const GUEST: &str = "spec.domain.memory.guest";
 const PAGE_SIZE: &str = "spec.domain.memory.hugepages.pageSize";
 

@@ -128,6 +128,9 @@ fn max_guest(
     } else if memory_bytes < MIN_GROWING_BYTES {
         let message = "Memory hotplug is only available for VMs with at least 1Gi of guest memory";
         Some((GUEST, &memory.guest, message.to_owned()))
+    } else if has_numa_of_the_node(domain) {
+        let message = "Memory hotplug is not compatible with guest mapping passthrough";
+        Some((MAX_GUEST, &memory.max_guest, message.to_owned()))
     } else {
         None
     };
@@ -138,4 +141,10 @@ fn max_guest(
             None
         }
     }
+}
+
+/// `guestMappingPassthrough`: memory that comes later would belong to no node.
+fn has_numa_of_the_node(domain: &DomainSpec) -> bool {
+    let numa = domain.cpu.as_ref().and_then(|cpu| cpu.numa.as_ref());
+    numa.is_some_and(|numa| numa.guest_mapping_passthrough.is_some())
 }

@@ -256,6 +256,7 @@ impl LinuxHost {
         let launch = Launch {
             incarnation,
             places: &record.pci,
+            cpus: record.room.as_ref().and_then(|room| room.cpus.as_ref()),
             generation_id: generation_id()
                 .map_err(|error| host(error, Path::new("/dev/urandom")))?,
         };

@@ -28,7 +28,7 @@ impl LinuxHost {
             Action::EnsureDisks => self.ensure_disks(&uid, vmi).await,
             Action::EnsureTaps => self.ensure_taps(&uid, vmi).await,
             Action::StartVmm { incarnation } => {
-                return self.start_vmm(&uid, *incarnation, vmi).await;
+                return self.start_vmm(&uid, *incarnation, (vmi, record)).await;
             }
             Action::ConfigureVmm { incarnation } => {
                 self.configure_vmm(&uid, *incarnation, vmi, record).await

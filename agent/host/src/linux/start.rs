@@ -9,7 +9,7 @@ use std::process::{Output, Stdio};
 
 use agent_domain::Vmi;
 use agent_plan::{
-    Completed, Enforcement, Failure, MachineState, Timestamp, VmmIdentity, VmmObserved,
+    Completed, Enforcement, Failure, MachineState, Record, Timestamp, VmmIdentity, VmmObserved,
 };
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
@@ -52,11 +52,12 @@ impl LinuxHost {
         &self,
         uid: &PathUid,
         incarnation: u64,
-        vmi: &Vmi,
+        (vmi, record): (&Vmi, &Record),
     ) -> Result<Completed, Failure> {
         self.ensure_run_dir(uid, incarnation)?;
+        let limits = Limits::of(vmi, record);
         if let Some(vmm) = self.running_already(uid, incarnation).await? {
-            self.ensure_sandbox(uid, &vmm, vmi).await?;
+            self.ensure_sandbox(uid, &vmm, &limits).await?;
             return Ok(Completed::Started(vmm.identity));
         }
         let dir = self.layout.run_of_vmm(uid, incarnation);
@@ -86,7 +87,6 @@ impl LinuxHost {
             user,
         };
         let name = sandbox::name_of(uid, incarnation);
-        let limits = Limits::of(vmi);
         let settled = async {
             note.write(&dir)
                 .map_err(|error| failed("the start of the VMM can not be noted", &error))?;
@@ -175,7 +175,7 @@ impl LinuxHost {
         &self,
         uid: &PathUid,
         vmm: &VmmObserved,
-        vmi: &Vmi,
+        limits: &Limits,
     ) -> Result<(), Failure> {
         let is_enforced = vmm.enforcement.present() == Some(&Enforcement::Enforced);
         let is_empty =
@@ -185,7 +185,7 @@ impl LinuxHost {
         }
         let name = sandbox::name_of(uid, vmm.incarnation);
         self.sandbox
-            .adopt(&name, vmm.identity.pid, &Limits::of(vmi))
+            .adopt(&name, vmm.identity.pid, limits)
             .await
             .map_err(|error| retry("SandboxFailed", chain(&error)))
     }

@@ -3,6 +3,8 @@
 #[path = "../../../domain/tests/common/small_vmi.rs"]
 mod small_vmi;
 
+mod places;
+
 use std::fs::File;
 
 use agent_domain::Boot;
@@ -80,6 +82,7 @@ fn machine(domain: &Value, cache: DiskCache, vhost: bool) -> v1::MachineConfig {
     let launch = Launch {
         incarnation: 3,
         places: &places,
+        cpus: None,
         generation_id: [9; 16],
     };
     let policy = MachinePolicy {

@@ -13,8 +13,12 @@ const ROOT: &str = "/sys/fs/cgroup";
 /// What guests' cgroups need of the kernel.
 const CONTROLLERS: &str = "+cpu +memory +pids";
 
-/// What shares out the disks evenly among guests, where the kernel has it.
-const DISKS: &str = "+io";
+/// What guests' cgroups use where the kernel has it: it shares out the disks evenly among guests, and keeps
+/// each on its CPUs.
+const MORE: [(&str, &str); 2] = [("io", "+io"), ("cpuset", "+cpuset")];
+
+/// CPUs of a cgroup.
+const CPUS: &str = "cpuset.cpus";
 
 /// The cgroup that holds all guests' cgroups.
 #[derive(Debug, Clone)]
@@ -41,9 +45,12 @@ impl CgroupTree {
             }
             fs::write(path.join("cgroup.subtree_control"), CONTROLLERS)?;
             let has = fs::read_to_string(root.join("cgroup.controllers"))?;
-            if has.split_whitespace().any(|name| name == "io") {
+            for (controller, enable) in MORE {
+                if !has.split_whitespace().any(|name| name == controller) {
+                    continue;
+                }
                 for cgroup in [root, &path] {
-                    fs::write(cgroup.join("cgroup.subtree_control"), DISKS)?;
+                    fs::write(cgroup.join("cgroup.subtree_control"), enable)?;
                 }
             }
             Ok(())
@@ -86,6 +93,10 @@ impl CgroupTree {
         if let Some(microseconds) = limits.cpu_microseconds {
             // Quota and period: a tenth of a second.
             set("cpu.max", format!("{} 100000", microseconds / 10))?;
+        }
+        // Without it the VMM's threads are pinned all the same; those of the kernel are not.
+        if let Some(cpus) = limits.cpus.as_ref().filter(|_| path.join(CPUS).exists()) {
+            set(CPUS, cpus.to_string())?;
         }
         fs::write(path.join("cgroup.procs"), pid.to_string()).map_err(failed("entered"))
     }

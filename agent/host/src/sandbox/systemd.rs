@@ -10,6 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agent_plan::CpuSet;
 use zbus::Variant as Value;
 use zbus::connection::{Builder, Connection};
 
@@ -190,7 +191,25 @@ fn arguments<'a>(unit: &'a str, pid: u32, limits: &Limits) -> Arguments<'a> {
     if let Some(microseconds) = limits.cpu_microseconds {
         properties.push(("CPUQuotaPerSecUSec", Value::from(microseconds)));
     }
+    if let Some(cpus) = &limits.cpus {
+        properties.push(("AllowedCPUs", Value::from(bits(cpus))));
+    }
     (unit, "fail", properties, Vec::new())
+}
+
+/// A set of CPUs as systemd takes it: a bit for each, the lowest of the first byte first.
+fn bits(cpus: &CpuSet) -> Vec<u8> {
+    let mut bits = Vec::new();
+    for cpu in cpus.iter() {
+        let byte = usize::try_from(cpu / 8).unwrap_or(usize::MAX);
+        if bits.len() <= byte {
+            bits.resize(byte + 1, 0);
+        }
+        if let Some(byte) = bits.get_mut(byte) {
+            *byte |= 1 << (cpu % 8);
+        }
+    }
+    bits
 }
 
 /// The system bus, or systemd itself where there is none.
@@ -221,7 +240,9 @@ mod tests {
             tasks: 1,
             cpu_weight: 100,
             cpu_microseconds: Some(500_000),
+            cpus: "0,9".parse().ok(),
         };
+        assert_eq!(bits(limits.cpus.as_ref().unwrap()), [1, 2]);
         let message = zbus::Message::method_call("/org/freedesktop/systemd1", "StartTransientUnit")
             .build(&arguments("a.scope", 1, &limits))
             .unwrap();

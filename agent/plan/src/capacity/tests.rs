@@ -1,3 +1,7 @@
+mod cpus;
+
+use crate::{CpuSite, HugepageClaim};
+
 use super::*;
 
 const GIB: u64 = 1 << 30;
@@ -9,6 +13,7 @@ fn node() -> Capacity {
         memory_bytes: 23 * GIB,
         cpu_millis: 4000,
         hugepages: BTreeMap::from([(2 * MIB, GIB)]),
+        ..Capacity::default()
     }
 }
 
@@ -20,10 +25,20 @@ fn tenant(uid: &str, since: i64, memory_bytes: u64, holds: bool) -> Tenant {
             memory_bytes,
             overhead_bytes: 64 * MIB,
             cpu_millis: 100,
-            hugepages: None,
+            ..Claim::default()
         },
         holds,
     }
+}
+
+fn set(text: &str) -> CpuSet {
+    text.parse().unwrap()
+}
+
+/// CPUs without siblings, on one NUMA node.
+fn cores(count: u32) -> CpuLayout {
+    let site = |core| CpuSite { core, numa_node: 0 };
+    (0..count).map(|cpu| (cpu, site(cpu))).collect()
 }
 
 fn why(capacity: &Capacity, tenants: &[Tenant], uid: &str) -> String {
@@ -142,6 +157,7 @@ fn what_is_reserved_comes_off_and_overcommitment_goes_on_ordinary_memory_alone()
     let has = NodeHas {
         memory_bytes: 8 * GIB,
         cpus: 4,
+        layout: cores(4),
         hugepages: BTreeMap::from([(2 * MIB, GIB), (GIB, 2 * GIB)]),
     };
     let rules = CapacityRules {
@@ -149,10 +165,12 @@ fn what_is_reserved_comes_off_and_overcommitment_goes_on_ordinary_memory_alone()
         reserved_cpu_millis: 500,
         memory_overcommit_percent: 150,
         cpu_allocation_ratio: 10,
+        dedicated_cpus: set("3-9"),
     };
     let capacity = Capacity::of(String::from("node1"), has.clone(), &rules);
     assert_eq!(capacity.memory_bytes, 6 * GIB);
-    assert_eq!(capacity.cpu_millis, 3500);
+    assert_eq!(capacity.dedicated, set("3"));
+    assert_eq!(capacity.cpu_millis, 2500);
     assert_eq!(capacity.hugepages, has.hugepages);
     let greedy = CapacityRules {
         reserved_memory_bytes: u64::MAX,

@@ -24,7 +24,7 @@ impl Draft<'_> {
         let record = &mut self.plan.record;
         // An unpause that finds the guest running, or that a later pause has overtaken, is done.
         record.unpauses_done = record.orders.unpauses;
-        if record.orders.paused {
+        if record.orders.hold() {
             self.plan.actions.push(Action::PauseVmm { incarnation });
         }
     }
@@ -34,7 +34,7 @@ impl Draft<'_> {
     /// be there still.
     pub(super) fn keep_paused(&mut self, incarnation: u64, pause: Option<&PauseObserved>) {
         let record = &mut self.plan.record;
-        if record.orders.paused {
+        if record.orders.hold() {
             record.unpauses_done = record.orders.unpauses;
             return;
         }

@@ -2,7 +2,7 @@
 
 use super::Draft;
 use crate::report::POD_SCHEDULED;
-use crate::{EventKind, Millis, Room};
+use crate::{CpuGrant, DedicatedCpus, EventKind, Millis, Room};
 
 /// How soon to ask again when nobody says that there is room: the node may have been given more.
 const ASK_AGAIN: Millis = Millis::from_secs(30);
@@ -27,6 +27,10 @@ impl Draft<'_> {
         match &self.wanted.room {
             Room::Granted(claim) => {
                 record.room = Some(claim.clone());
+                if let Some(CpuGrant::Dedicated(cpus)) = &claim.cpus {
+                    let message = assigned(cpus);
+                    self.event(EventKind::Normal, "DedicatedCPUsAssigned", &message);
+                }
                 true
             }
             Room::Waits { why } => {
@@ -41,5 +45,21 @@ impl Draft<'_> {
                 false
             }
         }
+    }
+}
+
+/// Which CPUs are whose; KubeVirt's status has no place for it.
+fn assigned(cpus: &DedicatedCpus) -> String {
+    let vcpus: Vec<String> = cpus
+        .vcpus
+        .iter()
+        .map(|pinned| pinned.cpu.to_string())
+        .collect();
+    let vcpus = vcpus.join(", ");
+    match cpus.emulator {
+        Some(cpu) => format!(
+            "vCPUs have the node's CPUs {vcpus} for themselves, the VMM's other threads CPU {cpu}"
+        ),
+        None => format!("vCPUs have the node's CPUs {vcpus} for themselves"),
     }
 }

@@ -510,15 +510,15 @@ pub struct Cpu {
     /// Features to add to the model or to take from it.
     #[prost(message, repeated, tag = "6")]
     pub features: ::prost::alloc::vec::Vec<CpuFeature>,
-    /// Exclusive host CPUs.
+    /// A CPU of the node for each vCPU, and for nobody else. Whole CPUs as resources, requests as limits.
     #[prost(bool, tag = "7")]
     pub dedicated_cpu_placement: bool,
-    /// One more exclusive CPU for device threads.
+    /// One more CPU for the VMM's other threads. Needs dedicatedCpuPlacement.
     #[prost(bool, tag = "8")]
     pub isolate_emulator_thread: bool,
-    /// NUMA of the guest.
-    #[prost(bytes = "vec", tag = "9")]
-    pub numa: ::prost::alloc::vec::Vec<u8>,
+    /// NUMA of the guest. Default: it has one node.
+    #[prost(message, optional, tag = "9")]
+    pub numa: ::core::option::Option<Numa>,
     /// Real-time scheduling of vCPUs.
     #[prost(bytes = "vec", tag = "10")]
     pub realtime: ::prost::alloc::vec::Vec<u8>,
@@ -531,6 +531,37 @@ impl ::prost::Name for Cpu {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kubevirt.v1.Cpu".into()
+    }
+}
+/// NUMA of the guest.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Numa {
+    /// The guest's nodes are those of the CPUs that it has for itself, with equal shares of its memory. Needs
+    /// dedicatedCpuPlacement and huge pages.
+    #[prost(message, optional, tag = "1")]
+    pub guest_mapping_passthrough: ::core::option::Option<NumaGuestMappingPassthrough>,
+}
+impl ::prost::Name for Numa {
+    const NAME: &'static str = "Numa";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.Numa".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.Numa".into()
+    }
+}
+/// The node's NUMA for the guest; nothing to choose.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NumaGuestMappingPassthrough {}
+impl ::prost::Name for NumaGuestMappingPassthrough {
+    const NAME: &'static str = "NumaGuestMappingPassthrough";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.NumaGuestMappingPassthrough".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.NumaGuestMappingPassthrough".into()
     }
 }
 /// A feature of the CPU.

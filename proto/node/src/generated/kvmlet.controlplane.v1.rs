@@ -121,7 +121,7 @@ impl ::prost::Name for Register {
     }
 }
 /// What a node has for guests.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Capacity {
     /// Memory, in bytes.
     #[prost(uint64, tag = "1")]
@@ -132,6 +132,22 @@ pub struct Capacity {
     /// vCPUs that one VMI may have at most.
     #[prost(uint32, tag = "3")]
     pub max_vcpus: u32,
+    /// The rest is what VMIs may have of it, whoever has it now: without what is reserved, with what is overcommitted.
+    /// Ordinary memory, the VMMs' overhead with it.
+    #[prost(uint64, tag = "4")]
+    pub allocatable_memory_bytes: u64,
+    /// CPU in thousandths, of the CPUs that guests share.
+    #[prost(uint64, tag = "5")]
+    pub allocatable_cpu_millis: u64,
+    /// How many CPUs guests may have for themselves.
+    #[prost(uint32, tag = "6")]
+    pub dedicated_cpus: u32,
+    /// Bytes of huge pages, by the size of a page: "2Mi".
+    #[prost(btree_map = "string, uint64", tag = "7")]
+    pub hugepages_bytes: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        u64,
+    >,
 }
 impl ::prost::Name for Capacity {
     const NAME: &'static str = "Capacity";

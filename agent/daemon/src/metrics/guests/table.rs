@@ -228,6 +228,6 @@ pub(super) fn seconds(nanoseconds: u64) -> f64 {
     clippy::cast_precision_loss,
     reason = "every value of Prometheus is a double"
 )]
-pub(super) fn number(count: u64) -> f64 {
+pub(in crate::metrics) fn number(count: u64) -> f64 {
     count as f64
 }

@@ -97,6 +97,7 @@ fn text(guests: Vec<Guest>) -> String {
     registry.register_collector(Box::new(GuestMetrics {
         figures: Arc::new(Figures {
             guests,
+            unreadable: 0,
             took: Duration::ZERO,
         }),
         node: String::from("node1"),

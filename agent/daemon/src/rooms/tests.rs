@@ -1,0 +1,141 @@
+use agent_plan::{BootId, CpuDemand, CpuSet, CpuSite};
+
+use super::*;
+
+fn rooms() -> Rooms {
+    let facts = NodeFacts {
+        boot_id: BootId(String::new()),
+        memory_bytes: 1 << 40,
+        cpus: 2,
+        layout: (0..2)
+            .map(|core| (core, CpuSite { core, numa_node: 0 }))
+            .collect(),
+        kvm: Err(String::new()),
+    };
+    let rules = CapacityRules {
+        reserved_memory_bytes: 0,
+        reserved_cpu_millis: 0,
+        memory_overcommit_percent: 100,
+        cpu_allocation_ratio: 10,
+        dedicated_cpus: CpuSet::default(),
+    };
+    Rooms::new(String::from("node1"), &facts, rules)
+}
+
+fn cpus(cpu_millis: u64) -> Claim {
+    Claim {
+        cpu_millis,
+        ..Claim::default()
+    }
+}
+
+fn is_granted(room: &Room) -> bool {
+    matches!(room, Room::Granted(_))
+}
+
+#[test]
+fn who_waits_is_called_when_there_is_room_again_and_the_oldest_comes_first() {
+    let rooms = rooms();
+    assert!(is_granted(&rooms.ask("a", Timestamp(1), cpus(2000))));
+    assert!(!is_granted(&rooms.ask("c", Timestamp(3), cpus(1500))));
+    assert!(!is_granted(&rooms.ask("b", Timestamp(2), cpus(1500))));
+    assert!(is_granted(&rooms.ask("a", Timestamp(1), cpus(2000))));
+    assert_eq!(rooms.release("a"), ["b"]);
+    // The younger one does not take it away from the one that was called.
+    assert!(!is_granted(&rooms.ask("c", Timestamp(3), cpus(1500))));
+    assert!(is_granted(&rooms.ask("b", Timestamp(2), cpus(1500))));
+    assert!(rooms.release("nobody").is_empty());
+    assert!(rooms.release("c").is_empty());
+}
+
+#[test]
+fn what_ran_before_the_agent_counts_and_other_rules_take_nothing_from_it() {
+    let rooms = rooms();
+    rooms.note(Tenant {
+        uid: String::from("old"),
+        since: Timestamp(9),
+        claim: cpus(5000),
+        holds: true,
+    });
+    assert!(is_granted(&rooms.ask(
+        "old",
+        Timestamp(9),
+        Claim::default()
+    )));
+    assert!(!is_granted(&rooms.ask("new", Timestamp(1), cpus(100))));
+    let mut rules = rooms.book().rules.clone();
+    rules.reserved_cpu_millis = 1000;
+    assert_eq!(rooms.set_rules(rules), ["new"]);
+    assert!(!is_granted(&rooms.ask("new", Timestamp(1), cpus(100))));
+    assert!(is_granted(&rooms.ask(
+        "old",
+        Timestamp(9),
+        Claim::default()
+    )));
+    assert_eq!(rooms.release("old"), ["new"]);
+}
+#[test]
+fn cpus_that_were_granted_are_the_next_agents_too_whatever_it_sets_aside() {
+    let with = |text: &str| {
+        let rooms = rooms();
+        let mut rules = rooms.book().rules.clone();
+        rules.dedicated_cpus = text.parse().unwrap();
+        rooms.set_rules(rules);
+        rooms
+    };
+    let own = || Claim {
+        dedicated: Some(CpuDemand {
+            vcpus: 1,
+            emulator: false,
+            whole_cores: false,
+        }),
+        ..Claim::default()
+    };
+    let granted = |room: Room| match room {
+        Room::Granted(claim) => claim.own_cpus().to_string(),
+        Room::Waits { why } => why,
+    };
+    let before = with("0-1");
+    let Room::Granted(claim) = before.ask("a", Timestamp(1), own()) else {
+        panic!("there is room");
+    };
+    assert_eq!(granted(before.ask("b", Timestamp(2), own())), "1");
+    assert_eq!(granted(before.ask("a", Timestamp(1), own())), "0");
+    let after = with("0");
+    after.note(Tenant {
+        uid: String::from("a"),
+        since: Timestamp(1),
+        claim,
+        holds: true,
+    });
+    assert_eq!(granted(after.ask("a", Timestamp(1), own())), "0");
+    let why = granted(after.ask("c", Timestamp(3), own()));
+    assert!(why.contains("0 free of 1 (1 VMI counted)"), "{why}");
+    after.release("a");
+    assert_eq!(granted(after.ask("c", Timestamp(3), own())), "0");
+}
+
+/// The rooms of the test below, for a function that can hold nothing.
+static WATCHED: std::sync::OnceLock<Rooms> = std::sync::OnceLock::new();
+
+#[test]
+fn the_kernel_is_asked_for_huge_pages_while_nobody_holds_the_book() {
+    fn pools() -> Pools {
+        let watched = WATCHED.get().expect("is set");
+        assert!(watched.book.try_lock().is_ok(), "the book is open");
+        Pools::from([(2 << 20, 4 << 20)])
+    }
+    let watched = WATCHED.get_or_init(|| Rooms { pools, ..rooms() });
+    let claim = Claim {
+        hugepages: Some(agent_plan::HugepageClaim {
+            page_bytes: 2 << 20,
+            bytes: 4 << 20,
+        }),
+        ..Claim::default()
+    };
+    assert!(is_granted(&watched.ask("a", Timestamp(1), claim.clone())));
+    assert!(!is_granted(&watched.ask("b", Timestamp(2), claim)));
+    let figures = watched.figures();
+    assert_eq!(figures.used.hugepages, figures.allocatable.hugepages);
+    assert_eq!(watched.release("a"), ["b"]);
+}

@@ -1,0 +1,185 @@
+//! What holds of CPUs that guests have for themselves, whoever comes and goes.
+
+use std::collections::BTreeMap;
+
+use agent_plan::{
+    Capacity, Claim, CpuDemand, CpuGrant, CpuLayout, CpuSet, CpuSite, Room, Tenant, Timestamp,
+    dedicate, room_of, used,
+};
+use proptest::prelude::*;
+
+/// A node of some NUMA nodes of some cores of one or two CPUs.
+fn layout() -> impl Strategy<Value = CpuLayout> {
+    (1_u32..3, 1_u32..4, 1_u32..3).prop_map(|(numa_nodes, cores, threads)| {
+        let all = numa_nodes * cores;
+        let site = move |cpu: u32| CpuSite {
+            core: cpu % all,
+            numa_node: cpu % all / cores,
+        };
+        (0..all * threads).map(|cpu| (cpu, site(cpu))).collect()
+    })
+}
+
+fn demand() -> impl Strategy<Value = CpuDemand> {
+    (1_u32..5, any::<bool>(), any::<bool>()).prop_map(|(vcpus, emulator, whole_cores)| CpuDemand {
+        vcpus: if whole_cores { vcpus * 2 } else { vcpus },
+        emulator,
+        whole_cores,
+    })
+}
+
+fn some_of(layout: &CpuLayout, bits: u32) -> CpuSet {
+    layout
+        .all()
+        .iter()
+        .filter(|cpu| bits >> cpu & 1 == 1)
+        .collect()
+}
+
+/// What happens on a node.
+#[derive(Clone, Debug)]
+enum Event {
+    /// Somebody asks, with CPUs of its own or without.
+    Ask(Option<CpuDemand>),
+    /// One of those who are there goes.
+    End(prop::sample::Index),
+    /// Other CPUs are set aside.
+    SetAside(u32),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => prop::option::of(demand()).prop_map(Event::Ask),
+        2 => any::<prop::sample::Index>().prop_map(Event::End),
+        1 => any::<u32>().prop_map(Event::SetAside),
+    ]
+}
+
+fn capacity(layout: &CpuLayout, set_aside: u32) -> Capacity {
+    Capacity {
+        node_name: String::from("node1"),
+        memory_bytes: u64::MAX,
+        cpu_millis: u64::MAX,
+        hugepages: BTreeMap::new(),
+        layout: layout.clone(),
+        dedicated: some_of(layout, set_aside),
+    }
+}
+
+/// Where a guest may run.
+fn runs_on(layout: &CpuLayout, claim: &Claim) -> CpuSet {
+    match &claim.cpus {
+        Some(CpuGrant::Dedicated(cpus)) => cpus.all(),
+        Some(CpuGrant::Shared(cpus)) => cpus.clone(),
+        None => layout.all(),
+    }
+}
+
+/// Nobody else runs where somebody has a CPU of its own.
+fn check_apart(layout: &CpuLayout, tenants: &[Tenant]) -> Result<(), TestCaseError> {
+    for one in tenants.iter().filter(|tenant| tenant.holds) {
+        let own = one.claim.own_cpus();
+        for other in tenants.iter().filter(|tenant| tenant.holds) {
+            if one.uid != other.uid {
+                let both = own.and(&runs_on(layout, &other.claim));
+                prop_assert!(both.is_empty(), "{one:?}\n{other:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn a_cpu_that_is_somebodys_own_is_nobody_elses_whatever_is_set_aside_meanwhile(
+        layout in layout(),
+        set_aside in any::<u32>(),
+        events in prop::collection::vec(event(), 1..40),
+    ) {
+        let mut node = capacity(&layout, set_aside);
+        let mut tenants: Vec<Tenant> = Vec::new();
+        for (number, event) in (0_i64..).zip(events) {
+            match event {
+                Event::SetAside(bits) => node = capacity(&layout, bits),
+                Event::End(_) if tenants.is_empty() => {}
+                Event::End(which) => {
+                    tenants.swap_remove(which.index(tenants.len()));
+                }
+                Event::Ask(dedicated) => {
+                    tenants.push(Tenant {
+                        uid: number.to_string(),
+                        since: Timestamp(number),
+                        claim: Claim { dedicated, ..Claim::default() },
+                        holds: false,
+                    });
+                }
+            }
+            // All ask again, as they do when somebody went.
+            for uid in tenants.iter().map(|tenant| tenant.uid.clone()).collect::<Vec<_>>() {
+                let once = room_of(&node, &tenants, &uid);
+                prop_assert_eq!(&once, &room_of(&node, &tenants, &uid));
+                if let (Some(Room::Granted(claim)), Some(tenant)) =
+                    (once, tenants.iter_mut().find(|tenant| tenant.uid == uid))
+                {
+                    // Who has CPUs keeps them.
+                    prop_assert!(!tenant.holds || tenant.claim == claim);
+                    tenant.claim = claim;
+                    tenant.holds = true;
+                }
+            }
+            check_apart(&layout, &tenants)?;
+        }
+        tenants.clear();
+        prop_assert!(used(&tenants).dedicated.is_empty());
+    }
+
+    #[test]
+    fn what_is_given_is_what_was_asked_for_and_was_free(
+        layout in layout(),
+        bits in any::<u32>(),
+        demand in demand(),
+    ) {
+        let free = some_of(&layout, bits);
+        let Some(found) = dedicate(&layout, &free, &demand) else {
+            // Nobody waits for want of counting: there are too few, or too few in whole cores.
+            prop_assert!(demand.whole_cores || free.len() < demand.count() as usize);
+            return Ok(());
+        };
+        prop_assert_eq!(found.vcpus.len(), demand.vcpus as usize);
+        prop_assert_eq!(found.emulator.is_some(), demand.emulator);
+        prop_assert_eq!(found.all().len(), demand.count() as usize);
+        prop_assert!(found.all().without(&free).is_empty());
+        for pinned in &found.vcpus {
+            prop_assert_eq!(layout.site(pinned.cpu).map(|site| site.numa_node), Some(pinned.numa_node));
+        }
+        if demand.whole_cores {
+            let own = found.of_vcpus();
+            let sibling = |one: u32, other: u32| layout.site(one).map(|site| site.core) == layout.site(other).map(|site| site.core);
+            for cpu in own.iter() {
+                prop_assert!(layout.all().iter().all(|other| !sibling(cpu, other) || own.contains(other)));
+            }
+        }
+    }
+
+    #[test]
+    fn one_numa_node_is_enough_when_one_has_enough(
+        layout in layout(),
+        bits in any::<u32>(),
+        vcpus in 1_u32..5,
+    ) {
+        let free = some_of(&layout, bits);
+        let demand = CpuDemand { vcpus, emulator: false, whole_cores: false };
+        let in_node = |numa_node| {
+            let here = free.iter().filter(|cpu| {
+                layout.site(*cpu).is_some_and(|site| site.numa_node == numa_node)
+            });
+            here.count()
+        };
+        if let Some(found) = dedicate(&layout, &free, &demand) {
+            let first = found.vcpus[0].numa_node;
+            let is_one = found.vcpus.iter().all(|pinned| pinned.numa_node == first);
+            let fits = (0..3).any(|numa_node| in_node(numa_node) >= vcpus as usize);
+            prop_assert_eq!(is_one, fits);
+        }
+    }
+}

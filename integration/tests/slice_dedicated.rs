@@ -1,0 +1,191 @@
+//! Guests with CPUs of their own, on this machine's own KVM: `testguest` through the real agent.
+
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use integration::agent::{Agent, CONFIG, GuestSpec};
+use integration::commands::Commands;
+use integration::host::{self, Host};
+use integration::skip_if;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Thread, its name, and the CPUs that it may use, of each thread of each VMM.
+const THREADS: &str = r#"for task in $(for pid in $(pidof kvmlet-vmm); do ls -d /proc/$pid/task/*; done); do
+  echo "${task##*/} $(cat $task/comm) $(sed -n 's/^Cpus_allowed_list:\t//p' $task/status)"
+done"#;
+
+/// Why two guests can not have a CPU each, if so.
+fn without_two_cpus() -> Option<String> {
+    host::without_host().or_else(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let both = status
+            .lines()
+            .filter_map(|line| line.strip_prefix("Cpus_allowed_list:\t"))
+            .any(|list| list.starts_with("0-") || list.starts_with("0,1"));
+        (!both).then(|| String::from("this test may not use the CPUs 0 and 1"))
+    })
+}
+
+/// The agent in a corner of this machine, which sets these CPUs aside.
+fn prepared<'m>(host: &'m Host, dedicated: &str) -> anyhow::Result<Agent<'m, Host>> {
+    let agent = Agent::prepare(host)?;
+    agent.add_image("/run/bin/testguest", "testguest")?;
+    set_aside(host, dedicated)?;
+    Ok(agent)
+}
+
+fn set_aside(host: &Host, dedicated: &str) -> anyhow::Result<()> {
+    let script = format!(
+        "sed -i -e '/^dedicated_cpus/d' -e 's/^\\[capacity\\]$/&\\ndedicated_cpus = \"{dedicated}\"/' {CONFIG}"
+    );
+    host.sh(&script).map(drop)
+}
+
+fn guest(name: &str, cpu: &str) -> String {
+    let spec = GuestSpec::testguest(name, "tests=none then=tick").without_devices();
+    let domain = format!("  domain:\n    cpu: {cpu}\n");
+    spec.manifest().replace("  domain:\n", &domain)
+}
+
+/// A guest with a CPU for itself.
+fn own(name: &str) -> String {
+    guest(name, "{cores: 1, dedicatedCpuPlacement: true}")
+}
+
+/// By thread: its name and its CPUs.
+fn threads(host: &Host) -> anyhow::Result<BTreeMap<String, (String, String)>> {
+    let text = host.sh(THREADS)?;
+    let rows = text.lines().filter_map(|line| {
+        let mut words = line.splitn(3, ' ').map(str::to_owned);
+        Some((words.next()?, (words.next()?, words.next()?)))
+    });
+    // The kernel's own of io_uring come and go.
+    Ok(rows
+        .filter(|(_, (name, _))| !name.starts_with("iou-"))
+        .collect())
+}
+
+/// The CPUs of all threads of this name, sorted.
+fn cpus_of(threads: &BTreeMap<String, (String, String)>, name: &str) -> Vec<String> {
+    let mut cpus: Vec<String> = threads
+        .values()
+        .filter(|(found, _)| found == name)
+        .map(|(_, cpus)| cpus.clone())
+        .collect();
+    cpus.sort();
+    cpus
+}
+
+/// A column of `kvmctl get node`.
+fn told(agent: &Agent<'_, Host>, resource: &str) -> anyhow::Result<String> {
+    let output = agent.kvmctl("get node --no-headers")?;
+    let row = output.stdout.lines().find(|line| {
+        let mut words = line.split_whitespace();
+        words.nth(1) == Some(resource)
+    });
+    let row = row.map(|row| row.split_whitespace().skip(2).collect::<Vec<_>>().join(" "));
+    row.ok_or_else(|| anyhow::anyhow!("{resource} is not there: {output}"))
+}
+
+fn waits_with(agent: &Agent<'_, Host>, name: &str, why: &str) -> anyhow::Result<()> {
+    let kvmctl = format!("wait --for=condition=PodScheduled=false vmi/{name} --timeout 60s");
+    let waited = agent.kvmctl(&kvmctl)?;
+    anyhow::ensure!(waited.code == Some(0), "{waited}\n{}", agent.log());
+    let path = ".status.conditions[?(@.type==\"PodScheduled\")].message";
+    let message = agent.value(name, path)?;
+    anyhow::ensure!(message == why, "{message}");
+    Ok(())
+}
+
+#[test]
+fn guests_keep_their_cpus_through_their_agents_death_and_give_them_back_at_their_end()
+-> anyhow::Result<()> {
+    skip_if!(without_two_cpus(), Ok(()));
+    let host = Host::enter()?;
+    let agent = prepared(&host, "0-1")?;
+    agent.start()?;
+    assert_eq!(told(&agent, "dedicated-cpus")?, "0-1 0-1 <none>");
+    for name in ["one", "two"] {
+        agent.apply(&own(name))?;
+        agent.wait_for_phase(name, "Running", PATIENCE)?;
+    }
+    let before = threads(&host)?;
+    assert_eq!(cpus_of(&before, "vcpu0"), ["0", "1"], "{before:?}");
+    assert!(
+        before.values().all(|(_, cpus)| cpus == "0" || cpus == "1"),
+        "{before:?}"
+    );
+    assert_eq!(told(&agent, "dedicated-cpus")?, "0-1 0-1 0-1");
+    // Two guests of 16 MiB, each with 64 MiB and 1/128 of its memory for its VMM.
+    assert!(
+        told(&agent, "memory")?.ends_with(" 160.25Mi")
+            || told(&agent, "memory")?.ends_with(" 164096Ki")
+    );
+    let why = agent.kvmctl("why one")?;
+    assert!(
+        why.stdout
+            .contains("vCPUs have the node's CPUs 0 for themselves"),
+        "{why}"
+    );
+
+    agent.apply(&own("three"))?;
+    let message = "wants 1 CPU of its own; node1 has 0 free of 2 (2 VMIs counted)";
+    waits_with(&agent, "three", message)?;
+    agent.apply(&guest("shares", "{cores: 1}"))?;
+    let output =
+        agent.kvmctl("wait --for=condition=PodScheduled=false vmi/shares --timeout 60s")?;
+    assert_eq!(output.code, Some(0), "{output}");
+
+    // The next agent is told to set aside less, and takes nothing away.
+    agent.kill()?;
+    set_aside(&host, "1")?;
+    agent.start()?;
+    assert_eq!(threads(&host)?, before);
+    assert_eq!(told(&agent, "dedicated-cpus")?, "1 1 0-1");
+    let log = agent.log();
+    assert!(
+        log.contains("keeps the CPUs 0 for itself until it ends"),
+        "{log}"
+    );
+    let message = "wants 1 CPU of its own; node1 has 0 free of 1 (2 VMIs counted)";
+    waits_with(&agent, "three", message)?;
+
+    // The CPU of the first is shared from now on.
+    let deleted = agent.kvmctl("delete vmi one --grace-period 0")?;
+    assert_eq!(deleted.code, Some(0), "{deleted}");
+    agent.wait_for_phase("shares", "Running", PATIENCE)?;
+    let after = threads(&host)?;
+    assert_eq!(cpus_of(&after, "vcpu0"), ["0", "1"], "{after:?}");
+    let deleted = agent.kvmctl("delete vmi two --grace-period 0")?;
+    assert_eq!(deleted.code, Some(0), "{deleted}");
+    agent.wait_for_phase("three", "Running", PATIENCE)?;
+    let message = agent.kvmctl("get node -o jsonpath={.status.dedicatedCPUs[0].name}")?;
+    assert_eq!(message.stdout.trim(), "three");
+    let deleted = agent.kvmctl("delete vmi three shares --grace-period 0")?;
+    assert_eq!(deleted.code, Some(0), "{deleted}");
+    assert_eq!(told(&agent, "dedicated-cpus")?, "1 1 <none>");
+    assert!(told(&agent, "memory")?.ends_with(" 0"));
+    Ok(())
+}
+
+#[test]
+fn the_vmms_other_threads_have_a_cpu_of_their_own_when_that_is_asked_for() -> anyhow::Result<()> {
+    skip_if!(without_two_cpus(), Ok(()));
+    let host = Host::enter()?;
+    let agent = prepared(&host, "0-1")?;
+    agent.start()?;
+    let cpu = "{cores: 1, dedicatedCpuPlacement: true, isolateEmulatorThread: true}";
+    agent.apply(&guest("isolated", cpu))?;
+    agent.wait_for_phase("isolated", "Running", PATIENCE)?;
+    let threads = threads(&host)?;
+    for (name, cpus) in threads.values() {
+        let expected = if name == "vcpu0" { "0" } else { "1" };
+        assert_eq!(cpus, expected, "{threads:?}");
+    }
+    let cpus = agent.kvmctl("get node -o jsonpath={.status.dedicatedCPUs[0].emulator}")?;
+    assert_eq!(cpus.stdout.trim(), "1");
+    Ok(())
+}
