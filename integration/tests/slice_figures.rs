@@ -129,6 +129,11 @@ fn prometheus_is_told_what_a_guest_did_and_promtool_has_nothing_to_say() -> anyh
         "kvmlet_reconcile_duration_seconds_count",
         "kvmlet_action_duration_seconds_count{action=\"StartVmm\"}",
         "kvmlet_info{node=\"node1\"",
+        "kvmlet_node_capacity_memory_bytes",
+        "kvmlet_node_allocatable_memory_bytes",
+        "kvmlet_node_requested_overhead_bytes",
+        "kvmlet_node_capacity_cpus",
+        "kvmlet_node_allocatable_cpus",
     ] {
         assert!(value(&text, series)? >= 1.0, "{series}\n{text}");
     }

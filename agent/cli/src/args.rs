@@ -110,7 +110,7 @@ pub struct Apply {
     after_help = "Examples:\n  kvmctl get vmi -o wide\n  kvmctl get vmi web -o jsonpath='{.status.phase}'\n  kvmctl get events --field-selector reason=Started"
 )]
 pub struct Get {
-    /// Type and name: `vmi`, `vmi web`, `vmi/web`, `events`, `node`
+    /// Type and name: `vmi`, `vmi web`, `vmi/web`, `events`
     #[arg(required = true, value_name = "TYPE [NAME]")]
     pub what: Vec<String>,
     /// wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=NAME:PATH,...
@@ -156,9 +156,9 @@ pub struct Validate {
 }
 
 #[derive(Args)]
-#[command(after_help = "Example:\n  kvmctl describe vmi web")]
+#[command(after_help = "Examples:\n  kvmctl describe vmi web\n  kvmctl describe node")]
 pub struct Describe {
-    /// Type and names: `vmi web`, `vmi/web`
+    /// Type and names: `vmi web`, `vmi/web`, `node`
     #[arg(required = true, value_name = "TYPE NAME")]
     pub what: Vec<String>,
 }

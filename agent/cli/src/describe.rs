@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::args::Describe;
 use crate::client::Client;
+use crate::describe_node;
 use crate::failure::Failure;
 use crate::get::text;
 use crate::grace;
@@ -17,6 +18,9 @@ use crate::time::age;
 
 /// Describes each named object.
 pub async fn run(scope: &Scope, args: Describe) -> Result<(), Failure> {
+    if describe_node::is_meant(&args.what) {
+        return describe_node::run(scope, &args.what).await;
+    }
     let target = Target::parse_named(&args.what)?;
     let mut client = Client::new(scope)?;
     for (index, name) in target.names.iter().enumerate() {

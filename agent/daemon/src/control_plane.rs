@@ -25,7 +25,7 @@ use self::offer::Offered;
 pub(crate) use self::renewals::Renewals;
 use crate::agent::Agent;
 use crate::error::{WriteError, store};
-use crate::{clock, node, object};
+use crate::{clock, object, resources};
 
 impl<H: Host> Assignments for Agent<H> {
     async fn registration(&self, control_plane: &str) -> Result<Register, ApiError> {
@@ -38,7 +38,7 @@ impl<H: Host> Assignments for Agent<H> {
             architecture: info.architecture,
             features: info.features,
             labels: self.caps().labels,
-            capacity: Some(node::capacity(&self.rooms.figures(), info.max_vcpus)),
+            capacity: Some(resources::capacity(&self.rooms.figures(), info.max_vcpus)),
             networks: info.networks,
             control_plane: control_plane.to_owned(),
             highest_token: mark.highest,

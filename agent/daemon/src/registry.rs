@@ -11,18 +11,20 @@ use tracing::warn;
 
 use crate::agent::Agent;
 use crate::error::store;
-use crate::node::Resources;
+use crate::resources::Resources;
 use crate::{clock, events, facts, object, usage};
 
 /// What this release can do, for clients that depend on it.
-const FEATURES: [&str; 14] = [
+const FEATURES: [&str; 16] = [
     "Console",
+    "DedicatedCpus",
     "EmptyDisk",
     "FirmwareBoot",
     "HostDisk",
     "IdempotencyKey",
     "KernelBoot",
     "Logs",
+    "NodeResources",
     "Pause",
     "Reset",
     "SoftReboot",

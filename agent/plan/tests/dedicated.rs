@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use agent_plan::{
-    Capacity, Claim, CpuDemand, CpuGrant, CpuLayout, CpuSet, CpuSite, Room, Tenant, Timestamp,
-    dedicate, room_of, used,
+    BootId, Capacity, Claim, CpuDemand, CpuGrant, CpuLayout, CpuSet, CpuSite, DedicatedCpus,
+    Observation, Observed, PinnedCpu, Record, Room, Tenant, Timestamp, VmiId, Wanted, dedicate,
+    plan, room_of, used,
 };
 use proptest::prelude::*;
 
@@ -182,4 +183,63 @@ proptest! {
             prop_assert_eq!(is_one, fits);
         }
     }
+}
+
+#[test]
+fn cpus_are_recorded_with_the_room_before_the_launch_and_told_once() {
+    let granted = |vcpus: &[u32]| {
+        let pinned = |cpu: &u32| PinnedCpu {
+            cpu: *cpu,
+            numa_node: 0,
+        };
+        Claim {
+            cpus: Some(CpuGrant::Dedicated(DedicatedCpus {
+                vcpus: vcpus.iter().map(pinned).collect(),
+                emulator: Some(7),
+            })),
+            ..Claim::default()
+        }
+    };
+    let seen = Observed {
+        boot_id: Observation::Present(BootId(String::from("boot-1"))),
+        vmms: Observation::Absent,
+        exit: Observation::Absent,
+        holdings: Observation::Absent,
+        stands_still: Observation::Absent,
+    };
+    let id = VmiId {
+        uid: String::from("u1"),
+        namespace: String::from("default"),
+        name: String::from("web"),
+    };
+    let wanted = |room: &Claim| Wanted {
+        room: Room::Granted(room.clone()),
+        ..Wanted::default()
+    };
+    let first = granted(&[4, 2]);
+    let planned = plan(
+        &wanted(&first),
+        &Record::new(id, Timestamp(0)),
+        &seen,
+        Timestamp(1),
+    );
+    assert_eq!(planned.record.room.as_ref(), Some(&first));
+    let said: Vec<&str> = planned
+        .events
+        .iter()
+        .map(|event| event.message.as_str())
+        .collect();
+    assert_eq!(
+        said,
+        ["vCPUs have the node's CPUs 4, 2 for themselves, the VMM's other threads CPU 7"]
+    );
+    // Another agent may grant something else by now.
+    let again = plan(
+        &wanted(&granted(&[1, 0])),
+        &planned.record,
+        &seen,
+        Timestamp(2),
+    );
+    assert_eq!(again.record.room, Some(first));
+    assert!(again.events.is_empty(), "{:?}", again.events);
 }

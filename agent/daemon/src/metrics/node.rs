@@ -8,7 +8,7 @@ use proto_node::node::NodeResources;
 
 use super::guests::{Kind, Sample, family, number};
 use super::process::count;
-use crate::node::Resources;
+use crate::resources::Resources;
 use crate::rooms::RoomFigures;
 
 /// The node's room at a scrape.

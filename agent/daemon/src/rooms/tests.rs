@@ -139,3 +139,30 @@ fn the_kernel_is_asked_for_huge_pages_while_nobody_holds_the_book() {
     assert_eq!(figures.used.hugepages, figures.allocatable.hugepages);
     assert_eq!(watched.release("a"), ["b"]);
 }
+
+#[test]
+fn claims_of_agents_that_knew_no_cpus_are_read_and_those_of_this_one_read_back() {
+    let before = r#"{"memory_bytes":1,"overhead_bytes":2,"cpu_millis":3}"#;
+    let claim: Claim = serde_json::from_str(before).unwrap();
+    assert_eq!((claim.dedicated, &claim.cpus), (None, &None));
+    assert!(!serde_json::to_string(&claim).unwrap().contains("cpus"));
+    let rooms = rooms();
+    let mut rules = rooms.book().rules.clone();
+    rules.dedicated_cpus = "1".parse().unwrap();
+    rooms.set_rules(rules);
+    let own = Claim {
+        dedicated: Some(CpuDemand {
+            vcpus: 1,
+            emulator: false,
+            whole_cores: true,
+        }),
+        ..Claim::default()
+    };
+    for wanted in [own, Claim::default()] {
+        let Room::Granted(claim) = rooms.ask(&format!("{wanted:?}"), Timestamp(1), wanted) else {
+            panic!("there is room");
+        };
+        let text = serde_json::to_string(&claim).unwrap();
+        assert_eq!(serde_json::from_str::<Claim>(&text).unwrap(), claim);
+    }
+}

@@ -1047,19 +1047,19 @@ pub struct GetNodeInfoResponse {
     #[prost(string, tag = "10")]
     pub started_at: ::prost::alloc::string::String,
     /// All that the node has.
-    #[prost(message, optional, tag = "11")]
+    #[prost(message, optional, tag = "12")]
     pub capacity: ::core::option::Option<NodeResources>,
     /// What VMIs may have of it: without what is reserved, with what is overcommitted.
-    #[prost(message, optional, tag = "12")]
+    #[prost(message, optional, tag = "13")]
     pub allocatable: ::core::option::Option<NodeResources>,
     /// What VMIs have of it: what each requests, with its VMM's overhead.
-    #[prost(message, optional, tag = "13")]
+    #[prost(message, optional, tag = "14")]
     pub used: ::core::option::Option<NodeResources>,
     /// VMIs that have some of it.
-    #[prost(uint32, tag = "14")]
+    #[prost(uint32, tag = "15")]
     pub vmis: u32,
     /// Who has CPUs for itself, by namespace and name.
-    #[prost(message, repeated, tag = "15")]
+    #[prost(message, repeated, tag = "16")]
     pub dedicated_cpus: ::prost::alloc::vec::Vec<DedicatedCpus>,
 }
 impl ::prost::Name for GetNodeInfoResponse {

@@ -1,13 +1,11 @@
-//! `kvmctl get node`: how much the node has for guests, and how much of it they have.
+//! `kvmctl describe node`: how much the node has for guests, and how much of it they have.
 
 use proto_node::node::{DedicatedCpus, GetNodeInfoResponse, NodeResources};
-use serde_json::{Value, json};
 
-use crate::args::Get;
 use crate::client::Client;
 use crate::failure::Failure;
+use crate::output::print;
 use crate::output::table::render;
-use crate::output::{OutputFormat, print, print_line, print_value};
 use crate::scope::Scope;
 
 /// Whether this is what is asked for.
@@ -17,47 +15,68 @@ pub fn is_meant(what: &[String]) -> bool {
     matches!(kind, "no" | "node" | "nodes")
 }
 
-/// Shows the node that is asked.
-pub async fn get(scope: &Scope, args: &Get) -> Result<(), Failure> {
+/// Describes the node that is asked.
+pub async fn run(scope: &Scope, what: &[String]) -> Result<(), Failure> {
     let mut client = Client::new(scope)?;
     let info = client
         .node_info()
         .await
         .map_err(|status| Failure::of_status(&status, "", "", client.address()))?;
-    let named = args.what.iter().flat_map(|word| word.split('/')).skip(1);
-    if let Some(other) = named.into_iter().find(|name| **name != info.node_name) {
+    let mut named = what.iter().flat_map(|word| word.split('/')).skip(1);
+    if let Some(other) = named.find(|name| **name != info.node_name) {
         return Err(Failure::Refused(format!(
-            "Error from server (NotFound): nodes {other:?} not found (this is {:?})",
+            "Error from server (NotFound): nodes {other:?} not found (this agent is that of {:?})",
             info.node_name
         )));
     }
-    match &args.output {
-        None | Some(OutputFormat::Wide) => {
-            let rows = rows(&info);
-            print(&render(
-                rows.get(usize::from(args.no_headers)..).unwrap_or_default(),
-            ))
-        }
-        Some(OutputFormat::Json) => print_value(&whole(&info), false),
-        Some(OutputFormat::Yaml) => print_value(&whole(&info), true),
-        Some(OutputFormat::Name) => print_line(&format!("node/{}", info.node_name)),
-        Some(OutputFormat::JsonPath(template)) => print(&template.render(&whole(&info))),
-        Some(OutputFormat::CustomColumns(_)) => Err(Failure::Usage(
-            "a node is printed as wide, json, yaml, name or jsonpath".to_owned(),
-        )),
+    print(&describe(&info))
+}
+
+fn describe(info: &GetNodeInfoResponse) -> String {
+    let mut head = String::new();
+    for (label, value) in [
+        ("Name", info.node_name.clone()),
+        ("Version", info.agent_version.clone()),
+        ("Architecture", info.architecture.clone()),
+        ("Boot ID", info.boot_id.clone()),
+        ("Started", info.started_at.clone()),
+        ("VMIs", info.vmis.to_string()),
+    ] {
+        head.push_str(&format!("{:<14}{value}\n", format!("{label}:")));
     }
+    let mut text = format!("{head}\n{}", render(&rows(info)));
+    if !info.dedicated_cpus.is_empty() {
+        text.push_str(&format!("\n{}", render(&holders(&info.dedicated_cpus))));
+    }
+    text
+}
+
+/// Who has CPUs for itself.
+fn holders(all: &[DedicatedCpus]) -> Vec<Vec<String>> {
+    let heading = ["NAMESPACE", "NAME", "VCPUS-ON", "EMULATOR-ON"];
+    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+    rows.extend(all.iter().map(|cpus| {
+        let emulator = if cpus.emulator.is_empty() {
+            &cpus.vcpus
+        } else {
+            &cpus.emulator
+        };
+        let cells = [&cpus.namespace, &cpus.name, &cpus.vcpus, emulator];
+        cells.map(String::clone).to_vec()
+    }));
+    rows
 }
 
 /// One line a resource: what the node has of it, what is for guests, what they have.
 fn rows(info: &GetNodeInfoResponse) -> Vec<Vec<String>> {
     let (capacity, allocatable, used) = views(info);
     let mut rows = vec![
-        ["NODE", "RESOURCE", "CAPACITY", "ALLOCATABLE", "REQUESTED"]
+        ["RESOURCE", "CAPACITY", "ALLOCATABLE", "REQUESTED"]
             .map(str::to_owned)
             .to_vec(),
     ];
     let mut row = |resource: &str, cells: [String; 3]| {
-        let mut row = vec![info.node_name.clone(), resource.to_owned()];
+        let mut row = vec![resource.to_owned()];
         row.extend(cells);
         rows.push(row);
     };
@@ -113,50 +132,6 @@ fn size(bytes: u64) -> String {
     )
 }
 
-/// In the shape of Kubernetes' Node, as far as there is one.
-fn whole(info: &GetNodeInfoResponse) -> Value {
-    let (capacity, allocatable, used) = views(info);
-    json!({
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": info.node_name},
-        "status": {
-            "capacity": resources(&capacity),
-            "allocatable": resources(&allocatable),
-            "requested": resources(&used),
-            "virtualMachineInstances": info.vmis,
-            "dedicatedCPUs": info.dedicated_cpus.iter().map(holder).collect::<Vec<_>>(),
-            "nodeInfo": {
-                "architecture": info.architecture,
-                "bootID": info.boot_id,
-                "kvmletVersion": info.agent_version,
-            },
-        },
-    })
-}
-
-fn resources(view: &NodeResources) -> Value {
-    let mut all = json!({
-        "cpu": cpus(view.cpu_millis),
-        "memory": size(view.memory_bytes),
-        "dedicated-cpus": view.dedicated_cpus,
-    });
-    for (page, bytes) in &view.hugepages_bytes {
-        all[format!("hugepages-{page}")] = size(*bytes).into();
-    }
-    all
-}
-
-fn holder(cpus: &DedicatedCpus) -> Value {
-    json!({
-        "namespace": cpus.namespace,
-        "name": cpus.name,
-        "uid": cpus.uid,
-        "vcpus": cpus.vcpus,
-        "emulator": cpus.emulator,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -179,21 +154,30 @@ mod tests {
             capacity: Some(resources_of(24 << 30, 4000, "2-3")),
             allocatable: Some(resources_of(23 << 30, 2000, "2-3")),
             used: Some(resources_of(65 << 20, 250, "")),
+            dedicated_cpus: vec![DedicatedCpus {
+                namespace: "default".to_owned(),
+                name: "web".to_owned(),
+                vcpus: "2-3".to_owned(),
+                ..DedicatedCpus::default()
+            }],
             ..GetNodeInfoResponse::default()
         };
-        let text: Vec<String> = rows(&info).iter().map(|row| row.join(" ")).collect();
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let text = describe(&info);
+        let text: Vec<String> = text.lines().skip(7).map(words).collect();
         assert_eq!(
             text,
             [
-                "NODE RESOURCE CAPACITY ALLOCATABLE REQUESTED",
-                "node1 cpu 4 2 250m",
-                "node1 memory 24Gi 23Gi 65Mi",
-                "node1 dedicated-cpus 2-3 2-3 <none>",
-                "node1 hugepages-2Mi 4Mi 4Mi 4Mi",
+                "RESOURCE CAPACITY ALLOCATABLE REQUESTED",
+                "cpu 4 2 250m",
+                "memory 24Gi 23Gi 65Mi",
+                "dedicated-cpus 2-3 2-3 <none>",
+                "hugepages-2Mi 4Mi 4Mi 4Mi",
+                "",
+                "NAMESPACE NAME VCPUS-ON EMULATOR-ON",
+                "default web 2-3 2-3",
             ]
         );
-        let whole = whole(&info);
-        assert_eq!(whole["status"]["requested"]["memory"], "65Mi");
         assert!(is_meant(&["nodes".to_owned()]) && is_meant(&["node/node1".to_owned()]));
         assert!(!is_meant(&["vmi".to_owned(), "node".to_owned()]));
     }
