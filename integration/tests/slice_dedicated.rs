@@ -1,4 +1,5 @@
-//! Guests with CPUs of their own, on this machine's own KVM: `testguest` through the real agent.
+//! Guests with CPUs of their own: `testguest` through the real agent, on this machine's own KVM, and where
+//! cgroups have to hold them in a node.
 
 #![forbid(unsafe_code)]
 
@@ -9,7 +10,8 @@ use anyhow::Context;
 use integration::agent::{Agent, CONFIG, GuestSpec};
 use integration::commands::Commands;
 use integration::host::{self, Host};
-use integration::skip_if;
+use integration::node::{Flavour, Node, NodeSpec};
+use integration::{artifacts, skip, skip_if};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -38,11 +40,11 @@ fn prepared<'m>(host: &'m Host, dedicated: &str) -> anyhow::Result<Agent<'m, Hos
     Ok(agent)
 }
 
-fn set_aside(host: &Host, dedicated: &str) -> anyhow::Result<()> {
+fn set_aside(machine: &impl Commands, dedicated: &str) -> anyhow::Result<()> {
     let script = format!(
         "sed -i -e '/^dedicated_cpus/d' -e 's/^\\[capacity\\]$/&\\ndedicated_cpus = \"{dedicated}\"/' {CONFIG}"
     );
-    host.sh(&script).map(drop)
+    machine.sh(&script).map(drop)
 }
 
 fn guest(name: &str, cpu: &str) -> String {
@@ -57,8 +59,8 @@ fn own(name: &str) -> String {
 }
 
 /// By thread: its name and its CPUs.
-fn threads(host: &Host) -> anyhow::Result<BTreeMap<String, (String, String)>> {
-    let text = host.sh(THREADS)?;
+fn threads(machine: &impl Commands) -> anyhow::Result<BTreeMap<String, (String, String)>> {
+    let text = machine.sh(THREADS)?;
     let rows = text.lines().filter_map(|line| {
         let mut words = line.splitn(3, ' ').map(str::to_owned);
         Some((words.next()?, (words.next()?, words.next()?)))
@@ -196,4 +198,41 @@ fn the_vmms_other_threads_have_a_cpu_of_their_own_when_that_is_asked_for() -> an
     }
     assert_eq!(told(&agent, "default")?, "isolated 0 1");
     Ok(())
+}
+
+/// Where there are cgroups, what the kernel does for a guest is kept where its threads are.
+fn cgroups_hold_the_same(flavour: Flavour) -> anyhow::Result<()> {
+    let spec = NodeSpec::bare(flavour).with_programs(&["kvmlet", "kvmlet-vmm", "kvmctl"])?;
+    let node = Node::boot(spec.with(artifacts::program("testguest")?, "testguest"))?;
+    let agent = Agent::prepare(&node)?;
+    agent.add_image("/opt/payload/testguest", "testguest")?;
+    set_aside(&node, "1")?;
+    agent.start()?;
+    for (name, cpu, expected) in [
+        ("own", "{cores: 1, dedicatedCpuPlacement: true}", "1"),
+        ("shares", "{cores: 1}", "0"),
+    ] {
+        agent.apply(&guest(name, cpu))?;
+        agent.wait_for_phase(name, "Running", PATIENCE)?;
+        let path = agent.vmm_cgroup()?.path;
+        let cpus = node.sh(&format!("cat /sys/fs/cgroup{path}/cpuset.cpus"))?;
+        assert_eq!(cpus.trim(), expected, "{path}");
+        let threads = threads(&node)?;
+        assert_eq!(cpus_of(&threads, "vcpu0"), [expected], "{threads:?}");
+        let deleted = agent.kvmctl(&format!("delete vmi {name} --grace-period 0"))?;
+        assert_eq!(deleted.code, Some(0), "{deleted}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_guests_cgroup_keeps_it_on_its_cpus() -> anyhow::Result<()> {
+    skip_if!(skip::without_node(), Ok(()));
+    cgroups_hold_the_same(Flavour::Busybox)
+}
+
+#[test]
+fn a_guests_scope_keeps_it_on_its_cpus() -> anyhow::Result<()> {
+    skip_if!(skip::without_node(), Ok(()));
+    cgroups_hold_the_same(Flavour::Systemd)
 }
