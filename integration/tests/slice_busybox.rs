@@ -32,11 +32,9 @@ fn a_stock_linux_guest_lives_from_manifest_to_deletion() -> anyhow::Result<()> {
     let agent = Agent::prepare(&node)?;
     agent.add_image("/opt/payload/images/busybox/boot", "busybox")?;
     agent.start()?;
-    agent.apply(&with_machine(
-        &GuestSpec::busybox("web", "quiet kvmlet.ip=10.77.0.2/24").manifest(),
-    ))?;
-    let waited = agent.kvmctl("wait --for=condition=Ready vmi/web --timeout=120s")?;
-    assert_eq!(waited.code, Some(0), "{waited}\n{}", agent.log());
+    let manifest = GuestSpec::busybox("web", "quiet kvmlet.ip=10.77.0.2/24").manifest();
+    agent.apply(&with_probes(&with_machine(&manifest)))?;
+    agent.wait_for_phase("web", "Running", PATIENCE)?;
 
     let cgroup = agent.vmm_cgroup()?;
     assert!(
@@ -49,6 +47,7 @@ fn a_stock_linux_guest_lives_from_manifest_to_deletion() -> anyhow::Result<()> {
     assert_eq!(agent.value("web", ".status.VSOCKCID")?, "3");
     node.sh("ls -l /proc/$(pidof kvmlet-vmm)/fd | grep -q /dev/vhost-net")?;
     node.sh("ping -c 1 10.77.0.2")?;
+    try_probes(&agent, &node)?;
 
     let deleted = agent.kvmctl("delete vmi web")?;
     assert_eq!(deleted.code, Some(0), "{deleted}\n{}", agent.log());
@@ -63,6 +62,43 @@ fn a_stock_linux_guest_lives_from_manifest_to_deletion() -> anyhow::Result<()> {
         .trim(),
         ""
     );
+    Ok(())
+}
+
+/// The manifest with probes over the network of the guest, one of which waits for its web server.
+fn with_probes(manifest: &str) -> String {
+    let probes = "spec:
+  readinessProbe:
+    httpGet: {host: 10.77.0.2, port: 80, path: /ready}
+    periodSeconds: 1
+    timeoutSeconds: 10
+    failureThreshold: 1
+  livenessProbe:
+    tcpSocket: {host: 10.77.0.2, port: 80}
+    periodSeconds: 1
+    failureThreshold: 100000
+";
+    manifest.replace("spec:\n", probes)
+}
+
+/// The guest becomes ready with its web server and is not without its page.
+fn try_probes(agent: &Agent<'_, Node>, node: &Node) -> anyhow::Result<()> {
+    let ready = ".status.conditions[?(@.type==\"Ready\")].message";
+    let said = agent.value("web", ready)?;
+    ensure!(
+        said.contains("dial tcp 10.77.0.2:80: Connection refused"),
+        "{said}"
+    );
+    let mut console = agent.console("web")?;
+    console.write(b"mkdir /tmp/www && echo yes >/tmp/www/ready && httpd -p 80 -h /tmp/www\n")?;
+    let waited = agent.kvmctl("wait --for=condition=Ready vmi/web --timeout=120s")?;
+    ensure!(waited.code == Some(0), "{waited}\n{}", agent.log());
+    console.write(b"rm /tmp/www/ready\n")?;
+    let told = "kvmctl get events -o 'jsonpath={.items[*].message}' | grep 'Readiness probe failed: HTTP probe failed \
+                with statuscode: 404'";
+    node.wait_for(told, PATIENCE)?;
+    let phase = agent.value("web", ".status.phase")?;
+    ensure!(phase == "Running", "{phase}");
     Ok(())
 }
 

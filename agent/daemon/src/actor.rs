@@ -1,5 +1,6 @@
 //! One VMI's actor: observe, plan, store, execute, again. Serial for its VMI, independent of others.
 
+mod probes;
 mod spec;
 
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use proto_node::meta::ObjectMeta;
 use proto_node::vmi::VirtualMachineInstance;
 use tracing::{debug, error, info, warn};
 
+use self::probes::Probes;
 use self::spec::Spec;
 use crate::agent::{Agent, accepted_at};
 use crate::error::WriteError;
@@ -50,6 +52,8 @@ pub(crate) struct Actor<H> {
     phase: Option<Phase>,
     /// The spec never changes under a uid, so it is read once.
     spec: Option<Box<Spec>>,
+    /// Asks the guest, from when the spec was read.
+    probes: Option<Probes>,
     /// The first look at a guest that ran before this agent did.
     adopting: bool,
 }
@@ -62,6 +66,7 @@ impl<H: Host> Actor<H> {
             wake,
             phase: None,
             spec: None,
+            probes: None,
             adopting,
         }
     }
@@ -123,6 +128,10 @@ impl<H: Host> Actor<H> {
         .await;
         let mut planned = plan(&wanted, &record, &observed, now);
         self.note_adoption(&record, &observed, &mut planned);
+        if let Some(probes) = &self.probes {
+            probes.follow(&wanted, &planned.record, &observed);
+            planned.events.extend(probes.events());
+        }
         if planned.record != record || !planned.events.is_empty() {
             self.store(&target, &planned.record, &planned.events, now)?;
         }
@@ -223,7 +232,10 @@ impl<H: Host> Actor<H> {
     fn wanted(&mut self, object: &VirtualMachineInstance, metadata: &ObjectMeta) -> Option<Wanted> {
         if self.spec.is_none() {
             match Vmi::restore(object.clone()) {
-                Ok(admitted) => self.spec = Some(Box::new(Spec::of(admitted))),
+                Ok(admitted) => {
+                    self.probes = Some(Probes::of(&self.agent, &admitted.vmi, &self.wake));
+                    self.spec = Some(Box::new(Spec::of(admitted)));
+                }
                 Err(errors) => {
                     let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
                     error!(
@@ -248,6 +260,7 @@ impl<H: Host> Actor<H> {
             pci: PciDemand::of(&spec.vmi),
             firmware: spec.vmi.boot.firmware().is_some(),
             room: Room::default(),
+            probes: self.probes.as_ref().map(Probes::said).unwrap_or_default(),
         })
     }
 

@@ -21,6 +21,7 @@ mod metadata;
 mod network;
 mod path;
 mod pci;
+mod probes;
 mod review;
 mod rules;
 mod sidecars;
@@ -169,6 +170,7 @@ fn admit_spec(
     metadata::check_node_selector(&spec.node_selector, review);
     let termination_grace_period = grace_period(spec, review);
     let start_paused = life::start_paused(spec, review);
+    let probes = probes::probes(spec, review);
     let disks = disks::disks(spec, review);
     let mut interfaces = network::interfaces(spec, namespace, uid, review);
     let domain = spec.domain.as_mut()?;
@@ -222,6 +224,7 @@ fn admit_spec(
         watchdog,
         panic_devices,
         start_paused,
+        probes,
         reboot_policy: machine::reboot_policy(domain),
         termination_grace_period,
     })

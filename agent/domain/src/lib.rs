@@ -17,6 +17,7 @@ mod error;
 mod hooked;
 mod name;
 mod owner;
+mod probe;
 mod quantity;
 mod vmi;
 
@@ -32,6 +33,7 @@ pub use error::{Bound, FieldError, Rule};
 pub use hooked::{describe, with_machine};
 pub use name::{MacAddress, Name, Namespace, NetworkName, Uid};
 pub use owner::{Owner, SOURCE_ANNOTATION};
+pub use probe::{Endpoint, HttpQuestion, Probe, Probes, Question};
 pub use vmi::{
     BaseBoard, Boot, BootDevice, Bootloader, Chassis, CpuTopology, Disk, DiskSource, FirmwareBoot,
     HugepageSize, ImageLocation, Interface, KernelBoot, MachineIdentity, MemoryOptions,

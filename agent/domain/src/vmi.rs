@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::cpu::{ClockOptions, CpuOptions};
 use crate::disk::DiskOptions;
 use crate::name::{MacAddress, Name, Namespace, NetworkName, Uid};
+use crate::probe::Probes;
 
 /// A guest as it is to run, fully resolved but for what only the host can know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +53,8 @@ pub struct Vmi {
     pub panic_devices: PanicDevices,
     /// The guest waits for an unpause before its first instruction.
     pub start_paused: bool,
+    /// What the guest is asked while it runs.
+    pub probes: Probes,
     /// What the guest's reset does.
     pub reboot_policy: RebootPolicy,
     /// From the power button to the kill; zero kills at once.

@@ -6,8 +6,8 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use agent_domain::Vmi;
-use agent_plan::{Action, Completed, Failure, Observed, Record, Timestamp};
+use agent_domain::{Probe, Vmi};
+use agent_plan::{Action, Completed, Failure, Observed, ProbeAnswer, Record, Timestamp};
 use tokio::net::UnixStream;
 use tokio::sync::Notify;
 
@@ -58,6 +58,15 @@ pub trait Host: Send + Sync + 'static {
 
     /// Has the agent in the guest of the record's present VMM reboot it.
     fn soft_reboot(&self, record: &Record) -> impl Future<Output = Result<(), VerbError>> + Send;
+
+    /// Asks the guest of the record's present VMM once what the probe wants to know. An answer has the probe's time;
+    /// before that, others may have to be done with the agent in the guest.
+    fn probe(
+        &self,
+        vmi: &Vmi,
+        record: &Record,
+        probe: &Probe,
+    ) -> impl Future<Output = ProbeAnswer> + Send;
 
     /// What the record's present VMM and its guest have used; `None` when no VMM lives. Takes a second or
     /// so at most, whatever the VMM does.

@@ -4,6 +4,9 @@
 //! What answers is the guest's: it is read in bounded pieces, within a bounded time, and believed
 //! nothing but that the guest said so.
 
+mod line;
+mod questions;
+
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,6 +14,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
+
+use self::line::CutLine;
 
 /// How long an agent may take to say that it is there. Nobody may read at the other end at all.
 const GREETING: Duration = Duration::from_secs(5);
@@ -36,8 +41,11 @@ pub(crate) enum GuestAgentError {
     /// What answers is no agent.
     #[error("what answers does not speak qemu-guest-agent's protocol")]
     NoAgent,
+    /// The other end hung up, which no guest can do.
+    #[error("its channel is in use by somebody else, or its VMM has ended")]
+    Hung,
     /// The channel broke.
-    #[error("the channel failed: {0}")]
+    #[error("its channel failed: {0}")]
     Channel(#[from] io::Error),
     /// It refused.
     #[error("{0}")]
@@ -59,7 +67,14 @@ impl GuestAgent {
         Self::greet_within(stream, GREETING).await
     }
 
-    async fn greet_within(stream: UnixStream, limit: Duration) -> Result<Self, GuestAgentError> {
+    /// The same, with another limit.
+    ///
+    /// # Errors
+    /// See [`GuestAgentError`].
+    pub(crate) async fn greet_within(
+        stream: UnixStream,
+        limit: Duration,
+    ) -> Result<Self, GuestAgentError> {
         let mut agent = Self {
             stream: BufReader::new(stream),
         };
@@ -78,7 +93,7 @@ impl GuestAgent {
             .await?;
         for _ in 0..MAX_STALE_LINES {
             let Some(answer) = self.line().await? else {
-                return Err(GuestAgentError::NoAgent);
+                return Err(GuestAgentError::Hung);
             };
             if answer.get("return").and_then(Value::as_u64) == Some(id) {
                 return Ok(());
@@ -137,6 +152,30 @@ impl GuestAgent {
             });
         Ok((count > 0).then(|| serde_json::from_slice(text).unwrap_or_default()))
     }
+
+    /// The same for a line that may hold what a program printed. One that is too long, even with its strings cut,
+    /// is `null`.
+    async fn long_line(&mut self) -> io::Result<Option<Value>> {
+        let mut line = CutLine::default();
+        loop {
+            let came = self.stream.fill_buf().await?;
+            if came.is_empty() {
+                return Ok(None);
+            }
+            let end = came.iter().position(|byte| *byte == b'\n');
+            let part = came.get(..end.unwrap_or(came.len())).unwrap_or_default();
+            let fits = line.push(part);
+            let count = part.len() + usize::from(end.is_some());
+            self.stream.consume(count);
+            if !fits {
+                return Ok(Some(Value::Null));
+            }
+            if end.is_some() {
+                let value = serde_json::from_slice(line.text());
+                return Ok(Some(value.unwrap_or_default()));
+            }
+        }
+    }
 }
 
 /// A number that no peer before has used, so that its answer is not taken for ours.
@@ -152,6 +191,11 @@ fn text_of(error: &Value) -> String {
         .get("desc")
         .and_then(Value::as_str)
         .unwrap_or("no reason given");
+    one_line(text)
+}
+
+/// A text of a guest's in one line that harms no terminal.
+fn one_line(text: &str) -> String {
     text.chars()
         .map(|character| {
             if character.is_control() {
@@ -169,7 +213,7 @@ mod tests {
     use super::*;
 
     /// A guest that does as told: `answer` gets each request and says what goes back.
-    fn guest(answer: impl Fn(&Value) -> Option<String> + Send + 'static) -> UnixStream {
+    pub(super) fn guest(answer: impl Fn(&Value) -> Option<String> + Send + 'static) -> UnixStream {
         let (ours, theirs) = UnixStream::pair().unwrap();
         tokio::spawn(async move {
             let mut stream = BufReader::new(theirs);
@@ -186,7 +230,7 @@ mod tests {
         ours
     }
 
-    fn greets(request: &Value) -> Option<String> {
+    pub(super) fn greets(request: &Value) -> Option<String> {
         (request["execute"] == "guest-sync-delimited").then(|| {
             let id = &request["arguments"]["id"];
             format!("{{\"return\": {{\"left\": \"over\"}}}}\nno json\n{{\"return\": {id}}}\n")

@@ -14,6 +14,7 @@ mod failure;
 mod firmware;
 mod guest_agent;
 mod hook_program;
+mod http_probe;
 mod kernels;
 mod launch_file;
 mod layout;

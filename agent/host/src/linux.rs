@@ -4,6 +4,7 @@ mod configure;
 mod execute;
 mod logs;
 mod look;
+mod probe;
 mod release;
 mod start;
 mod talk;
@@ -14,8 +15,8 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use agent_domain::Vmi;
-use agent_plan::{Action, Completed, Failure, Observed, Record};
+use agent_domain::{Probe, Vmi};
+use agent_plan::{Action, Completed, Failure, Observed, ProbeAnswer, Record};
 use nix::unistd::geteuid;
 use tokio::task::AbortHandle;
 
@@ -32,6 +33,8 @@ use crate::taps::AttachedTap;
 use crate::usage::Usage;
 use crate::users::VmmUsers;
 use crate::vsock::Broker;
+
+pub(crate) use probe::Unasked;
 
 /// Runs VMMs on this machine.
 #[derive(Debug)]
@@ -76,6 +79,8 @@ struct VmiMemory {
     taps: HashMap<usize, AttachedTap>,
     /// Highest incarnation that an action was for.
     incarnation: u64,
+    /// Held while somebody talks to the agent in the guest, whose channel has room for one.
+    agent_turn: Arc<tokio::sync::Mutex<()>>,
     /// Connects the guest's programs to the node's.
     broker: Arc<Broker>,
     /// Incarnation that is watched, and by what.
@@ -229,6 +234,10 @@ impl Host for LinuxHost {
 
     async fn soft_reboot(&self, record: &Record) -> Result<(), VerbError> {
         self.reboot_guest(record).await
+    }
+
+    async fn probe(&self, vmi: &Vmi, record: &Record, probe: &Probe) -> ProbeAnswer {
+        self.question(vmi, record, probe).await
     }
 
     async fn usage(&self, vmi: &Vmi, record: &Record) -> Option<Usage> {

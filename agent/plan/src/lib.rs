@@ -26,6 +26,7 @@ mod observation;
 mod orders;
 mod places;
 mod planner;
+mod probe;
 mod record;
 mod report;
 mod room;
@@ -49,6 +50,10 @@ pub use observation::{
 pub use orders::{Misfit, Order, Orders, StopOrder, order};
 pub use places::{PciDemand, PciPlace, PciPlaces, PlaceDemand};
 pub use planner::{Plan, plan};
+pub use probe::{
+    ProbeAnswer, ProbeCount, ProbeKind, ProbeVerdict, ProbesKept, ProbesSaid, Unhealthy,
+    may_be_probed,
+};
 pub use record::{
     End, FirmwareWatch, Launch, Phase, PhaseEntry, Record, StartFailures, StopProgress, VmiId,
 };

@@ -6,11 +6,11 @@ mod hold;
 mod room;
 
 use crate::ending::{self, Fate};
-use crate::report;
 use crate::{
     Action, BootId, EventKind, Launch, MachineObserved, MachineState, Millis, Observed, Phase,
     PhaseEntry, PlanEvent, Record, Timestamp, VmmObserved, Wanted,
 };
+use crate::{probe, report};
 
 /// How long an ended or refusing VMM may take to go by itself before it is killed.
 const REAP_AFTER: Millis = Millis::from_secs(5);
@@ -53,6 +53,7 @@ pub fn plan(wanted: &Wanted, record: &Record, observed: &Observed, now: Timestam
     };
     draft.adopt();
     draft.settle();
+    draft.heed_probes();
     draft.keep_room();
     if draft.plan.record.end.is_some() {
         draft.clear_away();
@@ -78,11 +79,11 @@ pub(crate) fn ours<'a>(record: &Record, observed: &'a Observed) -> Option<&'a Vm
 }
 
 /// A plan in the making.
-struct Draft<'a> {
-    wanted: &'a Wanted,
-    observed: &'a Observed,
-    now: Timestamp,
-    plan: Plan,
+pub(crate) struct Draft<'a> {
+    pub(crate) wanted: &'a Wanted,
+    pub(crate) observed: &'a Observed,
+    pub(crate) now: Timestamp,
+    pub(crate) plan: Plan,
 }
 
 impl Draft<'_> {
@@ -166,6 +167,8 @@ impl Draft<'_> {
                 reason,
                 message,
             } => {
+                let (phase, reason, message) =
+                    probe::of_the_unhealthy(&self.plan.record, (phase, reason, message));
                 let event =
                     ending::conclude(&mut self.plan.record, phase, &reason, &message, self.now);
                 self.plan.events.push(event);
@@ -311,7 +314,7 @@ impl Draft<'_> {
         }
     }
 
-    fn event(&mut self, kind: EventKind, reason: &str, message: &str) {
+    pub(crate) fn event(&mut self, kind: EventKind, reason: &str, message: &str) {
         self.plan.events.push(PlanEvent {
             kind,
             reason: reason.to_owned(),

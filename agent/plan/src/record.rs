@@ -5,7 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BootId, Claim, Condition, Failure, Orders, PciPlaces, Timestamp, VmmIdentity};
+use crate::{
+    BootId, Claim, Condition, Failure, Orders, PciPlaces, ProbesKept, Timestamp, VmmIdentity,
+};
 
 /// Which VMI.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -63,6 +65,9 @@ pub struct Record {
     /// What it takes of its node: from before its first launch until it has ended and no VMM lives.
     #[serde(default)]
     pub room: Option<Claim>,
+    /// What its probes have come to.
+    #[serde(default)]
+    pub probes: ProbesKept,
 }
 
 /// What is known of a guest's firmware.
@@ -203,6 +208,7 @@ impl Record {
             unpauses_done: 0,
             firmware: None,
             room: None,
+            probes: ProbesKept::default(),
         }
     }
 

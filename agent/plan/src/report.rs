@@ -5,7 +5,7 @@ use crate::planner::finish::ending;
 use crate::planner::ours;
 use crate::{
     Condition, ConditionStatus, Enforcement, MachineState, Observation, Observed, PauseObserved,
-    Record, Room, Timestamp, Wanted,
+    ProbeVerdict, Record, Room, Timestamp, Wanted,
 };
 
 /// KubeVirt's condition of a VMI whose pod finds no node; it is there as long as it waits.
@@ -94,7 +94,7 @@ fn condition(
 }
 
 fn ready(wanted: &Wanted, observed: &Observed, record: &Record) -> Verdict {
-    use ConditionStatus::{False, True, Unknown};
+    use ConditionStatus::{False, Unknown};
     let not_running = verdict(
         "Ready",
         False,
@@ -108,7 +108,7 @@ fn ready(wanted: &Wanted, observed: &Observed, record: &Record) -> Verdict {
     if record.end.is_some() || !running {
         return not_running;
     }
-    if wanted.deletion.is_some() || record.orders.stop.is_some() {
+    if ending(wanted, record).is_some() {
         return verdict(
             "Ready",
             False,
@@ -121,10 +121,22 @@ fn ready(wanted: &Wanted, observed: &Observed, record: &Record) -> Verdict {
     }
     match ours(record, observed).map(|vmm| &vmm.machine) {
         Some(Observation::Present(machine)) if machine.state == MachineState::Running => {
-            verdict("Ready", True, "", "")
+            probed(wanted, record)
         }
         Some(Observation::Unknown { why, .. }) => verdict("Ready", Unknown, "VmmNotAnswering", why),
         _ => not_running,
+    }
+}
+
+/// A guest that runs, as its readiness probe says; KubeVirt shows the reason of its pod.
+fn probed(wanted: &Wanted, record: &Record) -> Verdict {
+    let not_ready = |why: &str| verdict("Ready", ConditionStatus::False, "ContainersNotReady", why);
+    match (&wanted.probes.readiness, &record.probes.readiness) {
+        (None, _) | (_, ProbeVerdict::Succeeded) => verdict("Ready", ConditionStatus::True, "", ""),
+        (_, ProbeVerdict::None) => not_ready("The readiness probe has not succeeded yet"),
+        (_, ProbeVerdict::Failed { why }) => {
+            not_ready(&format!("The readiness probe failed: {why}"))
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is wanted of one VMI, as far as the planner has a say in it.
 
-use crate::{ConditionStatus, Millis, PciDemand, Room, Timestamp};
+use crate::{ConditionStatus, Millis, PciDemand, ProbesSaid, Room, Timestamp};
 
 /// What is wanted. The machine itself is the host's business: an action carries it out for the
 /// admitted VMI as it stands.
@@ -18,6 +18,8 @@ pub struct Wanted {
     pub firmware: bool,
     /// Whether the node has room for it. Of no account once it was granted.
     pub room: Room,
+    /// What the guest's probes have come to.
+    pub probes: ProbesSaid,
 }
 
 /// A request to delete.

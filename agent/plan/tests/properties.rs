@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use agent_plan::{
     Action, BootId, Claim, Deletion, Enforcement, ExitObserved, ExitReason, Holding, Launch,
     MachineObserved, MachineState, Millis, Observation, Observed, Orders, PauseObserved, Phase,
-    Record, Room, StandsStill, StopOrder, Timestamp, VmiId, VmmIdentity, VmmObserved, Wanted, plan,
+    ProbeVerdict, ProbesSaid, Record, Room, StandsStill, StopOrder, Timestamp, VmiId, VmmIdentity,
+    VmmObserved, Wanted, plan,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -152,8 +153,9 @@ fn wanted() -> impl Strategy<Value = Wanted> {
         deletion,
         any::<bool>(),
         prop_oneof![4 => Just(granted()), 1 => Just(waits())],
+        (option::of(verdict()), option::of(verdict())),
     )
-        .prop_map(|(deletion, firmware, room)| Wanted {
+        .prop_map(|(deletion, firmware, room, (liveness, readiness))| Wanted {
             generation: 1,
             deletion: deletion.map(|(ago, grace)| Deletion {
                 requested_at: Timestamp(NOW.0 - ago),
@@ -163,7 +165,21 @@ fn wanted() -> impl Strategy<Value = Wanted> {
             pci: agent_plan::PciDemand::default(),
             firmware,
             room,
+            probes: ProbesSaid {
+                liveness,
+                readiness,
+                grace: Millis::from_secs(30),
+            },
         })
+}
+
+fn verdict() -> impl Strategy<Value = ProbeVerdict> {
+    let why = String::from("no answer");
+    prop_oneof![
+        Just(ProbeVerdict::None),
+        Just(ProbeVerdict::Succeeded),
+        Just(ProbeVerdict::Failed { why })
+    ]
 }
 
 fn granted() -> Room {

@@ -192,6 +192,10 @@ pub struct Settings {
     pub peer: [u8; 6],
     /// Peers of the console's port that come and go before its test ends.
     pub console_sessions: u64,
+    /// The console's port is served as an agent in the guest would, instead of echoing.
+    pub agent: bool,
+    /// After so many answers that agent is silent; 0 for never.
+    pub agent_answers: u64,
     /// Connections of the host that are echoed before the socket test ends.
     pub vsock_serve: u64,
     /// Port of the host that the guest connects to; 0 for none.
@@ -224,6 +228,8 @@ impl Default for Settings {
             net_cases: NetCases::ECHO,
             peer: [0x02, 0x6b, 0x76, 0x6d, 0x00, 0x01],
             console_sessions: 1,
+            agent: false,
+            agent_answers: 0,
             vsock_serve: 0,
             vsock_connect: 0,
             vsock_kib: 64,
@@ -277,6 +283,10 @@ impl Settings {
             "blk_kib" => self.blk_kib = positive(value)?,
             "net_frames" => self.net_frames = positive(value)?,
             "console_sessions" => self.console_sessions = positive(value)?,
+            "agent_answers" => {
+                self.agent = true;
+                self.agent_answers = value.parse().ok()?;
+            }
             "net_cases" => self.net_cases = NetCases::parse(value)?,
             "peer" => self.peer = mac_address(value)?,
             "vsock_serve" => self.vsock_serve = value.parse().ok()?,

@@ -6,5 +6,6 @@
 pub mod bytes;
 pub mod command_line;
 pub mod echo_frame;
+pub mod guest_agent;
 pub mod tables;
 pub mod vsock_packet;

@@ -38,6 +38,7 @@ impl Agent {
             pci: PciDemand::default(),
             firmware: false,
             room: world.room(&record),
+            probes: world.probes(faults),
         };
         let planned = plan(&wanted, &record, &observed, world.now);
         self.wake_at = planned.wake_at;

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use agent_plan::{
     BootId, Claim, ExitObserved, ExitReason, Holding, MachineState, Millis, Observation, Order,
-    Orders, PauseObserved, Record, Room, Timestamp, VmiId, VmmIdentity, order,
+    Orders, PauseObserved, ProbeVerdict, ProbesSaid, Record, Room, Timestamp, VmiId, VmmIdentity,
+    order,
 };
 
 use super::{Random, STORM, Tally};
@@ -158,6 +159,20 @@ impl World {
             memory_bytes: 1,
             ..Claim::default()
         })
+    }
+
+    /// What probes have come to: in the storm a guest may fail its liveness probe.
+    pub(crate) fn probes(&mut self, faults: bool) -> ProbesSaid {
+        let failed = faults && self.random.below(2000) == 0;
+        if failed {
+            self.say(|| String::from("guest    fails its liveness probe"));
+        }
+        let why = String::from("simulated");
+        ProbesSaid {
+            liveness: failed.then_some(ProbeVerdict::Failed { why }),
+            readiness: None,
+            grace: GRACE,
+        }
     }
 
     pub(crate) fn say(&self, what: impl FnOnce() -> String) {
@@ -323,7 +338,9 @@ impl World {
     pub(crate) fn may_be_ended(&self) -> bool {
         let deleted_at = self.disk.deletion_requested_at;
         let stopped_at = self.disk.record.orders.stop.map(|stop| stop.requested_at);
-        let graced = [deleted_at, stopped_at]
+        let unhealthy = self.disk.record.probes.unhealthy.as_ref();
+        let failed_at = unhealthy.map(|unhealthy| unhealthy.at);
+        let graced = [deleted_at, stopped_at, failed_at]
             .into_iter()
             .flatten()
             .any(|at| at.plus(GRACE) <= self.now);

@@ -16,7 +16,7 @@ const DEFAULT_MODEL: &str = "isa";
 /// already.
 pub(super) fn start_paused(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) -> bool {
     let paused = spec.start_strategy == "Paused";
-    if paused && !spec.liveness_probe.is_empty() {
+    if paused && spec.liveness_probe.is_some() {
         let error = FieldError::new(
             "spec.startStrategy",
             Rule::Invalid,

@@ -6,6 +6,7 @@ mod boot;
 mod fields;
 mod hooks;
 mod levels;
+mod probes;
 mod properties;
 
 use std::collections::{BTreeMap, BTreeSet};

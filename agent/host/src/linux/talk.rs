@@ -4,18 +4,23 @@
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use agent_plan::{Failure, Record};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use proto_vmm::v1::{self, request::Kind};
+use tokio::time::timeout;
 
 use super::LinuxHost;
 use super::execute::control_failure;
 use crate::control::{ControlError, SocketDir};
 use crate::facility::{ConsoleError, ConsoleRequest, ConsoleStream, VerbError};
 use crate::failure::chain;
-use crate::guest_agent::GuestAgent;
+use crate::guest_agent::{GuestAgent, GuestAgentError};
 use crate::layout::PathUid;
+
+/// How long the channel of the agent in a guest may be in use by others.
+const TURN: Duration = Duration::from_secs(5);
 
 impl LinuxHost {
     pub(super) async fn console(
@@ -83,7 +88,14 @@ impl LinuxHost {
     pub(super) async fn reboot_guest(&self, record: &Record) -> Result<(), VerbError> {
         let uid = uid_of(record)?;
         let dir = self.layout.run_of_vmm(&uid, record.incarnation);
-        let mut agent = guest_agent(&dir).await.map_err(VerbError::NoGuestAgent)?;
+        let turn = self.agent_turn(&uid);
+        // Probes may take long; whoever asked for this does not wait for them.
+        let Ok(_turn) = timeout(TURN, turn.lock()).await else {
+            let why = format!("a probe has been talking to it for {TURN:?}");
+            return Err(VerbError::NoGuestAgent(why));
+        };
+        let agent = guest_agent(&dir).await;
+        let mut agent = agent.map_err(|error| VerbError::NoGuestAgent(error.to_string()))?;
         agent
             .reboot()
             .await
@@ -94,29 +106,30 @@ impl LinuxHost {
     /// heed only one of them. Nobody waits for it.
     pub(super) fn ask_guest_agent_to_power_down(&self, uid: &PathUid, incarnation: u64) {
         let dir = self.layout.run_of_vmm(uid, incarnation);
+        let turn = self.agent_turn(uid);
         tokio::spawn(async move {
+            // A guest that is ended is not probed any more: the turn comes soon, if it does not come now.
+            let _turn = timeout(TURN, turn.lock()).await;
             let told = match guest_agent(&dir).await {
-                Ok(mut agent) => agent.power_down().await.map_err(|error| error.to_string()),
+                Ok(mut agent) => agent.power_down().await,
                 Err(error) => Err(error),
             };
             if let Err(why) = told {
                 let dir = dir.display();
-                tracing::debug!(%dir, why, "the guest was asked by its power button alone");
+                tracing::debug!(%dir, %why, "the guest was asked by its power button alone");
             }
         });
     }
 }
 
 /// The agent in the guest of a VMM, which has answered; or why there is none.
-async fn guest_agent(dir: &Path) -> Result<GuestAgent, String> {
-    let socket = match SocketDir::open(dir) {
-        Ok(dir) => dir.connect_to_guest_agent().await,
-        Err(error) => Err(error),
-    };
-    let socket = socket.map_err(|error| format!("its channel can not be opened: {error}"))?;
-    GuestAgent::greet(socket)
-        .await
-        .map_err(|error| error.to_string())
+async fn guest_agent(dir: &Path) -> Result<GuestAgent, GuestAgentError> {
+    GuestAgent::greet(channel(dir).await?).await
+}
+
+/// The channel of the agent in the guest of a VMM, whether or not anybody listens at its other end.
+pub(super) async fn channel(dir: &Path) -> std::io::Result<tokio::net::UnixStream> {
+    SocketDir::open(dir)?.connect_to_guest_agent().await
 }
 
 fn uid_of(record: &Record) -> Result<PathUid, VerbError> {

@@ -9,19 +9,23 @@ use crate::{
     Timestamp, VmmObserved, Wanted,
 };
 
-/// When the end was asked for, by deletion, by an order to stop or by both, and how long the guest
-/// has from then on. An order may have come before the deletion, never after it.
+/// When the end was asked for, by deletion, by an order to stop or by a failed liveness probe, and how long
+/// the guest has from then on: the first that was asked for begins it, and the first whose time is over ends it.
 pub(crate) fn ending(wanted: &Wanted, record: &Record) -> Option<(Timestamp, Millis)> {
-    let deletion = wanted.deletion;
-    let Some(stop) = record.orders.stop else {
-        return deletion.map(|deletion| (deletion.requested_at, deletion.grace));
-    };
-    let grace = deletion.map_or(stop.grace, |deletion| {
-        let between = deletion.requested_at.since(stop.requested_at);
-        let until = Millis(between.0.saturating_add(deletion.grace.0));
-        stop.grace.min(until)
-    });
-    Some((stop.requested_at, grace))
+    let deletion = wanted
+        .deletion
+        .map(|asked| (asked.requested_at, asked.grace));
+    let stop = record
+        .orders
+        .stop
+        .map(|stop| (stop.requested_at, stop.grace));
+    let unhealthy = record.probes.unhealthy.as_ref();
+    let unhealthy = unhealthy.map(|unhealthy| (unhealthy.at, wanted.probes.grace));
+    let all = [stop, deletion, unhealthy];
+    let begun = all.iter().flatten().map(|(at, _)| *at).min()?;
+    let until =
+        |(at, grace): &(Timestamp, Millis)| Millis(at.since(begun).0.saturating_add(grace.0));
+    Some((begun, all.iter().flatten().map(until).min()?))
 }
 
 impl Draft<'_> {

@@ -6,10 +6,12 @@ use core::fmt;
 use super::queue::{Queue, Segment};
 use super::{Device, DeviceError, queue_vector};
 use crate::clock::Clock;
+use crate::console_line;
 use crate::memory::DmaBuffer;
 use crate::pci::Function;
 use crate::report::PaddedText;
 use testguest_lib::command_line::Settings;
+use testguest_lib::guest_agent::{GuestAgent, MAX_LINE_BYTES};
 
 const FEATURE_MULTIPORT: u64 = 1 << 1;
 /// Offset of `max_nr_ports`.
@@ -39,6 +41,8 @@ const DATA_BUFFER_BYTES: usize = 1024;
 
 /// How long nothing may happen.
 const TIMEOUT_MS: u64 = 20_000;
+/// How often an agent looks for requests. Its device interrupts, but this guest may be idle for long.
+const AGENT_POLL_MS: u64 = 10;
 const GREETING: &[u8] = b"TESTGUEST on the console port\r\n";
 
 /// What the test found out about a device that passed.
@@ -211,6 +215,9 @@ pub fn test(
     if ports.has_console {
         ports.console.send(GREETING, clock)?;
     }
+    if settings.agent {
+        ports.serve(GuestAgent::new(settings.agent_answers))?;
+    }
     let echoed_bytes = ports.echo(settings.console_sessions)?;
     Ok(ConsoleSummary {
         name: ports.name,
@@ -261,6 +268,36 @@ impl Ports<'_> {
         Ok(echoed)
     }
 
+    /// Answers requests, each of which is a line; for ever.
+    fn serve(&mut self, mut agent: GuestAgent) -> Result<(), DeviceError> {
+        console_line!("TESTGUEST agent");
+        let mut data = [0; DATA_BUFFER_BYTES];
+        let mut line = [0; MAX_LINE_BYTES];
+        let mut length = 0;
+        let mut answer = [0; MAX_LINE_BYTES];
+        loop {
+            let Some(bytes) = self.receive.take(&mut data)? else {
+                if !self.hear()? {
+                    self.clock.sleep_until(self.clock.after_ms(AGENT_POLL_MS));
+                }
+                continue;
+            };
+            for byte in &data[..bytes] {
+                if *byte != b'\n' {
+                    if let Some(place) = line.get_mut(length) {
+                        *place = *byte;
+                        length += 1;
+                    }
+                    continue;
+                }
+                if let Some(bytes) = agent.answer(&line[..length], &mut answer) {
+                    self.transmit.send(&answer[..bytes], self.clock)?;
+                }
+                length = 0;
+            }
+        }
+    }
+
     fn wait(&mut self, holds: impl Fn(&Self) -> bool) -> Result<(), DeviceError> {
         let deadline = self.clock.after_ms(TIMEOUT_MS);
         while !holds(self) {
@@ -308,10 +345,10 @@ impl Ports<'_> {
         self.is_open = open;
         if open {
             self.opened += 1;
-            crate::console_line!("TESTGUEST port open={}", self.opened);
+            console_line!("TESTGUEST port open={}", self.opened);
         } else {
             self.closed += 1;
-            crate::console_line!("TESTGUEST port closed={}", self.closed);
+            console_line!("TESTGUEST port closed={}", self.closed);
         }
         Ok(())
     }

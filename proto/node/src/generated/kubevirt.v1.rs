@@ -1270,6 +1270,146 @@ impl ::prost::Name for FeatureKvm {
         "/kubevirt.v1.FeatureKvm".into()
     }
 }
+/// A question that a guest is asked again and again. Exactly one kind must be given.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Probe {
+    /// A command in the guest, which has to exit with 0. Takes qemu-guest-agent in the guest.
+    #[prost(message, optional, tag = "1")]
+    pub exec: ::core::option::Option<ExecAction>,
+    /// An HTTP request, which has to be answered with a status from 200 to 399.
+    #[prost(message, optional, tag = "2")]
+    pub http_get: ::core::option::Option<HttpGetAction>,
+    /// A TCP port, which has to accept a connection.
+    #[prost(message, optional, tag = "3")]
+    pub tcp_socket: ::core::option::Option<TcpSocketAction>,
+    /// A word to qemu-guest-agent in the guest, which has to answer.
+    #[prost(message, optional, tag = "4")]
+    pub guest_agent_ping: ::core::option::Option<GuestAgentPing>,
+    /// Seconds between the start of the guest and the first question. Default 0.
+    #[prost(int32, tag = "5")]
+    pub initial_delay_seconds: i32,
+    /// Seconds that an answer may take. Default 1.
+    #[prost(int32, tag = "6")]
+    pub timeout_seconds: i32,
+    /// Seconds between two questions. Default 10.
+    #[prost(int32, tag = "7")]
+    pub period_seconds: i32,
+    /// How many good answers in a row make a failed probe succeed. Default 1; for livenessProbe nothing else.
+    #[prost(int32, tag = "8")]
+    pub success_threshold: i32,
+    /// How many bad answers in a row make the probe fail. Default 3.
+    #[prost(int32, tag = "9")]
+    pub failure_threshold: i32,
+}
+impl ::prost::Name for Probe {
+    const NAME: &'static str = "Probe";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.Probe".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.Probe".into()
+    }
+}
+/// A command.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ExecAction {
+    /// The program and its arguments; no shell looks at them.
+    #[prost(string, repeated, tag = "1")]
+    pub command: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+impl ::prost::Name for ExecAction {
+    const NAME: &'static str = "ExecAction";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.ExecAction".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.ExecAction".into()
+    }
+}
+/// An HTTP request.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct HttpGetAction {
+    /// What is asked for; "/" when left out. Redirects are not followed: they are good answers.
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    /// Number of the port, or the name of a port of an interface.
+    #[prost(bytes = "vec", tag = "2")]
+    pub port: ::prost::alloc::vec::Vec<u8>,
+    /// Address to ask instead of the guest's own.
+    #[prost(string, tag = "3")]
+    pub host: ::prost::alloc::string::String,
+    /// HTTPS asks over TLS and believes every certificate. Default HTTP.
+    #[prost(string, tag = "4")]
+    pub scheme: ::prost::alloc::string::String,
+    /// Headers of the request.
+    #[prost(message, repeated, tag = "5")]
+    pub http_headers: ::prost::alloc::vec::Vec<HttpHeader>,
+}
+impl ::prost::Name for HttpGetAction {
+    const NAME: &'static str = "HttpGetAction";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.HttpGetAction".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.HttpGetAction".into()
+    }
+}
+/// A header of an HTTP request.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HttpHeader {
+    /// Name.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Value.
+    #[prost(string, tag = "2")]
+    pub value: ::prost::alloc::string::String,
+}
+impl ::prost::Name for HttpHeader {
+    const NAME: &'static str = "HttpHeader";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.HttpHeader".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.HttpHeader".into()
+    }
+}
+/// A TCP port.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TcpSocketAction {
+    /// Number of the port, or the name of a port of an interface.
+    #[prost(bytes = "vec", tag = "1")]
+    pub port: ::prost::alloc::vec::Vec<u8>,
+    /// Address to connect to instead of the guest's own.
+    #[prost(string, tag = "2")]
+    pub host: ::prost::alloc::string::String,
+}
+impl ::prost::Name for TcpSocketAction {
+    const NAME: &'static str = "TcpSocketAction";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.TcpSocketAction".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.TcpSocketAction".into()
+    }
+}
+/// Nothing but the question.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GuestAgentPing {}
+impl ::prost::Name for GuestAgentPing {
+    const NAME: &'static str = "GuestAgentPing";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.GuestAgentPing".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.GuestAgentPing".into()
+    }
+}
 /// What a node reports about a VMI.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct VirtualMachineInstanceStatus {
@@ -1855,12 +1995,12 @@ pub struct VirtualMachineInstanceSpec {
     /// Sources of disks.
     #[prost(message, repeated, tag = "15")]
     pub volumes: ::prost::alloc::vec::Vec<Volume>,
-    /// When the guest counts as dead.
-    #[prost(bytes = "vec", tag = "16")]
-    pub liveness_probe: ::prost::alloc::vec::Vec<u8>,
-    /// When the guest counts as ready.
-    #[prost(bytes = "vec", tag = "17")]
-    pub readiness_probe: ::prost::alloc::vec::Vec<u8>,
+    /// When the guest counts as dead: it is ended then. Not together with startStrategy.
+    #[prost(message, optional, tag = "16")]
+    pub liveness_probe: ::core::option::Option<Probe>,
+    /// When the guest counts as ready: the condition Ready waits for it.
+    #[prost(message, optional, tag = "17")]
+    pub readiness_probe: ::core::option::Option<Probe>,
     /// DNS policy of the pod network.
     #[prost(string, tag = "18")]
     pub dns_policy: ::prost::alloc::string::String,

@@ -1,0 +1,179 @@
+//! The probes of one VMI: a task for each asks the guest while it may be asked, and wakes the actor when there is
+//! something to heed. The actor waits for none of them.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use agent_domain::{Probe, Vmi};
+use agent_host::{Host, Wake};
+use agent_plan::{
+    Millis, Observed, PlanEvent, ProbeCount, ProbeKind, ProbesSaid, Record, Timestamp, Wanted,
+    may_be_probed,
+};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use crate::agent::Agent;
+use crate::clock;
+
+/// Whom to ask, while he may be asked.
+#[derive(Clone)]
+struct Asked {
+    record: Arc<Record>,
+    running_since: Timestamp,
+}
+
+/// The probes of a VMI. Dropping it ends them.
+pub(super) struct Probes {
+    liveness: Option<Arc<Mutex<Told>>>,
+    readiness: Option<Arc<Mutex<Told>>>,
+    grace: Millis,
+    asked: watch::Sender<Option<Asked>>,
+    _tasks: JoinSet<()>,
+}
+
+/// What one probe has to tell.
+struct Told {
+    count: ProbeCount,
+    /// Not recorded yet; as many as a probe may tell at once.
+    events: Vec<PlanEvent>,
+}
+
+impl Probes {
+    /// Those of a VMI, which ask nothing before they are told whom.
+    pub(super) fn of<H: Host>(agent: &Agent<H>, vmi: &Vmi, wake: &Wake) -> Self {
+        let asked = watch::Sender::new(None);
+        let mut tasks = JoinSet::new();
+        let mut start = |kind, probe: &Option<Probe>| {
+            let probe = probe.as_ref()?;
+            let told = Arc::new(Mutex::new(Told {
+                count: ProbeCount::new(kind, probe.clone()),
+                events: Vec::new(),
+            }));
+            let prober = Prober {
+                agent: agent.clone(),
+                vmi: vmi.clone(),
+                probe: probe.clone(),
+                told: Arc::clone(&told),
+                wake: Arc::clone(wake),
+            };
+            tasks.spawn(prober.run(asked.subscribe()));
+            Some(told)
+        };
+        Self {
+            liveness: start(ProbeKind::Liveness, &vmi.probes.liveness),
+            readiness: start(ProbeKind::Readiness, &vmi.probes.readiness),
+            grace: Millis(
+                i64::try_from(vmi.termination_grace_period.as_millis()).unwrap_or(i64::MAX),
+            ),
+            asked,
+            _tasks: tasks,
+        }
+    }
+
+    /// What they have come to.
+    pub(super) fn said(&self) -> ProbesSaid {
+        let verdict = |told: &Arc<Mutex<Told>>| locked(told).count.verdict().clone();
+        ProbesSaid {
+            liveness: self.liveness.as_ref().map(verdict),
+            readiness: self.readiness.as_ref().map(verdict),
+            grace: self.grace,
+        }
+    }
+
+    /// What is to be recorded since the last time.
+    pub(super) fn events(&self) -> Vec<PlanEvent> {
+        let both = [&self.liveness, &self.readiness];
+        let told = both.into_iter().flatten();
+        told.flat_map(|told| std::mem::take(&mut locked(told).events))
+            .collect()
+    }
+
+    /// Has them ask the guest, or leave it alone.
+    pub(super) fn follow(&self, wanted: &Wanted, record: &Record, observed: &Observed) {
+        if self.liveness.is_none() && self.readiness.is_none() {
+            return;
+        }
+        let since = may_be_probed(wanted, record, observed);
+        self.asked.send_if_modified(|asked| {
+            let before = asked.as_ref();
+            let known = |asked: &Asked| (asked.running_since, asked.record.incarnation);
+            if before.map(known) == since.map(|since| (since, record.incarnation)) {
+                return false;
+            }
+            *asked = since.map(|running_since| Asked {
+                record: Arc::new(record.clone()),
+                running_since,
+            });
+            true
+        });
+    }
+}
+
+/// One probe.
+struct Prober<H> {
+    agent: Agent<H>,
+    vmi: Vmi,
+    probe: Probe,
+    told: Arc<Mutex<Told>>,
+    wake: Wake,
+}
+
+impl<H: Host> Prober<H> {
+    /// Asks whoever may be asked. A question that is open when nobody may be asked any more is dropped.
+    async fn run(self, mut asked: watch::Receiver<Option<Asked>>) {
+        loop {
+            let present = asked.borrow_and_update().clone();
+            let changed = match &present {
+                None => asked.changed().await,
+                Some(present) => {
+                    tokio::select! {
+                        changed = asked.changed() => changed,
+                        () = self.ask_on_and_on(present) => Ok(()),
+                    }
+                }
+            };
+            if changed.is_err() {
+                return;
+            }
+            locked(&self.told).count.pause();
+        }
+    }
+
+    async fn ask_on_and_on(&self, asked: &Asked) {
+        let wait = locked(&self.told)
+            .count
+            .first_wait(asked.running_since, clock::now());
+        let wait = Duration::from_millis(u64::try_from(wait.0).unwrap_or(0));
+        let Some(first) = Instant::now().checked_add(wait) else {
+            // Later than the clock goes.
+            return std::future::pending().await;
+        };
+        let mut turns = interval_at(first, self.probe.period);
+        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            turns.tick().await;
+            let answer = self
+                .agent
+                .host
+                .probe(&self.vmi, &asked.record, &self.probe)
+                .await;
+            tracing::trace!(?answer, "probe");
+            let mut told = locked(&self.told);
+            let before = told.count.verdict().clone();
+            let event = told.count.answered(answer, clock::now());
+            let is_news = event.is_some() || *told.count.verdict() != before;
+            told.events.extend(event);
+            drop(told);
+            if is_news {
+                self.wake.notify_one();
+            }
+        }
+    }
+}
+
+/// No holder of these locks can leave what they guard half changed.
+fn locked(told: &Mutex<Told>) -> MutexGuard<'_, Told> {
+    told.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,132 @@
+//! Probes: KubeVirt's defaults and rules, and those of the pod that it would make.
+
+mod endpoint;
+mod request;
+
+use std::time::Duration;
+
+use proto_node::vmi::{ExecAction, Probe as WireProbe, VirtualMachineInstanceSpec};
+
+use super::review::Review;
+use crate::probe::{Probe, Probes, Question};
+use crate::{Bound, FieldError, Rule};
+
+const LIVENESS: &str = "spec.livenessProbe";
+const READINESS: &str = "spec.readinessProbe";
+
+/// More words, or more bytes of all words, are no command.
+const MAX_WORDS: usize = 256;
+const MAX_COMMAND_BYTES: usize = 16 << 10;
+
+/// The probes, with KubeVirt's defaults filled in.
+pub(super) fn probes(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'_>) -> Probes {
+    let (mut liveness, mut readiness) = (spec.liveness_probe.take(), spec.readiness_probe.take());
+    let admitted = Probes {
+        liveness: liveness
+            .as_mut()
+            .and_then(|probe| self::probe(LIVENESS, probe, spec, review)),
+        readiness: readiness
+            .as_mut()
+            .and_then(|probe| self::probe(READINESS, probe, spec, review)),
+    };
+    if let Some(probe) = liveness
+        .as_ref()
+        .filter(|probe| probe.success_threshold != 1)
+    {
+        let field = format!("{LIVENESS}.successThreshold");
+        review.invalid(&field, &probe.success_threshold.to_string(), "must be 1");
+    }
+    (spec.liveness_probe, spec.readiness_probe) = (liveness, readiness);
+    admitted
+}
+
+fn probe(
+    path: &str,
+    probe: &mut WireProbe,
+    spec: &VirtualMachineInstanceSpec,
+    review: &mut Review<'_>,
+) -> Option<Probe> {
+    let question = question(path, probe, spec, review);
+    let initial_delay = u64::try_from(probe.initial_delay_seconds).unwrap_or_else(|_| {
+        review.invalid(
+            &format!("{path}.initialDelaySeconds"),
+            &probe.initial_delay_seconds.to_string(),
+            "must be greater than or equal to 0",
+        );
+        0
+    });
+    Some(Probe {
+        initial_delay: Duration::from_secs(initial_delay),
+        timeout: Duration::from_secs(defaulted(&mut probe.timeout_seconds, 1).into()),
+        period: Duration::from_secs(defaulted(&mut probe.period_seconds, 10).into()),
+        success_threshold: defaulted(&mut probe.success_threshold, 1),
+        failure_threshold: defaulted(&mut probe.failure_threshold, 3),
+        question: question?,
+    })
+}
+
+/// KubeVirt replaces whatever is less than 1.
+fn defaulted(value: &mut i32, default: i32) -> u32 {
+    if *value < 1 {
+        *value = default;
+    }
+    value.unsigned_abs()
+}
+
+/// The one question that is asked.
+fn question(
+    path: &str,
+    probe: &WireProbe,
+    spec: &VirtualMachineInstanceSpec,
+    review: &mut Review<'_>,
+) -> Option<Question> {
+    let count = usize::from(probe.exec.is_some())
+        + usize::from(probe.http_get.is_some())
+        + usize::from(probe.tcp_socket.is_some())
+        + usize::from(probe.guest_agent_ping.is_some());
+    if count > 1 {
+        let message = format!("{path} must have exactly one probe type set");
+        review.push(FieldError::new(path, Rule::Invalid, message));
+        return None;
+    }
+    if let Some(exec) = &probe.exec {
+        return command(&format!("{path}.exec.command"), exec, review).map(Question::Exec);
+    }
+    if let Some(get) = &probe.http_get {
+        return request::admit(&format!("{path}.httpGet"), get, spec, review).map(Question::Http);
+    }
+    if let Some(tcp) = &probe.tcp_socket {
+        let path = format!("{path}.tcpSocket");
+        let asked = (tcp.host.as_str(), tcp.port.as_slice());
+        return endpoint::admit(&path, asked, spec, review).map(Question::Tcp);
+    }
+    if probe.guest_agent_ping.is_some() {
+        return Some(Question::GuestAgentPing);
+    }
+    let message = format!(
+        "either {path}.tcpSocket, {path}.exec or {path}.httpGet must be set if a {path} is specified"
+    );
+    review.push(FieldError::new(path, Rule::Required, message).fix("or guestAgentPing: {}"));
+    None
+}
+
+fn command(path: &str, exec: &ExecAction, review: &mut Review<'_>) -> Option<Vec<String>> {
+    let words = &exec.command;
+    let bytes: usize = words.iter().map(String::len).sum();
+    if words.first().is_none_or(String::is_empty) {
+        review.required(path, "");
+    } else if words.iter().any(|word| word.contains('\0')) {
+        review.invalid(path, &words.concat(), "must not contain NUL characters");
+    } else if words.len() > MAX_WORDS || bytes > MAX_COMMAND_BYTES {
+        let message = format!("at most {MAX_WORDS} words and {MAX_COMMAND_BYTES} bytes");
+        let error = FieldError::new(path, Rule::Invalid, message);
+        review.push(
+            error
+                .fix("put a script into the guest")
+                .beyond(Bound::Release),
+        );
+    } else {
+        return Some(words.clone());
+    }
+    None
+}

@@ -1,0 +1,69 @@
+//! What a plan makes of the verdicts.
+
+use super::{ProbeVerdict, Unhealthy};
+use crate::planner::finish::ending;
+use crate::planner::{Draft, ours};
+use crate::{EventKind, MachineState, Observed, Phase, Record, Timestamp, Wanted};
+
+/// Since when the guest runs, if it is to be asked anything: one that is paused, that is being ended or whose VMM
+/// is silent is left alone.
+#[must_use]
+pub fn may_be_probed(wanted: &Wanted, record: &Record, observed: &Observed) -> Option<Timestamp> {
+    if record.end.is_some() || ending(wanted, record).is_some() {
+        return None;
+    }
+    let machine = ours(record, observed)?.machine.present()?;
+    let running_at = record.launch.as_ref()?.running_at;
+    running_at.filter(|_| machine.state == MachineState::Running)
+}
+
+/// A guest that was ended for its liveness probe has not succeeded, however it went.
+pub(crate) fn of_the_unhealthy(
+    record: &Record,
+    (phase, reason, message): (Phase, String, String),
+) -> (Phase, String, String) {
+    let Some(unhealthy) = record
+        .probes
+        .unhealthy
+        .as_ref()
+        .filter(|_| phase == Phase::Succeeded)
+    else {
+        return (phase, reason, message);
+    };
+    let why = &unhealthy.why;
+    (
+        Phase::Failed,
+        String::from("LivenessProbeFailed"),
+        format!(
+            "The guest was ended because its liveness probe failed ({why}). {reason}: {message}"
+        ),
+    )
+}
+
+impl Draft<'_> {
+    /// Takes over what probes have come to. A verdict on the life of a guest that is not seen running at this
+    /// moment is of no account.
+    pub(crate) fn heed_probes(&mut self) {
+        let said = &self.wanted.probes;
+        if let Some(verdict) = &said.readiness
+            && *verdict != ProbeVerdict::None
+        {
+            self.plan.record.probes.readiness = verdict.clone();
+        }
+        let Some(ProbeVerdict::Failed { why }) = &said.liveness else {
+            return;
+        };
+        if may_be_probed(self.wanted, &self.plan.record, self.observed).is_none() {
+            return;
+        }
+        self.plan.record.probes.unhealthy = Some(Unhealthy {
+            at: self.now,
+            why: why.clone(),
+        });
+        self.event(
+            EventKind::Normal,
+            "Killing",
+            "VirtualMachineInstance failed liveness probe, will be stopped",
+        );
+    }
+}
