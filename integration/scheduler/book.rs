@@ -57,6 +57,9 @@ pub struct Node {
     pub labels: BTreeMap<String, String>,
     pub memory_mib: u64,
     pub draining: bool,
+    /// It starts no guests, as it says itself.
+    #[serde(default)]
+    pub unschedulable: bool,
     /// A person said that nothing of it runs any more.
     pub fenced: bool,
     pub connected: bool,
@@ -87,10 +90,21 @@ impl Book {
         let node = self.nodes.entry(name.clone()).or_default();
         node.boot_id.clone_from(&register.boot_id);
         node.labels = register.labels;
+        node.unschedulable = register.unschedulable;
         node.memory_mib = capacity.memory_bytes >> 20;
         (node.fenced, node.connected, node.answered_at_ms) = (false, true, now_ms);
         node.reported.clear();
         self.free(|it| it.node == name && it.boot_id != register.boot_id)
+    }
+
+    /// The node is there, and starts guests or not.
+    pub fn beat(&mut self, name: &str, unschedulable: bool, now_ms: u64) -> Orders {
+        let node = self.nodes.entry(name.to_owned()).or_default();
+        node.answered_at_ms = now_ms;
+        if std::mem::replace(&mut node.unschedulable, unschedulable) == unschedulable {
+            return Orders::new();
+        }
+        self.place()
     }
 
     /// Nobody hears the node. Its guests are not dead for that, they are unknown.
@@ -124,6 +138,8 @@ impl Book {
             if let Some(status) = &report.status {
                 placement.phase.clone_from(&status.phase);
                 placement.message.clone_from(&status.reason);
+                // Its node was drained: it is to run elsewhere.
+                placement.withdrawn |= status.reason == "Evicted";
             }
             is_wanted = !placement.withdrawn;
             if report.gone {
@@ -281,7 +297,7 @@ impl Book {
         };
         let suits = |node: &Node| {
             let labelled = |(name, value)| node.labels.get(name) == Some(value);
-            let is_open = node.connected && !node.draining && !node.fenced;
+            let is_open = node.connected && !node.draining && !node.fenced && !node.unschedulable;
             is_open && vmi.selector.iter().all(labelled)
         };
         let nodes = self

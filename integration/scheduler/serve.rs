@@ -131,12 +131,10 @@ impl Scheduler {
         let orders = match said {
             Said::Register(_) => return Err(Status::invalid_argument("it registered before")),
             Said::Heartbeat(beat) => {
-                inner
-                    .0
-                    .nodes
-                    .entry(node.to_owned())
-                    .or_default()
-                    .answered_at_ms = self.now_ms();
+                let orders = inner.0.beat(node, beat.unschedulable, self.now_ms());
+                if !orders.is_empty() {
+                    self.carry_out(&inner, orders)?;
+                }
                 let number = beat.number;
                 let ack = Body::HeartbeatAck(HeartbeatAck { number });
                 inner

@@ -167,3 +167,18 @@ fn what_ended_by_itself_stays_ended() {
     assert_eq!(place_of(&book), Some(("a", 1)));
     assert_eq!(book.list("a").len(), 1);
 }
+
+#[test]
+fn nothing_is_placed_on_a_node_that_is_cordoned_and_what_waits_is_when_it_is_open_again() {
+    let mut book = Book::default();
+    node(&mut book, "a", "boot-a", 200, 0);
+    assert!(book.beat("a", true, 1).is_empty());
+    assert!(book.apply(key(), vmi(50, None, None)).is_empty());
+    assert_eq!(place_of(&book), None);
+    assert!(book.beat("a", true, 2).is_empty());
+    assert_eq!(book.beat("a", false, 3).len(), 1);
+    assert_eq!(place_of(&book), Some(("a", 1)));
+    // What runs there is not moved by a cordon.
+    assert!(book.beat("a", true, 4).is_empty());
+    assert_eq!(place_of(&book), Some(("a", 1)));
+}

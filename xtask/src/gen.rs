@@ -36,6 +36,7 @@ const APIS: &[Api] = &[
         crate_dir: "proto/node",
         protos: &[
             "kvmlet/node/v1/service.proto",
+            "kvmlet/node/v1/maintenance.proto",
             "kvmlet/controlplane/v1/controlplane.proto",
             "kvmlet/hooks/v1/hooks.proto",
         ],

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use proto_node::meta::ListMeta;
+use proto_node::node::maintenance_service_client::MaintenanceServiceClient;
 use proto_node::node::node_service_client::NodeServiceClient;
 use proto_node::node::{
     ApplyRequest, ApplyResponse, ConsoleRequest, ConsoleResponse, DeleteRequest, DeleteResponse,
@@ -29,6 +30,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 pub struct Client {
     address: AgentAddress,
     service: NodeServiceClient<Channel>,
+    maintenance: MaintenanceServiceClient<Channel>,
 }
 
 impl Client {
@@ -36,13 +38,24 @@ impl Client {
     pub fn new(scope: &Scope) -> Result<Self, Failure> {
         let address = scope.address()?;
         let channel = endpoint(&address)?.connect_lazy();
+        let maintenance = MaintenanceServiceClient::new(channel.clone())
+            .max_decoding_message_size(MAX_MESSAGE_BYTES);
         let service = NodeServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
-        Ok(Self { address, service })
+        Ok(Self {
+            address,
+            service,
+            maintenance,
+        })
     }
 
     /// Where the agent is, for messages.
     pub fn address(&self) -> &AgentAddress {
         &self.address
+    }
+
+    /// The service of the node's maintenance.
+    pub fn maintenance(&mut self) -> &mut MaintenanceServiceClient<Channel> {
+        &mut self.maintenance
     }
 
     pub async fn apply(&mut self, request: ApplyRequest) -> Result<ApplyResponse, tonic::Status> {

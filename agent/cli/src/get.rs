@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::args::Get;
 use crate::client::Client;
 use crate::failure::{Failure, is_unreachable};
+use crate::node;
 use crate::output::table::render;
 use crate::output::{OutputFormat, note, print, print_line, print_value};
 use crate::resource::{Resource, Target};
@@ -25,6 +26,9 @@ struct Found {
 
 /// Shows objects and, with `--watch`, their changes.
 pub async fn run(scope: &Scope, args: Get) -> Result<(), Failure> {
+    if node::is_meant(&args.what) {
+        return node::get(scope, &args).await;
+    }
     let target = Target::parse(&args.what)?;
     if args.all_namespaces && !target.names.is_empty() {
         return Err(Failure::Usage(

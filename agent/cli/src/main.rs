@@ -13,6 +13,7 @@ mod console;
 mod delete;
 mod describe;
 mod describe_node;
+mod drain;
 mod events;
 mod explain;
 mod explain_field;
@@ -23,6 +24,8 @@ mod generate;
 mod get;
 mod grace;
 mod logs;
+mod maintenance;
+mod node;
 mod output;
 mod resource;
 mod scope;
@@ -87,6 +90,9 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::SoftReboot(args) => verbs::run(&scope, Verb::SoftReboot, args).await,
         Command::Reset(args) => verbs::run(&scope, Verb::Reset, args).await,
         Command::Stop(args) => verbs::stop(&scope, args).await,
+        Command::Cordon(args) => maintenance::cordon(&scope, &args).await,
+        Command::Uncordon(args) => maintenance::uncordon(&scope, &args).await,
+        Command::Drain(args) => drain::run(&scope, &args).await,
         Command::Version(args) => version::run(&scope, args).await,
         Command::Explain(args) => explain_field::run(&args),
         Command::ExplainSupport(args) => explain::run(&args),

@@ -25,7 +25,7 @@ impl Resource {
             }
             "ev" | "event" | "events" if group_fits("") => Ok(Self::Event),
             _ => Err(Failure::Refused(format!(
-                "error: the server doesn't have a resource type {text:?} (there are vmi and events)"
+                "error: the server doesn't have a resource type {text:?} (there are vmi and events, and get shows node)"
             ))),
         }
     }

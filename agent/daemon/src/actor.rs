@@ -9,7 +9,7 @@ use agent_domain::Vmi;
 use agent_host::{Host, Look, Wake};
 use agent_plan::{
     Action, Deletion, Millis, Observation, Observed, PciDemand, Phase, Plan, PlanEvent, Record,
-    Room, Timestamp, Wanted, complete, plan,
+    Room, Tenant, Timestamp, Wanted, complete, plan,
 };
 use agent_sources::ObjectRef;
 use agent_store::{StoreError, Transaction};
@@ -119,7 +119,8 @@ impl<H: Host> Actor<H> {
             return Ok(Next::At(None));
         };
         let record = self.record(&object, &metadata)?;
-        wanted.room = self.room(&record);
+        wanted.closed = self.agent.keeper.closed(&self.agent.node_name());
+        wanted.room = self.room(&record, wanted.closed.is_some());
         let now = clock::now();
         let observed = Box::pin(self.agent.host.observe(Look {
             record: &record,
@@ -261,11 +262,13 @@ impl<H: Host> Actor<H> {
             firmware: spec.vmi.boot.firmware().is_some(),
             room: Room::default(),
             probes: self.probes.as_ref().map(Probes::said).unwrap_or_default(),
+            closed: None,
         })
     }
 
-    /// Whether the node has room for the VMI. One that has it, or will never need it, asks nobody.
-    fn room(&self, record: &Record) -> Room {
+    /// Whether the node has room for the VMI. One that has it, or will never need it, asks nobody; one that waits
+    /// for the node to start guests only takes its place among those that wait.
+    fn room(&self, record: &Record, is_closed: bool) -> Room {
         if let Some(claim) = &record.room {
             return Room::Granted(claim.clone());
         }
@@ -273,7 +276,17 @@ impl<H: Host> Actor<H> {
             return Room::default();
         };
         let rooms = &self.agent.rooms;
-        rooms.ask(&self.uid, accepted_at(record), rooms.claim_of(&spec.vmi))
+        let claim = rooms.claim_of(&spec.vmi);
+        if is_closed && record.launch.is_none() {
+            rooms.note(Tenant {
+                uid: self.uid.clone(),
+                since: accepted_at(record),
+                claim,
+                holds: false,
+            });
+            return Room::default();
+        }
+        rooms.ask(&self.uid, accepted_at(record), claim)
     }
 
     /// Read anew each time: requests write their orders into it.

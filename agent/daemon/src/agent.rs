@@ -21,6 +21,7 @@ use crate::config::Hooks;
 use crate::control_plane::Renewals;
 use crate::error::{WriteError, store};
 use crate::events::{About, EventLog};
+use crate::maintenance::Keeper;
 use crate::metrics::Metrics;
 use crate::object;
 use crate::rooms::Rooms;
@@ -57,6 +58,7 @@ pub(crate) struct Inner<H> {
     pub(crate) metrics: Metrics,
     pub(crate) last_figures: LastFigures,
     pub(crate) rooms: Rooms,
+    pub(crate) keeper: Keeper,
     /// The control plane that this node dials.
     pub(crate) control_plane: OnceLock<String>,
     /// What control planes renewed since.
@@ -81,6 +83,7 @@ impl<H: Host> Agent<H> {
     ) -> Result<Self, StoreError> {
         let events = EventLog::load(&ledger)?;
         let version = ledger.version()?;
+        let keeper = Keeper::new(ledger.maintenance()?);
         let rooms = Rooms::new(caps.0.node_name.clone(), &facts, rules);
         Ok(Self(Arc::new(Inner {
             ledger,
@@ -92,6 +95,7 @@ impl<H: Host> Agent<H> {
             metrics: Metrics::new(),
             last_figures: LastFigures::default(),
             rooms,
+            keeper,
             control_plane: OnceLock::new(),
             renewals: Renewals::default(),
             leases_changed: Notify::new(),
@@ -265,6 +269,18 @@ impl<H: Host> Agent<H> {
         if let Some(wake) = locked(&self.wakes).get(uid) {
             wake.notify_one();
         }
+    }
+
+    /// Has all actors look again.
+    pub(crate) fn wake_all(&self) {
+        for wake in locked(&self.wakes).values() {
+            wake.notify_one();
+        }
+    }
+
+    /// Has those who follow the ledger look again, though it has not changed.
+    pub(crate) fn nudge(&self) {
+        self.versions.send_modify(|_| {});
     }
 
     /// The VMI of a row's key, if it is this uid.

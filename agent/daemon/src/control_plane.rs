@@ -42,6 +42,7 @@ impl<H: Host> Assignments for Agent<H> {
             networks: info.networks,
             control_plane: control_plane.to_owned(),
             highest_token: mark.highest,
+            unschedulable: info.unschedulable,
         })
     }
 

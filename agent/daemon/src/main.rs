@@ -19,6 +19,7 @@ mod image;
 mod lock;
 mod logging;
 mod logs;
+mod maintenance;
 mod metrics;
 mod nvram;
 mod object;

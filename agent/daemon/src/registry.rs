@@ -15,7 +15,7 @@ use crate::resources::Resources;
 use crate::{clock, events, facts, object, usage};
 
 /// What this release can do, for clients that depend on it.
-const FEATURES: [&str; 16] = [
+const FEATURES: [&str; 17] = [
     "Console",
     "DedicatedCpus",
     "EmptyDisk",
@@ -24,6 +24,7 @@ const FEATURES: [&str; 16] = [
     "IdempotencyKey",
     "KernelBoot",
     "Logs",
+    "Maintenance",
     "NodeResources",
     "Pause",
     "Reset",
@@ -111,6 +112,10 @@ impl<H: Host> Registry for Agent<H> {
         Ok(figures.guests.iter().filter_map(usage::wire).collect())
     }
 
+    fn is_unschedulable(&self) -> bool {
+        self.keeper.closed(&self.node_name()).is_some()
+    }
+
     fn served(&self, call: &Served) {
         self.metrics.served(call);
     }
@@ -135,6 +140,7 @@ impl<H: Host> Registry for Agent<H> {
             networks: caps.networks.keys().cloned().collect(),
             boot_id: self.facts.boot_id.0.clone(),
             started_at: clock::rfc3339(self.started_at),
+            unschedulable: self.is_unschedulable(),
         })
     }
 

@@ -25,15 +25,7 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
     let facts = NodeFacts::collect().context("this node can not be looked at")?;
     facts::warn_of_lacks(&config, &facts);
     let _lock = lock::lock(&config.state_dir)?;
-    let ledger = Ledger::open(&config.state_dir.join("ledger.redb"), Limits::default())?;
-    make_dirs(&config)?;
-    let host = LinuxHost::start(facts::host_config(&config))
-        .await
-        .context("the host can not be prepared")?;
-    let judged_by = (facts::caps(&config, &facts), facts::firmware(&config));
-    let rules = config.capacity.rules();
-    let agent = Agent::new(ledger, host, judged_by, facts, rules)?;
-    agent.set_hooks(config.hooks.clone());
+    let agent = open(&config, facts).await?;
     let (doors, keeper) = doors::open(&config).await?;
     let endpoint = bind_metrics(&config).await?;
     let mut ends = Ends::new()?;
@@ -48,6 +40,7 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
     let source = ManifestSource::new(agent.clone(), config.manifest_dir.clone());
     let source = tokio::spawn(source.run(stopped(agent.stopping())));
     let leases = tokio::spawn(agent.clone().run_leases(stopped(agent.stopping())));
+    let drains = tokio::spawn(agent.clone().run_drains(stopped(agent.stopping())));
     let control_plane =
         control_plane.map(|client| tokio::spawn(client.run(stopped(agent.stopping()))));
     let fed = agent.clone();
@@ -72,6 +65,7 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
         // These only end; they have nothing to report.
         drop(source.await);
         drop(leases.await);
+        drop(drains.await);
         if let Some(control_plane) = control_plane {
             drop(control_plane.await);
         }
@@ -91,6 +85,19 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
             .context("the service's task failed")?
             .context("the service failed"),
     }
+}
+
+/// The agent with its ledger and its host, before it does anything.
+async fn open(config: &Config, facts: NodeFacts) -> anyhow::Result<Agent<LinuxHost>> {
+    let ledger = Ledger::open(&config.state_dir.join("ledger.redb"), Limits::default())?;
+    make_dirs(config)?;
+    let host = LinuxHost::start(facts::host_config(config))
+        .await
+        .context("the host can not be prepared")?;
+    let judged_by = (facts::caps(config, &facts), facts::firmware(config));
+    let agent = Agent::new(ledger, host, judged_by, facts, config.capacity.rules())?;
+    agent.set_hooks(config.hooks.clone());
+    Ok(agent)
 }
 
 /// Signals.

@@ -22,6 +22,7 @@ mod cpus;
 mod dedicated;
 mod ending;
 mod lease;
+mod maintenance;
 mod observation;
 mod orders;
 mod places;
@@ -43,11 +44,14 @@ pub use cpus::{CpuLayout, CpuSet, CpuSite, NotCpus};
 pub use dedicated::{CpuDemand, DedicatedCpus, PinnedCpu, dedicate};
 pub use ending::complete;
 pub use lease::{BootTime, Lease, LeaseStep, LeaseTerms, OnExpiry};
+pub use maintenance::{
+    Closed, DrainOrder, EvictionStep, EvictionStrategy, Lodger, Maintenance, evictions,
+};
 pub use observation::{
     BootId, Enforcement, ExitObserved, ExitReason, MachineObserved, MachineState, Observation,
     Observed, PauseObserved, StandsStill, VmmIdentity, VmmObserved,
 };
-pub use orders::{Misfit, Order, Orders, StopOrder, order};
+pub use orders::{Misfit, Order, Orders, StopCause, StopOrder, order, order_stop};
 pub use places::{PciDemand, PciPlace, PciPlaces, PlaceDemand};
 pub use planner::{Plan, plan};
 pub use probe::{

@@ -40,6 +40,21 @@ pub struct StopOrder {
     pub requested_at: Timestamp,
     /// How long the guest has to shut itself down; zero ends it at once.
     pub grace: Millis,
+    /// Why the guest is to end.
+    #[serde(default)]
+    pub cause: StopCause,
+}
+
+/// Why a guest is to end, though nobody deletes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StopCause {
+    /// Somebody asked for it.
+    #[default]
+    Request,
+    /// The node is drained.
+    Drain,
+    /// The node goes down.
+    NodeShutdown,
 }
 
 impl Orders {
@@ -153,7 +168,7 @@ impl std::error::Error for Misfit {}
 pub fn order(record: &Record, order: Order, now: Timestamp) -> Result<Orders, Misfit> {
     let phase = record.phase();
     if let Order::Stop { grace } = order {
-        return stop(record, grace, now);
+        return order_stop(record, grace, StopCause::Request, now);
     }
     if phase != Phase::Running {
         let what = if order == Order::Unpause { "VMI" } else { "VM" };
@@ -182,7 +197,17 @@ pub fn order(record: &Record, order: Order, now: Timestamp) -> Result<Orders, Mi
     Ok(orders)
 }
 
-fn stop(record: &Record, grace: Millis, now: Timestamp) -> Result<Orders, Misfit> {
+/// The orders of a VMI that is to end for `cause`. One that is ended already keeps its cause, and has no more time
+/// than before.
+///
+/// # Errors
+/// [`Misfit::NotRunning`] when it has ended.
+pub fn order_stop(
+    record: &Record,
+    grace: Millis,
+    cause: StopCause,
+    now: Timestamp,
+) -> Result<Orders, Misfit> {
     if record.phase().is_final() {
         return Err(Misfit::NotRunning {
             what: "VM",
@@ -193,6 +218,7 @@ fn stop(record: &Record, grace: Millis, now: Timestamp) -> Result<Orders, Misfit
     let stop = orders.stop.get_or_insert(StopOrder {
         requested_at: now,
         grace,
+        cause,
     });
     // Counted from the first order, this one ends then.
     let until = Millis(now.since(stop.requested_at).0.saturating_add(grace.0));

@@ -169,6 +169,8 @@ impl Draft<'_> {
             } => {
                 let (phase, reason, message) =
                     probe::of_the_unhealthy(&self.plan.record, (phase, reason, message));
+                let (phase, reason, message) =
+                    ending::as_ordered(&self.plan.record, (phase, reason, message));
                 let event =
                     ending::conclude(&mut self.plan.record, phase, &reason, &message, self.now);
                 self.plan.events.push(event);
@@ -250,7 +252,7 @@ impl Draft<'_> {
             self.look_again(LOOK_AGAIN);
             return;
         };
-        if !self.take_room() {
+        if !self.is_let_in() || !self.take_room() {
             return;
         }
         self.reach(Phase::Scheduling);

@@ -11,6 +11,9 @@ use crate::{
 /// KubeVirt's condition of a VMI whose pod finds no node; it is there as long as it waits.
 pub(crate) const POD_SCHEDULED: &str = "PodScheduled";
 
+/// Its reason where there is no room.
+pub(crate) const UNSCHEDULABLE: &str = "Unschedulable";
+
 /// Says that the guest is being ended on request, and until when it may do so itself.
 const TERMINATING: &str = "Terminating";
 
@@ -140,14 +143,25 @@ fn probed(wanted: &Wanted, record: &Record) -> Verdict {
     }
 }
 
-/// Waits for room on the node.
+/// Waits for the node to start guests, or for room on it.
 fn scheduled(wanted: &Wanted, record: &Record) -> Option<Verdict> {
+    if record.launch.is_some() || record.end.is_some() {
+        return None;
+    }
+    let status = ConditionStatus::False;
+    if let Some(closed) = &wanted.closed {
+        return Some(verdict(
+            POD_SCHEDULED,
+            status,
+            closed.reason,
+            &closed.message,
+        ));
+    }
     let Room::Waits { why } = &wanted.room else {
         return None;
     };
-    let waits = record.room.is_none() && record.launch.is_none() && record.end.is_none();
-    let status = ConditionStatus::False;
-    waits.then(|| verdict(POD_SCHEDULED, status, "Unschedulable", why))
+    let waits = record.room.is_none();
+    waits.then(|| verdict(POD_SCHEDULED, status, UNSCHEDULABLE, why))
 }
 
 fn synchronized(record: &Record) -> Option<Verdict> {

@@ -1,6 +1,6 @@
 //! What is wanted of one VMI, as far as the planner has a say in it.
 
-use crate::{ConditionStatus, Millis, PciDemand, ProbesSaid, Room, Timestamp};
+use crate::{Closed, ConditionStatus, Millis, PciDemand, ProbesSaid, Room, Timestamp};
 
 /// What is wanted. The machine itself is the host's business: an action carries it out for the
 /// admitted VMI as it stands.
@@ -20,6 +20,8 @@ pub struct Wanted {
     pub room: Room,
     /// What the guest's probes have come to.
     pub probes: ProbesSaid,
+    /// Why the node starts no guests at present. Of no account for one that was started.
+    pub closed: Option<Closed>,
 }
 
 /// A request to delete.

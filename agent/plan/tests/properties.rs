@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use agent_plan::{
-    Action, BootId, Claim, Deletion, Enforcement, ExitObserved, ExitReason, Holding, Launch,
-    MachineObserved, MachineState, Millis, Observation, Observed, Orders, PauseObserved, Phase,
-    ProbeVerdict, ProbesSaid, Record, Room, StandsStill, StopOrder, Timestamp, VmiId, VmmIdentity,
-    VmmObserved, Wanted, plan,
+    Action, BootId, Claim, Closed, Deletion, Enforcement, ExitObserved, ExitReason, Holding,
+    Launch, MachineObserved, MachineState, Millis, Observation, Observed, Orders, PauseObserved,
+    Phase, ProbeVerdict, ProbesSaid, Record, Room, StandsStill, StopCause, StopOrder, Timestamp,
+    VmiId, VmmIdentity, VmmObserved, Wanted, plan,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -76,6 +76,7 @@ fn orders() -> impl Strategy<Value = (Orders, u64)> {
             stop: stop.map(|(ago, grace)| StopOrder {
                 requested_at: Timestamp(NOW.0 - ago),
                 grace: Millis::from_secs(grace),
+                cause: StopCause::Drain,
             }),
             ..Orders::default()
         };
@@ -154,23 +155,27 @@ fn wanted() -> impl Strategy<Value = Wanted> {
         any::<bool>(),
         prop_oneof![4 => Just(granted()), 1 => Just(waits())],
         (option::of(verdict()), option::of(verdict())),
+        prop_oneof![4 => Just(None), 1 => Just(Some(Closed::going_down("node1")))],
     )
-        .prop_map(|(deletion, firmware, room, (liveness, readiness))| Wanted {
-            generation: 1,
-            deletion: deletion.map(|(ago, grace)| Deletion {
-                requested_at: Timestamp(NOW.0 - ago),
-                grace: Millis::from_secs(grace),
-            }),
-            admitted: Vec::new(),
-            pci: agent_plan::PciDemand::default(),
-            firmware,
-            room,
-            probes: ProbesSaid {
-                liveness,
-                readiness,
-                grace: Millis::from_secs(30),
+        .prop_map(
+            |(deletion, firmware, room, (liveness, readiness), closed)| Wanted {
+                generation: 1,
+                deletion: deletion.map(|(ago, grace)| Deletion {
+                    requested_at: Timestamp(NOW.0 - ago),
+                    grace: Millis::from_secs(grace),
+                }),
+                admitted: Vec::new(),
+                pci: agent_plan::PciDemand::default(),
+                firmware,
+                room,
+                probes: ProbesSaid {
+                    liveness,
+                    readiness,
+                    grace: Millis::from_secs(30),
+                },
+                closed,
             },
-        })
+        )
 }
 
 fn verdict() -> impl Strategy<Value = ProbeVerdict> {

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use agent_plan::{
-    Action, AdmittedCondition, BootId, Completed, ConditionStatus, Deletion, Enforcement,
-    ExitObserved, ExitReason, Failure, Holding, MachineObserved, MachineState, Millis, Observation,
-    Observed, Order, Orders, PauseObserved, PlanEvent, Record, Room, Timestamp, Verdict, VmiId,
-    VmmIdentity, VmmObserved, Wanted, complete, order, plan,
+    Action, AdmittedCondition, BootId, Closed, Completed, ConditionStatus, Deletion, Enforcement,
+    ExitObserved, ExitReason, Failure, Holding, MachineObserved, MachineState, Maintenance, Millis,
+    Observation, Observed, Order, Orders, PauseObserved, PlanEvent, Record, Room, StopCause,
+    Timestamp, Verdict, VmiId, VmmIdentity, VmmObserved, Wanted, complete, order, order_stop, plan,
 };
 
 /// A VMI, its host as far as the story needs one, and the story so far.
@@ -160,6 +160,15 @@ impl Story {
             }
             Err(misfit) => self.note(&format!("asked to {asked:?}, which is refused: {misfit}")),
         }
+        self.round(done);
+    }
+
+    /// The node tells it to end.
+    fn told_to_end(&mut self, cause: StopCause, grace: i64) {
+        self.note(&format!("told to end within {grace} s: {cause:?}"));
+        let grace = Millis::from_secs(grace);
+        let orders = order_stop(&self.record, grace, cause, self.now);
+        self.record.orders = orders.expect("it has not ended");
         self.round(done);
     }
 
@@ -488,4 +497,86 @@ fn a_deletion_after_a_stop_gives_the_guest_what_it_asks_for_and_no_more_than_it_
         story.now = Timestamp(ended_at * 1000);
         assert!(ends(&mut story), "{stop} {delete}");
     }
+}
+
+#[test]
+fn a_cordoned_node_starts_nothing_lets_guests_run_and_starts_what_waited_when_it_is_open() {
+    let mut node = Maintenance::default();
+    node.cordon(Timestamp(0));
+    let mut story = Story::new();
+    story.note("the node is cordoned");
+    story.wanted.closed = node.closed("node1");
+    story.round(done);
+    story.note("a minute later");
+    story.wait(60);
+    story.round(done);
+    story.note("it is open, and full");
+    story.wanted.closed = None;
+    story.wanted.room = Room::Waits {
+        why: String::from("wants 64Gi of memory; node1 has 2Gi free"),
+    };
+    story.round(done);
+    story.note("there is room");
+    story.wanted.room = Room::default();
+    story.bring_up();
+    story.note("the node is cordoned again");
+    story.wanted.closed = node.closed("node1");
+    story.round(done);
+    insta::assert_snapshot!(story.text);
+}
+
+#[test]
+fn a_guest_of_a_drained_node_ends_in_order_and_says_why() {
+    let mut story = Story::new();
+    story.bring_up();
+    story.wanted.closed = Some(Closed::going_down("node1"));
+    story.told_to_end(StopCause::Drain, 30);
+    story.note("the grace period is over");
+    story.wait(30);
+    story.round(done);
+    story.note("the guest was ended");
+    story.exit(ExitReason::Stopped);
+    story.round(done);
+    insta::assert_snapshot!(story.text);
+}
+
+#[test]
+fn a_guest_of_a_node_that_goes_down_has_succeeded_when_it_heeds_the_button_and_failed_when_not() {
+    let mut story = Story::new();
+    story.bring_up();
+    story.told_to_end(StopCause::NodeShutdown, 30);
+    story.note("the guest powered itself off");
+    story.exit(ExitReason::GuestPoweroff);
+    story.round(done);
+
+    story.note("---- another, which does not heed it");
+    let text = std::mem::take(&mut story.text);
+    story = Story::new();
+    story.bring_up();
+    story.text = text;
+    story.told_to_end(StopCause::NodeShutdown, 30);
+    story.wait(30);
+    story.round(done);
+    story.exit(ExitReason::Stopped);
+    story.round(done);
+
+    story.note("---- another, whose node did not wait for it");
+    let text = std::mem::take(&mut story.text);
+    story = Story::new();
+    story.bring_up();
+    story.text = text;
+    story.told_to_end(StopCause::NodeShutdown, 30);
+    story.seen.boot_id = Observation::Present(BootId(String::from("boot-2")));
+    story.seen.vmms = Observation::Absent;
+    story.round(done);
+
+    story.note("---- another, which crashes meanwhile");
+    let text = std::mem::take(&mut story.text);
+    story = Story::new();
+    story.bring_up();
+    story.text = text;
+    story.told_to_end(StopCause::NodeShutdown, 30);
+    story.exit(ExitReason::TripleFault);
+    story.round(done);
+    insta::assert_snapshot!(story.text);
 }

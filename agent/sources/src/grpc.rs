@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use agent_domain::Owner;
+use proto_node::node::maintenance_service_server::MaintenanceServiceServer;
 use proto_node::node::node_service_server::{NodeService, NodeServiceServer};
 use proto_node::node::{
     ApplyRequest, ApplyResponse, ConsoleRequest, ConsoleResponse, DeleteRequest, DeleteResponse,
@@ -26,9 +27,11 @@ use tonic::{Request, Response, Status, Streaming};
 use self::counted::Counted;
 use crate::access::{AccessLayer, Permit};
 use crate::listen::incoming;
+use crate::maintenance::MaintenanceCalls;
 use crate::watch::{Filter, Watch, parse_kind};
 use crate::{
-    Access, ApiError, Apply, Delete, Kind, Logs, Registry, Socket, Tell, TlsDoor, Verb, console,
+    Access, ApiError, Apply, Delete, Kind, Logs, Maintained, Registry, Socket, Tell, TlsDoor, Verb,
+    console,
 };
 
 /// The largest message that is read; a manifest of the largest size fits.
@@ -81,7 +84,7 @@ pub struct Doors {
 ///
 /// # Errors
 /// See [`ServeError`].
-pub async fn serve<R: Registry>(
+pub async fn serve<R: Maintained>(
     registry: R,
     mut doors: Doors,
     shutdown: impl Future<Output = ()> + Send,
@@ -92,6 +95,7 @@ pub async fn serve<R: Registry>(
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         // The descriptors hold services, too, of which the node is a client.
         .with_service_name(<NodeServiceServer<Counted<R>> as NamedService>::NAME)
+        .with_service_name(<MaintenanceServiceServer<MaintenanceCalls<R>> as NamedService>::NAME)
         .with_service_name("grpc.health.v1.Health")
         .with_service_name("grpc.reflection.v1.ServerReflection")
         .build_v1()
@@ -104,6 +108,7 @@ pub async fn serve<R: Registry>(
         access: doors.access,
         registry: registry.clone(),
     };
+    let maintenance = MaintenanceServiceServer::new(MaintenanceCalls(registry.clone()));
     let service = NodeServiceServer::new(Counted(Service { registry }))
         .max_decoding_message_size(MAX_REQUEST_BYTES)
         .max_encoding_message_size(MAX_RESPONSE_BYTES);
@@ -117,6 +122,7 @@ pub async fn serve<R: Registry>(
         .add_service(reflection)
         .add_service(health)
         .add_service(service)
+        .add_service(maintenance)
         .serve_with_incoming_shutdown(incoming(listener, doors.tls), async {
             drop(drain.await);
         });

@@ -12,6 +12,7 @@ mod error;
 mod grpc;
 mod hooks;
 mod listen;
+mod maintenance;
 pub mod manifests;
 mod registry;
 mod selector;
@@ -26,6 +27,7 @@ pub use error::ApiError;
 pub use grpc::{Doors, ServeError, serve};
 pub use hooks::HookSocket;
 pub use listen::{Socket, SocketAccess, SocketError, TlsDoor, TlsError, TlsFiles, TlsKeys};
+pub use maintenance::{Maintained, Upkeep, UpkeepWish};
 pub use registry::{
     Applied, Apply, Attach, Attached, Change, ChangeKind, Delete, Deleted, Kind, Listed, Logs,
     LogsPieces, ObjectRef, Registry, Served, Tell, Told, Verb,

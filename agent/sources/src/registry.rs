@@ -280,6 +280,9 @@ pub trait Registry: Clone + Send + Sync + 'static {
     /// What all guests with a VMM have used, by namespace and name.
     fn usage(&self) -> impl Future<Output = Result<Vec<GuestUsage>, ApiError>> + Send;
 
+    /// Whether the node starts no guests: it is cordoned, or goes down.
+    fn is_unschedulable(&self) -> bool;
+
     /// Notes a call.
     fn served(&self, call: &Served);
 

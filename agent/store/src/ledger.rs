@@ -9,8 +9,8 @@ use redb::{Database, DatabaseError, Durability, ReadableDatabase, StorageError};
 
 use crate::rows::ChangeRow;
 use crate::tables::{
-    ASSIGNMENTS, CHANGES, CONTROL_PLANES, FORMAT, IDEMPOTENCY, META, META_COMPACTED, META_FORMAT,
-    META_VERSION, OBJECTS, RECORDS, UIDS,
+    ASSIGNMENTS, CHANGES, CONTROL_PLANES, FORMAT, IDEMPOTENCY, MAINTENANCE, META, META_COMPACTED,
+    META_FORMAT, META_VERSION, OBJECTS, RECORDS, UIDS,
 };
 use crate::{ObjectKey, OpenError, StoreError, StoredObject, Transaction};
 
@@ -125,6 +125,7 @@ impl Ledger {
             write.open_table(IDEMPOTENCY)?;
             write.open_table(ASSIGNMENTS)?;
             write.open_table(CONTROL_PLANES)?;
+            write.open_table(MAINTENANCE)?;
         }
         write.commit()?;
         Ok(())

@@ -10,6 +10,7 @@
 mod assignments;
 mod error;
 mod ledger;
+mod maintenance;
 mod rows;
 mod tables;
 mod transaction;

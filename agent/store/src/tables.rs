@@ -30,3 +30,6 @@ pub(crate) const ASSIGNMENTS: TableDefinition<'_, &str, &[u8]> =
 /// Control plane to `ControlPlaneMark` as JSON.
 pub(crate) const CONTROL_PLANES: TableDefinition<'_, &str, &[u8]> =
     TableDefinition::new("control_planes");
+/// `node` to `agent_plan::Maintenance` as JSON.
+pub(crate) const MAINTENANCE: TableDefinition<'_, &str, &[u8]> =
+    TableDefinition::new("maintenance");

@@ -7,8 +7,8 @@ use redb::{ReadableTable, Table, WriteTransaction};
 use crate::ledger::{decode, decode_record, parse_key};
 use crate::rows::ChangeRow;
 use crate::tables::{
-    ASSIGNMENTS, CHANGES, CONTROL_PLANES, IDEMPOTENCY, META, META_COMPACTED, META_VERSION, OBJECTS,
-    RECORDS, UIDS,
+    ASSIGNMENTS, CHANGES, CONTROL_PLANES, IDEMPOTENCY, MAINTENANCE, META, META_COMPACTED,
+    META_VERSION, OBJECTS, RECORDS, UIDS,
 };
 use crate::{ChangeKind, Limits, ObjectKey, StoreError, StoredObject};
 
@@ -22,6 +22,7 @@ pub struct Transaction<'txn> {
     idempotency: Table<'txn, &'static str, &'static str>,
     pub(crate) assignments: Table<'txn, &'static str, &'static [u8]>,
     pub(crate) control_planes: Table<'txn, &'static str, &'static [u8]>,
+    pub(crate) maintenance: Table<'txn, &'static str, &'static [u8]>,
     version: u64,
     limits: Limits,
 }
@@ -39,6 +40,7 @@ impl<'txn> Transaction<'txn> {
             idempotency: write.open_table(IDEMPOTENCY)?,
             assignments: write.open_table(ASSIGNMENTS)?,
             control_planes: write.open_table(CONTROL_PLANES)?,
+            maintenance: write.open_table(MAINTENANCE)?,
             version,
             limits,
         })

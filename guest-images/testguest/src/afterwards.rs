@@ -21,6 +21,7 @@ pub fn run(settings: &Settings, clock: &Clock, acpi: Option<&Acpi>) -> ! {
             power::sleep_for_ever()
         }
         Afterwards::Tick => tick(settings, clock),
+        Afterwards::Button => watchdog::wait_for_button(acpi, clock),
         Afterwards::Echo => echo(clock),
         Afterwards::Reboot => {
             console_line!("TESTGUEST reboot");

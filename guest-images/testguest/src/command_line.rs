@@ -143,6 +143,8 @@ pub enum Afterwards {
     Idle,
     /// A counter line every [`Settings::tick_ms`].
     Tick,
+    /// Wait for the power button, and obey it.
+    Button,
     /// Send received console lines back.
     Echo,
     /// Reset the machine.
@@ -270,6 +272,7 @@ impl Settings {
                     "poweroff" => Afterwards::PowerOff,
                     "idle" => Afterwards::Idle,
                     "tick" => Afterwards::Tick,
+                    "button" => Afterwards::Button,
                     "echo" => Afterwards::Echo,
                     "reboot" => Afterwards::Reboot,
                     "panic" => Afterwards::Panic,

@@ -44,6 +44,20 @@ pub fn run(acpi: Option<&Acpi>, clock: &Clock) -> ! {
     probe(&function, &registers);
     arm(&function, &registers);
     console_line!("TESTGUEST watchdog armed pci={function}");
+    obey_button(acpi, clock)
+}
+
+/// Waits for the power button, and switches the power off then.
+pub fn wait_for_button(acpi: Option<&Acpi>, clock: &Clock) -> ! {
+    let Some(acpi) = acpi else {
+        console_line!("TESTGUEST button FAIL error=\"no ACPI\"");
+        power::off()
+    };
+    console_line!("TESTGUEST button awaited");
+    obey_button(acpi, clock)
+}
+
+fn obey_button(acpi: &Acpi, clock: &Clock) -> ! {
     loop {
         if button_is_pressed(acpi) {
             console_line!("TESTGUEST power-button ok");

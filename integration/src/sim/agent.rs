@@ -1,7 +1,7 @@
 //! The agent's loop as the daemon runs it: observe, plan, store, execute, store. It can be killed
 //! after every step; what it kept in memory is lost then, what it stored is not.
 
-use agent_plan::{Deletion, PciDemand, Plan, Record, Timestamp, Wanted, complete, plan};
+use agent_plan::{Action, Deletion, PciDemand, Plan, Record, Timestamp, Wanted, complete, plan};
 
 use super::world::{GRACE, World};
 
@@ -39,8 +39,11 @@ impl Agent {
             firmware: false,
             room: world.room(&record),
             probes: world.probes(faults),
+            closed: world.closed(),
         };
         let planned = plan(&wanted, &record, &observed, world.now);
+        let starts = |action: &Action| matches!(action, Action::StartVmm { .. });
+        world.intrusion |= wanted.closed.is_some() && planned.actions.iter().any(starts);
         self.wake_at = planned.wake_at;
         self.last = Some(planned.clone());
         if self.dies(world, faults) {

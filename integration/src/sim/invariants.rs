@@ -46,6 +46,9 @@ impl Watcher {
         {
             return Err(String::from("a VMM lives and has no room on the node"));
         }
+        if world.intrusion {
+            return Err(String::from("a VMM was started on a cordoned node"));
+        }
         self.check_phase(world)
     }
 

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agent_plan::{
-    BootId, Claim, ExitObserved, ExitReason, Holding, MachineState, Millis, Observation, Order,
-    Orders, PauseObserved, ProbeVerdict, ProbesSaid, Record, Room, Timestamp, VmiId, VmmIdentity,
-    order,
+    BootId, Claim, Closed, ExitObserved, ExitReason, Holding, MachineState, Millis, Observation,
+    Order, Orders, PauseObserved, ProbeVerdict, ProbesSaid, Record, Room, Timestamp, VmiId,
+    VmmIdentity, order,
 };
 
 use super::{Random, STORM, Tally};
@@ -89,6 +89,10 @@ pub(crate) struct World {
     pub(crate) starts_paused: bool,
     /// From when on the node has room for the VMI.
     room_at: Timestamp,
+    /// People cordon the node now and then.
+    is_cordoned: bool,
+    /// A VMM was planned while the node started no guests.
+    pub(crate) intrusion: bool,
 }
 
 impl World {
@@ -118,6 +122,7 @@ impl World {
         } else {
             0
         };
+        let is_cordoned = random.chance(30);
         Self {
             now: EPOCH,
             random,
@@ -141,6 +146,8 @@ impl World {
             rough,
             starts_paused,
             room_at: EPOCH.plus(Millis(room_after)),
+            is_cordoned,
+            intrusion: false,
         }
     }
 
@@ -173,6 +180,16 @@ impl World {
             readiness: None,
             grace: GRACE,
         }
+    }
+
+    /// Whether the node starts guests: in the storm it is cordoned and opened again.
+    pub(crate) fn closed(&self) -> Option<Closed> {
+        let since_start = self.now.0 - EPOCH.0;
+        let is_closed = self.is_cordoned && since_start < STORM.0 && since_start / 11_000 % 2 == 0;
+        is_closed.then(|| Closed {
+            reason: "NodeCordoned",
+            message: String::from("the node is cordoned"),
+        })
     }
 
     pub(crate) fn say(&self, what: impl FnOnce() -> String) {

@@ -2,6 +2,7 @@
 //! admits is admitted by the real rules.
 
 mod figures;
+mod maintenance;
 pub mod output;
 mod told;
 
@@ -13,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agent_domain::{FirmwareLacks, NodeCaps, Vmi};
+use proto_node::node::maintenance_service_server::MaintenanceServiceServer;
 use proto_node::node::node_service_server::{NodeService, NodeServiceServer};
 use proto_node::node::object::Kind;
 use proto_node::node::*;
@@ -32,6 +34,7 @@ struct Store {
     looks: u64,
     /// The log is cut off once, as by a restart of the agent.
     cut_off: bool,
+    upkeep: maintenance::Upkeep,
 }
 
 /// The agent.
@@ -83,6 +86,7 @@ impl Agent {
                 let listener = tokio::net::UnixListener::bind(&socket).unwrap();
                 ready.send(()).unwrap();
                 let server = tonic::transport::Server::builder()
+                    .add_service(MaintenanceServiceServer::new(agent.clone()))
                     .add_service(NodeServiceServer::new(agent))
                     .serve_with_incoming(UnixListenerStream::new(listener));
                 // Dropping the server drops its connections, as the death of an agent does.
@@ -428,6 +432,7 @@ impl NodeService for Agent {
             node_name: "node1".to_owned(),
             agent_version: "9.9.9".to_owned(),
             architecture: "amd64".to_owned(),
+            unschedulable: self.store.lock().unwrap().upkeep.cordoned,
             ..Default::default()
         }))
     }

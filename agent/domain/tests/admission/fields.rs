@@ -51,7 +51,7 @@ fn a_guest_larger_than_the_node_is_warned_of_and_may_wait() {
 fn fields_without_effect_are_accepted_and_named() {
     let admitted = admit(with(&[
         ("/spec/domain/ioThreadsPolicy", json!("auto")),
-        ("/spec/evictionStrategy", json!("LiveMigrate")),
+        ("/spec/schedulerName", json!("mine")),
     ]))
     .unwrap();
     let paths: Vec<&str> = admitted
@@ -59,10 +59,7 @@ fn fields_without_effect_are_accepted_and_named() {
         .iter()
         .map(|remark| remark.path.as_str())
         .collect();
-    assert_eq!(
-        paths,
-        ["spec.domain.ioThreadsPolicy", "spec.evictionStrategy"]
-    );
+    assert_eq!(paths, ["spec.domain.ioThreadsPolicy", "spec.schedulerName"]);
 }
 
 #[test]

@@ -78,7 +78,9 @@ impl Draft<'_> {
             )
         };
         let record = &mut self.plan.record;
-        let event = ending::conclude(record, Phase::Failed, reason, message, self.now);
+        let end = (Phase::Failed, reason.to_owned(), message.to_owned());
+        let (phase, reason, message) = ending::as_ordered(record, end);
+        let event = ending::conclude(record, phase, &reason, &message, self.now);
         self.plan.events.push(event);
         self.clear_away();
     }

@@ -1,8 +1,9 @@
-//! Room on the node: a VMI starts once it has it, and keeps it until its VMM is gone.
+//! Room on the node: a VMI starts once it has it, and keeps it until its VMM is gone. A node that is closed has
+//! none to give.
 
 use super::Draft;
-use crate::report::POD_SCHEDULED;
-use crate::{CpuGrant, DedicatedCpus, EventKind, Millis, Room};
+use crate::report::{POD_SCHEDULED, UNSCHEDULABLE};
+use crate::{Condition, CpuGrant, DedicatedCpus, EventKind, Millis, Room};
 
 /// How soon to ask again when nobody says that there is room: the node may have been given more.
 const ASK_AGAIN: Millis = Millis::from_secs(30);
@@ -16,6 +17,18 @@ impl Draft<'_> {
         {
             record.room.get_or_insert_with(|| claim.clone());
         }
+    }
+
+    /// Whether the node starts guests; false when the VMI has to wait for that. Whoever opens the node wakes it.
+    pub(super) fn is_let_in(&mut self) -> bool {
+        let Some(closed) = &self.wanted.closed else {
+            return true;
+        };
+        let is_told = |told: &Condition| told.kind == POD_SCHEDULED && told.reason == closed.reason;
+        if !self.plan.record.conditions.iter().any(is_told) {
+            self.event(EventKind::Warning, "FailedScheduling", &closed.message);
+        }
+        false
     }
 
     /// Takes what the VMI needs of the node; false when it has to wait for it.
@@ -37,7 +50,7 @@ impl Draft<'_> {
                 let told = record
                     .conditions
                     .iter()
-                    .any(|told| told.kind == POD_SCHEDULED);
+                    .any(|told| told.kind == POD_SCHEDULED && told.reason == UNSCHEDULABLE);
                 if !told {
                     self.event(EventKind::Warning, "FailedScheduling", why);
                 }

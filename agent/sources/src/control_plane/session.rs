@@ -70,6 +70,8 @@ pub(super) struct Session<'a, R> {
     listing: u32,
     /// The list is whole.
     whole: bool,
+    /// What was last said of whether the node starts guests.
+    unschedulable: bool,
 }
 
 impl<'a, R: Assignments> Session<'a, R> {
@@ -86,6 +88,7 @@ impl<'a, R: Assignments> Session<'a, R> {
         let (out, requests) = mpsc::channel(BACKLOG);
         let registration = registry.registration(name).await?;
         let sent_at = registry.boot_time();
+        let unschedulable = registration.unschedulable;
         let first = request(Said::Register(registration));
         out.send(first).await.map_err(|_| SessionError::Closed)?;
         let opened = async {
@@ -112,6 +115,7 @@ impl<'a, R: Assignments> Session<'a, R> {
             told: 0,
             listing: 0,
             whole: false,
+            unschedulable,
         })
     }
 
@@ -131,6 +135,9 @@ impl<'a, R: Assignments> Session<'a, R> {
                         self.assign(assignment, wishes).await?;
                     }
                     self.tell_changes(wishes).await?;
+                    if self.unschedulable != self.registry.is_unschedulable() {
+                        self.beat().await?;
+                    }
                 }
                 _ = ticks.tick() => {
                     self.beat().await?;
@@ -207,7 +214,13 @@ impl<'a, R: Assignments> Session<'a, R> {
     async fn beat(&mut self) -> Result<(), SessionError> {
         let now = self.registry.boot_time();
         let number = self.beats.beat(now).ok_or(SessionError::Silent)?;
-        self.say(Said::Heartbeat(Heartbeat { number })).await
+        self.unschedulable = self.registry.is_unschedulable();
+        let unschedulable = self.unschedulable;
+        let beat = Heartbeat {
+            number,
+            unschedulable,
+        };
+        self.say(Said::Heartbeat(beat)).await
     }
 
     /// Everything that the node has of this control plane.

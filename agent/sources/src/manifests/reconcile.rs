@@ -29,11 +29,12 @@ pub(crate) enum Step {
     },
 }
 
-/// What is to be done so that exactly the wishes are there. `is_unknown` tells of files that are there
-/// and can not be read: what came from them stays.
+/// What is to be done so that exactly the wishes are there. `is_open` says whether the node starts guests, and
+/// `is_unknown` tells of files that are there and can not be read: what came from them stays.
 pub(crate) fn reconcile(
     wishes: &BTreeMap<WishKey, Wish>,
     present: &[VirtualMachineInstance],
+    is_open: bool,
     is_unknown: impl Fn(&str) -> bool,
 ) -> Vec<Step> {
     let present: BTreeMap<WishKey, &VirtualMachineInstance> = present
@@ -44,7 +45,7 @@ pub(crate) fn reconcile(
     for (key, wish) in wishes {
         match present.get(key) {
             None => steps.push(Step::Create(Box::new(object_of(wish)))),
-            Some(object) => steps.extend(step_for(key, wish, object)),
+            Some(object) => steps.extend(step_for(key, wish, object, is_open)),
         }
     }
     for (key, object) in present {
@@ -63,7 +64,12 @@ pub(crate) fn reconcile(
 }
 
 /// What to do about an object that is there and asked for.
-fn step_for(key: &WishKey, wish: &Wish, object: &VirtualMachineInstance) -> Option<Step> {
+fn step_for(
+    key: &WishKey,
+    wish: &Wish,
+    object: &VirtualMachineInstance,
+    is_open: bool,
+) -> Option<Step> {
     let owner = owner(object);
     if !matches!(owner, Owner::ManifestDirectory { .. }) {
         return Some(Step::Taken {
@@ -86,10 +92,17 @@ fn step_for(key: &WishKey, wish: &Wish, object: &VirtualMachineInstance) -> Opti
         return delete("its manifest was changed");
     }
     let status = object.status.as_ref()?;
-    if status.phase == "Failed" && status.reason == "NodeRebooted" {
-        return delete("the node was restarted; it is made anew");
+    match (status.phase.as_str(), status.reason.as_str()) {
+        ("Failed", "NodeRebooted") => delete("the node was restarted; it is made anew"),
+        // What the node itself ended comes again with it, and not before.
+        ("Succeeded" | "Failed", "NodeShutdown") if is_open => {
+            delete("the node went down and is back; it is made anew")
+        }
+        ("Succeeded" | "Failed", "Evicted") if is_open => {
+            delete("the node was drained and takes guests again; it is made anew")
+        }
+        _ => None,
     }
-    None
 }
 
 fn object_of(wish: &Wish) -> VirtualMachineInstance {
@@ -187,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_new_file_makes_its_object_with_its_source() {
-        let steps = reconcile(&wishes("1"), &[], |_| false);
+        let steps = reconcile(&wishes("1"), &[], true, |_| false);
         let [Step::Create(object)] = steps.as_slice() else {
             panic!("{steps:?}")
         };
@@ -208,17 +221,22 @@ mod tests {
             with_status("Running", ""),
             with_status("Succeeded", "GuestPoweroff"),
         ] {
-            assert_eq!(reconcile(&wishes("1"), &[object], |_| false), []);
+            assert_eq!(reconcile(&wishes("1"), &[object], true, |_| false), []);
         }
     }
 
     #[test]
     fn a_changed_file_ends_the_object_and_waits_for_its_end() {
-        assert!(deletes(&reconcile(&wishes("2"), &[made("1")], |_| false)));
+        assert!(deletes(&reconcile(
+            &wishes("2"),
+            &[made("1")],
+            true,
+            |_| false
+        )));
         let mut ending = made("1");
         ending.metadata.get_or_insert_default().deletion_timestamp =
             String::from("2026-01-01T00:00:00Z");
-        assert_eq!(reconcile(&wishes("2"), &[ending], |_| false), []);
+        assert_eq!(reconcile(&wishes("2"), &[ending], true, |_| false), []);
     }
 
     #[test]
@@ -226,12 +244,14 @@ mod tests {
         assert!(deletes(&reconcile(
             &wishes("1"),
             &[with_status("Failed", "NodeRebooted")],
+            true,
             |_| false
         )));
         assert_eq!(
             reconcile(
                 &wishes("1"),
                 &[with_status("Failed", "TripleFault")],
+                true,
                 |_| false
             ),
             []
@@ -239,20 +259,33 @@ mod tests {
     }
 
     #[test]
+    fn what_the_node_itself_ended_comes_again_once_it_takes_guests() {
+        for (phase, reason) in [("Succeeded", "Evicted"), ("Failed", "NodeShutdown")] {
+            let present = [with_status(phase, reason)];
+            assert_eq!(reconcile(&wishes("1"), &present, false, |_| false), []);
+            assert!(deletes(&reconcile(&wishes("1"), &present, true, |_| false)));
+        }
+    }
+
+    #[test]
     fn a_removed_file_ends_the_object_and_an_unreadable_one_does_not() {
-        assert!(deletes(&reconcile(&BTreeMap::new(), &[made("1")], |_| {
-            false
-        })));
+        assert!(deletes(&reconcile(
+            &BTreeMap::new(),
+            &[made("1")],
+            true,
+            |_| { false }
+        )));
         assert_eq!(
-            reconcile(&BTreeMap::new(), &[made("1")], |file| file == "a.yaml"),
+            reconcile(&BTreeMap::new(), &[made("1")], true, |file| file
+                == "a.yaml"),
             []
         );
     }
 
     #[test]
     fn objects_from_elsewhere_are_never_touched() {
-        assert_eq!(reconcile(&BTreeMap::new(), &[bare()], |_| false), []);
-        let steps = reconcile(&wishes("1"), &[bare()], |_| false);
+        assert_eq!(reconcile(&BTreeMap::new(), &[bare()], true, |_| false), []);
+        let steps = reconcile(&wishes("1"), &[bare()], true, |_| false);
         assert_eq!(
             steps,
             [Step::Taken {

@@ -122,7 +122,10 @@ impl<R: Registry> ManifestSource<R> {
             .map(|(key, wish)| (key.clone(), wish.digest.clone()))
             .collect();
         self.refused.retain(|refused| digests.contains(refused));
-        let steps = reconcile(&wishes, &present, |file| self.directory.is_unknown(file));
+        let is_open = !self.registry.is_unschedulable();
+        let steps = reconcile(&wishes, &present, is_open, |file| {
+            self.directory.is_unknown(file)
+        });
         for step in steps {
             self.carry_out(step).await;
         }

@@ -1974,7 +1974,8 @@ pub struct VirtualMachineInstanceSpec {
     /// Class that decides who is evicted first.
     #[prost(string, tag = "8")]
     pub priority_class_name: ::prost::alloc::string::String,
-    /// What a drain of the node does with the guest.
+    /// What a drain of the node does with the guest: None (the default) and LiveMigrateIfPossible shut it down,
+    /// LiveMigrate keeps the node from being drained unless it is forced, External leaves it to its controller.
     #[prost(string, tag = "9")]
     pub eviction_strategy: ::prost::alloc::string::String,
     /// "Paused": the guest waits for an unpause before its first instruction.

@@ -109,6 +109,9 @@ pub struct Register {
     /// The highest fencing token that the node has seen of it.
     #[prost(uint64, tag = "10")]
     pub highest_token: u64,
+    /// The node starts no guests: it is cordoned, or goes down. What is assigned all the same waits there.
+    #[prost(bool, tag = "11")]
+    pub unschedulable: bool,
 }
 impl ::prost::Name for Register {
     const NAME: &'static str = "Register";
@@ -186,6 +189,9 @@ pub struct Heartbeat {
     /// Counts from 1 in each session; the registration is number 0.
     #[prost(uint64, tag = "1")]
     pub number: u64,
+    /// As in Register, as it is now. The node sends a heartbeat as soon as it changes.
+    #[prost(bool, tag = "2")]
+    pub unschedulable: bool,
 }
 impl ::prost::Name for Heartbeat {
     const NAME: &'static str = "Heartbeat";

@@ -1046,21 +1046,9 @@ pub struct GetNodeInfoResponse {
     /// The agent's process started at this time.
     #[prost(string, tag = "10")]
     pub started_at: ::prost::alloc::string::String,
-    /// All that the node has.
-    #[prost(message, optional, tag = "12")]
-    pub capacity: ::core::option::Option<NodeResources>,
-    /// What VMIs may have of it: without what is reserved, with what is overcommitted.
-    #[prost(message, optional, tag = "13")]
-    pub allocatable: ::core::option::Option<NodeResources>,
-    /// What VMIs have of it: what each requests, with its VMM's overhead.
-    #[prost(message, optional, tag = "14")]
-    pub used: ::core::option::Option<NodeResources>,
-    /// VMIs that have some of it.
-    #[prost(uint32, tag = "15")]
-    pub vmis: u32,
-    /// Who has CPUs for itself, by namespace and name.
-    #[prost(message, repeated, tag = "16")]
-    pub dedicated_cpus: ::prost::alloc::vec::Vec<DedicatedCpus>,
+    /// It starts no guests: it is cordoned (MaintenanceService), or goes down.
+    #[prost(bool, tag = "11")]
+    pub unschedulable: bool,
 }
 impl ::prost::Name for GetNodeInfoResponse {
     const NAME: &'static str = "GetNodeInfoResponse";
@@ -1070,62 +1058,6 @@ impl ::prost::Name for GetNodeInfoResponse {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kvmlet.node.v1.GetNodeInfoResponse".into()
-    }
-}
-/// What guests take of a node.
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct NodeResources {
-    /// Ordinary memory: without huge pages.
-    #[prost(uint64, tag = "1")]
-    pub memory_bytes: u64,
-    /// CPU in thousandths, of the CPUs that guests share; in `capacity`, of all.
-    #[prost(uint64, tag = "2")]
-    pub cpu_millis: u64,
-    /// CPUs that guests have for themselves, as Linux lists them: "2-7".
-    #[prost(string, tag = "3")]
-    pub dedicated_cpus: ::prost::alloc::string::String,
-    /// Bytes of huge pages, by the size of a page: "2Mi".
-    #[prost(btree_map = "string, uint64", tag = "4")]
-    pub hugepages_bytes: ::prost::alloc::collections::BTreeMap<
-        ::prost::alloc::string::String,
-        u64,
-    >,
-}
-impl ::prost::Name for NodeResources {
-    const NAME: &'static str = "NodeResources";
-    const PACKAGE: &'static str = "kvmlet.node.v1";
-    fn full_name() -> ::prost::alloc::string::String {
-        "kvmlet.node.v1.NodeResources".into()
-    }
-    fn type_url() -> ::prost::alloc::string::String {
-        "/kvmlet.node.v1.NodeResources".into()
-    }
-}
-/// CPUs that a guest has for itself, as Linux lists them.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct DedicatedCpus {
-    /// The guest.
-    #[prost(string, tag = "1")]
-    pub namespace: ::prost::alloc::string::String,
-    #[prost(string, tag = "2")]
-    pub name: ::prost::alloc::string::String,
-    #[prost(string, tag = "3")]
-    pub uid: ::prost::alloc::string::String,
-    /// Of its vCPUs.
-    #[prost(string, tag = "4")]
-    pub vcpus: ::prost::alloc::string::String,
-    /// Of the VMM's other threads. Empty: they run where the vCPUs do.
-    #[prost(string, tag = "5")]
-    pub emulator: ::prost::alloc::string::String,
-}
-impl ::prost::Name for DedicatedCpus {
-    const NAME: &'static str = "DedicatedCpus";
-    const PACKAGE: &'static str = "kvmlet.node.v1";
-    fn full_name() -> ::prost::alloc::string::String {
-        "kvmlet.node.v1.DedicatedCpus".into()
-    }
-    fn type_url() -> ::prost::alloc::string::String {
-        "/kvmlet.node.v1.DedicatedCpus".into()
     }
 }
 /// A VMM release that runs guests.
@@ -2411,6 +2343,956 @@ pub mod node_service_server {
     /// Generated gRPC service name
     pub const SERVICE_NAME: &str = "kvmlet.node.v1.NodeService";
     impl<T> tonic::server::NamedService for NodeServiceServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+/// How a node stands.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Maintenance {
+    /// Name of the node.
+    #[prost(string, tag = "1")]
+    pub node_name: ::prost::alloc::string::String,
+    /// It starts no guests.
+    #[prost(bool, tag = "2")]
+    pub unschedulable: bool,
+    /// Since when; empty when it does.
+    #[prost(string, tag = "3")]
+    pub cordoned_at: ::prost::alloc::string::String,
+    /// The drain that was asked for; absent when there is none.
+    #[prost(message, optional, tag = "4")]
+    pub drain: ::core::option::Option<DrainStatus>,
+}
+impl ::prost::Name for Maintenance {
+    const NAME: &'static str = "Maintenance";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.Maintenance".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.Maintenance".into()
+    }
+}
+/// How a drain goes.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DrainStatus {
+    /// When it was asked for.
+    #[prost(string, tag = "1")]
+    pub requested_at: ::prost::alloc::string::String,
+    /// What was asked for.
+    #[prost(message, optional, tag = "2")]
+    pub options: ::core::option::Option<DrainOptions>,
+    /// Guests that are still there, by namespace and name. The node is drained when there are none.
+    #[prost(message, repeated, tag = "3")]
+    pub evictions: ::prost::alloc::vec::Vec<Eviction>,
+}
+impl ::prost::Name for DrainStatus {
+    const NAME: &'static str = "DrainStatus";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.DrainStatus".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.DrainStatus".into()
+    }
+}
+/// How a node is drained.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DrainOptions {
+    /// End guests, too, whose evictionStrategy does not allow it.
+    #[prost(bool, tag = "1")]
+    pub force: bool,
+    /// Seconds for each guest to shut down; 0 ends them at once. Absent: their own.
+    #[prost(int64, optional, tag = "2")]
+    pub grace_period_seconds: ::core::option::Option<i64>,
+    /// Guests that are ended at a time. 0: 10.
+    #[prost(uint32, tag = "3")]
+    pub parallel: u32,
+}
+impl ::prost::Name for DrainOptions {
+    const NAME: &'static str = "DrainOptions";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.DrainOptions".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.DrainOptions".into()
+    }
+}
+/// What a drain does with one guest.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Eviction {
+    /// Namespace of the VMI.
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    /// Its name.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// Its uid.
+    #[prost(string, tag = "3")]
+    pub uid: ::prost::alloc::string::String,
+    #[prost(enumeration = "eviction::Step", tag = "4")]
+    pub step: i32,
+    /// The same for people; empty where there is nothing to say.
+    #[prost(string, tag = "5")]
+    pub message: ::prost::alloc::string::String,
+    /// Its evictionStrategy; "None" when it has none.
+    #[prost(string, tag = "6")]
+    pub eviction_strategy: ::prost::alloc::string::String,
+    /// Seconds that it is given to shut down.
+    #[prost(int64, tag = "7")]
+    pub grace_period_seconds: i64,
+}
+/// Nested message and enum types in `Eviction`.
+pub mod eviction {
+    /// How far it has come.
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum Step {
+        Unspecified = 0,
+        /// It is told to end when its turn comes.
+        Waiting = 1,
+        /// It was told to end.
+        Ending = 2,
+        /// Its controller was told, by status.evacuationNodeName and an event, and has to see to it.
+        External = 3,
+        /// It can not be evicted; the message says why, and the way out.
+        Blocked = 4,
+    }
+    impl Step {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Unspecified => "STEP_UNSPECIFIED",
+                Self::Waiting => "STEP_WAITING",
+                Self::Ending => "STEP_ENDING",
+                Self::External => "STEP_EXTERNAL",
+                Self::Blocked => "STEP_BLOCKED",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "STEP_UNSPECIFIED" => Some(Self::Unspecified),
+                "STEP_WAITING" => Some(Self::Waiting),
+                "STEP_ENDING" => Some(Self::Ending),
+                "STEP_EXTERNAL" => Some(Self::External),
+                "STEP_BLOCKED" => Some(Self::Blocked),
+                _ => None,
+            }
+        }
+    }
+}
+impl ::prost::Name for Eviction {
+    const NAME: &'static str = "Eviction";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.Eviction".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.Eviction".into()
+    }
+}
+/// Asks how the node stands.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetMaintenanceRequest {}
+impl ::prost::Name for GetMaintenanceRequest {
+    const NAME: &'static str = "GetMaintenanceRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.GetMaintenanceRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.GetMaintenanceRequest".into()
+    }
+}
+/// How the node stands.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GetMaintenanceResponse {
+    #[prost(message, optional, tag = "1")]
+    pub maintenance: ::core::option::Option<Maintenance>,
+}
+impl ::prost::Name for GetMaintenanceResponse {
+    const NAME: &'static str = "GetMaintenanceResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.GetMaintenanceResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.GetMaintenanceResponse".into()
+    }
+}
+/// Asks the node to start no guests.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CordonRequest {
+    /// The node that is meant; another one is ABORTED with reason "Conflict". Empty: any.
+    #[prost(string, tag = "1")]
+    pub node_name: ::prost::alloc::string::String,
+    /// Judge only; do nothing.
+    #[prost(bool, tag = "2")]
+    pub dry_run: bool,
+}
+impl ::prost::Name for CordonRequest {
+    const NAME: &'static str = "CordonRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.CordonRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.CordonRequest".into()
+    }
+}
+/// The node starts no guests.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CordonResponse {
+    #[prost(message, optional, tag = "1")]
+    pub maintenance: ::core::option::Option<Maintenance>,
+    /// It took guests before.
+    #[prost(bool, tag = "2")]
+    pub changed: bool,
+}
+impl ::prost::Name for CordonResponse {
+    const NAME: &'static str = "CordonResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.CordonResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.CordonResponse".into()
+    }
+}
+/// Asks the node to take guests.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UncordonRequest {
+    /// As in CordonRequest.
+    #[prost(string, tag = "1")]
+    pub node_name: ::prost::alloc::string::String,
+    /// Judge only; do nothing.
+    #[prost(bool, tag = "2")]
+    pub dry_run: bool,
+}
+impl ::prost::Name for UncordonRequest {
+    const NAME: &'static str = "UncordonRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.UncordonRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.UncordonRequest".into()
+    }
+}
+/// The node takes guests.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct UncordonResponse {
+    #[prost(message, optional, tag = "1")]
+    pub maintenance: ::core::option::Option<Maintenance>,
+    /// It took none before.
+    #[prost(bool, tag = "2")]
+    pub changed: bool,
+}
+impl ::prost::Name for UncordonResponse {
+    const NAME: &'static str = "UncordonResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.UncordonResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.UncordonResponse".into()
+    }
+}
+/// Asks for the node to be empty.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DrainRequest {
+    /// As in CordonRequest.
+    #[prost(string, tag = "1")]
+    pub node_name: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "2")]
+    pub options: ::core::option::Option<DrainOptions>,
+    /// Only say what would become of each guest.
+    #[prost(bool, tag = "3")]
+    pub dry_run: bool,
+}
+impl ::prost::Name for DrainRequest {
+    const NAME: &'static str = "DrainRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.DrainRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.DrainRequest".into()
+    }
+}
+/// The drain was ordered.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DrainResponse {
+    /// With what is to become of each guest.
+    #[prost(message, optional, tag = "1")]
+    pub maintenance: ::core::option::Option<Maintenance>,
+    /// The node took guests before.
+    #[prost(bool, tag = "2")]
+    pub cordoned: bool,
+}
+impl ::prost::Name for DrainResponse {
+    const NAME: &'static str = "DrainResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.DrainResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.DrainResponse".into()
+    }
+}
+/// Asks for a drain to end.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CancelDrainRequest {
+    /// As in CordonRequest.
+    #[prost(string, tag = "1")]
+    pub node_name: ::prost::alloc::string::String,
+}
+impl ::prost::Name for CancelDrainRequest {
+    const NAME: &'static str = "CancelDrainRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.CancelDrainRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.CancelDrainRequest".into()
+    }
+}
+/// No drain goes on.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CancelDrainResponse {
+    #[prost(message, optional, tag = "1")]
+    pub maintenance: ::core::option::Option<Maintenance>,
+    /// One did before.
+    #[prost(bool, tag = "2")]
+    pub changed: bool,
+}
+impl ::prost::Name for CancelDrainResponse {
+    const NAME: &'static str = "CancelDrainResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.CancelDrainResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.CancelDrainResponse".into()
+    }
+}
+/// Generated client implementations.
+pub mod maintenance_service_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Maintenance of one node.
+    #[derive(Debug, Clone)]
+    pub struct MaintenanceServiceClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl<T> MaintenanceServiceClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> MaintenanceServiceClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            MaintenanceServiceClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Whether the node takes guests, and how far a drain has come.
+        pub async fn get_maintenance(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetMaintenanceRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetMaintenanceResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.MaintenanceService/GetMaintenance",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "kvmlet.node.v1.MaintenanceService",
+                        "GetMaintenance",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// Starts no guest any more: VMIs that do not run yet wait, whoever made them. Guests that run are left alone.
+        pub async fn cordon(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CordonRequest>,
+        ) -> std::result::Result<tonic::Response<super::CordonResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.MaintenanceService/Cordon",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvmlet.node.v1.MaintenanceService", "Cordon"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Takes guests again. A drain is over with it: what was not told to end goes on.
+        pub async fn uncordon(
+            &mut self,
+            request: impl tonic::IntoRequest<super::UncordonRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::UncordonResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.MaintenanceService/Uncordon",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("kvmlet.node.v1.MaintenanceService", "Uncordon"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// Cordons the node and ends its guests, each by its evictionStrategy. Answers once the order is on disk;
+        /// GetMaintenance tells what has become of it. A second one takes the place of the first: its options hold for
+        /// what was not told to end, and a shorter grace period for all.
+        pub async fn drain(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DrainRequest>,
+        ) -> std::result::Result<tonic::Response<super::DrainResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.MaintenanceService/Drain",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvmlet.node.v1.MaintenanceService", "Drain"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Ends a drain and leaves the node cordoned: what was not told to end goes on.
+        pub async fn cancel_drain(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CancelDrainRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::CancelDrainResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.MaintenanceService/CancelDrain",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("kvmlet.node.v1.MaintenanceService", "CancelDrain"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod maintenance_service_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with MaintenanceServiceServer.
+    #[async_trait]
+    pub trait MaintenanceService: std::marker::Send + std::marker::Sync + 'static {
+        /// Whether the node takes guests, and how far a drain has come.
+        async fn get_maintenance(
+            &self,
+            request: tonic::Request<super::GetMaintenanceRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetMaintenanceResponse>,
+            tonic::Status,
+        >;
+        /// Starts no guest any more: VMIs that do not run yet wait, whoever made them. Guests that run are left alone.
+        async fn cordon(
+            &self,
+            request: tonic::Request<super::CordonRequest>,
+        ) -> std::result::Result<tonic::Response<super::CordonResponse>, tonic::Status>;
+        /// Takes guests again. A drain is over with it: what was not told to end goes on.
+        async fn uncordon(
+            &self,
+            request: tonic::Request<super::UncordonRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::UncordonResponse>,
+            tonic::Status,
+        >;
+        /// Cordons the node and ends its guests, each by its evictionStrategy. Answers once the order is on disk;
+        /// GetMaintenance tells what has become of it. A second one takes the place of the first: its options hold for
+        /// what was not told to end, and a shorter grace period for all.
+        async fn drain(
+            &self,
+            request: tonic::Request<super::DrainRequest>,
+        ) -> std::result::Result<tonic::Response<super::DrainResponse>, tonic::Status>;
+        /// Ends a drain and leaves the node cordoned: what was not told to end goes on.
+        async fn cancel_drain(
+            &self,
+            request: tonic::Request<super::CancelDrainRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::CancelDrainResponse>,
+            tonic::Status,
+        >;
+    }
+    /// Maintenance of one node.
+    #[derive(Debug)]
+    pub struct MaintenanceServiceServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> MaintenanceServiceServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for MaintenanceServiceServer<T>
+    where
+        T: MaintenanceService,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/kvmlet.node.v1.MaintenanceService/GetMaintenance" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetMaintenanceSvc<T: MaintenanceService>(pub Arc<T>);
+                    impl<
+                        T: MaintenanceService,
+                    > tonic::server::UnaryService<super::GetMaintenanceRequest>
+                    for GetMaintenanceSvc<T> {
+                        type Response = super::GetMaintenanceResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetMaintenanceRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as MaintenanceService>::get_maintenance(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetMaintenanceSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.MaintenanceService/Cordon" => {
+                    #[allow(non_camel_case_types)]
+                    struct CordonSvc<T: MaintenanceService>(pub Arc<T>);
+                    impl<
+                        T: MaintenanceService,
+                    > tonic::server::UnaryService<super::CordonRequest>
+                    for CordonSvc<T> {
+                        type Response = super::CordonResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::CordonRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as MaintenanceService>::cordon(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CordonSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.MaintenanceService/Uncordon" => {
+                    #[allow(non_camel_case_types)]
+                    struct UncordonSvc<T: MaintenanceService>(pub Arc<T>);
+                    impl<
+                        T: MaintenanceService,
+                    > tonic::server::UnaryService<super::UncordonRequest>
+                    for UncordonSvc<T> {
+                        type Response = super::UncordonResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::UncordonRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as MaintenanceService>::uncordon(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = UncordonSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.MaintenanceService/Drain" => {
+                    #[allow(non_camel_case_types)]
+                    struct DrainSvc<T: MaintenanceService>(pub Arc<T>);
+                    impl<
+                        T: MaintenanceService,
+                    > tonic::server::UnaryService<super::DrainRequest> for DrainSvc<T> {
+                        type Response = super::DrainResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DrainRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as MaintenanceService>::drain(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DrainSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.MaintenanceService/CancelDrain" => {
+                    #[allow(non_camel_case_types)]
+                    struct CancelDrainSvc<T: MaintenanceService>(pub Arc<T>);
+                    impl<
+                        T: MaintenanceService,
+                    > tonic::server::UnaryService<super::CancelDrainRequest>
+                    for CancelDrainSvc<T> {
+                        type Response = super::CancelDrainResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::CancelDrainRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as MaintenanceService>::cancel_drain(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CancelDrainSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for MaintenanceServiceServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "kvmlet.node.v1.MaintenanceService";
+    impl<T> tonic::server::NamedService for MaintenanceServiceServer<T> {
         const NAME: &'static str = SERVICE_NAME;
     }
 }

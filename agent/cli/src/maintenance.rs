@@ -1,0 +1,66 @@
+//! `kvmctl cordon` and `uncordon`.
+
+use proto_node::node::{CordonRequest, Maintenance, UncordonRequest};
+use tonic::Status;
+
+use crate::args::Cordon;
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::output::{note, print_line};
+use crate::scope::Scope;
+
+/// Has the node start no guests.
+pub async fn cordon(scope: &Scope, args: &Cordon) -> Result<(), Failure> {
+    let mut client = Client::new(scope)?;
+    let request = CordonRequest {
+        node_name: node_name(args.node.as_deref()),
+        dry_run: args.dry_run,
+    };
+    let response = client.maintenance().cordon(request).await;
+    let response = response.map_err(|status| refusal(&client, &status))?;
+    let node = response.into_inner();
+    let name = full_name(node.maintenance.as_ref());
+    let done = said("cordoned", node.changed, args.dry_run);
+    print_line(&format!("{name} {done}"))
+}
+
+/// Has the node start guests again.
+pub async fn uncordon(scope: &Scope, args: &Cordon) -> Result<(), Failure> {
+    let mut client = Client::new(scope)?;
+    let request = UncordonRequest {
+        node_name: node_name(args.node.as_deref()),
+        dry_run: args.dry_run,
+    };
+    let response = client.maintenance().uncordon(request).await;
+    let response = response.map_err(|status| refusal(&client, &status))?;
+    let node = response.into_inner();
+    let name = full_name(node.maintenance.as_ref());
+    if node.changed && !args.dry_run {
+        note("guests that were told to end still do; `kvmctl get vmi -A` shows them");
+    }
+    let done = said("uncordoned", node.changed, args.dry_run);
+    print_line(&format!("{name} {done}"))
+}
+
+/// In kubectl's words.
+pub fn said(done: &str, is_new: bool, dry_run: bool) -> String {
+    let already = if is_new { "" } else { "already " };
+    let dry = if dry_run { " (server dry run)" } else { "" };
+    format!("{already}{done}{dry}")
+}
+
+/// The name that was typed, with or without its type.
+pub fn node_name(typed: Option<&str>) -> String {
+    let name = typed.unwrap_or_default();
+    name.strip_prefix("node/").unwrap_or(name).to_owned()
+}
+
+/// The node, as output names it.
+pub fn full_name(node: Option<&Maintenance>) -> String {
+    format!("node/{}", node.map_or("", |node| node.node_name.as_str()))
+}
+
+/// What the agent answered.
+pub fn refusal(client: &Client, status: &Status) -> Failure {
+    Failure::of_status(status, "Node", "", client.address())
+}

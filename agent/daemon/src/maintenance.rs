@@ -1,0 +1,216 @@
+//! What the operator wants of the node as a whole: that it starts no guests, and that it is empty.
+
+mod drain;
+
+use std::sync::{Mutex, PoisonError};
+
+use agent_host::Host;
+use agent_plan::{Closed, DrainOrder, Maintenance, Millis, StopCause, Timestamp, order_stop};
+use agent_sources::{ApiError, Kind, Maintained, Upkeep, UpkeepWish};
+use agent_store::{StoreError, Transaction};
+use proto_node::node::{self as wire, DrainOptions, DrainStatus};
+use tokio::sync::Notify;
+use tracing::info;
+
+use crate::agent::Agent;
+use crate::error::{WriteError, store};
+use crate::{clock, object};
+
+/// What is wanted of the node, in memory as in the ledger.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    wanted: Mutex<Maintenance>,
+    /// Something else is wanted than before.
+    changed: Notify,
+}
+
+impl Keeper {
+    pub(crate) fn new(wanted: Maintenance) -> Self {
+        Self {
+            wanted: Mutex::new(wanted),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Why the node starts no guests, if it starts none.
+    pub(crate) fn closed(&self, node_name: &str) -> Option<Closed> {
+        let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        wanted.closed(node_name)
+    }
+
+    /// The drain that is ordered.
+    fn drain(&self) -> Option<DrainOrder> {
+        let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        wanted.drain.clone()
+    }
+}
+
+impl<H: Host> Maintained for Agent<H> {
+    fn maintenance(&self) -> Result<wire::Maintenance, ApiError> {
+        self.told(&self.ledger.maintenance().map_err(store)?)
+    }
+
+    fn maintain(&self, wish: UpkeepWish) -> Result<(wire::Maintenance, bool), ApiError> {
+        let node_name = self.node_name();
+        if !wish.node_name.is_empty() && wish.node_name != node_name {
+            return Err(ApiError::Conflict(format!(
+                "this is node {node_name:?}, not {:?}: ask that one's agent, or leave the name out",
+                wish.node_name
+            )));
+        }
+        let now = clock::now();
+        if wish.dry_run {
+            let mut wanted = self.ledger.maintenance().map_err(store)?;
+            let is_new = take(&mut wanted, &wish.what, now);
+            return Ok((self.told(&wanted)?, is_new));
+        }
+        let (wanted, is_new) = self.order(&wish.what, now)?;
+        let client = wish.client.as_str();
+        info!(what = ?wish.what, client, is_new, "maintenance of the node");
+        self.keeper.changed.notify_one();
+        self.wake_all();
+        self.nudge();
+        Ok((self.told(&wanted)?, is_new))
+    }
+}
+
+impl<H: Host> Agent<H> {
+    /// Writes down what is wanted from now on.
+    fn order(&self, what: &Upkeep, now: Timestamp) -> Result<(Maintenance, bool), WriteError> {
+        // Held until it is on disk: nobody sees a node that is closed, and open again after a power cut.
+        let mut known = self
+            .keeper
+            .wanted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let (wanted, is_new) = self.write(|transaction| {
+            let mut wanted = transaction.maintenance()?;
+            let was_drained = wanted.drain.is_some();
+            let is_new = take(&mut wanted, what, now);
+            if let Some(grace) = wanted.drain.as_ref().and_then(|drain| drain.grace) {
+                hurry(transaction, grace, now)?;
+            }
+            if was_drained && wanted.drain.is_none() {
+                self.unmark(transaction)?;
+            }
+            transaction.put_maintenance(&wanted)?;
+            Ok((wanted, is_new))
+        })?;
+        known.clone_from(&wanted);
+        Ok((wanted, is_new))
+    }
+
+    /// Takes back what controllers were told.
+    fn unmark(&self, transaction: &mut Transaction<'_>) -> Result<(), WriteError> {
+        let node_name = self.node_name();
+        let (rows, _) = self.ledger.objects(Kind::VirtualMachineInstance.as_str())?;
+        for (key, row) in rows {
+            let mut vmi = object::vmi(&row)?;
+            let Some(status) = &mut vmi.status else {
+                continue;
+            };
+            if status.evacuation_node_name == node_name {
+                status.evacuation_node_name.clear();
+                transaction.put(&key, object::row(vmi, transaction.next_version()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// As callers are told.
+    fn told(&self, wanted: &Maintenance) -> Result<wire::Maintenance, ApiError> {
+        let drain = match &wanted.drain {
+            Some(order) => Some(DrainStatus {
+                requested_at: clock::rfc3339(order.requested_at),
+                options: Some(options(order)),
+                evictions: self.evictions(order)?,
+            }),
+            None => None,
+        };
+        Ok(wire::Maintenance {
+            node_name: self.node_name(),
+            unschedulable: wanted.cordoned_at.is_some(),
+            cordoned_at: wanted.cordoned_at.map(clock::rfc3339).unwrap_or_default(),
+            drain,
+        })
+    }
+}
+
+/// What is wanted then; true when that changes what the caller asks about.
+fn take(wanted: &mut Maintenance, what: &Upkeep, now: Timestamp) -> bool {
+    match what {
+        Upkeep::Cordon => wanted.cordon(now),
+        Upkeep::Uncordon => wanted.uncordon(),
+        Upkeep::Drain(options) => {
+            let before = wanted.drain.take();
+            wanted.drain = Some(DrainOrder {
+                requested_at: before.map_or(now, |before| before.requested_at),
+                force: options.force,
+                grace: options.grace_period_seconds.map(Millis::from_secs),
+                parallel: options.parallel,
+            });
+            wanted.cordon(now)
+        }
+        Upkeep::CancelDrain => wanted.drain.take().is_some(),
+    }
+}
+
+/// Shortens the time of guests that a drain has told to end before.
+fn hurry(
+    transaction: &mut Transaction<'_>,
+    grace: Millis,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    for mut record in transaction.records()? {
+        let stop = record.orders.stop;
+        if stop.is_none_or(|stop| stop.cause != StopCause::Drain) {
+            continue;
+        }
+        match order_stop(&record, grace, StopCause::Drain, now) {
+            Ok(orders) if orders != record.orders => {
+                record.orders = orders;
+                transaction.put_record(&record)?;
+            }
+            // It has ended, or has less time anyway.
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn options(order: &DrainOrder) -> DrainOptions {
+    DrainOptions {
+        force: order.force,
+        grace_period_seconds: order.grace.map(|grace| grace.0 / 1000),
+        parallel: order.parallel,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drain(force: bool) -> Upkeep {
+        Upkeep::Drain(DrainOptions {
+            force,
+            ..DrainOptions::default()
+        })
+    }
+
+    #[test]
+    fn a_drain_cordons_is_changed_by_another_and_taken_back_alone_or_with_the_cordon() {
+        let mut wanted = Maintenance::default();
+        assert!(take(&mut wanted, &drain(false), Timestamp(1)));
+        assert!(!take(&mut wanted, &drain(true), Timestamp(2)));
+        let order = wanted.drain.clone().unwrap_or_default();
+        assert_eq!((order.requested_at, order.force), (Timestamp(1), true));
+        assert!(!take(&mut wanted, &Upkeep::Cordon, Timestamp(3)));
+        assert!(wanted.drain.is_some());
+        assert!(take(&mut wanted, &Upkeep::CancelDrain, Timestamp(4)));
+        assert!(!take(&mut wanted, &Upkeep::CancelDrain, Timestamp(5)));
+        assert_eq!(wanted.cordoned_at, Some(Timestamp(1)));
+        take(&mut wanted, &drain(false), Timestamp(6));
+        assert!(take(&mut wanted, &Upkeep::Uncordon, Timestamp(7)));
+        assert_eq!(wanted, Maintenance::default());
+    }
+}

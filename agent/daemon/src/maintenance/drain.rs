@@ -1,0 +1,278 @@
+//! A drain, step by step: it looks who is there, and gives each the order that its turn has come to.
+//!
+//! Nothing is kept in memory: what was told stands in records and objects, so that an agent that is started goes
+//! on where the last one was.
+
+use std::future::Future;
+use std::time::Duration;
+
+use agent_host::Host;
+use agent_plan::{
+    DrainOrder, EvictionStep, EvictionStrategy, Lodger, Millis, Record, StopCause, Timestamp,
+    evictions, order_stop,
+};
+use agent_sources::{ApiError, Kind, ObjectRef};
+use agent_store::Transaction;
+use proto_node::node::{Eviction, eviction::Step};
+use proto_node::vmi::VirtualMachineInstance;
+use tracing::{error, info};
+
+use crate::agent::Agent;
+use crate::delete::own_grace_seconds;
+use crate::error::{WriteError, store};
+use crate::{clock, events, object};
+
+/// While there is a drain, it is looked at so often at least.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// After the ledger failed.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Several changes that come together are one.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// A VMI of the node.
+pub(super) struct Guest {
+    pub(super) target: ObjectRef,
+    pub(super) uid: String,
+    pub(super) record: Record,
+    pub(super) vmi: VirtualMachineInstance,
+}
+
+impl Guest {
+    fn strategy(&self) -> EvictionStrategy {
+        let spec = self.vmi.spec.as_ref();
+        EvictionStrategy::parse(spec.map_or("", |spec| spec.eviction_strategy.as_str()))
+    }
+
+    fn lodger(&self) -> Lodger<'_> {
+        Lodger {
+            record: &self.record,
+            strategy: self.strategy(),
+            deleting: self.is_deleting(),
+        }
+    }
+
+    pub(super) fn is_deleting(&self) -> bool {
+        !object::metadata(&self.vmi).deletion_timestamp.is_empty()
+    }
+
+    /// How long it has to shut itself down unless somebody says otherwise.
+    pub(super) fn own_grace(&self) -> Millis {
+        Millis::from_secs(own_grace_seconds(&self.vmi))
+    }
+
+    /// Its controller, or whoever is in the way, was told of the drain.
+    fn is_marked(&self, node_name: &str) -> bool {
+        let status = self.vmi.status.as_ref();
+        status.is_some_and(|status| status.evacuation_node_name == node_name)
+    }
+}
+
+impl<H: Host> Agent<H> {
+    /// Carries drains out until `shutdown` is done.
+    pub(crate) async fn run_drains(self, shutdown: impl Future<Output = ()> + Send) {
+        tokio::pin!(shutdown);
+        let mut versions = self.versions();
+        loop {
+            versions.mark_unchanged();
+            let pause = match self.drain_further() {
+                Ok(true) => Some(LOOK),
+                Ok(false) => None,
+                Err(error) => {
+                    error!(%error, "the drain can not be looked at");
+                    Some(PAUSE)
+                }
+            };
+            let pause = async {
+                match pause {
+                    Some(pause) => tokio::time::sleep(pause).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = &mut shutdown => return,
+                () = self.keeper.changed.notified() => {}
+                changed = versions.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    tokio::time::sleep(SETTLE).await;
+                }
+                () = pause => {}
+            }
+        }
+    }
+
+    /// Gives the orders that are due; false when there is no drain.
+    fn drain_further(&self) -> Result<bool, WriteError> {
+        let Some(order) = self.keeper.drain() else {
+            return Ok(false);
+        };
+        let node_name = self.node_name();
+        let guests = self.guests()?;
+        for (guest, step) in steps(&order, &guests) {
+            let is_due = match step {
+                EvictionStep::Stop => true,
+                EvictionStep::External | EvictionStep::Blocked => !guest.is_marked(&node_name),
+                EvictionStep::Wait | EvictionStep::Ending => false,
+            };
+            if is_due {
+                self.evict(&order, guest, step)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Gives one order, unless the drain was taken back or changed meanwhile.
+    fn evict(
+        &self,
+        order: &DrainOrder,
+        guest: &Guest,
+        step: EvictionStep,
+    ) -> Result<(), WriteError> {
+        let now = clock::now();
+        let is_told = self.write(|transaction| {
+            if transaction.maintenance()?.drain.as_ref() != Some(order) {
+                return Ok(false);
+            }
+            let said = if step == EvictionStep::Stop {
+                let grace = grace_of(order, guest);
+                if !stop(transaction, &guest.uid, grace, now)? {
+                    return Ok(false);
+                }
+                let seconds = grace.0 / 1000;
+                let text = format!(
+                    "The node is drained: the guest is told to end, and has {seconds} s for it."
+                );
+                events::normal("Evicted", text)
+            } else {
+                self.mark(transaction, guest)?;
+                let text = format!("The node is drained: {}.", words(guest, step));
+                if step == EvictionStep::External {
+                    events::normal("EvictionRequested", text)
+                } else {
+                    events::warning("EvictionBlocked", text)
+                }
+            };
+            self.record_events(transaction, (&guest.target, &guest.uid), &[said], now)?;
+            Ok(true)
+        })?;
+        if is_told {
+            let ObjectRef {
+                namespace, name, ..
+            } = &guest.target;
+            info!(vmi = %format_args!("{namespace}/{name}"), ?step, "drained");
+            self.wake(&guest.uid);
+        }
+        Ok(())
+    }
+
+    /// Says in the VMI's status that its node is to be left (KubeVirt's `evacuationNodeName`).
+    fn mark(&self, transaction: &mut Transaction<'_>, guest: &Guest) -> Result<(), WriteError> {
+        let key = object::key(&guest.target);
+        let row = transaction.object(&key)?;
+        let Some(row) = row.filter(|row| row.uid == guest.uid) else {
+            return Ok(());
+        };
+        let mut vmi = object::vmi(&row)?;
+        vmi.status.get_or_insert_default().evacuation_node_name = self.node_name();
+        Ok(transaction.put(&key, object::row(vmi, transaction.next_version()))?)
+    }
+
+    /// What becomes of each guest that is still there.
+    pub(super) fn evictions(&self, order: &DrainOrder) -> Result<Vec<Eviction>, ApiError> {
+        let guests = self.guests()?;
+        let told = steps(order, &guests).into_iter().map(|(guest, step)| {
+            let word = match step {
+                EvictionStep::Stop | EvictionStep::Wait => Step::Waiting,
+                EvictionStep::Ending => Step::Ending,
+                EvictionStep::External => Step::External,
+                EvictionStep::Blocked => Step::Blocked,
+            };
+            Eviction {
+                namespace: guest.target.namespace.clone(),
+                name: guest.target.name.clone(),
+                uid: guest.uid.clone(),
+                step: word.into(),
+                message: words(guest, step),
+                eviction_strategy: guest.strategy().as_str().to_owned(),
+                grace_period_seconds: grace_of(order, guest).0 / 1000,
+            }
+        });
+        Ok(told.collect())
+    }
+
+    /// All VMIs with their records, by namespace and name.
+    pub(super) fn guests(&self) -> Result<Vec<Guest>, ApiError> {
+        let kind = Kind::VirtualMachineInstance;
+        let (rows, _) = self.ledger.objects(kind.as_str()).map_err(store)?;
+        let mut guests = Vec::with_capacity(rows.len());
+        for (key, row) in rows {
+            let Some(record) = self.ledger.record(&row.uid).map_err(store)? else {
+                continue;
+            };
+            guests.push(Guest {
+                target: ObjectRef {
+                    kind,
+                    namespace: key.namespace,
+                    name: key.name,
+                },
+                vmi: object::vmi(&row)?,
+                uid: row.uid,
+                record,
+            });
+        }
+        Ok(guests)
+    }
+}
+
+/// What the drain does with each guest that is still there.
+fn steps<'a>(order: &DrainOrder, guests: &'a [Guest]) -> Vec<(&'a Guest, EvictionStep)> {
+    let lodgers: Vec<Lodger<'_>> = guests.iter().map(Guest::lodger).collect();
+    let steps = evictions(order, &lodgers).into_iter();
+    let pairs = guests.iter().zip(steps);
+    pairs
+        .filter_map(|(guest, step)| Some((guest, step?)))
+        .collect()
+}
+
+fn grace_of(order: &DrainOrder, guest: &Guest) -> Millis {
+    order.grace.unwrap_or_else(|| guest.own_grace())
+}
+
+/// Orders a guest to end; false when it has ended, or ends already.
+fn stop(
+    transaction: &mut Transaction<'_>,
+    uid: &str,
+    grace: Millis,
+    now: Timestamp,
+) -> Result<bool, WriteError> {
+    let Some(mut record) = transaction.record(uid)? else {
+        return Ok(false);
+    };
+    if record.orders.stop.is_some() {
+        return Ok(false);
+    }
+    let Ok(orders) = order_stop(&record, grace, StopCause::Drain, now) else {
+        return Ok(false);
+    };
+    record.orders = orders;
+    transaction.put_record(&record)?;
+    Ok(true)
+}
+
+/// What keeps a guest there, for people.
+fn words(guest: &Guest, step: EvictionStep) -> String {
+    let name = &guest.target.name;
+    match step {
+        EvictionStep::Stop | EvictionStep::Wait | EvictionStep::Ending => String::new(),
+        EvictionStep::External => {
+            String::from("its controller has to see to it (evictionStrategy External)")
+        }
+        EvictionStep::Blocked => format!(
+            "VMI {name} is configured with an eviction strategy but is not live-migratable (evictionStrategy \
+             LiveMigrate, and there is no live migration yet): stop it, or drain with --force"
+        ),
+    }
+}
