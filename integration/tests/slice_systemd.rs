@@ -1,5 +1,5 @@
 //! The Debian package in a systemd node: installed, reloaded, upgraded, killed and away while a guest counts on,
-//! not removed while it does; the node's end in order; and removed.
+//! not removed while it does; guests that end in order with their node; and removed.
 
 #![forbid(unsafe_code)]
 
@@ -9,7 +9,7 @@ use integration::agent::{Agent, GuestSpec};
 use integration::commands::Commands;
 use integration::image::busybox;
 use integration::node::{Flavour, Node, NodeSpec};
-use integration::{counter, package, skip, skip_if};
+use integration::{artifacts, counter, package, skip, skip_if};
 
 const PATIENCE: Duration = Duration::from_secs(300);
 const CONFIGURATION: &str = "/etc/kvmlet/kvmlet.toml";
@@ -48,6 +48,60 @@ fn removal_is_refused(node: &Node) -> anyhow::Result<()> {
     );
     assert_eq!(node.sh("systemctl show -P MainPID kvmlet")?, service);
     Ok(())
+}
+
+/// Guests end with their node, before its network does, and it tells what became of them when it is back.
+fn reboot(node: &mut Node) -> anyhow::Result<()> {
+    const STATIC: &str = "/etc/kvmlet/manifests/static.yaml";
+    let guest = |name: &str, then: &str| {
+        GuestSpec::testguest(name, &format!("tests=none then={then}"))
+            .without_devices()
+            .manifest()
+            .replace("spec:\n", "spec:\n  terminationGracePeriodSeconds: 20\n")
+    };
+    let agent = Agent::of(node);
+    agent.add_image("/opt/payload/guest/testguest", "testguest")?;
+    agent.apply(&guest("heeding", "button"))?;
+    agent.apply(&guest("deaf", "tick").replace("Seconds: 20", "Seconds: 3"))?;
+    node.put(STATIC, 0o644, guest("static", "button").as_bytes())?;
+    node.wait_for("kvmctl get vmi static", PATIENCE)?;
+    for name in ["heeding", "deaf", "static"] {
+        agent.wait_for_phase(name, "Running", PATIENCE)?;
+    }
+    let uid = agent.value("static", ".metadata.uid")?;
+    // Stands for the network: who lives when it goes?
+    let network = "[Unit]\nBefore=network.target\n[Service]\nType=oneshot\nRemainAfterExit=yes\n\
+                   ExecStart=/bin/true\n\
+                   ExecStop=/bin/sh -c 'echo guests: $(pidof kvmlet-vmm) >/var/lib/network-goes'\n";
+    node.put(
+        "/etc/systemd/system/network-goes.service",
+        0o644,
+        network.as_bytes(),
+    )?;
+    node.sh("systemctl daemon-reload && systemctl start network-goes")?;
+    drop(node.exec(&["systemctl", "reboot"])?);
+    node.wait_for_power_off()?;
+    node.restart()?;
+
+    let agent = Agent::of(node);
+    agent.wait_until_it_answers()?;
+    assert_eq!(node.sh("cat /var/lib/network-goes")?.trim(), "guests:");
+    for (name, phase) in [("heeding", "Succeeded"), ("deaf", "Failed")] {
+        assert_eq!(agent.value(name, ".status.phase")?, phase, "{name}");
+        assert_eq!(
+            agent.value(name, ".status.reason")?,
+            "NodeShutdown",
+            "{name}"
+        );
+    }
+    node.wait_for(
+        &format!(
+            "uid=$(kvmctl get vmi static -o 'jsonpath={{.metadata.uid}}') && test -n \"$uid\" -a \"$uid\" != {uid}"
+        ),
+        PATIENCE,
+    )?;
+    agent.wait_for_phase("static", "Running", PATIENCE)?;
+    node.sh(&format!("rm {STATIC}")).map(drop)
 }
 
 /// Everything of the package goes, and nothing that is people's.
@@ -109,7 +163,8 @@ fn a_guest_counts_on_while_its_agent_restarts_dies_and_is_away() -> anyhow::Resu
         let to = package::file(revision);
         spec = spec.with(package::path(revision)?, &to);
     }
-    let node = Node::boot(spec)?;
+    spec = spec.with(artifacts::program("testguest")?, "guest/testguest");
+    let mut node = Node::boot(spec)?;
     let agent = Agent::prepare(&node)?;
     agent.add_image("/opt/payload/images/busybox/boot", "busybox")?;
     install(&node)?;
@@ -177,5 +232,6 @@ fn a_guest_counts_on_while_its_agent_restarts_dies_and_is_away() -> anyhow::Resu
     agent.wait_for_phase("steady", "Succeeded", PATIENCE)?;
     assert_eq!(agent.value("steady", ".status.reason")?, "GuestPoweroff");
     assert_eq!(agent.value("steady", ".metadata.uid")?, uid);
+    reboot(&mut node)?;
     purge(&node)
 }

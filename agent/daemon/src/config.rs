@@ -4,6 +4,7 @@ mod capacity;
 mod control_plane;
 mod grpc;
 mod hooks;
+mod shutdown;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,6 +18,7 @@ pub(crate) use self::capacity::Capacity;
 pub(crate) use control_plane::ControlPlaneConfig;
 pub(crate) use grpc::{Grant, Grpc, Role};
 pub(crate) use hooks::{FailurePolicy, Hooks};
+pub(crate) use shutdown::Shutdown;
 
 /// Why the configuration can not be used.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +65,7 @@ pub(crate) struct Config {
     pub(crate) kernel: Kernel,
     pub(crate) firmware: Firmware,
     pub(crate) capacity: Capacity,
+    pub(crate) shutdown: Shutdown,
     pub(crate) vmm: Vmm,
     pub(crate) console: Console,
     pub(crate) log: Log,
@@ -197,6 +200,7 @@ impl Default for Config {
             kernel: Kernel::default(),
             firmware: Firmware::default(),
             capacity: Capacity::default(),
+            shutdown: Shutdown::default(),
             vmm: Vmm::default(),
             console: Console::default(),
             log: Log::default(),
@@ -342,7 +346,8 @@ impl Config {
                 ));
             }
         }
-        if let Some((setting, value, rule)) = self.capacity.fault() {
+        let fault = self.capacity.fault().or_else(|| self.shutdown.fault());
+        if let Some((setting, value, rule)) = fault {
             return Err(self.wrong(setting, value.to_string(), rule));
         }
         if self.console.log_bytes < 65536 {

@@ -1,7 +1,9 @@
 //! What the operator wants of the node as a whole: that it starts no guests, and that it is empty.
 
 mod drain;
+mod shutdown;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use agent_host::Host;
@@ -22,6 +24,8 @@ pub(crate) struct Keeper {
     wanted: Mutex<Maintenance>,
     /// Something else is wanted than before.
     changed: Notify,
+    /// The node goes down, and this agent with it.
+    goes_down: AtomicBool,
 }
 
 impl Keeper {
@@ -29,13 +33,22 @@ impl Keeper {
         Self {
             wanted: Mutex::new(wanted),
             changed: Notify::new(),
+            goes_down: AtomicBool::new(false),
         }
     }
 
     /// Why the node starts no guests, if it starts none.
     pub(crate) fn closed(&self, node_name: &str) -> Option<Closed> {
+        if self.goes_down.load(Ordering::Relaxed) {
+            return Some(Closed::going_down(node_name));
+        }
         let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         wanted.closed(node_name)
+    }
+
+    /// Starts no guests any more: the node goes down.
+    fn go_down(&self) {
+        self.goes_down.store(true, Ordering::Relaxed);
     }
 
     /// The drain that is ordered.

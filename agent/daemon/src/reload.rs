@@ -8,7 +8,7 @@ use sd_notify::NotifyState;
 use tracing::{error, info, warn};
 
 use crate::agent::Agent;
-use crate::config::Config;
+use crate::config::{Config, Shutdown};
 use crate::doors::DoorKeeper;
 use crate::logging::LevelSwitch;
 use crate::{facts, watchdog};
@@ -35,6 +35,11 @@ impl Reloader {
             doors,
             present,
         }
+    }
+
+    /// How long the node waits for its guests when it goes down.
+    pub(crate) fn shutdown(&self) -> Shutdown {
+        self.present.shutdown
     }
 
     /// Reads the file again.

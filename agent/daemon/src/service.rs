@@ -56,6 +56,10 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
         ended = &mut service => Some(ended),
         () = ends.wait(|| reloader.reload()) => None,
     };
+    if served.is_none() && agent.host.node_goes_down().await {
+        let longest = reloader.shutdown().longest_grace();
+        agent.end_with_node(longest).await;
+    }
     info!("ending; guests run on");
     watchdog::tell(&[NotifyState::Stopping]);
     watchdog.abort();

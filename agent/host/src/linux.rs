@@ -145,6 +145,21 @@ impl LinuxHost {
         })
     }
 
+    /// Whether the node goes down: it is about to be switched off or restarted, as the service manager says. Takes ten
+    /// seconds at most. False where nobody can tell.
+    pub async fn node_goes_down(&self) -> bool {
+        match self.sandbox.node_goes_down().await {
+            Ok(goes_down) => goes_down,
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &(dyn std::error::Error + 'static),
+                    "nobody can tell whether the node goes down; guests are left alone"
+                );
+                false
+            }
+        }
+    }
+
     /// Has what is started from now on start by another configuration. Directories, users of VMMs and the
     /// size of the cache stay what they were at the start; what runs is not touched.
     pub fn reconfigure(&self, config: LinuxHostConfig) {

@@ -17,7 +17,7 @@ use agent_plan::Enforcement;
 pub(crate) use cgroup::CgroupTree;
 pub(crate) use limits::Limits;
 pub(crate) use oom::{OomKill, OomWatch};
-pub(crate) use systemd::Systemd;
+pub(crate) use systemd::{NoAnswer, Systemd};
 
 use crate::process;
 
@@ -129,6 +129,15 @@ impl Sandbox {
             Self::Systemd(systemd) => systemd.remove(name).await,
             Self::Session { .. } => Ok(()),
             Self::Cgroup(tree) => tree.remove(name),
+        }
+    }
+
+    /// Whether the node is about to be switched off or restarted.
+    pub(crate) async fn node_goes_down(&self) -> Result<bool, NoAnswer> {
+        match self {
+            Self::Systemd(systemd) => systemd.node_goes_down().await,
+            // Without a service manager nobody says why the agent is ended.
+            Self::Cgroup(_) | Self::Session { .. } => Ok(false),
         }
     }
 

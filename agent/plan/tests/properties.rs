@@ -248,6 +248,14 @@ proptest! {
     }
 
     #[test]
+    fn a_closed_node_starts_no_vmm(mut wanted in wanted(), record in record(), seen in observed()) {
+        wanted.closed = Some(Closed::going_down("node1"));
+        let planned = plan(&wanted, &record, &seen, NOW);
+        let starts = planned.actions.iter().any(|action| matches!(action, Action::StartVmm { .. }));
+        prop_assert!(!starts, "{:?}", planned.actions);
+    }
+
+    #[test]
     fn a_guest_of_which_nothing_is_asked_and_runs_is_left_alone(mut record in record(), mut seen in observed()) {
         record.orders.paused = false;
         record.orders.lease_paused = false;

@@ -83,5 +83,20 @@ fn vmis_are_placed_drained_and_never_run_twice() -> anyhow::Result<()> {
     // The one that only b may have waits for it.
     assert_eq!(scheduler.place("chosen")?, Value::Null);
     assert_eq!(runners(&a.0)? + runners(&c.0)?, 3);
+
+    // Nodes say themselves that they start no guests, and that they do again.
+    let is_closed = |node: &str| -> anyhow::Result<bool> {
+        Ok(scheduler.book()?["nodes"][node]["unschedulable"] == true)
+    };
+    for (node, name) in [(&a, "a"), (&c, "c")] {
+        let cordoned = node.agent().kvmctl("cordon")?;
+        assert_eq!(cordoned.code, Some(0), "{cordoned}");
+        scheduler.until("it is cordoned", || is_closed(name))?;
+    }
+    scheduler.apply(&guest("late"), "")?;
+    assert_eq!(scheduler.place("late")?, Value::Null);
+    let opened = c.agent().kvmctl("uncordon")?;
+    assert_eq!(opened.code, Some(0), "{opened}");
+    scheduler.runs_on("late", "c")?;
     Ok(())
 }

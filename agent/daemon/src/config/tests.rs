@@ -117,3 +117,13 @@ fn room_is_shared_out_within_reason() {
         assert!(error.contains(name), "{error}");
     }
 }
+
+#[test]
+fn the_node_waits_for_its_guests_within_bounds() {
+    let longest = |text: &str| parse(text).map(|config| config.shutdown.longest_grace().as_secs());
+    assert_eq!(longest(""), Ok(120));
+    let none = "[shutdown]\nlongest_grace_seconds = 0";
+    assert_eq!(longest(none), Ok(0));
+    let error = longest("[shutdown]\nlongest_grace_seconds = 1201").expect_err("too long");
+    assert!(error.contains("shutdown.longest_grace_seconds"), "{error}");
+}

@@ -29,6 +29,15 @@ const BOOTED: &str = "/run/systemd/system";
 /// systemd's own socket, for hosts without a message bus.
 const PRIVATE_SOCKET: &str = "/run/systemd/private";
 
+/// systemd's name on the bus.
+const MANAGER: &str = "org.freedesktop.systemd1";
+
+/// The agent's unit. At the end of the node it is stopped before guests are, and ends them in order.
+const SERVICE: &str = "kvmlet.service";
+
+/// What guests may need until they have ended; stopped after them.
+const NEEDED: [&str; 3] = ["network.target", "local-fs.target", "remote-fs.target"];
+
 /// Longest that systemd may take to make or end a scope.
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -74,11 +83,30 @@ impl Systemd {
         cgroup_of(&format!("{name}.scope"))
     }
 
+    /// Whether the machine is about to be switched off or restarted. It is as soon as that is asked for, before the
+    /// first unit is stopped for it: `SystemState` is `stopping` once a job of `shutdown.target` is queued.
+    pub(super) async fn node_goes_down(&self) -> Result<bool, NoAnswer> {
+        let state = tokio::time::timeout(DEADLINE, system_state());
+        let state = state.await.map_err(|_| NoAnswer::Late)??;
+        Ok(state == "stopping")
+    }
+
     /// Ends a scope. That it is gone already is success.
     pub(super) async fn remove(&self, name: &str) -> Result<(), SandboxError> {
         let unit = format!("{name}.scope");
         within_deadline(&unit, "ended", stop(&unit)).await
     }
+}
+
+/// systemd does not say how the machine stands.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoAnswer {
+    /// It was asked, and did not answer rightly.
+    #[error("systemd can not be asked how the machine stands")]
+    Refused(#[from] zbus::Error),
+    /// It did not answer at all.
+    #[error("systemd did not answer within {DEADLINE:?}")]
+    Late,
 }
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -155,7 +183,7 @@ where
     let connection = open().await?;
     connection
         .call_method(
-            Some("org.freedesktop.systemd1"),
+            Some(MANAGER),
             "/org/freedesktop/systemd1",
             Some("org.freedesktop.systemd1.Manager"),
             method,
@@ -163,6 +191,27 @@ where
         )
         .await
         .map(drop)
+}
+
+/// How systemd says that the machine stands (`systemctl is-system-running`).
+async fn system_state() -> zbus::Result<String> {
+    // The message bus may be gone already when the machine goes down.
+    let connection = match private().await {
+        Ok(connection) => connection,
+        Err(_) => open().await?,
+    };
+    let answer = connection
+        .call_method(
+            Some(MANAGER),
+            "/org/freedesktop/systemd1",
+            Some("org.freedesktop.DBus.Properties"),
+            "Get",
+            &("org.freedesktop.systemd1.Manager", "SystemState"),
+        )
+        .await?;
+    let body = answer.body();
+    let value: Value<'_> = body.deserialize()?;
+    Ok(String::try_from(&value)?)
 }
 
 type Property = (&'static str, Value<'static>);
@@ -180,6 +229,8 @@ fn arguments<'a>(unit: &'a str, pid: u32, limits: &Limits) -> Arguments<'a> {
         ("Description", Value::from("Guest of kvmlet")),
         ("Slice", Value::from(SLICE)),
         ("PIDs", Value::from(vec![pid])),
+        ("Before", Value::from(vec![SERVICE])),
+        ("After", Value::from(NEEDED.to_vec())),
         // A scope that failed would keep its name.
         ("CollectMode", Value::from("inactive-or-failed")),
         ("MemoryMax", Value::from(limits.memory_bytes)),
@@ -216,17 +267,15 @@ fn bits(cpus: &CpuSet) -> Vec<u8> {
 async fn open() -> zbus::Result<Connection> {
     match Builder::system().method_timeout(DEADLINE).build().await {
         Ok(connection) => Ok(connection),
-        Err(no_bus) => {
-            let Ok(stream) = UnixStream::connect(PRIVATE_SOCKET) else {
-                return Err(no_bus);
-            };
-            Builder::unix_stream(stream)
-                .p2p()
-                .method_timeout(DEADLINE)
-                .build()
-                .await
-        }
+        Err(no_bus) => private().await.map_err(|_| no_bus),
     }
+}
+
+/// systemd itself.
+async fn private() -> zbus::Result<Connection> {
+    let stream = UnixStream::connect(PRIVATE_SOCKET)?;
+    let connection = Builder::unix_stream(stream).p2p();
+    connection.method_timeout(DEADLINE).build().await
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ impl Draft<'_> {
         if !self.plan.record.conditions.iter().any(is_told) {
             self.event(EventKind::Warning, "FailedScheduling", &closed.message);
         }
+        self.look_again(ASK_AGAIN);
         false
     }
 

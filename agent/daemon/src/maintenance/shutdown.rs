@@ -1,0 +1,108 @@
+//! The end of the node: guests are told before network and storage go.
+
+use std::time::{Duration, Instant};
+
+use agent_host::Host;
+use agent_plan::{Millis, StopCause, Timestamp, order_stop};
+use sd_notify::NotifyState;
+use tracing::{error, info, warn};
+
+use super::drain::Guest;
+use crate::agent::Agent;
+use crate::error::WriteError;
+use crate::{clock, events, watchdog};
+
+/// What a VMM takes to end by force, beyond the longest grace period.
+const MARGIN: Duration = Duration::from_secs(15);
+
+/// How often is looked who is left.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// How much more time the service manager is asked for, again and again.
+const EXTEND_MICROSECONDS: u32 = 30_000_000;
+
+impl<H: Host> Agent<H> {
+    /// Has every guest end, with its grace period or `longest`, whichever is shorter, and waits for it.
+    pub(crate) async fn end_with_node(&self, longest: Duration) {
+        info!("the node goes down; its guests are told to end");
+        self.keeper.go_down();
+        self.wake_all();
+        self.nudge();
+        let deadline = Instant::now() + longest + MARGIN;
+        let longest = Millis(i64::try_from(longest.as_millis()).unwrap_or(i64::MAX));
+        let mut told = None;
+        loop {
+            let left = match self.end_guests(longest) {
+                Ok(0) => return info!("no guest is left"),
+                Ok(left) => left.to_string(),
+                Err(error) => {
+                    error!(%error, "guests can not be told to end; trying again");
+                    String::from("some")
+                }
+            };
+            if Instant::now() >= deadline {
+                return warn!(left, "guests are left, and are killed");
+            }
+            let status = format!("the node goes down; {left} guests are left");
+            if told.as_ref() != Some(&left) {
+                info!(left, "waiting for guests to end");
+                told = Some(left);
+            }
+            watchdog::tell(&[
+                NotifyState::ExtendTimeoutUsec(EXTEND_MICROSECONDS),
+                NotifyState::Status(&status),
+            ]);
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Tells those that were not told yet; the answer is how many are left.
+    fn end_guests(&self, longest: Millis) -> Result<usize, WriteError> {
+        let now = clock::now();
+        let mut left = 0;
+        for guest in self.guests()? {
+            let record = &guest.record;
+            let is_gone = record.end.is_some() && record.room.is_none();
+            if is_gone || !record.may_have_run() {
+                continue;
+            }
+            left += 1;
+            if record.end.is_none() && !guest.is_deleting() && is_due(&guest, longest, now) {
+                self.end_guest(&guest, longest, now)?;
+            }
+        }
+        Ok(left)
+    }
+
+    fn end_guest(&self, guest: &Guest, longest: Millis, now: Timestamp) -> Result<(), WriteError> {
+        // One that ends already keeps its time, as far as the node has it.
+        let grace = match guest.record.orders.stop {
+            Some(_) => longest,
+            None => guest.own_grace().min(longest),
+        };
+        self.write(|transaction| {
+            let Some(mut record) = transaction.record(&guest.uid)? else {
+                return Ok(());
+            };
+            let Ok(orders) = order_stop(&record, grace, StopCause::NodeShutdown, now) else {
+                return Ok(());
+            };
+            record.orders = orders;
+            transaction.put_record(&record)?;
+            let seconds = grace.0 / 1000;
+            let text = format!(
+                "The node goes down: the guest is told to end, and has {seconds} s for it."
+            );
+            let said = [events::normal("NodeShutdown", text)];
+            self.record_events(transaction, (&guest.target, &guest.uid), &said, now)
+        })?;
+        self.wake(&guest.uid);
+        Ok(())
+    }
+}
+
+/// Whether a guest was not told to end yet, or has more time than the node.
+fn is_due(guest: &Guest, longest: Millis, now: Timestamp) -> bool {
+    let stop = guest.record.orders.stop;
+    stop.is_none_or(|stop| stop.requested_at.plus(stop.grace) > now.plus(longest))
+}
