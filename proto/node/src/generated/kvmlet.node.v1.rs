@@ -1049,6 +1049,21 @@ pub struct GetNodeInfoResponse {
     /// It starts no guests: it is cordoned (MaintenanceService), or goes down.
     #[prost(bool, tag = "11")]
     pub unschedulable: bool,
+    /// All that the node has.
+    #[prost(message, optional, tag = "12")]
+    pub capacity: ::core::option::Option<NodeResources>,
+    /// What VMIs may have of it: without what is reserved, with what is overcommitted.
+    #[prost(message, optional, tag = "13")]
+    pub allocatable: ::core::option::Option<NodeResources>,
+    /// What VMIs have of it: what each requests, with its VMM's overhead.
+    #[prost(message, optional, tag = "14")]
+    pub used: ::core::option::Option<NodeResources>,
+    /// VMIs that have some of it.
+    #[prost(uint32, tag = "15")]
+    pub vmis: u32,
+    /// Who has CPUs for itself, by namespace and name.
+    #[prost(message, repeated, tag = "16")]
+    pub dedicated_cpus: ::prost::alloc::vec::Vec<DedicatedCpus>,
 }
 impl ::prost::Name for GetNodeInfoResponse {
     const NAME: &'static str = "GetNodeInfoResponse";
@@ -1058,6 +1073,62 @@ impl ::prost::Name for GetNodeInfoResponse {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kvmlet.node.v1.GetNodeInfoResponse".into()
+    }
+}
+/// What guests take of a node.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NodeResources {
+    /// Ordinary memory: without huge pages.
+    #[prost(uint64, tag = "1")]
+    pub memory_bytes: u64,
+    /// CPU in thousandths, of the CPUs that guests share; in `capacity`, of all.
+    #[prost(uint64, tag = "2")]
+    pub cpu_millis: u64,
+    /// CPUs that guests have for themselves, as Linux lists them: "2-7".
+    #[prost(string, tag = "3")]
+    pub dedicated_cpus: ::prost::alloc::string::String,
+    /// Bytes of huge pages, by the size of a page: "2Mi".
+    #[prost(btree_map = "string, uint64", tag = "4")]
+    pub hugepages_bytes: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        u64,
+    >,
+}
+impl ::prost::Name for NodeResources {
+    const NAME: &'static str = "NodeResources";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.NodeResources".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.NodeResources".into()
+    }
+}
+/// CPUs that a guest has for itself, as Linux lists them.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DedicatedCpus {
+    /// The guest.
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub uid: ::prost::alloc::string::String,
+    /// Of its vCPUs.
+    #[prost(string, tag = "4")]
+    pub vcpus: ::prost::alloc::string::String,
+    /// Of the VMM's other threads. Empty: they run where the vCPUs do.
+    #[prost(string, tag = "5")]
+    pub emulator: ::prost::alloc::string::String,
+}
+impl ::prost::Name for DedicatedCpus {
+    const NAME: &'static str = "DedicatedCpus";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.DedicatedCpus".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.DedicatedCpus".into()
     }
 }
 /// A VMM release that runs guests.
