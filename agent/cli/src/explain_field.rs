@@ -197,8 +197,8 @@ mod tests {
             "FIELD: cpu <object>",
             "SUPPORT:\n    honoured\n",
             "  cores\t<integer, not negative>\n",
-            "  numa\t<any>\n",
-            "[unsupported: refused: guests have one NUMA node",
+            "  realtime\t<any>\n",
+            "[unsupported: refused: vCPUs are not scheduled in real time",
             "  features\t<[]object>\n",
         ] {
             assert!(page.contains(part), "{part:?} is not in\n{page}");
