@@ -51,6 +51,18 @@ fn cases() -> Vec<Case> {
             &["spec.domain.devicez"],
         ),
         case(
+            "a probe that asks two things",
+            changed(
+                "spec:\n",
+                "spec:\n  livenessProbe:\n    guestAgentPing: {}\n    tcpSocket: {port: 22}\n    successThreshold: 2\n",
+            ),
+            &[
+                "spec.livenessProbe must have exactly one probe type set",
+                "spec.livenessProbe.successThreshold",
+                "must be 1",
+            ],
+        ),
+        case(
             "no image",
             changed(&format!("          image: dir:{IMAGES}/testguest\n"), ""),
             &["spec.domain.firmware.kernelBoot.container.image"],

@@ -182,6 +182,13 @@ impl Place {
             io::ErrorKind::PermissionDenied => Unasked::Here(format!(
                 "the node may not connect to {address}: {error} (under systemd: IPAddressAllow= of kvmlet.service)"
             )),
+            // The node has no way there, such as no address on the bridge.
+            io::ErrorKind::NetworkUnreachable
+            | io::ErrorKind::NetworkDown
+            | io::ErrorKind::AddrNotAvailable => Unasked::Here(format!(
+                "the node has no way to {address} over {}: {error}",
+                self.bridge
+            )),
             _ => Unasked::Bad(format!("dial tcp {address}: {error}")),
         })
     }
