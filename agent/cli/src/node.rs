@@ -1,5 +1,7 @@
 //! `kvmctl get node`: the node whose agent is asked.
 
+use serde_json::json;
+
 use crate::args::Get;
 use crate::client::Client;
 use crate::failure::Failure;
@@ -25,7 +27,20 @@ pub async fn get(scope: &Scope, args: &Get) -> Result<(), Failure> {
             "Error from server (NotFound): nodes {other:?} not found (this agent is that of {name:?})"
         )));
     }
-    let json = || proto_node::to_json(&node);
+    let json = || {
+        json!({
+            "name": node.node_name,
+            "unschedulable": node.unschedulable,
+            "agentVersion": node.agent_version,
+            "architecture": node.architecture,
+            "features": node.features,
+            "maxVcpus": node.max_vcpus,
+            "memoryBytes": node.memory_bytes,
+            "networks": node.networks,
+            "bootId": node.boot_id,
+            "startedAt": node.started_at,
+        })
+    };
     match &args.output {
         Some(OutputFormat::Json) => print_value(&json(), false),
         Some(OutputFormat::Yaml) => print_value(&json(), true),

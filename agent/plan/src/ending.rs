@@ -1,9 +1,13 @@
 //! How a launch ends: what the evidence says, and what follows from it.
 
+mod ordered;
+
+use self::ordered::NODE_SHUTDOWN;
+pub(crate) use self::ordered::as_ordered;
 use crate::planner::ours;
 use crate::{
     Action, Completed, End, EventKind, ExitObserved, ExitReason, Failure, Millis, Observation,
-    Observed, Phase, PhaseEntry, PlanEvent, Record, StopCause, Timestamp, Verdict,
+    Observed, Phase, PhaseEntry, PlanEvent, Record, Timestamp, Verdict,
 };
 
 /// How many VMMs may die before their guest ran until the VMI fails.
@@ -20,12 +24,6 @@ pub(crate) const PAUSED_EVENT: &str = "VirtualMachineInstance paused.";
 
 /// Says that vCPUs run again.
 const UNPAUSED_EVENT: &str = "VirtualMachineInstance unpaused.";
-
-/// Reason of a VMI that a drain ended; the manifest directory makes it anew once the node takes guests.
-const EVICTED: &str = "Evicted";
-
-/// Reason of a VMI that the end of the node ended.
-const NODE_SHUTDOWN: &str = "NodeShutdown";
 
 /// What has become of the present launch.
 #[derive(Debug, PartialEq, Eq)]
@@ -125,30 +123,6 @@ fn node_rebooted() -> Fate {
         message: String::from(
             "The node was restarted while the guest ran; a guest never runs twice under one uid.",
         ),
-    }
-}
-
-/// What a drain or the end of the node calls an end that it asked for. Whatever else befell the guest meanwhile
-/// keeps its name.
-pub(crate) fn as_ordered(record: &Record, end: (Phase, String, String)) -> (Phase, String, String) {
-    let Some(stop) = record.orders.stop else {
-        return end;
-    };
-    let (phase, reason, message) = end;
-    let progress = record.stop.as_ref();
-    let was_forced = progress.is_some_and(|progress| progress.hard_since.is_some());
-    let is_ours = phase == Phase::Succeeded || matches!(&*reason, "Stopped" | "NodeRebooted");
-    match stop.cause {
-        StopCause::Drain if is_ours && reason != "NodeRebooted" => {
-            let message = format!("The node was drained. {message}");
-            (phase, String::from(EVICTED), message)
-        }
-        StopCause::NodeShutdown if is_ours => {
-            let phase = if was_forced { Phase::Failed } else { phase };
-            let message = format!("The node went down. {message}");
-            (phase, String::from(NODE_SHUTDOWN), message)
-        }
-        _ => (phase, reason, message),
     }
 }
 
@@ -260,6 +234,11 @@ pub(crate) fn conclude(
         (
             EventKind::Normal,
             "The VirtualMachineInstance was shut down.",
+        )
+    } else if reason == NODE_SHUTDOWN {
+        (
+            EventKind::Warning,
+            "The VirtualMachineInstance was ended by force.",
         )
     } else if record.may_have_run() {
         (EventKind::Warning, "The VirtualMachineInstance crashed.")
