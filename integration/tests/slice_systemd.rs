@@ -57,12 +57,11 @@ fn reboot(node: &mut Node) -> anyhow::Result<()> {
         GuestSpec::testguest(name, &format!("tests=none then={then}"))
             .without_devices()
             .manifest()
-            .replace("spec:\n", "spec:\n  terminationGracePeriodSeconds: 20\n")
     };
     let agent = Agent::of(node);
     agent.add_image("/opt/payload/guest/testguest", "testguest")?;
     agent.apply(&guest("heeding", "button"))?;
-    agent.apply(&guest("deaf", "tick").replace("Seconds: 20", "Seconds: 3"))?;
+    agent.apply(&guest("deaf", "tick"))?;
     node.put(STATIC, 0o644, guest("static", "button").as_bytes())?;
     node.wait_for("kvmctl get vmi static", PATIENCE)?;
     for name in ["heeding", "deaf", "static"] {
@@ -153,18 +152,23 @@ fn run_out_of_memory(agent: &Agent<'_, Node>, other: &str) -> anyhow::Result<()>
     agent.run_out_of_memory("hungry", &pid)
 }
 
-#[test]
-fn a_guest_counts_on_while_its_agent_restarts_dies_and_is_away() -> anyhow::Result<()> {
-    skip_if!(skip::without_node(), Ok(()));
-    skip_if!(package::missing(), Ok(()));
-    let mut spec =
-        NodeSpec::bare(Flavour::Systemd).with(busybox::guest()?.directory, "images/busybox");
+/// The node, with both packages and what its guests boot.
+fn spec() -> anyhow::Result<NodeSpec> {
+    let mut spec = NodeSpec::bare(Flavour::Systemd)
+        .with(busybox::guest()?.directory, "images/busybox")
+        .with(artifacts::program("testguest")?, "guest/testguest");
     for revision in [1, 2] {
         let to = package::file(revision);
         spec = spec.with(package::path(revision)?, &to);
     }
-    spec = spec.with(artifacts::program("testguest")?, "guest/testguest");
-    let mut node = Node::boot(spec)?;
+    Ok(spec)
+}
+
+#[test]
+fn a_guest_counts_on_while_its_agent_restarts_dies_and_is_away() -> anyhow::Result<()> {
+    skip_if!(skip::without_node(), Ok(()));
+    skip_if!(package::missing(), Ok(()));
+    let mut node = Node::boot(spec()?)?;
     let agent = Agent::prepare(&node)?;
     agent.add_image("/opt/payload/images/busybox/boot", "busybox")?;
     install(&node)?;

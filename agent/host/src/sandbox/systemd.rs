@@ -8,9 +8,11 @@ use std::future::Future;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use agent_plan::CpuSet;
+use tokio::process::Command;
 use zbus::Variant as Value;
 use zbus::connection::{Builder, Connection};
 
@@ -28,9 +30,6 @@ const BOOTED: &str = "/run/systemd/system";
 
 /// systemd's own socket, for hosts without a message bus.
 const PRIVATE_SOCKET: &str = "/run/systemd/private";
-
-/// systemd's name on the bus.
-const MANAGER: &str = "org.freedesktop.systemd1";
 
 /// The agent's unit. At the end of the node it is stopped before guests are, and ends them in order.
 const SERVICE: &str = "kvmlet.service";
@@ -86,9 +85,19 @@ impl Systemd {
     /// Whether the machine is about to be switched off or restarted. It is as soon as that is asked for, before the
     /// first unit is stopped for it: `SystemState` is `stopping` once a job of `shutdown.target` is queued.
     pub(super) async fn node_goes_down(&self) -> Result<bool, NoAnswer> {
-        let state = tokio::time::timeout(DEADLINE, system_state());
-        let state = state.await.map_err(|_| NoAnswer::Late)??;
-        Ok(state == "stopping")
+        // It asks systemd itself: the message bus may be gone already, or never have been there.
+        let mut systemctl = Command::new("systemctl");
+        systemctl
+            .arg("is-system-running")
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        let answer = tokio::time::timeout(DEADLINE, systemctl.output());
+        let answer = answer
+            .await
+            .map_err(|_| NoAnswer::Late)?
+            .map_err(NoAnswer::NotThere)?;
+        // The exit code says only whether the machine is `running`.
+        Ok(answer.stdout.trim_ascii() == b"stopping")
     }
 
     /// Ends a scope. That it is gone already is success.
@@ -101,11 +110,11 @@ impl Systemd {
 /// systemd does not say how the machine stands.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoAnswer {
-    /// It was asked, and did not answer rightly.
-    #[error("systemd can not be asked how the machine stands")]
-    Refused(#[from] zbus::Error),
+    /// It can not be asked.
+    #[error("systemctl can not be run")]
+    NotThere(#[source] io::Error),
     /// It did not answer at all.
-    #[error("systemd did not answer within {DEADLINE:?}")]
+    #[error("systemctl did not answer within {DEADLINE:?}")]
     Late,
 }
 
@@ -183,7 +192,7 @@ where
     let connection = open().await?;
     connection
         .call_method(
-            Some(MANAGER),
+            Some("org.freedesktop.systemd1"),
             "/org/freedesktop/systemd1",
             Some("org.freedesktop.systemd1.Manager"),
             method,
@@ -191,27 +200,6 @@ where
         )
         .await
         .map(drop)
-}
-
-/// How systemd says that the machine stands (`systemctl is-system-running`).
-async fn system_state() -> zbus::Result<String> {
-    // The message bus may be gone already when the machine goes down.
-    let connection = match private().await {
-        Ok(connection) => connection,
-        Err(_) => open().await?,
-    };
-    let answer = connection
-        .call_method(
-            Some(MANAGER),
-            "/org/freedesktop/systemd1",
-            Some("org.freedesktop.DBus.Properties"),
-            "Get",
-            &("org.freedesktop.systemd1.Manager", "SystemState"),
-        )
-        .await?;
-    let body = answer.body();
-    let value: Value<'_> = body.deserialize()?;
-    Ok(String::try_from(&value)?)
 }
 
 type Property = (&'static str, Value<'static>);
@@ -267,15 +255,17 @@ fn bits(cpus: &CpuSet) -> Vec<u8> {
 async fn open() -> zbus::Result<Connection> {
     match Builder::system().method_timeout(DEADLINE).build().await {
         Ok(connection) => Ok(connection),
-        Err(no_bus) => private().await.map_err(|_| no_bus),
+        Err(no_bus) => {
+            let Ok(stream) = UnixStream::connect(PRIVATE_SOCKET) else {
+                return Err(no_bus);
+            };
+            Builder::unix_stream(stream)
+                .p2p()
+                .method_timeout(DEADLINE)
+                .build()
+                .await
+        }
     }
-}
-
-/// systemd itself.
-async fn private() -> zbus::Result<Connection> {
-    let stream = UnixStream::connect(PRIVATE_SOCKET)?;
-    let connection = Builder::unix_stream(stream).p2p();
-    connection.method_timeout(DEADLINE).build().await
 }
 
 #[cfg(test)]
