@@ -105,6 +105,34 @@ fn a_cordoned_node_starts_nothing_whoever_asks_and_goes_on_with_what_runs() -> a
     Ok(())
 }
 
+/// By force nothing is in the way but what is somebody else's; and back into use.
+fn by_force_and_back(host: &Host, agent: &Agent<'_, Host>, uid: &str) -> anyhow::Result<()> {
+    let stuck = agent.kvmctl("drain --force --grace-period 0 --timeout 5s")?;
+    assert_eq!(stuck.code, Some(124), "{stuck}");
+    for name in ["c-next", "d-tied"] {
+        assert_eq!(agent.value(name, ".status.phase")?, "Succeeded", "{stuck}");
+        assert_eq!(agent.value(name, ".status.reason")?, "Evicted");
+    }
+    let gone = agent.kvmctl("delete vmi e-theirs --grace-period 0")?;
+    assert_eq!(gone.code, Some(0), "{gone}");
+    says(
+        agent,
+        "drain",
+        "node/node1 already cordoned\nnode/node1 drained\n",
+    )?;
+    assert_eq!(host.sh("pidof kvmlet-vmm || echo none")?.trim(), "none");
+
+    // What the directory has comes again under another uid.
+    says(agent, "uncordon", "node/node1 uncordoned\n")?;
+    host.wait_for(
+        &format!("test \"$(kvmctl get vmi a-static -o 'jsonpath={{.metadata.uid}}')\" != {uid}"),
+        PATIENCE,
+    )?;
+    agent.wait_for_phase("a-static", "Running", PATIENCE)?;
+    assert_eq!(agent.value("b-deaf", ".status.phase")?, "Succeeded");
+    Ok(())
+}
+
 #[test]
 fn a_drain_goes_on_after_its_agent_and_leaves_alone_what_it_had_not_told_when_it_is_cancelled()
 -> anyhow::Result<()> {
@@ -174,29 +202,5 @@ fn a_drain_goes_on_after_its_agent_and_leaves_alone_what_it_had_not_told_when_it
     assert_eq!(agent.value("d-tied", ".status.evacuationNodeName")?, "");
     assert_eq!(agent.value("a-static", ".metadata.uid")?, uid);
 
-    // By force nothing is in the way but what is somebody else's.
-    let stuck = agent.kvmctl("drain --force --grace-period 0 --timeout 5s")?;
-    assert_eq!(stuck.code, Some(124), "{stuck}");
-    for name in ["c-next", "d-tied"] {
-        assert_eq!(agent.value(name, ".status.phase")?, "Succeeded", "{stuck}");
-        assert_eq!(agent.value(name, ".status.reason")?, "Evicted");
-    }
-    let gone = agent.kvmctl("delete vmi e-theirs --grace-period 0")?;
-    assert_eq!(gone.code, Some(0), "{gone}");
-    says(
-        &agent,
-        "drain",
-        "node/node1 already cordoned\nnode/node1 drained\n",
-    )?;
-    assert_eq!(host.sh("pidof kvmlet-vmm || echo none")?.trim(), "none");
-
-    // What the directory has comes again under another uid.
-    says(&agent, "uncordon", "node/node1 uncordoned\n")?;
-    host.wait_for(
-        &format!("test \"$(kvmctl get vmi a-static -o 'jsonpath={{.metadata.uid}}')\" != {uid}"),
-        PATIENCE,
-    )?;
-    agent.wait_for_phase("a-static", "Running", PATIENCE)?;
-    assert_eq!(agent.value("b-deaf", ".status.phase")?, "Succeeded");
-    Ok(())
+    by_force_and_back(&host, &agent, &uid)
 }

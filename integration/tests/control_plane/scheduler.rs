@@ -14,6 +14,24 @@ fn runners(host: &Host) -> anyhow::Result<u32> {
     Ok(host.sh("pidof kvmlet-vmm | wc -w")?.trim().parse()?)
 }
 
+/// Nodes say themselves that they start no guests, and that they do again.
+fn cordoned_nodes_get_nothing(scheduler: &Scheduler, a: &Node, c: &Node) -> anyhow::Result<()> {
+    let is_closed = |node: &str| -> anyhow::Result<bool> {
+        Ok(scheduler.book()?["nodes"][node]["unschedulable"] == true)
+    };
+    for (node, name) in [(a, "a"), (c, "c")] {
+        let cordoned = node.agent().kvmctl("cordon")?;
+        assert_eq!(cordoned.code, Some(0), "{cordoned}");
+        scheduler.until("it is cordoned", || is_closed(name))?;
+    }
+    scheduler.apply(&guest("late"), "")?;
+    assert_eq!(scheduler.place("late")?, Value::Null);
+    let opened = c.agent().kvmctl("uncordon")?;
+    assert_eq!(opened.code, Some(0), "{opened}");
+    scheduler.runs_on("late", "c")?;
+    Ok(())
+}
+
 #[test]
 fn vmis_are_placed_drained_and_never_run_twice() -> anyhow::Result<()> {
     skip_if!(host::without_host(), Ok(()));
@@ -83,20 +101,5 @@ fn vmis_are_placed_drained_and_never_run_twice() -> anyhow::Result<()> {
     // The one that only b may have waits for it.
     assert_eq!(scheduler.place("chosen")?, Value::Null);
     assert_eq!(runners(&a.0)? + runners(&c.0)?, 3);
-
-    // Nodes say themselves that they start no guests, and that they do again.
-    let is_closed = |node: &str| -> anyhow::Result<bool> {
-        Ok(scheduler.book()?["nodes"][node]["unschedulable"] == true)
-    };
-    for (node, name) in [(&a, "a"), (&c, "c")] {
-        let cordoned = node.agent().kvmctl("cordon")?;
-        assert_eq!(cordoned.code, Some(0), "{cordoned}");
-        scheduler.until("it is cordoned", || is_closed(name))?;
-    }
-    scheduler.apply(&guest("late"), "")?;
-    assert_eq!(scheduler.place("late")?, Value::Null);
-    let opened = c.agent().kvmctl("uncordon")?;
-    assert_eq!(opened.code, Some(0), "{opened}");
-    scheduler.runs_on("late", "c")?;
-    Ok(())
+    cordoned_nodes_get_nothing(&scheduler, &a, &c)
 }
