@@ -15,7 +15,11 @@ fn runners(host: &Host) -> anyhow::Result<u32> {
 }
 
 /// Nodes say themselves that they start no guests, and that they do again.
-fn cordoned_nodes_get_nothing(scheduler: &Scheduler, a: &Node, c: &Node) -> anyhow::Result<()> {
+fn cordoned_nodes_get_nothing(
+    scheduler: &Scheduler<'_, Host>,
+    a: &Node,
+    c: &Node,
+) -> anyhow::Result<()> {
     let is_closed = |node: &str| -> anyhow::Result<bool> {
         Ok(scheduler.book()?["nodes"][node]["unschedulable"] == true)
     };
