@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use anyhow::Context;
 use proto_node::controlplane::answer::Result as Answered;
 use proto_node::controlplane::lease::OnExpiry;
 use proto_node::controlplane::session_response::Body;
@@ -73,13 +74,12 @@ pub struct Node {
 /// The first VMI of a manifest.
 pub fn read(manifest: &str) -> anyhow::Result<VirtualMachineInstance> {
     let documents = proto_node::manifest::parse(manifest.as_bytes())?;
-    for document in documents {
-        if let Some(Kind::VirtualMachineInstance(vmi)) = document.object.ok().and_then(|it| it.kind)
-        {
-            return Ok(vmi);
-        }
-    }
-    anyhow::bail!("no VirtualMachineInstance")
+    let kinds = documents.into_iter().filter_map(|it| it.object.ok()?.kind);
+    let mut vmis = kinds.filter_map(|kind| match kind {
+        Kind::VirtualMachineInstance(vmi) => Some(vmi),
+        _ => None,
+    });
+    vmis.next().context("no VirtualMachineInstance")
 }
 
 impl Book {
@@ -110,10 +110,8 @@ impl Book {
     /// Nobody hears the node. Its guests are not dead for that, they are unknown.
     pub fn away(&mut self, name: &str) {
         self.nodes.entry(name.to_owned()).or_default().connected = false;
-        let places = self
-            .vmis
-            .values_mut()
-            .filter_map(|vmi| vmi.placement.as_mut());
+        let vmis = self.vmis.values_mut();
+        let places = vmis.filter_map(|vmi| vmi.placement.as_mut());
         for it in places.filter(|it| it.node == name) {
             it.phase = String::from("Unknown");
         }
@@ -156,8 +154,7 @@ impl Book {
     /// A withdrawn VMI that a node's whole list does not have is gone.
     pub fn report_complete(&mut self, node: &str) -> Orders {
         let known = self.nodes.get_mut(node);
-        let reported = known.map(|node| std::mem::take(&mut node.reported));
-        let reported = reported.unwrap_or_default();
+        let reported = known.map_or_else(BTreeSet::new, |it| std::mem::take(&mut it.reported));
         let gone = self.vmis.iter().filter(|(key, vmi)| {
             let withdrawn = vmi.placement.as_ref().filter(|it| it.withdrawn);
             withdrawn.is_some_and(|it| it.node == node) && !reported.contains(*key)
@@ -180,21 +177,15 @@ impl Book {
 
     /// What leases have proved in the meantime.
     pub fn tick(&mut self, now_ms: u64) -> Orders {
-        let is_over = |vmi: &&Vmi| {
-            let node = vmi
-                .placement
-                .as_ref()
-                .and_then(|it| self.nodes.get(&it.node));
-            node.zip(vmi.stop_after)
-                .is_some_and(|(node, (seconds, grace))| {
-                    let span = u64::from(seconds) + u64::from(grace);
-                    !node.connected && now_ms > node.answered_at_ms + span * 1100 + MARGIN_MS
-                })
+        let over = |vmi: &Vmi| {
+            let placement = vmi.placement.as_ref()?;
+            let node = self.nodes.get(&placement.node)?;
+            let (seconds, grace) = vmi.stop_after?;
+            let span = (u64::from(seconds) + u64::from(grace)) * 1100 + MARGIN_MS;
+            let is_over = !node.connected && now_ms > node.answered_at_ms + span;
+            is_over.then_some(placement.token)
         };
-        let over = self.vmis.values().filter(is_over);
-        let over: Vec<u64> = over
-            .filter_map(|vmi| Some(vmi.placement.as_ref()?.token))
-            .collect();
+        let over: Vec<u64> = self.vmis.values().filter_map(over).collect();
         self.free(|it| over.contains(&it.token))
     }
 
@@ -244,11 +235,8 @@ impl Book {
 
     /// A placement's end was proved. What was withdrawn runs elsewhere; what ended by itself has ended.
     fn ended(&mut self, key: &str) -> Orders {
-        let placement = self
-            .vmis
-            .get_mut(key)
-            .and_then(|vmi| vmi.placement.as_mut());
-        let Some(placement) = placement else {
+        let vmi = self.vmis.get_mut(key);
+        let Some(placement) = vmi.and_then(|vmi| vmi.placement.as_mut()) else {
             return Orders::new();
         };
         placement.phase = String::from("Gone");
@@ -287,12 +275,8 @@ impl Book {
     fn choose(&self, vmi: &Vmi) -> Option<Placement> {
         let left = |(name, node): (&String, &Node)| {
             let here = |vmi: &&Vmi| vmi.placement.as_ref().is_some_and(|it| it.node == *name);
-            let taken: u64 = self
-                .vmis
-                .values()
-                .filter(here)
-                .map(|vmi| vmi.memory_mib)
-                .sum();
+            let guests = self.vmis.values().filter(here);
+            let taken: u64 = guests.map(|vmi| vmi.memory_mib).sum();
             node.memory_mib.saturating_sub(taken)
         };
         let suits = |node: &Node| {
@@ -300,11 +284,11 @@ impl Book {
             let is_open = node.connected && !node.draining && !node.fenced && !node.unschedulable;
             is_open && vmi.selector.iter().all(labelled)
         };
-        let nodes = self
-            .nodes
-            .iter()
-            .filter(|it| suits(it.1) && left(*it) >= vmi.memory_mib);
+        let nodes = self.nodes.iter().filter(|it| suits(it.1));
         let (name, node) = nodes.max_by_key(|it| left(*it))?;
+        if left((name, node)) < vmi.memory_mib {
+            return None;
+        }
         Some(Placement {
             node: name.clone(),
             boot_id: node.boot_id.clone(),

@@ -131,18 +131,15 @@ impl Scheduler {
         let orders = match said {
             Said::Register(_) => return Err(Status::invalid_argument("it registered before")),
             Said::Heartbeat(beat) => {
-                let orders = inner.0.beat(node, beat.unschedulable, self.now_ms());
-                if !orders.is_empty() {
-                    self.carry_out(&inner, orders)?;
+                let (number, now) = (beat.number, self.now_ms());
+                let orders = inner.0.beat(node, beat.unschedulable, now);
+                if let Some(out) = inner.1.get(node) {
+                    say(out, Body::HeartbeatAck(HeartbeatAck { number }));
                 }
-                let number = beat.number;
-                let ack = Body::HeartbeatAck(HeartbeatAck { number });
-                inner
-                    .1
-                    .get(node)
-                    .into_iter()
-                    .for_each(|out| say(out, ack.clone()));
-                return Ok(());
+                if orders.is_empty() {
+                    return Ok(());
+                }
+                orders
             }
             Said::Report(report) => inner.0.report(node, &report),
             Said::ReportComplete(_) => inner.0.report_complete(node),
@@ -157,15 +154,12 @@ impl Scheduler {
         while let (Ok(()), Ok(Some(request))) = (&ended, said.message().await) {
             ended = request.body.map_or(Ok(()), |body| self.hear(&node, body));
         }
-        let mut inner = self.locked();
+        let (book, sessions) = &mut *self.locked();
+        let present = sessions.get(&node);
         // Unless the node has come again in the meantime.
-        if inner
-            .1
-            .get(&node)
-            .is_some_and(|present| present.same_channel(out))
-        {
-            inner.1.remove(&node);
-            inner.0.away(&node);
+        if present.is_some_and(|present| present.same_channel(out)) {
+            sessions.remove(&node);
+            book.away(&node);
         }
         ended
     }
@@ -199,14 +193,10 @@ fn wanted(manifest: &str, lease: &[&str]) -> anyhow::Result<(String, Vmi)> {
     let vmi = read(manifest)?;
     let name = vmi.metadata.unwrap_or_default().name;
     let spec = vmi.spec.unwrap_or_default();
-    let memory = spec
-        .domain
-        .and_then(|domain| domain.memory)
-        .unwrap_or_default()
-        .guest;
-    let memory = memory
-        .strip_suffix("Mi")
-        .context("memory.guest must be given in Mi")?;
+    let memory = spec.domain.and_then(|domain| domain.memory);
+    let guest = memory.unwrap_or_default().guest;
+    let mebibytes = guest.strip_suffix("Mi");
+    let memory_mib = mebibytes.context("memory.guest must be given in Mi")?;
     let stop_after = match lease {
         [] => None,
         ["stop", seconds, grace] => Some((seconds.parse()?, grace.parse()?)),
@@ -214,7 +204,7 @@ fn wanted(manifest: &str, lease: &[&str]) -> anyhow::Result<(String, Vmi)> {
     };
     let vmi = Vmi {
         manifest: manifest.to_owned(),
-        memory_mib: memory.parse()?,
+        memory_mib: memory_mib.parse()?,
         selector: spec.node_selector,
         stop_after,
         ..Vmi::default()
