@@ -120,13 +120,23 @@ impl Node {
         self.start()
     }
 
-    /// Waits until QEMU ends by itself, as after `poweroff` or when the user left the console.
+    /// Waits until QEMU ends by itself, as after `poweroff`, `reboot` or when the user left the console; at most
+    /// `limit`, if there is one.
     ///
     /// # Errors
-    /// When QEMU can not be waited for.
-    pub fn wait_for_power_off(&mut self) -> anyhow::Result<()> {
-        if let Some(mut running) = self.machine.take() {
-            running.qemu.child().wait()?;
+    /// When it goes on, or can not be waited for.
+    pub fn wait_for_power_off(&mut self, limit: Option<Duration>) -> anyhow::Result<()> {
+        let Some(mut running) = self.machine.take() else {
+            return Ok(());
+        };
+        let begun = Instant::now();
+        while running.qemu.ended()?.is_none() {
+            anyhow::ensure!(
+                limit.is_none_or(|limit| begun.elapsed() < limit),
+                "the node still has power; its log:\n{}",
+                self.log()
+            );
+            std::thread::sleep(Duration::from_millis(100));
         }
         Ok(())
     }

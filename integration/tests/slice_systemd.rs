@@ -69,7 +69,7 @@ fn reboot(node: &mut Node) -> anyhow::Result<()> {
     }
     let uid = agent.value("static", ".metadata.uid")?;
     // Stands for the network: who lives when it goes?
-    let network = "[Unit]\nBefore=network.target\n[Service]\nType=oneshot\nRemainAfterExit=yes\n\
+    let network = "[Unit]\nWants=network.target\nBefore=network.target\n[Service]\nType=oneshot\nRemainAfterExit=yes\n\
                    ExecStart=/bin/true\n\
                    ExecStop=/bin/sh -c 'echo guests: $(pidof kvmlet-vmm) >/var/lib/network-goes'\n";
     node.put(
@@ -79,7 +79,7 @@ fn reboot(node: &mut Node) -> anyhow::Result<()> {
     )?;
     node.sh("systemctl daemon-reload && systemctl start network-goes")?;
     drop(node.exec(&["systemctl", "reboot"])?);
-    node.wait_for_power_off()?;
+    node.wait_for_power_off(Some(PATIENCE))?;
     node.restart()?;
 
     let agent = Agent::of(node);

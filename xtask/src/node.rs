@@ -28,5 +28,5 @@ pub fn run(root: &Path, systemd: bool) -> anyhow::Result<()> {
         .with(root.join("systemd"), "systemd");
     spec.console = Console::Terminal;
     eprintln!("==> node: a guest image is in /opt/payload/images/busybox; Ctrl+a x cuts the power");
-    Node::boot(spec)?.wait_for_power_off()
+    Node::boot(spec)?.wait_for_power_off(None)
 }

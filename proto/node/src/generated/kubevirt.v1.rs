@@ -1974,8 +1974,9 @@ pub struct VirtualMachineInstanceSpec {
     /// Class that decides who is evicted first.
     #[prost(string, tag = "8")]
     pub priority_class_name: ::prost::alloc::string::String,
-    /// What a drain of the node does with the guest: None (the default) and LiveMigrateIfPossible shut it down,
-    /// LiveMigrate keeps the node from being drained unless it is forced, External leaves it to its controller.
+    /// What a drain of the node does with the guest. None (the default) shuts it down, External leaves it to its
+    /// controller. There is no live migration yet: LiveMigrate keeps the node from being drained unless it is forced,
+    /// LiveMigrateIfPossible is as None.
     #[prost(string, tag = "9")]
     pub eviction_strategy: ::prost::alloc::string::String,
     /// "Paused": the guest waits for an unpause before its first instruction.
