@@ -3,7 +3,7 @@
 //!
 //! A run is a function of its seed. [`run`] goes through two seasons: in the first anything may go
 //! wrong; in the second nothing does, and the world has to settle. The invariants are checked after
-//! every single step; a violation names the seed, and `KVMLET_SIM_SEED=<seed>` runs it again with
+//! every single step; a violation names the seed, and `cargo xtask sim --seed N` runs it again with
 //! every step printed.
 
 mod agent;
@@ -56,6 +56,20 @@ impl Tally {
         self.running += other.running;
         self.ended += other.ended;
     }
+}
+
+/// Runs `count` schedules from the seed `first` on: what they came to, and the invariants that did not hold.
+#[must_use]
+pub fn campaign(first: u64, count: u64) -> (Tally, Vec<String>) {
+    let mut total = Tally::default();
+    let mut violations = Vec::new();
+    for seed in first..first.saturating_add(count) {
+        match run(seed, false) {
+            Ok(tally) => total.add(&tally),
+            Err(violation) => violations.push(violation),
+        }
+    }
+    (total, violations)
 }
 
 /// Runs one seed.

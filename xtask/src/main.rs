@@ -1,5 +1,5 @@
 //! `cargo xtask`: demo, test, check, layers, gen, images, node, bench, syscalls,
-//! fuzz, soak, verdicts, build, package.
+//! fuzz, sim, soak, verdicts, build, package.
 //!
 //! Owns how the project is built, proved and shown on a developer's machine and in CI. What boots
 //! nodes and makes images is in the `integration` library; here are only the commands.
@@ -17,6 +17,7 @@ mod layers;
 mod node;
 mod package;
 mod progress;
+mod sim;
 mod soak;
 mod syscalls;
 mod test;
@@ -75,6 +76,12 @@ enum Command {
     Syscalls(syscalls::SyscallsOptions),
     /// Feed fuzz targets, and print executions and findings.
     Fuzz(fuzz::FuzzOptions),
+    /// Show one of the simulator's schedules step by step.
+    Sim {
+        /// Which.
+        #[arg(long)]
+        seed: u64,
+    },
     /// The long campaigns, by seed and count.
     Soak {
         #[command(subcommand)]
@@ -133,6 +140,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Node { systemd } => node::run(&root, systemd),
         Command::Syscalls(options) => syscalls::run(&root, &options),
         Command::Fuzz(options) => fuzz::run(&root, &options),
+        Command::Sim { seed } => sim::replay(seed),
         Command::Soak { what } => soak::run(&root, &what),
         Command::Package(options) => package::run(&root, &options),
         Command::Bench { json, what: None } => bench::run(&root, json),

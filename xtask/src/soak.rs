@@ -25,6 +25,8 @@ pub enum Soak {
     Firmware(firmware::FirmwareOptions),
     /// The reference scheduler over three nodes: one is drained, one loses its power, one its network.
     Scheduler,
+    /// The planner against a simulated host that loses, repeats and delays, and an agent that is killed.
+    Sim(crate::sim::SimOptions),
 }
 
 /// How long it goes on, and with what.
@@ -53,6 +55,7 @@ pub fn run(root: &Path, what: &Soak) -> anyhow::Result<()> {
         Soak::Kills(options) => run_kills(root, options),
         Soak::Firmware(options) => firmware::run(root, options),
         Soak::Scheduler => scheduler::run(root),
+        Soak::Sim(options) => crate::sim::campaign(options),
     }
 }
 
