@@ -62,6 +62,8 @@ impl Fleet {
         }
         fleet.certify()?;
         for node in &fleet.nodes {
+            // What was only in memory is gone with the power.
+            node.sh("sync")?;
             Agent::of(node).start()?;
         }
         Ok(fleet)
