@@ -179,7 +179,16 @@ impl Machine {
         restore: Option<Restore>,
     ) -> Self {
         let (sender, changes) = channel();
-        let observer = Box::new(Watch(sender));
+        Self::watched(config, console, restore, (Box::new(Watch(sender)), changes))
+    }
+
+    /// As [`start`](Self::start), with somebody else who is told, and what it tells in turn.
+    pub(super) fn watched(
+        config: MachineConfig,
+        console: Arc<Console>,
+        restore: Option<Restore>,
+        (observer, changes): (Box<dyn Observer>, Receiver<Change>),
+    ) -> Self {
         let thread = MachineThread::start(Threads::unconfined()).expect("a thread");
         let handle = thread
             .build(config, restore, observer)

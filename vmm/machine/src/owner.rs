@@ -68,11 +68,7 @@ impl Owner {
                 Next::Message(Message::Request { ticket, request }) => {
                     self.on_request(ticket, request)
                 }
-                Next::Message(Message::Save { ticket, saver }) => {
-                    let result = self.save(saver);
-                    self.observer.answered(ticket, result);
-                    Flow::Continue
-                }
+                Next::Message(Message::Save { ticket, saver }) => self.on_save(ticket, saver),
                 Next::Message(Message::VisitMemory { ticket, visitor }) => {
                     let result = self.visit_memory(visitor);
                     self.observer.answered(ticket, result);

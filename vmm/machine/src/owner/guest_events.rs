@@ -12,11 +12,29 @@ use crate::status::{EndReason, MachineState, PauseReason};
 impl Owner {
     /// While no vCPU runs: events of the guest that was are of no concern to the one that will be.
     pub(super) fn drop_stale_events(&mut self) {
-        while let Ok(message) = self.messages.try_recv() {
-            if !matches!(message, Message::Guest(_)) {
-                self.waiting.push_back(message);
+        self.take_guest_events();
+    }
+
+    /// Does now what events ask for that are still in the queue, ahead of requests that came before them.
+    pub(super) fn settle_guest_events(&mut self) -> Flow {
+        for event in self.take_guest_events() {
+            if let Flow::Ended = self.on_guest_event(event) {
+                return Flow::Ended;
             }
         }
+        Flow::Continue
+    }
+
+    /// All that are in the queue; requests among them wait for their turn.
+    fn take_guest_events(&mut self) -> Vec<GuestEvent> {
+        let mut events = Vec::new();
+        while let Ok(message) = self.messages.try_recv() {
+            match message {
+                Message::Guest(event) => events.push(event),
+                other => self.waiting.push_back(other),
+            }
+        }
+        events
     }
 
     pub(super) fn on_guest_event(&mut self, event: GuestEvent) -> Flow {

@@ -59,7 +59,17 @@ impl Owner {
         }
     }
 
-    pub(super) fn save(&mut self, saver: Saver) -> Result<(), RequestError> {
+    pub(super) fn on_save(&mut self, ticket: u64, saver: Saver) -> Flow {
+        // The guest has no other trace of them: what it asked for last would be lost on its way.
+        if let Flow::Ended = self.settle_guest_events() {
+            return Flow::Ended;
+        }
+        let result = self.save(saver);
+        self.observer.answered(ticket, result);
+        Flow::Continue
+    }
+
+    fn save(&mut self, saver: Saver) -> Result<(), RequestError> {
         self.expect_held("Save")?;
         let snapshot = self.machine.save()?;
         let saved = saver(&snapshot, self.machine.ram());
