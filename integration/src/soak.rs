@@ -44,7 +44,7 @@ impl Kind {
         let spec = match self {
             Self::Testguest => GuestSpec::testguest(name, "tests=none then=tick tick_ms=1000"),
             Self::Stock => GuestSpec {
-                memory_mib: 96,
+                memory_mib: 64,
                 ..GuestSpec::busybox(name, &counter::command_line())
             },
         };

@@ -126,6 +126,7 @@ fn with_machine(manifest: &str) -> String {
           custom:
             logical: 4096
             physical: 4096
+            discardGranularity: 65536
         dedicatedIOThread: true
         serial: S1
         disk:
@@ -148,8 +149,10 @@ fn try_machine(answer: &mut impl FnMut(&str) -> anyhow::Result<String>) -> anyho
     ensure!(cpu.lines().any(|line| line.trim() == "0"), "aes in {cpu}");
     let cpus = answer("cat /sys/devices/system/cpu/possible")?;
     ensure!(cpus.contains("0-1"), "there may be CPUs {cpus}");
-    let disk = answer("cd /sys/block/vda && cat serial queue/logical_block_size; cd /")?;
-    for told in ["S1", "4096"] {
+    let disk = answer(
+        "cd /sys/block/vda && cat serial queue/logical_block_size queue/discard_granularity; cd /",
+    )?;
+    for told in ["S1", "4096", "65536"] {
         ensure!(disk.contains(told), "the disk says {disk}, not {told}");
     }
     let devices = answer("cat /sys/bus/virtio/devices/*/device | xargs")?;

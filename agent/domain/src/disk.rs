@@ -50,6 +50,9 @@ pub struct DiskBlocks {
     pub logical: u32,
     /// In bytes, at least the logical size.
     pub physical: u32,
+    /// Unit in which the guest gives space back, in bytes, a multiple of the logical size; 0 for a disk
+    /// that takes no discards, absent for the physical size.
+    pub discard_granularity: Option<u32>,
 }
 
 impl DiskBlocks {
@@ -57,5 +60,6 @@ impl DiskBlocks {
     pub const DEFAULT: Self = Self {
         logical: 512,
         physical: 512,
+        discard_granularity: None,
     };
 }

@@ -264,7 +264,7 @@ fn a_disk_is_served_as_it_was_asked_for() {
         "io": "threads",
         "errorPolicy": "enospace",
         "dedicatedIOThread": true,
-        "blockSize": {"custom": {"logical": 512, "physical": 4096}},
+        "blockSize": {"custom": {"logical": 512, "physical": 4096, "discardGranularity": 65536}},
     });
     let (vmi, _) = admitted(&disk(&asked));
     let wanted = DiskOptions {
@@ -274,6 +274,7 @@ fn a_disk_is_served_as_it_was_asked_for() {
         blocks: Some(DiskBlocks {
             logical: 512,
             physical: 4096,
+            discard_granularity: Some(65536),
         }),
         dedicated_thread: true,
     };
@@ -303,8 +304,12 @@ fn sectors_that_no_disk_has_are_refused() {
             "at most 65536 bytes",
         ),
         (
-            json!({"logical": 512, "physical": 512, "discardGranularity": 512}),
-            "discardGranularity: Unsupported value",
+            json!({"logical": 4096, "physical": 4096, "discardGranularity": 512}),
+            "discardGranularity: Invalid value: 512: Discard granularity 512 must be multiples of logical size 4096",
+        ),
+        (
+            json!({"logical": 512, "physical": 512, "discardGranularity": 2147483648_u32}),
+            "by 1073741824 bytes at most",
         ),
     ] {
         let refused = refusal(&disk(&json!({"blockSize": {"custom": custom}})));

@@ -11,6 +11,7 @@ const MIN_BLOCK_BYTES: u32 = 512;
 const MAX_KUBEVIRT_BLOCK_BYTES: u32 = 2 << 20;
 /// Ours.
 const MAX_BLOCK_BYTES: u32 = 65536;
+const MAX_DISCARD_GRANULARITY: u32 = 1 << 30;
 
 /// Reads how a disk is served. Words that are not known were reported already.
 pub(super) fn options(path: &str, disk: &WireDisk, review: &mut Review<'_>) -> DiskOptions {
@@ -57,7 +58,9 @@ fn blocks(path: &str, disk: &WireDisk, review: &mut Review<'_>) -> Option<DiskBl
 
 fn custom_blocks(path: &str, custom: &CustomBlockSize, review: &mut Review<'_>) -> DiskBlocks {
     let CustomBlockSize {
-        logical, physical, ..
+        logical,
+        physical,
+        discard_granularity,
     } = *custom;
     for (name, bytes) in [("logical", logical), ("physical", physical)] {
         let field = format!("{path}.custom.{name}");
@@ -88,5 +91,23 @@ fn custom_blocks(path: &str, custom: &CustomBlockSize, review: &mut Review<'_>) 
             format!("Logical size {logical} must be the same or less than the physical size of {physical}"),
         );
     }
-    DiskBlocks { logical, physical }
+    let discard_field = format!("{path}.custom.discardGranularity");
+    match discard_granularity {
+        Some(bytes) if logical > 0 && bytes % logical != 0 => {
+            let message =
+                format!("Discard granularity {bytes} must be multiples of logical size {logical}");
+            review.invalid(&discard_field, &bytes.to_string(), message);
+        }
+        Some(bytes) if bytes > MAX_DISCARD_GRANULARITY => {
+            let message = format!("space is given back by {MAX_DISCARD_GRANULARITY} bytes at most");
+            let error = FieldError::new(discard_field, Rule::NotSupported, message);
+            review.push(error.value(bytes.to_string()));
+        }
+        _ => {}
+    }
+    DiskBlocks {
+        logical,
+        physical,
+        discard_granularity,
+    }
 }

@@ -80,6 +80,12 @@ async fn follow_to_the_end(dir: &Path, watched: &Watched, note: PathBuf) {
         unwatched(error);
         None
     });
+    // Of a cgroup that is about to go. Once the count was read and noted there is nothing more to say.
+    let last_word = || {
+        if let Some(oom) = &oom {
+            oom.look().map_or_else(unwatched, drop);
+        }
+    };
     let noted = async {
         if let Some(oom) = &oom {
             oom.run().await.unwrap_or_else(unwatched);
@@ -90,22 +96,21 @@ async fn follow_to_the_end(dir: &Path, watched: &Watched, note: PathBuf) {
     tokio::select! {
         biased;
         () = noted => {}
-        () = follow(dir, watched) => {}
+        () = follow(dir, watched, &last_word) => {}
     }
-    // The last word of a cgroup that is about to go.
-    if let Some(oom) = &oom {
-        oom.look().map_or_else(unwatched, drop);
-    }
+    last_word();
     watched.wake.notify_one();
 }
 
-/// Follows a VMM until it is dead.
-async fn follow(dir: &Path, watched: &Watched) {
+/// Follows a VMM until it is dead. Calls `at_hang_up` each time that it hangs up, at once: a process that is
+/// killed closes its descriptors before its cgroup is empty, and systemd removes one that is.
+async fn follow(dir: &Path, watched: &Watched, at_hang_up: &(impl Fn() + Sync)) {
     let Watched { identity, wake, .. } = watched;
     loop {
         if let Err(error) = listen(dir, watched).await {
             tracing::debug!(pid = identity.pid, %error, "the VMM's events ended");
         }
+        at_hang_up();
         for _ in 0..ENDING_LOOKS {
             // What can not be looked at is looked at again.
             if process::liveness(identity).is_ok_and(|liveness| liveness == Liveness::Dead) {

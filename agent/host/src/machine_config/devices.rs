@@ -116,6 +116,7 @@ fn blk<'a>(
     let blocks = options.blocks.unwrap_or(DiskBlocks {
         logical: 0,
         physical: 0,
+        discard_granularity: None,
     });
     let errors = match options.errors {
         DiskErrors::Report => v1::DiskErrorPolicy::Unspecified,
@@ -130,7 +131,8 @@ fn blk<'a>(
         queues,
         logical_block_bytes: blocks.logical,
         physical_block_bytes: blocks.physical,
-        discard: !disk.read_only,
+        discard: !disk.read_only && blocks.discard_granularity != Some(0),
+        discard_granularity_bytes: blocks.discard_granularity.unwrap_or(0),
         ..v1::VirtioBlk::default()
     };
     blk.set_cache(match opened.cache {

@@ -7,6 +7,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -20,6 +21,9 @@ const ROOT: &str = "/sys/fs/cgroup";
 
 /// The kernel's counts.
 const EVENTS: &str = "memory.events";
+
+/// What a cgroup allows that has no limit.
+const NO_LIMIT: u64 = u64::MAX;
 
 /// Longest note that is read.
 const MAX_NOTE_BYTES: u64 = 512;
@@ -57,7 +61,7 @@ impl OomKill {
         };
         count("oom_kill ").filter(|count| *count > 0)?;
         let by_limit = count("oom ").is_some_and(|count| count > 0);
-        let detail = match limit().filter(|_| by_limit) {
+        let detail = match limit().filter(|bytes| by_limit && *bytes != NO_LIMIT) {
             Some(bytes) => format!(
                 "it needed more than the {} MiB of its cgroup (memory.max)",
                 bytes >> 20
@@ -76,9 +80,13 @@ impl OomKill {
     }
 }
 
+/// In bytes; nothing when it can not be read.
 fn limit_of(cgroup: &Path) -> Option<u64> {
     let text = fs::read_to_string(cgroup.join("memory.max")).ok()?;
-    text.trim().parse().ok()
+    match text.trim() {
+        "max" => Some(NO_LIMIT),
+        bytes => bytes.parse().ok(),
+    }
 }
 
 /// Watches one VMM.
@@ -86,6 +94,9 @@ fn limit_of(cgroup: &Path) -> Option<u64> {
 pub(crate) struct OomWatch {
     cgroup: PathBuf,
     events: AsyncFd<File>,
+    /// What the cgroup allowed when that was last read, in bytes: it may be gone the moment after it told
+    /// of a kill.
+    limit: AtomicU64,
     note: PathBuf,
 }
 
@@ -107,6 +118,7 @@ impl OomWatch {
         };
         let events = AsyncFd::with_interest(events, Interest::PRIORITY)?;
         Ok(Some(Self {
+            limit: AtomicU64::new(limit_of(&cgroup).unwrap_or(NO_LIMIT)),
             cgroup,
             events,
             note,
@@ -133,7 +145,11 @@ impl OomWatch {
         let mut text = String::new();
         file.rewind()?;
         file.read_to_string(&mut text)?;
-        let Some(kill) = OomKill::of_events(&text, || limit_of(&self.cgroup)) else {
+        if let Some(limit) = limit_of(&self.cgroup) {
+            self.limit.store(limit, Ordering::Relaxed);
+        }
+        let known = || Some(self.limit.load(Ordering::Relaxed));
+        let Some(kill) = OomKill::of_events(&text, known) else {
             return Ok(false);
         };
         kill.note(&self.note)?;

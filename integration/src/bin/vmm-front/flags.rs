@@ -60,7 +60,7 @@ pub struct Run {
     #[command(flatten)]
     pub tuning: Tuning,
     /// PATH, then any of: ,ro ,serial=S ,queues=N ,cache=none ,cache=writethrough ,io=threads
-    /// ,discard ,logical=BYTES ,physical=BYTES ,thread=NAME
+    /// ,discard ,logical=BYTES ,physical=BYTES ,granularity=BYTES ,thread=NAME
     #[arg(long)]
     pub disk: Vec<DiskFlag>,
     /// TAP, then any of: ,mac=AA:BB:CC:DD:EE:FF ,mtu=N ,vhost

@@ -125,6 +125,7 @@ impl FromStr for DiskFlag {
                 ("queues", Some(count)) => blk.queues = count.parse()?,
                 ("logical", Some(bytes)) => blk.logical_block_bytes = bytes.parse()?,
                 ("physical", Some(bytes)) => blk.physical_block_bytes = bytes.parse()?,
+                ("granularity", Some(bytes)) => blk.discard_granularity_bytes = bytes.parse()?,
                 ("cache", Some("writeback")) => {}
                 ("cache", Some("writethrough")) => {
                     blk.set_cache(v1::DiskCache::Writethrough);

@@ -249,7 +249,8 @@ pub struct CustomBlockSize {
     /// What is best written at once; at least the logical size.
     #[prost(uint32, tag = "2")]
     pub physical: u32,
-    /// What is best given back at once.
+    /// What is best given back at once: a multiple of the logical size. Default the physical size; 0: the
+    /// disk takes no discards.
     #[prost(uint32, optional, tag = "3")]
     pub discard_granularity: ::core::option::Option<u32>,
 }

@@ -1014,6 +1014,10 @@ pub struct VirtioBlk {
     /// When the host fails anything else.
     #[prost(enumeration = "DiskErrorPolicy", tag = "12")]
     pub write_errors: i32,
+    /// Unit in which space is given back, a multiple of the logical block size up to 1 GiB; 0: the
+    /// physical block size.
+    #[prost(uint32, tag = "13")]
+    pub discard_granularity_bytes: u32,
 }
 /// Limits of a disk; each may be missing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proto_vmm::v1;
 use vmm_devices::virtio::blk::{
     BlkConfig, CacheMode, DiskLimits, ErrorPolicies, ErrorPolicy, ID_BYTES, IoEngine,
-    MAX_BLOCK_BYTES, MAX_QUEUES,
+    MAX_BLOCK_BYTES, MAX_DISCARD_BYTES, MAX_QUEUES,
 };
 use vmm_devices::virtio::rate::RateLimit;
 use vmm_machine::{DeviceConfig, PciAddress};
@@ -84,6 +84,13 @@ fn config(wire: &v1::VirtioBlk, field: impl Fn(&str) -> String) -> Result<BlkCon
             return Err(FieldError::new(field(name), rule));
         }
     }
+    if wire.discard_granularity_bytes > MAX_DISCARD_BYTES {
+        let rule = format!(
+            "is {}, more than {MAX_DISCARD_BYTES}",
+            wire.discard_granularity_bytes
+        );
+        return Err(FieldError::new(field("discard_granularity_bytes"), rule));
+    }
     Ok(BlkConfig {
         read_only: wire.read_only,
         serial: wire.serial.clone(),
@@ -93,6 +100,7 @@ fn config(wire: &v1::VirtioBlk, field: impl Fn(&str) -> String) -> Result<BlkCon
         logical_block_bytes: wire.logical_block_bytes,
         physical_block_bytes: wire.physical_block_bytes,
         discard: wire.discard,
+        discard_granularity_bytes: wire.discard_granularity_bytes,
         limits: limits(wire.limits.as_ref()),
         errors: ErrorPolicies {
             read: policy(&field("read_errors"), wire.read_errors)?,
@@ -197,6 +205,10 @@ mod tests {
         wrong(
             |disk| disk.physical_block_bytes = 513,
             "physical_block_bytes",
+        );
+        wrong(
+            |disk| disk.discard_granularity_bytes = 2 << 30,
+            "discard_granularity_bytes",
         );
         wrong(|disk| disk.read_errors = 9, "read_errors");
         wrong(|disk| disk.write_errors = 9, "write_errors");

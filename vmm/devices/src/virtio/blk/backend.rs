@@ -9,7 +9,9 @@ use vmm_sys::image::{self, Alignment, PUNCH_HOLE, ZERO_RANGE};
 
 use super::BlkError;
 use super::bounce::Bounce;
-use super::config::{BlkConfig, CacheMode, Geometry, MAX_BLOCK_BYTES, MAX_QUEUES, SECTOR_BYTES};
+use super::config::{
+    BlkConfig, CacheMode, Geometry, MAX_BLOCK_BYTES, MAX_DISCARD_BYTES, MAX_QUEUES, SECTOR_BYTES,
+};
 use super::policy::Failure;
 use super::request::{Extent, Refusal, Request, data};
 use crate::GuestRam;
@@ -96,6 +98,13 @@ impl Backend {
                 least,
             });
         }
+        let discard_granularity = or(config.discard_granularity_bytes, physical);
+        if discard_granularity % logical != 0 || discard_granularity > MAX_DISCARD_BYTES {
+            return Err(BlkError::DiscardGranularity {
+                bytes: discard_granularity,
+                logical,
+            });
+        }
         if config.queues == 0 || config.queues > MAX_QUEUES {
             return Err(BlkError::Queues(config.queues));
         }
@@ -105,6 +114,7 @@ impl Backend {
             queues: config.queues,
             read_only: config.read_only,
             discard: config.discard && !config.read_only,
+            discard_granularity_bytes: discard_granularity,
             durable: self.opened_durable,
         })
     }

@@ -20,7 +20,7 @@ const WRITE_ZEROES: u64 = 1 << 14;
 const MAX_SEGMENTS: u32 = 254;
 
 /// Most bytes of one discard. Freeing space is quick, but not free of cost.
-pub(super) const MAX_DISCARD_BYTES: u64 = 1 << 30;
+pub const MAX_DISCARD_BYTES: u32 = 1 << 30;
 /// Most bytes of one write-zeroes: where the host has no better way they are written.
 pub(super) const MAX_ZEROES_BYTES: u64 = 32 << 20;
 
@@ -73,6 +73,9 @@ pub struct BlkConfig {
     pub physical_block_bytes: u32,
     /// The guest may give space back to the host.
     pub discard: bool,
+    /// Unit in which space is given back, in bytes: a multiple of the logical block size, at most
+    /// [`MAX_DISCARD_BYTES`]; 0 for the physical block size.
+    pub discard_granularity_bytes: u32,
     /// Bytes and requests a second.
     pub limits: DiskLimits,
     /// What the guest learns of the host's failures.
@@ -90,6 +93,7 @@ impl Default for BlkConfig {
             logical_block_bytes: 0,
             physical_block_bytes: 0,
             discard: false,
+            discard_granularity_bytes: 0,
             limits: DiskLimits::default(),
             errors: ErrorPolicies::default(),
         }
@@ -104,6 +108,7 @@ pub(super) struct Geometry {
     pub(super) queues: u16,
     pub(super) read_only: bool,
     pub(super) discard: bool,
+    pub(super) discard_granularity_bytes: u32,
     /// The guest sees a disk without write cache.
     pub(super) durable: bool,
 }
@@ -125,7 +130,6 @@ impl Geometry {
     /// The structure as the driver reads it, up to `write_zeroes_may_unmap`.
     pub(super) fn image(self, sectors: u64) -> Vec<u8> {
         let blocks = |bytes: u64| u32::try_from(bytes / SECTOR_BYTES).unwrap_or(u32::MAX);
-        let block = u64::from(self.logical_block_bytes);
         let exponent = (self.physical_block_bytes / self.logical_block_bytes).ilog2();
         let minimum = self.physical_block_bytes / self.logical_block_bytes;
         // What is not offered reads as zero.
@@ -144,12 +148,12 @@ impl Geometry {
         image.extend_from_slice(&[0; 2]); // writeback: not offered
         image.extend_from_slice(&self.queues.to_le_bytes());
         for value in [
-            // One segment a request, of blocks of the physical size.
-            offered(self.discard, blocks(MAX_DISCARD_BYTES)),
+            // One segment a request.
+            offered(self.discard, blocks(u64::from(MAX_DISCARD_BYTES))),
             offered(self.discard, 1),
             offered(
                 self.discard,
-                blocks(u64::from(self.physical_block_bytes).max(block)),
+                blocks(u64::from(self.discard_granularity_bytes)),
             ),
             offered(zeroes, blocks(MAX_ZEROES_BYTES)),
             offered(zeroes, 1),

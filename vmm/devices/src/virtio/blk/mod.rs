@@ -33,7 +33,9 @@ use vmm_sys::timer::Timer;
 
 use self::backend::Backend;
 use self::config::Geometry;
-pub use self::config::{BlkConfig, CacheMode, IoEngine, MAX_BLOCK_BYTES, MAX_QUEUES};
+pub use self::config::{
+    BlkConfig, CacheMode, IoEngine, MAX_BLOCK_BYTES, MAX_DISCARD_BYTES, MAX_QUEUES,
+};
 pub use self::control::{BlkControl, BlkControlError};
 pub use self::counts::{DiskCount, DiskCounts};
 use self::engine::Engine;
@@ -101,6 +103,16 @@ pub enum BlkError {
         physical: u32,
         /// What the image wants at least.
         least: u32,
+    },
+    /// A unit of discards that can not be.
+    #[error(
+        "space can not be given back by {bytes} bytes: no multiple of the logical block size {logical} up to {MAX_DISCARD_BYTES}"
+    )]
+    DiscardGranularity {
+        /// The unit in bytes.
+        bytes: u32,
+        /// Logical block size in bytes.
+        logical: u32,
     },
     /// No queue or too many.
     #[error("{0} queues are not possible, 1 to {MAX_QUEUES} are")]

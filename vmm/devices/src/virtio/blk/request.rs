@@ -87,7 +87,8 @@ impl Request {
                 if segment.flags != 0 {
                     return Err(Refusal::Unsupported);
                 }
-                let extent = shape.extent(segment.sector, segment.bytes(), MAX_DISCARD_BYTES)?;
+                let extent =
+                    shape.extent(segment.sector, segment.bytes(), MAX_DISCARD_BYTES.into())?;
                 Ok(Self::Discard(extent))
             }
             TYPE_WRITE_ZEROES if !shape.geometry.read_only => {

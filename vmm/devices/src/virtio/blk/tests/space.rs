@@ -121,6 +121,13 @@ fn configuration_space_says_what_there_is() {
         .collect();
     assert_eq!(words, [1 << 21, 1, 32, 65536, 1, 1]);
 
+    let coarse = BlkConfig {
+        discard_granularity_bytes: 1 << 20,
+        ..configured
+    };
+    let driver = &mut bench(&image(), &coarse).driver;
+    assert_eq!(config(driver, 44, 4), 2048u32.to_le_bytes());
+
     let driver = &mut bench(&image(), &BlkConfig::default()).driver;
     assert_eq!(config(driver, 36, 12), [0; 12]);
     assert_eq!(config(driver, 48, 4), 65536u32.to_le_bytes());
@@ -155,6 +162,17 @@ fn impossible_configurations_are_refused() {
             ..BlkConfig::default()
         });
         assert!(matches!(error, BlkError::BlockSize { .. }), "{error}");
+    }
+    for bytes in [511, 4096 + 512, 2 << 30] {
+        let error = refused(BlkConfig {
+            logical_block_bytes: 4096,
+            discard_granularity_bytes: bytes,
+            ..BlkConfig::default()
+        });
+        assert!(
+            matches!(error, BlkError::DiscardGranularity { .. }),
+            "{error}"
+        );
     }
     for queues in [0, MAX_QUEUES + 1] {
         let error = refused(BlkConfig {
