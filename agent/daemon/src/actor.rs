@@ -22,6 +22,7 @@ use self::spec::Spec;
 use crate::agent::{Agent, accepted_at};
 use crate::error::WriteError;
 use crate::object::FINALIZER;
+use crate::traces::StartTrace;
 use crate::{apply, clock, events, hooks, object, status, verbs};
 
 /// Rounds without a pause; more of them mean that something goes in circles.
@@ -56,6 +57,8 @@ pub(crate) struct Actor<H> {
     probes: Option<Probes>,
     /// The first look at a guest that ran before this agent did.
     adopting: bool,
+    /// How the guest starts, for whoever collects traces.
+    start: StartTrace,
 }
 
 impl<H: Host> Actor<H> {
@@ -68,6 +71,7 @@ impl<H: Host> Actor<H> {
             spec: None,
             probes: None,
             adopting,
+            start: StartTrace::default(),
         }
     }
 
@@ -83,6 +87,10 @@ impl<H: Host> Actor<H> {
             let timed = timed.metrics.round();
             let round = self.round().await;
             drop(timed);
+            if let Some(started) = self.start.end_round() {
+                let agent = self.agent.clone();
+                tokio::spawn(async move { started.conclude(&agent.host).await });
+            }
             let next = round.unwrap_or_else(|error| {
                 self.agent.metrics.round_failed();
                 error!(%error, "the ledger failed; nothing is done until it works again");
@@ -119,15 +127,21 @@ impl<H: Host> Actor<H> {
             return Ok(Next::At(None));
         };
         let record = self.record(&object, &metadata)?;
+        self.start
+            .begin_round(&self.agent.traces, &metadata, &record);
         wanted.closed = self.agent.keeper.closed(&self.agent.node_name());
         wanted.room = self.room(&record, wanted.closed.is_some());
         let now = clock::now();
+        let begun = self.start.mark();
         let observed = Box::pin(self.agent.host.observe(Look {
             record: &record,
             now,
         }))
         .await;
+        self.start.note("observe", begun);
+        let begun = self.start.mark();
         let mut planned = plan(&wanted, &record, &observed, now);
+        self.start.note("plan", begun);
         self.note_adoption(&record, &observed, &mut planned);
         if let Some(probes) = &self.probes {
             probes.follow(&wanted, &planned.record, &observed);
@@ -164,6 +178,7 @@ impl<H: Host> Actor<H> {
         let mut look_at_once = false;
         for action in &planned.actions {
             let begun = Instant::now();
+            let traced = self.start.mark();
             let asked = hooks::before(action, &self.agent.hooks(), object, &vmi).await;
             let outcome = match asked {
                 Ok(vmi) => Box::pin(self.agent.host.execute(action, &vmi, &record)).await,
@@ -176,6 +191,7 @@ impl<H: Host> Actor<H> {
             self.agent
                 .metrics
                 .acted(action.name(), reason, begun.elapsed());
+            self.start.acted(action, traced, outcome.as_ref().err());
             let now = clock::now();
             let incarnation = record.incarnation;
             match &outcome {
@@ -332,6 +348,7 @@ impl<H: Host> Actor<H> {
         now: Timestamp,
     ) -> Result<(), WriteError> {
         let vmi = self.spec.as_ref().map(|spec| &spec.vmi);
+        let begun = self.start.mark();
         self.agent.write(|transaction| {
             transaction.put_record(&with_orders(transaction, record)?)?;
             let key = object::key(target);
@@ -347,6 +364,7 @@ impl<H: Host> Actor<H> {
             self.agent
                 .record_events(transaction, (target, &self.uid), said, now)
         })?;
+        self.start.stored(record, begun);
         let before = self.phase.replace(record.phase());
         if before != Some(record.phase()) {
             self.log_phase(record);

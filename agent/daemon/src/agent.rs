@@ -25,6 +25,7 @@ use crate::maintenance::Keeper;
 use crate::metrics::Metrics;
 use crate::object;
 use crate::rooms::Rooms;
+use crate::traces::Traces;
 use crate::usage::LastFigures;
 
 /// How long an actor that panicked is left alone.
@@ -56,6 +57,7 @@ pub(crate) struct Inner<H> {
     pub(crate) facts: NodeFacts,
     pub(crate) started_at: Timestamp,
     pub(crate) metrics: Metrics,
+    pub(crate) traces: Traces,
     pub(crate) last_figures: LastFigures,
     pub(crate) rooms: Rooms,
     pub(crate) keeper: Keeper,
@@ -93,6 +95,7 @@ impl<H: Host> Agent<H> {
             facts,
             started_at: crate::clock::now(),
             metrics: Metrics::new(),
+            traces: Traces::default(),
             last_figures: LastFigures::default(),
             rooms,
             keeper,

@@ -14,6 +14,7 @@ use proto_node::vmi::{VirtualMachineInstance, VirtualMachineInstanceStatus};
 use crate::agent::Agent;
 use crate::error::WriteError;
 use crate::object::{self, FINALIZER};
+use crate::traces::{self, Call};
 use crate::{clock, events, owner, verbs, vsock};
 
 use repeated::repeated;
@@ -23,7 +24,14 @@ const OWN_ANNOTATIONS: &str = "kvmlet.io/";
 
 impl<H: Host> Agent<H> {
     /// Carries out an apply. What it answers is on disk.
-    pub(crate) fn apply_vmi(&self, mut apply: Apply) -> Result<Applied, ApiError> {
+    pub(crate) fn apply_vmi(&self, apply: Apply) -> Result<Applied, ApiError> {
+        let mut call = Call::begin(self.traces.pipeline(), &apply);
+        let answer = self.apply_within(&mut call, apply);
+        call.end(&answer);
+        answer
+    }
+
+    fn apply_within(&self, call: &mut Call, mut apply: Apply) -> Result<Applied, ApiError> {
         verbs::check_idempotency_key(&apply.idempotency_key)?;
         let now = clock::now();
         clear_server_fields(&mut apply.object);
@@ -34,8 +42,12 @@ impl<H: Host> Agent<H> {
                 .ledger
                 .object(&object::key(&target))
                 .map_err(crate::error::store)?;
-            return Ok(self.decide(apply, before.as_ref(), now)?.applied);
+            let begun = call.mark();
+            let decided = self.decide(apply, before.as_ref(), now);
+            call.note("admission", begun);
+            return Ok(decided?.applied);
         }
+        let mut committing = None;
         let (decision, spawn) = self.write(|transaction| {
             if let Some(applied) = repeated(transaction, &apply, || self.caps())? {
                 return Ok((applied, false));
@@ -43,11 +55,19 @@ impl<H: Host> Agent<H> {
             let target = object::vmi_ref(&object::metadata(&apply.object));
             let before = transaction.object(&object::key(&target))?;
             let key = apply.idempotency_key.clone();
-            let decision = self.decide(apply, before.as_ref(), now)?;
+            let begun = call.mark();
+            let decided = self.decide(apply, before.as_ref(), now);
+            call.note("admission", begun);
+            let mut decision = decided?;
             let spawn = decision.applied.created;
+            if spawn {
+                call.made(decision.applied.object.metadata.get_or_insert_default());
+            }
+            committing = call.mark();
             let applied = self.store_decision(transaction, decision, &key, now)?;
             Ok((applied, spawn))
         })?;
+        call.note("store commit", committing);
         let metadata = object::metadata(&decision.object);
         if spawn {
             self.spawn(&object::vmi_ref(&metadata), &metadata.uid, false);
@@ -162,6 +182,7 @@ fn clear_server_fields(object: &mut VirtualMachineInstance) {
     metadata.creation_timestamp.clear();
     metadata.deletion_timestamp.clear();
     metadata.deletion_grace_period_seconds = None;
+    metadata.annotations.remove(traces::ANNOTATION);
     object.status = None;
 }
 

@@ -1,6 +1,6 @@
 //! The one place where clocks are read, and how times look in objects.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use agent_plan::Timestamp;
 
@@ -14,6 +14,19 @@ pub(crate) fn now() -> Timestamp {
 pub(crate) fn boot_time() -> Duration {
     nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME)
         .map_or(Duration::MAX, Duration::from)
+}
+
+/// Now, as precisely as the node's clock tells.
+pub(crate) fn time_of_day() -> SystemTime {
+    SystemTime::now()
+}
+
+/// `CLOCK_MONOTONIC` in nanoseconds, in which VMMs tell times, too; 0 where the kernel has no such clock.
+pub(crate) fn monotonic_ns() -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
+    now.map_or(0, |now| {
+        u64::try_from(Duration::from(now).as_nanos()).unwrap_or(u64::MAX)
+    })
 }
 
 /// As Kubernetes writes times: RFC 3339, whole seconds, UTC.

@@ -5,6 +5,7 @@ mod control_plane;
 mod grpc;
 mod hooks;
 mod shutdown;
+mod tracing;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,6 +16,7 @@ use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 
 pub(crate) use self::capacity::Capacity;
+pub(crate) use self::tracing::{Destination, TlsFiles, Tracing};
 pub(crate) use control_plane::ControlPlaneConfig;
 pub(crate) use grpc::{Grant, Grpc, Role};
 pub(crate) use hooks::{FailurePolicy, Hooks};
@@ -76,6 +78,7 @@ pub(crate) struct Config {
     pub(crate) grpc: Grpc,
     pub(crate) hooks: Hooks,
     pub(crate) metrics: MetricsConfig,
+    pub(crate) tracing: Tracing,
     pub(crate) debug: Debug,
     /// Where all this was read from, for messages.
     #[serde(skip)]
@@ -209,6 +212,7 @@ impl Default for Config {
             grpc: Grpc::default(),
             hooks: Hooks::default(),
             metrics: MetricsConfig::default(),
+            tracing: Tracing::default(),
             debug: Debug::default(),
             origin: PathBuf::from(crate::CONFIG),
         }
@@ -289,6 +293,7 @@ impl Config {
     fn check(&self) -> Result<(), ConfigError> {
         self.log_filter()?;
         self.control_plane()?;
+        self.destination_of_spans()?;
         grpc::check(self)?;
         hooks::check(self)?;
         let named = [
@@ -365,6 +370,13 @@ impl Config {
             .map(ControlPlaneConfig::settings);
         settings
             .transpose()
+            .map_err(|(setting, value, rule)| self.wrong(setting, value, rule))
+    }
+
+    /// Where spans go, if anywhere.
+    pub(crate) fn destination_of_spans(&self) -> Result<Option<Destination>, ConfigError> {
+        self.tracing
+            .destination()
             .map_err(|(setting, value, rule)| self.wrong(setting, value, rule))
     }
 

@@ -30,6 +30,7 @@ mod resources;
 mod rooms;
 mod service;
 mod status;
+mod traces;
 mod usage;
 mod verbs;
 mod vsock;

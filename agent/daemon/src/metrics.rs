@@ -5,6 +5,7 @@ mod guests;
 mod http;
 mod node;
 mod process;
+mod spans;
 mod text;
 
 use std::fmt;
@@ -22,6 +23,7 @@ pub(crate) use self::guests::GuestMetrics;
 pub(crate) use self::http::{Endpoint, serve};
 pub(crate) use self::node::NodeMetrics;
 pub(crate) use self::process::ProcessMetrics;
+pub(crate) use self::spans::SpanCounts;
 pub(crate) use self::text::{Format, render};
 
 /// Labels of one time series.
@@ -71,6 +73,7 @@ pub(crate) struct Metrics {
     since_deletion: Histograms,
     reload_is_good: Gauge,
     reloaded_at: Gauge<f64, std::sync::atomic::AtomicU64>,
+    pub(crate) spans: SpanCounts,
 }
 
 impl fmt::Debug for Metrics {
@@ -102,12 +105,14 @@ impl Metrics {
             since_deletion: Family::new_with_constructor(phases),
             reload_is_good: Gauge::default(),
             reloaded_at: Gauge::default(),
+            spans: SpanCounts::default(),
         };
         metrics.reloaded(true);
         metrics.register_actors();
         metrics.register_service();
         metrics.register_phases();
         metrics.register_configuration();
+        metrics.spans.register(&mut metrics.registry);
         metrics
     }
 

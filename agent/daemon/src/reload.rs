@@ -59,9 +59,11 @@ impl Reloader {
     fn next(&self) -> anyhow::Result<(Config, Vec<&'static str>)> {
         let mut next = Config::read(&self.present.origin)?;
         let waiting = next.keep_fixed(&self.present);
+        let spans = self.agent.pipeline(&next)?;
         // Files of certificates may be wrong where the configuration is not.
         self.doors.change(&next)?;
         self.level.set(&next)?;
+        self.agent.traces.replace(spans);
         Ok((next, waiting))
     }
 

@@ -80,6 +80,7 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
     if tokio::time::timeout(FINISH, finish).await.is_err() {
         warn!("some actions are still under way; the next start looks at what came of them");
     }
+    agent.traces.finish().await;
     match served {
         Some(ended) => ended
             .context("the service's task failed")?
@@ -101,6 +102,7 @@ async fn open(config: &Config, facts: NodeFacts) -> anyhow::Result<Agent<LinuxHo
     let judged_by = (facts::caps(config, &facts), facts::firmware(config));
     let agent = Agent::new(ledger, host, judged_by, facts, config.capacity.rules())?;
     agent.set_hooks(config.hooks.clone());
+    agent.traces.replace(agent.pipeline(config)?);
     Ok(agent)
 }
 

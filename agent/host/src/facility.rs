@@ -72,6 +72,10 @@ pub trait Host: Send + Sync + 'static {
     /// so at most, whatever the VMM does.
     fn usage(&self, vmi: &Vmi, record: &Record) -> impl Future<Output = Option<Usage>> + Send;
 
+    /// How far the record's present VMM and its machine came on the way to the guest's first instruction, in the order
+    /// of the times; `None` when no VMM answers.
+    fn timeline(&self, record: &Record) -> impl Future<Output = Option<Vec<ReachedPhase>>> + Send;
+
     /// What a guest printed on its serial console, as far as it is kept, without attaching to it.
     fn printed(
         &self,
@@ -93,6 +97,15 @@ pub trait Host: Send + Sync + 'static {
         record: &Record,
         request: ConsoleRequest,
     ) -> impl Future<Output = Result<ConsoleStream, ConsoleError>> + Send;
+}
+
+/// A point on the way of a VMM to the first instruction of its guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReachedPhase {
+    /// Its name, as in `docs/boot-timeline.md`.
+    pub name: String,
+    /// When it was reached, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub at_ns: u64,
 }
 
 /// How somebody wants a console.

@@ -33,7 +33,9 @@ mod zone;
 
 pub use config::{DebugPorts, LinuxHostConfig};
 pub use doctor::{Finding, Health, Patient, examine};
-pub use facility::{ConsoleError, ConsoleRequest, ConsoleStream, Host, Look, VerbError, Wake};
+pub use facility::{
+    ConsoleError, ConsoleRequest, ConsoleStream, Host, Look, ReachedPhase, VerbError, Wake,
+};
 pub use firmware::{
     EfiFiles, FirmwareFinder, FirmwareSettings, KeptVariables, RemoveError, kept_variables,
     remove_kept_variables,

@@ -8,6 +8,7 @@ mod probe;
 mod release;
 mod start;
 mod talk;
+mod timeline;
 mod usage;
 mod watch;
 
@@ -22,7 +23,9 @@ use tokio::task::AbortHandle;
 
 use crate::beneath::AllowedDirs;
 use crate::config::LinuxHostConfig;
-use crate::facility::{ConsoleError, ConsoleRequest, ConsoleStream, Host, Look, VerbError, Wake};
+use crate::facility::{
+    ConsoleError, ConsoleRequest, ConsoleStream, Host, Look, ReachedPhase, VerbError, Wake,
+};
 use crate::firmware::FirmwareFinder;
 use crate::kernels::{KernelCache, KernelCacheSettings};
 use crate::launch_file::LaunchFile;
@@ -257,6 +260,10 @@ impl Host for LinuxHost {
 
     async fn usage(&self, vmi: &Vmi, record: &Record) -> Option<Usage> {
         self.figures(vmi, record).await
+    }
+
+    async fn timeline(&self, record: &Record) -> Option<Vec<ReachedPhase>> {
+        self.reached_phases(record).await
     }
 
     async fn printed(&self, record: &Record, run: Run) -> Result<Printed, LogsError> {

@@ -2,6 +2,7 @@
 
 mod counted;
 mod pages;
+mod traced;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -25,6 +26,7 @@ use tonic::transport::Server;
 use tonic::{Request, Response, Status, Streaming};
 
 use self::counted::Counted;
+use self::traced::caller_trace;
 use crate::access::{AccessLayer, Permit};
 use crate::listen::incoming;
 use crate::maintenance::MaintenanceCalls;
@@ -183,6 +185,7 @@ impl<R: Registry> NodeService for Service<R> {
         request: Request<ApplyRequest>,
     ) -> Result<Response<ApplyResponse>, Status> {
         let permit = Permit::of(&request)?;
+        let trace = caller_trace(request.metadata());
         let request = request.into_inner();
         let object = match request.object.and_then(|object| object.kind) {
             Some(object::Kind::VirtualMachineInstance(vmi)) => vmi,
@@ -198,6 +201,7 @@ impl<R: Registry> NodeService for Service<R> {
             dry_run: request.dry_run,
             create_only: request.create_only,
             by: Owner::GrpcCaller,
+            trace,
         };
         let applied = self.registry.apply(apply).await?;
         let result = match (applied.created, applied.configured) {

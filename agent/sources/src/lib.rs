@@ -29,7 +29,7 @@ pub use hooks::HookSocket;
 pub use listen::{Socket, SocketAccess, SocketError, TlsDoor, TlsError, TlsFiles, TlsKeys};
 pub use maintenance::{Maintained, Upkeep, UpkeepWish};
 pub use registry::{
-    Applied, Apply, Attach, Attached, Change, ChangeKind, Delete, Deleted, Kind, Listed, Logs,
-    LogsPieces, ObjectRef, Registry, Served, Tell, Told, Verb,
+    Applied, Apply, Attach, Attached, CallerTrace, Change, ChangeKind, Delete, Deleted, Kind,
+    Listed, Logs, LogsPieces, ObjectRef, Registry, Served, Tell, Told, Verb,
 };
 pub use selector::{FieldSelector, LabelSelector, SelectorError};

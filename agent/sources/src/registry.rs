@@ -66,6 +66,18 @@ pub struct Apply {
     pub create_only: bool,
     /// Who wishes it, and owns it when it is made.
     pub by: Owner,
+    /// The trace that it belongs to.
+    pub trace: CallerTrace,
+}
+
+/// The trace that a request belongs to, in the words of whoever made it (W3C Trace Context). Nothing of it is checked
+/// but its length.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallerTrace {
+    /// `traceparent`; empty: none.
+    pub parent: String,
+    /// `tracestate`.
+    pub state: String,
 }
 
 /// What became of it.

@@ -2,7 +2,7 @@
 
 use agent_domain::Owner;
 use agent_plan::{LeaseTerms, Millis, OnExpiry};
-use agent_sources::{Apply, Delete, Kind, ObjectRef, TOKEN_ANNOTATION};
+use agent_sources::{Apply, CallerTrace, Delete, Kind, ObjectRef, TOKEN_ANNOTATION};
 use agent_store::{AssignmentKey, ObjectKey};
 use prost::Message;
 use proto_node::controlplane::lease::OnExpiry as WireOnExpiry;
@@ -68,6 +68,7 @@ impl Offered {
             dry_run: false,
             create_only: true,
             by: owner(&self.key),
+            trace: CallerTrace::default(),
         }
     }
 

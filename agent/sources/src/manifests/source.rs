@@ -14,7 +14,7 @@ use tracing::{info, warn};
 
 use super::directory::{Complaint, Directory, WishKey, key_of};
 use super::reconcile::{Step, reconcile};
-use crate::{ApiError, Apply, Delete, Kind, ObjectRef, Registry};
+use crate::{ApiError, Apply, CallerTrace, Delete, Kind, ObjectRef, Registry};
 
 /// The directory is scanned this often even when nothing was noticed.
 const RESCAN: Duration = Duration::from_secs(30);
@@ -198,6 +198,7 @@ impl<R: Registry> ManifestSource<R> {
             dry_run: false,
             create_only: true,
             by,
+            trace: CallerTrace::default(),
         };
         match self.registry.apply(apply).await {
             Ok(applied) => {
