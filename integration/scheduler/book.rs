@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::Context;
 use proto_node::controlplane::answer::Result as Answered;
 use proto_node::controlplane::lease::OnExpiry;
 use proto_node::controlplane::session_response::Body;
@@ -57,9 +56,7 @@ pub struct Node {
     pub boot_id: String,
     pub labels: BTreeMap<String, String>,
     pub memory_mib: u64,
-    pub draining: bool,
-    /// It starts no guests, as it says itself.
-    #[serde(default)]
+    /// It starts no guests, as it says itself: it is cordoned, drained or going down.
     pub unschedulable: bool,
     /// A person said that nothing of it runs any more.
     pub fenced: bool,
@@ -71,15 +68,14 @@ pub struct Node {
     reported: BTreeSet<String>,
 }
 
-/// The first VMI of a manifest.
+/// The VMI with which a manifest begins.
 pub fn read(manifest: &str) -> anyhow::Result<VirtualMachineInstance> {
     let documents = proto_node::manifest::parse(manifest.as_bytes())?;
-    let kinds = documents.into_iter().filter_map(|it| it.object.ok()?.kind);
-    let mut vmis = kinds.filter_map(|kind| match kind {
-        Kind::VirtualMachineInstance(vmi) => Some(vmi),
-        _ => None,
-    });
-    vmis.next().context("no VirtualMachineInstance")
+    let first = documents.into_iter().next();
+    match first.and_then(|first| first.object.ok()?.kind) {
+        Some(Kind::VirtualMachineInstance(vmi)) => Ok(vmi),
+        _ => anyhow::bail!("no VirtualMachineInstance"),
+    }
 }
 
 impl Book {
@@ -136,7 +132,7 @@ impl Book {
             if let Some(status) = &report.status {
                 placement.phase.clone_from(&status.phase);
                 placement.message.clone_from(&status.reason);
-                // Its node was drained: it is to run elsewhere.
+                // Its node was drained, which is the node's own work: it is to run elsewhere.
                 placement.withdrawn |= status.reason == "Evicted";
             }
             is_wanted = !placement.withdrawn;
@@ -195,16 +191,6 @@ impl Book {
         Some(self.free(|it| it.node == name))
     }
 
-    pub fn drain(&mut self, name: &str, draining: bool) -> Option<Orders> {
-        self.nodes.get_mut(name)?.draining = draining;
-        let orders = self.place();
-        Some(if draining {
-            self.withdraw(|_, it| it.node == name)
-        } else {
-            orders
-        })
-    }
-
     /// Takes a VMI that is not known yet.
     pub fn apply(&mut self, key: String, vmi: Vmi) -> Orders {
         self.vmis.entry(key).or_insert(vmi);
@@ -212,20 +198,14 @@ impl Book {
     }
 
     pub fn delete(&mut self, key: &str) -> Option<Orders> {
-        self.vmis.get_mut(key)?.deleting = true;
-        self.free(|_| false);
-        Some(self.withdraw(|known, _| known == key))
-    }
-
-    fn withdraw(&mut self, which: impl Fn(&str, &Placement) -> bool) -> Orders {
-        let mut orders = Orders::new();
-        for (key, vmi) in &mut self.vmis {
-            if let Some(it) = vmi.placement.as_mut().filter(|it| which(key, it)) {
-                it.withdrawn = true;
-                orders.push(withdrawal(&it.node, key, it.token));
-            }
-        }
-        orders
+        let vmi = self.vmis.get_mut(key)?;
+        vmi.deleting = true;
+        let placement = vmi.placement.as_mut().map(|it| {
+            it.withdrawn = true;
+            withdrawal(&it.node, key, it.token)
+        });
+        let orders: Orders = placement.into_iter().collect();
+        Some([orders, self.free(|_| false)].concat())
     }
 
     fn placement_on(&mut self, node: &str, key: &str, token: u64) -> Option<&mut Placement> {
@@ -281,14 +261,12 @@ impl Book {
         };
         let suits = |node: &Node| {
             let labelled = |(name, value)| node.labels.get(name) == Some(value);
-            let is_open = node.connected && !node.draining && !node.fenced && !node.unschedulable;
+            let is_open = node.connected && !node.fenced && !node.unschedulable;
             is_open && vmi.selector.iter().all(labelled)
         };
         let nodes = self.nodes.iter().filter(|it| suits(it.1));
-        let (name, node) = nodes.max_by_key(|it| left(*it))?;
-        if left((name, node)) < vmi.memory_mib {
-            return None;
-        }
+        let most = nodes.max_by_key(|it| left(*it));
+        let (name, node) = most.filter(|it| left(*it) >= vmi.memory_mib)?;
         Some(Placement {
             node: name.clone(),
             boot_id: node.boot_id.clone(),

@@ -20,7 +20,7 @@ use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 const USAGE: &str = "usage: scheduler serve NODES PEOPLE.sock STATE.json HEARTBEAT_SECONDS
        scheduler order PEOPLE.sock WORD...
 NODES: path of a socket, or ADDRESS:PORT@DIRECTORY of server.crt, server.key, ca.crt
-orders: apply FILE [stop SECONDS GRACE], delete NAME, drain NODE, uncordon NODE, fence NODE, get";
+orders: apply FILE [stop SECONDS GRACE], delete NAME, fence NODE, get";
 
 /// A node that is gone without a word is missed after this.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);

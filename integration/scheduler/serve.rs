@@ -94,8 +94,6 @@ impl Scheduler {
             }
             ["delete", name] => book.delete(&format!("default/{name}")),
             ["fence", node] => book.fence(node),
-            ["drain", node] => book.drain(node, true),
-            ["uncordon", node] => book.drain(node, false),
             _ => anyhow::bail!("not understood: {line}"),
         };
         let orders = orders.with_context(|| format!("nothing of that name: {line}"))?;

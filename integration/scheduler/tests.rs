@@ -134,16 +134,37 @@ fn a_lease_with_stop_proves_the_end_once_it_is_over_on_the_node_and_not_before()
     assert_eq!(place_of(&book), Some(("b", 2)));
 }
 
+/// What a node says of a guest that it ended when it was drained.
+fn evicted(token: u64) -> Report {
+    let mut report = report(token, "Succeeded");
+    report.status.get_or_insert_default().reason = String::from("Evicted");
+    report
+}
+
 #[test]
 fn a_drained_vmi_is_placed_anew_only_when_it_is_gone() {
     let mut book = placed(None);
-    let orders = book.drain("a", true).unwrap_or_default();
+    assert!(book.beat("a", true, 1).is_empty());
+    assert!(book.report("a", &report(1, "Running")).is_empty());
+    let orders = book.report("a", &evicted(1));
     assert_eq!(withdrawn(&orders), [1]);
-    book.report("a", &report(1, "Running"));
-    book.report("a", &report(1, "Succeeded"));
     assert_eq!(place_of(&book), Some(("a", 1)));
     book.report("a", &report(1, ""));
     assert_eq!(place_of(&book), Some(("b", 2)));
+}
+
+#[test]
+fn a_deleted_vmi_is_withdrawn_and_forgotten_when_it_is_gone() {
+    let mut book = placed(None);
+    book.apply(String::from("default/nowhere"), vmi(1, Some("c"), None));
+    let orders = book.delete("default/nowhere").unwrap_or_default();
+    assert!(withdrawn(&orders).is_empty());
+    let orders = book.delete(&key()).unwrap_or_default();
+    assert_eq!(withdrawn(&orders), [1]);
+    assert_eq!(place_of(&book), Some(("a", 1)));
+    book.report("a", &report(1, ""));
+    assert!(book.vmis.is_empty());
+    assert!(book.delete(&key()).is_none());
 }
 
 #[test]
@@ -151,8 +172,8 @@ fn what_a_whole_list_of_the_node_lacks_is_gone_if_it_was_withdrawn() {
     let mut book = placed(None);
     book.report_complete("a");
     assert_eq!(place_of(&book), Some(("a", 1)));
-    book.drain("a", true);
-    book.report("a", &report(1, "Running"));
+    book.beat("a", true, 1);
+    book.report("a", &evicted(1));
     book.report_complete("a");
     assert_eq!(place_of(&book), Some(("a", 1)));
     book.report_complete("a");

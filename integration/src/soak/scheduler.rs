@@ -278,11 +278,15 @@ impl<'f> Campaign<'f> {
 
     fn drain(&mut self) -> anyhow::Result<()> {
         let drained = self.running_on("c")?;
-        self.scheduler.order("drain c")?;
+        let c = Agent::of(self.fleet.node("c")?);
+        let told = c.kvmctl("drain --wait=false")?;
+        ensure!(told.code == Some(0), "{told}");
         self.runs_elsewhere(&drained, "c")?;
-        let left = Agent::of(self.fleet.node("c")?).living_vmms_by_name()?;
+        let left = c.living_vmms_by_name()?;
         ensure!(left.is_empty(), "c still runs {left:?}");
-        self.scheduler.order("uncordon c").map(drop)
+        let opened = c.kvmctl("uncordon")?;
+        ensure!(opened.code == Some(0), "{opened}");
+        Ok(())
     }
 
     /// The token of a VMI whose node is away: told as unknown, and kept where it is.

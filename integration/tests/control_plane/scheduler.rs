@@ -71,7 +71,8 @@ fn vmis_are_placed_drained_and_never_run_twice() -> anyhow::Result<()> {
 
     // Drained: gone there first, then somewhere else.
     let drained = on("c");
-    scheduler.order("drain c")?;
+    let told = c.agent().kvmctl("drain --grace-period 0")?;
+    assert_eq!(told.code, Some(0), "{told}");
     scheduler.until("it runs elsewhere", || {
         let place = scheduler.place(drained)?;
         Ok(place["node"] != "c" && place["phase"] == "Running")
@@ -86,7 +87,8 @@ fn vmis_are_placed_drained_and_never_run_twice() -> anyhow::Result<()> {
     // A scheduler that starts anew knows no more than before.
     scheduler.restart()?;
     scheduler.wait_for_nodes(&["a", "c"])?;
-    scheduler.order("uncordon c")?;
+    let opened = c.agent().kvmctl("uncordon")?;
+    assert_eq!(opened.code, Some(0), "{opened}");
     std::thread::sleep(Duration::from_secs(2));
     let place = scheduler.place(lost)?;
     assert_eq!(place["node"], "b", "{place}");
