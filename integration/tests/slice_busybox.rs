@@ -48,6 +48,7 @@ fn a_stock_linux_guest_lives_from_manifest_to_deletion() -> anyhow::Result<()> {
     node.sh("ls -l /proc/$(pidof kvmlet-vmm)/fd | grep -q /dev/vhost-net")?;
     node.sh("ping -c 1 10.77.0.2")?;
     try_probes(&agent, &node)?;
+    try_forward(&agent, &node)?;
 
     let deleted = agent.kvmctl("delete vmi web")?;
     assert_eq!(deleted.code, Some(0), "{deleted}\n{}", agent.log());
@@ -100,6 +101,28 @@ fn try_probes(agent: &Agent<'_, Node>, node: &Node) -> anyhow::Result<()> {
     node.wait_for(told, PATIENCE)?;
     let phase = agent.value("web", ".status.phase")?;
     ensure!(phase == "Running", "{phase}");
+    Ok(())
+}
+
+/// Megabytes of the guest's web server and to another of its programs, through forwarded ports.
+fn try_forward(agent: &Agent<'_, Node>, node: &Node) -> anyhow::Result<()> {
+    let mut console = agent.console("web")?;
+    console.write(
+        b"head -c 4000000 /dev/urandom >/tmp/www/big; md5sum </tmp/www/big; nc -l -p 81 | md5sum\n",
+    )?;
+    let told = console.read_until("  -", PATIENCE)?;
+    let sum = told.split_whitespace().rev().nth(1).unwrap_or_default();
+    ensure!(sum.len() == 32, "{told}");
+    node.sh("ip link set lo up; setsid kvmctl port-forward vmi/web 8080:80 </dev/null >/run/forward 2>&1 &")?;
+    node.wait_for(
+        "grep 'Forwarding 127.0.0.1:8080 to 80' /run/forward",
+        PATIENCE,
+    )?;
+    let page = node.sh("wget -q -O - http://127.0.0.1:8080/big | tee /run/big | md5sum")?;
+    ensure!(page.contains(sum), "{page} is not {told}");
+    node.sh("kvmctl port-forward --stdio vmi/web 81 </run/big")?;
+    let told = console.read_until("  -", PATIENCE)?;
+    ensure!(told.contains(sum), "{told} is not {page}");
     Ok(())
 }
 

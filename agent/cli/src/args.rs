@@ -1,5 +1,9 @@
 //! What can be typed.
 
+mod maintenance;
+mod port_forward;
+mod top;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,6 +13,10 @@ use crate::output::OutputFormat;
 use crate::scope::Scope;
 use crate::time::parse_duration;
 use crate::wait::Goal;
+
+pub use self::maintenance::{Cordon, Drain};
+pub use self::port_forward::PortForward;
+pub use self::top::{Sort, Top};
 
 /// Virtual machines on this node.
 #[derive(Parser)]
@@ -39,6 +47,9 @@ pub enum Command {
     Console(Console),
     /// Print what a guest printed on its serial console, without attaching to it
     Logs(Logs),
+    /// Have ports of this machine lead to ports of a guest
+    #[command(name = "port-forward")]
+    PortForward(PortForward),
     /// Show what guests use, as a live view or once
     Top(Top),
     /// Wait until something is so
@@ -256,48 +267,6 @@ pub struct Stop {
     pub force: bool,
 }
 
-/// Which node is cordoned.
-#[derive(Args)]
-pub struct Cordon {
-    /// Name of the node, to be sure that it is that one; node/NAME works too
-    #[arg(value_name = "NODE")]
-    pub node: Option<String>,
-    /// Only say what would be done
-    #[arg(long)]
-    pub dry_run: bool,
-}
-
-#[derive(Args)]
-#[command(
-    after_help = "Examples:\n  kvmctl drain --dry-run\n  kvmctl drain --grace-period 120 --timeout 1h\n  kvmctl drain --cancel\n  kvmctl uncordon\n\nBy evictionStrategy:\n  None, LiveMigrateIfPossible  the guest is shut down, with its grace period\n  LiveMigrate                  it is in the way, unless --force shuts it down\n  External                     it is left to its controller, which is waited for\n\nThe node goes on with a drain by itself, also when this command was interrupted or its time is over.\n\nExit codes: 0 no guest is left, 1 guests are in the way, 124 --timeout is over"
-)]
-pub struct Drain {
-    /// Name of the node, to be sure that it is that one; node/NAME works too
-    #[arg(value_name = "NODE")]
-    pub node: Option<String>,
-    /// Only say what would become of each guest
-    #[arg(long, conflicts_with = "cancel")]
-    pub dry_run: bool,
-    /// Shut guests down, too, that should be migrated
-    #[arg(long, conflicts_with = "cancel")]
-    pub force: bool,
-    /// Seconds for each guest to shut down; 0 ends them at once. Their own when left out
-    #[arg(long, conflicts_with = "cancel", value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
-    pub grace_period: Option<i64>,
-    /// Guests that are shut down at a time
-    #[arg(long, conflicts_with = "cancel", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub parallel: Option<u32>,
-    /// Wait until no guest is left
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
-    pub wait: bool,
-    /// Give up waiting after this long
-    #[arg(long, value_parser = parse_duration, default_value = "30m", value_name = "DURATION")]
-    pub timeout: Duration,
-    /// End a drain: guests that were not told to end go on, and the node stays cordoned
-    #[arg(long)]
-    pub cancel: bool,
-}
-
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  kvmctl console web\n  echo uptime | kvmctl console web --idle 2s"
@@ -339,39 +308,6 @@ pub struct Logs {
     /// At a terminal, print control sequences of the guest as they are
     #[arg(long)]
     pub raw: bool,
-}
-
-/// By what a table is sorted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Sort {
-    /// By name.
-    Name,
-    /// The busiest first.
-    Cpu,
-    /// The largest first.
-    Memory,
-}
-
-#[derive(Args)]
-#[command(
-    after_help = "Examples:\n  kvmctl top\n  kvmctl top -A --once --sort cpu\n  kvmctl top -o json\n\nCPU counts thousandths of a CPU of the node, the VMM's own work included. RESIDENT is memory that the\nVMM's process has, that of the guest included; MEMORY is what the guest was given. A question mark\nstands where a VMM did not answer in time."
-)]
-pub struct Top {
-    /// In all namespaces
-    #[arg(short = 'A', long)]
-    pub all_namespaces: bool,
-    /// Print one table and end; so does standard output that is no terminal
-    #[arg(long)]
-    pub once: bool,
-    /// Between two looks, over which rates are taken
-    #[arg(long, value_parser = parse_duration, default_value = "2s", value_name = "DURATION")]
-    pub interval: Duration,
-    /// What comes first
-    #[arg(long, value_enum, default_value_t = Sort::Name)]
-    pub sort: Sort,
-    /// json or yaml; implies --once
-    #[arg(short, long)]
-    pub output: Option<OutputFormat>,
 }
 
 #[derive(Args)]

@@ -9,8 +9,8 @@ use proto_node::node::node_service_client::NodeServiceClient;
 use proto_node::node::{
     ApplyRequest, ApplyResponse, ConsoleRequest, ConsoleResponse, DeleteRequest, DeleteResponse,
     GetNodeInfoRequest, GetNodeInfoResponse, GetRequest, GetUsageRequest, GuestUsage, ListRequest,
-    LogsRequest, LogsResponse, Object, StopRequest, VerbRequest, VerbResponse, WatchRequest,
-    WatchResponse,
+    LogsRequest, LogsResponse, Object, PortForwardRequest, PortForwardResponse, StopRequest,
+    VerbRequest, VerbResponse, WatchRequest, WatchResponse,
 };
 use tokio_stream::Stream;
 use tonic::Streaming;
@@ -25,6 +25,9 @@ const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
 /// How long another node may take to answer at all.
 const CONNECT: Duration = Duration::from_secs(10);
 
+/// How often another node is asked whether it is still there, and how long it may take to say so.
+const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
+
 /// A connection to one agent. It is made when first used and made again when it was lost.
 #[derive(Clone)]
 pub struct Client {
@@ -36,7 +39,12 @@ pub struct Client {
 impl Client {
     /// Prepares a connection.
     pub fn new(scope: &Scope) -> Result<Self, Failure> {
-        let address = scope.address()?;
+        Self::at(&scope.address()?)
+    }
+
+    /// Prepares a connection to an agent whose address is known.
+    pub fn at(address: &AgentAddress) -> Result<Self, Failure> {
+        let address = address.clone();
         let channel = endpoint(&address)?.connect_lazy();
         let maintenance = MaintenanceServiceClient::new(channel.clone())
             .max_decoding_message_size(MAX_MESSAGE_BYTES);
@@ -145,6 +153,13 @@ impl Client {
         Ok(self.service.logs(request).await?.into_inner())
     }
 
+    pub async fn port_forward(
+        &mut self,
+        requests: impl Stream<Item = PortForwardRequest> + Send + 'static,
+    ) -> Result<Streaming<PortForwardResponse>, tonic::Status> {
+        Ok(self.service.port_forward(requests).await?.into_inner())
+    }
+
     pub async fn usage(
         &mut self,
         request: GetUsageRequest,
@@ -186,6 +201,8 @@ fn endpoint(address: &AgentAddress) -> Result<Endpoint, Failure> {
     Endpoint::from_shared(url.clone())
         .map_err(usage)?
         .connect_timeout(CONNECT)
+        .http2_keep_alive_interval(KEEP_ALIVE.0)
+        .keep_alive_timeout(KEEP_ALIVE.1)
         .tls_config(tls)
         .map_err(usage)
 }

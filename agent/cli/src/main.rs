@@ -27,6 +27,7 @@ mod logs;
 mod maintenance;
 mod node;
 mod output;
+mod port_forward;
 mod resource;
 mod scope;
 mod terminal;
@@ -81,6 +82,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Delete(args) => delete::run(&scope, args).await,
         Command::Console(args) => console::run(&scope, args).await,
         Command::Logs(args) => logs::run(&scope, args).await,
+        Command::PortForward(args) => port_forward::run(&scope, args).await,
         Command::Top(args) => top::run(&scope, args).await,
         Command::Wait(args) => wait::run(&scope, args).await,
         Command::Events(args) => events::run(&scope, args).await,

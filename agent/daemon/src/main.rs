@@ -14,6 +14,7 @@ mod doors;
 mod error;
 mod events;
 mod facts;
+mod forward;
 mod hooks;
 mod image;
 mod lock;

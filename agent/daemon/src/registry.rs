@@ -2,8 +2,8 @@
 
 use agent_host::{ConsoleError, ConsoleRequest, Host};
 use agent_sources::{
-    ApiError, Applied, Apply, Attach, Attached, Change, ChangeKind, Delete, Deleted, Kind, Listed,
-    Logs, LogsPieces, ObjectRef, Registry, Served, Tell, Told,
+    ApiError, Applied, Apply, Attach, Attached, Change, ChangeKind, Delete, Deleted, Forward,
+    Forwarded, Kind, Listed, Logs, LogsPieces, ObjectRef, Registry, Served, Tell, Told,
 };
 use proto_node::node::{GetNodeInfoResponse, GuestUsage, Object};
 use tokio::sync::watch;
@@ -15,7 +15,7 @@ use crate::resources::Resources;
 use crate::{clock, events, facts, object, usage};
 
 /// What this release can do, for clients that depend on it.
-const FEATURES: [&str; 17] = [
+const FEATURES: [&str; 18] = [
     "Console",
     "DedicatedCpus",
     "EmptyDisk",
@@ -27,6 +27,7 @@ const FEATURES: [&str; 17] = [
     "Maintenance",
     "NodeResources",
     "Pause",
+    "PortForward",
     "Reset",
     "SoftReboot",
     "StartPaused",
@@ -105,6 +106,10 @@ impl<H: Host> Registry for Agent<H> {
 
     async fn logs(&self, logs: Logs) -> Result<LogsPieces, ApiError> {
         self.open_logs(logs).await
+    }
+
+    async fn forward(&self, forward: Forward) -> Result<Forwarded, ApiError> {
+        self.open_forward(forward).await
     }
 
     async fn usage(&self) -> Result<Vec<GuestUsage>, ApiError> {

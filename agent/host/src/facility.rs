@@ -4,11 +4,12 @@
 //! one of the simulator.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use agent_domain::{Probe, Vmi};
 use agent_plan::{Action, Completed, Failure, Observed, ProbeAnswer, Record, Timestamp};
-use tokio::net::UnixStream;
+use tokio::net::{TcpStream, UdpSocket, UnixStream};
 use tokio::sync::Notify;
 
 use crate::logs::{LogsError, Printed, Run};
@@ -97,6 +98,56 @@ pub trait Host: Send + Sync + 'static {
         record: &Record,
         request: ConsoleRequest,
     ) -> impl Future<Output = Result<ConsoleStream, ConsoleError>> + Send;
+
+    /// Connects to a port of the guest of the record's present VMM, over the bridge of its first interface. Takes some
+    /// seconds at most.
+    fn reach(
+        &self,
+        vmi: &Vmi,
+        record: &Record,
+        port: GuestPort,
+    ) -> impl Future<Output = Result<Reached, ReachError>> + Send;
+}
+
+/// A port of a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuestPort {
+    /// Datagrams (UDP) rather than a connection (TCP).
+    pub datagrams: bool,
+    /// Number, at least 1.
+    pub number: u16,
+}
+
+/// What leads to a port of a guest.
+#[derive(Debug)]
+pub enum GuestLink {
+    /// A connection. It ends when the guest has not answered for a minute.
+    Tcp(TcpStream),
+    /// A socket that sends to the port alone and hears it alone.
+    Udp(UdpSocket),
+}
+
+/// A port of a guest that was reached.
+#[derive(Debug)]
+pub struct Reached {
+    /// What leads there.
+    pub link: GuestLink,
+    /// Where that is.
+    pub address: SocketAddr,
+}
+
+/// Why a port of a guest was not reached.
+#[derive(Debug, thiserror::Error)]
+pub enum ReachError {
+    /// Nobody knows where the guest is; with the way out.
+    #[error("{0}")]
+    NoAddress(String),
+    /// The node can not go there.
+    #[error("{0}")]
+    Node(String),
+    /// The guest did not take the connection.
+    #[error("{0}")]
+    Guest(String),
 }
 
 /// A point on the way of a VMM to the first instruction of its guest.

@@ -21,6 +21,7 @@ mod layout;
 mod linux;
 mod logs;
 mod machine_config;
+mod neighbours;
 mod node;
 mod process;
 mod process_usage;
@@ -34,7 +35,8 @@ mod zone;
 pub use config::{DebugPorts, LinuxHostConfig};
 pub use doctor::{Finding, Health, Patient, examine};
 pub use facility::{
-    ConsoleError, ConsoleRequest, ConsoleStream, Host, Look, ReachedPhase, VerbError, Wake,
+    ConsoleError, ConsoleRequest, ConsoleStream, GuestLink, GuestPort, Host, Look, ReachError,
+    Reached, ReachedPhase, VerbError, Wake,
 };
 pub use firmware::{
     EfiFiles, FirmwareFinder, FirmwareSettings, KeptVariables, RemoveError, kept_variables,

@@ -2,8 +2,10 @@
 
 mod configure;
 mod execute;
+mod forward;
 mod logs;
 mod look;
+mod place;
 mod probe;
 mod release;
 mod start;
@@ -24,7 +26,8 @@ use tokio::task::AbortHandle;
 use crate::beneath::AllowedDirs;
 use crate::config::LinuxHostConfig;
 use crate::facility::{
-    ConsoleError, ConsoleRequest, ConsoleStream, Host, Look, ReachedPhase, VerbError, Wake,
+    ConsoleError, ConsoleRequest, ConsoleStream, GuestPort, Host, Look, ReachError, Reached,
+    ReachedPhase, VerbError, Wake,
 };
 use crate::firmware::FirmwareFinder;
 use crate::kernels::{KernelCache, KernelCacheSettings};
@@ -37,7 +40,7 @@ use crate::usage::Usage;
 use crate::users::VmmUsers;
 use crate::vsock::Broker;
 
-pub(crate) use probe::Unasked;
+pub(crate) use place::Unasked;
 
 /// Runs VMMs on this machine.
 #[derive(Debug)]
@@ -280,5 +283,14 @@ impl Host for LinuxHost {
         request: ConsoleRequest,
     ) -> Result<ConsoleStream, ConsoleError> {
         self.console(record, request).await
+    }
+
+    async fn reach(
+        &self,
+        vmi: &Vmi,
+        record: &Record,
+        port: GuestPort,
+    ) -> Result<Reached, ReachError> {
+        self.forward(vmi, record, port).await
     }
 }

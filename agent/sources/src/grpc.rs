@@ -2,149 +2,41 @@
 
 mod counted;
 mod pages;
+mod serve;
 mod traced;
 
-use std::future::Future;
 use std::pin::Pin;
-use std::time::Duration;
 
 use agent_domain::Owner;
-use proto_node::node::maintenance_service_server::MaintenanceServiceServer;
-use proto_node::node::node_service_server::{NodeService, NodeServiceServer};
+use proto_node::node::node_service_server::NodeService;
 use proto_node::node::{
     ApplyRequest, ApplyResponse, ConsoleRequest, ConsoleResponse, DeleteRequest, DeleteResponse,
     GetNodeInfoRequest, GetNodeInfoResponse, GetRequest, GetResponse, GetUsageRequest,
-    GetUsageResponse, ListRequest, ListResponse, LogsRequest, LogsResponse, Object, StopRequest,
-    VerbRequest, VerbResponse, WatchRequest, WatchResponse, apply_response, object,
+    GetUsageResponse, ListRequest, ListResponse, LogsRequest, LogsResponse, Object,
+    PortForwardRequest, PortForwardResponse, StopRequest, VerbRequest, VerbResponse, WatchRequest,
+    WatchResponse, apply_response, object,
 };
 use proto_node::vmi::VirtualMachineInstance;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::server::NamedService;
-use tonic::transport::Server;
 use tonic::{Request, Response, Status, Streaming};
 
-use self::counted::Counted;
+pub use self::serve::{Doors, ServeError, serve};
 use self::traced::caller_trace;
-use crate::access::{AccessLayer, Permit};
-use crate::listen::incoming;
-use crate::maintenance::MaintenanceCalls;
+use crate::access::Permit;
+use crate::forward::{self, Forwards};
 use crate::watch::{Filter, Watch, parse_kind};
-use crate::{
-    Access, ApiError, Apply, Delete, Kind, Logs, Maintained, Registry, Socket, Tell, TlsDoor, Verb,
-    console,
-};
-
-/// The largest message that is read; a manifest of the largest size fits.
-const MAX_REQUEST_BYTES: usize = 4 << 20;
-
-/// The largest message that is sent: a list of a few thousand VMIs.
-const MAX_RESPONSE_BYTES: usize = 64 << 20;
-
-/// Requests of one connection that are worked on at a time.
-const MAX_CONCURRENT_PER_CONNECTION: usize = 64;
-
-/// Streams of one connection, those that only wait among them.
-const MAX_STREAMS_PER_CONNECTION: u32 = 256;
-
-/// Metadata of one request.
-const MAX_HEADER_BYTES: u32 = 16 << 10;
+use crate::{ApiError, Apply, Delete, Kind, Logs, Registry, Tell, Verb, console};
 
 /// Responses of one stream that wait for a slow client.
 const STREAM_BACKLOG: usize = 16;
-
-/// How long open streams may take to end once the agent shuts down.
-const DRAIN: Duration = Duration::from_secs(2);
-
-/// Why the service ended.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// The socket was used up by an earlier call.
-    #[error("the socket is served already")]
-    Taken,
-    /// The description of the service can not be read.
-    #[error("the descriptors of the service can not be read")]
-    Reflection(#[source] tonic_reflection::server::Error),
-    /// The transport failed.
-    #[error("the gRPC transport failed")]
-    Transport(#[source] tonic::transport::Error),
-}
-
-/// Where clients come in, and what they may do then.
-#[derive(Debug)]
-pub struct Doors {
-    /// For processes of the node.
-    pub socket: Socket,
-    /// For clients with certificates, if for any.
-    pub tls: Option<TlsDoor>,
-    /// Who may do what.
-    pub access: Access,
-}
-
-/// Serves until `shutdown` is done.
-///
-/// # Errors
-/// See [`ServeError`].
-pub async fn serve<R: Maintained>(
-    registry: R,
-    mut doors: Doors,
-    shutdown: impl Future<Output = ()> + Send,
-) -> Result<(), ServeError> {
-    let listener = doors.socket.listener.take().ok_or(ServeError::Taken)?;
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(proto_node::DESCRIPTORS)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        // The descriptors hold services, too, of which the node is a client.
-        .with_service_name(<NodeServiceServer<Counted<R>> as NamedService>::NAME)
-        .with_service_name(<MaintenanceServiceServer<MaintenanceCalls<R>> as NamedService>::NAME)
-        .with_service_name("grpc.health.v1.Health")
-        .with_service_name("grpc.reflection.v1.ServerReflection")
-        .build_v1()
-        .map_err(ServeError::Reflection)?;
-    let (reporter, health) = tonic_health::server::health_reporter();
-    reporter
-        .set_serving::<NodeServiceServer<Counted<R>>>()
-        .await;
-    let judge = AccessLayer {
-        access: doors.access,
-        registry: registry.clone(),
-    };
-    let maintenance = MaintenanceServiceServer::new(MaintenanceCalls(registry.clone()));
-    let service = NodeServiceServer::new(Counted(Service { registry }))
-        .max_decoding_message_size(MAX_REQUEST_BYTES)
-        .max_encoding_message_size(MAX_RESPONSE_BYTES);
-    let (begin_drain, drain) = tokio::sync::oneshot::channel::<()>();
-    let server = Server::builder()
-        .concurrency_limit_per_connection(MAX_CONCURRENT_PER_CONNECTION)
-        .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION)
-        .http2_max_header_list_size(MAX_HEADER_BYTES)
-        .http2_keepalive_interval(Some(Duration::from_secs(60)))
-        .layer(judge)
-        .add_service(reflection)
-        .add_service(health)
-        .add_service(service)
-        .add_service(maintenance)
-        .serve_with_incoming_shutdown(incoming(listener, doors.tls), async {
-            drop(drain.await);
-        });
-    tokio::pin!(server);
-    tokio::select! {
-        ended = &mut server => return ended.map_err(ServeError::Transport),
-        () = shutdown => {}
-    }
-    // Watches and consoles do not end by themselves.
-    drop(begin_drain);
-    match tokio::time::timeout(DRAIN, server).await {
-        Ok(ended) => ended.map_err(ServeError::Transport),
-        Err(_) => Ok(()),
-    }
-}
 
 /// The service.
 #[derive(Clone)]
 struct Service<R> {
     registry: R,
+    forwards: Forwards,
 }
 
 impl<R: Registry> Service<R> {
@@ -179,6 +71,7 @@ impl<R: Registry> NodeService for Service<R> {
     type WatchStream = ResponseStream<WatchResponse>;
     type ConsoleStream = ResponseStream<ConsoleResponse>;
     type LogsStream = ResponseStream<LogsResponse>;
+    type PortForwardStream = ResponseStream<PortForwardResponse>;
 
     async fn apply(
         &self,
@@ -356,6 +249,21 @@ impl<R: Registry> NodeService for Service<R> {
         let pieces = ReceiverStream::new(self.registry.logs(logs).await?);
         let pieces = pieces.map(|piece| piece.map_err(Status::from));
         Ok(Response::new(Box::pin(pieces)))
+    }
+
+    async fn port_forward(
+        &self,
+        request: Request<Streaming<PortForwardRequest>>,
+    ) -> Result<Response<Self::PortForwardStream>, Status> {
+        let permit = Permit::of(&request)?;
+        let responses = forward::open(
+            &self.registry,
+            &self.forwards,
+            &permit,
+            request.into_inner(),
+        )
+        .await?;
+        Ok(Response::new(Box::pin(ReceiverStream::new(responses))))
     }
 
     async fn get_usage(

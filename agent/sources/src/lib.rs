@@ -9,6 +9,7 @@ mod access;
 mod console;
 mod control_plane;
 mod error;
+mod forward;
 mod grpc;
 mod hooks;
 mod listen;
@@ -29,7 +30,8 @@ pub use hooks::HookSocket;
 pub use listen::{Socket, SocketAccess, SocketError, TlsDoor, TlsError, TlsFiles, TlsKeys};
 pub use maintenance::{Maintained, Upkeep, UpkeepWish};
 pub use registry::{
-    Applied, Apply, Attach, Attached, CallerTrace, Change, ChangeKind, Delete, Deleted, Kind,
-    Listed, Logs, LogsPieces, ObjectRef, Registry, Served, Tell, Told, Verb,
+    Applied, Apply, Attach, Attached, CallerTrace, Change, ChangeKind, Delete, Deleted, Forward,
+    ForwardLink, Forwarded, Kind, Listed, Logs, LogsPieces, ObjectRef, Registry, Served, Tell,
+    Told, Verb,
 };
 pub use selector::{FieldSelector, LabelSelector, SelectorError};

@@ -1,13 +1,14 @@
 //! What a source needs of the agent: objects in, objects and changes out.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use agent_domain::Owner;
 use proto_node::node::{GetNodeInfoResponse, GuestUsage, LogsResponse, Object};
 use proto_node::object::{EVENT_KIND, VMI_KIND};
 use proto_node::vmi::VirtualMachineInstance;
-use tokio::net::UnixStream;
+use tokio::net::{TcpStream, UdpSocket, UnixStream};
 use tokio::sync::{mpsc, watch};
 
 use crate::ApiError;
@@ -240,6 +241,43 @@ pub struct Logs {
 /// What a guest printed, piece by piece. Whoever drops it is sent no more.
 pub type LogsPieces = mpsc::Receiver<Result<LogsResponse, ApiError>>;
 
+/// A wish for a connection to a port of a guest.
+#[derive(Clone, Debug)]
+pub struct Forward {
+    /// Of which VMI.
+    pub target: ObjectRef,
+    /// Only of this uid. Empty: any.
+    pub uid: String,
+    /// Datagrams (UDP) rather than a connection (TCP).
+    pub datagrams: bool,
+    /// Number of the port, at least 1.
+    pub port: u16,
+    /// Who asks, for the log.
+    pub client: String,
+}
+
+/// A port of a guest that was reached.
+#[derive(Debug)]
+pub struct Forwarded {
+    /// The VMI's uid.
+    pub uid: String,
+    /// Where in the guest it ends.
+    pub address: SocketAddr,
+    /// What leads there.
+    pub link: ForwardLink,
+    /// Becomes true when the agent ends.
+    pub stopping: watch::Receiver<bool>,
+}
+
+/// What leads to a port of a guest.
+#[derive(Debug)]
+pub enum ForwardLink {
+    /// A connection.
+    Tcp(TcpStream),
+    /// A socket that speaks with the port alone.
+    Udp(UdpSocket),
+}
+
 /// A call that was answered.
 #[derive(Clone, Debug)]
 pub struct Served {
@@ -288,6 +326,10 @@ pub trait Registry: Clone + Send + Sync + 'static {
 
     /// What a guest printed.
     fn logs(&self, logs: Logs) -> impl Future<Output = Result<LogsPieces, ApiError>> + Send;
+
+    /// Connects to a port of a guest.
+    fn forward(&self, forward: Forward)
+    -> impl Future<Output = Result<Forwarded, ApiError>> + Send;
 
     /// What all guests with a VMM have used, by namespace and name.
     fn usage(&self) -> impl Future<Output = Result<Vec<GuestUsage>, ApiError>> + Send;

@@ -2,8 +2,10 @@
 //! admits is admitted by the real rules.
 
 mod figures;
+mod forward;
 mod maintenance;
 pub mod output;
+pub mod terminal;
 mod told;
 
 use std::collections::BTreeMap;
@@ -414,6 +416,16 @@ impl NodeService for Agent {
         Ok(Response::new(Box::pin(tokio_stream::iter(
             self.printed(&request.into_inner())?,
         ))))
+    }
+
+    type PortForwardStream = BoxStream<PortForwardResponse>;
+
+    async fn port_forward(
+        &self,
+        request: Request<Streaming<PortForwardRequest>>,
+    ) -> Result<Response<Self::PortForwardStream>, Status> {
+        let responses = self.forward(request.into_inner()).await?;
+        Ok(Response::new(Box::pin(ReceiverStream::new(responses))))
     }
 
     /// Guests that have worked since they were last asked.

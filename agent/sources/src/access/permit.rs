@@ -12,6 +12,8 @@ use crate::{ApiError, Kind, ObjectRef};
 pub(crate) struct Permit {
     /// Who calls, for people.
     pub(crate) caller: String,
+    /// Who shares with him what one may have of a thing.
+    pub(crate) budget: String,
     /// What the call needs.
     pub(super) role: Role,
     /// Where the caller has that; everywhere when absent.

@@ -95,6 +95,7 @@ impl Policy {
         }
         Permit {
             caller: caller.to_string(),
+            budget: caller.budget(),
             role,
             namespaces,
             has: highest,

@@ -7,7 +7,8 @@ use proto_node::node::node_service_server::NodeService;
 use proto_node::node::{
     ApplyRequest, ApplyResponse, ConsoleRequest, DeleteRequest, DeleteResponse, GetNodeInfoRequest,
     GetNodeInfoResponse, GetRequest, GetResponse, GetUsageRequest, GetUsageResponse, ListRequest,
-    ListResponse, LogsRequest, StopRequest, VerbRequest, VerbResponse, WatchRequest,
+    ListResponse, LogsRequest, PortForwardRequest, StopRequest, VerbRequest, VerbResponse,
+    WatchRequest,
 };
 use tonic::{Code, Request, Response, Status, Streaming};
 
@@ -47,6 +48,7 @@ impl<R: Registry> NodeService for Counted<R> {
     type WatchStream = <Service<R> as NodeService>::WatchStream;
     type ConsoleStream = <Service<R> as NodeService>::ConsoleStream;
     type LogsStream = <Service<R> as NodeService>::LogsStream;
+    type PortForwardStream = <Service<R> as NodeService>::PortForwardStream;
 
     async fn apply(&self, request: Request<ApplyRequest>) -> Answer<ApplyResponse> {
         self.count("Apply", self.0.apply(request)).await
@@ -97,6 +99,14 @@ impl<R: Registry> NodeService for Counted<R> {
 
     async fn logs(&self, request: Request<LogsRequest>) -> Answer<Self::LogsStream> {
         self.count("Logs", self.0.logs(request)).await
+    }
+
+    async fn port_forward(
+        &self,
+        request: Request<Streaming<PortForwardRequest>>,
+    ) -> Answer<Self::PortForwardStream> {
+        self.count("PortForward", self.0.port_forward(request))
+            .await
     }
 
     async fn get_usage(&self, request: Request<GetUsageRequest>) -> Answer<GetUsageResponse> {

@@ -797,6 +797,131 @@ impl ::prost::Name for ConsoleClosed {
         "/kvmlet.node.v1.ConsoleClosed".into()
     }
 }
+/// What a client of a forward sends.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PortForwardRequest {
+    #[prost(oneof = "port_forward_request::Body", tags = "1, 2, 3")]
+    pub body: ::core::option::Option<port_forward_request::Body>,
+}
+/// Nested message and enum types in `PortForwardRequest`.
+pub mod port_forward_request {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Body {
+        /// First, once.
+        #[prost(message, tag = "1")]
+        Open(super::PortForwardOpen),
+        /// Bytes for the guest; of UDP one datagram, which may be empty.
+        #[prost(bytes, tag = "2")]
+        Data(::prost::alloc::vec::Vec<u8>),
+        /// No more bytes follow; those of the guest still do. Not of UDP. A stream that ends without it is a connection
+        /// that was broken off.
+        #[prost(message, tag = "3")]
+        End(super::PortForwardEnd),
+    }
+}
+impl ::prost::Name for PortForwardRequest {
+    const NAME: &'static str = "PortForwardRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.PortForwardRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.PortForwardRequest".into()
+    }
+}
+/// Which port of which guest.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PortForwardOpen {
+    /// Namespace. Empty: "default".
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    /// Name of the VMI.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// Only the VMI of this uid; another is ABORTED with reason "Conflict". Empty: any.
+    #[prost(string, tag = "3")]
+    pub uid: ::prost::alloc::string::String,
+    /// "tcp" or "udp". Empty: "tcp".
+    #[prost(string, tag = "4")]
+    pub protocol: ::prost::alloc::string::String,
+    /// Port of the guest, 1 to 65535.
+    #[prost(uint32, tag = "5")]
+    pub port: u32,
+}
+impl ::prost::Name for PortForwardOpen {
+    const NAME: &'static str = "PortForwardOpen";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.PortForwardOpen".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.PortForwardOpen".into()
+    }
+}
+/// What a client of a forward receives.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PortForwardResponse {
+    #[prost(oneof = "port_forward_response::Body", tags = "1, 2, 3")]
+    pub body: ::core::option::Option<port_forward_response::Body>,
+}
+/// Nested message and enum types in `PortForwardResponse`.
+pub mod port_forward_response {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Body {
+        /// First, once.
+        #[prost(message, tag = "1")]
+        Opened(super::PortForwardOpened),
+        /// Bytes of the guest; of UDP one datagram, which may be empty.
+        #[prost(bytes, tag = "2")]
+        Data(::prost::alloc::vec::Vec<u8>),
+        /// No more bytes of the guest follow; it still reads. Not of UDP.
+        #[prost(message, tag = "3")]
+        End(super::PortForwardEnd),
+    }
+}
+impl ::prost::Name for PortForwardResponse {
+    const NAME: &'static str = "PortForwardResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.PortForwardResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.PortForwardResponse".into()
+    }
+}
+/// The guest took the connection.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PortForwardOpened {
+    /// Uid of the VMI.
+    #[prost(string, tag = "1")]
+    pub uid: ::prost::alloc::string::String,
+    /// Where in the guest it ends, as ADDRESS:PORT.
+    #[prost(string, tag = "2")]
+    pub address: ::prost::alloc::string::String,
+}
+impl ::prost::Name for PortForwardOpened {
+    const NAME: &'static str = "PortForwardOpened";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.PortForwardOpened".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.PortForwardOpened".into()
+    }
+}
+/// One direction of a connection has ended in order.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PortForwardEnd {}
+impl ::prost::Name for PortForwardEnd {
+    const NAME: &'static str = "PortForwardEnd";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.PortForwardEnd".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.PortForwardEnd".into()
+    }
+}
 /// Which guest's output, and how much of it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LogsRequest {
@@ -1512,6 +1637,37 @@ pub mod node_service_client {
                 .insert(GrpcMethod::new("kvmlet.node.v1.NodeService", "Logs"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// Carries the bytes of one connection to a port of a guest, or the datagrams of one peer, both ways. The first request
+        /// must be `open`; the answer begins once the guest has taken the connection. The agent connects from the node, over the
+        /// bridge of the guest's first interface, to an address that is the guest's own and nobody else's. ABORTED with
+        /// reason "Conflict" when the guest does not run, FAILED_PRECONDITION with reason "Forbidden" when its address is not
+        /// known, UNAVAILABLE when it does not take the connection or when there are too many forwards already.
+        pub async fn port_forward(
+            &mut self,
+            request: impl tonic::IntoStreamingRequest<
+                Message = super::PortForwardRequest,
+            >,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::PortForwardResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.NodeService/PortForward",
+            );
+            let mut req = request.into_streaming_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvmlet.node.v1.NodeService", "PortForward"));
+            self.inner.streaming(req, path, codec).await
+        }
         /// What guests have used since they were started. A VMM that does not answer in time has fewer
         /// figures, and says so.
         pub async fn get_usage(
@@ -1663,6 +1819,24 @@ pub mod node_service_server {
             &self,
             request: tonic::Request<super::LogsRequest>,
         ) -> std::result::Result<tonic::Response<Self::LogsStream>, tonic::Status>;
+        /// Server streaming response type for the PortForward method.
+        type PortForwardStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::PortForwardResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Carries the bytes of one connection to a port of a guest, or the datagrams of one peer, both ways. The first request
+        /// must be `open`; the answer begins once the guest has taken the connection. The agent connects from the node, over the
+        /// bridge of the guest's first interface, to an address that is the guest's own and nobody else's. ABORTED with
+        /// reason "Conflict" when the guest does not run, FAILED_PRECONDITION with reason "Forbidden" when its address is not
+        /// known, UNAVAILABLE when it does not take the connection or when there are too many forwards already.
+        async fn port_forward(
+            &self,
+            request: tonic::Request<tonic::Streaming<super::PortForwardRequest>>,
+        ) -> std::result::Result<
+            tonic::Response<Self::PortForwardStream>,
+            tonic::Status,
+        >;
         /// What guests have used since they were started. A VMM that does not answer in time has fewer
         /// figures, and says so.
         async fn get_usage(
@@ -2283,6 +2457,54 @@ pub mod node_service_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.NodeService/PortForward" => {
+                    #[allow(non_camel_case_types)]
+                    struct PortForwardSvc<T: NodeService>(pub Arc<T>);
+                    impl<
+                        T: NodeService,
+                    > tonic::server::StreamingService<super::PortForwardRequest>
+                    for PortForwardSvc<T> {
+                        type Response = super::PortForwardResponse;
+                        type ResponseStream = T::PortForwardStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                tonic::Streaming<super::PortForwardRequest>,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as NodeService>::port_forward(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PortForwardSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

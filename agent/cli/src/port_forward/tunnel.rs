@@ -1,0 +1,94 @@
+//! One connection to the agent that carries one connection to a guest.
+
+use proto_node::node::{
+    PortForwardOpen, PortForwardRequest, PortForwardResponse, port_forward_request::Body as Asked,
+    port_forward_response::Body as Told,
+};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Status, Streaming};
+
+use super::ports::Ports;
+use crate::client::Client;
+use crate::failure::{Failure, is_unreachable};
+use crate::resource::Resource;
+use crate::scope::AgentAddress;
+
+/// Requests that wait for a slow agent.
+const BACKLOG: usize = 4;
+
+/// Whose ports.
+#[derive(Clone)]
+pub struct Key {
+    pub namespace: String,
+    pub name: String,
+}
+
+/// What a local port leads to.
+pub struct Target {
+    pub address: AgentAddress,
+    pub key: Key,
+    pub ports: Ports,
+}
+
+/// An open way to the guest.
+pub struct Tunnel {
+    pub requests: mpsc::Sender<PortForwardRequest>,
+    pub responses: Streaming<PortForwardResponse>,
+}
+
+impl Target {
+    /// Has the agent connect to the guest.
+    pub async fn open(&self) -> Result<Tunnel, Failure> {
+        let mut client = Client::at(&self.address)?;
+        let (requests, receiver) = mpsc::channel(BACKLOG);
+        let open = Asked::Open(PortForwardOpen {
+            namespace: self.key.namespace.clone(),
+            name: self.key.name.clone(),
+            uid: String::new(),
+            protocol: self.ports.protocol.to_string(),
+            port: u32::from(self.ports.target),
+        });
+        // There is room for the first message in a new channel.
+        requests
+            .try_send(request(open))
+            .map_err(|error| Failure::refused(format!("port-forward: {error}")))?;
+        let answer = client.port_forward(ReceiverStream::new(receiver)).await;
+        let mut responses = answer.map_err(|status| self.failure(&status))?;
+        let first = responses.message().await;
+        let first = first.map_err(|status| self.failure(&status))?;
+        match first.and_then(|first| first.body) {
+            Some(Told::Opened(_)) => Ok(Tunnel {
+                requests,
+                responses,
+            }),
+            _ => Err(self.lost()),
+        }
+    }
+
+    /// What is said when the agent answers with a failure, or does not answer any more.
+    pub fn failure(&self, status: &Status) -> Failure {
+        let kind = Resource::Vmi.kind();
+        Failure::of_status(status, kind, &self.key.name, &self.address)
+    }
+
+    /// Why an open connection is over.
+    pub fn ended(&self, status: &Status) -> Failure {
+        if is_unreachable(status) {
+            return self.lost();
+        }
+        self.failure(status)
+    }
+
+    /// The agent is gone, and the connection with it.
+    pub fn lost(&self) -> Failure {
+        Failure::Unreachable(format!(
+            "error: the agent went away, and with it this connection to {}; the guest runs on",
+            self.key.name
+        ))
+    }
+}
+
+pub fn request(body: Asked) -> PortForwardRequest {
+    PortForwardRequest { body: Some(body) }
+}

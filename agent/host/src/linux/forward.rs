@@ -1,0 +1,94 @@
+//! Reaching a port of a guest on behalf of a client.
+
+use std::time::Duration;
+
+use agent_domain::{Endpoint, Vmi};
+use agent_plan::Record;
+use nix::sys::socket::{setsockopt, sockopt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::LinuxHost;
+use super::place::{NoPlace, Place, Unasked};
+use crate::facility::{GuestLink, GuestPort, ReachError, Reached};
+use crate::layout::PathUid;
+
+/// How long it may take to find out where the guest is.
+const FIND: Duration = Duration::from_secs(15);
+
+/// How long a guest may take to take a connection.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// A connection of a guest that has not answered for so long is over: it may be gone without a word. In seconds, until
+/// the first question, between two, and how many there are.
+const KEEP_ALIVE: (u32, u32, u32) = (30, 10, 3);
+
+impl LinuxHost {
+    pub(super) async fn forward(
+        &self,
+        vmi: &Vmi,
+        record: &Record,
+        port: GuestPort,
+    ) -> Result<Reached, ReachError> {
+        let uid = PathUid::new(&record.id.uid);
+        let uid = uid.map_err(|error| ReachError::Node(error.to_string()))?;
+        let endpoint = Endpoint {
+            host: None,
+            port: port.number,
+        };
+        let place = timeout(FIND, self.place(&uid, vmi, record, endpoint)).await;
+        let place = place.map_err(|_| {
+            let why = format!("it could not be found out within {FIND:?}");
+            no_address(&why, "of the first network")
+        })?;
+        let place = place.map_err(|why| match why {
+            NoPlace::Unknown { why, interface } => no_address(&why, &interface),
+            NoPlace::Other(why) => ReachError::Node(why),
+        })?;
+        let link = timeout(CONNECT, connect(&place, port)).await;
+        let link = link.map_err(|_| {
+            ReachError::Guest(format!("no answer of {} within {CONNECT:?}", place.address))
+        })?;
+        let link = link.map_err(|unasked| match unasked {
+            Unasked::Bad(why) => ReachError::Guest(why),
+            Unasked::Here(why) => ReachError::Node(why),
+        })?;
+        Ok(Reached {
+            link,
+            address: place.address,
+        })
+    }
+}
+
+fn no_address(why: &str, interface: &str) -> ReachError {
+    ReachError::NoAddress(format!(
+        "the guest's address is not known ({why}): have qemu-guest-agent run in the guest with an address on its \
+         interface {interface}, or have the guest talk to the node once, for example by `ping` of the node's address on \
+         that network"
+    ))
+}
+
+async fn connect(place: &Place, port: GuestPort) -> Result<GuestLink, Unasked> {
+    if port.datagrams {
+        return place.datagrams().await.map(GuestLink::Udp);
+    }
+    let stream = place.connect().await?;
+    keep_alive(&stream).map_err(|error| Unasked::Here(format!("keep-alive: {error}")))?;
+    Ok(GuestLink::Tcp(stream))
+}
+
+/// tcp(7)
+fn keep_alive(stream: &TcpStream) -> nix::Result<()> {
+    let (first, between, count) = KEEP_ALIVE;
+    setsockopt(stream, sockopt::KeepAlive, &true)?;
+    setsockopt(stream, sockopt::TcpKeepIdle, &first)?;
+    setsockopt(stream, sockopt::TcpKeepInterval, &between)?;
+    setsockopt(stream, sockopt::TcpKeepCount, &count)?;
+    // For bytes that are not acknowledged; in milliseconds.
+    setsockopt(
+        stream,
+        sockopt::TcpUserTimeout,
+        &((first + between * count) * 1000),
+    )?;
+    setsockopt(stream, sockopt::TcpNoDelay, &true)
+}

@@ -1,0 +1,211 @@
+//! Where a guest is found on the network, and connections to it: for probes and for forwards of ports.
+//!
+//! Whoever asks for a guest must never get anybody else. The node connects through the bridge of the guest's first
+//! interface alone, and an address that nobody but the guest vouches for has to pass [`Bridge::leads_to`] first.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_domain::{Endpoint, Interface, Vmi};
+use agent_plan::Record;
+use tokio::net::{TcpSocket, TcpStream, UdpSocket};
+use tokio::time::timeout;
+
+use super::LinuxHost;
+use super::talk::channel;
+use crate::guest_agent::GuestAgent;
+use crate::layout::PathUid;
+use crate::neighbours::Bridge;
+
+/// How long the guest's agent may take to say that it is there, and then to tell its address.
+const ADDRESS: Duration = Duration::from_secs(5);
+
+/// To say that it is there, where an older word on the address will do without it.
+const GREETING: Duration = Duration::from_secs(1);
+
+/// Why there is no good answer.
+#[derive(Debug)]
+pub(crate) enum Unasked {
+    /// It is the guest's doing.
+    Bad(String),
+    /// The node can not ask.
+    Here(String),
+}
+
+/// Why nobody knows where to go.
+#[derive(Debug)]
+pub(super) enum NoPlace {
+    /// The guest's address is not known: why, and on which interface it should have one.
+    Unknown { why: String, interface: String },
+    /// Anything else.
+    Other(String),
+}
+
+/// Somebody on a bridge.
+pub(super) struct Place {
+    bridge: String,
+    pub(super) address: SocketAddr,
+}
+
+impl LinuxHost {
+    /// Where the guest is found on the bridge of its first interface. An address that the endpoint names is its
+    /// owner's word, and is believed.
+    pub(super) async fn place(
+        &self,
+        uid: &PathUid,
+        vmi: &Vmi,
+        record: &Record,
+        endpoint: Endpoint,
+    ) -> Result<Place, NoPlace> {
+        let other = |why: &str| NoPlace::Other(why.to_owned());
+        let interface = vmi.interfaces.first();
+        let interface = interface.ok_or_else(|| other("the guest has no interface"))?;
+        let settings = self.settings();
+        let network = interface.network.as_str();
+        let bridge = settings.config.bridges.get(network);
+        let bridge = bridge
+            .ok_or_else(|| other(&format!("this node has no network {network:?} any more")))?;
+        let address = match endpoint.host {
+            Some(address) => address,
+            None => self.address_of(uid, record, interface, bridge).await?,
+        };
+        Ok(Place {
+            bridge: bridge.clone(),
+            address: SocketAddr::new(address, endpoint.port),
+        })
+    }
+
+    /// The guest's address: the one that it has just been seen with, or what its agent says, or what it was seen with
+    /// at some time. Of what it says of itself it is believed what the bridge confirms.
+    async fn address_of(
+        &self,
+        uid: &PathUid,
+        record: &Record,
+        interface: &Interface,
+        bridge: &str,
+    ) -> Result<IpAddr, NoPlace> {
+        let unknown = |why: String| NoPlace::Unknown {
+            why,
+            interface: interface.name.to_string(),
+        };
+        let netlink = |error: io::Error| NoPlace::Other(format!("bridge {bridge}: {error}"));
+        let mut bridge = Bridge::open(bridge).await.map_err(netlink)?;
+        let mut seen = bridge.addresses_of(interface.mac).await.map_err(netlink)?;
+        seen.retain(|seen| Endpoint::may_be(&seen.address));
+        // The older family first, as the kubelet's pods have it.
+        seen.sort_by_key(|seen| (!seen.just_now, seen.address));
+        let (fresh, old): (Vec<_>, Vec<_>) = seen.into_iter().partition(|seen| seen.just_now);
+        let mut doubts = None;
+        for seen in &fresh {
+            match bridge.leads_to(seen.address, interface.mac).await {
+                Ok(()) => return Ok(seen.address),
+                Err(doubt) => doubts = Some(doubt),
+            }
+        }
+        let patience = if old.is_empty() { ADDRESS } else { GREETING };
+        let told = self.told_addresses(uid, record, interface, patience).await;
+        let (told, silence) = match told {
+            Ok(told) => (told, None),
+            Err(why) => (Vec::new(), Some(why)),
+        };
+        let old = old.into_iter().map(|seen| seen.address);
+        for address in told.into_iter().chain(old) {
+            match bridge.leads_to(address, interface.mac).await {
+                Ok(()) => return Ok(address),
+                Err(doubt) => doubts = Some(doubt),
+            }
+        }
+        let none = || "its agent tells none".to_owned();
+        Err(unknown(doubts.or(silence).unwrap_or_else(none)))
+    }
+
+    /// What the guest's agent says that its addresses are.
+    async fn told_addresses(
+        &self,
+        uid: &PathUid,
+        record: &Record,
+        interface: &Interface,
+        patience: Duration,
+    ) -> Result<Vec<IpAddr>, String> {
+        let dir = self.layout.run_of_vmm(uid, record.incarnation);
+        let turn = self.agent_turn(uid);
+        let _turn = turn.lock().await;
+        let asked = async {
+            let mut agent = GuestAgent::greet_within(channel(&dir).await?, patience).await?;
+            agent.addresses(interface.mac).await
+        };
+        let told = timeout(ADDRESS, asked).await;
+        let told = told.map_err(|_| "its agent does not answer".to_owned())?;
+        let told = told.map_err(|error| format!("agent in the guest: {error}"))?;
+        let mut usable: Vec<IpAddr> = told.into_iter().filter(Endpoint::may_be).collect();
+        usable.sort_by_key(IpAddr::is_ipv6);
+        usable.truncate(MAX_TOLD);
+        Ok(usable)
+    }
+
+    /// Whose turn it is to talk to the agent in a guest.
+    pub(super) fn agent_turn(&self, uid: &PathUid) -> Arc<tokio::sync::Mutex<()>> {
+        Arc::clone(&self.memory().vmi(uid).agent_turn)
+    }
+}
+
+/// Addresses of a guest that are tried.
+const MAX_TOLD: usize = 4;
+
+impl Place {
+    /// Connects.
+    pub(super) async fn connect(&self) -> Result<TcpStream, Unasked> {
+        let here = |error: io::Error| self.no_socket(&error);
+        let socket = match self.address {
+            SocketAddr::V4(_) => TcpSocket::new_v4(),
+            SocketAddr::V6(_) => TcpSocket::new_v6(),
+        };
+        let socket = socket.map_err(here)?;
+        socket
+            .bind_device(Some(self.bridge.as_bytes()))
+            .map_err(here)?;
+        let connected = socket.connect(self.address).await;
+        connected.map_err(|error| self.refusal(&error))
+    }
+
+    /// Binds a socket that sends there alone and hears whoever is there alone.
+    pub(super) async fn datagrams(&self) -> Result<UdpSocket, Unasked> {
+        let any = match self.address {
+            SocketAddr::V4(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
+            SocketAddr::V6(_) => SocketAddr::from(([0; 16], 0)),
+        };
+        let socket = UdpSocket::bind(any).await;
+        let socket = socket.map_err(|error| self.no_socket(&error))?;
+        socket
+            .bind_device(Some(self.bridge.as_bytes()))
+            .map_err(|error| self.no_socket(&error))?;
+        let connected = socket.connect(self.address).await;
+        connected.map_err(|error| self.refusal(&error))?;
+        Ok(socket)
+    }
+
+    fn no_socket(&self, error: &io::Error) -> Unasked {
+        Unasked::Here(format!("no socket on {}: {error}", self.bridge))
+    }
+
+    fn refusal(&self, error: &io::Error) -> Unasked {
+        let address = self.address;
+        match error.kind() {
+            // The node's own firewall, or that of its unit.
+            io::ErrorKind::PermissionDenied => Unasked::Here(format!(
+                "the node may not connect to {address}: {error} (under systemd: IPAddressAllow= of kvmlet.service)"
+            )),
+            // The node has no way there, such as no address on the bridge.
+            io::ErrorKind::NetworkUnreachable
+            | io::ErrorKind::NetworkDown
+            | io::ErrorKind::AddrNotAvailable => Unasked::Here(format!(
+                "the node has no way to {address} over {}: {error}",
+                self.bridge
+            )),
+            // In the kubelet's words.
+            _ => Unasked::Bad(format!("dial tcp {address}: {error}")),
+        }
+    }
+}

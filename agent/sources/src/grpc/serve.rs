@@ -1,0 +1,122 @@
+//! Serving: what is served, to whom, and within which bounds.
+
+use std::future::Future;
+use std::time::Duration;
+
+use proto_node::node::maintenance_service_server::MaintenanceServiceServer;
+use proto_node::node::node_service_server::NodeServiceServer;
+use tonic::server::NamedService;
+use tonic::transport::Server;
+
+use super::Service;
+use super::counted::Counted;
+use crate::access::AccessLayer;
+use crate::forward::Forwards;
+use crate::listen::incoming;
+use crate::maintenance::MaintenanceCalls;
+use crate::{Access, Maintained, Socket, TlsDoor};
+
+/// The largest message that is read; a manifest of the largest size fits.
+const MAX_REQUEST_BYTES: usize = 4 << 20;
+
+/// The largest message that is sent: a list of a few thousand VMIs.
+const MAX_RESPONSE_BYTES: usize = 64 << 20;
+
+/// Requests of one connection that are worked on at a time.
+const MAX_CONCURRENT_PER_CONNECTION: usize = 64;
+
+/// Streams of one connection, those that only wait among them.
+const MAX_STREAMS_PER_CONNECTION: u32 = 256;
+
+/// Metadata of one request.
+const MAX_HEADER_BYTES: u32 = 16 << 10;
+
+/// How long open streams may take to end once the agent shuts down.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// Why the service ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The socket was used up by an earlier call.
+    #[error("the socket is served already")]
+    Taken,
+    /// The description of the service can not be read.
+    #[error("the descriptors of the service can not be read")]
+    Reflection(#[source] tonic_reflection::server::Error),
+    /// The transport failed.
+    #[error("the gRPC transport failed")]
+    Transport(#[source] tonic::transport::Error),
+}
+
+/// Where clients come in, and what they may do then.
+#[derive(Debug)]
+pub struct Doors {
+    /// For processes of the node.
+    pub socket: Socket,
+    /// For clients with certificates, if for any.
+    pub tls: Option<TlsDoor>,
+    /// Who may do what.
+    pub access: Access,
+}
+
+/// Serves until `shutdown` is done.
+///
+/// # Errors
+/// See [`ServeError`].
+pub async fn serve<R: Maintained>(
+    registry: R,
+    mut doors: Doors,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), ServeError> {
+    let listener = doors.socket.listener.take().ok_or(ServeError::Taken)?;
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(proto_node::DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        // The descriptors hold services, too, of which the node is a client.
+        .with_service_name(<NodeServiceServer<Counted<R>> as NamedService>::NAME)
+        .with_service_name(<MaintenanceServiceServer<MaintenanceCalls<R>> as NamedService>::NAME)
+        .with_service_name("grpc.health.v1.Health")
+        .with_service_name("grpc.reflection.v1.ServerReflection")
+        .build_v1()
+        .map_err(ServeError::Reflection)?;
+    let (reporter, health) = tonic_health::server::health_reporter();
+    reporter
+        .set_serving::<NodeServiceServer<Counted<R>>>()
+        .await;
+    let judge = AccessLayer {
+        access: doors.access,
+        registry: registry.clone(),
+    };
+    let maintenance = MaintenanceServiceServer::new(MaintenanceCalls(registry.clone()));
+    let service = NodeServiceServer::new(Counted(Service {
+        registry,
+        forwards: Forwards::default(),
+    }))
+    .max_decoding_message_size(MAX_REQUEST_BYTES)
+    .max_encoding_message_size(MAX_RESPONSE_BYTES);
+    let (begin_drain, drain) = tokio::sync::oneshot::channel::<()>();
+    let server = Server::builder()
+        .concurrency_limit_per_connection(MAX_CONCURRENT_PER_CONNECTION)
+        .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION)
+        .http2_max_header_list_size(MAX_HEADER_BYTES)
+        .http2_keepalive_interval(Some(Duration::from_secs(60)))
+        .layer(judge)
+        .add_service(reflection)
+        .add_service(health)
+        .add_service(service)
+        .add_service(maintenance)
+        .serve_with_incoming_shutdown(incoming(listener, doors.tls), async {
+            drop(drain.await);
+        });
+    tokio::pin!(server);
+    tokio::select! {
+        ended = &mut server => return ended.map_err(ServeError::Transport),
+        () = shutdown => {}
+    }
+    // Watches and consoles do not end by themselves.
+    drop(begin_drain);
+    match tokio::time::timeout(DRAIN, server).await {
+        Ok(ended) => ended.map_err(ServeError::Transport),
+        Err(_) => Ok(()),
+    }
+}
