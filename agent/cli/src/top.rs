@@ -2,6 +2,7 @@
 //!
 //! The agent tells counts; rates are the differences of two answers.
 
+mod keys;
 mod rates;
 mod screen;
 
@@ -10,8 +11,11 @@ use std::time::Duration;
 
 use proto_node::node::{GetUsageRequest, GuestUsage};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
+use self::keys::Key;
 use self::rates::{Row, rows};
+use self::screen::{Event, Screen};
 use crate::args::{Sort, Top};
 use crate::client::Client;
 use crate::failure::Failure;
@@ -73,26 +77,80 @@ impl View {
 
     /// A view that is made anew until it is left.
     async fn live(&mut self) -> Result<(), Failure> {
-        let mut screen = screen::Screen::enter()?;
-        self.before = self.look().await?;
+        let mut screen = Screen::enter()?;
         screen.show("looking", &[])?;
+        let mut seen = Vec::new();
+        self.before = tokio::select! {
+            looked = self.look() => looked?,
+            () = screen.left() => return Ok(()),
+        };
+        // Rates are there soon, and then over the whole interval.
         let mut pause = Duration::from_millis(500).min(self.args.interval);
         loop {
-            if screen.wait(pause).await == screen::Next::Leave {
+            if self.watch_keys(&mut screen, &seen, pause).await? {
                 return Ok(());
             }
             pause = self.args.interval;
-            match self.rows().await {
+            let looked = tokio::select! {
+                looked = self.rows() => looked,
+                () = screen.left() => return Ok(()),
+            };
+            match looked {
                 Ok(rows) => {
-                    let head = format!("{} guests; q leaves", rows.len());
-                    let cells = self.cells(&rows);
-                    screen.show(&head, &cells)?;
+                    seen = rows;
+                    self.paint(&mut screen, &seen)?;
                 }
                 // The agent may be restarted meanwhile; its guests go on.
-                Err(Failure::Unreachable(_)) => screen.show("the agent does not answer", &[])?,
+                Err(Failure::Unreachable(_)) => {
+                    seen.clear();
+                    screen.show("the agent does not answer; q leaves", &[])?;
+                }
                 Err(failure) => return Err(failure),
             }
         }
+    }
+
+    /// Does what is typed until the pause is over; true when the person leaves.
+    async fn watch_keys(
+        &mut self,
+        screen: &mut Screen,
+        seen: &[Row],
+        pause: Duration,
+    ) -> Result<bool, Failure> {
+        let until = Instant::now() + pause;
+        loop {
+            let typed = match screen.wait(until).await {
+                Event::Time => return Ok(false),
+                Event::Resized => Vec::new(),
+                Event::Keys(typed) => typed,
+            };
+            for key in typed {
+                match key {
+                    Key::Leave => return Ok(true),
+                    Key::Sort(sort) => self.args.sort = sort,
+                    _ => screen.scroll(key),
+                }
+            }
+            if !seen.is_empty() {
+                self.paint(screen, seen)?;
+            }
+        }
+    }
+
+    fn paint(&self, screen: &mut Screen, seen: &[Row]) -> Result<(), Failure> {
+        let by = match self.args.sort {
+            Sort::Name => "name",
+            Sort::Cpu => "CPU",
+            Sort::Memory => "memory",
+        };
+        let guests = match seen.len() {
+            1 => "1 guest".to_owned(),
+            count => format!("{count} guests"),
+        };
+        let head = format!("{guests} by {by}; q leaves, n c m sort, arrows scroll");
+        let mut rows = seen.to_vec();
+        self.sort(&mut rows);
+        screen.show(&head, &self.cells(&rows))
     }
 
     async fn look(&mut self) -> Result<Vec<GuestUsage>, Failure> {
@@ -104,12 +162,19 @@ impl View {
         let now = self.look().await?;
         let mut rows = rows(&self.before, &now);
         self.before = now;
+        self.sort(&mut rows);
+        Ok(rows)
+    }
+
+    fn sort(&self, rows: &mut [Row]) {
         match self.args.sort {
-            Sort::Name => {}
+            // As the agent tells them, which is by namespace first.
+            Sort::Name => {
+                rows.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)))
+            }
             Sort::Cpu => rows.sort_by(|a, b| b.cpus.total_cmp(&a.cpus)),
             Sort::Memory => rows.sort_by_key(|row| std::cmp::Reverse(row.resident_bytes)),
         }
-        Ok(rows)
     }
 
     fn cells(&self, rows: &[Row]) -> Vec<Vec<String>> {
