@@ -1,5 +1,6 @@
 //! The planner's simulator: virtual time, one VMI, and a host that loses, duplicates, delays and fails
-//! what it is told, while the agent is killed between any two effects.
+//! what it is told, while the agent is killed between any two effects, disks are full, the clock is set, VMMs fall
+//! silent and the node loses its power.
 //!
 //! A run is a function of its seed. [`run`] goes through two seasons: in the first anything may go
 //! wrong; in the second nothing does, and the world has to settle. The invariants are checked after
@@ -9,10 +10,13 @@
 mod agent;
 mod host;
 mod invariants;
+mod people;
 mod random;
+mod weather;
 mod world;
 
 pub use random::Random;
+pub use weather::Seen;
 
 use agent_plan::{Millis, Timestamp};
 
@@ -43,6 +47,8 @@ pub struct Tally {
     pub running: u64,
     /// Runs that ended in a final phase.
     pub ended: u64,
+    /// What went wrong for a while.
+    pub weather: Seen,
 }
 
 impl Tally {
@@ -55,6 +61,7 @@ impl Tally {
         self.gone += other.gone;
         self.running += other.running;
         self.ended += other.ended;
+        self.weather.add(&other.weather);
     }
 }
 

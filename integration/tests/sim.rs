@@ -17,6 +17,16 @@ fn a_vmi_survives_a_host_that_loses_delays_and_repeats_and_an_agent_that_is_kill
     );
     // The simulator is worth nothing if its storms are too mild or kill everything.
     assert!(total.kills > RUNS && total.reboots > 0, "{total:?}");
+    let weather = total.weather;
+    assert!(
+        weather.full_stores > RUNS / 4
+            && weather.full_disks > RUNS / 4
+            && weather.clocks_set > RUNS / 4
+            && weather.silences > RUNS / 4
+            && weather.lost_cgroups > RUNS / 20
+            && weather.downgrades > RUNS / 4,
+        "{weather:?}"
+    );
     assert!(
         total.running > RUNS / 20 && total.gone > RUNS / 4 && total.ended > RUNS / 20,
         "{total:?}"

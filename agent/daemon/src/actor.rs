@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use agent_domain::Vmi;
 use agent_host::{Host, Look, Wake};
 use agent_plan::{
-    Action, Deletion, Millis, Observation, Observed, PciDemand, Phase, Plan, PlanEvent, Record,
-    Room, Tenant, Timestamp, Wanted, complete, plan,
+    Action, BootId, Deletion, Millis, Observation, Observed, PciDemand, Phase, Plan, PlanEvent,
+    Record, Room, Tenant, Timestamp, Wanted, complete, plan,
 };
 use agent_sources::ObjectRef;
 use agent_store::{StoreError, Transaction};
@@ -126,12 +126,13 @@ impl<H: Host> Actor<H> {
         let Some(mut wanted) = self.wanted(&object, &metadata) else {
             return Ok(Next::At(None));
         };
-        let record = self.record(&object, &metadata)?;
+        let stored = self.record(&object, &metadata)?;
+        let mut record = stored.clone();
+        let now = clock::follow(&mut record, &self.agent.facts.boot_id);
         self.start
             .begin_round(&self.agent.traces, &metadata, &record);
         wanted.closed = self.agent.keeper.closed(&self.agent.node_name());
         wanted.room = self.room(&record, wanted.closed.is_some());
-        let now = clock::now();
         let begun = self.start.mark();
         let observed = Box::pin(self.agent.host.observe(Look {
             record: &record,
@@ -147,7 +148,7 @@ impl<H: Host> Actor<H> {
             probes.follow(&wanted, &planned.record, &observed);
             planned.events.extend(probes.events());
         }
-        if planned.record != record || !planned.events.is_empty() {
+        if planned.record != stored || !planned.events.is_empty() {
             self.store(&target, &planned.record, &planned.events, now)?;
         }
         if planned.record.end.is_some() && planned.record.room.is_none() {
@@ -192,7 +193,6 @@ impl<H: Host> Actor<H> {
                 .metrics
                 .acted(action.name(), reason, begun.elapsed());
             self.start.acted(action, traced, outcome.as_ref().err());
-            let now = clock::now();
             let incarnation = record.incarnation;
             match &outcome {
                 Ok(_) => debug!(action = action.name(), incarnation, "done"),
@@ -204,7 +204,9 @@ impl<H: Host> Actor<H> {
                     failure.message
                 ),
             }
-            let (after, event) = complete(&record, action, &outcome, now);
+            let mut current = record.clone();
+            let now = clock::follow(&mut current, &self.agent.facts.boot_id);
+            let (after, event) = complete(&current, action, &outcome, now);
             if after != record || event.is_some() {
                 self.store(target, &after, event.as_slice(), now)?;
                 record = after;
@@ -350,7 +352,8 @@ impl<H: Host> Actor<H> {
         let vmi = self.spec.as_ref().map(|spec| &spec.vmi);
         let begun = self.start.mark();
         self.agent.write(|transaction| {
-            transaction.put_record(&with_orders(transaction, record)?)?;
+            let boot_id = &self.agent.facts.boot_id;
+            transaction.put_record(&with_orders(transaction, record, boot_id)?)?;
             let key = object::key(target);
             if let Some(row) = transaction.object(&key)?.filter(|row| row.uid == self.uid) {
                 let mut object = object::vmi(&row)?;
@@ -422,9 +425,15 @@ impl<H: Host> Actor<H> {
 }
 
 /// The record to store: what was ordered since it was read stays.
-fn with_orders(transaction: &Transaction<'_>, record: &Record) -> Result<Record, StoreError> {
+fn with_orders(
+    transaction: &Transaction<'_>,
+    record: &Record,
+    boot_id: &BootId,
+) -> Result<Record, StoreError> {
     let mut record = record.clone();
-    if let Some(stored) = transaction.record(&record.id.uid)? {
+    if let Some(mut stored) = transaction.record(&record.id.uid)? {
+        clock::follow(&mut stored, boot_id);
+        clock::follow(&mut record, boot_id);
         record.orders = stored.orders;
     }
     Ok(record)

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use agent_plan::Timestamp;
+use agent_plan::{BootId, BootTime, Millis, Record, Timestamp};
 
 /// Now.
 pub(crate) fn now() -> Timestamp {
@@ -27,6 +27,22 @@ pub(crate) fn monotonic_ns() -> u64 {
     now.map_or(0, |now| {
         u64::try_from(Duration::from(now).as_nanos()).unwrap_or(u64::MAX)
     })
+}
+
+/// The same as a moment of this boot.
+pub(crate) fn moment(boot_id: &BootId, at: Duration) -> BootTime {
+    BootTime {
+        boot_id: boot_id.clone(),
+        at: Millis(i64::try_from(at.as_millis()).unwrap_or(i64::MAX)),
+    }
+}
+
+/// Has a record follow the wall clock, if that was set; the answer is the time that it was compared with. Due before
+/// anything that is reckoned in time is read from a record, or written into it.
+pub(crate) fn follow(record: &mut Record, boot_id: &BootId) -> Timestamp {
+    let now = now();
+    record.follow_clock(now, &moment(boot_id, boot_time()));
+    now
 }
 
 /// As Kubernetes writes times: RFC 3339, whole seconds, UTC.

@@ -11,10 +11,7 @@ use std::time::Duration;
 
 use agent_domain::Owner;
 use agent_host::Host;
-use agent_plan::{
-    Assignment, BootTime, Fence, Lease, LeaseTerms, Millis, OnExpiry, Placed, Stage, Step, fence,
-    step,
-};
+use agent_plan::{Assignment, BootTime, Fence, Placed, Stage, Step, accept, fence, step, withdraw};
 use agent_sources::{ApiError, AssignedName, Assignments, Delete, Registry, TOKEN_ANNOTATION};
 use agent_store::{AssignmentKey, Transaction};
 use proto_node::controlplane::{self as wire, Answer, Register};
@@ -89,22 +86,26 @@ impl<H: Host> Assignments for Agent<H> {
         names: &BTreeSet<AssignedName>,
         since: Duration,
     ) -> Result<(), ApiError> {
-        let since = self.at(since);
+        let (since, now) = (self.at(since), self.at(clock::boot_time()));
         let remembered = self.ledger.assignments().map_err(store)?;
-        let leased: Vec<(AssignmentKey, Lease)> = remembered
-            .into_iter()
-            .filter_map(|(key, assignment)| {
-                let name = (key.namespace.clone(), key.name.clone());
-                let listed = key.control_plane == control_plane && names.contains(&name);
-                Some((key, assignment.lease.filter(|_| listed)?))
-            })
-            .collect();
-        let keys: Vec<AssignmentKey> = leased.iter().map(|(key, _)| key.clone()).collect();
+        let mut keys = Vec::new();
+        let mut is_worth_storing = false;
+        for (key, mut assignment) in remembered {
+            let name = (key.namespace.clone(), key.name.clone());
+            if key.control_plane != control_plane {
+                continue;
+            }
+            let stored = assignment.lease.clone();
+            if let Some(lease) = &mut assignment.lease {
+                self.renewals.bring_up_to_date(&key, lease);
+            }
+            if assignment.renew(names.contains(&name), &since, &now) {
+                is_worth_storing |= stored.is_some_and(|lease| lease.is_worth_storing(&since));
+                keys.push(key);
+            }
+        }
         self.renewals.note(control_plane, &keys, &since);
-        if leased
-            .iter()
-            .any(|(_, lease)| lease.is_worth_storing(&since))
-        {
+        if is_worth_storing {
             self.store_renewals(&keys, &since)?;
         }
         self.leases_changed.notify_one();
@@ -131,10 +132,7 @@ impl<H: Host> Agent<H> {
 
     /// A moment of this boot.
     fn at(&self, at: Duration) -> BootTime {
-        BootTime {
-            boot_id: self.facts.boot_id.clone(),
-            at: Millis(i64::try_from(at.as_millis()).unwrap_or(i64::MAX)),
-        }
+        clock::moment(&self.facts.boot_id, at)
     }
 
     /// Takes an assignment: it is judged and remembered, then the next step is done for it.
@@ -193,17 +191,8 @@ impl<H: Host> Agent<H> {
         known: Option<Assignment>,
         since: &BootTime,
     ) -> Result<Assignment, WriteError> {
-        let before = known.clone();
-        let mut assignment = known.unwrap_or_else(|| Assignment {
-            token: offered.token,
-            digest: offered.digest.clone(),
-            stage: Stage::Accepted,
-            boot_id: self.facts.boot_id.clone(),
-            lease: None,
-        });
-        assignment.boot_id.clone_from(&self.facts.boot_id);
-        assignment.lease = renewed(assignment.lease.take(), offered.lease, since);
-        if before.as_ref() != Some(&assignment) {
+        let assignment = accept(known.clone(), offered.offer(), offered.lease, since);
+        if known.as_ref() != Some(&assignment) {
             transaction.put_assignment(&offered.key, &assignment)?;
         }
         Ok(assignment)
@@ -271,41 +260,16 @@ impl<H: Host> Agent<H> {
         key: &AssignmentKey,
         token: u64,
     ) -> Result<Result<(), Refusal>, WriteError> {
-        let seen = match transaction.assignment(key)? {
-            Some(known) if known.stage == Stage::Withdrawn && known.token == token => {
-                return Ok(Ok(()));
-            }
-            Some(known) => known.token,
-            None => transaction.control_plane(&key.control_plane)?.floor + 1,
-        };
-        if token < seen {
-            return Ok(Err(Refusal::stale(seen)));
-        }
-        let withdrawn = Assignment {
-            token,
-            digest: String::new(),
-            stage: Stage::Withdrawn,
-            boot_id: self.facts.boot_id.clone(),
-            lease: None,
-        };
-        transaction.put_assignment(key, &withdrawn)?;
-        Ok(Ok(()))
+        let known = transaction.assignment(key)?;
+        let floor = transaction.control_plane(&key.control_plane)?.floor;
+        Ok(
+            match withdraw(known.as_ref(), floor, token, &self.facts.boot_id) {
+                Ok(Some(withdrawn)) => Ok(transaction.put_assignment(key, &withdrawn)?),
+                Ok(None) => Ok(()),
+                Err(seen) => Err(Refusal::stale(seen)),
+            },
+        )
     }
-}
-
-/// A lease by the terms that are offered now. Without terms there is none any more, but for a guest that waits to go
-/// on.
-fn renewed(lease: Option<Lease>, terms: Option<LeaseTerms>, since: &BootTime) -> Option<Lease> {
-    let endless = LeaseTerms {
-        duration: Millis(i64::MAX),
-        on_expiry: OnExpiry::Keep,
-        grace: Millis(0),
-    };
-    let is_paused = lease.as_ref().is_some_and(|lease| lease.acted.is_some());
-    let terms = terms.or_else(|| is_paused.then_some(endless))?;
-    let mut lease = lease.unwrap_or_else(|| Lease::new(terms, since.clone()));
-    lease.renew(terms, since);
-    Some(lease)
 }
 
 /// The token that an object was made under; 0 stands for none.

@@ -61,9 +61,9 @@ impl<H: Host> Agent<H> {
 
     /// Writes an order down and has the actor look at it.
     fn give_order(&self, tell: &Tell) -> Result<Told, ApiError> {
-        let now = clock::now();
         let (told, uid) = self.write(|transaction| {
             let (row, mut record) = stored(transaction, &tell.target)?;
+            let now = clock::follow(&mut record, &self.facts.boot_id);
             let verdict = judge(&row, &record, tell, now)?;
             let told = told(&row, &verdict)?;
             if let Verdict::Orders(mut orders) = verdict {

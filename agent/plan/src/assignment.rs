@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BootId, Lease};
+use crate::{BootId, BootTime, Lease, LeaseTerms, Millis, OnExpiry};
 
 /// What is remembered of one name of one control plane.
 ///
@@ -82,6 +82,92 @@ pub fn fence(known: Option<&Assignment>, floor: u64, offer: Offer<'_>) -> Fence 
         Fence::Same
     } else {
         Fence::Altered
+    }
+}
+
+/// What an offer that is believed makes of what is known of its placement; `known` is `None` with a new one. It has
+/// to be on disk before anything is done for it. `since` is when its lease begins, in the present boot.
+#[must_use]
+pub fn accept(
+    known: Option<Assignment>,
+    offer: Offer<'_>,
+    terms: Option<LeaseTerms>,
+    since: &BootTime,
+) -> Assignment {
+    let known = known.unwrap_or_else(|| Assignment {
+        token: offer.token,
+        digest: offer.digest.to_owned(),
+        stage: Stage::Accepted,
+        boot_id: since.boot_id.clone(),
+        lease: None,
+    });
+    Assignment {
+        boot_id: since.boot_id.clone(),
+        lease: renewed(known.lease.clone(), terms, since),
+        ..known
+    }
+}
+
+/// A lease by the terms that are offered now. Without terms there is none any more, but for a guest that waits to go
+/// on.
+fn renewed(lease: Option<Lease>, terms: Option<LeaseTerms>, since: &BootTime) -> Option<Lease> {
+    let endless = LeaseTerms {
+        duration: Millis(i64::MAX),
+        on_expiry: OnExpiry::Keep,
+        grace: Millis(0),
+    };
+    let is_paused = lease.as_ref().is_some_and(|lease| lease.acted.is_some());
+    let terms = terms.or_else(|| is_paused.then_some(endless))?;
+    let mut lease = lease.unwrap_or_else(|| Lease::new(terms, since.clone()));
+    lease.renew(terms, since);
+    Some(lease)
+}
+
+/// What a withdrawal makes of what is known of its name; `None` when it is known. Its lease stays: until the guest
+/// is gone, its control plane goes by it.
+///
+/// # Errors
+/// The token that was seen, when the withdrawal is older.
+pub fn withdraw(
+    known: Option<&Assignment>,
+    floor: u64,
+    token: u64,
+    boot_id: &BootId,
+) -> Result<Option<Assignment>, u64> {
+    let seen = known.map_or(floor.saturating_add(1), |known| known.token);
+    if token < seen {
+        return Err(seen);
+    }
+    if known.is_some_and(|known| known.stage == Stage::Withdrawn && known.token == token) {
+        return Ok(None);
+    }
+    Ok(Some(Assignment {
+        token,
+        digest: String::new(),
+        stage: Stage::Withdrawn,
+        boot_id: boot_id.clone(),
+        lease: known.and_then(|known| known.lease.clone()),
+    }))
+}
+
+impl Assignment {
+    /// Has its lease last from `since` on, if it has one and the control plane stands by it: `is_listed` when its
+    /// present list has the assignment. What was withdrawn goes on to its end as long as somebody is there, and no
+    /// longer: a lease that is over by `now` is not brought back for it.
+    pub fn renew(&mut self, is_listed: bool, since: &BootTime, now: &BootTime) -> bool {
+        let is_withdrawn = self.stage == Stage::Withdrawn;
+        let Some(lease) = self.lease.as_mut() else {
+            return false;
+        };
+        let stands = if is_withdrawn {
+            lease.left(now).is_some()
+        } else {
+            is_listed
+        };
+        if stands {
+            lease.renew(lease.terms, since);
+        }
+        stands
     }
 }
 
@@ -183,6 +269,32 @@ mod tests {
         assert_eq!(fence(None, 9, offer(9)), Fence::Stale { seen: 9 });
         assert_eq!(fence(None, 9, offer(10)), Fence::New);
         assert_eq!(fence(None, 0, offer(0)), Fence::Stale { seen: 0 });
+    }
+
+    #[test]
+    fn what_is_withdrawn_keeps_its_lease_which_nobody_brings_back() {
+        let terms = LeaseTerms {
+            duration: Millis::from_secs(30),
+            on_expiry: OnExpiry::Stop,
+            grace: Millis(0),
+        };
+        let at = |seconds| BootTime {
+            boot_id: BootId(String::from("boot-1")),
+            at: Millis::from_secs(seconds),
+        };
+        let taken = accept(None, offer(7), Some(terms), &at(100));
+        let withdrawn = withdraw(Some(&taken), 0, 7, &taken.boot_id);
+        let mut withdrawn = withdrawn.ok().flatten().expect("is believed");
+        assert_eq!(withdrawn.stage, Stage::Withdrawn);
+        assert!(withdrawn.renew(false, &at(110), &at(120)));
+        assert_eq!(
+            withdrawn.lease.as_ref().map(|lease| lease.since.at),
+            Some(Millis::from_secs(110))
+        );
+        assert!(!withdrawn.renew(false, &at(139), &at(140)));
+        assert_eq!(withdraw(Some(&withdrawn), 0, 6, &taken.boot_id), Err(7));
+        assert_eq!(withdraw(Some(&withdrawn), 0, 7, &taken.boot_id), Ok(None));
+        assert_eq!(withdraw(None, 9, 9, &taken.boot_id), Err(10));
     }
 
     #[test]

@@ -17,11 +17,13 @@
 mod action;
 mod assignment;
 mod capacity;
+mod clock;
 mod condition;
 mod cpus;
 mod dedicated;
 mod ending;
 mod lease;
+mod lease_orders;
 mod maintenance;
 mod observation;
 mod orders;
@@ -35,15 +37,19 @@ mod time;
 mod wanted;
 
 pub use action::{Action, Completed, Failure, Holding, Verdict};
-pub use assignment::{Assignment, Fence, Offer, Placed, Stage, Step, fence, step};
+pub use assignment::{
+    Assignment, Fence, Offer, Placed, Stage, Step, accept, fence, step, withdraw,
+};
 pub use capacity::{
     Capacity, CapacityRules, Misplaced, NodeHas, Tenant, Used, misplaced, room_of, used, who_fits,
 };
+pub use clock::{ClockMark, Heard};
 pub use condition::{Condition, ConditionStatus, EventKind, PlanEvent};
 pub use cpus::{CpuLayout, CpuSet, CpuSite, NotCpus};
 pub use dedicated::{CpuDemand, DedicatedCpus, PinnedCpu, dedicate};
 pub use ending::complete;
 pub use lease::{BootTime, Lease, LeaseStep, LeaseTerms, OnExpiry};
+pub use lease_orders::{LeaseTold, end_of_another_boot, keep_lease};
 pub use maintenance::{
     Closed, DrainOrder, EvictionStep, EvictionStrategy, Lodger, Maintenance, evictions,
 };

@@ -51,6 +51,10 @@ pub fn plan(wanted: &Wanted, record: &Record, observed: &Observed, now: Timestam
             gone: false,
         },
     };
+    if let Some(deletion) = wanted.deletion {
+        let record = &mut draft.plan.record;
+        record.hear_deletion(deletion.requested_at, now);
+    }
     draft.adopt();
     draft.settle();
     draft.heed_probes();
@@ -63,6 +67,10 @@ pub fn plan(wanted: &Wanted, record: &Record, observed: &Observed, now: Timestam
         draft.bring_up();
     }
     report::report(wanted, observed, now, &mut draft.plan.record);
+    draft
+        .plan
+        .events
+        .extend(report::silence(record, &draft.plan.record));
     draft.plan
 }
 

@@ -6,7 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BootId, Claim, Condition, Failure, Orders, PciPlaces, ProbesKept, Timestamp, VmmIdentity,
+    BootId, Claim, ClockMark, Condition, Failure, Heard, Orders, PciPlaces, ProbesKept, Timestamp,
+    VmmIdentity,
 };
 
 /// Which VMI.
@@ -68,6 +69,12 @@ pub struct Record {
     /// What its probes have come to.
     #[serde(default)]
     pub probes: ProbesKept,
+    /// Where the wall clock stood when it was last followed.
+    #[serde(default)]
+    pub clock: Option<ClockMark>,
+    /// Since when its deletion is reckoned.
+    #[serde(default)]
+    pub deletion: Option<Heard>,
 }
 
 /// What is known of a guest's firmware.
@@ -209,6 +216,8 @@ impl Record {
             firmware: None,
             room: None,
             probes: ProbesKept::default(),
+            clock: None,
+            deletion: None,
         }
     }
 

@@ -4,8 +4,8 @@ use crate::orders::PAUSED;
 use crate::planner::finish::ending;
 use crate::planner::ours;
 use crate::{
-    Condition, ConditionStatus, Enforcement, MachineState, Observation, Observed, PauseObserved,
-    ProbeVerdict, Record, Room, Timestamp, Wanted,
+    Condition, ConditionStatus, Enforcement, EventKind, MachineState, Observation, Observed,
+    PauseObserved, PlanEvent, ProbeVerdict, Record, Room, Timestamp, Wanted,
 };
 
 /// KubeVirt's condition of a VMI whose pod finds no node; it is there as long as it waits.
@@ -16,6 +16,9 @@ pub(crate) const UNSCHEDULABLE: &str = "Unschedulable";
 
 /// Says that the guest is being ended on request, and until when it may do so itself.
 const TERMINATING: &str = "Terminating";
+
+/// Reason of a guest of which nothing is heard: its VMM lives, and its control socket is silent.
+const SILENT: &str = "VmmNotAnswering";
 
 /// Says that the guest runs without limits.
 const NOT_ENFORCED: &str = "ResourcesNotEnforced";
@@ -126,8 +129,32 @@ fn ready(wanted: &Wanted, observed: &Observed, record: &Record) -> Verdict {
         Some(Observation::Present(machine)) if machine.state == MachineState::Running => {
             probed(wanted, record)
         }
-        Some(Observation::Unknown { why, .. }) => verdict("Ready", Unknown, "VmmNotAnswering", why),
+        Some(Observation::Unknown { why, .. }) => verdict("Ready", Unknown, SILENT, why),
         _ => not_running,
+    }
+}
+
+/// What is said when a VMM falls silent, and when it is heard again.
+pub(crate) fn silence(before: &Record, after: &Record) -> Option<PlanEvent> {
+    let heard = |record: &Record| {
+        let ready = record.conditions.iter().find(|it| it.kind == "Ready")?;
+        Some((ready.reason == SILENT, ready.message.clone()))
+    };
+    let was_silent = heard(before).is_some_and(|(silent, _)| silent);
+    match heard(after)? {
+        (true, why) if !was_silent => Some(PlanEvent {
+            kind: EventKind::Warning,
+            reason: SILENT.to_owned(),
+            message: format!(
+                "The guest's VMM lives and does not answer ({why}); it is left alone."
+            ),
+        }),
+        (false, _) if was_silent && after.end.is_none() => Some(PlanEvent {
+            kind: EventKind::Normal,
+            reason: String::from("VmmAnswers"),
+            message: String::from("The guest's VMM answers again."),
+        }),
+        _ => None,
     }
 }
 

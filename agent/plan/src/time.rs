@@ -4,8 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A point in time: milliseconds since 1970-01-01T00:00:00Z.
 ///
-/// Wall-clock time, because it has to mean the same after a restart of the agent. It can jump, so
-/// the planner never lets a difference grow beyond the span it waits for.
+/// Wall-clock time, because people read it. It can be set: see [`Record::follow_clock`](crate::Record::follow_clock).
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]

@@ -1,7 +1,9 @@
 //! The agent's loop as the daemon runs it: observe, plan, store, execute, store. It can be killed
 //! after every step; what it kept in memory is lost then, what it stored is not.
 
-use agent_plan::{Action, Deletion, PciDemand, Plan, Record, Timestamp, Wanted, complete, plan};
+use agent_plan::{
+    Action, Deletion, Observed, PciDemand, Plan, Record, Timestamp, Wanted, complete, plan,
+};
 
 use super::world::{GRACE, World};
 
@@ -12,7 +14,7 @@ pub(crate) struct Agent {
     memory: Option<Record>,
     wake_at: Option<Timestamp>,
     /// The last plan, for the invariants.
-    pub(crate) last: Option<Plan>,
+    pub(crate) last: Option<(Plan, Observed)>,
 }
 
 impl Agent {
@@ -21,66 +23,78 @@ impl Agent {
         if !world.disk.object_exists {
             return;
         }
-        let record = world.disk.record.clone();
+        let stored = world.disk.record.clone();
+        let mut record = stored.clone();
+        world.follow_clock(&mut record);
         self.memory = Some(record.clone());
         let observed = world.observe(record.incarnation, faults);
-        let deletion = world
-            .disk
-            .deletion_requested_at
-            .map(|requested_at| Deletion {
-                requested_at,
-                grace: GRACE,
-            });
-        let wanted = Wanted {
-            generation: 1,
-            deletion,
-            admitted: Vec::new(),
-            pci: PciDemand::default(),
-            firmware: false,
-            room: world.room(&record),
-            probes: world.probes(faults),
-            closed: world.closed(),
-        };
-        let planned = plan(&wanted, &record, &observed, world.now);
+        let wanted = wanted(world, &record, faults);
+        let planned = plan(&wanted, &record, &observed, world.wall());
         let starts = |action: &Action| matches!(action, Action::StartVmm { .. });
         world.intrusion |= wanted.closed.is_some() && planned.actions.iter().any(starts);
         self.wake_at = planned.wake_at;
-        self.last = Some(planned.clone());
-        if self.dies(world, faults) {
+        self.last = Some((planned.clone(), observed));
+        let is_news = planned.record != stored || !planned.events.is_empty();
+        if self.dies(world, faults) || (is_news && !self.store(world, &planned.record)) {
             return;
         }
-        self.store(world, &planned.record);
-        for action in &planned.actions {
-            if self.dies(world, faults) {
-                return;
-            }
-            let outcome = world.execute(action, faults);
-            world.say(|| format!("agent    {} gave {outcome:?}", action.name()));
-            if self.dies(world, faults) {
-                return;
-            }
-            let Some(record) = &self.memory else { return };
-            let (record, _) = complete(record, action, &outcome, world.now);
-            self.store(world, &record);
-            if outcome.is_err() {
-                return;
-            }
-        }
-        if planned.gone {
+        self.memory = Some(planned.record.clone());
+        if self.execute(world, &planned.actions, faults) && planned.gone && !world.store_is_full() {
             world.disk.object_exists = false;
             world.gone = true;
             world.say(|| String::from("agent    the object is gone"));
         }
     }
 
-    fn store(&mut self, world: &mut World, record: &Record) {
+    /// Carries out the actions in order; false when the agent did not get to their end.
+    fn execute(&mut self, world: &mut World, actions: &[Action], faults: bool) -> bool {
+        for action in actions {
+            if self.dies(world, faults) {
+                return false;
+            }
+            let outcome = world.execute(action, faults);
+            world.say(|| format!("agent    {} gave {outcome:?}", action.name()));
+            if self.dies(world, faults) {
+                return false;
+            }
+            let Some(mut record) = self.memory.clone() else {
+                return false;
+            };
+            world.follow_clock(&mut record);
+            let (after, event) = complete(&record, action, &outcome, world.wall());
+            let is_news = event.is_some() || self.memory.as_ref() != Some(&after);
+            if (is_news && !self.store(world, &after)) || outcome.is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Writes the record down; false when that failed, or when nobody knows.
+    fn store(&mut self, world: &mut World, record: &Record) -> bool {
+        let is_full = world.store_is_full();
+        if is_full && world.random.chance(75) {
+            world.say(|| String::from("agent    can not store the record"));
+            return false;
+        }
         if record.phase() != world.disk.record.phase() {
             world.say(|| format!("agent    phase {}", record.phase().as_str()));
         }
         let mut record = record.clone();
-        record.orders = world.disk.record.orders.clone();
+        let mut stored = world.disk.record.clone();
+        world.follow_clock(&mut stored);
+        world.follow_clock(&mut record);
+        record.orders = stored.orders;
+        if world.older {
+            forget_the_new(&mut record);
+        }
+        if record.probes.unhealthy.is_some() {
+            world.asked.unhealthy.get_or_insert(world.now);
+        }
         world.disk.record = record.clone();
         self.memory = Some(record);
+        // The sync failed after all of it was on disk.
+        !is_full
     }
 
     fn dies(&mut self, world: &mut World, faults: bool) -> bool {
@@ -97,5 +111,45 @@ impl Agent {
         world.say(|| String::from("agent    is killed"));
         self.memory = None;
         self.wake_at = None;
+        world.older = world.weather.changes_release && world.random.chance(30);
+        world.weather.seen.downgrades += u64::from(world.older);
+        let record = &mut world.disk.record;
+        if world.older {
+            forget_the_new(record);
+        }
+        match read_again(record) {
+            Ok(again) => *record = again,
+            Err(error) => world
+                .murders
+                .push(format!("a record is not what was stored: {error}")),
+        }
+    }
+}
+
+/// What an earlier release does not know is gone once it has written a record.
+fn forget_the_new(record: &mut Record) {
+    record.clock = None;
+    record.deletion = None;
+}
+
+/// As the ledger has it.
+fn read_again(record: &Record) -> serde_json::Result<Record> {
+    serde_json::from_slice(&serde_json::to_vec(record)?)
+}
+
+fn wanted(world: &mut World, record: &Record, faults: bool) -> Wanted {
+    let requested_at = world.disk.deletion_requested_at;
+    Wanted {
+        generation: 1,
+        deletion: requested_at.map(|requested_at| Deletion {
+            requested_at,
+            grace: GRACE,
+        }),
+        admitted: Vec::new(),
+        pci: PciDemand::default(),
+        firmware: false,
+        room: world.room(record),
+        probes: world.probes(faults),
+        closed: world.closed(),
     }
 }

@@ -81,7 +81,13 @@ impl World {
                 } else {
                     self.unknown()
                 },
-                enforcement: Observation::Present(Enforcement::Enforced),
+                enforcement: Observation::Present(if process.enforced {
+                    Enforcement::Enforced
+                } else {
+                    Enforcement::NotEnforced {
+                        why: String::from("no cgroup"),
+                    }
+                }),
             })
             .collect()
     }
@@ -122,6 +128,16 @@ impl World {
     pub(crate) fn carry_out(&mut self, action: &Action) -> Result<Completed, Failure> {
         self.effects += 1;
         self.say(|| format!("host     {action:?}"));
+        let writes = matches!(
+            action,
+            Action::EnsureKernel
+                | Action::EnsureDisks
+                | Action::EnsureRunDir { .. }
+                | Action::StartVmm { .. }
+        );
+        if writes && self.disk_is_full() {
+            return Err(failure("NoSpace"));
+        }
         match action {
             Action::EnsureKernel => Ok(Completed::Done),
             Action::EnsureDisks => self.hold(Holding::Disks),

@@ -1,6 +1,6 @@
 //! What must hold after every step, and what must hold in the end.
 
-use agent_plan::{MachineState, PauseObserved, Phase};
+use agent_plan::{ConditionStatus, MachineState, Orders, PauseObserved, Phase};
 
 use super::agent::Agent;
 use super::world::World;
@@ -9,6 +9,44 @@ use super::world::World;
 #[derive(Default)]
 pub(crate) struct Watcher {
     ended: Option<(Phase, String)>,
+    incarnation: u64,
+}
+
+/// In a settled world everybody is told whether a guest runs within limits.
+fn check_limits(world: &World) -> Result<(), String> {
+    let told = world.disk.record.conditions.iter();
+    let is_told = told.clone().any(|it| it.kind == "ResourcesNotEnforced");
+    let is_so = world.processes.iter().any(|process| !process.enforced);
+    if !world.processes.is_empty() && is_told != is_so {
+        return Err(format!(
+            "the VMM is without limits: {is_so}, and that is told: {is_told}"
+        ));
+    }
+    Ok(())
+}
+
+/// A guest whose VMM is silent is told to be neither ready nor ended.
+fn check_silence(agent: &Agent) -> Result<(), String> {
+    let Some((plan, observed)) = &agent.last else {
+        return Ok(());
+    };
+    let record = &plan.record;
+    let launch = record.launch.as_ref();
+    let is_awaited = launch.is_some_and(|launch| launch.running_at.is_some())
+        && record.end.is_none()
+        && record.stop.is_none()
+        && record.probes.unhealthy.is_none();
+    let vmms = observed.vmms.present().map_or(&[][..], Vec::as_slice);
+    let is_silent = vmms
+        .iter()
+        .any(|vmm| vmm.incarnation == record.incarnation && vmm.machine.is_unknown());
+    let ready = record.conditions.iter().find(|it| it.kind == "Ready");
+    let is_told = ready
+        .is_some_and(|it| it.status == ConditionStatus::Unknown && it.reason == "VmmNotAnswering");
+    if is_awaited && is_silent && !is_told {
+        return Err(format!("a silent VMM is not told of: {ready:?}"));
+    }
+    Ok(())
 }
 
 impl Watcher {
@@ -34,7 +72,7 @@ impl Watcher {
         if let Some(murder) = world.murders.first() {
             return Err(murder.clone());
         }
-        if let Some(plan) = &agent.last
+        if let Some((plan, _)) = &agent.last
             && plan.gone
             && !world.processes.is_empty()
         {
@@ -49,7 +87,32 @@ impl Watcher {
         if world.intrusion {
             return Err(String::from("a VMM was started on a cordoned node"));
         }
+        self.check_store(world)?;
+        check_silence(agent)?;
         self.check_phase(world)
+    }
+
+    /// Whatever was stored or promised is still there.
+    fn check_store(&mut self, world: &World) -> Result<(), String> {
+        let record = &world.disk.record;
+        let before = std::mem::replace(&mut self.incarnation, record.incarnation);
+        if record.incarnation < before {
+            return Err(format!(
+                "incarnation {before} was stored, and {} is there",
+                record.incarnation
+            ));
+        }
+        let said = |orders: &Orders| {
+            let grace = orders.stop.map(|stop| stop.grace);
+            (orders.paused, orders.unpauses, grace)
+        };
+        if said(&record.orders) != said(&world.promised) {
+            return Err(format!(
+                "people were told yes to {:?}, and {:?} is there",
+                world.promised, record.orders
+            ));
+        }
+        Ok(())
     }
 
     fn check_phase(&mut self, world: &World) -> Result<(), String> {
@@ -136,9 +199,10 @@ impl Watcher {
         if record.phase().is_final() && !world.processes.is_empty() {
             return Err(String::from("the VMI ended and its VMM stayed"));
         }
+        check_limits(world)?;
         self.check_held(world)?;
         match &agent.last {
-            Some(plan) if !plan.actions.is_empty() => {
+            Some((plan, _)) if !plan.actions.is_empty() => {
                 Err(format!("never at rest: {:?}", plan.actions))
             }
             _ => Ok(()),

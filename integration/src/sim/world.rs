@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use agent_plan::{
     BootId, Claim, Closed, ExitObserved, ExitReason, Holding, MachineState, Millis, Observation,
-    Order, Orders, PauseObserved, ProbeVerdict, ProbesSaid, Record, Room, Timestamp, VmiId,
-    VmmIdentity, order,
+    Orders, PauseObserved, ProbeVerdict, ProbesSaid, Record, Room, Timestamp, VmiId, VmmIdentity,
 };
 
+use super::people::Asked;
+use super::weather::Weather;
 use super::{Random, STORM, Tally};
 
 /// Where virtual time begins.
@@ -28,6 +29,10 @@ pub(crate) struct Process {
     pub(crate) exits_at: Option<Timestamp>,
     /// Its control socket answers.
     pub(crate) answers: bool,
+    /// Until then it does not, whatever happens.
+    pub(crate) silent_until: Timestamp,
+    /// It runs in a cgroup of its own.
+    pub(crate) enforced: bool,
     /// Why it is paused, when it is.
     pub(crate) pause: Option<PauseObserved>,
 }
@@ -56,12 +61,20 @@ pub(crate) struct Late {
 pub(crate) struct Disk {
     pub(crate) record: Record,
     pub(crate) object_exists: bool,
+    /// By the wall clock of that moment, as objects have it.
     pub(crate) deletion_requested_at: Option<Timestamp>,
 }
 
 /// Everything outside the agent's memory.
 pub(crate) struct World {
+    /// True time, which no clock of the node shows.
     pub(crate) now: Timestamp,
+    pub(crate) weather: Weather,
+    pub(crate) asked: Asked,
+    /// What people were told yes to.
+    pub(crate) promised: Orders,
+    /// The agent is of an earlier release.
+    pub(crate) older: bool,
     pub(crate) random: Random,
     pub(crate) disk: Disk,
     pub(crate) boot: u32,
@@ -82,7 +95,7 @@ pub(crate) struct World {
     pub(crate) gone: bool,
     pub(crate) verbose: bool,
     next_pid: u32,
-    deletes_at: Option<Timestamp>,
+    pub(super) deletes_at: Option<Timestamp>,
     stubborn: bool,
     /// Guests end, VMMs are killed and the node reboots; otherwise only the agent and its messages suffer.
     rough: bool,
@@ -123,8 +136,13 @@ impl World {
             0
         };
         let is_cordoned = random.chance(30);
+        let weather = Weather::new(&mut random);
         Self {
             now: EPOCH,
+            weather,
+            asked: Asked::default(),
+            promised: disk.record.orders.clone(),
+            older: false,
             random,
             disk,
             boot: 1,
@@ -206,11 +224,7 @@ impl World {
     pub(crate) fn let_things_happen(&mut self, faults: bool) {
         let step = 1 + self.random.below(if faults { 1500 } else { 3000 });
         self.now = self.now.plus(Millis(i64::try_from(step).unwrap_or(1)));
-        if self.deletes_at.is_some_and(|at| at <= self.now) && self.disk.object_exists {
-            self.deletes_at = None;
-            self.disk.deletion_requested_at = Some(self.now);
-            self.say(|| String::from("user     deletes the VMI"));
-        }
+        self.delete_when_due();
         if faults {
             self.requests();
         }
@@ -221,27 +235,10 @@ impl World {
         }
     }
 
-    /// What people ask of a guest. What does not fit its state is refused, as the agent refuses it.
-    fn requests(&mut self) {
-        if !self.disk.object_exists || self.disk.deletion_requested_at.is_some() {
-            return;
-        }
-        let asked = match self.random.below(100) {
-            0..4 => Order::Pause,
-            4..9 => Order::Unpause,
-            9 if self.random.chance(10) => Order::Stop { grace: GRACE },
-            _ => return,
-        };
-        let answer = order(&self.disk.record, asked, self.now);
-        self.say(|| format!("user     {asked:?}: {}", answer.is_ok()));
-        if let Ok(orders) = answer {
-            self.disk.record.orders = orders;
-        }
-    }
-
     /// From here on nothing goes wrong any more.
     pub(crate) fn calm(&mut self) {
         self.say(|| String::from("---      calm"));
+        self.clear_up();
         for process in &mut self.processes {
             process.answers = true;
         }
@@ -290,11 +287,7 @@ impl World {
     }
 
     fn misfortunes(&mut self) {
-        for index in 0..self.processes.len() {
-            if self.random.chance(10) {
-                self.processes[index].answers = !self.processes[index].answers;
-            }
-        }
+        self.change_weather();
         if !self.rough {
             return;
         }
@@ -317,6 +310,7 @@ impl World {
 
     fn reboot(&mut self) {
         self.boot += 1;
+        self.boot_anew();
         self.processes.clear();
         self.late.clear();
         // What lives in memory is gone; disks and records are not.
@@ -341,6 +335,8 @@ impl World {
             powering_off_at: None,
             exits_at: None,
             answers: true,
+            silent_until: self.now,
+            enforced: true,
             pause: None,
         });
         identity
@@ -349,19 +345,6 @@ impl World {
     /// Whether the guest takes notice of the power button.
     pub(crate) const fn heeds_the_button(&self) -> bool {
         !self.stubborn
-    }
-
-    /// Whether a guest may be ended by force now.
-    pub(crate) fn may_be_ended(&self) -> bool {
-        let deleted_at = self.disk.deletion_requested_at;
-        let stopped_at = self.disk.record.orders.stop.map(|stop| stop.requested_at);
-        let unhealthy = self.disk.record.probes.unhealthy.as_ref();
-        let failed_at = unhealthy.map(|unhealthy| unhealthy.at);
-        let graced = [deleted_at, stopped_at, failed_at]
-            .into_iter()
-            .flatten()
-            .any(|at| at.plus(GRACE) <= self.now);
-        graced || !self.disk.object_exists
     }
 
     pub(crate) fn unknown<T>(&self) -> Observation<T> {
@@ -384,6 +367,7 @@ impl World {
             gone: u64::from(self.gone),
             running: u64::from(running),
             ended: u64::from(!self.gone && self.disk.record.end.is_some()),
+            weather: self.weather.seen,
         }
     }
 }

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use agent_host::Host;
 use agent_plan::{
-    Assignment, Lease, LeaseStep, Millis, OnExpiry, Order, PlanEvent, Record, Stage, Timestamp,
-    order,
+    LeaseStep, LeaseTold, Millis, PlanEvent, Record, Stage, end_of_another_boot, keep_lease,
 };
 use agent_store::{AssignmentKey, Transaction};
 use tracing::{error, info};
@@ -61,8 +60,7 @@ impl<H: Host> Agent<H> {
         let now = self.at(clock::boot_time());
         let mut next: Option<Millis> = None;
         for (key, assignment) in self.ledger.assignments()? {
-            let lease = due(&assignment).map(|lease| {
-                let mut lease = lease.clone();
+            let lease = assignment.lease.map(|mut lease| {
                 self.renewals.bring_up_to_date(&key, &mut lease);
                 lease
             });
@@ -71,6 +69,8 @@ impl<H: Host> Agent<H> {
                 Some(LeaseStep::Nothing(Some(left))) => {
                     next = Some(next.map_or(left, |next| next.min(left)));
                 }
+                // Where nothing is, nothing is to be written down either.
+                Some(_) if self.ledger.object(&offer::object_key(&key))?.is_none() => {}
                 Some(_) => self.keep_lease(&key)?,
             }
         }
@@ -83,28 +83,31 @@ impl<H: Host> Agent<H> {
             let Some(mut assignment) = transaction.assignment(key)? else {
                 return Ok(None);
             };
-            let Some((uid, mut record)) = placement(transaction, key, assignment.token)? else {
+            let Some(mut placed) = placement(transaction, key)? else {
                 return Ok(None);
             };
             let Some(lease) = assignment.lease.as_mut() else {
                 return Ok(None);
             };
             self.renewals.bring_up_to_date(key, lease);
-            let step = lease.step(&self.at(clock::boot_time()));
-            let now = clock::now();
-            if let Some(said) = carry_out(step, lease.terms.grace, key, &mut record, now) {
-                transaction.put_record(&record)?;
-                self.record_events(transaction, (&offer::target(key), &uid), &[said], now)?;
+            let record = &mut placed.record;
+            let wall = clock::follow(record, &self.facts.boot_id);
+            let now = self.at(clock::boot_time());
+            let told = keep_lease(&mut assignment, placed.token, record, (&now, wall));
+            if let Some(told) = told {
+                transaction.put_record(record)?;
+                let said = [words(&key.control_plane, told)];
+                let about = (&offer::target(key), placed.uid.as_str());
+                self.record_events(transaction, about, &said, wall)?;
             }
-            lease.note(step);
             transaction.put_assignment(key, &assignment)?;
             info!(
                 control_plane = key.control_plane,
                 vmi = %format_args!("{}/{}", key.namespace, key.name),
-                ?step,
+                ?told,
                 "the lease was looked at"
             );
-            Ok(Some(uid))
+            Ok(Some(placed.uid))
         })?;
         if let Some(uid) = uid {
             self.wake(&uid);
@@ -119,25 +122,23 @@ impl<H: Host> Agent<H> {
             let Some(assignment) = transaction.assignment(key)? else {
                 return Ok(());
             };
-            let Some((uid, mut record)) = placement(transaction, key, assignment.token)? else {
+            let Some(mut placed) = placement(transaction, key)? else {
                 return Ok(());
             };
-            let now = clock::now();
-            if record.orders.stop.is_some() {
+            let record = &mut placed.record;
+            let now = clock::follow(record, &self.facts.boot_id);
+            if placed.token != assignment.token || !end_of_another_boot(record, now) {
                 return Ok(());
             }
-            let Ok(orders) = order(&record, Order::Stop { grace: Millis(0) }, now) else {
-                return Ok(());
-            };
-            record.orders = orders;
-            transaction.put_record(&record)?;
+            transaction.put_record(record)?;
             let text = format!(
                 "Assigned by the control plane {:?} before the node was restarted; it may run elsewhere by now and is \
                  not started.",
                 key.control_plane
             );
             let said = events::warning("AssignedInAnotherBoot", text);
-            self.record_events(transaction, (&offer::target(key), &uid), &[said], now)
+            let about = (&offer::target(key), placed.uid.as_str());
+            self.record_events(transaction, about, &[said], now)
         })
     }
 }
@@ -150,148 +151,48 @@ async fn sleep(pause: Option<Duration>) {
     }
 }
 
-/// The lease of what is placed.
-fn due(assignment: &Assignment) -> Option<&Lease> {
-    let lease = assignment.lease.as_ref();
-    lease.filter(|_| assignment.stage != Stage::Withdrawn)
+/// The VMI that is there under the name of an assignment.
+struct Placement {
+    uid: String,
+    /// The token that it was made under.
+    token: u64,
+    record: Record,
 }
 
-/// The VMI that was made under a token, with its record.
+/// What is there, if it is its control plane's.
 fn placement(
     transaction: &Transaction<'_>,
     key: &AssignmentKey,
-    wanted: u64,
-) -> Result<Option<(String, Record)>, WriteError> {
+) -> Result<Option<Placement>, WriteError> {
     let Some(row) = transaction.object(&offer::object_key(key))? else {
         return Ok(None);
     };
     let metadata = object::metadata(&object::vmi(&row)?);
-    let owner = agent_domain::Owner::of(&metadata.annotations);
-    if owner != offer::owner(key) || token(&metadata) != wanted {
+    if agent_domain::Owner::of(&metadata.annotations) != offer::owner(key) {
         return Ok(None);
     }
-    Ok(transaction
-        .record(&row.uid)?
-        .map(|record| (row.uid, record)))
+    Ok(transaction.record(&row.uid)?.map(|record| Placement {
+        uid: row.uid,
+        token: token(&metadata),
+        record,
+    }))
 }
 
-/// Changes the orders of a VMI as its lease asks; the answer is what is said of it. A VMI that has ended is left
-/// as it is.
-fn carry_out(
-    step: LeaseStep,
-    grace: Millis,
-    key: &AssignmentKey,
-    record: &mut Record,
-    now: Timestamp,
-) -> Option<PlanEvent> {
-    if record.phase().is_final() {
-        return None;
-    }
-    let name = &key.control_plane;
-    match step {
-        LeaseStep::Nothing(_) | LeaseStep::Act(OnExpiry::Keep) => None,
-        LeaseStep::Act(OnExpiry::Stop) => {
-            record.orders = order(record, Order::Stop { grace }, now).ok()?;
-            let text =
-                format!("The lease of the control plane {name:?} is over: the guest is ended.");
-            Some(events::warning("LeaseExpired", text))
+/// What is said of what a lease did.
+fn words(control_plane: &str, told: LeaseTold) -> PlanEvent {
+    let over = format!("The lease of the control plane {control_plane:?} is over");
+    let again = format!("The lease of the control plane {control_plane:?} holds again");
+    match told {
+        LeaseTold::Stopped => {
+            events::warning("LeaseExpired", format!("{over}: the guest is ended."))
         }
-        LeaseStep::Act(OnExpiry::Pause) => {
-            // Whether it runs yet or not, and whether a person holds it or not.
-            record.orders.lease_paused = true;
-            let text =
-                format!("The lease of the control plane {name:?} is over: the guest is paused.");
-            Some(events::warning("LeaseExpired", text))
+        LeaseTold::Paused => {
+            events::warning("LeaseExpired", format!("{over}: the guest is paused."))
         }
-        LeaseStep::GoOn => {
-            record.orders.lease_paused = false;
-            let goes_on = if record.orders.paused {
-                "the guest stays paused, as it was asked to"
-            } else {
-                "the guest goes on"
-            };
-            let text = format!("The lease of the control plane {name:?} holds again: {goes_on}.");
-            Some(events::normal("LeaseRenewed", text))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use agent_plan::{Misfit, Phase, PhaseEntry, VmiId};
-
-    use super::*;
-
-    fn record(phase: Phase) -> Record {
-        let id = VmiId {
-            uid: String::from("u1"),
-            namespace: String::from("default"),
-            name: String::from("web"),
-        };
-        let mut record = Record::new(id, Timestamp(0));
-        record.phases.push(PhaseEntry {
-            phase,
-            at: Timestamp(0),
-        });
-        record
-    }
-
-    fn done(step: LeaseStep, record: &mut Record) -> Option<String> {
-        let key = offer::key("north", "default", "web");
-        carry_out(step, Millis(0), &key, record, Timestamp(1)).map(|said| said.message)
-    }
-
-    #[test]
-    fn a_guest_that_is_paused_for_its_lease_goes_on_with_it() {
-        for phase in [Phase::Pending, Phase::Running] {
-            let mut record = record(phase);
-            let said = done(LeaseStep::Act(OnExpiry::Pause), &mut record);
-            assert!(record.orders.hold() && said.is_some_and(|said| said.contains("north")));
-            let said = done(LeaseStep::GoOn, &mut record);
-            assert!(!record.orders.hold() && said.is_some_and(|said| said.contains("goes on")));
-            // What its disk or its watchdog did to it is not undone.
-            assert_eq!(record.orders.unpauses, 0);
-        }
-    }
-
-    #[test]
-    fn a_guest_that_a_person_paused_stays_so_when_its_lease_holds_again() {
-        let mut record = record(Phase::Running);
-        let ask = |record: &Record, what| order(record, what, Timestamp(1));
-        record.orders = ask(&record, Order::Pause).unwrap();
-        done(LeaseStep::Act(OnExpiry::Pause), &mut record);
-        let said = done(LeaseStep::GoOn, &mut record);
-        assert!(record.orders.hold() && said.is_some_and(|said| said.contains("stays paused")));
-        record.orders = ask(&record, Order::Unpause).unwrap();
-        assert!(!record.orders.hold());
-
-        // The other way round: a person does not let go on what its lease holds.
-        done(LeaseStep::Act(OnExpiry::Pause), &mut record);
-        assert_eq!(ask(&record, Order::Unpause), Err(Misfit::LeaseOver));
-        record.orders = ask(&record, Order::Pause).unwrap();
-        assert_eq!(ask(&record, Order::Pause), Err(Misfit::AlreadyPaused));
-        record.orders = ask(&record, Order::Unpause).unwrap();
-        assert!(record.orders.hold());
-        done(LeaseStep::GoOn, &mut record);
-        assert!(!record.orders.hold());
-    }
-
-    #[test]
-    fn a_guest_whose_lease_is_over_is_ended_whether_it_runs_yet_or_not() {
-        for phase in [Phase::Pending, Phase::Scheduled, Phase::Running] {
-            let mut record = record(phase);
-            assert!(done(LeaseStep::Act(OnExpiry::Stop), &mut record).is_some());
-            assert!(record.orders.stop.is_some());
-        }
-    }
-
-    #[test]
-    fn what_has_ended_is_told_nothing() {
-        for step in [LeaseStep::Act(OnExpiry::Stop), LeaseStep::GoOn] {
-            let mut ended = record(Phase::Succeeded);
-            let before = ended.clone();
-            assert_eq!(done(step, &mut ended), None);
-            assert_eq!(ended, before);
+        LeaseTold::GoesOn => events::normal("LeaseRenewed", format!("{again}: the guest goes on.")),
+        LeaseTold::StaysPaused => {
+            let text = format!("{again}: the guest stays paused, as it was asked to.");
+            events::normal("LeaseRenewed", text)
         }
     }
 }

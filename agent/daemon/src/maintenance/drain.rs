@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use agent_host::Host;
 use agent_plan::{
-    DrainOrder, EvictionStep, EvictionStrategy, Lodger, Millis, Record, StopCause, Timestamp,
+    BootId, DrainOrder, EvictionStep, EvictionStrategy, Lodger, Millis, Record, StopCause,
     evictions, order_stop,
 };
 use agent_sources::{ApiError, Kind, ObjectRef};
@@ -138,7 +138,7 @@ impl<H: Host> Agent<H> {
             }
             let said = if step == EvictionStep::Stop {
                 let grace = grace_of(order, guest);
-                if !stop(transaction, &guest.uid, grace, now)? {
+                if !stop(transaction, (&guest.uid, &self.facts.boot_id), grace)? {
                     return Ok(false);
                 }
                 let seconds = grace.0 / 1000;
@@ -209,9 +209,10 @@ impl<H: Host> Agent<H> {
         let (rows, _) = self.ledger.objects(kind.as_str()).map_err(store)?;
         let mut guests = Vec::with_capacity(rows.len());
         for (key, row) in rows {
-            let Some(record) = self.ledger.record(&row.uid).map_err(store)? else {
+            let Some(mut record) = self.ledger.record(&row.uid).map_err(store)? else {
                 continue;
             };
+            clock::follow(&mut record, &self.facts.boot_id);
             guests.push(Guest {
                 target: ObjectRef {
                     kind,
@@ -244,13 +245,13 @@ fn grace_of(order: &DrainOrder, guest: &Guest) -> Millis {
 /// Orders a guest to end; false when it has ended, or ends already.
 fn stop(
     transaction: &mut Transaction<'_>,
-    uid: &str,
+    (uid, boot_id): (&str, &BootId),
     grace: Millis,
-    now: Timestamp,
 ) -> Result<bool, WriteError> {
     let Some(mut record) = transaction.record(uid)? else {
         return Ok(false);
     };
+    let now = clock::follow(&mut record, boot_id);
     if record.orders.stop.is_some() {
         return Ok(false);
     }

@@ -68,13 +68,13 @@ impl<H: Host> Agent<H> {
             }
             left += 1;
             if record.end.is_none() && !guest.is_deleting() && is_due(&guest, longest, now) {
-                self.end_guest(&guest, longest, now)?;
+                self.end_guest(&guest, longest)?;
             }
         }
         Ok(left)
     }
 
-    fn end_guest(&self, guest: &Guest, longest: Millis, now: Timestamp) -> Result<(), WriteError> {
+    fn end_guest(&self, guest: &Guest, longest: Millis) -> Result<(), WriteError> {
         // One that ends already keeps its time, as far as the node has it.
         let grace = match guest.record.orders.stop {
             Some(_) => longest,
@@ -84,6 +84,7 @@ impl<H: Host> Agent<H> {
             let Some(mut record) = transaction.record(&guest.uid)? else {
                 return Ok(());
             };
+            let now = clock::follow(&mut record, &self.facts.boot_id);
             let Ok(orders) = order_stop(&record, grace, StopCause::NodeShutdown, now) else {
                 return Ok(());
             };

@@ -12,9 +12,15 @@ use crate::{
 /// When the end was asked for, by deletion, by an order to stop or by a failed liveness probe, and how long
 /// the guest has from then on: the first that was asked for begins it, and the first whose time is over ends it.
 pub(crate) fn ending(wanted: &Wanted, record: &Record) -> Option<(Timestamp, Millis)> {
-    let deletion = wanted
-        .deletion
-        .map(|asked| (asked.requested_at, asked.grace));
+    let deletion = wanted.deletion.map(|asked| {
+        let heard = record
+            .deletion
+            .filter(|heard| heard.requested_at == asked.requested_at);
+        (
+            heard.map_or(asked.requested_at, |heard| heard.since),
+            asked.grace,
+        )
+    });
     let stop = record
         .orders
         .stop

@@ -1,0 +1,226 @@
+//! What a lease orders: its end is honoured by the same orders that people give.
+
+use crate::{Assignment, BootTime, LeaseStep, Millis, OnExpiry, Order, Record, Timestamp, order};
+
+/// What a lease did to a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseTold {
+    /// It is ended.
+    Stopped,
+    /// It is paused.
+    Paused,
+    /// It goes on.
+    GoesOn,
+    /// Its lease holds it no more, but a person does.
+    StaysPaused,
+}
+
+/// Carries out what the lease of an assignment asks for, on the VMI that is there under its name: `placed` is the
+/// token that it was made under. Both have to be stored together. `None` when there is nothing to say.
+///
+/// The VMI of an earlier placement, which is still on its way out, does not outlast the lease of the later one
+/// either: whoever granted that one knows of no other.
+pub fn keep_lease(
+    assignment: &mut Assignment,
+    placed: u64,
+    record: &mut Record,
+    now: (&BootTime, Timestamp),
+) -> Option<LeaseTold> {
+    if placed > assignment.token {
+        return None;
+    }
+    let lease = assignment.lease.as_mut()?;
+    let step = lease.step(now.0);
+    if placed == assignment.token {
+        lease.note(step);
+    } else if step != LeaseStep::Act(OnExpiry::Stop) {
+        return None;
+    }
+    carry_out(step, lease.terms.grace, record, now.1)
+}
+
+/// Ends a VMI that was assigned in another boot of the node: it may run elsewhere by now. One that ran has failed by
+/// the reboot; one that never ran must not begin. True when that is news.
+pub fn end_of_another_boot(record: &mut Record, now: Timestamp) -> bool {
+    if record.orders.stop.is_some() {
+        return false;
+    }
+    let ordered = order(record, Order::Stop { grace: Millis(0) }, now);
+    let is_news = ordered.is_ok();
+    record.orders = ordered.unwrap_or_else(|_| record.orders.clone());
+    is_news
+}
+
+/// Changes the orders of a VMI as its lease asks. A VMI that has ended is left as it is.
+fn carry_out(
+    step: LeaseStep,
+    grace: Millis,
+    record: &mut Record,
+    now: Timestamp,
+) -> Option<LeaseTold> {
+    if record.phase().is_final() {
+        return None;
+    }
+    match step {
+        LeaseStep::Nothing(_) | LeaseStep::Act(OnExpiry::Keep) => None,
+        LeaseStep::Act(OnExpiry::Stop) => {
+            let orders = order(record, Order::Stop { grace }, now).ok()?;
+            // Said once, however often it is looked at.
+            let is_news = orders.stop != record.orders.stop;
+            record.orders = orders;
+            is_news.then_some(LeaseTold::Stopped)
+        }
+        LeaseStep::Act(OnExpiry::Pause) => {
+            // Whether it runs yet or not, and whether a person holds it or not.
+            record.orders.lease_paused = true;
+            Some(LeaseTold::Paused)
+        }
+        LeaseStep::GoOn => {
+            record.orders.lease_paused = false;
+            Some(if record.orders.paused {
+                LeaseTold::StaysPaused
+            } else {
+                LeaseTold::GoesOn
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BootId, Lease, LeaseTerms, Misfit, Phase, PhaseEntry, Stage, VmiId};
+
+    const EARLIER: u64 = 6;
+    const PLACED: u64 = 7;
+
+    fn record(phase: Phase) -> Record {
+        let id = VmiId {
+            uid: String::from("u1"),
+            namespace: String::from("default"),
+            name: String::from("web"),
+        };
+        let mut record = Record::new(id, Timestamp(0));
+        record.phases.push(PhaseEntry {
+            phase,
+            at: Timestamp(0),
+        });
+        record
+    }
+
+    fn at(seconds: i64) -> BootTime {
+        BootTime {
+            boot_id: BootId(String::from("boot-1")),
+            at: Millis::from_secs(seconds),
+        }
+    }
+
+    fn assignment(on_expiry: OnExpiry) -> Assignment {
+        let terms = LeaseTerms {
+            duration: Millis::from_secs(30),
+            on_expiry,
+            grace: Millis(0),
+        };
+        Assignment {
+            token: PLACED,
+            digest: String::from("a"),
+            stage: Stage::Made,
+            boot_id: at(0).boot_id,
+            lease: Some(Lease::new(terms, at(0))),
+        }
+    }
+
+    fn over(assignment: &mut Assignment, placed: u64, record: &mut Record) -> Option<LeaseTold> {
+        keep_lease(assignment, placed, record, (&at(31), Timestamp(31_000)))
+    }
+
+    fn renewed(assignment: &mut Assignment, record: &mut Record) -> Option<LeaseTold> {
+        assignment.renew(true, &at(31), &at(32));
+        keep_lease(assignment, PLACED, record, (&at(32), Timestamp(32_000)))
+    }
+
+    #[test]
+    fn a_guest_that_is_paused_for_its_lease_goes_on_with_it() {
+        for phase in [Phase::Pending, Phase::Running] {
+            let (mut record, mut lent) = (record(phase), assignment(OnExpiry::Pause));
+            assert_eq!(
+                over(&mut lent, PLACED, &mut record),
+                Some(LeaseTold::Paused)
+            );
+            assert!(record.orders.hold());
+            assert_eq!(renewed(&mut lent, &mut record), Some(LeaseTold::GoesOn));
+            // What its disk or its watchdog did to it is not undone.
+            assert_eq!((record.orders.hold(), record.orders.unpauses), (false, 0));
+        }
+    }
+
+    #[test]
+    fn a_guest_that_a_person_paused_stays_so_when_its_lease_holds_again() {
+        let (mut record, mut lent) = (record(Phase::Running), assignment(OnExpiry::Pause));
+        let ask = |record: &Record, what| order(record, what, Timestamp(1));
+        record.orders = ask(&record, Order::Pause).expect("runs");
+        over(&mut lent, PLACED, &mut record);
+        assert_eq!(
+            renewed(&mut lent, &mut record),
+            Some(LeaseTold::StaysPaused)
+        );
+        assert!(record.orders.hold());
+        record.orders = ask(&record, Order::Unpause).expect("is paused");
+        assert!(!record.orders.hold());
+
+        // The other way round: a person does not let go on what its lease holds.
+        let mut lent = assignment(OnExpiry::Pause);
+        over(&mut lent, PLACED, &mut record);
+        assert_eq!(ask(&record, Order::Unpause), Err(Misfit::LeaseOver));
+        record.orders = ask(&record, Order::Pause).expect("a person may hold it, too");
+        assert_eq!(ask(&record, Order::Pause), Err(Misfit::AlreadyPaused));
+        record.orders = ask(&record, Order::Unpause).expect("is paused");
+        assert!(record.orders.hold());
+        renewed(&mut lent, &mut record);
+        assert!(!record.orders.hold());
+    }
+
+    #[test]
+    fn a_guest_whose_lease_is_over_is_ended_whether_it_runs_yet_or_not() {
+        for phase in [Phase::Pending, Phase::Scheduled, Phase::Running] {
+            let (mut record, mut lent) = (record(phase), assignment(OnExpiry::Stop));
+            assert_eq!(
+                over(&mut lent, PLACED, &mut record),
+                Some(LeaseTold::Stopped)
+            );
+            assert!(record.orders.stop.is_some());
+        }
+    }
+
+    #[test]
+    fn the_guest_of_an_earlier_placement_does_not_outlast_the_lease_and_the_later_one_keeps_its_own()
+     {
+        let (mut earlier, mut lent) = (record(Phase::Running), assignment(OnExpiry::Stop));
+        assert_eq!(
+            over(&mut lent, EARLIER, &mut earlier),
+            Some(LeaseTold::Stopped)
+        );
+        assert_eq!(over(&mut lent, EARLIER, &mut earlier), None);
+        // The later one was not ended by that: its lease goes on to be kept.
+        assert_eq!(lent.lease.as_ref().and_then(|lease| lease.acted), None);
+        let mut strange = record(Phase::Running);
+        assert_eq!(over(&mut lent, PLACED + 1, &mut strange), None);
+        assert_eq!(strange, record(Phase::Running));
+    }
+
+    #[test]
+    fn what_has_ended_is_told_nothing() {
+        let (mut ended, mut lent) = (record(Phase::Succeeded), assignment(OnExpiry::Stop));
+        assert_eq!(over(&mut lent, PLACED, &mut ended), None);
+        assert!(!end_of_another_boot(&mut ended, Timestamp(1)));
+        assert_eq!(ended, record(Phase::Succeeded));
+    }
+
+    #[test]
+    fn what_was_assigned_in_another_boot_does_not_begin() {
+        let mut waiting = record(Phase::Pending);
+        assert!(end_of_another_boot(&mut waiting, Timestamp(1)));
+        assert!(waiting.orders.stop.is_some());
+        assert!(!end_of_another_boot(&mut waiting, Timestamp(2)));
+    }
+}
