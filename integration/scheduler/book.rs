@@ -45,6 +45,9 @@ pub struct Placement {
     /// The node's boot at that time.
     pub boot_id: String,
     pub withdrawn: bool,
+    /// The node has spoken under this token: what its lists do not have from then on was not on its way either.
+    #[serde(default)]
+    pub answered: bool,
     /// As last reported; `Unknown` while the node is away.
     pub phase: String,
     pub message: String,
@@ -122,6 +125,16 @@ impl Book {
         vmis.filter_map(assignment).collect()
     }
 
+    /// What the node was to give back and may not have heard of.
+    pub fn withdrawals(&self, node: &str) -> Orders {
+        let places = self.vmis.iter();
+        let places = places.filter_map(|(key, vmi)| Some((key, vmi.placement.as_ref()?)));
+        let withdrawn = places.filter(|(_, it)| it.node == node && it.withdrawn);
+        withdrawn
+            .map(|(key, it)| withdrawal(node, key, it.token))
+            .collect()
+    }
+
     pub fn report(&mut self, node: &str, report: &Report) -> Orders {
         let key = format!("{}/{}", report.namespace, report.name);
         if let Some(known) = self.nodes.get_mut(node).filter(|_| !report.gone) {
@@ -135,6 +148,7 @@ impl Book {
                 // Its node was drained, which is the node's own work: it is to run elsewhere.
                 placement.withdrawn |= status.reason == "Evicted";
             }
+            placement.answered |= !report.gone;
             is_wanted = !placement.withdrawn;
             if report.gone {
                 return self.ended(&key);
@@ -147,12 +161,13 @@ impl Book {
         vec![withdrawal(node, &key, report.token)]
     }
 
-    /// A withdrawn VMI that a node's whole list does not have is gone.
+    /// A withdrawn VMI of which the node has heard, and that its whole list does not have, is gone.
     pub fn report_complete(&mut self, node: &str) -> Orders {
         let known = self.nodes.get_mut(node);
         let reported = known.map_or_else(BTreeSet::new, |it| std::mem::take(&mut it.reported));
         let gone = self.vmis.iter().filter(|(key, vmi)| {
-            let withdrawn = vmi.placement.as_ref().filter(|it| it.withdrawn);
+            let placement = vmi.placement.as_ref();
+            let withdrawn = placement.filter(|it| it.withdrawn && it.answered);
             withdrawn.is_some_and(|it| it.node == node) && !reported.contains(*key)
         });
         let gone: Vec<String> = gone.map(|(key, _)| key.clone()).collect();
@@ -165,6 +180,7 @@ impl Book {
             return Orders::new();
         };
         placement.message.clone_from(&answer.message);
+        placement.answered |= answer.result() == Answered::Accepted;
         if answer.result() == Answered::Gone {
             return self.ended(&key);
         }

@@ -120,6 +120,8 @@ impl Scheduler {
         let count = u32::try_from(list.len()).unwrap_or(u32::MAX);
         list.into_iter().for_each(|(_, body)| say(out, body));
         say(out, Body::ListComplete(ListComplete { count }));
+        let withdrawals = inner.0.withdrawals(&node).into_iter();
+        withdrawals.for_each(|(_, body)| say(out, body));
         inner.1.insert(node.clone(), out.clone());
         Ok(node)
     }

@@ -181,6 +181,27 @@ fn what_a_whole_list_of_the_node_lacks_is_gone_if_it_was_withdrawn() {
 }
 
 #[test]
+fn a_list_that_a_node_sent_before_it_heard_of_a_placement_proves_nothing() {
+    let mut book = placed(None);
+    book.drain("a", true);
+    book.report_complete("a");
+    assert_eq!(place_of(&book), Some(("a", 1)));
+    // It is said again in each session, until it is answered.
+    assert_eq!(withdrawn(&book.withdrawals("a")), [1]);
+    let answer = Answer {
+        namespace: String::from("default"),
+        name: String::from("web"),
+        token: 1,
+        result: Answered::Accepted.into(),
+        ..Answer::default()
+    };
+    book.answer("a", &answer);
+    assert_eq!(place_of(&book), Some(("a", 1)));
+    book.report_complete("a");
+    assert_eq!(place_of(&book), Some(("b", 2)));
+}
+
+#[test]
 fn what_ended_by_itself_stays_ended() {
     let mut book = placed(None);
     book.report("a", &report(1, "Succeeded"));

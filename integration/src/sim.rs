@@ -8,6 +8,7 @@
 //! every step printed.
 
 mod agent;
+pub mod cluster;
 mod host;
 mod invariants;
 mod people;

@@ -2,7 +2,7 @@
 //!
 //! `cargo xtask soak sim` runs more seeds, `cargo xtask sim --seed S` one, and prints its every step.
 
-use integration::sim::{campaign, run};
+use integration::sim::{campaign, cluster, run};
 
 const RUNS: u64 = 2000;
 
@@ -37,5 +37,29 @@ fn a_vmi_survives_a_host_that_loses_delays_and_repeats_and_an_agent_that_is_kill
 fn a_seed_means_the_same_every_time() {
     for seed in 0..20 {
         assert_eq!(run(seed, false), run(seed, false));
+        assert_eq!(cluster::run(seed, false), cluster::run(seed, false));
     }
+}
+
+#[test]
+fn nothing_runs_twice_whatever_becomes_of_agents_nodes_network_and_control_plane() {
+    let (total, violations) = cluster::campaign(0, RUNS);
+    assert!(
+        violations.is_empty(),
+        "{} of {RUNS} runs violated an invariant; `cargo xtask sim --cluster --seed S` shows one step by step:\n{}",
+        violations.len(),
+        violations[..violations.len().min(10)].join("\n"),
+    );
+    assert!(
+        total.kills > RUNS && total.cuts > RUNS / 4 && total.sessions > 5 * RUNS,
+        "{total:?}"
+    );
+    assert!(
+        total.placed > 2 * RUNS && total.made > 2 * RUNS && total.expired > RUNS / 4,
+        "{total:?}"
+    );
+    assert!(
+        total.stale > RUNS && total.disbelieved > RUNS / 10,
+        "{total:?}"
+    );
 }

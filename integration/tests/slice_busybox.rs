@@ -288,6 +288,8 @@ fn after_a_power_cut_guests_have_failed_and_manifests_are_made_anew() -> anyhow:
         agent.apply(&ticking("called"))?;
         agent.wait_for_phase("static", "Running", PATIENCE)?;
         agent.wait_for_phase("called", "Running", PATIENCE)?;
+        lose_its_cgroup(&agent, &node)?;
+        set_the_clock(&agent, &node)?;
         (
             agent.value("static", ".metadata.uid")?,
             agent.value("called", ".metadata.uid")?,
@@ -313,5 +315,50 @@ fn after_a_power_cut_guests_have_failed_and_manifests_are_made_anew() -> anyhow:
         "no guest runs twice under one uid"
     );
     assert_eq!(node.sh("pidof kvmlet-vmm | wc -w")?, "1\n");
+    Ok(())
+}
+
+/// A cgroup that vanishes under a VMM is told of, and nothing else.
+fn lose_its_cgroup(agent: &Agent<'_, Node>, node: &Node) -> anyhow::Result<()> {
+    let uid = agent.value("called", ".metadata.uid")?;
+    let vmms = agent.living_vmms()?;
+    let pid = vmms.get(&uid).and_then(|pids| pids.first());
+    let pid = pid.context("called has no VMM")?;
+    node.sh(&format!(
+        "cgroup=/sys/fs/cgroup$(cut -d: -f3 /proc/{pid}/cgroup) && \
+         for each in $(cat $cgroup/cgroup.procs); do echo $each >/sys/fs/cgroup/cgroup.procs; done && rmdir $cgroup"
+    ))?;
+    agent.kill()?;
+    agent.start()?;
+    let told =
+        agent.kvmctl("wait --for=condition=ResourcesNotEnforced vmi/called --timeout 60s")?;
+    ensure!(told.code == Some(0), "{told}\n{}", agent.log());
+    ensure!(agent.value("called", ".status.phase")? == "Running");
+    ensure!(
+        agent.living_vmms()? == vmms,
+        "a guest lost its VMM with its cgroup"
+    );
+    Ok(())
+}
+
+/// A guest that is being ended has its time, whatever the wall clock shows.
+fn set_the_clock(agent: &Agent<'_, Node>, node: &Node) -> anyhow::Result<()> {
+    let vmms = agent.living_vmms()?;
+    let stopped = agent.kvmctl("stop vmi called --grace-period 900")?;
+    ensure!(stopped.code == Some(0), "{stopped}");
+    let is_counted = "kvmctl why vmi called | grep -E '[^0-9][78][0-9]{2} s left'";
+    node.wait_for(is_counted, PATIENCE)?;
+    for by in [3600, -86_400] {
+        node.sh(&format!("date -s @$(($(date +%s) + {by}))"))?;
+        agent.kill()?;
+        agent.start()?;
+        node.wait_for(is_counted, PATIENCE)
+            .with_context(|| format!("the clock was set by {by} s"))?;
+        ensure!(
+            agent.living_vmms()? == vmms,
+            "the clock ended a guest: {}",
+            agent.log()
+        );
+    }
     Ok(())
 }

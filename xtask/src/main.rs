@@ -81,6 +81,9 @@ enum Command {
         /// Which.
         #[arg(long)]
         seed: u64,
+        /// One of control planes and several nodes, instead of one VMI's.
+        #[arg(long)]
+        cluster: bool,
     },
     /// The long campaigns, by seed and count.
     Soak {
@@ -140,7 +143,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Node { systemd } => node::run(&root, systemd),
         Command::Syscalls(options) => syscalls::run(&root, &options),
         Command::Fuzz(options) => fuzz::run(&root, &options),
-        Command::Sim { seed } => sim::replay(seed),
+        Command::Sim { seed, cluster } => sim::replay(seed, cluster),
         Command::Soak { what } => soak::run(&root, &what),
         Command::Package(options) => package::run(&root, &options),
         Command::Bench { json, what: None } => bench::run(&root, json),

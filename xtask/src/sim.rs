@@ -21,7 +21,12 @@ pub struct SimOptions {
 ///
 /// # Errors
 /// When an invariant does not hold in it.
-pub fn replay(seed: u64) -> anyhow::Result<()> {
+pub fn replay(seed: u64, cluster: bool) -> anyhow::Result<()> {
+    if cluster {
+        let tally = sim::cluster::run(seed, true).map_err(anyhow::Error::msg)?;
+        println!("cluster seed {seed}: every invariant holds; {tally:?}");
+        return Ok(());
+    }
     let tally = sim::run(seed, true).map_err(anyhow::Error::msg)?;
     println!("seed {seed}: every invariant holds; {tally:?}");
     Ok(())
@@ -33,11 +38,14 @@ pub fn replay(seed: u64) -> anyhow::Result<()> {
 /// When an invariant does not hold in one of them.
 pub fn campaign(options: &SimOptions) -> anyhow::Result<()> {
     let SimOptions { seed, count } = *options;
-    let (total, violations) = sim::campaign(seed, count);
-    println!("{count} schedules from seed {seed} on: {total:?}");
+    let (total, mut violations) = sim::campaign(seed, count);
+    println!("{count} schedules of a VMI from seed {seed} on: {total:?}");
+    let (total, more) = sim::cluster::campaign(seed, count);
+    println!("{count} schedules of control planes from seed {seed} on: {total:?}");
+    violations.extend(more);
     ensure!(
         violations.is_empty(),
-        "an invariant does not hold in {} of them; `cargo xtask sim --seed N` shows one step by step:\n{}",
+        "an invariant does not hold in {} of them; `cargo xtask sim --seed N` (--cluster) shows one step by step:\n{}",
         violations.len(),
         violations
             .iter()

@@ -30,12 +30,23 @@ pub(crate) fn store(error: StoreError) -> ApiError {
         StoreError::Stale { .. } | StoreError::Altered { .. } => {
             ApiError::Conflict(error.to_string())
         }
-        StoreError::Undecodable { .. } | StoreError::Database(_) => {
-            let cause = std::error::Error::source(&error)
-                .map(|cause| format!(": {cause}"))
-                .unwrap_or_default();
-            tracing::error!("{error}{cause}");
-            ApiError::Internal(error.to_string())
+        StoreError::Undecodable { .. }
+        | StoreError::Closed
+        | StoreError::Lost(_)
+        | StoreError::Database(_) => {
+            let text = chain(&error);
+            tracing::error!("{text}");
+            ApiError::Internal(text)
         }
     }
+}
+
+fn chain(error: &StoreError) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
 }

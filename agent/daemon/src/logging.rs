@@ -28,7 +28,12 @@ pub(crate) fn start(config: &Config) -> Result<LevelSwitch, ConfigError> {
         Err(_) => config.log_filter()?,
     };
     let (filter, handle) = reload::Layer::new(filter);
-    let lines = fmt::layer().with_writer(std::io::stderr).with_target(false);
+    // A line that can not be written, such as to a file on a full disk, is lost. To say so at the same place would end
+    // the agent.
+    let lines = fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .log_internal_errors(false);
     let lines = match config.log.format {
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
         // The journal has its own times; a terminal's reader wants them.

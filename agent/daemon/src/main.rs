@@ -5,6 +5,7 @@
 mod actor;
 mod agent;
 mod apply;
+mod check_store;
 mod clock;
 mod config;
 mod control_plane;
@@ -88,6 +89,12 @@ enum Command {
     /// What UEFI firmware remembers for VMIs with efi.persistent, also when they are gone
     #[command(subcommand)]
     Nvram(nvram::NvramCommand),
+    /// Look whether the agent's ledger is sound, while no agent has it
+    #[command(
+        name = "check-store",
+        after_help = "Every page and row is read. Guests are not affected, whether they run or not.\n\nExamples:\n  systemctl stop kvmlet && kvmlet check-store; systemctl start kvmlet\n\nExit codes: 0 it is sound, 1 it is not, or can not be read"
+    )]
+    CheckStore,
     /// Print the manual page, for packages
     #[command(name = "manual-page", hide = true)]
     ManualPage,
@@ -116,6 +123,9 @@ fn main() -> ExitCode {
     }
     if let Some(Command::Doctor { output }) = arguments.command {
         return doctor::run(&config, output).unwrap_or_else(|error| fail(&error));
+    }
+    if let Some(Command::CheckStore) = arguments.command {
+        return check_store::run(&config).unwrap_or_else(|error| fail(&error));
     }
     if let Some(Command::Nvram(command)) = &arguments.command {
         return nvram::run(&config, command).unwrap_or_else(|error| fail(&error));

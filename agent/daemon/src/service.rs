@@ -1,5 +1,6 @@
 //! From a configuration to a running agent, and back.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use agent_host::{LinuxHost, NodeFacts};
@@ -92,9 +93,14 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
     }
 }
 
+/// Where the ledger is.
+pub(crate) fn ledger_file(config: &Config) -> PathBuf {
+    config.state_dir.join("ledger.redb")
+}
+
 /// The agent with its ledger and its host, before it does anything.
 async fn open(config: &Config, facts: NodeFacts) -> anyhow::Result<Agent<LinuxHost>> {
-    let ledger = Ledger::open(&config.state_dir.join("ledger.redb"), Limits::default())?;
+    let ledger = Ledger::open(&ledger_file(config), Limits::default())?;
     make_dirs(config)?;
     let host = LinuxHost::start(facts::host_config(config))
         .await

@@ -149,7 +149,7 @@ impl Sandbox {
         let why = match self {
             Self::Session { why } => why.clone(),
             Self::Systemd(_) | Self::Cgroup(_) => {
-                "the VMM was started by hand, or before this host had limits to give".to_owned()
+                "the VMM's cgroup was taken away, or it was started by hand or before this host had limits to give".to_owned()
             }
         };
         Ok(Enforcement::NotEnforced { why })

@@ -21,11 +21,12 @@ use proto_node::controlplane::{Answer, Assignment, Register, Withdrawal};
 use tracing::{debug, info, warn};
 
 use self::session::{Session, SessionError};
-use self::wishes::Wishes;
 use crate::{ApiError, Registry};
 
 pub use address::Address;
 pub use credentials::CredentialFiles;
+pub use heartbeats::Heartbeats;
+pub use wishes::Wishes;
 
 /// On an object that a control plane assigned: the fencing token of its placement.
 pub const TOKEN_ANNOTATION: &str = "kvmlet.io/fencing-token";

@@ -22,7 +22,7 @@ mod watch;
 pub use access::{Access, Grant, Policy};
 pub use control_plane::{
     Address, AssignedName, Assignments, ControlPlane, ControlPlaneSettings, CredentialFiles,
-    TOKEN_ANNOTATION,
+    Heartbeats, TOKEN_ANNOTATION, Wishes,
 };
 pub use error::ApiError;
 pub use grpc::{Doors, ServeError, serve};

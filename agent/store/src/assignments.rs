@@ -63,8 +63,10 @@ impl Ledger {
     /// # Errors
     /// [`StoreError::Database`], [`StoreError::Undecodable`].
     pub fn assignments(&self) -> Result<Vec<(AssignmentKey, Assignment)>, StoreError> {
-        let table = self.database.begin_read()?.open_table(ASSIGNMENTS)?;
-        table.iter()?.map(|row| parse(row?)).collect()
+        self.read(|database| {
+            let table = database.begin_read()?.open_table(ASSIGNMENTS)?;
+            table.iter()?.map(|row| parse(row?)).collect()
+        })
     }
 }
 

@@ -77,6 +77,12 @@ pub enum StoreError {
         /// What.
         what: String,
     },
+    /// Its file failed a moment ago.
+    #[error("the ledger failed a moment ago and is about to be opened again")]
+    Closed,
+    /// Its file failed before, and can not be opened again.
+    #[error("the ledger can not be opened again")]
+    Lost(#[source] Box<OpenError>),
     /// The database failed; nothing was written.
     #[error("the ledger can not be read or written")]
     Database(#[source] redb::Error),

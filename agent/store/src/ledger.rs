@@ -1,12 +1,12 @@
 //! Opening the ledger, reading it, and the change log.
 
-use std::io::ErrorKind;
 use std::path::Path;
 
 use agent_plan::Record;
 use prost::Message;
-use redb::{Database, DatabaseError, Durability, ReadableDatabase, StorageError};
+use redb::{Database, Durability, ReadableDatabase};
 
+use crate::file::{LedgerFile, not_open};
 use crate::rows::ChangeRow;
 use crate::tables::{
     ASSIGNMENTS, CHANGES, CONTROL_PLANES, FORMAT, IDEMPOTENCY, MAINTENANCE, META, META_COMPACTED,
@@ -14,8 +14,8 @@ use crate::tables::{
 };
 use crate::{ObjectKey, OpenError, StoreError, StoredObject, Transaction};
 
-/// Pages kept in memory. The agent's whole budget is 40 MiB; the working set is far below this.
-const CACHE_BYTES: usize = 4 << 20;
+/// How many tables there are.
+const TABLES: usize = 9;
 
 /// How much is kept of what is not an object itself.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,7 @@ pub struct Change {
 /// The ledger. Shared by all actors; writers take turns.
 #[derive(Debug)]
 pub struct Ledger {
-    pub(crate) database: Database,
+    file: LedgerFile,
     limits: Limits,
 }
 
@@ -68,73 +68,84 @@ impl Ledger {
     /// See [`OpenError`]. Nothing is changed then.
     pub fn open(path: &Path, limits: Limits) -> Result<Self, OpenError> {
         let existed = path.exists();
-        // A damaged file may trip assertions of the database; to the operator it is damage all the same.
-        let opened = std::panic::catch_unwind(|| {
-            Database::builder().set_cache_size(CACHE_BYTES).create(path)
-        });
-        let database = match opened {
-            Ok(Ok(database)) => database,
-            Ok(Err(error)) => return Err(explain(path, error)),
-            Err(_) => return Err(damaged(path, "its pages contradict each other")),
-        };
+        let file = LedgerFile::open(path)?;
         if !existed {
             sync_parent(path).map_err(|source| OpenError::Io {
                 path: path.to_owned(),
                 source,
             })?;
         }
-        let ledger = Self { database, limits };
+        let ledger = Self { file, limits };
         ledger.prepare(path)?;
         Ok(ledger)
     }
 
-    /// Makes the tables, and checks their format.
+    /// Runs `work` on the database, which is opened anew if it failed before.
+    ///
+    /// # Errors
+    /// Those of `work`, and why it can not be opened.
+    pub(crate) fn read<T>(
+        &self,
+        work: impl FnOnce(&Database) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.file.with(work)
+    }
+
+    /// Makes the tables, and checks their format. Where they are there, nothing is written: an agent starts on a
+    /// full disk, too.
     fn prepare(&self, path: &Path) -> Result<(), OpenError> {
-        let found = self
-            .format()
-            .map_err(|error| damaged(path, &error.to_string()))?;
-        if found > FORMAT {
+        let found = self.format().map_err(|error| not_open(path, error))?;
+        if found.is_some_and(|found| found > FORMAT) {
             return Err(OpenError::Newer {
                 path: path.to_owned(),
-                found,
+                found: found.unwrap_or_default(),
                 known: FORMAT,
             });
         }
-        self.create_tables()
-            .map_err(|error| damaged(path, &error.to_string()))
+        let has_all = self.has_tables().map_err(|error| not_open(path, error))?;
+        if found == Some(FORMAT) && has_all {
+            return Ok(());
+        }
+        self.create_tables().map_err(|error| not_open(path, error))
     }
 
-    /// The format of the tables; that of this release when there are none yet.
-    fn format(&self) -> Result<u64, StoreError> {
-        let read = self.database.begin_read()?;
-        match read.open_table(META) {
-            Ok(meta) => Ok(meta.get(META_FORMAT)?.map_or(FORMAT, |value| value.value())),
-            Err(redb::TableError::TableDoesNotExist(_)) => Ok(FORMAT),
-            Err(error) => Err(error.into()),
-        }
+    /// The format of the tables; nothing when there are none yet.
+    fn format(&self) -> Result<Option<u64>, StoreError> {
+        self.read(|database| {
+            let read = database.begin_read()?;
+            match read.open_table(META) {
+                Ok(meta) => Ok(meta.get(META_FORMAT)?.map(|value| value.value())),
+                Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
+                Err(error) => Err(error.into()),
+            }
+        })
+    }
+
+    fn has_tables(&self) -> Result<bool, StoreError> {
+        self.read(|database| {
+            let read = database.begin_read()?;
+            let present = read.list_tables()?.count();
+            Ok(present >= TABLES)
+        })
     }
 
     fn create_tables(&self) -> Result<(), StoreError> {
-        let write = self.begin()?;
-        {
-            write.open_table(META)?.insert(META_FORMAT, FORMAT)?;
-            write.open_table(OBJECTS)?;
-            write.open_table(UIDS)?;
-            write.open_table(RECORDS)?;
-            write.open_table(CHANGES)?;
-            write.open_table(IDEMPOTENCY)?;
-            write.open_table(ASSIGNMENTS)?;
-            write.open_table(CONTROL_PLANES)?;
-            write.open_table(MAINTENANCE)?;
-        }
-        write.commit()?;
-        Ok(())
-    }
-
-    fn begin(&self) -> Result<redb::WriteTransaction, StoreError> {
-        let mut write = self.database.begin_write()?;
-        write.set_durability(Durability::Immediate)?;
-        Ok(write)
+        self.read(|database| {
+            let write = begin(database)?;
+            {
+                write.open_table(META)?.insert(META_FORMAT, FORMAT)?;
+                write.open_table(OBJECTS)?;
+                write.open_table(UIDS)?;
+                write.open_table(RECORDS)?;
+                write.open_table(CHANGES)?;
+                write.open_table(IDEMPOTENCY)?;
+                write.open_table(ASSIGNMENTS)?;
+                write.open_table(CONTROL_PLANES)?;
+                write.open_table(MAINTENANCE)?;
+            }
+            write.commit()?;
+            Ok(())
+        })
     }
 
     /// Runs `work` in one transaction. When it returns `Ok`, all of it is on disk; otherwise nothing
@@ -147,15 +158,31 @@ impl Ledger {
         E: From<StoreError>,
         F: FnOnce(&mut Transaction<'_>) -> Result<T, E>,
     {
-        let write = self.begin()?;
-        let value = {
+        let mut work = Some(work);
+        let mut refused = None;
+        let done = self.read(|database| {
+            let write = begin(database)?;
             let mut transaction = Transaction::open(&write, self.limits)?;
-            let value = work(&mut transaction)?;
+            let Some(work) = work.take() else {
+                return Ok(None);
+            };
+            let value = match work(&mut transaction) {
+                Ok(value) => value,
+                Err(error) => {
+                    refused = Some(error);
+                    return Ok(None);
+                }
+            };
             transaction.close()?;
-            value
-        };
-        write.commit().map_err(StoreError::from)?;
-        Ok(value)
+            write.commit()?;
+            Ok(Some(value))
+        });
+        match (done, refused) {
+            (_, Some(error)) => Err(error),
+            (Ok(Some(value)), None) => Ok(value),
+            (Ok(None), None) => Err(StoreError::Closed.into()),
+            (Err(error), None) => Err(error.into()),
+        }
     }
 
     /// One object.
@@ -163,11 +190,11 @@ impl Ledger {
     /// # Errors
     /// [`StoreError::Database`], [`StoreError::Undecodable`].
     pub fn object(&self, key: &ObjectKey) -> Result<Option<StoredObject>, StoreError> {
-        let table = self.database.begin_read()?.open_table(OBJECTS)?;
-        table
-            .get(key.row().as_str())?
-            .map(|row| decode(row.value(), "an object"))
-            .transpose()
+        self.read(|database| {
+            let table = database.begin_read()?.open_table(OBJECTS)?;
+            let row = table.get(key.row().as_str())?;
+            row.map(|row| decode(row.value(), "an object")).transpose()
+        })
     }
 
     /// All objects of a kind, by namespace and name, and the version they were read at.
@@ -175,21 +202,19 @@ impl Ledger {
     /// # Errors
     /// [`StoreError::Database`], [`StoreError::Undecodable`].
     pub fn objects(&self, kind: &str) -> Result<(Vec<(ObjectKey, StoredObject)>, u64), StoreError> {
-        let read = self.database.begin_read()?;
-        let version = read
-            .open_table(META)?
-            .get(META_VERSION)?
-            .map_or(0, |value| value.value());
-        let (first, end) = (ObjectKey::before_kind(kind), ObjectKey::after_kind(kind));
-        let mut objects = Vec::new();
-        for row in read
-            .open_table(OBJECTS)?
-            .range(first.as_str()..end.as_str())?
-        {
-            let (key, value) = row?;
-            objects.push((parse_key(key.value())?, decode(value.value(), "an object")?));
-        }
-        Ok((objects, version))
+        self.read(|database| {
+            let read = database.begin_read()?;
+            let meta = read.open_table(META)?;
+            let version = meta.get(META_VERSION)?.map_or(0, |value| value.value());
+            let (first, end) = (ObjectKey::before_kind(kind), ObjectKey::after_kind(kind));
+            let table = read.open_table(OBJECTS)?;
+            let mut objects = Vec::new();
+            for row in table.range(first.as_str()..end.as_str())? {
+                let (key, value) = row?;
+                objects.push((parse_key(key.value())?, decode(value.value(), "an object")?));
+            }
+            Ok((objects, version))
+        })
     }
 
     /// The key of the object with this uid.
@@ -197,11 +222,11 @@ impl Ledger {
     /// # Errors
     /// [`StoreError::Database`], [`StoreError::Undecodable`].
     pub fn key_of(&self, uid: &str) -> Result<Option<ObjectKey>, StoreError> {
-        let table = self.database.begin_read()?.open_table(UIDS)?;
-        table
-            .get(uid)?
-            .map(|row| parse_key(row.value()))
-            .transpose()
+        self.read(|database| {
+            let table = database.begin_read()?.open_table(UIDS)?;
+            let row = table.get(uid)?;
+            row.map(|row| parse_key(row.value())).transpose()
+        })
     }
 
     /// The record of one VMI.
@@ -209,11 +234,11 @@ impl Ledger {
     /// # Errors
     /// [`StoreError::Database`], [`StoreError::Undecodable`].
     pub fn record(&self, uid: &str) -> Result<Option<Record>, StoreError> {
-        let table = self.database.begin_read()?.open_table(RECORDS)?;
-        table
-            .get(uid)?
-            .map(|row| decode_record(row.value()))
-            .transpose()
+        self.read(|database| {
+            let table = database.begin_read()?.open_table(RECORDS)?;
+            let row = table.get(uid)?;
+            row.map(|row| decode_record(row.value())).transpose()
+        })
     }
 
     /// The uid that an idempotency key stands for.
@@ -221,8 +246,10 @@ impl Ledger {
     /// # Errors
     /// [`StoreError::Database`].
     pub fn uid_of_idempotency_key(&self, key: &str) -> Result<Option<String>, StoreError> {
-        let table = self.database.begin_read()?.open_table(IDEMPOTENCY)?;
-        Ok(table.get(key)?.map(|row| row.value().to_owned()))
+        self.read(|database| {
+            let table = database.begin_read()?.open_table(IDEMPOTENCY)?;
+            Ok(table.get(key)?.map(|row| row.value().to_owned()))
+        })
     }
 
     /// The version of the last change.
@@ -230,8 +257,10 @@ impl Ledger {
     /// # Errors
     /// [`StoreError::Database`].
     pub fn version(&self) -> Result<u64, StoreError> {
-        let table = self.database.begin_read()?.open_table(META)?;
-        Ok(table.get(META_VERSION)?.map_or(0, |value| value.value()))
+        self.read(|database| {
+            let table = database.begin_read()?.open_table(META)?;
+            Ok(table.get(META_VERSION)?.map_or(0, |value| value.value()))
+        })
     }
 
     /// At most `limit` changes after version `after`, the oldest first.
@@ -240,30 +269,36 @@ impl Ledger {
     /// [`StoreError::Expired`] when the log does not reach back that far, or `after` lies in the
     /// future (it is from another ledger).
     pub fn changes_after(&self, after: u64, limit: usize) -> Result<Vec<Change>, StoreError> {
-        let read = self.database.begin_read()?;
-        let meta = read.open_table(META)?;
-        let compacted = meta.get(META_COMPACTED)?.map_or(0, |value| value.value());
-        let newest = meta.get(META_VERSION)?.map_or(0, |value| value.value());
-        if after < compacted || after > newest {
-            return Err(StoreError::Expired {
-                wanted: after,
-                oldest: compacted,
-            });
-        }
-        let mut changes = Vec::new();
-        for row in read
-            .open_table(CHANGES)?
-            .range(after.saturating_add(1)..)?
-            .take(limit)
-        {
-            let (version, value) = row?;
-            changes.push(change(version.value(), value.value())?);
-        }
-        Ok(changes)
+        self.read(|database| {
+            let read = database.begin_read()?;
+            let meta = read.open_table(META)?;
+            let compacted = meta.get(META_COMPACTED)?.map_or(0, |value| value.value());
+            let newest = meta.get(META_VERSION)?.map_or(0, |value| value.value());
+            if after < compacted || after > newest {
+                return Err(StoreError::Expired {
+                    wanted: after,
+                    oldest: compacted,
+                });
+            }
+            let table = read.open_table(CHANGES)?;
+            let rows = table.range(after.saturating_add(1)..)?.take(limit);
+            rows.map(|row| {
+                let (version, value) = row?;
+                change(version.value(), value.value())
+            })
+            .collect()
+        })
     }
 }
 
-fn change(version: u64, row: &[u8]) -> Result<Change, StoreError> {
+/// A transaction that is on disk once it is committed.
+fn begin(database: &Database) -> Result<redb::WriteTransaction, StoreError> {
+    let mut write = database.begin_write()?;
+    write.set_durability(Durability::Immediate)?;
+    Ok(write)
+}
+
+pub(crate) fn change(version: u64, row: &[u8]) -> Result<Change, StoreError> {
     let row: ChangeRow = decode(row, "a change")?;
     let kind = match row.kind {
         1 => ChangeKind::Added,
@@ -302,34 +337,6 @@ pub(crate) fn parse_key(row: &str) -> Result<ObjectKey, StoreError> {
     ObjectKey::parse(row).ok_or_else(|| StoreError::Undecodable {
         what: format!("the key {row:?}"),
     })
-}
-
-fn damaged(path: &Path, what: &str) -> OpenError {
-    OpenError::Damaged {
-        path: path.to_owned(),
-        what: what.to_owned(),
-    }
-}
-
-fn explain(path: &Path, error: DatabaseError) -> OpenError {
-    match error {
-        DatabaseError::DatabaseAlreadyOpen => OpenError::InUse {
-            path: path.to_owned(),
-        },
-        DatabaseError::UpgradeRequired(found) => {
-            damaged(path, &format!("database format {found} is not known"))
-        }
-        // A file that is no database at all is reported as invalid data.
-        DatabaseError::Storage(StorageError::Io(source))
-            if source.kind() != ErrorKind::InvalidData =>
-        {
-            OpenError::Io {
-                path: path.to_owned(),
-                source,
-            }
-        }
-        other => damaged(path, &other.to_string()),
-    }
 }
 
 /// A new file is only there for good once its directory is on disk.

@@ -8,7 +8,9 @@
 #![forbid(unsafe_code)]
 
 mod assignments;
+mod check;
 mod error;
+mod file;
 mod ledger;
 mod maintenance;
 mod rows;
@@ -16,6 +18,7 @@ mod tables;
 mod transaction;
 
 pub use assignments::{AssignmentKey, ControlPlaneMark};
+pub use check::Checked;
 pub use error::{OpenError, StoreError};
 pub use ledger::{Change, ChangeKind, Ledger, Limits};
 pub use rows::{ObjectKey, StoredObject};

@@ -15,7 +15,7 @@ impl Ledger {
     /// # Errors
     /// [`StoreError::Database`], [`StoreError::Undecodable`].
     pub fn maintenance(&self) -> Result<Maintenance, StoreError> {
-        decode(&self.database.begin_read()?.open_table(MAINTENANCE)?)
+        self.read(|database| decode(&database.begin_read()?.open_table(MAINTENANCE)?))
     }
 }
 

@@ -34,6 +34,8 @@ fn check_silence(agent: &Agent) -> Result<(), String> {
     let launch = record.launch.as_ref();
     let is_awaited = launch.is_some_and(|launch| launch.running_at.is_some())
         && record.end.is_none()
+        && record.orders.stop.is_none()
+        && record.deletion.is_none()
         && record.stop.is_none()
         && record.probes.unhealthy.is_none();
     let vmms = observed.vmms.present().map_or(&[][..], Vec::as_slice);

@@ -15,7 +15,7 @@ const USUAL: u32 = 10;
 /// What was sent, and what of it was answered. A lease lasts from the sending of the last one that was answered:
 /// whatever delays the answer, the node's end of a lease is never later than the control plane's.
 #[derive(Debug)]
-pub(super) struct Heartbeats {
+pub struct Heartbeats {
     unanswered: VecDeque<(u64, Duration)>,
     next: u64,
     since: Duration,
@@ -23,7 +23,8 @@ pub(super) struct Heartbeats {
 
 impl Heartbeats {
     /// Those of a session whose registration was sent at `registered`, and was answered.
-    pub(super) fn new(registered: Duration) -> Self {
+    #[must_use]
+    pub fn new(registered: Duration) -> Self {
         Self {
             unanswered: VecDeque::new(),
             next: 1,
@@ -32,7 +33,8 @@ impl Heartbeats {
     }
 
     /// The pause between two.
-    pub(super) fn interval(asked_seconds: u32) -> Duration {
+    #[must_use]
+    pub fn interval(asked_seconds: u32) -> Duration {
         let seconds = if asked_seconds == 0 {
             USUAL
         } else {
@@ -42,7 +44,7 @@ impl Heartbeats {
     }
 
     /// The number of one that is sent now; nothing when nobody answers any more.
-    pub(super) fn beat(&mut self, now: Duration) -> Option<u64> {
+    pub fn beat(&mut self, now: Duration) -> Option<u64> {
         if self.unanswered.len() >= MOST_UNANSWERED {
             return None;
         }
@@ -53,7 +55,7 @@ impl Heartbeats {
     }
 
     /// Takes an answer; those before it count as answered. False when no such heartbeat waits for one.
-    pub(super) fn answered(&mut self, number: u64) -> bool {
+    pub fn answered(&mut self, number: u64) -> bool {
         let Some(place) = self.unanswered.iter().position(|(sent, _)| *sent == number) else {
             return false;
         };
@@ -64,7 +66,8 @@ impl Heartbeats {
     }
 
     /// From when on leases last.
-    pub(super) fn since(&self) -> Duration {
+    #[must_use]
+    pub fn since(&self) -> Duration {
         self.since
     }
 }

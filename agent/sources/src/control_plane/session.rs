@@ -18,7 +18,7 @@ use super::address::DialError;
 use super::heartbeats::Heartbeats;
 use super::reports::{gone, report};
 use super::wishes::Wishes;
-use super::{Assignments, ControlPlaneSettings};
+use super::{AssignedName, Assignments, ControlPlaneSettings};
 use crate::{ApiError, ChangeKind, Kind};
 
 /// How long a control plane may take to answer the registration, and to take what it is sent.
@@ -206,9 +206,32 @@ impl<'a, R: Assignments> Session<'a, R> {
     ) -> Result<(), SessionError> {
         let answer = self.registry.withdraw(self.name, withdrawal).await;
         if answer.result() == proto_node::controlplane::answer::Result::Accepted {
-            wishes.forget(&(answer.namespace.clone(), answer.name.clone()));
+            let name = (answer.namespace.clone(), answer.name.clone());
+            wishes.forget(&name);
+            self.say(Said::Answer(answer)).await?;
+            return self.tell_if_gone(name, withdrawal.token).await;
         }
         self.say(Said::Answer(answer)).await
+    }
+
+    /// What was taken back and is not there would never be told to be gone.
+    async fn tell_if_gone(
+        &mut self,
+        (namespace, name): AssignedName,
+        token: u64,
+    ) -> Result<(), SessionError> {
+        let listed = self.registry.list(Kind::VirtualMachineInstance)?;
+        let mut reports = listed.items.iter().filter_map(|it| report(self.name, it));
+        if reports.any(|it| it.namespace == namespace && it.name == name) {
+            return Ok(());
+        }
+        let nothing = Report {
+            namespace,
+            name,
+            token,
+            ..Report::default()
+        };
+        self.say(Said::Report(gone(nothing))).await
     }
 
     async fn beat(&mut self) -> Result<(), SessionError> {

@@ -21,11 +21,11 @@ struct Wish {
 
 /// What a control plane asked for, by namespace and name.
 #[derive(Debug, Default)]
-pub(super) struct Wishes(BTreeMap<AssignedName, Wish>);
+pub struct Wishes(BTreeMap<AssignedName, Wish>);
 
 impl Wishes {
     /// A new session begins: its list is not known yet.
-    pub(super) fn unlist(&mut self) {
+    pub fn unlist(&mut self) {
         for wish in self.0.values_mut() {
             wish.listed = false;
         }
@@ -33,7 +33,7 @@ impl Wishes {
 
     /// Notes what an assignment was answered; true when that is news to the control plane. What is stale leaves
     /// everything as it is.
-    pub(super) fn note(&mut self, assignment: Assignment, answer: &Answer) -> bool {
+    pub fn note(&mut self, assignment: Assignment, answer: &Answer) -> bool {
         if matches!(answer.result(), Answered::Stale | Answered::Altered) {
             return true;
         }
@@ -50,22 +50,24 @@ impl Wishes {
     }
 
     /// Forgets what was withdrawn.
-    pub(super) fn forget(&mut self, name: &AssignedName) {
+    pub fn forget(&mut self, name: &AssignedName) {
         self.0.remove(name);
     }
 
     /// A whole list was heard: what it does not have is asked for no more.
-    pub(super) fn keep_listed(&mut self) {
+    pub fn keep_listed(&mut self) {
         self.0.retain(|_, wish| wish.listed);
     }
 
     /// Those that an earlier placement is in the way of.
-    pub(super) fn waiting(&self) -> Vec<Assignment> {
+    #[must_use]
+    pub fn waiting(&self) -> Vec<Assignment> {
         self.answered(|result| result == Answered::Waiting)
     }
 
     /// Those that may be answered otherwise later.
-    pub(super) fn open(&self) -> Vec<Assignment> {
+    #[must_use]
+    pub fn open(&self) -> Vec<Assignment> {
         self.answered(|result| {
             matches!(
                 result,
@@ -86,7 +88,8 @@ impl Wishes {
     }
 
     /// Those of the present session that are as they should be: their leases are renewed.
-    pub(super) fn confirmed(&self) -> BTreeSet<AssignedName> {
+    #[must_use]
+    pub fn confirmed(&self) -> BTreeSet<AssignedName> {
         let confirmed = |wish: &Wish| wish.listed && wish.answer.result() == Answered::Accepted;
         let wishes = self.0.iter();
         wishes
@@ -96,12 +99,14 @@ impl Wishes {
     }
 
     /// Whether the present session's list has it.
-    pub(super) fn lists(&self, name: &AssignedName) -> bool {
+    #[must_use]
+    pub fn lists(&self, name: &AssignedName) -> bool {
         self.0.get(name).is_some_and(|wish| wish.listed)
     }
 
     /// Whether no more can be heard of.
-    pub(super) fn are_full(&self) -> bool {
+    #[must_use]
+    pub fn are_full(&self) -> bool {
         self.0.len() > MOST
     }
 }

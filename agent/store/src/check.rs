@@ -1,0 +1,137 @@
+//! Looking whether a ledger is sound, without an agent.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use redb::{Database, ReadableDatabase, ReadableTable};
+
+use crate::file::{not_open, open_present};
+use crate::ledger::{change, decode, decode_record, parse_key};
+use crate::tables::{CHANGES, FORMAT, META, META_FORMAT, META_VERSION, OBJECTS, RECORDS, UIDS};
+use crate::{Ledger, Limits, OpenError, StoreError, StoredObject};
+
+/// More problems than that are only counted.
+const NAMED: usize = 100;
+
+/// What a ledger holds, and what is wrong with it.
+#[derive(Debug, Default)]
+pub struct Checked {
+    /// Format of its tables.
+    pub format: u64,
+    /// The version of the last change.
+    pub version: u64,
+    /// Objects of all kinds.
+    pub objects: usize,
+    /// Records of VMIs.
+    pub records: usize,
+    /// Changes that can be followed.
+    pub changes: usize,
+    /// Assignments of control planes, withdrawn ones too.
+    pub assignments: usize,
+    /// What is wrong: at most the first 100.
+    pub problems: Vec<String>,
+    /// How many problems there are.
+    pub wrong: usize,
+}
+
+impl Checked {
+    fn complain(&mut self, what: String) {
+        self.wrong += 1;
+        if self.problems.len() < NAMED {
+            self.problems.push(what);
+        }
+    }
+}
+
+impl Ledger {
+    /// Reads all of the ledger at `path`: sums of its pages, every row, and that rows fit each other. What the last
+    /// agent left open when it died is brought to its end, as by the next agent; nothing else is changed.
+    ///
+    /// # Errors
+    /// See [`OpenError`]: there is none, an agent has it, or it can not be opened at all.
+    pub fn check(path: &Path) -> Result<Checked, OpenError> {
+        let mut checked = Checked::default();
+        {
+            let mut database = open_present(path)?;
+            let is_sound = database.check_integrity();
+            if !is_sound.map_err(|error| not_open(path, redb::Error::from(error).into()))? {
+                checked.complain(String::from(
+                    "pages were not as they should be, and were repaired",
+                ));
+            }
+            read_all(&database, &mut checked).map_err(|error| not_open(path, error))?;
+        }
+        if checked.format > FORMAT {
+            return Err(OpenError::Newer {
+                path: path.to_owned(),
+                found: checked.format,
+                known: FORMAT,
+            });
+        }
+        let ledger = Self::open(path, Limits::default())?;
+        match ledger.assignments() {
+            Ok(assignments) => checked.assignments = assignments.len(),
+            Err(error) => checked.complain(error.to_string()),
+        }
+        if let Err(error) = ledger.maintenance() {
+            checked.complain(error.to_string());
+        }
+        Ok(checked)
+    }
+}
+
+fn read_all(database: &Database, checked: &mut Checked) -> Result<(), StoreError> {
+    let read = database.begin_read()?;
+    let meta = read.open_table(META)?;
+    let number = |key| Ok::<_, StoreError>(meta.get(key)?.map_or(0, |value| value.value()));
+    checked.format = number(META_FORMAT)?;
+    checked.version = number(META_VERSION)?;
+    let mut uids = BTreeSet::new();
+    for row in read.open_table(OBJECTS)?.iter()? {
+        let (key, value) = row?;
+        checked.objects += 1;
+        let object = parse_key(key.value()).and(decode::<StoredObject>(value.value(), "an object"));
+        match object {
+            Ok(object) => {
+                if object.resource_version > checked.version {
+                    checked.complain(format!("object {:?} is of a version to come", object.uid));
+                }
+                uids.insert(object.uid);
+            }
+            Err(error) => checked.complain(error.to_string()),
+        }
+    }
+    for row in read.open_table(UIDS)?.iter()? {
+        let (uid, _) = row?;
+        if !uids.contains(uid.value()) {
+            checked.complain(format!("uid {:?} is no object's", uid.value()));
+        }
+    }
+    for row in read.open_table(RECORDS)?.iter()? {
+        let (uid, value) = row?;
+        checked.records += 1;
+        if !uids.contains(uid.value()) {
+            checked.complain(format!("the record of {:?} is no object's", uid.value()));
+        }
+        if let Err(error) = decode_record(value.value()) {
+            checked.complain(error.to_string());
+        }
+    }
+    for row in read.open_table(CHANGES)?.iter()? {
+        let (version, value) = row?;
+        checked.changes += 1;
+        if let Err(error) = change(version.value(), value.value()) {
+            checked.complain(error.to_string());
+        }
+    }
+    Ok(())
+}
+
+/// Why a ledger that is not there can not be looked at.
+pub(crate) fn absent(path: &Path) -> OpenError {
+    OpenError::Io {
+        path: path.to_owned(),
+        source: ErrorKind::NotFound.into(),
+    }
+}

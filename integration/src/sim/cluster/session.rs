@@ -1,0 +1,430 @@
+//! A node's session, as `agent_sources` holds it, and what the agent does with what it hears.
+
+use std::collections::BTreeMap;
+
+use agent_plan::{
+    Fence, LeaseTerms, Millis, Offer, OnExpiry, Stage, Step, accept, fence, step, withdraw,
+};
+use agent_sources::Heartbeats;
+use proto_node::controlplane::answer::Result as Answered;
+use proto_node::controlplane::session_request::Body as Said;
+use proto_node::controlplane::session_response::Body as Heard;
+use proto_node::controlplane::{
+    Answer, Assignment, Capacity, Heartbeat, Register, Report, ReportComplete, Withdrawal,
+};
+use proto_node::vmi::VirtualMachineInstanceStatus;
+
+use super::super::Random;
+use super::line::Line;
+use super::node::Node;
+use super::store::Vmi;
+
+/// How often heartbeats are sent.
+const BEAT_MS: u64 = 5000;
+
+/// One connection.
+pub(super) struct Wire {
+    pub(super) number: u64,
+    pub(super) to_plane: Line<Said>,
+    pub(super) to_node: Line<Heard>,
+    pub(super) was_welcomed: bool,
+    /// The other side has given it up.
+    pub(super) is_cut: bool,
+}
+
+/// What a session knows once it is welcomed.
+pub(super) struct Session {
+    beats: Heartbeats,
+    beats_ms: u64,
+    listing: u32,
+    whole: bool,
+    is_welcomed: bool,
+    /// What was told of each VMI: token, phase, whether it is deleted.
+    told: BTreeMap<String, (u64, String, bool)>,
+}
+
+/// The session goes on, or not.
+type Goes = Option<()>;
+
+impl Node {
+    /// Dials, hears and tells.
+    pub(super) fn talk(&mut self, random: &mut Random, faults: bool) {
+        if self.wire.as_ref().is_some_and(|wire| wire.is_cut) || (faults && random.below(150) == 0)
+        {
+            self.hang_up(random);
+        }
+        if self.wire.is_none() {
+            if self.now_ms >= self.agent.dials_ms {
+                self.dial(random, faults);
+            }
+            return;
+        }
+        if self.hold(random, faults).is_none() {
+            self.hang_up(random);
+        }
+    }
+
+    fn hang_up(&mut self, random: &mut Random) {
+        let pause_ms = if random.chance(20) { 60_000 } else { 3000 };
+        self.agent.dials_ms = self.now_ms + 500 + random.below(pause_ms);
+        self.wire = None;
+        self.agent.session = None;
+    }
+
+    fn dial(&mut self, random: &mut Random, faults: bool) {
+        self.wires += 1;
+        let sent_at = self.clock();
+        let mut wire = Wire {
+            number: self.wires,
+            to_plane: Line::new(),
+            to_node: Line::new(),
+            was_welcomed: false,
+            is_cut: false,
+        };
+        let register = Register {
+            node_name: self.name.clone(),
+            boot_id: self.boot_id().0,
+            capacity: Some(Capacity {
+                memory_bytes: 100 << 20,
+                ..Capacity::default()
+            }),
+            highest_token: self.disk.highest,
+            ..Register::default()
+        };
+        wire.to_plane
+            .send(Said::Register(register), self.now_ms, random, faults);
+        self.wire = Some(wire);
+        self.agent.session = Some(Session {
+            beats: Heartbeats::new(sent_at),
+            beats_ms: self.now_ms + BEAT_MS,
+            listing: 0,
+            whole: false,
+            is_welcomed: false,
+            told: BTreeMap::new(),
+        });
+    }
+
+    /// One round of a session; nothing when it ends.
+    fn hold(&mut self, random: &mut Random, faults: bool) -> Goes {
+        loop {
+            let now_ms = self.now_ms;
+            let Some(heard) = self.wire.as_mut()?.to_node.receive(now_ms) else {
+                break;
+            };
+            self.remember(&heard);
+            let said = self.hear(heard, random, faults)?;
+            self.send(said, random, faults)?;
+        }
+        let mut said = self.changes()?;
+        let waiting = self.agent.wishes.waiting();
+        for assignment in waiting {
+            said.extend(self.assign(assignment, random, faults)?);
+        }
+        let session = self.agent.session.as_mut()?;
+        if self.now_ms >= session.beats_ms {
+            session.beats_ms = self.now_ms + BEAT_MS;
+            let clock = self.clock();
+            let number = self.agent.session.as_mut()?.beats.beat(clock)?;
+            said.push(Said::Heartbeat(Heartbeat {
+                number,
+                unschedulable: false,
+            }));
+            for assignment in self.agent.wishes.open() {
+                said.extend(self.assign(assignment, random, faults)?);
+            }
+        }
+        self.send(said, random, faults)
+    }
+
+    fn send(&mut self, said: Vec<Said>, random: &mut Random, faults: bool) -> Goes {
+        let now_ms = self.now_ms;
+        let wire = self.wire.as_mut()?;
+        for message in said {
+            wire.to_plane.send(message, now_ms, random, faults);
+        }
+        Some(())
+    }
+
+    fn hear(&mut self, heard: Heard, random: &mut Random, faults: bool) -> Option<Vec<Said>> {
+        let is_welcomed = self.agent.session.as_ref()?.is_welcomed;
+        match heard {
+            Heard::Welcome(welcome) => {
+                if is_welcomed || welcome.generation < self.disk.highest {
+                    self.say(|| format!("does not believe generation {}", welcome.generation));
+                    self.tally.disbelieved += 1;
+                    return None;
+                }
+                self.tally.sessions += 1;
+                self.agent.wishes.unlist();
+                let session = self.agent.session.as_mut()?;
+                session.is_welcomed = true;
+                self.note_answered();
+                self.tell_all()
+            }
+            _ if !is_welcomed => None,
+            Heard::HeartbeatAck(ack) => {
+                if self.agent.session.as_mut()?.beats.answered(ack.number) {
+                    self.note_answered();
+                    self.renew();
+                }
+                Some(Vec::new())
+            }
+            Heard::Assignment(assignment) => {
+                self.agent.session.as_mut()?.listing += 1;
+                self.assign(assignment, random, faults)
+            }
+            Heard::Withdrawal(withdrawal) => self.take_back(&withdrawal, random, faults),
+            Heard::ListComplete(list) => {
+                let session = self.agent.session.as_mut()?;
+                if session.whole || list.count != session.listing {
+                    return None;
+                }
+                session.whole = true;
+                self.agent.wishes.keep_listed();
+                self.tell_all()
+            }
+        }
+    }
+
+    /// From here on leases last: for judging, not for the agent.
+    fn note_answered(&mut self) {
+        let since = self.agent.session.as_ref().map(|it| it.beats.since());
+        self.answered = since.map(|since| self.at(since));
+    }
+
+    fn renew(&mut self) {
+        let Some(session) = &self.agent.session else {
+            return;
+        };
+        let since = self.at(session.beats.since());
+        let now = self.at(self.clock());
+        let names = self.agent.wishes.confirmed();
+        let mut renewed = BTreeMap::new();
+        let mut is_worth_storing = false;
+        for (name, assignment) in &self.disk.assignments {
+            let mut assignment = assignment.clone();
+            let stored = assignment.lease.clone();
+            if let (Some(lease), Some(since)) =
+                (&mut assignment.lease, self.agent.renewals.get(name))
+            {
+                lease.renew(lease.terms, since);
+            }
+            let is_listed = names.contains(&(String::from("default"), name.clone()));
+            if assignment.renew(is_listed, &since, &now) {
+                is_worth_storing |= stored.is_some_and(|it| it.is_worth_storing(&since));
+                renewed.insert(name.clone(), since.clone());
+            }
+        }
+        if is_worth_storing {
+            for name in renewed.keys() {
+                let assignment = self.disk.assignments.get_mut(name);
+                if let Some(lease) = assignment.and_then(|it| it.lease.as_mut()) {
+                    lease.renew(lease.terms, &since);
+                }
+            }
+        }
+        self.agent.renewals = renewed;
+    }
+
+    fn dies(&mut self, random: &mut Random, faults: bool) -> bool {
+        let dies = faults && random.below(40) == 0;
+        if dies {
+            self.die(random);
+        }
+        dies
+    }
+
+    /// As `take` of the daemon, with a possible death after each write.
+    fn assign(
+        &mut self,
+        assignment: Assignment,
+        random: &mut Random,
+        faults: bool,
+    ) -> Option<Vec<Said>> {
+        let metadata = assignment.object.as_ref()?.metadata.as_ref()?;
+        let (name, token) = (metadata.name.clone(), assignment.token);
+        let since = self.agent.session.as_ref()?.beats.since();
+        let result = self.take(&assignment, (&name, token), since, random, faults)?;
+        self.tally.stale += u64::from(result == Answered::Stale);
+        let answer = answer(&name, token, result);
+        let is_news = self.agent.wishes.note(assignment, &answer);
+        Some(
+            is_news
+                .then_some(Said::Answer(answer))
+                .into_iter()
+                .collect(),
+        )
+    }
+
+    fn take(
+        &mut self,
+        assignment: &Assignment,
+        (name, token): (&str, u64),
+        since: std::time::Duration,
+        random: &mut Random,
+        faults: bool,
+    ) -> Option<Answered> {
+        let offer = Offer {
+            token,
+            digest: name,
+        };
+        let known = self.disk.assignments.get(name);
+        let known = match fence(known, 0, offer) {
+            Fence::Stale { .. } => return Some(Answered::Stale),
+            Fence::Altered => return Some(Answered::Altered),
+            Fence::Same => known.cloned(),
+            Fence::New => None,
+        };
+        let terms = assignment.lease.as_ref().map(|lease| LeaseTerms {
+            duration: Millis::from_secs(lease.duration_seconds.into()),
+            on_expiry: OnExpiry::Stop,
+            grace: Millis::from_secs(lease.grace_period_seconds.into()),
+        });
+        let taken = accept(known, offer, terms, &self.at(since));
+        self.disk.put(name, taken.clone());
+        if self.dies(random, faults) {
+            return None;
+        }
+        match step(&taken, self.disk.placed(name)) {
+            Step::Keep => self.note_made(name),
+            Step::Make => {
+                let now = self.at(self.clock());
+                let lease = taken.lease.as_ref();
+                if lease.is_some_and(|lease| lease.left(&now).is_none()) {
+                    return Some(Answered::Unavailable);
+                }
+                self.make(name, token);
+                if self.dies(random, faults) {
+                    return None;
+                }
+                self.note_made(name)
+            }
+            Step::EndEarlier => {
+                let (now, grace) = (self.wall(), self.own_grace());
+                if let Some(vmi) = self.disk.vmis.get_mut(name) {
+                    vmi.delete(now, grace);
+                }
+                Some(Answered::Waiting)
+            }
+            Step::Await => Some(Answered::Waiting),
+            Step::Gone => Some(Answered::Gone),
+        }
+    }
+
+    fn make(&mut self, name: &str, token: u64) {
+        self.say(|| format!("makes {name} under {token}"));
+        self.tally.made += 1;
+        let known = self.disk.assignments.get(name);
+        if known.is_none_or(|it| it.token != token || it.stage != Stage::Accepted) {
+            self.crime = Some(format!("made {name} under {token}, and knows {known:?}"));
+        }
+        let vmi = Vmi::new(name, token, self.boot(), self.wall());
+        self.disk.vmis.insert(name.to_owned(), vmi);
+    }
+
+    fn note_made(&mut self, name: &str) -> Option<Answered> {
+        if let Some(assignment) = self.disk.assignments.get_mut(name) {
+            assignment.stage = Stage::Made;
+        }
+        Some(Answered::Accepted)
+    }
+
+    /// As `take_back` of the daemon.
+    fn take_back(
+        &mut self,
+        withdrawal: &Withdrawal,
+        random: &mut Random,
+        faults: bool,
+    ) -> Option<Vec<Said>> {
+        let (name, token) = (withdrawal.name.clone(), withdrawal.token);
+        let known = self.disk.assignments.get(&name);
+        match withdraw(known, 0, token, &self.boot_id()) {
+            Err(_) => {
+                self.tally.stale += 1;
+                return Some(vec![Said::Answer(answer(&name, token, Answered::Stale))]);
+            }
+            Ok(Some(withdrawn)) => self.disk.put(&name, withdrawn),
+            Ok(None) => {}
+        }
+        if self.dies(random, faults) {
+            return None;
+        }
+        let (now, grace) = (self.wall(), self.own_grace());
+        let vmi = self.disk.vmis.get_mut(&name);
+        let mut said = vec![Said::Answer(answer(&name, token, Answered::Accepted))];
+        match vmi.filter(|vmi| vmi.token <= token) {
+            Some(vmi) => vmi.delete(now, grace),
+            None => said.push(Said::Report(Report {
+                namespace: String::from("default"),
+                name: name.clone(),
+                token,
+                gone: true,
+                ..Report::default()
+            })),
+        }
+        self.agent.wishes.forget(&(String::from("default"), name));
+        Some(said)
+    }
+
+    fn tell_all(&mut self) -> Option<Vec<Said>> {
+        self.agent.session.as_mut()?.told.clear();
+        let mut said = self.changes()?;
+        let count = u32::try_from(said.len()).unwrap_or(u32::MAX);
+        said.push(Said::ReportComplete(ReportComplete { count }));
+        Some(said)
+    }
+
+    /// What has changed since it was told.
+    fn changes(&mut self) -> Option<Vec<Said>> {
+        let session = self.agent.session.as_mut()?;
+        if !session.is_welcomed {
+            return Some(Vec::new());
+        }
+        let mut said = Vec::new();
+        let before = std::mem::take(&mut session.told);
+        for (name, (token, ..)) in &before {
+            if self
+                .disk
+                .vmis
+                .get(name)
+                .is_none_or(|vmi| vmi.token != *token)
+            {
+                said.push(report(name, *token, None, false));
+            }
+        }
+        for (name, vmi) in &self.disk.vmis {
+            let phase = vmi.phase().to_owned();
+            let now = (vmi.token, phase.clone(), vmi.deletes_by.is_some());
+            if before.get(name) != Some(&now) {
+                said.push(report(name, vmi.token, Some(phase), now.2));
+            }
+            session.told.insert(name.clone(), now);
+        }
+        Some(said)
+    }
+}
+
+fn report(name: &str, token: u64, phase: Option<String>, deleting: bool) -> Said {
+    Said::Report(Report {
+        namespace: String::from("default"),
+        name: name.to_owned(),
+        token,
+        gone: phase.is_none(),
+        deleting,
+        status: phase.map(|phase| VirtualMachineInstanceStatus {
+            phase,
+            ..VirtualMachineInstanceStatus::default()
+        }),
+        ..Report::default()
+    })
+}
+
+fn answer(name: &str, token: u64, result: Answered) -> Answer {
+    Answer {
+        namespace: String::from("default"),
+        name: name.to_owned(),
+        token,
+        result: result.into(),
+        ..Answer::default()
+    }
+}
