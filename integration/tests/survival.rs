@@ -168,7 +168,7 @@ fn a_guest_that_finds_the_disk_full_starts_when_there_is_space() -> anyhow::Resu
     skip_if!(host::without_host(), Ok(()));
     let host = Host::enter()?;
     let agent = started(&host)?;
-    host.sh("cd /var/lib/kvmlet && mkdir filler && cd filler && n=0 && while : >$n; do n=$((n+1)); done 2>/dev/null; true")?;
+    host.sh("cd /var/lib/kvmlet && mkdir filler && cd filler && n=0 && while touch $n; do n=$((n+1)); done 2>/dev/null; true")?;
     agent.apply(&GuestSpec::testguest("late", "tests=blk then=tick").manifest())?;
     host.wait_for(
         "kvmctl get events -o 'jsonpath={.items[*].message}' | grep 'No space left on device'",

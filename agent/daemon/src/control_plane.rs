@@ -237,9 +237,11 @@ impl<H: Host> Agent<H> {
                 "grace_period_seconds must not be negative",
             )));
         }
-        self.write(|transaction| self.fence_withdrawn(transaction, key, withdrawal.token))??;
+        // Older than what was seen it fences nothing; what is still there of it goes all the same.
+        let fenced =
+            self.write(|transaction| self.fence_withdrawn(transaction, key, withdrawal.token))?;
         if !matches!(self.placed(key), Ok(Some(placed)) if placed.token <= withdrawal.token) {
-            return Ok(());
+            return fenced;
         }
         let delete = Delete {
             target: offer::target(key),
@@ -249,7 +251,7 @@ impl<H: Host> Agent<H> {
             by: offer::owner(key),
         };
         match self.delete(delete).await {
-            Ok(_) | Err(ApiError::NotFound { .. }) => Ok(()),
+            Ok(_) | Err(ApiError::NotFound { .. }) => fenced,
             Err(error) => Err(error.into()),
         }
     }

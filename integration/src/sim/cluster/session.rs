@@ -1,6 +1,7 @@
 //! A node's session, as `agent_sources` holds it, and what the agent does with what it hears.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use agent_plan::{
     Fence, LeaseTerms, Millis, Offer, OnExpiry, Stage, Step, accept, fence, step, withdraw,
@@ -56,11 +57,25 @@ impl Node {
         if self.wire.is_none() {
             if self.now_ms >= self.agent.dials_ms {
                 self.dial(random, faults);
+            } else {
+                self.go_on_alone(random, faults);
             }
             return;
         }
         if self.hold(random, faults).is_none() {
             self.hang_up(random);
+        }
+    }
+
+    /// What was asked for may still wait for an earlier placement to end; nobody grants anything meanwhile.
+    fn go_on_alone(&mut self, random: &mut Random, faults: bool) {
+        for assignment in self.agent.wishes.waiting() {
+            if self
+                .assign(assignment, Duration::ZERO, random, faults)
+                .is_none()
+            {
+                return;
+            }
         }
     }
 
@@ -96,7 +111,8 @@ impl Node {
         self.wire = Some(wire);
         self.agent.session = Some(Session {
             beats: Heartbeats::new(sent_at),
-            beats_ms: self.now_ms + BEAT_MS,
+            // The first comes at once.
+            beats_ms: self.now_ms,
             listing: 0,
             whole: false,
             is_welcomed: false,
@@ -115,10 +131,14 @@ impl Node {
             let said = self.hear(heard, random, faults)?;
             self.send(said, random, faults)?;
         }
+        let session = self.agent.session.as_ref()?;
+        if !session.is_welcomed {
+            return Some(());
+        }
+        let since = session.beats.since();
         let mut said = self.changes()?;
-        let waiting = self.agent.wishes.waiting();
-        for assignment in waiting {
-            said.extend(self.assign(assignment, random, faults)?);
+        for assignment in self.agent.wishes.waiting() {
+            said.extend(self.assign(assignment, since, random, faults)?);
         }
         let session = self.agent.session.as_mut()?;
         if self.now_ms >= session.beats_ms {
@@ -130,7 +150,7 @@ impl Node {
                 unschedulable: false,
             }));
             for assignment in self.agent.wishes.open() {
-                said.extend(self.assign(assignment, random, faults)?);
+                said.extend(self.assign(assignment, since, random, faults)?);
             }
         }
         self.send(said, random, faults)
@@ -170,8 +190,10 @@ impl Node {
                 Some(Vec::new())
             }
             Heard::Assignment(assignment) => {
-                self.agent.session.as_mut()?.listing += 1;
-                self.assign(assignment, random, faults)
+                let session = self.agent.session.as_mut()?;
+                session.listing += 1;
+                let since = session.beats.since();
+                self.assign(assignment, since, random, faults)
             }
             Heard::Withdrawal(withdrawal) => self.take_back(&withdrawal, random, faults),
             Heard::ListComplete(list) => {
@@ -238,12 +260,12 @@ impl Node {
     fn assign(
         &mut self,
         assignment: Assignment,
+        since: Duration,
         random: &mut Random,
         faults: bool,
     ) -> Option<Vec<Said>> {
         let metadata = assignment.object.as_ref()?.metadata.as_ref()?;
         let (name, token) = (metadata.name.clone(), assignment.token);
-        let since = self.agent.session.as_ref()?.beats.since();
         let result = self.take(&assignment, (&name, token), since, random, faults)?;
         self.tally.stale += u64::from(result == Answered::Stale);
         let answer = answer(&name, token, result);
@@ -260,7 +282,7 @@ impl Node {
         &mut self,
         assignment: &Assignment,
         (name, token): (&str, u64),
-        since: std::time::Duration,
+        since: Duration,
         random: &mut Random,
         faults: bool,
     ) -> Option<Answered> {
@@ -338,9 +360,14 @@ impl Node {
     ) -> Option<Vec<Said>> {
         let (name, token) = (withdrawal.name.clone(), withdrawal.token);
         let known = self.disk.assignments.get(&name);
+        let (now, grace) = (self.wall(), self.own_grace());
         match withdraw(known, 0, token, &self.boot_id()) {
             Err(_) => {
                 self.tally.stale += 1;
+                let vmi = self.disk.vmis.get_mut(&name);
+                if let Some(vmi) = vmi.filter(|vmi| vmi.token <= token) {
+                    vmi.delete(now, grace);
+                }
                 return Some(vec![Said::Answer(answer(&name, token, Answered::Stale))]);
             }
             Ok(Some(withdrawn)) => self.disk.put(&name, withdrawn),
@@ -349,7 +376,6 @@ impl Node {
         if self.dies(random, faults) {
             return None;
         }
-        let (now, grace) = (self.wall(), self.own_grace());
         let vmi = self.disk.vmis.get_mut(&name);
         let mut said = vec![Said::Answer(answer(&name, token, Answered::Accepted))];
         match vmi.filter(|vmi| vmi.token <= token) {
