@@ -129,6 +129,11 @@ impl Cluster {
                     .serve(node, self.now_ms, &mut self.random, faults);
                 self.check()?;
             }
+            if faults && self.random.below(70) == 0 {
+                let index = usize::try_from(self.random.below(3)).unwrap_or(0);
+                let draining = self.random.chance(50);
+                self.nodes[index].drain(draining, self.now_ms);
+            }
             // A person fences what is certainly off.
             if faults && self.random.below(200) == 0 {
                 let off = self.nodes.iter().find(|node| !node.has_power(self.now_ms));

@@ -138,6 +138,15 @@ impl Node {
         self.off_until_ms = self.off_until_ms.min(now_ms + 1);
         self.agent_back_ms = self.agent_back_ms.min(now_ms);
         self.wire = None;
+        self.disk.draining = false;
+    }
+
+    /// A person has it drained, or opens it again, when its agent can be told.
+    pub(super) fn drain(&mut self, draining: bool, now_ms: u64) {
+        if self.has_power(now_ms) && now_ms >= self.agent_back_ms {
+            self.say(|| format!("is drained: {draining}"));
+            self.disk.draining = draining;
+        }
     }
 
     /// Time passes: guests go on, leases run, the agent does its work.
@@ -223,12 +232,15 @@ impl Node {
     /// The planner's part: starts what may run, ends what has to, and lets go of what is gone.
     fn guests_end(&mut self) {
         let now = self.wall();
-        let boot = self.boot;
+        let (boot, draining, grace) = (self.boot, self.disk.draining, self.own_grace());
         let mut gone = Vec::new();
         for (name, vmi) in &mut self.disk.vmis {
+            if draining && vmi.runs {
+                vmi.evict(now, grace);
+            }
             let is_final = vmi.record.phase().is_final();
             match vmi.ends_by() {
-                None if vmi.record.phase() == Phase::Pending => {
+                None if vmi.record.phase() == Phase::Pending && !draining => {
                     vmi.boot = boot;
                     vmi.enter(Phase::Running, now);
                 }

@@ -74,11 +74,6 @@ impl Plane {
 
     pub(super) fn calm(&mut self) {
         self.away_until_ms = self.now_ms;
-        let nodes: Vec<String> = self.book.nodes.keys().cloned().collect();
-        for node in nodes {
-            let orders = self.book.drain(&node, false);
-            self.carry_out(orders.unwrap_or_default());
-        }
     }
 
     pub(super) fn fence(&mut self, node: &str) {
@@ -102,29 +97,22 @@ impl Plane {
         if !faults {
             return;
         }
-        let node = ["a", "b", "c"][usize::try_from(random.below(3)).unwrap_or(0)];
-        match random.below(400) {
-            0..6 => {
-                let draining = random.chance(50);
-                self.say(|| format!("drain {node}: {draining}"));
-                let orders = self.book.drain(node, draining);
-                self.carry_out(orders.unwrap_or_default());
-            }
-            // It is killed, and starts anew from its file: sessions are lost, and nobody was heard yet.
-            6 => {
-                self.say(|| String::from("is away"));
-                self.away_until_ms = now_ms + random.below(90_000);
-                let nodes: Vec<String> = self.book.nodes.keys().cloned().collect();
-                nodes.iter().for_each(|node| self.lose(node));
-                let again =
-                    serde_json::to_vec(&self.book).and_then(|it| serde_json::from_slice(&it));
-                self.book = again.unwrap_or_default();
-                let back_ms = self.away_until_ms;
-                for node in self.book.nodes.values_mut() {
-                    node.answered_at_ms = back_ms;
-                }
-            }
-            _ => {}
+        if random.below(400) == 0 {
+            self.die(random);
+        }
+    }
+
+    /// It is killed, and starts anew from its file: sessions are lost, and nobody was heard yet.
+    fn die(&mut self, random: &mut Random) {
+        self.say(|| String::from("is away"));
+        self.away_until_ms = self.now_ms + random.below(90_000);
+        let nodes: Vec<String> = self.book.nodes.keys().cloned().collect();
+        nodes.iter().for_each(|node| self.lose(node));
+        let again = serde_json::to_vec(&self.book).and_then(|it| serde_json::from_slice(&it));
+        self.book = again.unwrap_or_default();
+        let back_ms = self.away_until_ms;
+        for node in self.book.nodes.values_mut() {
+            node.answered_at_ms = back_ms;
         }
     }
 

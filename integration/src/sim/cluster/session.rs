@@ -104,6 +104,7 @@ impl Node {
                 ..Capacity::default()
             }),
             highest_token: self.disk.highest,
+            unschedulable: self.disk.draining,
             ..Register::default()
         };
         wire.to_plane
@@ -147,7 +148,7 @@ impl Node {
             let number = self.agent.session.as_mut()?.beats.beat(clock)?;
             said.push(Said::Heartbeat(Heartbeat {
                 number,
-                unschedulable: false,
+                unschedulable: self.disk.draining,
             }));
             for assignment in self.agent.wishes.open() {
                 said.extend(self.assign(assignment, since, random, faults)?);
@@ -422,7 +423,8 @@ impl Node {
             let phase = vmi.phase().to_owned();
             let now = (vmi.token, phase.clone(), vmi.deletes_by.is_some());
             if before.get(name) != Some(&now) {
-                said.push(report(name, vmi.token, Some(phase), now.2));
+                let reason = if vmi.was_evicted() { "Evicted" } else { "" };
+                said.push(report(name, vmi.token, Some((phase, reason)), now.2));
             }
             session.told.insert(name.clone(), now);
         }
@@ -430,15 +432,17 @@ impl Node {
     }
 }
 
-fn report(name: &str, token: u64, phase: Option<String>, deleting: bool) -> Said {
+/// `there` has the phase of one that is there, and its reason.
+fn report(name: &str, token: u64, there: Option<(String, &str)>, deleting: bool) -> Said {
     Said::Report(Report {
         namespace: String::from("default"),
         name: name.to_owned(),
         token,
-        gone: phase.is_none(),
+        gone: there.is_none(),
         deleting,
-        status: phase.map(|phase| VirtualMachineInstanceStatus {
+        status: there.map(|(phase, reason)| VirtualMachineInstanceStatus {
             phase,
+            reason: reason.to_owned(),
             ..VirtualMachineInstanceStatus::default()
         }),
         ..Report::default()

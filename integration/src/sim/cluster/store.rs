@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use agent_plan::{Assignment, Millis, Phase, PhaseEntry, Placed, Record, Timestamp, VmiId};
+use agent_plan::{
+    Assignment, Millis, Phase, PhaseEntry, Placed, Record, StopCause, Timestamp, VmiId, order_stop,
+};
 
 /// A node's ledger. Each change of it is one transaction.
 #[derive(Debug, Default)]
@@ -11,6 +13,8 @@ pub(super) struct Disk {
     /// The highest token seen.
     pub(super) highest: u64,
     pub(super) vmis: BTreeMap<String, Vmi>,
+    /// The node is drained: it starts no guests, and ends those that it has.
+    pub(super) draining: bool,
 }
 
 impl Disk {
@@ -70,6 +74,22 @@ impl Vmi {
         let stop = self.record.orders.stop;
         let stop = stop.map(|stop| stop.requested_at.plus(stop.grace));
         [stop, self.deletes_by].into_iter().flatten().min()
+    }
+
+    /// Asks its guest to end, because its node is drained.
+    pub(super) fn evict(&mut self, now: Timestamp, grace: Millis) {
+        if self.record.orders.stop.is_some() || self.deletes_by.is_some() {
+            return;
+        }
+        if let Ok(orders) = order_stop(&self.record, grace, StopCause::Drain, now) {
+            self.record.orders = orders;
+        }
+    }
+
+    /// It has ended because its node was drained.
+    pub(super) fn was_evicted(&self) -> bool {
+        let stop = self.record.orders.stop;
+        self.record.phase().is_final() && stop.is_some_and(|stop| stop.cause == StopCause::Drain)
     }
 
     /// Marks it deleted; a second time only shortens.
