@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use proto_node::controlplane::answer::Result as Answered;
 use proto_node::controlplane::lease::OnExpiry;
 use proto_node::controlplane::session_response::Body;
-use proto_node::controlplane::{Answer, Assignment, Lease, Register, Report, Withdrawal};
+use proto_node::controlplane::{
+    Answer, Assignment, Heartbeat, HeartbeatAck, Lease, Register, Report, Withdrawal,
+};
 use proto_node::node::object::Kind;
 use proto_node::vmi::VirtualMachineInstance;
 use serde::{Deserialize, Serialize};
@@ -97,13 +99,12 @@ impl Book {
     }
 
     /// The node is there, and starts guests or not.
-    pub fn beat(&mut self, name: &str, unschedulable: bool, now_ms: u64) -> Orders {
+    pub fn beat(&mut self, name: &str, beat: Heartbeat, now_ms: u64) -> Orders {
         let node = self.nodes.entry(name.to_owned()).or_default();
-        node.answered_at_ms = now_ms;
-        if std::mem::replace(&mut node.unschedulable, unschedulable) == unschedulable {
-            return Orders::new();
-        }
-        self.place()
+        (node.answered_at_ms, node.unschedulable) = (now_ms, beat.unschedulable);
+        let number = beat.number;
+        let ack = Body::HeartbeatAck(HeartbeatAck { number });
+        [vec![(name.to_owned(), ack)], self.place()].concat()
     }
 
     /// Nobody hears the node. Its guests are not dead for that, they are unknown.
@@ -116,23 +117,17 @@ impl Book {
         }
     }
 
-    /// What the node is to have.
-    pub fn list(&self, node: &str) -> Orders {
-        let vmis = self.vmis.values().filter(|vmi| {
-            let place = vmi.placement.as_ref();
-            place.is_some_and(|it| it.node == node && !it.withdrawn)
-        });
-        vmis.filter_map(assignment).collect()
-    }
-
-    /// What the node was to give back and may not have heard of.
-    pub fn withdrawals(&self, node: &str) -> Orders {
-        let places = self.vmis.iter();
-        let places = places.filter_map(|(key, vmi)| Some((key, vmi.placement.as_ref()?)));
-        let withdrawn = places.filter(|(_, it)| it.node == node && it.withdrawn);
-        withdrawn
-            .map(|(key, it)| withdrawal(node, key, it.token))
-            .collect()
+    /// What the node is to have; then what it was to give back, and may not have heard of.
+    pub fn list(&self, node: &str) -> (Orders, Orders) {
+        let (mut wanted, mut withdrawn) = (Orders::new(), Orders::new());
+        for (key, vmi) in &self.vmis {
+            match vmi.placement.as_ref().filter(|it| it.node == node) {
+                Some(it) if it.withdrawn => withdrawn.push(withdrawal(node, key, it.token)),
+                Some(_) => wanted.extend(assignment(vmi)),
+                None => {}
+            }
+        }
+        (wanted, withdrawn)
     }
 
     pub fn report(&mut self, node: &str, report: &Report) -> Orders {

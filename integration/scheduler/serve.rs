@@ -9,9 +9,7 @@ use anyhow::Context;
 use proto_node::controlplane::control_plane_service_server::ControlPlaneService;
 use proto_node::controlplane::session_request::Body as Said;
 use proto_node::controlplane::session_response::Body;
-use proto_node::controlplane::{
-    HeartbeatAck, ListComplete, SessionRequest, SessionResponse, Welcome,
-};
+use proto_node::controlplane::{ListComplete, SessionRequest, SessionResponse, Welcome};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
@@ -116,12 +114,11 @@ impl Scheduler {
             heartbeat_seconds: self.heartbeat_seconds,
         };
         say(out, Body::Welcome(welcome));
-        let list = inner.0.list(&node);
+        let (list, withdrawn) = inner.0.list(&node);
         let count = u32::try_from(list.len()).unwrap_or(u32::MAX);
         list.into_iter().for_each(|(_, body)| say(out, body));
         say(out, Body::ListComplete(ListComplete { count }));
-        let withdrawals = inner.0.withdrawals(&node).into_iter();
-        withdrawals.for_each(|(_, body)| say(out, body));
+        withdrawn.into_iter().for_each(|(_, body)| say(out, body));
         inner.1.insert(node.clone(), out.clone());
         Ok(node)
     }
@@ -130,17 +127,7 @@ impl Scheduler {
         let mut inner = self.locked();
         let orders = match said {
             Said::Register(_) => return Err(Status::invalid_argument("it registered before")),
-            Said::Heartbeat(beat) => {
-                let (number, now) = (beat.number, self.now_ms());
-                let orders = inner.0.beat(node, beat.unschedulable, now);
-                if let Some(out) = inner.1.get(node) {
-                    say(out, Body::HeartbeatAck(HeartbeatAck { number }));
-                }
-                if orders.is_empty() {
-                    return Ok(());
-                }
-                orders
-            }
+            Said::Heartbeat(beat) => inner.0.beat(node, beat, self.now_ms()),
             Said::Report(report) => inner.0.report(node, &report),
             Said::ReportComplete(_) => inner.0.report_complete(node),
             Said::Answer(answer) => inner.0.answer(node, &answer),

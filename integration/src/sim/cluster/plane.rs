@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proto_node::controlplane::session_request::Body as Said;
 use proto_node::controlplane::session_response::Body as Heard;
-use proto_node::controlplane::{HeartbeatAck, ListComplete, Welcome};
+use proto_node::controlplane::{ListComplete, Welcome};
 
 use super::super::Random;
 use super::book::{Book, Orders, Placement, Vmi};
@@ -213,12 +213,7 @@ impl Plane {
                 self.sessions.insert(node.to_owned(), (number, now_ms));
                 return self.welcome(node, generation);
             }
-            Said::Heartbeat(beat) => {
-                let number = beat.number;
-                let orders = self.book.beat(node, beat.unschedulable, now_ms);
-                self.carry_out(orders);
-                return vec![Heard::HeartbeatAck(HeartbeatAck { number })];
-            }
+            Said::Heartbeat(beat) => self.book.beat(node, beat, now_ms),
             Said::Report(report) => self.book.report(node, &report),
             Said::ReportComplete(_) => self.book.report_complete(node),
             Said::Answer(answer) => self.book.answer(node, &answer),
@@ -228,7 +223,7 @@ impl Plane {
     }
 
     fn welcome(&self, node: &str, generation: u64) -> Vec<Heard> {
-        let list = self.book.list(node);
+        let (list, withdrawn) = self.book.list(node);
         let count = u32::try_from(list.len()).unwrap_or(u32::MAX);
         let welcome = Heard::Welcome(Welcome {
             generation,
@@ -237,8 +232,7 @@ impl Plane {
         let mut replies = vec![welcome];
         replies.extend(list.into_iter().map(|(_, body)| body));
         replies.push(Heard::ListComplete(ListComplete { count }));
-        let withdrawals = self.book.withdrawals(node).into_iter();
-        replies.extend(withdrawals.map(|(_, body)| body));
+        replies.extend(withdrawn.into_iter().map(|(_, body)| body));
         replies
     }
 }
