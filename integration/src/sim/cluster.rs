@@ -9,6 +9,7 @@
 mod book;
 mod line;
 mod node;
+mod placing;
 mod plane;
 mod session;
 mod store;

@@ -1,24 +1,17 @@
-//! A node's session, as `agent_sources` holds it, and what the agent does with what it hears.
+//! A node's session, as `agent_sources` holds it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use agent_plan::{
-    Fence, LeaseTerms, Millis, Offer, OnExpiry, Stage, Step, accept, fence, step, withdraw,
-};
 use agent_sources::Heartbeats;
-use proto_node::controlplane::answer::Result as Answered;
 use proto_node::controlplane::session_request::Body as Said;
 use proto_node::controlplane::session_response::Body as Heard;
-use proto_node::controlplane::{
-    Answer, Assignment, Capacity, Heartbeat, Register, Report, ReportComplete, Withdrawal,
-};
+use proto_node::controlplane::{Capacity, Heartbeat, Register, Report, ReportComplete};
 use proto_node::vmi::VirtualMachineInstanceStatus;
 
 use super::super::Random;
 use super::line::Line;
 use super::node::Node;
-use super::store::Vmi;
 
 /// How often heartbeats are sent.
 const BEAT_MS: u64 = 5000;
@@ -249,150 +242,6 @@ impl Node {
         self.agent.renewals = renewed;
     }
 
-    fn dies(&mut self, random: &mut Random, faults: bool) -> bool {
-        let dies = faults && random.below(40) == 0;
-        if dies {
-            self.die(random);
-        }
-        dies
-    }
-
-    /// As `take` of the daemon, with a possible death after each write.
-    fn assign(
-        &mut self,
-        assignment: Assignment,
-        since: Duration,
-        random: &mut Random,
-        faults: bool,
-    ) -> Option<Vec<Said>> {
-        let metadata = assignment.object.as_ref()?.metadata.as_ref()?;
-        let (name, token) = (metadata.name.clone(), assignment.token);
-        let result = self.take(&assignment, (&name, token), since, random, faults)?;
-        self.tally.stale += u64::from(result == Answered::Stale);
-        let answer = answer(&name, token, result);
-        let is_news = self.agent.wishes.note(assignment, &answer);
-        Some(
-            is_news
-                .then_some(Said::Answer(answer))
-                .into_iter()
-                .collect(),
-        )
-    }
-
-    fn take(
-        &mut self,
-        assignment: &Assignment,
-        (name, token): (&str, u64),
-        since: Duration,
-        random: &mut Random,
-        faults: bool,
-    ) -> Option<Answered> {
-        let offer = Offer {
-            token,
-            digest: name,
-        };
-        let known = self.disk.assignments.get(name);
-        let known = match fence(known, 0, offer) {
-            Fence::Stale { .. } => return Some(Answered::Stale),
-            Fence::Altered => return Some(Answered::Altered),
-            Fence::Same => known.cloned(),
-            Fence::New => None,
-        };
-        let terms = assignment.lease.as_ref().map(|lease| LeaseTerms {
-            duration: Millis::from_secs(lease.duration_seconds.into()),
-            on_expiry: OnExpiry::Stop,
-            grace: Millis::from_secs(lease.grace_period_seconds.into()),
-        });
-        let taken = accept(known, offer, terms, &self.at(since));
-        self.disk.put(name, taken.clone());
-        if self.dies(random, faults) {
-            return None;
-        }
-        match step(&taken, self.disk.placed(name)) {
-            Step::Keep => self.note_made(name),
-            Step::Make => {
-                let now = self.at(self.clock());
-                let lease = taken.lease.as_ref();
-                if lease.is_some_and(|lease| lease.left(&now).is_none()) {
-                    return Some(Answered::Unavailable);
-                }
-                self.make(name, token);
-                if self.dies(random, faults) {
-                    return None;
-                }
-                self.note_made(name)
-            }
-            Step::EndEarlier => {
-                let (now, grace) = (self.wall(), self.own_grace());
-                if let Some(vmi) = self.disk.vmis.get_mut(name) {
-                    vmi.delete(now, grace);
-                }
-                Some(Answered::Waiting)
-            }
-            Step::Await => Some(Answered::Waiting),
-            Step::Gone => Some(Answered::Gone),
-        }
-    }
-
-    fn make(&mut self, name: &str, token: u64) {
-        self.say(|| format!("makes {name} under {token}"));
-        self.tally.made += 1;
-        let known = self.disk.assignments.get(name);
-        if known.is_none_or(|it| it.token != token || it.stage != Stage::Accepted) {
-            self.crime = Some(format!("made {name} under {token}, and knows {known:?}"));
-        }
-        let vmi = Vmi::new(name, token, self.boot(), self.wall());
-        self.disk.vmis.insert(name.to_owned(), vmi);
-    }
-
-    fn note_made(&mut self, name: &str) -> Option<Answered> {
-        if let Some(assignment) = self.disk.assignments.get_mut(name) {
-            assignment.stage = Stage::Made;
-        }
-        Some(Answered::Accepted)
-    }
-
-    /// As `take_back` of the daemon.
-    fn take_back(
-        &mut self,
-        withdrawal: &Withdrawal,
-        random: &mut Random,
-        faults: bool,
-    ) -> Option<Vec<Said>> {
-        let (name, token) = (withdrawal.name.clone(), withdrawal.token);
-        let known = self.disk.assignments.get(&name);
-        let (now, grace) = (self.wall(), self.own_grace());
-        match withdraw(known, 0, token, &self.boot_id()) {
-            Err(_) => {
-                self.tally.stale += 1;
-                let vmi = self.disk.vmis.get_mut(&name);
-                if let Some(vmi) = vmi.filter(|vmi| vmi.token <= token) {
-                    vmi.delete(now, grace);
-                }
-                return Some(vec![Said::Answer(answer(&name, token, Answered::Stale))]);
-            }
-            Ok(Some(withdrawn)) => self.disk.put(&name, withdrawn),
-            Ok(None) => {}
-        }
-        if self.dies(random, faults) {
-            return None;
-        }
-        let vmi = self.disk.vmis.get_mut(&name);
-        let mut said = vec![Said::Answer(answer(&name, token, Answered::Accepted))];
-        match vmi.filter(|vmi| vmi.token <= token) {
-            Some(vmi) => vmi.delete(now, grace),
-            None => said.push(Said::Report(Report {
-                namespace: String::from("default"),
-                name: name.clone(),
-                token,
-                gone: true,
-                ..Report::default()
-            })),
-        }
-        self.agent.wishes.forget(&(String::from("default"), name));
-        Some(said)
-    }
-
     fn tell_all(&mut self) -> Option<Vec<Said>> {
         self.agent.session.as_mut()?.told.clear();
         let mut said = self.changes()?;
@@ -447,14 +296,4 @@ fn report(name: &str, token: u64, there: Option<(String, &str)>, deleting: bool)
         }),
         ..Report::default()
     })
-}
-
-fn answer(name: &str, token: u64, result: Answered) -> Answer {
-    Answer {
-        namespace: String::from("default"),
-        name: name.to_owned(),
-        token,
-        result: result.into(),
-        ..Answer::default()
-    }
 }
