@@ -4,11 +4,11 @@ mod capacity;
 mod control_plane;
 mod grpc;
 mod hooks;
+mod sections;
 mod shutdown;
 mod tracing;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use agent_sources::ControlPlaneSettings;
@@ -16,6 +16,9 @@ use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 
 pub(crate) use self::capacity::Capacity;
+pub(crate) use self::sections::{
+    Console, Debug, Firmware, Kernel, Log, LogFormat, MetricsConfig, Network, Paths, Vmm,
+};
 pub(crate) use self::tracing::{Destination, TlsFiles, Tracing};
 pub(crate) use control_plane::ControlPlaneConfig;
 pub(crate) use grpc::{Grant, Grpc, Role};
@@ -95,98 +98,6 @@ pub(crate) enum DeviceSubstitution {
     Refuse,
 }
 
-/// `[networks.NAME]`
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Network {
-    /// A bridge of the host; taps become its ports.
-    pub(crate) bridge: String,
-}
-
-/// `[paths]`
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Paths {
-    /// Directories below which manifests may name paths of the host.
-    pub(crate) allowed: Vec<PathBuf>,
-}
-
-/// `[kernel]`
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Kernel {
-    /// Unpack compressed kernels before they are booted.
-    pub(crate) unpack: bool,
-    /// What unpacked kernels may take on disk.
-    pub(crate) cache_bytes: u64,
-}
-
-/// `[firmware]`: where it is, if not where packages say.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Firmware {
-    /// Image of SeaBIOS.
-    pub(crate) bios: Option<PathBuf>,
-    /// Image of OVMF without secure boot.
-    pub(crate) efi: Option<PathBuf>,
-    /// Template of its variables.
-    pub(crate) efi_variables: Option<PathBuf>,
-}
-
-/// `[vmm]`
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Vmm {
-    /// The program `kvmlet-vmm`.
-    pub(crate) program: PathBuf,
-    /// First of the 65536 user ids that VMMs run under.
-    pub(crate) user_base: u32,
-}
-
-/// `[console]`
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Console {
-    /// Largest log of one guest's console.
-    pub(crate) log_bytes: u64,
-}
-
-/// `[log]`
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Log {
-    pub(crate) format: LogFormat,
-    /// As `RUST_LOG` has it: `info`, `debug`, `warn,agent_host=debug`.
-    pub(crate) level: String,
-}
-
-/// How a line of the log looks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum LogFormat {
-    #[default]
-    Text,
-    Json,
-}
-
-/// `[metrics]`
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct MetricsConfig {
-    /// Address and port where Prometheus finds them; nowhere when it is left out.
-    pub(crate) listen: Option<SocketAddr>,
-}
-
-/// `[debug]`: for tests and benchmarks.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Debug {
-    /// Every guest has the port that times its first write.
-    pub(crate) boot_timestamp_port: bool,
-    /// Every guest has the port that ends it.
-    pub(crate) exit_port: bool,
-}
-
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -217,57 +128,6 @@ impl Default for Config {
             origin: PathBuf::from(crate::CONFIG),
         }
     }
-}
-
-impl Default for Paths {
-    fn default() -> Self {
-        let allowed = ["/var/lib/kvmlet/disks", "/var/lib/kvmlet/images"];
-        Self {
-            allowed: allowed.map(PathBuf::from).to_vec(),
-        }
-    }
-}
-
-impl Default for Kernel {
-    fn default() -> Self {
-        Self {
-            unpack: true,
-            cache_bytes: 2 << 30,
-        }
-    }
-}
-
-impl Default for Vmm {
-    fn default() -> Self {
-        Self {
-            program: default_vmm(),
-            user_base: 0x6b76_0000,
-        }
-    }
-}
-
-impl Default for Console {
-    fn default() -> Self {
-        Self { log_bytes: 1 << 20 }
-    }
-}
-
-impl Default for Log {
-    fn default() -> Self {
-        Self {
-            format: LogFormat::default(),
-            level: String::from("info"),
-        }
-    }
-}
-
-/// The two programs are installed side by side, or the VMM where only the agent looks.
-fn default_vmm() -> PathBuf {
-    let here = std::env::current_exe().ok();
-    let beside = here.and_then(|path| path.parent().map(|parent| parent.join("kvmlet-vmm")));
-    beside
-        .filter(|path| path.exists())
-        .unwrap_or_else(|| PathBuf::from("/usr/libexec/kvmlet/kvmlet-vmm"))
 }
 
 impl Config {

@@ -1,13 +1,16 @@
 //! How a launch ends: what the evidence says, and what follows from it.
 
+mod action;
 mod ordered;
 
+pub(crate) use self::action::PAUSED_EVENT;
+pub use self::action::complete;
 use self::ordered::NODE_SHUTDOWN;
 pub(crate) use self::ordered::as_ordered;
 use crate::planner::ours;
 use crate::{
-    Action, Completed, End, EventKind, ExitObserved, ExitReason, Failure, Millis, Observation,
-    Observed, Phase, PhaseEntry, PlanEvent, Record, Timestamp, Verdict,
+    End, EventKind, ExitObserved, ExitReason, Failure, Millis, Observation, Observed, Phase,
+    PhaseEntry, PlanEvent, Record, Timestamp, Verdict,
 };
 
 /// How many VMMs may die before their guest ran until the VMI fails.
@@ -18,12 +21,6 @@ const FIRST_BACK_OFF: Millis = Millis::from_secs(1);
 
 /// The longest pause between two attempts to start.
 pub(crate) const MAX_BACK_OFF: Millis = Millis::from_secs(300);
-
-/// Says that no vCPU runs any more.
-pub(crate) const PAUSED_EVENT: &str = "VirtualMachineInstance paused.";
-
-/// Says that vCPUs run again.
-const UNPAUSED_EVENT: &str = "VirtualMachineInstance unpaused.";
 
 /// What has become of the present launch.
 #[derive(Debug, PartialEq, Eq)]
@@ -291,116 +288,5 @@ fn back_off(count: u32) -> Millis {
         Millis(span)
     } else {
         MAX_BACK_OFF
-    }
-}
-
-/// What a record becomes by the outcome of one action; the event when there is something to say.
-///
-/// Storing the result may be lost without harm: the next look finds out the same.
-#[must_use]
-pub fn complete(
-    record: &Record,
-    action: &Action,
-    outcome: &Result<Completed, Failure>,
-    now: Timestamp,
-) -> (Record, Option<PlanEvent>) {
-    let mut record = record.clone();
-    let event = match outcome {
-        Ok(completed) => succeed(&mut record, action, completed, now),
-        Err(failure) => fail(&mut record, action, failure, now),
-    };
-    (record, event)
-}
-
-fn succeed(
-    record: &mut Record,
-    action: &Action,
-    completed: &Completed,
-    now: Timestamp,
-) -> Option<PlanEvent> {
-    match (action, completed) {
-        (Action::StartVmm { incarnation }, Completed::Started(identity))
-            if *incarnation == record.incarnation =>
-        {
-            if let Some(launch) = &mut record.launch {
-                launch.identity.get_or_insert_with(|| identity.clone());
-            }
-            None
-        }
-        (Action::PressPowerButton { .. }, _) => {
-            record.stop.as_mut()?.pressed_at.get_or_insert(now);
-            Some(normal("ShuttingDown", "Signaled Graceful Shutdown"))
-        }
-        (Action::PauseVmm { .. }, _) => Some(normal("Paused", PAUSED_EVENT)),
-        (Action::ResumeVmm { .. }, _) => {
-            record.unpauses_done = record.orders.unpauses;
-            if let Some(stop) = &mut record.stop {
-                stop.resumed_at.get_or_insert(now);
-            }
-            Some(normal("Unpaused", UNPAUSED_EVENT))
-        }
-        (Action::BootVmm { .. }, _) => {
-            let was_held = record.launch.as_ref()?.running_at.is_some();
-            was_held.then(|| normal("Unpaused", UNPAUSED_EVENT))
-        }
-        (Action::StopVmm { .. } | Action::KillVmm { .. }, _) if record.end.is_none() => {
-            Some(normal("Deleted", "Signaled Deletion"))
-        }
-        _ => None,
-    }
-}
-
-fn fail(
-    record: &mut Record,
-    action: &Action,
-    failure: &Failure,
-    now: Timestamp,
-) -> Option<PlanEvent> {
-    match action {
-        Action::EnsureKernel
-        | Action::EnsureDisks
-        | Action::EnsureTaps
-        | Action::EnsureRunDir { .. } => {
-            // No VMM was asked for yet under this intent, unless one was known before.
-            if record
-                .launch
-                .as_ref()
-                .is_some_and(|launch| launch.identity.is_none())
-            {
-                record.launch = None;
-            }
-        }
-        Action::StartVmm { .. } | Action::ConfigureVmm { .. } | Action::BootVmm { .. } => {}
-        Action::PauseVmm { .. }
-        | Action::ResumeVmm { .. }
-        | Action::PressPowerButton { .. }
-        | Action::StopVmm { .. }
-        | Action::KillVmm { .. }
-        | Action::Release { .. } => {
-            let message = format!("{}: {}: {}", action.name(), failure.reason, failure.message);
-            return Some(PlanEvent {
-                kind: EventKind::Warning,
-                reason: String::from("SyncFailed"),
-                message,
-            });
-        }
-    }
-    if failure.verdict == Verdict::Fatal && record.end.is_none() {
-        return Some(conclude(
-            record,
-            Phase::Failed,
-            &failure.reason,
-            &failure.message,
-            now,
-        ));
-    }
-    Some(count_failure(record, failure.clone(), now))
-}
-
-fn normal(reason: &str, message: &str) -> PlanEvent {
-    PlanEvent {
-        kind: EventKind::Normal,
-        reason: reason.to_owned(),
-        message: message.to_owned(),
     }
 }

@@ -12,6 +12,7 @@ mod life;
 mod machine;
 mod memory;
 mod net;
+mod saved;
 mod vsock;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,121 @@
+//! What follows from the outcome of one action.
+
+use super::{conclude, count_failure};
+use crate::{Action, Completed, EventKind, Failure, Phase, PlanEvent, Record, Timestamp, Verdict};
+
+/// Says that no vCPU runs any more.
+pub(crate) const PAUSED_EVENT: &str = "VirtualMachineInstance paused.";
+
+/// Says that vCPUs run again.
+const UNPAUSED_EVENT: &str = "VirtualMachineInstance unpaused.";
+
+/// What a record becomes by the outcome of one action; the event when there is something to say.
+///
+/// Storing the result may be lost without harm: the next look finds out the same.
+#[must_use]
+pub fn complete(
+    record: &Record,
+    action: &Action,
+    outcome: &Result<Completed, Failure>,
+    now: Timestamp,
+) -> (Record, Option<PlanEvent>) {
+    let mut record = record.clone();
+    let event = match outcome {
+        Ok(completed) => succeed(&mut record, action, completed, now),
+        Err(failure) => fail(&mut record, action, failure, now),
+    };
+    (record, event)
+}
+
+fn succeed(
+    record: &mut Record,
+    action: &Action,
+    completed: &Completed,
+    now: Timestamp,
+) -> Option<PlanEvent> {
+    match (action, completed) {
+        (Action::StartVmm { incarnation }, Completed::Started(identity))
+            if *incarnation == record.incarnation =>
+        {
+            if let Some(launch) = &mut record.launch {
+                launch.identity.get_or_insert_with(|| identity.clone());
+            }
+            None
+        }
+        (Action::PressPowerButton { .. }, _) => {
+            record.stop.as_mut()?.pressed_at.get_or_insert(now);
+            Some(normal("ShuttingDown", "Signaled Graceful Shutdown"))
+        }
+        (Action::PauseVmm { .. }, _) => Some(normal("Paused", PAUSED_EVENT)),
+        (Action::ResumeVmm { .. }, _) => {
+            record.unpauses_done = record.orders.unpauses;
+            if let Some(stop) = &mut record.stop {
+                stop.resumed_at.get_or_insert(now);
+            }
+            Some(normal("Unpaused", UNPAUSED_EVENT))
+        }
+        (Action::BootVmm { .. }, _) => {
+            let was_held = record.launch.as_ref()?.running_at.is_some();
+            was_held.then(|| normal("Unpaused", UNPAUSED_EVENT))
+        }
+        (Action::StopVmm { .. } | Action::KillVmm { .. }, _) if record.end.is_none() => {
+            Some(normal("Deleted", "Signaled Deletion"))
+        }
+        _ => None,
+    }
+}
+
+fn fail(
+    record: &mut Record,
+    action: &Action,
+    failure: &Failure,
+    now: Timestamp,
+) -> Option<PlanEvent> {
+    match action {
+        Action::EnsureKernel
+        | Action::EnsureDisks
+        | Action::EnsureTaps
+        | Action::EnsureRunDir { .. } => {
+            // No VMM was asked for yet under this intent, unless one was known before.
+            if record
+                .launch
+                .as_ref()
+                .is_some_and(|launch| launch.identity.is_none())
+            {
+                record.launch = None;
+            }
+        }
+        Action::StartVmm { .. } | Action::ConfigureVmm { .. } | Action::BootVmm { .. } => {}
+        Action::PauseVmm { .. }
+        | Action::ResumeVmm { .. }
+        | Action::PressPowerButton { .. }
+        | Action::StopVmm { .. }
+        | Action::KillVmm { .. }
+        | Action::Release { .. } => {
+            let message = format!("{}: {}: {}", action.name(), failure.reason, failure.message);
+            return Some(PlanEvent {
+                kind: EventKind::Warning,
+                reason: String::from("SyncFailed"),
+                message,
+            });
+        }
+    }
+    if failure.verdict == Verdict::Fatal && record.end.is_none() {
+        return Some(conclude(
+            record,
+            Phase::Failed,
+            &failure.reason,
+            &failure.message,
+            now,
+        ));
+    }
+    Some(count_failure(record, failure.clone(), now))
+}
+
+fn normal(reason: &str, message: &str) -> PlanEvent {
+    PlanEvent {
+        kind: EventKind::Normal,
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+    }
+}
