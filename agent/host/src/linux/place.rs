@@ -183,6 +183,8 @@ impl Place {
             .map_err(|error| self.no_socket(&error))?;
         let connected = socket.connect(self.address).await;
         connected.map_err(|error| self.refusal(&error))?;
+        // What came from anybody before it was connected. From here on only the guest's does.
+        while socket.try_recv(&mut [0]).is_ok() {}
         Ok(socket)
     }
 

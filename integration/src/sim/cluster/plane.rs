@@ -200,6 +200,8 @@ impl Plane {
         let orders = match said {
             Said::Register(register) => {
                 self.sessions.remove(node);
+                // What was on its way in the former session goes with it.
+                self.outbox.retain(|(to, _)| to != node);
                 let highest = register.highest_token;
                 let orders = self.book.register(register, now_ms);
                 self.carry_out(orders);
