@@ -64,6 +64,16 @@ fn a_guest_is_ready_when_its_agent_answers_and_stays_so_while_nobody_asks() -> a
     agent.wait_for_phase("web", "Running", PATIENCE)?;
     wait_until_ready(&agent)?;
 
+    // It says what it is.
+    host.wait_for(
+        "kvmctl wait --for=condition=AgentConnected vmi/web --timeout 60s",
+        PATIENCE,
+    )?;
+    let os = agent.value("web", ".status.guestOSInfo.prettyName")?;
+    assert_eq!(os, "A guest for tests");
+    let own = ".status.interfaces[?(@.interfaceName==\"vpn0\")].ipAddress";
+    assert_eq!(agent.value("web", own)?, "192.0.2.7");
+
     // The next agent knows it before it has asked.
     agent.kill()?;
     agent.start()?;

@@ -1,5 +1,7 @@
 //! One VMI's actor: observe, plan, store, execute, again. Serial for its VMI, independent of others.
 
+mod asked;
+mod guest;
 mod ledger;
 mod probes;
 mod spec;
@@ -18,6 +20,7 @@ use proto_node::meta::ObjectMeta;
 use proto_node::vmi::VirtualMachineInstance;
 use tracing::{debug, error, info, warn};
 
+use self::guest::GuestWatch;
 use self::probes::Probes;
 use self::spec::Spec;
 use crate::agent::{Agent, accepted_at};
@@ -55,6 +58,8 @@ pub(crate) struct Actor<H> {
     spec: Option<Box<Spec>>,
     /// Asks the guest, from when the spec was read.
     probes: Option<Probes>,
+    /// Asks the agent in it what it is, from then on.
+    guest: Option<GuestWatch>,
     /// The first look at a guest that ran before this agent did.
     adopting: bool,
     /// How the guest starts, for whoever collects traces.
@@ -70,6 +75,7 @@ impl<H: Host> Actor<H> {
             phase: None,
             spec: None,
             probes: None,
+            guest: None,
             adopting,
             start: StartTrace::default(),
         }
@@ -129,6 +135,9 @@ impl<H: Host> Actor<H> {
         let stored = self.record(&object, &metadata)?;
         let mut record = stored.clone();
         let now = clock::follow(&mut record, &self.agent.facts.boot_id);
+        if let Some(guest) = &self.guest {
+            guest.note(&mut record);
+        }
         self.start
             .begin_round(&self.agent.traces, &metadata, &record);
         wanted.closed = self.agent.keeper.closed(&self.agent.node_name());
@@ -147,6 +156,9 @@ impl<H: Host> Actor<H> {
         if let Some(probes) = &self.probes {
             probes.follow(&wanted, &planned.record, &observed);
             planned.events.extend(probes.events());
+        }
+        if let Some(guest) = &self.guest {
+            guest.follow(&wanted, &planned.record, &observed);
         }
         if planned.record != stored || !planned.events.is_empty() {
             self.store(&target, &planned.record, &planned.events, now)?;
@@ -253,6 +265,7 @@ impl<H: Host> Actor<H> {
             match Vmi::restore(object.clone()) {
                 Ok(admitted) => {
                     self.probes = Some(Probes::of(&self.agent, &admitted.vmi, &self.wake));
+                    self.guest = Some(GuestWatch::of(&self.agent, &self.wake));
                     self.spec = Some(Box::new(Spec::of(admitted)));
                 }
                 Err(errors) => {

@@ -1,5 +1,7 @@
 //! From a record to the status that everybody sees.
 
+mod guest;
+
 use agent_domain::{Interface, Vmi};
 use agent_plan::{Phase, Record};
 use proto_node::vmi::{
@@ -34,6 +36,9 @@ pub(crate) fn project(
     }
     if let Some(vmi) = vmi {
         describe(&mut status, vmi, phase);
+        if let Some(guest) = &record.guest {
+            guest::tell(&mut status, guest);
+        }
     }
     status
 }

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use agent_domain::{Probe, Vmi};
-use agent_plan::{Action, Completed, Failure, Observed, ProbeAnswer, Record, Timestamp};
+use agent_plan::{Action, Completed, Failure, GuestTold, Observed, ProbeAnswer, Record, Timestamp};
 use tokio::net::{TcpStream, UdpSocket, UnixStream};
 use tokio::sync::Notify;
 
@@ -68,6 +68,10 @@ pub trait Host: Send + Sync + 'static {
         record: &Record,
         probe: &Probe,
     ) -> impl Future<Output = ProbeAnswer> + Send;
+
+    /// Asks the agent in the guest of the record's present VMM what the guest is; or why there is no answer. Takes some
+    /// seconds at most once others are done with the agent.
+    fn guest(&self, record: &Record) -> impl Future<Output = Result<GuestTold, String>> + Send;
 
     /// What the record's present VMM and its guest have used; `None` when no VMM lives. Takes a second or
     /// so at most, whatever the VMM does.

@@ -3,6 +3,7 @@
 mod configure;
 mod execute;
 mod forward;
+mod guest;
 mod logs;
 mod look;
 mod place;
@@ -19,7 +20,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use agent_domain::{Probe, Vmi};
-use agent_plan::{Action, Completed, Failure, Observed, ProbeAnswer, Record};
+use agent_plan::{Action, Completed, Failure, GuestTold, Observed, ProbeAnswer, Record};
 use nix::unistd::geteuid;
 use tokio::task::AbortHandle;
 
@@ -259,6 +260,10 @@ impl Host for LinuxHost {
 
     async fn probe(&self, vmi: &Vmi, record: &Record, probe: &Probe) -> ProbeAnswer {
         self.question(vmi, record, probe).await
+    }
+
+    async fn guest(&self, record: &Record) -> Result<GuestTold, String> {
+        self.guest_told(record).await
     }
 
     async fn usage(&self, vmi: &Vmi, record: &Record) -> Option<Usage> {

@@ -22,6 +22,7 @@ mod condition;
 mod cpus;
 mod dedicated;
 mod ending;
+mod guest;
 mod lease;
 mod lease_orders;
 mod maintenance;
@@ -48,6 +49,7 @@ pub use condition::{Condition, ConditionStatus, EventKind, PlanEvent};
 pub use cpus::{CpuLayout, CpuSet, CpuSite, NotCpus};
 pub use dedicated::{CpuDemand, DedicatedCpus, PinnedCpu, dedicate};
 pub use ending::complete;
+pub use guest::{GuestInterface, GuestOs, GuestTold};
 pub use lease::{BootTime, Lease, LeaseStep, LeaseTerms, OnExpiry};
 pub use lease_orders::{LeaseTold, end_of_another_boot, keep_lease};
 pub use maintenance::{

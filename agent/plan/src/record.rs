@@ -6,8 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BootId, Claim, ClockMark, Condition, Failure, Heard, Orders, PciPlaces, ProbesKept, Timestamp,
-    VmmIdentity,
+    BootId, Claim, ClockMark, Condition, Failure, GuestTold, Heard, Orders, PciPlaces, ProbesKept,
+    Timestamp, VmmIdentity,
 };
 
 /// Which VMI.
@@ -75,6 +75,9 @@ pub struct Record {
     /// Since when its deletion is reckoned.
     #[serde(default)]
     pub deletion: Option<Heard>,
+    /// What the guest told of itself.
+    #[serde(default)]
+    pub guest: Option<GuestTold>,
 }
 
 /// What is known of a guest's firmware.
@@ -218,6 +221,7 @@ impl Record {
             probes: ProbesKept::default(),
             clock: None,
             deletion: None,
+            guest: None,
         }
     }
 

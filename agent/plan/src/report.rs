@@ -48,6 +48,7 @@ pub(crate) fn report(wanted: &Wanted, observed: &Observed, now: Timestamp, recor
         synchronized(record),
         paused(observed, record),
         terminating(wanted, record),
+        agent_connected(record),
     ];
     for verdict in own.into_iter().flatten() {
         let (status, reason, message) = (verdict.status, verdict.reason, verdict.message);
@@ -156,6 +157,13 @@ pub(crate) fn silence(before: &Record, after: &Record) -> Option<PlanEvent> {
         }),
         _ => None,
     }
+}
+
+/// As under KubeVirt it is there while the agent in the guest answers.
+fn agent_connected(record: &Record) -> Option<Verdict> {
+    let answers = record.guest.as_ref().is_some_and(|guest| guest.answers);
+    let is_there = answers && record.end.is_none();
+    is_there.then(|| verdict("AgentConnected", ConditionStatus::True, "", ""))
 }
 
 /// A guest that runs, as its readiness probe says; KubeVirt shows the reason of its pod.

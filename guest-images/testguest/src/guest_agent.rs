@@ -4,6 +4,14 @@
 /// The longest request and answer.
 pub const MAX_LINE_BYTES: usize = 1024;
 
+/// What it is.
+const OS: &[u8] =
+    b"{\"return\": {\"id\": \"testguest\", \"pretty-name\": \"A guest for tests\"}}\n";
+
+/// Interfaces that it has not.
+const INTERFACES: &[u8] = b"{\"return\": [{\"name\": \"lo\"}, {\"name\": \"vpn0\", \
+      \"ip-addresses\": [{\"ip-address\": \"192.0.2.7\"}]}]}\n";
+
 /// An agent that answers a number of requests and no more.
 #[derive(Debug)]
 pub struct GuestAgent {
@@ -37,6 +45,15 @@ impl GuestAgent {
             text.add(b"\xff{\"return\": ");
             text.add(digits_after(request, b"\"id\":"));
             text.add(b"}\n");
+            return Some(text.length);
+        }
+        // What is asked now and then by itself is not counted.
+        if has(b"\"guest-get-osinfo\"") {
+            text.add(OS);
+            return Some(text.length);
+        }
+        if has(b"\"guest-network-get-interfaces\"") {
+            text.add(INTERFACES);
             return Some(text.length);
         }
         if has(b"\"guest-ping\"") {

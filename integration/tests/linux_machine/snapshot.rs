@@ -74,7 +74,7 @@ const WORKS: usize = 7;
 /// By a socket to the node and back. Linux waits no longer than two seconds for a connection, which
 /// here may be too short.
 const CALL_BACK: &str = "for try in 1 2 3 4 5 6 7 8 9; do \
-                         echo back | socat -t 20 - VSOCK-CONNECT:2:7 2>/dev/null && break; done";
+                         echo back | socat -t 60 - VSOCK-CONNECT:2:7 2>/dev/null && break; done";
 
 /// Starts a machine: anew, or as the `number`th that goes on with the snapshot.
 pub fn start<'a>(node: &'a Node, flags: &[String], number: u32) -> anyhow::Result<Machine<'a>> {

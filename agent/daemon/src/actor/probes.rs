@@ -7,22 +7,15 @@ use std::time::Duration;
 use agent_domain::{Probe, Vmi};
 use agent_host::{Host, Wake};
 use agent_plan::{
-    Millis, Observed, PlanEvent, ProbeCount, ProbeKind, ProbesSaid, Record, Timestamp, Wanted,
-    may_be_probed,
+    Millis, Observed, PlanEvent, ProbeCount, ProbeKind, ProbesSaid, Record, Wanted, may_be_probed,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
+use super::asked::{self, Asked};
 use crate::agent::Agent;
 use crate::clock;
-
-/// Whom to ask, while he may be asked.
-#[derive(Clone)]
-struct Asked {
-    record: Arc<Record>,
-    running_since: Timestamp,
-}
 
 /// The probes of a VMI. Dropping it ends them.
 pub(super) struct Probes {
@@ -95,19 +88,7 @@ impl Probes {
         if self.liveness.is_none() && self.readiness.is_none() {
             return;
         }
-        let since = may_be_probed(wanted, record, observed);
-        self.asked.send_if_modified(|asked| {
-            let before = asked.as_ref();
-            let known = |asked: &Asked| (asked.running_since, asked.record.incarnation);
-            if before.map(known) == since.map(|since| (since, record.incarnation)) {
-                return false;
-            }
-            *asked = since.map(|running_since| Asked {
-                record: Arc::new(record.clone()),
-                running_since,
-            });
-            true
-        });
+        Asked::follow(&self.asked, may_be_probed(wanted, record, observed), record);
     }
 }
 
@@ -121,27 +102,13 @@ struct Prober<H> {
 }
 
 impl<H: Host> Prober<H> {
-    /// Asks whoever may be asked. A question that is open when nobody may be asked any more is dropped.
     async fn run(self, mut asked: watch::Receiver<Option<Asked>>) {
-        loop {
-            let present = asked.borrow_and_update().clone();
-            let changed = match &present {
-                None => asked.changed().await,
-                Some(present) => {
-                    tokio::select! {
-                        changed = asked.changed() => changed,
-                        () = self.ask_on_and_on(present) => Ok(()),
-                    }
-                }
-            };
-            if changed.is_err() {
-                return;
-            }
+        while asked::each(&mut asked, |present| self.ask_on_and_on(present)).await {
             locked(&self.told).count.pause();
         }
     }
 
-    async fn ask_on_and_on(&self, asked: &Asked) {
+    async fn ask_on_and_on(&self, asked: Asked) {
         let wait = locked(&self.told)
             .count
             .first_wait(asked.running_since, clock::now());

@@ -252,6 +252,17 @@ impl GuestMetrics {
             labels.extend(found.map(|value| (word.into(), value.clone())));
         }
         labels.push(("guest_os_machine".into(), String::from("q35")));
+        let os = guest.record.guest.as_ref().and_then(|told| told.os.clone());
+        let os = os.unwrap_or_default();
+        for (word, told) in [
+            ("kernel_release", os.kernel_release),
+            ("arch", os.machine),
+            ("name", os.name),
+            ("version_id", os.version_id),
+        ] {
+            let label = format!("guest_os_{word}").into();
+            labels.extend((!told.is_empty()).then_some((label, told)));
+        }
         labels.push(("evictable".into(), is_evictable(guest).to_string()));
         labels.push(("outdated".into(), is_outdated(guest).to_string()));
         labels

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use agent_domain::MacAddress;
+use agent_plan::{GuestInterface, GuestOs};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
@@ -15,8 +16,11 @@ const FIRST_LOOK: Duration = Duration::from_millis(20);
 const LAST_LOOK: Duration = Duration::from_millis(500);
 
 /// Interfaces and addresses of one that a guest may have; what follows is not looked at.
-const MAX_INTERFACES: usize = 256;
-const MAX_ADDRESSES: usize = 64;
+const MAX_INTERFACES: usize = 64;
+const MAX_ADDRESSES: usize = 16;
+
+/// Every guest has it, and it leads nowhere.
+const LOOPBACK: &str = "lo";
 
 /// A command that has ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -69,21 +73,44 @@ impl GuestAgent {
         &mut self,
         mac: MacAddress,
     ) -> Result<Vec<IpAddr>, GuestAgentError> {
+        let interfaces = self.interfaces().await?.into_iter();
+        let mac = mac.to_string();
+        let mut meant = interfaces.filter(|interface| interface.mac == mac);
+        Ok(meant
+            .next()
+            .map(|interface| interface.addresses)
+            .unwrap_or_default())
+    }
+
+    /// The interfaces of the guest but its loopback, as it says.
+    ///
+    /// # Errors
+    /// See [`GuestAgentError`].
+    pub(crate) async fn interfaces(&mut self) -> Result<Vec<GuestInterface>, GuestAgentError> {
         let answer = self.ask("guest-network-get-interfaces", &json!({})).await?;
         let interfaces = answer.as_array().ok_or(GuestAgentError::NoAgent)?;
-        let is_meant = |interface: &&Value| {
-            let told = interface.get("hardware-address").and_then(Value::as_str);
-            told.and_then(|told| told.parse().ok()) == Some(mac)
-        };
-        let interface = interfaces.iter().take(MAX_INTERFACES).find(is_meant);
-        let addresses = interface.and_then(|interface| interface.get("ip-addresses"));
-        let addresses = addresses.and_then(Value::as_array);
-        Ok(addresses
-            .into_iter()
-            .flatten()
-            .take(MAX_ADDRESSES)
-            .filter_map(|address| address.get("ip-address")?.as_str()?.parse().ok())
-            .collect())
+        let interfaces = interfaces.iter().map(interface);
+        let interfaces = interfaces.filter(|interface| interface.name != LOOPBACK);
+        Ok(interfaces.take(MAX_INTERFACES).collect())
+    }
+
+    /// The operating system of the guest, as it says.
+    ///
+    /// # Errors
+    /// See [`GuestAgentError`].
+    pub(crate) async fn os(&mut self) -> Result<GuestOs, GuestAgentError> {
+        let answer = self.ask("guest-get-osinfo", &json!({})).await?;
+        let text = |name: &str| one_line(answer.get(name).and_then(Value::as_str).unwrap_or(""));
+        Ok(GuestOs {
+            id: text("id"),
+            name: text("name"),
+            pretty_name: text("pretty-name"),
+            version: text("version"),
+            version_id: text("version-id"),
+            kernel_release: text("kernel-release"),
+            kernel_version: text("kernel-version"),
+            machine: text("machine"),
+        })
     }
 
     async fn ask(&mut self, command: &str, arguments: &Value) -> Result<Value, GuestAgentError> {
@@ -94,6 +121,22 @@ impl GuestAgent {
         }
         let said = answer.get("return");
         said.cloned().ok_or(GuestAgentError::NoAgent)
+    }
+}
+
+fn interface(told: &Value) -> GuestInterface {
+    let text = |name: &str| told.get(name).and_then(Value::as_str);
+    let addresses = told.get("ip-addresses").and_then(Value::as_array);
+    let addresses = addresses.into_iter().flatten().take(MAX_ADDRESSES);
+    GuestInterface {
+        name: one_line(text("name").unwrap_or_default()),
+        mac: text("hardware-address")
+            .and_then(|mac| mac.parse::<MacAddress>().ok())
+            .map(|mac| mac.to_string())
+            .unwrap_or_default(),
+        addresses: addresses
+            .filter_map(|address| address.get("ip-address")?.as_str()?.parse().ok())
+            .collect(),
     }
 }
 
@@ -185,6 +228,35 @@ mod tests {
         let mut refusing = agent(move |_| Some(format!("{refusal}\n"))).await;
         let error = refusing.run(&["true".to_owned()]).await.unwrap_err();
         assert_eq!(error.to_string(), "Command guest-exec has been disabled");
+    }
+
+    #[tokio::test]
+    async fn a_guest_tells_what_it_is_in_bounded_words() {
+        let mut agent = agent(|_| {
+            returns(&json!({"id": "debian", "pretty-name": "Debian\n12", "version-id": 12, "name": "x".repeat(9999)}))
+        })
+        .await;
+        let os = agent.os().await.unwrap();
+        assert_eq!(
+            (os.id.as_str(), os.pretty_name.as_str()),
+            ("debian", "Debian 12")
+        );
+        assert_eq!(
+            (os.version_id.as_str(), os.name.len()),
+            ("", super::super::MAX_TEXT_CHARS)
+        );
+    }
+
+    #[tokio::test]
+    async fn a_guest_with_interfaces_without_end_is_heard_to_some_end() {
+        let address = json!({"ip-address": "10.0.0.1"});
+        let one = json!({"name": "eth0", "ip-addresses": vec![address; 40]});
+        let mut agent = agent(move |_| returns(&json!(vec![one.clone(); 100]))).await;
+        let told = agent.interfaces().await.unwrap();
+        assert_eq!(
+            (told.len(), told[0].addresses.len()),
+            (MAX_INTERFACES, MAX_ADDRESSES)
+        );
     }
 
     #[tokio::test]

@@ -7,7 +7,7 @@ use agent_host::{
     DiskUsage, InterfaceUsage, MachineUsage, ProcessUsage, RequestUsage, Told, TrafficUsage, Usage,
     VcpuUsage,
 };
-use agent_plan::{Record, Timestamp};
+use agent_plan::{GuestOs, GuestTold, Record, Timestamp};
 use prometheus_client::registry::Registry;
 use proto_node::node::object::Kind;
 
@@ -154,6 +154,24 @@ fn a_vmi_is_described_whether_it_runs_or_not() {
     for absent in ["cpu_usage", "resident", "storage", "kvmlet_vmm_answers"] {
         assert!(!text.contains(absent), "{absent}\n{text}");
     }
+}
+
+#[test]
+fn what_a_guest_tells_of_its_system_is_a_label_whatever_it_says() {
+    let mut guest = guest(None);
+    guest.record.guest = Some(GuestTold {
+        answers: true,
+        os: Some(GuestOs {
+            name: String::from("Debian \"12\"\\"),
+            machine: String::from("x86_64"),
+            ..GuestOs::default()
+        }),
+        interfaces: Vec::new(),
+    });
+    let text = text(vec![guest]);
+    let labels =
+        r#"guest_os_machine="q35",guest_os_arch="x86_64",guest_os_name="Debian \"12\"\\","#;
+    assert!(text.contains(labels), "{text}");
 }
 
 #[test]

@@ -1,0 +1,143 @@
+//! What the guest tells of itself: a task asks the agent in it now and then, and wakes the actor when there is news.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use agent_host::{Host, Wake};
+use agent_plan::{GuestTold, Observed, Record, Wanted, may_be_probed};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::asked::{self, Asked};
+use crate::agent::Agent;
+
+/// After the guest began to run, and until its agent has answered once.
+const SOON: Duration = Duration::from_secs(10);
+
+/// Questions that are asked soon: a guest that has no agent by then may never have one.
+const SOON_TIMES: u32 = 12;
+
+/// Between two later questions: addresses come and go.
+const LATER: Duration = Duration::from_secs(60);
+
+/// Questions in a row without an answer after which the agent is held to be gone: a guest may be busy.
+const MISSES: u32 = 2;
+
+/// The task of one VMI. Dropping it ends it.
+pub(super) struct GuestWatch {
+    asked: watch::Sender<Option<Asked>>,
+    told: Told,
+    _task: JoinSet<()>,
+}
+
+impl GuestWatch {
+    /// One that asks nobody before it is told whom.
+    pub(super) fn of<H: Host>(agent: &Agent<H>, wake: &Wake) -> Self {
+        let asked = watch::Sender::new(None);
+        let asker = Asker {
+            agent: agent.clone(),
+            told: Told::default(),
+            wake: Arc::clone(wake),
+        };
+        let told = asker.told.clone();
+        let mut task = JoinSet::new();
+        task.spawn(asker.run(asked.subscribe()));
+        Self {
+            asked,
+            told,
+            _task: task,
+        }
+    }
+
+    /// Has it ask the guest, or leave it alone.
+    pub(super) fn follow(&self, wanted: &Wanted, record: &Record, observed: &Observed) {
+        Asked::follow(&self.asked, may_be_probed(wanted, record, observed), record);
+    }
+
+    /// Writes down what was told since the node's agent began. Until then what was told to the one before holds.
+    pub(super) fn note(&self, record: &mut Record) {
+        if record.end.is_some() {
+            return;
+        }
+        match &*self.told.locked() {
+            Word::None => {}
+            Word::Told(told) => record.guest = Some(GuestTold::clone(told)),
+            Word::Gone => {
+                if let Some(guest) = &mut record.guest {
+                    guest.answers = false;
+                }
+            }
+        }
+    }
+}
+
+/// The last word of the agent in the guest.
+#[derive(Default, PartialEq, Eq)]
+enum Word {
+    /// It was not heard, and not missed.
+    #[default]
+    None,
+    Told(Box<GuestTold>),
+    /// It does not answer any more, or never did.
+    Gone,
+}
+
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Word>>);
+
+impl Told {
+    /// No holder of the lock can leave the word half changed.
+    fn locked(&self) -> MutexGuard<'_, Word> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Asker<H> {
+    agent: Agent<H>,
+    told: Told,
+    wake: Wake,
+}
+
+impl<H: Host> Asker<H> {
+    async fn run(self, mut asked: watch::Receiver<Option<Asked>>) {
+        while asked::each(&mut asked, |present| self.ask_on_and_on(present)).await {}
+    }
+
+    async fn ask_on_and_on(&self, asked: Asked) {
+        tokio::time::sleep(apart(&asked.record.id.uid)).await;
+        let (mut soon, mut misses) = (SOON_TIMES, 0);
+        loop {
+            match self.agent.host.guest(&asked.record).await {
+                Ok(told) => {
+                    (soon, misses) = (0, 0);
+                    self.hear(Word::Told(Box::new(told)));
+                }
+                Err(why) => {
+                    tracing::trace!(why, "the agent in the guest does not answer");
+                    soon = soon.saturating_sub(1);
+                    misses += 1;
+                    if misses == MISSES {
+                        self.hear(Word::Gone);
+                    }
+                }
+            }
+            tokio::time::sleep(if soon > 0 { SOON } else { LATER }).await;
+        }
+    }
+
+    fn hear(&self, word: Word) {
+        let mut told = self.told.locked();
+        if *told != word {
+            *told = word;
+            drop(told);
+            self.wake.notify_one();
+        }
+    }
+}
+
+/// Guests that came together, or that a new agent finds, are not asked together: a time from half a second to two that
+/// is this guest's own.
+fn apart(uid: &str) -> Duration {
+    let mix = |sum: u64, byte: u8| sum.wrapping_mul(31).wrapping_add(byte.into());
+    Duration::from_millis(500 + uid.bytes().fold(0, mix) % 1500)
+}

@@ -1,0 +1,48 @@
+//! What a guest tells of itself.
+
+use std::time::Duration;
+
+use agent_plan::{GuestTold, Record};
+use tokio::time::timeout;
+
+use super::LinuxHost;
+use super::talk::channel;
+use crate::guest_agent::{GuestAgent, GuestAgentError};
+use crate::layout::PathUid;
+
+/// How long the agent may take to say that it is there.
+const GREETING: Duration = Duration::from_secs(2);
+
+/// And to answer all that it is asked.
+const ANSWERS: Duration = Duration::from_secs(5);
+
+impl LinuxHost {
+    pub(super) async fn guest_told(&self, record: &Record) -> Result<GuestTold, String> {
+        let uid = PathUid::new(&record.id.uid).map_err(|error| error.to_string())?;
+        let dir = self.layout.run_of_vmm(&uid, record.incarnation);
+        let turn = self.agent_turn(&uid);
+        let _turn = turn.lock().await;
+        let asked = async {
+            let mut agent = GuestAgent::greet_within(channel(&dir).await?, GREETING).await?;
+            let os = unless_refused(agent.os().await)?;
+            let interfaces = unless_refused(agent.interfaces().await)?;
+            Ok::<_, GuestAgentError>(GuestTold {
+                answers: true,
+                os,
+                interfaces: interfaces.unwrap_or_default(),
+            })
+        };
+        let answered = timeout(ANSWERS, asked).await;
+        let answered = answered.map_err(|_| format!("no answer within {ANSWERS:?}"))?;
+        answered.map_err(|error| error.to_string())
+    }
+}
+
+/// An agent may know fewer questions than others, or be told not to answer some.
+fn unless_refused<T>(answer: Result<T, GuestAgentError>) -> Result<Option<T>, GuestAgentError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(GuestAgentError::Refused(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,48 @@
+//! What a guest tells of itself, through the agent in it.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// What the agent in a guest told last. It is the guest's word: shown to people, and nothing is decided by it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestTold {
+    /// The agent answers. Otherwise what follows was true at some time.
+    pub answers: bool,
+    /// Its operating system, if the agent tells.
+    pub os: Option<GuestOs>,
+    /// Its interfaces.
+    pub interfaces: Vec<GuestInterface>,
+}
+
+/// An operating system, in the words of `os-release` and `uname`; empty where the guest says nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestOs {
+    /// Such as `debian`.
+    pub id: String,
+    /// Such as `Debian GNU/Linux`.
+    pub name: String,
+    /// Such as `Debian GNU/Linux 12 (bookworm)`.
+    pub pretty_name: String,
+    /// Such as `12 (bookworm)`.
+    pub version: String,
+    /// Such as `12`.
+    pub version_id: String,
+    /// Such as `6.1.0-18-amd64`.
+    pub kernel_release: String,
+    /// The build of the kernel.
+    pub kernel_version: String,
+    /// Such as `x86_64`.
+    pub machine: String,
+}
+
+/// An interface as the guest sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestInterface {
+    /// Its name in the guest, such as `enp1s0`.
+    pub name: String,
+    /// Its hardware address as KubeVirt writes it; empty if it has none.
+    pub mac: String,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+}
