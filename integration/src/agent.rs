@@ -108,7 +108,11 @@ impl<'m, M: Commands> Agent<'m, M> {
     /// # Errors
     /// When it does not run.
     pub fn kill(&self) -> anyhow::Result<()> {
-        let script = "pid=$(pidof kvmlet) && kill -9 $pid && while kill -0 $pid 2>/dev/null; do sleep 0.1; done";
+        // A child that it has just forked bears its name, too: it may be gone a moment later, or be a VMM.
+        let script = "pids=$(pidof kvmlet) && for pid in $pids; do \
+                      parent=$(cut -d ' ' -f 4 /proc/$pid/stat 2>/dev/null) || continue; \
+                      case \" $pids \" in *\" $parent \"*) continue;; esac; \
+                      kill -9 $pid && while kill -0 $pid 2>/dev/null; do sleep 0.1; done; done";
         self.machine.sh(script).map(drop)
     }
 

@@ -305,7 +305,7 @@ fn sectors_that_no_disk_has_are_refused() {
         ),
         (
             json!({"logical": 4096, "physical": 4096, "discardGranularity": 512}),
-            "discardGranularity: Invalid value: 512: Discard granularity 512 must be multiples of logical size 4096",
+            "discardGranularity: Invalid value: \"512\": Discard granularity 512 must be multiples of logical size 4096",
         ),
         (
             json!({"logical": 512, "physical": 512, "discardGranularity": 2147483648_u32}),

@@ -38,11 +38,11 @@ impl LinuxHost {
     }
 }
 
-/// An agent may know fewer questions than others, or be told not to answer some.
+/// An agent may know fewer questions than others, or be told not to answer some; or have more to say than is read.
 fn unless_refused<T>(answer: Result<T, GuestAgentError>) -> Result<Option<T>, GuestAgentError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
-        Err(GuestAgentError::Refused(_)) => Ok(None),
+        Err(GuestAgentError::Refused(_) | GuestAgentError::NoAgent) => Ok(None),
         Err(error) => Err(error),
     }
 }
