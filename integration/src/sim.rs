@@ -69,11 +69,21 @@ impl Tally {
 /// Runs `count` schedules from the seed `first` on: what they came to, and the invariants that did not hold.
 #[must_use]
 pub fn campaign(first: u64, count: u64) -> (Tally, Vec<String>) {
-    let mut total = Tally::default();
+    seeds(first, count, run, Tally::add)
+}
+
+/// Runs `count` seeds from `first` on, and adds up what they came to.
+fn seeds<T: Default>(
+    first: u64,
+    count: u64,
+    run: impl Fn(u64, bool) -> Result<T, String>,
+    add: impl Fn(&mut T, &T),
+) -> (T, Vec<String>) {
+    let mut total = T::default();
     let mut violations = Vec::new();
     for seed in first..first.saturating_add(count) {
         match run(seed, false) {
-            Ok(tally) => total.add(&tally),
+            Ok(tally) => add(&mut total, &tally),
             Err(violation) => violations.push(violation),
         }
     }

@@ -67,15 +67,7 @@ impl ClusterTally {
 /// Runs `count` schedules from the seed `first` on: what they came to, and the invariants that did not hold.
 #[must_use]
 pub fn campaign(first: u64, count: u64) -> (ClusterTally, Vec<String>) {
-    let mut total = ClusterTally::default();
-    let mut violations = Vec::new();
-    for seed in first..first.saturating_add(count) {
-        match run(seed, false) {
-            Ok(tally) => total.add(&tally),
-            Err(violation) => violations.push(violation),
-        }
-    }
-    (total, violations)
+    super::seeds(first, count, run, ClusterTally::add)
 }
 
 /// Runs one seed.

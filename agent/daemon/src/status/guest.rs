@@ -10,8 +10,11 @@ const SOURCE: &str = "guest-agent";
 pub(super) fn tell(status: &mut VirtualMachineInstanceStatus, guest: &GuestTold) {
     status.guest_os_info = guest.os.as_ref().map(os);
     for told in &guest.interfaces {
-        let mut interfaces = status.interfaces.iter_mut();
-        let known = interfaces.find(|known| !told.mac.is_empty() && known.mac == told.mac);
+        // The first of that address: what is built upon an interface in the guest, such as a VLAN, shares it.
+        let is_meant = |known: &&mut InterfaceStatus| {
+            !told.mac.is_empty() && known.mac == told.mac && known.interface_name.is_empty()
+        };
+        let known = status.interfaces.iter_mut().find(is_meant);
         if let Some(known) = known {
             fill(known, told);
             known.info_source = format!("{}, {SOURCE}", known.info_source);
@@ -77,6 +80,7 @@ mod tests {
                 told("docker0", "02:00:00:00:00:09", "172.17.0.1"),
                 told("enp1s0", "02:00:00:00:00:01", "10.77.0.2"),
                 told("tun0", "", "10.8.0.1"),
+                told("enp1s0.5", "02:00:00:00:00:01", "10.5.0.2"),
             ],
         };
         tell(&mut status, &guest);
@@ -93,6 +97,7 @@ mod tests {
                 "default enp1s0 10.77.0.2 domain, guest-agent",
                 " docker0 172.17.0.1 guest-agent",
                 " tun0 10.8.0.1 guest-agent",
+                " enp1s0.5 10.5.0.2 guest-agent",
             ]
         );
         assert_eq!(status.guest_os_info.unwrap_or_default().id, "debian");
