@@ -185,9 +185,10 @@ impl<'m, M: Commands> Agent<'m, M> {
     /// # Errors
     /// When the machine is gone.
     pub fn living_vmms(&self) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
-        let script = "cd /run/kvmlet/host/vmm 2>/dev/null || exit 0; for note in */*/launch.json; do \
-             pid=$(sed 's/.*\"pid\":\\([0-9]*\\).*/\\1/' $note 2>/dev/null) && kill -0 $pid 2>/dev/null \
-             && echo ${note%%/*} $pid; done; true";
+        // One process for all notes: there may be hundreds of them.
+        let script = "cd /run/kvmlet/host/vmm 2>/dev/null || exit 0; \
+             grep -o '\"pid\":[0-9]*' */*/launch.json /dev/null 2>/dev/null | while IFS=: read -r note key pid; do \
+             kill -0 $pid 2>/dev/null && echo ${note%%/*} $pid; done; true";
         let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for line in self.machine.sh(script)?.lines() {
             let (uid, pid) = line.split_once(' ').context("no uid and pid")?;

@@ -44,7 +44,8 @@ impl Kind {
         let spec = match self {
             Self::Testguest => GuestSpec::testguest(name, "tests=none then=tick tick_ms=1000"),
             Self::Stock => GuestSpec {
-                // Debian's kernel takes all below 62 MiB for itself until it runs, and then the initramfs has to fit.
+                // Debian's kernel reserves 46 MiB for itself. Of 64, it dies of want of memory before it has unpacked
+                // an initramfs, wherever that lies.
                 memory_mib: 96,
                 ..GuestSpec::busybox(name, &counter::command_line())
             },
