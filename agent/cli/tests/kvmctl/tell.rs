@@ -1,15 +1,10 @@
 //! What guests are told by `kvmctl`, and how it says why they are as they are.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-#[allow(dead_code, reason = "each test program uses a part of it")]
-mod support;
-
 use std::process::Stdio;
 use std::time::Duration;
 
-use support::Agent;
-use support::output::{WEB, code, err, out, with_web, write};
+use crate::support::Agent;
+use crate::support::output::{WEB, code, err, out, with_web, write};
 
 #[test]
 fn guests_are_told_to_pause_and_to_go_on_and_the_column_shows_it() {

@@ -1,183 +1,21 @@
-//! An agent that keeps objects in memory, so that the client can be tested by what it prints. What it
-//! admits is admitted by the real rules.
-
-mod figures;
-mod forward;
-mod maintenance;
-pub mod output;
-pub mod terminal;
-mod told;
+//! What clients are answered.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::process::{Command, Output, Stdio};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agent_domain::{FirmwareLacks, NodeCaps, Vmi};
-use proto_node::node::maintenance_service_server::MaintenanceServiceServer;
-use proto_node::node::node_service_server::{NodeService, NodeServiceServer};
+use proto_node::node::node_service_server::NodeService;
 use proto_node::node::object::Kind;
 use proto_node::node::*;
 use proto_node::vmi::VirtualMachineInstance;
 use proto_node::{FailureReason, Violation, failure, invalid};
-use tokio::sync::{broadcast, mpsc};
-use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
-#[derive(Default)]
-struct Store {
-    objects: BTreeMap<String, VirtualMachineInstance>,
-    version: u64,
-    told: Vec<String>,
-    /// How often usage was asked for.
-    looks: u64,
-    /// The log is cut off once, as by a restart of the agent.
-    cut_off: bool,
-    upkeep: maintenance::Upkeep,
-}
-
-/// The agent.
-#[derive(Clone)]
-pub struct Agent {
-    store: Arc<Mutex<Store>>,
-    changes: broadcast::Sender<WatchResponse>,
-    dir: Arc<tempfile::TempDir>,
-}
-
-/// A running server; it ends when dropped.
-pub struct Server {
-    stop: Option<tokio::sync::oneshot::Sender<()>>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Agent {
-    pub fn new() -> Self {
-        Self {
-            store: Arc::default(),
-            changes: broadcast::channel(64).0,
-            dir: Arc::new(tempfile::tempdir().unwrap()),
-        }
-    }
-
-    pub fn socket(&self) -> PathBuf {
-        self.dir.path().join("kvmlet.sock")
-    }
-
-    pub fn dir(&self) -> &Path {
-        self.dir.path()
-    }
-
-    /// Serves until the answer is dropped.
-    pub fn serve(&self) -> Server {
-        let (stop, stopped) = tokio::sync::oneshot::channel();
-        let (ready, is_ready) = std::sync::mpsc::channel();
-        let agent = self.clone();
-        let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
-            runtime.block_on(async move {
-                let socket = agent.socket();
-                if socket.exists() {
-                    std::fs::remove_file(&socket).unwrap();
-                }
-                let listener = tokio::net::UnixListener::bind(&socket).unwrap();
-                ready.send(()).unwrap();
-                let server = tonic::transport::Server::builder()
-                    .add_service(MaintenanceServiceServer::new(agent.clone()))
-                    .add_service(NodeServiceServer::new(agent))
-                    .serve_with_incoming(UnixListenerStream::new(listener));
-                // Dropping the server drops its connections, as the death of an agent does.
-                tokio::select! {
-                    result = server => result.unwrap(),
-                    _ = stopped => {}
-                }
-            });
-        });
-        is_ready.recv_timeout(Duration::from_secs(10)).unwrap();
-        Server {
-            stop: Some(stop),
-            thread: Some(thread),
-        }
-    }
-
-    /// Changes an object as the node would.
-    pub fn touch(&self, name: &str, touch: impl FnOnce(&mut VirtualMachineInstance)) {
-        let mut store = self.store.lock().unwrap();
-        store.version += 1;
-        let version = store.version.to_string();
-        let vmi = store.objects.get_mut(name).unwrap();
-        touch(vmi);
-        vmi.metadata
-            .as_mut()
-            .unwrap()
-            .resource_version
-            .clone_from(&version);
-        let change = change(watch_response::Type::Modified, vmi.clone(), version);
-        drop(self.changes.send(change));
-    }
-
-    /// The guest runs and is ready.
-    pub fn run(&self, name: &str) {
-        self.touch(name, |vmi| {
-            let status = vmi.status.get_or_insert_default();
-            "Running".clone_into(&mut status.phase);
-            "node1".clone_into(&mut status.node_name);
-            status.conditions = vec![proto_node::vmi::Condition {
-                r#type: "Ready".to_owned(),
-                status: "True".to_owned(),
-                ..Default::default()
-            }];
-        });
-    }
-
-    pub fn remove(&self, name: &str) {
-        let mut store = self.store.lock().unwrap();
-        store.version += 1;
-        let version = store.version.to_string();
-        let vmi = store.objects.remove(name).unwrap();
-        drop(
-            self.changes
-                .send(change(watch_response::Type::Deleted, vmi, version)),
-        );
-    }
-
-    /// Runs `kvmctl` against this agent to its end.
-    pub fn kvmctl(&self, args: &[&str]) -> Output {
-        self.command(args).stdin(Stdio::null()).output().unwrap()
-    }
-
-    pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_kvmctl"));
-        command.arg("--socket").arg(self.socket()).args(args);
-        command
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            thread.join().unwrap();
-        }
-    }
-}
-
-fn change(
-    kind: watch_response::Type,
-    vmi: VirtualMachineInstance,
-    version: String,
-) -> WatchResponse {
-    WatchResponse {
-        r#type: kind.into(),
-        object: Some(vmi.into()),
-        resource_version: version,
-    }
-}
+use super::agent::{Agent, change};
 
 fn caps() -> NodeCaps {
     NodeCaps {

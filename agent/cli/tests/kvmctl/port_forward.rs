@@ -1,17 +1,12 @@
 //! `kvmctl port-forward`: local ports, standard input and output, and what becomes of connections when an end breaks off.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-#[allow(dead_code, reason = "each test program uses a part of it")]
-mod support;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream, UdpSocket};
 use std::process::{Child, ChildStderr, ChildStdout, Stdio};
 use std::time::Duration;
 
-use support::Agent;
-use support::output::{code, err, out, with_web};
+use crate::support::Agent;
+use crate::support::output::{code, err, out, with_web};
 
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 

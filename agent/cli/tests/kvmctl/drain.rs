@@ -1,12 +1,7 @@
 //! The node is cordoned, drained and opened again by `kvmctl`.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-#[allow(dead_code, reason = "each test program uses a part of it")]
-mod support;
-
-use support::Agent;
-use support::output::{WEB, code, err, out, with_web, write};
+use crate::support::Agent;
+use crate::support::output::{WEB, code, err, out, with_web, write};
 
 /// A VMI of another name and with a strategy, beside `web`.
 fn with(agent: &Agent, name: &str, strategy: &str) {

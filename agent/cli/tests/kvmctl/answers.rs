@@ -1,16 +1,11 @@
 //! What `kvmctl` prints, where it prints it, and how it exits.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-#[allow(dead_code, reason = "each test program uses a part of it")]
-mod support;
-
 use std::io::{Read, Write};
 use std::process::Stdio;
 use std::time::Duration;
 
-use support::Agent;
-use support::output::{WEB, code, err, out, with_web, write};
+use crate::support::Agent;
+use crate::support::output::{WEB, code, err, out, with_web, write};
 
 #[test]
 fn an_agent_that_is_not_there_is_exit_code_3_and_named() {

@@ -1,13 +1,8 @@
 //! The live view of `kvmctl top`, in a terminal.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-#[allow(dead_code, reason = "each test program uses a part of it")]
-mod support;
-
+use crate::support::Agent;
+use crate::support::terminal::Terminal;
 use nix::sys::signal::Signal;
-use support::Agent;
-use support::terminal::Terminal;
 
 const LEAVES: &str = "\x1b[?25h\x1b[?1049l";
 

@@ -6,7 +6,7 @@ use proto_node::node::*;
 use proto_node::{FailureReason, failure};
 use tonic::{Request, Response, Status};
 
-use super::{Agent, Store};
+use super::agent::{Agent, Store};
 
 /// What is wanted of the node.
 #[derive(Default)]

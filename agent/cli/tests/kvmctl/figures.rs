@@ -1,12 +1,7 @@
 //! What `kvmctl` tells of what guests printed and use, and what it generates of itself.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-#[allow(dead_code, reason = "each test program uses a part of it")]
-mod support;
-
-use support::Agent;
-use support::output::{code, err, out};
+use crate::support::Agent;
+use crate::support::output::{code, err, out};
 
 #[test]
 fn a_log_is_printed_as_it_is_and_losses_are_told_apart_from_it() {

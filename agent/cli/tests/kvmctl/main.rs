@@ -1,0 +1,11 @@
+//! `kvmctl` beside an agent of the tests' own. One program, since that agent takes long to build.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod answers;
+mod drain;
+mod figures;
+mod port_forward;
+mod support;
+mod tell;
+mod top;
