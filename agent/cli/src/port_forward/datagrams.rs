@@ -10,6 +10,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 
+use super::PAUSE;
 use super::tunnel::{Target, request};
 use crate::failure::Failure;
 use crate::output::note;
@@ -29,9 +30,15 @@ pub async fn serve(socket: UdpSocket, target: Arc<Target>, room: Arc<Semaphore>)
     let mut peers: HashMap<SocketAddr, mpsc::Sender<Vec<u8>>> = HashMap::new();
     let mut buffer = vec![0; LARGEST];
     loop {
-        // What is told here is that a peer of before has gone.
-        let Ok((count, peer)) = socket.recv_from(&mut buffer).await else {
-            continue;
+        let (count, peer) = match socket.recv_from(&mut buffer).await {
+            Ok(received) => received,
+            // A peer of before has gone.
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => continue,
+            Err(error) => {
+                note(&format!("error: no datagram was received: {error}"));
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
         };
         let datagram = buffer.get(..count).unwrap_or_default().to_vec();
         peers.retain(|_, datagrams| !datagrams.is_closed());
