@@ -192,7 +192,9 @@ impl<H: Host> Actor<H> {
         for action in &planned.actions {
             let begun = Instant::now();
             let traced = self.start.mark();
-            let asked = hooks::before(action, &self.agent.hooks(), object, &vmi).await;
+            // Both in boxes: an actor that waits has no room for what it might do.
+            let node_hooks = self.agent.hooks();
+            let asked = Box::pin(hooks::before(action, &node_hooks, object, &vmi)).await;
             let outcome = match asked {
                 Ok(vmi) => Box::pin(self.agent.host.execute(action, &vmi, &record)).await,
                 Err(failure) => Err(failure),

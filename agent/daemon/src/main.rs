@@ -1,6 +1,8 @@
 //! `kvmlet`: main, one actor per VMI, shutdown and wiring.
 
 #![forbid(unsafe_code)]
+// What an actor may await takes memory once for each VMI, for as long as it waits.
+#![warn(clippy::large_futures)]
 
 mod actor;
 mod agent;

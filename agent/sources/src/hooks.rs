@@ -31,11 +31,12 @@ impl HookSocket<'_> {
         &self,
         request: OnDefineDomainRequest,
     ) -> Result<OnDefineDomainResponse, Status> {
-        let call = async {
+        // In a box: a call of gRPC is tens of kilobytes, which whoever may make one would have for good.
+        let call = Box::pin(async {
             let mut client = self.connect().await?;
             let answer = client.on_define_domain(self.timed(request)).await?;
             Ok(answer.into_inner())
-        };
+        });
         self.within(call).await
     }
 
@@ -44,11 +45,12 @@ impl HookSocket<'_> {
     /// # Errors
     /// When the hook refuses, does not answer in time or is not there.
     pub async fn shutdown(&self, request: ShutdownRequest) -> Result<ShutdownResponse, Status> {
-        let call = async {
+        // In a box: a call of gRPC is tens of kilobytes, which whoever may make one would have for good.
+        let call = Box::pin(async {
             let mut client = self.connect().await?;
             let answer = client.shutdown(self.timed(request)).await?;
             Ok(answer.into_inner())
-        };
+        });
         self.within(call).await
     }
 
