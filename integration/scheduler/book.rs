@@ -8,8 +8,6 @@ use proto_node::controlplane::session_response::Body;
 use proto_node::controlplane::{
     Answer, Assignment, Heartbeat, HeartbeatAck, Lease, Register, Report, Withdrawal,
 };
-use proto_node::node::object::Kind;
-use proto_node::vmi::VirtualMachineInstance;
 use serde::{Deserialize, Serialize};
 
 /// On top of a lease, before its VMI is placed anew: clocks that drift, a guest that has to be killed.
@@ -71,16 +69,6 @@ pub struct Node {
     pub answered_at_ms: u64,
     #[serde(skip)]
     reported: BTreeSet<String>,
-}
-
-/// The VMI with which a manifest begins.
-pub fn read(manifest: &str) -> anyhow::Result<VirtualMachineInstance> {
-    let documents = proto_node::manifest::parse(manifest.as_bytes())?;
-    let first = documents.into_iter().next();
-    match first.and_then(|first| first.object.ok()?.kind) {
-        Some(Kind::VirtualMachineInstance(vmi)) => Ok(vmi),
-        _ => anyhow::bail!("no VirtualMachineInstance"),
-    }
 }
 
 impl Book {
@@ -301,7 +289,7 @@ fn assignment(vmi: &Vmi) -> Option<(String, Body)> {
     let placement = vmi.placement.as_ref()?;
     let assignment = Assignment {
         token: placement.token,
-        object: Some(read(&vmi.manifest).ok()?),
+        object: Some(vmi.manifest.parse().ok()?),
         lease: vmi.stop_after.map(|(seconds, grace)| Lease {
             duration_seconds: seconds,
             on_expiry: OnExpiry::Stop.into(),

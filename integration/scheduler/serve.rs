@@ -10,11 +10,12 @@ use proto_node::controlplane::control_plane_service_server::ControlPlaneService;
 use proto_node::controlplane::session_request::Body as Said;
 use proto_node::controlplane::session_response::Body;
 use proto_node::controlplane::{ListComplete, SessionRequest, SessionResponse, Welcome};
+use proto_node::vmi::VirtualMachineInstance;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::book::{Book, Orders, Vmi, read};
+use crate::book::{Book, Orders, Vmi};
 
 type Out = UnboundedSender<Result<SessionResponse, Status>>;
 
@@ -177,7 +178,7 @@ fn say(out: &Out, body: Body) {
 }
 
 fn wanted(manifest: &str, lease: &[&str]) -> anyhow::Result<(String, Vmi)> {
-    let vmi = read(manifest)?;
+    let vmi: VirtualMachineInstance = manifest.parse()?;
     let name = vmi.metadata.unwrap_or_default().name;
     let spec = vmi.spec.unwrap_or_default();
     let memory = spec.domain.and_then(|domain| domain.memory);

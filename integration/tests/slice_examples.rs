@@ -51,7 +51,8 @@ fn the_rust_example_outlives_a_restart_of_the_agent() -> anyhow::Result<()> {
     let agent = started(&host)?;
     let manifest = GuestSpec::testguest("web", COMMAND_LINE).without_devices();
     host.put("/run/web.yaml", 0o644, manifest.manifest().as_bytes())?;
-    let example = host.exec_in_terminal(&["watch-vmi", SOCKET, "/run/web.yaml"])?;
+    let example =
+        host.exec_in_terminal(&["sh", "-c", &format!("watch-vmi {SOCKET} < /run/web.yaml")])?;
     follow(&host, &agent, example, "web")
 }
 

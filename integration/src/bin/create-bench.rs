@@ -32,7 +32,7 @@ async fn main() -> anyhow::Result<()> {
     let [runs, manifest] = arguments.as_slice() else {
         anyhow::bail!("usage: create-bench RUNS MANIFEST");
     };
-    let vmi = vmi(&std::fs::read(manifest)?)?;
+    let vmi: VirtualMachineInstance = std::fs::read_to_string(manifest)?.parse()?;
     let channel = Endpoint::from_static(SOCKET)
         .connect()
         .await
@@ -46,18 +46,6 @@ async fn main() -> anyhow::Result<()> {
         delete(&mut service, &name).await?;
     }
     Ok(())
-}
-
-fn vmi(manifest: &[u8]) -> anyhow::Result<VirtualMachineInstance> {
-    let documents = proto_node::manifest::parse(manifest)?;
-    let document = documents.into_iter().next().context("an empty manifest")?;
-    let object = document
-        .object
-        .map_err(|errors| anyhow::anyhow!("{errors:?}"))?;
-    let Some(Kind::VirtualMachineInstance(vmi)) = object.kind else {
-        anyhow::bail!("the manifest holds no {KIND}");
-    };
-    Ok(vmi)
 }
 
 fn monotonic_ns() -> anyhow::Result<u64> {

@@ -15,7 +15,6 @@ use proto_node::controlplane::{
     Answer, Assignment, HeartbeatAck, Lease, ListComplete, Register, Report, SessionRequest,
     SessionResponse, Welcome, Withdrawal,
 };
-use proto_node::node::object::Kind;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_stream::wrappers::{UnboundedReceiverStream, UnixListenerStream};
 use tonic::{Request, Response, Status, Streaming};
@@ -117,17 +116,9 @@ impl Peer {
         manifest: &str,
         lease: Option<Lease>,
     ) -> anyhow::Result<Answer> {
-        let documents = proto_node::manifest::parse(manifest.as_bytes())?;
-        let document = documents.into_iter().next().context("no document")?;
-        let object = document
-            .object
-            .map_err(|errors| anyhow::anyhow!("{errors:?}"))?;
-        let Some(Kind::VirtualMachineInstance(vmi)) = object.kind else {
-            anyhow::bail!("no VMI");
-        };
         self.say(Body::Assignment(Assignment {
             token,
-            object: Some(vmi),
+            object: Some(manifest.parse()?),
             lease,
         }))?;
         self.answer(token)

@@ -49,14 +49,9 @@ fn started<'h>(host: &'h Host, socket: &Path) -> anyhow::Result<Agent<'h, Host>>
 
 /// Applies a manifest as a caller does that is within a span of its own.
 fn apply_within(host: &Host, manifest: &str, traceparent: &str) -> anyhow::Result<()> {
-    let documents = proto_node::manifest::parse(manifest.as_bytes())?;
-    let document = documents.into_iter().next().context("no document")?;
-    let object = document
-        .object
-        .map_err(|errors| anyhow::anyhow!("{errors:?}"))?;
     let socket = host.path("/run/kvmlet/kvmlet.sock");
     let mut request = tonic::Request::new(ApplyRequest {
-        object: Some(object),
+        object: Some(manifest.parse()?),
         ..ApplyRequest::default()
     });
     let metadata = request.metadata_mut();

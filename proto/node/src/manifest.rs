@@ -1,12 +1,15 @@
 //! Manifests: YAML or JSON text with any number of objects.
 
+use std::str::FromStr;
+
 use serde::de::DeserializeSeed;
 use serde_saphyr::DuplicateKeyPolicy;
 
 use crate::decode::DecodeError;
-use crate::node::Object;
-use crate::object::{self, ObjectName};
+use crate::node::{Object, object::Kind};
+use crate::object::{self, ObjectName, VMI_KIND};
 use crate::tree::{MAX_DEPTH, MAX_NODES, Node, NodeSeed, Place, path_segment};
+use crate::vmi::VirtualMachineInstance;
 
 /// The largest manifest that is read.
 pub const MAX_MANIFEST_BYTES: usize = 3 * 1024 * 1024;
@@ -73,6 +76,54 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Document>, ManifestError> {
         }
     }
     Ok(documents)
+}
+
+/// Why a manifest is not one object.
+#[derive(Debug, thiserror::Error)]
+pub enum ObjectError {
+    /// It was not read.
+    #[error("the manifest {0}")]
+    Manifest(#[from] ManifestError),
+    /// It holds none, or several.
+    #[error("the manifest holds {0} objects, not one")]
+    Count(usize),
+    /// All that is wrong with the object's form.
+    #[error("{}", joined(.0))]
+    Form(Vec<DecodeError>),
+    /// It is of another kind.
+    #[error("kind: must be {VMI_KIND}")]
+    Kind,
+}
+
+fn joined(errors: &[DecodeError]) -> String {
+    let words: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    words.join("; ")
+}
+
+impl FromStr for Object {
+    type Err = ObjectError;
+
+    /// Of a manifest that holds this object and no other.
+    fn from_str(manifest: &str) -> Result<Self, ObjectError> {
+        let mut documents = parse(manifest.as_bytes())?;
+        let count = documents.len();
+        match (documents.pop(), count) {
+            (Some(document), 1) => document.object.map_err(ObjectError::Form),
+            _ => Err(ObjectError::Count(count)),
+        }
+    }
+}
+
+impl FromStr for VirtualMachineInstance {
+    type Err = ObjectError;
+
+    /// Of a manifest that holds this object and no other.
+    fn from_str(manifest: &str) -> Result<Self, ObjectError> {
+        match manifest.parse::<Object>()?.kind {
+            Some(Kind::VirtualMachineInstance(vmi)) => Ok(vmi),
+            _ => Err(ObjectError::Kind),
+        }
+    }
 }
 
 /// JSON values one after the other, when the whole text is that.

@@ -261,3 +261,26 @@ fn a_manifest_of_bytes_is_refused() {
         Err(ManifestError::NotText { offset: 6 })
     ));
 }
+
+#[test]
+fn text_is_one_object_or_says_why_not() {
+    let vmi: VirtualMachineInstance = FULL.parse().unwrap();
+    assert_eq!(
+        FULL.parse::<proto_node::node::Object>().unwrap(),
+        vmi.into()
+    );
+    let refusal = |text: &str| text.parse::<VirtualMachineInstance>().unwrap_err();
+    assert_eq!(
+        refusal("# nothing").to_string(),
+        "the manifest holds 0 objects, not one"
+    );
+    assert_eq!(
+        refusal(&format!("{FULL}\n{FULL}")).to_string(),
+        "the manifest holds 2 objects, not one"
+    );
+    let wrong = "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nspeck: {}\nstate: 1\n";
+    assert_eq!(
+        refusal(wrong).to_string(),
+        "speck: unknown field \"speck\"; state: unknown field \"state\""
+    );
+}

@@ -9,7 +9,7 @@ use agent_host::{
 };
 use agent_plan::{GuestOs, GuestTold, Record, Timestamp};
 use prometheus_client::registry::Registry;
-use proto_node::node::object::Kind;
+use proto_node::vmi::VirtualMachineInstance;
 
 use super::super::{Format, render};
 use super::*;
@@ -37,12 +37,7 @@ spec:
 "#;
 
 fn guest(usage: Option<Usage>) -> Guest {
-    let document = proto_node::manifest::parse(MANIFEST.as_bytes())
-        .unwrap()
-        .remove(0);
-    let Some(Kind::VirtualMachineInstance(object)) = document.object.unwrap().kind else {
-        panic!("no VMI");
-    };
+    let object: VirtualMachineInstance = MANIFEST.parse().unwrap();
     let vmi = Vmi::restore(object.clone()).unwrap().vmi;
     let record = Record::new(apply::id(&object::metadata(&object)), Timestamp(0));
     Guest {
