@@ -1,5 +1,5 @@
-//! What `cargo xtask bench vmm` boots with every hypervisor: a small kernel and initramfs images of
-//! `bench-guest`.
+//! What `cargo xtask bench vmm` boots with every hypervisor: a small kernel, and an initramfs for starts and one
+//! for work.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,26 +56,46 @@ fn download(into: &Path) -> anyhow::Result<PathBuf> {
     Ok(tarball)
 }
 
-/// An uncompressed initramfs of `bench-guest` as `/init`; with busybox for work that needs its `ip`.
+/// An uncompressed initramfs whose `/init` says that it runs and waits: for starts.
+///
+/// # Errors
+/// When it can not be assembled.
+pub fn start_initramfs() -> anyhow::Result<Vec<u8>> {
+    let file = tempfile::NamedTempFile::new()?;
+    let source = artifacts::workspace()?.join("guest-images/bench/init.S");
+    process::output(
+        Command::new("cc")
+            .args(["-nostdlib", "-static", "-no-pie", "-s"])
+            .args(["-Wl,-z,noseparate-code", "-Wl,--build-id=none", "-o"])
+            .arg(file.path())
+            .arg(source),
+    )?;
+    initramfs_of(&fs::read(file)?)?.finish()
+}
+
+/// An uncompressed initramfs of `bench-guest` as `/init`, and of busybox for its `ip`: for work.
 ///
 /// # Errors
 /// When the program was not built yet.
-pub fn initramfs(busybox: bool) -> anyhow::Result<Vec<u8>> {
+pub fn work_initramfs() -> anyhow::Result<Vec<u8>> {
+    let mut archive = initramfs_of(&stripped("bench-guest")?)?;
+    tools::ensure(tools::IMAGES)?;
+    archive.file("bin/busybox", 0o755, &fs::read("/bin/busybox")?)?;
+    archive.finish()
+}
+
+fn initramfs_of(init: &[u8]) -> anyhow::Result<Archive> {
     let mut archive = Archive::default();
     for directory in ["bin", "dev", "proc", "sys"] {
         archive.directory(directory)?;
     }
     // The kernel opens it for /init before anything is mounted.
     archive.character_device("dev/console", 5, 1)?;
-    archive.file("init", 0o755, &stripped("bench-guest")?)?;
-    if busybox {
-        tools::ensure(tools::IMAGES)?;
-        archive.file("bin/busybox", 0o755, &fs::read("/bin/busybox")?)?;
-    }
-    archive.finish()
+    archive.file("init", 0o755, init)?;
+    Ok(archive)
 }
 
-/// A program without what only debuggers read: all of it is copied at every boot.
+/// A program without what only debuggers read.
 fn stripped(name: &str) -> anyhow::Result<Vec<u8>> {
     let file = tempfile::NamedTempFile::new()?;
     process::output(
@@ -85,4 +105,19 @@ fn stripped(name: &str) -> anyhow::Result<Vec<u8>> {
             .arg(file.path()),
     )?;
     Ok(fs::read(file.path())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::start_initramfs;
+    use crate::vmm_bench::INIT_LINE;
+
+    #[test]
+    fn the_init_of_starts_is_small_and_says_the_line_that_is_waited_for() {
+        let archive = start_initramfs().expect("assembled");
+        assert!(archive.len() < 16 << 10, "{} bytes", archive.len());
+        let line = format!("{INIT_LINE}\n");
+        let mut windows = archive.windows(line.len());
+        assert!(windows.any(|window| window == line.as_bytes()));
+    }
 }

@@ -99,6 +99,7 @@ kind: VirtualMachineInstance
 metadata: {{name: {NAME}}}
 spec:
   terminationGracePeriodSeconds: 0
+  readinessProbe: {{exec: {{command: [test, -d, /run/cloud-init]}}, timeoutSeconds: 60}}
   domain:
     cpu: {{model: Nehalem}}
     memory: {{guest: 768Mi}}
@@ -206,9 +207,14 @@ impl Guest<'_> {
             self.add_entry()?;
         }
         clock.done("logged in, looked around");
-        self.type_line("reboot")?;
+        self.ask_guest_agent(agent)?;
+        clock.done("qemu-guest-agent answered");
+        match firmware {
+            Firmware::Bios => kvmctl(agent, &format!("soft-reboot vmi {NAME}"))?,
+            Firmware::Uefi => self.type_line("reboot")?,
+        }
         self.wait_for(firmware.grub())?;
-        clock.done("reboot from inside, to GRUB");
+        clock.done("reboot, to GRUB");
         self.wait_for(LOGIN)?;
         clock.done("second start, to login");
         self.log_in()?;
@@ -240,6 +246,22 @@ impl Guest<'_> {
         ensure!(failed.is_empty(), "units failed: {failed}");
         let is_uefi = self.tell("test -d /sys/firmware/efi && echo UEFI || echo BIOS")? == "UEFI";
         ensure!(is_uefi == (firmware == Firmware::Uefi), "other firmware");
+        Ok(())
+    }
+
+    /// Debian's qemu-guest-agent ran the readiness probe and tells of the very system that runs.
+    fn ask_guest_agent(&mut self, agent: &Agent<'_, Node>) -> anyhow::Result<()> {
+        for condition in ["AgentConnected", "Ready"] {
+            const PATIENCE: &str = "200s";
+            kvmctl(
+                agent,
+                &format!("wait --for=condition={condition} vmi/{NAME} --timeout {PATIENCE}"),
+            )?;
+        }
+        let os = |field: &str| agent.value(NAME, &format!(".status.guestOSInfo.{field}"));
+        ensure!(os("id")? == "debian", "another system: {}", os("id")?);
+        let (told, runs) = (os("kernelRelease")?, self.tell("uname -r")?);
+        ensure!(told == runs, "{told} is told, {runs} runs");
         Ok(())
     }
 
@@ -286,4 +308,10 @@ impl Guest<'_> {
     fn type_line(&mut self, line: &str) -> anyhow::Result<()> {
         self.console.type_line(line)
     }
+}
+
+fn kvmctl(agent: &Agent<'_, Node>, words: &str) -> anyhow::Result<()> {
+    let output = agent.kvmctl(words)?;
+    ensure!(output.code == Some(0), "kvmctl {words}: {output}");
+    Ok(())
 }

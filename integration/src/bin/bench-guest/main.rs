@@ -16,9 +16,6 @@ use integration::vmm_bench::{DONE_LINE, FIGURE_LINE, INIT_LINE};
 use nix::mount::{MsFlags, mount};
 use nix::sys::reboot::{RebootMode, reboot};
 
-/// Longer than anybody looks at a guest that sleeps.
-const IDLE: Duration = Duration::from_secs(20);
-
 fn main() -> anyhow::Result<Infallible> {
     println!("{INIT_LINE}");
     if let Err(error) = work() {
@@ -32,7 +29,6 @@ fn work() -> anyhow::Result<()> {
     attach("proc", "/proc")?;
     let words = Words::read()?;
     match words.get("bench.work") {
-        "idle" => std::thread::sleep(IDLE),
         "disk" => {
             attach("devtmpfs", "/dev")?;
             disk::run(words.time()?)?;
@@ -43,7 +39,7 @@ fn work() -> anyhow::Result<()> {
             attach("sysfs", "/sys")?;
             net::run(words.time()?)?;
         }
-        _ => {}
+        other => anyhow::bail!("bench.work={other}: there is no such work"),
     }
     Ok(())
 }

@@ -47,8 +47,8 @@ impl Payload {
         for program in ["kvmlet-vmm", "vmm-front", "vmm-bench"] {
             payload.put(artifacts::program(program)?, program)?;
         }
-        fs::write(payload.path("boot-initrd"), bench::initramfs(false)?)?;
-        fs::write(payload.path("work-initrd"), bench::initramfs(true)?)?;
+        fs::write(payload.path("start-initrd"), bench::start_initramfs()?)?;
+        fs::write(payload.path("work-initrd"), bench::work_initramfs()?)?;
         for file in qemu::stock_files()? {
             payload.put(&file, &format!("qemu{file}"))?;
         }
@@ -75,10 +75,9 @@ impl Payload {
         spec.memory_mib = NODE_MIB;
         spec.emulation = emulation;
         let node = Node::boot(spec)?;
-        let initrd = if plan.work == Work::Boot {
-            "boot"
-        } else {
-            "work"
+        let initrd = match plan.work {
+            Work::Boot | Work::Idle => "start",
+            Work::Disk | Work::Net => "work",
         };
         // Everything into memory: what is read from the node's disk would be measured too.
         let set_up = format!(
