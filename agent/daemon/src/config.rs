@@ -11,6 +11,7 @@ mod tracing;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use agent_host::USER_BASES;
 use agent_sources::ControlPlaneSettings;
 use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
@@ -211,9 +212,17 @@ impl Config {
                 ));
             }
         }
+        self.check_numbers()
+    }
+
+    fn check_numbers(&self) -> Result<(), ConfigError> {
         let fault = self.capacity.fault().or_else(|| self.shutdown.fault());
         if let Some((setting, value, rule)) = fault {
             return Err(self.wrong(setting, value.to_string(), rule));
+        }
+        if !USER_BASES.contains(&self.vmm.user_base) {
+            let value = self.vmm.user_base.to_string();
+            return Err(self.wrong("vmm.user_base", value, "must be 65536 to 4294901759"));
         }
         if self.console.log_bytes < 65536 {
             let value = self.console.log_bytes.to_string();

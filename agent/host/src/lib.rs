@@ -50,3 +50,4 @@ pub use usage::{
     DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, ProcessUsage, RequestUsage, Told,
     TrafficUsage, Usage, VcpuUsage,
 };
+pub use users::USER_BASES;

@@ -1,6 +1,7 @@
 //! As which user a VMM runs: each as one of its own, so that none can touch another.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use sha2::{Digest, Sha256};
 
@@ -8,6 +9,10 @@ use crate::layout::PathUid;
 
 /// Users that VMMs may run as, counted from the setting `vmm.user_base`.
 const USERS: u32 = 1 << 16;
+
+/// Values of the setting `vmm.user_base`: below lie root and the users of people and services, and the highest
+/// number of all is none, but what `setuid` takes for "as it is".
+pub const USER_BASES: RangeInclusive<u32> = USERS..=u32::MAX - USERS;
 
 /// Which VMI has which user.
 #[derive(Debug)]
@@ -19,7 +24,8 @@ pub(crate) struct VmmUsers {
 impl VmmUsers {
     pub(crate) fn new(base: u32) -> Self {
         Self {
-            base,
+            // No sum below reaches the number that is none.
+            base: base.min(*USER_BASES.end()),
             taken: BTreeMap::new(),
         }
     }
@@ -40,7 +46,7 @@ impl VmmUsers {
             .take(2)
             .fold(0, |sum, byte| sum << 8 | u32::from(*byte));
         let user = (0..USERS)
-            .map(|step| self.base.saturating_add((start + step) % USERS))
+            .map(|step| self.base + (start + step) % USERS)
             .find(|user| !self.taken.contains_key(user))
             // More VMIs than users: sharing one is then the lesser evil.
             .unwrap_or(self.base);
@@ -76,6 +82,16 @@ mod tests {
         );
         users.release(&uids[0]);
         assert_eq!(users.assign(&uids[0]), first[0]);
+    }
+
+    #[test]
+    fn nobody_is_the_user_that_setuid_takes_for_none() {
+        let mut users = VmmUsers::new(u32::MAX);
+        for n in 0..1000 {
+            let uid = PathUid::new(&format!("vmi-{n}")).unwrap();
+            assert_ne!(users.assign(&uid), u32::MAX);
+        }
+        assert_eq!(*USER_BASES.end() + (USERS - 1), u32::MAX - 1);
     }
 
     #[test]

@@ -89,6 +89,22 @@ fn a_level_that_is_none_is_refused() {
 }
 
 #[test]
+fn vmms_are_never_run_as_root_or_as_nobody_at_all() {
+    for base in [0_u32, 65535, 4_294_901_760, u32::MAX] {
+        let error = parse(&format!("[vmm]\nuser_base = {base}")).expect_err("out of range");
+        let (least, most) = (USER_BASES.start(), USER_BASES.end());
+        let rule = format!("must be {least} to {most}");
+        assert!(
+            error.contains("vmm.user_base") && error.contains(&rule),
+            "{error}"
+        );
+    }
+    for base in [65536_u32, 1_000_000, 4_294_901_759] {
+        parse(&format!("[vmm]\nuser_base = {base}")).expect("in range");
+    }
+}
+
+#[test]
 fn relative_paths_are_refused_by_name() {
     let error = parse("[paths]\nallowed = [\"images\"]").expect_err("relative");
     assert!(

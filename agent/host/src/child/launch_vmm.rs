@@ -89,6 +89,13 @@ pub(super) fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
 /// Starts the process that becomes the VMM.
 fn launch(arguments: &LaunchArguments) -> io::Result<u32> {
     let is_root = geteuid().is_root();
+    // Root itself, or the number that `setuid` takes for "as it is": the VMM would be what the agent is.
+    if is_root && !(1..u32::MAX).contains(&arguments.user) {
+        return Err(io::Error::other(format!(
+            "{} is no user that a VMM may be",
+            arguments.user
+        )));
+    }
     // Of children: the next process is the first there.
     if is_root && !enter_namespaces(CloneFlags::CLONE_NEWPID)? {
         warn("this host allows no pid namespace: the VMM shares the agent's")?;
