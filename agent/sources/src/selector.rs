@@ -1,6 +1,9 @@
 //! Kubernetes' label and field selectors.
 
+use proto_node::is_value_path;
 use serde_json::Value;
+
+use crate::Kind;
 
 /// Selectors longer than this are refused.
 const MAX_BYTES: usize = 8192;
@@ -16,7 +19,15 @@ pub enum SelectorError {
         "selector requirement {0:?} is none of: key, !key, key=value, key!=value, key in (a,b), key notin (a,b)"
     )]
     Malformed(String),
+    /// Nothing of that kind has such a field, or more than one value there.
+    #[error(
+        "field label not supported: {0:?} is no field of one value of a {1}, such as metadata.name"
+    )]
+    NoField(String, &'static str),
 }
+
+/// Fields that an object has from its making to its end.
+const LASTING: [&str; 3] = ["metadata.name", "metadata.namespace", "metadata.uid"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Requirement {
@@ -68,11 +79,12 @@ impl LabelSelector {
 pub struct FieldSelector(Vec<(String, bool, String)>);
 
 impl FieldSelector {
-    /// Reads a selector such as `metadata.name=web,status.phase!=Failed`. Empty selects everything.
+    /// Reads a selector such as `metadata.name=web,status.phase!=Failed` of objects of `kind`. Empty selects
+    /// everything.
     ///
     /// # Errors
     /// See [`SelectorError`].
-    pub fn parse(text: &str) -> Result<Self, SelectorError> {
+    pub fn parse(text: &str, kind: Kind) -> Result<Self, SelectorError> {
         bounded(text)?;
         let mut requirements = Vec::new();
         for part in text
@@ -82,6 +94,9 @@ impl FieldSelector {
         {
             let malformed = || SelectorError::Malformed(part.to_owned());
             let (path, equal, value) = comparison(part).ok_or_else(malformed)?;
+            if !is_value_path(kind.as_str(), path) {
+                return Err(SelectorError::NoField(path.to_owned(), kind.as_str()));
+            }
             requirements.push((path.to_owned(), equal, value.to_owned()));
         }
         Ok(Self(requirements))
@@ -90,19 +105,28 @@ impl FieldSelector {
     /// Whether the fields of an object in JSON form are so. An absent field is the empty text.
     #[must_use]
     pub fn matches(&self, object: &Value) -> bool {
-        self.0.iter().all(|(path, equal, wanted)| {
-            let mut value = object;
-            for member in path.split('.') {
-                value = &value[member];
-            }
-            let text = match value {
-                Value::Null => String::new(),
-                Value::String(text) => text.clone(),
-                other => other.to_string(),
-            };
-            (text == *wanted) == *equal
-        })
+        self.0.iter().all(|requirement| holds(requirement, object))
     }
+
+    /// Whether the object, at some time, can have had such fields: those that never change are so.
+    #[must_use]
+    pub fn can_match(&self, object: &Value) -> bool {
+        let mut lasting = (self.0.iter()).filter(|(path, ..)| LASTING.contains(&path.as_str()));
+        lasting.all(|requirement| holds(requirement, object))
+    }
+}
+
+fn holds((path, equal, wanted): &(String, bool, String), object: &Value) -> bool {
+    let mut value = object;
+    for member in path.split('.') {
+        value = &value[member];
+    }
+    let text = match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    (text == *wanted) == *equal
 }
 
 const fn bounded(text: &str) -> Result<(), SelectorError> {
@@ -194,8 +218,8 @@ mod tests {
     fn object() -> Value {
         serde_json::json!({
             "metadata": {"name": "web", "labels": {"app": "web", "tier": "a"}},
-            "status": {"phase": "Running"},
-            "count": 3
+            "spec": {"domain": {"cpu": {"cores": 3}}},
+            "status": {"phase": "Running"}
         })
     }
 
@@ -206,7 +230,7 @@ mod tests {
     }
 
     fn fields(text: &str) -> bool {
-        FieldSelector::parse(text)
+        FieldSelector::parse(text, Kind::VirtualMachineInstance)
             .expect("a selector")
             .matches(&object())
     }
@@ -243,12 +267,16 @@ mod tests {
             "",
             "metadata.name=web",
             "status.phase!=Failed",
-            "count=3",
+            "spec.domain.cpu.cores=3",
             "status.reason=",
         ] {
             assert!(fields(yes), "{yes}");
         }
-        for no in ["metadata.name=db", "status.phase!=Running", "count!=3"] {
+        for no in [
+            "metadata.name=db",
+            "status.phase!=Running",
+            "spec.domain.cpu.cores!=3",
+        ] {
             assert!(!fields(no), "{no}");
         }
     }
@@ -258,7 +286,13 @@ mod tests {
         for bad in ["a in b", "a b", "=x", "a in (x", "x)", "a==b=c", "!"] {
             assert!(LabelSelector::parse(bad).is_err(), "{bad}");
         }
-        assert!(FieldSelector::parse("a").is_err());
+        let told = FieldSelector::parse("status.phse!=Failed", Kind::VirtualMachineInstance);
+        assert_eq!(
+            told.expect_err("no field").to_string(),
+            "field label not supported: \"status.phse\" is no field of one value of a VirtualMachineInstance, \
+             such as metadata.name"
+        );
+        assert!(FieldSelector::parse("a", Kind::Event).is_err());
         assert!(LabelSelector::parse(&"a,".repeat(MAX_BYTES)).is_err());
     }
 }

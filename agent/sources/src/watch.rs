@@ -1,13 +1,14 @@
 //! A watch: first what is there, then every change, resumable at each step.
 
-use std::collections::BTreeSet;
+mod told;
 
 use proto_node::node::{Object, WatchResponse, watch_response::Type};
 use tokio::sync::mpsc;
 use tonic::Status;
 
+use self::told::Told;
 use crate::access::Permit;
-use crate::{ApiError, Change, ChangeKind, FieldSelector, Kind, LabelSelector, Registry};
+use crate::{ApiError, Change, FieldSelector, Kind, LabelSelector, Registry};
 
 /// Changes read from the store in one go.
 const BATCH: usize = 64;
@@ -36,29 +37,38 @@ impl Filter {
         if !namespace.is_empty() {
             permit.check(&namespace)?;
         }
+        let kind = parse_kind(kind)?;
         let bad = |error: crate::SelectorError| ApiError::BadRequest(error.to_string());
         Ok(Self {
-            kind: parse_kind(kind)?,
+            kind,
             namespace,
             labels: LabelSelector::parse(labels).map_err(bad)?,
-            fields: FieldSelector::parse(fields).map_err(bad)?,
+            fields: FieldSelector::parse(fields, kind).map_err(bad)?,
             permit: permit.clone(),
         })
     }
 
     pub(crate) fn matches(&self, object: &Object) -> bool {
-        let namespace = object
-            .metadata()
-            .map_or("", |metadata| metadata.namespace.as_str());
+        self.covers(object) && {
+            if self.labels == LabelSelector::default() && self.fields == FieldSelector::default() {
+                return true;
+            }
+            let json = object.to_json();
+            self.labels.matches(&json) && self.fields.matches(&json)
+        }
+    }
+
+    /// Whether the object may have matched at another time.
+    fn can_match(&self, object: &Object) -> bool {
+        self.covers(object)
+            && (self.fields == FieldSelector::default() || self.fields.can_match(&object.to_json()))
+    }
+
+    fn covers(&self, object: &Object) -> bool {
+        let metadata = object.metadata();
+        let namespace = metadata.map_or("", |metadata| metadata.namespace.as_str());
         let wanted = self.namespace.is_empty() || namespace == self.namespace;
-        if !wanted || !self.permit.covers(namespace) {
-            return false;
-        }
-        if self.labels == LabelSelector::default() && self.fields == FieldSelector::default() {
-            return true;
-        }
-        let json = object.to_json();
-        self.labels.matches(&json) && self.fields.matches(&json)
+        wanted && self.permit.covers(namespace)
     }
 }
 
@@ -74,8 +84,8 @@ pub(crate) fn parse_kind(kind: &str) -> Result<Kind, ApiError> {
 pub(crate) struct Watch<R> {
     registry: R,
     filter: Filter,
-    /// Uids that the watcher was told of, so that one that no longer matches can be taken back.
-    told: BTreeSet<String>,
+    /// What the watcher knows, so that what no longer matches can be taken back.
+    told: Told,
     version: u64,
     out: mpsc::Sender<Result<WatchResponse, Status>>,
 }
@@ -93,7 +103,7 @@ impl<R: Registry> Watch<R> {
         Self {
             registry,
             filter,
-            told: BTreeSet::new(),
+            told: Told::default(),
             version: 0,
             out,
         }
@@ -123,8 +133,8 @@ impl<R: Registry> Watch<R> {
             return match resource_version.parse() {
                 Ok(version) => {
                     self.version = version;
-                    // What the watcher knows already is not known here: anything may be taken back.
-                    self.remember_present()
+                    self.remember_unchanged();
+                    Ok(())
                 }
                 Err(_) => {
                     let text = format!(
@@ -140,24 +150,24 @@ impl<R: Registry> Watch<R> {
         };
         self.version = listed.version;
         for object in listed.items {
-            if self.filter.matches(&object) {
-                self.told.extend(uid(&object));
+            if self.told.note(&object, &self.filter) {
                 self.send(Type::Added, Some(object), listed.version).await?;
             }
         }
         self.send(Type::Bookmark, None, listed.version).await
     }
 
-    fn remember_present(&mut self) -> Result<(), Ended> {
-        if let Ok(listed) = self.registry.list(self.filter.kind) {
-            // Of what its caller may not see, a watch does not even tell that it went away.
-            let seen = listed.items.iter().filter(|object| {
-                let metadata = object.metadata();
-                metadata.is_some_and(|metadata| self.filter.permit.covers(&metadata.namespace))
-            });
-            self.told.extend(seen.filter_map(uid));
+    /// What has not changed since was then as it is now.
+    fn remember_unchanged(&mut self) {
+        let Ok(listed) = self.registry.list(self.filter.kind) else {
+            return;
+        };
+        for object in &listed.items {
+            let version = object.metadata().map(|it| it.resource_version.parse());
+            if matches!(version, Some(Ok(version)) if self.version >= version) {
+                self.told.note(object, &self.filter);
+            }
         }
-        Ok(())
     }
 
     async fn catch_up(&mut self) -> Result<(), Ended> {
@@ -179,32 +189,10 @@ impl<R: Registry> Watch<R> {
     }
 
     async fn tell(&mut self, change: Change) -> Result<(), Ended> {
-        let Some(uid) = uid(&change.object) else {
-            return Ok(());
-        };
-        let matches = self.filter.matches(&change.object);
-        let known = self.told.contains(&uid);
-        let kind = match change.change {
-            ChangeKind::Deleted if known || matches => {
-                self.told.remove(&uid);
-                Type::Deleted
-            }
-            ChangeKind::Deleted => return Ok(()),
-            ChangeKind::Added | ChangeKind::Modified if matches => {
-                self.told.insert(uid);
-                if known && change.change == ChangeKind::Modified {
-                    Type::Modified
-                } else {
-                    Type::Added
-                }
-            }
-            ChangeKind::Added | ChangeKind::Modified if known => {
-                self.told.remove(&uid);
-                Type::Deleted
-            }
-            ChangeKind::Added | ChangeKind::Modified => return Ok(()),
-        };
-        self.send(kind, Some(change.object), change.version).await
+        match self.told.judge(&change, &self.filter) {
+            Some(kind) => self.send(kind, Some(change.object), change.version).await,
+            None => Ok(()),
+        }
     }
 
     async fn send(&self, kind: Type, object: Option<Object>, version: u64) -> Result<(), Ended> {
@@ -221,8 +209,4 @@ impl<R: Registry> Watch<R> {
         drop(self.out.send(Err(error.into())).await);
         Err(Ended)
     }
-}
-
-fn uid(object: &Object) -> Option<String> {
-    object.metadata().map(|metadata| metadata.uid.clone())
 }

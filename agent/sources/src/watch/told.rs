@@ -1,0 +1,124 @@
+//! What a watcher knows.
+
+use std::collections::BTreeMap;
+
+use proto_node::node::Object;
+use proto_node::node::watch_response::Type;
+
+use super::Filter;
+use crate::{Change, ChangeKind};
+
+/// Whether the watcher was told of an object and not that it is gone, by uid. Of what is missing here in a watch that
+/// resumes nobody knows: it has changed since the version at which that goes on.
+#[derive(Debug, Default)]
+pub(super) struct Told(BTreeMap<String, bool>);
+
+impl Told {
+    /// The watcher knows an object as it is. Whether it is told of that.
+    pub(super) fn note(&mut self, object: &Object, filter: &Filter) -> bool {
+        let matches = filter.matches(object);
+        self.0.extend(uid(object).map(|uid| (uid, matches)));
+        matches
+    }
+
+    /// As what the watcher is to be told of a change, if it is.
+    pub(super) fn judge(&mut self, change: &Change, filter: &Filter) -> Option<Type> {
+        let uid = uid(&change.object)?;
+        let matches = filter.matches(&change.object);
+        let known = match self.0.get(&uid) {
+            Some(told) => *told,
+            None => change.change != ChangeKind::Added && filter.can_match(&change.object),
+        };
+        if change.change == ChangeKind::Deleted {
+            self.0.remove(&uid);
+        } else {
+            self.0.insert(uid, matches);
+        }
+        match change.change {
+            ChangeKind::Deleted => (known || matches).then_some(Type::Deleted),
+            ChangeKind::Modified if known && matches => Some(Type::Modified),
+            ChangeKind::Added | ChangeKind::Modified if matches => Some(Type::Added),
+            ChangeKind::Added | ChangeKind::Modified => known.then_some(Type::Deleted),
+        }
+    }
+}
+
+fn uid(object: &Object) -> Option<String> {
+    object.metadata().map(|metadata| metadata.uid.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Kind;
+    use crate::access::Permit;
+
+    fn filter(namespace: &str, labels: &str, fields: &str) -> Filter {
+        let kind = Kind::VirtualMachineInstance.as_str();
+        let permit = Permit::everything();
+        Filter::parse(kind, namespace.to_owned(), labels, fields, &permit).expect("a filter")
+    }
+
+    fn change(change: ChangeKind, name: &str, app: &str, phase: &str) -> Change {
+        let manifest = format!(
+            "{{apiVersion: kubevirt.io/v1, kind: VirtualMachineInstance, metadata: {{name: {name}, namespace: default, \
+             uid: {name}-1, labels: {{app: {app}}}}}, status: {{phase: {phase}}}}}"
+        );
+        Change {
+            version: 7,
+            change,
+            kind: Kind::VirtualMachineInstance,
+            object: manifest.parse().expect("a VMI"),
+        }
+    }
+
+    #[test]
+    fn what_was_not_asked_for_is_not_told_when_a_watch_resumes() {
+        for (namespace, fields) in [("", "metadata.name=web"), ("other", "")] {
+            let (mut told, filter) = (Told::default(), filter(namespace, "", fields));
+            for kind in [ChangeKind::Modified, ChangeKind::Deleted] {
+                let other = change(kind, "db", "db", "Running");
+                assert_eq!(told.judge(&other, &filter), None);
+            }
+        }
+    }
+
+    #[test]
+    fn what_did_not_match_and_does_not_is_not_told() {
+        let (mut told, filter) = (Told::default(), filter("", "app=web", ""));
+        let mut other = change(ChangeKind::Modified, "db", "db", "Running");
+        assert!(!told.note(&other.object, &filter));
+        assert_eq!(told.judge(&other, &filter), None);
+        other.change = ChangeKind::Deleted;
+        assert_eq!(told.judge(&other, &filter), None);
+    }
+
+    #[test]
+    fn what_may_have_matched_when_a_watch_was_lost_is_taken_back() {
+        let filter = filter("", "", "status.phase=Running");
+        for kind in [ChangeKind::Modified, ChangeKind::Deleted] {
+            let mut told = Told::default();
+            let ended = change(kind, "web", "web", "Succeeded");
+            assert_eq!(told.judge(&ended, &filter), Some(Type::Deleted));
+            if kind == ChangeKind::Modified {
+                assert_eq!(told.judge(&ended, &filter), None, "told twice");
+            }
+        }
+    }
+
+    #[test]
+    fn changes_are_told_as_the_watcher_sees_them() {
+        let (mut told, filter) = (Told::default(), filter("", "", "status.phase=Running"));
+        for (kind, phase, expected) in [
+            (ChangeKind::Added, "Pending", None),
+            (ChangeKind::Modified, "Running", Some(Type::Added)),
+            (ChangeKind::Modified, "Running", Some(Type::Modified)),
+            (ChangeKind::Modified, "Succeeded", Some(Type::Deleted)),
+            (ChangeKind::Modified, "Succeeded", None),
+            (ChangeKind::Deleted, "Succeeded", None),
+        ] {
+            let judged = told.judge(&change(kind, "web", "web", phase), &filter);
+            assert_eq!(judged, expected, "{kind:?} {phase}");
+        }
+    }
+}
