@@ -231,6 +231,24 @@ fn a_running_agent_reads_its_configuration_again_and_names_what_has_to_wait() ->
 }
 
 #[test]
+fn the_version_is_told_with_those_of_vmms() -> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = Agent::prepare(&host)?;
+    agent.add_image("/run/bin/testguest", "testguest")?;
+    agent.start()?;
+    for (name, guests) in [("one", "1 guest"), ("two", "2 guests")] {
+        let spec = GuestSpec::testguest(name, "tests=none then=idle").without_devices();
+        agent.apply(&spec.manifest())?;
+        agent.wait_for_phase(name, "Running", PATIENCE)?;
+        // Figures are a second old at most.
+        let told = format!("Running VMMs: {} ({guests})", env!("CARGO_PKG_VERSION"));
+        host.wait_for(&format!("kvmctl version | grep -qxF '{told}'"), PATIENCE)?;
+    }
+    Ok(())
+}
+
+#[test]
 fn what_a_guest_printed_is_read_beside_its_console_and_after_its_end() -> anyhow::Result<()> {
     skip_if!(host::without_host(), Ok(()));
     let host = Host::enter()?;
@@ -264,7 +282,16 @@ fn what_a_guest_printed_is_read_beside_its_console_and_after_its_end() -> anyhow
 
     let previous = agent.kvmctl("logs --previous web")?;
     assert_eq!(previous.code, Some(1), "{previous}");
+    assert!(previous.stderr.contains("(NotFound)"), "{previous}");
     agent.kvmctl("delete vmi web --grace-period 0")?;
+    let gone = agent.kvmctl("logs --previous web")?;
+    assert_eq!(gone.stdout, after.stdout, "{gone}");
+    let outside = agent.kvmctl("logs --previous ../default/web")?;
+    assert_eq!(
+        (outside.code, outside.stdout.as_str()),
+        (Some(1), ""),
+        "{outside}"
+    );
     let spec = GuestSpec::testguest("web", "tests=none then=idle").without_devices();
     agent.apply(&spec.manifest())?;
     agent.wait_for_phase("web", "Running", PATIENCE)?;

@@ -28,7 +28,10 @@ pub async fn run(scope: &Scope, args: Version) -> Result<(), Failure> {
                 let releases: Vec<String> = node
                     .vmm_releases
                     .iter()
-                    .map(|release| format!("{} ({} guests)", release.version, release.guests))
+                    .map(|release| match release.guests {
+                        1 => format!("{} (1 guest)", release.version),
+                        guests => format!("{} ({guests} guests)", release.version),
+                    })
                     .collect();
                 text.push_str(&format!(
                     "Agent Version: {} on {} ({})\n",

@@ -26,7 +26,7 @@ use crate::{clock, object, resources};
 
 impl<H: Host> Assignments for Agent<H> {
     async fn registration(&self, control_plane: &str) -> Result<Register, ApiError> {
-        let info = self.node_info().await?;
+        let info = self.node_facts()?;
         let mark = self.write(|transaction| Ok(transaction.control_plane(control_plane)?))?;
         Ok(Register {
             node_name: info.node_name,

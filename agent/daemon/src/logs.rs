@@ -32,7 +32,12 @@ struct Gone;
 impl<H: Host> Agent<H> {
     /// Begins to tell.
     pub(crate) async fn open_logs(&self, logs: Logs) -> Result<LogsPieces, ApiError> {
-        let row = self.row(&logs.target)?;
+        let row = match self.row(&logs.target) {
+            Err(ApiError::NotFound { .. }) if logs.previous && logs.uid.is_empty() => {
+                return self.open_logs_of_gone(&logs);
+            }
+            row => row?,
+        };
         object::check_uid(&logs.target, &logs.uid, &row)?;
         let record = self
             .ledger
@@ -58,6 +63,27 @@ impl<H: Host> Agent<H> {
         {
             printed = ring;
         }
+        let subject = Subject {
+            uid: row.uid,
+            base,
+            follow: follow.then_some(record),
+        };
+        Ok(self.begin_to_tell(&logs, subject, printed))
+    }
+
+    /// Of a VMI that is gone its name is all that there is to find it by.
+    fn open_logs_of_gone(&self, logs: &Logs) -> Result<LogsPieces, ApiError> {
+        let not_found = || object::not_found(&logs.target);
+        let namespace = logs.target.namespace.parse().map_err(|()| not_found())?;
+        let name = logs.target.name.parse().map_err(|()| not_found())?;
+        let printed = match self.host.printed_of_gone(&namespace, &name) {
+            Err(LogsError::NothingKept(_)) => return Err(not_found()),
+            printed => printed.map_err(|error| refusal(logs, error))?,
+        };
+        Ok(self.begin_to_tell(logs, Subject::default(), printed))
+    }
+
+    fn begin_to_tell(&self, logs: &Logs, subject: Subject, mut printed: Printed) -> LogsPieces {
         if let Some(tail) = logs.tail_bytes {
             cut(&mut printed, tail);
         }
@@ -67,16 +93,14 @@ impl<H: Host> Agent<H> {
         }
         let (out, pieces) = mpsc::channel(BACKLOG);
         let teller = Teller {
-            base,
+            base: subject.base,
             next: printed.offset,
             tail: Vec::new(),
-            uid: row.uid,
+            uid: subject.uid,
             out: out.clone(),
         };
         let mut stopping = self.stopping();
-        let told = self
-            .clone()
-            .tell_logs(teller, printed, follow.then_some(record));
+        let told = self.clone().tell_logs(teller, printed, subject.follow);
         tokio::spawn(async move {
             tokio::select! {
                 _ = told => {}
@@ -89,7 +113,7 @@ impl<H: Host> Agent<H> {
                 }
             }
         });
-        Ok(pieces)
+        pieces
     }
 
     /// Tells what was printed, and with a record what is printed until the guest has ended.
@@ -128,6 +152,17 @@ impl<H: Host> Agent<H> {
             }
         }
     }
+}
+
+/// Whose output is told.
+#[derive(Default)]
+struct Subject {
+    /// Of the VMI; empty when that is gone.
+    uid: String,
+    /// Where the log's file began when it was read.
+    base: Option<u64>,
+    /// Whose output is followed.
+    follow: Option<Record>,
 }
 
 /// One client's way through the output of a guest.
@@ -218,7 +253,7 @@ fn cut(printed: &mut Printed, tail_bytes: u64) {
 fn refusal(logs: &Logs, error: LogsError) -> ApiError {
     let name = &logs.target.name;
     match error {
-        LogsError::NothingKept(why) => ApiError::Forbidden(format!("{name:?}: {why}")),
+        LogsError::NothingKept(why) => ApiError::Absent(format!("{name:?}: {why}")),
         LogsError::NotRunning => ApiError::Forbidden(format!("{name:?} is not running")),
         LogsError::Vmm(_) => ApiError::Unavailable(error.to_string()),
         LogsError::Unreadable(cause) => {

@@ -126,6 +126,30 @@ impl<H: Host> Registry for Agent<H> {
     }
 
     async fn node_info(&self) -> Result<GetNodeInfoResponse, ApiError> {
+        Ok(GetNodeInfoResponse {
+            vmm_releases: self.vmm_releases().await?,
+            ..self.node_facts()?
+        })
+    }
+
+    async fn warn(&self, target: &ObjectRef, reason: &str, message: &str) {
+        let said = [events::warning(reason, message)];
+        let written = self.write(|transaction| {
+            let uid = transaction
+                .object(&object::key(target))?
+                .map(|row| row.uid)
+                .unwrap_or_default();
+            self.record_events(transaction, (target, &uid), &said, clock::now())
+        });
+        if let Err(error) = written {
+            warn!(%error, "an event could not be recorded");
+        }
+    }
+}
+
+impl<H: Host> Agent<H> {
+    /// What is known of the node without asking anybody.
+    pub(crate) fn node_facts(&self) -> Result<GetNodeInfoResponse, ApiError> {
         let caps = self.caps();
         let figures = self.rooms.figures();
         let resources = Resources::of(&figures);
@@ -147,20 +171,6 @@ impl<H: Host> Registry for Agent<H> {
             started_at: clock::rfc3339(self.started_at),
             unschedulable: self.is_unschedulable(),
         })
-    }
-
-    async fn warn(&self, target: &ObjectRef, reason: &str, message: &str) {
-        let said = [events::warning(reason, message)];
-        let written = self.write(|transaction| {
-            let uid = transaction
-                .object(&object::key(target))?
-                .map(|row| row.uid)
-                .unwrap_or_default();
-            self.record_events(transaction, (target, &uid), &said, clock::now())
-        });
-        if let Err(error) = written {
-            warn!(%error, "an event could not be recorded");
-        }
     }
 }
 

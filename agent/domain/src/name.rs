@@ -1,6 +1,7 @@
 //! Names and addresses that are legal by construction.
 
 use std::fmt;
+use std::str::FromStr;
 
 macro_rules! text_newtype {
     ($(#[$doc:meta])* $name:ident) => {
@@ -33,6 +34,24 @@ text_newtype! {
     /// A namespace: a DNS label.
     Namespace
 }
+impl FromStr for Name {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        is_dns_subdomain(text)
+            .then(|| Self(text.to_owned()))
+            .ok_or(())
+    }
+}
+
+impl FromStr for Namespace {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        is_dns_label(text).then(|| Self(text.to_owned())).ok_or(())
+    }
+}
+
 text_newtype! {
     /// Identity of an object in time and space. At most 128 bytes of `[A-Za-z0-9._-]`, not beginning
     /// with a dot, so that it may be part of a file name.
@@ -62,7 +81,7 @@ impl fmt::Display for MacAddress {
     }
 }
 
-impl std::str::FromStr for MacAddress {
+impl FromStr for MacAddress {
     type Err = ();
 
     /// Six octets of two hexadecimal digits, joined by `:` or by `-`. Says nothing about their sense.

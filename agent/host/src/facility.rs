@@ -7,7 +7,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use agent_domain::{Probe, Vmi};
+use agent_domain::{Name, Namespace, Probe, Vmi};
 use agent_plan::{Action, Completed, Failure, GuestTold, Observed, ProbeAnswer, Record, Timestamp};
 use tokio::net::{TcpStream, UdpSocket, UnixStream};
 use tokio::sync::Notify;
@@ -87,6 +87,12 @@ pub trait Host: Send + Sync + 'static {
         record: &Record,
         run: Run,
     ) -> impl Future<Output = Result<Printed, LogsError>> + Send;
+
+    /// What the last VMI of this name that is gone printed in the end, as far as it is kept.
+    ///
+    /// # Errors
+    /// [`LogsError::NothingKept`] and [`LogsError::Unreadable`].
+    fn printed_of_gone(&self, namespace: &Namespace, name: &Name) -> Result<Printed, LogsError>;
 
     /// What the guest of the record's present VMM printed from byte `from` of its whole output on. When that
     /// is not kept any more, from a later byte on.

@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use agent_domain::{Probe, Vmi};
+use agent_domain::{Name, Namespace, Probe, Vmi};
 use agent_plan::{Action, Completed, Failure, GuestTold, Observed, ProbeAnswer, Record};
 use nix::unistd::geteuid;
 use tokio::task::AbortHandle;
@@ -276,6 +276,10 @@ impl Host for LinuxHost {
 
     async fn printed(&self, record: &Record, run: Run) -> Result<Printed, LogsError> {
         self.all_printed(record, run).await
+    }
+
+    fn printed_of_gone(&self, namespace: &Namespace, name: &Name) -> Result<Printed, LogsError> {
+        self.last_printed(namespace.as_str(), name.as_str())
     }
 
     async fn printed_since(&self, record: &Record, from: u64) -> Result<Printed, LogsError> {

@@ -30,6 +30,9 @@ pub enum ApiError {
         /// Name.
         name: String,
     },
+    /// There is such an object, but not what was asked of it.
+    #[error("{0}")]
+    Absent(String),
     /// There is such an object, or a console holder, already.
     #[error("{0}")]
     AlreadyExists(String),
@@ -76,7 +79,9 @@ impl From<ApiError> for Status {
                 invalid(&format!("The {kind} {name:?} is invalid"), &violations)
             }
             ApiError::BadRequest(_) => failure(FailureReason::BadRequest, &message),
-            ApiError::NotFound { .. } => failure(FailureReason::NotFound, &message),
+            ApiError::NotFound { .. } | ApiError::Absent(_) => {
+                failure(FailureReason::NotFound, &message)
+            }
             ApiError::AlreadyExists(_) => failure(FailureReason::AlreadyExists, &message),
             ApiError::Conflict(_) => failure(FailureReason::Conflict, &message),
             ApiError::Denied(_) => failure(FailureReason::Denied, &message),

@@ -145,7 +145,7 @@ fn word(error: &ApiError) -> &'static str {
     match error {
         ApiError::Invalid { .. } => "Invalid",
         ApiError::BadRequest(_) => "BadRequest",
-        ApiError::NotFound { .. } => "NotFound",
+        ApiError::NotFound { .. } | ApiError::Absent(_) => "NotFound",
         ApiError::AlreadyExists(_) => "AlreadyExists",
         ApiError::Conflict(_) => "Conflict",
         ApiError::Forbidden(_) | ApiError::Denied(_) => "Forbidden",

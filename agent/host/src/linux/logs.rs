@@ -49,10 +49,7 @@ impl LinuxHost {
             }
         }
         // The VMM is gone, is older than the question, or its guest prints all the time.
-        read_end(&path).map(|bytes| Printed {
-            offset: None,
-            bytes,
-        })
+        end_of(&path)
     }
 
     /// See [`Host::printed_since`](crate::Host::printed_since).
@@ -88,14 +85,19 @@ impl LinuxHost {
             .rev()
             .filter(|incarnation| *incarnation < record.incarnation)
             .map(|incarnation| self.layout.console_log(uid, incarnation));
-        let gone = self.layout.last_log(&record.id.namespace, &record.id.name);
-        for path in earlier.chain([gone]) {
+        for path in earlier {
             if file_bytes(&path)? > 0 {
-                return read_end(&path).map(|bytes| Printed {
-                    offset: None,
-                    bytes,
-                });
+                return end_of(&path);
             }
+        }
+        self.last_printed(&record.id.namespace, &record.id.name)
+    }
+
+    /// See [`Host::printed_of_gone`](crate::Host::printed_of_gone).
+    pub(super) fn last_printed(&self, namespace: &str, name: &str) -> Result<Printed, LogsError> {
+        let path = self.layout.last_log(namespace, name);
+        if file_bytes(&path)? > 0 {
+            return end_of(&path);
         }
         Err(LogsError::NothingKept(
             "no earlier run of this VirtualMachineInstance, and none of its name, printed anything that is kept",
@@ -138,6 +140,14 @@ async fn read_console(dir: &Path, from: u64) -> Result<v1::Response, ControlErro
 fn file_bytes(path: &Path) -> Result<u64, LogsError> {
     let found = absent_is_none(fs::metadata(path)).map_err(LogsError::Unreadable)?;
     Ok(found.map_or(0, |found| found.len()))
+}
+
+/// The end of a log of a run that is over.
+fn end_of(path: &Path) -> Result<Printed, LogsError> {
+    read_end(path).map(|bytes| Printed {
+        offset: None,
+        bytes,
+    })
 }
 
 /// The end of a file; nothing when there is none.
