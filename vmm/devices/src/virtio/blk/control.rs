@@ -110,8 +110,13 @@ impl BlkControl {
     /// Has the device try again what it holds.
     pub fn retry(&self) {
         if self.stopped.swap(false, Ordering::AcqRel) {
-            self.ask(|pending| pending.retry = true);
+            self.take_up();
         }
+    }
+
+    /// Has the device take up what waits, for whatever reason.
+    pub(super) fn take_up(&self) {
+        self.ask(|pending| pending.retry = true);
     }
 
     pub(super) fn counters(&self) -> &Counters {

@@ -344,6 +344,9 @@ impl VirtioDevice for BlkDevice {
 
     fn resume(&mut self) {
         self.disk.control.retry();
+        if self.active.as_ref().is_some_and(Active::has_left_over) {
+            self.disk.control.take_up();
+        }
     }
 
     fn save(&self) -> Option<Payload> {

@@ -15,6 +15,7 @@ mod linger;
 use std::sync::Arc;
 use std::time::Instant;
 
+use self::answers::LeftOver;
 use self::linger::Linger;
 use super::Disk;
 use super::engine::Begun;
@@ -35,6 +36,9 @@ pub(super) struct Active {
     flights: Flights,
     /// Places of requests that are held, oldest first.
     held: Vec<usize>,
+    /// Places of requests that the ring left over while the disk came to rest; they wait as those that
+    /// are held, though nothing failed.
+    left_over: Vec<usize>,
     /// Requests that were held when the disk was saved.
     restored: Vec<HeldChain>,
     /// Queues that may have requests for which no kick comes.
@@ -60,6 +64,7 @@ impl Active {
             config_call,
             flights: Flights::default(),
             held: Vec::new(),
+            left_over: Vec::new(),
             restored,
         }
     }
@@ -102,9 +107,10 @@ impl Active {
         }
     }
 
-    /// Tries again what is held.
+    /// Tries again what is held, and what was left over.
     pub(super) fn retry(&mut self, disk: &mut Disk) -> Result<(), DeviceFault> {
-        let held = std::mem::take(&mut self.held);
+        let mut held = std::mem::take(&mut self.held);
+        held.append(&mut self.left_over);
         for restored in std::mem::take(&mut self.restored) {
             self.begin_restored(disk, restored)?;
         }
@@ -136,15 +142,25 @@ impl Active {
         }
     }
 
+    /// Whether something waits although nothing failed.
+    pub(super) fn has_left_over(&self) -> bool {
+        !self.left_over.is_empty()
+    }
+
+    /// Places of requests that wait, whatever for.
+    fn waiting_places(&self) -> impl Iterator<Item = usize> + '_ {
+        self.held.iter().chain(&self.left_over).copied()
+    }
+
     /// What is held, if anything is.
     pub(super) fn state(&self) -> Option<BlkState> {
         let restored = self.restored.iter().map(|held| (held.queue, &held.chain));
-        let held = self.held.iter().filter_map(|place| {
-            let flight = self.flights.get(*place)?;
+        let held = self.waiting_places().filter_map(|place| {
+            let flight = self.flights.get(place)?;
             Some((flight.queue, &flight.chain))
         });
-        let is_nothing = self.held.is_empty() && self.restored.is_empty();
-        (!is_nothing).then(|| BlkState::new(restored.chain(held)))
+        let mut all = restored.chain(held).peekable();
+        all.peek().is_some().then(|| BlkState::new(all))
     }
 
     /// Tells the driver that the configuration changed.
@@ -153,16 +169,17 @@ impl Active {
     }
 
     /// Waits for what is in flight, at most until `deadline`, and answers it. Requests that are held
-    /// are not in flight.
+    /// are not in flight. What the ring leaves over is taken up when the disk is resumed: the calling
+    /// thread owns the machine, and its filter forbids what serving a disk may take.
     pub(super) fn settle_down(
         &mut self,
         disk: &mut Disk,
         deadline: Instant,
     ) -> Result<(), DeviceFault> {
         self.submit(disk);
-        self.reap(disk)?;
+        self.reap_by(disk, LeftOver::Wait)?;
         while disk.engine.in_flight() > 0 && disk.engine.wait_until(deadline) {
-            self.reap(disk)?;
+            self.reap_by(disk, LeftOver::Wait)?;
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ mod counts;
 mod direct;
 mod failures;
 mod limits;
+mod rest;
 mod space;
 mod state;
 

@@ -12,12 +12,49 @@ use crate::notice::DeviceNotice;
 use crate::virtio::device::DeviceFault;
 use crate::virtio::queue::mark_written;
 
+/// What becomes of a request that the ring did not carry out as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LeftOver {
+    /// The calling thread, which serves the disk, does it.
+    Execute,
+    /// It waits until the disk is resumed.
+    Wait,
+}
+
+/// What a result of the ring means.
+enum Outcome {
+    Done(Result<(), Failure>),
+    /// From this byte of its data on the request is yet to be carried out.
+    LeftFrom(u64),
+}
+
 impl Active {
     /// Answers what has ended, and tells the driver.
     pub(in super::super) fn reap(&mut self, disk: &mut Disk) -> Result<(), DeviceFault> {
+        self.reap_by(disk, LeftOver::Execute)
+    }
+
+    pub(super) fn reap_by(
+        &mut self,
+        disk: &mut Disk,
+        left_over: LeftOver,
+    ) -> Result<(), DeviceFault> {
         while let Some(done) = disk.engine.ring().and_then(|ring| ring.next_completion()) {
-            let outcome = self.outcome(disk, done.slot, done.result);
-            self.settle(disk, done.slot, outcome)?;
+            let place = done.slot;
+            match (self.outcome(disk, place, done.result), left_over) {
+                (Outcome::Done(outcome), _) => self.settle(disk, place, outcome)?,
+                // As a whole: what is done twice comes to the same before it is answered.
+                (Outcome::LeftFrom(_), LeftOver::Wait) if self.can_hold(place) => {
+                    self.left_over.push(place);
+                }
+                (Outcome::LeftFrom(_), LeftOver::Wait) => {
+                    self.answer(place, Err(Refusal::IoError))?;
+                }
+                (Outcome::LeftFrom(byte), LeftOver::Execute) => {
+                    let outcome = self.finish(disk, place, byte);
+                    self.settle(disk, place, outcome)?;
+                }
+            }
         }
         for queue in &mut self.queues {
             queue.announce()?;
@@ -25,34 +62,38 @@ impl Active {
         Ok(())
     }
 
-    /// What the ring's result means; what it left over is done here.
-    fn outcome(
-        &mut self,
-        disk: &mut Disk,
-        place: usize,
-        result: io::Result<u32>,
-    ) -> Result<(), Failure> {
-        let Some(flight) = self.flights.get_mut(place) else {
+    /// Carries out what the ring left over of a request.
+    fn finish(&self, disk: &mut Disk, place: usize, done: u64) -> Result<(), Failure> {
+        let Some(flight) = self.flights.get(place) else {
             return Ok(());
+        };
+        disk.backend
+            .execute(&self.memory, &flight.chain, flight.request, done)
+    }
+
+    /// What the ring's result means.
+    fn outcome(&self, disk: &Disk, place: usize, result: io::Result<u32>) -> Outcome {
+        let Some(flight) = self.flights.get(place) else {
+            return Outcome::Done(Ok(()));
         };
         let (request, chain) = (flight.request, &flight.chain);
         if request.is_read() {
             // Whatever came of it, some of the memory may have been written.
             mark_written(&self.memory, data(request, chain));
         }
-        let done = match (request, result) {
-            (Request::Read(extent) | Request::Write(extent), Ok(moved)) => {
-                if u64::from(moved) == extent.bytes {
-                    return Ok(());
-                }
+        match (request, result) {
+            (Request::Read(extent) | Request::Write(extent), Ok(moved))
+                if u64::from(moved) != extent.bytes =>
+            {
                 // The kernel may stop early, at the end of the image or for reasons of its own.
-                u64::from(moved - moved % disk.geometry.logical_block_bytes)
+                let blocks = moved - moved % disk.geometry.logical_block_bytes;
+                Outcome::LeftFrom(u64::from(blocks))
             }
-            (_, Ok(_)) => return Ok(()),
+            (_, Ok(_)) => Outcome::Done(Ok(())),
             (Request::Discard(_) | Request::WriteZeroes { .. }, Err(error))
                 if is_unsupported(&error) =>
             {
-                0
+                Outcome::LeftFrom(0)
             }
             (_, Err(error))
                 if matches!(
@@ -60,11 +101,10 @@ impl Active {
                     io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock
                 ) =>
             {
-                0
+                Outcome::LeftFrom(0)
             }
-            (_, Err(error)) => return Err(error.into()),
-        };
-        disk.backend.execute(&self.memory, chain, request, done)
+            (_, Err(error)) => Outcome::Done(Err(error.into())),
+        }
     }
 
     pub(super) fn settle(
@@ -114,7 +154,7 @@ impl Active {
 
     /// Whether all that is held can be saved, with the request in `place`.
     fn can_hold(&self, place: usize) -> bool {
-        let places = self.held.iter().copied().chain([place]);
+        let places = self.waiting_places().chain([place]);
         let chains = places
             .filter_map(|place| self.flights.get(place))
             .map(|flight| &flight.chain)
