@@ -131,7 +131,8 @@ pub trait VirtioDevice: Send {
     fn queues(&self) -> Vec<&VirtQueue>;
 
     /// Comes to rest: afterwards nothing is in flight that touches guest memory or the backend, and
-    /// nothing begins before [`handle`](Self::handle) or [`resume`](Self::resume) is called.
+    /// nothing begins before [`handle`](Self::handle) or [`resume`](Self::resume) is called. Also
+    /// asked of a device that is not active: what an earlier driver began may not have ended.
     ///
     /// # Errors
     /// Something in flight does not end; the device goes on as before.

@@ -288,9 +288,7 @@ impl VirtioDevice for BlkDevice {
     }
 
     fn activate(&mut self, context: ActiveContext) -> Result<(), ActivateError> {
-        if self.disk.engine.in_flight() > 0 {
-            self.disk.abandon_requests();
-        }
+        self.disk.abandon_requests();
         let left = self.disk.engine.in_flight();
         if left > 0 {
             return Err(ActivateError::Backend(Box::new(StillInFlight(left))));
@@ -325,12 +323,11 @@ impl VirtioDevice for BlkDevice {
     }
 
     fn quiesce(&mut self) -> Result<(), QuiesceError> {
-        let Some(active) = &mut self.active else {
-            return Ok(());
-        };
         let deadline = Instant::now() + QUIESCE_PATIENCE;
-        if active.settle_down(&mut self.disk, deadline).is_err() {
-            // The driver broke its rings, and is told so at the next event: nobody can be answered.
+        let settled = (self.active.as_mut()).map(|it| it.settle_down(&mut self.disk, deadline));
+        if !matches!(settled, Some(Ok(()))) {
+            // Nobody can be answered: the driver has reset the disk before the host was done, or broke
+            // its rings, and is told so at the next event.
             self.disk.abandon_requests();
         }
         match self.disk.engine.in_flight() {

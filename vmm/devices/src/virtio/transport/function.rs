@@ -154,11 +154,8 @@ impl PciFunction for VirtioPciFunction {
     }
 
     fn quiesce(&mut self) -> Result<(), QuiesceError> {
-        if self.active {
-            self.device.quiesce()
-        } else {
-            Ok(())
-        }
+        // Whether or not a driver is there: the host may still be busy for one that was.
+        self.device.quiesce()
     }
 
     fn resume(&mut self) {

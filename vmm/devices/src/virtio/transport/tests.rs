@@ -1,3 +1,4 @@
+mod rest;
 mod rings;
 
 use super::*;

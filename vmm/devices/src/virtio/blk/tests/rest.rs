@@ -74,3 +74,22 @@ fn what_the_ring_leaves_over_while_the_machine_is_held_is_done_by_the_disks_own_
         assert!(!driver.needs_reset());
     }
 }
+
+#[test]
+fn a_disk_without_a_driver_is_at_rest_when_the_host_is() {
+    let mut device =
+        BlkDevice::new(image().into(), &BlkConfig::default(), Arc::new(|_| {})).unwrap();
+    let layout = vmm_memory::Layout::new(RAM_BYTES as u64, 40).unwrap();
+    let memory = Arc::new(vmm_memory::create_ram(&layout).unwrap());
+    let disk = &mut device.disk;
+    disk.engine.prepare(&disk.backend, &disk.control, &memory);
+    let Some(ring) = disk.engine.ring() else {
+        return println!("skipped, there is no io_uring");
+    };
+    // What a driver that reset its disk may leave behind, if the host takes longer than a reset waits.
+    ring.sync(0).unwrap();
+    ring.submit().unwrap();
+    assert_eq!(disk.engine.in_flight(), 1);
+    device.quiesce().unwrap();
+    assert_eq!(device.disk.engine.in_flight(), 0);
+}
