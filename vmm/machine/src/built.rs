@@ -52,14 +52,17 @@ impl BuiltMachine {
     }
 
     fn hold_threads(&self) -> Result<(), BuildError> {
-        self.vcpus.command(Command::Hold)?;
+        // Ahead of the vCPUs: one that touches a device waits for the thread that serves it.
         self.devices
             .threads
-            .pause()
+            .ask_to_pause()
             .map_err(|source| BuildError::Thread {
                 what: "the pause of a device thread",
                 source,
-            })
+            })?;
+        self.vcpus.command(Command::Hold)?;
+        self.devices.threads.wait_paused();
+        Ok(())
     }
 
     /// Brings a machine that holds still back to power-on, the kernel loaded anew.

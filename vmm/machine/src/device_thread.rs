@@ -13,7 +13,7 @@ use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 use crate::pci::{PciAddress, PciBus, Slot};
 use crate::placement::Placement;
 
-/// Events taken at a time; between two batches the thread can be paused.
+/// Events taken at a time.
 const BATCH: usize = 16;
 /// Sources are numbered by (slot index, token).
 const WAKE: u64 = u64::MAX;
@@ -72,15 +72,16 @@ impl DeviceThreads {
         started.collect::<io::Result<_>>().map(Self)
     }
 
-    /// Waits until no thread touches a device any more.
-    pub(crate) fn pause(&self) -> io::Result<()> {
-        for thread in &self.0 {
-            thread.ask_to_pause()?;
-        }
+    /// Has each thread pause before the next event. Does not wait.
+    pub(crate) fn ask_to_pause(&self) -> io::Result<()> {
+        self.0.iter().try_for_each(DeviceThread::ask_to_pause)
+    }
+
+    /// Waits until no thread touches a device any more. They must have been asked to pause.
+    pub(crate) fn wait_paused(&self) {
         for thread in &self.0 {
             thread.wait_paused();
         }
-        Ok(())
     }
 
     /// Lets the threads go on; what happened meanwhile is served now.
@@ -172,10 +173,7 @@ fn watch(epoll: &Epoll, fd: RawFd, id: u64) -> io::Result<()> {
 
 fn serve(epoll: &Epoll, slots: &[Arc<Slot>], shared: &Shared) {
     let mut events = [EpollEvent::default(); BATCH];
-    loop {
-        if !wait_while_paused(shared) {
-            return;
-        }
+    while wait_while_paused(shared) {
         let count = match epoll.wait(-1, &mut events) {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -183,6 +181,11 @@ fn serve(epoll: &Epoll, slots: &[Arc<Slot>], shared: &Shared) {
             Err(error) => panic!("epoll_wait failed: {error}"),
         };
         for event in events.iter().take(count) {
+            // The rest of a batch does not keep a pause waiting, and is not lost by it: its edges are
+            // past, so that it is served when the thread goes on.
+            if !wait_while_paused(shared) {
+                return;
+            }
             let id = event.data();
             if id == WAKE {
                 // EAGAIN when another pause already took it.
@@ -216,3 +219,6 @@ fn wait_while_paused(shared: &Shared) -> bool {
     state.is_paused = false;
     true
 }
+
+#[cfg(test)]
+mod tests;
