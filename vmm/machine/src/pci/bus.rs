@@ -213,16 +213,23 @@ impl PciBus {
         for bar in gone {
             self.unmap(slot, bar);
         }
+        wanted.retain(|window| mapped.iter().all(|bar| bar.window != *window));
+        if wanted.is_empty() {
+            return freed;
+        }
+        // Ahead of the attempt: whoever frees addresses right after it sees that they are wanted.
+        slot.note_refusal();
+        let mut has_all = true;
         for window in wanted {
-            if mapped.iter().any(|bar| bar.window == window) {
-                continue;
-            }
             if self.insert(slot, window) {
                 let kicks = self.bind_kicks(window, &events);
                 mapped.push(MappedBar { window, kicks });
             } else {
-                slot.note_refusal();
+                has_all = false;
             }
+        }
+        if has_all {
+            slot.take_refusal();
         }
         freed
     }
