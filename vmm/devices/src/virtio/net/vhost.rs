@@ -79,7 +79,21 @@ impl Vhost {
         if self.is_running {
             return Ok(());
         }
-        self.is_running = true;
+        let started = self.start_all(start, pairs);
+        if started.is_ok() {
+            self.is_running = true;
+        } else {
+            // Those that were started before one failed are not left to themselves.
+            self.abandon();
+        }
+        started
+    }
+
+    fn start_all<'a, P: AsRawFd + 'a>(
+        &mut self,
+        start: &Start<'_>,
+        pairs: impl Iterator<Item = (Queues<'a>, &'a P)>,
+    ) -> Result<(), VhostError> {
         let log = if is_dirty_log_on(start.memory) {
             kernel_log(start.memory)
         } else {

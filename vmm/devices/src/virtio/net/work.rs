@@ -197,8 +197,10 @@ impl Active {
         for pair in &mut self.pairs {
             pair.receiver.come_to_rest();
         }
+        // What failed before is for the driver.
+        let before = self.failed.take();
         self.stop_vhost(card);
-        let failed = self.failed.take();
+        let failed = std::mem::replace(&mut self.failed, before);
         failed.map_or(Ok(()), |error| Err(QuiesceError::Backend(Box::new(error))))
     }
 
@@ -212,7 +214,7 @@ impl Active {
             };
             let pairs = self.pairs.iter_mut().take(self.in_use);
             let started = vhost.start(&start, pairs.map(Pair::queues).zip(ports));
-            self.failed = started.err();
+            self.note(started);
         }
     }
 
@@ -220,7 +222,7 @@ impl Active {
         if let Some(vhost) = &mut card.vhost {
             let pairs = self.pairs.iter_mut().take(self.in_use);
             let stopped = vhost.stop(&self.memory, pairs.map(Pair::queues));
-            self.failed = stopped.err();
+            self.note(stopped);
         }
     }
 
@@ -228,7 +230,15 @@ impl Active {
     pub(super) fn on_vectors_changed(&mut self, card: &Card) {
         if let Some(vhost) = &card.vhost {
             let pairs = self.pairs.iter_mut().take(self.in_use);
-            self.failed = vhost.set_calls(pairs.map(Pair::queues)).err();
+            let set = vhost.set_calls(pairs.map(Pair::queues));
+            self.note(set);
+        }
+    }
+
+    /// Keeps what the kernel refused until it is told: what it takes later does not mend that.
+    fn note(&mut self, result: Result<(), VhostError>) {
+        if let (None, Err(error)) = (&self.failed, result) {
+            self.failed = Some(error);
         }
     }
 
