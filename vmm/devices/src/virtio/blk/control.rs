@@ -149,6 +149,11 @@ impl BlkControl {
 
     fn ask(&self, change: impl FnOnce(&mut Pending)) {
         change(&mut self.lock());
+        self.look();
+    }
+
+    /// Has the device look at its queues and what has ended.
+    pub(super) fn look(&self) {
         // Fails only when the counter is at its end: it is readable then.
         self.event.write(1).unwrap_or_default();
     }

@@ -365,7 +365,7 @@ impl VirtioDevice for BlkDevice {
             return Ok(());
         };
         match event {
-            DeviceEvent::Kick(queue) => active.serve(disk, queue),
+            DeviceEvent::Kick(queue) => active.on_kick(disk, queue),
             DeviceEvent::Source(WORK) => {
                 // Fails only when there is nothing to read.
                 disk.control.event().read().unwrap_or_default();

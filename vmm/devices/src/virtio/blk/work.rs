@@ -43,6 +43,8 @@ pub(super) struct Active {
     restored: Vec<HeldChain>,
     /// Queues that may have requests for which no kick comes.
     waiting: Vec<bool>,
+    /// Some of them wait for requests to end.
+    lacks_room: bool,
     /// Queues that had answers since they were looked at, whose driver may go on.
     answered: Vec<bool>,
     linger: Linger,
@@ -58,6 +60,7 @@ impl Active {
         Self {
             memory,
             waiting: vec![false; queues.len()],
+            lacks_room: false,
             answered: vec![false; queues.len()],
             linger: Linger::default(),
             queues,
@@ -134,8 +137,7 @@ impl Active {
         flight.chain = held.chain;
         match Request::parse(&self.memory, &flight.chain, &shape) {
             Ok(request) => {
-                flight.request = request;
-                flight.begun_ns = disk.now_ns();
+                self.flights.put(place, request, disk.now_ns());
                 self.begin(disk, place)
             }
             Err(refusal) => self.answer(place, Err(refusal)),

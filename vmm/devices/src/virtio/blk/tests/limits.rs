@@ -106,3 +106,37 @@ fn more_requests_than_places_are_all_answered() {
         assert!(driver.calls(queue) > 0);
     }
 }
+
+#[test]
+fn more_bytes_than_are_taken_at_a_time_are_all_moved() {
+    const PART: u32 = 1 << 20;
+    const PARTS: u32 = 32;
+    for engine in ENGINES {
+        let file = image();
+        file.set_len(u64::from(PART * PARTS)).unwrap();
+        let configured = BlkConfig {
+            queues: 2,
+            ..config_with(engine)
+        };
+        let fd = file.as_fd().try_clone_to_owned().unwrap();
+        let device = BlkDevice::new(fd, &configured, Arc::new(|_| {})).unwrap();
+        let features = VERSION_1 | device.features();
+        let mut driver = Driver::ready(Box::new(device), 128, features);
+        driver.fill(HEADER, &header(IN, 0));
+        for queue in [0, 1] {
+            for _ in 0..3 {
+                let mut chain = vec![read(HEADER, 16)];
+                chain.extend((0..PARTS).map(|_| write(DATA, PART)));
+                chain.push(write(STATUS, 1));
+                driver.offer(queue, &chain);
+            }
+            driver.ring_kick(queue);
+        }
+        for queue in [0, 1] {
+            for _ in 0..3 {
+                let (_, bytes) = driver.wait_used(queue).expect("no answer");
+                assert_eq!(bytes, PART * PARTS + 1);
+            }
+        }
+    }
+}

@@ -20,7 +20,7 @@ enum Pause {
     Empty,
     /// It is others' turn.
     TurnOver,
-    /// No place is free; one will be when a request ends.
+    /// There is no room for more; there will be when a request ends.
     Full,
     /// The limits say later; the timer knows when.
     Throttled,
@@ -30,11 +30,17 @@ enum Pause {
 
 impl Active {
     /// Serves a queue that was kicked.
-    pub(in super::super) fn serve(
+    pub(in super::super) fn on_kick(
         &mut self,
         disk: &mut Disk,
         index: usize,
     ) -> Result<(), DeviceFault> {
+        self.serve(disk, index)?;
+        self.pass_on_room(disk);
+        Ok(())
+    }
+
+    fn serve(&mut self, disk: &mut Disk, index: usize) -> Result<(), DeviceFault> {
         self.unheard(disk, |active, disk| active.take_turn(disk, index))
     }
 
@@ -102,6 +108,7 @@ impl Active {
                 Pause::Full if !self.flights.is_full() => {}
                 Pause::Full | Pause::Throttled | Pause::Stopped => {
                     *waiting = true;
+                    self.lacks_room |= pause == Pause::Full;
                     return Ok(());
                 }
             }
@@ -121,6 +128,9 @@ impl Active {
             }
             if left.chains == 0 || left.bytes == 0 {
                 return Ok(Pause::TurnOver);
+            }
+            if self.flights.is_full() {
+                return Ok(Pause::Full);
             }
             let Some(place) = self.flights.take() else {
                 return Ok(Pause::Full);
@@ -158,8 +168,7 @@ impl Active {
                     queue.unpop(1);
                     return Ok(Some(Pause::Throttled));
                 }
-                flight.request = request;
-                flight.begun_ns = disk.now_ns();
+                self.flights.put(place, request, disk.now_ns());
                 left.bytes = left.bytes.saturating_sub(cost.bytes);
                 self.begin(disk, place)?;
             }
@@ -169,12 +178,23 @@ impl Active {
 
     /// Goes on with queues that may have requests for which no kick comes.
     pub(in super::super) fn serve_waiting(&mut self, disk: &mut Disk) -> Result<(), DeviceFault> {
+        self.lacks_room = false;
         for index in 0..self.queues.len() {
             let waiting = self.waiting.get_mut(index).map(std::mem::take);
             if waiting == Some(true) {
                 self.serve(disk, index)?;
             }
         }
+        self.pass_on_room(disk);
         Ok(())
+    }
+
+    /// Has the device look at queues that wait for room, if there is some: of what ended in the turn of
+    /// another queue it is not told.
+    fn pass_on_room(&mut self, disk: &Disk) {
+        if self.lacks_room && !self.flights.is_full() {
+            self.lacks_room = false;
+            disk.control.look();
+        }
     }
 }
