@@ -8,6 +8,7 @@ use vmm_sys::timer::Timer;
 
 use super::control::NetControl;
 use super::filter::{Address, Filter};
+use super::host::Host;
 use super::limits::{Limiter, NetLimits};
 use super::port::NetCounters;
 use super::vhost::Vhost;
@@ -31,6 +32,8 @@ pub(super) struct Card {
     /// Its address now.
     pub(super) mac: Address,
     pub(super) filter: Filter,
+    /// What the host was told.
+    pub(super) host: Host,
     /// The kernel, where it serves the queues of frames by itself.
     pub(super) vhost: Option<Vhost>,
     to_guest: Limiter,
@@ -49,6 +52,7 @@ impl Card {
             counters: Arc::default(),
             mac,
             filter: Filter::new(false),
+            host: Host::default(),
             vhost: None,
             to_guest: Limiter::default(),
             from_guest: Limiter::default(),

@@ -11,6 +11,7 @@ mod command;
 mod config;
 mod control;
 mod filter;
+mod host;
 mod limits;
 mod port;
 mod receive;
@@ -205,11 +206,10 @@ impl<P: PacketPort> NetDevice<P> {
     /// Brings host and card to what `session` says.
     fn prepare(&mut self, session: &Session) -> Result<(), ActivateError> {
         let backend = |error| ActivateError::Backend(Box::new(error));
-        work::attach(&self.ports, session.pairs).map_err(backend)?;
+        let (ports, host) = (&self.ports, &mut self.card.host);
+        host.set_pairs(ports, session.pairs).map_err(backend)?;
         let offloads = config::tap_offloads(session.offloads);
-        if let Some(port) = self.ports.first() {
-            port.set_offloads(offloads).map_err(backend)?;
-        }
+        host.set_offloads(ports, offloads).map_err(backend)?;
         self.card.mac = session.mac;
         self.card.filter = session.filter.clone();
         self.card.on_timer();

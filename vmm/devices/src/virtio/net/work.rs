@@ -293,7 +293,7 @@ impl Active {
             }
             Command::AcknowledgeAnnouncement => card.control.acknowledge(),
             Command::SetPairs(pairs) => return self.set_pairs(ports, card, usize::from(pairs)),
-            Command::SetOffloads(offloads) => return self.set_offloads(ports, offloads),
+            Command::SetOffloads(offloads) => return self.set_offloads(ports, card, offloads),
         }
         true
     }
@@ -302,42 +302,29 @@ impl Active {
         if pairs == 0 || pairs > self.pairs.len() {
             return false;
         }
+        if pairs == self.in_use {
+            return true;
+        }
         self.stop_vhost(card);
-        let is_attached = attach(ports, pairs).is_ok();
+        let is_attached = card.host.set_pairs(ports, pairs).is_ok();
         if is_attached {
             let new = self.pairs.iter().take(pairs).skip(self.in_use);
             new.for_each(Pair::again);
             self.in_use = pairs;
-        } else {
-            // As before, as far as the host lets us.
-            attach(ports, self.in_use).unwrap_or_default();
         }
         self.start_vhost(ports, card);
         is_attached
     }
 
-    fn set_offloads(&mut self, ports: &[impl PacketPort], offloads: u64) -> bool {
+    fn set_offloads(&mut self, ports: &[impl PacketPort], card: &mut Card, offloads: u64) -> bool {
         let agreed = config::guest_offloads(self.features);
-        let is_set = offloads & !agreed == 0
-            && ports
-                .first()
-                .is_some_and(|port| port.set_offloads(config::tap_offloads(offloads)).is_ok());
+        let wanted = config::tap_offloads(offloads);
+        let is_set = offloads & !agreed == 0 && card.host.set_offloads(ports, wanted).is_ok();
         if is_set {
             self.offloads = offloads;
         }
         is_set
     }
-}
-
-/// Has the first `pairs` ports take part, and no others.
-pub(super) fn attach(
-    ports: &[impl PacketPort],
-    pairs: usize,
-) -> Result<(), vmm_sys::tap::TapError> {
-    for (index, port) in ports.iter().enumerate() {
-        port.set_attached(index < pairs)?;
-    }
-    Ok(())
 }
 
 fn read_command(memory: &GuestRam, chain: &Chain, features: u64) -> Option<Command> {

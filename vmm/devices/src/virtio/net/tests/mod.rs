@@ -3,6 +3,7 @@ mod frames;
 mod limits;
 mod moves;
 mod offloads;
+mod pace;
 mod pairs;
 mod status;
 
@@ -23,6 +24,8 @@ const MTU_VALUE: u16 = 1450;
 #[derive(Debug, Default)]
 struct Told {
     offloads: Option<TapOffloads>,
+    /// Changes of offloads and queues, each of which takes a lock of all the host's interfaces.
+    changes: usize,
     attached: Vec<bool>,
     /// The host refuses changes.
     refuses: bool,
@@ -84,6 +87,7 @@ impl PacketPort for Socket {
             return Err(refused("TUNSETOFFLOAD"));
         }
         told.offloads = Some(offloads);
+        told.changes += 1;
         Ok(())
     }
 
@@ -96,6 +100,7 @@ impl PacketPort for Socket {
         if told.refuses {
             return Err(refused("TUNSETQUEUE"));
         }
+        told.changes += usize::from(told.attached[self.index] != attached);
         told.attached[self.index] = attached;
         Ok(())
     }

@@ -1,0 +1,114 @@
+//! What the host is told of a card: offloads and queues of its tap.
+//!
+//! Each change takes the one lock of all the host's interfaces (RTNL), and a queue that leaves has the host
+//! wait for all its CPUs. So nothing is told twice, and a driver that asks for too many changes is refused.
+
+use std::time::Instant;
+
+use vmm_sys::tap::{TapError, TapOffloads};
+
+use super::port::PacketPort;
+use crate::virtio::rate::{RateLimit, TokenBucket};
+
+/// A driver that starts makes two changes and one for each pair of queues, of which there are 32 at most.
+const PACE: RateLimit = RateLimit {
+    per_second: 10,
+    burst: 200,
+};
+
+/// The host is not told.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HostError {
+    /// The driver asks too often.
+    #[error("more changes of the tap than {} a second", PACE.per_second)]
+    TooMany,
+    /// The host refuses.
+    #[error("the tap refuses")]
+    Tap(#[from] TapError),
+}
+
+/// What the host knows of a card.
+pub(super) struct Host {
+    /// Unknown at first, and after the host refused.
+    offloads: Option<TapOffloads>,
+    pairs: Option<usize>,
+    bucket: Option<TokenBucket>,
+    /// The bucket's clock starts here.
+    made: Instant,
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self {
+            offloads: None,
+            pairs: None,
+            bucket: TokenBucket::new(PACE, 0),
+            made: Instant::now(),
+        }
+    }
+}
+
+impl Host {
+    /// Says what may be left undone in packets that are received.
+    ///
+    /// # Errors
+    /// The driver asks too often, or the host can not do that.
+    pub(super) fn set_offloads(
+        &mut self,
+        ports: &[impl PacketPort],
+        offloads: TapOffloads,
+    ) -> Result<(), HostError> {
+        if self.offloads == Some(offloads) {
+            return Ok(());
+        }
+        self.take(1)?;
+        self.offloads = None;
+        if let Some(port) = ports.first() {
+            port.set_offloads(offloads)?;
+        }
+        self.offloads = Some(offloads);
+        Ok(())
+    }
+
+    /// Has the first `pairs` ports take part, and no others.
+    ///
+    /// # Errors
+    /// The driver asks too often, or the host refuses; then all is as before, as far as the host lets us.
+    pub(super) fn set_pairs(
+        &mut self,
+        ports: &[impl PacketPort],
+        pairs: usize,
+    ) -> Result<(), HostError> {
+        if self.pairs == Some(pairs) {
+            return Ok(());
+        }
+        self.take(pairs.abs_diff(self.pairs.unwrap_or(ports.len())))?;
+        let before = self.pairs.take();
+        if let Err(error) = attach(ports, pairs) {
+            self.pairs = before.filter(|pairs| attach(ports, *pairs).is_ok());
+            return Err(error.into());
+        }
+        self.pairs = Some(pairs);
+        Ok(())
+    }
+
+    /// Makes room for `changes`, if there is any.
+    fn take(&mut self, changes: usize) -> Result<(), HostError> {
+        let Some(bucket) = &mut self.bucket else {
+            return Ok(());
+        };
+        let now_ns = u64::try_from(self.made.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        if bucket.wait_ns(now_ns) > 0 {
+            return Err(HostError::TooMany);
+        }
+        bucket.take(u64::try_from(changes).unwrap_or(u64::MAX));
+        Ok(())
+    }
+}
+
+fn attach(ports: &[impl PacketPort], pairs: usize) -> Result<(), TapError> {
+    for (index, port) in ports.iter().enumerate() {
+        port.set_attached(index < pairs)?;
+    }
+    Ok(())
+}
