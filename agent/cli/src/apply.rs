@@ -12,6 +12,7 @@ use crate::client::Client;
 use crate::failure::Failure;
 use crate::files::{self, Sourced};
 use crate::follow::{self, Key};
+use crate::misses::Misses;
 use crate::output::{OutputFormat, note, print_line, print_value};
 use crate::resource::Resource;
 use crate::scope::Scope;
@@ -22,27 +23,17 @@ pub async fn run(scope: &Scope, args: Apply) -> Result<(), Failure> {
     let documents = files::read(&args.filenames)?;
     let mut client = Client::new(scope)?;
     let mut applied = Vec::new();
-    let mut last_failure = None;
+    let mut misses = Misses::default();
     for document in documents {
-        match apply_one(&mut client, scope, &args, document).await {
-            Ok(key) => applied.push(key),
-            // Nobody answers for the others either.
-            Err(failure @ (Failure::Unreachable(_) | Failure::OutputClosed)) => {
-                return Err(failure);
-            }
-            Err(failure) => {
-                if let Some(earlier) = last_failure.replace(failure) {
-                    note(&earlier.to_string());
-                }
-            }
-        }
+        let key = apply_one(&mut client, scope, &args, document).await;
+        applied.extend(misses.take(key)?);
     }
     if args.wait && !args.dry_run {
         for key in &applied {
-            wait_ready(&mut client, key, args.timeout).await?;
+            misses.take(wait_ready(&mut client, key, args.timeout).await)?;
         }
     }
-    last_failure.map_or(Ok(()), Err)
+    misses.end()
 }
 
 fn check_output(output: Option<&OutputFormat>) -> Result<(), Failure> {

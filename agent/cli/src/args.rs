@@ -239,7 +239,7 @@ pub struct Events {
 #[derive(Args)]
 #[command(after_help = "Example:\n  kvmctl why web")]
 pub struct Why {
-    /// Name of a VMI, or type and names: `web`, `vmi web db`, `vmi/web`
+    /// Names of VMIs, with their type or without: `web db`, `vmi web db`, `vmi/web vmi/db`
     #[arg(required = true, value_name = "TYPE NAME")]
     pub what: Vec<String>,
 }
@@ -247,7 +247,7 @@ pub struct Why {
 /// Which guests are told something.
 #[derive(Args)]
 pub struct Tell {
-    /// Name of a VMI, or type and names: `web`, `vmi web db`, `vmi/web`
+    /// Names of VMIs, with their type or without: `web db`, `vmi web db`, `vmi/web vmi/db`
     #[arg(required = true, value_name = "TYPE NAME")]
     pub what: Vec<String>,
     /// Only say whether it would be done

@@ -8,6 +8,7 @@ use crate::failure::Failure;
 use crate::files;
 use crate::follow::{self, Key};
 use crate::grace::Countdown;
+use crate::misses::Misses;
 use crate::output::print_line;
 use crate::resource::{Resource, Target};
 use crate::scope::Scope;
@@ -16,61 +17,72 @@ use crate::scope::Scope;
 pub async fn run(scope: &Scope, args: Delete) -> Result<(), Failure> {
     let keys = keys(scope, &args)?;
     let mut client = Client::new(scope)?;
+    let mut misses = Misses::default();
     let mut marked = Vec::new();
     for key in keys {
-        let request = DeleteRequest {
-            kind: key.resource.kind().to_owned(),
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
-            grace_period_seconds: args.grace_period,
-            ..DeleteRequest::default()
-        };
-        match client.delete(request).await {
-            Ok(response) => {
-                print_line(&format!(
-                    "{} {:?} deleted",
-                    key.resource.full_name(),
-                    key.name
-                ))?;
-                if !response.gone {
-                    let uid = response
-                        .object
-                        .as_ref()
-                        .and_then(Object::metadata)
-                        .map(|metadata| metadata.uid.clone())
-                        .unwrap_or_default();
-                    marked.push((key, uid));
-                }
-            }
-            Err(status) if args.ignore_not_found && status.code() == tonic::Code::NotFound => {}
-            Err(status) => {
-                return Err(Failure::of_status(
-                    &status,
-                    key.resource.kind(),
-                    &key.name,
-                    client.address(),
-                ));
-            }
-        }
+        let uid = misses.take(delete_one(&mut client, &args, &key).await)?;
+        marked.extend(uid.flatten().map(|uid| (key, uid)));
     }
     if args.wait {
         for (key, uid) in marked {
-            let countdown = Countdown::default();
-            let name = key.full_name();
-            let gone = follow::until(&mut client, &key, args.timeout, "deletion", |object| {
-                countdown.learn(object);
-                // Another object of the same name is not the one that was deleted.
-                Ok(object
-                    .and_then(Object::metadata)
-                    .is_none_or(|metadata| metadata.uid != uid))
-            });
-            tokio::select! {
-                gone = gone => gone?,
-                never = countdown.tell(&name) => never,
-            }
+            misses.take(wait_gone(&mut client, &key, &uid, &args).await)?;
         }
     }
-    Ok(())
+    misses.end()
+}
+
+/// The answer is the uid of an object that is marked and still there.
+async fn delete_one(
+    client: &mut Client,
+    args: &Delete,
+    key: &Key,
+) -> Result<Option<String>, Failure> {
+    let request = DeleteRequest {
+        kind: key.resource.kind().to_owned(),
+        namespace: key.namespace.clone(),
+        name: key.name.clone(),
+        grace_period_seconds: args.grace_period,
+        ..DeleteRequest::default()
+    };
+    let response = match client.delete(request).await {
+        Ok(response) => response,
+        Err(status) if args.ignore_not_found && status.code() == tonic::Code::NotFound => {
+            return Ok(None);
+        }
+        Err(status) => {
+            let (kind, address) = (key.resource.kind(), client.address());
+            return Err(Failure::of_status(&status, kind, &key.name, address));
+        }
+    };
+    let kind = key.resource.full_name();
+    print_line(&format!("{kind} {:?} deleted", key.name))?;
+    let uid = response
+        .object
+        .as_ref()
+        .and_then(Object::metadata)
+        .map(|metadata| metadata.uid.clone());
+    Ok((!response.gone).then(|| uid.unwrap_or_default()))
+}
+
+async fn wait_gone(
+    client: &mut Client,
+    key: &Key,
+    uid: &str,
+    args: &Delete,
+) -> Result<(), Failure> {
+    let countdown = Countdown::default();
+    let name = key.full_name();
+    let gone = follow::until(client, key, args.timeout, "deletion", |object| {
+        countdown.learn(object);
+        // Another object of the same name is not the one that was deleted.
+        Ok(object
+            .and_then(Object::metadata)
+            .is_none_or(|metadata| metadata.uid != uid))
+    });
+    tokio::select! {
+        gone = gone => gone,
+        never = countdown.tell(&name) => never,
+    }
 }
 
 /// The objects that are meant.

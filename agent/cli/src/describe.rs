@@ -10,6 +10,7 @@ use crate::describe_node;
 use crate::failure::Failure;
 use crate::get::text;
 use crate::grace;
+use crate::misses::Misses;
 use crate::output::print;
 use crate::output::table::render;
 use crate::resource::Target;
@@ -23,15 +24,20 @@ pub async fn run(scope: &Scope, args: Describe) -> Result<(), Failure> {
     }
     let target = Target::parse_named(&args.what)?;
     let mut client = Client::new(scope)?;
-    for (index, name) in target.names.iter().enumerate() {
+    let mut misses = Misses::default();
+    let mut gap = "";
+    for name in &target.names {
         let kind = target.resource.kind();
-        let object = client.named(kind, scope.namespace(), name).await?;
+        let object = client.named(kind, scope.namespace(), name).await;
+        let Some(object) = misses.take(object)? else {
+            continue;
+        };
         let object = object.to_json();
         let events = events_of(&mut client, &object).await?;
-        let gap = if index > 0 { "\n\n" } else { "" };
         print(&format!("{gap}{}", describe(&object, &events)))?;
+        gap = "\n\n";
     }
-    Ok(())
+    misses.end()
 }
 
 /// The events of an object, oldest first.

@@ -1,7 +1,5 @@
 //! How a command fails: what people read and which exit code scripts see.
 
-use std::process::ExitCode;
-
 use proto_node::Violation;
 use tonic::{Code, Status};
 
@@ -29,6 +27,9 @@ pub enum Failure {
     /// Ctrl+C.
     #[error("{0}")]
     Interrupted(String),
+    /// It was told already, and this is the code that scripts see.
+    #[error("")]
+    Told(u8),
     /// Whoever reads standard output has gone. Nobody is left to tell.
     #[error("")]
     OutputClosed,
@@ -41,14 +42,15 @@ impl Failure {
     }
 
     /// The code that scripts see.
-    pub fn exit_code(&self) -> ExitCode {
+    pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::Refused(_) => ExitCode::from(1),
-            Self::Usage(_) | Self::Unreadable(_) => ExitCode::from(2),
-            Self::Unreachable(_) => ExitCode::from(3),
-            Self::TimedOut(_) => ExitCode::from(124),
-            Self::Interrupted(_) => ExitCode::from(130),
-            Self::OutputClosed => ExitCode::SUCCESS,
+            Self::Refused(_) => 1,
+            Self::Usage(_) | Self::Unreadable(_) => 2,
+            Self::Unreachable(_) => 3,
+            Self::TimedOut(_) => 124,
+            Self::Interrupted(_) => 130,
+            Self::Told(code) => *code,
+            Self::OutputClosed => 0,
         }
     }
 

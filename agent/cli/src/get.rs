@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::args::Get;
 use crate::client::Client;
 use crate::failure::{Failure, is_unreachable};
+use crate::misses::Misses;
 use crate::node;
 use crate::output::table::render;
 use crate::output::{OutputFormat, note, print, print_line, print_value};
@@ -36,7 +37,11 @@ pub async fn run(scope: &Scope, args: Get) -> Result<(), Failure> {
         ));
     }
     let mut client = Client::new(scope)?;
-    let found = find(&mut client, scope, &args, &target).await?;
+    let mut misses = Misses::default();
+    let found = find(&mut client, scope, &args, &target, &mut misses).await?;
+    if found.objects.is_empty() && !target.names.is_empty() {
+        return misses.end();
+    }
     if found.objects.is_empty() && !args.watch && is_table(args.output.as_ref()) {
         let place = if args.all_namespaces {
             String::new()
@@ -50,7 +55,7 @@ pub async fn run(scope: &Scope, args: Get) -> Result<(), Failure> {
     if args.watch {
         watch(&mut client, scope, &args, &target, found.resource_version).await?;
     }
-    Ok(())
+    misses.end()
 }
 
 fn is_table(output: Option<&OutputFormat>) -> bool {
@@ -62,6 +67,7 @@ async fn find(
     scope: &Scope,
     args: &Get,
     target: &Target,
+    misses: &mut Misses,
 ) -> Result<Found, Failure> {
     let kind = target.resource.kind();
     if target.names.is_empty() {
@@ -87,7 +93,7 @@ async fn find(
     }
     let mut objects = Vec::new();
     for name in &target.names {
-        objects.push(client.named(kind, scope.namespace(), name).await?);
+        objects.extend(misses.take(client.named(kind, scope.namespace(), name).await)?);
     }
     let resource_version = objects
         .first()
@@ -95,7 +101,7 @@ async fn find(
         .map(|metadata| metadata.resource_version.clone())
         .unwrap_or_default();
     Ok(Found {
-        single: objects.len() == 1,
+        single: target.names.len() == 1,
         objects,
         resource_version,
     })

@@ -25,6 +25,7 @@ mod get;
 mod grace;
 mod logs;
 mod maintenance;
+mod misses;
 mod node;
 mod output;
 mod port_forward;
@@ -65,7 +66,7 @@ fn main() -> ExitCode {
             if !text.is_empty() {
                 output::note(&text);
             }
-            failure.exit_code()
+            ExitCode::from(failure.exit_code())
         }
     }
 }

@@ -114,13 +114,14 @@ impl Target {
     }
 }
 
-/// The VMIs that `NAME`, `TYPE NAME...` or `TYPE/NAME...` means.
+/// The VMIs that `NAME...`, `TYPE NAME...` or `TYPE/NAME...` means: where the first word is no type, all
+/// of them are names.
 pub fn vmi_names(words: &[String]) -> Result<Vec<String>, Failure> {
-    if let [word] = words
-        && !word.contains('/')
-        && Resource::parse(word).is_err()
+    if let Some(first) = words.first()
+        && !words.iter().any(|word| word.contains('/'))
+        && Resource::parse(first).is_err()
     {
-        return Ok(vec![word.clone()]);
+        return Ok(words.to_vec());
     }
     let target = Target::parse_named(words)?;
     if target.resource != Resource::Vmi {
@@ -177,7 +178,10 @@ mod tests {
         for text in ["web", "vmi web", "vmi/web", "VirtualMachineInstance web"] {
             assert_eq!(read(text), Some(vec!["web".to_owned()]), "{text}");
         }
-        for text in ["vmi", "event x", "web db", "vmi/"] {
+        for text in ["web db", "vmi web db", "vmi/web vmi/db"] {
+            assert_eq!(read(text), Some(words("web db")), "{text}");
+        }
+        for text in ["vmi", "event x", "web vmi/db", "vmi/"] {
             assert_eq!(read(text), None, "{text}");
         }
     }

@@ -5,7 +5,8 @@ use proto_node::node::{StopRequest, VerbRequest, VerbResponse};
 use crate::args::{Stop, Tell};
 use crate::client::Client;
 use crate::failure::Failure;
-use crate::output::{note, print_line};
+use crate::misses::Misses;
+use crate::output::print_line;
 use crate::resource::{Resource, vmi_names};
 use crate::scope::Scope;
 
@@ -53,22 +54,11 @@ pub async fn stop(scope: &Scope, args: Stop) -> Result<(), Failure> {
 pub async fn run(scope: &Scope, verb: Verb, args: Tell) -> Result<(), Failure> {
     let names = vmi_names(&args.what)?;
     let mut client = Client::new(scope)?;
-    let mut last_failure = None;
+    let mut misses = Misses::default();
     for name in names {
-        match tell(&mut client, scope, verb, &args, &name).await {
-            Ok(()) => {}
-            // Nobody answers for the others either.
-            Err(failure @ (Failure::Unreachable(_) | Failure::OutputClosed)) => {
-                return Err(failure);
-            }
-            Err(failure) => {
-                if let Some(earlier) = last_failure.replace(failure) {
-                    note(&earlier.to_string());
-                }
-            }
-        }
+        misses.take(tell(&mut client, scope, verb, &args, &name).await)?;
     }
-    last_failure.map_or(Ok(()), Err)
+    misses.end()
 }
 
 async fn tell(

@@ -10,6 +10,7 @@ use crate::args::Wait;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::follow::{self, Key, not_found};
+use crate::misses::Misses;
 use crate::output::jsonpath::Template;
 use crate::output::print_line;
 use crate::resource::Target;
@@ -66,6 +67,7 @@ pub async fn run(scope: &Scope, args: Wait) -> Result<(), Failure> {
     let target = Target::parse_named(&args.what)?;
     let mut client = Client::new(scope)?;
     let start = Instant::now();
+    let mut misses = Misses::default();
     for name in target.names {
         let key = Key {
             resource: target.resource,
@@ -78,13 +80,15 @@ pub async fn run(scope: &Scope, args: Wait) -> Result<(), Failure> {
             Goal::Deleted => "deletion".to_owned(),
             Goal::Path { .. } => "the path to have the value".to_owned(),
         };
-        follow::until(&mut client, &key, left, &what, |object| {
+        let waited = follow::until(&mut client, &key, left, &what, |object| {
             met(&args.goal, &key, object)
         })
-        .await?;
-        print_line(&format!("{} condition met", key.full_name()))?;
+        .await;
+        if misses.take(waited)?.is_some() {
+            print_line(&format!("{} condition met", key.full_name()))?;
+        }
     }
-    Ok(())
+    misses.end()
 }
 
 /// Whether the goal is reached; an error when it never will be.

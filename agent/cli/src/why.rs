@@ -8,6 +8,7 @@ use crate::describe::events_of;
 use crate::failure::Failure;
 use crate::get::text;
 use crate::grace;
+use crate::misses::Misses;
 use crate::output::print;
 use crate::output::table::render;
 use crate::resource::{Resource, vmi_names};
@@ -29,15 +30,20 @@ const WORTH_WHILE_TRUE: [&str; 5] = [
 /// One page for each named VMI.
 pub async fn run(scope: &Scope, args: Why) -> Result<(), Failure> {
     let mut client = Client::new(scope)?;
-    for (index, name) in vmi_names(&args.what)?.into_iter().enumerate() {
+    let mut misses = Misses::default();
+    let mut gap = "";
+    for name in vmi_names(&args.what)? {
         let kind = Resource::Vmi.kind();
-        let object = client.named(kind, scope.namespace(), &name).await?;
+        let object = client.named(kind, scope.namespace(), &name).await;
+        let Some(object) = misses.take(object)? else {
+            continue;
+        };
         let object = object.to_json();
         let events = events_of(&mut client, &object).await?;
-        let gap = if index > 0 { "\n" } else { "" };
         print(&format!("{gap}{}", page(&object, &events)))?;
+        gap = "\n";
     }
-    Ok(())
+    misses.end()
 }
 
 fn page(object: &Value, events: &[Value]) -> String {

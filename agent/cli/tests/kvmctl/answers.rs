@@ -264,6 +264,44 @@ fn delete_waits_until_the_object_is_gone() {
 }
 
 #[test]
+fn one_object_that_is_not_there_does_not_hide_the_others() {
+    let agent = Agent::new();
+    let _server = agent.serve();
+    with_web(&agent);
+    let file = write(&agent, "db.yaml", &WEB.replace("name: web", "name: db"));
+    assert_eq!(code(&agent.kvmctl(&["apply", "-f", &file])), 0);
+    let missing = "virtualmachineinstances.kubevirt.io \"nobody\" not found";
+    for args in [
+        &["get", "vmi", "web", "nobody", "db"][..],
+        &["get", "vmi", "nobody", "web", "db", "-o", "json"],
+        &["describe", "vmi", "nobody", "web", "db"],
+        &["why", "nobody", "web", "db"],
+    ] {
+        let output = agent.kvmctl(args);
+        assert_eq!(code(&output), 1, "{args:?}");
+        let told = out(&output);
+        assert!(
+            told.contains("web") && told.contains("db"),
+            "{args:?} {told}"
+        );
+        assert_eq!(err(&output).matches(missing).count(), 1, "{args:?}");
+    }
+    let created = "--for=jsonpath={.metadata.name}";
+    let waited = agent.kvmctl(&["wait", "vmi", "nobody", "web", created]);
+    assert_eq!(code(&waited), 1, "{}", err(&waited));
+    assert!(
+        out(&waited).contains("/web condition met\n"),
+        "{}",
+        err(&waited)
+    );
+    let deleted = agent.kvmctl(&["delete", "vmi", "nobody", "web", "nobody-else", "db"]);
+    assert_eq!(code(&deleted), 1);
+    assert_eq!(err(&deleted).matches("(NotFound)").count(), 2);
+    let left = agent.kvmctl(&["get", "vmi"]);
+    assert!(err(&left).contains("No resources found"), "{}", out(&left));
+}
+
+#[test]
 fn a_console_takes_input_from_a_pipe_and_leaves_when_idle() {
     let agent = Agent::new();
     let _server = agent.serve();
