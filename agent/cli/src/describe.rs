@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use crate::args::Describe;
 use crate::client::Client;
 use crate::describe_node;
+use crate::events;
 use crate::failure::Failure;
 use crate::get::text;
 use crate::grace;
@@ -58,7 +59,7 @@ pub async fn events_of(client: &mut Client, object: &Value) -> Result<Vec<Value>
         .map(Object::to_json)
         .filter(|event| text(event, "/involvedObject/uid") == uid)
         .collect();
-    events.sort_by_cached_key(|event| text(event, "/lastTimestamp"));
+    events.sort_by_cached_key(events::order);
     Ok(events)
 }
 

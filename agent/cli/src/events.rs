@@ -1,8 +1,10 @@
 //! `kvmctl events`: what happened, to everything or to one object.
 
+use serde_json::Value;
+
 use crate::args::{Events, Get};
 use crate::failure::Failure;
-use crate::get;
+use crate::get::{self, text};
 use crate::resource::{Resource, Target};
 use crate::scope::Scope;
 
@@ -18,6 +20,13 @@ pub async fn run(scope: &Scope, args: Events) -> Result<(), Failure> {
         no_headers: args.no_headers,
     };
     get::run(scope, get).await
+}
+
+/// Where an event stands among others, the oldest first. Its time is in whole seconds; within one, what was
+/// written later has the higher version.
+pub fn order(event: &Value) -> (String, u64) {
+    let version = text(event, "/metadata/resourceVersion");
+    (text(event, "/lastTimestamp"), version.parse().unwrap_or(0))
 }
 
 /// The events that are meant.
@@ -66,6 +75,19 @@ mod tests {
             no_headers: false,
         })
         .ok()
+    }
+
+    #[test]
+    fn within_a_second_the_version_tells_what_came_first() {
+        let event = |second: &str, version: &str| {
+            let metadata = serde_json::json!({"resourceVersion": version});
+            serde_json::json!({"metadata": metadata, "lastTimestamp": second})
+        };
+        let (first, second) = ("2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z");
+        let wanted = [event(first, "9"), event(first, "10"), event(second, "8")];
+        let mut events: Vec<Value> = wanted.iter().rev().cloned().collect();
+        events.sort_by_cached_key(order);
+        assert_eq!(events, wanted);
     }
 
     #[test]

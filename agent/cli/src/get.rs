@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::args::Get;
 use crate::client::Client;
+use crate::events;
 use crate::failure::{Failure, is_unreachable};
 use crate::misses::Misses;
 use crate::node;
@@ -83,7 +84,7 @@ async fn find(
             .await
             .map_err(|status| Failure::of_status(&status, kind, "", client.address()))?;
         if target.resource == Resource::Event {
-            objects.sort_by_cached_key(|event| text(&event.to_json(), "/lastTimestamp"));
+            objects.sort_by_cached_key(|event| events::order(&event.to_json()));
         }
         return Ok(Found {
             objects,
