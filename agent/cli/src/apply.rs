@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use proto_node::node::apply_response::Result as Outcome;
 use proto_node::node::object::Kind;
 use proto_node::node::{ApplyRequest, Object};
-use proto_node::vmi::VirtualMachineInstance;
 
 use crate::args::Apply;
 use crate::client::Client;
@@ -16,6 +15,7 @@ use crate::misses::Misses;
 use crate::output::{OutputFormat, note, print_line, print_value};
 use crate::resource::Resource;
 use crate::scope::Scope;
+use crate::state::{as_vmi, condition, ended, held_back};
 
 /// Applies every object; a bad one does not keep the others from being applied.
 pub async fn run(scope: &Scope, args: Apply) -> Result<(), Failure> {
@@ -169,25 +169,20 @@ async fn wait_ready(client: &mut Client, key: &Key, timeout: Duration) -> Result
                 key.full_name()
             )));
         }
-        let condition = |name: &str| {
-            let mut all = status.conditions.iter();
-            all.find(|condition| condition.r#type == name)
-        };
-        let paused = condition("Paused").filter(|paused| paused.status == "True");
+        let paused = condition(&status, "Paused").is_some_and(|paused| paused.status == "True");
         let starts_paused = vmi
             .spec
             .as_ref()
             .is_some_and(|spec| spec.start_strategy == "Paused");
-        if paused.is_some() && starts_paused {
+        if paused && starts_paused {
             held = true;
             return Ok(true);
         }
-        let ready = condition("Ready");
-        let why = paused.or(ready).map_or("", |told| told.message.as_str());
-        let ready = ready.is_some_and(|ready| ready.status == "True");
+        let ready = condition(&status, "Ready").is_some_and(|ready| ready.status == "True");
+        let why = held_back(&vmi).unwrap_or_default();
         if !ready && !why.is_empty() && why != story {
             note(&format!("  {}: not ready: {why}", key.name));
-            why.clone_into(&mut story);
+            story = why;
         }
         Ok(ready)
     })
@@ -202,34 +197,4 @@ async fn wait_ready(client: &mut Client, key: &Key, timeout: Duration) -> Result
         note(&format!("  {name}: Ready after {seconds:.1} s"));
     }
     Ok(())
-}
-
-/// The VMI in an object.
-pub fn as_vmi(object: &Object) -> Option<VirtualMachineInstance> {
-    match &object.kind {
-        Some(Kind::VirtualMachineInstance(vmi)) => Some(vmi.clone()),
-        _ => None,
-    }
-}
-
-/// How a VMI ended, when it has.
-pub fn ended(vmi: &VirtualMachineInstance) -> Option<String> {
-    let status = vmi.status.as_ref()?;
-    if status.phase != "Succeeded" && status.phase != "Failed" {
-        return None;
-    }
-    let message = status
-        .conditions
-        .iter()
-        .find(|condition| condition.r#type == "Ready")
-        .map(|condition| condition.message.clone())
-        .unwrap_or_default();
-    let mut text = format!("phase {}", status.phase);
-    for part in [&status.reason, &message] {
-        if !part.is_empty() {
-            text.push_str(", ");
-            text.push_str(part);
-        }
-    }
-    Some(text)
 }

@@ -13,7 +13,6 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
-use crate::apply::{as_vmi, ended};
 use crate::args::Console;
 use crate::client::Client;
 use crate::failure::{Failure, is_unreachable};
@@ -21,6 +20,7 @@ use crate::follow::{self, Key, not_found};
 use crate::output::{note, write_all};
 use crate::resource::{Resource, Target};
 use crate::scope::{AgentAddress, Scope};
+use crate::state::{as_vmi, ended};
 use crate::terminal::{RawMode, stdin_bytes};
 
 /// Ctrl+].

@@ -10,6 +10,7 @@ use crate::client::Client;
 use crate::failure::{Failure, is_unreachable};
 use crate::output::note;
 use crate::resource::Resource;
+use crate::state::{as_vmi, ended, held_back};
 
 /// How long to wait between attempts to reach an agent that was reached before.
 const RETRY: Duration = Duration::from_millis(200);
@@ -30,19 +31,27 @@ impl Key {
 }
 
 /// Calls `look` with the object as it is and after each change (`None`: it is not there) until `look`
-/// answers `true`. `goal` completes the sentence "timed out waiting for".
+/// answers `true`. `goal` completes the sentence "timed out waiting for", which ends with what keeps the
+/// object from it, as far as that is known.
 pub async fn until(
     client: &mut Client,
     key: &Key,
     timeout: Duration,
     goal: &str,
-    look: impl FnMut(Option<&Object>) -> Result<bool, Failure>,
+    mut look: impl FnMut(Option<&Object>) -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
+    let mut cause = None;
+    let looked = |object: Option<&Object>| {
+        let vmi = object.and_then(as_vmi);
+        cause = vmi.and_then(|vmi| ended(&vmi).or_else(|| held_back(&vmi)));
+        look(object)
+    };
     tokio::select! {
-        result = tokio::time::timeout(timeout, follow(client, key, look)) => {
+        result = tokio::time::timeout(timeout, follow(client, key, looked)) => {
             result.unwrap_or_else(|_| {
+                let why = cause.map_or_else(String::new, |cause| format!(": {cause}"));
                 Err(Failure::TimedOut(format!(
-                    "error: timed out waiting for {goal} on {}",
+                    "error: timed out waiting for {goal} on {}{why}",
                     key.full_name()
                 )))
             })

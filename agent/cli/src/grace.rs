@@ -6,9 +6,9 @@ use proto_node::node::Object;
 use proto_node::vmi::VirtualMachineInstance;
 use serde_json::Value;
 
-use crate::apply::as_vmi;
 use crate::get::text;
 use crate::output::note;
+use crate::state::as_vmi;
 
 /// The agent's condition: its last word is the end of the grace period.
 pub const TERMINATING: &str = "Terminating";

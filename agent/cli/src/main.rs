@@ -31,6 +31,7 @@ mod output;
 mod port_forward;
 mod resource;
 mod scope;
+mod state;
 mod terminal;
 mod time;
 mod top;

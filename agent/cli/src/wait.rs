@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use proto_node::node::Object;
 
-use crate::apply::{as_vmi, ended};
 use crate::args::Wait;
 use crate::client::Client;
 use crate::failure::Failure;
@@ -15,6 +14,7 @@ use crate::output::jsonpath::Template;
 use crate::output::print_line;
 use crate::resource::Target;
 use crate::scope::Scope;
+use crate::state::{as_vmi, ended};
 
 /// What to wait for.
 #[derive(Clone, Debug)]

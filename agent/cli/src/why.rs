@@ -1,5 +1,8 @@
 //! `kvmctl why`: on one page, why a VMI is as it is, and what to do.
 
+use std::time::Duration;
+
+use proto_node::node::LogsRequest;
 use serde_json::Value;
 
 use crate::args::Why;
@@ -17,6 +20,10 @@ use crate::time::age;
 
 /// The last events that are shown.
 const EVENTS: usize = 5;
+
+/// How much of a console is looked at for its last line, and how long that may take.
+const TAIL_BYTES: u64 = 4096;
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Conditions that are worth a word while they hold; the others are while they do not.
 const WORTH_WHILE_TRUE: [&str; 5] = [
@@ -40,16 +47,51 @@ pub async fn run(scope: &Scope, args: Why) -> Result<(), Failure> {
         };
         let object = object.to_json();
         let events = events_of(&mut client, &object).await?;
-        print(&format!("{gap}{}", page(&object, &events)))?;
+        let last_line = if text(&object, "/status/phase") == "Failed" {
+            last_line(&mut client, scope, &name).await
+        } else {
+            None
+        };
+        let page = page(&object, &events, last_line.as_deref());
+        print(&format!("{gap}{page}"))?;
         gap = "\n";
     }
     misses.end()
 }
 
-fn page(object: &Value, events: &[Value]) -> String {
+/// The last that a guest printed, which often says of what it died. Who may not read it does without.
+async fn last_line(client: &mut Client, scope: &Scope, name: &str) -> Option<String> {
+    let request = LogsRequest {
+        namespace: scope.namespace().to_owned(),
+        name: name.to_owned(),
+        tail_bytes: Some(TAIL_BYTES),
+        ..LogsRequest::default()
+    };
+    let read = async {
+        let mut printed = Vec::new();
+        let mut pieces = client.logs(request).await.ok()?;
+        while let Ok(Some(piece)) = pieces.message().await {
+            printed.extend(piece.data);
+        }
+        Some(printed)
+    };
+    let printed = tokio::time::timeout(PATIENCE, read).await.ok()??;
+    let printed = String::from_utf8_lossy(&printed).into_owned();
+    let mut lines = printed.lines().rev().map(str::trim);
+    let line = lines.find(|line| !line.is_empty())?;
+    Some(text(&Value::from(line), ""))
+}
+
+fn page(object: &Value, events: &[Value], last_line: Option<&str>) -> String {
     let mut rows = Vec::new();
     if let Some(end) = end(object, events) {
         rows.push(vec!["  end".to_owned(), end]);
+    }
+    if let Some(line) = last_line {
+        rows.push(vec![
+            "  console".to_owned(),
+            format!("{line:?} (last line)"),
+        ]);
     }
     for condition in conditions(object) {
         let (reason, message) = (text(condition, "/reason"), text(condition, "/message"));
@@ -84,6 +126,11 @@ fn page(object: &Value, events: &[Value]) -> String {
             format!("  {} ago", age(&text(event, "/lastTimestamp"))),
             what,
         ]);
+    }
+    if last_line.is_some() {
+        let name = text(object, "/metadata/name");
+        let hint = format!("kvmctl logs {name}: the whole console of that run");
+        rows.push(vec!["  look at".to_owned(), hint]);
     }
     for hint in hints(object) {
         rows.push(vec!["  look at".to_owned(), hint]);
@@ -155,9 +202,9 @@ fn hints(object: &Value) -> Vec<String> {
             "the node's disk, then kvmctl unpause vmi {name}: it tries again"
         )),
         Some(_) => hints.push(format!("kvmctl unpause vmi {name}: the guest goes on")),
-        None if phase == "Running" => hints.push(format!(
-            "kvmctl console {name} --replay: what the guest printed"
-        )),
+        None if phase == "Running" => {
+            hints.push(format!("kvmctl logs {name}: what the guest printed"))
+        }
         None if phase == "Failed" || phase == "Succeeded" => hints.push(format!(
             "kvmctl delete vmi {name}, and apply it again: it never runs again by itself"
         )),
@@ -190,7 +237,7 @@ mod tests {
         let event =
             json!({"reason": "SyncFailed", "message": "BootVmm: no\u{1b} answer", "count": 3});
         assert_eq!(
-            page(&object, &[event]),
+            page(&object, &[event], None),
             "web  Running, on node1\n\
              \x20 Ready           False, GuestNotRunning, not running\n\
              \x20 Paused          True, PausedIOError, disk root: no space\n\
@@ -205,12 +252,19 @@ mod tests {
         let object = vmi(json!({"phase": "Failed", "reason": "GuestPanicked", "conditions": []}));
         let stopped = json!({"reason": "Stopped", "message": "crashed. GuestPanicked: no root"});
         let later = json!({"reason": "Adopted", "message": "x"});
-        let page = page(&object, &[stopped, later]);
+        let page = page(&object, &[stopped, later], Some("not syncing"));
         assert!(page.starts_with("web  Failed\n  end "), "{page}");
         assert!(page.contains("crashed. GuestPanicked: no root\n"), "{page}");
         assert!(page.contains("never runs again"), "{page}");
-        let bare = super::page(&object, &[]);
+        for words in [
+            "\"not syncing\" (last line)\n",
+            "kvmctl logs web: the whole",
+        ] {
+            assert!(page.contains(words), "{words}: {page}");
+        }
+        let bare = super::page(&object, &[], None);
         assert!(bare.contains("GuestPanicked\n"), "{bare}");
+        assert!(!bare.contains("kvmctl logs"), "{bare}");
     }
 
     #[test]
@@ -218,10 +272,12 @@ mod tests {
         let events: Vec<Value> = (0..9)
             .map(|number| json!({"reason": format!("R{number}"), "message": "m"}))
             .collect();
-        let page = page(&vmi(json!({"phase": "Running"})), &events);
+        let page = page(&vmi(json!({"phase": "Running"})), &events, None);
         assert!(
             !page.contains("R3:") && page.contains("R4:") && page.contains("R8:"),
             "{page}"
         );
+        let hint = "kvmctl logs web: what the guest printed\n";
+        assert!(page.contains(hint), "{page}");
     }
 }

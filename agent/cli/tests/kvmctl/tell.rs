@@ -108,6 +108,39 @@ fn apply_waits_for_ready_and_for_no_more_than_was_asked_for() {
 }
 
 #[test]
+fn who_waits_is_told_what_the_agent_knows() {
+    let agent = Agent::new();
+    let _server = agent.serve();
+    with_web(&agent);
+    agent.run("web");
+    agent.touch("web", |vmi| {
+        let status = vmi.status.as_mut().unwrap();
+        "Scheduled".clone_into(&mut status.phase);
+        let condition = |kind: &str, reason: &str, message: &str| proto_node::vmi::Condition {
+            r#type: kind.to_owned(),
+            status: "False".to_owned(),
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            ..Default::default()
+        };
+        status.conditions = vec![
+            condition("Ready", "GuestNotRunning", "not reported as running"),
+            condition("Synchronized", "KernelNotFound", "/k: no such file"),
+        ];
+    });
+    let waited = agent.kvmctl(&[
+        "wait",
+        "--for=condition=Ready",
+        "vmi/web",
+        "--timeout",
+        "1s",
+    ]);
+    let told = "on virtualmachineinstance.kubevirt.io/web: KernelNotFound: /k: no such file\n";
+    assert_eq!(code(&waited), 124);
+    assert!(err(&waited).ends_with(told), "{}", err(&waited));
+}
+
+#[test]
 fn why_says_what_holds_a_guest_and_what_to_do() {
     let agent = Agent::new();
     let _server = agent.serve();
@@ -124,6 +157,13 @@ fn why_says_what_holds_a_guest_and_what_to_do() {
         assert!(page.contains(words), "{words}: {page}");
     }
     assert_eq!(code(&agent.kvmctl(&["why", "nobody"])), 1);
+    agent.touch("web", |vmi| {
+        let status = vmi.status.as_mut().unwrap();
+        "Failed".clone_into(&mut status.phase);
+    });
+    let page = out(&agent.kvmctl(&["why", "web"]));
+    let line = "\"abc [2Jdehijklm\" (last line)\n";
+    assert!(page.contains(line), "{page}");
     let events = agent.kvmctl(&["events", "--for", "vmi/web", "--no-headers"]);
     assert!(out(&events).contains("was created"), "{}", err(&events));
     assert_eq!(code(&agent.kvmctl(&["events", "--types", "Odd"])), 2);

@@ -1,0 +1,127 @@
+//! What the status of a VMI says to those who wait for it.
+
+use proto_node::node::Object;
+use proto_node::node::object::Kind;
+use proto_node::vmi::{Condition, VirtualMachineInstance, VirtualMachineInstanceStatus};
+
+use crate::grace;
+
+/// What is told of a VMI, the first that holds: Ready alone only says that the guest does not run.
+const TOLD: [(&str, bool); 4] = [
+    (grace::TERMINATING, true),
+    ("Paused", true),
+    ("Synchronized", false),
+    ("PodScheduled", false),
+];
+
+/// The VMI in an object.
+pub fn as_vmi(object: &Object) -> Option<VirtualMachineInstance> {
+    match &object.kind {
+        Some(Kind::VirtualMachineInstance(vmi)) => Some(vmi.clone()),
+        _ => None,
+    }
+}
+
+/// A condition of a VMI.
+pub fn condition<'a>(
+    status: &'a VirtualMachineInstanceStatus,
+    name: &str,
+) -> Option<&'a Condition> {
+    let mut all = status.conditions.iter();
+    all.find(|condition| condition.r#type == name)
+}
+
+/// What keeps a VMI from being ready, as far as the agent knows.
+pub fn held_back(vmi: &VirtualMachineInstance) -> Option<String> {
+    let status = vmi.status.as_ref()?;
+    let holds = |(name, wanted): (&str, bool)| {
+        let wanted = if wanted { "True" } else { "False" };
+        condition(status, name).filter(|condition| condition.status == wanted)
+    };
+    let ready = || condition(status, "Ready").filter(|ready| ready.status != "True");
+    let told = TOLD.into_iter().find_map(holds).or_else(ready)?;
+    let text = if told.message.is_empty() {
+        told.reason.clone()
+    } else if told.r#type == "Synchronized" {
+        format!("{}: {}", told.reason, told.message)
+    } else {
+        told.message.clone()
+    };
+    (!text.is_empty()).then_some(text)
+}
+
+/// How a VMI ended, when it has. Conditions say nothing of that: Ready only says that it does not run.
+pub fn ended(vmi: &VirtualMachineInstance) -> Option<String> {
+    let status = vmi.status.as_ref()?;
+    if status.phase != "Succeeded" && status.phase != "Failed" {
+        return None;
+    }
+    let reason = if status.reason.is_empty() {
+        String::new()
+    } else {
+        format!(", {}", status.reason)
+    };
+    let name = vmi.metadata.as_ref().map_or("", |it| it.name.as_str());
+    let phase = &status.phase;
+    Some(format!(
+        "phase {phase}{reason}; `kvmctl why {name}` says more"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vmi(phase: &str, conditions: &[[&str; 4]]) -> VirtualMachineInstance {
+        let condition = |[kind, status, reason, message]: &[&str; 4]| Condition {
+            r#type: (*kind).to_owned(),
+            status: (*status).to_owned(),
+            reason: (*reason).to_owned(),
+            message: (*message).to_owned(),
+            ..Condition::default()
+        };
+        VirtualMachineInstance {
+            metadata: Some(proto_node::meta::ObjectMeta {
+                name: "web".to_owned(),
+                ..Default::default()
+            }),
+            status: Some(VirtualMachineInstanceStatus {
+                phase: phase.to_owned(),
+                reason: "GuestPanicked".to_owned(),
+                conditions: conditions.iter().map(condition).collect(),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }
+    }
+
+    const NOT_RUNNING: [&str; 4] = ["Ready", "False", "GuestNotRunning", "not running"];
+
+    #[test]
+    fn the_cause_goes_before_what_it_brings_about() {
+        let no_kernel = ["Synchronized", "False", "KernelNotFound", "/k: none"];
+        let no_room = ["PodScheduled", "False", "Unschedulable", "no room"];
+        let paused = ["Paused", "True", "PausedByUser", "paused by user"];
+        let silent = ["Ready", "Unknown", "VmmNotAnswering", ""];
+        for (conditions, wanted) in [
+            (&[NOT_RUNNING, no_kernel][..], "KernelNotFound: /k: none"),
+            (&[NOT_RUNNING, no_room], "no room"),
+            (&[NOT_RUNNING, no_kernel, paused], "paused by user"),
+            (&[NOT_RUNNING], "not running"),
+            (&[silent], "VmmNotAnswering"),
+        ] {
+            let told = held_back(&vmi("Scheduled", conditions));
+            assert_eq!(told.as_deref(), Some(wanted));
+        }
+        let ready = ["Ready", "True", "", ""];
+        assert_eq!(held_back(&vmi("Running", &[ready])), None);
+    }
+
+    #[test]
+    fn an_end_is_told_by_its_reason() {
+        let failed = ended(&vmi("Failed", &[NOT_RUNNING]));
+        let wanted = "phase Failed, GuestPanicked; `kvmctl why web` says more";
+        assert_eq!(failed.as_deref(), Some(wanted));
+        assert_eq!(ended(&vmi("Running", &[])), None);
+    }
+}
