@@ -16,7 +16,7 @@ use tokio_stream::Stream;
 use tonic::Streaming;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, file_error};
 use crate::scope::{AgentAddress, Scope};
 
 /// Lists may be large: a thousand VMIs with their status.
@@ -191,8 +191,8 @@ fn endpoint(address: &AgentAddress) -> Result<Endpoint, Failure> {
         } => (url, cert, key, cacert),
     };
     let tls = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(read(cacert)?))
-        .identity(Identity::from_pem(read(cert)?, read(key)?));
+        .ca_certificate(Certificate::from_pem(read("cacert", cacert)?))
+        .identity(Identity::from_pem(read("cert", cert)?, read("key", key)?));
     let usage = |error: tonic::transport::Error| {
         let cause = std::error::Error::source(&error).map(ToString::to_string);
         let why = cause.unwrap_or_else(|| error.to_string());
@@ -207,7 +207,13 @@ fn endpoint(address: &AgentAddress) -> Result<Endpoint, Failure> {
         .map_err(usage)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    std::fs::read(path)
-        .map_err(|error| Failure::Unreadable(format!("error: {}: {error}", path.display())))
+/// Reads the file that an option names, or one of the other settings of the same name.
+fn read(option: &str, path: &Path) -> Result<Vec<u8>, Failure> {
+    std::fs::read(path).map_err(|error| {
+        let (file, why) = (path.display(), file_error(&error));
+        let variable = option.to_uppercase();
+        Failure::Unreadable(format!(
+            "error: --{option} (or KVMLET_{variable}, or {option} in the file of settings): {file}: {why}"
+        ))
+    })
 }

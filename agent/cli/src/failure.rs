@@ -105,6 +105,15 @@ fn with_causes(status: &Status) -> String {
     text
 }
 
+/// Why a file can not be had, without the number of the error.
+pub fn file_error(error: &std::io::Error) -> String {
+    if error.kind() == std::io::ErrorKind::NotFound {
+        return "no such file".to_owned();
+    }
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
 /// The list that kubectl prints for a refused object.
 pub fn invalid_text(kind: &str, name: &str, violations: &[Violation]) -> String {
     let mut text = format!("The {kind} {name:?} is invalid:");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use proto_node::manifest::{self, Document, MAX_MANIFEST_BYTES};
 use proto_node::{DecodeError, Violation};
 
-use crate::failure::{Failure, invalid_text};
+use crate::failure::{Failure, file_error, invalid_text};
 
 /// Names standard input.
 const STDIN: &str = "-";
@@ -87,7 +87,7 @@ pub fn load(file: &Path) -> Result<Vec<Sourced>, Failure> {
         if error.kind() == std::io::ErrorKind::NotFound {
             Failure::refused(format!("the path {name:?} does not exist"))
         } else {
-            Failure::refused(format!("{name}: {error}"))
+            Failure::refused(format!("{name}: {}", file_error(&error)))
         }
     })?;
     parse(&name, &slurp(open, &name)?)
@@ -96,7 +96,9 @@ pub fn load(file: &Path) -> Result<Vec<Sourced>, Failure> {
 /// The manifests of a directory by name: `.yaml`, `.yml` and `.json`; those below it only when that is
 /// asked for, and never behind a symbolic link, which may lead back.
 fn manifests_of(dir: &Path, recursive: bool) -> Result<Vec<PathBuf>, Failure> {
-    let failed = |error: std::io::Error| Failure::refused(format!("{}: {error}", dir.display()));
+    let failed = |error: std::io::Error| {
+        Failure::refused(format!("{}: {}", dir.display(), file_error(&error)))
+    };
     let mut files = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(failed)? {
         let entry = entry.map_err(failed)?;
@@ -125,7 +127,7 @@ fn slurp(source: impl Read, name: &str) -> Result<Vec<u8>, Failure> {
     source
         .take(most.saturating_add(1))
         .read_to_end(&mut bytes)
-        .map_err(|error| Failure::refused(format!("{name}: {error}")))?;
+        .map_err(|error| Failure::refused(format!("{name}: {}", file_error(&error))))?;
     if bytes.len() > MAX_MANIFEST_BYTES {
         return Err(Failure::refused(format!(
             "{name}: is longer than {MAX_MANIFEST_BYTES} bytes, the most that is read"

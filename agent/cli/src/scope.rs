@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Deserialize;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, file_error};
 
 /// Where the agent listens unless told otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/kvmlet/kvmlet.sock";
@@ -81,9 +81,9 @@ impl Scope {
             }
         }
         let settings = match &self.config {
-            Some(path) => Settings::read(path)?,
+            Some(path) => Settings::read(path, "--config (or KVMCTL_CONFIG): ")?,
             None => match default_file() {
-                Some(path) if path.exists() => Settings::read(&path)?,
+                Some(path) if path.exists() => Settings::read(&path, "")?,
                 _ => Settings::default(),
             },
         };
@@ -133,13 +133,15 @@ impl Scope {
 }
 
 impl Settings {
-    fn read(path: &Path) -> Result<Self, Failure> {
-        let failed = |why: String| Failure::Unreadable(format!("error: {}: {why}", path.display()));
-        let size = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?;
+    /// `named_by` says how the file was named, for messages.
+    fn read(path: &Path, named_by: &str) -> Result<Self, Failure> {
+        let file = path.display();
+        let failed = |why: String| Failure::Unreadable(format!("error: {named_by}{file}: {why}"));
+        let size = std::fs::metadata(path).map_err(|error| failed(file_error(&error)))?;
         if size.len() > LARGEST_FILE {
             return Err(failed(format!("is larger than {LARGEST_FILE} bytes")));
         }
-        let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+        let text = std::fs::read_to_string(path).map_err(|error| failed(file_error(&error)))?;
         toml::from_str(&text).map_err(|error| failed(error.to_string().trim_end().to_owned()))
     }
 }

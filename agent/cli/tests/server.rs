@@ -38,7 +38,16 @@ fn an_agent_on_another_node_takes_https_and_three_files() {
     let all = [
         "--server", url, "--cert", "/no/c", "--key", "/no/k", "--cacert", "/no/a",
     ];
-    is_refused(&get(&all), "/no/a: No such file");
+    is_refused(
+        &get(&all),
+        "error: --cacert (or KVMLET_CACERT, or cacert in the file of settings): /no/a: no such file\n",
+    );
+    let absent = "error: --config (or KVMCTL_CONFIG): /no/f: no such file\n";
+    is_refused(&get(&["--config", "/no/f"]), absent);
+    is_refused(
+        &kvmctl(&[("KVMCTL_CONFIG", "/no/f")], &["get", "vmi"]),
+        absent,
+    );
     is_refused(
         &get(&["--server", url, "--socket", "/s"]),
         "cannot be used with",
