@@ -28,7 +28,7 @@ pub async fn run(scope: &Scope, args: Apply) -> Result<(), Failure> {
         let key = apply_one(&mut client, scope, &args, document).await;
         applied.extend(misses.take(key)?);
     }
-    if args.wait && !args.dry_run {
+    if args.wait && !args.dry_run.is_on {
         for key in &applied {
             misses.take(wait_ready(&mut client, key, args.timeout).await)?;
         }
@@ -69,7 +69,7 @@ async fn apply_one(
     let request = ApplyRequest {
         object: Some(object),
         field_manager: "kvmctl".to_owned(),
-        dry_run: args.dry_run,
+        dry_run: args.dry_run.is_on,
         ..ApplyRequest::default()
     };
     let response = client
@@ -130,7 +130,7 @@ fn report(object: &Object, key: &Key, outcome: Outcome, args: &Apply) -> Result<
                 Outcome::Unchanged => "unchanged",
                 Outcome::Unspecified => "applied",
             };
-            let dry = if args.dry_run {
+            let dry = if args.dry_run.is_on {
                 " (server dry run)"
             } else {
                 ""

@@ -1,5 +1,6 @@
 //! What can be typed.
 
+mod dry_run;
 mod maintenance;
 mod port_forward;
 mod top;
@@ -14,6 +15,7 @@ use crate::scope::Scope;
 use crate::time::parse_duration;
 use crate::wait::Goal;
 
+pub use self::dry_run::DryRun;
 pub use self::maintenance::{Cordon, Drain};
 pub use self::port_forward::PortForward;
 pub use self::top::{Sort, Top};
@@ -110,9 +112,8 @@ pub struct Apply {
     /// Manifest, directory of manifests, or - for standard input; may be repeated
     #[arg(short, long = "filename", required = true, value_name = "FILE")]
     pub filenames: Vec<PathBuf>,
-    /// Only say what would be done
-    #[arg(long)]
-    pub dry_run: bool,
+    #[command(flatten)]
+    pub dry_run: DryRun,
     /// Wait until the VMIs are ready
     #[arg(long)]
     pub wait: bool,
@@ -250,9 +251,8 @@ pub struct Tell {
     /// Names of VMIs, with their type or without: `web db`, `vmi web db`, `vmi/web vmi/db`
     #[arg(required = true, value_name = "TYPE NAME")]
     pub what: Vec<String>,
-    /// Only say whether it would be done
-    #[arg(long)]
-    pub dry_run: bool,
+    #[command(flatten)]
+    pub dry_run: DryRun,
 }
 
 #[derive(Args)]

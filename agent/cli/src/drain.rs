@@ -34,17 +34,17 @@ pub async fn run(scope: &Scope, args: &Drain) -> Result<(), Failure> {
             grace_period_seconds: args.grace_period,
             parallel: args.parallel.unwrap_or(0),
         }),
-        dry_run: args.dry_run,
+        dry_run: args.dry_run.is_on,
     };
     let response = client.maintenance().drain(request).await;
     let response = response.map_err(|status| refusal(&client, &status))?;
     let response = response.into_inner();
     let node = response.maintenance.unwrap_or_default();
     let name = full_name(Some(&node));
-    let done = said("cordoned", response.cordoned, args.dry_run);
+    let done = said("cordoned", response.cordoned, args.dry_run.is_on);
     print_line(&format!("{name} {done}"))?;
     let evictions = evictions(&node);
-    if args.dry_run {
+    if args.dry_run.is_on {
         return evictions.iter().try_for_each(foretell);
     }
     if !args.wait {

@@ -14,13 +14,13 @@ pub async fn cordon(scope: &Scope, args: &Cordon) -> Result<(), Failure> {
     let mut client = Client::new(scope)?;
     let request = CordonRequest {
         node_name: node_name(args.node.as_deref()),
-        dry_run: args.dry_run,
+        dry_run: args.dry_run.is_on,
     };
     let response = client.maintenance().cordon(request).await;
     let response = response.map_err(|status| refusal(&client, &status))?;
     let node = response.into_inner();
     let name = full_name(node.maintenance.as_ref());
-    let done = said("cordoned", node.changed, args.dry_run);
+    let done = said("cordoned", node.changed, args.dry_run.is_on);
     print_line(&format!("{name} {done}"))
 }
 
@@ -29,16 +29,16 @@ pub async fn uncordon(scope: &Scope, args: &Cordon) -> Result<(), Failure> {
     let mut client = Client::new(scope)?;
     let request = UncordonRequest {
         node_name: node_name(args.node.as_deref()),
-        dry_run: args.dry_run,
+        dry_run: args.dry_run.is_on,
     };
     let response = client.maintenance().uncordon(request).await;
     let response = response.map_err(|status| refusal(&client, &status))?;
     let node = response.into_inner();
     let name = full_name(node.maintenance.as_ref());
-    if node.changed && !args.dry_run {
+    if node.changed && !args.dry_run.is_on {
         note("guests that were told to end still do; `kvmctl get vmi -A` shows them");
     }
-    let done = said("uncordoned", node.changed, args.dry_run);
+    let done = said("uncordoned", node.changed, args.dry_run.is_on);
     print_line(&format!("{name} {done}"))
 }
 

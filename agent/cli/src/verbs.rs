@@ -71,13 +71,13 @@ async fn tell(
     let request = VerbRequest {
         namespace: scope.namespace().to_owned(),
         name: name.to_owned(),
-        dry_run: args.dry_run,
+        dry_run: args.dry_run.is_on,
         ..VerbRequest::default()
     };
     ask(client, verb, request).await.map_err(|status| {
         Failure::of_status(&status, Resource::Vmi.kind(), name, client.address())
     })?;
-    let dry = if args.dry_run {
+    let dry = if args.dry_run.is_on {
         " (server dry run)"
     } else {
         ""

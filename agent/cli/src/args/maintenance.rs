@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::DryRun;
 use crate::time::parse_duration;
 
 /// Which node is cordoned.
@@ -12,9 +13,8 @@ pub struct Cordon {
     /// Name of the node, to be sure that it is that one; node/NAME works too
     #[arg(value_name = "NODE")]
     pub node: Option<String>,
-    /// Only say what would be done
-    #[arg(long)]
-    pub dry_run: bool,
+    #[command(flatten)]
+    pub dry_run: DryRun,
 }
 
 #[derive(Args)]
@@ -25,9 +25,8 @@ pub struct Drain {
     /// Name of the node, to be sure that it is that one; node/NAME works too
     #[arg(value_name = "NODE")]
     pub node: Option<String>,
-    /// Only say what would become of each guest
-    #[arg(long, conflicts_with = "cancel")]
-    pub dry_run: bool,
+    #[command(flatten)]
+    pub dry_run: DryRun,
     /// Shut guests down, too, that should be migrated
     #[arg(long, conflicts_with = "cancel")]
     pub force: bool,
@@ -44,6 +43,6 @@ pub struct Drain {
     #[arg(long, value_parser = parse_duration, default_value = "30m", value_name = "DURATION")]
     pub timeout: Duration,
     /// End a drain: guests that were not told to end go on, and the node stays cordoned
-    #[arg(long)]
+    #[arg(long, conflicts_with = "dry_run")]
     pub cancel: bool,
 }

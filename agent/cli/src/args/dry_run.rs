@@ -1,0 +1,66 @@
+//! `--dry-run`, as kubectl takes it.
+
+use clap::Args;
+
+/// Whether something is only tried.
+#[derive(Args)]
+pub struct DryRun {
+    /// Only say what would be done: server, which needs not be written, asks the node; none does it
+    #[arg(id = "dry_run", long = "dry-run", action = clap::ArgAction::Set, value_parser = asked, num_args = 0..=1, default_value = "none", default_missing_value = "server", require_equals = true, value_name = "MODE")]
+    pub is_on: bool,
+}
+
+/// Whether a mode is one in which nothing is done.
+fn asked(mode: &str) -> Result<bool, String> {
+    match mode {
+        "server" => Ok(true),
+        "none" => Ok(false),
+        "client" => Err(String::from(
+            "what would be done is the node's to say: --dry-run=server asks it, and kvmctl validate judges manifests without one",
+        )),
+        _ => Err(String::from("known are server and none")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    #[test]
+    fn modes_are_kubectls_and_take_no_name_for_one() {
+        let read = |words: &str| match Cli::try_parse_from(words.split(' ')).ok()?.command {
+            Command::Reset(tell) => Some((tell.dry_run.is_on, tell.what)),
+            _ => None,
+        };
+        for (mode, wanted) in [
+            ("", Some(false)),
+            ("--dry-run ", Some(true)),
+            ("--dry-run=server ", Some(true)),
+            ("--dry-run=none ", Some(false)),
+            ("--dry-run=client ", None),
+            ("--dry-run=maybe ", None),
+        ] {
+            let told = read(&format!("kvmctl reset {mode}web"));
+            let wanted = wanted.map(|dry| (dry, vec![String::from("web")]));
+            assert_eq!(told, wanted, "{mode}");
+        }
+        for verb in [
+            "apply -f x",
+            "cordon",
+            "uncordon",
+            "drain",
+            "pause x",
+            "stop x",
+        ] {
+            let words = format!("kvmctl {verb} --dry-run=server");
+            assert!(Cli::try_parse_from(words.split(' ')).is_ok(), "{verb}");
+        }
+        let both = ["kvmctl", "drain", "--cancel", "--dry-run"];
+        assert!(Cli::try_parse_from(both).is_err());
+        assert!(Cli::try_parse_from(&both[..3]).is_ok());
+        assert!(asked("client").is_err_and(|why| why.contains("kvmctl validate")));
+    }
+}
