@@ -18,6 +18,7 @@ pub fn is_meant(words: &[String]) -> bool {
 
 /// Shows it.
 pub async fn get(scope: &Scope, args: &Get) -> Result<(), Failure> {
+    check(args)?;
     let mut client = Client::new(scope)?;
     let node = client.node_info().await;
     let node = node.map_err(|status| refusal(&client, &status))?;
@@ -70,6 +71,21 @@ pub async fn get(scope: &Scope, args: &Get) -> Result<(), Failure> {
             let from = usize::from(args.no_headers);
             print(&render(rows.get(from..).unwrap_or_default()))
         }
+    }
+}
+
+/// Refuses what only lists of objects have.
+fn check(args: &Get) -> Result<(), Failure> {
+    let given = [
+        ("--watch", args.watch),
+        ("--selector", !args.selector.is_empty()),
+        ("--field-selector", !args.field_selector.is_empty()),
+    ];
+    match given.into_iter().find(|(_, is_given)| *is_given) {
+        Some((option, _)) => Err(Failure::Usage(format!(
+            "get node takes no {option}: it shows the one node whose agent is asked, as it is now"
+        ))),
+        None => Ok(()),
     }
 }
 
