@@ -79,7 +79,7 @@ pub enum Command {
     Reset(Tell),
     /// Shut guests down and keep their VMIs; `delete` removes these too
     #[command(
-        after_help = "Examples:\n  kvmctl stop vmi web\n  kvmctl stop vmi web --grace-period 120 && kvmctl wait --for=jsonpath='{.status.phase}'=Succeeded vmi/web"
+        after_help = "Examples:\n  kvmctl stop vmi web\n  kvmctl stop vmi web --grace-period 120\n  kvmctl wait vmi/web --for=jsonpath='{.status.phase}'=Succeeded --timeout 3m"
     )]
     Stop(Stop),
     /// Have the node start no guests; those that run go on

@@ -45,3 +45,21 @@ fn write_page(directory: &Path, command: &Command, name: &str) -> Result<(), Fai
     page.render(&mut text).map_err(failed)?;
     fs::write(&path, text).map_err(failed)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As wide as terminals are that nobody has made wider.
+    const COLUMNS: usize = 80;
+
+    #[test]
+    fn examples_are_not_torn_over_lines() {
+        for verb in Cli::command().get_subcommands() {
+            let after = verb.get_after_help().map(ToString::to_string);
+            let torn = after.iter().flat_map(|text| text.lines());
+            let torn = torn.filter(|line| line.starts_with("  kvmctl") && line.len() > COLUMNS);
+            assert_eq!(torn.collect::<Vec<_>>(), Vec::<&str>::new());
+        }
+    }
+}
