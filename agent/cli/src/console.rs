@@ -169,7 +169,7 @@ impl Session {
                 force: self.args.force || again,
                 replay: self.args.replay || again,
                 replay_from: self.position.unwrap_or(0),
-                client: client_name(),
+                client: client_name(&self.address),
             })),
         }
     }
@@ -284,12 +284,9 @@ impl Session {
 
     fn closed(&self, closed: &ConsoleClosed) -> Result<(), Failure> {
         match closed.reason() {
-            Reason::TakenOver => Err(Failure::refused(format!(
-                "the console was taken over: {}",
-                closed.message
-            ))),
+            Reason::TakenOver => Err(Failure::refused(closed.message.clone())),
             Reason::GuestEnded | Reason::Unspecified => {
-                self.tell(&format!("the guest has ended: {}", closed.message));
+                self.tell(&closed.message);
                 Ok(())
             }
         }
@@ -311,8 +308,12 @@ fn data_request(bytes: Vec<u8>) -> ConsoleRequest {
     }
 }
 
-/// Who attaches, for those who find the console in use.
-fn client_name() -> String {
+/// Who attaches, for those who find the console in use. The agent says user and process by itself where it
+/// can tell.
+fn client_name(address: &AgentAddress) -> String {
+    if matches!(address, AgentAddress::Socket(_)) {
+        return "kvmctl".to_owned();
+    }
     let user = std::env::var("USER").unwrap_or_else(|_| format!("uid {}", nix::unistd::getuid()));
     format!("{user} (kvmctl, pid {})", std::process::id())
 }

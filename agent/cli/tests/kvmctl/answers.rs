@@ -324,6 +324,26 @@ fn a_console_takes_input_from_a_pipe_and_leaves_when_idle() {
 }
 
 #[test]
+fn a_console_that_is_lost_is_told_in_the_words_of_the_agent() {
+    let agent = Agent::new();
+    let _server = agent.serve();
+    with_web(&agent);
+    agent.run("web");
+    let mut child = agent
+        .command(&["console", "web", "--idle", "10s"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"lose it\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(code(&output), 1, "{}", err(&output));
+    let told = "\nerror: the console was taken over by another client\n";
+    assert!(err(&output).ends_with(told), "{}", err(&output));
+}
+
+#[test]
 fn a_console_survives_a_restart_of_the_agent_without_repeating_output() {
     let agent = Agent::new();
     let server = agent.serve();

@@ -54,7 +54,7 @@ impl LinuxHost {
                 code: v1::ErrorCode::ConsoleBusy,
                 message,
                 ..
-            }) => Err(ConsoleError::Busy { holder: message }),
+            }) => Err(ConsoleError::Busy { said: message }),
             Err(ControlError::Refused {
                 code: v1::ErrorCode::WrongState,
                 ..

@@ -202,7 +202,7 @@ impl NodeService for Agent {
 
     type ConsoleStream = BoxStream<ConsoleResponse>;
 
-    /// A guest that echoes; its whole output is the alphabet followed by the echoes.
+    /// A guest that echoes, and whose console can be lost by request; its whole output is the alphabet followed by the echoes.
     async fn console(
         &self,
         request: Request<Streaming<ConsoleRequest>>,
@@ -231,12 +231,17 @@ impl NodeService for Agent {
                 }
             }
             while let Ok(Some(request)) = requests.message().await {
-                if let Some(console_request::Body::Data(data)) = request.body
-                    && sender
-                        .send(respond(console_response::Body::Data(data)))
-                        .await
-                        .is_err()
-                {
+                let Some(console_request::Body::Data(data)) = request.body else {
+                    continue;
+                };
+                let reply = match data.as_slice() {
+                    b"lose it\n" => console_response::Body::Closed(ConsoleClosed {
+                        reason: console_closed::Reason::TakenOver.into(),
+                        message: "the console was taken over by another client".to_owned(),
+                    }),
+                    _ => console_response::Body::Data(data),
+                };
+                if sender.send(respond(reply)).await.is_err() {
                     return;
                 }
             }
