@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::node::SupportLevel;
+use crate::node::{FieldRules, SupportLevel};
 use crate::schema::{FieldKind, FieldSchema, Shape, Width, schema};
 
 /// One field, for people.
@@ -12,7 +12,7 @@ pub struct FieldDoc {
     pub path: String,
     /// Type in JSON.
     pub kind: String,
-    /// How far it is honoured.
+    /// How far it is honoured; what is in a field that is not has the level of that one.
     pub support: SupportLevel,
     /// The values that are honoured, where not all are.
     pub honoured: Vec<String>,
@@ -33,15 +33,25 @@ pub fn explain() -> Vec<FieldDoc> {
     append(
         "kubevirt.v1.VirtualMachineInstance",
         "",
+        None,
         &comments(),
         &mut docs,
     );
     docs
 }
 
+/// Whether nobody looks at what is in such a field.
+fn is_unread(rules: &FieldRules) -> bool {
+    matches!(
+        rules.support(),
+        SupportLevel::Unsupported | SupportLevel::Ignored
+    )
+}
+
 fn append(
     message: &str,
     prefix: &str,
+    unread: Option<&FieldRules>,
     comments: &BTreeMap<(String, Vec<i32>), String>,
     docs: &mut Vec<FieldDoc>,
 ) {
@@ -61,18 +71,20 @@ fn append(
             .get(&(file, field.descriptor.path().to_vec()))
             .cloned()
             .unwrap_or_default();
+        let unread = unread.or_else(|| is_unread(&field.rules).then_some(&field.rules));
+        let level = unread.unwrap_or(&field.rules);
         docs.push(FieldDoc {
             kind: type_name(field),
-            support: field.rules.support(),
+            support: level.support(),
             honoured: field.rules.honoured.clone(),
             allowed: field.rules.allowed.clone(),
             required: field.rules.required,
-            note: field.rules.note.clone(),
+            note: level.note.clone(),
             doc,
             path: path.clone(),
         });
         if let FieldKind::Message(name) = &field.kind {
-            append(name, &path, comments, docs);
+            append(name, &path, unread, comments, docs);
         }
     }
 }
@@ -127,5 +139,32 @@ mod tests {
             docs.iter()
                 .any(|field| field.path == "spec.domain.devices.disks[].disk.bus")
         );
+    }
+
+    #[test]
+    fn what_is_in_a_field_that_nobody_reads_has_its_level() {
+        let docs = explain();
+        let field = |path: &str| {
+            let found = docs.iter().find(|field| field.path == path);
+            found.unwrap_or_else(|| panic!("no field {path}"))
+        };
+        for (path, above, support) in [
+            (
+                "spec.networks[].pod.vmNetworkCIDR",
+                "spec.networks[].pod",
+                SupportLevel::Unsupported,
+            ),
+            (
+                "status.kernelBootStatus.kernelInfo.checksum",
+                "status.kernelBootStatus",
+                SupportLevel::Ignored,
+            ),
+        ] {
+            assert_eq!(field(path).support, support, "{path}");
+            assert_eq!(field(path).note, field(above).note, "{path}");
+        }
+        for path in ["spec.networks[].multus.default", "status.nodeName"] {
+            assert_eq!(field(path).support, SupportLevel::Supported, "{path}");
+        }
     }
 }

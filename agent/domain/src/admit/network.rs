@@ -27,7 +27,7 @@ const MAX_ALL_QUEUES: u32 = 24;
 /// What an interface of some network joins.
 enum Joined {
     Configured(NetworkName),
-    /// Refused already.
+    /// Refused already, here or by the level of its field.
     Refused,
 }
 
@@ -195,16 +195,6 @@ fn networks(
             }
             _ => Joined::Refused,
         };
-        if network.pod.is_some() {
-            review.push(
-                FieldError::new(
-                    format!("{path}.pod"),
-                    Rule::NotSupported,
-                    "the pod network is not provided by this release",
-                )
-                .fix("use a multus network: `[networks.NAME] bridge = \"br0\"` in the agent's configuration, and `multus: {networkName: NAME}` here"),
-            );
-        }
         if joined.insert(network.name.clone(), meaning).is_some() {
             let message = format!(
                 "Network with name {:?} already exists, every network must have a unique name",

@@ -111,3 +111,23 @@ fn what_is_said_to_be_unsupported_is_refused_and_nothing_else_for_its_level() {
         }
     }
 }
+
+/// A network has one kind only, so what is honoured of networks is given together.
+#[test]
+fn what_is_said_to_be_honoured_of_networks_is_admitted() {
+    let is_honoured = |field: &FieldDoc| {
+        let honoured = [SupportLevel::Supported, SupportLevel::Host].contains(&field.support);
+        honoured && field.path.starts_with("spec.networks[].")
+    };
+    let honoured: Vec<String> = explain()
+        .into_iter()
+        .filter(is_honoured)
+        .map(|field| field.path.replace("spec.networks[].", ""))
+        .collect();
+    assert_eq!(
+        honoured,
+        ["name", "multus", "multus.networkName", "multus.default"]
+    );
+    let network = json!({"name": "net", "multus": {"networkName": "lan", "default": false}});
+    admit(with(&[("/spec/networks", json!([network]))])).unwrap();
+}
