@@ -9,7 +9,7 @@ pub struct CpuOptions {
     pub model: String,
     /// Sockets that there may ever be, at least those that there are.
     pub max_sockets: u32,
-    /// What is different from the model; no feature twice. The VMM knows their names.
+    /// What is different from the model; no feature twice.
     pub features: Vec<CpuFeature>,
     /// What the guest is told of Hyper-V; `None`: nothing.
     pub hyperv: Option<HypervOptions>,
@@ -46,7 +46,7 @@ pub const CPU_MODELS: [&str; 11] = [
 /// A feature that is not as the model has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuFeature {
-    /// At most 64 of `[A-Za-z0-9._-]`.
+    /// One of [`crate::CPU_FEATURES`] in any spelling; at most 64 of `[A-Za-z0-9._-]`.
     pub name: String,
     /// What becomes of it.
     pub policy: FeaturePolicy,

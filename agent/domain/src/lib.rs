@@ -11,6 +11,7 @@ mod admit;
 mod backoff;
 mod caps;
 mod cpu;
+mod cpu_features;
 mod derive;
 mod disk;
 mod error;
@@ -28,6 +29,7 @@ pub use cpu::{
     CPU_MODELS, ClockOptions, ClockTime, CpuFeature, CpuOptions, DedicatedCpus, Enlightenment,
     FeaturePolicy, HypervOptions, KvmOptions,
 };
+pub use cpu_features::{CPU_FEATURE_ALIASES, CPU_FEATURES};
 pub use disk::{DiskBlocks, DiskCache, DiskErrors, DiskOptions};
 pub use error::{Bound, FieldError, Rule};
 pub use hooked::{describe, with_machine};

@@ -8,8 +8,9 @@ mod small_vmi;
 use std::collections::BTreeSet;
 
 use agent_domain::{
-    Admitted, CPU_MODELS, ClockOptions, ClockTime, CpuFeature, DiskBlocks, DiskCache, DiskErrors,
-    DiskOptions, Enlightenment, FeaturePolicy, HypervOptions, KvmOptions, Vmi,
+    Admitted, CPU_FEATURE_ALIASES, CPU_FEATURES, CPU_MODELS, ClockOptions, ClockTime, CpuFeature,
+    DiskBlocks, DiskCache, DiskErrors, DiskOptions, Enlightenment, FeaturePolicy, HypervOptions,
+    KvmOptions, Vmi,
 };
 use proto_node::to_json;
 use serde_json::{Value, json};
@@ -58,6 +59,36 @@ fn every_model_of_the_page_is_admitted_and_no_other() {
     );
 }
 
+/// What stands between backticks.
+fn codes(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+#[test]
+fn the_names_of_features_are_those_of_the_page() {
+    let (_, section) = CPU_PAGE.split_once("\n## Names of features").unwrap();
+    let (words, others) = section.split_once("\nOther spellings: ").unwrap();
+    let words: Vec<String> = words
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split_once(" | "))
+        .map(|(_, names)| codes(names).join(" "))
+        .filter(|names| !names.is_empty())
+        .collect();
+    assert_eq!(words, CPU_FEATURES);
+    let (others, _) = others.split_once(".\n").unwrap();
+    let aliases: Vec<(&str, &str)> = codes(others)
+        .chunks(2)
+        .map(|pair| (pair[0], pair[1]))
+        .collect();
+    assert_eq!(aliases, CPU_FEATURE_ALIASES);
+    for (alias, name) in aliases {
+        admitted(&json!({"cpu": {"features": [{"name": alias}]}}));
+        let both = json!([{"name": alias}, {"name": name}]);
+        let refused = refusal(&json!({"cpu": {"features": both}}));
+        assert!(refused.contains("Duplicate value"), "{alias}: {refused}");
+    }
+}
+
 #[test]
 fn features_are_required_unless_they_have_another_policy() {
     let features = json!([{"name": "avx2"}, {"name": "mpx", "policy": "disable"}]);
@@ -82,6 +113,15 @@ fn features_are_required_unless_they_have_another_policy() {
         (
             json!([{"policy": "force"}]),
             "features[0].name: Required value",
+        ),
+        (
+            json!([{"name": "sse3"}, {"name": "pni"}]),
+            "features[1].name: Duplicate value",
+        ),
+        (
+            json!([{"name": "nosuchfeature", "policy": "require"}]),
+            "spec.domain.cpu.features[0].name: Unsupported value: \"nosuchfeature\": not known to this release \
+             (docs/cpu-models.md has the names of all features)",
         ),
         (
             json!([{"name": "aes", "policy": "maybe"}]),

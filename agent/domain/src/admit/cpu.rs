@@ -7,6 +7,7 @@ use proto_node::vmi::{Cpu, DomainSpec, FeatureState, Features};
 use super::review::Review;
 use super::{dedicated, hyperv};
 use crate::cpu::{CPU_MODELS, CpuFeature, CpuOptions, FeaturePolicy, KvmOptions};
+use crate::cpu_features::feature_named;
 use crate::vmi::{CpuTopology, Resources};
 use crate::{Bound, FieldError, Rule};
 
@@ -35,7 +36,8 @@ pub(super) fn options(
         return None;
     }
     let mut features = features(cpu, review);
-    if hyperv::needs_vmx(hyperv.as_ref()) && !features.iter().any(|feature| feature.name == "vmx") {
+    let is_vmx = |feature: &CpuFeature| feature_named(&feature.name) == Some("vmx");
+    if hyperv::needs_vmx(hyperv.as_ref()) && !features.iter().any(is_vmx) {
         features.push(CpuFeature {
             name: "vmx".to_owned(),
             policy: FeaturePolicy::Require,
@@ -111,9 +113,16 @@ fn features(cpu: &mut Cpu, review: &mut Review<'_>) -> Vec<CpuFeature> {
             review.invalid(&path, &feature.name, "must be the name of a CPU feature");
             continue;
         }
-        // Spellings differ by these.
-        let plain = feature.name.to_ascii_lowercase().replace(['-', '.'], "_");
-        if !feature.name.is_empty() && !seen.insert(plain) {
+        let known = match feature_named(&feature.name) {
+            Some(known) => known.to_owned(),
+            None if review.is_new && !feature.name.is_empty() => {
+                review.push(unknown_feature(path, &feature.name));
+                continue;
+            }
+            // None at all, which was reported already, or one of another release.
+            None => feature.name.clone(),
+        };
+        if !feature.name.is_empty() && !seen.insert(known) {
             let error = FieldError::new(path, Rule::Duplicate, "a feature has one policy");
             review.push(error.value(&feature.name));
             continue;
@@ -127,6 +136,13 @@ fn features(cpu: &mut Cpu, review: &mut Review<'_>) -> Vec<CpuFeature> {
         }
     }
     features
+}
+
+/// The names are too many to be listed.
+fn unknown_feature(path: String, name: &str) -> FieldError {
+    FieldError::new(path, Rule::NotSupported, "not known to this release")
+        .value(name)
+        .fix("docs/cpu-models.md has the names of all features")
 }
 
 fn policy(text: &str) -> Option<FeaturePolicy> {
