@@ -9,6 +9,7 @@ mod boot_order;
 mod clock;
 mod cpu;
 mod dedicated;
+mod disk_bus;
 mod disk_options;
 mod disks;
 mod firmware;
@@ -25,6 +26,7 @@ mod probes;
 mod review;
 mod rules;
 mod sidecars;
+mod without_effect;
 
 use std::time::Duration;
 
@@ -168,6 +170,7 @@ fn admit_spec(
     architecture(spec, review);
     metadata::check_host_names(&spec.hostname, &spec.subdomain, review);
     metadata::check_node_selector(&spec.node_selector, review);
+    without_effect::check(spec, review);
     let termination_grace_period = grace_period(spec, review);
     let start_paused = life::start_paused(spec, review);
     let probes = probes::probes(spec, review);

@@ -7,7 +7,7 @@ use crate::disk::{DiskBlocks, DiskCache, DiskErrors, DiskOptions};
 use crate::{FieldError, Rule};
 
 /// KubeVirt's bounds of a sector.
-const MIN_BLOCK_BYTES: u32 = 512;
+pub(super) const MIN_BLOCK_BYTES: u32 = 512;
 const MAX_KUBEVIRT_BLOCK_BYTES: u32 = 2 << 20;
 /// Ours.
 const MAX_BLOCK_BYTES: u32 = 65536;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proto_node::vmi::{Disk as WireDisk, DiskTarget, HostDisk, VirtualMachineInstanceSpec, Volume};
 
+use super::disk_bus;
 use super::disk_options;
 use super::metadata::DNS_LABEL_RULE;
 use super::path::{Depth, host_path};
@@ -23,7 +24,7 @@ const MAX_CAPACITY_BYTES: u64 = 1 << 50;
 pub(crate) const MAX_SERIAL_BYTES: usize = 20;
 /// KubeVirt's bound, for buses that have more room.
 const MAX_KUBEVIRT_SERIAL_BYTES: usize = 256;
-const BUSES: &[&str] = &["virtio", "scsi", "sata", "usb"];
+pub(super) const BUSES: &[&str] = &["virtio", "scsi", "sata", "usb"];
 
 /// Reads volumes and disks together: KubeVirt's disk of a volume that no disk names is filled in.
 pub(super) fn disks(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'_>) -> Vec<Disk> {
@@ -65,6 +66,7 @@ pub(super) fn disks(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'
             review.push(error);
         }
         let read_only = target(&path, disk, review);
+        disk_bus::check(&path, disk, review);
         check_serial(&path, &disk.serial, review);
         if let Some(source) = sources.get(&disk.name) {
             disks.push(Disk {

@@ -174,3 +174,43 @@ fn a_guest_starts_at_once_unless_it_is_to_wait() {
                   spec.livenessProbe should be provided.Pausing VMI with LivenessProbe is not supported";
     assert!(errors.iter().any(|error| error == wanted), "{errors:?}");
 }
+
+#[test]
+fn what_kubevirt_demands_of_fields_without_effect_is_demanded() {
+    let errors = refused(&[
+        ("/spec/dnsPolicy", json!("None")),
+        ("/spec/dnsConfig", json!({"nameservers": []})),
+    ]);
+    let wanted = "spec.dnsConfig.nameservers: Required value: must provide at least one DNS nameserver when `dnsPolicy` is None";
+    assert!(
+        errors.iter().any(|error| error.starts_with(wanted)),
+        "{errors:?}"
+    );
+    let errors = refused(&[
+        ("/spec/dnsPolicy", json!("None")),
+        ("/spec/dnsConfig", json!({"nameservers": ["10.0.0.1"]})),
+    ]);
+    assert_eq!(errors.len(), 1, "only that it is not supported: {errors:?}");
+    let pool = json!({"supplementalPoolThreadCount": 1});
+    admit(with(&[
+        ("/spec/domain/ioThreadsPolicy", json!("supplementalPool")),
+        ("/spec/domain/ioThreads", pool),
+    ]))
+    .unwrap();
+}
+
+#[test]
+fn what_an_earlier_release_admitted_is_not_judged_by_later_rules() {
+    let disk = json!({"name": "root", "dedicatedIOThread": true, "disk": {"bus": "sata", "readonly": true}});
+    let value = with(&[
+        ("/spec/dnsPolicy", json!("None")),
+        ("/spec/domain/devices/disks", json!([disk])),
+        (
+            "/spec/domain/cpu",
+            json!({"features": [{"name": "of_tomorrow"}]}),
+        ),
+    ]);
+    let object = from_node(&Node::from(value)).unwrap();
+    let vmi = Vmi::restore(object).unwrap().vmi;
+    assert!(vmi.disks[0].read_only);
+}

@@ -1,0 +1,63 @@
+//! Fields that have no effect on this node, and what KubeVirt demands of them all the same.
+
+use proto_node::vmi::{DomainSpec, VirtualMachineInstanceSpec};
+use serde_json::Value;
+
+use super::review::Review;
+use crate::{FieldError, Rule};
+
+/// Judges what is new; what runs is left alone.
+pub(super) fn check(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) {
+    if !review.is_new {
+        return;
+    }
+    dns(spec, review);
+    if let Some(domain) = &spec.domain {
+        io_threads(domain, review);
+    }
+}
+
+/// A policy of no servers needs those that are to be asked instead.
+fn dns(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) {
+    if spec.dns_policy != "None" {
+        return;
+    }
+    let (path, message) = if spec.dns_config.is_empty() {
+        (
+            "spec.dnsConfig",
+            "must provide `dnsConfig` when `dnsPolicy` is None",
+        )
+    } else {
+        let servers = member(&spec.dns_config, "nameservers");
+        if servers.is_some_and(|servers| servers.as_array().is_some_and(|list| !list.is_empty())) {
+            return;
+        }
+        (
+            "spec.dnsConfig.nameservers",
+            "must provide at least one DNS nameserver when `dnsPolicy` is None",
+        )
+    };
+    let error = FieldError::new(path, Rule::Required, message);
+    review.push(error.fix("leave spec.dnsPolicy out: it has no effect here"));
+}
+
+fn io_threads(domain: &DomainSpec, review: &mut Review<'_>) {
+    if domain.io_threads_policy != "supplementalPool" {
+        return;
+    }
+    let count = member(&domain.io_threads, "supplementalPoolThreadCount");
+    if count.and_then(|count| count.as_u64()).unwrap_or(0) < 1 {
+        let error = FieldError::new(
+            "spec.domain.ioThreads.supplementalPoolThreadCount",
+            Rule::Invalid,
+            "the number of iothreads needs to be set and positive for the dedicated policy",
+        );
+        review.push(error.fix("leave spec.domain.ioThreadsPolicy out: it has no effect here"));
+    }
+}
+
+/// A member of a field that is kept whole.
+fn member(json: &[u8], name: &str) -> Option<Value> {
+    let mut value: Value = serde_json::from_slice(json).ok()?;
+    value.get_mut(name).map(Value::take)
+}
