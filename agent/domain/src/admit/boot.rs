@@ -28,7 +28,6 @@ pub(super) fn boot(domain: &DomainSpec, review: &mut Review<'_>) -> Option<Boote
     let Some(kernel) = kernel.filter(|kernel| *kernel != WireKernelBoot::default()) else {
         return Some(Booted::By(firmware::bootloader(domain, review)));
     };
-    firmware::beside_kernel(domain, review);
     let args = kernel.kernel_args;
     check_cmdline(&args, review);
     let Some(container) = kernel.container else {
@@ -39,6 +38,7 @@ pub(super) fn boot(domain: &DomainSpec, review: &mut Review<'_>) -> Option<Boote
         );
         return None;
     };
+    firmware::beside_kernel(domain, review);
     from_container(&container, args, review).map(Booted::Kernel)
 }
 

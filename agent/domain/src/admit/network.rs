@@ -57,11 +57,14 @@ pub(super) fn interfaces(
     let mut interfaces = Vec::new();
     for (index, interface) in devices.interfaces.iter_mut().enumerate() {
         let path = format!("spec.domain.devices.interfaces[{index}]");
-        check_name(&path, &interface.name, &mut seen, review);
+        let is_its_own = check_name(&path, &interface.name, &mut seen, review);
         check_binding(&path, interface, review);
         model(&path, interface, review);
+        // One that is made of the name of another is no mistake of its own.
+        let is_judged = is_its_own || !interface.mac_address.is_empty();
         let mac = mac(&path, interface, uid, review);
         if let Some(mac) = mac
+            && is_judged
             && let Some(other) = macs.insert(mac, path.clone())
         {
             let error = FieldError::new(
@@ -246,9 +249,15 @@ fn configured(
     known.map(|name| NetworkName(name.to_owned()))
 }
 
-fn check_name(path: &str, name: &str, seen: &mut BTreeSet<String>, review: &mut Review<'_>) {
+/// Whether the interface has a name, and no other before it has the same.
+fn check_name(
+    path: &str,
+    name: &str,
+    seen: &mut BTreeSet<String>,
+    review: &mut Review<'_>,
+) -> bool {
     if name.is_empty() {
-        return;
+        return false;
     }
     let field = format!("{path}.name");
     let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
@@ -259,7 +268,8 @@ fn check_name(path: &str, name: &str, seen: &mut BTreeSet<String>, review: &mut 
             "Network interface name can only contain alphabetical characters, numbers, dashes (-) or underscores (_)",
         );
     }
-    if !seen.insert(name.to_owned()) {
+    let is_its_own = seen.insert(name.to_owned());
+    if !is_its_own {
         let error = FieldError::new(
             field,
             Rule::Duplicate,
@@ -268,6 +278,7 @@ fn check_name(path: &str, name: &str, seen: &mut BTreeSet<String>, review: &mut 
         .value(name);
         review.push(error);
     }
+    is_its_own
 }
 
 fn check_binding(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
