@@ -1,7 +1,7 @@
 //! Creates a VMI once and tells its phases until it has ended. usage: watch-vmi SOCKET < MANIFEST
+#![forbid(unsafe_code)]
 use anyhow::Context;
 use proto_node::node::{ApplyRequest, Object, WatchRequest, node_service_client as client};
-
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let socket = std::env::args().nth(1).context("SOCKET is missing")?;
