@@ -47,7 +47,7 @@ pub mod names {
 }
 
 /// What a guest does once it is up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Work {
     /// Nothing.

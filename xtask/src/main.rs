@@ -106,6 +106,9 @@ enum Bench {
         /// Count instructions instead of time: noise of this machine plays no part.
         #[arg(long)]
         icount: bool,
+        /// Measure only this: boot, idle, disk or net.
+        #[arg(long, value_name = "WORK")]
+        only: Option<integration::vmm_bench::Work>,
     },
     /// Random reads by a guest on this machine's own KVM, beside io_uring without one.
     Io(bench::io::IoOptions),
@@ -149,8 +152,8 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Bench { json, what: None } => bench::run(&root, json),
         Command::Bench {
             json,
-            what: Some(Bench::Vmm { icount }),
-        } => bench::vmm::run(&root, icount, json),
+            what: Some(Bench::Vmm { icount, only }),
+        } => bench::vmm::run(&root, icount, only, json),
         Command::Bench {
             json,
             what: Some(Bench::Io(options)),

@@ -54,18 +54,26 @@ const PARALLEL: [Step; 4] = [
 ];
 
 /// Measures, prints a table of medians, and with `json` writes the figures there. With `icount` time
-/// is counted in instructions.
+/// is counted in instructions. With `only` just that work is measured.
 ///
 /// # Errors
 /// When something can not be built or measured.
-pub fn run(root: &Path, icount: bool, json: Option<PathBuf>) -> anyhow::Result<()> {
+pub fn run(
+    root: &Path,
+    icount: bool,
+    only: Option<Work>,
+    json: Option<PathBuf>,
+) -> anyhow::Result<()> {
     step("build", || crate::build::programs(root))?;
     let image = step("node image", node::Payload::make)?;
     let steps: &[Step] = if icount { &COUNTED } else { &PARALLEL };
     let mut rows = Rows::new(icount);
     let mut silent = 0;
     let mut unmeasured = Vec::new();
-    for one in steps {
+    for one in steps
+        .iter()
+        .filter(|it| only.is_none_or(|only| it.work == only))
+    {
         let name = format!("{} x {}, {}", one.work.word(), one.count, one.kernel.name());
         let plan = Plan {
             contenders: contenders(one.kernel),
@@ -117,7 +125,9 @@ fn measure(
         };
         match image.run(plan, emulation)? {
             node::Outcome::Done(samples) => return Ok((samples, seed - 1)),
-            node::Outcome::Silent => eprintln!("    silent with seed {seed}; run again"),
+            node::Outcome::Silent(last) => {
+                eprintln!("    silent with seed {seed} after {last:?}; run again");
+            }
         }
     }
     anyhow::bail!("{ATTEMPTS} runs fell silent")

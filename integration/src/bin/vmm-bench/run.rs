@@ -120,6 +120,8 @@ fn wait_for(
             .and_then(|figure| figure.split_once(' '))
         {
             values.insert(name.to_owned(), value.parse()?);
+            // That it goes on; who measures looks at samples alone.
+            println!("{name} {value}");
         }
         printed.push_str(line);
         printed.push('\n');

@@ -33,8 +33,8 @@ pub struct Payload {
 pub enum Outcome {
     /// A sample of each run.
     Done(Vec<Sample>),
-    /// Nothing was heard for a minute.
-    Silent,
+    /// Nothing was heard for a minute, after this line.
+    Silent(String),
 }
 
 impl Payload {
@@ -98,12 +98,13 @@ fn follow(node: &Node, plan: &Plan, plan_file: &str) -> anyhow::Result<Outcome> 
     let program = format!("{DIRECTORY}/vmm-bench");
     let mut session = node.exec(&[&program, plan_file])?;
     let wanted = plan.contenders.len() * usize::try_from(plan.count)?;
-    let mut samples = Vec::new();
+    let (mut samples, mut last) = (Vec::new(), String::new());
     while samples.len() < wanted {
         let Some(line) = next_line(node, &mut session)? else {
-            return Ok(Outcome::Silent);
+            return Ok(Outcome::Silent(last));
         };
         samples.extend(Sample::of_line(line.trim_end())?);
+        last = line.trim_end().chars().take(100).collect();
     }
     Ok(Outcome::Done(samples))
 }
