@@ -97,6 +97,26 @@ pub struct Plan {
     pub guest_mib: u32,
 }
 
+impl Plan {
+    /// What is left of it once `samples` are there: as many rounds as all that are left need. `None` when
+    /// it is done.
+    #[must_use]
+    pub fn rest(&self, samples: &[Sample]) -> Option<Self> {
+        let mut rest = self.clone();
+        let mut count = self.count;
+        rest.contenders.retain(|contender| {
+            let of_it = samples.iter().filter(|it| it.name == contender.name);
+            let left = (of_it.count()..self.count as usize).len();
+            if left > 0 {
+                count = count.min(u32::try_from(left).unwrap_or(u32::MAX));
+            }
+            left > 0
+        });
+        rest.count = count;
+        (!rest.contenders.is_empty()).then_some(rest)
+    }
+}
+
 /// One run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Sample {
@@ -118,5 +138,53 @@ impl Sample {
         line.strip_prefix(SAMPLE_LINE)
             .map(serde_json::from_str)
             .transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(names: &[&str], count: u32) -> Plan {
+        let contender = |name: &&str| Contender {
+            name: (*name).to_owned(),
+            command: Vec::new(),
+        };
+        Plan {
+            contenders: names.iter().map(contender).collect(),
+            work: Work::Disk,
+            count,
+            test_ms: 30,
+            guest_mib: 256,
+        }
+    }
+
+    fn samples(names: &[&str]) -> Vec<Sample> {
+        let sample = |name: &&str| Sample {
+            name: (*name).to_owned(),
+            values: BTreeMap::new(),
+        };
+        names.iter().map(sample).collect()
+    }
+
+    fn left(plan: &Plan, done: &[&str]) -> Option<(Vec<String>, u32)> {
+        let rest = plan.rest(&samples(done))?;
+        let names = rest.contenders.into_iter().map(|it| it.name);
+        Some((names.collect(), rest.count))
+    }
+
+    #[test]
+    fn what_is_left_of_a_plan_brings_all_to_the_same_number_of_samples() {
+        let plan = plan(&["a", "b", "c"], 3);
+        let of = |names: &[&str], count| {
+            let names = names.iter().map(|it| (*it).to_owned());
+            Some((names.collect(), count))
+        };
+        assert_eq!(left(&plan, &[]), of(&["a", "b", "c"], 3));
+        // The second round broke off after a: one more for those that have most.
+        assert_eq!(left(&plan, &["a", "b", "c", "a"]), of(&["a", "b", "c"], 1));
+        let later = ["a", "b", "c", "a", "a", "b", "c"];
+        assert_eq!(left(&plan, &later), of(&["b", "c"], 1));
+        assert_eq!(left(&plan, &["a", "b", "c"].repeat(3)), None);
     }
 }

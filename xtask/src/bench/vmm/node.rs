@@ -30,11 +30,11 @@ pub struct Payload {
 }
 
 /// What became of a plan.
-pub enum Outcome {
-    /// A sample of each run.
-    Done(Vec<Sample>),
-    /// Nothing was heard for a minute, after this line.
-    Silent(String),
+pub struct Outcome {
+    /// One of each run that came to its end.
+    pub samples: Vec<Sample>,
+    /// What was heard last, when nothing was for a minute after that.
+    pub silent_after: Option<String>,
 }
 
 impl Payload {
@@ -101,12 +101,18 @@ fn follow(node: &Node, plan: &Plan, plan_file: &str) -> anyhow::Result<Outcome> 
     let (mut samples, mut last) = (Vec::new(), String::new());
     while samples.len() < wanted {
         let Some(line) = next_line(node, &mut session)? else {
-            return Ok(Outcome::Silent(last));
+            return Ok(Outcome {
+                samples,
+                silent_after: Some(last),
+            });
         };
         samples.extend(Sample::of_line(line.trim_end())?);
         last = line.trim_end().chars().take(100).collect();
     }
-    Ok(Outcome::Done(samples))
+    Ok(Outcome {
+        samples,
+        silent_after: None,
+    })
 }
 
 /// The next line of the bench; none when the node hangs.
