@@ -15,6 +15,7 @@ mod network;
 mod peers;
 mod ports;
 mod sandbox;
+mod slow_disk;
 mod snapshot;
 mod tiny_guest;
 mod vsock;

@@ -3,23 +3,22 @@
 mod guest_events;
 mod life;
 mod requests;
+mod starting_over;
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::backoff::ResetBackoff;
 use crate::build::BuildError;
 use crate::built::BuiltMachine;
 use crate::chain::chain;
 use crate::config::RebootPolicy;
-use crate::events::ResetSource;
 use crate::machine_thread::Built;
 use crate::request::{Message, Observer};
-use crate::status::{
-    Change, End, EndReason, LastReset, MachineState, PauseReason, StatusBoard, boottime_ns,
-};
+use crate::status::{Change, End, EndReason, MachineState, PauseReason, StatusBoard, boottime_ns};
 use crate::timeline::Phase;
+use starting_over::Restart;
 
 pub(crate) struct Owner {
     machine: BuiltMachine,
@@ -32,8 +31,8 @@ pub(crate) struct Owner {
     backoff: ResetBackoff,
     /// When the guest last started.
     started: Instant,
-    /// A guest that resets too often starts again then.
-    restart_at: Option<Instant>,
+    /// A guest that is held between two starts.
+    restart: Option<Restart>,
 }
 
 /// Whether the owner goes on.
@@ -58,7 +57,7 @@ impl Owner {
             observer,
             backoff: ResetBackoff::default(),
             started: Instant::now(),
-            restart_at: None,
+            restart: None,
         }
     }
 
@@ -92,7 +91,7 @@ impl Owner {
         if let Some(message) = self.waiting.pop_front() {
             return Some(Next::Message(message));
         }
-        let restart = self.restart_at.map(|at| (at, Next::RestartDue));
+        let restart = self.restart.map(|it| (it.at, Next::RestartDue));
         let look = self.machine.look_due().map(|at| (at, Next::LookDue));
         let due = restart.into_iter().chain(look).min_by_key(|(at, _)| *at);
         let Some((at, next)) = due else {
@@ -119,10 +118,9 @@ impl Owner {
     }
 
     fn pause(&mut self, reason: PauseReason) -> Result<(), BuildError> {
-        if let Err(error) = self.machine.hold() {
-            // A device that does not come to rest: the guest goes on as if nothing had been asked.
-            self.machine.run()?;
-            return Err(error);
+        // Between two starts it is held.
+        if self.restart.is_none() {
+            self.hold_or_go_on()?;
         }
         self.board.update(|status| {
             status.state = MachineState::Paused;
@@ -132,49 +130,31 @@ impl Owner {
         Ok(())
     }
 
+    /// Holds the guest. One with a device that does not come to rest goes on as if nothing had been asked.
+    fn hold_or_go_on(&mut self) -> Result<(), BuildError> {
+        let Err(error) = self.machine.hold() else {
+            return Ok(());
+        };
+        self.run_if_it_may()?;
+        Err(error)
+    }
+
+    /// Lets a guest run that is neither paused nor between two starts.
+    fn run_if_it_may(&self) -> Result<(), BuildError> {
+        if self.board.read().state == MachineState::Running && self.restart.is_none() {
+            self.machine.run()?;
+        }
+        Ok(())
+    }
+
     fn resume(&mut self) -> Result<(), BuildError> {
         self.board.update(|status| {
             status.state = MachineState::Running;
             status.pause_reason = None;
         });
-        if self.restart_at.is_none() {
-            self.machine.run()?;
-        }
+        self.run_if_it_may()?;
         self.observer.changed(Change::Resumed);
         Ok(())
-    }
-
-    /// Brings the machine back to power-on; it runs again after `delay`, or once it is resumed.
-    fn reset(&mut self, source: Option<ResetSource>, delay: Duration) -> Result<(), BuildError> {
-        self.machine.hold()?;
-        self.drop_stale_events();
-        self.machine.reset()?;
-        self.board.update(|status| {
-            status.resets += 1;
-            status.last_reset = source.map_or(LastReset::Requested, LastReset::Guest);
-        });
-        self.observer.changed(Change::Reset(source));
-        self.restart_at = Some(Instant::now() + delay);
-        if delay.is_zero() {
-            self.run_after_reset()?;
-        }
-        Ok(())
-    }
-
-    fn run_after_reset(&mut self) -> Result<(), BuildError> {
-        self.restart_at = None;
-        self.started = Instant::now();
-        if self.board.read().state == MachineState::Running {
-            self.machine.run()?;
-        }
-        Ok(())
-    }
-
-    fn restart(&mut self) -> Flow {
-        match self.run_after_reset() {
-            Ok(()) => Flow::Continue,
-            Err(error) => self.end(EndReason::HostFailed, chain(&error)),
-        }
     }
 
     fn end(&mut self, reason: EndReason, mut detail: String) -> Flow {

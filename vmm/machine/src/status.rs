@@ -123,6 +123,8 @@ pub enum Change {
     Booted,
     /// The guest starts over, by its own doing this way or, without one, because it was asked for.
     Reset(Option<ResetSource>),
+    /// The guest is to start over by its own doing, as soon as this device comes to rest.
+    ResetWaits(PciAddress),
     /// vCPUs are held.
     Paused,
     /// vCPUs run again.

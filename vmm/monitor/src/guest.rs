@@ -169,7 +169,9 @@ impl Server {
                     let detail = status::change_detail(change);
                     self.log
                         .repeated(Level::Info, status::change_name(change), &detail);
-                    self.broadcast(status::event_kind(change));
+                    if let Some(kind) = status::event_kind(change) {
+                        self.broadcast(kind);
+                    }
                 }
             }
         }

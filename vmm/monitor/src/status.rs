@@ -66,9 +66,11 @@ fn reset_cause(last: LastReset) -> v1::ResetCause {
     }
 }
 
-/// What subscribers are told.
-pub fn event_kind(change: Change) -> v1::EventKind {
-    match change {
+/// What subscribers are told, if anything.
+pub fn event_kind(change: Change) -> Option<v1::EventKind> {
+    Some(match change {
+        // The log has it; the status is as it was.
+        Change::ResetWaits(_) => return None,
         Change::Booted => v1::EventKind::Booted,
         Change::Reset(_) => v1::EventKind::Reset,
         Change::Paused => v1::EventKind::Paused,
@@ -77,7 +79,7 @@ pub fn event_kind(change: Change) -> v1::EventKind {
         Change::WatchdogExpired(_) => v1::EventKind::WatchdogExpired,
         Change::Panicked => v1::EventKind::Panicked,
         Change::CrashLoaded => v1::EventKind::CrashLoaded,
-    }
+    })
 }
 
 /// What the log calls it.
@@ -85,6 +87,7 @@ pub fn change_name(change: Change) -> &'static str {
     match change {
         Change::Booted => "booted",
         Change::Reset(_) => "reset",
+        Change::ResetWaits(_) => "reset-waits",
         Change::Paused => "paused",
         Change::Resumed => "resumed",
         Change::Ended => "ended",
@@ -99,6 +102,7 @@ pub fn change_detail(change: Change) -> String {
     match change {
         Change::Reset(Some(source)) => source.to_string(),
         Change::Reset(None) => "on request".to_owned(),
+        Change::ResetWaits(device) => format!("{device} does not come to rest"),
         Change::WatchdogExpired(action) => format!("action {action}"),
         Change::Booted
         | Change::Paused

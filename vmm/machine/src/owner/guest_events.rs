@@ -2,7 +2,6 @@
 
 use super::{Flow, Owner};
 use crate::backoff::ResetVerdict;
-use crate::chain::chain;
 use crate::config::RebootPolicy;
 use crate::events::{GuestEvent, ResetSource};
 use crate::pci::PciAddress;
@@ -57,7 +56,7 @@ impl Owner {
         let state = self.board.read().state;
         let result = match state {
             // Somebody may have resumed the guest, and what was held tried again, since this was sent.
-            MachineState::Running if !self.machine.disks().is_one_stopped() => self.machine.run(),
+            MachineState::Running if !self.machine.disks().is_one_stopped() => self.run_if_it_may(),
             MachineState::Running => self.pause(reason),
             MachineState::Paused => {
                 self.board
@@ -66,10 +65,7 @@ impl Owner {
             }
             MachineState::Building | MachineState::Configured | MachineState::Ended => Ok(()),
         };
-        match result {
-            Ok(()) => Flow::Continue,
-            Err(error) => self.end(EndReason::HostFailed, chain(&error)),
-        }
+        self.flow_after(result)
     }
 
     pub(super) fn on_guest_reset(&mut self, source: ResetSource) -> Flow {
@@ -90,10 +86,7 @@ impl Owner {
                 reason,
                 format!("{source}, again and again right after start"),
             ),
-            ResetVerdict::After(delay) => match self.reset(Some(source), delay) {
-                Ok(()) => Flow::Continue,
-                Err(error) => self.end(EndReason::HostFailed, chain(&error)),
-            },
+            ResetVerdict::After(delay) => self.reset_by_guest(source, delay),
         }
     }
 }

@@ -70,16 +70,11 @@ impl Owner {
 
     /// Lets the vCPUs back in, which every event of the guest keeps out.
     fn go_on(&mut self) -> Flow {
-        let is_running = self.board.read().state == MachineState::Running;
-        let result = if is_running && self.restart_at.is_none() {
-            self.machine.run()
-        } else {
-            Ok(())
-        };
+        let result = self.run_if_it_may();
         self.flow_after(result)
     }
 
-    fn flow_after(&mut self, result: Result<(), BuildError>) -> Flow {
+    pub(super) fn flow_after(&mut self, result: Result<(), BuildError>) -> Flow {
         match result {
             Ok(()) => Flow::Continue,
             Err(error) => self.end(EndReason::HostFailed, chain(&error)),

@@ -1,7 +1,5 @@
 //! What the owner does when it is asked.
 
-use std::time::Duration;
-
 use super::{Flow, Owner};
 use crate::memory_log::{HeldMemory, MemoryVisitor};
 use crate::request::{Request, RequestError, Saver};
@@ -14,14 +12,17 @@ impl Owner {
             self.observer.answered(ticket, Ok(()));
             return self.end(EndReason::Stopped, reason);
         }
-        let result = self.carry_out(&request);
+        let state = self.board.read().state;
+        if let (Request::Reset, MachineState::Running | MachineState::Paused) = (&request, state) {
+            return self.on_reset_request(ticket);
+        }
+        let result = self.carry_out(&request, state);
         self.observer.answered(ticket, result);
         Flow::Continue
     }
 
-    fn carry_out(&mut self, request: &Request) -> Result<(), RequestError> {
+    fn carry_out(&mut self, request: &Request, state: MachineState) -> Result<(), RequestError> {
         use MachineState::{Configured, Paused, Running};
-        let state = self.board.read().state;
         let wrong = |request| Err(RequestError::WrongState { request, state });
         match (request, state) {
             (Request::Boot, Configured) => self.boot().map_err(RequestError::Host),
@@ -30,9 +31,6 @@ impl Owner {
             (Request::PowerButton, Running | Paused) => {
                 self.machine.press_power_button();
                 Ok(())
-            }
-            (Request::Reset, Running | Paused) => {
-                self.reset(None, Duration::ZERO).map_err(RequestError::Host)
             }
             (Request::Pause, Running) => self
                 .pause(PauseReason::Requested)
@@ -84,7 +82,7 @@ impl Owner {
     /// A guest that waits for its next start has none of the former's state.
     fn expect_held(&self, request: &'static str) -> Result<(), RequestError> {
         let state = self.board.read().state;
-        if state == MachineState::Paused && self.restart_at.is_none() {
+        if state == MachineState::Paused && self.restart.is_none() {
             return Ok(());
         }
         Err(RequestError::WrongState { request, state })

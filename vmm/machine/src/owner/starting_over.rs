@@ -1,0 +1,107 @@
+//! How the owner brings a guest back to power-on.
+
+use std::time::{Duration, Instant};
+
+use super::{Flow, Owner};
+use crate::build::BuildError;
+use crate::chain::chain;
+use crate::events::ResetSource;
+use crate::request::RequestError;
+use crate::status::{Change, EndReason, LastReset};
+
+/// A device that does not come to rest is waited for so long, and again after this time.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What becomes of a guest that is held between two starts.
+#[derive(Clone, Copy)]
+pub(super) struct Restart {
+    /// The owner goes on with it then.
+    pub(super) at: Instant,
+    /// The machine is not as at power-on yet: this reset is to be carried out, by a guest that starts so
+    /// long after it.
+    unfinished: Option<(ResetSource, Duration)>,
+}
+
+impl Owner {
+    /// Resets because somebody asked for it, whom a device that does not come to rest is told to.
+    pub(super) fn on_reset_request(&mut self, ticket: u64) -> Flow {
+        if let Err(error) = self.hold_or_go_on() {
+            self.observer
+                .answered(ticket, Err(RequestError::Host(error)));
+            return Flow::Continue;
+        }
+        let started = self.start_over(None, Duration::ZERO);
+        let flow = match &started {
+            Ok(()) => Flow::Continue,
+            // Neither the guest that was nor one that begins.
+            Err(error) => self.end(EndReason::HostFailed, chain(error)),
+        };
+        self.observer
+            .answered(ticket, started.map_err(RequestError::Host));
+        flow
+    }
+
+    /// Resets by the guest's own doing. A device that does not come to rest is waited for: the guest has
+    /// begun to start over, so it can not go on meanwhile, and nothing that it has would be lost by that.
+    pub(super) fn reset_by_guest(&mut self, source: ResetSource, delay: Duration) -> Flow {
+        match self.machine.hold() {
+            Ok(()) => {
+                let started = self.start_over(Some(source), delay);
+                self.flow_after(started)
+            }
+            Err(BuildError::Quiesce { address, .. }) => {
+                self.drop_stale_events();
+                let waited = self.restart.replace(Restart {
+                    at: Instant::now() + RETRY_INTERVAL,
+                    unfinished: Some((source, delay)),
+                });
+                if waited.is_none() {
+                    self.observer.changed(Change::ResetWaits(address));
+                }
+                Flow::Continue
+            }
+            Err(error) => self.end(EndReason::HostFailed, chain(&error)),
+        }
+    }
+
+    /// The time has come for a guest that is held between two starts.
+    pub(super) fn restart(&mut self) -> Flow {
+        match self.restart.and_then(|restart| restart.unfinished) {
+            Some((source, delay)) => self.reset_by_guest(source, delay),
+            None => {
+                let started = self.run_after_reset();
+                self.flow_after(started)
+            }
+        }
+    }
+
+    /// Brings a machine that holds still back to power-on; it runs again after `delay`, or once it is
+    /// resumed.
+    fn start_over(
+        &mut self,
+        source: Option<ResetSource>,
+        delay: Duration,
+    ) -> Result<(), BuildError> {
+        self.drop_stale_events();
+        self.machine.reset()?;
+        self.board.update(|status| {
+            status.resets += 1;
+            status.last_reset = source.map_or(LastReset::Requested, LastReset::Guest);
+        });
+        self.observer.changed(Change::Reset(source));
+        self.restart = Some(Restart {
+            at: Instant::now() + delay,
+            unfinished: None,
+        });
+        if delay.is_zero() {
+            self.run_after_reset()?;
+        }
+        Ok(())
+    }
+
+    fn run_after_reset(&mut self) -> Result<(), BuildError> {
+        self.restart = None;
+        self.started = Instant::now();
+        self.run_if_it_may()
+    }
+}
