@@ -37,9 +37,11 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
         eprintln!(
             "{reason}: the demo runs inside a node in a box (QEMU, emulated), which has a true KVM."
         );
-        let spec = NodeSpec::bare(Flavour::Busybox)
+        let mut spec = NodeSpec::bare(Flavour::Busybox)
             .with_programs(PROGRAMS)?
             .with(&image.directory, "images/busybox");
+        // Nobody waits for a build of QEMU to see a guest for a minute.
+        spec.is_mended = false;
         let node = step("boot the node", || Node::boot(spec))?;
         show(&node, "/opt/payload/images/busybox")
     } else {

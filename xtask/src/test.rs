@@ -15,8 +15,8 @@ use integration::tools;
 
 use crate::progress::step;
 
-/// Names of tests in whose nodes OVMF runs have it.
-const OVMF: &str = "firmware uefi::";
+/// Names of tests that may boot a node begin so.
+const OF_NODES: &str = "integration::";
 
 /// What to run.
 #[derive(clap::Args)]
@@ -61,9 +61,9 @@ pub fn run(root: &Path, options: &TestOptions) -> anyhow::Result<()> {
             .is_none_or(|filter| name.contains(filter))
     };
     tests.retain(|test| wanted(&test.name()));
-    if tests.iter().any(|test| test.name().contains(OVMF)) {
+    if tests.iter().any(|test| test.name().starts_with(OF_NODES)) {
         // What it takes is more than a test may; without it those tests fail and say why.
-        if let Err(error) = step("QEMU for nodes with OVMF", qemu::mended) {
+        if let Err(error) = step("QEMU for nodes", qemu::mended) {
             eprintln!("{error:#}");
         }
     }

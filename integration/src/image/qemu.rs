@@ -1,5 +1,5 @@
-//! QEMU: Debian's for nodes in which it runs guests, to compare with; and for nodes whose guests write CR8, as
-//! OVMF does, one that is built of Debian's source package with one change.
+//! QEMU: Debian's for nodes in which it runs guests, to compare with; and for nodes themselves one that is
+//! built of Debian's source package, with mends of what goes wrong with nested guests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::process::Command;
 use super::recipe_file;
 use crate::{artifacts, cache, process, tools};
 
-const PATCH: &str = "node/qemu/cr8.patch";
+const PATCHES: [&str; 2] = ["node/qemu/cr8.patch", "node/qemu/injection.patch"];
 const SCRIPT: &str = "node/qemu/build-qemu";
 /// The script leaves it.
 const PROGRAM: &str = "qemu-system-x86_64";
@@ -44,16 +44,17 @@ pub fn stock_files() -> anyhow::Result<Vec<String>> {
 /// # Errors
 /// When the source can not be had or the build fails.
 pub fn mended() -> anyhow::Result<PathBuf> {
-    let key = cache::key(&[&recipe_file(PATCH)?, &recipe_file(SCRIPT)?]);
+    let [one, other] = PATCHES.map(recipe_file);
+    let key = cache::key(&[&one?, &other?, &recipe_file(SCRIPT)?]);
     let directory = cache::directory("node-qemu", &key, |partial| {
         tools::ensure(tools::QEMU_BUILD)?;
-        eprintln!("building QEMU for nodes with OVMF; about five minutes");
+        eprintln!("building QEMU for nodes; about five minutes");
         download(partial)?;
         let recipes = artifacts::workspace()?.join("guest-images");
         process::output(
             Command::new(recipes.join(SCRIPT))
                 .arg(partial)
-                .arg(recipes.join(PATCH)),
+                .args(PATCHES.map(|patch| recipes.join(patch))),
         )
         .map(drop)
     })?;

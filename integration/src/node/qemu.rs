@@ -117,7 +117,7 @@ fn emulation(emulation: Emulation) -> String {
 
 /// Which QEMU it is; the mended one is told where Debian has the other's files.
 fn program(spec: &NodeSpec, arguments: &mut Vec<String>) -> anyhow::Result<String> {
-    if !spec.writes_cr8 {
+    if !spec.is_mended {
         return Ok("qemu-system-x86_64".to_owned());
     }
     arguments.extend(words("-L /usr/share/qemu -L /usr/share/seabios"));

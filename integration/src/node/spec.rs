@@ -43,10 +43,7 @@ pub struct NodeSpec {
     pub flavour: Flavour,
     /// Its memory in MiB.
     pub memory_mib: u32,
-    /// Its processors. With two, stock guests were seen to run with the node's GS base, for a reason that
-    /// was not found, or to lose timer interrupts, most of all on a quiet machine. Those are lost with
-    /// one, too, but seldom: QEMU changes `interrupt_request` without a lock when a nested guest is
-    /// entered and left, which devices do at the same time; a channel to a node therefore keeps it awake.
+    /// Its processors.
     pub cpus: u32,
     /// How they are emulated; counted ones must be one.
     pub emulation: Emulation,
@@ -55,9 +52,10 @@ pub struct NodeSpec {
     pub payload: Vec<(PathBuf, String)>,
     /// Where its serial port goes.
     pub console: Console,
-    /// Its guests may write CR8 while an interrupt waits for them, as OVMF does, which ends Debian's QEMU: the
-    /// mended one of [`crate::image::qemu`] runs it.
-    pub writes_cr8: bool,
+    /// The QEMU of [`crate::image::qemu`] runs it, in which nested guests do not fail. Debian's ends when they
+    /// write CR8 while an interrupt waits for them, as OVMF does, and now and then gives them an interrupt
+    /// twice; it is there at once, the other takes five minutes to build.
+    pub is_mended: bool,
     /// More arguments for QEMU, for example a `-netdev socket` that joins nodes.
     pub qemu_arguments: Vec<String>,
 }
@@ -73,7 +71,7 @@ impl NodeSpec {
             emulation: Emulation::Parallel,
             payload: Vec::new(),
             console: Console::Log,
-            writes_cr8: false,
+            is_mended: true,
             qemu_arguments: Vec::new(),
         }
     }

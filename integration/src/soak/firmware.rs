@@ -75,10 +75,9 @@ impl Firmware {
     }
 
     fn node(self, disk: &DebianDisk) -> anyhow::Result<NodeSpec> {
-        let mut spec = NodeSpec::bare(Flavour::Busybox)
+        let spec = NodeSpec::bare(Flavour::Busybox)
             .with_programs(&["kvmlet", "kvmlet-vmm", "kvmctl"])?
             .with(seed()?, "disks/seed.raw");
-        spec.writes_cr8 = self == Self::Uefi;
         Ok(match self {
             Self::Bios => spec
                 .with(&disk.raw, self.image())

@@ -30,10 +30,9 @@ const EFI: &str = "{bootloader: {efi: {secureBoot: false, persistent: true}}}";
 #[test]
 fn stock_disks_boot_through_ovmf() -> anyhow::Result<()> {
     skip_if!(skip::without_node(), Ok(()));
-    let mut spec = crate::spec()?
+    let spec = crate::spec()?
         .with(OVMF, "root/OVMF")
         .with(DESCRIPTORS, "root/firmware");
-    spec.writes_cr8 = true;
     let node = crate::node(spec)?;
     node.sh(
         "mkdir -p /usr/share/qemu && cp -r /opt/payload/root/OVMF /usr/share/ && \
