@@ -66,7 +66,7 @@ impl Disks {
         Ok(())
     }
 
-    /// Whether a disk holds requests that the host failed.
+    /// Whether a disk holds requests that the host failed, or that a snapshot had.
     pub(crate) fn is_one_stopped(&self) -> bool {
         self.0.values().any(|disk| disk.is_stopped())
     }

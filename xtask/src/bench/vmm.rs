@@ -99,7 +99,7 @@ pub fn run(
         }
     }
     eprintln!("nodes that fell silent, whose work went on in another: {silent}");
-    let figures: Vec<Figure> = rows.figures()?;
+    let figures: Vec<Figure> = rows.figures();
     figure::print(&figures);
     if let Some(path) = json {
         figure::write(&figures, &path)?;

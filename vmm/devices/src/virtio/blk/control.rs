@@ -97,7 +97,7 @@ impl BlkControl {
         self.ask(|pending| pending.limits = Some(limits));
     }
 
-    /// Whether the disk holds requests that the host failed, and takes no others.
+    /// Whether the disk holds requests that the host failed, or that a snapshot had, and takes no others.
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }

@@ -7,7 +7,8 @@ use crate::virtio::queue::Chain;
 pub(super) const MAX_IN_FLIGHT: usize = 128;
 
 /// Once its requests ask for so many bytes, a disk takes no more: a slow disk that is to come to rest has
-/// to end them in time. With the last one they are less than twice as many.
+/// to end them in time. With the last one they are less than twice as many. Discards, which move nothing,
+/// are not counted; what a snapshot held is begun whole.
 const ENOUGH_BYTES: u64 = MAX_REQUEST_BYTES;
 
 /// A request and where its answer goes.

@@ -13,7 +13,7 @@ pub(super) const MAX_HELD_BUFFERS: usize = MAX_IN_FLIGHT * 256;
 /// The state.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct BlkState {
-    /// Requests that the host failed, oldest first.
+    /// Requests that the host failed, oldest first, and then what a pause left to do.
     #[prost(message, repeated, tag = "1")]
     held: Vec<HeldState>,
 }

@@ -10,7 +10,8 @@ use vmm_sys::tap::{TapError, TapOffloads};
 use super::port::PacketPort;
 use crate::virtio::rate::{RateLimit, TokenBucket};
 
-/// A driver that starts makes two changes and one for each pair of queues, of which there are 32 at most.
+/// A driver that starts changes offloads twice and each of its pairs of queues twice, of which there are 32 at
+/// most: three such starts in a row.
 const PACE: RateLimit = RateLimit {
     per_second: 10,
     burst: 200,
@@ -79,14 +80,41 @@ impl Host {
         ports: &[impl PacketPort],
         pairs: usize,
     ) -> Result<(), HostError> {
+        if self.admit_pairs(ports, pairs)? {
+            self.tell_pairs(ports, pairs)?;
+        }
+        Ok(())
+    }
+
+    /// Whether [`Self::tell_pairs`] is to come next: not where the host knows it already.
+    ///
+    /// # Errors
+    /// The driver asks too often.
+    pub(super) fn admit_pairs(
+        &mut self,
+        ports: &[impl PacketPort],
+        pairs: usize,
+    ) -> Result<bool, HostError> {
         if self.pairs == Some(pairs) {
-            return Ok(());
+            return Ok(false);
         }
         self.take(pairs.abs_diff(self.pairs.unwrap_or(ports.len())))?;
+        Ok(true)
+    }
+
+    /// Has the first `pairs` ports take part, whatever the host knows, and asks nobody's leave.
+    ///
+    /// # Errors
+    /// The host refuses; then all is as before, as far as the host lets us.
+    pub(super) fn tell_pairs(
+        &mut self,
+        ports: &[impl PacketPort],
+        pairs: usize,
+    ) -> Result<(), TapError> {
         let before = self.pairs.take();
         if let Err(error) = attach(ports, pairs) {
             self.pairs = before.filter(|pairs| attach(ports, *pairs).is_ok());
-            return Err(error.into());
+            return Err(error);
         }
         self.pairs = Some(pairs);
         Ok(())

@@ -218,6 +218,14 @@ impl<P: PacketPort> NetDevice<P> {
         }
         Ok(())
     }
+
+    /// Wakes the device's thread, which has no other reason to look while the kernel serves the rings.
+    fn have_refusals_told(&self) {
+        if self.card.vhost.is_some() {
+            // Fails only when the counter is at its end: it is readable then.
+            self.card.control.event().write(1).unwrap_or_default();
+        }
+    }
 }
 
 /// Whether the host knows segmentation of UDP, which Linux learned last.
@@ -314,10 +322,7 @@ impl<P: PacketPort> VirtioDevice for NetDevice<P> {
     fn resume(&mut self) {
         if let Some(active) = &mut self.active {
             active.start_vhost(&self.ports, &mut self.card);
-            if self.card.vhost.is_some() {
-                // For what was refused to be told.
-                self.card.control.event().write(1).unwrap_or_default();
-            }
+            self.have_refusals_told();
         }
         if std::mem::take(&mut self.has_moved) {
             // A driver that does not announce itself has to be found.
@@ -342,6 +347,7 @@ impl<P: PacketPort> VirtioDevice for NetDevice<P> {
     fn vectors_changed(&mut self) {
         if let Some(active) = &mut self.active {
             active.on_vectors_changed(&self.card);
+            self.have_refusals_told();
         }
     }
 

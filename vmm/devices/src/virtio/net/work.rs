@@ -302,11 +302,14 @@ impl Active {
         if pairs == 0 || pairs > self.pairs.len() {
             return false;
         }
-        if pairs == self.in_use {
-            return true;
+        // Ahead of the rings, which are not stopped for nothing.
+        match card.host.admit_pairs(ports, pairs) {
+            Ok(true) => {}
+            Ok(false) => return true,
+            Err(_) => return false,
         }
         self.stop_vhost(card);
-        let is_attached = card.host.set_pairs(ports, pairs).is_ok();
+        let is_attached = card.host.tell_pairs(ports, pairs).is_ok();
         if is_attached {
             let new = self.pairs.iter().take(pairs).skip(self.in_use);
             new.for_each(Pair::again);
