@@ -27,7 +27,27 @@ pub enum SelectorError {
 }
 
 /// Fields that an object has from its making to its end.
-const LASTING: [&str; 3] = ["metadata.name", "metadata.namespace", "metadata.uid"];
+const LASTING: [&str; 4] = [
+    "metadata.creationTimestamp",
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+];
+
+/// Fields that an event alone has so: one that happens again is counted and has a later time.
+const LASTING_OF_EVENTS: [&str; 11] = [
+    "firstTimestamp",
+    "involvedObject.apiVersion",
+    "involvedObject.kind",
+    "involvedObject.name",
+    "involvedObject.namespace",
+    "involvedObject.uid",
+    "message",
+    "reason",
+    "source.component",
+    "source.host",
+    "type",
+];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Requirement {
@@ -76,7 +96,16 @@ impl LabelSelector {
 
 /// Selects by values of fields; all requirements must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FieldSelector(Vec<(String, bool, String)>);
+pub struct FieldSelector(Vec<FieldRequirement>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FieldRequirement {
+    path: String,
+    equal: bool,
+    wanted: String,
+    /// Whether the field never changes.
+    lasting: bool,
+}
 
 impl FieldSelector {
     /// Reads a selector such as `metadata.name=web,status.phase!=Failed` of objects of `kind`. Empty selects
@@ -97,7 +126,12 @@ impl FieldSelector {
             if !is_value_path(kind.as_str(), path) {
                 return Err(SelectorError::NoField(path.to_owned(), kind.as_str()));
             }
-            requirements.push((path.to_owned(), equal, value.to_owned()));
+            requirements.push(FieldRequirement {
+                path: path.to_owned(),
+                equal,
+                wanted: value.to_owned(),
+                lasting: lasts(kind, path),
+            });
         }
         Ok(Self(requirements))
     }
@@ -105,28 +139,35 @@ impl FieldSelector {
     /// Whether the fields of an object in JSON form are so. An absent field is the empty text.
     #[must_use]
     pub fn matches(&self, object: &Value) -> bool {
-        self.0.iter().all(|requirement| holds(requirement, object))
+        self.0.iter().all(|requirement| requirement.holds(object))
     }
 
     /// Whether the object, at some time, can have had such fields: those that never change are so.
     #[must_use]
     pub fn can_match(&self, object: &Value) -> bool {
-        let mut lasting = (self.0.iter()).filter(|(path, ..)| LASTING.contains(&path.as_str()));
-        lasting.all(|requirement| holds(requirement, object))
+        let mut lasting = self.0.iter().filter(|requirement| requirement.lasting);
+        lasting.all(|requirement| requirement.holds(object))
     }
 }
 
-fn holds((path, equal, wanted): &(String, bool, String), object: &Value) -> bool {
-    let mut value = object;
-    for member in path.split('.') {
-        value = &value[member];
+impl FieldRequirement {
+    fn holds(&self, object: &Value) -> bool {
+        let mut value = object;
+        for member in self.path.split('.') {
+            value = &value[member];
+        }
+        let text = match value {
+            Value::Null => String::new(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        (text == self.wanted) == self.equal
     }
-    let text = match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    (text == *wanted) == *equal
+}
+
+/// Whether a field of an object of this kind never changes.
+fn lasts(kind: Kind, path: &str) -> bool {
+    LASTING.contains(&path) || (kind == Kind::Event && LASTING_OF_EVENTS.contains(&path))
 }
 
 const fn bounded(text: &str) -> Result<(), SelectorError> {

@@ -54,9 +54,12 @@ mod tests {
     use crate::access::Permit;
 
     fn filter(namespace: &str, labels: &str, fields: &str) -> Filter {
-        let kind = Kind::VirtualMachineInstance.as_str();
-        let permit = Permit::everything();
-        Filter::parse(kind, namespace.to_owned(), labels, fields, &permit).expect("a filter")
+        filter_of(Kind::VirtualMachineInstance, namespace, labels, fields)
+    }
+
+    fn filter_of(kind: Kind, namespace: &str, labels: &str, fields: &str) -> Filter {
+        let (namespace, permit) = (namespace.to_owned(), Permit::everything());
+        Filter::parse(kind.as_str(), namespace, labels, fields, &permit).expect("a filter")
     }
 
     fn change(change: ChangeKind, name: &str, app: &str, phase: &str) -> Change {
@@ -80,6 +83,39 @@ mod tests {
                 let other = change(kind, "db", "db", "Running");
                 assert_eq!(told.judge(&other, &filter), None);
             }
+        }
+    }
+
+    #[test]
+    fn events_of_another_guest_are_not_told_when_a_watch_resumes() {
+        let manifest = "{apiVersion: v1, kind: Event, metadata: {name: db.1, namespace: default, uid: e-1}, \
+                        involvedObject: {kind: VirtualMachineInstance, namespace: default, name: db, uid: db-1}, \
+                        reason: Started, message: m, type: Normal, count: 2, source: {component: kvmlet}}";
+        let judge = |change, fields| {
+            let filter = filter_of(Kind::Event, "", "", fields);
+            let event = Change {
+                version: 7,
+                change,
+                kind: Kind::Event,
+                object: manifest.parse().expect("an event"),
+            };
+            Told::default().judge(&event, &filter)
+        };
+        for change in [ChangeKind::Modified, ChangeKind::Deleted] {
+            for other in [
+                "involvedObject.kind=VirtualMachineInstance,involvedObject.name=web",
+                "involvedObject.uid=web-1",
+                "involvedObject.namespace=other",
+                "type=Warning",
+                "reason!=Started",
+                "message=n",
+                "source.component=x",
+            ] {
+                assert_eq!(judge(change, other), None, "{other}");
+            }
+            // It may have happened once only when the watcher was told of it.
+            let once = judge(change, "involvedObject.name=db,count=1");
+            assert_eq!(once, Some(Type::Deleted));
         }
     }
 
