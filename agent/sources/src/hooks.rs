@@ -31,13 +31,12 @@ impl HookSocket<'_> {
         &self,
         request: OnDefineDomainRequest,
     ) -> Result<OnDefineDomainResponse, Status> {
-        // In a box: a call of gRPC is tens of kilobytes, which whoever may make one would have for good.
-        let call = Box::pin(async {
+        let call = self.within(async {
             let mut client = self.connect().await?;
             let answer = client.on_define_domain(self.timed(request)).await?;
             Ok(answer.into_inner())
         });
-        self.within(call).await
+        call.await
     }
 
     /// Tells that a guest is about to be told to end.
@@ -45,13 +44,12 @@ impl HookSocket<'_> {
     /// # Errors
     /// When the hook refuses, does not answer in time or is not there.
     pub async fn shutdown(&self, request: ShutdownRequest) -> Result<ShutdownResponse, Status> {
-        // In a box: a call of gRPC is tens of kilobytes, which whoever may make one would have for good.
-        let call = Box::pin(async {
+        let call = self.within(async {
             let mut client = self.connect().await?;
             let answer = client.shutdown(self.timed(request)).await?;
             Ok(answer.into_inner())
         });
-        self.within(call).await
+        call.await
     }
 
     /// The server is told how long it has, too.
@@ -61,12 +59,19 @@ impl HookSocket<'_> {
         request
     }
 
-    async fn within<T>(&self, call: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+    /// The call in a box: one of gRPC is tens of kilobytes, which whoever may make one would have for good.
+    fn within<T>(
+        &self,
+        call: impl Future<Output = Result<T, Status>>,
+    ) -> impl Future<Output = Result<T, Status>> {
         let limit = self.limit;
-        tokio::time::timeout(limit, call).await.unwrap_or_else(|_| {
-            let text = format!("it did not answer within {limit:?}");
-            Err(Status::deadline_exceeded(text))
-        })
+        let call = Box::pin(tokio::time::timeout(limit, call));
+        async move {
+            call.await.unwrap_or_else(|_| {
+                let text = format!("it did not answer within {limit:?}");
+                Err(Status::deadline_exceeded(text))
+            })
+        }
     }
 
     async fn connect(&self) -> Result<HookServiceClient<Channel>, Status> {
