@@ -34,7 +34,10 @@ pub async fn run(scope: &Scope, args: Describe) -> Result<(), Failure> {
             continue;
         };
         let object = object.to_json();
-        let events = events_of(&mut client, &object).await?;
+        let events = events_of(&mut client, &object).await;
+        let Some(events) = misses.take(events)? else {
+            continue;
+        };
         print(&format!("{gap}{}", describe(&object, &events)))?;
         gap = "\n\n";
     }

@@ -46,7 +46,10 @@ pub async fn run(scope: &Scope, args: Why) -> Result<(), Failure> {
             continue;
         };
         let object = object.to_json();
-        let events = events_of(&mut client, &object).await?;
+        let events = events_of(&mut client, &object).await;
+        let Some(events) = misses.take(events)? else {
+            continue;
+        };
         let last_line = if text(&object, "/status/phase") == "Failed" {
             last_line(&mut client, scope, &name).await
         } else {

@@ -168,3 +168,23 @@ fn why_says_what_holds_a_guest_and_what_to_do() {
     assert!(out(&events).contains("was created"), "{}", err(&events));
     assert_eq!(code(&agent.kvmctl(&["events", "--types", "Odd"])), 2);
 }
+
+#[test]
+fn events_that_are_not_to_be_had_do_not_hide_the_other_guests() {
+    let agent = Agent::new();
+    let _server = agent.serve();
+    with_web(&agent);
+    let file = write(&agent, "s.yaml", &WEB.replace("name: web", "name: secret"));
+    assert_eq!(code(&agent.kvmctl(&["apply", "-f", &file])), 0);
+    for verb in ["describe", "why"] {
+        let output = agent.kvmctl(&[verb, "vmi", "secret", "web"]);
+        assert_eq!(code(&output), 1, "{verb}");
+        assert!(
+            out(&output).contains("was created\n"),
+            "{verb}: {}",
+            out(&output)
+        );
+        let told = "Error from server (Forbidden): events of it are not for you\n";
+        assert_eq!(err(&output), told, "{verb}");
+    }
+}

@@ -104,8 +104,13 @@ impl NodeService for Agent {
     }
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
+        let request = request.into_inner();
+        let events = request.kind == "Event";
+        if events && request.field_selector.contains("uid-of-secret") {
+            let text = "events of it are not for you";
+            return Err(failure(FailureReason::Forbidden, text));
+        }
         let store = self.store.lock().unwrap();
-        let events = request.into_inner().kind == "Event";
         let items = store.objects.values().map(|vmi| {
             if events {
                 event(vmi).into()
