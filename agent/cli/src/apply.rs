@@ -163,7 +163,7 @@ async fn wait_ready(client: &mut Client, key: &Key, timeout: Duration) -> Result
             }
             phase.clone_from(&status.phase);
         }
-        if let Some(over) = ended(&vmi) {
+        if let Some(over) = ended(vmi) {
             return Err(Failure::refused(format!(
                 "{} is not ready: {over}",
                 key.full_name()
@@ -179,7 +179,7 @@ async fn wait_ready(client: &mut Client, key: &Key, timeout: Duration) -> Result
             return Ok(true);
         }
         let ready = condition(&status, "Ready").is_some_and(|ready| ready.status == "True");
-        let why = held_back(&vmi).unwrap_or_default();
+        let why = held_back(vmi).unwrap_or_default();
         if !ready && !why.is_empty() && why != story {
             note(&format!("  {}: not ready: {why}", key.name));
             story = why;

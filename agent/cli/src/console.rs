@@ -76,14 +76,14 @@ async fn wait_running(client: &mut Client, key: &Key, timeout: Duration) -> Resu
     let mut told = false;
     follow::until(client, key, timeout, "the guest to run", |object| {
         let vmi = object.and_then(as_vmi).ok_or_else(|| not_found(key))?;
-        if let Some(over) = ended(&vmi) {
+        if let Some(over) = ended(vmi) {
             return Err(Failure::refused(format!(
                 "{} has ended: {over}",
                 key.full_name()
             )));
         }
-        let phase = vmi.status.map(|status| status.phase).unwrap_or_default();
-        let running = phase == "Running";
+        let status = vmi.status.as_ref();
+        let running = status.is_some_and(|status| status.phase == "Running");
         if !running && !told {
             note(&format!("waiting for {} to run", key.name));
             told = true;

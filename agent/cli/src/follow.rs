@@ -40,15 +40,17 @@ pub async fn until(
     goal: &str,
     mut look: impl FnMut(Option<&Object>) -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
-    let mut cause = None;
-    let looked = |object: Option<&Object>| {
-        let vmi = object.and_then(as_vmi);
-        cause = vmi.and_then(|vmi| ended(&vmi).or_else(|| held_back(&vmi)));
-        look(object)
+    let mut last = None;
+    let looked = |object: Option<Object>| {
+        let done = look(object.as_ref());
+        last = object;
+        done
     };
     tokio::select! {
         result = tokio::time::timeout(timeout, follow(client, key, looked)) => {
             result.unwrap_or_else(|_| {
+                let vmi = last.as_ref().and_then(as_vmi);
+                let cause = vmi.and_then(|vmi| ended(vmi).or_else(|| held_back(vmi)));
                 let why = cause.map_or_else(String::new, |cause| format!(": {cause}"));
                 Err(Failure::TimedOut(format!(
                     "error: timed out waiting for {goal} on {}{why}",
@@ -66,7 +68,7 @@ pub async fn until(
 async fn follow(
     client: &mut Client,
     key: &Key,
-    mut look: impl FnMut(Option<&Object>) -> Result<bool, Failure>,
+    mut look: impl FnMut(Option<Object>) -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
     let mut reached = false;
     loop {
@@ -105,7 +107,7 @@ async fn follow(
 async fn read(
     mut changes: Streaming<WatchResponse>,
     key: &Key,
-    look: &mut impl FnMut(Option<&Object>) -> Result<bool, Failure>,
+    look: &mut impl FnMut(Option<Object>) -> Result<bool, Failure>,
 ) -> Result<bool, Failure> {
     let mut seen = false;
     loop {
@@ -131,7 +133,7 @@ async fn read(
         let done = match change.r#type() {
             Type::Added | Type::Modified if is_ours => {
                 seen = true;
-                look(change.object.as_ref())?
+                look(change.object)?
             }
             Type::Deleted if is_ours => look(None)?,
             // The first bookmark ends the list of what is there.

@@ -50,7 +50,7 @@ pub struct Countdown {
 impl Countdown {
     /// Learns from the object as it is now.
     pub fn learn(&self, object: Option<&Object>) {
-        let deadline = object.and_then(as_vmi).as_ref().and_then(of_vmi);
+        let deadline = object.and_then(as_vmi).and_then(of_vmi);
         self.deadline.set(deadline);
     }
 

@@ -15,9 +15,9 @@ const TOLD: [(&str, bool); 4] = [
 ];
 
 /// The VMI in an object.
-pub fn as_vmi(object: &Object) -> Option<VirtualMachineInstance> {
+pub fn as_vmi(object: &Object) -> Option<&VirtualMachineInstance> {
     match &object.kind {
-        Some(Kind::VirtualMachineInstance(vmi)) => Some(vmi.clone()),
+        Some(Kind::VirtualMachineInstance(vmi)) => Some(vmi),
         _ => None,
     }
 }

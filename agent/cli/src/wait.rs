@@ -110,7 +110,7 @@ fn met(goal: &Goal, key: &Key, object: Option<&Object>) -> Result<bool, Failure>
                 .filter(|condition| condition.r#type.eq_ignore_ascii_case(name))
                 .any(|condition| condition.status.eq_ignore_ascii_case(status));
             // A final phase never changes, so a guest that has ended never becomes ready.
-            match ended(&vmi) {
+            match ended(vmi) {
                 Some(over) if !has && name.eq_ignore_ascii_case("Ready") && status == "True" => {
                     Err(Failure::refused(format!(
                         "{} will never be ready: {over}",
