@@ -84,11 +84,8 @@ async fn apply_one(
         .object
         .ok_or_else(|| Failure::refused("the agent answered without an object"))?;
     let metadata = object.metadata().cloned().unwrap_or_default();
-    let key = Key {
-        resource: Resource::Vmi,
-        namespace: metadata.namespace,
-        name: metadata.name,
-    };
+    let (namespace, name) = (&metadata.namespace, &metadata.name);
+    let key = Key::new(scope, Resource::Vmi, namespace, name);
     report(&object, &key, outcome, args)?;
     Ok(key)
 }
@@ -163,7 +160,7 @@ async fn wait_ready(client: &mut Client, key: &Key, timeout: Duration) -> Result
             }
             phase.clone_from(&status.phase);
         }
-        if let Some(over) = ended(vmi) {
+        if let Some(over) = ended(vmi, &key.option) {
             return Err(Failure::refused(format!(
                 "{} is not ready: {over}",
                 key.full_name()
@@ -188,10 +185,10 @@ async fn wait_ready(client: &mut Client, key: &Key, timeout: Duration) -> Result
     })
     .await?;
     let seconds = start.elapsed().as_secs_f64();
-    let name = &key.name;
+    let (name, option) = (&key.name, &key.option);
     if held {
         note(&format!(
-            "  {name}: Paused after {seconds:.1} s, as its startStrategy says; `kvmctl unpause vmi {name}` lets it go on"
+            "  {name}: Paused after {seconds:.1} s, as its startStrategy says; `kvmctl unpause vmi {name}{option}` lets it go on"
         ));
     } else {
         note(&format!("  {name}: Ready after {seconds:.1} s"));

@@ -64,11 +64,8 @@ fn key(scope: &Scope, args: &Console) -> Result<Key, Failure> {
     } else {
         args.name.clone()
     };
-    Ok(Key {
-        resource: Resource::Vmi,
-        namespace: scope.namespace().to_owned(),
-        name,
-    })
+    let namespace = scope.namespace();
+    Ok(Key::new(scope, Resource::Vmi, namespace, &name))
 }
 
 /// Waits for a guest that is still being started.
@@ -76,7 +73,7 @@ async fn wait_running(client: &mut Client, key: &Key, timeout: Duration) -> Resu
     let mut told = false;
     follow::until(client, key, timeout, "the guest to run", |object| {
         let vmi = object.and_then(as_vmi).ok_or_else(|| not_found(key))?;
-        if let Some(over) = ended(vmi) {
+        if let Some(over) = ended(vmi, &key.option) {
             return Err(Failure::refused(format!(
                 "{} has ended: {over}",
                 key.full_name()

@@ -89,12 +89,8 @@ async fn wait_gone(
 fn keys(scope: &Scope, args: &Delete) -> Result<Vec<Key>, Failure> {
     if args.filenames.is_empty() {
         let target = Target::parse_named(&args.what)?;
-        let key = |name: String| Key {
-            resource: target.resource,
-            namespace: scope.namespace().to_owned(),
-            name,
-        };
-        return Ok(target.names.into_iter().map(key).collect());
+        let key = |name: &String| Key::new(scope, target.resource, scope.namespace(), name);
+        return Ok(target.names.iter().map(key).collect());
     }
     let documents = files::read(&args.filenames)?;
     let mut keys = Vec::new();
@@ -114,11 +110,7 @@ fn keys(scope: &Scope, args: &Delete) -> Result<Vec<Key>, Failure> {
         } else {
             &name.namespace
         };
-        keys.push(Key {
-            resource: Resource::Vmi,
-            namespace: namespace.to_owned(),
-            name: name.name.clone(),
-        });
+        keys.push(Key::new(scope, Resource::Vmi, namespace, &name.name));
     }
     Ok(keys)
 }

@@ -10,6 +10,7 @@ use crate::client::Client;
 use crate::failure::{Failure, is_unreachable};
 use crate::output::note;
 use crate::resource::Resource;
+use crate::scope::Scope;
 use crate::state::{as_vmi, ended, held_back};
 
 /// How long to wait between attempts to reach an agent that was reached before.
@@ -21,9 +22,21 @@ pub struct Key {
     pub resource: Resource,
     pub namespace: String,
     pub name: String,
+    /// What a command that is proposed needs to find it there.
+    pub option: String,
 }
 
 impl Key {
+    /// An object in a namespace.
+    pub fn new(scope: &Scope, resource: Resource, namespace: &str, name: &str) -> Self {
+        Self {
+            resource,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            option: scope.option_for(namespace),
+        }
+    }
+
     /// As output names it.
     pub fn full_name(&self) -> String {
         format!("{}/{}", self.resource.full_name(), self.name)
@@ -50,7 +63,7 @@ pub async fn until(
         result = tokio::time::timeout(timeout, follow(client, key, looked)) => {
             result.unwrap_or_else(|_| {
                 let vmi = last.as_ref().and_then(as_vmi);
-                let cause = vmi.and_then(|vmi| ended(vmi).or_else(|| held_back(vmi)));
+                let cause = vmi.and_then(|vmi| ended(vmi, &key.option).or_else(|| held_back(vmi)));
                 let why = cause.map_or_else(String::new, |cause| format!(": {cause}"));
                 Err(Failure::TimedOut(format!(
                     "error: timed out waiting for {goal} on {}{why}",

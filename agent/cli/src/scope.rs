@@ -10,6 +10,9 @@ use crate::failure::{Failure, file_error};
 /// Where the agent listens unless told otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/kvmlet/kvmlet.sock";
 
+/// The namespace unless told otherwise.
+const DEFAULT_NAMESPACE: &str = "default";
+
 /// The largest file of settings that is read.
 const LARGEST_FILE: u64 = 1 << 16;
 
@@ -37,6 +40,9 @@ pub struct Scope {
     /// Namespace
     #[arg(short, long, global = true, value_name = "NAME")]
     pub namespace: Option<String>,
+    /// The namespace of who types none.
+    #[arg(skip = String::from(DEFAULT_NAMESPACE))]
+    home: String,
 }
 
 /// What the file of settings can say.
@@ -94,13 +100,25 @@ impl Scope {
         self.cert = self.cert.take().or(settings.cert);
         self.key = self.key.take().or(settings.key);
         self.cacert = self.cacert.take().or(settings.cacert);
+        if let Some(home) = &settings.namespace {
+            self.home.clone_from(home);
+        }
         self.namespace = self.namespace.take().or(settings.namespace);
         Ok(())
     }
 
     /// The namespace to look in.
     pub fn namespace(&self) -> &str {
-        self.namespace.as_deref().unwrap_or("default")
+        self.namespace.as_deref().unwrap_or(&self.home)
+    }
+
+    /// What a command that is proposed needs to find a namespace, such as ` -n prod`.
+    pub fn option_for(&self, namespace: &str) -> String {
+        if namespace == self.home {
+            String::new()
+        } else {
+            format!(" -n {namespace}")
+        }
     }
 
     /// Where the agent is.

@@ -50,8 +50,9 @@ pub fn held_back(vmi: &VirtualMachineInstance) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// How a VMI ended, when it has. Conditions say nothing of that: Ready only says that it does not run.
-pub fn ended(vmi: &VirtualMachineInstance) -> Option<String> {
+/// How a VMI ended, when it has. Conditions say nothing of that: Ready only says that it does not run. With the command
+/// that says more, which finds it by `option`.
+pub fn ended(vmi: &VirtualMachineInstance, option: &str) -> Option<String> {
     let status = vmi.status.as_ref()?;
     if status.phase != "Succeeded" && status.phase != "Failed" {
         return None;
@@ -64,7 +65,7 @@ pub fn ended(vmi: &VirtualMachineInstance) -> Option<String> {
     let name = vmi.metadata.as_ref().map_or("", |it| it.name.as_str());
     let phase = &status.phase;
     Some(format!(
-        "phase {phase}{reason}; `kvmctl why {name}` says more"
+        "phase {phase}{reason}; `kvmctl why {name}{option}` says more"
     ))
 }
 
@@ -119,9 +120,9 @@ mod tests {
 
     #[test]
     fn an_end_is_told_by_its_reason() {
-        let failed = ended(&vmi("Failed", &[NOT_RUNNING]));
-        let wanted = "phase Failed, GuestPanicked; `kvmctl why web` says more";
+        let failed = ended(&vmi("Failed", &[NOT_RUNNING]), " -n prod");
+        let wanted = "phase Failed, GuestPanicked; `kvmctl why web -n prod` says more";
         assert_eq!(failed.as_deref(), Some(wanted));
-        assert_eq!(ended(&vmi("Running", &[])), None);
+        assert_eq!(ended(&vmi("Running", &[]), ""), None);
     }
 }

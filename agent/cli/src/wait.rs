@@ -69,11 +69,7 @@ pub async fn run(scope: &Scope, args: Wait) -> Result<(), Failure> {
     let start = Instant::now();
     let mut misses = Misses::default();
     for name in target.names {
-        let key = Key {
-            resource: target.resource,
-            namespace: scope.namespace().to_owned(),
-            name,
-        };
+        let key = Key::new(scope, target.resource, scope.namespace(), &name);
         let left = args.timeout.saturating_sub(start.elapsed());
         let what = match &args.goal {
             Goal::Condition { name, .. } => format!("condition {name}"),
@@ -110,7 +106,7 @@ fn met(goal: &Goal, key: &Key, object: Option<&Object>) -> Result<bool, Failure>
                 .filter(|condition| condition.r#type.eq_ignore_ascii_case(name))
                 .any(|condition| condition.status.eq_ignore_ascii_case(status));
             // A final phase never changes, so a guest that has ended never becomes ready.
-            match ended(vmi) {
+            match ended(vmi, &key.option) {
                 Some(over) if !has && name.eq_ignore_ascii_case("Ready") && status == "True" => {
                     Err(Failure::refused(format!(
                         "{} will never be ready: {over}",

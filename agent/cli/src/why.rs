@@ -38,6 +38,7 @@ const WORTH_WHILE_TRUE: [&str; 5] = [
 pub async fn run(scope: &Scope, args: Why) -> Result<(), Failure> {
     let mut client = Client::new(scope)?;
     let mut misses = Misses::default();
+    let option = scope.option_for(scope.namespace());
     let mut gap = "";
     for name in vmi_names(&args.what)? {
         let kind = Resource::Vmi.kind();
@@ -55,7 +56,7 @@ pub async fn run(scope: &Scope, args: Why) -> Result<(), Failure> {
         } else {
             None
         };
-        let page = page(&object, &events, last_line.as_deref());
+        let page = page(&object, &events, last_line.as_deref(), &option);
         print(&format!("{gap}{page}"))?;
         gap = "\n";
     }
@@ -85,8 +86,10 @@ async fn last_line(client: &mut Client, scope: &Scope, name: &str) -> Option<Str
     Some(text(&Value::from(line), ""))
 }
 
-fn page(object: &Value, events: &[Value], last_line: Option<&str>) -> String {
+/// The page. Commands that are proposed find the VMI by `option`.
+fn page(object: &Value, events: &[Value], last_line: Option<&str>, option: &str) -> String {
     let mut rows = Vec::new();
+    let name = format!("{}{option}", text(object, "/metadata/name"));
     if let Some(end) = end(object, events) {
         rows.push(vec!["  end".to_owned(), end]);
     }
@@ -131,11 +134,10 @@ fn page(object: &Value, events: &[Value], last_line: Option<&str>) -> String {
         ]);
     }
     if last_line.is_some() {
-        let name = text(object, "/metadata/name");
         let hint = format!("kvmctl logs {name}: the whole console of that run");
         rows.push(vec!["  look at".to_owned(), hint]);
     }
-    for hint in hints(object) {
+    for hint in hints(object, &name) {
         rows.push(vec!["  look at".to_owned(), hint]);
     }
     format!("{}\n{}", headline(object), render(&rows))
@@ -193,8 +195,7 @@ fn conditions(object: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// What to type next.
-fn hints(object: &Value) -> Vec<String> {
-    let name = text(object, "/metadata/name");
+fn hints(object: &Value, name: &str) -> Vec<String> {
     let phase = text(object, "/status/phase");
     let paused = conditions(object)
         .find(|condition| condition["type"] == "Paused")
@@ -240,13 +241,13 @@ mod tests {
         let event =
             json!({"reason": "SyncFailed", "message": "BootVmm: no\u{1b} answer", "count": 3});
         assert_eq!(
-            page(&object, &[event], None),
+            page(&object, &[event], None, " -n prod"),
             "web  Running, on node1\n\
              \x20 Ready           False, GuestNotRunning, not running\n\
              \x20 Paused          True, PausedIOError, disk root: no space\n\
              \x20 <unknown> ago   SyncFailed (3 times): BootVmm: no  answer\n\
-             \x20 look at         the node's disk, then kvmctl unpause vmi web: it tries again\n\
-             \x20 look at         kvmctl describe vmi web: everything\n"
+             \x20 look at         the node's disk, then kvmctl unpause vmi web -n prod: it tries again\n\
+             \x20 look at         kvmctl describe vmi web -n prod: everything\n"
         );
     }
 
@@ -255,17 +256,17 @@ mod tests {
         let object = vmi(json!({"phase": "Failed", "reason": "GuestPanicked", "conditions": []}));
         let stopped = json!({"reason": "Stopped", "message": "crashed. GuestPanicked: no root"});
         let later = json!({"reason": "Adopted", "message": "x"});
-        let page = page(&object, &[stopped, later], Some("not syncing"));
+        let page = page(&object, &[stopped, later], Some("not syncing"), " -n prod");
         assert!(page.starts_with("web  Failed\n  end "), "{page}");
         assert!(page.contains("crashed. GuestPanicked: no root\n"), "{page}");
         assert!(page.contains("never runs again"), "{page}");
         for words in [
             "\"not syncing\" (last line)\n",
-            "kvmctl logs web: the whole",
+            "kvmctl logs web -n prod: the whole",
         ] {
             assert!(page.contains(words), "{words}: {page}");
         }
-        let bare = super::page(&object, &[], None);
+        let bare = super::page(&object, &[], None, "");
         assert!(bare.contains("GuestPanicked\n"), "{bare}");
         assert!(!bare.contains("kvmctl logs"), "{bare}");
     }
@@ -275,7 +276,7 @@ mod tests {
         let events: Vec<Value> = (0..9)
             .map(|number| json!({"reason": format!("R{number}"), "message": "m"}))
             .collect();
-        let page = page(&vmi(json!({"phase": "Running"})), &events, None);
+        let page = page(&vmi(json!({"phase": "Running"})), &events, None, "");
         assert!(
             !page.contains("R3:") && page.contains("R4:") && page.contains("R8:"),
             "{page}"

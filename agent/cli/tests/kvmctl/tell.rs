@@ -188,3 +188,30 @@ fn events_that_are_not_to_be_had_do_not_hide_the_other_guests() {
         assert_eq!(err(&output), told, "{verb}");
     }
 }
+
+#[test]
+fn proposed_commands_name_a_namespace_that_is_not_your_own() {
+    let agent = Agent::new();
+    let _server = agent.serve();
+    let file = write(&agent, "web.yaml", WEB);
+    let settings = write(&agent, "kvmctl.toml", "namespace = \"prod\"\n");
+    assert_eq!(
+        code(&agent.kvmctl(&["apply", "-n", "prod", "-f", &file])),
+        0
+    );
+    agent.touch("web", |vmi| {
+        let status = vmi.status.get_or_insert_default();
+        "Failed".clone_into(&mut status.phase);
+    });
+    let typed = &["-n", "prod"][..];
+    let configured = &["--config", &settings][..];
+    for (scope, option) in [(typed, " -n prod"), (configured, "")] {
+        let kvmctl = |args: &[&str]| agent.kvmctl(&[scope, args].concat());
+        let page = out(&kvmctl(&["why", "web"]));
+        let proposed = format!("kvmctl logs web{option}: the whole");
+        assert!(page.contains(&proposed), "{page}");
+        let never = kvmctl(&["wait", "--for=condition=Ready", "vmi/web"]);
+        let proposed = format!("`kvmctl why web{option}` says more");
+        assert!(err(&never).contains(&proposed), "{}", err(&never));
+    }
+}
