@@ -127,11 +127,7 @@ fn report(object: &Object, key: &Key, outcome: Outcome, args: &Apply) -> Result<
                 Outcome::Unchanged => "unchanged",
                 Outcome::Unspecified => "applied",
             };
-            let dry = if args.dry_run.is_on {
-                " (server dry run)"
-            } else {
-                ""
-            };
+            let dry = args.dry_run.said();
             print_line(&format!("{} {done}{dry}", key.full_name()))
         }
     }

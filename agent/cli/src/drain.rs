@@ -10,11 +10,11 @@ use proto_node::node::{
     CancelDrainRequest, DrainOptions, DrainRequest, Eviction, GetMaintenanceRequest, Maintenance,
 };
 
-use crate::args::Drain;
+use crate::args::{Drain, DryRun};
 use crate::client::Client;
 use crate::failure::{Failure, is_unreachable};
 use crate::maintenance::{full_name, node_name, refusal, said};
-use crate::output::{note, print_line};
+use crate::output::{guests, note, print_line};
 use crate::resource::Resource;
 use crate::scope::Scope;
 
@@ -41,16 +41,17 @@ pub async fn run(scope: &Scope, args: &Drain) -> Result<(), Failure> {
     let response = response.into_inner();
     let node = response.maintenance.unwrap_or_default();
     let name = full_name(Some(&node));
-    let done = said("cordoned", response.cordoned, args.dry_run.is_on);
+    let done = said("cordoned", response.cordoned, &args.dry_run);
     print_line(&format!("{name} {done}"))?;
     let evictions = evictions(&node);
     if args.dry_run.is_on {
+        let foretell = |eviction| foretell(eviction, &args.dry_run);
         return evictions.iter().try_for_each(foretell);
     }
     if !args.wait {
-        let count = evictions.len();
+        let guests = guests(evictions.len());
         note(&format!(
-            "{name} is being drained of {count} guests; `kvmctl drain` waits for it"
+            "{name} is being drained of {guests}; `kvmctl drain` waits for it"
         ));
         return Ok(());
     }
@@ -87,7 +88,7 @@ fn evictions(node: &Maintenance) -> Vec<Eviction> {
 }
 
 /// What would become of a guest.
-fn foretell(eviction: &Eviction) -> Result<(), Failure> {
+fn foretell(eviction: &Eviction, dry_run: &DryRun) -> Result<(), Failure> {
     let Eviction {
         name,
         message,
@@ -104,7 +105,7 @@ fn foretell(eviction: &Eviction) -> Result<(), Failure> {
         ),
     };
     let kind = Resource::Vmi.full_name();
-    print_line(&format!("{kind}/{name} {what} (server dry run)"))
+    print_line(&format!("{kind}/{name} {what}{}", dry_run.said()))
 }
 
 /// How far a drain is, as far as was told.

@@ -3,7 +3,7 @@
 use proto_node::node::{CordonRequest, Maintenance, UncordonRequest};
 use tonic::Status;
 
-use crate::args::Cordon;
+use crate::args::{Cordon, DryRun};
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::{note, print_line};
@@ -20,7 +20,7 @@ pub async fn cordon(scope: &Scope, args: &Cordon) -> Result<(), Failure> {
     let response = response.map_err(|status| refusal(&client, &status))?;
     let node = response.into_inner();
     let name = full_name(node.maintenance.as_ref());
-    let done = said("cordoned", node.changed, args.dry_run.is_on);
+    let done = said("cordoned", node.changed, &args.dry_run);
     print_line(&format!("{name} {done}"))
 }
 
@@ -38,15 +38,14 @@ pub async fn uncordon(scope: &Scope, args: &Cordon) -> Result<(), Failure> {
     if node.changed && !args.dry_run.is_on {
         note("guests that were told to end still do; `kvmctl get vmi -A` shows them");
     }
-    let done = said("uncordoned", node.changed, args.dry_run.is_on);
+    let done = said("uncordoned", node.changed, &args.dry_run);
     print_line(&format!("{name} {done}"))
 }
 
 /// In kubectl's words.
-pub fn said(done: &str, is_new: bool, dry_run: bool) -> String {
+pub fn said(done: &str, is_new: bool, dry_run: &DryRun) -> String {
     let already = if is_new { "" } else { "already " };
-    let dry = if dry_run { " (server dry run)" } else { "" };
-    format!("{already}{done}{dry}")
+    format!("{already}{done}{}", dry_run.said())
 }
 
 /// The name that was typed, with or without its type.

@@ -3,6 +3,7 @@
 pub mod jsonpath;
 pub mod table;
 
+use std::fmt::Display;
 use std::io::Write;
 use std::str::FromStr;
 
@@ -86,6 +87,12 @@ pub fn note(text: &str) {
     drop(writeln!(err, "{text}"));
 }
 
+/// So many guests, in words.
+pub fn guests(count: impl Display + PartialEq + From<u8>) -> String {
+    let plural = if count == 1.into() { "" } else { "s" };
+    format!("{count} guest{plural}")
+}
+
 /// JSON as kubectl indents it.
 pub fn json_text(value: &Value) -> Result<String, Failure> {
     let mut bytes = Vec::new();
@@ -102,5 +109,16 @@ pub fn print_value(value: &Value, yaml: bool) -> Result<(), Failure> {
         print(&json_to_yaml(value))
     } else {
         print_line(&json_text(value)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::guests;
+
+    #[test]
+    fn one_guest_is_one() {
+        let told = [0_u32, 1, 2].map(guests);
+        assert_eq!(told, ["0 guests", "1 guest", "2 guests"]);
     }
 }

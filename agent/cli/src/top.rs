@@ -20,7 +20,7 @@ use crate::args::{Sort, Top};
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::table::render;
-use crate::output::{OutputFormat, print, print_value};
+use crate::output::{OutputFormat, guests, print, print_value};
 use crate::scope::Scope;
 
 /// Shows it.
@@ -143,10 +143,7 @@ impl View {
             Sort::Cpu => "CPU",
             Sort::Memory => "memory",
         };
-        let guests = match seen.len() {
-            1 => "1 guest".to_owned(),
-            count => format!("{count} guests"),
-        };
+        let guests = guests(seen.len());
         let head = format!("{guests} by {by}; q leaves, n c m sort, arrows scroll");
         let mut rows = seen.to_vec();
         self.sort(&mut rows);

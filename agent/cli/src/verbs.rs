@@ -77,11 +77,7 @@ async fn tell(
     ask(client, verb, request).await.map_err(|status| {
         Failure::of_status(&status, Resource::Vmi.kind(), name, client.address())
     })?;
-    let dry = if args.dry_run.is_on {
-        " (server dry run)"
-    } else {
-        ""
-    };
+    let dry = args.dry_run.said();
     print_line(&format!("VMI {name} was scheduled to {}{dry}", verb.name()))
 }
 

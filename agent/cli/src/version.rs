@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::args::Version;
 use crate::client::Client;
 use crate::failure::Failure;
-use crate::output::{OutputFormat, print, print_value};
+use crate::output::{OutputFormat, guests, print, print_value};
 use crate::scope::Scope;
 
 const CLIENT: &str = env!("CARGO_PKG_VERSION");
@@ -28,10 +28,7 @@ pub async fn run(scope: &Scope, args: Version) -> Result<(), Failure> {
                 let releases: Vec<String> = node
                     .vmm_releases
                     .iter()
-                    .map(|release| match release.guests {
-                        1 => format!("{} (1 guest)", release.version),
-                        guests => format!("{} ({guests} guests)", release.version),
-                    })
+                    .map(|release| format!("{} ({})", release.version, guests(release.guests)))
                     .collect();
                 text.push_str(&format!(
                     "Agent Version: {} on {} ({})\n",

@@ -10,6 +10,13 @@ pub struct DryRun {
     pub is_on: bool,
 }
 
+impl DryRun {
+    /// What follows the words of what was done, as kubectl says that nothing was.
+    pub const fn said(&self) -> &'static str {
+        if self.is_on { " (server dry run)" } else { "" }
+    }
+}
+
 /// Whether a mode is one in which nothing is done.
 fn asked(mode: &str) -> Result<bool, String> {
     match mode {
