@@ -7,11 +7,12 @@ use proto_node::node::{
     ConsoleAttach, ConsoleAttached, ConsoleClosed, ConsoleRequest, ConsoleResponse,
     console_request, console_response,
 };
+use proto_node::{FailureReason, failure_reason};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::Streaming;
+use tonic::{Status, Streaming};
 
 use crate::args::Console;
 use crate::client::Client;
@@ -146,13 +147,16 @@ impl Session {
         }
     }
 
-    fn failure(&self, status: &tonic::Status) -> Failure {
-        Failure::of_status(
-            status,
-            self.key.resource.kind(),
-            &self.key.name,
-            &self.address,
-        )
+    fn failure(&self, status: &Status) -> Failure {
+        let (kind, name) = (self.key.resource.kind(), &self.key.name);
+        let failure = Failure::of_status(status, kind, name, &self.address);
+        match failure_reason(status) {
+            // Somebody else is attached.
+            Some(FailureReason::AlreadyExists) => {
+                Failure::Refused(format!("{failure}; --force takes it over"))
+            }
+            _ => failure,
+        }
     }
 
     fn attach_request(&self) -> ConsoleRequest {

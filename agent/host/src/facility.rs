@@ -213,7 +213,7 @@ pub enum ConsoleError {
     #[error("the guest is not running")]
     NotRunning,
     /// Somebody else is attached.
-    #[error("{said}; --force takes it over")]
+    #[error("{said}")]
     Busy {
         /// The VMM's sentence, which says who.
         said: String,
@@ -221,16 +221,4 @@ pub enum ConsoleError {
     /// The VMM did not answer, or refused.
     #[error("the VMM did not give its console: {0}")]
     Vmm(String),
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_console_in_use_is_told_in_one_sentence() {
-        let said = "the console is in use by \"kvmctl (uid 0 (root) pid 7)\"".to_owned();
-        let wanted = format!("{said}; --force takes it over");
-        assert_eq!(ConsoleError::Busy { said }.to_string(), wanted);
-    }
 }

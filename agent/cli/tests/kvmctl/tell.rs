@@ -215,3 +215,20 @@ fn proposed_commands_name_a_namespace_that_is_not_your_own() {
         assert!(err(&never).contains(&proposed), "{}", err(&never));
     }
 }
+
+#[test]
+fn a_console_in_use_is_told_with_the_option_that_takes_it_over() {
+    let agent = Agent::new();
+    let _server = agent.serve();
+    with_web(&agent);
+    agent.run("web");
+    agent.take_consoles();
+    let refused = agent.kvmctl(&["console", "web", "--idle", "300ms"]);
+    assert_eq!((code(&refused), out(&refused).as_str()), (1, ""));
+    assert_eq!(
+        err(&refused),
+        "Error from server (AlreadyExists): the console is in use by \"x\"; --force takes it over\n"
+    );
+    let taken = agent.kvmctl(&["console", "web", "--force", "--idle", "300ms"]);
+    assert_eq!(code(&taken), 0, "{}", err(&taken));
+}

@@ -172,10 +172,7 @@ async fn stop_and_console() -> Outcome {
         .await
         .unwrap_err();
     assert!(matches!(busy, ConsoleError::Busy { .. }), "{busy:?}");
-    assert_eq!(
-        busy.to_string(),
-        "the console is in use by \"test\"; --force takes it over"
-    );
+    assert_eq!(busy.to_string(), "the console is in use by \"test\"");
     let attached = host.attach_console(&record, request(true)).await?;
     assert!(attached.offset > 0, "the guest has printed before");
     let mut console = attached.stream;

@@ -24,6 +24,8 @@ pub(super) struct Store {
     pub(super) looks: u64,
     /// The log is cut off once, as by a restart of the agent.
     pub(super) cut_off: bool,
+    /// Somebody else is attached to the consoles.
+    pub(super) console_is_taken: bool,
     pub(super) upkeep: maintenance::Upkeep,
 }
 
@@ -121,6 +123,10 @@ impl Agent {
                 ..Default::default()
             }];
         });
+    }
+
+    pub fn take_consoles(&self) {
+        self.store.lock().unwrap().console_is_taken = true;
     }
 
     pub fn remove(&self, name: &str) {

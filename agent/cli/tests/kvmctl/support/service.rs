@@ -219,6 +219,10 @@ impl NodeService for Agent {
         else {
             return Err(failure(FailureReason::BadRequest, "attach first"));
         };
+        if self.store.lock().unwrap().console_is_taken && !attach.force {
+            let said = "the console is in use by \"x\"";
+            return Err(failure(FailureReason::AlreadyExists, said));
+        }
         tokio::spawn(async move {
             let output = b"abcdefghijklmnopqrstuvwxyz";
             let respond = |body| Ok(ConsoleResponse { body: Some(body) });
