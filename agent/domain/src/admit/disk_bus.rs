@@ -1,5 +1,5 @@
-//! What KubeVirt allows on some buses only. It is judged on the bus that was written: the guest is given
-//! virtio whatever that is.
+//! What KubeVirt allows on some buses only. It is judged on the bus that was written, or KubeVirt's default of a CD-ROM:
+//! the guest is given virtio whatever that is.
 
 use proto_node::vmi::Disk as WireDisk;
 
