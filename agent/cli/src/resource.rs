@@ -3,6 +3,55 @@
 use proto_node::object::{EVENT_KIND, VMI_KIND};
 
 use crate::failure::Failure;
+use crate::validate::kinds;
+
+/// Types of clusters that people type before a name, and short names of KubeVirt's types. There are none of them here.
+const ELSEWHERE: [&str; 44] = [
+    "cm",
+    "configmap",
+    "configmaps",
+    "dv",
+    "dvs",
+    "kv",
+    "kvs",
+    "namespace",
+    "namespaces",
+    "no",
+    "node",
+    "nodes",
+    "ns",
+    "persistentvolumeclaim",
+    "persistentvolumeclaims",
+    "po",
+    "pod",
+    "pods",
+    "pvc",
+    "secret",
+    "secrets",
+    "service",
+    "services",
+    "svc",
+    "vm",
+    "vmclone",
+    "vmclones",
+    "vmexport",
+    "vmexports",
+    "vmim",
+    "vmims",
+    "vminstancetype",
+    "vminstancetypes",
+    "vmipreset",
+    "vmipresets",
+    "vmirs",
+    "vmirss",
+    "vmpool",
+    "vmpools",
+    "vmrestore",
+    "vmrestores",
+    "vms",
+    "vmsnapshot",
+    "vmsnapshots",
+];
 
 /// A type of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,13 +164,17 @@ impl Target {
 }
 
 /// The VMIs that `NAME...`, `TYPE NAME...` or `TYPE/NAME...` means: where the first word is no type, all
-/// of them are names.
+/// of them are names. A type that there is elsewhere is none that was meant for a name.
 pub fn vmi_names(words: &[String]) -> Result<Vec<String>, Failure> {
     if let Some(first) = words.first()
         && !words.iter().any(|word| word.contains('/'))
-        && Resource::parse(first).is_err()
+        && let Err(unknown) = Resource::parse(first)
     {
-        return Ok(words.to_vec());
+        let names = words.get(1..).unwrap_or_default().join(" ");
+        if names.is_empty() || !is_elsewhere(first) {
+            return Ok(words.to_vec());
+        }
+        return Err(Failure::Refused(format!("{unknown}: type vmi {names}")));
     }
     let target = Target::parse_named(words)?;
     if target.resource != Resource::Vmi {
@@ -131,6 +184,15 @@ pub fn vmi_names(words: &[String]) -> Result<Vec<String>, Failure> {
         )));
     }
     Ok(target.names)
+}
+
+/// Whether a word is a type that other servers have.
+fn is_elsewhere(word: &str) -> bool {
+    let lower = word.to_lowercase();
+    let (name, group) = lower.split_once('.').unwrap_or((&lower, ""));
+    // Names of VMIs may have dots, too.
+    let is_type = group.is_empty() || group.ends_with("kubevirt.io");
+    is_type && (ELSEWHERE.contains(&name) || kinds::is_type(name))
 }
 
 #[cfg(test)]
@@ -183,6 +245,36 @@ mod tests {
         }
         for text in ["vmi", "event x", "web vmi/db", "vmi/"] {
             assert_eq!(read(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_type_of_another_server_is_no_name() {
+        for kind in [
+            "vm",
+            "VMs",
+            "VirtualMachine",
+            "virtualmachines.kubevirt.io",
+            "vmim",
+            "virtualmachineinstancemigrations",
+            "pod",
+            "node",
+            "dv",
+        ] {
+            let refused = vmi_names(&words(&format!("{kind} web db")));
+            let told = refused.err().map(|failure| failure.to_string());
+            let wanted = format!(
+                "error: the server doesn't have a resource type {kind:?} (there are vmi and events, and get shows \
+                 node): type vmi web db"
+            );
+            assert_eq!(told, Some(wanted));
+            let alone = vmi_names(&words(kind)).ok();
+            assert_eq!(alone, Some(words(kind)));
+        }
+        for text in ["vmi vm web", "vm.example.com web"] {
+            let meant = vmi_names(&words(text)).ok();
+            let names = text.strip_prefix("vmi ").unwrap_or(text);
+            assert_eq!(meant, Some(words(names)), "{text}");
         }
     }
 }

@@ -3,7 +3,7 @@
 
 mod generated;
 mod judge;
-mod kinds;
+pub mod kinds;
 mod node;
 
 use proto_node::json_to_yaml;

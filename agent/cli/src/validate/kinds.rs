@@ -90,6 +90,19 @@ const GROUPS: &[Group] = &[
     },
 ];
 
+/// Whether a word, in lower case, is one of those kinds: its singular or its plural.
+pub fn is_type(word: &str) -> bool {
+    let mut kinds = GROUPS.iter().flat_map(|group| group.kinds);
+    kinds.any(|kind| {
+        let singular = kind.to_lowercase();
+        let plural = match singular.strip_suffix('y') {
+            Some(stem) => format!("{stem}ies"),
+            None => format!("{singular}s"),
+        };
+        word == singular || word == plural
+    })
+}
+
 /// What to do with a manifest of another kind.
 const WAY_OUT: &str = "this release takes VirtualMachineInstances only";
 
@@ -124,6 +137,14 @@ pub fn standing(name: &ObjectName) -> Standing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn types_are_singular_or_plural() {
+        for word in ["virtualmachine", "virtualmachines", "migrationpolicies"] {
+            assert!(is_type(word), "{word}");
+        }
+        assert!(!is_type("virtualmachiness") && !is_type("web"));
+    }
 
     #[test]
     fn kinds_are_known_by_group_version_and_name() {
