@@ -7,6 +7,7 @@
 mod connection;
 mod convert;
 mod socket;
+mod tamed;
 
 pub(crate) use connection::{Connection, ControlError, Deadlines};
 pub(crate) use convert::{exit_observed, machine_observed};

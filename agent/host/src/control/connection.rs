@@ -12,6 +12,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::SocketDir;
+use super::tamed::tamed;
 
 /// How long a VMM may take.
 #[derive(Debug, Clone, Copy)]
@@ -229,7 +230,8 @@ impl Connection {
         let mut buffer = [0; 4096];
         loop {
             if let Some((frame, _)) = self.decoder.next_frame()? {
-                return frame.body.ok_or(ControlError::OutOfTurn("an empty frame"));
+                let body = frame.body.map(tamed);
+                return body.ok_or(ControlError::OutOfTurn("an empty frame"));
             }
             // Descriptors that a VMM would send are dropped by the kernel: none is ever asked for.
             let count = self

@@ -5,6 +5,8 @@ use agent_plan::{
 };
 use proto_vmm::v1;
 
+use super::tamed;
+
 /// What a status says of a machine; `None` for a state that this agent does not know.
 pub(crate) fn machine_observed(status: &v1::MachineStatus) -> Option<MachineObserved> {
     let state = match status.state() {
@@ -50,11 +52,10 @@ pub(crate) fn exit_observed(record: &v1::ExitRecord) -> ExitObserved {
         v1::ExitReason::DebugExit => ExitReason::DebugExit,
         v1::ExitReason::Watchdog => ExitReason::Watchdog,
     };
-    let detail = if record.signal == 0 {
-        record.detail.clone()
-    } else {
-        format!("signal {}: {}", record.signal, record.detail)
-    };
+    let mut detail = tamed::detail(record);
+    if record.signal != 0 {
+        detail = format!("signal {}: {detail}", record.signal);
+    }
     ExitObserved {
         reason,
         detail,

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::{Output, Stdio};
 
-use agent_domain::Vmi;
+use agent_domain::{Vmi, tame};
 use agent_plan::{
     Completed, Enforcement, Failure, MachineState, Record, Timestamp, VmmIdentity, VmmObserved,
 };
@@ -237,7 +237,6 @@ async fn greet(dir: &Path) -> Result<(), Failure> {
 
 fn did_not_start(dir: &Path, why: &str) -> Failure {
     let tail = log_tail(&dir.join(LOG_NAME)).unwrap_or_default();
-    let tail = tail.trim();
     let message = if tail.is_empty() {
         format!("the VMM did not start: {why}")
     } else {
@@ -252,5 +251,26 @@ fn log_tail(path: &Path) -> io::Result<String> {
     file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL_BYTES)))?;
     let mut bytes = Vec::new();
     file.take(LOG_TAIL_BYTES).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(one_tame_line(&bytes))
+}
+
+/// The log is a VMM's to write, and ends up before people.
+fn one_tame_line(log: &[u8]) -> String {
+    let text = String::from_utf8_lossy(log);
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    tame(lines.join(" ").trim(), log.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_log_is_one_tame_line() {
+        let log = b"\xff at first\n  error: \x1b[2Jno memory\n\n";
+        assert_eq!(
+            one_tame_line(log),
+            "\u{fffd} at first error: \u{fffd}[2Jno memory"
+        );
+    }
 }
