@@ -241,7 +241,7 @@ fn the_version_is_told_with_those_of_vmms() -> anyhow::Result<()> {
         let spec = GuestSpec::testguest(name, "tests=none then=idle").without_devices();
         agent.apply(&spec.manifest())?;
         agent.wait_for_phase(name, "Running", PATIENCE)?;
-        // Figures are a second old at most.
+        // The agent has reached the VMM soon after it saw it.
         let told = format!("Running VMMs: {} ({guests})", env!("CARGO_PKG_VERSION"));
         host.wait_for(&format!("kvmctl version | grep -qxF '{told}'"), PATIENCE)?;
     }

@@ -1,11 +1,13 @@
 //! The agent as its sources see it.
 
+use std::collections::BTreeMap;
+
 use agent_host::{ConsoleError, ConsoleRequest, Host};
 use agent_sources::{
     ApiError, Applied, Apply, Attach, Attached, Change, ChangeKind, Delete, Deleted, Forward,
     Forwarded, Kind, Listed, Logs, LogsPieces, ObjectRef, Registry, Served, Tell, Told,
 };
-use proto_node::node::{GetNodeInfoResponse, GuestUsage, Object};
+use proto_node::node::{GetNodeInfoResponse, GuestUsage, Object, VmmRelease};
 use tokio::sync::watch;
 use tracing::warn;
 
@@ -125,11 +127,8 @@ impl<H: Host> Registry for Agent<H> {
         self.metrics.served(call);
     }
 
-    async fn node_info(&self) -> Result<GetNodeInfoResponse, ApiError> {
-        Ok(GetNodeInfoResponse {
-            vmm_releases: self.vmm_releases().await?,
-            ..self.node_facts()?
-        })
+    fn node_info(&self) -> Result<GetNodeInfoResponse, ApiError> {
+        self.node_facts()
     }
 
     async fn warn(&self, target: &ObjectRef, reason: &str, message: &str) {
@@ -163,7 +162,7 @@ impl<H: Host> Agent<H> {
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             architecture: facts::ARCHITECTURE.to_owned(),
             features: FEATURES.map(str::to_owned).to_vec(),
-            vmm_releases: Vec::new(),
+            vmm_releases: counted(self.host.releases()),
             max_vcpus: caps.max_vcpus,
             memory_bytes: caps.memory_bytes,
             networks: caps.networks.keys().cloned().collect(),
@@ -172,6 +171,16 @@ impl<H: Host> Agent<H> {
             unschedulable: self.is_unschedulable(),
         })
     }
+}
+
+/// How many guests each release of the VMM runs.
+fn counted(releases: Vec<String>) -> Vec<VmmRelease> {
+    let mut guests = BTreeMap::<String, u32>::new();
+    for release in releases {
+        *guests.entry(release).or_default() += 1;
+    }
+    let release = |(version, guests)| VmmRelease { version, guests };
+    guests.into_iter().map(release).collect()
 }
 
 /// A change of a kind that is served.
@@ -189,4 +198,19 @@ fn change(change: agent_store::Change) -> Option<Result<Change, ApiError>> {
         kind,
         object,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guests_are_counted_by_the_release_that_runs_them() {
+        let releases = ["0.2.0", "0.1.0", "0.2.0"].map(str::to_owned).to_vec();
+        let told: Vec<(String, u32)> = counted(releases)
+            .into_iter()
+            .map(|release| (release.version, release.guests))
+            .collect();
+        assert_eq!(told, [("0.1.0".to_owned(), 1), ("0.2.0".to_owned(), 2)]);
+    }
 }

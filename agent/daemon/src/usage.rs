@@ -1,7 +1,6 @@
 //! What all guests have used. Collecting it is bounded, whatever VMMs do, and done once for all who ask
 //! at a time.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,23 +73,6 @@ impl<H: Host> Agent<H> {
             }
         });
         Ok(figures)
-    }
-
-    /// Which VMMs run, as they say themselves.
-    pub(crate) async fn vmm_releases(&self) -> Result<Vec<node::VmmRelease>, ApiError> {
-        let figures = self.figures().await?;
-        let usages = figures.guests.iter().filter_map(|it| it.usage.as_ref());
-        let mut guests = BTreeMap::<&str, u32>::new();
-        for usage in usages {
-            if let Told::Answer(machine) = &usage.vmm {
-                *guests.entry(&machine.release).or_default() += 1;
-            }
-        }
-        let release = |(version, guests): (&str, u32)| node::VmmRelease {
-            version: version.to_owned(),
-            guests,
-        };
-        Ok(guests.into_iter().map(release).collect())
     }
 
     async fn collect(&self) -> Result<Figures, ApiError> {

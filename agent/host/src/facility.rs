@@ -73,6 +73,9 @@ pub trait Host: Send + Sync + 'static {
     /// seconds at most once others are done with the agent.
     fn guest(&self, record: &Record) -> impl Future<Output = Result<GuestTold, String>> + Send;
 
+    /// Releases of the VMMs that are watched and live, as each said when it was reached. Nobody is asked.
+    fn releases(&self) -> Vec<String>;
+
     /// What the record's present VMM and its guest have used; `None` when no VMM lives. Takes a second or
     /// so at most, whatever the VMM does.
     fn usage(&self, vmi: &Vmi, record: &Record) -> impl Future<Output = Option<Usage>> + Send;

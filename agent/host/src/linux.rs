@@ -17,7 +17,7 @@ mod watch;
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use agent_domain::{Name, Namespace, Probe, Vmi};
 use agent_plan::{Action, Completed, Failure, GuestTold, Observed, ProbeAnswer, Record};
@@ -90,8 +90,16 @@ struct VmiMemory {
     agent_turn: Arc<tokio::sync::Mutex<()>>,
     /// Connects the guest's programs to the node's.
     broker: Arc<Broker>,
-    /// Incarnation that is watched, and by what.
-    watch: Option<(u64, AbortHandle)>,
+    watch: Option<VmmWatch>,
+}
+
+/// The watch over a VMM. It ends with it.
+#[derive(Debug)]
+struct VmmWatch {
+    incarnation: u64,
+    task: AbortHandle,
+    /// What the VMM said when it was reached.
+    release: Arc<OnceLock<String>>,
 }
 
 /// Why the host can not be used.
@@ -242,8 +250,8 @@ impl Host for LinuxHost {
 
     fn forget(&self, uid: &str) {
         let mut memory = self.memory();
-        if let Some((_, task)) = memory.vmis.remove(uid).and_then(|vmi| vmi.watch) {
-            task.abort();
+        if let Some(watch) = memory.vmis.remove(uid).and_then(|vmi| vmi.watch) {
+            watch.task.abort();
         }
         if let Ok(uid) = PathUid::new(uid) {
             memory.users.release(&uid);
@@ -264,6 +272,15 @@ impl Host for LinuxHost {
 
     async fn guest(&self, record: &Record) -> Result<GuestTold, String> {
         self.guest_told(record).await
+    }
+
+    fn releases(&self) -> Vec<String> {
+        let memory = self.memory();
+        let watches = memory.vmis.values().filter_map(|vmi| vmi.watch.as_ref());
+        let living = watches.filter(|watch| !watch.task.is_finished());
+        living
+            .filter_map(|watch| watch.release.get().cloned())
+            .collect()
     }
 
     async fn usage(&self, vmi: &Vmi, record: &Record) -> Option<Usage> {

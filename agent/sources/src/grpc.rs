@@ -288,7 +288,7 @@ impl<R: Registry> NodeService for Service<R> {
         &self,
         _request: Request<GetNodeInfoRequest>,
     ) -> Result<Response<GetNodeInfoResponse>, Status> {
-        Ok(Response::new(self.registry.node_info().await?))
+        Ok(Response::new(self.registry.node_info()?))
     }
 }
 

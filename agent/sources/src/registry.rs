@@ -340,8 +340,8 @@ pub trait Registry: Clone + Send + Sync + 'static {
     /// Notes a call.
     fn served(&self, call: &Served);
 
-    /// What the node is.
-    fn node_info(&self) -> impl Future<Output = Result<GetNodeInfoResponse, ApiError>> + Send;
+    /// What the node is. Nobody is asked.
+    fn node_info(&self) -> Result<GetNodeInfoResponse, ApiError>;
 
     /// Records a warning about an object that may not exist.
     fn warn(

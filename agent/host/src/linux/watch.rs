@@ -3,13 +3,13 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use agent_plan::{Record, VmmIdentity};
 use proto_vmm::v1::{self, request::Kind};
 
-use super::LinuxHost;
+use super::{LinuxHost, VmmWatch};
 use crate::control::{Connection, ControlError, Deadlines, SocketDir};
 use crate::facility::Wake;
 use crate::layout::PathUid;
@@ -41,23 +41,29 @@ impl LinuxHost {
         let incarnation = record.incarnation;
         let mut memory = self.memory();
         let vmi = memory.vmi(&uid);
-        if let Some((watched, task)) = &vmi.watch {
-            if *watched == incarnation && !task.is_finished() {
+        if let Some(watch) = &vmi.watch {
+            if watch.incarnation == incarnation && !watch.task.is_finished() {
                 return;
             }
-            task.abort();
+            watch.task.abort();
         }
         let broker = record.vsock_cid.map(|_| Arc::clone(&vmi.broker));
+        let release = Arc::default();
         let watched = Watched {
             incarnation,
             identity,
             broker,
+            release: Arc::clone(&release),
             wake,
         };
         let dir = self.layout.run_of_vmm(&uid, incarnation);
         let note = self.layout.oom_note(&uid, incarnation);
         let task = tokio::spawn(async move { follow_to_the_end(&dir, &watched, note).await });
-        vmi.watch = Some((incarnation, task.abort_handle()));
+        vmi.watch = Some(VmmWatch {
+            incarnation,
+            task: task.abort_handle(),
+            release,
+        });
     }
 }
 
@@ -67,6 +73,8 @@ struct Watched {
     identity: VmmIdentity,
     /// Of a guest that has a socket device.
     broker: Option<Arc<Broker>>,
+    /// What it says that it is, once it was reached.
+    release: Arc<OnceLock<String>>,
     wake: Wake,
 }
 
@@ -128,6 +136,8 @@ async fn listen(dir: &Path, watched: &Watched) -> Result<(), ControlError> {
     let wake = &watched.wake;
     let socket = SocketDir::open(dir).map_err(ControlError::Io)?;
     let mut connection = Connection::open(&socket, Deadlines::of_an_action()).await?;
+    let release = &connection.hello().version;
+    watched.release.get_or_init(|| release.clone());
     if let Some(broker) = &watched.broker {
         replace_broker(&mut connection, broker, watched.incarnation, dir).await?;
     }

@@ -241,6 +241,11 @@ async fn stopped() -> Outcome {
     let vmi = place.vmi(UID, &[]);
     let identity = start(&host, &vmi, 1).await;
     let pid = Pid::from_raw(i32::try_from(identity.pid)?);
+    assert_eq!(host.releases(), [""; 0]);
+    host.watch(&launched(UID, 1, &identity), Arc::default());
+    // It says so once, when the agent reaches it.
+    let ours = || async { host.releases() == [env!("CARGO_PKG_VERSION")] };
+    eventually("known by its release", ours).await;
     kill(pid, Signal::SIGSTOP)?;
     let observed = observe(&host, &launched(UID, 1, &identity)).await;
     assert_eq!(states(&observed), [None], "{observed:?}");
@@ -254,7 +259,12 @@ async fn stopped() -> Outcome {
         release(&host, &vmi, 1).await.unwrap_err().reason,
         "VmmUnknown"
     );
+    assert!(ours().await);
     kill(pid, Signal::SIGKILL)?;
+    eventually("gone with its release", || async {
+        host.releases().is_empty()
+    })
+    .await;
     Ok(())
 }
 

@@ -1153,7 +1153,8 @@ pub struct GetNodeInfoResponse {
     /// that depends on a newer field looks here first.
     #[prost(string, repeated, tag = "4")]
     pub features: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Releases of the VMMs that are running, with the number of guests of each.
+    /// Releases of the VMMs that are running, with the number of guests of each. A VMM that has not answered once since
+    /// the agent was started is not among them.
     #[prost(message, repeated, tag = "5")]
     pub vmm_releases: ::prost::alloc::vec::Vec<VmmRelease>,
     /// vCPUs that a VMI may have at most.
