@@ -26,6 +26,8 @@ pub struct Acpi {
     pub bad_checksums: usize,
     /// Usable CPUs of the MADT.
     pub cpus: usize,
+    /// Local APIC of the second of them.
+    pub second_cpu: Option<u32>,
     /// PCI configuration space.
     pub ecam: Option<EcamWindow>,
     /// Power management registers.
@@ -85,7 +87,10 @@ impl Acpi {
     fn take(&mut self, table: &'static [u8]) {
         match &table[..4] {
             b"MCFG" => self.ecam = tables::ecam_window(table),
-            b"APIC" => self.cpus = tables::cpu_count(table),
+            b"APIC" => {
+                self.cpus = tables::cpu_ids(table).count();
+                self.second_cpu = tables::cpu_ids(table).nth(1);
+            }
             b"FACP" => {
                 self.fadt = tables::fadt(table);
                 let dsdt = self.fadt.and_then(|fadt| self.table(fadt.dsdt));

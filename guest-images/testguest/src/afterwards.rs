@@ -5,7 +5,7 @@ use testguest_lib::command_line::{Afterwards, Settings};
 use crate::acpi::Acpi;
 use crate::clock::Clock;
 use crate::panic_device::{self, Place};
-use crate::{console_line, generation, power, serial, watchdog};
+use crate::{attack, console_line, generation, power, serial, watchdog};
 
 /// How often the console is looked at for input while there is none.
 const ECHO_POLL_MS: u64 = 10;
@@ -34,6 +34,7 @@ pub fn run(settings: &Settings, clock: &Clock, acpi: Option<&Acpi>) -> ! {
         }
         Afterwards::Watchdog => watchdog::run(acpi, clock),
         Afterwards::Generation => generation::run(acpi, clock),
+        Afterwards::Storm => attack::storm(acpi, clock),
         Afterwards::PvpanicPort => panic_device::run(acpi, Place::Port, settings.pvpanic),
         Afterwards::PvpanicPci => panic_device::run(acpi, Place::Pci, settings.pvpanic),
     }

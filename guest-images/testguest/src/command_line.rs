@@ -159,6 +159,8 @@ pub enum Afterwards {
     PvpanicPci,
     /// A wait for another generation id.
     Generation,
+    /// Attacks by two CPUs on all devices, without end.
+    Storm,
 }
 
 /// What the command line asks for; what it leaves out has a default.
@@ -280,6 +282,7 @@ impl Settings {
                     "pvpanic-port" => Afterwards::PvpanicPort,
                     "pvpanic-pci" => Afterwards::PvpanicPci,
                     "generation" => Afterwards::Generation,
+                    "storm" => Afterwards::Storm,
                     _ => return None,
                 }
             }
@@ -390,10 +393,11 @@ mod tests {
         assert!(complaints.is_empty());
         assert!(settings.attacks.contain(Attack::Blk) && settings.attacks.contain(Attack::Chips));
         assert!(!settings.attacks.contain(Attack::Execute));
-        let (settings, complaints) = parse("attack=blk,execute");
+        let (settings, complaints) = parse("attack=blk,execute then=storm");
         assert!(complaints.is_empty());
         assert!(settings.attacks.contain(Attack::Execute));
         assert!(!settings.attacks.contain(Attack::Net));
+        assert_eq!(settings.afterwards, Afterwards::Storm);
         assert_eq!(parse("attack=floppy").1, ["attack=floppy"]);
     }
 

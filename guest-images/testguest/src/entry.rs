@@ -1,4 +1,4 @@
-//! The two ways in, and the way from there to CPL 3.
+//! The two ways in, and the way from there to CPL 3; and a second CPU's way.
 //!
 //! Everything that runs at CPL 0 lives in this file and in `trap.rs`, as plain integer assembly: a
 //! host whose KVM interprets CPL 0 knows no SSE there, and does little over a million instructions
@@ -15,6 +15,9 @@ pub const BOOT_TIMESTAMP_VALUE: u8 = 123;
 pub const PROTOCOL_PVH: u64 = 1;
 /// `boot_protocol` after a 64-bit Linux entry; the information is a `boot_params`.
 pub const PROTOCOL_LINUX64: u64 = 2;
+
+/// Where the second CPU begins: below 1 MiB, on a page that nobody uses once page tables are our own.
+pub const SECOND_CPU_START: u64 = 0x8000;
 
 /// `XEN_ELFNOTE_PHYS32_ENTRY` of Xen's `include/public/elfnote.h`.
 const PVH_NOTE_TYPE: u32 = 18;
@@ -214,3 +217,141 @@ enter_payload:
     value = const BOOT_TIMESTAMP_VALUE,
     linux64 = const PROTOCOL_LINUX64,
 );
+
+// The second CPU. What a CPU has of its own: descriptors, as a task is busy once it is loaded, and stacks.
+global_asm!(
+    r#"
+    .section .data.boot, "aw", @progbits
+    .balign 16
+second_cpu_gdt:
+    .quad 0
+    .quad 0x00af9b000000ffff    # selectors as above
+    .quad 0x00cf93000000ffff
+    .quad 0x00cff3000000ffff
+    .quad 0x00affb000000ffff
+second_cpu_tss_descriptor:
+    .quad 0x0000890000002068
+    .quad 0
+    .quad 0x00cf9b000000ffff    # 0x38 code of 32 bits
+second_cpu_gdt_end:
+    .balign 16
+second_cpu_tss:
+    .long 0
+    .quad second_cpu_kernel_stack_top, 0, 0
+    .quad 0
+    .quad second_cpu_fault_stack_top
+    .fill 6, 8, 0
+    .quad 0
+    .word 0, 0x68
+    .fill 8192, 1, 0
+    .byte 0xff
+    .balign 8
+second_cpu_gdt_pointer:
+    .word second_cpu_gdt_end - second_cpu_gdt - 1
+    .quad second_cpu_gdt
+
+    .section .bss.boot, "aw", @nobits
+    .balign 16
+    .skip 4096
+second_cpu_kernel_stack_top:
+    .skip 4096
+second_cpu_fault_stack_top:
+    .skip 16384
+second_cpu_user_stack_top:
+    "#
+);
+
+// From real mode, where a SIPI has it begin, through protected mode. The first part is copied to
+// `SECOND_CPU_START` and names nothing but what lies within it; some of it in bytes, as assemblers differ
+// in what they make of operands of another size than the mode's.
+global_asm!(
+    r#"
+    .section .text.boot, "ax", @progbits
+    .code16
+    .global second_cpu_start
+second_cpu_start:
+    cli
+    xor ax, ax
+    mov ds, ax
+    .byte 0x66, 0x0f, 0x01, 0x16        # lgdt with a base of 32 bits
+    .word {start} + 2f - second_cpu_start
+    mov eax, cr0
+    or al, 1
+    mov cr0, eax
+    .byte 0x66, 0xea                    # ljmp 0x38:second_cpu_protected
+    .long second_cpu_protected
+    .word 0x38
+2:  .word second_cpu_gdt_end - second_cpu_gdt - 1
+    .long second_cpu_gdt
+    .global second_cpu_start_end
+second_cpu_start_end:
+
+    .code32
+second_cpu_protected:
+    mov eax, 0x10
+    mov ds, eax
+    mov ss, eax
+    mov esp, offset second_cpu_kernel_stack_top
+    mov eax, cr4
+    or eax, 0x620
+    mov cr4, eax
+    mov eax, offset boot_pml4
+    mov cr3, eax
+    mov ecx, 0xc0000080
+    rdmsr
+    or eax, 0x100
+    wrmsr
+    mov eax, cr0
+    and eax, 0x9ffffff3         # caches on, too: an INIT leaves them off
+    or eax, 0x80000023
+    mov cr0, eax
+    .byte 0xea                  # ljmp 0x08:second_cpu_long
+    .long second_cpu_long
+    .word 0x08
+
+    .code64
+second_cpu_long:
+    mov eax, 0x10
+    mov ds, eax
+    mov es, eax
+    mov ss, eax
+    xor eax, eax
+    mov fs, eax
+    mov gs, eax
+    mov rsp, offset second_cpu_kernel_stack_top
+    lgdt [second_cpu_gdt_pointer]
+    lidt [boot_idt_pointer]
+    mov rax, offset second_cpu_tss
+    mov word ptr [second_cpu_tss_descriptor + 2], ax
+    shr rax, 16
+    mov byte ptr [second_cpu_tss_descriptor + 4], al
+    mov byte ptr [second_cpu_tss_descriptor + 5], 0x89  # no longer busy
+    mov byte ptr [second_cpu_tss_descriptor + 7], ah
+    mov eax, 0x28
+    ltr ax
+    xor ebp, ebp
+    mov rax, offset second_cpu_user_stack_top
+    sub rax, 8
+    push 0x1b
+    push rax
+    push 0x3002
+    push 0x23
+    mov rax, offset second_cpu_main
+    push rax
+    iretq
+    "#,
+    start = const SECOND_CPU_START,
+);
+
+unsafe extern "C" {
+    static second_cpu_start: u8;
+    static second_cpu_start_end: u8;
+}
+
+/// What has to be at [`SECOND_CPU_START`] for the second CPU to continue in `second_cpu_main`.
+pub fn second_cpu_code() -> &'static [u8] {
+    let start = &raw const second_cpu_start;
+    let bytes = (&raw const second_cpu_start_end).addr() - start.addr();
+    // SAFETY: instructions of this program, which nobody writes to.
+    unsafe { core::slice::from_raw_parts(start, bytes) }
+}

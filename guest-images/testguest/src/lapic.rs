@@ -12,6 +12,8 @@ const ID: u32 = 0x020;
 const TASK_PRIORITY: u32 = 0x080;
 const EOI: u64 = 0x0b0;
 const SPURIOUS: u32 = 0x0f0;
+const COMMAND: u32 = 0x300;
+const COMMAND_TO: u32 = 0x310;
 const LVT_TIMER: u32 = 0x320;
 const LVT_LINT0: u32 = 0x350;
 const INITIAL_COUNT: u32 = 0x380;
@@ -83,6 +85,20 @@ impl Lapic {
         self.read(CURRENT_COUNT)
     }
 
+    /// Sends an inter-processor interrupt: the interrupt command register's low half.
+    pub fn command(&self, to: u32, command: u32) {
+        match self {
+            Self::Xapic(registers) => {
+                registers.write32(COMMAND_TO as usize, to << 24);
+                registers.write32(COMMAND as usize, command);
+            }
+            Self::X2apic => {
+                let value = u64::from(to) << 32 | u64::from(command);
+                trap::write_x2apic(X2APIC_MSR_BASE + (COMMAND >> 4), value);
+            }
+        }
+    }
+
     fn read(&self, register: u32) -> u32 {
         match self {
             Self::Xapic(registers) => registers.read32(register as usize),
@@ -95,7 +111,9 @@ impl Lapic {
     fn write(&self, register: u32, value: u32) {
         match self {
             Self::Xapic(registers) => registers.write32(register as usize, value),
-            Self::X2apic => trap::write_x2apic(X2APIC_MSR_BASE + (register >> 4), value),
+            Self::X2apic => {
+                trap::write_x2apic(X2APIC_MSR_BASE + (register >> 4), value.into());
+            }
         }
     }
 }

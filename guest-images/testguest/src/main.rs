@@ -22,6 +22,7 @@ mod panic_device;
 mod pci;
 mod power;
 mod report;
+mod second_cpu;
 mod serial;
 mod trap;
 mod virtio;

@@ -139,19 +139,17 @@ impl Registers {
     /// Writes the low `bytes` (1, 2, 4 or 8) of `value` by one instruction, aligned or not; outside the
     /// window it is lost.
     pub fn poke(&self, offset: usize, bytes: usize, value: u64) {
-        if !self.holds(offset, bytes) {
-            return;
+        if let Some(place) = self.place(offset, bytes) {
+            place.write(value);
         }
-        let at = self.base + offset;
-        // SAFETY: inside the window that `map` checked, where no Rust object is.
-        unsafe {
-            match bytes {
-                1 => asm!("mov byte ptr [{}], {:l}", in(reg) at, in(reg_abcd) value),
-                2 => asm!("mov word ptr [{}], {:x}", in(reg) at, in(reg) value),
-                4 => asm!("mov dword ptr [{}], {:e}", in(reg) at, in(reg) value),
-                _ => asm!("mov qword ptr [{}], {}", in(reg) at, in(reg) value),
-            }
-        }
+    }
+
+    /// A register of `bytes` (1, 2, 4 or 8), or `None` outside the window.
+    pub fn place(&self, offset: usize, bytes: usize) -> Option<Place> {
+        self.holds(offset, bytes).then_some(Place {
+            at: self.base + offset,
+            bytes,
+        })
     }
 
     /// Reads `bytes` (1, 2, 4 or 8) by one instruction, aligned or not; ones outside the window.
@@ -187,6 +185,29 @@ impl Registers {
     /// Reads a 64-bit register in two halves.
     pub fn read64(&self, offset: usize) -> u64 {
         u64::from(self.read32(offset)) | u64::from(self.read32(offset + 4)) << 32
+    }
+}
+
+/// Where 1, 2, 4 or 8 bytes may be written at any time, by either CPU: a register, or memory of devices.
+#[derive(Clone, Copy)]
+pub struct Place {
+    at: usize,
+    bytes: usize,
+}
+
+impl Place {
+    /// Writes what fits of the low bytes of `value` by one instruction, aligned or not.
+    pub fn write(&self, value: u64) {
+        let at = self.at;
+        // SAFETY: inside a window that `Registers::map` checked or a `DmaBuffer`, where no Rust object is.
+        unsafe {
+            match self.bytes {
+                1 => asm!("mov byte ptr [{}], {:l}", in(reg) at, in(reg_abcd) value),
+                2 => asm!("mov word ptr [{}], {:x}", in(reg) at, in(reg) value),
+                4 => asm!("mov dword ptr [{}], {:e}", in(reg) at, in(reg) value),
+                _ => asm!("mov qword ptr [{}], {}", in(reg) at, in(reg) value),
+            }
+        }
     }
 }
 
@@ -248,6 +269,15 @@ impl DmaBuffer {
     /// Its guest physical address.
     pub fn address(&self) -> u64 {
         self.start as u64
+    }
+
+    /// The `bytes` (1, 2, 4 or 8) at `offset`, or `None` outside.
+    pub fn place(&self, offset: usize, bytes: usize) -> Option<Place> {
+        let end = offset.checked_add(bytes)?;
+        (end <= self.bytes).then_some(Place {
+            at: self.start.addr() + offset,
+            bytes,
+        })
     }
 
     /// Copies `data` to `offset`.

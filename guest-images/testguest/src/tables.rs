@@ -129,26 +129,26 @@ pub fn ecam_window(mcfg: &[u8]) -> Option<EcamWindow> {
         })
 }
 
-/// How many usable CPUs an MADT lists (5.2.12).
-pub fn cpu_count(madt: &[u8]) -> usize {
+/// The APIC ids of the usable CPUs that an MADT lists (5.2.12), in its order: the one that starts is the first.
+pub fn cpu_ids(madt: &[u8]) -> impl Iterator<Item = u32> {
     const LOCAL_APIC: u8 = 0;
     const LOCAL_X2APIC: u8 = 9;
+    const ENABLED: u32 = 1;
     let mut rest = madt.get(HEADER_BYTES + 8..).unwrap_or(&[]);
-    let mut cpus = 0;
-    while let [kind, length, ..] = *rest {
-        let length = usize::from(length);
-        let (Some(entry), true) = (rest.get(..length), length >= 2) else {
-            break;
-        };
-        let flags = match kind {
-            LOCAL_APIC => u32_at(entry, 4),
-            LOCAL_X2APIC => u32_at(entry, 8),
-            _ => None,
-        };
-        cpus += usize::from(flags.is_some_and(|flags| flags & 1 != 0));
+    core::iter::from_fn(move || {
+        let length = usize::from(*rest.get(1)?);
+        let entry = rest.get(..length).filter(|entry| entry.len() >= 2)?;
         rest = &rest[length..];
-    }
-    cpus
+        Some(entry)
+    })
+    .filter_map(|entry| {
+        let (id, flags) = match entry[0] {
+            LOCAL_APIC => (entry.get(3).copied().map(u32::from), u32_at(entry, 4)),
+            LOCAL_X2APIC => (u32_at(entry, 4), u32_at(entry, 8)),
+            _ => (None, None),
+        };
+        id.filter(|_| flags.is_some_and(|flags| flags & ENABLED != 0))
+    })
 }
 
 /// The value that puts SLP_TYPa to S5: the first element of `\_S5_` in a DSDT's AML. Only the form
@@ -267,15 +267,15 @@ mod tests {
     }
 
     #[test]
-    fn cpus_that_are_not_enabled_do_not_count() {
+    fn cpus_that_are_not_enabled_are_left_out() {
         let mut madt = vec![0; HEADER_BYTES + 8];
-        madt.extend([0, 8, 0, 0, 1, 0, 0, 0]);
+        madt.extend([0, 8, 0, 7, 1, 0, 0, 0]);
         madt.extend([0, 8, 1, 1, 0, 0, 0, 0]);
         madt.extend([1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        madt.extend([9, 16, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0]);
-        assert_eq!(cpu_count(&madt), 2);
+        madt.extend([9, 16, 0, 0, 2, 1, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0]);
+        assert_eq!(cpu_ids(&madt).collect::<Vec<_>>(), [7, 0x102]);
         madt.extend([0, 0]);
-        assert_eq!(cpu_count(&madt), 2);
+        assert_eq!(cpu_ids(&madt).count(), 2);
     }
 
     #[test]

@@ -259,9 +259,11 @@ pub fn read_msr(msr: u32) -> u64 {
 }
 
 /// Writes a local APIC register in x2APIC mode.
-pub fn write_x2apic(msr: u32, value: u32) {
-    // SAFETY: executed by `trap_gp`; the local APIC has no influence on memory.
-    unsafe { asm!("wrmsr", in("ecx") msr, in("eax") value, in("edx") 0) };
+pub fn write_x2apic(msr: u32, value: u64) {
+    let high = value >> 32;
+    // SAFETY: executed by `trap_gp`; the local APIC has no influence on memory but by the second CPU, which
+    // begins where `second_cpu.rs` has put what it does.
+    unsafe { asm!("wrmsr", in("ecx") msr, in("rax") value, in("rdx") high) };
 }
 
 /// Where an exception continues, at CPL 3 and with interrupts off. Powers off: whoever waits for

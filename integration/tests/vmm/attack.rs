@@ -20,7 +20,7 @@ use crate::footprint::Footprint;
 /// All cases of a device take a few seconds on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Cases that every virtio device has.
-const COMMON_CASES: usize = 108;
+const COMMON_CASES: usize = 110;
 /// What an attacked VMM may have more than one whose guest was honest: allocations that a device
 /// keeps for its largest requests.
 const MORE_ANONYMOUS_KIB: u64 = 2 << 10;
@@ -41,6 +41,10 @@ impl Plan {
         let mut by_hand = ByHand::new(File::open(elf).expect("the guest"));
         if let Some(kernel) = &mut by_hand.config.kernel {
             command_line.clone_into(&mut kernel.cmdline);
+        }
+        // The second attacks what the first has in flight.
+        if let Some(cpus) = &mut by_hand.config.cpus {
+            (cpus.count, cpus.cores) = (2, 2);
         }
         let mut plan = Self {
             by_hand,
@@ -274,6 +278,51 @@ fn root_ports_survive_their_guest() {
             plan.add_at(bus, 0, Device::Rng(v1::VirtioRng {}));
         }
     });
+}
+
+/// How often a machine under attack by two CPUs is paused.
+const PAUSES: u32 = 20;
+
+#[test]
+fn a_machine_under_attack_by_two_cpus_is_paused_resumed_and_stopped() {
+    skip_if!(without_machine());
+    let mut plan = Plan::new("tests=none then=storm");
+    plan.add(Device::Console(v1::VirtioConsole {
+        ports: vec![v1::VirtioConsolePort {
+            is_console: true,
+            ..v1::VirtioConsolePort::default()
+        }],
+        ..v1::VirtioConsole::default()
+    }));
+    plan.add(Device::Vsock(v1::VirtioVsock {
+        guest_cid: 5,
+        ..v1::VirtioVsock::default()
+    }));
+    plan.add(Device::Balloon(v1::VirtioBalloon::default()));
+    let vmm = VmmProcess::start().unwrap();
+    let mut client = vmm.connect().unwrap();
+    plan.boot(&mut client);
+    plan.wait_for("TESTGUEST storm", &mut client);
+
+    // The client waits for no answer longer than it should take.
+    let mut must = |kind: Kind| {
+        let answer = client.must(kind).expect("an answer");
+        assert_eq!(answer.status.and_then(|status| status.exit), None);
+    };
+    let before = Footprint::of(vmm.pid()).ticks;
+    for round in 0..PAUSES {
+        // At another place of the storm each time.
+        std::thread::sleep(Duration::from_millis(u64::from(round) * 17));
+        must(Kind::Pause(v1::Pause {}));
+        must(Kind::Resume(v1::Resume {}));
+    }
+    let ticks = Footprint::of(vmm.pid()).ticks - before;
+    assert!(ticks > u64::from(PAUSES), "{ticks} ticks: no storm");
+    let reason = "enough".to_owned();
+    must(Kind::Stop(v1::Stop { reason }));
+    let exit = client.wait_for_exit().unwrap();
+    assert_eq!(exit.reason(), v1::ExitReason::Stopped, "{exit:?}");
+    assert_eq!(exit.detail, "enough");
 }
 
 #[test]

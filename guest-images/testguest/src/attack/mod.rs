@@ -13,6 +13,7 @@ mod guards;
 mod honest;
 mod msix;
 mod net;
+mod races;
 mod registers;
 mod requests;
 mod rings;
@@ -31,6 +32,7 @@ use crate::clock::Clock;
 use crate::pci::{Ecam, Function};
 use crate::report::Report;
 use crate::virtio::{self, DeviceError, Kind};
+pub use races::storm;
 use victim::{Memory, Victim};
 
 /// What came of an attack.
@@ -84,7 +86,8 @@ pub fn run(acpi: &Acpi, clock: &Clock, attacks: Attacks, report: &mut Report) {
     if attacks == Attacks::default() {
         return;
     }
-    let (Some(ecam), Some(memory)) = (acpi.ecam.as_ref().and_then(Ecam::map), Memory::new()) else {
+    let ecam = acpi.ecam.as_ref().and_then(Ecam::map);
+    let (Some(ecam), Some(memory)) = (ecam, Memory::new(acpi)) else {
         report.fail("attack", "no ECAM window or no memory");
         return;
     };
@@ -130,6 +133,7 @@ fn attack(kind: Kind, function: &Function, clock: &Clock, memory: &Memory, repor
         Kind::Vsock => vsock::CASES,
         Kind::Rng => rng::CASES,
     };
+    let of_two_cpus = memory.second_cpu.map_or(&[][..], |_| races::CASES);
     let common = [
         tables::CASES,
         rings::CASES,
@@ -139,6 +143,7 @@ fn attack(kind: Kind, function: &Function, clock: &Clock, memory: &Memory, repor
         msix::CASES,
         bars::CASES,
         storms::CASES,
+        of_two_cpus,
     ];
     for case in common.into_iter().flatten().chain(own) {
         one(case, &mut victim, report);

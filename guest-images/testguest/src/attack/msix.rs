@@ -1,8 +1,8 @@
 //! MSI-X: tables full of nonsense, messages to nowhere, masks that change all the time.
 
+use super::Case;
 use super::Outcome::Ignored;
 use super::victim::Victim;
-use super::{Case, Outcome};
 use crate::memory::Registers;
 use crate::pci::Msix;
 use crate::virtio::{CONFIG_MSIX_VECTOR, DeviceError, QUEUE_MSIX_VECTOR, QUEUE_SELECT};
@@ -111,10 +111,10 @@ pub const CASES: &[Case] = &[
 ];
 
 /// Runs `attack` with MSI-X on, and switches it off again with the table masked.
-fn with_msix(
+pub fn with_msix<T>(
     victim: &mut Victim<'_>,
-    attack: impl FnOnce(&mut Victim<'_>, &Msix) -> Result<Outcome, DeviceError>,
-) -> Result<Outcome, DeviceError> {
+    attack: impl FnOnce(&mut Victim<'_>, &Msix) -> Result<T, DeviceError>,
+) -> Result<T, DeviceError> {
     let msix = victim.function.msix();
     let msix = msix.ok_or(DeviceError::Missing("MSI-X"))?;
     // Whatever the table says, it must not say it to this CPU's exceptions.
@@ -135,7 +135,7 @@ fn mask_all(msix: &Msix) {
 }
 
 /// Every entry is a message to this CPU.
-fn spread(victim: &Victim<'_>, msix: &Msix) {
+pub fn spread(victim: &Victim<'_>, msix: &Msix) {
     for index in 0..msix.entries() {
         let [low, _] = index.to_le_bytes();
         msix.set(

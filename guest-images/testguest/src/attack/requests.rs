@@ -108,20 +108,25 @@ pub const CASES: &[Case] = &[
 ];
 
 /// As many requests as the queue has room for, that read and write memory.
-fn flood(victim: &mut Victim<'_>) {
+pub fn flood(victim: &mut Victim<'_>) {
     let queue = victim.main_queue();
-    let (header, answer) = (victim.data(0), victim.data(0x1000));
     victim.memory.data.write(0, &[0; 64]);
-    let chain: &[Desc] = match victim.kind {
-        Kind::Rng => &[write(answer, 4096)],
-        Kind::Net | Kind::Vsock | Kind::Balloon | Kind::Console => &[read(header, 64)],
-        Kind::Blk => &[read(header, 16), write(answer, 4097)],
-    };
-    victim.put_chain(queue, 0, chain);
+    let (chain, length) = usual(victim);
+    victim.put_chain(queue, 0, &chain[..length]);
     for _ in 0..SIZE {
         victim.offer(queue, 0);
     }
     victim.kick(queue);
+}
+
+/// Descriptors of a request by the main queue, and how many there are; what it reads is zero.
+pub fn usual(victim: &Victim<'_>) -> ([Desc; 2], usize) {
+    let (header, answer) = (read(victim.data(0), 64), victim.data(0x1000));
+    match victim.kind {
+        Kind::Rng => ([write(answer, 4096), header], 1),
+        Kind::Net | Kind::Vsock | Kind::Balloon | Kind::Console => ([header, header], 1),
+        Kind::Blk => ([read(victim.data(0), 16), write(answer, 4097)], 2),
+    }
 }
 
 /// Whether nobody writes to the buffers of a device that was reset.

@@ -5,16 +5,18 @@ mod rings;
 use core::sync::atomic::{Ordering, fence};
 
 use super::Outcome;
+use crate::acpi::Acpi;
 use crate::clock::Clock;
 use crate::memory::{DmaBuffer, Registers};
 use crate::pci::Function;
+use crate::second_cpu::SecondCpu;
 use crate::virtio::{
     ACKNOWLEDGE, COMMON, DEVICE, DEVICE_FEATURE, DEVICE_FEATURE_SELECT, DEVICE_STATUS, DRIVER,
     DRIVER_FEATURE, DRIVER_FEATURE_SELECT, DRIVER_OK, DeviceError, FEATURES_OK, Kind, NEEDS_RESET,
     NOTIFY, QUEUE_DESC, QUEUE_DEVICE, QUEUE_DRIVER, QUEUE_ENABLE, QUEUE_NOTIFY_OFF, QUEUE_SELECT,
     QUEUE_SIZE, QUEUES, window,
 };
-pub use rings::{Desc, INDIRECT, NEXT, Ring, read, write};
+pub use rings::{Desc, Field, INDIRECT, NEXT, Ring, WRITE, read, write};
 
 /// Descriptors of each queue.
 pub const SIZE: u16 = 16;
@@ -40,14 +42,17 @@ pub struct Memory {
     rings: DmaBuffer,
     /// Buffers: pages that belong to nobody else.
     pub data: DmaBuffer,
+    /// Writes to either, and to registers.
+    pub second_cpu: Option<SecondCpu>,
 }
 
 impl Memory {
     /// Takes the memory; once.
-    pub fn new() -> Option<Self> {
+    pub fn new(acpi: &Acpi) -> Option<Self> {
         Some(Self {
             rings: DmaBuffer::pages(MAX_QUEUES)?,
             data: DmaBuffer::pages(DATA_PAGES)?,
+            second_cpu: SecondCpu::of(acpi),
         })
     }
 }

@@ -3,7 +3,7 @@
 use core::sync::atomic::{Ordering, fence};
 
 use super::{PAGE_BYTES, SIZE, Victim};
-use crate::memory::DmaBuffer;
+use crate::memory::{DmaBuffer, Place};
 
 /// Descriptor flags.
 pub const NEXT: u16 = 1;
@@ -20,6 +20,27 @@ pub struct Desc {
     pub bytes: u32,
     pub flags: u16,
     pub next: u16,
+}
+
+/// A part of a descriptor.
+#[derive(Clone, Copy)]
+pub enum Field {
+    Address,
+    Bytes,
+    Flags,
+    Next,
+}
+
+impl Field {
+    fn of(self, memory: &DmaBuffer, at: usize) -> Option<Place> {
+        let (offset, bytes) = match self {
+            Self::Address => (0, 8),
+            Self::Bytes => (8, 4),
+            Self::Flags => (12, 2),
+            Self::Next => (14, 2),
+        };
+        memory.place(at + offset, bytes)
+    }
 }
 
 /// A buffer that the device reads.
@@ -65,6 +86,23 @@ impl Victim<'_> {
     pub fn put(&self, queue: u16, index: u16, desc: Desc) {
         let at = usize::from(queue) * PAGE_BYTES + usize::from(index) * 16;
         put_at(&self.memory.rings, at, desc);
+    }
+
+    /// A field of descriptor `index` of a queue, for the second CPU.
+    pub fn field(&self, queue: u16, index: u16, field: Field) -> Option<Place> {
+        let at = usize::from(queue) * PAGE_BYTES + usize::from(index) * 16;
+        field.of(&self.memory.rings, at)
+    }
+
+    /// A field of a descriptor in the buffers, for the second CPU.
+    pub fn data_field(&self, offset: usize, field: Field) -> Option<Place> {
+        field.of(&self.memory.data, offset)
+    }
+
+    /// A slot of a queue's available ring, for the second CPU.
+    pub fn slot(&self, queue: u16, index: u16) -> Option<Place> {
+        let at = usize::from(queue) * PAGE_BYTES + AVAIL + 4 + usize::from(index) * 2;
+        self.memory.rings.place(at, 2)
     }
 
     /// Links `descs` from descriptor `head` on.
