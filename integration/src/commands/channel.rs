@@ -76,10 +76,10 @@ impl Channel {
 
     /// Says something to the other side ten times a second, as long as the channel is there.
     ///
-    /// QEMU's TCG loses interrupts of a processor that runs nested guests: `helper_vmrun` and
-    /// `do_vmexit` change `interrupt_request` without the lock that devices raise interrupts under. A
-    /// lost timer interrupt stands still everything in the node, often for a minute, until any other
-    /// interrupt has the processor look at its APIC. This is that other interrupt.
+    /// Debian's QEMU loses interrupts of a processor that runs nested guests: `helper_vmrun` changes
+    /// `interrupt_request` without the lock that devices raise interrupts under. A lost timer interrupt
+    /// stands still everything in the node, often for a minute, until any other interrupt has the processor
+    /// look at its APIC. This is that other interrupt. The mended QEMU loses none, and it costs nothing.
     pub(crate) fn keep_awake(&self) {
         let writer = Arc::downgrade(&self.writer);
         let ping = Frame::new(Kind::Ping, 0, Vec::new());
