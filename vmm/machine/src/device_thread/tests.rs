@@ -69,6 +69,7 @@ fn a_pause_comes_between_two_events_of_a_batch_and_loses_none() {
     };
     // All are there before the thread looks: they are one batch.
     let epoll = Epoll::new().unwrap();
+    watch(&epoll, shared.wake.as_raw_fd(), WAKE).unwrap();
     for source in function.event_sources() {
         watch(&epoll, source.fd, source.token).unwrap();
     }
