@@ -2,8 +2,11 @@
 //!
 //! A filter is classic BPF (`linux/filter.h`) over `struct seccomp_data` (`linux/seccomp.h`). The kernel
 //! checks, translates and tries out each one when it is installed, which costs more than anything else
-//! the sandbox does; so calls are found by halving instead of one after the other, and the values of an
-//! argument are compared without loading it again. `tests/sandbox.rs` runs the result on every call.
+//! the sandbox does; so calls are found by halving instead of one after the other, the values of an
+//! argument are compared without loading it again, and all ways to an outcome share one end. `tests/sandbox.rs` runs the result on every call.
+
+#[path = "build/program.rs"]
+mod program;
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -18,6 +21,7 @@ use std::path::PathBuf;
 #[path = "src/sandbox/tables/mod.rs"]
 mod tables;
 
+use program::{EQUAL, Instruction, NOT_BELOW, Place, Program};
 use tables::{Arguments, BUILDER, COMMON, KINDS, Rule};
 
 /// The most instructions that the kernel takes (`BPF_MAXINSNS`).
@@ -34,28 +38,11 @@ const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
 const FIRST_ARGUMENT: u32 = 16;
 
-/// One instruction: what, where to when true, where to when false, with which number.
-type Instruction = (u16, u8, u8, u32);
-
-/// `BPF_LD | BPF_W | BPF_ABS`: loads a word of the data.
-const LOAD: u16 = 0x20;
-/// `BPF_ALU | BPF_AND | BPF_K`.
-const AND: u16 = 0x54;
-/// `BPF_JMP | BPF_JA`: goes on so many instructions later.
-const JUMP: u16 = 0x05;
-/// `BPF_JMP | BPF_JEQ | BPF_K`.
-const EQUAL: u16 = 0x15;
-/// `BPF_JMP | BPF_JGE | BPF_K`.
-const NOT_BELOW: u16 = 0x35;
-/// `BPF_RET | BPF_K`.
-const RETURN: u16 = 0x06;
-
-const ALLOW: Instruction = (RETURN, 0, 0, libc::SECCOMP_RET_ALLOW);
 /// For calls of another ABI.
-const KILL: Instruction = (RETURN, 0, 0, libc::SECCOMP_RET_KILL_PROCESS);
+const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
 /// For calls that are on no line: `SIGSYS`, whose handler (`vmm_sys::forbidden`) tells the call and
 /// ends the process.
-const TRAP: Instruction = (RETURN, 0, 0, libc::SECCOMP_RET_TRAP);
+const TRAP: u32 = libc::SECCOMP_RET_TRAP;
 
 /// What becomes of a call.
 enum Verdict {
@@ -102,75 +89,74 @@ fn compile<'a>(rules: impl Iterator<Item = &'a Rule>) -> Result<Vec<Instruction>
         verdicts.insert(u32::try_from(libc::SYS_clone3)?, no_such_call);
     }
     let verdicts: Vec<(u32, Verdict)> = verdicts.into_iter().collect();
-    let mut program = vec![
-        (LOAD, 0, 0, ARCHITECTURE),
-        (EQUAL, 1, 0, X86_64),
-        KILL,
-        (LOAD, 0, 0, NUMBER),
-    ];
-    program.extend(find(&verdicts)?);
-    Ok(program)
+    let mut program = Program::default();
+    find(&mut program, &verdicts);
+    program.load(NUMBER);
+    let ours = program.next();
+    let others = program.end(KILL);
+    program.compare(EQUAL, X86_64, ours, others);
+    program.load(ARCHITECTURE);
+    Ok(program.finish())
 }
 
 /// Finds the call, whose number is loaded, among `verdicts`, which are in order.
-fn find(verdicts: &[(u32, Verdict)]) -> Result<Vec<Instruction>, Box<dyn Error>> {
-    let mut program = Vec::new();
-    if verdicts.len() <= LEAF {
-        for (number, verdict) in verdicts {
-            let body = decide(verdict)?;
-            program.push((EQUAL, 0, u8::try_from(body.len())?, *number));
-            program.extend(body);
-        }
-        program.push(TRAP);
-        return Ok(program);
+fn find(program: &mut Program, verdicts: &[(u32, Verdict)]) {
+    if verdicts.len() > LEAF {
+        let (lower, upper) = verdicts.split_at(verdicts.len() / 2);
+        find(program, upper);
+        let is_upper = program.next();
+        find(program, lower);
+        let is_lower = program.next();
+        let first = upper.first().map_or(0, |(number, _)| *number);
+        program.compare(NOT_BELOW, first, is_upper, is_lower);
+        return;
     }
-    let (lower, upper) = verdicts.split_at(verdicts.len() / 2);
-    let lower_half = find(lower)?;
-    let first = upper.first().map_or(0, |(number, _)| *number);
-    program.push((NOT_BELOW, 0, 1, first));
-    program.push((JUMP, 0, 0, u32::try_from(lower_half.len())?));
-    program.extend(lower_half);
-    program.extend(find(upper)?);
-    Ok(program)
+    let found: Vec<Place> = verdicts.iter().map(|(_, it)| decide(program, it)).collect();
+    let mut otherwise = program.end(TRAP);
+    for ((number, _), found) in verdicts.iter().zip(found).rev() {
+        program.compare(EQUAL, *number, found, otherwise);
+        otherwise = program.next();
+    }
 }
 
 /// Decides on a call by its arguments.
-fn decide(verdict: &Verdict) -> Result<Vec<Instruction>, Box<dyn Error>> {
+fn decide(program: &mut Program, verdict: &Verdict) -> Place {
     let arguments = match verdict {
-        Verdict::Fails(error) => {
-            return Ok(vec![(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | error)]);
+        Verdict::Fails(error) => return program.end(libc::SECCOMP_RET_ERRNO | error),
+        Verdict::If(arguments) if arguments.contains(&Arguments::Any) => {
+            return program.end(libc::SECCOMP_RET_ALLOW);
         }
-        Verdict::If(arguments) if arguments.contains(&Arguments::Any) => return Ok(vec![ALLOW]),
         Verdict::If(arguments) => arguments,
     };
-    // First without the ways to the end, which is not known yet.
-    let mut program: Vec<Instruction> = Vec::new();
-    let mut loaded = None;
-    for condition in arguments {
-        let (index, mask, value) = match condition {
-            Arguments::Any => continue,
-            Arguments::Is(index, number) => (*index, None, *number),
-            Arguments::Lacks(index, bits) => (*index, Some(*bits), 0),
-        };
-        if loaded != Some(index) {
-            program.push((LOAD, 0, 0, FIRST_ARGUMENT + 8 * u32::from(index)));
-            loaded = Some(index);
-        }
+    let holds = program.end(libc::SECCOMP_RET_ALLOW);
+    let mut otherwise = program.end(TRAP);
+    for (at, condition) in arguments.iter().enumerate().rev() {
+        let (index, mask, value) = parts(*condition);
+        program.compare(EQUAL, value, holds, otherwise);
         if let Some(bits) = mask {
-            program.push((AND, 0, 0, bits));
-            loaded = None;
+            program.mask(bits);
         }
-        program.push((EQUAL, 0, 0, value));
-    }
-    program.push(TRAP);
-    let end = program.len();
-    for (at, instruction) in program.iter_mut().enumerate() {
-        if instruction.0 == EQUAL {
-            instruction.1 = u8::try_from(end - at - 1)?;
+        // An argument that is loaded already, and whole, is not loaded again.
+        let before = at.checked_sub(1).and_then(|before| arguments.get(before));
+        let is_loaded = before.is_some_and(|before| {
+            let (loaded, mask, _) = parts(*before);
+            loaded == index && mask.is_none()
+        });
+        if !is_loaded {
+            program.load(FIRST_ARGUMENT + 8 * u32::from(index));
         }
+        otherwise = program.next();
     }
-    program.push(ALLOW);
-    Ok(program)
+    otherwise
+}
+
+/// Which argument, which of its bits if not all, and their value.
+fn parts(condition: Arguments) -> (u8, Option<u32>, u32) {
+    match condition {
+        Arguments::Any => (0, Some(0), 0),
+        Arguments::Is(index, value) => (index, None, value),
+        Arguments::Lacks(index, bits) => (index, Some(bits), 0),
+    }
 }
 
 fn declare(source: &mut String, name: &str, program: &[Instruction]) -> Result<(), Box<dyn Error>> {

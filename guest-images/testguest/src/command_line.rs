@@ -1,7 +1,9 @@
 //! The kernel command line: which tests run, how, and what comes after them.
 
+mod cases;
 mod load;
 
+pub use cases::{Attack, Attacks, NetCase, NetCases};
 pub use load::{Access, Load};
 
 /// How the guest learns that a device is done.
@@ -11,127 +13,6 @@ pub enum Mode {
     Irq,
     /// Reading the used ring over and over, interrupts suppressed.
     Poll,
-}
-
-/// A test of a network card.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NetCase {
-    /// Frames to the echo peer and back.
-    Echo,
-    /// The same with receive buffers that are shorter than frames.
-    Merge,
-    /// Frames whose checksum the host completes.
-    Checksum,
-    /// Two pairs of queues.
-    Pairs,
-    /// Receive filter and address.
-    Filter,
-    /// Somebody outside pulls the cable and puts it back.
-    Link,
-    /// Somebody outside asks for an announcement.
-    Announce,
-    /// Headers that make no sense.
-    Hostile,
-    /// Many frames at once.
-    Burst,
-}
-
-impl NetCase {
-    const ALL: [(&'static str, Self); 9] = [
-        ("echo", Self::Echo),
-        ("merge", Self::Merge),
-        ("checksum", Self::Checksum),
-        ("pairs", Self::Pairs),
-        ("filter", Self::Filter),
-        ("link", Self::Link),
-        ("announce", Self::Announce),
-        ("hostile", Self::Hostile),
-        ("burst", Self::Burst),
-    ];
-}
-
-/// Tests of a network card, in the order in which they are declared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NetCases(u16);
-
-impl NetCases {
-    const ECHO: Self = Self(1);
-
-    fn parse(list: &str) -> Option<Self> {
-        let mut cases = 0;
-        for name in list.split(',') {
-            let known = NetCase::ALL.iter();
-            cases |= 1 << known.into_iter().position(|(known, _)| *known == name)?;
-        }
-        Some(Self(cases))
-    }
-
-    /// The cases.
-    pub fn iter(self) -> impl Iterator<Item = NetCase> {
-        let all = NetCase::ALL.into_iter().enumerate();
-        all.filter(move |(index, _)| self.0 >> index & 1 != 0)
-            .map(|(_, (_, case))| case)
-    }
-}
-
-/// What the guest attacks before its tests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attack {
-    /// Disks.
-    Blk,
-    /// Network cards.
-    Net,
-    /// Entropy sources.
-    Rng,
-    /// Consoles.
-    Console,
-    /// Balloons.
-    Balloon,
-    /// Socket devices.
-    Vsock,
-    /// What is no virtio device: chips at I/O ports, configuration space, addresses without anything.
-    Chips,
-    /// Root ports.
-    Bridges,
-    /// The machine as a whole, which ends of it.
-    Execute,
-}
-
-/// What the guest attacks, in the order in which it is declared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Attacks(u16);
-
-impl Attacks {
-    const ALL: [(&'static str, Attack); 9] = [
-        ("blk", Attack::Blk),
-        ("net", Attack::Net),
-        ("rng", Attack::Rng),
-        ("console", Attack::Console),
-        ("balloon", Attack::Balloon),
-        ("vsock", Attack::Vsock),
-        ("chips", Attack::Chips),
-        ("bridges", Attack::Bridges),
-        ("execute", Attack::Execute),
-    ];
-
-    fn parse(list: &str) -> Option<Self> {
-        let mut attacks = 0;
-        for name in list.split(',') {
-            if name == "all" {
-                // All but the one that ends the machine.
-                attacks |= (1 << (Self::ALL.len() - 1)) - 1;
-                continue;
-            }
-            attacks |= 1 << Self::ALL.iter().position(|(known, _)| *known == name)?;
-        }
-        Some(Self(attacks))
-    }
-
-    /// Whether this is attacked.
-    pub fn contain(self, attack: Attack) -> bool {
-        let mut all = Self::ALL.iter().enumerate();
-        all.any(|(index, (_, known))| *known == attack && self.0 >> index & 1 != 0)
-    }
 }
 
 /// What the guest does after its tests.

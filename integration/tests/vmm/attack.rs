@@ -81,14 +81,8 @@ impl Plan {
     }
 
     fn boot(&self, client: &mut VmmClient) {
-        let mut descriptors: Vec<BorrowedFd<'_>> = self.by_hand.descriptors().to_vec();
-        descriptors.extend(self.more.iter().map(AsFd::as_fd));
-        let response = client.request(self.by_hand.request(), &descriptors);
-        assert_eq!(response.expect("an answer").error, None);
-        client
-            .must(Kind::Subscribe(v1::Subscribe {}))
-            .expect("subscribed");
-        client.must(Kind::Boot(v1::Boot {})).expect("booted");
+        let more: Vec<BorrowedFd<'_>> = self.more.iter().map(AsFd::as_fd).collect();
+        self.by_hand.boot_with(client, &more);
     }
 
     /// Waits for a line of the guest, asking the VMM for its state all the while.

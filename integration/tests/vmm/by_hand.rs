@@ -82,8 +82,15 @@ impl ByHand {
 
     /// Configures the VMM, which must accept.
     pub fn configure(&self, client: &mut VmmClient) {
+        self.configure_with(client, &[]);
+    }
+
+    /// Configures the VMM, which must accept, with `more` descriptors: the configuration calls the first of
+    /// them 4.
+    pub fn configure_with(&self, client: &mut VmmClient, more: &[BorrowedFd<'_>]) {
+        let descriptors = [&self.descriptors(), more].concat();
         let response = client
-            .request(self.request(), &self.descriptors())
+            .request(self.request(), &descriptors)
             .expect("an answer");
         assert_eq!(response.error, None);
         assert_eq!(
@@ -94,7 +101,12 @@ impl ByHand {
 
     /// Configures, subscribes and boots.
     pub fn boot(&self, client: &mut VmmClient) {
-        self.configure(client);
+        self.boot_with(client, &[]);
+    }
+
+    /// The same, with `more` descriptors, as [`Self::configure_with`].
+    pub fn boot_with(&self, client: &mut VmmClient, more: &[BorrowedFd<'_>]) {
+        self.configure_with(client, more);
         client
             .must(Kind::Subscribe(v1::Subscribe {}))
             .expect("subscribed");

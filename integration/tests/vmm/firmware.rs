@@ -90,14 +90,7 @@ fn run(by_hand: &ByHand) -> String {
 fn run_with(by_hand: &ByHand, file: &File) -> String {
     let vmm = VmmProcess::start().expect("a VMM");
     let mut client = vmm.connect().expect("a connection");
-    let mut descriptors = by_hand.descriptors().to_vec();
-    descriptors.push(file.as_fd());
-    let response = client.request(by_hand.request(), &descriptors);
-    assert_eq!(response.expect("an answer").error, None);
-    client
-        .must(Kind::Subscribe(v1::Subscribe {}))
-        .expect("subscribed");
-    client.must(Kind::Boot(v1::Boot {})).expect("booted");
+    by_hand.boot_with(&mut client, &[file.as_fd()]);
     let exit = client.wait_for_exit().expect("its end");
     assert_eq!(exit.reason(), v1::ExitReason::DebugExit, "{}", exit.detail);
     by_hand.printed()

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
@@ -49,17 +49,6 @@ fn guest(sessions: u32) -> ByHand {
     by_hand
 }
 
-fn boot(client: &mut VmmClient, by_hand: &ByHand, listener: &UnixListener) {
-    let mut descriptors: Vec<BorrowedFd<'_>> = by_hand.descriptors().to_vec();
-    descriptors.push(listener.as_fd());
-    let response = client.request(by_hand.request(), &descriptors);
-    assert_eq!(response.expect("an answer").error, None);
-    client
-        .must(Kind::Subscribe(v1::Subscribe {}))
-        .expect("subscribed");
-    client.must(Kind::Boot(v1::Boot {})).expect("booted");
-}
-
 fn connect(path: &Path) -> UnixStream {
     let peer = UnixStream::connect(path).expect("connected");
     peer.set_read_timeout(Some(Duration::from_secs(20)))
@@ -100,7 +89,7 @@ fn peers_come_by_the_socket_or_by_the_agent_one_at_a_time() {
     let by_hand = guest(3);
     let vmm = VmmProcess::start().unwrap();
     let mut client = vmm.connect().unwrap();
-    boot(&mut client, &by_hand, &listener);
+    by_hand.boot_with(&mut client, &[listener.as_fd()]);
     drop(listener);
 
     let mut first = connect(&path);
@@ -157,7 +146,7 @@ fn a_pause_neither_refuses_nor_loses_a_peer() {
     let by_hand = guest(1);
     let vmm = VmmProcess::start().unwrap();
     let mut client = vmm.connect().unwrap();
-    boot(&mut client, &by_hand, &listener);
+    by_hand.boot_with(&mut client, &[listener.as_fd()]);
     soon(|| by_hand.printed().contains("pci ok"));
     client.must(Kind::Pause(v1::Pause {})).unwrap();
     let mut peer = connect(&path);

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 
 use integration::skip::without_kvm;
-use integration::vmm_client::{VmmClient, VmmProcess};
+use integration::vmm_client::VmmProcess;
 use integration::{artifacts, skip_if, testguest};
 use nix::libc;
 use nix::sys::signal::{Signal, kill};
@@ -59,9 +59,7 @@ fn every_thread_of_a_vmm_that_runs_a_guest_is_confined() {
     add_disk(&mut by_hand, 4, v1::DiskIo::Unspecified, "own");
     let vmm = VmmProcess::start().unwrap();
     let mut client = vmm.connect().unwrap();
-    let mut descriptors = by_hand.descriptors().to_vec();
-    descriptors.push(disk.as_fd());
-    boot(&by_hand, &mut client, &descriptors);
+    by_hand.boot_with(&mut client, &[disk.as_fd()]);
     soon(|| by_hand.printed() == "up");
 
     let threads = threads(vmm.pid());
@@ -172,17 +170,6 @@ fn address(device: u32) -> v1::PciAddress {
 }
 
 /// Configures, subscribes and boots.
-fn boot(by_hand: &ByHand, client: &mut VmmClient, descriptors: &[BorrowedFd<'_>]) {
-    let response = client
-        .request(by_hand.request(), descriptors)
-        .expect("an answer");
-    assert_eq!(response.error, None);
-    client
-        .must(Kind::Subscribe(v1::Subscribe {}))
-        .expect("subscribed");
-    client.must(Kind::Boot(v1::Boot {})).expect("booted");
-}
-
 /// `testguest` with such a command line.
 fn guest(command_line: &str) -> ByHand {
     let elf = testguest::elf().expect("checked before");
@@ -223,13 +210,11 @@ fn devices_work_and_are_reset_changed_and_saved_within_the_sandbox() {
     add_disk(&mut by_hand, 5, v1::DiskIo::Threads, "own");
     add(&mut by_hand, rng(), "");
     add(&mut by_hand, card(6), "");
-    let mut descriptors = by_hand.descriptors().to_vec();
-    descriptors.extend(disks.iter().map(AsFd::as_fd));
-    descriptors.push(tap.as_fd());
 
     let vmm = VmmProcess::start().unwrap();
     let mut client = vmm.connect().unwrap();
-    boot(&by_hand, &mut client, &descriptors);
+    let more = [disks[0].as_fd(), disks[1].as_fd(), tap.as_fd()];
+    by_hand.boot_with(&mut client, &more);
     soon(|| runs(&by_hand) == 1);
     assert!(has_ring(vmm.pid()));
     disks[0].set_len(2 * DISK_BYTES).unwrap();
@@ -341,9 +326,7 @@ fn without_privileges_and_io_uring_a_guest_has_its_disk_all_the_same() {
     let image = disk();
     add_disk(&mut by_hand, 4, v1::DiskIo::Unspecified, "");
     add(&mut by_hand, rng(), "");
-    let mut descriptors = by_hand.descriptors().to_vec();
-    descriptors.push(image.as_fd());
-    boot(&by_hand, &mut client, &descriptors);
+    by_hand.boot_with(&mut client, &[image.as_fd()]);
     soon(|| runs(&by_hand) == 1);
     assert!(!has_ring(vmm.pid()));
     client.must(Kind::Stop(v1::Stop::default())).unwrap();

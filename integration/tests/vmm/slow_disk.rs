@@ -122,14 +122,7 @@ impl Stuck {
         by_hand.config.devices = vec![v1::PciDevice::at(0, 1, Device::Blk(blk))];
         let vmm = VmmProcess::start().expect("a VMM");
         let mut client = vmm.connect().expect("connected");
-        let mut descriptors = by_hand.descriptors().to_vec();
-        descriptors.push(std::os::fd::AsFd::as_fd(&disk));
-        let response = client.request(by_hand.request(), &descriptors);
-        assert_eq!(response.expect("an answer").error, None);
-        client
-            .must(Kind::Subscribe(v1::Subscribe {}))
-            .expect("subscribed");
-        client.must(Kind::Boot(v1::Boot {})).expect("booted");
+        by_hand.boot_with(&mut client, &[std::os::fd::AsFd::as_fd(&disk)]);
         Self {
             client,
             by_hand,

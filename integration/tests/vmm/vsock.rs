@@ -78,10 +78,7 @@ fn sockets_go_both_ways_through_a_confined_process() {
     let by_hand = guest("tests=vsock vsock_connect=80 vsock_serve=1");
     let vmm = VmmProcess::start().unwrap();
     let mut client = vmm.connect().unwrap();
-    let mut descriptors: Vec<BorrowedFd<'_>> = by_hand.descriptors().to_vec();
-    descriptors.push(listener.as_fd());
-    let configured = client.request(by_hand.request(), &descriptors).unwrap();
-    assert_eq!(configured.error, None);
+    by_hand.configure_with(&mut client, &[listener.as_fd()]);
 
     let (ours, theirs) = pair();
     let attached = client.request(attach(), &[theirs.as_fd()]).unwrap();
@@ -128,11 +125,8 @@ fn a_broker_is_a_packet_socket_of_a_machine_with_a_socket_device() {
     };
     let early = attach(&[theirs.as_fd()]);
     assert_eq!(early, Some(v1::ErrorCode::WrongState));
-    let mut descriptors: Vec<BorrowedFd<'_>> = by_hand.descriptors().to_vec();
-    descriptors.push(listener.as_fd());
     let mut second = vmm.connect().unwrap();
-    let configured = second.request(by_hand.request(), &descriptors).unwrap();
-    assert_eq!(configured.error, None);
+    by_hand.configure_with(&mut second, &[listener.as_fd()]);
     let wrong = Some(v1::ErrorCode::InvalidArgument);
     assert_eq!(attach(&[]), wrong);
     assert_eq!(attach(&[listener.as_fd()]), wrong);

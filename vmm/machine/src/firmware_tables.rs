@@ -1,5 +1,5 @@
 //! What firmware tells a guest of its machine, for one that boots without: ACPI with the generation id,
-//! SMBIOS.
+//! the MultiProcessor table, SMBIOS.
 
 use vmm_kvm::GuestCpu;
 use vmm_memory::{GuestRam, Layout};
@@ -9,6 +9,7 @@ use crate::boot::Firmware;
 use crate::build::BuildError;
 use crate::config::MachineConfig;
 use crate::generation;
+use crate::mp_table;
 use crate::smbios::{self, Processors, Smbios};
 
 /// Writes everything; what boot protocols tell of it.
@@ -33,8 +34,9 @@ pub(crate) fn write(
     if let Some(id) = config.life.vm_gen_id {
         generation::write(ram, id).map_err(AcpiError::Memory)?;
     }
+    let id = cpu.processor_id();
+    mp_table::write(ram, topology, id, last_bus).map_err(AcpiError::Memory)?;
     if let Some(config) = &config.smbios {
-        let id = cpu.processor_id();
         let smbios = Smbios::new(config, Processors { topology, id }, layout);
         smbios::write(ram, &smbios)?;
     }

@@ -4,7 +4,7 @@
 //! ([`peer`]), inherited sockets ([`listen`]), peers that are not waited for ([`stream`]), sockets that
 //! somebody else made ([`socket`]), taps ([`tap`]), vhost-net ([`vhost`]), file and tap transfers
 //! straight from and to guest memory, at once ([`guest_io`]) or by io_uring ([`io_uring`]), disk images
-//! ([`image`]), timers ([`timer`]), random bytes ([`entropy`]), signals ([`signal`]), threads
+//! ([`image`]), timers ([`timer`]), random bytes ([`entropy`]), signals ([`signal`]), processes that go on twice ([`split`]), threads
 //! ([`threads`]), their CPUs ([`affinity`]) and giving up privileges ([`harden`], [`landlock`],
 //! [`seccomp`], [`forbidden`]). It knows nothing of devices and takes no decisions.
 
@@ -22,6 +22,7 @@ pub mod peer;
 pub mod seccomp;
 pub mod signal;
 pub mod socket;
+pub mod split;
 pub mod stream;
 pub mod tap;
 pub mod threads;

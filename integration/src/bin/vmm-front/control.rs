@@ -18,9 +18,9 @@ use crate::{machine, socket, status};
 
 /// Configures the VMM and boots, relays the console, and says on standard error what happens and how
 /// the guest ended.
-pub fn control(flags: &Run) -> anyhow::Result<()> {
+pub fn control(flags: &Run, socket: &str) -> anyhow::Result<()> {
     let vmm = getppid();
-    let driven = drive(flags);
+    let driven = drive(flags, socket);
     if driven.is_err() {
         // Nobody else would ever end a VMM that has no guest. It may have ended already.
         kill(vmm, Signal::SIGKILL).ok();
@@ -28,8 +28,7 @@ pub fn control(flags: &Run) -> anyhow::Result<()> {
     driven
 }
 
-fn drive(flags: &Run) -> anyhow::Result<()> {
-    let name = flags.socket.as_deref().context("--socket is missing")?;
+fn drive(flags: &Run, name: &str) -> anyhow::Result<()> {
     let assembled = machine::assemble(flags)?;
     let mut client = VmmClient::over(socket::connect(name)?)?;
     let configure = Kind::Configure(v1::Configure {

@@ -20,10 +20,7 @@ pub struct Flags {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Runs a machine; its serial console is on standard input and output.
-    Run(Run),
-    /// Configures the VMM that its parent becomes; started by `run`.
-    #[command(hide = true)]
-    Control(Run),
+    Run(Box<Run>),
     /// Asks a VMM that runs.
     Ask(Ask),
 }
@@ -35,8 +32,7 @@ pub struct Run {
     #[arg(long, default_value = "/usr/local/bin/kvmlet-vmm")]
     pub vmm: PathBuf,
     /// The VMM's control socket: a path, or @NAME for one without a file [default: a new name].
-    // `run` names the socket once more to the one that it leaves behind.
-    #[arg(long, overrides_with = "socket")]
+    #[arg(long)]
     pub socket: Option<String>,
     /// ELF with a PVH note, or bzImage.
     #[arg(

@@ -31,8 +31,7 @@ use flags::{Command, Flags};
 
 fn main() -> ExitCode {
     let done = match Flags::parse().command {
-        Command::Run(run) => run::run(&run).map(|never| match never {}),
-        Command::Control(control) => control::control(&control),
+        Command::Run(run) => run::run(&run),
         Command::Ask(ask) => ask::ask(&ask),
     };
     match done {

@@ -20,6 +20,7 @@ use vmm_memory::{GuestRam, Layout};
 pub(crate) use self::addresses::Addresses;
 use self::loader::Pointer;
 pub(crate) use self::loader::{BlobName, Step, TableSet, Zone};
+pub(crate) use self::tables::{IOAPIC_ADDRESS, LAPIC_ADDRESS};
 use crate::boot::{ACPI_BASE, ACPI_BYTES};
 use crate::numa::NumaNode;
 
@@ -64,7 +65,7 @@ pub enum AcpiError {
         bytes: u64,
     },
     /// Guest memory is smaller than 1 MiB.
-    #[error("ACPI tables could not be written to guest memory")]
+    #[error("ACPI's or the MultiProcessor table could not be written to guest memory")]
     Memory(#[source] vm_memory::GuestMemoryError),
 }
 

@@ -20,8 +20,8 @@ pub(super) const RSDP_XSDT: usize = 24;
 pub(super) const RSDP_CHECKSUMS: [(usize, usize); 2] = [(8, 20), (32, 36)];
 const HEADER_BYTES: u32 = 36;
 
-const LAPIC_ADDRESS: u32 = 0xfee0_0000;
-const IOAPIC_ADDRESS: u32 = 0xfec0_0000;
+pub(crate) const LAPIC_ADDRESS: u32 = 0xfee0_0000;
+pub(crate) const IOAPIC_ADDRESS: u32 = 0xfec0_0000;
 
 /// An empty table; `extra` bytes follow its header.
 pub(super) fn table(signature: [u8; 4], extra: u32, revision: u8) -> Sdt {

@@ -3,8 +3,9 @@
 use vmm_memory::{GuestRam, Layout};
 
 use super::bzimage::SETUP_HEADER;
-use super::map::{CMDLINE, Fields, memory_map, write};
+use super::map::{CMDLINE, memory_map, write};
 use super::{BootError, Firmware, Initrd, LoadedKernel};
+use crate::fields::Fields;
 
 /// Where `boot_params` lies.
 pub(super) const ZERO_PAGE: u64 = 0x7000;

@@ -24,7 +24,13 @@ pub(crate) const GENERATION_PAGE: u64 = ACPI_BASE + ACPI_BYTES;
 /// SMBIOS: the entry point, which guests search for from here on, and the structures.
 pub(crate) const SMBIOS_BASE: u64 = 0xf_0000;
 /// Room for SMBIOS.
-pub(crate) const SMBIOS_BYTES: u64 = HIGH_START - SMBIOS_BASE;
+pub(crate) const SMBIOS_BYTES: u64 = MP_TABLE as u64 - SMBIOS_BASE;
+/// The MultiProcessor table's pointer: guests look for it in the last KiB of the first 640.
+pub(crate) const MP_POINTER: u64 = LOW_END;
+/// The MultiProcessor table, which has addresses of 32 bits.
+pub(crate) const MP_TABLE: u32 = 0xf_e000;
+/// Room for it.
+pub(crate) const MP_TABLE_BYTES: u64 = HIGH_START - MP_TABLE as u64;
 /// RAM above the legacy holes; kernels are loaded here or higher.
 pub(super) const HIGH_START: u64 = 0x10_0000;
 
@@ -74,17 +80,6 @@ pub(super) fn write_cmdline(ram: &GuestRam, cmdline: &[u8]) -> Result<(), BootEr
 pub(super) fn write(ram: &GuestRam, address: u64, bytes: &[u8]) -> Result<(), BootError> {
     ram.write_slice(bytes, GuestAddress(address))
         .map_err(BootError::Memory)
-}
-
-/// Little-endian words into a structure whose fields are known by their offsets.
-pub(super) struct Fields<'a>(pub &'a mut [u8]);
-
-impl Fields<'_> {
-    pub(super) fn put(&mut self, offset: usize, bytes: &[u8]) {
-        if let Some(field) = self.0.get_mut(offset..offset + bytes.len()) {
-            field.copy_from_slice(bytes);
-        }
-    }
 }
 
 #[cfg(test)]

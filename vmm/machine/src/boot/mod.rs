@@ -18,7 +18,10 @@ use std::fs::File;
 use vmm_kvm::StartState;
 use vmm_memory::{GuestRam, Layout, LoadError};
 
-pub(crate) use map::{ACPI_BASE, ACPI_BYTES, GENERATION_PAGE, SMBIOS_BASE, SMBIOS_BYTES};
+pub(crate) use map::{
+    ACPI_BASE, ACPI_BYTES, GENERATION_PAGE, MP_POINTER, MP_TABLE, MP_TABLE_BYTES, SMBIOS_BASE,
+    SMBIOS_BYTES,
+};
 
 /// Longest command line that every kernel takes (`COMMAND_LINE_SIZE` on x86), without its NUL.
 pub const MAX_CMDLINE_BYTES: usize = 2047;

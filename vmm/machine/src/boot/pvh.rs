@@ -2,8 +2,9 @@
 
 use vmm_memory::{GuestRam, Layout};
 
-use super::map::{CMDLINE, Fields, memory_map, write};
+use super::map::{CMDLINE, memory_map, write};
 use super::{BootError, Firmware, Initrd};
+use crate::fields::Fields;
 
 /// Where `hvm_start_info` lies.
 pub(super) const START_INFO: u64 = 0x6000;

@@ -9,7 +9,7 @@ use crate::events::ResetSource;
 use crate::request::RequestError;
 use crate::status::{Change, EndReason, LastReset};
 
-/// A device that does not come to rest is waited for so long, and again after this time.
+/// When a device, which has its own patience, did not come to rest, it is tried again after this time.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What becomes of a guest that is held between two starts.

@@ -19,6 +19,7 @@ pub use self::config::{
 };
 use self::structure::Table;
 use crate::boot::{SMBIOS_BASE, SMBIOS_BYTES};
+use crate::fields::Fields;
 
 const ANCHOR_BYTES: usize = 24;
 const ANCHOR_CHECKSUM: usize = 5;
@@ -92,9 +93,9 @@ impl Smbios {
     /// The entry point of structures that are at `address`.
     fn anchor_to(&self, address: u64) -> [u8; ANCHOR_BYTES] {
         let mut anchor = self.anchor;
-        put(&mut anchor, ANCHOR_TABLE, &address.to_le_bytes());
-        let sum = anchor.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));
-        put(&mut anchor, ANCHOR_CHECKSUM, &[sum.wrapping_neg()]);
+        let mut fields = Fields(&mut anchor);
+        fields.put(ANCHOR_TABLE, &address.to_le_bytes());
+        fields.sum_to_zero(ANCHOR_CHECKSUM);
         anchor
     }
 }
@@ -102,19 +103,14 @@ impl Smbios {
 /// The 64-bit entry point (5.2.2).
 fn anchor(table_bytes: usize) -> [u8; ANCHOR_BYTES] {
     let mut anchor = [0; ANCHOR_BYTES];
-    put(&mut anchor, 0, b"_SM3_");
+    let mut fields = Fields(&mut anchor);
+    fields.put(0, b"_SM3_");
     let length = u8::try_from(ANCHOR_BYTES).unwrap_or(0);
     // Version 3.0, documentation revision 0, entry point revision 1.
-    put(&mut anchor, 6, &[length, 3, 0, 0, 1]);
+    fields.put(6, &[length, 3, 0, 0, 1]);
     let most = u32::try_from(table_bytes).unwrap_or(u32::MAX);
-    put(&mut anchor, ANCHOR_MOST_BYTES, &most.to_le_bytes());
+    fields.put(ANCHOR_MOST_BYTES, &most.to_le_bytes());
     anchor
-}
-
-fn put(anchor: &mut [u8; ANCHOR_BYTES], at: usize, bytes: &[u8]) {
-    for (to, from) in anchor.iter_mut().skip(at).zip(bytes) {
-        *to = *from;
-    }
 }
 
 /// Places everything where guests that boot without firmware search.
