@@ -6,7 +6,6 @@
 use std::fs;
 use std::future::Future;
 use std::io;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -28,9 +27,6 @@ const SLICE_CGROUP: &str = "/sys/fs/cgroup/kvmlet.slice/kvmlet-guests.slice";
 /// Exists where systemd is process 1 (sd_booted(3)).
 const BOOTED: &str = "/run/systemd/system";
 
-/// systemd's own socket, for hosts without a message bus.
-const PRIVATE_SOCKET: &str = "/run/systemd/private";
-
 /// The agent's unit. At the end of the node it is stopped before guests are, and ends them in order.
 const SERVICE: &str = "kvmlet.service";
 
@@ -43,6 +39,9 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// How often is looked whether the process has been moved.
 const POLL: Duration = Duration::from_millis(5);
 
+/// How long until systemd is asked again that did not answer.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+
 /// A host whose process 1 is systemd. Connections are made for each call: systemd is restarted by
 /// its own upgrades.
 #[derive(Debug)]
@@ -54,10 +53,9 @@ impl Systemd {
         if !Path::new(BOOTED).exists() {
             return Err("process 1 is not systemd".to_owned());
         }
-        open()
-            .await
-            .map(|_| Self(()))
-            .map_err(|error| format!("systemd can not be reached ({error})"))
+        open().await.map(|_| Self(())).map_err(|error| {
+            format!("systemd can not be reached over the message bus of the system ({error})")
+        })
     }
 
     /// Puts a process into a scope of its own and waits until it is there.
@@ -85,19 +83,8 @@ impl Systemd {
     /// Whether the machine is about to be switched off or restarted. It is as soon as that is asked for, before the
     /// first unit is stopped for it: `SystemState` is `stopping` once a job of `shutdown.target` is queued.
     pub(super) async fn node_goes_down(&self) -> Result<bool, NoAnswer> {
-        // It asks systemd itself: the message bus may be gone already, or never have been there.
-        let mut systemctl = Command::new("systemctl");
-        systemctl
-            .arg("is-system-running")
-            .stdin(Stdio::null())
-            .kill_on_drop(true);
-        let answer = tokio::time::timeout(DEADLINE, systemctl.output());
-        let answer = answer
-            .await
-            .map_err(|_| NoAnswer::Late)?
-            .map_err(NoAnswer::NotThere)?;
-        // The exit code says only whether the machine is `running`.
-        Ok(answer.stdout.trim_ascii() == b"stopping")
+        let state = tokio::time::timeout(DEADLINE, system_state()).await;
+        Ok(state.map_err(|_| NoAnswer::Late)?? == b"stopping")
     }
 
     /// Ends a scope. That it is gone already is success.
@@ -113,9 +100,29 @@ pub(crate) enum NoAnswer {
     /// It can not be asked.
     #[error("systemctl can not be run")]
     NotThere(#[source] io::Error),
-    /// It did not answer at all.
+    /// It did not answer, however often it was asked.
     #[error("systemctl did not answer within {DEADLINE:?}")]
     Late,
+}
+
+/// What systemd says of itself, asked until it answers. systemd may signal all processes of a service that it stops, those
+/// included that come while it does so: `systemctl` then dies with nothing said.
+async fn system_state() -> Result<Vec<u8>, NoAnswer> {
+    loop {
+        // It asks systemd itself: the message bus may be gone already.
+        let mut systemctl = Command::new("systemctl");
+        systemctl
+            .arg("is-system-running")
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        let output = systemctl.output().await.map_err(NoAnswer::NotThere)?;
+        // The exit code says only whether the machine is `running`.
+        let state = output.stdout.trim_ascii();
+        if !state.is_empty() {
+            return Ok(state.to_vec());
+        }
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
 }
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -189,8 +196,8 @@ async fn call<B>(method: &str, arguments: &B) -> zbus::Result<()>
 where
     B: serde::Serialize + zbus::wire::DynamicType,
 {
-    let connection = open().await?;
-    connection
+    open()
+        .await?
         .call_method(
             Some("org.freedesktop.systemd1"),
             "/org/freedesktop/systemd1",
@@ -200,6 +207,12 @@ where
         )
         .await
         .map(drop)
+}
+
+/// The bus of the system. systemd's own socket is no other way: what it sends has a name for its sender that the
+/// specification does not allow, and the library refuses it.
+async fn open() -> zbus::Result<Connection> {
+    Builder::system().method_timeout(DEADLINE).build().await
 }
 
 type Property = (&'static str, Value<'static>);
@@ -249,23 +262,6 @@ fn bits(cpus: &CpuSet) -> Vec<u8> {
         }
     }
     bits
-}
-
-/// The system bus, or systemd itself where there is none.
-async fn open() -> zbus::Result<Connection> {
-    match Builder::system().method_timeout(DEADLINE).build().await {
-        Ok(connection) => Ok(connection),
-        Err(no_bus) => {
-            let Ok(stream) = UnixStream::connect(PRIVATE_SOCKET) else {
-                return Err(no_bus);
-            };
-            Builder::unix_stream(stream)
-                .p2p()
-                .method_timeout(DEADLINE)
-                .build()
-                .await
-        }
-    }
 }
 
 #[cfg(test)]
