@@ -3,7 +3,8 @@
 //! A filter is classic BPF (`linux/filter.h`) over `struct seccomp_data` (`linux/seccomp.h`). The kernel
 //! checks, translates and tries out each one when it is installed, which costs more than anything else
 //! the sandbox does; so calls are found by halving instead of one after the other, the values of an
-//! argument are compared without loading it again, and all ways to an outcome share one end. `tests/sandbox.rs` runs the result on every call.
+//! argument are compared without loading it again, and ways to the same outcome share an end that is near.
+//! `tests/sandbox.rs` runs the result on every call.
 
 #[path = "build/program.rs"]
 mod program;

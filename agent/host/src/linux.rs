@@ -138,7 +138,10 @@ impl LinuxHost {
         let users =
             users_in_use(&layout, config.vmm_user_base).map_err(StartHostError::RunDirectory)?;
         let sandbox = Sandbox::detect().await;
-        tracing::info!("{}", sandbox.describe());
+        match sandbox {
+            Sandbox::Session { .. } => tracing::warn!("{}", sandbox.describe()),
+            _ => tracing::info!("{}", sandbox.describe()),
+        }
         let kernels = KernelCache::new(KernelCacheSettings {
             dir: layout.kernel_cache(),
             extracted: layout.extracted_files(),
@@ -160,7 +163,7 @@ impl LinuxHost {
         })
     }
 
-    /// Whether the node goes down: it is about to be switched off or restarted, as the service manager says. Takes ten
+    /// Whether the node goes down: it is about to be switched off or restarted, as the service manager says. Takes five
     /// seconds at most. False where nobody can tell.
     pub async fn node_goes_down(&self) -> bool {
         match self.sandbox.node_goes_down().await {

@@ -169,7 +169,6 @@ fn address(device: u32) -> v1::PciAddress {
     }
 }
 
-/// Configures, subscribes and boots.
 /// `testguest` with such a command line.
 fn guest(command_line: &str) -> ByHand {
     let elf = testguest::elf().expect("checked before");

@@ -8,7 +8,7 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryError};
 use vmm_kvm::CpuTopology;
 use vmm_memory::GuestRam;
 
-use crate::acpi::{IOAPIC_ADDRESS, LAPIC_ADDRESS};
+use crate::acpi::{IOAPIC_ADDRESS, LAPIC_ADDRESS, SCI_GSI};
 use crate::boot::{MP_POINTER, MP_TABLE, MP_TABLE_BYTES};
 use crate::fields::Fields;
 
@@ -26,9 +26,13 @@ const IOAPIC_VERSION: u8 = 0x11;
 /// KVM's, and ACPI's name for it.
 const IOAPIC_ID: u8 = 0;
 const PCI_BUS: u8 = 0;
-/// Interrupt of the interval timer, and the pin of the IOAPIC that it comes to: that of the second PIC.
-const TIMER_IRQ: u8 = 0;
-const TIMER_PIN: u8 = 2;
+/// ISA has so many interrupts. Each comes to the IOAPIC's pin of its number, the interval timer's too, as the machine
+/// wires them and ACPI says.
+const ISA_IRQS: u8 = 16;
+/// The second PIC's way to the first, and no device's.
+const CASCADE: u8 = 2;
+/// The only interrupt that is not as on ISA: a level, active when high (ACPI's).
+const LEVEL_HIGH: u8 = 0xd;
 /// All local APICs.
 const EVERY_APIC: u8 = 0xff;
 const ENABLED: u8 = 1;
@@ -78,9 +82,10 @@ impl Entries {
         self.add(&[&[1, id], name]);
     }
 
-    /// 4.3.4, with the bus's own polarity and trigger mode.
-    fn add_source(&mut self, kind: Interrupt, bus: u8, irq: u8, pin: u8) {
-        self.add(&[&[3, kind as u8, 0, 0, bus, irq, IOAPIC_ID, pin]]);
+    /// 4.3.4, of an interrupt whose polarity and trigger mode are `flags`, 0 for those of its bus.
+    fn add_source(&mut self, flags: u8, bus: u8, irq: u8) {
+        let kind = Interrupt::Vectored as u8;
+        self.add(&[&[3, kind, flags, 0, bus, irq, IOAPIC_ID, irq]]);
     }
 
     /// 4.3.5.
@@ -94,16 +99,17 @@ fn table(topology: CpuTopology, processor_id: [u8; 8], last_bus: u8) -> Vec<u8> 
     let mut entries = Entries::default();
     entries.add_processors(topology, processor_id);
     entries.add_bus(PCI_BUS, b"PCI   ");
-    // PCI buses have their own numbers here; those behind root ports send messages only.
+    // PCI buses have their own numbers here, for which ids do not follow each other (4.3.2 would have them do so);
+    // those behind root ports send messages only.
     let isa = last_bus.saturating_add(1);
     entries.add_bus(isa, b"ISA   ");
     entries.add(&[
         &[2, IOAPIC_ID, IOAPIC_VERSION, ENABLED],
         &IOAPIC_ADDRESS.to_le_bytes(),
     ]);
-    entries.add_source(Interrupt::Vectored, isa, TIMER_IRQ, TIMER_PIN);
-    for irq in (TIMER_IRQ + 1..16).filter(|irq| *irq != TIMER_PIN) {
-        entries.add_source(Interrupt::Vectored, isa, irq, irq);
+    for irq in (0..ISA_IRQS).filter(|irq| *irq != CASCADE) {
+        let is_acpi = u32::from(irq) == SCI_GSI;
+        entries.add_source(if is_acpi { LEVEL_HIGH } else { 0 }, isa, irq);
     }
     entries.add_local(Interrupt::External, isa, 0);
     entries.add_local(Interrupt::NonMaskable, isa, 1);
@@ -194,9 +200,11 @@ mod tests {
         let buses: Vec<_> = of(1).collect();
         assert_eq!(buses, [b"\x01\x00PCI   ", b"\x01\x05ISA   "]);
         assert_eq!(of(2).count(), 1);
-        let pins: Vec<_> = of(3).map(|entry| (entry[5], entry[7])).collect();
+        // Flags, interrupt and pin.
+        let pins: Vec<_> = of(3).map(|entry| (entry[2], entry[5], entry[7])).collect();
         assert_eq!(pins.len(), 15);
-        assert_eq!((pins[0], pins[1], pins[2]), ((0, 2), (1, 1), (3, 3)));
+        assert_eq!(pins[..3], [(0, 0, 0), (0, 1, 1), (0, 3, 3)]);
+        assert_eq!(pins[8], (0xd, 9, 9));
         let local: Vec<_> = of(4).map(|entry| (entry[1], entry[7])).collect();
         assert_eq!(local, [(3, 0), (1, 1)]);
     }

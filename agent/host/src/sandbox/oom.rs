@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -24,6 +25,11 @@ const EVENTS: &str = "memory.events";
 
 /// What a cgroup allows that has no limit.
 const NO_LIMIT: u64 = u64::MAX;
+
+/// How often, and with which pauses, is looked for a kill once memory has run out: the kernel tells of one change of a
+/// file in 10 milliseconds, and when it tells of the kill the cgroup may be gone.
+const LOOKS: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Longest note that is read.
 const MAX_NOTE_BYTES: u64 = 512;
@@ -55,12 +61,8 @@ impl OomKill {
     }
 
     fn of_events(events: &str, limit: impl FnOnce() -> Option<u64>) -> Option<Self> {
-        let count = |name: &str| {
-            let line = events.lines().find_map(|line| line.strip_prefix(name));
-            line.and_then(|rest| rest.trim().parse::<u64>().ok())
-        };
-        count("oom_kill ").filter(|count| *count > 0)?;
-        let by_limit = count("oom ").is_some_and(|count| count > 0);
+        count(events, "oom_kill ").filter(|count| *count > 0)?;
+        let by_limit = count(events, "oom ").is_some_and(|count| count > 0);
         let detail = match limit().filter(|bytes| by_limit && *bytes != NO_LIMIT) {
             Some(bytes) => format!(
                 "it needed more than the {} MiB of its cgroup (memory.max)",
@@ -80,6 +82,12 @@ impl OomKill {
     }
 }
 
+/// A line of the kernel's counts.
+fn count(events: &str, name: &str) -> Option<u64> {
+    let line = events.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|rest| rest.trim().parse().ok())
+}
+
 /// In bytes; nothing when it can not be read.
 fn limit_of(cgroup: &Path) -> Option<u64> {
     let text = fs::read_to_string(cgroup.join("memory.max")).ok()?;
@@ -87,6 +95,17 @@ fn limit_of(cgroup: &Path) -> Option<u64> {
         "max" => Some(NO_LIMIT),
         bytes => bytes.parse().ok(),
     }
+}
+
+/// What the counts say of a VMM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sight {
+    /// Its memory has not run out.
+    Well,
+    /// Its memory has run out, and nobody was killed yet.
+    Looming,
+    /// It was killed, and that is noted.
+    Killed,
 }
 
 /// Watches one VMM.
@@ -131,9 +150,13 @@ impl OomWatch {
     /// When the cgroup can not be read or nothing be noted.
     pub(crate) async fn run(&self) -> io::Result<()> {
         loop {
-            // Reading is what makes the kernel tell of the next change.
-            if self.look()? {
-                return Ok(());
+            for _ in 0..LOOKS {
+                // Reading is what makes the kernel tell of the next change.
+                match self.see()? {
+                    Sight::Killed => return Ok(()),
+                    Sight::Looming => tokio::time::sleep(PAUSE).await,
+                    Sight::Well => break,
+                }
             }
             self.events.ready(Interest::PRIORITY).await?.clear_ready();
         }
@@ -141,6 +164,10 @@ impl OomWatch {
 
     /// Looks once; true when the VMM was killed and that is noted.
     pub(crate) fn look(&self) -> io::Result<bool> {
+        Ok(self.see()? == Sight::Killed)
+    }
+
+    fn see(&self) -> io::Result<Sight> {
         let mut file = self.events.get_ref();
         let mut text = String::new();
         file.rewind()?;
@@ -150,10 +177,11 @@ impl OomWatch {
         }
         let known = || Some(self.limit.load(Ordering::Relaxed));
         let Some(kill) = OomKill::of_events(&text, known) else {
-            return Ok(false);
+            let looms = count(&text, "oom ").is_some_and(|count| count > 0);
+            return Ok(if looms { Sight::Looming } else { Sight::Well });
         };
         kill.note(&self.note)?;
-        Ok(true)
+        Ok(Sight::Killed)
     }
 }
 

@@ -39,6 +39,9 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// How often is looked whether the process has been moved.
 const POLL: Duration = Duration::from_millis(5);
 
+/// How long systemd is asked how the machine stands: well within `TimeoutStopSec` of the agent's service.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// How long until systemd is asked again that did not answer.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
@@ -83,7 +86,7 @@ impl Systemd {
     /// Whether the machine is about to be switched off or restarted. It is as soon as that is asked for, before the
     /// first unit is stopped for it: `SystemState` is `stopping` once a job of `shutdown.target` is queued.
     pub(super) async fn node_goes_down(&self) -> Result<bool, NoAnswer> {
-        let state = tokio::time::timeout(DEADLINE, system_state()).await;
+        let state = tokio::time::timeout(PATIENCE, system_state()).await;
         Ok(state.map_err(|_| NoAnswer::Late)?? == b"stopping")
     }
 
@@ -101,12 +104,13 @@ pub(crate) enum NoAnswer {
     #[error("systemctl can not be run")]
     NotThere(#[source] io::Error),
     /// It did not answer, however often it was asked.
-    #[error("systemctl did not answer within {DEADLINE:?}")]
+    #[error("systemctl did not answer within {PATIENCE:?}")]
     Late,
 }
 
 /// What systemd says of itself, asked until it answers. systemd may signal all processes of a service that it stops, those
-/// included that come while it does so: `systemctl` then dies with nothing said.
+/// included that come while it does so: `systemctl` then dies with nothing said. Where it loses its connection, as to a
+/// systemd that is just upgraded, it says `unknown`.
 async fn system_state() -> Result<Vec<u8>, NoAnswer> {
     loop {
         // It asks systemd itself: the message bus may be gone already.
@@ -118,7 +122,7 @@ async fn system_state() -> Result<Vec<u8>, NoAnswer> {
         let output = systemctl.output().await.map_err(NoAnswer::NotThere)?;
         // The exit code says only whether the machine is `running`.
         let state = output.stdout.trim_ascii();
-        if !state.is_empty() {
+        if !matches!(state, b"" | b"unknown") {
             return Ok(state.to_vec());
         }
         tokio::time::sleep(ASK_AGAIN).await;

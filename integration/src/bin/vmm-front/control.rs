@@ -1,4 +1,4 @@
-//! `control`: plays the agent of one VMM, which is the parent of this process.
+//! Plays the agent of one VMM, which is the process that made this one.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -8,7 +8,7 @@ use std::thread;
 use anyhow::Context;
 use integration::vmm_client::VmmClient;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::getppid;
+use nix::unistd::Pid;
 use proto_vmm::v1::{self, ExitRecord, request::Kind};
 
 use crate::ask::granted;
@@ -16,10 +16,9 @@ use crate::flags::Run;
 use crate::relay::relay;
 use crate::{machine, socket, status};
 
-/// Configures the VMM and boots, relays the console, and says on standard error what happens and how
+/// Configures the VMM `vmm` and boots, relays the console, and says on standard error what happens and how
 /// the guest ended.
-pub fn control(flags: &Run, socket: &str) -> anyhow::Result<()> {
-    let vmm = getppid();
+pub fn control(flags: &Run, socket: &str, vmm: Pid) -> anyhow::Result<()> {
     let driven = drive(flags, socket);
     if driven.is_err() {
         // Nobody else would ever end a VMM that has no guest. It may have ended already.

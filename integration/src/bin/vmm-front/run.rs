@@ -6,6 +6,7 @@ use std::process::{self, Command};
 
 use anyhow::Context;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::unistd::Pid;
 use vmm_sys::split::{Half, split};
 
 use crate::control::control;
@@ -21,9 +22,10 @@ pub fn run(flags: &Run) -> anyhow::Result<()> {
     let listener = socket::listen(&name).with_context(|| format!("listening at {name}"))?;
     // The child goes on with the flags that are read already: another program would take as long to begin as the VMM
     // itself. Nobody waits for it, it ends after the VMM.
+    let vmm = Pid::this();
     if split().context("starting the controller")? == Half::Child {
         drop(listener);
-        return control(flags, &name);
+        return control(flags, &name, vmm);
     }
     // The VMM inherits the socket under the number that it has here.
     fcntl(&listener, FcntlArg::F_SETFD(FdFlag::empty()))?;

@@ -52,6 +52,7 @@ pub(super) const RULES: &[Rule] = table! {
     SYS_get_mempolicy, Any => Unseen("which nodes of a NUMA host there are");
     SYS_madvise, Is(2, MADV_POPULATE_WRITE) => Seen("memory that is allocated before the guest runs");
     SYS_madvise, Is(2, MADV_COLLAPSE) => Seen("huge pages under a kernel");
+    SYS_preadv, Any => Seen("RAM comes from a snapshot");
     SYS_sched_setaffinity, Any => Seen("threads are pinned to CPUs");
     // Descriptors of devices.
     SYS_eventfd2, Any => Seen("kicks, calls, completions");
