@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 mod bpf;
+#[path = "../build/program.rs"]
+mod program;
 
 use std::fs::File;
 use std::os::unix::net::UnixDatagram;
@@ -14,6 +16,7 @@ use std::process::{Command, ExitCode, Output, Stdio};
 
 use libtest_mimic::{Arguments as Options, Failed, Trial};
 use nix::sys::signal::Signal;
+use program::{EQUAL, NOT_BELOW, Place, Program};
 use vmm_monitor::sandbox::tables::{Arguments, COMMON, KINDS, Rule, includes};
 use vmm_monitor::sandbox::{enter, filter_of, process_filter};
 use vmm_sys::forbidden::tell_forbidden_calls;
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
     let mut trials: Vec<Trial> = ThreadKind::ALL.into_iter().flat_map(trials_of).collect();
     trials.push(Trial::test("filters_decide_as_their_tables_say", decisions));
     trials.push(Trial::test("filters_are_small", sizes));
+    trials.push(Trial::test("ends_far_away_are_reached_as_well", far_ends));
     libtest_mimic::run(&Options::from_args(), trials).exit_code()
 }
 
@@ -274,4 +278,60 @@ fn sizes() -> Result<(), Failed> {
         }
     }
     Ok(())
+}
+
+/// None of our filters is so long that a comparison can not reach where it leads to, which is 255
+/// instructions away at most. Each of these is.
+fn far_ends() -> Result<(), Failed> {
+    const CALLS: u32 = 1_000;
+    /// How it compares, where it leads to (next, and the ends that allow and that trap), and what it allows.
+    type Shape = (
+        &'static str,
+        u16,
+        fn([Place; 3]) -> [Place; 2],
+        fn(u32) -> bool,
+    );
+    let shapes: [Shape; 3] = [
+        (
+            "what holds",
+            EQUAL,
+            |[next, yes, _]| [yes, next],
+            |call| (1..=CALLS).contains(&call),
+        ),
+        (
+            "what does not",
+            NOT_BELOW,
+            |[next, yes, _]| [next, yes],
+            |call| call < CALLS,
+        ),
+        (
+            "both",
+            EQUAL,
+            |[_, yes, no]| [yes, no],
+            |call| call == CALLS,
+        ),
+    ];
+    for (name, how, lead, is_allowed) in shapes {
+        let mut program = Program::default();
+        let [yes, no] = [bpf::ALLOW, bpf::TRAP].map(|outcome| program.end(outcome));
+        // Whoever comes by all others is trapped.
+        program.compare(NOT_BELOW, 0, no, no);
+        for number in 1..=CALLS {
+            let [holds, otherwise] = lead([program.next(), yes, no]);
+            program.compare(how, number, holds, otherwise);
+        }
+        program.load(0);
+        let program: Vec<_> = program.finish().into_iter().map(instruction).collect();
+        for call in 0..2 * CALLS {
+            let outcome = bpf::run(&program, bpf::X86_64, i64::from(call), &[0; 6]);
+            if (outcome == bpf::ALLOW) != is_allowed(call) {
+                return Err(format!("{name} is far: call {call} has outcome {outcome:#x}").into());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn instruction((code, jt, jf, k): program::Instruction) -> vmm_sys::seccomp::Instruction {
+    vmm_sys::seccomp::Instruction { code, jt, jf, k }
 }
