@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod bpf;
+#[allow(dead_code, reason = "comparisons alone lead anywhere")]
 #[path = "../build/program.rs"]
 mod program;
 
