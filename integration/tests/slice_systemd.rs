@@ -28,6 +28,7 @@ fn install(node: &Node) -> anyhow::Result<()> {
         node.sh(&format!("dpkg -L kvmlet | grep /usr/share/{generated}"))?;
     }
     node.sh("getent group kvmlet && test -d /etc/kvmlet/manifests -a -d /var/lib/kvmlet/disks")?;
+    node.sh("grep -F '[advise]' /sys/kernel/mm/transparent_hugepage/shmem_enabled")?;
     // A setting of the node's owner, which no package takes away.
     let lan = "[networks.lan]\nbridge = \"br0\"\n";
     node.sh(&format!(
@@ -219,6 +220,9 @@ fn a_guest_counts_on_while_its_agent_restarts_dies_and_is_away() -> anyhow::Resu
         "the VMM lives in {cgroup:?}"
     );
     cgroup.expect_limits(256)?;
+
+    // Huge pages are asked for.
+    node.sh("grep -A30 kvmlet-guest-ram /proc/$(pidof kvmlet-vmm)/smaps | grep -m1 ^VmFlags | grep -w hg")?;
 
     // As exposed as docs/configuration.md says and explains, and no more.
     node.sh("systemd-analyze security --no-pager --threshold=40 kvmlet.service")?;

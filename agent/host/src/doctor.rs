@@ -99,6 +99,7 @@ pub fn examine(patient: &Patient) -> Vec<Finding> {
     findings.extend([
         kernel::cgroups(root),
         kernel::huge_pages(root),
+        kernel::transparent_huge_pages(root),
         kernel::namespaces(root),
         network::taps(root),
         network::vhost(root),

@@ -177,6 +177,7 @@ pub(crate) fn assemble<'a>(
             size_bytes: vmi.memory_bytes,
             max_size_bytes: vmi.memory.max_bytes,
             hugepage_bytes: vmi.memory.hugepages.map_or(0, HugepageSize::bytes),
+            transparent_hugepages: vmi.memory.hugepages.is_none(),
             numa_nodes: places::numa_nodes(vmi, launch.cpus),
             ..v1::Memory::default()
         }),

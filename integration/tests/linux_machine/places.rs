@@ -145,6 +145,31 @@ fn check_places(node: &Node) -> anyhow::Result<()> {
     machine.stop()
 }
 
+/// Huge pages that the host makes by itself: of all that is touched, if it is asked to.
+fn check_transparent_pages(node: &Node) -> anyhow::Result<()> {
+    const MEMORY_KIB: u64 = 256 << 10;
+    for (flag, least, most) in [
+        (None, MEMORY_KIB, MEMORY_KIB),
+        // What the VMM makes huge under the kernel, where nobody made it so before.
+        (Some("--small-pages"), 4 << 10, MEMORY_KIB / 2),
+    ] {
+        let mut flags = guest::small(node, "")?;
+        flags.extend(["--memory=256M", "--prefault"].map(str::to_owned));
+        flags.extend(flag.map(str::to_owned));
+        let machine = Running::start(node, "transparent", &flags)?;
+        let lines = smaps(&machine)?;
+        let huge: u64 = lines
+            .iter()
+            .filter_map(|line| line.strip_prefix("ShmemPmdMapped: ")?.strip_suffix(" kB"))
+            .filter_map(|kib| kib.parse::<u64>().ok())
+            .sum();
+        println!("{flag:?}: {huge} KiB of huge pages");
+        ensure!((least..=most).contains(&huge), "{flag:?}: {lines:#?}");
+        machine.stop()?;
+    }
+    Ok(())
+}
+
 /// Huge pages of both sizes.
 fn check_huge_pages(node: &Node) -> anyhow::Result<()> {
     for (memory, size, kib) in [("128M", "2M", 2048), ("1G", "1G", 1 << 20)] {
@@ -226,6 +251,7 @@ fn memory_and_threads_are_where_the_node_says_they_were_put() -> anyhow::Result<
     let node = node()?;
     fill_pools(&node)?;
     check_places(&node)?;
+    check_transparent_pages(&node)?;
     check_huge_pages(&node)?;
     // Stock guests run better on one processor; see `NodeSpec::cpus`.
     node.sh("echo 0 > /sys/devices/system/cpu/cpu1/online")?;

@@ -106,7 +106,8 @@ pub fn create_ram_of(layout: &Layout, pages: Pages) -> Result<GuestRam, RamError
         let region = map_region(window, backing, pages)?;
         advise(&region, libc::MADV_DONTDUMP, "madvise(MADV_DONTDUMP)")?;
         if pages == Pages::Transparent {
-            advise(&region, libc::MADV_HUGEPAGE, "madvise(MADV_HUGEPAGE)")?;
+            // A kernel without huge pages refuses: it has ordinary ones.
+            advise(&region, libc::MADV_HUGEPAGE, "madvise(MADV_HUGEPAGE)").ok();
         }
         regions.push(region);
         offset += window.bytes;

@@ -92,6 +92,29 @@ pub(super) fn huge_pages(root: &Path) -> Finding {
     Finding::ok(CHECK, pools.join(", "))
 }
 
+/// Whether Linux makes huge pages of guests' memory, which is shared memory.
+pub(super) fn transparent_huge_pages(root: &Path) -> Finding {
+    const CHECK: &str = "transparent hugepages";
+    const FILE: &str = "sys/kernel/mm/transparent_hugepage/shmem_enabled";
+    let text = text_of(root, FILE).unwrap_or_default();
+    let chosen = text
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
+    match chosen {
+        Some("never" | "deny") => Finding::warn(
+            CHECK,
+            "not for shared memory: guests' memory comes in pages of 4 KiB, which is slower",
+            format!("echo advise > /{FILE}"),
+        ),
+        Some(chosen) => Finding::ok(CHECK, format!("for guests' memory ({chosen})")),
+        None => Finding::warn(
+            CHECK,
+            "not in this kernel: guests' memory comes in pages of 4 KiB, which is slower",
+            "a kernel with CONFIG_TRANSPARENT_HUGEPAGE",
+        ),
+    }
+}
+
 /// Whether VMMs can be locked up.
 pub(super) fn namespaces(root: &Path) -> Finding {
     const CHECK: &str = "namespaces";
@@ -139,6 +162,19 @@ mod tests {
                 .message
                 .contains("ResourcesNotEnforced")
         );
+    }
+
+    #[test]
+    fn huge_pages_of_shared_memory_are_missed_where_nobody_may_ask_for_them() {
+        let file = "sys/kernel/mm/transparent_hugepage/shmem_enabled";
+        let found = |text| transparent_huge_pages(node(&[(file, text)]).path());
+        let never = found("always within_size advise [never] deny force\n");
+        assert_eq!(never.health, Health::Warn);
+        let advise = found("always within_size [advise] never deny force\n");
+        assert_eq!(advise.health, Health::Ok);
+        assert!(advise.message.contains("(advise)"), "{advise:?}");
+        let none = transparent_huge_pages(node(&[]).path());
+        assert_eq!(none.health, Health::Warn);
     }
 
     #[test]

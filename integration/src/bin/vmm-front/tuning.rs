@@ -28,9 +28,9 @@ pub struct Tuning {
     /// Memory from a pool of the host: 2M or 1G.
     #[arg(long)]
     pub hugepages: Option<SizeFlag>,
-    /// The host is advised to make huge pages.
+    /// The host is not advised to make huge pages.
     #[arg(long)]
-    pub transparent_hugepages: bool,
+    pub small_pages: bool,
     /// All memory is there before the guest starts.
     #[arg(long)]
     pub prefault: bool,
@@ -49,7 +49,7 @@ impl Tuning {
         let memory = machine.memory.get_or_insert_default();
         memory.max_size_bytes = self.max_memory.map_or(0, |size| size.0);
         memory.hugepage_bytes = self.hugepages.map_or(0, |size| size.0);
-        memory.transparent_hugepages = self.transparent_hugepages;
+        memory.transparent_hugepages = self.hugepages.is_none() && !self.small_pages;
         memory.prefault = self.prefault;
         memory.numa_nodes = self.numa.iter().map(|flag| flag.0.clone()).collect();
         let cpus = machine.cpus.get_or_insert_default();
