@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use crate::acpi::Acpi;
 use crate::clock::Clock;
+use crate::io;
 use crate::entry::{self, SECOND_CPU_START};
 use crate::memory::{Place, Registers};
 use crate::power;
@@ -28,9 +29,16 @@ static TABLE: AtomicPtr<Table> = AtomicPtr::new(core::ptr::null_mut());
 /// More writes than any table has.
 const TABLE_LENGTH: usize = 256;
 
+#[derive(Clone, Copy)]
+enum Write {
+    Memory(Place, u64),
+    Port8(u16, u8),
+    Port32(u16, u32),
+}
+
 /// What is written, and in what order.
 pub struct Table {
-    writes: [Option<(Place, u64)>; TABLE_LENGTH],
+    writes: [Option<Write>; TABLE_LENGTH],
     length: usize,
 }
 
@@ -48,14 +56,40 @@ impl Table {
     /// # Panics
     /// When the table is full.
     pub fn add(&mut self, place: Option<Place>, value: u64) {
+        if let Some(place) = place {
+            self.push(Write::Memory(place, value));
+        }
+    }
+
+    /// Adds a write of a byte to a port.
+    ///
+    /// # Panics
+    /// When the table is full.
+    pub fn add_port8(&mut self, port: u16, value: u8) {
+        self.push(Write::Port8(port, value));
+    }
+
+    /// Adds a write of 32 bits to a port.
+    ///
+    /// # Panics
+    /// When the table is full.
+    pub fn add_port32(&mut self, port: u16, value: u32) {
+        self.push(Write::Port32(port, value));
+    }
+
+    fn push(&mut self, write: Write) {
         assert!(self.length < TABLE_LENGTH, "more writes than a table has");
-        self.writes[self.length] = place.map(|place| (place, value));
-        self.length += usize::from(place.is_some());
+        self.writes[self.length] = Some(write);
+        self.length += 1;
     }
 
     fn write_all(&self) {
-        for (place, value) in self.writes[..self.length].iter().flatten() {
-            place.write(*value);
+        for write in self.writes[..self.length].iter().flatten() {
+            match *write {
+                Write::Memory(place, value) => place.write(value),
+                Write::Port8(port, value) => io::outb(port, value),
+                Write::Port32(port, value) => io::outl(port, value),
+            }
         }
     }
 }

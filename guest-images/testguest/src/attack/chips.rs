@@ -7,6 +7,7 @@ use crate::io;
 use crate::memory::Registers;
 use crate::pci::Ecam;
 use crate::report::Report;
+use crate::second_cpu::{SecondCpu, Table};
 use crate::serial;
 
 const CONFIG_ADDRESS: u16 = 0xcf8;
@@ -18,16 +19,21 @@ const KEYBOARD_PULSE: u8 = 0xf0;
 const COM1: u16 = 0x3f8;
 const RTC: u16 = 0x70;
 
+/// How long two CPUs are at the ports.
+const RACE_MS: u64 = 600;
+
 struct Target<'a> {
     ecam: &'a Ecam,
     acpi: &'a Acpi,
+    clock: &'a Clock,
 }
 
 type Run = fn(&Target<'_>);
 
-const CASES: [(&str, Run); 9] = [
+const CASES: [(&str, Run); 10] = [
     ("configuration-ports-of-all-functions", all_functions),
     ("configuration-ports-of-odd-sizes", odd_config_ports),
+    ("configuration-ports-of-two-cpus", two_cpus),
     ("configuration-space-of-nobody", empty_space),
     ("serial-port-written-everywhere", serial_port),
     ("clock-of-all-registers", rtc),
@@ -39,7 +45,7 @@ const CASES: [(&str, Run); 9] = [
 
 /// Runs all; that the line is printed is the proof.
 pub fn run(ecam: &Ecam, acpi: &Acpi, clock: &Clock, report: &mut Report) {
-    let target = Target { ecam, acpi };
+    let target = Target { ecam, acpi, clock };
     for (name, attack) in CASES {
         let start = clock.now();
         attack(&target);
@@ -76,6 +82,44 @@ fn odd_config_ports(_: &Target<'_>) {
     }
     io::outl(CONFIG_DATA + 2, u32::MAX);
     io::outw(CONFIG_DATA + 3, u16::MAX);
+}
+
+/// Each CPU's address is where the other has left its own: of the host bridge, of nobody, or without the bit
+/// that enables it. Nothing of them can be written, and the reset register is not told to reset.
+fn two_cpus(target: &Target<'_>) {
+    const ENABLED: u32 = 1 << 31;
+    const NOBODY: u32 = ENABLED | 31 << 11;
+    const HOST_BRIDGE: u32 = 0x29c0_8086;
+    const RESET_KIND: u8 = 2;
+    let Some(second) = SecondCpu::of(target.acpi) else {
+        return;
+    };
+    let mut table = Table::new();
+    for address in [ENABLED, 0, NOBODY] {
+        table.add_port32(CONFIG_ADDRESS, address);
+        table.add_port8(RESET_CONTROL, RESET_KIND);
+        // More than KVM keeps of them, so that some come out.
+        for _ in 0..24 {
+            table.add_port32(CONFIG_ADDRESS, address);
+        }
+        table.add_port32(CONFIG_DATA, u32::MAX);
+    }
+    let deadline = target.clock.after_ms(RACE_MS);
+    let raced = second.writing(target.clock, &table, || {
+        while target.clock.now() < deadline {
+            for address in [ENABLED, NOBODY, 0] {
+                io::outl(CONFIG_ADDRESS, address);
+                let read = io::inl(CONFIG_DATA);
+                assert!(
+                    [HOST_BRIDGE, u32::MAX].contains(&read),
+                    "{read:#x} is nobody's"
+                );
+            }
+        }
+    });
+    raced.expect("a second CPU that starts");
+    io::outl(CONFIG_ADDRESS, ENABLED);
+    assert_eq!(io::inl(CONFIG_DATA), HOST_BRIDGE);
 }
 
 fn empty_space(target: &Target<'_>) {
