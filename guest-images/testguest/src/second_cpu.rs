@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use crate::acpi::Acpi;
 use crate::clock::Clock;
-use crate::io;
 use crate::entry::{self, SECOND_CPU_START};
+use crate::io;
 use crate::memory::{Place, Registers};
 use crate::power;
 use crate::virtio::DeviceError;
