@@ -126,7 +126,7 @@ fn a_doctor_says_what_the_node_has_and_manifests_are_judged_by_it() -> anyhow::R
         "bridge ",
         "vmm ",
         "cgroup v2 ",
-        "hugepages ",
+        "  hugepages ",
         "transparent hugepages ",
         "bios ",
         "efi ",

@@ -82,7 +82,7 @@ fn gives_memory_back(node: &Node, machine: &mut Machine<'_>) -> anyhow::Result<(
     machine.tell("rm /mnt/big")?;
     let empty = wait_for_memory(node, full - 400 * 1024)?;
     println!("freed 512 MiB: {full} KiB, then {empty} KiB");
-    machine.tell("dd if=/dev/zero of=/mnt/big bs=1M count=256 2>&1; rm -f /mnt/big")?;
+    machine.tell("dd if=/dev/zero of=/mnt/big bs=1M count=512 2>&1; rm -f /mnt/big")?;
     machine.ask("balloon 512M")?;
     machine.wait_for_status("balloon_actual=536870912", SOON)?;
     // What the balloon took in pages of 4 KiB is the node's, whatever the node had made of them.

@@ -26,6 +26,11 @@ pub fn prefer_huge(ram: &GuestRam, range: Window) {
     }
 }
 
+/// Has the host make huge pages of whatever is touched of `region`, where it makes any of shared memory.
+pub(crate) fn ask_for(region: &Region) {
+    advise(region, 0, region.get_mmap().size(), libc::MADV_HUGEPAGE);
+}
+
 /// The huge pages of `region` that touch `range`: where they begin within it and how long they are.
 fn whole_pages(region: &Region, range: Window) -> Option<(usize, usize)> {
     let base = region.start_addr().0;
@@ -52,7 +57,7 @@ fn collapse(region: &Region, from: usize, bytes: usize) {
 /// not aligned.
 fn advise(region: &Region, from: usize, bytes: usize, advice: libc::c_int) {
     let address = region.get_mmap().as_ptr().wrapping_add(from);
-    // SAFETY: the caller's range is within the region's mapping; neither advice changes any content.
+    // SAFETY: the caller's range is within the region's mapping; none of these advices changes any content.
     unsafe { libc::madvise(address.cast(), bytes, advice) };
 }
 

@@ -106,8 +106,7 @@ pub fn create_ram_of(layout: &Layout, pages: Pages) -> Result<GuestRam, RamError
         let region = map_region(window, backing, pages)?;
         advise(&region, libc::MADV_DONTDUMP, "madvise(MADV_DONTDUMP)")?;
         if pages == Pages::Transparent {
-            // A kernel without huge pages refuses: it has ordinary ones.
-            advise(&region, libc::MADV_HUGEPAGE, "madvise(MADV_HUGEPAGE)").ok();
+            huge::ask_for(&region);
         }
         regions.push(region);
         offset += window.bytes;
@@ -189,8 +188,8 @@ fn create_memfd(bytes: u64, pages: Pages) -> Result<File, RamError> {
 /// Advice that changes no content.
 fn advise(region: &Region, advice: libc::c_int, call: &'static str) -> Result<(), RamError> {
     let mapping = region.get_mmap();
-    // SAFETY: address and length are those of a live mapping; neither MADV_DONTDUMP nor
-    // MADV_HUGEPAGE, which are all that this is called with, changes any content.
+    // SAFETY: address and length are those of a live mapping; MADV_DONTDUMP, which is all that this is
+    // called with, changes no content.
     let result = unsafe { libc::madvise(mapping.as_ptr().cast(), mapping.size(), advice) };
     if result == 0 {
         return Ok(());
