@@ -212,6 +212,12 @@ impl VmmClient {
         }
     }
 
+    /// Whether an event came with an answer, and [`Self::next_event`] does not wait.
+    #[must_use]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// The next event; waits for it.
     ///
     /// # Errors

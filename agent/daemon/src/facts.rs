@@ -96,6 +96,7 @@ pub(crate) fn host_config(config: &Config) -> LinuxHostConfig {
     host.firmware = firmware_settings(config);
     host.unpack_kernels = config.kernel.unpack;
     host.kernel_cache_bytes = config.kernel.cache_bytes;
+    host.memory_mapped_pci = config.kernel.memory_mapped_pci;
     host.vmm_user_base = config.vmm.user_base;
     host.console_log_bytes = config.console.log_bytes;
     host.debug_ports = DebugPorts {

@@ -29,6 +29,9 @@ pub struct LinuxHostConfig {
     pub unpack_kernels: bool,
     /// Setting `kernel.cache_bytes`: what unpacked kernels may take on disk.
     pub kernel_cache_bytes: u64,
+    /// Setting `kernel.memory_mapped_pci`: Linux that is booted directly uses memory for all of PCI's
+    /// configuration space, where reads are no exits.
+    pub memory_mapped_pci: bool,
     /// Settings `firmware`: where firmware is, if not where packages say.
     pub firmware: FirmwareSettings,
     /// Setting `vmm.user_base`: when the agent is root, VMMs run as users of the 65536 from here
@@ -65,6 +68,7 @@ impl LinuxHostConfig {
             bridges: BTreeMap::new(),
             unpack_kernels: true,
             kernel_cache_bytes: 2 << 30,
+            memory_mapped_pci: false,
             firmware: FirmwareSettings::default(),
             vmm_user_base: 0x6b76_0000,
             launch_limit: Duration::from_secs(15),

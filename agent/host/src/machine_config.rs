@@ -102,6 +102,7 @@ pub(crate) struct OpenedVsock {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MachinePolicy {
     pub(crate) console_log_bytes: u64,
+    pub(crate) memory_mapped_pci: bool,
     pub(crate) debug_ports: DebugPorts,
 }
 
@@ -165,7 +166,7 @@ pub(crate) fn assemble<'a>(
     policy: MachinePolicy,
 ) -> Result<(v1::MachineConfig, Vec<BorrowedFd<'a>>), AssembleError> {
     let mut descriptors = Descriptors::default();
-    let (kernel, firmware) = boot(&opened.boot, launch.places, &mut descriptors)?;
+    let (kernel, firmware) = boot(&opened.boot, launch.places, policy, &mut descriptors)?;
     let machine = v1::MachineConfig {
         vmi_uid: vmi.uid.to_string(),
         vmi_namespace: vmi.namespace.to_string(),
@@ -210,6 +211,7 @@ pub(crate) fn assemble<'a>(
 fn boot<'a>(
     opened: &'a OpenedBoot,
     places: &PciPlaces,
+    policy: MachinePolicy,
     descriptors: &mut Descriptors<'a>,
 ) -> Result<(Option<v1::KernelBoot>, Option<v1::FirmwareBoot>), AssembleError> {
     match opened {
@@ -223,6 +225,7 @@ fn boot<'a>(
                 initrd_fd: initrd.as_ref().map(|fd| descriptors.add(fd)),
                 cmdline: cmdline.clone(),
                 entry: v1::KernelEntry::Unspecified.into(),
+                memory_mapped_pci: policy.memory_mapped_pci,
             };
             Ok((Some(boot), None))
         }

@@ -29,6 +29,7 @@ const DISK_MIB: u64 = 64;
 fn script() -> String {
     let mut script = [
         ("lspci", "lspci -nn"),
+        ("pci-access", "dmesg | grep PCI:"),
         (
             "lsblk",
             "lsblk -b -n -d -o NAME,SIZE,RO,LOG-SEC,PHY-SEC,SERIAL",
@@ -117,6 +118,9 @@ const FUNCTIONS: [&str; 9] = [
     "[8086:25ab]",
     "[1b36:0011]",
 ];
+
+/// What Linux says of configuration space, unless it uses memory for all of it.
+const PORTS_ARE_USED: &str = "Using configuration type 1 for base access";
 
 /// What drivers have bound, by `/sys`.
 const DRIVERS: [&str; 7] = [
@@ -237,12 +241,21 @@ fn a_guest_with_one_cpu_finds_and_uses_every_device() -> anyhow::Result<()> {
     skip_if!(skip::without_node(), Ok(()));
     let (node, mut flags) = everything(&script(), "1", "", "")?;
     flags.push("--generation-id=00112233445566778899aabbccddeeff".to_owned());
+    flags.push("--memory-mapped-pci".to_owned());
     let report = guest::run(&node, &flags)?;
-    expect(&report, 1).with_context(|| report.whole().to_owned())
+    expect(&report, 1).with_context(|| report.whole().to_owned())?;
+    let access = report.of("pci-access")?;
+    ensure!(
+        access.contains("MMCONFIG at [mem") && !access.contains(PORTS_ARE_USED),
+        "{access}"
+    );
+    Ok(())
 }
 
 fn expect_four(report: &Report) -> anyhow::Result<()> {
     expect(report, 4).with_context(|| report.whole().to_owned())?;
+    let access = report.of("pci-access")?;
+    ensure!(access.contains(PORTS_ARE_USED), "{access}");
     let lscpu = report.of("lscpu")?;
     for (name, count) in [("Socket(s):", "2"), ("Core(s) per socket:", "2")] {
         let line = lscpu

@@ -103,7 +103,13 @@ fn a_guest_starts_over_runs_out_goes_on_elsewhere_and_panics() -> anyhow::Result
     let words = "panic=1 kvmlet.after=shell kvmlet.script=/dev/vdb";
     let flags = |number| {
         let id = format!("{number:032x}");
-        [watch::flags("pause", &id, words), counter.to_vec()].concat()
+        let pci = "--memory-mapped-pci".to_owned();
+        [
+            watch::flags("pause", &id, words),
+            counter.to_vec(),
+            vec![pci],
+        ]
+        .concat()
     };
     let mut machine = Machine::start(&node, &flags(1))?;
     count_boots(&mut machine, 1)?;

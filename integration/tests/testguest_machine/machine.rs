@@ -230,6 +230,7 @@ impl Machine {
                 initrd: None,
                 cmdline: command_line.as_bytes().to_vec(),
                 entry,
+                maps_pci: false,
             }),
             reboot_policy,
             serial: SerialConfig {

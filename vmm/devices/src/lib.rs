@@ -29,8 +29,8 @@ pub use bus::BusDevice;
 pub use event::{EventSource, IoEvent};
 pub use notice::{DeviceNotice, NoticeSink};
 pub use pci::function::{
-    BarKind, BarWindow, BridgeRouting, BridgeWindow, BusNumbers, ConfigEffect, PciBridge,
-    PciFunction,
+    BarKind, BarWindow, BridgeRouting, BridgeWindow, BusNumbers, CONVENTIONAL_BYTES, ConfigEffect,
+    ConfigImage, PciBridge, PciFunction,
 };
 pub use pci::msi::{MsiBinding, MsiError, MsiMessage};
 pub use pvpanic::Panic;

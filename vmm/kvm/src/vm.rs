@@ -3,8 +3,9 @@
 use std::sync::Mutex;
 
 use kvm_bindings::{
-    KVM_CAP_PMU_CAPABILITY, KVM_CAP_X2APIC_API, KVM_PIT_SPEAKER_DUMMY, KVM_PMU_CAP_DISABLE, KVMIO,
-    kvm_enable_cap, kvm_pit_config, kvm_reinject_control, kvm_userspace_memory_region,
+    KVM_CAP_PMU_CAPABILITY, KVM_CAP_X2APIC_API, KVM_IRQCHIP_IOAPIC, KVM_PIT_SPEAKER_DUMMY,
+    KVM_PMU_CAP_DISABLE, KVMIO, kvm_enable_cap, kvm_irqchip, kvm_pit_config, kvm_reinject_control,
+    kvm_userspace_memory_region,
 };
 use kvm_ioctls::{Cap, IoEventAddress, NoDatamatch, VmFd};
 use vm_memory::{GuestAddress, GuestMemoryBackend};
@@ -22,6 +23,9 @@ use crate::overlay::Overlays;
 /// lies (`KVM_SET_TSS_ADDR`). The page before is for the identity map.
 const TSS_ADDRESS: usize = 0xfeff_d000;
 const IDENTITY_MAP_ADDRESS: u64 = 0xfeff_c000;
+
+/// An entry of the IOAPIC's redirection table (82093AA, 3.2.4): not masked, delivery mode ExtINT.
+const EXTERNAL_INTERRUPT: u64 = 0b111 << 8;
 
 vmm_sys_util::ioctl_io_nr!(KVM_REINJECT_CONTROL, KVMIO, 0x71);
 
@@ -145,6 +149,30 @@ impl Vm {
             ));
         }
         Ok(())
+    }
+
+    /// Leaves the IOAPIC as firmware does that has the PIC's interrupts come through its first pin (virtual
+    /// wire mode, MultiProcessor Specification 1.4, 3.6.2.2). Linux looks for that pin, and would read all
+    /// others. The interrupts come by the LAPIC all the same: KVM passes none on from that pin.
+    ///
+    /// # Errors
+    /// When the host refuses.
+    pub fn wire_pic(&self) -> Result<(), KvmError> {
+        let mut chip = kvm_irqchip {
+            chip_id: KVM_IRQCHIP_IOAPIC,
+            ..kvm_irqchip::default()
+        };
+        self.fd
+            .get_irqchip(&mut chip)
+            .map_err(KvmError::ioctl("KVM_GET_IRQCHIP"))?;
+        // SAFETY: the kernel filled the union's member of an IOAPIC, all of whose bits mean something.
+        let ioapic = unsafe { &mut chip.chip.ioapic };
+        if let Some(pin) = ioapic.redirtbl.first_mut() {
+            pin.bits = EXTERNAL_INTERRUPT;
+        }
+        self.fd
+            .set_irqchip(&chip)
+            .map_err(KvmError::ioctl("KVM_SET_IRQCHIP"))
     }
 
     /// Prepares the VM for vCPUs like `cpu`. Comes before the first vCPU.

@@ -179,6 +179,9 @@ impl Configured {
         if let Some(missed) = this.config.clock.pit {
             vm.create_pit(&this.host, missed)?;
         }
+        if this.config.boot.firmware().is_none() {
+            vm.wire_pic()?;
+        }
         vm.prepare_cpus(&this.cpu)?;
         let vm = Arc::new(vm);
         let chips = vm.power_on_state()?;
@@ -248,10 +251,11 @@ impl WithMemory {
         board.set_disks(&handles.disks);
         InterruptRouter::new(Arc::clone(&parts.vm))
             .connect(&parts.config.serial.interrupt, COM1_GSI)?;
-        let bus = Arc::new(parts.bus(functions, platform.as_deref(), snapshot)?);
+        let bus = Arc::new(parts.bus(functions, platform.as_deref(), snapshot, events)?);
         let mut chipset = Chipset::new(
             &parts.config.serial,
-            ConfigPorts::new(Arc::clone(&bus), events.clone()),
+            ConfigPorts::new(Arc::clone(&bus), events.clone())
+                .declining_searches(parts.config.boot.maps_pci()),
             PowerManagement::new(Arc::clone(&parts.vm), events.clone()),
             Clock::new(parts.config.clock.rtc_offset_seconds),
             platform.clone(),
@@ -314,6 +318,7 @@ impl WithDevices {
             events: events.clone(),
             timeline: board.timeline().clone(),
             has_firmware: devices.platform.is_some(),
+            moves_slots: devices.platform.is_some() || parts.config.boot.maps_pci(),
         };
         let pin = |thread: &JoinHandle<()>, index| {
             let placement = &parts.config.placement;

@@ -145,6 +145,11 @@ impl BootSource {
             Self::Firmware(firmware) => Some(firmware),
         }
     }
+
+    /// Whether guests reach PCI's configuration space by memory.
+    pub(crate) fn maps_pci(&self) -> bool {
+        matches!(self, Self::Kernel(kernel) if kernel.maps_pci)
+    }
 }
 
 /// A machine to be built.

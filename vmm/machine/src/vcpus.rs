@@ -84,13 +84,15 @@ pub(crate) struct VcpuContext {
     pub late_writes: Arc<LateWrites>,
     pub events: GuestEvents,
     pub timeline: Timeline,
-    /// Firmware sets vCPUs up, and may have memory shown and hidden by vCPU threads.
+    /// Firmware sets vCPUs up.
     pub has_firmware: bool,
+    /// Guests have memory shown and hidden by vCPU threads.
+    pub moves_slots: bool,
 }
 
 impl VcpuContext {
     fn thread_kind(&self) -> ThreadKind {
-        if self.has_firmware {
+        if self.moves_slots {
             ThreadKind::FirmwareVcpu
         } else {
             ThreadKind::Vcpu

@@ -28,13 +28,21 @@ impl RomMemory {
     /// # Errors
     /// The process has no memory left.
     pub fn of(content: &[u8]) -> Result<Self, RomError> {
-        let bytes = content.len().max(1).next_multiple_of(PAGE_BYTES);
-        let mapping = MmapRegion::new(bytes).map_err(|source| RomError { bytes, source })?;
-        let memory = Self { mapping };
+        let memory = Self::zeroed(content.len().div_ceil(PAGE_BYTES))?;
         memory.write(0, content);
-        let rest = bytes.saturating_sub(content.len());
+        let rest = memory.bytes().saturating_sub(content.len());
         memory.write(content.len(), &vec![0xff; rest]);
         Ok(memory)
+    }
+
+    /// `pages` pages of zeros.
+    ///
+    /// # Errors
+    /// The process has no memory left.
+    pub fn zeroed(pages: usize) -> Result<Self, RomError> {
+        let bytes = pages.max(1).saturating_mul(PAGE_BYTES);
+        let mapping = MmapRegion::new(bytes).map_err(|source| RomError { bytes, source })?;
+        Ok(Self { mapping })
     }
 
     /// Its length in bytes, a whole number of pages.
@@ -57,7 +65,8 @@ impl RomMemory {
         }
     }
 
-    /// Writes at `offset`; nothing beyond the end. A guest that looks sees it.
+    /// Writes at `offset`; nothing beyond the end. A guest that looks sees it: of an aligned doubleword
+    /// either all or nothing.
     pub fn write(&self, offset: usize, data: &[u8]) {
         let Some(length) = self.within(offset, data.len()) else {
             return;
@@ -88,6 +97,7 @@ impl RomMemory {
     }
 }
 
+/// Bytes of a page.
 const PAGE_BYTES: usize = 4096;
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ const MAX_SLOT_BYTES: u64 = 4 << 40;
 /// Memslots kept for RAM that is plugged in later.
 const HOT_PLUG_SLOTS: u32 = 64;
 
-/// Memslots kept for what a chipset puts over RAM, behind all others.
-pub const OVERLAY_SLOTS: u16 = 32;
+/// Memslots kept for what a chipset puts over RAM, or where there is none, behind all others.
+pub const OVERLAY_SLOTS: u16 = 64;
 
 /// One of the guest-physical address spaces of a VM. vCPUs are in the first; with SMM they are in the
 /// second while they serve a system management interrupt (`KVM_CAP_MULTI_ADDRESS_SPACE`).

@@ -211,6 +211,7 @@ fn kernel(
         initrd,
         cmdline: cmdline.to_vec(),
         entry,
+        maps_pci: kernel.memory_mapped_pci,
     })
 }
 

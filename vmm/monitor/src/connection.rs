@@ -12,7 +12,7 @@ use proto_vmm::{FrameDecoder, FrameError, encode_frame};
 /// A peer that lets more than this pile up is cut off.
 const MAX_UNSENT_BYTES: usize = 512 << 10;
 /// Read at a time; the next peer has its turn after.
-const READ_BYTES: usize = 64 << 10;
+const READ_BYTES: usize = 8 << 10;
 /// The handshake, and every frame once begun, must be complete within this time.
 const PATIENCE: Duration = Duration::from_secs(10);
 

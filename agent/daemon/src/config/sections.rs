@@ -29,6 +29,8 @@ pub(crate) struct Kernel {
     pub(crate) unpack: bool,
     /// What unpacked kernels may take on disk.
     pub(crate) cache_bytes: u64,
+    /// Linux finds no ports of PCI's configuration space.
+    pub(crate) memory_mapped_pci: bool,
 }
 
 /// `[firmware]`: where it is, if not where packages say.
@@ -111,6 +113,7 @@ impl Default for Kernel {
         Self {
             unpack: true,
             cache_bytes: 2 << 30,
+            memory_mapped_pci: false,
         }
     }
 }

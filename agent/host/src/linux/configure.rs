@@ -263,6 +263,7 @@ impl LinuxHost {
         let settings = self.settings();
         let policy = MachinePolicy {
             console_log_bytes: settings.config.console_log_bytes,
+            memory_mapped_pci: settings.config.memory_mapped_pci,
             debug_ports: settings.config.debug_ports,
         };
         let (machine, descriptors) = assemble(vmi, launch, &opened, policy)

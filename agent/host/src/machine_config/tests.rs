@@ -87,11 +87,14 @@ fn machine(domain: &Value, cache: DiskCache, vhost: bool) -> v1::MachineConfig {
     };
     let policy = MachinePolicy {
         console_log_bytes: 65536,
+        memory_mapped_pci: true,
         debug_ports: DebugPorts::default(),
     };
     let (machine, descriptors) = assemble(&vmi, launch, &opened, policy).unwrap();
     assert_eq!(descriptors.len(), opened.descriptors());
     assert_eq!(machine.vm_gen_id, [9; 16]);
+    let kernel = machine.kernel.as_ref();
+    assert!(kernel.is_none_or(|kernel| kernel.memory_mapped_pci));
     machine
 }
 

@@ -1,11 +1,8 @@
 //! Plays the agent of one VMM, which is the process that made this one.
 
-use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::thread;
 
-use anyhow::Context;
 use integration::vmm_client::VmmClient;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -48,36 +45,46 @@ fn drive(flags: &Run, name: &str) -> anyhow::Result<()> {
         Some(_) => Kind::Resume(v1::Resume {}),
     };
     granted(&mut client, start, &[])?;
-    let exit = tell_events(&mut client)?;
+    let mut exit = None;
+    while client.has_events() && exit.is_none() {
+        exit = tell_event(&mut client)?;
+    }
     // The VMM ends, and with it the console, after all output was relayed.
-    console
-        .join()
-        .ok()
-        .context("the thread that relays the console failed")??;
-    eprintln!(
-        "vmm-front: ended: {} resets={} {}",
+    let control = client.socket().try_clone()?;
+    let watched = exit.is_none().then(|| control.as_fd());
+    relay(&console, watched, || {
+        exit = tell_event(&mut client)?;
+        Ok(exit.is_none())
+    })?;
+    let exit = loop {
+        match exit {
+            Some(exit) => break exit,
+            None => exit = tell_event(&mut client)?,
+        }
+    };
+    status::say(&format!(
+        "ended: {} resets={} {}",
         exit.reason().as_str_name(),
         exit.resets,
         exit.detail
-    );
+    ));
     Ok(())
 }
 
-/// Prints a line for each event until the one that tells the end.
-fn tell_events(client: &mut VmmClient) -> anyhow::Result<ExitRecord> {
-    loop {
-        let event = client.next_event()?;
-        let status = event.status.clone().unwrap_or_default();
-        if let Some(exit) = status.exit {
-            return Ok(exit);
-        }
-        let name = event.kind().as_str_name();
-        eprintln!("vmm-front: event: {name} {}", status::line(&status));
+/// Prints a line for the next event; gives what was recorded when it tells the end.
+fn tell_event(client: &mut VmmClient) -> anyhow::Result<Option<ExitRecord>> {
+    let event = client.next_event()?;
+    let status = event.status.clone().unwrap_or_default();
+    if status.exit.is_some() {
+        return Ok(status.exit);
     }
+    let name = event.kind().as_str_name();
+    status::say(&format!("event: {name} {}", status::line(&status)));
+    Ok(None)
 }
 
-/// Connects the console to standard input and output. The thread ends with the console.
-fn attach_console(client: &mut VmmClient) -> anyhow::Result<thread::JoinHandle<io::Result<()>>> {
+/// Connects to the console.
+fn attach_console(client: &mut VmmClient) -> anyhow::Result<UnixStream> {
     let (ours, vmms) = UnixStream::pair()?;
     let attach = Kind::AttachConsole(v1::AttachConsole {
         replay: true,
@@ -85,5 +92,5 @@ fn attach_console(client: &mut VmmClient) -> anyhow::Result<thread::JoinHandle<i
         ..v1::AttachConsole::default()
     });
     granted(client, attach, &[vmms.as_fd()])?;
-    Ok(relay(ours)?)
+    Ok(ours)
 }

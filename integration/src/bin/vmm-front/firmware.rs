@@ -4,33 +4,52 @@ use std::fs::OpenOptions;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use clap::Args;
 use proto_vmm::v1;
 use proto_vmm::v1::pci_device::Kind;
 
+use crate::arguments::Arguments;
 use crate::machine::{Descriptors, open, read_only};
 
 /// More than any firmware of a test says.
 const MAX_LOG_BYTES: u64 = 4 << 20;
 
 /// Firmware, and what it is to do.
-#[derive(Debug, Args)]
+#[derive(Debug, Default)]
 pub struct FirmwareFlags {
     /// Image of firmware that boots the machine.
-    #[arg(long)]
     pub firmware: Option<PathBuf>,
     /// Its variable store, which it writes to.
-    #[arg(long, requires = "firmware")]
     pub variables: Option<PathBuf>,
     /// Number of a disk to boot from, first choice first; disks count from 0.
-    #[arg(long, requires = "firmware")]
     pub boot_disk: Vec<usize>,
     /// Firmware uses the serial console.
-    #[arg(long, requires = "firmware")]
     pub firmware_serial: bool,
     /// A new file for what firmware says to people who debug it.
-    #[arg(long, requires = "firmware")]
     pub firmware_log: Option<PathBuf>,
+}
+
+impl FirmwareFlags {
+    /// Takes a flag if it is one of these.
+    pub fn take(&mut self, name: &str, arguments: &mut Arguments) -> anyhow::Result<bool> {
+        match name {
+            "firmware" => self.firmware = Some(arguments.value(name)?),
+            "variables" => self.variables = Some(arguments.value(name)?),
+            "boot-disk" => self.boot_disk.push(arguments.value(name)?),
+            "firmware-serial" => self.firmware_serial = true,
+            "firmware-log" => self.firmware_log = Some(arguments.value(name)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Whether none was given.
+    pub fn is_empty(&self) -> bool {
+        self.firmware.is_none()
+            && self.variables.is_none()
+            && self.boot_disk.is_empty()
+            && !self.firmware_serial
+            && self.firmware_log.is_none()
+    }
 }
 
 /// Opens all that the flags name; `devices` have the disks in their order.

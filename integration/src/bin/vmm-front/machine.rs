@@ -78,6 +78,7 @@ fn kernel(flags: &Run, descriptors: &mut Descriptors) -> anyhow::Result<Option<v
             .map(|path| descriptors.add(read_only(path)?))
             .transpose()?,
         cmdline: flags.cmdline.clone(),
+        memory_mapped_pci: flags.memory_mapped_pci,
         ..v1::KernelBoot::default()
     }))
 }

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod arguments;
 mod ask;
 mod broker;
 mod control;
@@ -26,18 +27,23 @@ mod tuning;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use flags::{Command, Flags};
+use arguments::Arguments;
+use flags::{Command, HELP};
 
 fn main() -> ExitCode {
-    let done = match Flags::parse().command {
-        Command::Run(run) => run::run(&run),
-        Command::Ask(ask) => ask::ask(&ask),
+    let done = match Command::parse(Arguments::of_this_process()) {
+        Ok(Command::Run(run)) => run::run(&run),
+        Ok(Command::Ask(ask)) => ask::ask(&ask),
+        Ok(Command::Help) => {
+            print!("{HELP}");
+            Ok(())
+        }
+        Err(error) => Err(error),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("vmm-front: {error:#}");
+            status::say(&format!("{error:#}"));
             ExitCode::FAILURE
         }
     }

@@ -15,6 +15,17 @@ pub struct CpusFlag {
     pub model: String,
 }
 
+impl Default for CpusFlag {
+    fn default() -> Self {
+        Self {
+            sockets: 1,
+            cores: 1,
+            threads: 1,
+            model: String::new(),
+        }
+    }
+}
+
 /// Bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct SizeFlag(pub u64);

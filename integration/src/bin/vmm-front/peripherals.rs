@@ -4,42 +4,52 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
-use clap::{Args, ValueEnum};
 use proto_vmm::v1;
 
+use crate::arguments::Arguments;
 use crate::options::{SizeFlag, split, unknown};
 use crate::smbios::SmbiosFlag;
 
 /// Devices besides disks and network cards.
-#[derive(Debug, Args)]
+#[derive(Debug, Default)]
 pub struct Peripherals {
-    #[arg(long)]
     pub rng: bool,
     /// NAME of a port of the virtio console, then any of: ,listen=PATH ,console (only the first)
-    #[arg(long)]
     pub port: Vec<PortFlag>,
     /// SIZE of the balloon at the start, then any of: ,oom ,reporting ,stats=MILLISECONDS
-    #[arg(long)]
     pub balloon: Option<BalloonFlag>,
     /// CID, then any of: ,listen=PATH ,broker=DIRECTORY that has a Unix socket for each port
-    #[arg(long)]
     pub vsock: Option<VsockFlag>,
     /// An i6300esb, and what follows when it runs out.
-    #[arg(long)]
     pub watchdog: Option<WatchdogFlag>,
     /// Panic devices.
-    #[arg(long)]
     pub pvpanic: Vec<PvpanicFlag>,
     /// What follows a panic.
-    #[arg(long, default_value = "end")]
     pub on_panic: OnPanicFlag,
     /// 32 hexadecimal digits.
-    #[arg(long)]
     pub generation_id: Option<GenerationFlag>,
     /// One of system, board and chassis, then names and values: ,serial=S ,manufacturer=M and so on;
     /// or oem, then texts: ,TEXT
-    #[arg(long)]
     pub smbios: Vec<SmbiosFlag>,
+}
+
+impl Peripherals {
+    /// Takes a flag if it is one of these.
+    pub fn take(&mut self, name: &str, arguments: &mut Arguments) -> anyhow::Result<bool> {
+        match name {
+            "rng" => self.rng = true,
+            "port" => self.port.push(arguments.value(name)?),
+            "balloon" => self.balloon = Some(arguments.value(name)?),
+            "vsock" => self.vsock = Some(arguments.value(name)?),
+            "watchdog" => self.watchdog = Some(arguments.value(name)?),
+            "pvpanic" => self.pvpanic.push(arguments.value(name)?),
+            "on-panic" => self.on_panic = arguments.value(name)?,
+            "generation-id" => self.generation_id = Some(arguments.value(name)?),
+            "smbios" => self.smbios.push(arguments.value(name)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
 }
 
 /// A port of the virtio console.
@@ -66,7 +76,7 @@ pub struct VsockFlag {
 }
 
 /// What follows when the watchdog runs out.
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug)]
 pub enum WatchdogFlag {
     Reset,
     Shutdown,
@@ -76,15 +86,16 @@ pub enum WatchdogFlag {
 }
 
 /// Where a panic device is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PvpanicFlag {
     Isa,
     Pci,
 }
 
 /// What follows a panic.
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default)]
 pub enum OnPanicFlag {
+    #[default]
     End,
     Pause,
     Restart,
@@ -93,6 +104,46 @@ pub enum OnPanicFlag {
 /// A generation id.
 #[derive(Clone, Copy, Debug)]
 pub struct GenerationFlag(pub [u8; 16]);
+
+impl FromStr for WatchdogFlag {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        Ok(match text {
+            "reset" => Self::Reset,
+            "shutdown" => Self::Shutdown,
+            "poweroff" => Self::Poweroff,
+            "pause" => Self::Pause,
+            "none" => Self::None,
+            other => bail!("{other} is no action"),
+        })
+    }
+}
+
+impl FromStr for PvpanicFlag {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        Ok(match text {
+            "isa" => Self::Isa,
+            "pci" => Self::Pci,
+            other => bail!("{other} is no place for a panic device"),
+        })
+    }
+}
+
+impl FromStr for OnPanicFlag {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        Ok(match text {
+            "end" => Self::End,
+            "pause" => Self::Pause,
+            "restart" => Self::Restart,
+            other => bail!("{other} is no policy"),
+        })
+    }
+}
 
 impl From<WatchdogFlag> for v1::WatchdogAction {
     fn from(flag: WatchdogFlag) -> Self {

@@ -1,6 +1,16 @@
 //! A machine's status as a line of text, for people and for scripts.
 
+use std::io::{self, Write};
+
 use proto_vmm::v1::{BalloonStats, MachineStatus};
+
+/// Tells people, by standard error, at once.
+pub fn say(line: &str) {
+    // Who does not listen misses it.
+    io::stderr()
+        .write_all(format!("vmm-front: {line}\n").as_bytes())
+        .ok();
+}
 
 /// The state, then what is to be said of it as `name=value`; counts that are 0 are left out.
 pub fn line(status: &MachineStatus) -> String {

@@ -1,49 +1,57 @@
 //! Flags of what a machine's CPUs and memory are, and where they run.
 
-use clap::Args;
 use proto_vmm::v1;
 
+use crate::arguments::Arguments;
 use crate::cpu_options::{FeatureFlag, HypervFlag, KvmFlag};
 use crate::options::SizeFlag;
 use crate::place_options::{NumaFlag, PinFlag, Pinned};
 
 /// CPUs and memory beyond their number and size.
-#[derive(Debug, Args)]
+#[derive(Debug, Default)]
 pub struct Tuning {
     /// Sockets that there may ever be.
-    #[arg(long, default_value_t = 0)]
     pub max_sockets: u32,
     /// NAME=POLICY, one of force, require, optional, disable and forbid.
-    #[arg(long)]
     pub cpu_feature: Vec<FeatureFlag>,
     /// Any of KubeVirt's names after commas, as relaxed,vpindex,spinlocks=8191,vendorid=NAME
-    #[arg(long)]
     pub hyperv: Option<HypervFlag>,
     /// Any of: hidden ,clock=on ,clock=off ,spinlocks=on ,spinlocks=off ,eoi=on ,eoi=off
-    #[arg(long)]
     pub kvm: Option<KvmFlag>,
     /// What memory may grow to.
-    #[arg(long)]
     pub max_memory: Option<SizeFlag>,
     /// Memory from a pool of the host: 2M or 1G.
-    #[arg(long)]
     pub hugepages: Option<SizeFlag>,
     /// The host is not advised to make huge pages.
-    #[arg(long)]
     pub small_pages: bool,
     /// All memory is there before the guest starts.
-    #[arg(long)]
     pub prefault: bool,
     /// A NUMA node of the guest: SIZE,vcpus=0-1:3, then any of: ,bind=NODES ,preferred=NODE
     /// ,interleave=NODES ,distances=10:20
-    #[arg(long)]
     pub numa: Vec<NumaFlag>,
     /// WHO=CPUS: WHO is the number of a vCPU, emulator, or the name of a disk's thread.
-    #[arg(long)]
     pub pin: Vec<PinFlag>,
 }
 
 impl Tuning {
+    /// Takes a flag if it is one of these.
+    pub fn take(&mut self, name: &str, arguments: &mut Arguments) -> anyhow::Result<bool> {
+        match name {
+            "max-sockets" => self.max_sockets = arguments.value(name)?,
+            "cpu-feature" => self.cpu_feature.push(arguments.value(name)?),
+            "hyperv" => self.hyperv = Some(arguments.value(name)?),
+            "kvm" => self.kvm = Some(arguments.value(name)?),
+            "max-memory" => self.max_memory = Some(arguments.value(name)?),
+            "hugepages" => self.hugepages = Some(arguments.value(name)?),
+            "small-pages" => self.small_pages = true,
+            "prefault" => self.prefault = true,
+            "numa" => self.numa.push(arguments.value(name)?),
+            "pin" => self.pin.push(arguments.value(name)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
     /// Makes the machine so.
     pub fn apply(&self, machine: &mut v1::MachineConfig) {
         let memory = machine.memory.get_or_insert_default();

@@ -885,6 +885,11 @@ pub struct KernelBoot {
     pub cmdline: ::prost::alloc::string::String,
     #[prost(enumeration = "KernelEntry", tag = "4")]
     pub entry: i32,
+    /// Linux finds no ports of PCI's configuration space and uses memory (ECAM) for all of it, where reads are
+    /// no exits: it starts sooner. It needs CONFIG_PCI_MMCONFIG, and says early on that it found no access function,
+    /// until it read the ACPI tables. Others than Linux find the ports as ever.
+    #[prost(bool, tag = "5")]
+    pub memory_mapped_pci: bool,
 }
 /// Boot by firmware: SeaBIOS, or OVMF without system management mode.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -3,10 +3,10 @@
 //! Registers are bytes with a write mask, so that every width and offset of access means the same.
 //! BAR sizing needs no state of its own: the low bits of a BAR are not writable.
 
-use super::function::{BarKind, BarWindow};
+use super::function::{BarKind, BarWindow, CONVENTIONAL_BYTES, ConfigImage};
 
 /// Bytes that hold registers; the rest of the 4 KiB reads as zero (no extended capabilities).
-const SPACE_BYTES: usize = 256;
+const SPACE_BYTES: usize = CONVENTIONAL_BYTES;
 
 const COMMAND: usize = 0x04;
 const STATUS: usize = 0x06;
@@ -223,6 +223,14 @@ impl ConfigSpace {
     /// All registers, as [`load`](Self::load) takes them.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// What reads give.
+    pub fn image(&self) -> ConfigImage<'_> {
+        ConfigImage {
+            bytes: &self.bytes,
+            beyond: 0,
+        }
     }
 
     /// Takes registers as they were saved. False, and nothing is changed, when they are those of

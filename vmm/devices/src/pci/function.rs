@@ -4,6 +4,9 @@ use crate::event::{EventSource, IoEvent};
 use crate::state::Payload;
 use crate::virtio::QuiesceError;
 
+/// Bytes of conventional configuration space, the first of 4096.
+pub const CONVENTIONAL_BYTES: usize = 256;
+
 /// A PCI function. The machine routes accesses to configuration space and BARs, and events, to it.
 ///
 /// The machine holds each function in a mutex: vCPU threads come with accesses, the device thread
@@ -19,6 +22,12 @@ pub trait PciFunction: Send {
     /// Writes configuration space, as [`config_read`](Self::config_read). Returns what the machine
     /// has to redo.
     fn config_write(&mut self, offset: u16, data: &[u8]) -> ConfigEffect;
+
+    /// What reads of configuration space give until the next write to it or [`reset`](Self::reset): the
+    /// machine may answer them by itself. `None`: reads have effects, or give what changes by itself.
+    fn config_image(&self) -> Option<ConfigImage<'_>> {
+        None
+    }
 
     /// The BARs as they are programmed now, ascending by index.
     fn bars(&self) -> Vec<BarWindow> {
@@ -139,6 +148,15 @@ pub struct BridgeRouting {
     pub prefetchable: BridgeWindow,
     /// Whether there is a bus behind to answer: not while it is held in reset or without power.
     pub is_open: bool,
+}
+
+/// All of a function's configuration space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConfigImage<'a> {
+    /// Conventional configuration space.
+    pub bytes: &'a [u8; CONVENTIONAL_BYTES],
+    /// What all bytes beyond it read as.
+    pub beyond: u8,
 }
 
 /// What a write to configuration space changed for the machine.

@@ -3,7 +3,7 @@
 use super::{Register, SUPPORTED};
 use crate::notice::NoticeSink;
 use crate::pci::config::{ConfigSpace, LayoutError, PciIdentity};
-use crate::pci::function::{BarKind, BarWindow, ConfigEffect, PciFunction};
+use crate::pci::function::{BarKind, BarWindow, ConfigEffect, ConfigImage, PciFunction};
 use crate::state::{DeviceState, Payload, Payloads, StateError};
 
 use super::state::PvpanicState;
@@ -78,6 +78,10 @@ impl PciFunction for PvpanicPci {
         ConfigEffect {
             bars_changed: self.space.bars() != before,
         }
+    }
+
+    fn config_image(&self) -> Option<ConfigImage<'_>> {
+        Some(self.space.image())
     }
 
     fn bars(&self) -> Vec<BarWindow> {

@@ -27,6 +27,7 @@ pub fn run(bytes: &[u8]) {
         kernel: file(input.rest()),
         initrd,
         entry,
+        maps_pci: false,
     };
     let layout = Layout::new(RAM_BYTES, 40).expect("a layout");
     let ram = create_ram(&layout).expect("memory");

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::leaves::Leaves;
-use super::words::{ALIASES, Place, SHOWN_AS, WORD_COUNT, WORDS};
+use super::words::{ALIASES, Place, SHOWN_AS, WORD_COUNT, WORDS, Word};
 
 /// A feature of a CPU: one bit with a name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +34,25 @@ impl Feature {
             let name = alias.map_or(name, |(_, name)| name);
             Self::find(|known| same(known, name))
         })
+    }
+
+    /// The feature that the tables call `name`, for constants.
+    #[expect(clippy::panic, reason = "at compile time")]
+    pub(crate) const fn named(name: &str) -> Self {
+        let mut words: &[Word] = &WORDS;
+        let mut word = 0;
+        while let [entry, other_words @ ..] = words {
+            let mut bits = entry.bits;
+            while let [(bit, known), others @ ..] = bits {
+                if is_equal(known.as_bytes(), name.as_bytes()) {
+                    return Self { word, bit: *bit };
+                }
+                bits = others;
+            }
+            words = other_words;
+            word += 1;
+        }
+        panic!("no feature has this name")
     }
 
     fn find(is_it: impl Fn(&str) -> bool) -> Option<Self> {
@@ -87,6 +106,20 @@ const UNSHOWN: [&str; 9] = [
     "rsba",
     "rrsba",
 ];
+
+/// Comparison of slices, for constants.
+const fn is_equal(mut a: &[u8], mut b: &[u8]) -> bool {
+    loop {
+        match (a, b) {
+            ([], []) => return true,
+            ([x, rest_of_a @ ..], [y, rest_of_b @ ..]) if *x == *y => {
+                a = rest_of_a;
+                b = rest_of_b;
+            }
+            _ => return false,
+        }
+    }
+}
 
 /// Whether two spellings are of one name.
 fn same(a: &str, b: &str) -> bool {

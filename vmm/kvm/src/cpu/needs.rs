@@ -5,8 +5,18 @@
 
 use super::features::{Feature, FeatureSet};
 
+/// Features by their names, which are looked up at compile time: the tables are read at every start.
+macro_rules! features {
+    ($(($feature:literal, $need:literal)),* $(,)?) => {
+        [$((Feature::named($feature), Feature::named($need))),*]
+    };
+    ($($feature:literal),* $(,)?) => {
+        [$(Feature::named($feature)),*]
+    };
+}
+
 /// A feature and what it needs.
-static NEEDS: [(&str, &str); 78] = [
+static NEEDS: [(Feature, Feature); 78] = features![
     ("fxsr", "fpu"),
     ("mmx", "fpu"),
     ("sse", "fxsr"),
@@ -88,10 +98,10 @@ static NEEDS: [(&str, &str); 78] = [
 ];
 
 /// Features of a leaf that only another feature gives a meaning.
-static OWNED: [(&str, &[&str]); 2] = [
+static OWNED: [(Feature, &[Feature]); 2] = [
     (
-        "svm",
-        &[
+        Feature::named("svm"),
+        &features![
             "lbrv",
             "tsc_scale",
             "vmcb_clean",
@@ -107,8 +117,8 @@ static OWNED: [(&str, &[&str]); 2] = [
         ],
     ),
     (
-        "arch_capabilities",
-        &[
+        Feature::named("arch_capabilities"),
+        &features![
             "rdctl-no",
             "ibrs-all",
             "rsba",
@@ -139,30 +149,13 @@ pub(crate) fn first_unmet(set: &FeatureSet) -> Option<(Feature, Feature)> {
     let owned = OWNED
         .iter()
         .flat_map(|(owner, members)| members.iter().map(move |member| (*member, *owner)));
-    NEEDS.iter().copied().chain(owned).find_map(|(name, need)| {
-        let feature = Feature::by_name(name).filter(|feature| set.contains(*feature))?;
-        let need = Feature::by_name(need).filter(|need| !set.contains(*need))?;
-        Some((feature, need))
-    })
+    let mut all = NEEDS.iter().copied().chain(owned);
+    all.find(|(feature, need)| set.contains(*feature) && !set.contains(*need))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_name_is_known() {
-        for (name, need) in NEEDS {
-            assert!(Feature::by_name(name).is_some(), "{name}");
-            assert!(Feature::by_name(need).is_some(), "{need}");
-        }
-        for (owner, members) in OWNED {
-            assert!(Feature::by_name(owner).is_some(), "{owner}");
-            for member in members {
-                assert!(Feature::by_name(member).is_some(), "{member}");
-            }
-        }
-    }
 
     #[test]
     fn avx_is_of_no_use_without_xsave() {

@@ -70,6 +70,7 @@ pub(super) fn load(ram: &GuestRam, file: &File) -> Result<LoadedKernel, BootErro
         end,
         entry64: address + ENTRY64_OFFSET,
         entry_pvh: None,
+        is_linux: true,
         initrd_max: u64::from(word(0x22c)),
         setup_header: Some(head[SETUP_HEADER..header_end].to_vec()),
     })

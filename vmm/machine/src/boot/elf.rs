@@ -17,6 +17,12 @@ const IDENT_BYTES: usize = 20;
 const CLASS_64: u8 = 2;
 const LITTLE_ENDIAN: u8 = 1;
 const EM_X86_64: u16 = 62;
+/// `Elf64_Ehdr` and `Elf64_Phdr`.
+const HEADER_BYTES: usize = 64;
+const PROGRAM_HEADER_BYTES: usize = 56;
+const PT_LOAD: u32 = 1;
+/// `__START_KERNEL_map`.
+const LINUX_KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
 
 /// Loads the segments of `file` at their physical addresses. What a segment has in memory but not
 /// in the file is left as it is: RAM is zero at power-on and after a reset.
@@ -43,9 +49,42 @@ pub(super) fn load(ram: &GuestRam, file: &File) -> Result<LoadedKernel, BootErro
         end,
         entry64: loaded.kernel_load.raw_value(),
         entry_pvh,
+        is_linux: is_linux(file, loaded.kernel_load.raw_value()),
         initrd_max: u64::from(u32::MAX),
         setup_header: None,
     })
+}
+
+/// Whether a kernel that was loaded is x86-64 Linux (`arch/x86/kernel/vmlinux.lds.S`): its entry point is a
+/// physical address, in a segment that is linked 2 GiB below the end of the address space.
+fn is_linux(file: &File, entry: u64) -> bool {
+    let mut header = [0; HEADER_BYTES];
+    if file.read_exact_at(&mut header, 0).is_err() {
+        return false;
+    }
+    let first = number(&header, 32);
+    let count = u64::from(header[56]) | u64::from(header[57]) << 8;
+    (0..count).any(|index| {
+        let mut segment = [0; PROGRAM_HEADER_BYTES];
+        let at = first.saturating_add(index * PROGRAM_HEADER_BYTES as u64);
+        let [linked, physical, bytes] = match file.read_exact_at(&mut segment, at) {
+            Ok(()) => [16, 24, 40].map(|field| number(&segment, field)),
+            Err(_) => return false,
+        };
+        segment.starts_with(&PT_LOAD.to_le_bytes())
+            && linked.wrapping_sub(physical) == LINUX_KERNEL_MAP
+            && entry
+                .checked_sub(physical)
+                .is_some_and(|within| within < bytes)
+    })
+}
+
+/// The number of 64 bits at an offset.
+fn number(bytes: &[u8], at: usize) -> u64 {
+    let field = bytes
+        .get(at..at + 8)
+        .and_then(|field| field.try_into().ok());
+    field.map_or(0, u64::from_le_bytes)
 }
 
 /// linux-loader takes every little-endian ELF for one of this machine.
@@ -72,9 +111,6 @@ mod tests {
 
     use super::*;
 
-    const HEADER_BYTES: usize = 64;
-    const PROGRAM_HEADER_BYTES: usize = 56;
-    const PT_LOAD: u32 = 1;
     const PT_NOTE: u32 = 4;
     /// `XEN_ELFNOTE_PHYS32_ENTRY` (xen/include/public/elfnote.h).
     const NOTE_PHYS32_ENTRY: u32 = 18;
@@ -136,6 +172,20 @@ mod tests {
             .unwrap();
         assert_eq!(&loaded[..6], b"kernel");
         assert!(loaded[6..].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn linux_is_told_by_where_it_is_linked_and_where_it_begins() {
+        let mut image = image(b"kernel", 0x80);
+        let is_linux = |image: &[u8]| load(&ram(), &file(image)).unwrap().is_linux;
+        assert!(!is_linux(&image));
+        let linked_at = HEADER_BYTES + PROGRAM_HEADER_BYTES + 16;
+        let linked = LINUX_KERNEL_MAP + 0x10_0000;
+        image[linked_at..linked_at + 8].copy_from_slice(&linked.to_le_bytes());
+        assert!(is_linux(&image));
+        // As others that are linked there, it begins elsewhere.
+        image[24..32].copy_from_slice(&0x20_0000u64.to_le_bytes());
+        assert!(!is_linux(&image));
     }
 
     #[test]

@@ -29,7 +29,8 @@ pub const MAX_CMDLINE_BYTES: usize = 2047;
 /// How the kernel is entered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KernelEntry {
-    /// ELF: by PVH if it has the note, else at its entry point; bzImage: 64-bit entry.
+    /// Linux by the 64-bit protocol, whether ELF or bzImage; another ELF by PVH if it has the note, else
+    /// at its entry point.
     #[default]
     Default,
     /// By the PVH note; an error for a kernel without.
@@ -49,6 +50,8 @@ pub struct KernelConfig {
     pub cmdline: Vec<u8>,
     /// How the kernel is entered.
     pub entry: KernelEntry,
+    /// Linux is to reach PCI's configuration space by memory alone, where reads are no exits.
+    pub maps_pci: bool,
 }
 
 /// Why a kernel can not be booted.
@@ -102,6 +105,8 @@ struct LoadedKernel {
     entry64: u64,
     /// 32-bit PVH entry point, if the kernel has one.
     entry_pvh: Option<u64>,
+    /// The 64-bit entry point is Linux' (`startup_64`).
+    is_linux: bool,
     /// Last address that an initrd may use.
     initrd_max: u64,
     /// The setup header of a bzImage, for the zero page.
@@ -134,7 +139,8 @@ pub(crate) fn load(
     map::write_cmdline(ram, &config.cmdline)?;
     let entry_pvh = match config.entry {
         KernelEntry::Pvh => Some(kernel.entry_pvh.ok_or(BootError::NoPvhEntry)?),
-        KernelEntry::Default => kernel.entry_pvh,
+        // Linux that is entered by PVH looks for Xen first, which takes 256 exits.
+        KernelEntry::Default => kernel.entry_pvh.filter(|_| !kernel.is_linux),
         KernelEntry::Linux64 => None,
     };
     if let Some(entry) = entry_pvh {

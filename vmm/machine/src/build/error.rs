@@ -4,7 +4,7 @@ use std::io;
 
 use vmm_devices::QuiesceError;
 use vmm_kvm::{CpuError, KvmError};
-use vmm_memory::{LayoutError, RamError};
+use vmm_memory::{LayoutError, RamError, RomError};
 
 use crate::acpi::AcpiError;
 use crate::boot::BootError;
@@ -52,6 +52,9 @@ pub enum BuildError {
     /// BARs do not fit.
     #[error("PCI functions do not fit")]
     Pci(#[from] PciBusError),
+    /// There is no memory to show them in.
+    #[error("PCI functions can not be shown")]
+    Shown(#[from] RomError),
     /// ACPI tables do not fit.
     #[error("ACPI tables can not be written")]
     Acpi(#[from] AcpiError),

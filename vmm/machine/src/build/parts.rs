@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use vmm_kvm::{GuestCpu, StartState, Vm};
-use vmm_memory::{GuestRam, Layout};
+use vmm_kvm::{Backing, GuestCpu, Overlay, StartState, Vm};
+use vmm_memory::{ECAM_BASE, GuestRam, Layout, RomMemory, Window};
 
 use super::{BuildError, Parts};
 use crate::boot;
+use crate::chain::chain;
 use crate::config::{BootSource, MachineConfig};
-use crate::events::GuestEvents;
+use crate::events::{GuestEvent, GuestEvents};
 use crate::firmware::{self, BootOrder, Plan, Platform};
 use crate::firmware_tables;
-use crate::pci::{BindKick, PciBus, PlacedFunction, Unbind};
+use crate::pci::{self, BindKick, PciBus, PlacedFunction, ShowPage, Shown, Unbind};
 use crate::snapshot::{Snapshot, SnapshotError, kvm_error};
 
 /// Tables, kernel, initrd and command line into RAM; nothing for firmware, which does that itself.
@@ -67,10 +68,11 @@ impl Parts {
         functions: Vec<PlacedFunction>,
         platform: Option<&Platform>,
         snapshot: Option<&mut Snapshot>,
+        events: &GuestEvents,
     ) -> Result<PciBus, BuildError> {
         let bind = bind_kick(Arc::clone(&self.vm));
         let is_new = snapshot.is_none();
-        let bus = match platform {
+        let mut bus = match platform {
             Some(platform) => {
                 let bridges = platform.bridges(snapshot)?;
                 PciBus::with_firmware(bind, self.layout, bridges, functions)
@@ -81,6 +83,11 @@ impl Parts {
             bus.place()?;
         } else {
             bus.follow_all();
+        }
+        if self.config.boot.maps_pci() {
+            let memory = Arc::new(pci::pages_for(bus.slots().count())?);
+            let show = show_page(Arc::clone(&self.vm), Arc::clone(&memory), events.clone());
+            bus.show(Shown::new(memory, show));
         }
         Ok(bus)
     }
@@ -98,5 +105,27 @@ fn bind_kick(vm: Arc<Vm>) -> BindKick {
         let (vm, event) = (Arc::clone(&vm), Arc::clone(event));
         // Undoing only fails for what is not bound any more.
         Some(Box::new(move || drop(vm.unbind_io_event(&event, binding))) as Unbind)
+    })
+}
+
+/// Shows configuration space by overlays, of which a machine without firmware has no others.
+fn show_page(vm: Arc<Vm>, memory: Arc<RomMemory>, events: GuestEvents) -> ShowPage {
+    Box::new(move |page, offset| {
+        let bytes = pci::PAGE_BYTES as u64;
+        let overlay = |offset: u64| Overlay {
+            range: Window {
+                base: ECAM_BASE + offset,
+                bytes,
+            },
+            backing: Backing::Rom(Arc::clone(&memory), page as u64 * bytes),
+        };
+        let Ok(number) = u16::try_from(page) else {
+            return false;
+        };
+        if let Err(error) = vm.show(number, None) {
+            // The guest would go on seeing registers that are not there.
+            events.post(GuestEvent::HostFailure(chain(&error)));
+        }
+        offset.is_some_and(|offset| vm.show(number, Some(overlay(offset))).is_ok())
     })
 }

@@ -38,6 +38,8 @@ pub(crate) struct PowerManagement {
     enable: u16,
     control: u16,
     general: GeneralEvents,
+    /// What the interrupt line was last set to; `None`: it is to be set whatever it is.
+    line: Option<bool>,
     started: Instant,
     /// When it was loaded, until the guest goes on.
     loaded: Option<Instant>,
@@ -54,6 +56,7 @@ impl PowerManagement {
             enable: 0,
             control: SCI_ENABLED,
             general: GeneralEvents::default(),
+            line: None,
             started: Instant::now(),
             loaded: None,
             smi_enable: 0,
@@ -74,6 +77,8 @@ impl PowerManagement {
         self.enable = 0;
         self.control = SCI_ENABLED;
         self.general = GeneralEvents::default();
+        // The interrupt chips were reset, too.
+        self.line = None;
         self.update_interrupt();
     }
 
@@ -106,6 +111,7 @@ impl PowerManagement {
         self.enable = enable & ENABLE_MASK;
         self.control = control | SCI_ENABLED;
         self.general = GeneralEvents::new(state.gpe_status, state.gpe_enable);
+        self.line = None;
         self.update_interrupt();
         true
     }
@@ -129,8 +135,12 @@ impl PowerManagement {
         self.update_interrupt();
     }
 
-    fn update_interrupt(&self) {
+    fn update_interrupt(&mut self) {
         let pending = self.status & self.enable != 0 || self.general.is_pending();
+        if self.line == Some(pending) {
+            return;
+        }
+        self.line = Some(pending);
         if let Err(error) = self.vm.set_line(SCI_GSI, pending) {
             self.events.post(GuestEvent::HostFailure(error.to_string()));
         }

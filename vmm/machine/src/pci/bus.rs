@@ -1,6 +1,6 @@
 //! The functions of the machine: routing of configuration accesses and BARs.
 //!
-//! Lock order: a slot's `mapped`, then a function (never two at a time), then the address map.
+//! Lock order: a slot's `mapped` or page, then a function (never two at a time), then the address map.
 //! Accesses take the map's lock only to find the function. A configuration write changes its function
 //! first and is followed then, so of two that race the later follows what both wrote.
 
@@ -12,6 +12,7 @@ use vmm_sys_util::eventfd::EventFd;
 
 use super::PciAddress;
 use super::address_map::AddressMap;
+use super::shown::Shown;
 use super::slot::{MappedBar, Slot};
 use super::tree::{Bridges, PlacedFunction, Tree};
 use super::windows::BarAllocator;
@@ -54,6 +55,8 @@ pub(crate) struct PciBus {
     tree: Tree,
     /// Firmware programs BARs and bridges.
     has_firmware: bool,
+    /// Configuration space that is memory; `None`: each read is an exit.
+    shown: Option<Shown>,
     pub(super) map: RwLock<AddressMap<Target>>,
 }
 
@@ -66,6 +69,7 @@ impl PciBus {
             layout,
             tree: Tree::new(Bridges::fixed(), functions),
             has_firmware: false,
+            shown: None,
             map: RwLock::new(AddressMap::default()),
         }
     }
@@ -84,10 +88,29 @@ impl PciBus {
         }
     }
 
+    /// Shows guests all of configuration space that `shown` has pages for. To be called once functions are
+    /// placed, or followed.
+    pub(crate) fn show(&mut self, shown: Shown) {
+        self.shown = Some(shown);
+        self.follow_shown(|_| true);
+    }
+
     /// Maps what the functions' registers, which were restored, say.
     pub(crate) fn follow_all(&self) {
         for slot in self.tree.slots() {
             self.follow(slot);
+        }
+    }
+
+    /// Has guests see what the registers of those functions say that `which` is true for.
+    fn follow_shown(&self, which: impl Fn(&Arc<Slot>) -> bool) {
+        let Some(shown) = &self.shown else {
+            return;
+        };
+        for (number, slot) in self.tree.slots().enumerate() {
+            if which(slot) {
+                shown.follow(number, slot, || self.tree.place(slot));
+            }
         }
     }
 
@@ -131,10 +154,15 @@ impl PciBus {
         for slot in self.tree.slots() {
             slot.function().reset();
         }
-        for slot in self.tree.slots() {
+        for (number, slot) in self.tree.slots().enumerate() {
             self.follow(slot);
+            if let Some(shown) = &self.shown {
+                shown.reset(number);
+            }
         }
-        self.place()
+        self.place()?;
+        self.follow_shown(|_| true);
+        Ok(())
     }
 
     /// Programs all BARs and bridges, ascending by address. BARs are not decoded yet, bridges forward.
@@ -181,6 +209,10 @@ impl PciBus {
         if let (true, Some(behind)) = (was_reset, behind) {
             behind.function().reset();
         }
+        // What is behind a bridge, or behind another one that had the same bus, may answer elsewhere now.
+        let moves = effect.bars_changed && self.tree.port(slot).is_some();
+        let is_behind = |other: &Arc<Slot>| other.address().bus() != 0;
+        self.follow_shown(|other| Arc::ptr_eq(other, slot) || moves && is_behind(other));
         if !effect.bars_changed {
             return;
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use vmm_devices::BusDevice;
 
 use super::bus::PciBus;
+use super::search::Search;
 use crate::acpi::{RESET_PORT, RESET_VALUE};
 use crate::events::{GuestEvent, GuestEvents, ResetSource};
 
@@ -18,6 +19,8 @@ pub(crate) struct ConfigPorts {
     bus: Arc<PciBus>,
     address: u32,
     events: GuestEvents,
+    /// `None`: searches for the ports succeed. Not part of a snapshot: one in the midst of a search succeeds.
+    search: Option<Search>,
 }
 
 impl ConfigPorts {
@@ -26,7 +29,14 @@ impl ConfigPorts {
             bus,
             address: 0,
             events,
+            search: None,
         }
+    }
+
+    /// Has Linux find no ports, so that it uses configuration space in memory. All others find them.
+    pub(crate) fn declining_searches(mut self, declines: bool) -> Self {
+        self.search = declines.then(Search::default);
+        self
     }
 
     /// CONFIG_ADDRESS.
@@ -54,6 +64,9 @@ impl BusDevice for ConfigPorts {
     fn read(&mut self, offset: u64, data: &mut [u8]) {
         data.fill(0xff);
         if offset == 0 && data.len() == 4 {
+            if self.search.as_mut().is_some_and(Search::ends) {
+                return;
+            }
             data.copy_from_slice(&self.address.to_le_bytes());
         } else if let Some((register, within)) = self.target(offset, data.len()) {
             ecam_read(&self.bus, register + within as u64, data);
@@ -61,6 +74,9 @@ impl BusDevice for ConfigPorts {
     }
 
     fn write(&mut self, offset: u64, data: &[u8]) {
+        if let Some(search) = &mut self.search {
+            search.follow(offset, data);
+        }
         match (offset, data) {
             (0, [a, b, c, d]) => self.address = u32::from_le_bytes([*a, *b, *c, *d]),
             (at, [value]) if at == u64::from(RESET_PORT - CONFIG_ADDRESS) => {

@@ -19,6 +19,8 @@ mod followed;
 mod host_bridge;
 mod lpc;
 mod registers;
+mod search;
+mod shown;
 mod slot;
 #[cfg(test)]
 mod tests;
@@ -35,6 +37,7 @@ pub(crate) use host_bridge::{HostBridge, Moves};
 pub(crate) use lpc::LpcBridge;
 #[cfg(test)]
 pub(crate) use lpc::LpcState;
+pub(crate) use shown::{PAGE_BYTES, ShowPage, Shown, pages_for};
 pub(crate) use slot::Slot;
 pub(crate) use tree::{Bridges, PlacedFunction};
 

@@ -1,9 +1,9 @@
 //! Configuration space of the chipset's own functions: bytes, and which bits of them can be written.
 
-use vmm_devices::{ConfigEffect, Payload, PciFunction};
+use vmm_devices::{CONVENTIONAL_BYTES, ConfigEffect, ConfigImage, Payload, PciFunction};
 
 /// Bytes of conventional PCI.
-pub(super) const BYTES: usize = 256;
+pub(super) const BYTES: usize = CONVENTIONAL_BYTES;
 
 /// The registers of one function.
 #[derive(Clone, Debug)]
@@ -91,6 +91,13 @@ impl PciFunction for Registers {
 
     fn config_write(&mut self, _: u16, _: &[u8]) -> ConfigEffect {
         ConfigEffect::default()
+    }
+
+    fn config_image(&self) -> Option<ConfigImage<'_>> {
+        Some(ConfigImage {
+            bytes: &self.bytes,
+            beyond: 0xff,
+        })
     }
 
     fn reset(&mut self) {}

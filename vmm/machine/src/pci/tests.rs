@@ -1,24 +1,29 @@
 //! The bus as a guest sees it, with a real root port and functions that only have BARs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use vmm_devices::pci::config::{ConfigSpace, PciIdentity};
 use vmm_devices::pci::root_port::RootPort;
 use vmm_devices::{
-    BarKind, BarWindow, ConfigEffect, EventSource, IoEvent, MsiBinding, MsiError, MsiMessage,
-    Payload, PciFunction, QuiesceError,
+    BarKind, BarWindow, ConfigEffect, ConfigImage, EventSource, IoEvent, MsiBinding, MsiError,
+    MsiMessage, Payload, PciFunction, QuiesceError,
 };
-use vmm_memory::Layout;
+use vmm_memory::{Layout, RomMemory};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::bus::{BindKick, PciBus};
-use super::{PciAddress, PlacedFunction, ecam_read, ecam_write};
+use super::{
+    PAGE_BYTES, PciAddress, PlacedFunction, ShowPage, Shown, ecam_read, ecam_write, pages_for,
+};
 
 const BAR_BYTES: u64 = 0x8000;
 const KICK: u64 = 0x3000;
 const COMMAND_MEMORY: u8 = 2;
+const INTERRUPT_LINE: u16 = 0x3c;
+/// While this is in the interrupt line's register, reads of a function have effects.
+const LIVELY: u8 = 0x55;
 /// Where root ports and functions are in these tests.
 const PORTS: [(u8, u8); 3] = [(16, 1), (17, 2), (18, 0x81)];
 
@@ -60,6 +65,11 @@ impl PciFunction for Plain {
         ConfigEffect {
             bars_changed: self.space.bars() != bars,
         }
+    }
+
+    fn config_image(&self) -> Option<ConfigImage<'_>> {
+        let [line, _] = self.space.u16_at(INTERRUPT_LINE).to_le_bytes();
+        (line != LIVELY).then(|| self.space.image())
     }
 
     fn bars(&self) -> Vec<BarWindow> {
@@ -127,6 +137,9 @@ struct World {
     layout: Layout,
     /// Addresses that kicks are bound at.
     bound: Arc<Mutex<BTreeSet<u64>>>,
+    /// Where in configuration space a guest sees which page.
+    seen: Arc<Mutex<BTreeMap<usize, u64>>>,
+    pages: Arc<RomMemory>,
 }
 
 impl World {
@@ -150,9 +163,41 @@ impl World {
             });
         }
         let bound: Arc<Mutex<BTreeSet<u64>>> = Arc::default();
-        let bus = PciBus::new(recorder(&bound), layout, functions);
+        let mut bus = PciBus::new(recorder(&bound), layout, functions);
         bus.place().unwrap();
-        Self { bus, layout, bound }
+        let seen = Arc::default();
+        let pages = Arc::new(pages_for(bus.slots().count()).unwrap());
+        bus.show(Shown::new(Arc::clone(&pages), watcher(&seen)));
+        Self {
+            bus,
+            layout,
+            bound,
+            seen,
+            pages,
+        }
+    }
+
+    /// What a guest reads at an offset of configuration space without coming out, if it can.
+    fn seen(&self, offset: u64) -> Option<u32> {
+        let seen = self.seen.lock().unwrap();
+        let within = |at: &u64| (*at..at + PAGE_BYTES as u64).contains(&offset);
+        let (page, at) = seen.iter().find(|(_, at)| within(at))?;
+        let mut data = [0; 4];
+        let start = page * PAGE_BYTES + usize::try_from(offset - at).unwrap();
+        self.pages.read(start, &mut data);
+        Some(u32::from_le_bytes(data))
+    }
+
+    /// Whatever is seen is what an exit would give.
+    fn check_pages(&self) {
+        let seen: Vec<_> = self.seen.lock().unwrap().values().copied().collect();
+        for offset in seen {
+            for register in (offset..offset + 0x108).step_by(4).chain([offset + 0xffc]) {
+                let mut data = [0; 4];
+                ecam_read(&self.bus, register, &mut data);
+                assert_eq!(self.seen(register), Some(u32::from_le_bytes(data)));
+            }
+        }
     }
 
     fn read(&self, bus: u8, device: u8, register: u16) -> u32 {
@@ -209,6 +254,8 @@ impl World {
             }
         }
         assert_eq!(mapped, ranges.len());
+        drop(map);
+        self.check_pages();
     }
 }
 
@@ -228,6 +275,20 @@ fn recorder(bound: &Arc<Mutex<BTreeSet<u64>>>) -> BindKick {
         Some(Box::new(move || {
             assert!(bound.lock().unwrap().remove(&address), "bound no more");
         }))
+    })
+}
+
+fn watcher(seen: &Arc<Mutex<BTreeMap<usize, u64>>>) -> ShowPage {
+    let seen = Arc::clone(seen);
+    Box::new(move |page, offset| {
+        let mut seen = seen.lock().unwrap();
+        seen.remove(&page);
+        // As KVM, which refuses what overlaps.
+        let fits = offset.filter(|offset| seen.values().all(|other| other != offset));
+        if let Some(offset) = fits {
+            seen.insert(page, offset);
+        }
+        fits.is_some()
     })
 }
 
@@ -330,6 +391,70 @@ fn a_secondary_bus_reset_resets_the_function_behind() {
     assert_eq!(world.read(1, 0, 0), 0x1043_1af4);
     assert_eq!((world.bar(1, 0), world.read(1, 0, 4) & 0xffff), (0, 0));
     world.check();
+}
+
+#[test]
+fn a_guest_sees_all_functions_where_they_are_and_nothing_elsewhere() {
+    let world = World::new();
+    for (bus, device) in [
+        (0, 0),
+        (0, 1),
+        (0, 2),
+        (1, 0),
+        (2, 0),
+        (0, 16),
+        (0, 17),
+        (0, 18),
+    ] {
+        let offset = ecam(bus, device, 0);
+        assert_eq!(world.seen(offset), Some(world.read(bus, device, 0)));
+    }
+    for (bus, device) in [(0, 3), (1, 1), (3, 0), (0x81, 0)] {
+        assert_eq!(world.seen(ecam(bus, device, 0)), None);
+    }
+    // The host bridge has no extended space, which is told by ones.
+    assert_eq!(world.seen(ecam(0, 0, 0x100)), Some(u32::MAX));
+    assert_eq!(world.seen(ecam(0, 1, 0x100)), Some(0));
+    world.check_pages();
+    // Bus 1 moves, is held in reset, and comes back as after power-on.
+    world.write(1, 0, INTERRUPT_LINE, &[7]);
+    world.write(0, 16, 0x18, &[0, 0x40, 0x40]);
+    assert_eq!(world.seen(ecam(1, 0, 0)), None);
+    assert_eq!(world.seen(ecam(0x40, 0, INTERRUPT_LINE)), Some(7));
+    world.write(0, 16, 0x3e, &[0x40, 0]);
+    assert_eq!(world.seen(ecam(0x40, 0, 0)), None);
+    world.write(0, 16, 0x3e, &[0, 0]);
+    assert_eq!(world.seen(ecam(0x40, 0, INTERRUPT_LINE)), Some(0));
+    world.check_pages();
+}
+
+#[test]
+fn two_functions_at_one_place_are_seen_as_they_answer() {
+    let world = World::new();
+    world.write(0, 17, 0x18, &[0, 1, 1]);
+    assert_eq!(world.seen(ecam(1, 0, 0)), Some(0x1043_1af4));
+    world.write(0, 16, 0x18, &[0, 2, 2]);
+    // The second port has bus 1 now, and the first one bus 2.
+    assert_eq!(world.read(1, 0, 0), 0x1044_1af4);
+    world.check_pages();
+    // Whatever the order in which they moved: the next write shows what was in the way.
+    world.write(0, 17, 4, &[0, 0]);
+    world.write(0, 17, 4, &[COMMAND_MEMORY, 0]);
+    assert_eq!(world.seen(ecam(1, 0, 0)), Some(0x1044_1af4));
+    assert_eq!(world.seen(ecam(2, 0, 0)), Some(0x1043_1af4));
+}
+
+#[test]
+fn a_function_whose_reads_have_effects_is_not_seen_until_it_is_reset() {
+    let world = World::new();
+    world.write(0, 1, INTERRUPT_LINE, &[LIVELY]);
+    assert_eq!(world.seen(ecam(0, 1, 0)), None);
+    // Not to have the host show and hide it all the time.
+    world.write(0, 1, INTERRUPT_LINE, &[0]);
+    assert_eq!(world.seen(ecam(0, 1, 0)), None);
+    world.bus.reset().unwrap();
+    assert_eq!(world.seen(ecam(0, 1, 0)), Some(0x1041_1af4));
+    world.check_pages();
 }
 
 /// Writes that a hostile guest would make: decoding, BARs, bus numbers, windows, resets.

@@ -10,6 +10,10 @@ use super::host_bridge::{self, HostBridge};
 use super::lpc::LpcBridge;
 use super::slot::Slot;
 
+/// Of an offset in configuration space (PCI Express Base 4.0, 7.2.2).
+const BUS_SHIFT: u32 = 20;
+const DEVICE_SHIFT: u32 = 15;
+
 /// A function and its place.
 pub(crate) struct PlacedFunction {
     pub(crate) address: PciAddress,
@@ -113,6 +117,22 @@ impl Tree {
                 port.behind.as_ref().filter(|_| answers)
             })
         })?
+    }
+
+    /// Offset in configuration space at which `slot` answers now; `None` while nothing gets there.
+    pub(super) fn place(&self, slot: &Arc<Slot>) -> Option<u64> {
+        let address = slot.address();
+        if address.bus == 0 {
+            return Some(u64::from(address.device) << DEVICE_SHIFT);
+        }
+        let is_it = |other: &Arc<Slot>| Arc::ptr_eq(other, slot);
+        let port = self
+            .ports
+            .iter()
+            .find(|port| port.behind.as_ref().is_some_and(is_it))?;
+        let bus = port.slot.routing()?.buses.secondary;
+        let answers = self.find(bus, 0).is_some_and(is_it);
+        answers.then(|| u64::from(bus) << BUS_SHIFT)
     }
 
     /// Functions of bus 0, ascending by device number.

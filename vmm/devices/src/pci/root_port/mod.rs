@@ -26,7 +26,7 @@ use self::layout::{add_express, lay_out_header};
 use self::message::MessageInterrupt;
 use super::config::{ConfigSpace, LayoutError, PciIdentity};
 use super::function::{
-    BridgeRouting, BridgeWindow, BusNumbers, ConfigEffect, PciBridge, PciFunction,
+    BridgeRouting, BridgeWindow, BusNumbers, ConfigEffect, ConfigImage, PciBridge, PciFunction,
 };
 use super::msi::{MsiBinding, MsiError};
 use crate::state::{DeviceState, Payload, Payloads, StateError};
@@ -300,6 +300,10 @@ impl PciFunction for RootPort {
         ConfigEffect {
             bars_changed: self.routing() != before,
         }
+    }
+
+    fn config_image(&self) -> Option<ConfigImage<'_>> {
+        Some(self.space.image())
     }
 
     fn reset(&mut self) {

@@ -6,7 +6,7 @@ use super::layout::{self, BAR, KICK_BYTES, Region};
 use super::registers::View;
 use super::{DEVICE_TOKENS, VirtioPciFunction};
 use crate::event::{EventSource, IoEvent};
-use crate::pci::function::{BarWindow, ConfigEffect, PciFunction};
+use crate::pci::function::{BarWindow, ConfigEffect, ConfigImage, PciFunction};
 use crate::state::{DeviceState, Payload};
 use crate::virtio::device::{DeviceEvent, QuiesceError};
 
@@ -41,6 +41,11 @@ impl PciFunction for VirtioPciFunction {
         ConfigEffect {
             bars_changed: self.config.bars() != bars,
         }
+    }
+
+    fn config_image(&self) -> Option<ConfigImage<'_>> {
+        // Reads of the window's data are reads of the BAR once it is set up.
+        self.window().is_none().then(|| self.config.image())
     }
 
     fn bars(&self) -> Vec<BarWindow> {
