@@ -270,7 +270,8 @@ fn expect_four(report: &Report) -> anyhow::Result<()> {
 fn a_guest_with_four_cpus_uses_every_device_and_goes_on_in_other_processes() -> anyhow::Result<()> {
     skip_if!(skip::without_node(), Ok(()));
     let script = script() + snapshot::LOAD;
-    let (node, flags) = everything(&script, "2x2x1", "", "kvmlet.after=shell")?;
+    let (node, mut flags) = everything(&script, "2x2x1", "", "kvmlet.after=shell")?;
+    flags.push("--entry=pvh".to_owned());
     let mut machine = snapshot::start(&node, &flags, 0)?;
     let printed = machine.wait_for(GuestImage::PROMPT, PATIENCE)?;
     println!("{printed}");

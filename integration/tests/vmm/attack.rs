@@ -102,9 +102,20 @@ impl Plan {
 /// Runs the cases of `attack` on a machine that `add` gives a device, and compares the VMM with one
 /// whose guest only tests its devices.
 fn attack(attack: &str, least_cases: usize, add: impl Fn(&mut Plan)) {
-    let honest = footprint_of("tests=blk,rng then=idle", &add).1;
+    attack_on(false, attack, least_cases, add);
+}
+
+/// The same; where configuration space is `mapped` the guest reads it without coming out.
+fn attack_on(mapped: bool, attack: &str, least_cases: usize, add: impl Fn(&mut Plan)) {
+    let add = |plan: &mut Plan| {
+        if let Some(kernel) = &mut plan.by_hand.config.kernel {
+            kernel.memory_mapped_pci = mapped;
+        }
+        add(plan);
+    };
+    let honest = footprint_of("tests=blk,rng then=idle", add).1;
     let command_line = format!("tests=none attack={attack} then=idle");
-    let (results, attacked) = footprint_of(&command_line, &add);
+    let (results, attacked) = footprint_of(&command_line, add);
 
     let cases = results.of("attack");
     let wrong: Vec<_> = cases.iter().filter(|line| line.contains("FAIL")).collect();
@@ -181,7 +192,9 @@ fn a_disk_survives_its_guest() {
 #[test]
 fn a_source_of_entropy_survives_its_guest() {
     skip_if!(without_machine());
-    attack("rng", COMMON_CASES + 7, |_| {});
+    for mapped in [false, true] {
+        attack_on(mapped, "rng", COMMON_CASES + 7, |_| {});
+    }
 }
 
 #[test]
@@ -254,24 +267,28 @@ fn a_balloon_survives_its_guest() {
 #[test]
 fn the_chips_survive_their_guest() {
     skip_if!(without_machine());
-    attack("chips", 14, |plan| {
-        plan.add(Device::I6300esb(v1::I6300Esb::default()));
-        plan.add(Device::Pvpanic(v1::Pvpanic {}));
-    });
+    for mapped in [false, true] {
+        attack_on(mapped, "chips", 14, |plan| {
+            plan.add(Device::I6300esb(v1::I6300Esb::default()));
+            plan.add(Device::Pvpanic(v1::Pvpanic {}));
+        });
+    }
 }
 
 #[test]
 fn root_ports_survive_their_guest() {
     skip_if!(without_machine());
-    attack("bridges", 3 * 8, |plan| {
-        for secondary_bus in [1, 2, 0x80] {
-            plan.add(Device::RootPort(v1::RootPort { secondary_bus }));
-        }
-        // The last port's slot is empty.
-        for bus in [1, 2] {
-            plan.add_at(bus, 0, Device::Rng(v1::VirtioRng {}));
-        }
-    });
+    for mapped in [false, true] {
+        attack_on(mapped, "bridges", 3 * 8, |plan| {
+            for secondary_bus in [1, 2, 0x80] {
+                plan.add(Device::RootPort(v1::RootPort { secondary_bus }));
+            }
+            // The last port's slot is empty.
+            for bus in [1, 2] {
+                plan.add_at(bus, 0, Device::Rng(v1::VirtioRng {}));
+            }
+        });
+    }
 }
 
 /// How often a machine under attack by two CPUs is paused.

@@ -40,6 +40,7 @@ mod memory_log;
 mod mp_table;
 mod numa;
 mod owner;
+mod pace;
 mod pci;
 mod placement;
 mod ports;

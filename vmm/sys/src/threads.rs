@@ -27,7 +27,8 @@ pub enum ThreadKind {
     Devices,
     /// Runs a vCPU, and the devices that it reaches by port or memory.
     Vcpu,
-    /// The same of a guest that boots by firmware, which has memory shown and hidden.
+    /// The same of a guest that has memory shown and hidden: one that boots by firmware, or is shown PCI's
+    /// configuration space.
     FirmwareVcpu,
 }
 

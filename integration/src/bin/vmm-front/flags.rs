@@ -6,7 +6,7 @@ use anyhow::{Context, bail, ensure};
 
 use crate::arguments::Arguments;
 use crate::firmware::FirmwareFlags;
-use crate::options::{CpusFlag, DiskFlag, NetFlag, SizeFlag};
+use crate::options::{CpusFlag, DiskFlag, EntryFlag, NetFlag, SizeFlag};
 use crate::peripherals::Peripherals;
 use crate::tuning::Tuning;
 
@@ -20,6 +20,7 @@ vmm-front run FLAGS      runs a machine; its serial console is on standard input
   --kernel FILE          ELF or bzImage
   --initrd FILE
   --cmdline TEXT
+  --entry PROTOCOL       pvh or linux64 [default: as suits the kernel]
   --memory-mapped-pci    Linux uses memory, not ports, for all of PCI's configuration space
   --cpus CPUS            COUNT, or SOCKETSxCORESxTHREADS; then ,model=NAME [default: 1]
   --memory SIZE          with a suffix K, M or G [default: 256M]
@@ -83,6 +84,7 @@ pub struct Run {
     pub firmware: FirmwareFlags,
     pub initrd: Option<PathBuf>,
     pub cmdline: String,
+    pub entry: EntryFlag,
     pub memory_mapped_pci: bool,
     pub cpus: CpusFlag,
     pub memory: SizeFlag,
@@ -169,6 +171,7 @@ impl Run {
             "kernel" => self.kernel = Some(arguments.value(name)?),
             "initrd" => self.initrd = Some(arguments.value(name)?),
             "cmdline" => self.cmdline = arguments.value(name)?,
+            "entry" => self.entry = arguments.value(name)?,
             "memory-mapped-pci" => self.memory_mapped_pci = true,
             "cpus" => self.cpus = arguments.value(name)?,
             "memory" => self.memory = arguments.value(name)?,
@@ -192,6 +195,7 @@ impl Default for Run {
             firmware: FirmwareFlags::default(),
             initrd: None,
             cmdline: String::new(),
+            entry: EntryFlag::default(),
             memory_mapped_pci: false,
             cpus: CpusFlag::default(),
             memory: SizeFlag(256 << 20),

@@ -78,8 +78,8 @@ fn kernel(flags: &Run, descriptors: &mut Descriptors) -> anyhow::Result<Option<v
             .map(|path| descriptors.add(read_only(path)?))
             .transpose()?,
         cmdline: flags.cmdline.clone(),
+        entry: flags.entry.0.into(),
         memory_mapped_pci: flags.memory_mapped_pci,
-        ..v1::KernelBoot::default()
     }))
 }
 

@@ -30,6 +30,10 @@ impl Default for CpusFlag {
 #[derive(Clone, Copy, Debug)]
 pub struct SizeFlag(pub u64);
 
+/// How a kernel is entered.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EntryFlag(pub v1::KernelEntry);
+
 /// A disk.
 #[derive(Clone, Debug)]
 pub struct DiskFlag {
@@ -96,6 +100,18 @@ impl FromStr for CpusFlag {
             }
         }
         Ok(flag)
+    }
+}
+
+impl FromStr for EntryFlag {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        match text {
+            "pvh" => Ok(Self(v1::KernelEntry::Pvh)),
+            "linux64" => Ok(Self(v1::KernelEntry::Linux64)),
+            other => bail!("{other} is no protocol"),
+        }
     }
 }
 

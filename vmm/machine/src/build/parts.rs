@@ -12,6 +12,7 @@ use crate::config::{BootSource, MachineConfig};
 use crate::events::{GuestEvent, GuestEvents};
 use crate::firmware::{self, BootOrder, Plan, Platform};
 use crate::firmware_tables;
+use crate::pace::Pace;
 use crate::pci::{self, BindKick, PciBus, PlacedFunction, ShowPage, Shown, Unbind};
 use crate::snapshot::{Snapshot, SnapshotError, kvm_error};
 
@@ -108,9 +109,12 @@ fn bind_kick(vm: Arc<Vm>) -> BindKick {
     })
 }
 
-/// Shows configuration space by overlays, of which a machine without firmware has no others.
+/// Shows configuration space by overlays, of which a machine without firmware has no others. A guest that
+/// has functions come and go by their bridges is held back.
 fn show_page(vm: Arc<Vm>, memory: Arc<RomMemory>, events: GuestEvents) -> ShowPage {
+    let pace = Pace::default();
     Box::new(move |page, offset| {
+        pace.wait(1);
         let bytes = pci::PAGE_BYTES as u64;
         let overlay = |offset: u64| Overlay {
             range: Window {

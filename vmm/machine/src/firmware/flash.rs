@@ -7,7 +7,7 @@ use vmm_devices::{Payload, StateError};
 use vmm_kvm::{Backing, KvmError, Overlay, Vm};
 use vmm_memory::{RomMemory, Window};
 
-use super::pace::Pace;
+use crate::pace::Pace;
 
 /// Flash memory at an address.
 pub(super) struct PlacedFlash {

@@ -12,7 +12,6 @@ mod flash;
 mod image;
 mod items;
 mod order;
-mod pace;
 mod platform;
 mod script;
 mod shadow;

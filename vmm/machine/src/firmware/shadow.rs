@@ -11,7 +11,7 @@ use vm_memory::{Bytes, GuestAddress};
 use vmm_kvm::{Backing, KvmError, Overlay, Vm};
 use vmm_memory::{RomMemory, Window};
 
-use super::pace::Pace;
+use crate::pace::Pace;
 
 /// Number of registers.
 pub(crate) const REGISTERS: usize = 7;

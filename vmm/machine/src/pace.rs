@@ -13,7 +13,7 @@ const LIMIT: RateLimit = RateLimit {
 };
 
 /// Holds back who makes too many changes.
-pub(super) struct Pace {
+pub(crate) struct Pace {
     started: Instant,
     bucket: Mutex<Option<TokenBucket>>,
 }
@@ -33,7 +33,7 @@ impl Pace {
     }
 
     /// Waits until `changes` more can be made; that is no longer than those before it took too many.
-    pub(super) fn wait(&self, changes: u64) {
+    pub(crate) fn wait(&self, changes: u64) {
         while let Some(left) = self.take(changes) {
             // May end early.
             std::thread::park_timeout(left);
