@@ -77,13 +77,7 @@ pub struct VsockFlag {
 
 /// What follows when the watchdog runs out.
 #[derive(Clone, Copy, Debug)]
-pub enum WatchdogFlag {
-    Reset,
-    Shutdown,
-    Poweroff,
-    Pause,
-    None,
-}
+pub struct WatchdogFlag(pub v1::WatchdogAction);
 
 /// Where a panic device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,12 +88,7 @@ pub enum PvpanicFlag {
 
 /// What follows a panic.
 #[derive(Clone, Copy, Debug, Default)]
-pub enum OnPanicFlag {
-    #[default]
-    End,
-    Pause,
-    Restart,
-}
+pub struct OnPanicFlag(pub v1::PanicPolicy);
 
 /// A generation id.
 #[derive(Clone, Copy, Debug)]
@@ -109,14 +98,14 @@ impl FromStr for WatchdogFlag {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        Ok(match text {
-            "reset" => Self::Reset,
-            "shutdown" => Self::Shutdown,
-            "poweroff" => Self::Poweroff,
-            "pause" => Self::Pause,
-            "none" => Self::None,
+        Ok(Self(match text {
+            "reset" => v1::WatchdogAction::Unspecified,
+            "shutdown" => v1::WatchdogAction::Shutdown,
+            "poweroff" => v1::WatchdogAction::Poweroff,
+            "pause" => v1::WatchdogAction::Pause,
+            "none" => v1::WatchdogAction::None,
             other => bail!("{other} is no action"),
-        })
+        }))
     }
 }
 
@@ -136,34 +125,12 @@ impl FromStr for OnPanicFlag {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        Ok(match text {
-            "end" => Self::End,
-            "pause" => Self::Pause,
-            "restart" => Self::Restart,
+        Ok(Self(match text {
+            "end" => v1::PanicPolicy::Unspecified,
+            "pause" => v1::PanicPolicy::Pause,
+            "restart" => v1::PanicPolicy::Restart,
             other => bail!("{other} is no policy"),
-        })
-    }
-}
-
-impl From<WatchdogFlag> for v1::WatchdogAction {
-    fn from(flag: WatchdogFlag) -> Self {
-        match flag {
-            WatchdogFlag::Reset => Self::Unspecified,
-            WatchdogFlag::Shutdown => Self::Shutdown,
-            WatchdogFlag::Poweroff => Self::Poweroff,
-            WatchdogFlag::Pause => Self::Pause,
-            WatchdogFlag::None => Self::None,
-        }
-    }
-}
-
-impl From<OnPanicFlag> for v1::PanicPolicy {
-    fn from(flag: OnPanicFlag) -> Self {
-        match flag {
-            OnPanicFlag::End => Self::Unspecified,
-            OnPanicFlag::Pause => Self::Pause,
-            OnPanicFlag::Restart => Self::Restart,
-        }
+        }))
     }
 }
 

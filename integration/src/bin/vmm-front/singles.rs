@@ -44,7 +44,7 @@ pub fn device(
         PciPlaces::WATCHDOG => {
             let action = flags.watchdog.context("no watchdog was asked for")?;
             Kind::I6300esb(v1::I6300Esb {
-                action: v1::WatchdogAction::from(action).into(),
+                action: action.0.into(),
             })
         }
         PciPlaces::PVPANIC => Kind::Pvpanic(v1::Pvpanic {}),
@@ -63,7 +63,7 @@ pub fn device(
 /// What is no PCI function.
 pub fn set_the_rest(machine: &mut v1::MachineConfig, flags: &Peripherals) {
     machine.isa_pvpanic = flags.pvpanic.contains(&PvpanicFlag::Isa);
-    machine.set_on_panic(flags.on_panic.into());
+    machine.set_on_panic(flags.on_panic.0);
     if let Some(id) = flags.generation_id {
         machine.vm_gen_id = id.0.to_vec();
     }

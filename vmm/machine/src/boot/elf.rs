@@ -12,8 +12,6 @@ use super::image::KernelImage;
 use super::map::HIGH_START;
 use super::{BootError, LoadedKernel};
 
-/// The file header up to `e_machine`.
-const IDENT_BYTES: usize = 20;
 const CLASS_64: u8 = 2;
 const LITTLE_ENDIAN: u8 = 1;
 const EM_X86_64: u16 = 62;
@@ -21,13 +19,15 @@ const EM_X86_64: u16 = 62;
 const HEADER_BYTES: usize = 64;
 const PROGRAM_HEADER_BYTES: usize = 56;
 const PT_LOAD: u32 = 1;
+/// Linux has no more than ten.
+const MOST_SEGMENTS: u64 = 64;
 /// `__START_KERNEL_map`.
 const LINUX_KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
 
 /// Loads the segments of `file` at their physical addresses. What a segment has in memory but not
 /// in the file is left as it is: RAM is zero at power-on and after a reset.
 pub(super) fn load(ram: &GuestRam, file: &File) -> Result<LoadedKernel, BootError> {
-    check_machine(file)?;
+    let header = read_header(file)?;
     let mut image = KernelImage::new(file, ram);
     let loaded = Elf::load(ram, None, &mut image, Some(GuestAddress(HIGH_START)))
         .map_err(BootError::Loader)?;
@@ -49,7 +49,7 @@ pub(super) fn load(ram: &GuestRam, file: &File) -> Result<LoadedKernel, BootErro
         end,
         entry64: loaded.kernel_load.raw_value(),
         entry_pvh,
-        is_linux: is_linux(file, loaded.kernel_load.raw_value()),
+        is_linux: is_linux(file, &header, loaded.kernel_load.raw_value()),
         initrd_max: u64::from(u32::MAX),
         setup_header: None,
     })
@@ -57,14 +57,10 @@ pub(super) fn load(ram: &GuestRam, file: &File) -> Result<LoadedKernel, BootErro
 
 /// Whether a kernel that was loaded is x86-64 Linux (`arch/x86/kernel/vmlinux.lds.S`): its entry point is a
 /// physical address, in a segment that is linked 2 GiB below the end of the address space.
-fn is_linux(file: &File, entry: u64) -> bool {
-    let mut header = [0; HEADER_BYTES];
-    if file.read_exact_at(&mut header, 0).is_err() {
-        return false;
-    }
-    let first = number(&header, 32);
-    let count = u64::from(header[56]) | u64::from(header[57]) << 8;
-    (0..count).any(|index| {
+fn is_linux(file: &File, header: &[u8; HEADER_BYTES], entry: u64) -> bool {
+    let first = number(header, 32);
+    let count = u64::from(u16::from_le_bytes([header[56], header[57]]));
+    (0..count.min(MOST_SEGMENTS)).any(|index| {
         let mut segment = [0; PROGRAM_HEADER_BYTES];
         let at = first.saturating_add(index * PROGRAM_HEADER_BYTES as u64);
         let [linked, physical, bytes] = match file.read_exact_at(&mut segment, at) {
@@ -87,14 +83,14 @@ fn number(bytes: &[u8], at: usize) -> u64 {
     field.map_or(0, u64::from_le_bytes)
 }
 
-/// linux-loader takes every little-endian ELF for one of this machine.
-fn check_machine(file: &File) -> Result<(), BootError> {
-    let mut ident = [0; IDENT_BYTES];
-    file.read_exact_at(&mut ident, 0)
+/// The file's header, of this machine: linux-loader takes every little-endian ELF for one.
+fn read_header(file: &File) -> Result<[u8; HEADER_BYTES], BootError> {
+    let mut header = [0; HEADER_BYTES];
+    file.read_exact_at(&mut header, 0)
         .map_err(|_| BootError::Malformed("the file ends within its headers"))?;
-    let machine = u16::from_le_bytes([ident[18], ident[19]]);
-    if (ident[4], ident[5], machine) == (CLASS_64, LITTLE_ENDIAN, EM_X86_64) {
-        Ok(())
+    let machine = u16::from_le_bytes([header[18], header[19]]);
+    if (header[4], header[5], machine) == (CLASS_64, LITTLE_ENDIAN, EM_X86_64) {
+        Ok(header)
     } else {
         Err(BootError::Malformed("not a little-endian ELF for x86-64"))
     }

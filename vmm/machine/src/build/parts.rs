@@ -86,7 +86,7 @@ impl Parts {
             bus.follow_all();
         }
         if self.config.boot.maps_pci() {
-            let memory = Arc::new(pci::pages_for(bus.slots().count())?);
+            let memory = Arc::new(RomMemory::zeroed(bus.slots().count())?);
             let show = show_page(Arc::clone(&self.vm), Arc::clone(&memory), events.clone());
             bus.show(Shown::new(memory, show));
         }

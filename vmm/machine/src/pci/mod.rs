@@ -37,7 +37,7 @@ pub(crate) use host_bridge::{HostBridge, Moves};
 pub(crate) use lpc::LpcBridge;
 #[cfg(test)]
 pub(crate) use lpc::LpcState;
-pub(crate) use shown::{PAGE_BYTES, ShowPage, Shown, pages_for};
+pub(crate) use shown::{PAGE_BYTES, ShowPage, Shown};
 pub(crate) use slot::Slot;
 pub(crate) use tree::{Bridges, PlacedFunction};
 

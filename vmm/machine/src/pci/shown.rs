@@ -10,7 +10,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vmm_devices::{CONVENTIONAL_BYTES, ConfigImage};
-use vmm_memory::{RomError, RomMemory};
+use vmm_memory::RomMemory;
 
 use super::slot::Slot;
 
@@ -22,14 +22,6 @@ const WORD_BYTES: usize = 4;
 /// Shows a page of the memory at an offset of configuration space and nowhere else; with `None` nowhere.
 /// False, and nothing is shown, when the host refuses.
 pub(crate) type ShowPage = Box<dyn Fn(usize, Option<u64>) -> bool + Send + Sync>;
-
-/// Memory for the pages of `functions` functions.
-///
-/// # Errors
-/// The process has no memory left.
-pub(crate) fn pages_for(functions: usize) -> Result<RomMemory, RomError> {
-    RomMemory::zeroed(functions)
-}
 
 /// The pages of all functions, by their number in the bus.
 pub(crate) struct Shown {
@@ -49,7 +41,7 @@ struct Page {
 }
 
 impl Shown {
-    /// Pages in `memory`, none of which is shown.
+    /// Pages in `memory`, which is all zero; none of them is shown.
     pub(crate) fn new(memory: Arc<RomMemory>, show: ShowPage) -> Self {
         let empty = || {
             Mutex::new(Page {

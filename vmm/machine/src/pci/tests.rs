@@ -14,9 +14,7 @@ use vmm_memory::{Layout, RomMemory};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::bus::{BindKick, PciBus};
-use super::{
-    PAGE_BYTES, PciAddress, PlacedFunction, ShowPage, Shown, ecam_read, ecam_write, pages_for,
-};
+use super::{PAGE_BYTES, PciAddress, PlacedFunction, ShowPage, Shown, ecam_read, ecam_write};
 
 const BAR_BYTES: u64 = 0x8000;
 const KICK: u64 = 0x3000;
@@ -166,7 +164,7 @@ impl World {
         let mut bus = PciBus::new(recorder(&bound), layout, functions);
         bus.place().unwrap();
         let seen = Arc::default();
-        let pages = Arc::new(pages_for(bus.slots().count()).unwrap());
+        let pages = Arc::new(RomMemory::zeroed(bus.slots().count()).unwrap());
         bus.show(Shown::new(Arc::clone(&pages), watcher(&seen)));
         Self {
             bus,
