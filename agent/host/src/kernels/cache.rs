@@ -5,10 +5,11 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
@@ -49,7 +50,7 @@ pub(crate) struct KernelCacheSettings {
 #[derive(Debug)]
 pub(crate) struct KernelCache {
     settings: KernelCacheSettings,
-    /// One lock for each digest that is being looked for: the second waits for the first.
+    /// One lock for each file and each digest that is being looked for: the second waits for the first.
     busy: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
     digests: Mutex<HashMap<FileVersion, String>>,
 }
@@ -62,6 +63,19 @@ struct FileVersion {
     bytes: u64,
     modified: (i64, i64),
     changed: (i64, i64),
+}
+
+impl FileVersion {
+    fn of(file: &File) -> io::Result<Self> {
+        let meta = file.metadata()?;
+        Ok(Self {
+            device: meta.dev(),
+            inode: meta.ino(),
+            bytes: meta.len(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        })
+    }
 }
 
 impl KernelCache {
@@ -94,29 +108,66 @@ impl KernelCache {
     }
 
     /// The ELF inside of `input`, opened for reading. `name` is for messages.
+    ///
+    /// Whoever can write to `input` may do so at any time. Therefore what is hashed and unpacked is one
+    /// private copy: a file of the cache always holds what its digest stands for.
     pub(crate) async fn unpacked(
         &self,
         input: File,
         name: &str,
         max_input_bytes: u64,
     ) -> Result<File, KernelError> {
-        let digest = self.digest(input.try_clone()?, max_input_bytes).await?;
-        let lock = self.lock_of(&digest);
-        let held = lock.lock().await;
-        let path = self.settings.dir.join(&digest);
-        if let Some(file) = absent_is_none(File::open(&path))? {
-            touch(&file, &path);
+        let version = FileVersion::of(&input)?;
+        // Starts that need the same file wait for the first of them instead of copying it, too.
+        let same_file = self.lock_of(&format!("{version:?}"));
+        let _same_file = same_file.lock().await;
+        let known = lock(&self.digests).get(&version).cloned();
+        if let Some(digest) = known
+            && let Some(file) = self.kept(&digest)?
+        {
             return Ok(file);
         }
+        let copied = {
+            let (input, dir) = (input.try_clone()?, self.settings.dir.clone());
+            blocking(move || Ok(private_copy(input, &dir, max_input_bytes)?)).await?
+        };
+        // The digest of a file that changed during the copy belongs to neither of its versions.
+        if FileVersion::of(&input)? == version {
+            self.remember(version, copied.digest.clone());
+        }
+        let digest = copied.digest;
+        let same_digest = self.lock_of(&digest);
+        let _same_digest = same_digest.lock().await;
+        if let Some(file) = self.kept(&digest)? {
+            return Ok(file);
+        }
+        let path = self.settings.dir.join(&digest);
         let temporary = self.settings.dir.join(format!("{TEMPORARY}{digest}"));
-        let result = self.unpack(input, name, &temporary, &path).await;
+        let result = self.unpack(copied.file, name, &temporary, &path).await;
         if result.is_err()
             && let Err(error) = absent_is_none(fs::remove_file(&temporary))
         {
             tracing::warn!(path = %temporary.display(), %error, "a half-written kernel stays behind");
         }
-        drop(held);
         result
+    }
+
+    /// The unpacked kernel of a digest, if the cache has it.
+    fn kept(&self, digest: &str) -> io::Result<Option<File>> {
+        let path = self.settings.dir.join(digest);
+        let file = absent_is_none(File::open(&path))?;
+        if let Some(file) = &file {
+            touch(file, &path);
+        }
+        Ok(file)
+    }
+
+    fn remember(&self, version: FileVersion, digest: String) {
+        let mut digests = lock(&self.digests);
+        if digests.len() >= MAX_REMEMBERED {
+            digests.clear();
+        }
+        digests.insert(version, digest);
     }
 
     async fn unpack(
@@ -191,36 +242,14 @@ impl KernelCache {
         .await
     }
 
-    async fn digest(&self, input: File, max_bytes: u64) -> Result<String, KernelError> {
-        let meta = input.metadata()?;
-        let version = FileVersion {
-            device: meta.dev(),
-            inode: meta.ino(),
-            bytes: meta.len(),
-            modified: (meta.mtime(), meta.mtime_nsec()),
-            changed: (meta.ctime(), meta.ctime_nsec()),
-        };
-        let known = lock(&self.digests).get(&version).cloned();
-        if let Some(digest) = known {
-            return Ok(digest);
-        }
-        let digest = blocking(move || Ok(sha256(input, max_bytes)?)).await?;
-        let mut digests = lock(&self.digests);
-        if digests.len() >= MAX_REMEMBERED {
-            digests.clear();
-        }
-        digests.insert(version, digest.clone());
-        Ok(digest)
-    }
-
-    fn lock_of(&self, digest: &str) -> Arc<tokio::sync::Mutex<()>> {
+    fn lock_of(&self, key: &str) -> Arc<tokio::sync::Mutex<()>> {
         let mut busy = lock(&self.busy);
         busy.retain(|_, lock| lock.strong_count() > 0);
-        if let Some(lock) = busy.get(digest).and_then(Weak::upgrade) {
+        if let Some(lock) = busy.get(key).and_then(Weak::upgrade) {
             return lock;
         }
         let lock = Arc::default();
-        busy.insert(digest.to_owned(), Arc::downgrade(&lock));
+        busy.insert(key.to_owned(), Arc::downgrade(&lock));
         lock
     }
 }
@@ -230,20 +259,44 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn sha256(mut input: File, max_bytes: u64) -> io::Result<String> {
+/// A copy of a file that nobody else can open, and its SHA-256.
+struct PrivateCopy {
+    file: File,
+    digest: String,
+}
+
+/// Copies the file, and of one that is larger than allowed as much as shows that it is.
+fn private_copy(mut input: File, dir: &Path, max_bytes: u64) -> io::Result<PrivateCopy> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+
+    ensure_private_dir(dir)?;
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let path = dir.join(format!("{TEMPORARY}copy-{number}"));
+    absent_is_none(fs::remove_file(&path))?;
+    let mut file = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)?;
+    fs::remove_file(&path)?;
     input.seek(SeekFrom::Start(0))?;
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 64 << 10];
-    let mut left = max_bytes;
-    while left > 0 {
-        let count = input.read(&mut buffer)?;
+    let mut bounded = input.take(max_bytes.saturating_add(1));
+    loop {
+        let count = bounded.read(&mut buffer)?;
         if count == 0 {
             break;
         }
-        hash.update(buffer.get(..count).unwrap_or_default());
-        left = left.saturating_sub(count as u64);
+        let read = buffer.get(..count).unwrap_or_default();
+        hash.update(read);
+        file.write_all(read)?;
     }
-    Ok(hex::encode(hash.finalize()))
+    Ok(PrivateCopy {
+        file,
+        digest: hex::encode(hash.finalize()),
+    })
 }
 
 /// Notes that a file was used now. A file system that does not take it makes only the order of
@@ -284,6 +337,8 @@ pub(super) fn evict(dir: &Path, keep: &Path, max_bytes: u64) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn file(dir: &Path, name: &str, age: u64) -> PathBuf {
@@ -297,6 +352,41 @@ mod tests {
             .set_modified(used)
             .unwrap();
         path
+    }
+
+    /// The cache, whose helper is a script of these lines.
+    fn cache_with_helper(dir: &Path, script: &str) -> KernelCache {
+        let helper = dir.join("helper");
+        fs::write(&helper, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&helper, fs::Permissions::from_mode(0o755)).unwrap();
+        KernelCache::new(KernelCacheSettings {
+            dir: dir.join("kernels"),
+            extracted: dir.join("files"),
+            helper,
+            max_bytes: 1 << 20,
+        })
+    }
+
+    #[tokio::test]
+    async fn a_kernel_that_changes_while_it_is_unpacked_is_kept_as_what_its_digest_stands_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let kernel = dir.path().join("vmlinuz");
+        fs::write(&kernel, "good").unwrap();
+        // The change comes when the digest has been taken and before the first byte is unpacked.
+        let script = format!("printf evil > {}; exec /bin/cat", kernel.display());
+        let cache = cache_with_helper(dir.path(), &script);
+        let unpack = async || {
+            let input = File::open(&kernel).unwrap();
+            let unpacked = cache.unpacked(input, "vmlinuz", 1 << 20).await.unwrap();
+            io::read_to_string(unpacked).unwrap()
+        };
+        assert_eq!(unpack().await, "good");
+        assert_eq!(unpack().await, "evil");
+        for entry in fs::read_dir(dir.path().join("kernels")).unwrap() {
+            let path = entry.unwrap().path();
+            let digest = hex::encode(Sha256::digest(fs::read(&path).unwrap()));
+            assert_eq!(path.file_name().unwrap().to_string_lossy(), digest);
+        }
     }
 
     #[test]
