@@ -35,7 +35,7 @@ impl Access {
     fn transfer(self) -> Transfer {
         match self {
             Self::SequentialRead | Self::RandomRead => Transfer::Read,
-            Self::SequentialWrite | Self::RandomWrite => Transfer::Write { durable: false },
+            Self::SequentialWrite | Self::RandomWrite => Transfer::Write,
         }
     }
 }

@@ -25,9 +25,13 @@ const EVENTS: usize = 5;
 const TAIL_BYTES: u64 = 4096;
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// The condition of a VMI of which the node failed to sync a disk.
+const SYNC_FAILED: &str = "DiskSyncFailed";
+
 /// Conditions that are worth a word while they hold; the others are while they do not.
-const WORTH_WHILE_TRUE: [&str; 5] = [
+const WORTH_WHILE_TRUE: [&str; 6] = [
     "DevicesSubstituted",
+    SYNC_FAILED,
     "FieldsIgnored",
     "Paused",
     "ResourcesNotEnforced",
@@ -201,6 +205,14 @@ fn hints(object: &Value, name: &str) -> Vec<String> {
         .find(|condition| condition["type"] == "Paused")
         .map(|condition| text(condition, "/reason"));
     let mut hints = Vec::new();
+    if conditions(object).any(|condition| condition["type"] == SYNC_FAILED) {
+        hints.push(
+            "the node's disk and its kernel log (dmesg): why the data was not written".into(),
+        );
+        hints.push(format!(
+            "kvmctl delete vmi {name}, check the disk, and apply it again: only a new VMM flushes again"
+        ));
+    }
     match paused.as_deref() {
         Some("PausedIOError") => hints.push(format!(
             "the node's disk, then kvmctl unpause vmi {name}: it tries again"
@@ -249,6 +261,26 @@ mod tests {
              \x20 look at         the node's disk, then kvmctl unpause vmi web -n prod: it tries again\n\
              \x20 look at         kvmctl describe vmi web -n prod: everything\n"
         );
+    }
+
+    #[test]
+    fn a_disk_that_lost_data_is_told_with_what_to_do() {
+        let object = vmi(json!({
+            "phase": "Running",
+            "conditions": [
+                {"type": "Ready", "status": "True"},
+                {"type": "DiskSyncFailed", "status": "True", "reason": "WritebackFailed",
+                 "message": "The node failed to write back data of disk \"root\" (Input/output error)"},
+            ],
+        }));
+        let page = page(&object, &[], None, "");
+        for words in [
+            "DiskSyncFailed   True, WritebackFailed, The node failed to write back data of disk \"root\"",
+            "look at          the node's disk and its kernel log (dmesg)",
+            "kvmctl delete vmi web, check the disk, and apply it again",
+        ] {
+            assert!(page.contains(words), "{words}: {page}");
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub enum DiskCache {
     Default,
     /// Not used (`O_DIRECT`).
     None,
-    /// Used, but a write is durable when it is answered (`O_DSYNC`).
+    /// Used, but a write is durable when it is answered.
     WriteThrough,
     /// Used; a guest that wants durability flushes.
     WriteBack,

@@ -6,13 +6,11 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use agent_domain::{Disk, DiskCache, DiskSource};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::libc;
 
 use crate::beneath::{Access, AllowedDirs, BeneathError, Wanted};
 use crate::layout::{absent_is_none, ensure_private_dir};
@@ -185,14 +183,15 @@ impl DiskOpener {
 fn with_cache(disk: &Disk, file: File) -> io::Result<(File, DiskCache)> {
     match disk.options.cache {
         DiskCache::WriteBack => Ok((file, DiskCache::WriteBack)),
-        DiskCache::WriteThrough => durable(disk, &file),
+        // The VMM syncs after each write: `O_DSYNC` would not cover zeroes and discards.
+        DiskCache::WriteThrough => Ok((file, DiskCache::WriteThrough)),
         DiskCache::None => {
             go_direct(&file)?;
             Ok((file, DiskCache::None))
         }
         DiskCache::Default => match go_direct(&file) {
             Ok(()) => Ok((file, DiskCache::None)),
-            Err(_) => durable(disk, &file),
+            Err(_) => Ok((file, DiskCache::WriteThrough)),
         },
     }
 }
@@ -202,16 +201,6 @@ fn go_direct(file: &File) -> io::Result<()> {
     let flags = OFlag::from_bits_retain(fcntl(file, FcntlArg::F_GETFL)?);
     fcntl(file, FcntlArg::F_SETFL(flags | OFlag::O_DIRECT))?;
     Ok(())
-}
-
-/// The same file, opened once more: what is open never becomes durable.
-fn durable(disk: &Disk, file: &File) -> io::Result<(File, DiskCache)> {
-    let mut options = fs::OpenOptions::new();
-    options.read(true).write(!disk.read_only);
-    let again = options
-        .custom_flags(libc::O_DSYNC)
-        .open(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-    Ok((again, DiskCache::WriteThrough))
 }
 
 fn io_error(disk: &Disk, path: &Path, action: &'static str, source: io::Error) -> DiskError {

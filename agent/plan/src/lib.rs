@@ -56,8 +56,8 @@ pub use maintenance::{
     Closed, DrainOrder, EvictionStep, EvictionStrategy, Lodger, Maintenance, evictions,
 };
 pub use observation::{
-    BootId, Enforcement, ExitObserved, ExitReason, MachineObserved, MachineState, Observation,
-    Observed, PauseObserved, StandsStill, VmmIdentity, VmmObserved,
+    BootId, Enforcement, ExitObserved, ExitReason, FailedSync, MachineObserved, MachineState,
+    Observation, Observed, PauseObserved, StandsStill, VmmIdentity, VmmObserved,
 };
 pub use orders::{Misfit, Order, Orders, StopCause, StopOrder, order, order_stop};
 pub use places::{PciDemand, PciPlace, PciPlaces, PlaceDemand};

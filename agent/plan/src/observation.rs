@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Holding, Timestamp};
+use crate::{Holding, PciPlace, Timestamp};
 
 /// One facet of the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,6 +109,26 @@ pub struct MachineObserved {
     pub resets: u64,
     /// Why it is paused, if it is.
     pub pause: Option<PauseObserved>,
+    /// Disks that the host failed to sync.
+    pub failed_syncs: Vec<FailedSync>,
+}
+
+/// A disk that the host failed to sync: it has lost data, and fails every flush until its VMM ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedSync {
+    /// PCI bus of the disk.
+    pub bus: u32,
+    /// Its device number on that bus.
+    pub device: u32,
+    /// The host's error, for people.
+    pub error: String,
+}
+
+impl FailedSync {
+    /// Whether the disk is there.
+    pub(crate) fn is_at(&self, place: PciPlace) -> bool {
+        (self.bus, self.device) == (u32::from(place.bus), u32::from(place.device))
+    }
 }
 
 /// Why a machine is paused.

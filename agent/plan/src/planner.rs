@@ -71,6 +71,10 @@ pub fn plan(wanted: &Wanted, record: &Record, observed: &Observed, now: Timestam
         .plan
         .events
         .extend(report::silence(record, &draft.plan.record));
+    draft
+        .plan
+        .events
+        .extend(report::lost_data(record, &draft.plan.record));
     draft.plan
 }
 

@@ -20,6 +20,9 @@ const TERMINATING: &str = "Terminating";
 /// Reason of a guest of which nothing is heard: its VMM lives, and its control socket is silent.
 const SILENT: &str = "VmmNotAnswering";
 
+/// Says that a disk lost data: the node failed to sync it.
+const SYNC_FAILED: &str = "DiskSyncFailed";
+
 /// Says that the guest runs without limits.
 const NOT_ENFORCED: &str = "ResourcesNotEnforced";
 
@@ -60,6 +63,7 @@ pub(crate) fn report(wanted: &Wanted, observed: &Observed, now: Timestamp, recor
             now,
         ));
     }
+    conditions.extend(failed_syncs(wanted, observed, record, now));
     conditions.extend(enforcement(wanted, observed, record, now));
     for admitted in &wanted.admitted {
         let said = (
@@ -157,6 +161,58 @@ pub(crate) fn silence(before: &Record, after: &Record) -> Option<PlanEvent> {
         }),
         _ => None,
     }
+}
+
+/// The event of a disk that lost data.
+pub(crate) fn lost_data(before: &Record, after: &Record) -> Option<PlanEvent> {
+    let said = |record: &Record| {
+        let condition = record.conditions.iter().find(|it| it.kind == SYNC_FAILED)?;
+        Some(condition.message.clone())
+    };
+    let message = said(after).filter(|message| said(before).as_ref() != Some(message))?;
+    Some(PlanEvent {
+        kind: EventKind::Warning,
+        reason: SYNC_FAILED.to_owned(),
+        message,
+    })
+}
+
+/// `DiskSyncFailed` holds while the VMM says so, and is kept as it was while nobody can tell: it ends
+/// with a new VMM.
+fn failed_syncs(
+    wanted: &Wanted,
+    observed: &Observed,
+    record: &Record,
+    now: Timestamp,
+) -> Option<Condition> {
+    let machine = ours(record, observed).and_then(|vmm| vmm.machine.present());
+    let Some(machine) = machine else {
+        let mut before = record.conditions.iter();
+        return before.find(|it| it.kind == SYNC_FAILED).cloned();
+    };
+    let disks: Vec<String> = record
+        .pci
+        .disks
+        .iter()
+        .filter_map(|(name, place)| {
+            let failed = machine.failed_syncs.iter().find(|it| it.is_at(*place))?;
+            Some(format!("disk {name:?} ({})", failed.error))
+        })
+        .collect();
+    if disks.is_empty() {
+        return None;
+    }
+    let message = format!(
+        "The node failed to write back data of {}: the data may be lost, and the disk fails every flush \
+         until the guest is powered off and a new VMM starts it",
+        disks.join(", ")
+    );
+    let said = (
+        ConditionStatus::True,
+        String::from("WritebackFailed"),
+        message,
+    );
+    Some(condition(record, SYNC_FAILED, said, wanted.generation, now))
 }
 
 /// As under KubeVirt it is there while the agent in the guest answers.

@@ -69,6 +69,7 @@ impl Guest {
                     state: MachineState::Running,
                     resets,
                     pause: None,
+                    failed_syncs: Vec::new(),
                 });
             }
         }

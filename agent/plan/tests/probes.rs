@@ -70,6 +70,7 @@ impl Guest {
             state,
             resets: 0,
             pause,
+            failed_syncs: Vec::new(),
         }));
     }
 

@@ -62,6 +62,7 @@ fn machine() -> impl Strategy<Value = MachineObserved> {
         state,
         resets: 0,
         pause: (state == MachineState::Paused).then_some(pause),
+        failed_syncs: Vec::new(),
     })
 }
 
@@ -267,7 +268,7 @@ proptest! {
         let ours = VmmObserved {
             incarnation: record.incarnation,
             identity: identity.clone(),
-            machine: Observation::Present(MachineObserved { state: MachineState::Running, resets: 0, pause: None }),
+            machine: Observation::Present(MachineObserved { state: MachineState::Running, resets: 0, pause: None, failed_syncs: Vec::new() }),
             enforcement: Observation::Absent,
         };
         seen.vmms = Observation::Present(vec![ours]);

@@ -6,9 +6,10 @@ use std::fmt::Write;
 
 use agent_plan::{
     Action, AdmittedCondition, BootId, Closed, Completed, ConditionStatus, Deletion, Enforcement,
-    ExitObserved, ExitReason, Failure, Holding, MachineObserved, MachineState, Maintenance, Millis,
-    Observation, Observed, Order, Orders, PauseObserved, PlanEvent, Record, Room, StopCause,
-    Timestamp, Verdict, VmiId, VmmIdentity, VmmObserved, Wanted, complete, order, order_stop, plan,
+    ExitObserved, ExitReason, FailedSync, Failure, Holding, MachineObserved, MachineState,
+    Maintenance, Millis, Observation, Observed, Order, Orders, PauseObserved, PciPlace, PlanEvent,
+    Record, Room, StopCause, Timestamp, Verdict, VmiId, VmmIdentity, VmmObserved, Wanted, complete,
+    order, order_stop, plan,
 };
 
 /// A VMI, its host as far as the story needs one, and the story so far.
@@ -66,6 +67,7 @@ impl Story {
                 state,
                 resets: 0,
                 pause,
+                failed_syncs: Vec::new(),
             }),
             enforcement: Observation::Present(Enforcement::NotEnforced {
                 why: String::from("no cgroup v2"),
@@ -430,6 +432,41 @@ fn a_guest_whose_disk_fails_waits_until_it_is_told_to_try_again() {
     story.round(done);
     story.ask(Order::Unpause);
     story.note("the guest goes on");
+    story.vmm(MachineState::Running);
+    story.round(done);
+    insta::assert_snapshot!(story.text);
+}
+
+#[test]
+fn a_disk_that_lost_data_is_told_until_a_new_vmm_runs_the_guest() {
+    let mut story = Story::new();
+    story.bring_up();
+    let place = PciPlace { bus: 0, device: 1 };
+    story.record.pci.disks.insert(String::from("root"), place);
+    story.note("the node fails to sync its disk");
+    story.vmm(MachineState::Running);
+    let Observation::Present(vmms) = &mut story.seen.vmms else {
+        panic!("no VMM");
+    };
+    let Observation::Present(machine) = &mut vmms[0].machine else {
+        panic!("no machine");
+    };
+    machine.failed_syncs.push(FailedSync {
+        bus: 0,
+        device: 1,
+        error: String::from("Input/output error"),
+    });
+    story.round(done);
+    story.note("its VMM falls silent");
+    let Observation::Present(vmms) = &mut story.seen.vmms else {
+        panic!("no VMM");
+    };
+    vmms[0].machine = Observation::Unknown {
+        why: String::from("no answer"),
+        since: story.now,
+    };
+    story.round(done);
+    story.note("it answers, and its disk is well: it is another VMM");
     story.vmm(MachineState::Running);
     story.round(done);
     insta::assert_snapshot!(story.text);

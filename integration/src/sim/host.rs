@@ -77,6 +77,7 @@ impl World {
                         state: process.state,
                         resets: 0,
                         pause: process.pause.clone(),
+                        failed_syncs: Vec::new(),
                     })
                 } else {
                     self.unknown()

@@ -14,6 +14,11 @@ pub enum DeviceNotice {
         /// The host's error number.
         errno: i32,
     },
+    /// The host failed to make durable what a disk had written. It fails every flush from now on.
+    SyncFailed {
+        /// The host's error number.
+        errno: i32,
+    },
     /// The guest let a watchdog run out.
     WatchdogExpired {
         /// What is to follow.

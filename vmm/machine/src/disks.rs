@@ -25,6 +25,16 @@ pub enum DiskError {
     },
 }
 
+/// A disk that lost data: the host failed to make durable what was written, and it fails every flush
+/// from then on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SyncFailure {
+    /// Which disk.
+    pub disk: PciAddress,
+    /// The host's error number.
+    pub errno: i32,
+}
+
 /// Handles on disks, by address.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disks(BTreeMap<PciAddress, Arc<BlkControl>>);
@@ -41,6 +51,15 @@ impl Disks {
             .iter()
             .map(|(address, disk)| (*address, disk.counts()));
         counts.collect()
+    }
+
+    /// Disks of which a sync failed.
+    pub(crate) fn sync_failures(&self) -> Vec<SyncFailure> {
+        let failures = self.0.iter().filter_map(|(disk, control)| {
+            let errno = control.sync_failure()?;
+            Some(SyncFailure { disk: *disk, errno })
+        });
+        failures.collect()
     }
 
     fn at(&self, address: PciAddress) -> Result<&BlkControl, DiskError> {

@@ -54,6 +54,8 @@ pub(crate) enum GuestEvent {
     Watchdog(WatchdogAction),
     /// A disk holds a request that the host failed, with this error number.
     IoStopped { disk: PciAddress, errno: i32 },
+    /// A disk failed to make durable what was written, with this error number.
+    SyncFailed { disk: PciAddress, errno: i32 },
     /// The debug exit port was written.
     DebugExit(u32),
     /// KVM can not run a vCPU any more.
@@ -62,7 +64,7 @@ pub(crate) enum GuestEvent {
     HostFailure(String),
 }
 
-/// Where guest events go. After one, no vCPU enters the guest until the owner says so.
+/// Where guest events go. After one that is posted, no vCPU enters the guest until the owner says so.
 #[derive(Clone)]
 pub(crate) struct GuestEvents {
     queue: Sender<Message>,
@@ -82,6 +84,10 @@ impl GuestEvents {
                 disk: address,
                 errno,
             }),
+            DeviceNotice::SyncFailed { errno } => events.tell(GuestEvent::SyncFailed {
+                disk: address,
+                errno,
+            }),
             other => events.post_life(other),
         })
     }
@@ -97,13 +103,18 @@ impl GuestEvents {
             DeviceNotice::WatchdogExpired { action } => self.post(GuestEvent::Watchdog(action)),
             DeviceNotice::Panic(panic) => self.post(GuestEvent::Told(panic)),
             // Only disks say so, and they have an address.
-            DeviceNotice::IoStopped { .. } => {}
+            DeviceNotice::IoStopped { .. } | DeviceNotice::SyncFailed { .. } => {}
         }
     }
 
-    /// Tells the owner.
+    /// Tells the owner, and holds the vCPUs until it says so.
     pub(crate) fn post(&self, event: GuestEvent) {
         self.gate.close();
+        self.tell(event);
+    }
+
+    /// Tells the owner what is no reason to hold the vCPUs.
+    fn tell(&self, event: GuestEvent) {
         // Without an owner the process is about to end.
         drop(self.queue.send(Message::Guest(event)));
     }

@@ -61,7 +61,7 @@ pub use config::{
     BootSource, ClockConfig, DebugPorts, DeviceConfig, LifeConfig, MachineConfig, PanicPolicy,
     RebootPolicy, SerialConfig,
 };
-pub use disks::DiskError;
+pub use disks::{DiskError, SyncFailure};
 pub use events::ResetSource;
 pub use firmware::{DebugLog, FirmwareConfig, FirmwareError};
 pub use functions::{DeviceError, DeviceErrorKind};

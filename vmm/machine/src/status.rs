@@ -7,7 +7,7 @@ use nix::time::{ClockId, clock_gettime};
 use vmm_devices::WatchdogAction;
 use vmm_devices::virtio::balloon::{BalloonControl, BalloonSize};
 
-use crate::disks::Disks;
+use crate::disks::{Disks, SyncFailure};
 use crate::events::ResetSource;
 use crate::legacy::nanoseconds;
 use crate::pci::PciAddress;
@@ -114,6 +114,8 @@ pub struct Status {
     pub end: Option<End>,
     /// Size of the balloon, if the machine has one.
     pub balloon: Option<BalloonSize>,
+    /// Disks that lost data, in the order of their addresses.
+    pub sync_failures: Vec<SyncFailure>,
 }
 
 /// What happened to a machine.
@@ -137,6 +139,13 @@ pub enum Change {
     Panicked,
     /// The guest's kernel gave up and goes on by itself, with its crash kernel.
     CrashLoaded,
+    /// The host failed to make durable what a disk had written.
+    SyncFailed {
+        /// Which disk.
+        disk: PciAddress,
+        /// The host's error number.
+        errno: i32,
+    },
 }
 
 /// The status, written by the owner and read by anybody.
@@ -155,6 +164,7 @@ impl StatusBoard {
         let mut status = self.lock().clone();
         status.first_timestamp_ns = self.first_timestamp_ns.load(Ordering::Relaxed);
         status.balloon = self.balloon().map(|balloon| balloon.size());
+        status.sync_failures = self.disks().map(Disks::sync_failures).unwrap_or_default();
         status
     }
 

@@ -6,6 +6,7 @@ use vmm_machine::PciAddress;
 
 use crate::requests::Asker;
 use crate::server::Server;
+use crate::status;
 
 impl Server {
     pub(crate) fn answer_disk_stats(&mut self, asker: Asker) -> Result<(), v1::Error> {
@@ -23,11 +24,7 @@ impl Server {
 
 fn stats((address, counts): &(PciAddress, DiskCounts)) -> v1::DiskStats {
     v1::DiskStats {
-        disk: Some(v1::PciAddress {
-            bus: u32::from(address.bus()),
-            device: u32::from(address.device()),
-            function: 0,
-        }),
+        disk: Some(status::disk_address(*address)),
         reads: Some(count(counts.reads)),
         writes: Some(count(counts.writes)),
         flushes: Some(count(counts.flushes)),

@@ -1,7 +1,10 @@
 //! From the machine's words to those of the wire.
 
 use proto_vmm::v1;
-use vmm_machine::{Change, EndReason, LastReset, MachineState, PauseReason, ResetSource, Status};
+use vmm_machine::{
+    Change, EndReason, LastReset, MachineState, PauseReason, PciAddress, ResetSource, Status,
+    SyncFailure,
+};
 
 /// The status of a process without a machine.
 pub fn unconfigured() -> v1::MachineStatus {
@@ -34,6 +37,23 @@ pub fn of_machine(status: &Status, exit: Option<&v1::ExitRecord>) -> v1::Machine
         panics: status.panics,
         balloon_target_bytes: status.balloon.map(|balloon| balloon.target_bytes),
         balloon_actual_bytes: status.balloon.map(|balloon| balloon.actual_bytes),
+        disk_sync_failures: status.sync_failures.iter().map(sync_failure).collect(),
+    }
+}
+
+fn sync_failure(failure: &SyncFailure) -> v1::DiskSyncFailure {
+    v1::DiskSyncFailure {
+        disk: Some(disk_address(failure.disk)),
+        error: std::io::Error::from_raw_os_error(failure.errno).to_string(),
+    }
+}
+
+/// The address of a disk.
+pub fn disk_address(address: PciAddress) -> v1::PciAddress {
+    v1::PciAddress {
+        bus: u32::from(address.bus()),
+        device: u32::from(address.device()),
+        function: 0,
     }
 }
 
@@ -79,6 +99,7 @@ pub fn event_kind(change: Change) -> Option<v1::EventKind> {
         Change::WatchdogExpired(_) => v1::EventKind::WatchdogExpired,
         Change::Panicked => v1::EventKind::Panicked,
         Change::CrashLoaded => v1::EventKind::CrashLoaded,
+        Change::SyncFailed { .. } => v1::EventKind::DiskSyncFailed,
     })
 }
 
@@ -94,6 +115,7 @@ pub fn change_name(change: Change) -> &'static str {
         Change::WatchdogExpired(_) => "watchdog-expired",
         Change::Panicked => "panicked",
         Change::CrashLoaded => "crash-loaded",
+        Change::SyncFailed { .. } => "disk-sync-failed",
     }
 }
 
@@ -104,6 +126,10 @@ pub fn change_detail(change: Change) -> String {
         Change::Reset(None) => "on request".to_owned(),
         Change::ResetWaits(device) => format!("{device} does not come to rest"),
         Change::WatchdogExpired(action) => format!("action {action}"),
+        Change::SyncFailed { disk, errno } => {
+            let error = std::io::Error::from_raw_os_error(errno);
+            format!("the disk at {disk} fails every flush from now on: {error}")
+        }
         Change::Booted
         | Change::Paused
         | Change::Resumed

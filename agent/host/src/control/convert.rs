@@ -1,7 +1,7 @@
 //! From the protocol's messages to what the planner knows.
 
 use agent_plan::{
-    ExitObserved, ExitReason, MachineObserved, MachineState, PauseObserved, Timestamp,
+    ExitObserved, ExitReason, FailedSync, MachineObserved, MachineState, PauseObserved, Timestamp,
 };
 use proto_vmm::v1;
 
@@ -22,7 +22,17 @@ pub(crate) fn machine_observed(status: &v1::MachineStatus) -> Option<MachineObse
         state,
         resets: status.resets,
         pause,
+        failed_syncs: status.disk_sync_failures.iter().map(failed_sync).collect(),
     })
+}
+
+fn failed_sync(failure: &v1::DiskSyncFailure) -> FailedSync {
+    let disk = failure.disk.unwrap_or_default();
+    FailedSync {
+        bus: disk.bus,
+        device: disk.device,
+        error: failure.error.clone(),
+    }
 }
 
 /// A reason that this agent does not know was somebody's request as far as it can tell.

@@ -5,6 +5,8 @@ use proto_vmm::v1::{self, frame::Body};
 
 /// The longest release, and the longest name of a phase.
 const MAX_NAME_CHARS: usize = 64;
+/// The most disks that are heard of.
+const MAX_DISKS: usize = 64;
 /// The longest sentence.
 const MAX_TEXT_CHARS: usize = 1000;
 
@@ -39,6 +41,10 @@ pub(super) fn detail(record: &v1::ExitRecord) -> String {
 fn tame_status(status: Option<&mut v1::MachineStatus>) {
     if let Some(status) = status {
         tame_text(&mut status.pause_detail);
+        status.disk_sync_failures.truncate(MAX_DISKS);
+        for failure in &mut status.disk_sync_failures {
+            tame_name(&mut failure.error);
+        }
     }
 }
 
@@ -69,12 +75,15 @@ mod tests {
     }
 
     fn hello(versions: (u32, u32)) -> Body {
+        let mut failures = vec![v1::DiskSyncFailure::default(); 100];
+        failures[0].error = hostile();
         Body::Hello(v1::Hello {
             protocol_min: versions.0,
             protocol_max: versions.1,
             version: hostile(),
             status: Some(v1::MachineStatus {
                 pause_detail: hostile(),
+                disk_sync_failures: failures,
                 ..v1::MachineStatus::default()
             }),
             ..v1::Hello::default()
@@ -134,6 +143,8 @@ mod tests {
         assert!(is_tame(&connection.hello().version, 64));
         let status = connection.hello().status.clone().unwrap();
         assert!(is_tame(&status.pause_detail, 1000));
+        assert_eq!(status.disk_sync_failures.len(), 64);
+        assert!(is_tame(&status.disk_sync_failures[0].error, 64));
         let asked = connection.ask(Kind::GetStatus(v1::GetStatus {})).await;
         let Err(ControlError::Refused { message, field, .. }) = asked else {
             panic!("{asked:?}");

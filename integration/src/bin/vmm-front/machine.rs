@@ -7,7 +7,7 @@ use std::path::Path;
 
 use agent_plan::{PciDemand, PciPlace, PciPlaces, PlaceDemand};
 use anyhow::Context;
-use nix::libc::{O_DIRECT, O_DSYNC};
+use nix::libc::O_DIRECT;
 use proto_vmm::v1;
 use proto_vmm::v1::pci_device::Kind;
 use tun_rs::{DeviceBuilder, Layer};
@@ -184,8 +184,7 @@ fn open_device(path: &str) -> anyhow::Result<File> {
 
 fn open_disk(flag: &DiskFlag) -> anyhow::Result<File> {
     let special = match flag.blk.cache() {
-        v1::DiskCache::Unspecified => 0,
-        v1::DiskCache::Writethrough => O_DSYNC,
+        v1::DiskCache::Unspecified | v1::DiskCache::Writethrough => 0,
         v1::DiskCache::None => O_DIRECT,
     };
     let mut options = OpenOptions::new();

@@ -511,6 +511,18 @@ pub struct MachineStatus {
     /// Memory that the guest's driver says it does without.
     #[prost(uint64, optional, tag = "13")]
     pub balloon_actual_bytes: ::core::option::Option<u64>,
+    /// Disks that the host failed to sync. Each has lost data and fails every flush until its VMM ends.
+    #[prost(message, repeated, tag = "14")]
+    pub disk_sync_failures: ::prost::alloc::vec::Vec<DiskSyncFailure>,
+}
+/// A disk that the host failed to sync.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DiskSyncFailure {
+    #[prost(message, optional, tag = "1")]
+    pub disk: ::core::option::Option<PciAddress>,
+    /// The host's error, for people.
+    #[prost(string, tag = "2")]
+    pub error: ::prost::alloc::string::String,
 }
 /// Sent to subscribers when something changes.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1381,6 +1393,8 @@ pub enum EventKind {
     Panicked = 11,
     /// The guest's kernel gave up and goes on by itself, with its crash kernel.
     CrashLoaded = 12,
+    /// The host failed to sync a disk; `MachineStatus.disk_sync_failures` says which.
+    DiskSyncFailed = 13,
 }
 impl EventKind {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1399,6 +1413,7 @@ impl EventKind {
             Self::WatchdogExpired => "EVENT_KIND_WATCHDOG_EXPIRED",
             Self::Panicked => "EVENT_KIND_PANICKED",
             Self::CrashLoaded => "EVENT_KIND_CRASH_LOADED",
+            Self::DiskSyncFailed => "EVENT_KIND_DISK_SYNC_FAILED",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1414,6 +1429,7 @@ impl EventKind {
             "EVENT_KIND_WATCHDOG_EXPIRED" => Some(Self::WatchdogExpired),
             "EVENT_KIND_PANICKED" => Some(Self::Panicked),
             "EVENT_KIND_CRASH_LOADED" => Some(Self::CrashLoaded),
+            "EVENT_KIND_DISK_SYNC_FAILED" => Some(Self::DiskSyncFailed),
             _ => None,
         }
     }
@@ -1696,7 +1712,7 @@ impl PanicPolicy {
 pub enum DiskCache {
     /// Write-back: without O_DIRECT.
     Unspecified = 0,
-    /// With O_DSYNC. The guest sees a disk without write cache.
+    /// The VMM syncs the image before it answers a write. The guest sees a disk without write cache.
     Writethrough = 1,
     /// With O_DIRECT.
     None = 2,

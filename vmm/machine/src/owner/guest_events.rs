@@ -6,12 +6,26 @@ use crate::config::RebootPolicy;
 use crate::events::{GuestEvent, ResetSource};
 use crate::pci::PciAddress;
 use crate::request::Message;
-use crate::status::{EndReason, MachineState, PauseReason};
+use crate::status::{Change, EndReason, MachineState, PauseReason};
 
 impl Owner {
-    /// While no vCPU runs: events of the guest that was are of no concern to the one that will be.
+    /// While no vCPU runs: events of the guest that was are of no concern to the one that will be. What
+    /// became of a disk is.
     pub(super) fn drop_stale_events(&mut self) {
-        self.take_guest_events();
+        let events = self.take_guest_events();
+        let kept = events.into_iter().filter(|event| match event {
+            GuestEvent::SyncFailed { .. } => true,
+            GuestEvent::PowerOff
+            | GuestEvent::Reset(_)
+            | GuestEvent::Panicked
+            | GuestEvent::Told(_)
+            | GuestEvent::Watchdog(_)
+            | GuestEvent::IoStopped { .. }
+            | GuestEvent::DebugExit(_)
+            | GuestEvent::VcpuFailed(_)
+            | GuestEvent::HostFailure(_) => false,
+        });
+        self.waiting.extend(kept.map(Message::Guest));
     }
 
     /// Does now what events ask for that are still in the queue, ahead of requests that came before them.
@@ -47,6 +61,10 @@ impl Owner {
             GuestEvent::HostFailure(detail) => self.end(EndReason::HostFailed, detail),
             GuestEvent::Reset(source) => self.on_guest_reset(source),
             GuestEvent::IoStopped { disk, errno } => self.on_io_stopped(disk, errno),
+            GuestEvent::SyncFailed { disk, errno } => {
+                self.observer.changed(Change::SyncFailed { disk, errno });
+                Flow::Continue
+            }
         }
     }
 

@@ -65,10 +65,7 @@ pub enum Transfer {
     /// From the file to guest memory.
     Read,
     /// From guest memory to the file.
-    Write {
-        /// Complete only when the data is on stable storage (`RWF_DSYNC`).
-        durable: bool,
-    },
+    Write,
 }
 
 /// A request that has ended.

@@ -76,10 +76,6 @@ impl Slot {
 
     /// The entry that moves the parts.
     pub(super) fn entry(&self, transfer: Transfer, offset: u64) -> squeue::Entry {
-        let flags = match transfer {
-            Transfer::Write { durable: true } => libc::RWF_DSYNC,
-            Transfer::Read | Transfer::Write { durable: false } => 0,
-        };
         // One part needs no vector for the kernel to import.
         if let [part] = self.parts.as_slice()
             && let Ok(length) = u32::try_from(part.iov_len)
@@ -87,9 +83,8 @@ impl Slot {
             let base = part.iov_base.cast::<u8>();
             return match transfer {
                 Transfer::Read => opcode::Read::new(FILE, base, length).offset(offset).build(),
-                Transfer::Write { .. } => opcode::Write::new(FILE, base, length)
+                Transfer::Write => opcode::Write::new(FILE, base, length)
                     .offset(offset)
-                    .rw_flags(flags)
                     .build(),
             };
         }
@@ -99,9 +94,8 @@ impl Slot {
             Transfer::Read => opcode::Readv::new(FILE, parts, count)
                 .offset(offset)
                 .build(),
-            Transfer::Write { .. } => opcode::Writev::new(FILE, parts, count)
+            Transfer::Write => opcode::Writev::new(FILE, parts, count)
                 .offset(offset)
-                .rw_flags(flags)
                 .build(),
         }
     }

@@ -78,7 +78,7 @@ fn scattered_and_whole_transfers_move_what_they_name() {
     assert_eq!(bench.bytes(0x3000, 6), [13, 14, 15, 16, 17, 0]);
     assert_eq!(bench.bytes(0x8000, 2), [0, 1]);
 
-    let write = Transfer::Write { durable: true };
+    let write = Transfer::Write;
     let ring = &mut bench.ring;
     ring.transfer(
         1,
@@ -158,13 +158,8 @@ fn a_failed_transfer_says_why() {
     let ring = &mut bench.ring;
     ring.transfer(0, Transfer::Read, [range(0, 512)].into_iter(), 1 << 40)
         .unwrap();
-    ring.transfer(
-        1,
-        Transfer::Write { durable: false },
-        [range(0, 512)].into_iter(),
-        offset,
-    )
-    .unwrap();
+    ring.transfer(1, Transfer::Write, [range(0, 512)].into_iter(), offset)
+        .unwrap();
     let ended = bench.run();
     assert_eq!(ended.first(), Some(&(0, Ok(0))));
     assert!(matches!(ended.get(1), Some((1, Err(Some(_))))));

@@ -35,9 +35,11 @@ pub(super) struct Backend {
     pub(super) is_in_memory: bool,
     /// What transfers past the page cache have to be aligned to.
     alignment: Option<Alignment>,
-    /// A write is durable when it returns.
-    opened_durable: bool,
-    /// Each write has to be made durable before it is answered: the driver did not take FLUSH.
+    /// Open with `O_DSYNC`: the kernel syncs at the end of each write.
+    pub(super) writes_sync: bool,
+    /// The guest sees a disk without write cache.
+    writes_through: bool,
+    /// Writes are synced before they are answered: the driver did not take FLUSH.
     durable: bool,
     bounce: Bounce,
 }
@@ -48,7 +50,7 @@ impl Backend {
         let mode = image::open_mode(&image).map_err(BlkError::Image)?;
         let fits = match cache {
             CacheMode::WriteBack => !mode.direct,
-            CacheMode::WriteThrough => mode.durable,
+            CacheMode::WriteThrough => true,
             CacheMode::Direct => mode.direct,
         };
         if !fits {
@@ -60,13 +62,16 @@ impl Backend {
             .transpose()
             .map_err(BlkError::Image)?;
         let metadata = image.metadata().map_err(BlkError::Image)?;
+        let is_block = metadata.file_type().is_block_device();
         Ok(Self {
-            is_block: metadata.file_type().is_block_device(),
-            is_in_memory: image::is_in_memory(&image).map_err(BlkError::Image)?,
+            is_block,
+            // The node of a block device is in memory, as all of /dev is; the device is not.
+            is_in_memory: !is_block && image::is_in_memory(&image).map_err(BlkError::Image)?,
             image,
             alignment,
-            opened_durable: mode.durable,
-            durable: mode.durable,
+            writes_sync: mode.durable,
+            writes_through: mode.durable || cache == CacheMode::WriteThrough,
+            durable: true,
             bounce: Bounce::default(),
         })
     }
@@ -115,7 +120,7 @@ impl Backend {
             read_only: config.read_only,
             discard: config.discard && !config.read_only,
             discard_granularity_bytes: discard_granularity,
-            durable: self.opened_durable,
+            durable: self.writes_through,
         })
     }
 
@@ -124,9 +129,14 @@ impl Backend {
         self.durable = !flushes;
     }
 
-    /// Whether a write has to be followed by what `O_DSYNC` would do.
-    pub(super) fn needs_sync(&self) -> bool {
-        self.durable && !self.opened_durable
+    /// Whether a request is answered only after a sync that begins once it was carried out. `O_DSYNC` is
+    /// no substitute: it does not cover `fallocate` and `BLKZEROOUT`.
+    pub(super) fn must_sync(&self, request: Request) -> bool {
+        match request {
+            Request::Flush => true,
+            Request::Write(_) | Request::WriteZeroes { .. } => self.durable,
+            Request::Read(_) | Request::GetId | Request::Discard(_) => false,
+        }
     }
 
     /// Whether the kernel takes these buffers as they are.
@@ -141,7 +151,8 @@ impl Backend {
         })
     }
 
-    /// Carries out a request from byte `done` of its data on; returns when it is done.
+    /// Carries out a request from byte `done` of its data on; returns when it is done. The sync that some
+    /// requests wait for comes after it.
     pub(super) fn execute(
         &mut self,
         memory: &GuestRam,
@@ -151,24 +162,12 @@ impl Backend {
     ) -> Result<(), Failure> {
         match request {
             Request::Read(extent) | Request::Write(extent) => {
-                self.transfer(memory, chain, request, extent, done)?;
-                self.sync_if_needed(request)
+                self.transfer(memory, chain, request, extent, done)
             }
-            Request::Flush => Ok(self.image.sync_data()?),
-            Request::GetId => Ok(()),
+            Request::Flush | Request::GetId => Ok(()),
             Request::Discard(extent) => self.discard(extent),
-            Request::WriteZeroes { extent, unmap } => {
-                self.write_zeroes(extent, unmap)?;
-                self.sync_if_needed(request)
-            }
+            Request::WriteZeroes { extent, unmap } => self.write_zeroes(extent, unmap),
         }
-    }
-
-    fn sync_if_needed(&self, request: Request) -> Result<(), Failure> {
-        if !request.is_read() && self.needs_sync() {
-            self.image.sync_data()?;
-        }
-        Ok(())
     }
 
     fn transfer(

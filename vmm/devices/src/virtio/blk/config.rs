@@ -35,8 +35,8 @@ pub enum CacheMode {
     /// The host's page cache is the disk's write cache.
     #[default]
     WriteBack,
-    /// As `WriteBack`, but a write is durable when it ends (the image is open with `O_DSYNC`): the
-    /// guest sees a disk without write cache.
+    /// As `WriteBack`, but a write is synced before it is answered: the guest sees a disk without write
+    /// cache.
     WriteThrough,
     /// Past the host's page cache (the image is open with `O_DIRECT`). What is left of a write cache
     /// is the host disk's own.

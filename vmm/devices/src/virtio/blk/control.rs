@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
@@ -49,6 +49,12 @@ pub struct BlkControl {
     /// Counts sizes.
     generation: AtomicU8,
     stopped: AtomicBool,
+    /// Error number of the first sync that failed; 0 before. Never cleared: Linux reports a failed
+    /// writeback once and takes the pages for clean, so that a later sync would succeed without them.
+    sync_errno: AtomicI32,
+    /// Somebody syncs the image. The kernel keeps one error for all who sync one open file description,
+    /// and the first to ask takes it.
+    is_syncing: AtomicBool,
     pending: Mutex<Pending>,
     counters: Counters,
     /// Written for the device to look at `pending`, and by its ring.
@@ -64,6 +70,8 @@ impl BlkControl {
             sectors: AtomicU64::new(sectors),
             generation: AtomicU8::new(0),
             stopped: AtomicBool::new(false),
+            sync_errno: AtomicI32::new(0),
+            is_syncing: AtomicBool::new(false),
             pending: Mutex::default(),
             counters: Counters::default(),
             event: EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)?,
@@ -105,6 +113,32 @@ impl BlkControl {
     /// What the disk has done since it was made.
     pub fn counts(&self) -> DiskCounts {
         self.counters.read()
+    }
+
+    /// Error number of the sync that failed, if one did: what the guest wrote may be lost, and no flush
+    /// succeeds any more.
+    pub fn sync_failure(&self) -> Option<i32> {
+        match self.sync_errno.load(Ordering::Acquire) {
+            0 => None,
+            errno => Some(errno),
+        }
+    }
+
+    /// Whether this is the first failure.
+    pub(super) fn note_sync_failure(&self, errno: i32) -> bool {
+        self.sync_errno
+            .compare_exchange(0, errno, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+
+    /// Takes the turn to sync; false when somebody has it.
+    pub(super) fn begin_sync(&self) -> bool {
+        !self.is_syncing.swap(true, Ordering::AcqRel)
+    }
+
+    /// Gives the turn back. A failure must have been noted before.
+    pub(super) fn end_sync(&self) {
+        self.is_syncing.store(false, Ordering::Release);
     }
 
     /// Has the device try again what it holds.

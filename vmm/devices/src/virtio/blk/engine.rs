@@ -94,21 +94,23 @@ impl Engine {
         let Self::Ring(ring) = self else {
             return Begun::Refused;
         };
-        let durable = backend.needs_sync();
         let queued = match flight.request {
             Request::Read(extent) if backend.takes(data(flight.request, &flight.chain)) => {
                 let ranges = data(flight.request, &flight.chain).map(range);
                 ring.transfer(place, Transfer::Read, ranges, extent.offset)
             }
-            Request::Write(extent) if backend.takes(data(flight.request, &flight.chain)) => {
+            // Of syncs that run side by side one reports the failure of another, so a write that is a sync,
+            // too, is for the calling thread.
+            Request::Write(extent)
+                if !backend.writes_sync && backend.takes(data(flight.request, &flight.chain)) =>
+            {
                 let ranges = data(flight.request, &flight.chain).map(range);
-                ring.transfer(place, Transfer::Write { durable }, ranges, extent.offset)
+                ring.transfer(place, Transfer::Write, ranges, extent.offset)
             }
-            Request::Flush => ring.sync(place),
             Request::Discard(extent) if !backend.is_block => {
                 ring.allocate(place, PUNCH_HOLE, extent.offset, extent.bytes)
             }
-            Request::WriteZeroes { extent, unmap } if !durable => {
+            Request::WriteZeroes { extent, unmap } => {
                 ring.allocate(place, zeroes_mode(unmap), extent.offset, extent.bytes)
             }
             _ => return Begun::Refused,
@@ -117,6 +119,14 @@ impl Engine {
             Ok(()) => Begun::Queued,
             // The calling thread finds out, too, what is not RAM, and takes what is too many.
             Err(_) => Begun::Refused,
+        }
+    }
+
+    /// Queues a sync under the number of a place whose request the ring does not have.
+    pub(super) fn begin_sync(&mut self, place: usize) -> Begun {
+        match self.ring().map(|ring| ring.sync(place)) {
+            Some(Ok(())) => Begun::Queued,
+            Some(Err(_)) | None => Begun::Refused,
         }
     }
 

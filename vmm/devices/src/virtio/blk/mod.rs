@@ -17,6 +17,7 @@ mod limits;
 mod policy;
 mod request;
 mod state;
+mod sync;
 mod work;
 
 #[cfg(test)]
@@ -44,6 +45,7 @@ use self::limits::{Cost, Limiter};
 pub use self::policy::{ErrorPolicies, ErrorPolicy};
 use self::request::Shape;
 use self::state::{BlkState, HeldChain};
+use self::sync::ImageSync;
 use self::work::Active;
 use super::device::{
     ActivateError, ActiveContext, DeviceEvent, DeviceFault, DeviceKind, QuiesceError, VirtioDevice,
@@ -150,6 +152,7 @@ struct Disk {
     made: Instant,
     errors: ErrorPolicies,
     notices: NoticeSink,
+    sync: ImageSync,
     /// Requests that were held when the disk was saved, until it is activated.
     restored: Vec<HeldChain>,
 }
@@ -181,6 +184,7 @@ impl BlkDevice {
             made: Instant::now(),
             errors: config.errors,
             notices,
+            sync: ImageSync::default(),
             restored: Vec::new(),
         };
         Ok(Self {
@@ -203,8 +207,14 @@ impl BlkDevice {
     ) -> Result<Self, BlkError> {
         let mut device = Self::new(image, config, notices)?;
         if let Some(state) = payloads.take_if_there::<BlkState>()? {
-            device.disk.restored = state.held(device.disk.geometry.queues)?;
-            device.disk.control.set_stopped();
+            let disk = &mut device.disk;
+            disk.restored = state.held(disk.geometry.queues)?;
+            if !disk.restored.is_empty() {
+                disk.control.set_stopped();
+            }
+            if let Some(errno) = state.sync_failure()? {
+                disk.control.note_sync_failure(errno);
+            }
         }
         Ok(device)
     }
@@ -254,11 +264,8 @@ impl Disk {
             ring.cancel();
         }
         loop {
-            while let Some(ring) = self.engine.ring() {
-                if ring.next_completion().is_none() {
-                    break;
-                }
-            }
+            // A sync that failed is remembered all the same.
+            while self.next_ended().is_some() {}
             if self.engine.in_flight() == 0 || !self.engine.wait_until(deadline) {
                 return;
             }
@@ -347,8 +354,9 @@ impl VirtioDevice for BlkDevice {
     }
 
     fn save(&self) -> Option<Payload> {
-        let state = self.active.as_ref()?.state()?;
-        Some(state.to_payload())
+        let held = self.active.iter().flat_map(Active::held_chains);
+        let state = BlkState::new(held, self.disk.control.sync_failure());
+        (!state.is_empty()).then(|| state.to_payload())
     }
 
     fn event_sources(&self) -> Vec<EventSource> {

@@ -15,9 +15,11 @@ pub enum ErrorPolicy {
     /// The guest gets an I/O error.
     #[default]
     Report,
-    /// The guest is told that all is well.
+    /// The guest is told that all is well. Not of a sync that failed, which is about data of other
+    /// requests: that is reported.
     Ignore,
-    /// The request is held and the guest paused; it is tried again when the guest is resumed.
+    /// The request is held and the guest paused; it is tried again when the guest is resumed. A sync that
+    /// failed is not tried again: the guest gets an I/O error then.
     Stop,
     /// `Stop` when the host has no space left, else `Report`.
     StopOnNoSpace,
@@ -39,6 +41,10 @@ pub(super) enum Failure {
     Guest(Refusal),
     /// The host failed, with this error number.
     Host(i32),
+    /// The host failed to make durable what was written, with this error number.
+    Sync(i32),
+    /// A former sync failed, so that no other can succeed.
+    LostBefore,
 }
 
 impl From<Refusal> for Failure {
@@ -74,6 +80,15 @@ impl ErrorPolicy {
             (Self::Report | Self::StopOnNoSpace, _) => Verdict::Answer(Err(Refusal::IoError)),
         }
     }
+
+    /// What becomes of a request whose sync failed with `errno`. Data that was answered as written may
+    /// be lost, so no policy makes it a success.
+    pub(super) fn judge_sync(self, errno: i32) -> Verdict {
+        match self.judge(errno) {
+            Verdict::Hold => Verdict::Hold,
+            Verdict::Answer(_) => Verdict::Answer(Err(Refusal::IoError)),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -91,5 +106,19 @@ mod tests {
         assert_eq!(ErrorPolicy::StopOnNoSpace.judge(EIO), report);
         assert_eq!(ErrorPolicy::StopOnNoSpace.judge(ENOSPC), Verdict::Hold);
         assert_eq!(ErrorPolicy::StopOnNoSpace.judge(EDQUOT), Verdict::Hold);
+    }
+
+    #[test]
+    fn no_policy_makes_a_failed_sync_a_success() {
+        let report = Verdict::Answer(Err(Refusal::IoError));
+        for policy in [
+            ErrorPolicy::Report,
+            ErrorPolicy::Ignore,
+            ErrorPolicy::StopOnNoSpace,
+        ] {
+            assert_eq!(policy.judge_sync(EIO), report);
+        }
+        assert_eq!(ErrorPolicy::Stop.judge_sync(EIO), Verdict::Hold);
+        assert_eq!(ErrorPolicy::StopOnNoSpace.judge_sync(ENOSPC), Verdict::Hold);
     }
 }

@@ -1,8 +1,8 @@
-//! What of a disk outlives it: requests that are held. Everything else that is at rest is in its
-//! rings, its image and its configuration.
+//! What of a disk outlives it: requests that are held, and that a sync failed. Everything else that is
+//! at rest is in its rings, its image and its configuration.
 
 use super::flight::MAX_IN_FLIGHT;
-use crate::state::{DeviceState, StateError};
+use crate::state::{DeviceState, Payload, StateError};
 use crate::virtio::queue::{Buffer, Chain, MAX_CHAIN_DESCRIPTORS};
 
 /// Most buffers of all requests that are held together: as many as 128 requests of a driver that
@@ -16,11 +16,35 @@ pub(super) struct BlkState {
     /// Requests that the host failed, oldest first, and then what a pause left to do.
     #[prost(message, repeated, tag = "1")]
     held: Vec<HeldState>,
+    /// Error number of the sync that failed; 0 when none did. Since version 2.
+    #[prost(int32, tag = "2")]
+    sync_errno: i32,
 }
+
+/// Without a failed sync: what releases before it read, too.
+const WITHOUT_SYNC_FAILURE: u32 = 1;
+/// The kernel's `MAX_ERRNO`.
+const MAX_ERRNO: i32 = 4095;
 
 impl DeviceState for BlkState {
     const KIND: &'static str = "virtio-blk";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
+
+    fn to_payload(&self) -> Payload {
+        let version = if self.sync_errno == 0 {
+            WITHOUT_SYNC_FAILURE
+        } else {
+            Self::VERSION
+        };
+        Payload::of(Self::KIND, version, self)
+    }
+
+    fn from_payload(payload: &Payload) -> Result<Self, StateError> {
+        match payload.version {
+            WITHOUT_SYNC_FAILURE => payload.read(Self::KIND, WITHOUT_SYNC_FAILURE),
+            _ => payload.read(Self::KIND, Self::VERSION),
+        }
+    }
 }
 
 /// A request as its descriptors said. What it asks for is read from guest memory again.
@@ -53,7 +77,10 @@ pub(super) struct HeldChain {
 }
 
 impl BlkState {
-    pub(super) fn new<'a>(held: impl Iterator<Item = (usize, &'a Chain)>) -> Self {
+    pub(super) fn new<'a>(
+        held: impl Iterator<Item = (usize, &'a Chain)>,
+        sync_failure: Option<i32>,
+    ) -> Self {
         let state = |(queue, chain): (usize, &Chain)| HeldState {
             queue: u32::try_from(queue).unwrap_or(u32::MAX),
             head: chain.head.into(),
@@ -62,6 +89,23 @@ impl BlkState {
         };
         Self {
             held: held.map(state).collect(),
+            sync_errno: sync_failure.unwrap_or(0),
+        }
+    }
+
+    /// Whether there is nothing to keep.
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_empty() && self.sync_errno == 0
+    }
+
+    /// The error number of the sync that failed.
+    pub(super) fn sync_failure(&self) -> Result<Option<i32>, StateError> {
+        match self.sync_errno {
+            0 => Ok(None),
+            errno if (1..=MAX_ERRNO).contains(&errno) => Ok(Some(errno)),
+            errno => Err(Self::wrong(format!(
+                "a sync that failed with error {errno}"
+            ))),
         }
     }
 

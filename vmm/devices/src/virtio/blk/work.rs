@@ -7,6 +7,9 @@
 //!     |   |        +---- held (the host failed, policy stop)
 //!     +---+ limits say later, or no place is free: the request stays in the ring
 //! ```
+//!
+//! A flush, and a write of a disk without write cache, waits between engine and answer for a sync of the
+//! image. There is one at a time, for all that wait when it begins.
 
 mod answers;
 mod intake;
@@ -22,11 +25,12 @@ use super::engine::Begun;
 use super::flight::Flights;
 use super::policy::Failure;
 use super::request::{self, Request};
-use super::state::{BlkState, HeldChain};
+use super::state::HeldChain;
+use super::sync::SyncBegun;
 use crate::GuestRam;
 use crate::virtio::device::DeviceFault;
 use crate::virtio::interrupt::ConfigCall;
-use crate::virtio::queue::VirtQueue;
+use crate::virtio::queue::{Chain, VirtQueue};
 
 /// A disk whose driver is ready.
 pub(super) struct Active {
@@ -39,6 +43,10 @@ pub(super) struct Active {
     /// Places of requests that the ring left over while the disk came to rest; they wait as those that
     /// are held, though nothing failed.
     left_over: Vec<usize>,
+    /// Places of requests that are answered after the next sync.
+    unsynced: Vec<usize>,
+    /// Places of requests that the sync under way is for.
+    syncing: Vec<usize>,
     /// Requests that were held when the disk was saved.
     restored: Vec<HeldChain>,
     /// Queues that may have requests for which no kick comes.
@@ -68,6 +76,8 @@ impl Active {
             flights: Flights::default(),
             held: Vec::new(),
             left_over: Vec::new(),
+            unsynced: Vec::new(),
+            syncing: Vec::new(),
             restored,
         }
     }
@@ -85,8 +95,13 @@ impl Active {
             Request::GetId => {
                 request::give_id(&self.memory, &flight.chain, &disk.id).map_err(Failure::from)
             }
-            Request::Flush if disk.geometry.read_only => Ok(()),
+            Request::Flush if disk.geometry.read_only => {
+                return self.settle(disk, place, Ok(()));
+            }
             request if request.is_nothing() => Ok(()),
+            request if disk.has_lost_data() && disk.backend.must_sync(request) => {
+                Err(Failure::LostBefore)
+            }
             request => {
                 disk.engine
                     .prepare(&disk.backend, &disk.control, &self.memory);
@@ -97,17 +112,77 @@ impl Active {
                     .execute(&self.memory, &flight.chain, request, 0)
             }
         };
+        self.carried_out(disk, place, outcome)
+    }
+
+    /// A request was carried out, or was not: it is answered, or waits for a sync.
+    fn carried_out(
+        &mut self,
+        disk: &mut Disk,
+        place: usize,
+        outcome: Result<(), Failure>,
+    ) -> Result<(), DeviceFault> {
+        let Some(flight) = self.flights.get(place) else {
+            return Ok(());
+        };
+        let outcome = match outcome {
+            Ok(()) if disk.backend.must_sync(flight.request) => {
+                self.unsynced.push(place);
+                return Ok(());
+            }
+            Err(Failure::Host(errno)) if disk.may_be_of_sync(flight.request) => {
+                Err(disk.sync_failed(errno))
+            }
+            other => other,
+        };
         self.settle(disk, place, outcome)
     }
 
-    /// Gives what is queued to the kernel. One that takes no more now is asked again.
-    fn submit(&self, disk: &mut Disk) {
+    /// Begins a sync for all requests that wait for one, unless one is under way.
+    fn begin_sync(&mut self, disk: &mut Disk) -> Result<(), DeviceFault> {
+        let Some(&slot) = self.unsynced.first().filter(|_| self.syncing.is_empty()) else {
+            return Ok(());
+        };
+        std::mem::swap(&mut self.unsynced, &mut self.syncing);
+        match disk.begin_sync(slot) {
+            SyncBegun::Queued => Ok(()),
+            SyncBegun::Ended(outcome) => self.end_sync(disk, outcome),
+            SyncBegun::Busy => {
+                self.sync_again();
+                Ok(())
+            }
+        }
+    }
+
+    /// The requests that a sync was for wait for the next one.
+    fn sync_again(&mut self) {
+        self.syncing.append(&mut self.unsynced);
+        std::mem::swap(&mut self.unsynced, &mut self.syncing);
+    }
+
+    /// Answers the requests that the sync was for.
+    fn end_sync(
+        &mut self,
+        disk: &mut Disk,
+        outcome: Result<(), Failure>,
+    ) -> Result<(), DeviceFault> {
+        for place in std::mem::take(&mut self.syncing) {
+            self.settle(disk, place, outcome)?;
+        }
+        Ok(())
+    }
+
+    /// Begins a sync if one is wanted, and gives what is queued to the kernel. One that takes no more now
+    /// is asked again.
+    fn submit(&mut self, disk: &mut Disk) -> Result<(), DeviceFault> {
+        self.begin_sync(disk)?;
         if let Some(ring) = disk.engine.ring()
             && ring.submit().is_err()
             && let Some(queue) = self.queues.first()
         {
             queue.again();
         }
+        Ok(())
     }
 
     /// Tries again what is held, and what was left over.
@@ -120,7 +195,7 @@ impl Active {
         for place in held {
             self.begin(disk, place)?;
         }
-        self.submit(disk);
+        self.submit(disk)?;
         self.reap(disk)
     }
 
@@ -154,15 +229,14 @@ impl Active {
         self.held.iter().chain(&self.left_over).copied()
     }
 
-    /// What is held, if anything is.
-    pub(super) fn state(&self) -> Option<BlkState> {
+    /// What is held.
+    pub(super) fn held_chains(&self) -> impl Iterator<Item = (usize, &Chain)> {
         let restored = self.restored.iter().map(|held| (held.queue, &held.chain));
         let held = self.waiting_places().filter_map(|place| {
             let flight = self.flights.get(place)?;
             Some((flight.queue, &flight.chain))
         });
-        let mut all = restored.chain(held).peekable();
-        all.peek().is_some().then(|| BlkState::new(all))
+        restored.chain(held)
     }
 
     /// Tells the driver that the configuration changed.
@@ -178,7 +252,7 @@ impl Active {
         disk: &mut Disk,
         deadline: Instant,
     ) -> Result<(), DeviceFault> {
-        self.submit(disk);
+        self.submit(disk)?;
         self.reap_by(disk, LeftOver::Wait)?;
         while disk.engine.in_flight() > 0 && disk.engine.wait_until(deadline) {
             self.reap_by(disk, LeftOver::Wait)?;

@@ -5,10 +5,12 @@ mod control;
 mod counts;
 mod direct;
 mod failures;
+mod hosts;
 mod limits;
 mod rest;
 mod space;
 mod state;
+mod sync;
 
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;

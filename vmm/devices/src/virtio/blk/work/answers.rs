@@ -2,11 +2,14 @@
 
 use std::io;
 
+use vmm_sys::io_uring::Completion;
+
 use super::super::Disk;
 use super::super::backend::is_unsupported;
 use super::super::policy::{Failure, Verdict};
 use super::super::request::{self, Refusal, Request, data};
 use super::super::state::MAX_HELD_BUFFERS;
+use super::super::sync::Ended;
 use super::Active;
 use crate::notice::DeviceNotice;
 use crate::virtio::device::DeviceFault;
@@ -39,27 +42,43 @@ impl Active {
         disk: &mut Disk,
         left_over: LeftOver,
     ) -> Result<(), DeviceFault> {
-        while let Some(done) = disk.engine.ring().and_then(|ring| ring.next_completion()) {
-            let place = done.slot;
-            match (self.outcome(disk, place, done.result), left_over) {
-                (Outcome::Done(outcome), _) => self.settle(disk, place, outcome)?,
-                // As a whole: what is done twice comes to the same before it is answered.
-                (Outcome::LeftFrom(_), LeftOver::Wait) if self.can_hold(place) => {
-                    self.left_over.push(place);
-                }
-                (Outcome::LeftFrom(_), LeftOver::Wait) => {
-                    self.answer(place, Err(Refusal::IoError))?;
-                }
-                (Outcome::LeftFrom(byte), LeftOver::Execute) => {
-                    let outcome = self.finish(disk, place, byte);
-                    self.settle(disk, place, outcome)?;
-                }
+        while let Some(ended) = disk.next_ended() {
+            match ended {
+                Ended::Request(done) => self.on_ended(disk, done, left_over)?,
+                Ended::Sync(outcome) => self.end_sync(disk, outcome)?,
+                Ended::SyncCancelled => self.sync_again(),
             }
+        }
+        if !self.unsynced.is_empty() {
+            self.submit(disk)?;
         }
         for queue in &mut self.queues {
             queue.announce()?;
         }
         Ok(())
+    }
+
+    /// The ring has ended a request.
+    fn on_ended(
+        &mut self,
+        disk: &mut Disk,
+        done: Completion,
+        left_over: LeftOver,
+    ) -> Result<(), DeviceFault> {
+        let place = done.slot;
+        match (self.outcome(disk, place, done.result), left_over) {
+            (Outcome::Done(outcome), _) => self.carried_out(disk, place, outcome),
+            // As a whole: what is done twice comes to the same before it is answered.
+            (Outcome::LeftFrom(_), LeftOver::Wait) if self.can_hold(place) => {
+                self.left_over.push(place);
+                Ok(())
+            }
+            (Outcome::LeftFrom(_), LeftOver::Wait) => self.answer(place, Err(Refusal::IoError)),
+            (Outcome::LeftFrom(byte), LeftOver::Execute) => {
+                let outcome = self.finish(disk, place, byte);
+                self.carried_out(disk, place, outcome)
+            }
+        }
     }
 
     /// Carries out what the ring left over of a request.
@@ -113,15 +132,14 @@ impl Active {
         place: usize,
         outcome: Result<(), Failure>,
     ) -> Result<(), DeviceFault> {
-        let errno = match outcome {
+        match outcome {
             Ok(()) => {
                 self.count(disk, place);
                 return self.answer(place, Ok(()));
             }
             Err(Failure::Guest(refusal)) => return self.answer(place, Err(refusal)),
-            Err(Failure::Host(errno)) => errno,
-        };
-        disk.control.counters().note_host_error();
+            Err(_) => disk.control.counters().note_host_error(),
+        }
         let Some(flight) = self.flights.get_mut(place) else {
             return Ok(());
         };
@@ -130,7 +148,14 @@ impl Active {
         } else {
             disk.errors.write
         };
-        match policy.judge(errno) {
+        let (errno, verdict) = match outcome {
+            Err(Failure::Host(errno)) => (errno, policy.judge(errno)),
+            Err(Failure::Sync(errno)) => (errno, policy.judge_sync(errno)),
+            // The guest was paused for the failure itself. To pause it for each that follows would leave
+            // it no way to see to its data.
+            _ => return self.answer(place, Err(Refusal::IoError)),
+        };
+        match verdict {
             Verdict::Answer(answer) => self.answer(place, answer),
             Verdict::Hold if !self.can_hold(place) => self.answer(place, Err(Refusal::IoError)),
             Verdict::Hold => {

@@ -82,7 +82,7 @@ impl Active {
             };
             queue.hush()?;
             let pause = self.take_requests(disk, index, &mut left)?;
-            self.submit(disk);
+            self.submit(disk)?;
             self.reap(disk)?;
             let (Some(queue), Some(waiting), Some(answered)) = (
                 self.queues.get_mut(index),

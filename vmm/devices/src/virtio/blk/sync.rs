@@ -1,0 +1,120 @@
+//! Syncs of an image, and that one failed.
+//!
+//! Linux reports a failed writeback once to each open file description and takes the pages for clean
+//! afterwards, and a device that refused a flush may have dropped its cache. So one failure is final:
+//! every later sync of the disk fails without asking the host. For the same reason there is one sync at
+//! a time: of two that run side by side one takes the error of the other's data.
+
+use std::io;
+
+use vmm_sys::io_uring::Completion;
+
+use super::Disk;
+use super::engine::Begun;
+use super::policy::Failure;
+use super::request::Request;
+use crate::notice::DeviceNotice;
+
+/// The kernel's `ECANCELED`.
+const ECANCELED: i32 = 125;
+
+/// The sync that the ring has.
+#[derive(Debug, Default)]
+pub(super) struct ImageSync {
+    /// The slot that it has in the ring.
+    slot: Option<usize>,
+}
+
+/// How a sync was begun.
+pub(super) enum SyncBegun {
+    /// The ring has it.
+    Queued,
+    /// It has ended.
+    Ended(Result<(), Failure>),
+    /// Somebody else syncs the image; the disk looks again when that has ended.
+    Busy,
+}
+
+/// What the ring has ended.
+pub(super) enum Ended {
+    /// A request.
+    Request(Completion),
+    /// The sync.
+    Sync(Result<(), Failure>),
+    /// The sync, without having asked the host.
+    SyncCancelled,
+}
+
+impl Disk {
+    /// Whether a sync failed before.
+    pub(super) fn has_lost_data(&self) -> bool {
+        self.control.sync_failure().is_some()
+    }
+
+    /// Whether a failure of `request` may be one of the sync that the kernel does at its end. Which part
+    /// failed the kernel does not say.
+    pub(super) fn may_be_of_sync(&self, request: Request) -> bool {
+        let is_write = matches!(request, Request::Write(_) | Request::WriteZeroes { .. });
+        self.backend.writes_sync && is_write
+    }
+
+    /// A sync failed: the disk has lost data for good.
+    pub(super) fn sync_failed(&self, errno: i32) -> Failure {
+        if self.control.note_sync_failure(errno) {
+            (self.notices)(DeviceNotice::SyncFailed { errno });
+        }
+        Failure::Sync(errno)
+    }
+
+    /// Begins a sync in a slot of the ring that is free, or carries it out.
+    pub(super) fn begin_sync(&mut self, slot: usize) -> SyncBegun {
+        if self.has_lost_data() {
+            return SyncBegun::Ended(Err(Failure::LostBefore));
+        }
+        if !self.control.begin_sync() {
+            return SyncBegun::Busy;
+        }
+        if self.engine.begin_sync(slot) == Begun::Queued {
+            self.sync.slot = Some(slot);
+            return SyncBegun::Queued;
+        }
+        let outcome = self.backend.image.sync_data();
+        SyncBegun::Ended(self.end_sync(outcome))
+    }
+
+    /// Takes down what came of a sync, and only then lets others begin one.
+    fn end_sync(&self, outcome: io::Result<()>) -> Result<(), Failure> {
+        let outcome = outcome.map_err(|error| match Failure::from(error) {
+            Failure::Host(errno) => self.sync_failed(errno),
+            other => other,
+        });
+        self.control.end_sync();
+        outcome
+    }
+
+    /// The next thing that the ring has ended.
+    pub(super) fn next_ended(&mut self) -> Option<Ended> {
+        let done = self.engine.ring()?.next_completion()?;
+        if self.sync.slot != Some(done.slot) {
+            return Some(Ended::Request(done));
+        }
+        self.sync.slot = None;
+        let outcome = done.result.map(|_| ());
+        Some(match outcome {
+            Err(error) if was_cancelled(&error) => {
+                self.control.end_sync();
+                Ended::SyncCancelled
+            }
+            outcome => Ended::Sync(self.end_sync(outcome)),
+        })
+    }
+}
+
+/// Whether the ring gave a sync up before it began.
+fn was_cancelled(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(ECANCELED)
+        || matches!(
+            error.kind(),
+            io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock
+        )
+}

@@ -1,0 +1,158 @@
+//! Disks of a host, made of loop devices: one that has no space for what is written to it, and one that
+//! counts its flushes. Where the process may not make them, it says so.
+
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::*;
+
+/// The kernel's `O_DIRECT` on x86.
+const O_DIRECT: i32 = 0o40000;
+
+/// What a program printed; nothing when it failed or is not there.
+fn output<'a>(program: &str, arguments: impl IntoIterator<Item = &'a Path>) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    output.status.success().then_some(text)
+}
+
+/// A loop device.
+struct Loop(PathBuf);
+
+impl Loop {
+    fn new(file: &Path) -> Option<Self> {
+        let made = output("losetup", ["-f".as_ref(), "--show".as_ref(), file]);
+        if made.is_none() {
+            println!("skipped, there are no loop devices here");
+        }
+        made.map(|path| Self(path.into()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        output("losetup", ["-d".as_ref(), self.0.as_path()]);
+    }
+}
+
+/// A tmpfs.
+struct Tmpfs(tempfile::TempDir);
+
+impl Tmpfs {
+    fn new() -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let arguments = ["-t", "tmpfs", "-o", "size=4m", "full"].map(Path::new);
+        if output("mount", arguments.into_iter().chain([directory.path()])).is_none() {
+            println!("skipped, a tmpfs can not be mounted here");
+            return None;
+        }
+        Some(Self(directory))
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        output("umount", ["-l".as_ref(), self.0.path()]);
+    }
+}
+
+/// A disk over a sparse file of a tmpfs that is full. Its writeback fails once, and a sync that is tried
+/// again succeeds without the data.
+pub(super) struct FullHost {
+    /// Ends before what is below it.
+    cache: Option<Loop>,
+    below: Loop,
+    tmpfs: Tmpfs,
+}
+
+impl FullHost {
+    pub(super) fn new() -> Option<Self> {
+        let tmpfs = Tmpfs::new()?;
+        let sparse = tmpfs.0.path().join("sparse");
+        File::create(&sparse).unwrap().set_len(32 << 20).unwrap();
+        let host = Self {
+            cache: None,
+            below: Loop::new(&sparse)?,
+            tmpfs,
+        };
+        host.fill_up();
+        Some(host)
+    }
+
+    /// One whose disk has a cache: what is written past the page cache of this machine is in that of the
+    /// disk below, and FLUSH fails.
+    pub(super) fn with_cache() -> Option<Self> {
+        let mut host = Self::new()?;
+        host.cache = Some(Loop::new(&host.below.0)?);
+        Some(host)
+    }
+
+    pub(super) fn disk(&self) -> &Path {
+        &self.cache.as_ref().unwrap_or(&self.below).0
+    }
+
+    /// As the agent opens it for a cache mode.
+    pub(super) fn open(&self, cache: CacheMode) -> File {
+        let is_direct = cache == CacheMode::Direct;
+        let flags = if is_direct { O_DIRECT } else { 0 };
+        let mut options = File::options();
+        options.read(true).write(true).custom_flags(flags);
+        options.open(self.disk()).unwrap()
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.tmpfs.0.path().join("filler")
+    }
+
+    pub(super) fn fill_up(&self) {
+        std::fs::write(self.filler(), vec![1; 8 << 20]).unwrap_err();
+    }
+
+    pub(super) fn make_space(&self) {
+        std::fs::remove_file(self.filler()).unwrap();
+    }
+}
+
+/// A file system on a disk.
+pub(super) struct FileSystem(tempfile::TempDir);
+
+impl FileSystem {
+    /// `make` is the program that makes it, and its options.
+    pub(super) fn new(disk: &Path, make: &[&str]) -> Option<Self> {
+        let (program, options) = make.split_first()?;
+        output(program, options.iter().map(Path::new).chain([disk]))?;
+        let directory = tempfile::tempdir().unwrap();
+        output("mount", [disk, directory.path()])?;
+        Some(Self(directory))
+    }
+
+    /// An ext4 without a journal, which would stop it at the first error.
+    pub(super) fn without_journal(disk: &Path) -> Option<Self> {
+        let make = [
+            "mkfs.ext4",
+            "-q",
+            "-O",
+            "^has_journal",
+            "-E",
+            "lazy_itable_init=0",
+        ];
+        Self::new(disk, &make)
+    }
+
+    /// An image without data.
+    pub(super) fn image(&self) -> File {
+        let mut options = File::options();
+        options.read(true).write(true).create_new(true);
+        let file = options.open(self.0.path().join("image")).unwrap();
+        file.set_len(SECTORS * 512).unwrap();
+        file.sync_all().unwrap();
+        file
+    }
+}
+
+impl Drop for FileSystem {
+    fn drop(&mut self) {
+        output("umount", ["-l".as_ref(), self.0.path()]);
+    }
+}
