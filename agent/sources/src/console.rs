@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
 
 use crate::access::Permit;
+use crate::grpc::OPENING;
 use crate::{ApiError, Attach, Attached, Kind, ObjectRef, Registry};
 
 /// Bytes read from the guest in one go.
@@ -26,7 +27,11 @@ pub(crate) async fn attach<R: Registry>(
     requests: &mut Streaming<ConsoleRequest>,
     permit: &Permit,
 ) -> Result<(ObjectRef, Attached), Status> {
-    let first = requests.message().await?;
+    let first = tokio::time::timeout(OPENING, requests.message()).await;
+    let first = first.map_err(|_| {
+        let text = format!("the first request of a console did not come within {OPENING:?}");
+        ApiError::BadRequest(text)
+    })??;
     let Some(console_request::Body::Attach(wish)) = first.and_then(|request| request.body) else {
         return Err(ApiError::BadRequest(String::from(
             "the first request of a console must be attach",

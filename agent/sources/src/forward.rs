@@ -16,6 +16,7 @@ use tonic::{Status, Streaming};
 
 pub(crate) use self::budget::Forwards;
 use crate::access::Permit;
+use crate::grpc::OPENING;
 use crate::{ApiError, Forward, ForwardLink, Kind, Registry};
 
 /// Responses that wait for a slow client, each of [`CHUNK`] bytes at most.
@@ -23,9 +24,6 @@ const BACKLOG: usize = 4;
 
 /// Bytes read from the guest in one go.
 const CHUNK: usize = 16 << 10;
-
-/// How long a client may take to say what it wants.
-const OPENING: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// The client went away.
 struct ClientGone;

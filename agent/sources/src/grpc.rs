@@ -3,9 +3,12 @@
 mod counted;
 mod pages;
 mod serve;
+#[cfg(test)]
+mod tests;
 mod traced;
 
 use std::pin::Pin;
+use std::time::Duration;
 
 use agent_domain::Owner;
 use proto_node::node::node_service_server::NodeService;
@@ -22,12 +25,22 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
+#[cfg(test)]
+pub(crate) use self::serve::serve_on;
 pub use self::serve::{Doors, ServeError, serve};
 use self::traced::caller_trace;
 use crate::access::Permit;
 use crate::forward::{self, Forwards};
 use crate::watch::{Filter, Watch, parse_kind};
 use crate::{ApiError, Apply, Delete, Kind, Logs, Registry, Tell, Verb, console};
+
+/// How long the first request of a console or a forward may take to come: until then the call holds what a call holds,
+/// and nothing shows that anybody means it.
+pub(crate) const OPENING: Duration = if cfg!(test) {
+    Duration::from_millis(200)
+} else {
+    Duration::from_secs(10)
+};
 
 /// Responses of one stream that wait for a slow client.
 const STREAM_BACKLOG: usize = 16;
@@ -286,9 +299,14 @@ impl<R: Registry> NodeService for Service<R> {
 
     async fn get_node_info(
         &self,
-        _request: Request<GetNodeInfoRequest>,
+        request: Request<GetNodeInfoRequest>,
     ) -> Result<Response<GetNodeInfoResponse>, Status> {
-        Ok(Response::new(self.registry.node_info()?))
+        let permit = Permit::of(&request)?;
+        let mut info = self.registry.node_info()?;
+        // The totals count every VMI; only those that the caller may see are named.
+        info.dedicated_cpus
+            .retain(|holder| permit.covers(&holder.namespace));
+        Ok(Response::new(info))
     }
 }
 

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod client_log;
 mod console;
 mod control_plane;
 mod error;
@@ -17,6 +18,8 @@ mod maintenance;
 pub mod manifests;
 mod registry;
 mod selector;
+#[cfg(test)]
+mod testing;
 mod watch;
 
 pub use access::{Access, Grant, Policy};

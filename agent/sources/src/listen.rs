@@ -6,6 +6,7 @@ mod places;
 mod socket;
 mod tls;
 
+pub(crate) use connection::Connection;
 pub(crate) use incoming::incoming;
 pub use socket::{Socket, SocketAccess, SocketError};
 pub use tls::{TlsDoor, TlsError, TlsFiles, TlsKeys};

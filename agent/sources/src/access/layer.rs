@@ -15,6 +15,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{Access, Caller, Permit};
+use crate::client_log::ClientLog;
 use crate::{ApiError, Registry, Served};
 
 /// Standard services that tell what the server is and not what it has. Whoever may connect may call them.
@@ -36,6 +37,8 @@ static METHODS: LazyLock<HashMap<String, Method>> = LazyLock::new(|| {
 pub(crate) struct AccessLayer<R> {
     pub(crate) access: Access,
     pub(crate) registry: R,
+    /// Limits what refused callers write to the log.
+    pub(crate) refusals: ClientLog,
 }
 
 impl<S, R: Clone> Layer<S> for AccessLayer<R> {
@@ -89,7 +92,9 @@ where
                 Box::pin(self.inner.call(request))
             }
             Err(error) => {
-                tracing::warn!(method = %method.name, "{error}");
+                let client = caller.map_or_else(String::new, |caller| caller.budget());
+                let line = format!("{} is refused: {error}", method.name);
+                self.layer.refusals.warn(&client, &line);
                 self.layer.registry.served(&Served {
                     method: &method.name,
                     code: String::from("PermissionDenied"),
@@ -123,8 +128,11 @@ fn judge(access: &Access, caller: Option<&Caller>, method: &Method) -> Result<Pe
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::super::{Grant, Policy};
     use super::*;
+    use crate::testing::FakeRegistry;
 
     fn access(grants: Vec<Grant>) -> Access {
         Access::new(Policy {
@@ -196,5 +204,72 @@ mod tests {
             ..Grant::default()
         }]);
         assert!(judge(&access, Some(&nobody()), &method).is_err());
+    }
+
+    /// Counts the lines of a thread's log.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<AtomicUsize>);
+
+    impl tracing::Subscriber for Lines {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+        fn event(&self, _: &tracing::Event<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn enter(&self, _: &tracing::span::Id) {}
+
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    /// Nobody gets as far as this.
+    struct Unreached;
+
+    impl Service<Request<Body>> for Unreached {
+        type Response = Response<Body>;
+        type Error = Status;
+        type Future = std::future::Ready<Result<Response<Body>, Status>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: Request<Body>) -> Self::Future {
+            std::future::ready(Err(Status::internal("it was let through")))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_thousand_refused_calls_are_counted_and_write_a_few_lines() {
+        let registry = FakeRegistry::new();
+        let layer = AccessLayer {
+            access: access(Vec::new()),
+            registry: registry.clone(),
+            refusals: ClientLog::default(),
+        };
+        let mut judged = layer.layer(Unreached);
+        let lines = Lines::default();
+        let guard = tracing::subscriber::set_default(lines.clone());
+        for _ in 0..1000 {
+            let mut request = Request::new(Body::empty());
+            *request.uri_mut() = "/kvmlet.node.v1.NodeService/Get".parse().expect("a path");
+            request.extensions_mut().insert(Arc::new(nobody()));
+            let answer = judged.call(request).await.expect("is answered");
+            assert!(answer.headers().contains_key("grpc-status"));
+        }
+        drop(guard);
+        assert_eq!(registry.served(), 1000);
+        let lines = lines.0.load(Ordering::Relaxed);
+        assert!((1..=10).contains(&lines), "{lines} lines");
     }
 }

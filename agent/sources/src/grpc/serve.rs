@@ -1,18 +1,21 @@
 //! Serving: what is served, to whom, and within which bounds.
 
 use std::future::Future;
+use std::io;
 use std::time::Duration;
 
 use proto_node::node::maintenance_service_server::MaintenanceServiceServer;
 use proto_node::node::node_service_server::NodeServiceServer;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::server::NamedService;
 use tonic::transport::Server;
 
 use super::Service;
 use super::counted::Counted;
 use crate::access::AccessLayer;
+use crate::client_log::ClientLog;
 use crate::forward::Forwards;
-use crate::listen::incoming;
+use crate::listen::{Connection, incoming};
 use crate::maintenance::MaintenanceCalls;
 use crate::{Access, Maintained, Socket, TlsDoor};
 
@@ -69,6 +72,17 @@ pub async fn serve<R: Maintained>(
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), ServeError> {
     let listener = doors.socket.listener.take().ok_or(ServeError::Taken)?;
+    let connections = incoming(listener, doors.tls);
+    serve_on(registry, doors.access, connections, shutdown).await
+}
+
+/// Serves the callers of `connections` until `shutdown` is done.
+pub(crate) async fn serve_on<R: Maintained>(
+    registry: R,
+    access: Access,
+    connections: ReceiverStream<io::Result<Connection>>,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), ServeError> {
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(proto_node::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
@@ -84,8 +98,9 @@ pub async fn serve<R: Maintained>(
         .set_serving::<NodeServiceServer<Counted<R>>>()
         .await;
     let judge = AccessLayer {
-        access: doors.access,
+        access,
         registry: registry.clone(),
+        refusals: ClientLog::default(),
     };
     let maintenance = MaintenanceServiceServer::new(MaintenanceCalls(registry.clone()));
     let service = NodeServiceServer::new(Counted(Service {
@@ -105,7 +120,7 @@ pub async fn serve<R: Maintained>(
         .add_service(health)
         .add_service(service)
         .add_service(maintenance)
-        .serve_with_incoming_shutdown(incoming(listener, doors.tls), async {
+        .serve_with_incoming_shutdown(connections, async {
             drop(drain.await);
         });
     tokio::pin!(server);

@@ -12,7 +12,7 @@ use super::places::Place;
 use crate::access::Caller;
 
 /// Bytes both ways.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
@@ -25,7 +25,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(stream: impl Stream + 'static, caller: Caller, place: Option<Place>) -> Self {
+    pub(crate) fn new(stream: impl Stream + 'static, caller: Caller, place: Option<Place>) -> Self {
         Self {
             stream: Box::new(stream),
             caller: Arc::new(caller),

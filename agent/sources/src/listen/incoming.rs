@@ -1,6 +1,7 @@
 //! Connections of all doors, each with who made it.
 
 use std::io;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use tokio::net::{TcpStream, UnixListener, UnixStream};
@@ -12,11 +13,12 @@ use super::connection::Connection;
 use super::places::{Place, Places};
 use super::tls::{TlsDoor, TlsKeys};
 use crate::access::{Caller, Subject};
+use crate::client_log::ClientLog;
 
 /// How long a client may take to show its certificate.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// Clients that are shown in at a time, from one address and in all: until then nobody knows who they are.
+/// Handshakes at a time from one [`network_of`] and in all: until a handshake ends nobody knows who the client is.
 const HANDSHAKES_EACH: usize = 16;
 const HANDSHAKES: usize = 256;
 
@@ -50,7 +52,7 @@ pub(crate) fn incoming(
 
 /// Takes connections in until nobody serves them any more.
 async fn local(socket: UnixListener, out: Out) {
-    let places = Places::new(LOCAL_EACH, MOST_LOCAL);
+    let places = Budget::new(LOCAL_EACH, MOST_LOCAL);
     loop {
         let accepted = tokio::select! {
             accepted = socket.accept() => accepted,
@@ -66,26 +68,45 @@ async fn local(socket: UnixListener, out: Out) {
 }
 
 /// The connection with its user; nothing when that one has too many.
-fn known(stream: UnixStream, places: &Places) -> io::Result<Option<Connection>> {
+fn known(stream: UnixStream, budget: &Budget) -> io::Result<Option<Connection>> {
     let credentials = stream.peer_cred()?;
     let caller = Caller::local(&credentials);
     if credentials.uid() == 0 {
         return Ok(Some(Connection::new(stream, caller, None)));
     }
-    Ok(admitted(&caller, places).map(|place| Connection::new(stream, caller, Some(place))))
+    let place = budget.admit(&caller);
+    Ok(place.map(|place| Connection::new(stream, caller, Some(place))))
 }
 
-fn admitted(caller: &Caller, places: &Places) -> Option<Place> {
-    let place = places.take(caller.budget());
-    if place.is_none() {
-        warn!("{caller} has too many connections; a further one is closed");
+/// How many connections clients may have.
+#[derive(Clone)]
+struct Budget {
+    places: Places,
+    log: ClientLog,
+}
+
+impl Budget {
+    fn new(most_each: usize, most: usize) -> Self {
+        Self {
+            places: Places::new(most_each, most),
+            log: ClientLog::default(),
+        }
     }
-    place
+
+    fn admit(&self, caller: &Caller) -> Option<Place> {
+        let client = caller.budget();
+        let place = self.places.take(client.clone());
+        if place.is_none() {
+            let line = format!("{caller} has too many connections; a further one is closed");
+            self.log.warn(&client, &line);
+        }
+        place
+    }
 }
 
 async fn remote(door: TlsDoor, out: Out) {
     let handshakes = Places::new(HANDSHAKES_EACH, HANDSHAKES);
-    let clients = Places::new(door.most_each, MOST_REMOTE);
+    let clients = Budget::new(door.most_each, MOST_REMOTE);
     loop {
         let accepted = tokio::select! {
             accepted = door.listener.accept() => accepted,
@@ -98,8 +119,8 @@ async fn remote(door: TlsDoor, out: Out) {
                 continue;
             }
         };
-        let Some(begun) = handshakes.take(address.ip().to_string()) else {
-            debug!(%address, "too many clients at a time from there; one is closed");
+        let Some(begun) = handshakes.take(network_of(address.ip())) else {
+            debug!(%address, "too many handshakes at a time from that network; one is closed");
             continue;
         };
         let (keys, clients, out) = (door.keys.clone(), clients.clone(), out.clone());
@@ -120,7 +141,7 @@ async fn remote(door: TlsDoor, out: Out) {
 async fn show_in(
     stream: TcpStream,
     keys: &TlsKeys,
-    clients: &Places,
+    clients: &Budget,
 ) -> io::Result<Option<Connection>> {
     let address = stream.peer_addr()?;
     stream.set_nodelay(true)?;
@@ -133,10 +154,47 @@ async fn show_in(
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     };
     let caller = Caller::Remote { subject, address };
-    Ok(admitted(&caller, clients).map(|place| Connection::new(stream, caller, Some(place))))
+    let place = clients.admit(&caller);
+    Ok(place.map(|place| Connection::new(stream, caller, Some(place))))
+}
+
+/// What an unknown client is counted by: the IPv4 address, or the /64 of an IPv6 address, because a host that is given
+/// an IPv6 network picks any of its 2^64 addresses for each connection.
+fn network_of(address: IpAddr) -> String {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            let network = Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0);
+            format!("{network}/64")
+        }
+    }
 }
 
 async fn wait_after(error: &io::Error, place: &str) {
     warn!("a connection to {place} could not be accepted: {error}");
     tokio::time::sleep(AFTER_FAILURE).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handshakes_from_one_ipv6_network_share_one_budget() {
+        let handshakes = Places::new(HANDSHAKES_EACH, HANDSHAKES);
+        let take =
+            |address: &str| handshakes.take(network_of(address.parse().expect("an address")));
+        let mut held: Vec<_> = (1..=HANDSHAKES_EACH)
+            .map(|host| take(&format!("2001:db8:0:1:{host:x}:{host:x}::1")))
+            .collect();
+        assert!(held.iter().all(Option::is_some));
+        assert!(take("2001:db8:0:1:ffff::1").is_none());
+        // Another network has its own, and so has each IPv4 address, however it is written.
+        held.push(take("2001:db8:0:2::1"));
+        held.extend((0..HANDSHAKES_EACH).map(|_| take("192.0.2.1")));
+        assert!(held.iter().all(Option::is_some));
+        assert!(take("::ffff:192.0.2.1").is_none());
+        assert!(take("::ffff:192.0.2.2").is_some());
+    }
 }

@@ -13,7 +13,7 @@ pub(super) struct Places {
 
 /// One place. It is free again when this is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     held: Arc<Mutex<HashMap<String, usize>>>,
     holder: String,
 }
