@@ -86,9 +86,9 @@ fn with_probes(manifest: &str) -> String {
 fn try_probes(agent: &Agent<'_, Node>, node: &Node) -> anyhow::Result<()> {
     let ready = ".status.conditions[?(@.type==\"Ready\")].message";
     let said = agent.value("web", ready)?;
-    // Nobody was there at first, and nobody listens yet: the condition keeps the first reason.
+    // Nobody had the address at first, and nobody listens yet: the condition keeps the first reason.
     ensure!(
-        said.starts_with("The readiness probe failed: dial tcp 10.77.0.2:80: "),
+        said == "The readiness probe failed: nobody answers for 10.77.0.2 on br0",
         "{said}"
     );
     let mut console = agent.console("web")?;

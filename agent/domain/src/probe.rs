@@ -45,7 +45,8 @@ pub enum Question {
 /// Where a guest listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// A unicast address that is nobody's own; `None`: the guest's, which its agent knows.
+    /// A unicast address of the guest on the bridge of its first interface, which the host checks; `None`: the one that
+    /// the host finds out.
     pub host: Option<IpAddr>,
     /// Port, at least 1.
     pub port: u16,

@@ -5,6 +5,7 @@
 //! hardware address. Both can be asked of the kernel beforehand, and the guest has no say in either: should it answer
 //! for somebody else's address with its own hardware address, it is the guest all the same who is reached.
 
+use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -43,6 +44,22 @@ pub(crate) struct Seen {
     pub(crate) address: IpAddr,
     /// Within the last minute or so.
     pub(crate) just_now: bool,
+}
+
+/// Why an address is not known to be the guest's, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Doubt {
+    /// Nobody has it.
+    Silence(String),
+    /// Somebody else has it, or nobody can tell.
+    Elsewhere(String),
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Silence(why) | Self::Elsewhere(why)) = self;
+        f.write_str(why)
+    }
 }
 
 impl Bridge {
@@ -91,34 +108,34 @@ impl Bridge {
     ///
     /// # Errors
     /// Why not, for people.
-    pub(crate) async fn leads_to(
-        &mut self,
-        address: IpAddr,
-        mac: MacAddress,
-    ) -> Result<(), String> {
-        let doubt = |error: io::Error| format!("{address} can not be looked up: {error}");
+    pub(crate) async fn leads_to(&mut self, address: IpAddr, mac: MacAddress) -> Result<(), Doubt> {
+        let doubt =
+            |error: io::Error| Doubt::Elsewhere(format!("{address} can not be looked up: {error}"));
         let route = self.route(address).await.map_err(doubt)?;
         if !is_direct(&route, self.index) {
-            return Err(format!(
+            return Err(Doubt::Elsewhere(format!(
                 "{address} is not directly on {}, but the node's own or behind a router",
                 self.name
-            ));
+            )));
         }
         for look in 0..LOOKS {
             match self.neighbour(address).await.map_err(doubt)? {
                 Some(found) if found == mac.octets() => return Ok(()),
                 Some(_) => {
-                    return Err(format!(
+                    return Err(Doubt::Elsewhere(format!(
                         "{address} is somebody else's on {}, not that of {mac}",
                         self.name
-                    ));
+                    )));
                 }
                 None if look == 0 => self.ask_for(address).await.map_err(doubt)?,
                 None => {}
             }
             tokio::time::sleep(LOOK).await;
         }
-        Err(format!("nobody answers for {address} on {}", self.name))
+        Err(Doubt::Silence(format!(
+            "nobody answers for {address} on {}",
+            self.name
+        )))
     }
 
     async fn route(&self, address: IpAddr) -> io::Result<RouteMessage> {

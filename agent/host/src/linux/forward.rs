@@ -43,7 +43,7 @@ impl LinuxHost {
         })?;
         let place = place.map_err(|why| match why {
             NoPlace::Unknown { why, interface } => no_address(&why, &interface),
-            NoPlace::Other(why) => ReachError::Node(why),
+            NoPlace::Silent(why) | NoPlace::Other(why) => ReachError::Node(why),
         })?;
         let link = timeout(CONNECT, connect(&place, port)).await;
         let link = link.map_err(|_| {

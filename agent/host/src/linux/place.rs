@@ -1,7 +1,8 @@
 //! Where a guest is found on the network, and connections to it: for probes and for forwards of ports.
 //!
 //! Whoever asks for a guest must never get anybody else. The node connects through the bridge of the guest's first
-//! interface alone, and an address that nobody but the guest vouches for has to pass [`Bridge::leads_to`] first.
+//! interface alone, and every address has to pass [`Bridge::leads_to`] first, whoever named it: a VMI's owner may reach
+//! the guest, and not the guest's neighbours by means of the node.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +18,7 @@ use super::LinuxHost;
 use super::talk::channel;
 use crate::guest_agent::GuestAgent;
 use crate::layout::PathUid;
-use crate::neighbours::Bridge;
+use crate::neighbours::{Bridge, Doubt};
 
 /// How long the guest's agent may take to say that it is there, and then to tell its address.
 const ADDRESS: Duration = Duration::from_secs(5);
@@ -39,6 +40,8 @@ pub(crate) enum Unasked {
 pub(super) enum NoPlace {
     /// The guest's address is not known: why, and on which interface it should have one.
     Unknown { why: String, interface: String },
+    /// Nobody answers for the address that the endpoint names.
+    Silent(String),
     /// Anything else.
     Other(String),
 }
@@ -50,8 +53,8 @@ pub(super) struct Place {
 }
 
 impl LinuxHost {
-    /// Where the guest is found on the bridge of its first interface. An address that the endpoint names is its
-    /// owner's word, and is believed.
+    /// Where the guest is found on the bridge of its first interface: at the address that the endpoint names, if that
+    /// is the guest's, or at the one that is found out.
     pub(super) async fn place(
         &self,
         uid: &PathUid,
@@ -68,7 +71,7 @@ impl LinuxHost {
         let bridge = bridge
             .ok_or_else(|| other(&format!("this node has no network {network:?} any more")))?;
         let address = match endpoint.host {
-            Some(address) => address,
+            Some(address) => named_address(address, interface, bridge).await?,
             None => self.address_of(uid, record, interface, bridge).await?,
         };
         Ok(Place {
@@ -90,7 +93,7 @@ impl LinuxHost {
             why,
             interface: interface.name.to_string(),
         };
-        let netlink = |error: io::Error| NoPlace::Other(format!("bridge {bridge}: {error}"));
+        let netlink = |error: io::Error| unreadable(bridge, &error);
         let mut bridge = Bridge::open(bridge).await.map_err(netlink)?;
         let mut seen = bridge.addresses_of(interface.mac).await.map_err(netlink)?;
         seen.retain(|seen| Endpoint::may_be(&seen.address));
@@ -118,6 +121,7 @@ impl LinuxHost {
             }
         }
         let none = || "its agent tells none".to_owned();
+        let doubts = doubts.map(|doubt| doubt.to_string());
         Err(unknown(doubts.or(silence).unwrap_or_else(none)))
     }
 
@@ -149,6 +153,27 @@ impl LinuxHost {
     pub(super) fn agent_turn(&self, uid: &PathUid) -> Arc<tokio::sync::Mutex<()>> {
         Arc::clone(&self.memory().vmi(uid).agent_turn)
     }
+}
+
+/// The address that an endpoint names, if it is the guest's on its bridge.
+async fn named_address(
+    address: IpAddr,
+    interface: &Interface,
+    bridge: &str,
+) -> Result<IpAddr, NoPlace> {
+    let opened = Bridge::open(bridge).await;
+    let mut found = opened.map_err(|error| unreadable(bridge, &error))?;
+    match found.leads_to(address, interface.mac).await {
+        Ok(()) => Ok(address),
+        Err(Doubt::Silence(why)) => Err(NoPlace::Silent(why)),
+        Err(Doubt::Elsewhere(why)) => Err(NoPlace::Other(format!(
+            "host must be an address of the guest itself: {why}"
+        ))),
+    }
+}
+
+fn unreadable(bridge: &str, error: &io::Error) -> NoPlace {
+    NoPlace::Other(format!("bridge {bridge}: {error}"))
 }
 
 /// Addresses of a guest that are tried.

@@ -29,6 +29,7 @@ impl LinuxHost {
         };
         let place = match self.place(&uid, vmi, record, *endpoint).await {
             Ok(place) => place,
+            Err(NoPlace::Silent(why)) => return ProbeAnswer::Bad(why),
             Err(why) => return ProbeAnswer::NotAsked(unplaced(why)),
         };
         let asked = async {
@@ -88,7 +89,7 @@ fn unplaced(why: NoPlace) -> String {
             "the guest's address is not known ({why}): give the probe a host, or have qemu-guest-agent run in the guest \
              and an address on its interface {interface}"
         ),
-        NoPlace::Other(why) => why,
+        NoPlace::Silent(why) | NoPlace::Other(why) => why,
     }
 }
 

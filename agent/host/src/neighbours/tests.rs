@@ -70,7 +70,10 @@ async fn a_guest_and_others() {
     let _other = Somebody::join(2, "02:00:00:00:77:03", &["10.77.0.3/24"]);
     let mac: MacAddress = MAC.parse().unwrap();
     let mut bridge = Bridge::open("br0").await.unwrap();
-    let mut leads_to = async |address: &str| bridge.leads_to(address.parse().unwrap(), mac).await;
+    let mut leads_to = async |address: &str| {
+        let led = bridge.leads_to(address.parse().unwrap(), mac).await;
+        led.map_err(|doubt| doubt.to_string())
+    };
 
     // It answers for its own, of both families.
     assert_eq!(leads_to("10.77.0.2").await, Ok(()));

@@ -1,9 +1,17 @@
 //! Taps on a bridge.
 
+use std::collections::BTreeMap;
+use std::net::{IpAddr, TcpListener};
 use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::Duration;
 
-use agent_plan::{Action, Holding, Observation, Verdict};
+use agent_domain::{Endpoint, Probe, Question};
+use agent_host::{Host, LinuxHost};
+use agent_plan::{Action, Holding, Observation, ProbeAnswer, Verdict};
 use libtest_mimic::Trial;
+use nix::sched::{CloneFlags, unshare};
 use rtnetlink::LinkBridge;
 use serde_json::json;
 
@@ -12,11 +20,19 @@ use crate::support::{Outcome, Place, execute, observe, record, release, skip, tr
 /// Taps are named by it, and all tests share a network namespace.
 const UID: &str = "7c1f8a52-0000-4000-8000-00000000000a";
 
+const PROBED: &str = "7c1f8a52-0000-4000-8000-00000000000b";
+
 pub fn trials() -> Vec<Trial> {
-    vec![trial(
-        "a_tap_is_a_port_of_its_bridge_and_goes_with_its_descriptor",
-        tap,
-    )]
+    vec![
+        trial(
+            "a_tap_is_a_port_of_its_bridge_and_goes_with_its_descriptor",
+            tap,
+        ),
+        trial(
+            "a_probe_reaches_its_guest_and_neither_a_neighbour_nor_the_node",
+            probe,
+        ),
+    ]
 }
 
 async fn make_bridge() {
@@ -106,5 +122,88 @@ async fn tap() -> Outcome {
     release(&host, &vmi, 1).await.unwrap();
     drop(host);
     assert!(taps().is_empty());
+    Ok(())
+}
+
+fn ip(arguments: &str) {
+    let done = Command::new("ip").args(arguments.split(' ')).output();
+    let done = done.unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "ip {arguments}: {said}");
+}
+
+/// Somebody at the bridge `probed`, with a network namespace of its own, who takes connections at port 80.
+fn join(number: u8, mac: &str) {
+    let (told, tell) = mpsc::channel();
+    let (joined, wait) = mpsc::channel();
+    std::thread::spawn(move || {
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        let listener = TcpListener::bind("0.0.0.0:80").unwrap();
+        told.send(nix::unistd::gettid()).unwrap();
+        wait.recv().unwrap();
+        ip(&format!("addr add 10.88.0.{number}/24 dev eth0"));
+        ip("link set eth0 up");
+        told.send(nix::unistd::gettid()).unwrap();
+        for stream in listener.incoming() {
+            drop(stream);
+        }
+    });
+    let thread = tell.recv().unwrap();
+    ip(&format!(
+        "link add probed{number} type veth peer name eth0 address {mac} netns {thread}"
+    ));
+    ip(&format!("link set probed{number} master probed up"));
+    joined.send(()).unwrap();
+    tell.recv().unwrap();
+}
+
+async fn probe() -> Outcome {
+    const MAC: &str = "02:00:00:00:88:02";
+    if !nix::unistd::geteuid().is_root() {
+        return skip("network namespaces need root");
+    }
+    ip("link add probed type bridge");
+    ip("addr add 10.88.0.1/24 dev probed");
+    ip("link set probed up");
+    ip("link set lo up");
+    join(2, MAC);
+    join(3, "02:00:00:00:88:03");
+    let _node = TcpListener::bind("10.88.0.1:80")?;
+
+    let place = Place::new();
+    let mut config = place.config();
+    config.bridges = BTreeMap::from([("lan".to_owned(), "probed".to_owned())]);
+    let host = LinuxHost::start(config).await?;
+    let interface = json!([{"name": "net", "bridge": {}, "macAddress": MAC}]);
+    let network = json!([{"name": "net", "multus": {"networkName": "lan"}}]);
+    let changes = [
+        ("/spec/domain/devices/interfaces", interface),
+        ("/spec/networks", network),
+    ];
+    let vmi = place.vmi(PROBED, &changes);
+    let ask = async |number: u8| {
+        let endpoint = Endpoint {
+            host: Some(IpAddr::from([10, 88, 0, number])),
+            port: 80,
+        };
+        let probe = Probe {
+            question: Question::Tcp(endpoint),
+            initial_delay: Duration::ZERO,
+            timeout: Duration::from_secs(5),
+            period: Duration::from_secs(10),
+            success_threshold: 1,
+            failure_threshold: 3,
+        };
+        host.probe(&vmi, &record(PROBED, 1), &probe).await
+    };
+    assert_eq!(ask(2).await, ProbeAnswer::Good);
+    for (number, whose) in [(3, "somebody else's"), (1, "the node's own")] {
+        let answer = ask(number).await;
+        let refused = matches!(&answer, ProbeAnswer::NotAsked(why) if why.contains(whose));
+        assert!(refused, "{answer:?}");
+    }
+    let answer = ask(9).await;
+    let silent = matches!(&answer, ProbeAnswer::Bad(why) if why.contains("nobody answers"));
+    assert!(silent, "{answer:?}");
     Ok(())
 }
