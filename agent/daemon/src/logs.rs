@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agent_host::{Host, LogsError, Printed, Run};
+use agent_host::{Host, LogReader, LogsError, Piece, Printed, Run};
 use agent_plan::Record;
 use agent_sources::{ApiError, Logs, LogsPieces};
 use proto_node::node::LogsResponse;
@@ -15,14 +15,14 @@ use crate::object;
 /// Between two looks at what a guest printed.
 const POLL: Duration = Duration::from_millis(250);
 
-/// Largest piece.
-const PIECE: usize = 64 << 10;
+/// Largest piece. A client that does not read has one on its way, and the next is not read before that has left.
+const PIECE: usize = 32 << 10;
 
 /// As much of what was told last is remembered, to find it again.
 const TAIL: usize = 1024;
 
 /// Pieces that wait for a slow client.
-const BACKLOG: usize = 4;
+const BACKLOG: usize = 1;
 
 type Pieces = mpsc::Sender<Result<LogsResponse, ApiError>>;
 
@@ -49,26 +49,25 @@ impl<H: Host> Agent<H> {
         } else {
             Run::Present
         };
-        let mut printed = self
-            .host
-            .printed(&record, run)
-            .await
-            .map_err(|error| refusal(&logs, error))?;
-        let base = printed.offset;
+        let kept = self.host.printed(&record, run).await;
+        let kept = kept.map_err(|error| refusal(&logs, error))?;
+        let base = kept.offset;
+        let mut source = Source::Log(kept);
         let follow = logs.follow && !logs.previous && record.end.is_none();
         // Of a guest that prints all the time only the ring says where it stands.
         if follow
             && base.is_none()
             && let Ok(ring) = self.host.printed_since(&record, 0).await
         {
-            printed = ring;
+            source = Source::Ring(ring);
         }
         let subject = Subject {
             uid: row.uid,
             base,
+            reopened: (run == Run::Present).then(|| record.clone()),
             follow: follow.then_some(record),
         };
-        Ok(self.begin_to_tell(&logs, subject, printed))
+        Ok(self.begin_to_tell(&logs, subject, source))
     }
 
     /// Of a VMI that is gone its name is all that there is to find it by.
@@ -76,31 +75,31 @@ impl<H: Host> Agent<H> {
         let not_found = || object::not_found(&logs.target);
         let namespace = logs.target.namespace.parse().map_err(|()| not_found())?;
         let name = logs.target.name.parse().map_err(|()| not_found())?;
-        let printed = match self.host.printed_of_gone(&namespace, &name) {
+        let log = match self.host.printed_of_gone(&namespace, &name) {
             Err(LogsError::NothingKept(_)) => return Err(not_found()),
-            printed => printed.map_err(|error| refusal(logs, error))?,
+            log => log.map_err(|error| refusal(logs, error))?,
         };
-        Ok(self.begin_to_tell(logs, Subject::default(), printed))
+        Ok(self.begin_to_tell(logs, Subject::default(), Source::Log(log)))
     }
 
-    fn begin_to_tell(&self, logs: &Logs, subject: Subject, mut printed: Printed) -> LogsPieces {
+    fn begin_to_tell(&self, logs: &Logs, subject: Subject, mut source: Source) -> LogsPieces {
         if let Some(tail) = logs.tail_bytes {
-            cut(&mut printed, tail);
+            source.keep_last(tail);
         }
-        if let (Some(since), Some(offset)) = (logs.since_offset, printed.offset) {
-            let end = offset + printed.bytes.len() as u64;
-            cut(&mut printed, end.saturating_sub(since));
+        if let (Some(since), Some(offset)) = (logs.since_offset, source.offset()) {
+            let end = offset + source.left();
+            source.keep_last(end.saturating_sub(since));
         }
         let (out, pieces) = mpsc::channel(BACKLOG);
         let teller = Teller {
             base: subject.base,
-            next: printed.offset,
+            next: source.offset(),
             tail: Vec::new(),
-            uid: subject.uid,
+            uid: subject.uid.clone(),
             out: out.clone(),
         };
         let mut stopping = self.stopping();
-        let told = self.clone().tell_logs(teller, printed, subject.follow);
+        let told = self.clone().tell_logs(teller, source, subject);
         tokio::spawn(async move {
             tokio::select! {
                 _ = told => {}
@@ -120,11 +119,26 @@ impl<H: Host> Agent<H> {
     async fn tell_logs(
         self,
         mut teller: Teller,
-        printed: Printed,
-        follow: Option<Record>,
+        source: Source,
+        subject: Subject,
     ) -> Result<(), Gone> {
-        teller.tell(printed).await?;
-        let Some(mut record) = follow else {
+        match source {
+            Source::Ring(ring) => teller.tell(ring).await?,
+            Source::Log(mut log) => {
+                while teller.tell_log(&mut log).await? == Piece::Moved {
+                    // Only the present VMM's log can lose its older half.
+                    let Some(record) = &subject.reopened else {
+                        break;
+                    };
+                    let Ok(again) = self.host.printed(record, Run::Present).await else {
+                        break;
+                    };
+                    log = again;
+                    teller.resume(&mut log)?;
+                }
+            }
+        }
+        let Some(mut record) = subject.follow else {
             return Ok(());
         };
         loop {
@@ -142,10 +156,10 @@ impl<H: Host> Agent<H> {
             match self.host.printed_since(&record, from).await {
                 Ok(printed) => teller.tell(printed).await?,
                 Err(_) if record.end.is_some() => {
-                    let Ok(all) = self.host.printed(&record, Run::Present).await else {
+                    let Ok(mut log) = self.host.printed(&record, Run::Present).await else {
                         return Ok(());
                     };
-                    return teller.tell_rest(all.bytes).await;
+                    return teller.tell_rest(&mut log).await;
                 }
                 // Not started yet, or silent: nothing is lost meanwhile.
                 Err(_) => {}
@@ -161,8 +175,41 @@ struct Subject {
     uid: String,
     /// Where the log's file began when it was read.
     base: Option<u64>,
+    /// Whose log is opened again when it has lost its older half.
+    reopened: Option<Record>,
     /// Whose output is followed.
     follow: Option<Record>,
+}
+
+/// What is told first.
+enum Source {
+    /// What the log's file has.
+    Log(LogReader),
+    /// What the VMM itself still has.
+    Ring(Printed),
+}
+
+impl Source {
+    fn offset(&self) -> Option<u64> {
+        match self {
+            Self::Log(log) => log.offset,
+            Self::Ring(ring) => ring.offset,
+        }
+    }
+
+    fn left(&self) -> u64 {
+        match self {
+            Self::Log(log) => log.left(),
+            Self::Ring(ring) => ring.bytes.len() as u64,
+        }
+    }
+
+    fn keep_last(&mut self, bytes: u64) {
+        match self {
+            Self::Log(log) => log.keep_last(bytes),
+            Self::Ring(ring) => cut(ring, bytes),
+        }
+    }
 }
 
 /// One client's way through the output of a guest.
@@ -188,57 +235,84 @@ impl Teller {
 
     async fn tell(&mut self, printed: Printed) -> Result<(), Gone> {
         let mut offset = printed.offset;
-        let mut lost_bytes = match (self.next, offset) {
-            (Some(next), Some(offset)) => offset.saturating_sub(next),
-            _ => 0,
-        };
+        let mut lost_bytes = self.lost(offset);
         for piece in printed.bytes.chunks(PIECE) {
-            let response = LogsResponse {
-                offset,
-                data: piece.to_vec(),
-                lost_bytes: std::mem::take(&mut lost_bytes),
-                uid: self.uid.clone(),
-            };
-            self.out.send(Ok(response)).await.map_err(|_| Gone)?;
+            let place = self.out.clone().reserve_owned().await.map_err(|_| Gone)?;
+            let lost_bytes = std::mem::take(&mut lost_bytes);
+            place.send(Ok(self.response(offset, piece.to_vec(), lost_bytes)));
             offset = offset.map(|offset| offset + piece.len() as u64);
         }
         self.next = offset.or(self.next);
-        self.tail.extend(&printed.bytes);
-        let surplus = self.tail.len().saturating_sub(TAIL);
-        self.tail.drain(..surplus);
         Ok(())
     }
 
+    /// Tells a log to its end, or to where it has lost its older half. Nothing is read before there is a place for it.
+    async fn tell_log(&mut self, log: &mut LogReader) -> Result<Piece, Gone> {
+        let mut lost_bytes = self.lost(log.offset);
+        loop {
+            let place = self.out.clone().reserve_owned().await.map_err(|_| Gone)?;
+            let offset = log.offset;
+            match log.read(PIECE) {
+                Ok(Piece::Bytes(bytes)) => {
+                    let lost_bytes = std::mem::take(&mut lost_bytes);
+                    let length = bytes.len() as u64;
+                    place.send(Ok(self.response(offset, bytes, lost_bytes)));
+                    self.next = offset.or(self.next).map(|offset| offset + length);
+                }
+                Ok(over) => return Ok(over),
+                Err(error) => {
+                    place.send(Err(unreadable(&self.uid, &error)));
+                    return Err(Gone);
+                }
+            }
+        }
+    }
+
+    /// How much was printed between what was told last and a byte of the whole output.
+    fn lost(&self, offset: Option<u64>) -> u64 {
+        match (self.next, offset) {
+            (Some(next), Some(offset)) => offset.saturating_sub(next),
+            _ => 0,
+        }
+    }
+
+    fn response(&mut self, offset: Option<u64>, data: Vec<u8>, lost_bytes: u64) -> LogsResponse {
+        self.tail.extend(&data);
+        let surplus = self.tail.len().saturating_sub(TAIL);
+        self.tail.drain(..surplus);
+        LogsResponse {
+            offset,
+            data,
+            lost_bytes,
+            uid: self.uid.clone(),
+        }
+    }
+
+    /// Has a log that was opened again go on where this one stands.
+    fn resume(&self, log: &mut LogReader) -> Result<(), Gone> {
+        if let (Some(next), Some(offset)) = (self.next, log.offset) {
+            let end = offset + log.left();
+            log.keep_last(end.saturating_sub(next));
+            return Ok(());
+        }
+        log.resume(None, &self.tail).map_err(|error| {
+            tracing::error!(%error, "a console log can not be read");
+            Gone
+        })
+    }
+
     /// Tells what a VMM that is gone printed since the last look: the end of its log.
-    async fn tell_rest(&mut self, log: Vec<u8>) -> Result<(), Gone> {
+    async fn tell_rest(&mut self, log: &mut LogReader) -> Result<(), Gone> {
         let Some(next) = self.next else {
             return Ok(());
         };
-        let told = self.told_of(&log, next);
-        let rest = log.get(told..).unwrap_or_default().to_vec();
-        self.tell(Printed {
-            offset: Some(next),
-            bytes: rest,
-        })
-        .await
-    }
-
-    /// How much of the log was told. Its older half may have gone meanwhile; then what was told last says
-    /// where it stands.
-    fn told_of(&self, log: &[u8], next: u64) -> usize {
-        let ends_there = |end: usize| {
-            log.get(..end)
-                .is_some_and(|told| told.ends_with(&self.tail))
-        };
-        let expected = self.base.and_then(|base| next.checked_sub(base));
-        let expected = expected.and_then(|told| usize::try_from(told).ok());
-        if let Some(expected) = expected.filter(|end| ends_there(*end)) {
-            return expected;
-        }
-        (self.tail.len()..=log.len())
-            .find(|end| ends_there(*end))
-            // More was printed since than is kept.
-            .unwrap_or(0)
+        let told = self.base.and_then(|base| next.checked_sub(base));
+        log.resume(told, &self.tail).map_err(|error| {
+            tracing::error!(%error, "a console log can not be read");
+            Gone
+        })?;
+        log.offset = Some(next);
+        self.tell_log(log).await.map(drop)
     }
 }
 
@@ -256,17 +330,21 @@ fn refusal(logs: &Logs, error: LogsError) -> ApiError {
         LogsError::NothingKept(why) => ApiError::Absent(format!("{name:?}: {why}")),
         LogsError::NotRunning => ApiError::Forbidden(format!("{name:?} is not running")),
         LogsError::Vmm(_) => ApiError::Unavailable(error.to_string()),
-        LogsError::Unreadable(cause) => {
-            tracing::error!(vmi = name, error = %cause, "a console log can not be read");
-            ApiError::Internal(format!(
-                "the console log of {name:?} can not be read: {cause}"
-            ))
-        }
+        LogsError::Unreadable(cause) => unreadable(name, &cause),
     }
+}
+
+fn unreadable(vmi: &str, cause: &std::io::Error) -> ApiError {
+    tracing::error!(vmi, error = %cause, "a console log can not be read");
+    ApiError::Internal(format!(
+        "the console log of {vmi:?} can not be read: {cause}"
+    ))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt;
+
     use super::*;
 
     fn printed(offset: Option<u64>, text: &str) -> Printed {
@@ -324,7 +402,10 @@ mod tests {
                     .is_ok()
             );
             teller.tail = b"9 told".to_vec();
-            assert!(teller.tell_rest(log.as_bytes().to_vec()).await.is_ok());
+            let file = tempfile::tempfile().unwrap();
+            file.write_all_at(log.as_bytes(), 0).unwrap();
+            let mut log = LogReader::open(file, 1 << 20).unwrap();
+            assert!(teller.tell_rest(&mut log).await.is_ok());
             let (text, lost) = told(pieces);
             assert_eq!((text.as_str(), lost), ("0123456789 told, and the panic", 0));
         }

@@ -12,7 +12,7 @@ use agent_plan::{Action, Completed, Failure, GuestTold, Observed, ProbeAnswer, R
 use tokio::net::{TcpStream, UdpSocket, UnixStream};
 use tokio::sync::Notify;
 
-use crate::logs::{LogsError, Printed, Run};
+use crate::logs::{LogReader, LogsError, Printed, Run};
 use crate::usage::Usage;
 
 /// Told whenever something may have changed for one VMI. The actor that owns it looks again; what
@@ -89,13 +89,13 @@ pub trait Host: Send + Sync + 'static {
         &self,
         record: &Record,
         run: Run,
-    ) -> impl Future<Output = Result<Printed, LogsError>> + Send;
+    ) -> impl Future<Output = Result<LogReader, LogsError>> + Send;
 
     /// What the last VMI of this name that is gone printed in the end, as far as it is kept.
     ///
     /// # Errors
     /// [`LogsError::NothingKept`] and [`LogsError::Unreadable`].
-    fn printed_of_gone(&self, namespace: &Namespace, name: &Name) -> Result<Printed, LogsError>;
+    fn printed_of_gone(&self, namespace: &Namespace, name: &Name) -> Result<LogReader, LogsError>;
 
     /// What the guest of the record's present VMM printed from byte `from` of its whole output on. When that
     /// is not kept any more, from a later byte on.

@@ -44,7 +44,7 @@ pub use firmware::{
 };
 pub use hook_program::{HookProgramError, hook_programs, run_hook_program};
 pub use linux::{LinuxHost, StartHostError};
-pub use logs::{LogsError, Printed, Run};
+pub use logs::{LogReader, LogsError, Piece, Printed, Run};
 pub use node::{KvmFacts, NodeFacts, huge_pages};
 pub use usage::{
     DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, ProcessUsage, RequestUsage, Told,

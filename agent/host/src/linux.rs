@@ -34,7 +34,7 @@ use crate::firmware::FirmwareFinder;
 use crate::kernels::{KernelCache, KernelCacheSettings};
 use crate::launch_file::LaunchFile;
 use crate::layout::{Layout, PathUid, absent_is_none, ensure_private_dir};
-use crate::logs::{LogsError, Printed, Run};
+use crate::logs::{LogReader, LogsError, Printed, Run};
 use crate::sandbox::Sandbox;
 use crate::taps::AttachedTap;
 use crate::usage::Usage;
@@ -294,11 +294,11 @@ impl Host for LinuxHost {
         self.reached_phases(record).await
     }
 
-    async fn printed(&self, record: &Record, run: Run) -> Result<Printed, LogsError> {
+    async fn printed(&self, record: &Record, run: Run) -> Result<LogReader, LogsError> {
         self.all_printed(record, run).await
     }
 
-    fn printed_of_gone(&self, namespace: &Namespace, name: &Name) -> Result<Printed, LogsError> {
+    fn printed_of_gone(&self, namespace: &Namespace, name: &Name) -> Result<LogReader, LogsError> {
         self.last_printed(namespace.as_str(), name.as_str())
     }
 

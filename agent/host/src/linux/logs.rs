@@ -2,7 +2,7 @@
 //! whole.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use agent_plan::{Record, VmiId};
@@ -12,7 +12,7 @@ use super::LinuxHost;
 use crate::control::{Connection, ControlError, Deadlines, SocketDir};
 use crate::failure::chain;
 use crate::layout::{PathUid, absent_is_none, ensure_private_dir};
-use crate::logs::{LogsError, Printed, Run};
+use crate::logs::{LogReader, LogsError, Printed, Run};
 
 /// Most that is read of one file.
 const MAX_BYTES: u64 = 16 << 20;
@@ -29,7 +29,7 @@ impl LinuxHost {
         &self,
         record: &Record,
         run: Run,
-    ) -> Result<Printed, LogsError> {
+    ) -> Result<LogReader, LogsError> {
         let uid = path_uid(record)?;
         if run == Run::Previous {
             return self.previous(&uid, record);
@@ -38,18 +38,17 @@ impl LinuxHost {
         let dir = self.layout.run_of_vmm(&uid, record.incarnation);
         for _ in 0..ATTEMPTS {
             let before = logged(&dir).await;
-            let bytes = read_end(&path)?;
+            let mut log = open_end(&path)?;
             if before.is_none() {
                 break;
             }
             if before == logged(&dir).await {
-                let length = bytes.len() as u64;
-                let offset = before.map(|logged| logged.saturating_sub(length));
-                return Ok(Printed { offset, bytes });
+                log.offset = before.map(|logged| logged.saturating_sub(log.left()));
+                return Ok(log);
             }
         }
         // The VMM is gone, is older than the question, or its guest prints all the time.
-        end_of(&path)
+        open_end(&path)
     }
 
     /// See [`Host::printed_since`](crate::Host::printed_since).
@@ -75,7 +74,7 @@ impl LinuxHost {
         })
     }
 
-    fn previous(&self, uid: &PathUid, record: &Record) -> Result<Printed, LogsError> {
+    fn previous(&self, uid: &PathUid, record: &Record) -> Result<LogReader, LogsError> {
         let earlier = self
             .layout
             .incarnations(uid)
@@ -87,17 +86,17 @@ impl LinuxHost {
             .map(|incarnation| self.layout.console_log(uid, incarnation));
         for path in earlier {
             if file_bytes(&path)? > 0 {
-                return end_of(&path);
+                return open_end(&path);
             }
         }
         self.last_printed(&record.id.namespace, &record.id.name)
     }
 
     /// See [`Host::printed_of_gone`](crate::Host::printed_of_gone).
-    pub(super) fn last_printed(&self, namespace: &str, name: &str) -> Result<Printed, LogsError> {
+    pub(super) fn last_printed(&self, namespace: &str, name: &str) -> Result<LogReader, LogsError> {
         let path = self.layout.last_log(namespace, name);
         if file_bytes(&path)? > 0 {
-            return end_of(&path);
+            return open_end(&path);
         }
         Err(LogsError::NothingKept(
             "no earlier run of this VirtualMachineInstance, and none of its name, printed anything that is kept",
@@ -142,27 +141,13 @@ fn file_bytes(path: &Path) -> Result<u64, LogsError> {
     Ok(found.map_or(0, |found| found.len()))
 }
 
-/// The end of a log of a run that is over.
-fn end_of(path: &Path) -> Result<Printed, LogsError> {
-    read_end(path).map(|bytes| Printed {
-        offset: None,
-        bytes,
-    })
-}
-
-/// The end of a file; nothing when there is none.
-fn read_end(path: &Path) -> Result<Vec<u8>, LogsError> {
-    let read = || -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        let Some(mut file) = absent_is_none(File::open(path))? else {
-            return Ok(bytes);
-        };
-        let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(MAX_BYTES)))?;
-        file.take(MAX_BYTES).read_to_end(&mut bytes)?;
-        Ok(bytes)
+/// The end of a log; nothing when there is none.
+fn open_end(path: &Path) -> Result<LogReader, LogsError> {
+    let open = || match absent_is_none(File::open(path))? {
+        Some(file) => LogReader::open(file, MAX_BYTES),
+        None => Ok(LogReader::default()),
     };
-    read().map_err(LogsError::Unreadable)
+    open().map_err(LogsError::Unreadable)
 }
 
 /// Removes the oldest files of all directories in `dir` until `most` are left.
@@ -206,7 +191,7 @@ mod tests {
     #[test]
     fn a_log_that_is_not_there_is_empty() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(read_end(&dir.path().join("none")).unwrap().is_empty());
+        assert_eq!(open_end(&dir.path().join("none")).unwrap().left(), 0);
         assert_eq!(file_bytes(&dir.path().join("none")).unwrap(), 0);
     }
 }
