@@ -48,6 +48,32 @@ impl<'m, M: Commands> Authority<'m, M> {
             .map(drop)
     }
 
+    /// Withdraws certificates that it signed, in addition to those before, and writes the list, `AUTHORITY.crl`, as one
+    /// file that replaces the one before.
+    ///
+    /// # Errors
+    /// When the machine refuses.
+    pub fn withdraw(&self, names: &[&str]) -> anyhow::Result<()> {
+        let authority = self.name;
+        let tool = format!(
+            "openssl ca -batch -config {authority}.cnf -cert {authority}.crt -keyfile {authority}.key"
+        );
+        let revoked: String = names
+            .iter()
+            .map(|name| format!("{tool} -revoke {name}.crt && "))
+            .collect();
+        self.machine
+            .sh(&format!(
+                "cd {DIRECTORY} && touch {authority}.index && \
+                 {{ test -e {authority}.number || echo 01 > {authority}.number; }} && \
+                 printf '[ca]\ndefault_ca=d\n[d]\ndatabase={authority}.index\ncrlnumber={authority}.number\n\
+                 default_md=sha256\ndefault_crl_days=2\ncrl_extensions=e\n[e]\nauthorityKeyIdentifier=keyid:always\n' \
+                 > {authority}.cnf && ({revoked}{tool} -gencrl -out {authority}.new) 2>&1 && \
+                 mv {authority}.new {authority}.crl && chmod 644 {authority}.crl"
+            ))
+            .map(drop)
+    }
+
     /// The options by which `kvmctl` shows the certificate `name` to the agent at `server`.
     #[must_use]
     pub fn options(&self, name: &str, server: &str) -> String {

@@ -319,3 +319,72 @@ fn certificates_and_grants_are_read_again_and_connections_are_limited() -> anyho
     host.wait_for(&format!("kvmctl {bob} get vmi -A"), PATIENCE)?;
     Ok(())
 }
+
+#[test]
+fn who_loses_a_grant_or_a_certificate_loses_what_is_open() -> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    tools::ensure(tools::TESTS)?;
+    let host = Host::enter()?;
+    let setup = Setup::start(&host)?;
+    let watch = |who: &str| {
+        let options = setup.authority.options(who, SERVER);
+        let script = format!("kvmctl {options} get vmi -n a -w -o name; echo ended $?");
+        host.exec_in_terminal(&["sh", "-c", &script])
+    };
+    let guest = setup.put_guest("a")?;
+    expect(&setup.agent.kvmctl(&format!("apply -f {guest}"))?, 0, &[]);
+    let mut alice = watch("alice")?;
+    let mut dashboard = watch("dashboard")?;
+    for session in [&mut alice, &mut dashboard] {
+        session.read_until("web", PATIENCE)?;
+    }
+
+    // Her grant: the stream ends, and the connection of others does not.
+    host.sh(&format!("sed -i 's/\"team-a\"/\"team-z\"/' {CONFIG}"))?;
+    setup.reload("was read again")?;
+    alice.read_until("may not do this in any namespace", PATIENCE)?;
+    alice.read_until("ended 1", PATIENCE)?;
+    host.sh(&format!("sed -i 's/\"team-z\"/\"team-a\"/' {CONFIG}"))?;
+
+    // A list of withdrawn certificates that names nobody, and then one that names her.
+    setup.authority.withdraw(&[])?;
+    host.sh(&format!(
+        "sed -i 's|^client_ca = .*|&\\nclient_crl = \"{DIRECTORY}/ca.crl\"|' {CONFIG}"
+    ))?;
+    setup.reload("was read again")?;
+    let options = setup.authority.options("alice", SERVER);
+    let script = format!(
+        "kvmctl {options} wait --for=jsonpath='{{.status.phase}}'=Succeeded vmi/web -n a --timeout 300s"
+    );
+    let mut alice = host.exec_in_terminal(&["sh", "-c", &script])?;
+    host.wait_for(
+        // The dashboard's and hers.
+        "test $(ss -Htn state established '( sport = :9774 )' | wc -l) -ge 2",
+        PATIENCE,
+    )?;
+    setup.authority.withdraw(&["alice"])?;
+    // Nobody reloads anything, and who waits says that its stream has ended.
+    alice.read_until("the agent went away", PATIENCE)?;
+    alice.kill()?;
+    host.sh(&format!(
+        "grep 'CN=alice, O=team-a at .* is disconnected: .*Revoked' {LOG}"
+    ))?;
+    let refused = setup.with("alice", "get vmi -n a")?;
+    expect(&refused, 3, &["does not take the certificate --cert"]);
+    expect(&setup.with("dashboard", "get vmi -n a")?, 0, &["web"]);
+    assert!(
+        !dashboard.printed().contains("ended"),
+        "{}",
+        dashboard.printed()
+    );
+
+    // A list that can not be read changes nothing.
+    host.sh(&format!("echo nonsense > {DIRECTORY}/ca.crl"))?;
+    host.wait_for(
+        &format!("grep -q 'what was read before holds' {LOG}"),
+        PATIENCE,
+    )?;
+    expect(&setup.with("alice", "get vmi -n a")?, 3, &[]);
+    expect(&setup.with("dashboard", "get vmi -n a")?, 0, &["web"]);
+    Ok(())
+}

@@ -69,6 +69,7 @@ fn server_hint(why: &str, cert: &Path, cacert: &Path) -> String {
         "BadCertificate",
         "CertificateUnknown",
         "CertificateExpired",
+        "CertificateRevoked",
         "DecryptError",
     ]) {
         return format!(
@@ -135,6 +136,7 @@ mod tests {
             AlertDescription::UnknownCA,
             AlertDescription::CertificateRequired,
             AlertDescription::CertificateExpired,
+            AlertDescription::CertificateRevoked,
         ];
         let alerts =
             alerts.map(|alert| (Error::AlertReceived(alert), "does not take the certificate"));

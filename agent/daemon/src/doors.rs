@@ -1,7 +1,7 @@
 //! From the configuration to the doors of the service: who may come in, and what they may do then.
 
 use agent_sources::{
-    Access, Doors, Grant, Policy, Socket, SocketAccess, TlsDoor, TlsFiles, TlsKeys,
+    Access, CallLimits, Doors, Grant, Policy, Socket, SocketAccess, TlsDoor, TlsFiles, TlsKeys,
 };
 use anyhow::Context;
 use proto_node::node::Role;
@@ -37,6 +37,7 @@ pub(crate) async fn open(config: &Config) -> anyhow::Result<(Doors, DoorKeeper)>
         socket,
         tls,
         access,
+        limits: CallLimits::default(),
     };
     Ok((doors, keeper))
 }
@@ -62,6 +63,7 @@ fn files(config: &Config) -> Option<TlsFiles> {
         certificate: grpc.certificate.clone()?,
         key: grpc.key.clone()?,
         client_ca: grpc.client_ca.clone()?,
+        client_crl: grpc.client_crl.clone(),
     })
 }
 

@@ -8,9 +8,11 @@ mod tests;
 mod traced;
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_domain::Owner;
+use prost::Message;
 use proto_node::node::node_service_server::NodeService;
 use proto_node::node::{
     ApplyRequest, ApplyResponse, ConsoleRequest, ConsoleResponse, DeleteRequest, DeleteResponse,
@@ -25,11 +27,13 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
+pub(crate) use self::serve::MAX_REQUEST_BYTES;
 #[cfg(test)]
 pub(crate) use self::serve::serve_on;
 pub use self::serve::{Doors, ServeError, serve};
 use self::traced::caller_trace;
 use crate::access::Permit;
+use crate::budget::Call;
 use crate::forward::{self, Forwards};
 use crate::watch::{Filter, Watch, parse_kind};
 use crate::{ApiError, Apply, Delete, Kind, Logs, Registry, Tell, Verb, console};
@@ -43,7 +47,7 @@ pub(crate) const OPENING: Duration = if cfg!(test) {
 };
 
 /// Responses of one stream that wait for a slow client.
-const STREAM_BACKLOG: usize = 16;
+const STREAM_BACKLOG: usize = 2;
 
 /// The service.
 #[derive(Clone)]
@@ -135,6 +139,7 @@ impl<R: Registry> NodeService for Service<R> {
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
         let permit = Permit::of(&request)?;
+        let call = Call::of(&request)?;
         let request = request.into_inner();
         let filter = Filter::parse(
             &request.kind,
@@ -144,16 +149,17 @@ impl<R: Registry> NodeService for Service<R> {
             &permit,
         )?;
         let after = pages::Token::parse(&request.r#continue)?;
+        call.check_room()?;
         let listed = self.registry.list(filter.kind)?;
         let version = listed.version;
         let items = listed.items.into_iter();
         let matching = items.filter(|object| filter.matches(object));
-        Ok(Response::new(pages::page(
-            matching,
-            request.limit,
-            after,
-            version,
-        )))
+        let page = pages::page(matching, request.limit, after, version);
+        // It is kept as a whole until the client has read it.
+        let charge = call.charge(page.encoded_len());
+        let mut response = Response::new(page);
+        response.extensions_mut().insert(Arc::new(charge));
+        Ok(response)
     }
 
     async fn watch(
@@ -161,6 +167,7 @@ impl<R: Registry> NodeService for Service<R> {
         request: Request<WatchRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         let permit = Permit::of(&request)?;
+        let call = Call::of(&request)?;
         let request = request.into_inner();
         let filter = Filter::parse(
             &request.kind,
@@ -169,8 +176,9 @@ impl<R: Registry> NodeService for Service<R> {
             &request.field_selector,
             &permit,
         )?;
+        call.check_room()?;
         let (out, responses) = mpsc::channel(STREAM_BACKLOG);
-        let watch = Watch::new(self.registry.clone(), filter, out);
+        let watch = Watch::new(self.registry.clone(), filter, call, out);
         tokio::spawn(watch.run(request.resource_version));
         Ok(Response::new(Box::pin(ReceiverStream::new(responses))))
     }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod budget;
 mod client_log;
 mod console;
 mod control_plane;
@@ -23,6 +24,7 @@ mod testing;
 mod watch;
 
 pub use access::{Access, Grant, Policy};
+pub use budget::CallLimits;
 pub use control_plane::{
     Address, AssignedName, Assignments, ControlPlane, ControlPlaneSettings, CredentialFiles,
     Heartbeats, TOKEN_ANNOTATION, Wishes,

@@ -1,7 +1,9 @@
 //! A registry that has one VMI's worth of everything, and the real server in front of it, for tests.
 
+use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
@@ -10,7 +12,8 @@ use proto_node::node::node_service_client::NodeServiceClient;
 use proto_node::node::{
     DedicatedCpus, GetNodeInfoResponse, GuestUsage, LogsResponse, Maintenance, Object,
 };
-use tokio::io::DuplexStream;
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
+use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::http::Uri;
@@ -20,10 +23,13 @@ use crate::access::{Caller, Subject};
 use crate::grpc::serve_on;
 use crate::listen::Connection;
 use crate::{
-    Access, ApiError, Applied, Apply, Attach, Attached, Change, Delete, Deleted, Forward,
-    Forwarded, Grant, Kind, Listed, Logs, LogsPieces, Maintained, ObjectRef, Policy, Registry,
-    Served, Tell, Told, Upkeep, UpkeepWish,
+    Access, ApiError, Applied, Apply, Attach, Attached, CallLimits, Change, Delete, Deleted,
+    Forward, Forwarded, Grant, Kind, Listed, Logs, LogsPieces, Maintained, ObjectRef, Policy,
+    Registry, Served, Tell, Told, Upkeep, UpkeepWish,
 };
+
+/// Bytes of one piece of a log.
+pub(crate) const PIECE: usize = 32 << 10;
 
 /// What the server is asked to serve in tests.
 #[derive(Clone)]
@@ -34,6 +40,10 @@ struct Inner {
     objects: Mutex<Vec<Object>>,
     /// Codes of calls that were answered.
     served: Mutex<Vec<String>>,
+    /// Bytes of logs that were made.
+    logged: AtomicUsize,
+    /// The guests' ends of consoles.
+    guests: Mutex<Vec<UnixStream>>,
 }
 
 impl FakeRegistry {
@@ -42,6 +52,8 @@ impl FakeRegistry {
             versions: watch::Sender::new(1),
             objects: Mutex::default(),
             served: Mutex::default(),
+            logged: AtomicUsize::new(0),
+            guests: Mutex::default(),
         }))
     }
 
@@ -49,6 +61,20 @@ impl FakeRegistry {
     pub(crate) fn put(&self, manifests: &[String]) {
         let objects = manifests.iter().map(|text| text.parse().expect("a VMI"));
         self.0.objects.lock().expect("not poisoned").extend(objects);
+    }
+
+    /// Has guests print.
+    pub(crate) fn print(&self) {
+        self.0.versions.send_replace(2);
+    }
+
+    pub(crate) fn logged(&self) -> usize {
+        self.0.logged.load(Ordering::Relaxed)
+    }
+
+    /// The guest's end of the console that was attached last.
+    pub(crate) fn guest(&self) -> Option<UnixStream> {
+        self.0.guests.lock().expect("not poisoned").pop()
     }
 
     pub(crate) fn served(&self) -> usize {
@@ -92,19 +118,33 @@ impl Registry for FakeRegistry {
         self.0.versions.subscribe()
     }
 
-    async fn attach(&self, _: Attach) -> Result<Attached, ApiError> {
-        nothing()
+    async fn attach(&self, attach: Attach) -> Result<Attached, ApiError> {
+        let pair = UnixStream::pair();
+        let (stream, guest) = pair.map_err(|error| ApiError::Internal(error.to_string()))?;
+        self.0.guests.lock().expect("not poisoned").push(guest);
+        Ok(Attached {
+            uid: attach.uid,
+            stream,
+            offset: 0,
+        })
     }
 
-    /// Without end, in pieces as large as the agent's.
+    /// Without end, in pieces as large as the agent's, from [`FakeRegistry::print`] on.
     async fn logs(&self, _: Logs) -> Result<LogsPieces, ApiError> {
         let (out, pieces) = mpsc::channel(1);
+        let inner = Arc::clone(&self.0);
+        let mut versions = self.versions();
         tokio::spawn(async move {
-            let piece = LogsResponse {
-                data: vec![b'x'; 64 << 10],
-                ..LogsResponse::default()
-            };
-            while out.send(Ok(piece.clone())).await.is_ok() {}
+            // An error means that the test has ended.
+            drop(versions.wait_for(|version| *version > 1).await);
+            while let Ok(place) = out.reserve().await {
+                let data = vec![b'x'; PIECE];
+                inner.logged.fetch_add(PIECE, Ordering::Relaxed);
+                place.send(Ok(LogsResponse {
+                    data,
+                    ..LogsResponse::default()
+                }));
+            }
         });
         Ok(pieces)
     }
@@ -156,18 +196,23 @@ impl Maintained for FakeRegistry {
 /// A server with grants, to which callers connect in memory.
 pub(crate) struct Server {
     pub(crate) access: Access,
-    connections: mpsc::Sender<std::io::Result<Connection>>,
+    connections: mpsc::Sender<io::Result<Connection>>,
 }
 
 impl Server {
     /// Serves until the test ends.
     pub(crate) fn start(registry: FakeRegistry, grants: Vec<Grant>) -> Self {
+        Self::limited(registry, grants, CallLimits::default())
+    }
+
+    /// The same with other limits.
+    pub(crate) fn limited(registry: FakeRegistry, grants: Vec<Grant>, limits: CallLimits) -> Self {
         let access = Access::new(policy(grants));
         let (connections, incoming) = mpsc::channel(16);
         let incoming = ReceiverStream::new(incoming);
         tokio::spawn(serve_on(
             registry,
-            access.clone(),
+            (access.clone(), limits),
             incoming,
             std::future::pending(),
         ));
@@ -179,13 +224,31 @@ impl Server {
 
     /// A client with a certificate of this common name.
     pub(crate) async fn client(&self, common_name: &str) -> NodeServiceClient<Channel> {
+        let (hears, window) = (Arc::default(), 1 << 16);
+        NodeServiceClient::new(self.channel(common_name, &hears, window).await)
+    }
+
+    /// The connection of such a client, which reads nothing more once `deaf` is set. As much as `window` is taken of a
+    /// stream that nobody reads.
+    pub(crate) async fn channel(
+        &self,
+        common_name: &str,
+        deaf: &Arc<AtomicBool>,
+        window: u32,
+    ) -> Channel {
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let connection = Connection::new(theirs, caller(common_name), None);
         let sent = self.connections.send(Ok(connection)).await;
         assert!(sent.is_ok(), "the server has ended");
-        let endpoint = Endpoint::from_static("http://agent.test");
+        let endpoint = Endpoint::from_static("http://agent.test")
+            .initial_connection_window_size(1 << 30)
+            .initial_stream_window_size(window);
+        let ours = Client {
+            stream: ours,
+            deaf: Arc::clone(deaf),
+        };
         let channel = endpoint.connect_with_connector(Once(Some(ours))).await;
-        NodeServiceClient::new(channel.expect("connects"))
+        channel.expect("connects")
     }
 }
 
@@ -221,12 +284,49 @@ pub(crate) fn grant(
     }
 }
 
+/// The client's end of a connection.
+struct Client {
+    stream: DuplexStream,
+    deaf: Arc<AtomicBool>,
+}
+
+impl AsyncRead for Client {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.deaf.load(Ordering::Relaxed) {
+            return Poll::Pending;
+        }
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Client {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
 /// Connects once.
-struct Once(Option<DuplexStream>);
+struct Once(Option<Client>);
 
 impl tower_service::Service<Uri> for Once {
-    type Response = TokioIo<DuplexStream>;
-    type Error = std::io::Error;
+    type Response = TokioIo<Client>;
+    type Error = io::Error;
     type Future = std::future::Ready<Result<Self::Response, Self::Error>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
@@ -235,7 +335,7 @@ impl tower_service::Service<Uri> for Once {
 
     fn call(&mut self, _: Uri) -> Self::Future {
         let stream = self.0.take().map(TokioIo::new);
-        std::future::ready(stream.ok_or_else(|| std::io::ErrorKind::NotConnected.into()))
+        std::future::ready(stream.ok_or_else(|| io::ErrorKind::NotConnected.into()))
     }
 }
 

@@ -2,12 +2,16 @@
 
 mod told;
 
+use std::sync::Arc;
+
+use prost::Message;
 use proto_node::node::{Object, WatchResponse, watch_response::Type};
 use tokio::sync::mpsc;
 use tonic::Status;
 
 use self::told::Told;
 use crate::access::Permit;
+use crate::budget::{Call, Charge};
 use crate::{ApiError, Change, FieldSelector, Kind, LabelSelector, Registry};
 
 /// Changes read from the store in one go.
@@ -87,6 +91,8 @@ pub(crate) struct Watch<R> {
     /// What the watcher knows, so that what no longer matches can be taken back.
     told: Told,
     version: u64,
+    /// What it keeps for its client is charged to this.
+    call: Arc<Call>,
     out: mpsc::Sender<Result<WatchResponse, Status>>,
 }
 
@@ -98,6 +104,7 @@ impl<R: Registry> Watch<R> {
     pub(crate) fn new(
         registry: R,
         filter: Filter,
+        call: Arc<Call>,
         out: mpsc::Sender<Result<WatchResponse, Status>>,
     ) -> Self {
         Self {
@@ -105,6 +112,7 @@ impl<R: Registry> Watch<R> {
             filter,
             told: Told::default(),
             version: 0,
+            call,
             out,
         }
     }
@@ -149,10 +157,13 @@ impl<R: Registry> Watch<R> {
             Err(error) => return self.fail(error).await,
         };
         self.version = listed.version;
-        for object in listed.items {
-            if self.told.note(&object, &self.filter) {
-                self.send(Type::Added, Some(object), listed.version).await?;
-            }
+        // What the watcher does not see is not kept until it has read the rest.
+        let seen = listed.items.into_iter();
+        let seen: Vec<Object> = seen
+            .filter(|object| self.told.note(object, &self.filter))
+            .collect();
+        for (object, _charge) in self.kept(seen) {
+            self.send(Type::Added, Some(object), listed.version).await?;
         }
         self.send(Type::Bookmark, None, listed.version).await
     }
@@ -176,23 +187,38 @@ impl<R: Registry> Watch<R> {
                 Ok(changes) => changes,
                 Err(error) => return self.fail(error).await,
             };
-            if changes.is_empty() {
+            let Some(last) = changes.last() else {
                 return Ok(());
+            };
+            self.version = last.version;
+            let (kinds, objects) = self.seen(changes);
+            for ((kind, version), (object, _charge)) in kinds.into_iter().zip(self.kept(objects)) {
+                self.send(kind, Some(object), version).await?;
             }
-            for change in changes {
-                self.version = change.version;
-                if change.kind == self.filter.kind {
-                    self.tell(change).await?;
-                }
-            }
+            // Whoever does not read has no further changes read for it.
+            self.call.room().await;
         }
     }
 
-    async fn tell(&mut self, change: Change) -> Result<(), Ended> {
-        match self.told.judge(&change, &self.filter) {
-            Some(kind) => self.send(kind, Some(change.object), change.version).await,
-            None => Ok(()),
-        }
+    /// Of changes those that the watcher is told, and how.
+    fn seen(&mut self, changes: Vec<Change>) -> (Vec<(Type, u64)>, Vec<Object>) {
+        let ours = changes.into_iter();
+        let ours = ours.filter(|change| change.kind == self.filter.kind);
+        let (told, filter) = (&mut self.told, &self.filter);
+        ours.filter_map(|change| {
+            let kind = told.judge(&change, filter)?;
+            Some(((kind, change.version), change.object))
+        })
+        .unzip()
+    }
+
+    /// Objects, each charged to the caller until it is handed on.
+    fn kept(&self, objects: Vec<Object>) -> Vec<(Object, Charge)> {
+        let charged = |object: Object| {
+            let charge = self.call.charge(object.encoded_len());
+            (object, charge)
+        };
+        objects.into_iter().map(charged).collect()
     }
 
     async fn send(&self, kind: Type, object: Option<Object>, version: u64) -> Result<(), Ended> {

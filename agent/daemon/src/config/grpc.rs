@@ -19,6 +19,8 @@ pub(crate) struct Grpc {
     pub(crate) key: Option<PathBuf>,
     /// Who signs certificates of clients.
     pub(crate) client_ca: Option<PathBuf>,
+    /// What of these certificates was withdrawn.
+    pub(crate) client_crl: Option<PathBuf>,
     /// Connections that the holder of one certificate may have.
     pub(crate) max_connections_per_client: usize,
 }
@@ -30,6 +32,7 @@ impl Default for Grpc {
             certificate: None,
             key: None,
             client_ca: None,
+            client_crl: None,
             max_connections_per_client: 64,
         }
     }
@@ -110,6 +113,7 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
         certificate,
         key,
         client_ca,
+        client_crl,
         max_connections_per_client,
     } = &config.grpc;
     let files = [
@@ -130,6 +134,10 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
             }
             _ => {}
         }
+    }
+    if let Some(path) = client_crl.as_ref().filter(|path| !path.is_absolute()) {
+        let value = path.display().to_string();
+        return Err(config.wrong("grpc.client_crl", value, "must be an absolute path"));
     }
     if *max_connections_per_client == 0 {
         let setting = "grpc.max_connections_per_client";
@@ -169,6 +177,8 @@ mod tests {
             error.contains("grpc.key") && error.contains("absolute"),
             "{error}"
         );
+        let error = parse(&format!("{TLS}client_crl = \"crl\"")).expect_err("relative");
+        assert!(error.contains("grpc.client_crl"), "{error}");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The one place that every call comes through: who calls, what the method needs, and whether it is granted.
+//! The one place that every call comes through: who calls, what the method needs, whether it is granted, and whether the
+//! caller has room for it.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -14,7 +15,11 @@ use tonic::codegen::http::{Request, Response};
 use tower_layer::Layer;
 use tower_service::Service;
 
+use super::metered::{Incoming, Large, Outgoing};
+use super::policy::is_master;
+use super::standing::Standing;
 use super::{Access, Caller, Permit};
+use crate::budget::Budgets;
 use crate::client_log::ClientLog;
 use crate::{ApiError, Registry, Served};
 
@@ -37,6 +42,7 @@ static METHODS: LazyLock<HashMap<String, Method>> = LazyLock::new(|| {
 pub(crate) struct AccessLayer<R> {
     pub(crate) access: Access,
     pub(crate) registry: R,
+    pub(crate) budgets: Budgets,
     /// Limits what refused callers write to the log.
     pub(crate) refusals: ClientLog,
 }
@@ -76,39 +82,74 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let path = request.uri().path();
-        if OPEN.iter().any(|open| path.starts_with(open)) {
-            return Box::pin(self.inner.call(request));
-        }
-        let Some(method) = METHODS.get(path) else {
-            let refusal = Status::unimplemented("this server has no such method");
-            return Box::pin(std::future::ready(Ok(refusal.into_http())));
-        };
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
         let caller = request.extensions().get::<Arc<Caller>>().cloned();
-        match judge(&self.layer.access, caller.as_deref(), method) {
-            Ok(permit) => {
-                request.extensions_mut().insert(permit);
-                Box::pin(self.inner.call(request))
+        let Some(caller) = caller else {
+            let error = ApiError::Denied(String::from("nobody knows who calls"));
+            return refusal(error.into());
+        };
+        let call = self
+            .layer
+            .budgets
+            .begin(&caller.budget(), is_master(&caller));
+        let path = request.uri().path();
+        let is_open = OPEN.iter().any(|open| path.starts_with(open));
+        let method = METHODS.get(path);
+        if method.is_none() && !is_open {
+            return refusal(Status::unimplemented("this server has no such method"));
+        }
+        let admitted = call.and_then(|call| {
+            let access = &self.layer.access;
+            // One for each direction: what a client sends is not to arrive when it reads nothing.
+            let standing = || {
+                let standing = method.map(|method| Standing::judge(access, &caller, method));
+                standing.transpose()
+            };
+            Ok((call, standing()?, standing()?))
+        });
+        match admitted {
+            Ok((call, incoming, outgoing)) => {
+                let mut request = request;
+                if let Some(standing) = &outgoing {
+                    let permit = standing.permit().clone();
+                    request.extensions_mut().insert(permit);
+                }
+                request.extensions_mut().insert(Arc::clone(&call));
+                let large = Large::default();
+                let request = request
+                    .map(|body| Incoming::wrap(body, Arc::clone(&call), incoming, large.clone()));
+                let answer = self.inner.call(request);
+                Box::pin(async move { Ok(Outgoing::wrap(answer.await?, call, outgoing, large)) })
             }
             Err(error) => {
-                let client = caller.map_or_else(String::new, |caller| caller.budget());
-                let line = format!("{} is refused: {error}", method.name);
-                self.layer.refusals.warn(&client, &line);
-                self.layer.registry.served(&Served {
-                    method: &method.name,
-                    code: String::from("PermissionDenied"),
-                    took: Duration::ZERO,
-                });
-                let refusal = Status::from(error);
-                Box::pin(std::future::ready(Ok(refusal.into_http())))
+                let name = method.map_or("a call", |method| &method.name);
+                let line = format!("{name} is refused: {error}");
+                self.layer.refusals.warn(&caller.budget(), &line);
+                let refused = Status::from(error);
+                if let Some(method) = method {
+                    self.layer.registry.served(&Served {
+                        method: &method.name,
+                        code: format!("{:?}", refused.code()),
+                        took: Duration::ZERO,
+                    });
+                }
+                refusal(refused)
             }
         }
     }
 }
 
+/// An answer without a call.
+fn refusal<E: Send + 'static>(status: Status) -> Answer<E> {
+    Box::pin(std::future::ready(Ok(status.into_http())))
+}
+
 /// What a call may touch, or why it is refused.
-fn judge(access: &Access, caller: Option<&Caller>, method: &Method) -> Result<Permit, ApiError> {
+pub(super) fn judge(
+    access: &Access,
+    caller: Option<&Caller>,
+    method: &Method,
+) -> Result<Permit, ApiError> {
     let Some(caller) = caller else {
         let text = String::from("nobody knows who calls");
         return Err(ApiError::Denied(text));
@@ -132,6 +173,7 @@ mod tests {
 
     use super::super::{Grant, Policy};
     use super::*;
+    use crate::CallLimits;
     use crate::testing::FakeRegistry;
 
     fn access(grants: Vec<Grant>) -> Access {
@@ -255,6 +297,7 @@ mod tests {
         let layer = AccessLayer {
             access: access(Vec::new()),
             registry: registry.clone(),
+            budgets: Budgets::new(CallLimits::default()),
             refusals: ClientLog::default(),
         };
         let mut judged = layer.layer(Unreached);

@@ -59,6 +59,15 @@ impl Permit {
         self.namespaces.is_none()
     }
 
+    /// Whether this one grants whatever the other one does.
+    pub(super) fn covers_all_of(&self, other: &Self) -> bool {
+        match (&self.namespaces, &other.namespaces) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(ours), Some(theirs)) => theirs.is_subset(ours),
+        }
+    }
+
     /// Whether no namespace may be touched.
     pub(crate) fn covers_none(&self) -> bool {
         self.namespaces.as_ref().is_some_and(BTreeSet::is_empty)

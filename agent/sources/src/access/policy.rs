@@ -132,7 +132,7 @@ impl Policy {
 }
 
 /// Who could replace the agent can not be kept from anything by it.
-fn is_master(caller: &Caller) -> bool {
+pub(super) fn is_master(caller: &Caller) -> bool {
     match caller {
         Caller::Local(account) => {
             account.uid == 0 || account.uid == nix::unistd::geteuid().as_raw()

@@ -13,6 +13,7 @@ use tonic::transport::Server;
 use super::Service;
 use super::counted::Counted;
 use crate::access::AccessLayer;
+use crate::budget::{Budgets, CallLimits};
 use crate::client_log::ClientLog;
 use crate::forward::Forwards;
 use crate::listen::{Connection, incoming};
@@ -20,7 +21,7 @@ use crate::maintenance::MaintenanceCalls;
 use crate::{Access, Maintained, Socket, TlsDoor};
 
 /// The largest message that is read; a manifest of the largest size fits.
-const MAX_REQUEST_BYTES: usize = 4 << 20;
+pub(crate) const MAX_REQUEST_BYTES: usize = 4 << 20;
 
 /// The largest message that is sent: a list of a few thousand VMIs.
 const MAX_RESPONSE_BYTES: usize = 64 << 20;
@@ -60,6 +61,8 @@ pub struct Doors {
     pub tls: Option<TlsDoor>,
     /// Who may do what.
     pub access: Access,
+    /// How much of it at a time.
+    pub limits: CallLimits,
 }
 
 /// Serves until `shutdown` is done.
@@ -73,13 +76,19 @@ pub async fn serve<R: Maintained>(
 ) -> Result<(), ServeError> {
     let listener = doors.socket.listener.take().ok_or(ServeError::Taken)?;
     let connections = incoming(listener, doors.tls);
-    serve_on(registry, doors.access, connections, shutdown).await
+    serve_on(
+        registry,
+        (doors.access, doors.limits),
+        connections,
+        shutdown,
+    )
+    .await
 }
 
 /// Serves the callers of `connections` until `shutdown` is done.
 pub(crate) async fn serve_on<R: Maintained>(
     registry: R,
-    access: Access,
+    (access, limits): (Access, CallLimits),
     connections: ReceiverStream<io::Result<Connection>>,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), ServeError> {
@@ -100,6 +109,7 @@ pub(crate) async fn serve_on<R: Maintained>(
     let judge = AccessLayer {
         access,
         registry: registry.clone(),
+        budgets: Budgets::new(limits),
         refusals: ClientLog::default(),
     };
     let maintenance = MaintenanceServiceServer::new(MaintenanceCalls(registry.clone()));

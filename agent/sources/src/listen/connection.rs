@@ -9,6 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
 
 use super::places::Place;
+use super::tls::Validity;
 use crate::access::Caller;
 
 /// Bytes both ways.
@@ -20,6 +21,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 pub(crate) struct Connection {
     stream: Box<dyn Stream>,
     caller: Arc<Caller>,
+    /// Of a client with a certificate: whether that is good still.
+    validity: Option<Validity>,
     /// Given back when the connection ends.
     _place: Option<Place>,
 }
@@ -29,8 +32,31 @@ impl Connection {
         Self {
             stream: Box::new(stream),
             caller: Arc::new(caller),
+            validity: None,
             _place: place,
         }
+    }
+}
+
+impl Connection {
+    /// Breaks the connection off, with all its streams, once the client's certificate is good no longer.
+    pub(super) fn while_valid(mut self, validity: Validity) -> Self {
+        self.validity = Some(validity);
+        self
+    }
+
+    fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        let Some(validity) = &mut self.validity else {
+            return Ok(());
+        };
+        let Poll::Ready(error) = validity.poll_ended(context) else {
+            return Ok(());
+        };
+        tracing::warn!("{} is disconnected: {error}", self.caller);
+        // Neither direction goes on, and what is asked again is answered the same.
+        self.stream = Box::new(tokio::io::empty());
+        self.validity = None;
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, error))
     }
 }
 
@@ -48,6 +74,8 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        // HTTP/2 always waits to read, so that this is asked whenever there is news.
+        self.check(context)?;
         Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }

@@ -44,6 +44,13 @@ pub(crate) fn incoming(
 ) -> ReceiverStream<io::Result<Connection>> {
     let (out, connections) = mpsc::channel(BACKLOG);
     if let Some(door) = door {
+        let (followed, served) = (door.keys.clone(), out.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = followed.follow_withdrawals() => {}
+                () = served.closed() => {}
+            }
+        });
         tokio::spawn(remote(door, out.clone()));
     }
     tokio::spawn(local(socket, out));
@@ -146,8 +153,9 @@ async fn show_in(
     let address = stream.peer_addr()?;
     stream.set_nodelay(true)?;
     let stream = keys.acceptor().accept(stream).await?;
-    let leaf = stream.get_ref().1.peer_certificates();
-    let leaf = leaf.and_then(<[_]>::first);
+    let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    let chain: Vec<_> = chain.iter().map(|der| der.clone().into_owned()).collect();
+    let leaf = chain.first();
     let Some(subject) = leaf.and_then(|der| Subject::of_certificate(der)) else {
         let text =
             "the certificate names nobody: neither CN nor O nor a DNS name, URI or e-mail address";
@@ -155,7 +163,10 @@ async fn show_in(
     };
     let caller = Caller::Remote { subject, address };
     let place = clients.admit(&caller);
-    Ok(place.map(|place| Connection::new(stream, caller, Some(place))))
+    Ok(place.map(|place| {
+        let connection = Connection::new(stream, caller, Some(place));
+        connection.while_valid(keys.follow(chain))
+    }))
 }
 
 /// What an unknown client is counted by: the IPv4 address, or the /64 of an IPv6 address, because a host that is given

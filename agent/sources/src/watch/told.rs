@@ -16,6 +16,9 @@ pub(super) struct Told(BTreeMap<String, bool>);
 impl Told {
     /// The watcher knows an object as it is. Whether it is told of that.
     pub(super) fn note(&mut self, object: &Object, filter: &Filter) -> bool {
+        if !filter.covers(object) {
+            return false;
+        }
         let matches = filter.matches(object);
         self.0.extend(uid(object).map(|uid| (uid, matches)));
         matches
@@ -23,6 +26,9 @@ impl Told {
 
     /// As what the watcher is to be told of a change, if it is.
     pub(super) fn judge(&mut self, change: &Change, filter: &Filter) -> Option<Type> {
+        if !filter.covers(&change.object) {
+            return None;
+        }
         let uid = uid(&change.object)?;
         let matches = filter.matches(&change.object);
         let known = match self.0.get(&uid) {
