@@ -139,7 +139,8 @@ impl AllowedDirs {
         open_below(&root, relative, wanted, access)
     }
 
-    /// Makes a sparse file of `bytes` in a directory that exists, for reading and writing.
+    /// Makes a sparse file of `bytes` in a directory that exists, for reading and writing. Name and size are
+    /// on disk before anybody writes to it.
     pub(crate) fn create(&self, path: &Path, bytes: u64) -> Result<File, BeneathError> {
         let (root, relative) = self.split(path)?;
         let name = relative
@@ -152,7 +153,11 @@ impl AllowedDirs {
         let file = openat(&parent, name, flags, Mode::S_IRUSR | Mode::S_IWUSR)
             .map(File::from)
             .map_err(|error| io_error(path, error.into()))?;
-        file.set_len(bytes).map_err(|error| io_error(path, error))?;
+        let made = file
+            .set_len(bytes)
+            .and_then(|()| file.sync_all())
+            .and_then(|()| sync_dir(&parent));
+        made.map_err(|error| io_error(path, error))?;
         Ok(file)
     }
 
@@ -263,6 +268,11 @@ fn open_below<D: AsFd>(
         .write(access == Access::ReadWrite)
         .open(format!("/proc/self/fd/{}", found.as_raw_fd()))
         .map_err(|error| io_error(&path, error))
+}
+
+/// Syncs a directory that was opened by its path alone (`O_PATH`), which fsync(2) refuses.
+fn sync_dir(dir: &File) -> io::Result<()> {
+    File::open(format!("/proc/self/fd/{}", dir.as_raw_fd()))?.sync_all()
 }
 
 fn wrong_type(path: &Path, wanted: Wanted) -> BeneathError {

@@ -1,10 +1,11 @@
 //! What the owner does when it is asked.
 
 use super::{Flow, Owner};
+use crate::disks::{Disks, SyncFailure};
 use crate::memory_log::{HeldMemory, MemoryVisitor};
 use crate::request::{Request, RequestError, Saver};
 use crate::snapshot::SnapshotError;
-use crate::status::{EndReason, MachineState, PauseReason};
+use crate::status::{Change, EndReason, MachineState, PauseReason};
 
 impl Owner {
     pub(super) fn on_request(&mut self, ticket: u64, request: Request) -> Flow {
@@ -37,7 +38,7 @@ impl Owner {
                 .map_err(RequestError::Host),
             (Request::Resume, Paused) => self.resume().map_err(RequestError::Host),
             (Request::GrowDisk { disk }, Configured | Running | Paused) => {
-                Ok(self.machine.disks().grow(*disk)?)
+                Ok(self.work_on_disks(|disks| disks.grow(*disk))?)
             }
             (Request::SetDiskLimits { disk, limits }, Configured | Running | Paused) => {
                 Ok(self.machine.disks().set_limits(*disk, *limits)?)
@@ -72,6 +73,19 @@ impl Owner {
         let snapshot = self.machine.save()?;
         let saved = saver(&snapshot, self.machine.ram());
         saved.map_err(|error| SnapshotError::Ram(error).into())
+    }
+
+    /// Does work that may sync disks, and tells of those that it found to have lost data.
+    fn work_on_disks<T>(&mut self, work: impl FnOnce(&Disks) -> T) -> T {
+        let before = self.machine.disks().sync_failures();
+        let done = work(self.machine.disks());
+        for failure in self.machine.disks().sync_failures() {
+            if !before.contains(&failure) {
+                let SyncFailure { disk, errno } = failure;
+                self.observer.changed(Change::SyncFailed { disk, errno });
+            }
+        }
+        done
     }
 
     pub(super) fn visit_memory(&mut self, visitor: MemoryVisitor) -> Result<(), RequestError> {

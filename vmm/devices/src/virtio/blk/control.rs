@@ -4,12 +4,20 @@ use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use super::backend;
 use super::counts::{Counters, DiskCounts};
 use super::limits::DiskLimits;
+use super::turn::SyncTurn;
+
+/// How long whoever owns the machine waits for a sync of the device.
+const SYNC_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The kernel's `EIO`.
+const EIO: i32 = 5;
 
 /// A disk can not be changed that way.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +25,17 @@ pub enum BlkControlError {
     /// The image's size can not be found out.
     #[error("the image's size can not be read")]
     Size(#[source] io::Error),
+    /// The image can not be synced.
+    #[error("the image can not be synced")]
+    Sync(#[source] io::Error),
+    /// The image could not be synced before, so that no sync succeeds any more.
+    #[error(
+        "the image could not be synced before, and data may be lost: its guest has to be powered off"
+    )]
+    LostData(#[source] io::Error),
+    /// The device syncs the image, which takes too long.
+    #[error("the image is being synced for more than {} s", SYNC_PATIENCE.as_secs())]
+    SyncBusy,
     /// The image is shorter than the disk.
     #[error(
         "the image has {image_bytes} bytes, less than the {disk_bytes} of the disk: a disk does not shrink under its guest"
@@ -45,6 +64,7 @@ pub(super) struct Pending {
 pub struct BlkControl {
     image: File,
     logical_block_bytes: u32,
+    is_writable: bool,
     sectors: AtomicU64,
     /// Counts sizes.
     generation: AtomicU8,
@@ -52,9 +72,7 @@ pub struct BlkControl {
     /// Error number of the first sync that failed; 0 before. Never cleared: Linux reports a failed
     /// writeback once and takes the pages for clean, so that a later sync would succeed without them.
     sync_errno: AtomicI32,
-    /// Somebody syncs the image. The kernel keeps one error for all who sync one open file description,
-    /// and the first to ask takes it.
-    is_syncing: AtomicBool,
+    sync_turn: SyncTurn,
     pending: Mutex<Pending>,
     counters: Counters,
     /// Written for the device to look at `pending`, and by its ring.
@@ -62,16 +80,21 @@ pub struct BlkControl {
 }
 
 impl BlkControl {
-    pub(super) fn new(image: File, logical_block_bytes: u32) -> io::Result<Self> {
+    pub(super) fn new(
+        image: File,
+        logical_block_bytes: u32,
+        is_writable: bool,
+    ) -> io::Result<Self> {
         let sectors = backend::sectors(&image, logical_block_bytes)?;
         Ok(Self {
             image,
             logical_block_bytes,
+            is_writable,
             sectors: AtomicU64::new(sectors),
             generation: AtomicU8::new(0),
             stopped: AtomicBool::new(false),
             sync_errno: AtomicI32::new(0),
-            is_syncing: AtomicBool::new(false),
+            sync_turn: SyncTurn::default(),
             pending: Mutex::default(),
             counters: Counters::default(),
             event: EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)?,
@@ -81,7 +104,8 @@ impl BlkControl {
     /// Makes the disk as large as its image is now, and tells the guest. Returns the size in bytes.
     ///
     /// # Errors
-    /// The image has become shorter than the disk, or its size is not to be had.
+    /// The image has become shorter than the disk, its size is not to be had, or it can not be made
+    /// durable.
     pub fn grow(&self) -> Result<u64, BlkControlError> {
         let now = backend::sectors(&self.image, self.logical_block_bytes)
             .map_err(BlkControlError::Size)?;
@@ -93,6 +117,8 @@ impl BlkControl {
             });
         }
         if now > before {
+            // What the guest writes beyond the old end, and flushes, must not be lost with the new one.
+            self.sync()?;
             self.sectors.store(now, Ordering::Release);
             self.generation.fetch_add(1, Ordering::AcqRel);
             self.ask(|pending| pending.grown = true);
@@ -131,14 +157,37 @@ impl BlkControl {
             .is_ok()
     }
 
-    /// Takes the turn to sync; false when somebody has it.
-    pub(super) fn begin_sync(&self) -> bool {
-        !self.is_syncing.swap(true, Ordering::AcqRel)
+    /// Whether the guest may write to the disk.
+    pub fn is_writable(&self) -> bool {
+        self.is_writable
     }
 
-    /// Gives the turn back. A failure must have been noted before.
-    pub(super) fn end_sync(&self) {
-        self.is_syncing.store(false, Ordering::Release);
+    /// Makes all data that is in the image durable. Waits for a sync of the device that is under way.
+    ///
+    /// # Errors
+    /// It failed now or before, or the device's does not end.
+    pub fn sync(&self) -> Result<(), BlkControlError> {
+        if !self.sync_turn.wait(SYNC_PATIENCE) {
+            return Err(BlkControlError::SyncBusy);
+        }
+        let outcome = match self.sync_failure() {
+            Some(errno) => Err(BlkControlError::LostData(io::Error::from_raw_os_error(
+                errno,
+            ))),
+            None => self.image.sync_data().map_err(|error| {
+                self.note_sync_failure(error.raw_os_error().unwrap_or(EIO));
+                BlkControlError::Sync(error)
+            }),
+        };
+        self.sync_turn.end();
+        // The device may wait for the turn.
+        self.look();
+        outcome
+    }
+
+    /// The turn to sync the image.
+    pub(super) fn sync_turn(&self) -> &SyncTurn {
+        &self.sync_turn
     }
 
     /// Has the device try again what it holds.

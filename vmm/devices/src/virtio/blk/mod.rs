@@ -18,6 +18,7 @@ mod policy;
 mod request;
 mod state;
 mod sync;
+mod turn;
 mod work;
 
 #[cfg(test)]
@@ -171,8 +172,8 @@ impl BlkDevice {
         let backend = Backend::new(File::from(image), config.cache)?;
         let geometry = backend.geometry(config)?;
         let second = backend.image.try_clone().map_err(BlkError::Descriptors)?;
-        let control =
-            BlkControl::new(second, geometry.logical_block_bytes).map_err(BlkError::Image)?;
+        let control = BlkControl::new(second, geometry.logical_block_bytes, !geometry.read_only)
+            .map_err(BlkError::Image)?;
         let disk = Disk {
             backend,
             engine: Engine::new(config.engine),

@@ -71,7 +71,7 @@ impl Disk {
         if self.has_lost_data() {
             return SyncBegun::Ended(Err(Failure::LostBefore));
         }
-        if !self.control.begin_sync() {
+        if !self.control.sync_turn().try_begin() {
             return SyncBegun::Busy;
         }
         if self.engine.begin_sync(slot) == Begun::Queued {
@@ -88,7 +88,7 @@ impl Disk {
             Failure::Host(errno) => self.sync_failed(errno),
             other => other,
         });
-        self.control.end_sync();
+        self.control.sync_turn().end();
         outcome
     }
 
@@ -102,7 +102,7 @@ impl Disk {
         let outcome = done.result.map(|_| ());
         Some(match outcome {
             Err(error) if was_cancelled(&error) => {
-                self.control.end_sync();
+                self.control.sync_turn().end();
                 Ended::SyncCancelled
             }
             outcome => Ended::Sync(self.end_sync(outcome)),

@@ -114,6 +114,33 @@ impl FullHost {
     }
 }
 
+/// A disk that counts its flushes.
+pub(super) struct LoopDisk {
+    made: Loop,
+    _file: tempfile::NamedTempFile,
+}
+
+impl LoopDisk {
+    pub(super) fn new(bytes: u64) -> Option<Self> {
+        let file = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
+        file.as_file().set_len(bytes).unwrap();
+        let made = Loop::new(file.path())?;
+        Some(Self { made, _file: file })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.made.0
+    }
+
+    /// Flushes that it has completed.
+    pub(super) fn flushes(&self) -> u64 {
+        let name = self.path().file_name().unwrap().to_str().unwrap();
+        let counts = std::fs::read_to_string(format!("/sys/block/{name}/stat")).unwrap();
+        // Documentation/block/stat.rst: the sixteenth field.
+        counts.split_whitespace().nth(15).unwrap().parse().unwrap()
+    }
+}
+
 /// A file system on a disk.
 pub(super) struct FileSystem(tempfile::TempDir);
 
@@ -140,11 +167,15 @@ impl FileSystem {
         Self::new(disk, &make)
     }
 
+    pub(super) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
     /// An image without data.
     pub(super) fn image(&self) -> File {
         let mut options = File::options();
         options.read(true).write(true).create_new(true);
-        let file = options.open(self.0.path().join("image")).unwrap();
+        let file = options.open(self.path().join("image")).unwrap();
         file.set_len(SECTORS * 512).unwrap();
         file.sync_all().unwrap();
         file

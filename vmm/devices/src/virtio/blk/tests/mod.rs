@@ -4,6 +4,7 @@ mod batching;
 mod control;
 mod counts;
 mod direct;
+mod durable;
 mod failures;
 mod hosts;
 mod limits;
