@@ -27,6 +27,7 @@ pub mod raw_io;
 pub mod scheduler;
 pub mod sim;
 pub mod skip;
+pub mod snapshot_pause;
 pub mod soak;
 pub mod testguest;
 pub mod tools;

@@ -10,6 +10,7 @@ mod guests;
 pub mod io;
 mod median;
 mod nodes;
+mod snapshots;
 pub mod vmm;
 
 use std::collections::BTreeSet;
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use figure::{Better, Figure};
 
-use integration::{host, process};
+use integration::{host, process, skip};
 
 use crate::progress::step;
 
@@ -32,6 +33,10 @@ pub fn run(root: &Path, json: Option<PathBuf>) -> anyhow::Result<()> {
     match host::without_host() {
         Some(reason) => eprintln!("guests on this machine's KVM: SKIPPED, {reason}"),
         None => figures.extend(step("guests on this machine's KVM", guests::figures)?),
+    }
+    match skip::without_kvm() {
+        Some(reason) => eprintln!("snapshots: SKIPPED, {reason}"),
+        None => figures.extend(step("snapshots", snapshots::figures)?),
     }
     figures.extend(step("node start times", nodes::figures)?);
     figure::print(&figures);

@@ -172,6 +172,7 @@ fn the_snapshot_of_this_release_is_kept() {
         sections: sections.collect(),
         ram_offset: 0,
         ram_bytes: RAM_BYTES,
+        ..v1::Snapshot::default()
     };
     let directory = root().join("integration").join(KEPT);
     std::fs::create_dir_all(&directory).expect("a directory");

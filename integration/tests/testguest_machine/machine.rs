@@ -139,7 +139,7 @@ impl Machine {
         self.stop();
         let restore = Restore {
             snapshot,
-            fill_ram: Box::new(move |ram| load_ram(ram, &file, 0)),
+            fill_ram: Box::new(move |ram| load_ram(ram, &file, 0, None)),
         };
         let console = Arc::clone(&self.console);
         self.ended();

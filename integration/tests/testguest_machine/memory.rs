@@ -208,7 +208,7 @@ fn huge_pages_work_and_their_memory_moves_to_another_machine() {
 
     let restore = Restore {
         snapshot,
-        fill_ram: Box::new(move |ram| load_ram(ram, &image, 0)),
+        fill_ram: Box::new(move |ram| load_ram(ram, &image, 0, None)),
     };
     let second = with_disk(config(command_line, memory, &console));
     let machine = Machine::start(second, console, Some(restore));

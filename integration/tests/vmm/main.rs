@@ -10,6 +10,7 @@ mod footprint;
 mod life;
 mod lifecycle;
 mod load;
+mod lost_data;
 mod memory;
 mod network;
 mod peers;

@@ -7,6 +7,8 @@ use std::os::unix::fs::FileExt;
 use integration::skip::without_kvm;
 use integration::skip_if;
 use integration::vmm_client::{VmmClient, VmmProcess};
+use prost::Message;
+use proto_vmm::payload;
 use proto_vmm::v1::{self, request::Kind};
 
 use crate::by_hand::{ByHand, soon};
@@ -82,12 +84,21 @@ fn nothing_that_a_file_held_before_shows_in_a_snapshot() {
 
 /// Configures a VMM with `by_hand` and the snapshot in `file`.
 pub fn restore(client: &mut VmmClient, by_hand: &ByHand, file: &File) -> v1::Response {
-    let mut descriptors: Vec<BorrowedFd<'_>> = by_hand.descriptors().to_vec();
+    restore_with(client, by_hand, &[], file)
+}
+
+/// The same, with `more` descriptors: the configuration calls the first of them 4.
+pub fn restore_with(
+    client: &mut VmmClient,
+    by_hand: &ByHand,
+    more: &[BorrowedFd<'_>],
+    file: &File,
+) -> v1::Response {
+    let descriptors = [&by_hand.descriptors(), more, &[file.as_fd()]].concat();
     let configure = v1::Configure {
         machine: Some(by_hand.config.clone()),
-        snapshot_fd: Some(4),
+        snapshot_fd: u32::try_from(descriptors.len() - 1).ok(),
     };
-    descriptors.push(file.as_fd());
     client
         .request(Kind::Configure(configure), &descriptors)
         .expect("an answer")
@@ -223,4 +234,76 @@ fn what_is_no_snapshot_of_the_machine_is_refused_and_the_vmm_can_still_be_config
         refused(&by_hand, &copy(&|bytes| bytes[at] ^= 1));
     }
     assert_eq!(restore(&mut client, &by_hand, &file).error, None);
+}
+
+/// Where the guest keeps its byte.
+const KEPT: u64 = 2 << 20;
+
+fn head_of(file: &File) -> v1::Snapshot {
+    let mut bytes = vec![0; 1 << 20];
+    let read = file.read_at(&mut bytes, 0).expect("read");
+    payload::decode_snapshot(&bytes[..read]).expect("a head")
+}
+
+fn put_head(file: &File, version: u32, head: &v1::Snapshot) {
+    let kind = payload::PayloadKind::SNAPSHOT;
+    let head = payload::encode(kind, version, &head.encode_to_vec());
+    file.write_all_at(&head, 0).expect("written");
+}
+
+#[test]
+fn memory_that_is_not_as_it_was_saved_is_refused_before_it_runs() {
+    skip_if!(without_kvm());
+    let file = snapshot_of(&guest(b'A'));
+    let head = head_of(&file);
+    let vmm = VmmProcess::start().unwrap();
+    let mut client = vmm.connect().unwrap();
+    let by_hand = guest(b'A');
+    // What the guest kept, and what it never touched.
+    for place in [KEPT, 12 << 20] {
+        let at = head.ram_offset + place;
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ 4], at).unwrap();
+        let error = restore(&mut client, &by_hand, &file)
+            .error
+            .expect("refused");
+        assert_eq!(error.code(), v1::ErrorCode::InvalidArgument, "{error:?}");
+        let chunk = format!("byte {place:#x} of RAM");
+        assert!(error.message.contains(&chunk), "{error:?}");
+        file.write_all_at(&byte, at).unwrap();
+    }
+    // Fewer checksums than chunks, and none.
+    for count in [7, 0] {
+        let mut fewer = head.clone();
+        fewer.ram_checksums.truncate(count);
+        put_head(&file, 2, &fewer);
+        let error = restore(&mut client, &by_hand, &file)
+            .error
+            .expect("refused");
+        assert!(error.message.contains("checksums"), "{error:?}");
+    }
+    put_head(&file, 2, &head);
+    assert_eq!(restore(&mut client, &by_hand, &file).error, None);
+}
+
+#[test]
+fn a_snapshot_of_before_checksums_still_goes_on() {
+    skip_if!(without_kvm());
+    let file = snapshot_of(&guest(b'A'));
+    let before = v1::Snapshot {
+        ram_chunk_bytes: 0,
+        ram_checksums: Vec::new(),
+        ..head_of(&file)
+    };
+    put_head(&file, 1, &before);
+    let by_hand = guest(b'B');
+    let vmm = VmmProcess::start().unwrap();
+    let mut client = vmm.connect().unwrap();
+    assert_eq!(restore(&mut client, &by_hand, &file).error, None);
+    client.must(Kind::Subscribe(v1::Subscribe {})).unwrap();
+    client.must(Kind::PowerButton(v1::PowerButton {})).unwrap();
+    client.must(Kind::Resume(v1::Resume {})).unwrap();
+    client.wait_for_exit().unwrap();
+    assert_eq!(by_hand.printed(), "A");
 }

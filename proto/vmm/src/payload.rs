@@ -27,8 +27,8 @@ pub const EXIT_RECORD_VERSION: u32 = 1;
 /// An exit record longer than this was not written by a VMM.
 pub const MAX_EXIT_RECORD_BYTES: usize = 64 << 10;
 
-/// Version of the format of snapshots that this release writes.
-pub const SNAPSHOT_VERSION: u32 = 1;
+/// Version of the format of snapshots that this release writes. Version 1 had no checksums of RAM.
+pub const SNAPSHOT_VERSION: u32 = 2;
 
 /// Largest snapshot without its RAM that is read: some ten KiB for a vCPU, a few for a device.
 pub const MAX_SNAPSHOT_BYTES: usize = 64 << 20;
@@ -213,8 +213,17 @@ pub fn snapshot_head_bytes(header: &[u8]) -> Result<usize, PayloadError> {
 /// # Errors
 /// When it is not a whole head of a known version.
 pub fn decode_snapshot(bytes: &[u8]) -> Result<Snapshot, PayloadError> {
+    decode_versioned_snapshot(bytes).map(|(_, snapshot)| snapshot)
+}
+
+/// Reads the head of a snapshot file, and the version of its format.
+///
+/// # Errors
+/// As [`decode_snapshot`].
+pub fn decode_versioned_snapshot(bytes: &[u8]) -> Result<(u32, Snapshot), PayloadError> {
     let payload = decode(bytes, MAX_SNAPSHOT_BYTES)?;
-    read_body(payload, PayloadKind::SNAPSHOT, SNAPSHOT_VERSION)
+    let snapshot = read_body(payload, PayloadKind::SNAPSHOT, SNAPSHOT_VERSION)?;
+    Ok((payload.version, snapshot))
 }
 
 fn read_body<M: Message + Default>(

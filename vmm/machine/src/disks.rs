@@ -7,6 +7,7 @@ use vmm_devices::virtio::blk::{BlkControl, BlkControlError, DiskCounts, DiskLimi
 
 use crate::pci::PciAddress;
 use crate::request::MachineHandle;
+use crate::snapshot::SnapshotError;
 
 /// A disk can not be changed as asked.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +61,24 @@ impl Disks {
             Some(SyncFailure { disk: *disk, errno })
         });
         failures.collect()
+    }
+
+    /// Makes durable what guests wrote to disks that may be written. Those that lost data before are left
+    /// out: nothing makes them whole, and their state says so.
+    ///
+    /// # Errors
+    /// The first disk that can not be synced.
+    pub(crate) fn sync(&self) -> Result<(), SnapshotError> {
+        let whole = self
+            .0
+            .iter()
+            .filter(|(_, control)| control.is_writable() && control.sync_failure().is_none());
+        for (&disk, control) in whole {
+            control
+                .sync()
+                .map_err(|source| SnapshotError::Disk { disk, source })?;
+        }
+        Ok(())
     }
 
     fn at(&self, address: PciAddress) -> Result<&BlkControl, DiskError> {

@@ -77,7 +77,10 @@ pub use smbios::{
     BaseBoardInfo, ChassisInfo, MAX_OEM_STRINGS, MAX_SMBIOS_STRING_BYTES, SmbiosConfig,
     SmbiosError, SystemInfo,
 };
-pub use snapshot::{Section, Snapshot, SnapshotError, load_ram, ram_bytes, save_ram};
+pub use snapshot::{
+    RAM_CHUNK_BYTES, Section, Snapshot, SnapshotError, load_ram, ram_bytes, ram_checksum_count,
+    save_ram,
+};
 pub use status::{Change, End, EndReason, LastReset, MachineState, PauseReason, Status};
 pub use timeline::{Phase, Timeline, monotonic_ns};
 pub use vcpus::StuckVcpus;

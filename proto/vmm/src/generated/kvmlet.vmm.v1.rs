@@ -22,7 +22,7 @@ pub mod frame {
     }
 }
 /// The VMM's first frame on every connection.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Hello {
     /// Lowest protocol version that this VMM speaks.
     #[prost(uint32, tag = "1")]
@@ -350,6 +350,12 @@ pub struct Snapshot {
     /// Length of RAM.
     #[prost(uint64, tag = "4")]
     pub ram_bytes: u64,
+    /// Length of each chunk of RAM that has a checksum; the last chunk may be shorter. Since version 2.
+    #[prost(uint64, tag = "5")]
+    pub ram_chunk_bytes: u64,
+    /// CRC-32 (IEEE) of each chunk, holes being zeros. Since version 2.
+    #[prost(fixed32, repeated, tag = "6")]
+    pub ram_checksums: ::prost::alloc::vec::Vec<u32>,
 }
 /// State of one part of a machine.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -474,7 +480,7 @@ pub struct Error {
     pub field: ::prost::alloc::string::String,
 }
 /// What can be said of a machine at any time, without waiting for anything.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct MachineStatus {
     #[prost(enumeration = "MachineState", tag = "1")]
     pub state: i32,
@@ -525,7 +531,7 @@ pub struct DiskSyncFailure {
     pub error: ::prost::alloc::string::String,
 }
 /// Sent to subscribers when something changes.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Event {
     /// Counts up by one for each event of this VMM.
     #[prost(uint64, tag = "1")]

@@ -70,6 +70,9 @@ impl Owner {
 
     fn save(&mut self, saver: Saver) -> Result<(), RequestError> {
         self.expect_held("Save")?;
+        // Before the state is taken: what was answered as written has to be there when RAM is restored, and
+        // a sync that fails is part of the state.
+        self.work_on_disks(Disks::sync)?;
         let snapshot = self.machine.save()?;
         let saved = saver(&snapshot, self.machine.ram());
         saved.map_err(|error| SnapshotError::Ram(error).into())

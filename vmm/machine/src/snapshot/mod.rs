@@ -4,12 +4,15 @@
 //! until it is resumed. The configuration comes anew with new descriptors: whoever restores gives the
 //! same machine, and every section is checked against it. A section that nothing takes is an error.
 
+mod checksums;
 mod ram;
 
 use prost::Message;
+use vmm_devices::virtio::blk::BlkControlError;
 use vmm_devices::{DeviceState, Payload, Payloads, StateError};
 use vmm_kvm::{CpuState, GuestCpu, SavedStateError, VcpuState, VmState};
 
+pub use self::checksums::{RAM_CHUNK_BYTES, ram_checksum_count};
 pub use self::ram::{load_ram, ram_bytes, save_ram};
 use crate::generation::GenerationState;
 use crate::pci::PciAddress;
@@ -64,6 +67,15 @@ pub enum SnapshotError {
         index: usize,
         /// What it said.
         reason: String,
+    },
+    /// A disk can not be synced, so that the snapshot's RAM would be of writes that the disk may lose.
+    #[error("the disk at {disk} can not be synced")]
+    Disk {
+        /// Which disk.
+        disk: PciAddress,
+        /// Why.
+        #[source]
+        source: BlkControlError,
     },
     /// RAM can not be written or read.
     #[error("guest memory")]

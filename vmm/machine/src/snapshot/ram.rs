@@ -11,26 +11,34 @@ use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryRegion, VolatileSli
 use vmm_memory::GuestRam;
 use vmm_sys::guest_io;
 
+use super::checksums::{RAM_CHUNK_BYTES, Summing};
+
 /// Bytes of one transfer.
 const STEP_BYTES: u64 = 8 << 20;
 /// What is looked at to find out whether it is zero, in bytes. Smaller holes would save little.
-const BLOCK_BYTES: usize = 64 << 10;
-static ZERO: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
+pub(super) const BLOCK_BYTES: usize = 64 << 10;
+pub(super) static ZERO: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
 
 /// Writes all RAM to `file`, which is empty from `offset` on, to there: a byte of RAM lies where it
-/// lies in the memfd. What is zero stays a hole.
+/// lies in the memfd. What is zero stays a hole. Returns the checksum of each chunk.
 ///
 /// # Errors
 /// Those of either file.
-pub fn save_ram(ram: &GuestRam, file: &File, offset: u64) -> io::Result<()> {
+pub fn save_ram(ram: &GuestRam, file: &File, offset: u64) -> io::Result<Vec<u32>> {
     let end = ram_bytes(ram);
     file.set_len(offset + end)?;
+    let mut checksums = Vec::new();
+    let mut summing = Summing::new(end, |_, checksum| {
+        checksums.push(checksum);
+        Ok(())
+    });
     let mut block = vec![0; BLOCK_BYTES];
     for region in regions(ram)? {
         for extent in data_extents(region.memfd, region.offset, region.bytes)? {
             for (at, bytes) in steps(extent) {
+                summing.take_zeros(at)?;
                 let slice = slice(ram, region.base + (at - region.offset), bytes)?;
-                for (start, length) in used_stretches(&slice, &mut block)? {
+                for (start, length) in used_stretches(&slice, &mut block, &mut summing)? {
                     let part = slice.subslice(start, length).map_err(io::Error::other)?;
                     let done = guest_io::write_at(file, &[part], offset + at + start as u64)?;
                     complete(done, length)?;
@@ -38,29 +46,61 @@ pub fn save_ram(ram: &GuestRam, file: &File, offset: u64) -> io::Result<()> {
             }
         }
     }
-    Ok(())
+    summing.finish()?;
+    Ok(checksums)
 }
 
-/// Fills RAM, which is all zero, with what [`save_ram`] wrote.
+/// Fills RAM, which is all zero, with what [`save_ram`] wrote. With `checksums`, each chunk is checked
+/// before the next one is read.
 ///
 /// # Errors
-/// Those of the file, and `UnexpectedEof` when it is too short.
-pub fn load_ram(ram: &GuestRam, file: &File, offset: u64) -> io::Result<()> {
-    if file.metadata()?.len() < offset.saturating_add(ram_bytes(ram)) {
+/// Those of the file, `UnexpectedEof` when it is too short, and `InvalidData` when a chunk is not as its
+/// checksum says.
+pub fn load_ram(
+    ram: &GuestRam,
+    file: &File,
+    offset: u64,
+    checksums: Option<&[u32]>,
+) -> io::Result<()> {
+    let end = ram_bytes(ram);
+    if file.metadata()?.len() < offset.saturating_add(end) {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
+    let mut summing = checksums
+        .map(|checksums| Summing::new(end, |number, found| check(checksums, number, found)));
+    let mut block = vec![0; BLOCK_BYTES];
     for region in regions(ram)? {
         let start = offset + region.offset;
         for extent in data_extents(file, start, region.bytes)? {
             for (at, bytes) in steps(extent) {
                 let slice = slice(ram, region.base + (at - start), bytes)?;
                 let length = slice.len();
-                let done = guest_io::read_at(file, &[slice], at)?;
+                let done = guest_io::read_at(file, std::slice::from_ref(&slice), at)?;
                 complete(done, length)?;
+                if let Some(summing) = &mut summing {
+                    // What is in RAM now, not what the file may hold by then.
+                    summing.take_zeros(at - offset)?;
+                    for_blocks(&slice, &mut block, |_, bytes| summing.take(bytes))?;
+                }
             }
         }
     }
-    Ok(())
+    summing.map_or(Ok(()), Summing::finish)
+}
+
+/// Whether a chunk is as it was saved.
+fn check(checksums: &[u32], number: u64, found: u32) -> io::Result<()> {
+    let index = usize::try_from(number).map_err(io::Error::other)?;
+    if checksums.get(index) == Some(&found) {
+        return Ok(());
+    }
+    let start = number * RAM_CHUNK_BYTES;
+    Err(io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!(
+            "the chunk at byte {start:#x} of RAM is not as its checksum says: the file is damaged"
+        ),
+    ))
 }
 
 struct Region<'a> {
@@ -103,25 +143,40 @@ fn slice(
         .map_err(io::Error::other)
 }
 
-/// Where `slice` is not zero: offsets and lengths, in whole blocks but for the end.
+/// Where `slice` is not zero: offsets and lengths, in whole blocks but for the end. All of it is summed up.
 fn used_stretches(
     slice: &VolatileSlice<'_, impl BitmapSlice>,
     block: &mut [u8],
+    summing: &mut Summing<impl FnMut(u64, u32) -> io::Result<()>>,
 ) -> io::Result<Vec<(usize, usize)>> {
     let mut stretches: Vec<(usize, usize)> = Vec::new();
+    for_blocks(slice, block, |start, bytes| {
+        summing.take(bytes)?;
+        if Some(bytes) == ZERO.get(..bytes.len()) {
+            return Ok(());
+        }
+        match stretches.last_mut() {
+            Some((first, length)) if *first + *length == start => *length += bytes.len(),
+            _ => stretches.push((start, bytes.len())),
+        }
+        Ok(())
+    })?;
+    Ok(stretches)
+}
+
+/// Copies `slice` block by block and gives each to `each`, with its offset.
+fn for_blocks(
+    slice: &VolatileSlice<'_, impl BitmapSlice>,
+    block: &mut [u8],
+    mut each: impl FnMut(usize, &[u8]) -> io::Result<()>,
+) -> io::Result<()> {
     for start in (0..slice.len()).step_by(BLOCK_BYTES) {
         let length = BLOCK_BYTES.min(slice.len() - start);
         let part = slice.subslice(start, length).map_err(io::Error::other)?;
         part.copy_to(block);
-        if block.get(..length) == ZERO.get(..length) {
-            continue;
-        }
-        match stretches.last_mut() {
-            Some((first, bytes)) if *first + *bytes == start => *bytes += length,
-            _ => stretches.push((start, length)),
-        }
+        each(start, block.get(..length).unwrap_or_default())?;
     }
-    Ok(stretches)
+    Ok(())
 }
 
 fn complete(done: usize, length: usize) -> io::Result<()> {
@@ -175,12 +230,45 @@ fn seek(file: &File, from: u64, whence: Whence) -> io::Result<Option<u64>> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::fs::{FileExt, MetadataExt};
 
     use vm_memory::Bytes;
     use vmm_memory::{Layout, create_ram};
 
+    use super::super::checksums::ram_checksum_count;
     use super::*;
+
+    #[test]
+    fn ram_that_is_not_as_it_was_saved_is_refused_by_the_place_of_the_damage() {
+        let before = ram(64 << 20);
+        for place in [0x10_0000u64, (5 << 20) + 8, (63 << 20) + 0xff00] {
+            before.write_obj(place, GuestAddress(place)).unwrap();
+        }
+        let file = tempfile::tempfile().unwrap();
+        let checksums = save_ram(&before, &file, 4096).unwrap();
+        assert_eq!(checksums.len() as u64, ram_checksum_count(64 << 20));
+        load_ram(&ram(64 << 20), &file, 4096, Some(&checksums)).unwrap();
+        // One bit of data, and one in what was a hole.
+        for place in [(5 << 20) + 8, 33 << 20] {
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, 4096 + place).unwrap();
+            file.write_all_at(&[byte[0] ^ 1], 4096 + place).unwrap();
+            let damaged = load_ram(&ram(64 << 20), &file, 4096, Some(&checksums)).unwrap_err();
+            assert_eq!(damaged.kind(), io::ErrorKind::InvalidData);
+            let chunk = place / RAM_CHUNK_BYTES * RAM_CHUNK_BYTES;
+            assert!(
+                damaged.to_string().contains(&format!("{chunk:#x} ")),
+                "{damaged}"
+            );
+            file.write_all_at(&byte, 4096 + place).unwrap();
+        }
+        // A hole where data was, as after a file system lost a block.
+        let (start, bytes) = (4096 + (5 << 20), 1 << 20);
+        vmm_sys::image::allocate(&file, vmm_sys::image::PUNCH_HOLE, start, bytes).unwrap();
+        load_ram(&ram(64 << 20), &file, 4096, Some(&checksums)).unwrap_err();
+        // Snapshots of before had no checksums.
+        load_ram(&ram(64 << 20), &file, 4096, None).unwrap();
+    }
 
     fn ram(bytes: u64) -> GuestRam {
         create_ram(&Layout::new(bytes, 40).unwrap()).unwrap()
@@ -196,10 +284,10 @@ mod tests {
                 .unwrap();
         }
         let file = tempfile::tempfile().unwrap();
-        save_ram(&before, &file, 8192).unwrap();
+        let checksums = save_ram(&before, &file, 8192).unwrap();
         assert!(file.metadata().unwrap().blocks() * 512 < 64 << 20);
         let after = ram(3 << 30);
-        load_ram(&after, &file, 8192).unwrap();
+        load_ram(&after, &file, 8192, Some(&checksums)).unwrap();
         for place in places {
             let value: u64 = after.read_obj(GuestAddress(place)).unwrap();
             assert_eq!(value, place ^ 0x5a5a);
@@ -226,10 +314,10 @@ mod tests {
             before.write_obj(!place, GuestAddress(place)).unwrap();
         }
         let file = tempfile::tempfile().unwrap();
-        save_ram(&before, &file, 4096).unwrap();
+        let checksums = save_ram(&before, &file, 4096).unwrap();
         assert!(file.metadata().unwrap().blocks() * 512 <= 8 * BLOCK_BYTES as u64);
         let after = ram(64 << 20);
-        load_ram(&after, &file, 4096).unwrap();
+        load_ram(&after, &file, 4096, Some(&checksums)).unwrap();
         for place in places {
             let value: u64 = after.read_obj(GuestAddress(place)).unwrap();
             assert_eq!(value, !place);
@@ -241,7 +329,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         save_ram(&ram(64 << 20), &file, 4096).unwrap();
         file.set_len(4096 + (64 << 20) - 1).unwrap();
-        let error = load_ram(&ram(64 << 20), &file, 4096).unwrap_err();
+        let error = load_ram(&ram(64 << 20), &file, 4096, None).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 }

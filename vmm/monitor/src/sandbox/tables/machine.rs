@@ -57,7 +57,7 @@ pub(super) const RULES: &[Rule] = table! {
     SYS_ioctl, Is(REQUEST, KVM_GET_IRQCHIP) => Seen("snapshot");
     SYS_ioctl, Is(REQUEST, KVM_GET_PIT2) => Seen("snapshot");
     SYS_pwritev, Any => Seen("RAM goes into a snapshot");
-    SYS_fdatasync, Any => Seen("a snapshot is on disk before its head; a disk grows");
+    SYS_fdatasync, Any => Seen("disks, then RAM of a snapshot are on disk before its head; a disk grows");
     SYS_fsync, Any => Seen("a snapshot is on disk");
     // vhost-net: the guest starts and resets its card, the owner brings it to rest. The host of the
     // bare-metal test guest has none.
