@@ -9,7 +9,7 @@ use integration::tools;
 
 use crate::build::TESTGUEST;
 use crate::progress::step;
-use crate::{fuzz, r#gen, layers};
+use crate::{audit, fuzz, r#gen, layers};
 
 /// Runs all checks; the first that fails ends it.
 ///
@@ -50,7 +50,7 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
             "--no-deps",
         ]))
     })?;
-    dependencies(root)
+    audit::offline(root)
 }
 
 /// rustfmt and clippy come with most toolchains, but not with the minimal profile of rustup.
@@ -79,16 +79,4 @@ fn components(root: &Path) -> anyhow::Result<()> {
         )?;
     }
     Ok(())
-}
-
-fn dependencies(root: &Path) -> anyhow::Result<()> {
-    if !tools::is_there("cargo-deny") {
-        eprintln!(
-            "==> cargo deny: SKIPPED, cargo-deny is not installed (cargo install --locked cargo-deny)"
-        );
-        return Ok(());
-    }
-    step("cargo deny", || {
-        process::stream(cargo(root).args(["deny", "check", "bans", "licenses", "sources"]))
-    })
 }

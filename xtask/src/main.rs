@@ -1,4 +1,4 @@
-//! `cargo xtask`: demo, test, check, layers, gen, images, node, bench, syscalls,
+//! `cargo xtask`: demo, test, check, audit, layers, gen, images, node, bench, syscalls,
 //! fuzz, sim, soak, verdicts, build, package.
 //!
 //! Owns how the project is built, proved and shown on a developer's machine and in CI. What boots
@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod audit;
 mod bench;
 mod build;
 mod check;
@@ -17,6 +18,7 @@ mod layers;
 mod node;
 mod package;
 mod progress;
+mod sbom;
 mod sim;
 mod soak;
 mod syscalls;
@@ -41,6 +43,8 @@ enum Command {
     Test(test::TestOptions),
     /// Formatting, clippy, documentation, dependencies, layers, generated code.
     Check,
+    /// Compare dependencies with known vulnerabilities, and check their licences and sources.
+    Audit(audit::AuditOptions),
     /// Fail when a crate imports what the table of rooms does not allow.
     Layers,
     /// Write the code that derives from the .proto files.
@@ -140,6 +144,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Demo => demo::run(&root),
         Command::Test(options) => test::run(&root, &options),
         Command::Check => check::run(&root),
+        Command::Audit(options) => audit::run(&root, &options),
         Command::Layers => layers::run(&root),
         Command::Gen { check } => r#gen::run(&root, check),
         Command::Images { refresh, debian } => images::all(refresh, debian),

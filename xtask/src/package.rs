@@ -11,12 +11,13 @@ use integration::process::{self, cargo};
 use integration::{artifacts, cache};
 
 use crate::progress::step;
+use crate::sbom;
 
 /// The version that is installed where there is none.
 const CARGO_DEB: &str = "3.8.0";
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Crates whose programs are in the package.
-const SHIPPED: [&str; 3] = ["agent-daemon", "agent-cli", "vmm-monitor"];
+pub const SHIPPED: [&str; 3] = ["agent-daemon", "agent-cli", "vmm-monitor"];
 
 /// What to make.
 #[derive(clap::Args)]
@@ -44,7 +45,16 @@ pub fn run(root: &Path, options: &PackageOptions) -> anyhow::Result<()> {
     let output = std::path::absolute(&options.output)?;
     step("package", || {
         make(root, &cargo_deb, "dist", options.revision, &output)
-    })
+    })?;
+    let made = artifacts::directory()?.with_file_name("dist");
+    let beside = if output.is_dir() {
+        output.join(BILL)
+    } else {
+        output.with_extension("cdx.json")
+    };
+    fs::copy(made.join("generated").join(BILL), &beside)
+        .with_context(|| beside.display().to_string())?;
+    Ok(())
 }
 
 /// Two packages of the programs that tests use, of which the second is newer. Without cargo-deb there are
@@ -70,6 +80,9 @@ pub fn for_tests(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The bill of materials, in the package and beside it.
+const BILL: &str = "kvmlet.cdx.json";
+
 fn make(
     root: &Path,
     cargo_deb: &Path,
@@ -77,7 +90,7 @@ fn make(
     revision: u32,
     output: &Path,
 ) -> anyhow::Result<()> {
-    generate(profile)?;
+    generate(root, profile)?;
     let revision = revision.to_string();
     let mut command = Command::new(cargo_deb);
     command
@@ -92,8 +105,8 @@ fn make(
     process::stream(&mut command)
 }
 
-/// Completions and manual pages, which the programs write of themselves.
-fn generate(profile: &str) -> anyhow::Result<()> {
+/// Completions and manual pages, which the programs write of themselves, and the bill of materials.
+fn generate(root: &Path, profile: &str) -> anyhow::Result<()> {
     let programs = artifacts::directory()?.with_file_name(profile);
     let to = programs.join("generated");
     let manuals = to.join("man1");
@@ -111,7 +124,9 @@ fn generate(profile: &str) -> anyhow::Result<()> {
     process::output(Command::new(&kvmctl).arg("manual-pages").arg(&manuals))?;
     let page = process::output(Command::new(programs.join("kvmlet")).arg("manual-page"))?;
     let path = to.join("kvmlet.8");
-    fs::write(&path, page).with_context(|| path.display().to_string())
+    fs::write(&path, page).with_context(|| path.display().to_string())?;
+    let path = to.join(BILL);
+    fs::write(&path, sbom::document(root, &SHIPPED)?).with_context(|| path.display().to_string())
 }
 
 /// cargo-deb, installed beside the images where it is not there.
