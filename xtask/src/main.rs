@@ -11,6 +11,7 @@ mod bench;
 mod build;
 mod check;
 mod demo;
+mod documented;
 mod fuzz;
 mod r#gen;
 mod images;
