@@ -184,6 +184,36 @@ fn run_out_of_memory(agent: &Agent<'_, Node>, other: &str) -> anyhow::Result<()>
     agent.run_out_of_memory("hungry", &pid)
 }
 
+/// Where memory runs out, in the agent's own cgroup or on the whole node, the agent goes, comes back, and guests stay.
+fn fill_memory(node: &Node, agent: &Agent<'_, Node>, vmm: &str) -> anyhow::Result<()> {
+    let score = node.sh("cat /proc/$(pidof kvmlet-vmm)/oom_score_adj")?;
+    assert!(score.trim().parse::<i32>()? < 1000, "{score}");
+    let of_the_service = "systemctl set-property --runtime kvmlet MemoryMax=96M; \
+                          sh -c 'echo $$ >/sys/fs/cgroup/system.slice/kvmlet.service/cgroup.procs; exec tail /dev/zero'; true";
+    // Nobody can kill what fills the node's memory, which stops as soon as the agent is gone.
+    let of_the_node = "systemctl set-property --runtime kvmlet MemoryMax=infinity; \
+                       mount -o remount,size=100% /dev/shm; before=$(systemctl show -P MainPID kvmlet); \
+                       choom -n -1000 -p $$; \
+                       while [ -d /proc/$before ]; do head -c 4M /dev/zero >>/dev/shm/fill || break; done; rm /dev/shm/fill";
+    for script in [of_the_service, of_the_node] {
+        let service = node.sh("systemctl show -P MainPID kvmlet")?;
+        node.run_for(&["sh", "-c", script], PATIENCE)?;
+        let again = format!(
+            "systemctl is-active kvmlet && test $(systemctl show -P MainPID kvmlet) != {}",
+            service.trim()
+        );
+        node.wait_for(&again, PATIENCE)?;
+        agent.wait_until_it_answers()?;
+        assert_eq!(
+            node.sh("pidof kvmlet-vmm")?,
+            vmm,
+            "after {script} another VMM runs"
+        );
+        assert_eq!(agent.value("steady", ".status.phase")?, "Running");
+    }
+    node.sh("systemctl revert kvmlet").map(drop)
+}
+
 /// The node, with both packages and what its guests boot.
 fn spec() -> anyhow::Result<NodeSpec> {
     let mut spec = NodeSpec::bare(Flavour::Systemd)
@@ -258,6 +288,7 @@ fn a_guest_counts_on_while_its_agent_restarts_dies_and_is_away() -> anyhow::Resu
         last = last.max(later);
     }
 
+    fill_memory(&node, &agent, &vmm)?;
     run_out_of_memory(&agent, vmm.trim())?;
 
     let mut console = agent.console("steady")?;

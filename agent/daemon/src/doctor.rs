@@ -2,6 +2,7 @@
 //! `kvmctl validate --node`.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use agent_domain::{Lack, NodeCaps};
@@ -10,7 +11,7 @@ use anyhow::Context;
 use serde_json::{Value, json};
 
 use crate::config::Config;
-use crate::facts;
+use crate::{facts, memory};
 
 /// How findings are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -22,13 +23,14 @@ pub(crate) enum Output {
 /// Looks, and says what was seen. Fails when something was found without which guests can not run.
 pub(crate) fn run(config: &Config, output: Option<Output>) -> anyhow::Result<ExitCode> {
     let facts = NodeFacts::collect().context("this node can not be looked at")?;
-    let findings = examine(&Patient {
+    let mut findings = examine(&Patient {
         vmm_program: config.vmm.program.clone(),
         state_dir: config.state_dir.clone(),
         allowed_dirs: config.paths.allowed.clone(),
         bridges: facts::bridges(config),
         firmware: facts::firmware(config),
     });
+    findings.push(memory::finding(Path::new("/")));
     let text = match output {
         Some(Output::Json) => {
             let caps = facts::caps(config, &facts);

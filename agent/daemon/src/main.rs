@@ -24,6 +24,7 @@ mod lock;
 mod logging;
 mod logs;
 mod maintenance;
+mod memory;
 mod metrics;
 mod nvram;
 mod object;

@@ -25,6 +25,7 @@ const FINISH: Duration = Duration::from_secs(10);
 pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()> {
     let facts = NodeFacts::collect().context("this node can not be looked at")?;
     facts::warn_of_lacks(&config, &facts);
+    go_before_guests();
     let _lock = lock::lock(&config.state_dir)?;
     let agent = open(&config, facts).await?;
     let (doors, keeper) = doors::open(&config).await?;
@@ -90,6 +91,13 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
             .await
             .context("the service's task failed")?
             .context("the service failed"),
+    }
+}
+
+/// Has the kernel kill this agent before any guest where memory runs out.
+fn go_before_guests() {
+    if let Err(error) = agent_host::offer_first() {
+        warn!(%error, "where memory runs out, the kernel may kill guests before this agent");
     }
 }
 

@@ -20,6 +20,8 @@ pub(crate) use launch_vmm::LaunchArguments;
 pub(crate) use run_hook::SUBCOMMAND as RUN_HOOK;
 pub(crate) use unpack_kernel::SUBCOMMAND as UNPACK_KERNEL;
 
+use crate::oom_score;
+
 /// Carries out a hidden subcommand. `None` when the first argument names none: then this process is
 /// the agent itself.
 ///
@@ -33,7 +35,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
         convert_image::SUBCOMMAND => Some(convert_image::main()),
         become_vmm::SUBCOMMAND => Some(become_vmm::main(arguments)),
         run_hook::SUBCOMMAND => Some(run_hook::main(arguments)),
-        launch_vmm::SUBCOMMAND => Some(launch_vmm::main(arguments)),
+        launch_vmm::SUBCOMMAND => {
+            oom_score::spare();
+            Some(launch_vmm::main(arguments))
+        }
         _ => None,
     }
 }

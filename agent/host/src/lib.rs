@@ -23,6 +23,7 @@ mod logs;
 mod machine_config;
 mod neighbours;
 mod node;
+mod oom_score;
 mod process;
 mod process_usage;
 mod sandbox;
@@ -46,6 +47,7 @@ pub use hook_program::{HookProgramError, hook_programs, run_hook_program};
 pub use linux::{LinuxHost, StartHostError};
 pub use logs::{LogReader, LogsError, Piece, Printed, Run};
 pub use node::{KvmFacts, NodeFacts, huge_pages};
+pub use oom_score::offer_first;
 pub use usage::{
     DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, ProcessUsage, RequestUsage, Told,
     TrafficUsage, Usage, VcpuUsage,

@@ -30,7 +30,7 @@ use tonic::{Request, Response, Status, Streaming};
 pub(crate) use self::serve::MAX_REQUEST_BYTES;
 #[cfg(test)]
 pub(crate) use self::serve::serve_on;
-pub use self::serve::{Doors, ServeError, serve};
+pub use self::serve::{Doors, MAX_RESPONSE_BYTES, ServeError, serve};
 use self::traced::caller_trace;
 use crate::access::Permit;
 use crate::budget::Call;

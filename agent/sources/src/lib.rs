@@ -30,9 +30,11 @@ pub use control_plane::{
     Heartbeats, TOKEN_ANNOTATION, Wishes,
 };
 pub use error::ApiError;
-pub use grpc::{Doors, ServeError, serve};
+pub use grpc::{Doors, MAX_RESPONSE_BYTES, ServeError, serve};
 pub use hooks::HookSocket;
-pub use listen::{Socket, SocketAccess, SocketError, TlsDoor, TlsError, TlsFiles, TlsKeys};
+pub use listen::{
+    MOST_CONNECTIONS, Socket, SocketAccess, SocketError, TlsDoor, TlsError, TlsFiles, TlsKeys,
+};
 pub use maintenance::{Maintained, Upkeep, UpkeepWish};
 pub use registry::{
     Applied, Apply, Attach, Attached, CallerTrace, Change, ChangeKind, Delete, Deleted, Forward,

@@ -7,6 +7,7 @@ mod socket;
 mod tls;
 
 pub(crate) use connection::Connection;
+pub use incoming::MOST_CONNECTIONS;
 pub(crate) use incoming::incoming;
 pub use socket::{Socket, SocketAccess, SocketError};
 pub use tls::{TlsDoor, TlsError, TlsFiles, TlsKeys};

@@ -24,7 +24,7 @@ use crate::{Access, Maintained, Socket, TlsDoor};
 pub(crate) const MAX_REQUEST_BYTES: usize = 4 << 20;
 
 /// The largest message that is sent: a list of a few thousand VMIs.
-const MAX_RESPONSE_BYTES: usize = 64 << 20;
+pub const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
 /// Requests of one connection that are worked on at a time.
 const MAX_CONCURRENT_PER_CONNECTION: usize = 64;

@@ -29,6 +29,9 @@ const MOST_REMOTE: usize = 1024;
 const LOCAL_EACH: usize = 256;
 const MOST_LOCAL: usize = 4096;
 
+/// Connections of all doors, but for root's.
+pub const MOST_CONNECTIONS: usize = MOST_REMOTE + MOST_LOCAL;
+
 /// How long to wait after a failure to accept, such as too many open files.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
