@@ -34,4 +34,5 @@ pub mod tools;
 pub mod traced;
 pub mod vmm_bench;
 pub mod vmm_client;
+pub mod volatile_disk;
 pub mod wire;

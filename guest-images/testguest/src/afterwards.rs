@@ -5,6 +5,7 @@ use testguest_lib::command_line::{Afterwards, Settings};
 use crate::acpi::Acpi;
 use crate::clock::Clock;
 use crate::panic_device::{self, Place};
+use crate::virtio::numbers;
 use crate::{attack, console_line, generation, power, serial, watchdog};
 
 /// How often the console is looked at for input while there is none.
@@ -35,6 +36,7 @@ pub fn run(settings: &Settings, clock: &Clock, acpi: Option<&Acpi>) -> ! {
         Afterwards::Watchdog => watchdog::run(acpi, clock),
         Afterwards::Generation => generation::run(acpi, clock),
         Afterwards::Storm => attack::storm(acpi, clock),
+        Afterwards::Numbers => numbers::run(acpi, clock, settings),
         Afterwards::PvpanicPort => panic_device::run(acpi, Place::Port, settings.pvpanic),
         Afterwards::PvpanicPci => panic_device::run(acpi, Place::Pci, settings.pvpanic),
     }

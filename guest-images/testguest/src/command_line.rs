@@ -42,6 +42,8 @@ pub enum Afterwards {
     Generation,
     /// Attacks by two CPUs on all devices, without end.
     Storm,
+    /// Numbered blocks to every disk, without end.
+    Numbers,
 }
 
 /// What the command line asks for; what it leaves out has a default.
@@ -93,6 +95,8 @@ pub struct Settings {
     pub ticks: u64,
     /// What is written to a panic device.
     pub pvpanic: u8,
+    /// Number of the first of the numbered blocks.
+    pub numbers_from: u64,
 }
 
 impl Default for Settings {
@@ -121,6 +125,7 @@ impl Default for Settings {
             tick_ms: 100,
             ticks: 0,
             pvpanic: 1,
+            numbers_from: 1,
         }
     }
 }
@@ -164,6 +169,7 @@ impl Settings {
                     "pvpanic-pci" => Afterwards::PvpanicPci,
                     "generation" => Afterwards::Generation,
                     "storm" => Afterwards::Storm,
+                    "numbers" => Afterwards::Numbers,
                     _ => return None,
                 }
             }
@@ -182,6 +188,7 @@ impl Settings {
             "tick_ms" => self.tick_ms = positive(value)?,
             "ticks" => self.ticks = value.parse().ok()?,
             "pvpanic" => self.pvpanic = value.parse().ok()?,
+            "numbers_from" => self.numbers_from = positive(value)?,
             _ => self.load.set(key, value)?,
         }
         Some(())
@@ -255,6 +262,14 @@ mod tests {
         assert_eq!((settings.ticks, settings.blk_kib), (3, 64));
         assert_eq!(settings.pvpanic, 2);
         assert_eq!(settings.peer, [0x0a, 0, 0, 0, 0, 0xff]);
+    }
+
+    #[test]
+    fn numbered_blocks_begin_where_they_are_told_to() {
+        let (settings, complaints) = parse("then=numbers numbers_from=41");
+        assert!(complaints.is_empty());
+        assert_eq!(settings.afterwards, Afterwards::Numbers);
+        assert_eq!(settings.numbers_from, 41);
     }
 
     #[test]

@@ -8,26 +8,26 @@ use crate::memory::DmaBuffer;
 use crate::pci::Function;
 use testguest_lib::command_line::Mode;
 
-const SECTOR_BYTES: u64 = 512;
+pub(super) const SECTOR_BYTES: u64 = 512;
 const FEATURE_SEG_MAX: u64 = 1 << 2;
 const FEATURE_READ_ONLY: u64 = 1 << 5;
-const FEATURE_FLUSH: u64 = 1 << 9;
+pub(super) const FEATURE_FLUSH: u64 = 1 << 9;
 
-const CAPACITY: usize = 0;
+pub(super) const CAPACITY: usize = 0;
 
 const TYPE_IN: u32 = 0;
-const TYPE_OUT: u32 = 1;
-const TYPE_FLUSH: u32 = 4;
+pub(super) const TYPE_OUT: u32 = 1;
+pub(super) const TYPE_FLUSH: u32 = 4;
 const TYPE_GET_ID: u32 = 8;
-const STATUS_OK: u8 = 0;
+pub(super) const STATUS_OK: u8 = 0;
 const STATUS_IOERR: u8 = 1;
 /// What the status byte holds until the device writes it.
 const STATUS_UNTOUCHED: u8 = 0xaa;
 
 const HEADER_BYTES: usize = 16;
-const ID_BYTES: usize = 20;
+pub(super) const ID_BYTES: usize = 20;
 /// Data of one request.
-const CHUNK_BYTES: u64 = CHUNK_SIZE as u64;
+pub(super) const CHUNK_BYTES: u64 = CHUNK_SIZE as u64;
 const CHUNK_SIZE: usize = 4096;
 /// Segments of a request's data at most; header and status come on top.
 const MAX_SEGMENTS: usize = 4;
@@ -53,15 +53,15 @@ pub struct BlkSummary {
 }
 
 /// One request's place: header, data, status, and its descriptors from `head` on.
-struct Slot {
+pub(super) struct Slot {
     head: u16,
     header: DmaBuffer,
-    data: DmaBuffer,
+    pub(super) data: DmaBuffer,
     status: DmaBuffer,
 }
 
-struct Disk<'a> {
-    queue: Queue<'a>,
+pub(super) struct Disk<'a> {
+    pub(super) queue: Queue<'a>,
     slots: [Option<Slot>; MAX_DEPTH as usize],
     clock: &'a Clock,
 }
@@ -111,7 +111,7 @@ pub fn test(
 }
 
 impl<'a> Disk<'a> {
-    fn new(queue: Queue<'a>, clock: &'a Clock) -> Result<Self, DeviceError> {
+    pub(super) fn new(queue: Queue<'a>, clock: &'a Clock) -> Result<Self, DeviceError> {
         let depth = (queue.size() / CHAIN_DESCRIPTORS).min(MAX_DEPTH);
         let mut slots = [const { None }; MAX_DEPTH as usize];
         for (slot, index) in slots.iter_mut().zip(0..depth) {
@@ -127,11 +127,11 @@ impl<'a> Disk<'a> {
         })
     }
 
-    fn depth(&self) -> usize {
+    pub(super) fn depth(&self) -> usize {
         self.slots.iter().flatten().count()
     }
 
-    fn slot(&self, index: usize) -> Result<&Slot, DeviceError> {
+    pub(super) fn slot(&self, index: usize) -> Result<&Slot, DeviceError> {
         self.slots
             .get(index)
             .and_then(Option::as_ref)
@@ -143,7 +143,7 @@ impl<'a> Disk<'a> {
     }
 
     /// Puts a request into slot `index`; its data of `bytes` is cut into `segments`.
-    fn submit(
+    pub(super) fn submit(
         &mut self,
         index: usize,
         kind: u32,
@@ -178,7 +178,7 @@ impl<'a> Disk<'a> {
     }
 
     /// Waits for `count` requests in slots 0.. and checks that each ended with `status`.
-    fn finish(&mut self, count: usize, status: u8) -> Result<(), DeviceError> {
+    pub(super) fn finish(&mut self, count: usize, status: u8) -> Result<(), DeviceError> {
         let deadline = self.deadline();
         for _ in 0..count {
             let used = self.queue.wait_used(deadline, "block request")?;
@@ -201,7 +201,7 @@ impl<'a> Disk<'a> {
     }
 
     /// One request in slot 0, start to end.
-    fn run(
+    pub(super) fn run(
         &mut self,
         kind: u32,
         sector: u64,
@@ -214,7 +214,7 @@ impl<'a> Disk<'a> {
         self.finish(1, status)
     }
 
-    fn id(&mut self) -> Result<[u8; ID_BYTES], DeviceError> {
+    pub(super) fn id(&mut self) -> Result<[u8; ID_BYTES], DeviceError> {
         self.run(TYPE_GET_ID, 0, ID_BYTES as u64, 1, STATUS_OK)?;
         let mut id = [0; ID_BYTES];
         self.slot(0)?.data.read(0, &mut id);
@@ -326,12 +326,12 @@ impl Slot {
     }
 }
 
-fn sector_of(chunk: u64) -> u64 {
+pub(super) fn sector_of(chunk: u64) -> u64 {
     chunk * (CHUNK_BYTES / SECTOR_BYTES)
 }
 
 /// Content of a chunk: no two chunks and no two sectors alike.
-fn pattern(chunk: u64) -> [u8; CHUNK_SIZE] {
+pub(super) fn pattern(chunk: u64) -> [u8; CHUNK_SIZE] {
     let mut data = [0; CHUNK_SIZE];
     for (word, position) in data.chunks_exact_mut(8).zip(0u64..) {
         let mixed = (chunk << 32 | position)

@@ -5,6 +5,7 @@ pub mod blk;
 pub mod console;
 pub mod load;
 pub mod net;
+pub mod numbers;
 pub mod queue;
 pub mod rng;
 pub mod vsock;

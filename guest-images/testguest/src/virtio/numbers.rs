@@ -1,0 +1,136 @@
+//! Numbered blocks on every disk, without end. A block is acknowledged on the console once the disk has
+//! promised to keep it, so that a test which cuts the power knows what must be there afterwards.
+
+use testguest_lib::command_line::Settings;
+
+use super::blk::{
+    self, CAPACITY, CHUNK_BYTES, Disk, FEATURE_FLUSH, ID_BYTES, SECTOR_BYTES, STATUS_OK,
+    TYPE_FLUSH, TYPE_OUT,
+};
+use super::{Device, DeviceError, Kind, kind, queue_vector};
+use crate::acpi::Acpi;
+use crate::clock::Clock;
+use crate::pci::{Ecam, Function};
+use crate::report::PaddedText;
+use crate::{console_line, power};
+
+/// Disks at most; the memory for requests has room for no more.
+const MAX_DISKS: usize = 16;
+/// Blocks in flight before each flush.
+const BATCH: usize = 4;
+/// The driver does not negotiate the flush command for disks whose id begins like this.
+const WITHOUT_COMMAND: &[u8] = b"noflush";
+/// The driver never sends the flush command to disks whose id begins like this.
+const UNFLUSHED: &[u8] = b"unflushed";
+
+/// A disk and how far it has been written to.
+struct Numbered<'a> {
+    /// Resets the device when it is dropped.
+    device: Device<'a>,
+    disk: Disk<'a>,
+    id: [u8; ID_BYTES],
+    blocks: u64,
+    /// The number of the next block.
+    next: u64,
+}
+
+/// Writes to all disks in turn until the machine ends. Switches the power off when a disk fails.
+pub fn run(acpi: Option<&Acpi>, clock: &Clock, settings: &Settings) -> ! {
+    let Err(error) = write_for_ever(acpi, clock, settings);
+    console_line!("TESTGUEST numbers FAIL error=\"{error}\"");
+    power::off()
+}
+
+fn write_for_ever(
+    acpi: Option<&Acpi>,
+    clock: &Clock,
+    settings: &Settings,
+) -> Result<core::convert::Infallible, DeviceError> {
+    let ecam = acpi.and_then(|acpi| acpi.ecam.as_ref().and_then(Ecam::map));
+    let ecam = ecam.ok_or(DeviceError::Missing("ECAM window"))?;
+    let mut disks = [const { None }; MAX_DISKS];
+    let mut free = disks.iter_mut();
+    let mut failure = None;
+    ecam.for_each(|function| {
+        if kind(&function) == Some(Kind::Blk)
+            && let Some(place) = free.next()
+        {
+            match Numbered::open(&function, clock, settings) {
+                Ok(disk) => *place = Some(disk),
+                Err(error) => failure = Some(error),
+            }
+        }
+    });
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    if disks.iter().flatten().count() == 0 {
+        return Err(DeviceError::Missing("disk"));
+    }
+    loop {
+        for disk in disks.iter_mut().flatten() {
+            disk.write_batch()?;
+        }
+    }
+}
+
+impl<'a> Numbered<'a> {
+    fn open(
+        function: &Function,
+        clock: &'a Clock,
+        settings: &Settings,
+    ) -> Result<Self, DeviceError> {
+        let mut opened = Self::open_with(function, clock, settings, FEATURE_FLUSH)?;
+        if opened.id.starts_with(WITHOUT_COMMAND) {
+            drop(opened);
+            opened = Self::open_with(function, clock, settings, 0)?;
+        }
+        Ok(opened)
+    }
+
+    fn open_with(
+        function: &Function,
+        clock: &'a Clock,
+        settings: &Settings,
+        features: u64,
+    ) -> Result<Self, DeviceError> {
+        let mut device = Device::open(function, clock, settings.mode, features)?;
+        let queue = device.queue(0, queue_vector(0))?;
+        device.start();
+        let sectors = device.configuration.read64(CAPACITY);
+        let blocks = sectors.saturating_mul(SECTOR_BYTES) / CHUNK_BYTES;
+        if blocks == 0 {
+            return Err(DeviceError::Missing("room for one block"));
+        }
+        let mut disk = Disk::new(queue, clock)?;
+        let id = disk.id()?;
+        Ok(Self {
+            device,
+            disk,
+            id,
+            blocks,
+            next: settings.numbers_from,
+        })
+    }
+
+    /// Writes some blocks, makes them durable, and acknowledges the last.
+    fn write_batch(&mut self) -> Result<(), DeviceError> {
+        let count = self.disk.depth().min(BATCH);
+        for (index, number) in (0..count).zip(self.next..) {
+            let slot = self.disk.slot(index)?;
+            slot.data.write(0, &blk::pattern(number));
+            let sector = blk::sector_of(number % self.blocks);
+            self.disk.submit(index, TYPE_OUT, sector, CHUNK_BYTES, 1)?;
+        }
+        self.disk.queue.kick();
+        self.disk.finish(count, STATUS_OK)?;
+        let flushes = self.device.features & FEATURE_FLUSH != 0;
+        if flushes && !self.id.starts_with(UNFLUSHED) {
+            self.disk.run(TYPE_FLUSH, 0, 0, 0, STATUS_OK)?;
+        }
+        self.next += count as u64;
+        let (id, last) = (PaddedText(&self.id), self.next - 1);
+        console_line!("TESTGUEST kept {id} {last}");
+        Ok(())
+    }
+}
