@@ -270,6 +270,54 @@ fn a_guest_whose_disk_fails_is_paused_and_tries_again_when_it_is_told_to() -> an
     wait_until(&agent, "Ready")
 }
 
+/// A disk whose host has no space for what is written back: a loop device over a sparse file of a full tmpfs.
+/// The device goes when its last user does.
+const LOSSY: &str = "mkdir /run/full && mount -t tmpfs -o size=4m full /run/full && \
+    truncate -s 32M /run/full/sparse && losetup -f --show /run/full/sparse > /run/full.loop && \
+    { dd if=/dev/zero of=/run/full/filler bs=64k status=none; true; }";
+
+#[test]
+fn a_guest_whose_disk_lost_data_says_so_as_long_as_its_vmm_lives() -> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = started(&host)?;
+    if let Err(error) = host.sh(LOSSY) {
+        println!("SKIPPED, no disk that loses data can be made: {error:#}");
+        return Ok(());
+    }
+    host.sh(&format!("cp -a $(cat /run/full.loop) {DISKS}/lossy"))?;
+    let manifest = format!(
+        "{}    devices:\n      disks:\n      - name: lossy\n        disk: {{bus: virtio}}\n        \
+         cache: writeback\n        errorPolicy: report\n  volumes:\n  \
+         - name: lossy\n    hostDisk: {{path: {DISKS}/lossy, type: Disk}}\n",
+        GuestSpec::testguest("web", "tests=blk then=idle")
+            .without_devices()
+            .manifest()
+            .replace("    devices: {}\n", "")
+    );
+    agent.apply(&manifest)?;
+    let waited = wait_until(&agent, "DiskSyncFailed");
+    // Not left to the machine, whatever came of it.
+    host.sh("losetup -d $(cat /run/full.loop)")?;
+    waited?;
+    let why = agent.kvmctl("why web")?;
+    for words in [
+        "DiskSyncFailed",
+        "data of disk \"lossy\" (Input/output error",
+        "kvmctl delete vmi web, check the disk, and apply it again",
+    ] {
+        assert!(why.stdout.contains(words), "{words}: {why}");
+    }
+    let told = "kvmctl events --for vmi/web --types Warning -o 'jsonpath={.items[*].reason}'";
+    host.wait_for(&format!("{told} | grep -w DiskSyncFailed"), PATIENCE)?;
+    // The guest goes on, and an agent that starts later hears of it from the VMM.
+    agent.kill()?;
+    host.sh("rm /run/full/filler")?;
+    agent.start()?;
+    wait_until(&agent, "DiskSyncFailed")?;
+    wait_until(&agent, "Ready")
+}
+
 #[test]
 fn a_stopped_guest_has_its_time_and_its_object_stays() -> anyhow::Result<()> {
     skip_if!(host::without_host(), Ok(()));
