@@ -205,7 +205,8 @@ fn hints(object: &Value, name: &str) -> Vec<String> {
         .find(|condition| condition["type"] == "Paused")
         .map(|condition| text(condition, "/reason"));
     let mut hints = Vec::new();
-    if conditions(object).any(|condition| condition["type"] == SYNC_FAILED) {
+    let has_lost_data = conditions(object).any(|condition| condition["type"] == SYNC_FAILED);
+    if has_lost_data {
         hints.push(
             "the node's disk and its kernel log (dmesg): why the data was not written".into(),
         );
@@ -214,6 +215,9 @@ fn hints(object: &Value, name: &str) -> Vec<String> {
         ));
     }
     match paused.as_deref() {
+        Some("PausedIOError") if has_lost_data => hints.push(format!(
+            "kvmctl unpause vmi {name}: the guest goes on, with an I/O error for what it wanted written"
+        )),
         Some("PausedIOError") => hints.push(format!(
             "the node's disk, then kvmctl unpause vmi {name}: it tries again"
         )),
@@ -281,6 +285,13 @@ mod tests {
         ] {
             assert!(page.contains(words), "{words}: {page}");
         }
+        // Paused for it: there is nothing to try again.
+        let mut object = object;
+        object["status"]["conditions"][0] =
+            json!({"type": "Paused", "status": "True", "reason": "PausedIOError"});
+        let page = super::page(&object, &[], None, "");
+        assert!(page.contains("goes on, with an I/O error"), "{page}");
+        assert!(!page.contains("it tries again"), "{page}");
     }
 
     #[test]
