@@ -222,6 +222,19 @@ mod tests {
     }
 
     #[test]
+    fn nobody_changes_the_size_of_a_guests_memory() {
+        let layout = Layout::new(8 << 20, 40).unwrap();
+        let ram = create_ram(&layout).unwrap();
+        let region = ram.iter().next().unwrap();
+        let file = region.file_offset().unwrap().file();
+        for bytes in [4 << 20, 16 << 20] {
+            let refused = file.set_len(bytes).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+        }
+        assert_eq!(file.metadata().unwrap().len(), 8 << 20);
+    }
+
+    #[test]
     fn a_pool_that_is_too_small_is_known_at_once() {
         // More than any machine that runs tests has in huge pages.
         let layout = Layout::new(1 << 42, 46).unwrap();
