@@ -37,6 +37,7 @@ use self::review::Review;
 pub(crate) use boot::MAX_CMDLINE_BYTES;
 pub(crate) use disks::MAX_SERIAL_BYTES;
 pub(crate) use identity::MAX_STRING_BYTES;
+pub use metadata::check_metadata;
 
 use crate::vmi::BaseBoard;
 use crate::{Boot, Bound, CpuTopology, FieldError, FirmwareBoot, NodeCaps, Rule, Vmi};

@@ -39,6 +39,22 @@ pub(crate) fn firmware_uuid(uid: &str) -> String {
     text
 }
 
+/// Characters of suffixes of names: Kubernetes', which spell no words.
+const SUFFIX_CHARACTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// The five characters that end a derived name.
+#[must_use]
+pub fn name_suffix(parts: &[&str]) -> String {
+    let mut rest = hash(parts);
+    let mut suffix = String::with_capacity(5);
+    for _ in 0..5 {
+        let index = usize::try_from(rest % 27).unwrap_or_default();
+        suffix.extend(SUFFIX_CHARACTERS.get(index).copied().map(char::from));
+        rest /= 27;
+    }
+    suffix
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,5 +78,14 @@ mod tests {
         let uuid = firmware_uuid("7c1f8a52-0000-4000-8000-000000000001");
         assert_eq!(uuid.len(), 36);
         assert_eq!(uuid.as_bytes()[14], b'8');
+    }
+
+    #[test]
+    fn suffixes_are_five_characters_and_seldom_the_same() {
+        let all: std::collections::BTreeSet<String> = (0..1000)
+            .map(|number: u32| name_suffix(&["set", &number.to_string()]))
+            .collect();
+        assert!(all.iter().all(|suffix| suffix.len() == 5), "{all:?}");
+        assert!(all.len() > 995, "{}", all.len());
     }
 }

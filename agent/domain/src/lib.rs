@@ -22,7 +22,7 @@ mod probe;
 mod quantity;
 mod vmi;
 
-pub use admit::{Admitted, Remark};
+pub use admit::{Admitted, Remark, check_metadata};
 pub use backoff::back_off;
 pub use caps::{FirmwareLacks, Lack, NodeCaps};
 pub use cpu::{
@@ -30,6 +30,7 @@ pub use cpu::{
     FeaturePolicy, HypervOptions, KvmOptions,
 };
 pub use cpu_features::{CPU_FEATURE_ALIASES, CPU_FEATURES};
+pub use derive::name_suffix;
 pub use disk::{DiskBlocks, DiskCache, DiskErrors, DiskOptions};
 pub use error::{Bound, FieldError, Rule};
 pub use hooked::{describe, with_machine};

@@ -18,7 +18,6 @@ mod listen;
 mod maintenance;
 pub mod manifests;
 mod registry;
-mod selector;
 #[cfg(test)]
 mod testing;
 mod watch;
@@ -41,4 +40,3 @@ pub use registry::{
     ForwardLink, Forwarded, Kind, Listed, Logs, LogsPieces, ObjectRef, Registry, Served, Tell,
     Told, Verb,
 };
-pub use selector::{FieldSelector, LabelSelector, SelectorError};

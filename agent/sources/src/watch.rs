@@ -4,6 +4,7 @@ mod told;
 
 use std::sync::Arc;
 
+use agent_objects::{FieldSelector, Kinds, LabelSelector, SelectorError};
 use prost::Message;
 use proto_node::node::{Object, WatchResponse, watch_response::Type};
 use tokio::sync::mpsc;
@@ -12,7 +13,7 @@ use tonic::Status;
 use self::told::Told;
 use crate::access::Permit;
 use crate::budget::{Call, Charge};
-use crate::{ApiError, Change, FieldSelector, Kind, LabelSelector, Registry};
+use crate::{ApiError, Change, Kind, Registry};
 
 /// Changes read from the store in one go.
 const BATCH: usize = 64;
@@ -42,24 +43,24 @@ impl Filter {
             permit.check(&namespace)?;
         }
         let kind = parse_kind(kind)?;
-        let bad = |error: crate::SelectorError| ApiError::BadRequest(error.to_string());
+        let bad = |error: SelectorError| ApiError::BadRequest(error.to_string());
+        let kinds = Kinds::this_release();
+        let entry = kinds.named(kind.as_str());
+        let entry = entry.map_err(|error| ApiError::BadRequest(error.to_string()))?;
         Ok(Self {
             kind,
             namespace,
             labels: LabelSelector::parse(labels).map_err(bad)?,
-            fields: FieldSelector::parse(fields, kind).map_err(bad)?,
+            fields: FieldSelector::parse(fields, kinds, entry).map_err(bad)?,
             permit: permit.clone(),
         })
     }
 
     pub(crate) fn matches(&self, object: &Object) -> bool {
-        self.covers(object) && {
-            if self.labels == LabelSelector::default() && self.fields == FieldSelector::default() {
-                return true;
-            }
-            let json = object.to_json();
-            self.labels.matches(&json) && self.fields.matches(&json)
-        }
+        let labels = object.metadata().map(|metadata| &metadata.labels);
+        self.covers(object)
+            && labels.is_some_and(|labels| self.labels.matches(labels))
+            && (self.fields == FieldSelector::default() || self.fields.matches(&object.to_json()))
     }
 
     /// Whether the object may have matched at another time.

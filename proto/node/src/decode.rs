@@ -5,7 +5,7 @@ use std::fmt;
 use prost::{Message, Name};
 use prost_reflect::{DynamicMessage, MapKey, Value};
 
-use crate::schema::{FieldKind, FieldSchema, MessageSchema, Shape, Width, schema};
+use crate::schema::{FieldKind, FieldSchema, MessageSchema, Schema, Shape, Width, schema};
 use crate::tree::{Node, path_segment};
 
 /// More errors than this in one object are not worth reading.
@@ -37,17 +37,33 @@ impl std::error::Error for DecodeError {}
 /// # Errors
 /// All fields that are unknown or have the wrong type.
 pub fn from_node<M: Message + Name + Default>(node: &Node) -> Result<M, Vec<DecodeError>> {
-    let mut decoder = Decoder { errors: Vec::new() };
-    let message = decoder.message(schema().message(&M::full_name()), node, &Path::Root);
-    if !decoder.errors.is_empty() {
-        return Err(decoder.errors);
+    let schema = schema();
+    dynamic_from_node(schema, schema.message(&M::full_name()), node)?
+        .transcode_to()
+        .map_err(|error| {
+            vec![DecodeError {
+                path: String::new(),
+                message: format!("does not fit the API: {error}"),
+            }]
+        })
+}
+
+/// Makes a message of a value, by its descriptor alone.
+pub(crate) fn dynamic_from_node(
+    schema: &Schema,
+    message: &MessageSchema,
+    node: &Node,
+) -> Result<DynamicMessage, Vec<DecodeError>> {
+    let mut decoder = Decoder {
+        schema,
+        errors: Vec::new(),
+    };
+    let message = decoder.message(message, node, &Path::Root);
+    if decoder.errors.is_empty() {
+        Ok(message)
+    } else {
+        Err(decoder.errors)
     }
-    message.transcode_to().map_err(|error| {
-        vec![DecodeError {
-            path: String::new(),
-            message: format!("does not fit the API: {error}"),
-        }]
-    })
 }
 
 /// Where the decoder is. A list linked through the stack: nothing is built until an error needs it.
@@ -96,11 +112,12 @@ impl Path<'_> {
     }
 }
 
-struct Decoder {
+struct Decoder<'a> {
+    schema: &'a Schema,
     errors: Vec<DecodeError>,
 }
 
-impl Decoder {
+impl Decoder<'_> {
     fn error(&mut self, path: &Path<'_>, message: String) {
         if self.errors.len() < MAX_ERRORS {
             self.errors.push(DecodeError {
@@ -182,8 +199,9 @@ impl Decoder {
     fn value(&mut self, field: &FieldSchema, node: &Node, path: &Path<'_>) -> Option<Value> {
         let value = match (&field.kind, node) {
             (FieldKind::Message(name), node) => {
+                let schema = self.schema;
                 return Some(Value::Message(self.message(
-                    schema().message(name),
+                    schema.message(name),
                     node,
                     path,
                 )));

@@ -5,13 +5,13 @@ use prost::{Message, Name};
 use prost_reflect::{DynamicMessage, MapKey, Value};
 use serde_json::{Map, Value as Json};
 
-use crate::schema::{FieldKind, MessageSchema, Shape, schema};
+use crate::schema::{FieldKind, MessageSchema, Schema, Shape, schema};
 
 /// The JSON form of a message: fields in the order of declaration, absent and empty ones left out.
 #[must_use]
 pub fn to_json<M: Message + Name>(message: &M) -> Json {
-    let schema = schema().message(&M::full_name());
-    message_to_json(schema, &dynamic(message, schema))
+    let form = schema().message(&M::full_name());
+    message_to_json(schema(), form, &dynamic(message, form))
 }
 
 /// The YAML form of a message.
@@ -39,9 +39,14 @@ pub(crate) fn dynamic<M: Message>(message: &M, schema: &MessageSchema) -> Dynami
     dynamic
 }
 
-fn message_to_json(schema: &MessageSchema, message: &DynamicMessage) -> Json {
+/// The JSON form of a message of which `form` is the description.
+pub(crate) fn message_to_json(
+    schema: &Schema,
+    form: &MessageSchema,
+    message: &DynamicMessage,
+) -> Json {
     let mut object = Map::new();
-    for field in &schema.fields {
+    for field in &form.fields {
         if !message.has_field(&field.descriptor) {
             continue;
         }
@@ -49,7 +54,7 @@ fn message_to_json(schema: &MessageSchema, message: &DynamicMessage) -> Json {
         let json = match (field.shape, value.as_ref()) {
             (Shape::List, Value::List(items)) => items
                 .iter()
-                .map(|item| value_to_json(&field.kind, item))
+                .map(|item| value_to_json(schema, &field.kind, item))
                 .collect(),
             (Shape::Map, Value::Map(members)) => {
                 let mut sorted: Vec<(&str, &Value)> = members
@@ -62,21 +67,21 @@ fn message_to_json(schema: &MessageSchema, message: &DynamicMessage) -> Json {
                 sorted.sort_by_key(|(key, _)| *key);
                 sorted
                     .into_iter()
-                    .map(|(key, item)| (key.to_owned(), value_to_json(&field.kind, item)))
+                    .map(|(key, item)| (key.to_owned(), value_to_json(schema, &field.kind, item)))
                     .collect::<Map<_, _>>()
                     .into()
             }
-            (_, value) => value_to_json(&field.kind, value),
+            (_, value) => value_to_json(schema, &field.kind, value),
         };
         object.insert(field.name().to_owned(), json);
     }
     Json::Object(object)
 }
 
-fn value_to_json(kind: &FieldKind, value: &Value) -> Json {
+fn value_to_json(schema: &Schema, kind: &FieldKind, value: &Value) -> Json {
     match (kind, value) {
         (FieldKind::Message(name), Value::Message(message)) => {
-            message_to_json(schema().message(name), message)
+            message_to_json(schema, schema.message(name), message)
         }
         // What was not made by the codec may be anything: text that is no JSON is shown as text.
         (FieldKind::Json, Value::Bytes(bytes)) => serde_json::from_slice(bytes)

@@ -13,8 +13,11 @@ use crate::node::FieldRules;
 static SCHEMA: LazyLock<Schema> =
     LazyLock::new(|| Schema::load().expect("the descriptors of proto-node are broken"));
 
-/// All messages of the API by full name.
-pub(crate) struct Schema {
+/// Packages whose messages have no JSON form of Kubernetes': services, options and what protobuf itself brings.
+const WITHOUT_FORM: [&str; 3] = ["google.", "kvmlet.node.", "kvmlet.controlplane."];
+
+/// All messages of an API by full name.
+pub struct Schema {
     pub(crate) pool: DescriptorPool,
     messages: BTreeMap<String, MessageSchema>,
 }
@@ -66,6 +69,14 @@ pub(crate) enum Width {
     U64,
 }
 
+impl Schema {
+    /// The API of this release.
+    #[must_use]
+    pub fn this_release() -> &'static Self {
+        schema()
+    }
+}
+
 /// The table of this release.
 pub(crate) fn schema() -> &'static Schema {
     &SCHEMA
@@ -73,14 +84,20 @@ pub(crate) fn schema() -> &'static Schema {
 
 impl Schema {
     fn load() -> Result<Self, String> {
-        let pool = DescriptorPool::decode(DESCRIPTORS).map_err(|error| error.to_string())?;
+        Self::of_descriptors(DESCRIPTORS)
+    }
+
+    /// The messages of an encoded `FileDescriptorSet`, which must hold the field options of this crate.
+    ///
+    /// # Errors
+    /// What is wrong with the descriptors, such as a field of a type that has no JSON form here.
+    pub fn of_descriptors(descriptors: &[u8]) -> Result<Self, String> {
+        let pool = DescriptorPool::decode(descriptors).map_err(|error| error.to_string())?;
         let mut messages = BTreeMap::new();
         for message in pool.all_messages() {
-            let kinds = ["kubevirt.", "kvmlet.meta.", "kvmlet.core.", "kvmlet.hooks."];
+            let name = message.full_name();
             if message.is_map_entry()
-                || !kinds
-                    .iter()
-                    .any(|kind| message.full_name().starts_with(kind))
+                || WITHOUT_FORM.iter().any(|package| name.starts_with(package))
             {
                 continue;
             }
@@ -101,9 +118,13 @@ impl Schema {
 
     /// The message of a full name that the table itself or generated code gave.
     pub(crate) fn message(&self, full_name: &str) -> &MessageSchema {
-        self.messages
-            .get(full_name)
+        self.find(full_name)
             .unwrap_or_else(|| panic!("{full_name} is not a message of the API"))
+    }
+
+    /// The message of a full name, if there is one.
+    pub(crate) fn find(&self, full_name: &str) -> Option<&MessageSchema> {
+        self.messages.get(full_name)
     }
 }
 

@@ -61,6 +61,13 @@ pub(super) const ROOMS: &[Room] = &[
         ..PLAIN
     },
     Room {
+        name: "agent-objects",
+        imports: &["agent-domain", "proto-node"],
+        never_directly: IMPURE,
+        because: "is no part of a pure room",
+        ..PLAIN
+    },
+    Room {
         name: "agent-store",
         imports: &["agent-plan", "agent-domain"],
         ..PLAIN
@@ -80,7 +87,7 @@ pub(super) const ROOMS: &[Room] = &[
     },
     Room {
         name: "agent-sources",
-        imports: &["agent-domain", "proto-node"],
+        imports: &["agent-objects", "agent-domain", "proto-node"],
         never_directly: &["redb", "kvm-ioctls", "rtnetlink"],
         because: "belongs to store or host",
         ..PLAIN

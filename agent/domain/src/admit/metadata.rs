@@ -74,6 +74,15 @@ pub(super) fn admit(metadata: &mut ObjectMeta, review: &mut Review<'_>) -> Optio
     })
 }
 
+/// Judges names, labels, annotations and finalizers of an object of any kind that lives in a namespace; fills in the
+/// namespace where there is none. What KubeVirt reserves of a VMI's labels is not judged.
+#[must_use]
+pub fn check_metadata(metadata: &mut ObjectMeta) -> Vec<FieldError> {
+    let mut review = Review::new(None, false);
+    admit(metadata, &mut review);
+    review.errors
+}
+
 /// `hostname` and `subdomain`, with KubeVirt's messages.
 pub(super) fn check_host_names(hostname: &str, subdomain: &str, review: &mut Review<'_>) {
     if !hostname.is_empty() && !is_dns_label(hostname) {

@@ -2099,3 +2099,135 @@ impl ::prost::Name for MultusNetwork {
         "/kubevirt.v1.MultusNetwork".into()
     }
 }
+/// A number of VMIs that are made of one template and replaced when they end.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct VirtualMachineInstanceReplicaSet {
+    /// "kubevirt.io/v1" ("kubevirt.io/v1alpha3" is accepted).
+    #[prost(string, tag = "1")]
+    pub api_version: ::prost::alloc::string::String,
+    /// "VirtualMachineInstanceReplicaSet".
+    #[prost(string, tag = "2")]
+    pub kind: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "3")]
+    pub metadata: ::core::option::Option<super::super::kvmlet::meta::v1::ObjectMeta>,
+    /// What the owner wants.
+    #[prost(message, optional, tag = "4")]
+    pub spec: ::core::option::Option<VirtualMachineInstanceReplicaSetSpec>,
+    /// What the controller reports.
+    #[prost(message, optional, tag = "5")]
+    pub status: ::core::option::Option<VirtualMachineInstanceReplicaSetStatus>,
+}
+impl ::prost::Name for VirtualMachineInstanceReplicaSet {
+    const NAME: &'static str = "VirtualMachineInstanceReplicaSet";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.VirtualMachineInstanceReplicaSet".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.VirtualMachineInstanceReplicaSet".into()
+    }
+}
+/// What the owner of a replica set wants.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct VirtualMachineInstanceReplicaSetSpec {
+    /// Number of VMIs. Default 1.
+    #[prost(int32, optional, tag = "1")]
+    pub replicas: ::core::option::Option<i32>,
+    /// Selects the VMIs that belong to the set. Must match the labels of the template.
+    #[prost(message, optional, tag = "2")]
+    pub selector: ::core::option::Option<super::super::kvmlet::meta::v1::LabelSelector>,
+    /// What VMIs are made of. A change affects those that are made afterwards.
+    #[prost(message, optional, tag = "3")]
+    pub template: ::core::option::Option<VirtualMachineInstanceTemplateSpec>,
+    /// The controller makes and deletes no VMIs; it still reports.
+    #[prost(bool, tag = "4")]
+    pub paused: bool,
+}
+impl ::prost::Name for VirtualMachineInstanceReplicaSetSpec {
+    const NAME: &'static str = "VirtualMachineInstanceReplicaSetSpec";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.VirtualMachineInstanceReplicaSetSpec".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.VirtualMachineInstanceReplicaSetSpec".into()
+    }
+}
+/// A VMI before it has a name of its own.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct VirtualMachineInstanceTemplateSpec {
+    /// Labels and annotations of the VMIs; `name` or `generateName` is the beginning of their names.
+    #[prost(message, optional, tag = "1")]
+    pub metadata: ::core::option::Option<super::super::kvmlet::meta::v1::ObjectMeta>,
+    /// Spec of the VMIs.
+    #[prost(message, optional, tag = "2")]
+    pub spec: ::core::option::Option<VirtualMachineInstanceSpec>,
+}
+impl ::prost::Name for VirtualMachineInstanceTemplateSpec {
+    const NAME: &'static str = "VirtualMachineInstanceTemplateSpec";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.VirtualMachineInstanceTemplateSpec".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.VirtualMachineInstanceTemplateSpec".into()
+    }
+}
+/// What the controller reports of a replica set.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct VirtualMachineInstanceReplicaSetStatus {
+    /// VMIs that have not ended and are not being deleted.
+    #[prost(int32, optional, tag = "1")]
+    pub replicas: ::core::option::Option<i32>,
+    /// Those of them that are ready.
+    #[prost(int32, optional, tag = "2")]
+    pub ready_replicas: ::core::option::Option<i32>,
+    /// ReplicaPaused and ReplicaFailure, each while it is so.
+    #[prost(message, repeated, tag = "3")]
+    pub conditions: ::prost::alloc::vec::Vec<VirtualMachineInstanceReplicaSetCondition>,
+    /// The selector in its string form, for the scale subresource.
+    #[prost(string, tag = "4")]
+    pub label_selector: ::prost::alloc::string::String,
+}
+impl ::prost::Name for VirtualMachineInstanceReplicaSetStatus {
+    const NAME: &'static str = "VirtualMachineInstanceReplicaSetStatus";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.VirtualMachineInstanceReplicaSetStatus".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.VirtualMachineInstanceReplicaSetStatus".into()
+    }
+}
+/// A condition of a replica set.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VirtualMachineInstanceReplicaSetCondition {
+    /// "ReplicaPaused" or "ReplicaFailure".
+    #[prost(string, tag = "1")]
+    pub r#type: ::prost::alloc::string::String,
+    /// "True", "False" or "Unknown".
+    #[prost(string, tag = "2")]
+    pub status: ::prost::alloc::string::String,
+    /// When it was last looked at.
+    #[prost(string, tag = "3")]
+    pub last_probe_time: ::prost::alloc::string::String,
+    /// When the status last changed.
+    #[prost(string, tag = "4")]
+    pub last_transition_time: ::prost::alloc::string::String,
+    /// Short CamelCase word for machines, such as "FailedCreate".
+    #[prost(string, tag = "5")]
+    pub reason: ::prost::alloc::string::String,
+    /// The same for people.
+    #[prost(string, tag = "6")]
+    pub message: ::prost::alloc::string::String,
+}
+impl ::prost::Name for VirtualMachineInstanceReplicaSetCondition {
+    const NAME: &'static str = "VirtualMachineInstanceReplicaSetCondition";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.VirtualMachineInstanceReplicaSetCondition".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.VirtualMachineInstanceReplicaSetCondition".into()
+    }
+}

@@ -154,3 +154,49 @@ impl ::prost::Name for ListMeta {
         "/kvmlet.meta.v1.ListMeta".into()
     }
 }
+/// Selects objects by their labels; all requirements must hold. Empty: all objects.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LabelSelector {
+    /// Labels that must have exactly these values.
+    #[prost(btree_map = "string, string", tag = "1")]
+    pub match_labels: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    /// Further requirements.
+    #[prost(message, repeated, tag = "2")]
+    pub match_expressions: ::prost::alloc::vec::Vec<LabelSelectorRequirement>,
+}
+impl ::prost::Name for LabelSelector {
+    const NAME: &'static str = "LabelSelector";
+    const PACKAGE: &'static str = "kvmlet.meta.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.meta.v1.LabelSelector".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.meta.v1.LabelSelector".into()
+    }
+}
+/// One requirement of a label selector.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LabelSelectorRequirement {
+    /// Key of the label.
+    #[prost(string, tag = "1")]
+    pub key: ::prost::alloc::string::String,
+    /// How the label relates to the values.
+    #[prost(string, tag = "2")]
+    pub operator: ::prost::alloc::string::String,
+    /// Values of In and NotIn; empty for the others.
+    #[prost(string, repeated, tag = "3")]
+    pub values: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+impl ::prost::Name for LabelSelectorRequirement {
+    const NAME: &'static str = "LabelSelectorRequirement";
+    const PACKAGE: &'static str = "kvmlet.meta.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.meta.v1.LabelSelectorRequirement".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.meta.v1.LabelSelectorRequirement".into()
+    }
+}

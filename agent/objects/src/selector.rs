@@ -1,9 +1,12 @@
 //! Kubernetes' label and field selectors.
 
-use proto_node::is_value_path;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use proto_node::meta::LabelSelector as Written;
 use serde_json::Value;
 
-use crate::Kind;
+use crate::{Kinds, ObjectKind};
 
 /// Selectors longer than this are refused.
 const MAX_BYTES: usize = 8192;
@@ -24,6 +27,19 @@ pub enum SelectorError {
         "field label not supported: {0:?} is no field of one value of a {1}, such as metadata.name"
     )]
     NoField(String, &'static str),
+    /// A requirement of `matchExpressions` makes no sense.
+    #[error("{0:?} is not a valid label selector operator")]
+    Operator(String),
+    /// An operator has values and must have none, or has none and must have some.
+    #[error("values of {key:?}: for operator {operator} {rule}")]
+    Values {
+        /// Key of the label.
+        key: String,
+        /// The operator.
+        operator: String,
+        /// What it wants.
+        rule: &'static str,
+    },
 }
 
 /// Fields that an object has from its making to its end.
@@ -32,21 +48,6 @@ const LASTING: [&str; 4] = [
     "metadata.name",
     "metadata.namespace",
     "metadata.uid",
-];
-
-/// Fields that an event alone has so: one that happens again is counted and has a later time.
-const LASTING_OF_EVENTS: [&str; 11] = [
-    "firstTimestamp",
-    "involvedObject.apiVersion",
-    "involvedObject.kind",
-    "involvedObject.name",
-    "involvedObject.namespace",
-    "involvedObject.uid",
-    "message",
-    "reason",
-    "source.component",
-    "source.host",
-    "type",
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,22 +76,76 @@ impl LabelSelector {
             .map(Self)
     }
 
-    /// Whether an object in JSON form has such labels.
+    /// Reads `matchLabels` and `matchExpressions`.
+    ///
+    /// # Errors
+    /// See [`SelectorError`].
+    pub fn of(written: &Written) -> Result<Self, SelectorError> {
+        let labels = written.match_labels.iter();
+        let mut all: Vec<Requirement> = labels
+            .map(|(key, value)| Requirement::In(key.clone(), vec![value.clone()]))
+            .collect();
+        for expression in &written.match_expressions {
+            let (key, values) = (expression.key.clone(), expression.values.clone());
+            let wrong = |rule| SelectorError::Values {
+                key: key.clone(),
+                operator: expression.operator.clone(),
+                rule,
+            };
+            let takes_values = matches!(expression.operator.as_str(), "In" | "NotIn");
+            if takes_values && values.is_empty() {
+                return Err(wrong("must be specified"));
+            }
+            if !takes_values && !values.is_empty() {
+                return Err(wrong("may not be specified"));
+            }
+            all.push(match expression.operator.as_str() {
+                "In" => Requirement::In(key, values),
+                "NotIn" => Requirement::NotIn(key, values),
+                "Exists" => Requirement::Exists(key),
+                "DoesNotExist" => Requirement::NotExists(key),
+                other => return Err(SelectorError::Operator(other.to_owned())),
+            });
+        }
+        Ok(Self(all))
+    }
+
+    /// Whether an object with these labels is selected.
     #[must_use]
-    pub fn matches(&self, object: &Value) -> bool {
-        let labels = &object["metadata"]["labels"];
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.0.iter().all(|requirement| match requirement {
-            Requirement::Exists(key) => labels.get(key).is_some(),
-            Requirement::NotExists(key) => labels.get(key).is_none(),
-            Requirement::In(key, values) => labels
-                .get(key)
-                .and_then(Value::as_str)
-                .is_some_and(|label| values.iter().any(|value| value == label)),
-            Requirement::NotIn(key, values) => labels
-                .get(key)
-                .and_then(Value::as_str)
-                .is_none_or(|label| values.iter().all(|value| value != label)),
+            Requirement::Exists(key) => labels.contains_key(key),
+            Requirement::NotExists(key) => !labels.contains_key(key),
+            Requirement::In(key, values) => {
+                labels.get(key).is_some_and(|label| values.contains(label))
+            }
+            Requirement::NotIn(key, values) => {
+                labels.get(key).is_none_or(|label| !values.contains(label))
+            }
         })
+    }
+}
+
+/// The string form, such as `app=web,tier in (a,b),!old`.
+impl fmt::Display for LabelSelector {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, requirement) in self.0.iter().enumerate() {
+            if index > 0 {
+                out.write_str(",")?;
+            }
+            match requirement {
+                Requirement::Exists(key) => write!(out, "{key}")?,
+                Requirement::NotExists(key) => write!(out, "!{key}")?,
+                Requirement::In(key, values) => match values.as_slice() {
+                    [value] => write!(out, "{key}={value}")?,
+                    values => write!(out, "{key} in ({})", values.join(","))?,
+                },
+                Requirement::NotIn(key, values) => {
+                    write!(out, "{key} notin ({})", values.join(","))?;
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -113,7 +168,7 @@ impl FieldSelector {
     ///
     /// # Errors
     /// See [`SelectorError`].
-    pub fn parse(text: &str, kind: Kind) -> Result<Self, SelectorError> {
+    pub fn parse(text: &str, kinds: &Kinds, kind: &ObjectKind) -> Result<Self, SelectorError> {
         bounded(text)?;
         let mut requirements = Vec::new();
         for part in text
@@ -123,14 +178,14 @@ impl FieldSelector {
         {
             let malformed = || SelectorError::Malformed(part.to_owned());
             let (path, equal, value) = comparison(part).ok_or_else(malformed)?;
-            if !is_value_path(kind.as_str(), path) {
-                return Err(SelectorError::NoField(path.to_owned(), kind.as_str()));
+            if !kinds.schema().is_value_path(kind.message, path) {
+                return Err(SelectorError::NoField(path.to_owned(), kind.kind));
             }
             requirements.push(FieldRequirement {
                 path: path.to_owned(),
                 equal,
                 wanted: value.to_owned(),
-                lasting: lasts(kind, path),
+                lasting: LASTING.contains(&path) || kind.lasting.contains(&path),
             });
         }
         Ok(Self(requirements))
@@ -163,11 +218,6 @@ impl FieldRequirement {
         };
         (text == self.wanted) == self.equal
     }
-}
-
-/// Whether a field of an object of this kind never changes.
-fn lasts(kind: Kind, path: &str) -> bool {
-    LASTING.contains(&path) || (kind == Kind::Event && LASTING_OF_EVENTS.contains(&path))
 }
 
 const fn bounded(text: &str) -> Result<(), SelectorError> {
@@ -265,13 +315,20 @@ mod tests {
     }
 
     fn labels(text: &str) -> bool {
+        let labels = [("app", "web"), ("tier", "a")];
+        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
         LabelSelector::parse(text)
             .expect("a selector")
-            .matches(&object())
+            .matches(&labels.into())
+    }
+
+    fn field_selector(text: &str, kind: &str) -> Result<FieldSelector, SelectorError> {
+        let kinds = Kinds::this_release();
+        FieldSelector::parse(text, kinds, kinds.find(kind).expect("a kind"))
     }
 
     fn fields(text: &str) -> bool {
-        FieldSelector::parse(text, Kind::VirtualMachineInstance)
+        field_selector(text, "VirtualMachineInstance")
             .expect("a selector")
             .matches(&object())
     }
@@ -327,13 +384,45 @@ mod tests {
         for bad in ["a in b", "a b", "=x", "a in (x", "x)", "a==b=c", "!"] {
             assert!(LabelSelector::parse(bad).is_err(), "{bad}");
         }
-        let told = FieldSelector::parse("status.phse!=Failed", Kind::VirtualMachineInstance);
+        let told = field_selector("status.phse!=Failed", "VirtualMachineInstance");
         assert_eq!(
             told.expect_err("no field").to_string(),
             "field label not supported: \"status.phse\" is no field of one value of a VirtualMachineInstance, \
              such as metadata.name"
         );
-        assert!(FieldSelector::parse("a", Kind::Event).is_err());
+        assert!(field_selector("a", "Event").is_err());
         assert!(LabelSelector::parse(&"a,".repeat(MAX_BYTES)).is_err());
+    }
+
+    #[test]
+    fn a_written_selector_is_the_one_of_its_string_form() {
+        let requirement = |key: &str, operator: &str, values: &[&str]| {
+            proto_node::meta::LabelSelectorRequirement {
+                key: key.to_owned(),
+                operator: operator.to_owned(),
+                values: values.iter().map(|value| (*value).to_owned()).collect(),
+            }
+        };
+        let mut written = Written {
+            match_labels: [(String::from("app"), String::from("web"))].into(),
+            match_expressions: vec![
+                requirement("tier", "In", &["a", "b"]),
+                requirement("zone", "NotIn", &["x"]),
+                requirement("live", "Exists", &[]),
+                requirement("old", "DoesNotExist", &[]),
+            ],
+        };
+        let selector = LabelSelector::of(&written).expect("a selector");
+        let text = selector.to_string();
+        assert_eq!(text, "app=web,tier in (a,b),zone notin (x),live,!old");
+        assert_eq!(LabelSelector::parse(&text), Ok(selector));
+        for wrong in [
+            requirement("a", "In", &[]),
+            requirement("a", "Exists", &["x"]),
+            requirement("a", "Like", &[]),
+        ] {
+            written.match_expressions = vec![wrong];
+            assert!(LabelSelector::of(&written).is_err(), "{written:?}");
+        }
     }
 }

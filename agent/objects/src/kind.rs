@@ -1,0 +1,286 @@
+//! The table of kinds.
+
+use std::sync::LazyLock;
+
+use agent_domain::{FieldError, NodeCaps};
+use proto_node::Schema;
+use serde_json::Value;
+
+use crate::kinds;
+use crate::{Object, Refusal};
+
+/// Where objects of a kind live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// In namespaces.
+    Namespaced,
+    /// In the node or cluster as a whole.
+    Cluster,
+}
+
+/// How the value of a column is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ColumnType {
+    /// As it is.
+    Text,
+    /// As it is; a number.
+    Integer,
+    /// A time, shown as the age.
+    Date,
+}
+
+/// A column of a table of objects, after their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Heading.
+    pub name: &'static str,
+    /// How it is shown.
+    pub shown: ColumnType,
+    /// JSONPath of the value, as Kubernetes writes it: `.spec.replicas`.
+    pub json_path: &'static str,
+    /// Shown with `-o wide` alone.
+    pub wide: bool,
+}
+
+/// Where the scale subresource finds its numbers, as dotted paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// The wanted number, such as `.spec.replicas`.
+    pub spec_replicas: &'static str,
+    /// The present number.
+    pub status_replicas: &'static str,
+    /// The selector in its string form.
+    pub label_selector: &'static str,
+}
+
+/// What admission may ask of the node.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeContext<'a> {
+    /// What the node has.
+    pub caps: &'a NodeCaps,
+}
+
+/// What admission said of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Admission {
+    /// Every rule that is broken.
+    pub errors: Vec<FieldError>,
+    /// Advice to whoever writes, one sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// Judges an object and fills in its defaults.
+pub type Admit = fn(&mut Object, &NodeContext<'_>) -> Admission;
+
+/// Who writes objects of a kind into the store.
+#[derive(Clone, Copy, Debug)]
+pub enum Writer {
+    /// This layer, for any caller, once the object is admitted.
+    Objects(Admit),
+    /// The agent's own path for objects with a guest, which admits them, gives them an actor and ends the guest before
+    /// the object goes.
+    Guests,
+    /// The agent, on its own account. Callers read and delete.
+    Agent,
+}
+
+/// One kind: everything that tells it from others.
+#[derive(Clone, Copy, Debug)]
+pub struct ObjectKind {
+    /// API group; empty for the core group.
+    pub group: &'static str,
+    /// Versions under which objects are accepted. All have one form; objects are stored and shown in the first.
+    pub versions: &'static [&'static str],
+    /// Kind in manifests. No two kinds of the table share it.
+    pub kind: &'static str,
+    /// Plural in lower case.
+    pub plural: &'static str,
+    /// Singular in lower case.
+    pub singular: &'static str,
+    /// Short names.
+    pub short_names: &'static [&'static str],
+    /// Groups of kinds that it belongs to.
+    pub categories: &'static [&'static str],
+    /// Where objects live.
+    pub scope: Scope,
+    /// Full name of its message.
+    pub message: &'static str,
+    /// Columns after the name.
+    pub columns: &'static [Column],
+    /// The status is written apart from the rest.
+    pub has_status: bool,
+    /// The scale subresource, if it has one.
+    pub scale: Option<Scale>,
+    /// Members that cannot change after creation, such as `spec`.
+    pub frozen: &'static [&'static str],
+    /// Fields, beside those of metadata, that an object has unchanged from its making to its end.
+    pub lasting: &'static [&'static str],
+    /// Who writes objects.
+    pub writer: Writer,
+}
+
+impl ObjectKind {
+    /// Group and version in which objects are stored and shown.
+    #[must_use]
+    pub fn api_version(&self) -> String {
+        let version = self.versions.first().copied().unwrap_or_default();
+        if self.group.is_empty() {
+            version.to_owned()
+        } else {
+            format!("{}/{version}", self.group)
+        }
+    }
+
+    /// Whether objects are accepted under a group and version.
+    #[must_use]
+    pub fn is_served_as(&self, api_version: &str) -> bool {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        group == self.group && self.versions.contains(&version)
+    }
+}
+
+/// The table. There is one of each release; tests add kinds of their own to it.
+pub struct Kinds {
+    schema: &'static Schema,
+    kinds: Vec<ObjectKind>,
+}
+
+static THIS_RELEASE: LazyLock<Kinds> =
+    LazyLock::new(|| Kinds::new(Schema::this_release(), kinds::ALL.to_vec()));
+
+impl Kinds {
+    /// The kinds of this release.
+    #[must_use]
+    pub fn this_release() -> &'static Self {
+        &THIS_RELEASE
+    }
+
+    /// A table of kinds whose messages are in `schema`.
+    #[must_use]
+    pub fn new(schema: &'static Schema, mut kinds: Vec<ObjectKind>) -> Self {
+        kinds.sort_by_key(|kind| (kind.group, kind.kind));
+        Self { schema, kinds }
+    }
+
+    /// All kinds, by group and kind.
+    pub fn all(&self) -> impl Iterator<Item = &ObjectKind> {
+        self.kinds.iter()
+    }
+
+    /// The kind of this name.
+    #[must_use]
+    pub fn find(&self, kind: &str) -> Option<&ObjectKind> {
+        self.kinds.iter().find(|known| known.kind == kind)
+    }
+
+    /// The kind of this name, or why there is none.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownKind`].
+    pub fn named(&self, kind: &str) -> Result<&ObjectKind, Refusal> {
+        self.find(kind).ok_or_else(|| Refusal::UnknownKind {
+            api_version: String::new(),
+            kind: kind.to_owned(),
+        })
+    }
+
+    /// The messages of the kinds.
+    #[must_use]
+    pub const fn schema(&self) -> &'static Schema {
+        self.schema
+    }
+
+    /// Reads an object that somebody wrote, in the version that is stored. Fields that its kind does not have are
+    /// refused.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownKind`], [`Refusal::Malformed`].
+    pub fn read(&self, value: Value) -> Result<(&ObjectKind, Object), Refusal> {
+        let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
+        let (api_version, name) = (text("apiVersion").to_owned(), text("kind").to_owned());
+        let kind = self
+            .find(&name)
+            .filter(|kind| kind.is_served_as(&api_version))
+            .ok_or(Refusal::UnknownKind {
+                api_version,
+                kind: name,
+            })?;
+        Ok((kind, self.read_as(kind, value)?))
+    }
+
+    /// Reads an object of a known kind.
+    ///
+    /// # Errors
+    /// [`Refusal::Malformed`].
+    pub fn read_as(&self, kind: &ObjectKind, value: Value) -> Result<Object, Refusal> {
+        let value = self.schema.canonical(kind.message, value);
+        let value = value.map_err(Refusal::Malformed)?;
+        let mut object = Object::from_json(value).map_err(Refusal::Malformed)?;
+        object.api_version = kind.api_version();
+        kind.kind.clone_into(&mut object.kind);
+        Ok(object)
+    }
+
+    /// The bytes of an object in the store: its message on the wire.
+    ///
+    /// # Errors
+    /// [`Refusal::Malformed`] when the object does not have the form of its kind.
+    pub fn to_wire(&self, kind: &ObjectKind, object: &Object) -> Result<Vec<u8>, Refusal> {
+        let bytes = self.schema.to_wire(kind.message, object.to_json());
+        bytes.map_err(Refusal::Malformed)
+    }
+
+    /// The object of such bytes.
+    ///
+    /// # Errors
+    /// [`Refusal::Malformed`].
+    pub fn from_wire(&self, kind: &ObjectKind, bytes: &[u8]) -> Result<Object, Refusal> {
+        let value = self.schema.from_wire(kind.message, bytes);
+        let value = value.map_err(|error| Refusal::Malformed(vec![error]))?;
+        let mut object = Object::from_json(value).map_err(Refusal::Malformed)?;
+        object.api_version = kind.api_version();
+        kind.kind.clone_into(&mut object.kind);
+        Ok(object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_has_a_message_and_a_name_of_its_own() {
+        let kinds = Kinds::this_release();
+        let mut names = BTreeSet::new();
+        for kind in kinds.all() {
+            assert!(kinds.schema().has_message(kind.message), "{}", kind.kind);
+            assert!(!kind.versions.is_empty(), "{}", kind.kind);
+            let words = [kind.plural, kind.singular].into_iter();
+            for word in words.chain(kind.short_names.iter().copied()) {
+                assert!(names.insert(word), "{word} stands for two kinds");
+            }
+        }
+    }
+
+    #[test]
+    fn paths_of_columns_and_scale_are_fields_of_the_message() {
+        let kinds = Kinds::this_release();
+        for kind in kinds.all() {
+            let scale = kind.scale.iter().flat_map(|scale| {
+                [
+                    scale.spec_replicas,
+                    scale.status_replicas,
+                    scale.label_selector,
+                ]
+            });
+            let columns = kind.columns.iter().map(|column| column.json_path);
+            for path in columns.chain(scale).filter(|path| !path.contains('[')) {
+                let path = path.trim_start_matches('.');
+                let is_field = kinds.schema().is_value_path(kind.message, path);
+                assert!(is_field, "{}: {path}", kind.kind);
+            }
+        }
+    }
+}

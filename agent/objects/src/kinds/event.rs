@@ -1,0 +1,45 @@
+//! Kubernetes' Event.
+
+use super::text;
+use crate::{Column, ColumnType, ObjectKind, Scope, Writer};
+
+pub(super) const KIND: ObjectKind = ObjectKind {
+    group: "",
+    versions: &["v1"],
+    kind: "Event",
+    plural: "events",
+    singular: "event",
+    short_names: &["ev"],
+    categories: &[],
+    scope: Scope::Namespaced,
+    message: "kvmlet.core.v1.Event",
+    columns: &[
+        Column {
+            name: "LAST SEEN",
+            shown: ColumnType::Date,
+            json_path: ".lastTimestamp",
+            wide: false,
+        },
+        text("TYPE", ".type"),
+        text("REASON", ".reason"),
+        text("OBJECT", ".involvedObject.name"),
+        text("MESSAGE", ".message"),
+    ],
+    has_status: false,
+    scale: None,
+    frozen: &[],
+    lasting: &[
+        "firstTimestamp",
+        "involvedObject.apiVersion",
+        "involvedObject.kind",
+        "involvedObject.name",
+        "involvedObject.namespace",
+        "involvedObject.uid",
+        "message",
+        "reason",
+        "source.component",
+        "source.host",
+        "type",
+    ],
+    writer: Writer::Agent,
+};

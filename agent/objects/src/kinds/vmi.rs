@@ -1,0 +1,37 @@
+//! KubeVirt's VirtualMachineInstance.
+
+use super::{AGE, text, wide};
+use crate::{ObjectKind, Scope, Writer};
+
+pub(super) const KIND: ObjectKind = ObjectKind {
+    group: "kubevirt.io",
+    versions: &["v1", "v1alpha3"],
+    kind: "VirtualMachineInstance",
+    plural: "virtualmachineinstances",
+    singular: "virtualmachineinstance",
+    short_names: &["vmi", "vmis"],
+    categories: &["all"],
+    scope: Scope::Namespaced,
+    message: "kubevirt.v1.VirtualMachineInstance",
+    columns: &[
+        AGE,
+        text("PHASE", ".status.phase"),
+        text("IP", ".status.interfaces[0].ipAddress"),
+        text("NODENAME", ".status.nodeName"),
+        text("READY", ".status.conditions[?(@.type=='Ready')].status"),
+        wide(text(
+            "LIVE-MIGRATABLE",
+            ".status.conditions[?(@.type=='LiveMigratable')].status",
+        )),
+        wide(text(
+            "PAUSED",
+            ".status.conditions[?(@.type=='Paused')].status",
+        )),
+    ],
+    // The guest's actor writes it.
+    has_status: true,
+    scale: None,
+    frozen: &["spec"],
+    lasting: &[],
+    writer: Writer::Guests,
+};

@@ -1,0 +1,27 @@
+//! Objects of any kind, and what a write does to one: the semantics of Kubernetes' API machinery as pure functions.
+//!
+//! [`Kinds`] is the one table of kinds. A kind costs its message in `proto/node`, its entry and its admission; the
+//! rest of the agent asks the table and never names a kind. Uids, times and random suffixes come from the caller.
+
+#![forbid(unsafe_code)]
+
+mod garbage;
+mod kind;
+mod kinds;
+mod object;
+mod patch;
+mod refusal;
+mod selector;
+mod write;
+
+pub use garbage::{ORPHAN_FINALIZER, collect};
+pub use kind::{
+    Admission, Admit, Column, ColumnType, Kinds, NodeContext, ObjectKind, Scale, Scope, Writer,
+};
+pub use object::{Object, ObjectId, controller_of};
+pub use patch::{LAST_APPLIED, applied, merge_patch, three_way};
+pub use refusal::Refusal;
+pub use selector::{FieldSelector, LabelSelector, SelectorError};
+pub use write::{
+    Given, Part, Preconditions, Propagation, Write, Written, create, delete, patched, update,
+};
