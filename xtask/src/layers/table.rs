@@ -68,6 +68,13 @@ pub(super) const ROOMS: &[Room] = &[
         ..PLAIN
     },
     Room {
+        name: "agent-controllers",
+        imports: &["agent-objects", "agent-domain", "proto-node"],
+        never_directly: IMPURE,
+        because: "is no part of a pure room",
+        ..PLAIN
+    },
+    Room {
         name: "agent-store",
         imports: &["agent-plan", "agent-domain"],
         ..PLAIN

@@ -1,0 +1,106 @@
+//! What a controller needs of a store.
+
+use agent_objects::{Object, ObjectId, Part, Preconditions};
+use proto_node::meta::ObjectMeta;
+use serde_json::Value;
+
+/// Why a store did not do what was asked, or may not have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// There is no such object.
+    #[error("{0}")]
+    NotFound(String),
+    /// There is an object of that name.
+    #[error("{0}")]
+    AlreadyExists(String),
+    /// A precondition does not hold.
+    #[error("{0}")]
+    Conflict(String),
+    /// The object is not admitted.
+    #[error("{0}")]
+    Refused(String),
+    /// The changes that were asked for are no longer kept.
+    #[error("{0}")]
+    Expired(String),
+    /// The store did not answer. A write may have been carried out.
+    #[error("{0}")]
+    Unknown(String),
+}
+
+/// Objects at one version.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Listed {
+    /// The version of the store.
+    pub version: u64,
+    /// The objects.
+    pub items: Vec<Object>,
+}
+
+/// What happened to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// It is new, or was changed.
+    Put,
+    /// It is gone.
+    Deleted,
+}
+
+/// One change, as far as it takes to know who has to look.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// The version that it made.
+    pub version: u64,
+    /// What happened.
+    pub happened: ChangeKind,
+    /// Kind of the object.
+    pub kind: String,
+    /// Metadata of the object, or of its last state.
+    pub metadata: ObjectMeta,
+}
+
+/// Objects of any kind, in Kubernetes' semantics.
+///
+/// The calls block. Controllers run where that is allowed; a store behind a network answers reads from a cache.
+pub trait ObjectStore {
+    /// One object as it is at present, never from a cache.
+    ///
+    /// # Errors
+    /// [`StoreError::Unknown`].
+    fn get(&self, id: &ObjectId) -> Result<Option<Object>, StoreError>;
+
+    /// Objects of a kind, in one namespace or in all. A cache may answer, which never goes back in time.
+    ///
+    /// # Errors
+    /// [`StoreError::Unknown`].
+    fn list(&self, kind: &str, namespace: Option<&str>) -> Result<Listed, StoreError>;
+
+    /// The changes after a version, as far as [`Self::list`] shows them already, the oldest first.
+    ///
+    /// # Errors
+    /// [`StoreError::Expired`], [`StoreError::Unknown`].
+    fn changes_after(&self, version: u64) -> Result<Vec<Change>, StoreError>;
+
+    /// Makes an object; the answer is as it is stored.
+    ///
+    /// # Errors
+    /// [`StoreError::AlreadyExists`], [`StoreError::Refused`], [`StoreError::Unknown`].
+    fn create(&self, object: &Object) -> Result<Object, StoreError>;
+
+    /// Changes a part of an object by a merge patch.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`], [`StoreError::Conflict`], [`StoreError::Refused`], [`StoreError::Unknown`].
+    fn patch(
+        &self,
+        id: &ObjectId,
+        part: Part,
+        patch: &Value,
+        preconditions: &Preconditions,
+    ) -> Result<Object, StoreError>;
+
+    /// Deletes an object, and what it owns after it.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`], [`StoreError::Conflict`], [`StoreError::Unknown`].
+    fn delete(&self, id: &ObjectId, preconditions: &Preconditions) -> Result<(), StoreError>;
+}

@@ -1,0 +1,385 @@
+//! The controller of replica sets against a store with faults, over many seeds. A failure prints the seed.
+
+#![forbid(unsafe_code)]
+
+mod fake;
+
+use std::time::Duration;
+
+use agent_controllers::ReplicaSets;
+use agent_objects::{Object, ObjectId, Part, controller_of};
+use serde_json::json;
+
+use fake::{Fake, Random, SET, VMI, set, vmi};
+
+/// Schedules of each property.
+const SEEDS: u64 = 400;
+
+/// What happens in one schedule.
+const STEPS: usize = 120;
+
+struct World {
+    store: Fake,
+    controller: ReplicaSets,
+    random: Random,
+    now: Duration,
+    said: Vec<(bool, &'static str)>,
+}
+
+impl World {
+    fn new(seed: u64, replicas: usize) -> Self {
+        let world = Self {
+            store: Fake::new(seed),
+            controller: ReplicaSets::default(),
+            random: Random::new(seed.wrapping_mul(77)),
+            now: Duration::from_secs(1),
+            said: Vec::new(),
+        };
+        world.store.make(set(replicas));
+        world
+    }
+
+    fn set(&self) -> Object {
+        self.store.all(SET).pop().expect("the set is there")
+    }
+
+    fn change_set(&self, spec: &serde_json::Value) {
+        let id = self.set().id();
+        self.store.change(&id, Part::Main, &json!({"spec": spec}));
+    }
+
+    /// Replicas that the set controls, have not ended and are not on their way out.
+    fn active(&self) -> Vec<Object> {
+        let uid = self.set().metadata.uid;
+        let mut all = self.store.all(VMI);
+        all.retain(|vmi| {
+            controller_of(&vmi.metadata).is_some_and(|owner| owner.uid == uid)
+                && !vmi.is_deleted()
+                && !matches!(vmi.text(&["status", "phase"]), "Succeeded" | "Failed")
+        });
+        all
+    }
+
+    /// The controller looks once, and begins anew when it dies meanwhile.
+    fn control(&mut self) -> bool {
+        let Self {
+            controller,
+            store,
+            said,
+            now,
+            ..
+        } = self;
+        let store = &*store;
+        let (_, before) = store.counts();
+        let say = |_: &Object, it: agent_controllers::Said| said.push((it.is_warning, it.reason));
+        let followed = controller.follow(store, *now);
+        let worked = controller.work(store, (*now, "2026-01-01T00:00:00Z"), say);
+        assert!(followed.is_ok(), "{followed:?}");
+        let (_, after) = store.counts();
+        assert!(after - before <= 20, "{} creations at once", after - before);
+        if store.rises() {
+            *controller = ReplicaSets::default();
+        }
+        worked.expect("the store can be read")
+    }
+
+    fn phase(&self, id: &ObjectId, phase: &str) {
+        let ready = if phase == "Running" { "True" } else { "False" };
+        let status = json!({"phase": phase, "conditions": [{"type": "Ready", "status": ready}]});
+        self.store
+            .change(id, Part::Status, &json!({"status": status}));
+    }
+
+    /// A guest goes on: it starts, or its end is complete.
+    fn guest_goes_on(&self, vmi: &Object) {
+        if vmi.is_deleted() {
+            let free = json!({"metadata": {"finalizers": null}});
+            self.store.change(&vmi.id(), Part::Main, &free);
+        } else if vmi.text(&["status", "phase"]).is_empty() {
+            self.phase(&vmi.id(), "Scheduled");
+        } else if vmi.text(&["status", "phase"]) == "Scheduled" {
+            self.phase(&vmi.id(), "Running");
+        }
+    }
+
+    fn any_vmi(&mut self) -> Option<Object> {
+        let all = self.store.all(VMI);
+        let index = self.random.below(all.len());
+        all.get(index).cloned()
+    }
+
+    /// Anything but a change of what is wanted.
+    fn step(&mut self) {
+        match self.random.below(10) {
+            0..=3 => {
+                self.control();
+            }
+            4 | 5 => {
+                let steps = self.random.below(6);
+                self.store.catch_up(steps);
+            }
+            6 => {
+                if let Some(vmi) = self.any_vmi() {
+                    self.guest_goes_on(&vmi);
+                }
+            }
+            7 => {
+                let is_running = |vmi: &Object| vmi.text(&["status", "phase"]) == "Running";
+                if let Some(vmi) = self.any_vmi().filter(is_running) {
+                    self.phase(&vmi.id(), "Failed");
+                }
+            }
+            8 => {
+                self.now += Duration::from_millis(300);
+            }
+            _ => {
+                let writes = self.random.below(5);
+                self.store.die_after(writes);
+            }
+        }
+    }
+
+    /// Faults end, guests get on, and the controller has all the time it needs.
+    fn settle(&mut self) {
+        self.store.end_faults();
+        for _ in 0..200 {
+            self.store.catch_up(usize::MAX);
+            while self.control() {
+                self.store.catch_up(usize::MAX);
+            }
+            for vmi in self.store.all(VMI) {
+                self.guest_goes_on(&vmi);
+            }
+            self.now += Duration::from_secs(2);
+        }
+        self.store.catch_up(usize::MAX);
+        while self.control() {}
+    }
+
+    fn assert_settled(&mut self, seed: u64, replicas: usize) {
+        let active = self.active();
+        assert_eq!(active.len(), replicas, "seed {seed}");
+        assert_eq!(
+            self.store
+                .all(VMI)
+                .iter()
+                .filter(|it| it.is_deleted())
+                .count(),
+            0,
+            "seed {seed}"
+        );
+        let set = self.set();
+        let count = |name: &str| set.at(&["status", name]).cloned();
+        assert_eq!(count("replicas"), Some(json!(replicas)), "seed {seed}");
+        assert_eq!(count("readyReplicas"), Some(json!(replicas)), "seed {seed}");
+        assert_eq!(count("labelSelector"), Some(json!("app=web")));
+        let before = self.store.counts();
+        for _ in 0..20 {
+            self.now += Duration::from_secs(60);
+            self.store.catch_up(usize::MAX);
+            while self.control() {}
+        }
+        assert_eq!(
+            self.store.counts(),
+            before,
+            "seed {seed}: writes of nothing"
+        );
+    }
+}
+
+#[test]
+fn never_more_replicas_than_wanted_and_none_is_killed_whatever_fails() {
+    for seed in 0..SEEDS {
+        let replicas = usize::try_from(seed % 14).expect("fits");
+        let mut world = World::new(seed, replicas);
+        for _ in 0..STEPS {
+            world.step();
+            let count = world.active().len();
+            assert!(count <= replicas, "seed {seed}: {count} of {replicas}");
+        }
+        world.settle();
+        world.assert_settled(seed, replicas);
+        assert_eq!(world.store.killed(), Vec::<String>::new(), "seed {seed}");
+    }
+}
+
+#[test]
+fn whatever_is_wanted_meanwhile_the_last_wish_comes_true() {
+    for seed in 0..SEEDS {
+        let mut world = World::new(seed, 3);
+        let mut made = 0;
+        for _ in 0..STEPS {
+            world.step();
+            match world.random.below(12) {
+                0 => {
+                    let replicas = world.random.below(12);
+                    world.change_set(&json!({"replicas": replicas}));
+                }
+                1 => {
+                    let is_paused = world.random.one_in(2);
+                    world.change_set(&json!({"paused": is_paused}));
+                }
+                2 => {
+                    made += 1;
+                    world.store.make(vmi(&format!("alone-{made}"), "web"));
+                }
+                3 => {
+                    if let Some(vmi) = world.any_vmi() {
+                        let change = json!({"metadata": {"labels": {"app": "other"}}});
+                        world.store.change(&vmi.id(), Part::Main, &change);
+                    }
+                }
+                4 => {
+                    if let Some(vmi) = world.any_vmi() {
+                        world.store.remove(&vmi.id());
+                    }
+                }
+                5 => {
+                    let refuses = world.random.one_in(2);
+                    world.store.refuse_creations(refuses);
+                }
+                _ => {}
+            }
+        }
+        world.change_set(&json!({"replicas": 4, "paused": false}));
+        world.settle();
+        world.assert_settled(seed, 4);
+        for vmi in world.store.all(VMI) {
+            let is_selected = vmi
+                .metadata
+                .labels
+                .get("app")
+                .is_some_and(|app| app == "web");
+            let is_owned = controller_of(&vmi.metadata).is_some();
+            let has_ended = matches!(vmi.text(&["status", "phase"]), "Succeeded" | "Failed");
+            assert!(is_selected == is_owned || has_ended, "seed {seed}: {vmi:?}");
+        }
+    }
+}
+
+fn settled(replicas: usize) -> World {
+    let mut world = World::new(1, replicas);
+    world.settle();
+    world
+}
+
+#[test]
+fn what_does_not_run_goes_before_what_runs_and_then_the_newest() {
+    let mut world = settled(4);
+    let mut all = world.active();
+    all.sort_by_key(|vmi| vmi.metadata.creation_timestamp.clone());
+    world.phase(&all[0].id(), "Scheduled");
+    world.change_set(&json!({"replicas": 2}));
+    world.store.catch_up(usize::MAX);
+    while world.control() {}
+    let mut left: Vec<String> = world
+        .active()
+        .into_iter()
+        .map(|it| it.metadata.name)
+        .collect();
+    let mut wanted = vec![all[1].metadata.name.clone(), all[2].metadata.name.clone()];
+    left.sort();
+    wanted.sort();
+    assert_eq!(left, wanted);
+}
+
+#[test]
+fn a_paused_set_makes_and_deletes_nothing_and_says_so() {
+    let mut world = settled(2);
+    world.change_set(&json!({"paused": true, "replicas": 5}));
+    let one = world.active().remove(0);
+    world.phase(&one.id(), "Failed");
+    let (_, created) = world.store.counts();
+    world.settle();
+    assert_eq!(world.store.counts().1, created);
+    assert_eq!(world.store.all(VMI).len(), 2);
+    let status = world.set().content["status"].clone();
+    assert_eq!(status["replicas"], 1);
+    assert_eq!(status["conditions"][0]["type"], "ReplicaPaused");
+    assert!(world.said.contains(&(false, "SuccessfulPaused")));
+    world.change_set(&json!({"paused": false}));
+    world.settle();
+    world.assert_settled(1, 5);
+    assert_eq!(world.set().at(&["status", "conditions"]), None);
+    assert!(world.said.contains(&(false, "SuccessfulResumed")));
+}
+
+#[test]
+fn a_refused_replica_is_a_condition_and_is_asked_for_ever_less_often() {
+    let mut world = settled(0);
+    world.store.refuse_creations(true);
+    world.change_set(&json!({"replicas": 1}));
+    for _ in 0..600 {
+        world.store.catch_up(usize::MAX);
+        while world.control() {
+            world.store.catch_up(usize::MAX);
+        }
+        world.now += Duration::from_secs(1);
+    }
+    let (_, created) = world.store.counts();
+    assert!(created < 20, "{created} attempts in ten minutes");
+    let condition = world.set().content["status"]["conditions"][0].clone();
+    assert_eq!(condition["type"], "ReplicaFailure");
+    assert_eq!(condition["reason"], "FailedCreate");
+    assert!(world.said.contains(&(true, "FailedCreate")));
+    // What is wanted differently is tried at once.
+    world.store.refuse_creations(false);
+    world.change_set(&json!({"replicas": 2}));
+    world.store.catch_up(usize::MAX);
+    while world.control() {
+        world.store.catch_up(usize::MAX);
+    }
+    assert_eq!(world.active().len(), 2);
+    assert_eq!(world.set().at(&["status", "conditions"]), None);
+}
+
+#[test]
+fn guests_that_end_at_once_are_replaced_ever_less_often() {
+    let mut world = settled(2);
+    for _ in 0..3600 {
+        world.store.catch_up(usize::MAX);
+        while world.control() {
+            world.store.catch_up(usize::MAX);
+        }
+        for vmi in world.store.all(VMI) {
+            if vmi.is_deleted() {
+                world.guest_goes_on(&vmi);
+            } else {
+                world.phase(&vmi.id(), "Failed");
+            }
+        }
+        world.now += Duration::from_secs(1);
+    }
+    let (_, created) = world.store.counts();
+    assert!(created < 120, "{created} replicas in an hour");
+    world.settle();
+    world.assert_settled(1, 2);
+}
+
+#[test]
+fn more_replicas_than_a_burst_come_in_bursts() {
+    let mut world = World::new(1, 25);
+    world.store.end_faults();
+    world.store.catch_up(usize::MAX);
+    world.control();
+    assert_eq!(world.active().len(), 10);
+    // Nothing of it is in view yet.
+    world.now += Duration::from_secs(60);
+    world.control();
+    assert_eq!(world.active().len(), 10);
+    world.settle();
+    world.assert_settled(1, 25);
+}
+
+#[test]
+fn a_set_that_goes_is_left_alone() {
+    let mut world = settled(2);
+    let id = world.set().id();
+    let held = json!({"metadata": {"finalizers": ["example.io/held"]}});
+    world.store.change(&id, Part::Main, &held);
+    world.store.remove(&id);
+    let one = world.active().remove(0);
+    world.store.remove(&one.id());
+    world.settle();
+    assert_eq!(world.store.all(VMI).len(), 1);
+}
