@@ -37,6 +37,7 @@ const APIS: &[Api] = &[
         protos: &[
             "kvmlet/node/v1/service.proto",
             "kvmlet/node/v1/maintenance.proto",
+            "kvmlet/node/v1/objects.proto",
             "kubevirt/v1/replicaset.proto",
             "kvmlet/controlplane/v1/controlplane.proto",
             "kvmlet/hooks/v1/hooks.proto",

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use proto_node::node::apply_response::Result as Outcome;
 use proto_node::node::object::Kind;
 use proto_node::node::{ApplyRequest, Object};
+use serde_json::Value;
 
 use crate::args::Apply;
 use crate::client::Client;
@@ -12,6 +13,7 @@ use crate::failure::Failure;
 use crate::files::{self, Sourced};
 use crate::follow::{self, Key};
 use crate::misses::Misses;
+use crate::objects;
 use crate::output::{OutputFormat, note, print_line, print_value};
 use crate::resource::Resource;
 use crate::scope::Scope;
@@ -25,6 +27,10 @@ pub async fn run(scope: &Scope, args: Apply) -> Result<(), Failure> {
     let mut applied = Vec::new();
     let mut misses = Misses::default();
     for document in documents {
+        if document.document.other.is_some() {
+            misses.take(objects::apply(&mut client, scope, &args, &document).await)?;
+            continue;
+        }
         let key = apply_one(&mut client, scope, &args, document).await;
         applied.extend(misses.take(key)?);
     }
@@ -98,28 +104,39 @@ fn set_namespace(object: &mut Object, scope: &Scope) -> Result<(), Failure> {
             object.kind_name()
         )));
     };
-    let metadata = vmi.metadata.get_or_insert_default();
+    place(&mut vmi.metadata.get_or_insert_default().namespace, scope)
+}
+
+/// Fills in a namespace of a manifest, or refuses another than that of the command line.
+pub fn place(namespace: &mut String, scope: &Scope) -> Result<(), Failure> {
     match &scope.namespace {
-        Some(wanted) if !metadata.namespace.is_empty() && metadata.namespace != *wanted => {
+        Some(wanted) if !namespace.is_empty() && namespace != wanted => {
             return Err(Failure::refused(format!(
-                "the namespace from the provided object {:?} does not match the namespace {wanted:?}. You must pass '--namespace={}' to perform this operation.",
-                metadata.namespace, metadata.namespace
+                "the namespace from the provided object {namespace:?} does not match the namespace {wanted:?}. You must pass '--namespace={namespace}' to perform this operation."
             )));
         }
-        _ if metadata.namespace.is_empty() => scope.namespace().clone_into(&mut metadata.namespace),
+        _ if namespace.is_empty() => scope.namespace().clone_into(namespace),
         _ => {}
     }
     Ok(())
 }
 
 fn report(object: &Object, key: &Key, outcome: Outcome, args: &Apply) -> Result<(), Failure> {
+    report_json(&object.to_json(), &key.full_name(), outcome, args)
+}
+
+/// Prints what became of an apply.
+pub fn report_json(
+    object: &Value,
+    full_name: &str,
+    outcome: Outcome,
+    args: &Apply,
+) -> Result<(), Failure> {
     match &args.output {
-        Some(OutputFormat::Json) => print_value(&object.to_json(), false),
-        Some(OutputFormat::Yaml) => print_value(&object.to_json(), true),
-        Some(OutputFormat::JsonPath(template)) => {
-            crate::output::print(&template.render(&object.to_json()))
-        }
-        Some(_) => print_line(&key.full_name()),
+        Some(OutputFormat::Json) => print_value(object, false),
+        Some(OutputFormat::Yaml) => print_value(object, true),
+        Some(OutputFormat::JsonPath(template)) => crate::output::print(&template.render(object)),
+        Some(_) => print_line(full_name),
         None => {
             let done = match outcome {
                 Outcome::Created => "created",
@@ -128,7 +145,7 @@ fn report(object: &Object, key: &Key, outcome: Outcome, args: &Apply) -> Result<
                 Outcome::Unspecified => "applied",
             };
             let dry = args.dry_run.said();
-            print_line(&format!("{} {done}{dry}", key.full_name()))
+            print_line(&format!("{full_name} {done}{dry}"))
         }
     }
 }

@@ -45,6 +45,8 @@ pub enum Command {
     Describe(Describe),
     /// Delete objects
     Delete(Delete),
+    /// Have sets of guests hold another number of them
+    Scale(Scale),
     /// Attach to the serial console of a guest; Ctrl+] leaves
     Console(Console),
     /// Print what a guest printed on its serial console, without attaching to it
@@ -201,6 +203,9 @@ pub struct Delete {
     /// Seconds for the guest to shut down; 0 ends it at once
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
     pub grace_period: Option<i64>,
+    /// What becomes of what the objects own, such as the guests of a set: deleted after them, or left alone
+    #[arg(long, value_enum, default_value_t = Cascade::Background, value_name = "MODE")]
+    pub cascade: Cascade,
     /// Wait until the objects are gone
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     pub wait: bool,
@@ -210,6 +215,30 @@ pub struct Delete {
     /// Objects that are not there are no error
     #[arg(long)]
     pub ignore_not_found: bool,
+}
+
+/// `--cascade`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Cascade {
+    /// Deleted after them
+    Background,
+    /// Left alone
+    Orphan,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  kvmctl scale vmirs web --replicas 5\n  kvmctl scale vmirs/web vmirs/db --replicas 0"
+)]
+pub struct Scale {
+    /// Type and names: `vmirs web`, `vmirs/web`
+    #[arg(required = true, value_name = "TYPE NAME")]
+    pub what: Vec<String>,
+    /// Number of guests
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(0..))]
+    pub replicas: i32,
+    #[command(flatten)]
+    pub dry_run: DryRun,
 }
 
 #[derive(Args)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use proto_node::meta::ListMeta;
 use proto_node::node::maintenance_service_client::MaintenanceServiceClient;
 use proto_node::node::node_service_client::NodeServiceClient;
+use proto_node::node::object_service_client::ObjectServiceClient;
 use proto_node::node::{
     ApplyRequest, ApplyResponse, ConsoleRequest, ConsoleResponse, DeleteRequest, DeleteResponse,
     GetNodeInfoRequest, GetNodeInfoResponse, GetRequest, GetUsageRequest, GuestUsage, ListRequest,
@@ -34,6 +35,7 @@ pub struct Client {
     address: AgentAddress,
     service: NodeServiceClient<Channel>,
     maintenance: MaintenanceServiceClient<Channel>,
+    objects: ObjectServiceClient<Channel>,
 }
 
 impl Client {
@@ -48,11 +50,14 @@ impl Client {
         let channel = endpoint(&address)?.connect_lazy();
         let maintenance = MaintenanceServiceClient::new(channel.clone())
             .max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let objects =
+            ObjectServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let service = NodeServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
         Ok(Self {
             address,
             service,
             maintenance,
+            objects,
         })
     }
 
@@ -64,6 +69,11 @@ impl Client {
     /// The service of the node's maintenance.
     pub fn maintenance(&mut self) -> &mut MaintenanceServiceClient<Channel> {
         &mut self.maintenance
+    }
+
+    /// The service of objects of any kind.
+    pub fn objects(&mut self) -> &mut ObjectServiceClient<Channel> {
+        &mut self.objects
     }
 
     pub async fn apply(&mut self, request: ApplyRequest) -> Result<ApplyResponse, tonic::Status> {

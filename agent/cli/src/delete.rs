@@ -1,6 +1,6 @@
 //! `kvmctl delete`.
 
-use proto_node::node::{DeleteRequest, Object};
+use proto_node::node::{DeleteRequest, Object, ObjectName};
 
 use crate::args::Delete;
 use crate::client::Client;
@@ -9,15 +9,28 @@ use crate::files;
 use crate::follow::{self, Key};
 use crate::grace::Countdown;
 use crate::misses::Misses;
+use crate::objects;
 use crate::output::print_line;
 use crate::resource::{Resource, Target};
 use crate::scope::Scope;
 
 /// Deletes objects and, unless told otherwise, waits until they are gone.
 pub async fn run(scope: &Scope, args: Delete) -> Result<(), Failure> {
-    let keys = keys(scope, &args)?;
     let mut client = Client::new(scope)?;
     let mut misses = Misses::default();
+    if args.filenames.is_empty()
+        && let Some(target) = objects::target(&mut client, &args.what).await?
+    {
+        for name in target.needed_names()? {
+            let id = target.id(scope.namespace(), name);
+            misses.take(objects::delete(&mut client, &args, id).await)?;
+        }
+        return misses.end();
+    }
+    let (keys, others) = keys(scope, &args)?;
+    for id in others {
+        misses.take(objects::delete(&mut client, &args, id).await)?;
+    }
     let mut marked = Vec::new();
     for key in keys {
         let uid = misses.take(delete_one(&mut client, &args, &key).await)?;
@@ -85,18 +98,31 @@ async fn wait_gone(
     }
 }
 
-/// The objects that are meant.
-fn keys(scope: &Scope, args: &Delete) -> Result<Vec<Key>, Failure> {
+/// The objects that are meant, and those of kinds that only the agent knows.
+fn keys(scope: &Scope, args: &Delete) -> Result<(Vec<Key>, Vec<ObjectName>), Failure> {
     if args.filenames.is_empty() {
         let target = Target::parse_named(&args.what)?;
         let key = |name: &String| Key::new(scope, target.resource, scope.namespace(), name);
-        return Ok(target.names.iter().map(key).collect());
+        return Ok((target.names.iter().map(key).collect(), Vec::new()));
     }
     let documents = files::read(&args.filenames)?;
-    let mut keys = Vec::new();
+    let (mut keys, mut others) = (Vec::new(), Vec::new());
     for sourced in documents {
         // What can not be read whole may still be deleted, as long as it says what it is.
         let name = &sourced.document.name;
+        let namespace = if name.namespace.is_empty() {
+            scope.namespace()
+        } else {
+            &name.namespace
+        };
+        if sourced.document.other.is_some() && !name.name.is_empty() {
+            others.push(ObjectName {
+                kind: name.kind.clone(),
+                namespace: namespace.to_owned(),
+                name: name.name.clone(),
+            });
+            continue;
+        }
         if name.kind != Resource::Vmi.kind() || name.name.is_empty() {
             return Err(sourced.decode_failure().unwrap_or_else(|| {
                 Failure::refused(format!(
@@ -105,12 +131,7 @@ fn keys(scope: &Scope, args: &Delete) -> Result<Vec<Key>, Failure> {
                 ))
             }));
         }
-        let namespace = if name.namespace.is_empty() {
-            scope.namespace()
-        } else {
-            &name.namespace
-        };
         keys.push(Key::new(scope, Resource::Vmi, namespace, &name.name));
     }
-    Ok(keys)
+    Ok((keys, others))
 }

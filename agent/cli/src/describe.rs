@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::get::text;
 use crate::grace;
 use crate::misses::Misses;
+use crate::objects;
 use crate::output::print;
 use crate::output::table::render;
 use crate::resource::Target;
@@ -23,17 +24,28 @@ pub async fn run(scope: &Scope, args: Describe) -> Result<(), Failure> {
     if describe_node::is_meant(&args.what) {
         return describe_node::run(scope, &args.what).await;
     }
-    let target = Target::parse_named(&args.what)?;
     let mut client = Client::new(scope)?;
+    let served = objects::target(&mut client, &args.what).await?;
+    let (kind, names) = match &served {
+        Some(target) => ("", target.needed_names()?.to_vec()),
+        None => {
+            let target = Target::parse_named(&args.what)?;
+            (target.resource.kind(), target.names)
+        }
+    };
     let mut misses = Misses::default();
     let mut gap = "";
-    for name in &target.names {
-        let kind = target.resource.kind();
-        let object = client.named(kind, scope.namespace(), name).await;
+    for name in &names {
+        let object = match &served {
+            Some(target) => target.object(&mut client, scope.namespace(), name).await,
+            None => {
+                let object = client.named(kind, scope.namespace(), name).await;
+                object.map(|object| object.to_json())
+            }
+        };
         let Some(object) = misses.take(object)? else {
             continue;
         };
-        let object = object.to_json();
         let events = events_of(&mut client, &object).await;
         let Some(events) = misses.take(events)? else {
             continue;

@@ -11,6 +11,7 @@ use crate::events;
 use crate::failure::{Failure, is_unreachable};
 use crate::misses::Misses;
 use crate::node;
+use crate::objects;
 use crate::output::table::render;
 use crate::output::{OutputFormat, note, print, print_line, print_value};
 use crate::resource::{Resource, Target};
@@ -18,12 +19,25 @@ use crate::scope::Scope;
 use crate::time::age;
 
 /// What the selected objects are.
-struct Found {
-    objects: Vec<Object>,
+pub struct Found {
+    /// As JSON.
+    pub items: Vec<Value>,
     /// From where to watch for changes.
-    resource_version: String,
+    pub resource_version: String,
     /// One object was named, so it is shown by itself and not as a list.
-    single: bool,
+    pub single: bool,
+}
+
+/// How objects of one type are shown in a table.
+pub trait Table {
+    /// What objects are called before the slash.
+    fn full_name(&self, item: &Value) -> String;
+
+    /// Headings of the columns.
+    fn headings(&self, wide: bool) -> Vec<String>;
+
+    /// The cells of an object.
+    fn row(&self, item: &Value, wide: bool) -> Vec<String>;
 }
 
 /// Shows objects and, with `--watch`, their changes.
@@ -31,35 +45,50 @@ pub async fn run(scope: &Scope, args: Get) -> Result<(), Failure> {
     if node::is_meant(&args.what) {
         return node::get(scope, &args).await;
     }
-    let target = Target::parse(&args.what)?;
-    if args.all_namespaces && !target.names.is_empty() {
-        return Err(Failure::Usage(
-            "a resource cannot be retrieved by name across all namespaces".to_owned(),
-        ));
-    }
     let mut client = Client::new(scope)?;
+    if let Some(target) = objects::target(&mut client, &args.what).await? {
+        return objects::get(&mut client, scope, &args, &target).await;
+    }
+    let target = Target::parse(&args.what)?;
+    check_names(&args, &target.names)?;
     let mut misses = Misses::default();
     let found = find(&mut client, scope, &args, &target, &mut misses).await?;
-    if found.objects.is_empty() && !target.names.is_empty() {
+    if found.items.is_empty() && !target.names.is_empty() {
         return misses.end();
     }
-    if found.objects.is_empty() && !args.watch && is_table(args.output.as_ref()) {
-        let place = if args.all_namespaces {
-            String::new()
-        } else {
-            format!(" in {} namespace", scope.namespace())
-        };
-        note(&format!("No resources found{place}."));
+    if found.items.is_empty() && !args.watch && is_table(args.output.as_ref()) {
+        note_nothing(scope, &args);
         return Ok(());
     }
-    show(&found, target.resource, &args)?;
+    show(&found, &target.resource, &args)?;
     if args.watch {
         watch(&mut client, scope, &args, &target, found.resource_version).await?;
     }
     misses.end()
 }
 
-fn is_table(output: Option<&OutputFormat>) -> bool {
+/// Refuses a name without a namespace.
+pub fn check_names(args: &Get, names: &[String]) -> Result<(), Failure> {
+    if args.all_namespaces && !names.is_empty() {
+        return Err(Failure::Usage(
+            "a resource cannot be retrieved by name across all namespaces".to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+/// Says that there is nothing to show.
+pub fn note_nothing(scope: &Scope, args: &Get) {
+    let place = if args.all_namespaces {
+        String::new()
+    } else {
+        format!(" in {} namespace", scope.namespace())
+    };
+    note(&format!("No resources found{place}."));
+}
+
+/// Whether objects are shown as lines of a table.
+pub fn is_table(output: Option<&OutputFormat>) -> bool {
     matches!(output, None | Some(OutputFormat::Wide))
 }
 
@@ -87,7 +116,7 @@ async fn find(
             objects.sort_by_cached_key(|event| events::order(&event.to_json()));
         }
         return Ok(Found {
-            objects,
+            items: objects.iter().map(Object::to_json).collect(),
             resource_version: metadata.resource_version,
             single: false,
         });
@@ -103,12 +132,13 @@ async fn find(
         .unwrap_or_default();
     Ok(Found {
         single: target.names.len() == 1,
-        objects,
+        items: objects.iter().map(Object::to_json).collect(),
         resource_version,
     })
 }
 
-fn namespace_of(scope: &Scope, args: &Get) -> String {
+/// The namespace to look in; empty for all.
+pub fn namespace_of(scope: &Scope, args: &Get) -> String {
     if args.all_namespaces {
         String::new()
     } else {
@@ -116,8 +146,9 @@ fn namespace_of(scope: &Scope, args: &Get) -> String {
     }
 }
 
-fn show(found: &Found, resource: Resource, args: &Get) -> Result<(), Failure> {
-    let items: Vec<Value> = found.objects.iter().map(Object::to_json).collect();
+/// Shows objects as `-o` has it.
+pub fn show(found: &Found, table: &impl Table, args: &Get) -> Result<(), Failure> {
+    let items = &found.items;
     let whole = || {
         if let (true, Some(item)) = (found.single, items.first()) {
             item.clone()
@@ -131,7 +162,7 @@ fn show(found: &Found, resource: Resource, args: &Get) -> Result<(), Failure> {
         Some(OutputFormat::JsonPath(template)) => print(&template.render(&whole())),
         Some(OutputFormat::Name) => items
             .iter()
-            .try_for_each(|item| print_line(&full_name(item))),
+            .try_for_each(|item| print_line(&full_name(item, table))),
         Some(OutputFormat::CustomColumns(columns)) => {
             let headings = columns.iter().map(|(heading, _)| heading.clone()).collect();
             let mut rows: Vec<Vec<String>> = vec![headings];
@@ -155,12 +186,12 @@ fn show(found: &Found, resource: Resource, args: &Get) -> Result<(), Failure> {
             let wide = args.output.is_some();
             let mut rows = Vec::new();
             if !args.no_headers {
-                rows.push(headings(resource, wide, args.all_namespaces));
+                rows.push(headings(table, wide, args.all_namespaces));
             }
             rows.extend(
                 items
                     .iter()
-                    .map(|item| row(item, resource, wide, args.all_namespaces)),
+                    .map(|item| row(item, table, wide, args.all_namespaces)),
             );
             print(&render(&rows))
         }
@@ -199,7 +230,7 @@ async fn watch(
                         resource_version.clone_from(&change.resource_version);
                         let is_change = change.r#type() != Type::Bookmark;
                         if let (true, Some(object)) = (is_change, &change.object) {
-                            show_change(object, target.resource, args)?;
+                            show_change(object.to_json(), &target.resource, args)?;
                         }
                     }
                     Ok(None) => break,
@@ -216,77 +247,90 @@ async fn watch(
     }
 }
 
-fn show_change(object: &Object, resource: Resource, args: &Get) -> Result<(), Failure> {
+/// Shows one object as it has changed.
+pub fn show_change(item: Value, table: &impl Table, args: &Get) -> Result<(), Failure> {
     if !is_table(args.output.as_ref()) {
         let found = Found {
-            objects: vec![object.clone()],
+            items: vec![item],
             resource_version: String::new(),
             single: true,
         };
-        return show(&found, resource, args);
+        return show(&found, table, args);
     }
     let wide = args.output.is_some();
     let rows = [
-        headings(resource, wide, args.all_namespaces),
-        row(&object.to_json(), resource, wide, args.all_namespaces),
+        headings(table, wide, args.all_namespaces),
+        row(&item, table, wide, args.all_namespaces),
     ];
     let text = render(&rows);
     print_line(text.lines().nth(1).unwrap_or_default())
 }
 
-fn full_name(item: &Value) -> String {
-    let kind = text(item, "/kind");
-    format!(
-        "{}/{}",
-        Resource::of_kind(&kind),
-        text(item, "/metadata/name")
-    )
+fn full_name(item: &Value, table: &impl Table) -> String {
+    let name = text(item, "/metadata/name");
+    format!("{}/{name}", table.full_name(item))
 }
 
-fn headings(resource: Resource, wide: bool, with_namespace: bool) -> Vec<String> {
-    let mut headings: Vec<&str> = match resource {
-        Resource::Vmi => vec!["NAME", "AGE", "PHASE", "IP", "NODENAME", "READY"],
-        Resource::Event => vec!["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"],
-    };
-    if wide && resource == Resource::Vmi {
-        headings.extend(["LIVE-MIGRATABLE", "PAUSED"]);
-    }
+fn headings(table: &impl Table, wide: bool, with_namespace: bool) -> Vec<String> {
+    let mut headings = table.headings(wide);
     if with_namespace {
-        headings.insert(0, "NAMESPACE");
+        headings.insert(0, "NAMESPACE".to_owned());
     }
-    headings.into_iter().map(str::to_owned).collect()
+    headings
 }
 
-fn row(item: &Value, resource: Resource, wide: bool, with_namespace: bool) -> Vec<String> {
-    let mut cells = match resource {
-        Resource::Vmi => vec![
-            text(item, "/metadata/name"),
-            age(&text(item, "/metadata/creationTimestamp")),
-            text(item, "/status/phase"),
-            text(item, "/status/interfaces/0/ipAddress"),
-            text(item, "/status/nodeName"),
-            condition(item, "Ready"),
-        ],
-        Resource::Event => vec![
-            age(&text(item, "/lastTimestamp")),
-            text(item, "/type"),
-            text(item, "/reason"),
-            format!(
-                "{}/{}",
-                text(item, "/involvedObject/kind").to_lowercase(),
-                text(item, "/involvedObject/name")
-            ),
-            text(item, "/message"),
-        ],
-    };
-    if wide && resource == Resource::Vmi {
-        cells.push(condition(item, "LiveMigratable"));
-        cells.push(condition(item, "Paused"));
-    }
+fn row(item: &Value, table: &impl Table, wide: bool, with_namespace: bool) -> Vec<String> {
+    let mut cells = table.row(item, wide);
     if with_namespace {
         cells.insert(0, text(item, "/metadata/namespace"));
     }
     cells
+}
+
+impl Table for Resource {
+    fn full_name(&self, item: &Value) -> String {
+        Self::of_kind(&text(item, "/kind")).to_owned()
+    }
+
+    fn headings(&self, wide: bool) -> Vec<String> {
+        let mut headings: Vec<&str> = match self {
+            Self::Vmi => vec!["NAME", "AGE", "PHASE", "IP", "NODENAME", "READY"],
+            Self::Event => vec!["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"],
+        };
+        if wide && *self == Self::Vmi {
+            headings.extend(["LIVE-MIGRATABLE", "PAUSED"]);
+        }
+        headings.into_iter().map(str::to_owned).collect()
+    }
+
+    fn row(&self, item: &Value, wide: bool) -> Vec<String> {
+        let mut cells = match self {
+            Self::Vmi => vec![
+                text(item, "/metadata/name"),
+                age(&text(item, "/metadata/creationTimestamp")),
+                text(item, "/status/phase"),
+                text(item, "/status/interfaces/0/ipAddress"),
+                text(item, "/status/nodeName"),
+                condition(item, "Ready"),
+            ],
+            Self::Event => vec![
+                age(&text(item, "/lastTimestamp")),
+                text(item, "/type"),
+                text(item, "/reason"),
+                format!(
+                    "{}/{}",
+                    text(item, "/involvedObject/kind").to_lowercase(),
+                    text(item, "/involvedObject/name")
+                ),
+                text(item, "/message"),
+            ],
+        };
+        if wide && *self == Self::Vmi {
+            cells.push(condition(item, "LiveMigratable"));
+            cells.push(condition(item, "Paused"));
+        }
+        cells
+    }
 }
 
 /// The status of a condition; empty where there is none.

@@ -27,6 +27,7 @@ mod logs;
 mod maintenance;
 mod misses;
 mod node;
+mod objects;
 mod output;
 mod port_forward;
 mod resource;
@@ -82,6 +83,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Get(args) => get::run(&scope, args).await,
         Command::Describe(args) => describe::run(&scope, args).await,
         Command::Delete(args) => delete::run(&scope, args).await,
+        Command::Scale(args) => objects::scale(&scope, &args).await,
         Command::Console(args) => console::run(&scope, args).await,
         Command::Logs(args) => logs::run(&scope, args).await,
         Command::PortForward(args) => port_forward::run(&scope, args).await,

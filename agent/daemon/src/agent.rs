@@ -12,6 +12,7 @@ use agent_plan::{CapacityRules, PlanEvent, Record, Tenant, Timestamp};
 use agent_sources::{ApiError, Kind, ObjectRef};
 use agent_store::{Ledger, StoreError, StoredObject, Transaction};
 use futures_util::FutureExt;
+use proto_node::object::VMI_API_VERSION;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::{Instrument, error, info_span};
@@ -251,13 +252,27 @@ impl<H: Host> Agent<H> {
     ) -> Result<(), WriteError> {
         let node_name = self.node_name();
         let about = About {
-            target,
+            api_version: VMI_API_VERSION,
+            kind: target.kind.as_str(),
+            namespace: &target.namespace,
+            name: &target.name,
             uid,
             node_name: &node_name,
         };
+        self.record_events_about(transaction, &about, said, now)
+    }
+
+    /// The same about an object of any kind.
+    pub(crate) fn record_events_about(
+        &self,
+        transaction: &mut Transaction<'_>,
+        about: &About<'_>,
+        said: &[PlanEvent],
+        now: Timestamp,
+    ) -> Result<(), WriteError> {
         let mut log = locked(&self.events);
         for event in said {
-            log.record(transaction, &about, event, now)?;
+            log.record(transaction, about, event, now)?;
         }
         Ok(())
     }

@@ -14,13 +14,11 @@ use proto_node::vmi::{VirtualMachineInstance, VirtualMachineInstanceStatus};
 use crate::agent::Agent;
 use crate::error::WriteError;
 use crate::object::{self, FINALIZER};
+use crate::owner::{self, OWN_ANNOTATIONS};
 use crate::traces::{self, Call};
-use crate::{clock, events, owner, verbs, vsock};
+use crate::{clock, events, verbs, vsock};
 
 use repeated::repeated;
-
-/// Annotations with these beginnings are the agent's; an apply by others neither sets nor drops them.
-const OWN_ANNOTATIONS: &str = "kvmlet.io/";
 
 impl<H: Host> Agent<H> {
     /// Carries out an apply. What it answers is on disk.
@@ -107,7 +105,7 @@ impl<H: Host> Agent<H> {
                 .resource_version = row.resource_version.to_string();
             let key = object::key(&target);
             if decision.gone {
-                transaction.remove(&key, row)?;
+                transaction.remove_owner(&key, row)?;
             } else {
                 transaction.put(&key, row)?;
             }

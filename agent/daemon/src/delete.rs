@@ -48,7 +48,7 @@ impl<H: Host> Agent<H> {
                 vmi.metadata.get_or_insert_default().resource_version =
                     row.resource_version.to_string();
                 if gone {
-                    transaction.remove(&key, row)?;
+                    transaction.remove_owner(&key, row)?;
                 } else {
                     transaction.put(&key, row)?;
                 }

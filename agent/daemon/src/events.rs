@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use agent_plan::{EventKind, PlanEvent, Timestamp};
-use agent_sources::{Kind, ObjectRef};
+use agent_sources::Kind;
 use agent_store::{Ledger, ObjectKey, StoreError, Transaction};
 use proto_node::events::{Event, EventSource, ObjectReference};
 use proto_node::meta::ObjectMeta;
@@ -17,7 +17,10 @@ const MAX_EVENTS: usize = 1024;
 
 /// About whom, and who says so.
 pub(crate) struct About<'a> {
-    pub(crate) target: &'a ObjectRef,
+    pub(crate) api_version: &'a str,
+    pub(crate) kind: &'a str,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
     pub(crate) uid: &'a str,
     pub(crate) node_name: &'a str,
 }
@@ -85,8 +88,8 @@ fn key_of(about: &About<'_>, said: &PlanEvent) -> ObjectKey {
         .fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
     ObjectKey {
         kind: Kind::Event.as_str().to_owned(),
-        namespace: about.target.namespace.clone(),
-        name: format!("{}.{suffix}", about.target.name),
+        namespace: about.namespace.to_owned(),
+        name: format!("{}.{suffix}", about.name),
     }
 }
 
@@ -103,11 +106,11 @@ fn new_event(about: &About<'_>, said: &PlanEvent, key: &ObjectKey, now: Timestam
             ..ObjectMeta::default()
         }),
         involved_object: Some(ObjectReference {
-            kind: about.target.kind.as_str().to_owned(),
-            namespace: about.target.namespace.clone(),
-            name: about.target.name.clone(),
+            kind: about.kind.to_owned(),
+            namespace: about.namespace.to_owned(),
+            name: about.name.to_owned(),
             uid: about.uid.to_owned(),
-            api_version: String::from(proto_node::object::VMI_API_VERSION),
+            api_version: about.api_version.to_owned(),
             ..ObjectReference::default()
         }),
         reason: said.reason.clone(),

@@ -28,6 +28,7 @@ mod memory;
 mod metrics;
 mod nvram;
 mod object;
+mod objects;
 mod owner;
 mod registry;
 mod reload;

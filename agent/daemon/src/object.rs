@@ -86,6 +86,19 @@ fn undecodable(row: &StoredObject, error: &prost::DecodeError) -> ApiError {
     ))
 }
 
+/// The part of a row that all kinds have alike: the metadata of a message is its third field.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Head {
+    #[prost(message, optional, tag = "3")]
+    metadata: Option<ObjectMeta>,
+}
+
+/// The metadata of a row, whatever its kind.
+pub(crate) fn metadata_of(row: &StoredObject) -> Result<ObjectMeta, ApiError> {
+    let head = Head::decode(row.object.as_slice()).map_err(|error| undecodable(row, &error))?;
+    Ok(head.metadata.unwrap_or_default())
+}
+
 /// The metadata, or none at all.
 pub(crate) fn metadata(object: &VirtualMachineInstance) -> ObjectMeta {
     object.metadata.clone().unwrap_or_default()

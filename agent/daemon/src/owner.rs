@@ -8,8 +8,8 @@ use proto_node::object::VMI_KIND;
 
 use crate::agent::Agent;
 
-/// Annotations with this beginning are the agent's and its sources'.
-const OWN_ANNOTATIONS: &str = "kvmlet.io/";
+/// Annotations with this beginning are the agent's and its sources'; a write by others neither sets nor drops them.
+pub(crate) const OWN_ANNOTATIONS: &str = "kvmlet.io/";
 
 /// Writes down who owns a new object. What a caller of the service says about that does not count.
 pub(crate) fn claim(metadata: &mut ObjectMeta, by: &Owner) {

@@ -17,7 +17,7 @@ use crate::resources::Resources;
 use crate::{clock, events, facts, object, usage};
 
 /// What this release can do, for clients that depend on it.
-const FEATURES: [&str; 18] = [
+const FEATURES: [&str; 19] = [
     "Console",
     "DedicatedCpus",
     "EmptyDisk",
@@ -28,6 +28,7 @@ const FEATURES: [&str; 18] = [
     "Logs",
     "Maintenance",
     "NodeResources",
+    "Objects",
     "Pause",
     "PortForward",
     "Reset",

@@ -10,6 +10,7 @@ use anyhow::Context;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 use crate::agent::Agent;
@@ -41,8 +42,7 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
     });
     let source = ManifestSource::new(agent.clone(), config.manifest_dir.clone());
     let source = tokio::spawn(source.run(stopped(agent.stopping())));
-    let leases = tokio::spawn(agent.clone().run_leases(stopped(agent.stopping())));
-    let drains = tokio::spawn(agent.clone().run_drains(stopped(agent.stopping())));
+    let keepers = keep(&agent);
     let control_plane =
         control_plane.map(|client| tokio::spawn(client.run(stopped(agent.stopping()))));
     let fed = agent.clone();
@@ -70,8 +70,9 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
         agent.join().await;
         // These only end; they have nothing to report.
         drop(source.await);
-        drop(leases.await);
-        drop(drains.await);
+        for keeper in keepers {
+            drop(keeper.await);
+        }
         if let Some(control_plane) = control_plane {
             drop(control_plane.await);
         }
@@ -92,6 +93,16 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
             .context("the service's task failed")?
             .context("the service failed"),
     }
+}
+
+/// Starts what looks after leases, drains and objects without an actor.
+fn keep(agent: &Agent<LinuxHost>) -> [JoinHandle<()>; 3] {
+    let stopped = || stopped(agent.stopping());
+    [
+        tokio::spawn(agent.clone().run_leases(stopped())),
+        tokio::spawn(agent.clone().run_drains(stopped())),
+        tokio::spawn(agent.clone().run_controllers(stopped())),
+    ]
 }
 
 /// Has the kernel kill this agent before any guest where memory runs out.

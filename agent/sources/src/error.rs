@@ -1,6 +1,7 @@
 //! Why a request was not carried out, in Kubernetes' kinds.
 
-use agent_domain::FieldError;
+use agent_domain::{FieldError, Rule};
+use agent_objects::Refusal;
 use proto_node::{FailureReason, Violation, failure, invalid};
 use tonic::Status;
 
@@ -54,6 +55,29 @@ pub enum ApiError {
     /// The agent failed; the log says more.
     #[error("the agent failed: {0}")]
     Internal(String),
+}
+
+impl ApiError {
+    /// Why an object of any kind was not written.
+    #[must_use]
+    pub fn of_refusal(kind: &'static str, name: &str, refusal: Refusal) -> Self {
+        let invalid = |errors| Self::Invalid {
+            kind,
+            name: name.to_owned(),
+            errors,
+        };
+        match refusal {
+            Refusal::Invalid(errors) => invalid(errors),
+            Refusal::Malformed(errors) => {
+                let errors = errors.into_iter();
+                let errors = errors.map(|it| FieldError::new(it.path, Rule::Invalid, it.message));
+                invalid(errors.collect())
+            }
+            Refusal::UnknownKind { .. } => Self::BadRequest(refusal.to_string()),
+            Refusal::Conflict(text) => Self::Conflict(text),
+            Refusal::Forbidden(text) => Self::Forbidden(text),
+        }
+    }
 }
 
 fn joined(errors: &[FieldError]) -> String {

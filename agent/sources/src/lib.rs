@@ -17,6 +17,7 @@ mod hooks;
 mod listen;
 mod maintenance;
 pub mod manifests;
+mod objects;
 mod registry;
 #[cfg(test)]
 mod testing;
@@ -35,6 +36,9 @@ pub use listen::{
     MOST_CONNECTIONS, Socket, SocketAccess, SocketError, TlsDoor, TlsError, TlsFiles, TlsKeys,
 };
 pub use maintenance::{Maintained, Upkeep, UpkeepWish};
+pub use objects::{
+    ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectWritten, ObjectsListed, WriteBy,
+};
 pub use registry::{
     Applied, Apply, Attach, Attached, CallerTrace, Change, ChangeKind, Delete, Deleted, Forward,
     ForwardLink, Forwarded, Kind, Listed, Logs, LogsPieces, ObjectRef, Registry, Served, Tell,

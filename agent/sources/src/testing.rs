@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
+use agent_objects::{Kinds, ObjectId};
 use hyper_util::rt::TokioIo;
 use proto_node::node::node_service_client::NodeServiceClient;
 use proto_node::node::{
@@ -24,8 +25,9 @@ use crate::grpc::serve_on;
 use crate::listen::Connection;
 use crate::{
     Access, ApiError, Applied, Apply, Attach, Attached, CallLimits, Change, Delete, Deleted,
-    Forward, Forwarded, Grant, Kind, Listed, Logs, LogsPieces, Maintained, ObjectRef, Policy,
-    Registry, Served, Tell, Told, Upkeep, UpkeepWish,
+    Forward, Forwarded, Grant, Kind, Listed, Logs, LogsPieces, Maintained, ObjectChange,
+    ObjectDelete, ObjectPatch, ObjectRef, ObjectRegistry, ObjectWritten, ObjectsListed, Policy,
+    Registry, Served, Tell, Told, Upkeep, UpkeepWish, WriteBy,
 };
 
 /// Bytes of one piece of a log.
@@ -192,6 +194,55 @@ impl Maintained for FakeRegistry {
         nothing()
     }
 }
+
+impl ObjectRegistry for FakeRegistry {
+    fn kinds(&self) -> &'static Kinds {
+        Kinds::this_release()
+    }
+
+    fn create_object(&self, object: agent_objects::Object, _: &WriteBy) -> ObjectAnswer {
+        Ok(ObjectWritten {
+            object,
+            created: true,
+            changed: true,
+            gone: false,
+            warnings: Vec::new(),
+        })
+    }
+
+    fn apply_object(&self, object: agent_objects::Object, by: &WriteBy) -> ObjectAnswer {
+        self.create_object(object, by)
+    }
+
+    fn get_object(&self, _: &ObjectId) -> Result<agent_objects::Object, ApiError> {
+        nothing()
+    }
+
+    fn list_objects(&self, _: &str) -> Result<ObjectsListed, ApiError> {
+        let objects = self.0.objects.lock().expect("not poisoned");
+        let items = objects
+            .iter()
+            .map(|object| agent_objects::Object::from_json(object.to_json()).expect("an object"));
+        Ok(ObjectsListed {
+            version: *self.0.versions.borrow(),
+            items: items.collect(),
+        })
+    }
+
+    fn object_changes(&self, _: &str, after: u64) -> Result<(Vec<ObjectChange>, u64), ApiError> {
+        Ok((Vec::new(), after))
+    }
+
+    fn patch_object(&self, _: &ObjectPatch, _: &WriteBy) -> ObjectAnswer {
+        nothing()
+    }
+
+    fn delete_object(&self, _: &ObjectDelete, _: &WriteBy) -> ObjectAnswer {
+        nothing()
+    }
+}
+
+type ObjectAnswer = Result<ObjectWritten, ApiError>;
 
 /// A server with grants, to which callers connect in memory.
 pub(crate) struct Server {

@@ -10,7 +10,7 @@ use proto_node::node::{Object, WatchResponse, watch_response::Type};
 use tokio::sync::mpsc;
 use tonic::Status;
 
-use self::told::Told;
+pub(crate) use self::told::{Seen, Told};
 use crate::access::Permit;
 use crate::budget::{Call, Charge};
 use crate::{ApiError, Change, Kind, Registry};

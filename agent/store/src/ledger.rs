@@ -9,13 +9,13 @@ use redb::{Database, Durability, ReadableDatabase};
 use crate::file::{LedgerFile, not_open};
 use crate::rows::ChangeRow;
 use crate::tables::{
-    ASSIGNMENTS, CHANGES, CONTROL_PLANES, FORMAT, IDEMPOTENCY, MAINTENANCE, META, META_COMPACTED,
-    META_FORMAT, META_VERSION, OBJECTS, RECORDS, UIDS,
+    ASSIGNMENTS, CHANGES, CONTROL_PLANES, FORMAT, GONE, IDEMPOTENCY, MAINTENANCE, META,
+    META_COMPACTED, META_FORMAT, META_VERSION, OBJECTS, RECORDS, UIDS,
 };
 use crate::{ObjectKey, OpenError, StoreError, StoredObject, Transaction};
 
 /// How many tables there are.
-const TABLES: usize = 9;
+const TABLES: usize = 10;
 
 /// How much is kept of what is not an object itself.
 #[derive(Clone, Copy, Debug)]
@@ -139,6 +139,7 @@ impl Ledger {
                 write.open_table(RECORDS)?;
                 write.open_table(CHANGES)?;
                 write.open_table(IDEMPOTENCY)?;
+                write.open_table(GONE)?;
                 write.open_table(ASSIGNMENTS)?;
                 write.open_table(CONTROL_PLANES)?;
                 write.open_table(MAINTENANCE)?;

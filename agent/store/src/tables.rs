@@ -24,6 +24,8 @@ pub(crate) const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::ne
 pub(crate) const CHANGES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("changes");
 /// Idempotency key to uid.
 pub(crate) const IDEMPOTENCY: TableDefinition<'_, &str, &str> = TableDefinition::new("idempotency");
+/// Uids of objects that were removed and may have owned others, to the version that removed them.
+pub(crate) const GONE: TableDefinition<'_, &str, u64> = TableDefinition::new("gone");
 /// Control plane, namespace and name to `agent_plan::Assignment` as JSON. Not the API's objects: outlives them.
 pub(crate) const ASSIGNMENTS: TableDefinition<'_, &str, &[u8]> =
     TableDefinition::new("assignments");

@@ -7,7 +7,7 @@ use redb::{ReadableTable, Table, WriteTransaction};
 use crate::ledger::{decode, decode_record, parse_key};
 use crate::rows::ChangeRow;
 use crate::tables::{
-    ASSIGNMENTS, CHANGES, CONTROL_PLANES, IDEMPOTENCY, MAINTENANCE, META, META_COMPACTED,
+    ASSIGNMENTS, CHANGES, CONTROL_PLANES, GONE, IDEMPOTENCY, MAINTENANCE, META, META_COMPACTED,
     META_VERSION, OBJECTS, RECORDS, UIDS,
 };
 use crate::{ChangeKind, Limits, ObjectKey, StoreError, StoredObject};
@@ -20,6 +20,7 @@ pub struct Transaction<'txn> {
     records: Table<'txn, &'static str, &'static [u8]>,
     changes: Table<'txn, u64, &'static [u8]>,
     idempotency: Table<'txn, &'static str, &'static str>,
+    pub(crate) gone: Table<'txn, &'static str, u64>,
     pub(crate) assignments: Table<'txn, &'static str, &'static [u8]>,
     pub(crate) control_planes: Table<'txn, &'static str, &'static [u8]>,
     pub(crate) maintenance: Table<'txn, &'static str, &'static [u8]>,
@@ -38,6 +39,7 @@ impl<'txn> Transaction<'txn> {
             records: write.open_table(RECORDS)?,
             changes: write.open_table(CHANGES)?,
             idempotency: write.open_table(IDEMPOTENCY)?,
+            gone: write.open_table(GONE)?,
             assignments: write.open_table(ASSIGNMENTS)?,
             control_planes: write.open_table(CONTROL_PLANES)?,
             maintenance: write.open_table(MAINTENANCE)?,

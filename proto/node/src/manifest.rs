@@ -26,6 +26,8 @@ pub struct Document {
     pub name: ObjectName,
     /// The object, or all that is wrong with its form.
     pub object: Result<Object, Vec<DecodeError>>,
+    /// The value, when it is of a kind that [`Object`] has no message for; an agent may serve it all the same.
+    pub other: Option<serde_json::Value>,
     /// It is YAML or JSON, whatever it says; a key that is there twice is no reason not to be.
     pub is_readable: bool,
 }
@@ -173,6 +175,7 @@ fn malformed(text: &str, line: usize, error: DecodeError) -> Document {
             line,
             name: ObjectName::default(),
             object: Err(vec![error]),
+            other: None,
             is_readable: false,
         };
     };
@@ -180,6 +183,7 @@ fn malformed(text: &str, line: usize, error: DecodeError) -> Document {
         line,
         name: ObjectName::of(&node),
         object: Err(vec![duplicate(error)]),
+        other: None,
         is_readable: true,
     }
 }
@@ -263,10 +267,13 @@ fn expand(line: usize, node: Node, documents: &mut Vec<Document>) -> Result<(), 
         if documents.len() >= MAX_OBJECTS {
             return Err(ManifestError::TooManyObjects);
         }
+        let name = ObjectName::of(&item);
+        let is_other = !name.kind.is_empty() && !object::has_message(&name.kind);
         documents.push(Document {
             line,
-            name: ObjectName::of(&item),
             object: object::decode(&item),
+            other: is_other.then(|| item.to_json()),
+            name,
             is_readable: true,
         });
     }

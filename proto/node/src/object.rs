@@ -47,6 +47,11 @@ impl ObjectName {
     }
 }
 
+/// Whether [`Object`] has a message for a kind.
+pub(crate) fn has_message(kind: &str) -> bool {
+    matches!(kind, VMI_KIND | EVENT_KIND)
+}
+
 /// Makes an object of a value.
 ///
 /// # Errors

@@ -108,6 +108,8 @@ pub(super) const ROOMS: &[Room] = &[
             "agent-images",
             "agent-host",
             "agent-sources",
+            "agent-objects",
+            "agent-controllers",
             // The messages that it carries between sources and the store.
             "proto-node",
         ],

@@ -77,7 +77,7 @@ impl<H: Host> Actor<H> {
             let gone = metadata.finalizers.is_empty();
             let row = object::row(object, transaction.next_version());
             if gone {
-                transaction.remove(&key, row)?;
+                transaction.remove_owner(&key, row)?;
             } else if held {
                 transaction.put(&key, row)?;
             }

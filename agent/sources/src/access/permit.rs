@@ -84,6 +84,17 @@ impl Permit {
         Err(self.denied(&format!("in namespace {namespace:?}")))
     }
 
+    /// Refuses what concerns all namespaces to who may not touch them all.
+    ///
+    /// # Errors
+    /// [`ApiError::Denied`].
+    pub(crate) fn check_all(&self) -> Result<(), ApiError> {
+        if self.covers_all() {
+            return Ok(());
+        }
+        Err(self.denied("on the whole node"))
+    }
+
     /// The object that a call names, if it may be touched. An empty namespace is `default`.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use proto_node::node::maintenance_service_server::MaintenanceServiceServer;
 use proto_node::node::node_service_server::NodeServiceServer;
+use proto_node::node::object_service_server::ObjectServiceServer;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::server::NamedService;
 use tonic::transport::Server;
@@ -18,7 +19,8 @@ use crate::client_log::ClientLog;
 use crate::forward::Forwards;
 use crate::listen::{Connection, incoming};
 use crate::maintenance::MaintenanceCalls;
-use crate::{Access, Maintained, Socket, TlsDoor};
+use crate::objects::ObjectCalls;
+use crate::{Access, Maintained, ObjectRegistry, Socket, TlsDoor};
 
 /// The largest message that is read; a manifest of the largest size fits.
 pub(crate) const MAX_REQUEST_BYTES: usize = 4 << 20;
@@ -69,7 +71,7 @@ pub struct Doors {
 ///
 /// # Errors
 /// See [`ServeError`].
-pub async fn serve<R: Maintained>(
+pub async fn serve<R: Maintained + ObjectRegistry>(
     registry: R,
     mut doors: Doors,
     shutdown: impl Future<Output = ()> + Send,
@@ -86,7 +88,7 @@ pub async fn serve<R: Maintained>(
 }
 
 /// Serves the callers of `connections` until `shutdown` is done.
-pub(crate) async fn serve_on<R: Maintained>(
+pub(crate) async fn serve_on<R: Maintained + ObjectRegistry>(
     registry: R,
     (access, limits): (Access, CallLimits),
     connections: ReceiverStream<io::Result<Connection>>,
@@ -98,6 +100,7 @@ pub(crate) async fn serve_on<R: Maintained>(
         // The descriptors hold services, too, of which the node is a client.
         .with_service_name(<NodeServiceServer<Counted<R>> as NamedService>::NAME)
         .with_service_name(<MaintenanceServiceServer<MaintenanceCalls<R>> as NamedService>::NAME)
+        .with_service_name(<ObjectServiceServer<ObjectCalls<R>> as NamedService>::NAME)
         .with_service_name("grpc.health.v1.Health")
         .with_service_name("grpc.reflection.v1.ServerReflection")
         .build_v1()
@@ -113,6 +116,9 @@ pub(crate) async fn serve_on<R: Maintained>(
         refusals: ClientLog::default(),
     };
     let maintenance = MaintenanceServiceServer::new(MaintenanceCalls(registry.clone()));
+    let objects = ObjectServiceServer::new(ObjectCalls(registry.clone()))
+        .max_decoding_message_size(MAX_REQUEST_BYTES)
+        .max_encoding_message_size(MAX_RESPONSE_BYTES);
     let service = NodeServiceServer::new(Counted(Service {
         registry,
         forwards: Forwards::default(),
@@ -130,6 +136,7 @@ pub(crate) async fn serve_on<R: Maintained>(
         .add_service(health)
         .add_service(service)
         .add_service(maintenance)
+        .add_service(objects)
         .serve_with_incoming_shutdown(connections, async {
             drop(drain.await);
         });

@@ -11,7 +11,18 @@ use crate::{Change, ChangeKind};
 /// Whether the watcher was told of an object and not that it is gone, by uid. Of what is missing here in a watch that
 /// resumes nobody knows: it has changed since the version at which that goes on.
 #[derive(Debug, Default)]
-pub(super) struct Told(BTreeMap<String, bool>);
+pub(crate) struct Told(BTreeMap<String, bool>);
+
+/// An object in a change, as far as a watcher is concerned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen<'a> {
+    /// The object's uid.
+    pub(crate) uid: &'a str,
+    /// It is what the watcher asked for.
+    pub(crate) matches: bool,
+    /// It may have been so at another time.
+    pub(crate) can_match: bool,
+}
 
 impl Told {
     /// The watcher knows an object as it is. Whether it is told of that.
@@ -20,8 +31,15 @@ impl Told {
             return false;
         }
         let matches = filter.matches(object);
-        self.0.extend(uid(object).map(|uid| (uid, matches)));
+        if let Some(uid) = uid(object) {
+            self.remember(uid, matches);
+        }
         matches
+    }
+
+    /// The watcher knows an object, and was told of it when that matches.
+    pub(crate) fn remember(&mut self, uid: &str, matches: bool) {
+        self.0.insert(uid.to_owned(), matches);
     }
 
     /// As what the watcher is to be told of a change, if it is.
@@ -29,18 +47,27 @@ impl Told {
         if !filter.covers(&change.object) {
             return None;
         }
-        let uid = uid(&change.object)?;
-        let matches = filter.matches(&change.object);
-        let known = match self.0.get(&uid) {
-            Some(told) => *told,
-            None => change.change != ChangeKind::Added && filter.can_match(&change.object),
+        let seen = Seen {
+            uid: uid(&change.object)?,
+            matches: filter.matches(&change.object),
+            can_match: filter.can_match(&change.object),
         };
-        if change.change == ChangeKind::Deleted {
-            self.0.remove(&uid);
+        self.judge_seen(change.change, seen)
+    }
+
+    /// The same of an object of any kind.
+    pub(crate) fn judge_seen(&mut self, change: ChangeKind, seen: Seen<'_>) -> Option<Type> {
+        let matches = seen.matches;
+        let known = match self.0.get(seen.uid) {
+            Some(told) => *told,
+            None => change != ChangeKind::Added && seen.can_match,
+        };
+        if change == ChangeKind::Deleted {
+            self.0.remove(seen.uid);
         } else {
-            self.0.insert(uid, matches);
+            self.0.insert(seen.uid.to_owned(), matches);
         }
-        match change.change {
+        match change {
             ChangeKind::Deleted => (known || matches).then_some(Type::Deleted),
             ChangeKind::Modified if known && matches => Some(Type::Modified),
             ChangeKind::Added | ChangeKind::Modified if matches => Some(Type::Added),
@@ -49,8 +76,8 @@ impl Told {
     }
 }
 
-fn uid(object: &Object) -> Option<String> {
-    object.metadata().map(|metadata| metadata.uid.clone())
+fn uid(object: &Object) -> Option<&str> {
+    object.metadata().map(|metadata| metadata.uid.as_str())
 }
 
 #[cfg(test)]

@@ -3590,3 +3590,1333 @@ pub mod maintenance_service_server {
         const NAME: &'static str = SERVICE_NAME;
     }
 }
+/// Asks which kinds are served.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListKindsRequest {}
+impl ::prost::Name for ListKindsRequest {
+    const NAME: &'static str = "ListKindsRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.ListKindsRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.ListKindsRequest".into()
+    }
+}
+/// The kinds, sorted by group and kind.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListKindsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub kinds: ::prost::alloc::vec::Vec<ObjectKind>,
+}
+impl ::prost::Name for ListKindsResponse {
+    const NAME: &'static str = "ListKindsResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.ListKindsResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.ListKindsResponse".into()
+    }
+}
+/// A kind of objects.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ObjectKind {
+    /// API group; empty for the core group.
+    #[prost(string, tag = "1")]
+    pub group: ::prost::alloc::string::String,
+    /// Versions under which objects are accepted; they are stored and shown in the first.
+    #[prost(string, repeated, tag = "2")]
+    pub versions: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Kind in manifests, such as "VirtualMachineInstance".
+    #[prost(string, tag = "3")]
+    pub kind: ::prost::alloc::string::String,
+    /// Plural in lower case.
+    #[prost(string, tag = "4")]
+    pub plural: ::prost::alloc::string::String,
+    /// Singular in lower case.
+    #[prost(string, tag = "5")]
+    pub singular: ::prost::alloc::string::String,
+    /// Short names.
+    #[prost(string, repeated, tag = "6")]
+    pub short_names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Groups of kinds that it belongs to, such as "all".
+    #[prost(string, repeated, tag = "7")]
+    pub categories: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Objects live in namespaces.
+    #[prost(bool, tag = "8")]
+    pub namespaced: bool,
+    /// Columns that lists of objects are shown with, after the name.
+    #[prost(message, repeated, tag = "9")]
+    pub columns: ::prost::alloc::vec::Vec<ObjectColumn>,
+    /// What is written apart from the object: "status", "scale".
+    #[prost(string, repeated, tag = "10")]
+    pub subresources: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Where `scale` finds the wanted number, such as ".spec.replicas". Empty: it cannot be scaled.
+    #[prost(string, tag = "11")]
+    pub scale_path: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ObjectKind {
+    const NAME: &'static str = "ObjectKind";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.ObjectKind".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.ObjectKind".into()
+    }
+}
+/// One column of a table of objects.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ObjectColumn {
+    /// Heading.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// "string", "integer" or "date"; a date is shown as an age.
+    #[prost(string, tag = "2")]
+    pub r#type: ::prost::alloc::string::String,
+    /// JSONPath of the value, as Kubernetes writes it: ".spec.replicas".
+    #[prost(string, tag = "3")]
+    pub json_path: ::prost::alloc::string::String,
+    /// It is shown with `-o wide` alone.
+    #[prost(bool, tag = "4")]
+    pub wide: bool,
+}
+impl ::prost::Name for ObjectColumn {
+    const NAME: &'static str = "ObjectColumn";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.ObjectColumn".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.ObjectColumn".into()
+    }
+}
+/// Names one object.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ObjectName {
+    /// Kind, such as "VirtualMachineInstanceReplicaSet".
+    #[prost(string, tag = "1")]
+    pub kind: ::prost::alloc::string::String,
+    /// Namespace. Empty: "default".
+    #[prost(string, tag = "2")]
+    pub namespace: ::prost::alloc::string::String,
+    /// Name.
+    #[prost(string, tag = "3")]
+    pub name: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ObjectName {
+    const NAME: &'static str = "ObjectName";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.ObjectName".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.ObjectName".into()
+    }
+}
+/// What must hold for a write; otherwise it is ABORTED with reason "Conflict".
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Preconditions {
+    /// The object has this uid. Empty: any.
+    #[prost(string, tag = "1")]
+    pub uid: ::prost::alloc::string::String,
+    /// The object has this version. Empty: any.
+    #[prost(string, tag = "2")]
+    pub resource_version: ::prost::alloc::string::String,
+}
+impl ::prost::Name for Preconditions {
+    const NAME: &'static str = "Preconditions";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.Preconditions".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.Preconditions".into()
+    }
+}
+/// An object to create.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CreateObjectRequest {
+    /// The object as JSON.
+    #[prost(bytes = "vec", tag = "1")]
+    pub object: ::prost::alloc::vec::Vec<u8>,
+    /// Judge only; store nothing.
+    #[prost(bool, tag = "2")]
+    pub dry_run: bool,
+}
+impl ::prost::Name for CreateObjectRequest {
+    const NAME: &'static str = "CreateObjectRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.CreateObjectRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.CreateObjectRequest".into()
+    }
+}
+/// The created object.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CreateObjectResponse {
+    /// The object as stored, as JSON.
+    #[prost(bytes = "vec", tag = "1")]
+    pub object: ::prost::alloc::vec::Vec<u8>,
+    /// Advice for the caller, one sentence each.
+    #[prost(string, repeated, tag = "2")]
+    pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+impl ::prost::Name for CreateObjectResponse {
+    const NAME: &'static str = "CreateObjectResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.CreateObjectResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.CreateObjectResponse".into()
+    }
+}
+/// An object to apply.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ApplyObjectRequest {
+    /// The object as JSON.
+    #[prost(bytes = "vec", tag = "1")]
+    pub object: ::prost::alloc::vec::Vec<u8>,
+    /// Judge only; store nothing.
+    #[prost(bool, tag = "2")]
+    pub dry_run: bool,
+}
+impl ::prost::Name for ApplyObjectRequest {
+    const NAME: &'static str = "ApplyObjectRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.ApplyObjectRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.ApplyObjectRequest".into()
+    }
+}
+/// The applied object.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ApplyObjectResponse {
+    /// The object as stored, as JSON.
+    #[prost(bytes = "vec", tag = "1")]
+    pub object: ::prost::alloc::vec::Vec<u8>,
+    /// What the apply did.
+    #[prost(enumeration = "apply_response::Result", tag = "2")]
+    pub result: i32,
+    /// Advice for the caller, one sentence each.
+    #[prost(string, repeated, tag = "3")]
+    pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+impl ::prost::Name for ApplyObjectResponse {
+    const NAME: &'static str = "ApplyObjectResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.ApplyObjectResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.ApplyObjectResponse".into()
+    }
+}
+/// Asks for one object.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetObjectRequest {
+    #[prost(message, optional, tag = "1")]
+    pub name: ::core::option::Option<ObjectName>,
+}
+impl ::prost::Name for GetObjectRequest {
+    const NAME: &'static str = "GetObjectRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.GetObjectRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.GetObjectRequest".into()
+    }
+}
+/// The object.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetObjectResponse {
+    /// As JSON.
+    #[prost(bytes = "vec", tag = "1")]
+    pub object: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for GetObjectResponse {
+    const NAME: &'static str = "GetObjectResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.GetObjectResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.GetObjectResponse".into()
+    }
+}
+/// Selects objects of one kind.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListObjectsRequest {
+    /// Kind.
+    #[prost(string, tag = "1")]
+    pub kind: ::prost::alloc::string::String,
+    /// Namespace. Empty: all.
+    #[prost(string, tag = "2")]
+    pub namespace: ::prost::alloc::string::String,
+    /// Kubernetes label selector. Empty: all.
+    #[prost(string, tag = "3")]
+    pub label_selector: ::prost::alloc::string::String,
+    /// Kubernetes field selector. Empty: all.
+    #[prost(string, tag = "4")]
+    pub field_selector: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ListObjectsRequest {
+    const NAME: &'static str = "ListObjectsRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.ListObjectsRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.ListObjectsRequest".into()
+    }
+}
+/// The objects, sorted by namespace and name.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListObjectsResponse {
+    /// Version of the store, from which a watch sees every later change.
+    #[prost(message, optional, tag = "1")]
+    pub metadata: ::core::option::Option<super::super::meta::v1::ListMeta>,
+    /// Objects as JSON.
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    pub items: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+}
+impl ::prost::Name for ListObjectsResponse {
+    const NAME: &'static str = "ListObjectsResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.ListObjectsResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.ListObjectsResponse".into()
+    }
+}
+/// Selects changes.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WatchObjectsRequest {
+    /// Kind.
+    #[prost(string, tag = "1")]
+    pub kind: ::prost::alloc::string::String,
+    /// Namespace. Empty: all.
+    #[prost(string, tag = "2")]
+    pub namespace: ::prost::alloc::string::String,
+    /// Kubernetes label selector. Empty: all.
+    #[prost(string, tag = "3")]
+    pub label_selector: ::prost::alloc::string::String,
+    /// Kubernetes field selector. Empty: all.
+    #[prost(string, tag = "4")]
+    pub field_selector: ::prost::alloc::string::String,
+    /// Changes after this version. Empty: first every object as ADDED, then a BOOKMARK, then changes.
+    #[prost(string, tag = "5")]
+    pub resource_version: ::prost::alloc::string::String,
+}
+impl ::prost::Name for WatchObjectsRequest {
+    const NAME: &'static str = "WatchObjectsRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.WatchObjectsRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.WatchObjectsRequest".into()
+    }
+}
+/// One change.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WatchObjectsResponse {
+    #[prost(enumeration = "watch_response::Type", tag = "1")]
+    pub r#type: i32,
+    /// The object as JSON. Absent in a bookmark.
+    #[prost(bytes = "vec", tag = "2")]
+    pub object: ::prost::alloc::vec::Vec<u8>,
+    /// The version from which a watch can resume after this response.
+    #[prost(string, tag = "3")]
+    pub resource_version: ::prost::alloc::string::String,
+}
+impl ::prost::Name for WatchObjectsResponse {
+    const NAME: &'static str = "WatchObjectsResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.WatchObjectsResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.WatchObjectsResponse".into()
+    }
+}
+/// A change of one object.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PatchObjectRequest {
+    #[prost(message, optional, tag = "1")]
+    pub name: ::core::option::Option<ObjectName>,
+    /// JSON merge patch.
+    #[prost(bytes = "vec", tag = "2")]
+    pub merge_patch: ::prost::alloc::vec::Vec<u8>,
+    /// Empty: the object itself. "status": its status alone.
+    #[prost(string, tag = "3")]
+    pub subresource: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "4")]
+    pub preconditions: ::core::option::Option<Preconditions>,
+    /// Judge only; store nothing.
+    #[prost(bool, tag = "5")]
+    pub dry_run: bool,
+}
+impl ::prost::Name for PatchObjectRequest {
+    const NAME: &'static str = "PatchObjectRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.PatchObjectRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.PatchObjectRequest".into()
+    }
+}
+/// The changed object.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PatchObjectResponse {
+    /// The object as stored, as JSON.
+    #[prost(bytes = "vec", tag = "1")]
+    pub object: ::prost::alloc::vec::Vec<u8>,
+    /// Advice for the caller, one sentence each.
+    #[prost(string, repeated, tag = "2")]
+    pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Whether anything changed.
+    #[prost(bool, tag = "3")]
+    pub changed: bool,
+}
+impl ::prost::Name for PatchObjectResponse {
+    const NAME: &'static str = "PatchObjectResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.PatchObjectResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.PatchObjectResponse".into()
+    }
+}
+/// An object to delete.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeleteObjectRequest {
+    #[prost(message, optional, tag = "1")]
+    pub name: ::core::option::Option<ObjectName>,
+    #[prost(message, optional, tag = "2")]
+    pub preconditions: ::core::option::Option<Preconditions>,
+    #[prost(enumeration = "Propagation", tag = "3")]
+    pub propagation: i32,
+    /// Seconds that a guest has to shut down; 0 ends it at once. Absent: the object's own. Only for kinds with a guest.
+    #[prost(int64, optional, tag = "4")]
+    pub grace_period_seconds: ::core::option::Option<i64>,
+    /// Judge only; delete nothing.
+    #[prost(bool, tag = "5")]
+    pub dry_run: bool,
+}
+impl ::prost::Name for DeleteObjectRequest {
+    const NAME: &'static str = "DeleteObjectRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.DeleteObjectRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.DeleteObjectRequest".into()
+    }
+}
+/// A delete was accepted.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeleteObjectResponse {
+    /// The object, marked for deletion, or its last state when it is gone already, as JSON.
+    #[prost(bytes = "vec", tag = "1")]
+    pub object: ::prost::alloc::vec::Vec<u8>,
+    /// The object is gone already.
+    #[prost(bool, tag = "2")]
+    pub gone: bool,
+}
+impl ::prost::Name for DeleteObjectResponse {
+    const NAME: &'static str = "DeleteObjectResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.DeleteObjectResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.DeleteObjectResponse".into()
+    }
+}
+/// What becomes of the objects that an object owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Propagation {
+    /// They are deleted after it.
+    Background = 0,
+    /// They stay, without it as their owner.
+    Orphan = 1,
+}
+impl Propagation {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Background => "PROPAGATION_BACKGROUND",
+            Self::Orphan => "PROPAGATION_ORPHAN",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "PROPAGATION_BACKGROUND" => Some(Self::Background),
+            "PROPAGATION_ORPHAN" => Some(Self::Orphan),
+            _ => None,
+        }
+    }
+}
+/// Generated client implementations.
+pub mod object_service_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Objects of any kind.
+    #[derive(Debug, Clone)]
+    pub struct ObjectServiceClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl<T> ObjectServiceClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> ObjectServiceClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            ObjectServiceClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// The kinds that are served.
+        pub async fn list_kinds(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListKindsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListKindsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.ObjectService/ListKinds",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvmlet.node.v1.ObjectService", "ListKinds"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Creates an object. ALREADY_EXISTS when there is one of its name.
+        pub async fn create_object(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CreateObjectRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::CreateObjectResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.ObjectService/CreateObject",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvmlet.node.v1.ObjectService", "CreateObject"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Creates an object, or changes it by a three-way merge: of what was applied last, what is there and what is
+        /// applied now. What was applied last is kept in the annotation kubectl.kubernetes.io/last-applied-configuration.
+        pub async fn apply_object(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ApplyObjectRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ApplyObjectResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.ObjectService/ApplyObject",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvmlet.node.v1.ObjectService", "ApplyObject"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// One object. NOT_FOUND when there is none.
+        pub async fn get_object(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetObjectRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetObjectResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.ObjectService/GetObject",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvmlet.node.v1.ObjectService", "GetObject"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Objects of one kind.
+        pub async fn list_objects(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListObjectsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListObjectsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.ObjectService/ListObjects",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvmlet.node.v1.ObjectService", "ListObjects"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Changes of objects of one kind, as NodeService.Watch has them.
+        pub async fn watch_objects(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WatchObjectsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::WatchObjectsResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.ObjectService/WatchObjects",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvmlet.node.v1.ObjectService", "WatchObjects"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Changes an object by a JSON merge patch (RFC 7386).
+        pub async fn patch_object(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PatchObjectRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::PatchObjectResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.ObjectService/PatchObject",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvmlet.node.v1.ObjectService", "PatchObject"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Deletes an object. It is gone when its finalizers are.
+        pub async fn delete_object(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DeleteObjectRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DeleteObjectResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.ObjectService/DeleteObject",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvmlet.node.v1.ObjectService", "DeleteObject"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod object_service_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with ObjectServiceServer.
+    #[async_trait]
+    pub trait ObjectService: std::marker::Send + std::marker::Sync + 'static {
+        /// The kinds that are served.
+        async fn list_kinds(
+            &self,
+            request: tonic::Request<super::ListKindsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListKindsResponse>,
+            tonic::Status,
+        >;
+        /// Creates an object. ALREADY_EXISTS when there is one of its name.
+        async fn create_object(
+            &self,
+            request: tonic::Request<super::CreateObjectRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::CreateObjectResponse>,
+            tonic::Status,
+        >;
+        /// Creates an object, or changes it by a three-way merge: of what was applied last, what is there and what is
+        /// applied now. What was applied last is kept in the annotation kubectl.kubernetes.io/last-applied-configuration.
+        async fn apply_object(
+            &self,
+            request: tonic::Request<super::ApplyObjectRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ApplyObjectResponse>,
+            tonic::Status,
+        >;
+        /// One object. NOT_FOUND when there is none.
+        async fn get_object(
+            &self,
+            request: tonic::Request<super::GetObjectRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetObjectResponse>,
+            tonic::Status,
+        >;
+        /// Objects of one kind.
+        async fn list_objects(
+            &self,
+            request: tonic::Request<super::ListObjectsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListObjectsResponse>,
+            tonic::Status,
+        >;
+        /// Server streaming response type for the WatchObjects method.
+        type WatchObjectsStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::WatchObjectsResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Changes of objects of one kind, as NodeService.Watch has them.
+        async fn watch_objects(
+            &self,
+            request: tonic::Request<super::WatchObjectsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::WatchObjectsStream>,
+            tonic::Status,
+        >;
+        /// Changes an object by a JSON merge patch (RFC 7386).
+        async fn patch_object(
+            &self,
+            request: tonic::Request<super::PatchObjectRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::PatchObjectResponse>,
+            tonic::Status,
+        >;
+        /// Deletes an object. It is gone when its finalizers are.
+        async fn delete_object(
+            &self,
+            request: tonic::Request<super::DeleteObjectRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DeleteObjectResponse>,
+            tonic::Status,
+        >;
+    }
+    /// Objects of any kind.
+    #[derive(Debug)]
+    pub struct ObjectServiceServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> ObjectServiceServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for ObjectServiceServer<T>
+    where
+        T: ObjectService,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/kvmlet.node.v1.ObjectService/ListKinds" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListKindsSvc<T: ObjectService>(pub Arc<T>);
+                    impl<
+                        T: ObjectService,
+                    > tonic::server::UnaryService<super::ListKindsRequest>
+                    for ListKindsSvc<T> {
+                        type Response = super::ListKindsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListKindsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ObjectService>::list_kinds(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListKindsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.ObjectService/CreateObject" => {
+                    #[allow(non_camel_case_types)]
+                    struct CreateObjectSvc<T: ObjectService>(pub Arc<T>);
+                    impl<
+                        T: ObjectService,
+                    > tonic::server::UnaryService<super::CreateObjectRequest>
+                    for CreateObjectSvc<T> {
+                        type Response = super::CreateObjectResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::CreateObjectRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ObjectService>::create_object(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CreateObjectSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.ObjectService/ApplyObject" => {
+                    #[allow(non_camel_case_types)]
+                    struct ApplyObjectSvc<T: ObjectService>(pub Arc<T>);
+                    impl<
+                        T: ObjectService,
+                    > tonic::server::UnaryService<super::ApplyObjectRequest>
+                    for ApplyObjectSvc<T> {
+                        type Response = super::ApplyObjectResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ApplyObjectRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ObjectService>::apply_object(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ApplyObjectSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.ObjectService/GetObject" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetObjectSvc<T: ObjectService>(pub Arc<T>);
+                    impl<
+                        T: ObjectService,
+                    > tonic::server::UnaryService<super::GetObjectRequest>
+                    for GetObjectSvc<T> {
+                        type Response = super::GetObjectResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetObjectRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ObjectService>::get_object(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetObjectSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.ObjectService/ListObjects" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListObjectsSvc<T: ObjectService>(pub Arc<T>);
+                    impl<
+                        T: ObjectService,
+                    > tonic::server::UnaryService<super::ListObjectsRequest>
+                    for ListObjectsSvc<T> {
+                        type Response = super::ListObjectsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListObjectsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ObjectService>::list_objects(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListObjectsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.ObjectService/WatchObjects" => {
+                    #[allow(non_camel_case_types)]
+                    struct WatchObjectsSvc<T: ObjectService>(pub Arc<T>);
+                    impl<
+                        T: ObjectService,
+                    > tonic::server::ServerStreamingService<super::WatchObjectsRequest>
+                    for WatchObjectsSvc<T> {
+                        type Response = super::WatchObjectsResponse;
+                        type ResponseStream = T::WatchObjectsStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::WatchObjectsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ObjectService>::watch_objects(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WatchObjectsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.ObjectService/PatchObject" => {
+                    #[allow(non_camel_case_types)]
+                    struct PatchObjectSvc<T: ObjectService>(pub Arc<T>);
+                    impl<
+                        T: ObjectService,
+                    > tonic::server::UnaryService<super::PatchObjectRequest>
+                    for PatchObjectSvc<T> {
+                        type Response = super::PatchObjectResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PatchObjectRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ObjectService>::patch_object(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PatchObjectSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.ObjectService/DeleteObject" => {
+                    #[allow(non_camel_case_types)]
+                    struct DeleteObjectSvc<T: ObjectService>(pub Arc<T>);
+                    impl<
+                        T: ObjectService,
+                    > tonic::server::UnaryService<super::DeleteObjectRequest>
+                    for DeleteObjectSvc<T> {
+                        type Response = super::DeleteObjectResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DeleteObjectRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ObjectService>::delete_object(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DeleteObjectSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for ObjectServiceServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "kvmlet.node.v1.ObjectService";
+    impl<T> tonic::server::NamedService for ObjectServiceServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}

@@ -1,0 +1,441 @@
+//! Objects of kinds that this program does not know by itself: the agent says what they are called and how they are
+//! shown, so a kind that a newer agent serves needs no newer `kvmctl`.
+
+use std::time::Duration;
+
+use proto_node::node::watch_response::Type;
+use proto_node::node::{
+    ApplyObjectRequest, DeleteObjectRequest, GetObjectRequest, ListKindsRequest,
+    ListObjectsRequest, ObjectKind, ObjectName, PatchObjectRequest, Propagation,
+    WatchObjectsRequest,
+};
+use serde_json::{Map, Value, json};
+use tonic::Code;
+
+use crate::apply::{place, report_json};
+use crate::args::{Apply, Cascade, Delete, Get, Scale};
+use crate::client::Client;
+use crate::failure::{Failure, is_unreachable};
+use crate::files::Sourced;
+use crate::get::{Found, Table, check_names, is_table, namespace_of, note_nothing, show};
+use crate::get::{show_change, text};
+use crate::misses::Misses;
+use crate::output::jsonpath::Template;
+use crate::output::{note, print_line};
+use crate::resource::Resource;
+use crate::scope::Scope;
+use crate::time::age;
+
+/// How long to wait between attempts to reach an agent that was reached before.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// A kind of the agent's, and the names that were given.
+pub struct Target {
+    kind: ObjectKind,
+    names: Vec<String>,
+}
+
+/// What `TYPE`, `TYPE NAME...` or `TYPE/NAME...` means, if the type is one that only the agent knows.
+pub async fn target(client: &mut Client, words: &[String]) -> Result<Option<Target>, Failure> {
+    let Some(first) = words.first() else {
+        return Ok(None);
+    };
+    let (word, _) = first.split_once('/').unwrap_or((first, ""));
+    let Err(unknown) = Resource::parse(word) else {
+        return Ok(None);
+    };
+    let kinds = match client.objects().list_kinds(ListKindsRequest {}).await {
+        Ok(answer) => answer.into_inner().kinds,
+        // An older agent serves what this program knows.
+        Err(status) if status.code() == Code::Unimplemented => return Err(unknown),
+        Err(status) => return Err(Failure::of_status(&status, "", "", client.address())),
+    };
+    let Some(kind) = kinds.into_iter().find(|kind| is_called(kind, word)) else {
+        return Err(unknown);
+    };
+    let names = if first.contains('/') {
+        let names = words.iter().map(|word| match word.split_once('/') {
+            Some((other, name)) if is_called(&kind, other) => Ok(name.to_owned()),
+            _ => Err(Failure::Usage(format!(
+                "{word:?}: {}/NAME was expected, one type at a time",
+                kind.singular
+            ))),
+        });
+        names.collect::<Result<_, _>>()?
+    } else {
+        words.get(1..).unwrap_or_default().to_vec()
+    };
+    Ok(Some(Target { kind, names }))
+}
+
+/// Whether a word means a kind: its name, plural, singular or a short name, with the group or without.
+fn is_called(kind: &ObjectKind, word: &str) -> bool {
+    let lower = word.to_lowercase();
+    let (name, group) = lower.split_once('.').unwrap_or((&lower, ""));
+    let is_group = group.is_empty() || group == kind.group;
+    let mut short = kind.short_names.iter();
+    let is_name = name == kind.plural || name == kind.singular || short.any(|word| word == name);
+    is_group && is_name
+}
+
+impl Target {
+    /// The names, of which there must be some.
+    pub fn needed_names(&self) -> Result<&[String], Failure> {
+        if self.names.is_empty() || self.names.iter().any(String::is_empty) {
+            let kind = &self.kind.singular;
+            let text = format!("a name is missing, such as {kind}/web");
+            return Err(Failure::Usage(text));
+        }
+        Ok(&self.names)
+    }
+
+    /// Names an object.
+    pub fn id(&self, namespace: &str, name: &str) -> ObjectName {
+        ObjectName {
+            kind: self.kind.kind.clone(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// An object as JSON.
+    pub async fn object(
+        &self,
+        client: &mut Client,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Value, Failure> {
+        let request = GetObjectRequest {
+            name: Some(self.id(namespace, name)),
+        };
+        match client.objects().get_object(request).await {
+            Ok(answer) => read(&answer.into_inner().object),
+            Err(status) => {
+                let (kind, address) = (&self.kind.kind, client.address());
+                Err(Failure::of_status(&status, kind, name, address))
+            }
+        }
+    }
+}
+
+impl Table for ObjectKind {
+    fn full_name(&self, _: &Value) -> String {
+        if self.group.is_empty() {
+            self.singular.clone()
+        } else {
+            format!("{}.{}", self.singular, self.group)
+        }
+    }
+
+    fn headings(&self, wide: bool) -> Vec<String> {
+        let shown = self.columns.iter().filter(|column| wide || !column.wide);
+        let names = shown.map(|column| column.name.clone());
+        std::iter::once(String::from("NAME")).chain(names).collect()
+    }
+
+    fn row(&self, item: &Value, wide: bool) -> Vec<String> {
+        let shown = self.columns.iter().filter(|column| wide || !column.wide);
+        let cells = shown.map(|column| {
+            let template = Template::parse(&format!("{{{}}}", column.json_path));
+            let cell = template.map(|template| template.render(item));
+            let cell = cell.unwrap_or_default();
+            if column.r#type == "date" {
+                age(&cell)
+            } else {
+                cell.replace(|character: char| character.is_control(), " ")
+            }
+        });
+        std::iter::once(text(item, "/metadata/name"))
+            .chain(cells)
+            .collect()
+    }
+}
+
+/// `kvmctl get`.
+pub async fn get(
+    client: &mut Client,
+    scope: &Scope,
+    args: &Get,
+    target: &Target,
+) -> Result<(), Failure> {
+    check_names(args, &target.names)?;
+    let mut misses = Misses::default();
+    let found = find(client, scope, args, target, &mut misses).await?;
+    if found.items.is_empty() && !target.names.is_empty() {
+        return misses.end();
+    }
+    if found.items.is_empty() && !args.watch && is_table(args.output.as_ref()) {
+        note_nothing(scope, args);
+        return Ok(());
+    }
+    show(&found, &target.kind, args)?;
+    if args.watch {
+        watch(client, scope, args, target, found.resource_version).await?;
+    }
+    misses.end()
+}
+
+async fn find(
+    client: &mut Client,
+    scope: &Scope,
+    args: &Get,
+    target: &Target,
+    misses: &mut Misses,
+) -> Result<Found, Failure> {
+    let mut items = Vec::new();
+    if target.names.is_empty() {
+        let request = ListObjectsRequest {
+            kind: target.kind.kind.clone(),
+            namespace: namespace_of(scope, args),
+            label_selector: args.selector.clone(),
+            field_selector: args.field_selector.clone(),
+        };
+        let listed = client.objects().list_objects(request).await;
+        let listed = listed.map_err(|status| {
+            Failure::of_status(&status, &target.kind.kind, "", client.address())
+        })?;
+        let listed = listed.into_inner();
+        for item in &listed.items {
+            items.push(read(item)?);
+        }
+        return Ok(Found {
+            items,
+            resource_version: listed.metadata.unwrap_or_default().resource_version,
+            single: false,
+        });
+    }
+    for name in &target.names {
+        items.extend(misses.take(target.object(client, scope.namespace(), name).await)?);
+    }
+    let first = items
+        .first()
+        .map(|item| text(item, "/metadata/resourceVersion"));
+    Ok(Found {
+        single: target.names.len() == 1,
+        resource_version: first.unwrap_or_default(),
+        items,
+    })
+}
+
+/// Shows changes until interrupted, through restarts of the agent.
+async fn watch(
+    client: &mut Client,
+    scope: &Scope,
+    args: &Get,
+    target: &Target,
+    mut resource_version: String,
+) -> Result<(), Failure> {
+    let field_selector = match target.names.as_slice() {
+        [] => args.field_selector.clone(),
+        [name] => format!("metadata.name={name}"),
+        _ => {
+            let text = "--watch follows one object or all".to_owned();
+            return Err(Failure::Usage(text));
+        }
+    };
+    loop {
+        let request = WatchObjectsRequest {
+            kind: target.kind.kind.clone(),
+            namespace: namespace_of(scope, args),
+            label_selector: args.selector.clone(),
+            field_selector: field_selector.clone(),
+            resource_version: resource_version.clone(),
+        };
+        let mut status = None;
+        match client.objects().watch_objects(request).await {
+            Ok(answer) => {
+                let mut changes = answer.into_inner();
+                loop {
+                    match changes.message().await {
+                        Ok(Some(change)) => {
+                            resource_version.clone_from(&change.resource_version);
+                            if change.r#type() != Type::Bookmark {
+                                show_change(read(&change.object)?, &target.kind, args)?;
+                            }
+                        }
+                        Ok(None) => break,
+                        Err(broken) => {
+                            status = Some(broken);
+                            break;
+                        }
+                    }
+                }
+            }
+            Err(refused) => status = Some(refused),
+        }
+        if let Some(status) = status.filter(|status| !is_unreachable(status)) {
+            let kind = &target.kind.kind;
+            return Err(Failure::of_status(&status, kind, "", client.address()));
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// `kvmctl apply` of one document.
+pub async fn apply(
+    client: &mut Client,
+    scope: &Scope,
+    args: &Apply,
+    sourced: &Sourced,
+) -> Result<(), Failure> {
+    let mut object = sourced.document.other.clone().unwrap_or_default();
+    set_namespace(&mut object, scope)?;
+    let request = ApplyObjectRequest {
+        object: object.to_string().into_bytes(),
+        dry_run: args.dry_run.is_on,
+    };
+    let name = &sourced.document.name;
+    let answer = match client.objects().apply_object(request).await {
+        Ok(answer) => answer.into_inner(),
+        Err(status) => {
+            let failure = Failure::of_status(&status, &name.kind, &name.name, client.address());
+            // What nobody serves is told with its place in the file.
+            let is_unknown = status.code() == Code::Unimplemented
+                || status.message().starts_with("no matches for kind");
+            let unserved = is_unknown.then(|| sourced.decode_failure()).flatten();
+            return Err(unserved.unwrap_or(failure));
+        }
+    };
+    for warning in &answer.warnings {
+        note(&format!("Warning: {warning}"));
+    }
+    let object = read(&answer.object)?;
+    let full_name = format!("{}/{}", type_of(&object), text(&object, "/metadata/name"));
+    report_json(&object, &full_name, answer.result(), args)
+}
+
+/// Fills in the namespace of a manifest.
+fn set_namespace(object: &mut Value, scope: &Scope) -> Result<(), Failure> {
+    let mut namespace = text(object, "/metadata/namespace");
+    place(&mut namespace, scope)?;
+    if let Value::Object(members) = object {
+        let metadata = members
+            .entry("metadata")
+            .or_insert_with(|| Value::Object(Map::new()));
+        if let Value::Object(metadata) = metadata {
+            metadata.insert(String::from("namespace"), namespace.into());
+        }
+    }
+    Ok(())
+}
+
+/// The singular of an object's kind with its group, as output names it.
+fn type_of(object: &Value) -> String {
+    let kind = text(object, "/kind").to_lowercase();
+    match text(object, "/apiVersion").split_once('/') {
+        Some((group, _)) => format!("{kind}.{group}"),
+        None => kind,
+    }
+}
+
+/// `kvmctl delete` of one object.
+pub async fn delete(client: &mut Client, args: &Delete, id: ObjectName) -> Result<(), Failure> {
+    let propagation = match args.cascade {
+        Cascade::Background => Propagation::Background,
+        Cascade::Orphan => Propagation::Orphan,
+    };
+    let request = DeleteObjectRequest {
+        name: Some(id.clone()),
+        propagation: propagation.into(),
+        grace_period_seconds: args.grace_period,
+        ..DeleteObjectRequest::default()
+    };
+    let answer = match client.objects().delete_object(request).await {
+        Ok(answer) => answer.into_inner(),
+        Err(status) if args.ignore_not_found && status.code() == Code::NotFound => return Ok(()),
+        Err(status) => {
+            let address = client.address();
+            return Err(Failure::of_status(&status, &id.kind, &id.name, address));
+        }
+    };
+    let object = read(&answer.object)?;
+    print_line(&format!("{} {:?} deleted", type_of(&object), id.name))?;
+    if !args.wait || answer.gone {
+        return Ok(());
+    }
+    let uid = text(&object, "/metadata/uid");
+    let gone = wait_gone(client, &id, &uid);
+    tokio::time::timeout(args.timeout, gone)
+        .await
+        .unwrap_or_else(|_| {
+            Err(Failure::TimedOut(format!(
+                "error: timed out waiting for deletion on {}/{}",
+                type_of(&object),
+                id.name
+            )))
+        })
+}
+
+/// Waits until an object is gone, or another has its name.
+async fn wait_gone(client: &mut Client, id: &ObjectName, uid: &str) -> Result<(), Failure> {
+    loop {
+        let request = WatchObjectsRequest {
+            kind: id.kind.clone(),
+            namespace: id.namespace.clone(),
+            field_selector: format!("metadata.name={}", id.name),
+            ..WatchObjectsRequest::default()
+        };
+        match client.objects().watch_objects(request).await {
+            Ok(answer) => {
+                let mut changes = answer.into_inner();
+                let mut is_there = false;
+                while let Ok(Some(change)) = changes.message().await {
+                    let gone = match change.r#type() {
+                        Type::Deleted => true,
+                        Type::Bookmark => !is_there,
+                        _ => text(&read(&change.object)?, "/metadata/uid") != uid,
+                    };
+                    if gone {
+                        return Ok(());
+                    }
+                    is_there = true;
+                }
+            }
+            Err(status) if is_unreachable(&status) => {}
+            Err(status) => {
+                let address = client.address();
+                return Err(Failure::of_status(&status, &id.kind, &id.name, address));
+            }
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// `kvmctl scale`.
+pub async fn scale(scope: &Scope, args: &Scale) -> Result<(), Failure> {
+    let mut client = Client::new(scope)?;
+    let Some(target) = target(&mut client, &args.what).await? else {
+        let text = format!("{:?} cannot be scaled", args.what.join(" "));
+        return Err(Failure::refused(text));
+    };
+    if target.kind.scale_path.is_empty() {
+        let text = format!("a {} cannot be scaled", target.kind.kind);
+        return Err(Failure::refused(text));
+    }
+    // The path is one of plain members.
+    let members = target.kind.scale_path.trim_start_matches('.').rsplit('.');
+    let patch = members.fold(json!(args.replicas), |value, member| json!({member: value}));
+    let mut misses = Misses::default();
+    for name in target.needed_names()? {
+        let request = PatchObjectRequest {
+            name: Some(target.id(scope.namespace(), name)),
+            merge_patch: patch.to_string().into_bytes(),
+            dry_run: args.dry_run.is_on,
+            ..PatchObjectRequest::default()
+        };
+        let scaled = client.objects().patch_object(request).await;
+        let scaled = scaled.map_err(|status| {
+            Failure::of_status(&status, &target.kind.kind, name, client.address())
+        });
+        if misses.take(scaled)?.is_some() {
+            let kind = target.kind.full_name(&Value::Null);
+            print_line(&format!("{kind}/{name} scaled{}", args.dry_run.said()))?;
+        }
+    }
+    misses.end()
+}
+
+fn read(bytes: &[u8]) -> Result<Value, Failure> {
+    serde_json::from_slice(bytes)
+        .map_err(|error| Failure::refused(format!("the agent answered with no JSON: {error}")))
+}

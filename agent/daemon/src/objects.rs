@@ -1,0 +1,119 @@
+//! Objects of any kind, between the service, the controllers and the ledger.
+
+mod run;
+mod store;
+mod write;
+
+use agent_host::Host;
+use agent_objects::{Kinds, Object, ObjectId, ObjectKind, Refusal};
+use agent_sources::{
+    ApiError, ChangeKind, ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectWritten,
+    ObjectsListed, WriteBy,
+};
+use agent_store::{ObjectKey, StoredObject};
+
+use crate::agent::Agent;
+use crate::error::store;
+
+/// Changes that are looked at in one go.
+const CHANGES: usize = 256;
+
+impl<H: Host> ObjectRegistry for Agent<H> {
+    fn kinds(&self) -> &'static Kinds {
+        Kinds::this_release()
+    }
+
+    fn create_object(&self, object: Object, by: &WriteBy) -> Result<ObjectWritten, ApiError> {
+        self.create_any(object, by)
+    }
+
+    fn apply_object(&self, object: Object, by: &WriteBy) -> Result<ObjectWritten, ApiError> {
+        self.apply_three_way(object, by)
+    }
+
+    fn get_object(&self, id: &ObjectId) -> Result<Object, ApiError> {
+        let kind = kind_of(&id.kind)?;
+        let row = self.ledger.object(&key(id)).map_err(store)?;
+        let row = row.ok_or_else(|| not_found(kind, id))?;
+        read(kind, &row)
+    }
+
+    fn list_objects(&self, kind: &str) -> Result<ObjectsListed, ApiError> {
+        let kind = kind_of(kind)?;
+        let (rows, version) = self.ledger.objects(kind.kind).map_err(store)?;
+        let items = rows.iter().map(|(_, row)| read(kind, row));
+        Ok(ObjectsListed {
+            version,
+            items: items.collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn object_changes(&self, kind: &str, after: u64) -> Result<(Vec<ObjectChange>, u64), ApiError> {
+        let kind = kind_of(kind)?;
+        let changes = self.ledger.changes_after(after, CHANGES).map_err(store)?;
+        let until = changes.last().map_or(after, |change| change.version);
+        let ours = changes.into_iter().filter(|it| it.key.kind == kind.kind);
+        let read = ours.map(|change| {
+            Ok(ObjectChange {
+                version: change.version,
+                happened: match change.kind {
+                    agent_store::ChangeKind::Added => ChangeKind::Added,
+                    agent_store::ChangeKind::Modified => ChangeKind::Modified,
+                    agent_store::ChangeKind::Deleted => ChangeKind::Deleted,
+                },
+                object: read(kind, &change.object)?,
+            })
+        });
+        Ok((read.collect::<Result<_, ApiError>>()?, until))
+    }
+
+    fn patch_object(&self, patch: &ObjectPatch, by: &WriteBy) -> Result<ObjectWritten, ApiError> {
+        self.patch_any(patch, by)
+    }
+
+    fn delete_object(
+        &self,
+        delete: &ObjectDelete,
+        by: &WriteBy,
+    ) -> Result<ObjectWritten, ApiError> {
+        self.delete_any(delete, by)
+    }
+}
+
+/// The entry of a kind.
+fn kind_of(kind: &str) -> Result<&'static ObjectKind, ApiError> {
+    let entry = Kinds::this_release().named(kind);
+    entry.map_err(|error| ApiError::of_refusal("", "", error))
+}
+
+/// The ledger's key of an object.
+fn key(id: &ObjectId) -> ObjectKey {
+    ObjectKey {
+        kind: id.kind.clone(),
+        namespace: id.namespace.clone(),
+        name: id.name.clone(),
+    }
+}
+
+/// The object of a row.
+fn read(kind: &ObjectKind, row: &StoredObject) -> Result<Object, ApiError> {
+    let object = Kinds::this_release().from_wire(kind, &row.object);
+    object.map_err(|error| {
+        ApiError::Internal(format!(
+            "the object with uid {} cannot be decoded: {error}",
+            row.uid
+        ))
+    })
+}
+
+fn refused(kind: &ObjectKind, name: &str, refusal: Refusal) -> ApiError {
+    ApiError::of_refusal(kind.kind, name, refusal)
+}
+
+fn not_found(kind: &ObjectKind, id: &ObjectId) -> ApiError {
+    ApiError::NotFound {
+        kind: kind.kind,
+        namespace: id.namespace.clone(),
+        name: id.name.clone(),
+    }
+}

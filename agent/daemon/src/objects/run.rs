@@ -1,0 +1,201 @@
+//! Running controllers and the collection of garbage against the ledger.
+
+use std::future::Future;
+use std::time::Duration;
+
+use agent_controllers::{ObjectStore, ReplicaSets, Said, StoreError};
+use agent_host::Host;
+use agent_objects::{Kinds, ORPHAN_FINALIZER, Object, Write, Writer, collect};
+use agent_sources::ApiError;
+use tracing::{error, warn};
+
+use crate::agent::Agent;
+use crate::error::{WriteError, store};
+use crate::events::About;
+use crate::{clock, events, object};
+
+/// How long to wait when the ledger cannot be read.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// What is kept between two looks.
+#[derive(Default)]
+struct Controllers {
+    sets: ReplicaSets,
+    /// Garbage was collected as of this version of the ledger; nothing before the first time.
+    collected: Option<u64>,
+}
+
+impl<H: Host> Agent<H> {
+    /// Runs until `shutdown` is done.
+    pub(crate) async fn run_controllers(self, shutdown: impl Future<Output = ()> + Send) {
+        tokio::pin!(shutdown);
+        let mut versions = self.versions();
+        let mut controllers = Controllers::default();
+        loop {
+            // What changes from here on is told.
+            versions.mark_unchanged();
+            let pause = match self.control(&mut controllers) {
+                Ok(pause) => pause,
+                Err(error) => {
+                    error!(%error, "controllers cannot work");
+                    Some(PAUSE)
+                }
+            };
+            let pause = async {
+                match pause {
+                    Some(pause) => tokio::time::sleep(pause).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = &mut shutdown => return,
+                () = pause => {}
+                changed = versions.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    /// Works on one object, so that the end of the agent waits for no more; the answer is when there is work again.
+    fn control(&self, controllers: &mut Controllers) -> Result<Option<Duration>, StoreError> {
+        let now = clock::boot_time();
+        let sets = &mut controllers.sets;
+        tokio::task::block_in_place(|| sets.follow(self, now))?;
+        let date = clock::rfc3339(clock::now());
+        let mut said = Vec::new();
+        let say = |set: &Object, words: Said| said.push((set.clone(), words));
+        let worked = tokio::task::block_in_place(|| sets.work(self, (now, &date), say));
+        self.tell(&said);
+        if worked? {
+            return Ok(Some(Duration::ZERO));
+        }
+        if self.collect_garbage(&mut controllers.collected)? {
+            return Ok(Some(Duration::ZERO));
+        }
+        let due = controllers.sets.next_due();
+        Ok(due.map(|due| due.saturating_sub(now)))
+    }
+
+    fn tell(&self, said: &[(Object, Said)]) {
+        if said.is_empty() {
+            return;
+        }
+        let node_name = self.node_name();
+        let written = self.write(|transaction| {
+            for (object, said) in said {
+                let about = About {
+                    api_version: &object.api_version,
+                    kind: &object.kind,
+                    namespace: &object.metadata.namespace,
+                    name: &object.metadata.name,
+                    uid: &object.metadata.uid,
+                    node_name: &node_name,
+                };
+                let event = if said.is_warning {
+                    events::warning(said.reason, said.message.as_str())
+                } else {
+                    events::normal(said.reason, said.message.as_str())
+                };
+                self.record_events_about(transaction, &about, &[event], clock::now())?;
+            }
+            Ok(())
+        });
+        if let Err(error) = written {
+            warn!(%error, "events of a controller cannot be recorded");
+        }
+    }
+
+    /// Deletes what depends on nothing but objects that are gone; true when there may be more.
+    fn collect_garbage(&self, collected: &mut Option<u64>) -> Result<bool, StoreError> {
+        let version = self.ledger.version().map_err(unreadable)?;
+        if !self.may_have_garbage(*collected)? {
+            *collected = Some(version);
+            return Ok(false);
+        }
+        let kinds = Kinds::this_release();
+        let is_owned = |kind: &str| {
+            let entry = kinds.find(kind);
+            entry.is_some_and(|kind| !matches!(kind.writer, Writer::Agent))
+        };
+        let everything = tokio::task::block_in_place(|| self.ledger.everything(is_owned));
+        let everything = everything.map_err(unreadable)?;
+        let mut objects = Vec::new();
+        for (key, row) in &everything.objects {
+            objects.push(Object {
+                kind: key.kind.clone(),
+                metadata: object::metadata_of(row).map_err(unknown)?,
+                ..Object::default()
+            });
+        }
+        let writes = collect(&objects, |uid| everything.gone.contains(uid));
+        let is_clean = writes.is_empty();
+        let mut failed = false;
+        for write in writes {
+            let done = tokio::task::block_in_place(|| self.discard(&write));
+            if let Err(error) = done {
+                failed = true;
+                warn!(%error, "an object whose owner is gone cannot be collected yet");
+            }
+        }
+        if is_clean && !everything.gone.is_empty() {
+            let forgotten = self.write(|transaction| {
+                let forgotten = transaction.forget_gone(&everything.gone);
+                forgotten.map_err(WriteError::from)
+            });
+            forgotten.map_err(|error| unknown(error.into()))?;
+        }
+        if is_clean || failed {
+            // What failed is tried again with the next change.
+            *collected = Some(version);
+        }
+        Ok(!is_clean && !failed)
+    }
+
+    fn discard(&self, write: &Write) -> Result<(), StoreError> {
+        let done = match write {
+            Write::Delete { id, preconditions } => ObjectStore::delete(self, id, preconditions),
+            Write::Patch {
+                id,
+                part,
+                patch,
+                preconditions,
+            } => ObjectStore::patch(self, id, *part, patch, preconditions).map(drop),
+            Write::Create(object) => ObjectStore::create(self, object).map(drop),
+        };
+        match done {
+            // It changed meanwhile, or is gone: the next pass sees.
+            Err(StoreError::Conflict(_) | StoreError::NotFound(_)) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Whether anything since a version can have left garbage: an object is gone, or goes and lets go of what it owns.
+    fn may_have_garbage(&self, since: Option<u64>) -> Result<bool, StoreError> {
+        let Some(since) = since else {
+            return Ok(true);
+        };
+        let changes = match ObjectStore::changes_after(self, since) {
+            Ok(changes) => changes,
+            Err(StoreError::Expired(_)) => return Ok(true),
+            Err(error) => return Err(error),
+        };
+        let kinds = Kinds::this_release();
+        let is_owner = |kind: &str| {
+            let entry = kinds.find(kind);
+            entry.is_some_and(|kind| !matches!(kind.writer, Writer::Agent))
+        };
+        let may_leave = |change: &agent_controllers::Change| {
+            let is_deleted = change.happened == agent_controllers::ChangeKind::Deleted;
+            let mut finalizers = change.metadata.finalizers.iter();
+            is_owner(&change.kind) && (is_deleted || finalizers.any(|it| it == ORPHAN_FINALIZER))
+        };
+        Ok(changes.iter().any(may_leave))
+    }
+}
+
+fn unreadable(error: agent_store::StoreError) -> StoreError {
+    unknown(store(error))
+}
+
+fn unknown(error: ApiError) -> StoreError {
+    StoreError::Unknown(error.to_string())
+}

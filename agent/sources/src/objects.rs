@@ -1,0 +1,134 @@
+//! Objects of any kind over gRPC, as JSON.
+
+mod calls;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use agent_domain::Owner;
+use agent_objects::{Kinds, Object, ObjectId, Part, Preconditions, Propagation};
+use serde_json::Value;
+
+use crate::{ApiError, ChangeKind, Registry};
+
+pub(crate) use calls::ObjectCalls;
+
+/// Who writes, and whether anything is to come of it.
+#[derive(Clone, Debug)]
+pub struct WriteBy {
+    /// Who writes, and owns what is made.
+    pub owner: Owner,
+    /// Judge only.
+    pub dry_run: bool,
+}
+
+/// What became of a write.
+#[derive(Clone, Debug)]
+pub struct ObjectWritten {
+    /// The object as it is stored, or its last state.
+    pub object: Object,
+    /// It is new.
+    pub created: bool,
+    /// It was there and was changed.
+    pub changed: bool,
+    /// It is gone.
+    pub gone: bool,
+    /// Advice.
+    pub warnings: Vec<String>,
+}
+
+/// Objects of one kind at one version.
+#[derive(Clone, Debug)]
+pub struct ObjectsListed {
+    /// The version of the store that was read.
+    pub version: u64,
+    /// By namespace and name.
+    pub items: Vec<Object>,
+}
+
+/// One change of an object.
+#[derive(Clone, Debug)]
+pub struct ObjectChange {
+    /// The version that it made.
+    pub version: u64,
+    /// What happened.
+    pub happened: ChangeKind,
+    /// The object, or its last state.
+    pub object: Object,
+}
+
+/// A change of one object by a merge patch.
+#[derive(Clone, Debug)]
+pub struct ObjectPatch {
+    /// Which.
+    pub id: ObjectId,
+    /// Which part.
+    pub part: Part,
+    /// How.
+    pub patch: Value,
+    /// Under which conditions.
+    pub preconditions: Preconditions,
+}
+
+/// A wish for an object to go.
+#[derive(Clone, Debug)]
+pub struct ObjectDelete {
+    /// Which.
+    pub id: ObjectId,
+    /// Under which conditions.
+    pub preconditions: Preconditions,
+    /// What becomes of what it owns.
+    pub propagation: Propagation,
+    /// Seconds for a guest to shut down; the object's own when absent.
+    pub grace_period_seconds: Option<i64>,
+}
+
+/// The agent, as the service of its objects sees it. What a write answers is on disk.
+pub trait ObjectRegistry: Registry {
+    /// The table of kinds.
+    fn kinds(&self) -> &'static Kinds;
+
+    /// Creates an object.
+    ///
+    /// # Errors
+    /// [`ApiError::AlreadyExists`], and why it is not admitted.
+    fn create_object(&self, object: Object, by: &WriteBy) -> Result<ObjectWritten, ApiError>;
+
+    /// Creates an object, or changes it by a three-way merge.
+    ///
+    /// # Errors
+    /// Why it is not admitted.
+    fn apply_object(&self, object: Object, by: &WriteBy) -> Result<ObjectWritten, ApiError>;
+
+    /// One object.
+    ///
+    /// # Errors
+    /// [`ApiError::NotFound`].
+    fn get_object(&self, id: &ObjectId) -> Result<Object, ApiError>;
+
+    /// All objects of a kind.
+    ///
+    /// # Errors
+    /// [`ApiError::Internal`].
+    fn list_objects(&self, kind: &str) -> Result<ObjectsListed, ApiError>;
+
+    /// The changes of objects of a kind after a version, the oldest first, and up to which version they reach. Only some
+    /// are looked at, so there may be more.
+    ///
+    /// # Errors
+    /// [`ApiError::Expired`], [`ApiError::Internal`].
+    fn object_changes(&self, kind: &str, after: u64) -> Result<(Vec<ObjectChange>, u64), ApiError>;
+
+    /// Changes an object.
+    ///
+    /// # Errors
+    /// [`ApiError::NotFound`], [`ApiError::Conflict`], and why it is not admitted.
+    fn patch_object(&self, patch: &ObjectPatch, by: &WriteBy) -> Result<ObjectWritten, ApiError>;
+
+    /// Deletes an object.
+    ///
+    /// # Errors
+    /// [`ApiError::NotFound`], [`ApiError::Conflict`].
+    fn delete_object(&self, delete: &ObjectDelete, by: &WriteBy)
+    -> Result<ObjectWritten, ApiError>;
+}

@@ -1,0 +1,366 @@
+//! The methods of the service.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use agent_domain::Owner;
+use agent_objects::{
+    ColumnType, FieldSelector, LabelSelector, Object, ObjectId, ObjectKind, Part, Preconditions,
+    Propagation, Refusal, Scope, SelectorError,
+};
+use prost::Message;
+use proto_node::manifest::MAX_MANIFEST_BYTES;
+use proto_node::meta::ListMeta;
+use proto_node::node::object_service_server::ObjectService;
+use proto_node::node::{self, apply_response};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Request, Response, Status};
+
+use super::watch::{Filter, Watch};
+use super::{ObjectDelete, ObjectPatch, ObjectRegistry, WriteBy};
+use crate::access::Permit;
+use crate::budget::Call;
+use crate::{ApiError, Served};
+
+/// Responses of one watch that wait for a slow client.
+const WATCH_BACKLOG: usize = 16;
+
+/// The service.
+#[derive(Clone)]
+pub(crate) struct ObjectCalls<R>(pub(crate) R);
+
+impl<R: ObjectRegistry> ObjectCalls<R> {
+    /// Counts a call, of a stream how it began.
+    fn count<T>(
+        &self,
+        method: &'static str,
+        work: impl FnOnce() -> Result<T, ApiError>,
+    ) -> Result<Response<T>, Status> {
+        let begun = Instant::now();
+        let answer = work().map_err(Status::from);
+        let code = answer.as_ref().err().map_or(Code::Ok, Status::code);
+        self.0.served(&Served {
+            method,
+            code: match code {
+                Code::Ok => String::from("OK"),
+                code => format!("{code:?}"),
+            },
+            took: begun.elapsed(),
+        });
+        answer.map(Response::new)
+    }
+
+    /// The object that a caller sent, if he may write where it lives.
+    fn read(&self, permit: &Permit, bytes: &[u8]) -> Result<Object, ApiError> {
+        let value = json(bytes, "object")?;
+        let (kind, mut object) = self.0.kinds().read(value).map_err(refused)?;
+        let namespace = &mut object.metadata.namespace;
+        if kind.scope == Scope::Namespaced && namespace.is_empty() {
+            "default".clone_into(namespace);
+        }
+        check_scope(permit, kind, namespace)?;
+        Ok(object)
+    }
+
+    /// The object that a call names, if the caller may touch it.
+    fn named(&self, permit: &Permit, name: Option<node::ObjectName>) -> Result<ObjectId, ApiError> {
+        let name = name.unwrap_or_default();
+        let kind = self.kind(&name.kind)?;
+        if name.name.is_empty() {
+            return Err(ApiError::BadRequest(String::from("name is missing")));
+        }
+        let namespace = match kind.scope {
+            Scope::Namespaced if name.namespace.is_empty() => String::from("default"),
+            Scope::Namespaced => name.namespace,
+            Scope::Cluster => String::new(),
+        };
+        check_scope(permit, kind, &namespace)?;
+        Ok(ObjectId {
+            kind: kind.kind.to_owned(),
+            namespace,
+            name: name.name,
+        })
+    }
+
+    fn kind(&self, name: &str) -> Result<&'static ObjectKind, ApiError> {
+        self.0.kinds().named(name).map_err(refused)
+    }
+
+    fn filter(
+        &self,
+        permit: Permit,
+        (kind, namespace): (&str, String),
+        (labels, fields): (&str, &str),
+    ) -> Result<Filter, ApiError> {
+        let kind = self.kind(kind)?;
+        if !namespace.is_empty() {
+            permit.check(&namespace)?;
+        }
+        let bad = |error: SelectorError| ApiError::BadRequest(error.to_string());
+        Ok(Filter {
+            kind,
+            namespace,
+            labels: LabelSelector::parse(labels).map_err(bad)?,
+            fields: FieldSelector::parse(fields, self.0.kinds(), kind).map_err(bad)?,
+            permit,
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
+    type WatchObjectsStream = ReceiverStream<Result<node::WatchObjectsResponse, Status>>;
+
+    async fn list_kinds(
+        &self,
+        _request: Request<node::ListKindsRequest>,
+    ) -> Result<Response<node::ListKindsResponse>, Status> {
+        self.count("ListKinds", || {
+            let kinds = self.0.kinds().all().map(described).collect();
+            Ok(node::ListKindsResponse { kinds })
+        })
+    }
+
+    async fn create_object(
+        &self,
+        request: Request<node::CreateObjectRequest>,
+    ) -> Result<Response<node::CreateObjectResponse>, Status> {
+        self.count("CreateObject", || {
+            let permit = Permit::of(&request)?;
+            let asked = request.get_ref();
+            let object = self.read(&permit, &asked.object)?;
+            let written = self.0.create_object(object, &by_caller(asked.dry_run))?;
+            Ok(node::CreateObjectResponse {
+                object: bytes(&written.object),
+                warnings: written.warnings,
+            })
+        })
+    }
+
+    async fn apply_object(
+        &self,
+        request: Request<node::ApplyObjectRequest>,
+    ) -> Result<Response<node::ApplyObjectResponse>, Status> {
+        self.count("ApplyObject", || {
+            let permit = Permit::of(&request)?;
+            let asked = request.get_ref();
+            let object = self.read(&permit, &asked.object)?;
+            let written = self.0.apply_object(object, &by_caller(asked.dry_run))?;
+            let result = match (written.created, written.changed) {
+                (true, _) => apply_response::Result::Created,
+                (false, true) => apply_response::Result::Configured,
+                (false, false) => apply_response::Result::Unchanged,
+            };
+            Ok(node::ApplyObjectResponse {
+                object: bytes(&written.object),
+                result: result.into(),
+                warnings: written.warnings,
+            })
+        })
+    }
+
+    async fn get_object(
+        &self,
+        request: Request<node::GetObjectRequest>,
+    ) -> Result<Response<node::GetObjectResponse>, Status> {
+        self.count("GetObject", || {
+            let permit = Permit::of(&request)?;
+            let id = self.named(&permit, request.into_inner().name)?;
+            let object = self.0.get_object(&id)?;
+            Ok(node::GetObjectResponse {
+                object: bytes(&object),
+            })
+        })
+    }
+
+    async fn list_objects(
+        &self,
+        request: Request<node::ListObjectsRequest>,
+    ) -> Result<Response<node::ListObjectsResponse>, Status> {
+        let mut charge = None;
+        let mut response = self.count("ListObjects", || {
+            let permit = Permit::of(&request)?;
+            let call = Call::of(&request)?;
+            let asked = request.into_inner();
+            let selectors = (asked.label_selector.as_str(), asked.field_selector.as_str());
+            let filter = self.filter(permit, (&asked.kind, asked.namespace), selectors)?;
+            call.check_room()?;
+            let listed = self.0.list_objects(filter.kind.kind)?;
+            let items = listed.items.iter().filter(|object| filter.matches(object));
+            let list = node::ListObjectsResponse {
+                metadata: Some(ListMeta {
+                    resource_version: listed.version.to_string(),
+                    ..ListMeta::default()
+                }),
+                items: items.map(bytes).collect(),
+            };
+            // It is kept as a whole until the client has read it.
+            charge = Some(call.charge(list.encoded_len()));
+            Ok(list)
+        })?;
+        if let Some(charge) = charge {
+            response.extensions_mut().insert(Arc::new(charge));
+        }
+        Ok(response)
+    }
+
+    async fn watch_objects(
+        &self,
+        request: Request<node::WatchObjectsRequest>,
+    ) -> Result<Response<Self::WatchObjectsStream>, Status> {
+        self.count("WatchObjects", || {
+            let permit = Permit::of(&request)?;
+            let call = Call::of(&request)?;
+            let asked = request.into_inner();
+            let selectors = (asked.label_selector.as_str(), asked.field_selector.as_str());
+            let filter = self.filter(permit, (&asked.kind, asked.namespace), selectors)?;
+            call.check_room()?;
+            let (out, responses) = mpsc::channel(WATCH_BACKLOG);
+            let watch = Watch::new(self.0.clone(), filter, call, out);
+            tokio::spawn(watch.run(asked.resource_version));
+            Ok(ReceiverStream::new(responses))
+        })
+    }
+
+    async fn patch_object(
+        &self,
+        request: Request<node::PatchObjectRequest>,
+    ) -> Result<Response<node::PatchObjectResponse>, Status> {
+        self.count("PatchObject", || {
+            let permit = Permit::of(&request)?;
+            let asked = request.into_inner();
+            let part = match asked.subresource.as_str() {
+                "" => Part::Main,
+                "status" => Part::Status,
+                other => {
+                    return Err(ApiError::BadRequest(format!(
+                        "subresource {other:?} cannot be patched: leave it out, or give \"status\""
+                    )));
+                }
+            };
+            let patch = ObjectPatch {
+                id: self.named(&permit, asked.name)?,
+                part,
+                patch: json(&asked.merge_patch, "merge_patch")?,
+                preconditions: preconditions(asked.preconditions),
+            };
+            let written = self.0.patch_object(&patch, &by_caller(asked.dry_run))?;
+            Ok(node::PatchObjectResponse {
+                object: bytes(&written.object),
+                warnings: written.warnings,
+                changed: written.changed,
+            })
+        })
+    }
+
+    async fn delete_object(
+        &self,
+        request: Request<node::DeleteObjectRequest>,
+    ) -> Result<Response<node::DeleteObjectResponse>, Status> {
+        self.count("DeleteObject", || {
+            let permit = Permit::of(&request)?;
+            let asked = request.into_inner();
+            if asked
+                .grace_period_seconds
+                .is_some_and(|seconds| seconds < 0)
+            {
+                let text = String::from("grace_period_seconds must not be negative");
+                return Err(ApiError::BadRequest(text));
+            }
+            let propagation = match asked.propagation() {
+                node::Propagation::Background => Propagation::Background,
+                node::Propagation::Orphan => Propagation::Orphan,
+            };
+            let delete = ObjectDelete {
+                id: self.named(&permit, asked.name)?,
+                preconditions: preconditions(asked.preconditions),
+                propagation,
+                grace_period_seconds: asked.grace_period_seconds,
+            };
+            let written = self.0.delete_object(&delete, &by_caller(asked.dry_run))?;
+            Ok(node::DeleteObjectResponse {
+                object: bytes(&written.object),
+                gone: written.gone,
+            })
+        })
+    }
+}
+
+fn by_caller(dry_run: bool) -> WriteBy {
+    WriteBy {
+        owner: Owner::GrpcCaller,
+        dry_run,
+    }
+}
+
+/// Refuses a namespace, or the node as a whole, that a caller may not touch.
+fn check_scope(permit: &Permit, kind: &ObjectKind, namespace: &str) -> Result<(), ApiError> {
+    match kind.scope {
+        Scope::Namespaced => permit.check(namespace),
+        Scope::Cluster => permit.check_all(),
+    }
+}
+
+fn json(bytes: &[u8], what: &str) -> Result<Value, ApiError> {
+    if bytes.len() > MAX_MANIFEST_BYTES {
+        return Err(ApiError::BadRequest(format!(
+            "{what} is {} bytes long; at most {MAX_MANIFEST_BYTES} are read",
+            bytes.len()
+        )));
+    }
+    // Nesting is bounded by the parser.
+    serde_json::from_slice(bytes)
+        .map_err(|error| ApiError::BadRequest(format!("{what} is no JSON: {error}")))
+}
+
+pub(super) fn bytes(object: &Object) -> Vec<u8> {
+    object.to_json().to_string().into_bytes()
+}
+
+fn preconditions(asked: Option<node::Preconditions>) -> Preconditions {
+    let asked = asked.unwrap_or_default();
+    Preconditions {
+        uid: asked.uid,
+        resource_version: asked.resource_version,
+    }
+}
+
+fn refused(refusal: Refusal) -> ApiError {
+    ApiError::of_refusal("", "", refusal)
+}
+
+fn described(kind: &ObjectKind) -> node::ObjectKind {
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    let columns = kind.columns.iter().map(|column| node::ObjectColumn {
+        name: column.name.to_owned(),
+        r#type: match column.shown {
+            ColumnType::Text => String::from("string"),
+            ColumnType::Integer => String::from("integer"),
+            ColumnType::Date => String::from("date"),
+        },
+        json_path: column.json_path.to_owned(),
+        wide: column.wide,
+    });
+    let subresources = [
+        kind.has_status.then(|| String::from("status")),
+        kind.scale.map(|_| String::from("scale")),
+    ];
+    node::ObjectKind {
+        group: kind.group.to_owned(),
+        versions: words(kind.versions),
+        kind: kind.kind.to_owned(),
+        plural: kind.plural.to_owned(),
+        singular: kind.singular.to_owned(),
+        short_names: words(kind.short_names),
+        categories: words(kind.categories),
+        namespaced: kind.scope == Scope::Namespaced,
+        columns: columns.collect(),
+        subresources: subresources.into_iter().flatten().collect(),
+        scale_path: kind
+            .scale
+            .map_or("", |scale| scale.spec_replicas)
+            .to_owned(),
+    }
+}

@@ -1,0 +1,140 @@
+//! The service as a client meets it, with a registry of tests behind it.
+
+use std::sync::Arc;
+
+use proto_node::node::object_service_client::ObjectServiceClient;
+use proto_node::node::watch_response::Type;
+use proto_node::node::{
+    CreateObjectRequest, GetObjectRequest, ListKindsRequest, ListObjectsRequest, ObjectName, Role,
+    WatchObjectsRequest,
+};
+use serde_json::json;
+use tonic::Code;
+use tonic::transport::Channel;
+
+use crate::testing::{FakeRegistry, Server, grant};
+
+const KIND: &str = "VirtualMachineInstance";
+
+/// VMIs of the namespaces a and b, and a server for callers with grants.
+fn server() -> Server {
+    let registry = FakeRegistry::new();
+    let vmi = |namespace: &str| {
+        format!(
+            "{{apiVersion: kubevirt.io/v1, kind: {KIND}, metadata: {{name: web, namespace: {namespace}, uid: {namespace}-1}}}}"
+        )
+    };
+    registry.put(&[vmi("a"), vmi("b")]);
+    let grants = vec![
+        grant(Role::View, Some(&["a"]), "viewer"),
+        grant(Role::Operate, Some(&["a"]), "operator"),
+    ];
+    Server::start(registry, grants)
+}
+
+async fn client(server: &Server, name: &str) -> ObjectServiceClient<Channel> {
+    let channel = server.channel(name, &Arc::default(), 1 << 16).await;
+    ObjectServiceClient::new(channel)
+}
+
+fn set(namespace: &str) -> CreateObjectRequest {
+    let object = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceReplicaSet",
+        "metadata": {"name": "web", "namespace": namespace},
+    });
+    CreateObjectRequest {
+        object: object.to_string().into_bytes(),
+        dry_run: false,
+    }
+}
+
+#[tokio::test]
+async fn a_caller_sees_and_writes_objects_of_its_namespaces_alone() {
+    let server = server();
+    let mut viewer = client(&server, "viewer").await;
+    let list = ListObjectsRequest {
+        kind: KIND.to_owned(),
+        ..ListObjectsRequest::default()
+    };
+    let listed = viewer.list_objects(list).await.expect("is granted");
+    assert_eq!(listed.into_inner().items.len(), 1);
+    let get = GetObjectRequest {
+        name: Some(ObjectName {
+            kind: KIND.to_owned(),
+            namespace: String::from("b"),
+            name: String::from("web"),
+        }),
+    };
+    let refused = viewer.get_object(get).await.expect_err("is another's");
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+    let refused = viewer.create_object(set("a")).await;
+    let refused = refused.expect_err("may only look");
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+
+    let mut operator = client(&server, "operator").await;
+    let refused = operator.create_object(set("b")).await;
+    let refused = refused.expect_err("is another's");
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+    operator.create_object(set("a")).await.expect("is granted");
+}
+
+#[tokio::test]
+async fn what_has_no_form_or_kind_is_refused_before_anybody_asks_the_registry() {
+    let server = server();
+    let mut operator = client(&server, "operator").await;
+    for (object, wanted) in [
+        ("{", "is no JSON"),
+        (
+            "{\"apiVersion\": \"v1\", \"kind\": \"Pod\"}",
+            "no matches for kind \"Pod\" in version \"v1\"",
+        ),
+        (
+            "{\"apiVersion\": \"kubevirt.io/v1\", \"kind\": \"VirtualMachineInstanceReplicaSet\", \"specs\": {}}",
+            "is invalid",
+        ),
+    ] {
+        let request = CreateObjectRequest {
+            object: object.as_bytes().to_vec(),
+            dry_run: false,
+        };
+        let refused = operator.create_object(request).await.expect_err("is wrong");
+        assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+        assert!(refused.message().contains(wanted), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_watch_begins_with_what_is_there_and_says_when_that_is_all() {
+    let server = server();
+    let mut viewer = client(&server, "viewer").await;
+    let request = WatchObjectsRequest {
+        kind: KIND.to_owned(),
+        ..WatchObjectsRequest::default()
+    };
+    let changes = viewer.watch_objects(request).await.expect("is granted");
+    let mut changes = changes.into_inner();
+    for wanted in [Type::Added, Type::Bookmark] {
+        let change = changes.message().await.expect("goes on").expect("goes on");
+        assert_eq!(change.r#type(), wanted);
+        assert_eq!(change.object.is_empty(), wanted == Type::Bookmark);
+    }
+}
+
+#[tokio::test]
+async fn kinds_are_told_with_their_names_and_columns() {
+    let server = server();
+    let mut viewer = client(&server, "viewer").await;
+    let kinds = viewer.list_kinds(ListKindsRequest {}).await;
+    let kinds = kinds.expect("is granted").into_inner().kinds;
+    let set = kinds
+        .iter()
+        .find(|kind| kind.short_names.contains(&String::from("vmirs")));
+    let set = set.expect("is served");
+    assert_eq!(set.scale_path, ".spec.replicas");
+    let columns: Vec<&str> = set
+        .columns
+        .iter()
+        .map(|column| column.name.as_str())
+        .collect();
+    assert_eq!(columns, ["DESIRED", "CURRENT", "READY", "AGE"]);
+}

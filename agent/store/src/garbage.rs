@@ -1,0 +1,67 @@
+//! What it takes to collect objects whose owners are gone: all objects at one moment, and which uids were removed.
+//! The proof that an owner is gone outlives the agent, and is forgotten once nothing depends on it any more.
+
+use std::collections::BTreeSet;
+
+use redb::{ReadableDatabase, ReadableTable};
+
+use crate::ledger::{decode, parse_key};
+use crate::tables::{GONE, OBJECTS};
+use crate::{Ledger, ObjectKey, StoreError, StoredObject, Transaction};
+
+/// All objects at one moment.
+#[derive(Debug, Default)]
+pub struct Everything {
+    /// Objects of the kinds that were asked for.
+    pub objects: Vec<(ObjectKey, StoredObject)>,
+    /// Uids that were removed, with [`Transaction::remove_owner`].
+    pub gone: BTreeSet<String>,
+}
+
+impl Ledger {
+    /// All objects of the kinds that are `wanted`, and what is gone, read at one moment.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`], [`StoreError::Undecodable`].
+    pub fn everything(&self, wanted: impl Fn(&str) -> bool) -> Result<Everything, StoreError> {
+        self.read(|database| {
+            let read = database.begin_read()?;
+            let mut everything = Everything::default();
+            for row in read.open_table(GONE)?.iter()? {
+                everything.gone.insert(row?.0.value().to_owned());
+            }
+            for row in read.open_table(OBJECTS)?.iter()? {
+                let (key, value) = row?;
+                let key = parse_key(key.value())?;
+                if wanted(&key.kind) {
+                    let object = decode(value.value(), "an object")?;
+                    everything.objects.push((key, object));
+                }
+            }
+            Ok(everything)
+        })
+    }
+}
+
+impl Transaction<'_> {
+    /// Takes an object away that may have owned others, as [`Self::remove`] does, and remembers that its uid is gone.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub fn remove_owner(&mut self, key: &ObjectKey, last: StoredObject) -> Result<(), StoreError> {
+        let version = self.next_version();
+        self.gone.insert(last.uid.as_str(), version)?;
+        self.remove(key, last)
+    }
+
+    /// Forgets that these uids are gone: nothing refers to them.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub fn forget_gone(&mut self, uids: &BTreeSet<String>) -> Result<(), StoreError> {
+        for uid in uids {
+            self.gone.remove(uid.as_str())?;
+        }
+        Ok(())
+    }
+}
