@@ -16,7 +16,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 pub(crate) use convert_image::{Reply, Request, SUBCOMMAND as CONVERT_IMAGE, Task};
-pub(crate) use launch_vmm::LaunchArguments;
+pub(crate) use launch_vmm::{LaunchArguments, Launched};
 pub(crate) use run_hook::SUBCOMMAND as RUN_HOOK;
 pub(crate) use unpack_kernel::SUBCOMMAND as UNPACK_KERNEL;
 

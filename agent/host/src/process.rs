@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 
 use agent_plan::{BootId, VmmIdentity};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
 };
@@ -36,6 +38,20 @@ pub(crate) fn identify(pid: u32) -> io::Result<Option<VmmIdentity>> {
         pid,
         start_time_ticks: stat.start_time_ticks,
     }))
+}
+
+/// The identity of the process that `pidfd` stands for and whose number is `pid`; `None` when it has
+/// ended. As long as it has not, nobody else has its number.
+pub(crate) fn identify_running(pid: u32, pidfd: &OwnedFd) -> io::Result<Option<VmmIdentity>> {
+    let identity = identify(pid)?;
+    // After what was read of it: until now the number was its own.
+    Ok(if is_running(pidfd)? { identity } else { None })
+}
+
+/// Whether a process has not ended; one that has is readable, waited for or not.
+pub(crate) fn is_running(pidfd: &OwnedFd) -> io::Result<bool> {
+    let mut polled = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
+    Ok(poll(&mut polled, PollTimeout::ZERO)? == 0)
 }
 
 /// Looks whether exactly this process still lives.
@@ -90,15 +106,12 @@ fn parse_innermost_pid(status: &str) -> Option<u32> {
 /// Waits for the end of a process that may have become a child of this one, as all orphans do of the
 /// first process of a container, and takes its status so that nothing of it is left. Its own parent has
 /// ended.
-pub(crate) async fn reap(pid: u32) -> io::Result<()> {
-    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no pid"));
-    };
+pub(crate) async fn reap(process: &OwnedFd) -> io::Result<()> {
     // Before the first look: no end is missed.
     let mut ends = signal(SignalKind::child())?;
     loop {
         match waitid(
-            WaitId::Pid(pid),
+            WaitId::PidFd(process.as_fd()),
             WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
         ) {
             // Somebody else's child is somebody else's to wait for.
@@ -184,11 +197,28 @@ mod tests {
     #[tokio::test]
     async fn a_child_that_ended_leaves_nothing_behind() {
         let mut child = Command::new("true").spawn().unwrap();
-        reap(child.id()).await.unwrap();
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        let process = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+        reap(&process).await.unwrap();
         assert!(identify(child.id()).unwrap().is_none());
         // Nobody is there to be waited for.
-        reap(child.id()).await.unwrap();
+        reap(&process).await.unwrap();
         child.wait().unwrap_err();
+    }
+
+    #[test]
+    fn a_number_is_nobodys_once_the_process_it_was_told_for_has_ended() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        let process = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+        let identity = identify_running(child.id(), &process).unwrap().unwrap();
+        assert_eq!(identity, identify(child.id()).unwrap().unwrap());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // This process stands for the one that got the number next.
+        let own = std::process::id();
+        assert!(identify(own).unwrap().is_some());
+        assert!(identify_running(own, &process).unwrap().is_none());
     }
 
     #[test]

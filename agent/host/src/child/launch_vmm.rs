@@ -1,21 +1,28 @@
 //! `kvmlet launch-vmm`: starts a VMM that is nobody's child, says its process id and ends.
 //!
 //! Standard input is the listening control socket and standard error takes the VMM's log: both go on
-//! to the VMM. To standard output goes one line, the VMM's process id as the agent sees it. As root the
-//! VMM is the first process of a pid namespace, and its user namespace is mapped from here, because
+//! to the VMM. Standard output is a socket to the agent, which gets one message: the VMM's process id
+//! as the agent sees it, and a descriptor of the process (pidfd), because a number alone may be another
+//! process's by the time it is read. As root the VMM is the first process of a pid namespace, and its user namespace is mapped from here, because
 //! nobody within has the right to. What else makes a VMM of a process is done by that process:
 //! [`become_vmm`](super::become_vmm).
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use nix::sched::{CloneFlags, setns};
 use nix::unistd::geteuid;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::become_vmm::{self, GO_ON, MAY_I};
 use super::drop_privileges::enter_namespaces;
@@ -71,7 +78,7 @@ pub(super) fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
         return ExitCode::from(2);
     };
     match launch(&parsed) {
-        Ok(pid) => match writeln!(io::stdout(), "{pid}") {
+        Ok(vmm) => match vmm.tell(&io::stdout()) {
             Ok(()) => ExitCode::SUCCESS,
             // The agent is gone. The next one finds the VMM by its control socket.
             Err(_) => ExitCode::FAILURE,
@@ -86,8 +93,70 @@ pub(super) fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// A process that was started and not waited for.
+#[derive(Debug)]
+pub(crate) struct Launched {
+    pub(crate) pid: u32,
+    pub(crate) pidfd: OwnedFd,
+}
+
+/// Longest message: a number.
+const MAX_MESSAGE_BYTES: usize = 16;
+
+impl Launched {
+    /// Of a child that nobody has waited for, so that its number is certainly its own.
+    fn of(child: &Child) -> io::Result<Self> {
+        let pid = child.id();
+        let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let number = number.ok_or(io::ErrorKind::InvalidData)?;
+        let pidfd = pidfd_open(number, PidfdFlags::empty())?;
+        Ok(Self { pid, pidfd })
+    }
+
+    /// Sends it in one message.
+    fn tell(&self, socket: &impl AsFd) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [self.pidfd.as_fd()];
+        if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let text = self.pid.to_string();
+        let text = [IoSlice::new(text.as_bytes())];
+        sendmsg(socket, &text, &mut ancillary, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// Receives what the launcher sent; it has ended. `None` when that was something else, or nothing.
+    pub(crate) fn hear(socket: &UnixStream) -> io::Result<Option<Self>> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut text = [0; MAX_MESSAGE_BYTES];
+        let mut buffers = [IoSliceMut::new(&mut text)];
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let received = match recvmsg(socket, &mut buffers, &mut ancillary, flags) {
+            Ok(received) => received,
+            Err(rustix::io::Errno::AGAIN) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let mut descriptors = Vec::new();
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(received) = message {
+                descriptors.extend(received);
+            }
+        }
+        let text = text.get(..received.bytes).unwrap_or_default();
+        let pid = std::str::from_utf8(text)
+            .ok()
+            .and_then(|text| text.trim_end().parse().ok());
+        Ok(pid
+            .zip(descriptors.pop())
+            .map(|(pid, pidfd)| Self { pid, pidfd }))
+    }
+}
+
 /// Starts the process that becomes the VMM.
-fn launch(arguments: &LaunchArguments) -> io::Result<u32> {
+fn launch(arguments: &LaunchArguments) -> io::Result<Launched> {
     let is_root = geteuid().is_root();
     // Root itself, or the number that `setuid` takes for "as it is": the VMM would be what the agent is.
     if is_root && !(1..u32::MAX).contains(&arguments.user) {
@@ -102,8 +171,8 @@ fn launch(arguments: &LaunchArguments) -> io::Result<u32> {
     }
     if is_root {
         let (child, socket) = start(arguments, true)?;
-        if let Some(pid) = let_go(child, socket, Some(arguments.user))? {
-            return Ok(pid);
+        if let Some(vmm) = let_go(child, socket, Some(arguments.user))? {
+            return Ok(vmm);
         }
         warn("this host allows no user namespace: the VMM shares the agent's")?;
         // The first process of a pid namespace takes it along when it ends.
@@ -130,19 +199,20 @@ fn start(arguments: &LaunchArguments, with_users: bool) -> io::Result<(Child, Un
 }
 
 /// Waits until the process asks whether to go on, and tells it to; before, with a user, it tells the
-/// user namespace of the process who is who there: itself, and whoever may control it. Its pid;
-/// nothing when it can have no such namespace.
+/// user namespace of the process who is who there: itself, and whoever may control it. Nothing when it
+/// can have no such namespace.
 fn let_go(
     mut child: Child,
     mut socket: UnixStream,
     mapped: Option<u32>,
-) -> io::Result<Option<u32>> {
-    let pid = child.id();
+) -> io::Result<Option<Launched>> {
+    let vmm = Launched::of(&child)?;
+    let pid = vmm.pid;
     let mut asked = [0];
     let is_there = socket.read(&mut asked)? == 1 && asked == [MAY_I];
     if is_there && mapped.is_none_or(|user| write_maps(pid, user).is_ok()) {
         socket.write_all(&[GO_ON])?;
-        return Ok(Some(pid));
+        return Ok(Some(vmm));
     }
     drop(socket);
     // It ends by itself, with an error of its own unless it was the namespace.
@@ -189,6 +259,24 @@ mod tests {
         };
         let line = arguments.to_command_line();
         assert_eq!(parse(&line[1..]), Some(arguments));
+    }
+
+    #[test]
+    fn what_was_launched_is_told_with_a_descriptor_and_a_number_alone_is_nothing() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        assert!(Launched::hear(&ours).unwrap().is_none());
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        Launched::of(&child).unwrap().tell(&theirs).unwrap();
+        let heard = Launched::hear(&ours).unwrap().unwrap();
+        assert_eq!(heard.pid, child.id());
+        assert!(crate::process::is_running(&heard.pidfd).unwrap());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!crate::process::is_running(&heard.pidfd).unwrap());
+        writeln!(theirs, "{}", child.id()).unwrap();
+        assert!(Launched::hear(&ours).unwrap().is_none());
+        drop(theirs);
+        assert!(Launched::hear(&ours).unwrap().is_none());
     }
 
     #[test]

@@ -216,29 +216,22 @@ impl LinuxHost {
 /// after it was started, or one that somebody started by hand. `None` when the process ended
 /// meanwhile.
 ///
-/// The kernel says who called listen(2) last. That is the VMM, unless it was started in a way that
-/// lets it keep a socket of its starter's; what it says of itself is then compared with what the
-/// kernel knows of that process.
+/// The kernel says who called listen(2) last, which every VMM does for itself. That word alone names a
+/// process; what the VMM says of itself can only contradict it. A VMM that a guest has taken over would
+/// name another process, and the agent would kill that one.
 fn identity_of(connection: &Connection) -> Answer<VmmIdentity> {
     let claimed = connection.hello().identity.clone().unwrap_or_default();
-    let mut is_gone = true;
-    // A pid that a VMM says is one of its own namespace: another process has it here, unless boot and
-    // start time say that it is the one.
-    let said = (!claimed.boot_id.is_empty()).then_some(claimed.pid);
-    for pid in connection.peer_pid().into_iter().chain(said) {
-        if pid == 0 || pid == std::process::id() {
-            continue;
-        }
-        let Some(identity) = process::identify(pid).map_err(|error| error.to_string())? else {
-            continue;
-        };
-        is_gone = false;
-        if claims(&claimed, &identity)? {
-            return Ok(Some(identity));
-        }
-    }
-    if is_gone {
+    let listener = connection.peer_pid().filter(|pid| *pid != 0);
+    let Some(pid) = listener.filter(|pid| *pid != std::process::id()) else {
+        return Err(
+            "the kernel does not say which process listens on the control socket".to_owned(),
+        );
+    };
+    let Some(identity) = process::identify(pid).map_err(|error| error.to_string())? else {
         return Ok(None);
+    };
+    if claims(&claimed, &identity)? {
+        return Ok(Some(identity));
     }
     Err("the process behind the control socket is not the one that it says it is".to_owned())
 }
@@ -255,15 +248,13 @@ fn claims(claimed: &v1::Identity, identity: &VmmIdentity) -> Result<bool, String
         && claimed.boot_id == identity.boot_id.0)
 }
 
-/// What the VMM says of its machine, when it is the VMM that is meant.
+/// What the VMM says of its machine, when the kernel says that it is the VMM that is meant.
 fn machine_of(connection: &Connection, identity: &VmmIdentity) -> Result<MachineObserved, String> {
-    let hello = connection.hello();
-    let claimed = hello.identity.clone().unwrap_or_default();
-    let is_peer = connection.peer_pid() == Some(identity.pid);
-    if !is_peer && !claims(&claimed, identity)? {
+    if connection.peer_pid() != Some(identity.pid) {
         return Err("another process answers on its control socket".to_owned());
     }
-    hello
+    connection
+        .hello()
         .status
         .as_ref()
         .and_then(machine_observed)

@@ -4,8 +4,9 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::Stdio;
 
 use agent_domain::{Vmi, tame};
 use agent_plan::{
@@ -15,7 +16,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::LinuxHost;
-use crate::child::LaunchArguments;
+use crate::child::{LaunchArguments, Launched};
 use crate::control::{Connection, Deadlines, SocketDir, listen_at};
 use crate::failure::{chain, retry};
 use crate::launch_file::LaunchFile;
@@ -65,19 +66,21 @@ impl LinuxHost {
         let failed = |what: &str, error: &dyn std::error::Error| {
             retry("VmmStartFailed", format!("{what}: {}", chain(error)))
         };
-        let launcher = self
+        let (mut launcher, socket) = self
             .spawn(&dir, &self.layout.vmm_root(uid, incarnation), user)
             .map_err(|error| failed("the VMM can not be started", &error))?;
         let limit = self.settings().config.launch_limit;
-        let Ok(launched) = timeout(limit, launcher.wait_with_output()).await else {
+        let Ok(launched) = timeout(limit, launcher.wait()).await else {
             let why = format!("its launcher did not end within {limit:?} and was killed");
             return Err(did_not_start(&dir, &why));
         };
-        let launched = launched.map_err(|error| failed("the VMM can not be started", &error))?;
-        let Some(pid) = pid_of(&launched) else {
+        let status = launched.map_err(|error| failed("the VMM can not be started", &error))?;
+        let heard = Launched::hear(&socket)
+            .map_err(|error| failed("the VMM can not be identified", &error))?;
+        let Some(launched) = heard.filter(|_| status.success()) else {
             return Err(did_not_start(&dir, "its launcher failed"));
         };
-        let identity = match process::identify(pid) {
+        let identity = match process::identify_running(launched.pid, &launched.pidfd) {
             Ok(Some(identity)) => identity,
             Ok(None) => return Err(did_not_start(&dir, "it ended at once")),
             Err(error) => return Err(failed("the VMM can not be identified", &error)),
@@ -102,8 +105,8 @@ impl LinuxHost {
         }
         // Its launcher has ended: whoever is the parent of orphans has to wait for it.
         tokio::spawn(async move {
-            if let Err(error) = process::reap(pid).await {
-                tracing::warn!(pid, %error, "the end of a VMM can not be waited for");
+            if let Err(error) = process::reap(&launched.pidfd).await {
+                tracing::warn!(pid = launched.pid, %error, "the end of a VMM can not be waited for");
             }
         });
         result.map(|()| Completed::Started(identity))
@@ -190,7 +193,9 @@ impl LinuxHost {
             .map_err(|error| retry("SandboxFailed", chain(&error)))
     }
 
-    fn spawn(&self, dir: &Path, root: &Path, user: Option<u32>) -> io::Result<Child> {
+    /// Starts the launcher; the socket is where it tells what it has started.
+    fn spawn(&self, dir: &Path, root: &Path, user: Option<u32>) -> io::Result<(Child, UnixStream)> {
+        let (ours, theirs) = UnixStream::pair()?;
         let socket = listen_at(dir)?;
         let log = fs::OpenOptions::new()
             .create(true)
@@ -203,26 +208,18 @@ impl LinuxHost {
             root: root.to_owned(),
             user: user.unwrap_or_default(),
         };
-        Command::new(&settings.config.helper_program)
+        let launcher = Command::new(&settings.config.helper_program)
             .args(arguments.to_command_line())
             .env_clear()
             .stdin(Stdio::from(OwnedFd::from(socket)))
-            .stdout(Stdio::piped())
+            .stdout(Stdio::from(OwnedFd::from(theirs)))
             .stderr(Stdio::from(log))
             // The process that it starts ends with it, unless it has its launcher's word already: then
             // it is found by its socket.
             .kill_on_drop(true)
-            .spawn()
+            .spawn()?;
+        Ok((launcher, ours))
     }
-}
-
-/// What the launcher says of the VMM.
-fn pid_of(launched: &Output) -> Option<u32> {
-    let said = std::str::from_utf8(&launched.stdout).ok()?;
-    said.trim_end()
-        .parse()
-        .ok()
-        .filter(|_| launched.status.success())
 }
 
 /// Waits for the VMM's first word, or for the reason why there is none.

@@ -1,5 +1,8 @@
 //! VMMs without a guest: started, adopted, killed.
 
+use std::fs::Permissions;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +15,7 @@ use agent_plan::{
 use libtest_mimic::Trial;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use proto_vmm::v1;
 use tokio::sync::Notify;
 
 use crate::support::{
@@ -31,6 +35,14 @@ pub fn trials() -> Vec<Trial> {
             hanging_program,
         ),
         trial("a_started_vmm_is_seen_adopted_and_killed", start_adopt_kill),
+        trial(
+            "a_process_that_only_has_the_number_of_a_vmm_is_never_taken_for_it",
+            reused_number,
+        ),
+        trial(
+            "a_process_that_a_vmm_says_it_is_is_never_taken_for_it",
+            false_claim,
+        ),
         trial(
             "a_start_that_was_not_noted_is_found_by_its_socket",
             lost_note,
@@ -151,6 +163,103 @@ async fn hanging_program() -> Outcome {
         Observation::Absent
     );
     release(&host, &vmi, 1).await.unwrap();
+    Ok(())
+}
+
+/// A process that has nothing to do with any VMM.
+struct Bystander(std::process::Child);
+
+impl Bystander {
+    fn new() -> Self {
+        Self(
+            std::process::Command::new("sleep")
+                .arg("600")
+                .spawn()
+                .unwrap(),
+        )
+    }
+
+    fn lives(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Bystander {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// The VMM ended at once, and its number is another process's when the agent hears of it.
+async fn reused_number() -> Outcome {
+    let mut bystander = Bystander::new();
+    let place = Place::new();
+    let mut config = place.config();
+    std::fs::create_dir_all(&config.state_dir)?;
+    config.helper_program = config.state_dir.join("launcher");
+    let script = format!("#!/bin/sh\necho {}\n", bystander.0.id());
+    std::fs::write(&config.helper_program, script)?;
+    std::fs::set_permissions(&config.helper_program, Permissions::from_mode(0o755))?;
+    let host = LinuxHost::start(config).await.unwrap();
+    let vmi = place.vmi(UID, &[]);
+    let failure = execute(&host, &vmi, 1, Action::StartVmm { incarnation: 1 })
+        .await
+        .unwrap_err();
+    assert!(bystander.lives(), "{failure:?}");
+    assert!(
+        failure.message.contains("its launcher failed"),
+        "{failure:?}"
+    );
+    Ok(())
+}
+
+/// A VMM that was taken over names another process as itself, by all that identifies one.
+async fn false_claim() -> Outcome {
+    let bystander = Bystander::new();
+    let pid = bystander.0.id();
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let fields = stat.rsplit_once(')').unwrap().1;
+    let start_time_ticks = fields.split_whitespace().nth(19).unwrap().parse()?;
+    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let place = Place::new();
+    let host = place.host().await;
+    let dir = place.run().join("vmm").join(UID).join("1");
+    std::fs::create_dir_all(&dir)?;
+    let listener = std::os::unix::net::UnixListener::bind(dir.join("control.sock"))?;
+    let hello = v1::Hello {
+        protocol_min: 1,
+        protocol_max: 1,
+        identity: Some(v1::Identity {
+            pid,
+            boot_id: boot_id.trim().to_owned(),
+            start_time_ticks,
+            ..v1::Identity::default()
+        }),
+        status: Some(v1::MachineStatus {
+            state: v1::MachineState::Unconfigured.into(),
+            ..v1::MachineStatus::default()
+        }),
+        ..v1::Hello::default()
+    };
+    let frame = v1::Frame {
+        body: Some(v1::frame::Body::Hello(hello)),
+    };
+    let bytes = proto_vmm::encode_frame(&frame, 0)?;
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let mut stream = stream;
+            // The agent hangs up when it has read that.
+            if stream.write_all(&bytes).is_ok() {
+                drop(stream.read(&mut [0; 64]));
+            }
+        }
+    });
+    let observed = observe(&host, &record(UID, 1)).await;
+    let Observation::Unknown { why, .. } = &observed.vmms else {
+        panic!("{observed:?}");
+    };
+    assert!(why.contains("which process listens"), "{why}");
     Ok(())
 }
 
