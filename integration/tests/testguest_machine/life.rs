@@ -314,11 +314,11 @@ impl Observer for SlowWatch {
         self.0.answered(ticket, result);
     }
 
-    fn changed(&mut self, change: Change) {
+    fn changed(&mut self, change: Change, status: &Status) {
         if change == Change::Paused {
             self.1.block();
         }
-        self.0.changed(change);
+        self.0.changed(change, status);
     }
 }
 
@@ -350,4 +350,53 @@ fn a_state_query_is_answered_while_a_pause_is_under_way() {
     let reason = "seen".to_owned();
     machine.handle.request(3, Request::Stop { reason });
     machine.ended();
+}
+
+/// Keeps the status that comes with each change.
+struct Pictures(Watch, std::sync::mpsc::Sender<(Change, Status)>);
+
+impl Observer for Pictures {
+    fn built(&mut self, result: Result<(), BuildError>) {
+        self.0.built(result);
+    }
+
+    fn answered(&mut self, ticket: u64, result: Result<(), RequestError>) {
+        self.0.answered(ticket, result);
+    }
+
+    fn changed(&mut self, change: Change, status: &Status) {
+        self.1.send((change, status.clone())).ok();
+        self.0.changed(change, status);
+    }
+}
+
+#[test]
+fn a_change_is_told_with_the_status_right_after_it_however_late_it_is_read() {
+    skip_if!(without_machine());
+    let (sender, changes) = channel();
+    let (pictures, seen) = channel();
+    let console = Arc::default();
+    let plan = Plan {
+        reboot_policy: RebootPolicy::Restart,
+        ..plan(ARMED, watchdog(WatchdogAction::Reset))
+    };
+    let config = Machine::config(plan, &console);
+    let observer = Box::new(Pictures(Watch(sender), pictures));
+    let machine = Machine::watched(config, console, None, (observer, changes));
+    machine.handle.request(1, Request::Boot);
+    // The guest powers off after its reset: all of it is over when the pictures are looked at.
+    machine.ended();
+    let seen: Vec<_> = seen.iter().collect();
+    let at = |wanted: Change| {
+        let found = seen.iter().find(|(change, _)| *change == wanted);
+        found.map(|(_, status)| (status.state, status.watchdog_expirations, status.resets))
+    };
+    let running = MachineState::Running;
+    assert_eq!(at(Change::Booted), Some((running, 0, 0)));
+    let expired = Change::WatchdogExpired(WatchdogAction::Reset);
+    assert_eq!(at(expired), Some((running, 1, 0)));
+    let reset = Change::Reset(Some(ResetSource::Watchdog));
+    assert_eq!(at(reset), Some((running, 1, 1)));
+    assert_eq!(at(Change::Ended), Some((MachineState::Ended, 1, 1)));
+    assert!(seen.is_sorted_by(|(_, one), (_, next)| one.updates < next.updates));
 }

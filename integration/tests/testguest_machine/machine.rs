@@ -51,7 +51,7 @@ impl Observer for Watch {
         }
     }
 
-    fn changed(&mut self, change: Change) {
+    fn changed(&mut self, change: Change, _: &Status) {
         // The test may have ended.
         self.0.send(change).ok();
     }

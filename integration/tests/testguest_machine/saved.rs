@@ -17,11 +17,11 @@ impl Observer for Stalled {
         self.watch.answered(ticket, result);
     }
 
-    fn changed(&mut self, change: Change) {
+    fn changed(&mut self, change: Change, status: &Status) {
         if change == Change::Booted {
             self.go_on.recv_timeout(PATIENCE).expect("the test's word");
         }
-        self.watch.changed(change);
+        self.watch.changed(change, status);
     }
 }
 

@@ -52,5 +52,5 @@ pub(crate) fn end_unbuilt(
             detail,
         });
     });
-    observer.changed(Change::Ended);
+    observer.changed(Change::Ended, &board.read());
 }

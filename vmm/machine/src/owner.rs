@@ -105,6 +105,13 @@ impl Owner {
         }
     }
 
+    /// Tells the observer of a change, with the status as it is right after it, whose number no status that
+    /// was read before has.
+    fn tell(&mut self, change: Change) {
+        self.board.update(|_| {});
+        self.observer.changed(change, &self.board.read());
+    }
+
     fn boot(&mut self) -> Result<(), BuildError> {
         self.started = Instant::now();
         self.board.timeline().note(Phase::Started);
@@ -113,7 +120,7 @@ impl Owner {
             status.booted_at_ns = boottime_ns();
         });
         self.machine.run()?;
-        self.observer.changed(Change::Booted);
+        self.tell(Change::Booted);
         Ok(())
     }
 
@@ -126,7 +133,7 @@ impl Owner {
             status.state = MachineState::Paused;
             status.pause_reason = Some(reason);
         });
-        self.observer.changed(Change::Paused);
+        self.tell(Change::Paused);
         Ok(())
     }
 
@@ -153,7 +160,7 @@ impl Owner {
             status.pause_reason = None;
         });
         self.run_if_it_may()?;
-        self.observer.changed(Change::Resumed);
+        self.tell(Change::Resumed);
         Ok(())
     }
 
@@ -166,7 +173,7 @@ impl Owner {
             status.state = MachineState::Ended;
             status.end = Some(End { reason, detail });
         });
-        self.observer.changed(Change::Ended);
+        self.tell(Change::Ended);
         Flow::Ended
     }
 }

@@ -116,6 +116,8 @@ pub struct Status {
     pub balloon: Option<BalloonSize>,
     /// Disks that lost data, in the order of their addresses.
     pub sync_failures: Vec<SyncFailure>,
+    /// How often its owner has changed the status: tells which of two was first.
+    pub updates: u64,
 }
 
 /// What happened to a machine.
@@ -196,7 +198,9 @@ impl StatusBoard {
     }
 
     pub(crate) fn update(&self, change: impl FnOnce(&mut Status)) {
-        change(&mut self.lock());
+        let mut status = self.lock();
+        change(&mut status);
+        status.updates += 1;
     }
 
     pub(crate) fn first_timestamp(&self) -> Arc<AtomicU64> {

@@ -50,8 +50,8 @@ pub struct Connection {
     deadline: Option<Instant>,
     /// The version agreed on, after the handshake.
     pub protocol: Option<u32>,
-    /// Gets events.
-    pub is_subscriber: bool,
+    /// Gets events of changes after so many updates of the machine's status, if any.
+    pub subscribed_at: Option<u64>,
 }
 
 impl Connection {
@@ -64,7 +64,7 @@ impl Connection {
             unsent: VecDeque::new(),
             deadline: Some(Instant::now() + PATIENCE),
             protocol: None,
-            is_subscriber: false,
+            subscribed_at: None,
         })
     }
 

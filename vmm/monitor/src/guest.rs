@@ -7,7 +7,7 @@ use prost::Message;
 use proto_vmm::v1;
 use vmm_devices::virtio::vsock::VsockControl;
 use vmm_machine::{
-    BuildError, Change, End, MachineConfig, MachineHandle, Placement, Request, Restore, chain,
+    BuildError, Change, End, MachineConfig, MachineHandle, Placement, Request, Restore, Status, chain,
 };
 
 use crate::config::{self, CheckedConfig, FieldError};
@@ -164,13 +164,16 @@ impl Server {
                 Notice::Built(Ok(())) => self.on_built(),
                 Notice::Built(Err(error)) => self.on_build_failed(&error),
                 Notice::Answered { ticket, result } => self.on_answered(ticket, result),
-                Notice::Changed(Change::Ended) => self.on_ended(),
-                Notice::Changed(change) => {
+                Notice::Changed {
+                    change: Change::Ended,
+                    status,
+                } => self.on_ended(&status),
+                Notice::Changed { change, status } => {
                     let detail = status::change_detail(change);
                     self.log
                         .repeated(Level::Info, status::change_name(change), &detail);
                     if let Some(kind) = status::event_kind(change) {
-                        self.broadcast(kind);
+                        self.broadcast(kind, &status);
                     }
                 }
             }
@@ -218,14 +221,14 @@ impl Server {
         self.refuse_pending("the machine could not be built");
     }
 
-    fn on_ended(&mut self) {
+    fn on_ended(&mut self, status: &Status) {
         for terminal in Terminal::ALL {
             self.on_console_output(terminal);
         }
         let Some(guest) = &mut self.guest else {
             return;
         };
-        let End { reason, detail } = guest.handle.status().end.unwrap_or(End {
+        let End { reason, detail } = status.end.clone().unwrap_or(End {
             reason: vmm_machine::EndReason::HostFailed,
             detail: "the machine ended without a reason".to_owned(),
         });
@@ -240,7 +243,7 @@ impl Server {
             .info("ended", &format!("{}: {detail}", reason.as_str_name()));
         guest.exit = Some(record);
         self.refuse_pending("the guest has ended");
-        self.broadcast(v1::EventKind::Exited);
+        self.broadcast(v1::EventKind::Exited, status);
         self.begin_farewell();
     }
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use vmm_machine::{BuildError, Change, Observer, RequestError};
+use vmm_machine::{BuildError, Change, Observer, RequestError, Status};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 /// What the machine tells.
@@ -20,7 +20,12 @@ pub enum Notice {
         result: Result<(), RequestError>,
     },
     /// Something happened.
-    Changed(Change),
+    Changed {
+        /// What.
+        change: Change,
+        /// The status right after it.
+        status: Box<Status>,
+    },
 }
 
 /// The main thread's end.
@@ -84,7 +89,10 @@ impl Observer for Sink {
         self.send(Notice::Answered { ticket, result });
     }
 
-    fn changed(&mut self, change: Change) {
-        self.send(Notice::Changed(change));
+    fn changed(&mut self, change: Change, status: &Status) {
+        self.send(Notice::Changed {
+            change,
+            status: Box::new(status.clone()),
+        });
     }
 }

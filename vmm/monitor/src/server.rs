@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signalfd::SignalFd;
 use proto_vmm::v1::{self, frame::Body};
-use vmm_machine::{MachineThread, chain};
+use vmm_machine::{MachineThread, Status, chain};
 use vmm_sys::peer::Peer;
 
 use crate::connection::{Connection, ConnectionError};
@@ -22,6 +22,7 @@ use crate::notices::Notices;
 use crate::poller::{Poller, Ready, Source, Terminal};
 use crate::ports::Ports;
 use crate::requests::PendingAnswers;
+use crate::status;
 use crate::timeline::ProcessTimes;
 
 /// Connections at a time. An agent needs one; the rest is for tools, and for an agent's successor.
@@ -309,14 +310,23 @@ impl Server {
         }
     }
 
-    /// Sends an event to whoever wants events.
-    pub(crate) fn broadcast(&mut self, kind: v1::EventKind) {
+    /// Sends an event to whoever wants events, but for those whose first picture of the machine was
+    /// taken after it.
+    pub(crate) fn broadcast(&mut self, kind: v1::EventKind, status: &Status) {
         self.sequence += 1;
-        let event = self.event(kind);
+        let exit = self.guest.as_ref().and_then(|guest| guest.exit.as_ref());
+        let event = v1::Event {
+            sequence: self.sequence,
+            status: Some(status::of_machine(status, exit)),
+            kind: kind.into(),
+        };
         let subscribers: Vec<u32> = self
             .connections
             .iter()
-            .filter(|(_, connection)| connection.is_subscriber)
+            .filter(|(_, connection)| {
+                let seen = connection.subscribed_at;
+                seen.is_some_and(|seen| status.updates > seen)
+            })
             .map(|(number, _)| *number)
             .collect();
         for number in subscribers {
@@ -324,19 +334,20 @@ impl Server {
         }
     }
 
-    pub(crate) fn event(&self, kind: v1::EventKind) -> v1::Event {
-        v1::Event {
-            sequence: self.sequence,
-            status: Some(self.status()),
-            kind: kind.into(),
-        }
-    }
-
     pub(crate) fn subscribe(&mut self, number: u32) {
+        let status = self.guest.as_ref().map(|guest| guest.handle.status());
         if let Some(connection) = self.connection(number) {
-            connection.is_subscriber = true;
+            connection.subscribed_at = Some(status.as_ref().map_or(0, |status| status.updates));
         }
-        let current = self.event(v1::EventKind::Current);
+        let exit = self.guest.as_ref().and_then(|guest| guest.exit.as_ref());
+        let current = v1::Event {
+            sequence: self.sequence,
+            status: Some(match &status {
+                Some(status) => status::of_machine(status, exit),
+                None => status::unconfigured(),
+            }),
+            kind: v1::EventKind::Current.into(),
+        };
         self.send(number, Body::Event(current));
     }
 

@@ -62,7 +62,7 @@ impl Owner {
             GuestEvent::Reset(source) => self.on_guest_reset(source),
             GuestEvent::IoStopped { disk, errno } => self.on_io_stopped(disk, errno),
             GuestEvent::SyncFailed { disk, errno } => {
-                self.observer.changed(Change::SyncFailed { disk, errno });
+                self.tell(Change::SyncFailed { disk, errno });
                 Flow::Continue
             }
         }

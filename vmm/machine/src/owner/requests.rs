@@ -85,7 +85,7 @@ impl Owner {
         for failure in self.machine.disks().sync_failures() {
             if !before.contains(&failure) {
                 let SyncFailure { disk, errno } = failure;
-                self.observer.changed(Change::SyncFailed { disk, errno });
+                self.tell(Change::SyncFailed { disk, errno });
             }
         }
         done

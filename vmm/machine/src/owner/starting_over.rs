@@ -56,7 +56,7 @@ impl Owner {
                     unfinished: Some((source, delay)),
                 });
                 if waited.is_none() {
-                    self.observer.changed(Change::ResetWaits(address));
+                    self.tell(Change::ResetWaits(address));
                 }
                 Flow::Continue
             }
@@ -88,7 +88,7 @@ impl Owner {
             status.resets += 1;
             status.last_reset = source.map_or(LastReset::Requested, LastReset::Guest);
         });
-        self.observer.changed(Change::Reset(source));
+        self.tell(Change::Reset(source));
         self.restart = Some(Restart {
             at: Instant::now() + delay,
             unfinished: None,
