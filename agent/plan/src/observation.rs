@@ -141,6 +141,11 @@ pub enum PauseObserved {
         /// Which disk, and what failed.
         detail: String,
     },
+    /// The guest has stopped a device that the host still works for; it goes on by itself.
+    DeviceBusy {
+        /// Which device.
+        detail: String,
+    },
     /// The guest let its watchdog run out.
     Watchdog,
     /// The guest's kernel gave up.

@@ -288,6 +288,10 @@ fn paused(observed: &Observed, record: &Record) -> Option<Verdict> {
             "PausedIOError",
             format!("VMI was paused, low-level IO error detected: {detail}"),
         ),
+        Some(PauseObserved::DeviceBusy { detail }) => (
+            "PausedDeviceBusy",
+            format!("VMI was paused, the guest stopped a device that is busy: {detail}"),
+        ),
         Some(PauseObserved::Watchdog) => (
             "PausedWatchdog",
             "VMI was paused, its watchdog ran out".to_owned(),

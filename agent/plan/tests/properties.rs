@@ -55,6 +55,9 @@ fn machine() -> impl Strategy<Value = MachineObserved> {
         Just(PauseObserved::IoError {
             detail: String::from("a full disk"),
         }),
+        Just(PauseObserved::DeviceBusy {
+            detail: String::from("00:01.0"),
+        }),
         Just(PauseObserved::Watchdog),
         Just(PauseObserved::Panicked),
     ];
@@ -293,7 +296,7 @@ proptest! {
     fn a_guest_that_paused_of_itself_goes_on_only_when_it_is_told_to(record in record(), seen in observed()) {
         let of_itself = seen.vmms.present().into_iter().flatten().all(|vmm| {
             vmm.machine.present().is_some_and(|machine| {
-                matches!(machine.pause, Some(PauseObserved::IoError { .. } | PauseObserved::Watchdog | PauseObserved::Panicked))
+                matches!(machine.pause, Some(PauseObserved::IoError { .. } | PauseObserved::DeviceBusy { .. } | PauseObserved::Watchdog | PauseObserved::Panicked))
             })
         });
         let untold = record.orders.unpauses == record.unpauses_done && record.orders.stop.is_none();

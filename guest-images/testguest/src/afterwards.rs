@@ -5,8 +5,9 @@ use testguest_lib::command_line::{Afterwards, Settings};
 use crate::acpi::Acpi;
 use crate::clock::Clock;
 use crate::panic_device::{self, Place};
+use crate::pci::Ecam;
 use crate::virtio::numbers;
-use crate::{attack, console_line, generation, power, serial, watchdog};
+use crate::{attack, console_line, generation, power, serial, virtio, watchdog};
 
 /// How often the console is looked at for input while there is none.
 const ECHO_POLL_MS: u64 = 10;
@@ -35,11 +36,32 @@ pub fn run(settings: &Settings, clock: &Clock, acpi: Option<&Acpi>) -> ! {
         }
         Afterwards::Watchdog => watchdog::run(acpi, clock),
         Afterwards::Generation => generation::run(acpi, clock),
+        Afterwards::Detach => {
+            detach(acpi);
+            tick(settings, clock)
+        }
         Afterwards::Storm => attack::storm(acpi, clock),
         Afterwards::Numbers => numbers::run(acpi, clock, settings),
         Afterwards::PvpanicPort => panic_device::run(acpi, Place::Port, settings.pvpanic),
         Afterwards::PvpanicPci => panic_device::run(acpi, Place::Pci, settings.pvpanic),
     }
+}
+
+/// Takes from all virtio devices the right to access memory, as a kernel does that starts another one, and
+/// prints their status before and after.
+fn detach(acpi: Option<&Acpi>) {
+    let Some(bus) = acpi.and_then(|acpi| Ecam::map(acpi.ecam.as_ref()?)) else {
+        return console_line!("TESTGUEST detach without PCI");
+    };
+    bus.for_each(|function| {
+        let Some(status) = virtio::status(&function) else {
+            return;
+        };
+        console_line!("TESTGUEST detach {function} status={status}");
+        function.forbid_memory_access();
+        let status = virtio::status(&function).unwrap_or(0);
+        console_line!("TESTGUEST detached {function} status={status}");
+    });
 }
 
 /// Counts on the console. Each deadline follows from the first, so that lines do not drift; after

@@ -44,6 +44,8 @@ pub enum Afterwards {
     Storm,
     /// Numbered blocks to every disk, without end.
     Numbers,
+    /// Bus mastering off for all devices; then as [`Tick`](Self::Tick).
+    Detach,
 }
 
 /// What the command line asks for; what it leaves out has a default.
@@ -170,6 +172,7 @@ impl Settings {
                     "generation" => Afterwards::Generation,
                     "storm" => Afterwards::Storm,
                     "numbers" => Afterwards::Numbers,
+                    "detach" => Afterwards::Detach,
                     _ => return None,
                 }
             }

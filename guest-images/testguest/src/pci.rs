@@ -173,6 +173,13 @@ impl Function {
         self.registers.write16(COMMAND, command | wanted);
     }
 
+    /// Keeps the function from memory.
+    pub fn forbid_memory_access(&self) {
+        let command = self.registers.read16(COMMAND);
+        self.registers
+            .write16(COMMAND, command & !COMMAND_BUS_MASTER);
+    }
+
     /// Offsets of the capabilities with this id.
     pub fn capabilities(&self, id: u8) -> impl Iterator<Item = usize> + '_ {
         let present = self.registers.read16(STATUS) & STATUS_CAPABILITIES != 0;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use vm_memory::{Bytes, GuestAddress};
 use vmm_devices::virtio::{VirtioDevice, VirtioPciFunction, transport};
@@ -25,6 +26,13 @@ pub const BUFFERS: u64 = 0x4_0000;
 
 /// Events that a device may need until it rests. Each turn serves a hundred requests or so.
 const MAX_TURNS: usize = 20_000;
+
+/// How long the host may take for what was in flight at a reset.
+const RESET_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The command register, and bus mastering in it.
+const COMMAND: u16 = 4;
+const COMMAND_MASTER: u16 = 1 << 2;
 
 const VERSION_1: u64 = 1 << 32;
 const DRIVER_OK: u8 = 15;
@@ -120,7 +128,27 @@ impl Guest {
         let queues = device.queue_sizes().len();
         let binding = Arc::new(NoMsi::default());
         let function = VirtioPciFunction::new(device, Arc::clone(&memory), binding);
-        Self::with(function.expect("a function"), memory, queues)
+        let mut guest = Self::with(function.expect("a function"), memory, queues);
+        guest.allow_memory_access();
+        guest
+    }
+
+    /// Switches bus mastering on.
+    fn allow_memory_access(&mut self) {
+        let mut command = [0; 2];
+        self.function.config_read(COMMAND, &mut command);
+        let command = u16::from_le_bytes(command) | COMMAND_MASTER;
+        let _ = self.function.config_write(COMMAND, &command.to_le_bytes());
+    }
+
+    /// Resets the function and waits until the host is done with what was in flight.
+    fn reset(&mut self) {
+        self.common(20, &[0]);
+        let deadline = Instant::now() + RESET_PATIENCE;
+        while self.status() != 0 {
+            assert!(Instant::now() < deadline, "the function is not reset");
+            std::thread::yield_now();
+        }
     }
 
     fn with(function: VirtioPciFunction, memory: Arc<GuestRam>, queues: usize) -> Self {
@@ -192,8 +220,8 @@ impl Guest {
     /// # Panics
     /// The function does not take an honest driver: a finding.
     pub fn start(&mut self, wanted: u64) {
-        self.common(20, &[0]);
-        assert_eq!(self.status(), 0, "the function is not reset");
+        self.allow_memory_access();
+        self.reset();
         self.common(20, &[3]);
         let mut offered = 0;
         for half in [0u32, 1] {

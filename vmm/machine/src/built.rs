@@ -48,7 +48,14 @@ impl BuiltMachine {
     /// Holds the guest: no vCPU runs, no device is served, and nothing is in flight.
     pub(crate) fn hold(&self) -> Result<(), BuildError> {
         self.hold_threads()?;
-        self.devices.bus.quiesce()
+        self.devices.bus.quiesce()?;
+        self.vcpus.gate().note_rest();
+        Ok(())
+    }
+
+    /// Whether the guest has stopped a device that is not known to be at rest.
+    pub(crate) fn is_rest_wanted(&self) -> bool {
+        self.vcpus.gate().is_rest_wanted()
     }
 
     fn hold_threads(&self) -> Result<(), BuildError> {

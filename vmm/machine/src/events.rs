@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 use vmm_devices::{DeviceNotice, NoticeSink, Panic, WatchdogAction};
 
 use crate::gate::Gate;
-use crate::pci::PciAddress;
+use crate::pci::{AwaitRest, PciAddress};
 use crate::request::Message;
 
 /// By which way a guest reset itself.
@@ -56,6 +56,9 @@ pub(crate) enum GuestEvent {
     IoStopped { disk: PciAddress, errno: i32 },
     /// A disk failed to make durable what was written, with this error number.
     SyncFailed { disk: PciAddress, errno: i32 },
+    /// The guest took the right to access memory from a device, or reset the bus that it is on, and may go
+    /// on once the host is done with what the device had in flight.
+    AwaitRest,
     /// The debug exit port was written.
     DebugExit(u32),
     /// KVM can not run a vCPU any more.
@@ -96,6 +99,16 @@ impl GuestEvents {
     pub(crate) fn life_sink(&self) -> NoticeSink {
         let events = self.clone();
         Arc::new(move |notice| events.post_life(notice))
+    }
+
+    /// Where devices that the guest stops have it wait for their host.
+    pub(crate) fn rest_sink(&self) -> AwaitRest {
+        let events = self.clone();
+        Box::new(move || {
+            // Ahead of the event: the owner may be about to let the guest go on for another reason.
+            events.gate.want_rest();
+            events.post(GuestEvent::AwaitRest);
+        })
     }
 
     fn post_life(&self, notice: DeviceNotice) {

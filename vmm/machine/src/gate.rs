@@ -47,6 +47,8 @@ struct State {
 pub(crate) struct Gate {
     vcpus: u32,
     open: AtomicBool,
+    /// The guest has stopped a device, and may not go on before that is at rest.
+    rest_wanted: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -57,6 +59,7 @@ impl Gate {
         Self {
             vcpus,
             open: AtomicBool::new(false),
+            rest_wanted: AtomicBool::new(false),
             state: Mutex::new(State {
                 order: Order {
                     command: Command::Hold,
@@ -90,6 +93,21 @@ impl Gate {
         if self.is_open() {
             self.order(Command::Hold);
         }
+    }
+
+    /// The guest may go on only once its devices are at rest, whatever the owner is at.
+    pub(crate) fn want_rest(&self) {
+        self.rest_wanted.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the guest may go on only once its devices are at rest.
+    pub(crate) fn is_rest_wanted(&self) -> bool {
+        self.rest_wanted.load(Ordering::SeqCst)
+    }
+
+    /// All devices are at rest, while no vCPU runs.
+    pub(crate) fn note_rest(&self) {
+        self.rest_wanted.store(false, Ordering::SeqCst);
     }
 
     /// Waits until all vCPUs have carried out the order, at most `limit`. Tells whether they have.

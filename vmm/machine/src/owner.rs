@@ -3,6 +3,7 @@
 mod guest_events;
 mod life;
 mod requests;
+mod rest;
 mod starting_over;
 
 use std::collections::VecDeque;
@@ -33,6 +34,8 @@ pub(crate) struct Owner {
     started: Instant,
     /// A guest that is held between two starts.
     restart: Option<Restart>,
+    /// A device that the guest has stopped is not at rest: it is looked at again then.
+    rest_due: Option<Instant>,
 }
 
 /// Whether the owner goes on.
@@ -58,6 +61,7 @@ impl Owner {
             backoff: ResetBackoff::default(),
             started: Instant::now(),
             restart: None,
+            rest_due: None,
         }
     }
 
@@ -75,6 +79,7 @@ impl Owner {
                 }
                 Next::Message(Message::Guest(event)) => self.on_guest_event(event),
                 Next::RestartDue => self.restart(),
+                Next::RestDue => self.await_rest(),
                 Next::LookDue => {
                     self.machine.look();
                     Flow::Continue
@@ -92,8 +97,10 @@ impl Owner {
             return Some(Next::Message(message));
         }
         let restart = self.restart.map(|it| (it.at, Next::RestartDue));
+        let rest = self.rest_due.map(|at| (at, Next::RestDue));
         let look = self.machine.look_due().map(|at| (at, Next::LookDue));
-        let due = restart.into_iter().chain(look).min_by_key(|(at, _)| *at);
+        let all = restart.into_iter().chain(rest).chain(look);
+        let due = all.min_by_key(|(at, _)| *at);
         let Some((at, next)) = due else {
             return self.messages.recv().ok().map(Next::Message);
         };
@@ -146,9 +153,11 @@ impl Owner {
         Err(error)
     }
 
-    /// Lets a guest run that is neither paused nor between two starts.
+    /// Lets a guest run that is neither paused nor between two starts. One that has stopped a device goes
+    /// on when that is seen to, which it has sent an event for.
     fn run_if_it_may(&self) -> Result<(), BuildError> {
-        if self.board.read().state == MachineState::Running && self.restart.is_none() {
+        let is_held = self.restart.is_some() || self.machine.is_rest_wanted();
+        if self.board.read().state == MachineState::Running && !is_held {
             self.machine.run()?;
         }
         Ok(())
@@ -181,5 +190,6 @@ impl Owner {
 enum Next {
     Message(Message),
     RestartDue,
+    RestDue,
     LookDue,
 }

@@ -73,6 +73,12 @@ pub enum PauseReason {
         /// The host's error number.
         errno: i32,
     },
+    /// The guest has stopped a device, and the host still works on what the device asked for. It goes on
+    /// by itself once that is done.
+    DeviceBusy {
+        /// Which device.
+        device: PciAddress,
+    },
     /// The guest let its watchdog run out.
     Watchdog,
     /// The guest's kernel gave up.

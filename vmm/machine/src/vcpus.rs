@@ -162,6 +162,11 @@ impl Vcpus {
             .collect()
     }
 
+    /// The gate that they pass.
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
         self.kicks.len()

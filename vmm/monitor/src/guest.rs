@@ -7,7 +7,8 @@ use prost::Message;
 use proto_vmm::v1;
 use vmm_devices::virtio::vsock::VsockControl;
 use vmm_machine::{
-    BuildError, Change, End, MachineConfig, MachineHandle, Placement, Request, Restore, Status, chain,
+    BuildError, Change, End, MachineConfig, MachineHandle, Placement, Request, Restore, Status,
+    chain,
 };
 
 use crate::config::{self, CheckedConfig, FieldError};

@@ -66,6 +66,10 @@ fn paused(reason: Option<PauseReason>) -> (v1::PauseReason, String) {
             let detail = format!("the disk at {disk} waits for its host: {error}");
             (v1::PauseReason::IoError, detail)
         }
+        Some(PauseReason::DeviceBusy { device }) => {
+            let detail = format!("the host still works on what the device at {device} asked for");
+            (v1::PauseReason::DeviceBusy, detail)
+        }
         Some(PauseReason::Watchdog) => (v1::PauseReason::Watchdog, String::new()),
         Some(PauseReason::Panicked) => (v1::PauseReason::Panicked, String::new()),
     }

@@ -41,6 +41,9 @@ fn pause_observed(status: &v1::MachineStatus) -> PauseObserved {
         v1::PauseReason::IoError => PauseObserved::IoError {
             detail: status.pause_detail.clone(),
         },
+        v1::PauseReason::DeviceBusy => PauseObserved::DeviceBusy {
+            detail: status.pause_detail.clone(),
+        },
         v1::PauseReason::Watchdog => PauseObserved::Watchdog,
         v1::PauseReason::Panicked => PauseObserved::Panicked,
         v1::PauseReason::Unspecified | v1::PauseReason::Requested => PauseObserved::Requested,

@@ -102,6 +102,8 @@ impl Draft<'_> {
         let may_go_on = match pause {
             None | Some(PauseObserved::Requested) => true,
             Some(PauseObserved::IoError { .. }) => stop.resumed_at.is_none(),
+            // It goes on by itself, and cannot before.
+            Some(PauseObserved::DeviceBusy { .. }) => false,
             Some(PauseObserved::Watchdog | PauseObserved::Panicked) => false,
         };
         if stop.pressed_at.is_none() {

@@ -159,6 +159,13 @@ pub fn registers_address(function: &Function) -> u64 {
     window(function, COMMON).map_or(0, |(registers, _)| registers.address())
 }
 
+/// The status of the virtio device that a PCI function is, if it is one.
+pub fn status(function: &Function) -> Option<u8> {
+    kind(function)?;
+    let (registers, _) = window(function, COMMON)?;
+    Some(registers.read8(DEVICE_STATUS))
+}
+
 /// A device between reset and [`Device::start`], or running.
 pub struct Device<'a> {
     common: Registers,

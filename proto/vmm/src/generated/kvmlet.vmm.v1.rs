@@ -499,7 +499,8 @@ pub struct MachineStatus {
     /// Set in MACHINE_STATE_PAUSED.
     #[prost(enumeration = "PauseReason", tag = "6")]
     pub pause_reason: i32,
-    /// With PAUSE_REASON_IO_ERROR: which disk, and the host's error.
+    /// With PAUSE_REASON_IO_ERROR: which disk, and the host's error; with PAUSE_REASON_DEVICE_BUSY: which
+    /// device.
     #[prost(string, tag = "7")]
     pub pause_detail: ::prost::alloc::string::String,
     /// How the guest came to the last of its resets; unspecified before the first.
@@ -536,6 +537,7 @@ pub struct Event {
     /// Counts up by one for each event of this VMM.
     #[prost(uint64, tag = "1")]
     pub sequence: u64,
+    /// As it was right after what happened; the first event of a subscription has it as it is.
     #[prost(message, optional, tag = "2")]
     pub status: ::core::option::Option<MachineStatus>,
     /// What happened.
@@ -1354,6 +1356,9 @@ pub enum PauseReason {
     Watchdog = 10,
     /// The guest's kernel gave up, and PANIC_POLICY_PAUSE says so.
     Panicked = 11,
+    /// The guest has stopped a device (bus mastering off, reset of its bus) while the host works on what
+    /// the device asked for. The guest goes on by itself once that is done.
+    DeviceBusy = 12,
 }
 impl PauseReason {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1367,6 +1372,7 @@ impl PauseReason {
             Self::IoError => "PAUSE_REASON_IO_ERROR",
             Self::Watchdog => "PAUSE_REASON_WATCHDOG",
             Self::Panicked => "PAUSE_REASON_PANICKED",
+            Self::DeviceBusy => "PAUSE_REASON_DEVICE_BUSY",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1377,6 +1383,7 @@ impl PauseReason {
             "PAUSE_REASON_IO_ERROR" => Some(Self::IoError),
             "PAUSE_REASON_WATCHDOG" => Some(Self::Watchdog),
             "PAUSE_REASON_PANICKED" => Some(Self::Panicked),
+            "PAUSE_REASON_DEVICE_BUSY" => Some(Self::DeviceBusy),
             _ => None,
         }
     }

@@ -18,8 +18,10 @@ const FIRST_CAPABILITY: usize = 0x40;
 
 /// `COMMAND.MEMORY`: the function answers in memory space.
 const COMMAND_MEMORY: u16 = 1 << 1;
+/// `COMMAND.MASTER`: the function may access memory.
+const COMMAND_MASTER: u16 = 1 << 2;
 /// Memory, bus master, parity, SERR, INTx disable. No I/O BARs, so no I/O bit.
-const COMMAND_WRITABLE: u16 = COMMAND_MEMORY | 1 << 2 | 1 << 6 | 1 << 8 | 1 << 10;
+const COMMAND_WRITABLE: u16 = COMMAND_MEMORY | COMMAND_MASTER | 1 << 6 | 1 << 8 | 1 << 10;
 /// `STATUS.CAP_LIST`.
 const STATUS_CAPABILITIES: u8 = 1 << 4;
 
@@ -196,6 +198,11 @@ impl ConfigSpace {
         let mut bytes = [0; 4];
         self.read(offset, &mut bytes);
         u32::from_le_bytes(bytes)
+    }
+
+    /// Whether the guest lets the function access memory.
+    pub fn is_bus_master(&self) -> bool {
+        self.u16_at(0x04) & COMMAND_MASTER != 0
     }
 
     /// The BARs as they are programmed now.

@@ -66,6 +66,12 @@ pub trait PciFunction: Send {
     /// decoding is off afterwards: the machine compares [`bars`](Self::bars) as after a write.
     fn reset(&mut self);
 
+    /// Whether the host is done with everything that the function had in flight before its last
+    /// [`reset`](Self::reset): until then it may write to guest memory. Never waits.
+    fn is_idle(&mut self) -> bool {
+        true
+    }
+
     /// Comes to rest while nobody calls: afterwards nothing is in flight that touches guest memory or
     /// a backend, until an event or an access comes, or [`resume`](Self::resume).
     ///
@@ -161,11 +167,14 @@ pub struct ConfigImage<'a> {
 
 /// What a write to configuration space changed for the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use = "the machine has to follow BARs that moved"]
+#[must_use = "the machine has to follow what changed"]
 pub struct ConfigEffect {
     /// A BAR moved or decoding was switched: the machine compares [`PciFunction::bars`] with what it
     /// has registered.
     pub bars_changed: bool,
+    /// The guest took the function's right to access memory (`COMMAND.MASTER`): the guest may go on
+    /// only after [`PciFunction::quiesce`].
+    pub dma_ended: bool,
 }
 
 /// Address space and width of a BAR.

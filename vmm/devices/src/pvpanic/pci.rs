@@ -77,6 +77,7 @@ impl PciFunction for PvpanicPci {
         self.space.write(offset, data);
         ConfigEffect {
             bars_changed: self.space.bars() != before,
+            ..ConfigEffect::default()
         }
     }
 

@@ -124,8 +124,15 @@ pub trait VirtioDevice: Send {
     /// The device can not start; it is left as after [`reset`](Self::reset).
     fn activate(&mut self, context: ActiveContext) -> Result<(), ActivateError>;
 
-    /// Stops and gives up the queues. No request is in flight afterwards.
+    /// Stops and gives up the queues. Does not wait for what the host is still busy with: see
+    /// [`is_idle`](Self::is_idle).
     fn reset(&mut self);
+
+    /// Whether the host is done with everything that was asked of it before the last
+    /// [`reset`](Self::reset): until then it may write to guest memory. Never waits.
+    fn is_idle(&mut self) -> bool {
+        true
+    }
 
     /// The queues that it owns, in order: none while it is not active.
     fn queues(&self) -> Vec<&VirtQueue>;

@@ -3,6 +3,7 @@
 mod rings;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use vm_memory::{Bytes, GuestAddress};
@@ -76,7 +77,7 @@ impl Driver {
         let msi = RecordingMsi::new();
         let queues = device.queue_sizes().len();
         let function = VirtioPciFunction::new(device, Arc::clone(&memory), msi.clone()).unwrap();
-        Self {
+        let mut driver = Self {
             function,
             memory,
             msi,
@@ -85,7 +86,17 @@ impl Driver {
             avail: vec![0; queues],
             seen: vec![0; queues],
             free: vec![0; queues],
-        }
+        };
+        driver.set_bus_master(true);
+        driver
+    }
+
+    /// Lets the function access memory, or not. Whether it is to come to rest now.
+    pub(crate) fn set_bus_master(&mut self, allowed: bool) -> bool {
+        let command = u16::from(allowed) << 2;
+        let effect = self.function.config_write(4, &command.to_le_bytes());
+        assert!(!effect.bars_changed);
+        effect.dma_ended
     }
 
     /// The same guest on a function that was made of this one's state.
@@ -134,6 +145,11 @@ impl Driver {
         self.avail = vec![0; self.queues];
         self.seen = vec![0; self.queues];
         self.free = vec![0; self.queues];
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while self.status() != 0 {
+            assert!(Instant::now() < deadline, "a reset does not end");
+            std::thread::yield_now();
+        }
         self.set_status(1);
         self.set_status(3);
         self.negotiate(features);

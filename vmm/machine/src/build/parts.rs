@@ -80,6 +80,7 @@ impl Parts {
             }
             None => PciBus::new(bind, self.layout, functions),
         };
+        bus.when_stopped(events.rest_sink());
         if is_new {
             bus.place()?;
         } else {

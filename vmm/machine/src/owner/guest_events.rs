@@ -21,6 +21,7 @@ impl Owner {
             | GuestEvent::Told(_)
             | GuestEvent::Watchdog(_)
             | GuestEvent::IoStopped { .. }
+            | GuestEvent::AwaitRest
             | GuestEvent::DebugExit(_)
             | GuestEvent::VcpuFailed(_)
             | GuestEvent::HostFailure(_) => false,
@@ -65,6 +66,7 @@ impl Owner {
                 self.tell(Change::SyncFailed { disk, errno });
                 Flow::Continue
             }
+            GuestEvent::AwaitRest => self.on_await_rest(),
         }
     }
 

@@ -27,8 +27,11 @@ impl Owner {
         let wrong = |request| Err(RequestError::WrongState { request, state });
         match (request, state) {
             (Request::Boot, Configured) => self.boot().map_err(RequestError::Host),
-            (Request::Boot | Request::Resume, Running)
-            | (Request::Boot | Request::Pause, Paused) => Ok(()),
+            (Request::Boot | Request::Resume, Running) | (Request::Boot, Paused) => Ok(()),
+            (Request::Pause, Paused) => {
+                self.keep_paused();
+                Ok(())
+            }
             (Request::PowerButton, Running | Paused) => {
                 self.machine.press_power_button();
                 Ok(())
@@ -36,7 +39,10 @@ impl Owner {
             (Request::Pause, Running) => self
                 .pause(PauseReason::Requested)
                 .map_err(RequestError::Host),
-            (Request::Resume, Paused) => self.resume().map_err(RequestError::Host),
+            (Request::Resume, Paused) => self
+                .rest_before_resume()
+                .and_then(|()| self.resume())
+                .map_err(RequestError::Host),
             (Request::GrowDisk { disk }, Configured | Running | Paused) => {
                 Ok(self.work_on_disks(|disks| disks.grow(*disk))?)
             }
@@ -96,10 +102,12 @@ impl Owner {
         visitor(&HeldMemory::new(self.machine.vm())).map_err(RequestError::Memory)
     }
 
-    /// A guest that waits for its next start has none of the former's state.
+    /// A guest that waits for its next start has none of the former's state, and one that waits for a
+    /// device may get some of it yet.
     fn expect_held(&self, request: &'static str) -> Result<(), RequestError> {
         let state = self.board.read().state;
-        if state == MachineState::Paused && self.restart.is_none() {
+        let is_waiting = self.restart.is_some() || self.rest_due.is_some();
+        if state == MachineState::Paused && !is_waiting {
             return Ok(());
         }
         Err(RequestError::WrongState { request, state })

@@ -35,6 +35,9 @@ pub(crate) type Unbind = Box<dyn FnOnce() + Send>;
 /// kicks are vCPU exits then.
 pub(crate) type BindKick = Box<dyn Fn(&Arc<EventFd>, u64) -> Option<Unbind> + Send + Sync>;
 
+/// Keeps the guest from going on before all functions have come to rest.
+pub(crate) type AwaitRest = Box<dyn Fn() + Send + Sync>;
+
 /// A BAR of a function: where an access goes.
 #[derive(Clone)]
 pub(super) struct Target {
@@ -57,6 +60,7 @@ pub(crate) struct PciBus {
     has_firmware: bool,
     /// Configuration space that is memory; `None`: each read is an exit.
     shown: Option<Shown>,
+    await_rest: AwaitRest,
     pub(super) map: RwLock<AddressMap<Target>>,
 }
 
@@ -70,6 +74,7 @@ impl PciBus {
             tree: Tree::new(Bridges::fixed(), functions),
             has_firmware: false,
             shown: None,
+            await_rest: Box::new(|| {}),
             map: RwLock::new(AddressMap::default()),
         }
     }
@@ -93,6 +98,11 @@ impl PciBus {
     pub(crate) fn show(&mut self, shown: Shown) {
         self.shown = Some(shown);
         self.follow_shown(|_| true);
+    }
+
+    /// Has `await_rest` called for functions that the guest stops while the host works for them.
+    pub(crate) fn when_stopped(&mut self, await_rest: AwaitRest) {
+        self.await_rest = await_rest;
     }
 
     /// Maps what the functions' registers, which were restored, say.
@@ -205,9 +215,16 @@ impl PciBus {
             let bridge = function.bridge();
             (effect, bridge.is_some_and(|b| b.take_secondary_reset()))
         };
+        if effect.dma_ended {
+            (self.await_rest)();
+        }
         let behind = self.tree.port(slot).and_then(|port| port.behind.as_ref());
         if let (true, Some(behind)) = (was_reset, behind) {
-            behind.function().reset();
+            let mut function = behind.function();
+            function.reset();
+            if !function.is_idle() {
+                (self.await_rest)();
+            }
         }
         // What is behind a bridge, or behind another one that had the same bus, may answer elsewhere now.
         let moves = effect.bars_changed && self.tree.port(slot).is_some();

@@ -29,7 +29,7 @@ mod windows;
 
 pub(crate) use binding::VectorBinding;
 pub use bus::PciBusError;
-pub(crate) use bus::{BindKick, PciBus, Unbind};
+pub(crate) use bus::{AwaitRest, BindKick, PciBus, Unbind};
 pub(crate) use config_access::{ConfigPorts, ecam_read, ecam_write};
 #[cfg(test)]
 pub(crate) use host_bridge::HostBridgeState;

@@ -62,6 +62,7 @@ impl PciFunction for Plain {
         self.space.write(offset, data);
         ConfigEffect {
             bars_changed: self.space.bars() != bars,
+            ..ConfigEffect::default()
         }
     }
 

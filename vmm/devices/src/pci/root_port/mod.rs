@@ -299,6 +299,7 @@ impl PciFunction for RootPort {
         self.settle(offset, data, wanted_interrupt);
         ConfigEffect {
             bars_changed: self.routing() != before,
+            ..ConfigEffect::default()
         }
     }
 

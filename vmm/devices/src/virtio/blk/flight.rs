@@ -1,7 +1,10 @@
 //! Requests that were taken from their queues and not answered yet.
 
-use super::request::{MAX_REQUEST_BYTES, Request};
-use crate::virtio::queue::Chain;
+use std::sync::Arc;
+
+use super::request::{MAX_REQUEST_BYTES, Request, data};
+use crate::GuestRam;
+use crate::virtio::queue::{Chain, mark_written};
 
 /// Most requests that a disk has taken at a time; the others wait in their rings.
 pub(super) const MAX_IN_FLIGHT: usize = 128;
@@ -89,6 +92,29 @@ impl Flights {
             self.bytes -= std::mem::take(&mut flight.bytes);
         }
         self.free.push(place);
+    }
+}
+
+/// Requests of a driver that has reset its disk: they are not answered, but the host may still write to
+/// their memory.
+pub(super) struct Abandoned {
+    memory: Arc<GuestRam>,
+    flights: Flights,
+}
+
+impl Abandoned {
+    pub(super) fn new(memory: Arc<GuestRam>, flights: Flights) -> Self {
+        Self { memory, flights }
+    }
+
+    /// The host is done with the request in `place`: what it read is in memory, which the dirty log has
+    /// to show.
+    pub(super) fn note_ended(&self, place: usize) {
+        if let Some(flight) = self.flights.get(place)
+            && flight.request.is_read()
+        {
+            mark_written(&self.memory, data(flight.request, &flight.chain));
+        }
     }
 }
 

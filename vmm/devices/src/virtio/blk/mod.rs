@@ -41,12 +41,13 @@ pub use self::config::{
 pub use self::control::{BlkControl, BlkControlError};
 pub use self::counts::{DiskCount, DiskCounts};
 use self::engine::Engine;
+use self::flight::Abandoned;
 pub use self::limits::DiskLimits;
 use self::limits::{Cost, Limiter};
 pub use self::policy::{ErrorPolicies, ErrorPolicy};
 use self::request::Shape;
 use self::state::{BlkState, HeldChain};
-use self::sync::ImageSync;
+use self::sync::{Ended, ImageSync};
 use self::work::Active;
 use super::device::{
     ActivateError, ActiveContext, DeviceEvent, DeviceFault, DeviceKind, QuiesceError, VirtioDevice,
@@ -68,8 +69,6 @@ const QUEUE_SIZE: u16 = 256;
 const WORK: u64 = 0;
 const TIMER: u64 = 1;
 
-/// A driver that resets its disk waits this long for requests that the host does not finish.
-const RESET_PATIENCE: Duration = Duration::from_secs(5);
 /// A machine that is paused waits this long for them.
 const QUIESCE_PATIENCE: Duration = Duration::from_secs(5);
 /// The least time between two looks at the limits: what was earned meanwhile is not lost.
@@ -156,6 +155,8 @@ struct Disk {
     sync: ImageSync,
     /// Requests that were held when the disk was saved, until it is activated.
     restored: Vec<HeldChain>,
+    /// What the disk had in flight when it was reset, until the host is done with it.
+    abandoned: Option<Abandoned>,
 }
 
 impl BlkDevice {
@@ -187,6 +188,7 @@ impl BlkDevice {
             notices,
             sync: ImageSync::default(),
             restored: Vec::new(),
+            abandoned: None,
         };
         Ok(Self {
             queue_sizes: vec![QUEUE_SIZE; usize::from(geometry.queues)],
@@ -258,19 +260,25 @@ impl Disk {
         self.limiter = Limiter::new(limits, self.now_ns());
     }
 
-    /// Waits for requests of which nobody wants an answer any more.
-    fn abandon_requests(&mut self) {
-        let deadline = Instant::now() + RESET_PATIENCE;
-        if let Some(ring) = self.engine.ring() {
-            ring.cancel();
-        }
-        loop {
-            // A sync that failed is remembered all the same.
-            while self.next_ended().is_some() {}
-            if self.engine.in_flight() == 0 || !self.engine.wait_until(deadline) {
-                return;
+    /// Takes note of requests that have ended and of which nobody wants an answer any more. True when
+    /// none is left.
+    fn reap_abandoned(&mut self) -> bool {
+        // A sync that failed is remembered all the same.
+        while let Some(ended) = self.next_ended() {
+            if let (Ended::Request(done), Some(abandoned)) = (ended, &self.abandoned) {
+                abandoned.note_ended(done.slot);
             }
         }
+        let is_done = self.engine.in_flight() == 0;
+        if is_done {
+            self.abandoned = None;
+        }
+        is_done
+    }
+
+    /// Waits for them, at most until `deadline`.
+    fn wait_for_abandoned(&mut self, deadline: Instant) {
+        while !self.reap_abandoned() && self.engine.wait_until(deadline) {}
     }
 }
 
@@ -296,9 +304,8 @@ impl VirtioDevice for BlkDevice {
     }
 
     fn activate(&mut self, context: ActiveContext) -> Result<(), ActivateError> {
-        self.disk.abandon_requests();
-        let left = self.disk.engine.in_flight();
-        if left > 0 {
+        if !self.disk.reap_abandoned() {
+            let left = self.disk.engine.in_flight();
             return Err(ActivateError::Backend(Box::new(StillInFlight(left))));
         }
         let flushes = context.features & config::FLUSH != 0;
@@ -316,11 +323,19 @@ impl VirtioDevice for BlkDevice {
     }
 
     fn reset(&mut self) {
-        self.active = None;
+        if let Some(active) = self.active.take() {
+            self.disk.abandoned = Some(active.abandon());
+        }
         self.disk.restored = Vec::new();
-        self.disk.abandon_requests();
+        if let Some(ring) = self.disk.engine.ring() {
+            ring.cancel();
+        }
         // Nothing is held any more.
         self.disk.control.clear_stopped();
+    }
+
+    fn is_idle(&mut self) -> bool {
+        self.active.is_none() && self.disk.reap_abandoned()
     }
 
     fn queues(&self) -> Vec<&VirtQueue> {
@@ -336,7 +351,7 @@ impl VirtioDevice for BlkDevice {
         if !matches!(settled, Some(Ok(()))) {
             // Nobody can be answered: the driver has reset the disk before the host was done, or broke
             // its rings, and is told so at the next event.
-            self.disk.abandon_requests();
+            self.disk.wait_for_abandoned(deadline);
         }
         match self.disk.engine.in_flight() {
             0 => Ok(()),

@@ -22,7 +22,7 @@ use self::answers::LeftOver;
 use self::linger::Linger;
 use super::Disk;
 use super::engine::Begun;
-use super::flight::Flights;
+use super::flight::{Abandoned, Flights};
 use super::policy::Failure;
 use super::request::{self, Request};
 use super::state::HeldChain;
@@ -84,6 +84,11 @@ impl Active {
 
     pub(super) fn queues(&self) -> &[VirtQueue] {
         &self.queues
+    }
+
+    /// Gives up the queues, and what is in flight without an answer.
+    pub(super) fn abandon(self) -> Abandoned {
+        Abandoned::new(self.memory, self.flights)
     }
 
     /// Begins the request in `place`, or carries it out.

@@ -27,7 +27,12 @@ impl PciFunction for VirtioPciFunction {
     fn config_write(&mut self, offset: u16, data: &[u8]) -> ConfigEffect {
         let bars = self.config.bars();
         let control = self.config.u16_at(self.offsets.msix_control);
+        let was_master = self.config.is_bus_master();
         self.config.write(offset, data);
+        let is_master = self.config.is_bus_master();
+        if is_master && !was_master && self.active {
+            self.go_on();
+        }
         let new_control = self.config.u16_at(self.offsets.msix_control);
         if new_control != control {
             self.interrupts.msix().set_control(new_control);
@@ -40,6 +45,7 @@ impl PciFunction for VirtioPciFunction {
         }
         ConfigEffect {
             bars_changed: self.config.bars() != bars,
+            dma_ended: was_master && !is_master && (self.active || self.resetting),
         }
     }
 
@@ -63,6 +69,7 @@ impl PciFunction for VirtioPciFunction {
         };
         match region {
             Region::Common => {
+                self.finish_reset();
                 let view = View {
                     device_features: self.features(),
                     config_generation: self.device.config_generation(),
@@ -142,14 +149,15 @@ impl PciFunction for VirtioPciFunction {
     }
 
     fn handle_event(&mut self, token: u64) {
-        if let Some(own) = token.checked_sub(DEVICE_TOKENS) {
-            return self.deliver(DeviceEvent::Source(own));
+        if self.active && !self.config.is_bus_master() {
+            // The edge does not come again, but the kicks by which the device goes on do.
+            self.missed.insert(token);
+            return;
         }
-        let index = usize::try_from(token).unwrap_or(usize::MAX);
-        // The count stays: every kick is an edge, and to take it off would be one more system call.
-        if index < self.kicks.len() {
-            self.deliver(DeviceEvent::Kick(index));
+        for missed in std::mem::take(&mut self.missed) {
+            self.dispatch(missed);
         }
+        self.dispatch(token);
     }
 
     fn reset(&mut self) {
@@ -158,19 +166,22 @@ impl PciFunction for VirtioPciFunction {
         self.config.reset();
     }
 
+    fn is_idle(&mut self) -> bool {
+        self.finish_reset();
+        !self.resetting
+    }
+
     fn quiesce(&mut self) -> Result<(), QuiesceError> {
         // Whether or not a driver is there: the host may still be busy for one that was.
-        self.device.quiesce()
+        self.device.quiesce()?;
+        self.finish_reset();
+        Ok(())
     }
 
     fn resume(&mut self) {
         self.interrupts.msix().send_pending();
-        if self.active {
-            self.device.resume();
-            for kick in &self.kicks {
-                // A kick may have come to whoever was before.
-                kick.write(1).unwrap_or_default();
-            }
+        if self.active && self.config.is_bus_master() {
+            self.go_on();
         }
     }
 
@@ -178,5 +189,27 @@ impl PciFunction for VirtioPciFunction {
         let mut payloads = vec![self.state().to_payload()];
         payloads.extend(self.device.save());
         payloads
+    }
+}
+
+impl VirtioPciFunction {
+    /// Has the device go on after it was at rest.
+    fn go_on(&mut self) {
+        self.device.resume();
+        for kick in &self.kicks {
+            // A kick may have come to whoever was before.
+            kick.write(1).unwrap_or_default();
+        }
+    }
+
+    fn dispatch(&mut self, token: u64) {
+        if let Some(own) = token.checked_sub(DEVICE_TOKENS) {
+            return self.deliver(DeviceEvent::Source(own));
+        }
+        let index = usize::try_from(token).unwrap_or(usize::MAX);
+        // The count stays: every kick is an edge, and to take it off would be one more system call.
+        if index < self.kicks.len() {
+            self.deliver(DeviceEvent::Kick(index));
+        }
     }
 }

@@ -5,6 +5,7 @@ mod layout;
 mod registers;
 mod state;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use virtio_queue::{Queue, QueueT};
@@ -71,6 +72,10 @@ pub struct VirtioPciFunction {
     kicks: Vec<Arc<EventFd>>,
     /// The device owns its queues.
     active: bool,
+    /// The driver has reset the device, and the host is not done with what the device had in flight.
+    resetting: bool,
+    /// Events that came while the device might not access memory.
+    missed: BTreeSet<u64>,
 }
 
 impl VirtioPciFunction {
@@ -109,6 +114,8 @@ impl VirtioPciFunction {
             registers,
             kicks,
             active: false,
+            resetting: false,
+            missed: BTreeSet::new(),
         })
     }
 
@@ -139,6 +146,11 @@ impl VirtioPciFunction {
     }
 
     fn common_write(&mut self, offset: u64, data: &[u8]) {
+        self.finish_reset();
+        if self.resetting {
+            // Another reset would change nothing, and all else is for a driver that waits.
+            return;
+        }
         match self.registers.write(offset, data, &self.interrupts) {
             Effect::None if self.active && offset == QUEUE_VECTOR => self.device.vectors_changed(),
             Effect::None => {}
@@ -222,7 +234,11 @@ impl VirtioPciFunction {
         };
         match self.device.activate(self.context(queues)) {
             Ok(()) => self.active = true,
-            Err(_) => self.fail(),
+            Err(_) => return self.fail(),
+        }
+        // A device that may not access memory yet serves nothing before it may.
+        if !self.config.is_bus_master() && self.device.quiesce().is_err() {
+            self.fail();
         }
     }
 
@@ -237,19 +253,35 @@ impl VirtioPciFunction {
         }
     }
 
-    /// The driver's reset: the function's own state (BARs, MSI-X table) stays.
+    /// The driver's reset: the function's own state (BARs, MSI-X table) stays. The driver may use its
+    /// memory for something else once the status reads 0 (VIRTIO 1.2, 4.1.4.3.1), so that it stays
+    /// another while the host may write to that memory. With DEVICE_NEEDS_RESET alone, a driver that
+    /// does not wait finds FEATURES_OK missing and gives the device up.
     fn device_reset(&mut self) {
         if std::mem::take(&mut self.active) {
             self.device.reset();
         }
         self.registers.reset();
+        self.registers.status = NEEDS_RESET;
+        self.missed.clear();
+        self.resetting = true;
+        self.finish_reset();
         self.interrupts.reset();
         for kick in &self.kicks {
             drain(kick);
         }
     }
 
+    /// Ends a reset if the host is done.
+    fn finish_reset(&mut self) {
+        if self.resetting && self.device.is_idle() {
+            self.resetting = false;
+            self.registers.status = 0;
+        }
+    }
+
     fn deliver(&mut self, event: DeviceEvent) {
+        self.finish_reset();
         if self.active && self.device.handle(event).is_err() {
             self.fail();
         }

@@ -241,6 +241,7 @@ impl PciFunction for I6300Esb {
         self.follow_lock(lock);
         ConfigEffect {
             bars_changed: self.space.bars() != bars,
+            ..ConfigEffect::default()
         }
     }
 
