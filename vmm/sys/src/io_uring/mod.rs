@@ -6,6 +6,10 @@
 //! slot's vector of parts. A ring that is dropped waits for what is in flight, and leaks the memory
 //! rather than let it be unmapped under the kernel's hands.
 //!
+//! **Restrictions.** What a ring does goes past seccomp, so the kernel itself holds each ring to what a disk
+//! needs: the opcodes of `OPCODES`, on the one registered file, and no registration after the start. Code
+//! that an attacker brings cannot have such a ring open a file or a socket.
+//!
 //! **Threads.** A virtio device is activated and reset by vCPU threads, served by the device
 //! thread and brought to rest by the machine's owner, one at a time. `SINGLE_ISSUER` and
 //! `DEFER_TASKRUN` bind a ring to one task, which that rules out; `COOP_TASKRUN` (Linux 5.19) is
@@ -25,6 +29,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use ::io_uring::types::{CancelBuilder, Fixed, FsyncFlags, SubmitArgs, Timespec};
+use ::io_uring::register::Restriction;
 use ::io_uring::{IoUring, opcode, squeue};
 use vmm_memory::GuestRam;
 
@@ -33,6 +38,17 @@ pub use self::slot::{PushError, Range};
 
 /// The one file of the ring.
 const FILE: Fixed = Fixed(0);
+/// All that a ring carries out.
+const OPCODES: [u8; 8] = [
+    opcode::Read::CODE,
+    opcode::Write::CODE,
+    opcode::Readv::CODE,
+    opcode::Writev::CODE,
+    opcode::Fsync::CODE,
+    opcode::Fallocate::CODE,
+    opcode::AsyncCancel2::CODE,
+    opcode::Nop::CODE,
+];
 /// Names of entries that are no requests.
 const PROBE: u64 = u64::MAX;
 const CANCEL: u64 = u64::MAX - 1;
@@ -109,7 +125,6 @@ impl GuestRing {
         if !ring.params().is_feature_ext_arg() {
             return Err(RingError::TooOld);
         }
-        probe(&mut ring)?;
         let submitter = ring.submitter();
         submitter
             .register_files(&[file.as_fd().as_raw_fd()])
@@ -117,6 +132,8 @@ impl GuestRing {
         submitter
             .register_eventfd(completed.as_raw_fd())
             .map_err(failed("io_uring_register(EVENTFD)"))?;
+        restrict(&ring)?;
+        probe(&mut ring)?;
         Ok(Self {
             ring,
             memory: ManuallyDrop::new(memory),
@@ -270,6 +287,7 @@ impl GuestRing {
         }
         let entry = opcode::AsyncCancel2::new(CancelBuilder::any().all())
             .build()
+            .flags(squeue::Flags::FIXED_FILE)
             .user_data(CANCEL);
         // SAFETY: the entry has no addresses.
         let pushed = unsafe { self.ring.submission().push(&entry) };
@@ -310,28 +328,49 @@ fn free(slots: &mut [Slot], slot: usize) -> Result<&mut Slot, PushError> {
 }
 
 fn build(entries: u32) -> Result<IoUring, RingError> {
-    let cooperative = IoUring::builder()
-        .dontfork()
-        .setup_coop_taskrun()
-        .build(entries);
+    let builder = || {
+        let mut builder = IoUring::builder();
+        builder.dontfork().setup_r_disabled();
+        builder
+    };
+    let cooperative = builder().setup_coop_taskrun().build(entries);
     match cooperative {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            IoUring::builder().dontfork().build(entries)
-        }
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => builder().build(entries),
         other => other,
     }
     .map_err(failed("io_uring_setup"))
 }
 
+/// Limits a ring for good, and enables it. A kernel without restrictions (before Linux 5.10) has no ring.
+fn restrict(ring: &IoUring) -> Result<(), RingError> {
+    let mut restrictions: Vec<Restriction> = OPCODES.map(Restriction::sqe_op).into();
+    restrictions.push(Restriction::sqe_flags_required(
+        squeue::Flags::FIXED_FILE.bits(),
+    ));
+    let submitter = ring.submitter();
+    submitter
+        .register_restrictions(&mut restrictions)
+        .map_err(failed("io_uring_register(RESTRICTIONS)"))?;
+    submitter
+        .register_enable_rings()
+        .map_err(failed("io_uring_register(ENABLE_RINGS)"))
+}
+
 /// Sends one empty request there and back: with a ring that may be made but not entered, everything
 /// would wait for ever.
 fn probe(ring: &mut IoUring) -> Result<(), RingError> {
-    let entry = opcode::Nop::new().build().user_data(PROBE);
+    let entry = opcode::Nop::new()
+        .build()
+        .flags(squeue::Flags::FIXED_FILE)
+        .user_data(PROBE);
+    // Nobody is to be told of it.
+    ring.completion().disable_eventfd();
     // SAFETY: the entry has no addresses.
     let pushed = unsafe { ring.submission().push(&entry) };
     pushed.map_err(|_| RingError::TooOld)?;
     ring.submit_and_wait(1).map_err(failed("io_uring_enter"))?;
     ring.completion().for_each(drop);
+    ring.completion().enable_eventfd();
     Ok(())
 }
 

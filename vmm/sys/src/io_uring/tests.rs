@@ -177,3 +177,45 @@ fn a_ring_that_is_dropped_gives_its_memory_back() {
     drop(bench.ring);
     assert_eq!(Arc::strong_count(&bench.memory), 1);
 }
+
+/// What the kernel says to an entry that the ring never makes.
+fn outcome(ring: &mut GuestRing, entry: &squeue::Entry) -> i32 {
+    // SAFETY: addresses in the entries of these tests are those of constants.
+    unsafe { ring.ring.submission().push(entry) }.unwrap();
+    ring.ring.submit_and_wait(1).unwrap();
+    ring.ring.completion().next().unwrap().result()
+}
+
+#[test]
+fn the_kernel_refuses_what_no_disk_needs() {
+    use ::io_uring::types::Fd;
+
+    let Some(mut bench) = bench() else { return };
+    let fixed = squeue::Flags::FIXED_FILE;
+    let path = c"/etc/hostname".as_ptr();
+    let mut byte = 0;
+    let other = Fd(bench.file.as_raw_fd());
+    for entry in [
+        opcode::OpenAt::new(Fd(libc::AT_FDCWD), path).build(),
+        opcode::OpenAt::new(Fd(libc::AT_FDCWD), path).build().flags(fixed),
+        opcode::Socket::new(libc::AF_INET, libc::SOCK_STREAM, 0).build(),
+        // What it may do to its file, it may not do to another.
+        opcode::Read::new(other, &raw mut byte, 1).build(),
+        opcode::Fsync::new(other).build(),
+        // Whatever else may be chained or left without an answer.
+        opcode::Nop::new().build().flags(fixed | squeue::Flags::SKIP_SUCCESS),
+    ] {
+        assert_eq!(outcome(&mut bench.ring, &entry), -libc::EACCES, "{entry:?}");
+    }
+    // Nor does it take other files or looser limits.
+    let submitter = bench.ring.ring.submitter();
+    for refused in [
+        submitter.register_files_update(0, &[bench.file.as_raw_fd()]).map(drop),
+        submitter.unregister_files(),
+        submitter.register_restrictions(&mut []),
+    ] {
+        assert!(refused.is_err());
+    }
+    bench.ring.sync(0).unwrap();
+    assert_eq!(bench.run(), [(0, Ok(0))]);
+}

@@ -40,7 +40,7 @@ pub(super) const RULES: &[Rule] = table! {
     // (`vmm_sys::io_uring`) queues reads, writes, `fdatasync`, `fallocate` and cancellations, on a
     // descriptor that is open already.
     SYS_io_uring_setup, Any => Seen("a disk's ring, when it is first used");
-    SYS_io_uring_register, Any => Seen("its file and its eventfd");
+    SYS_io_uring_register, Any => Seen("its file, its eventfd and its limits");
     SYS_io_uring_enter, Any => Seen("requests");
     SYS_madvise, Is(2, MADV_DONTFORK) => Seen("a ring's memory");
     // Disks without it.
