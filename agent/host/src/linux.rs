@@ -88,6 +88,9 @@ struct VmiMemory {
     incarnation: u64,
     /// Held while somebody talks to the agent in the guest, whose channel has room for one.
     agent_turn: Arc<tokio::sync::Mutex<()>>,
+    /// Whoever reads the console's output of its VMM: one at a time, so that readers leave connections to
+    /// others.
+    console_turn: Arc<tokio::sync::Mutex<()>>,
     /// Connects the guest's programs to the node's.
     broker: Arc<Broker>,
     watch: Option<VmmWatch>,

@@ -21,7 +21,7 @@ use crate::log::{Level, Log};
 use crate::notices::Notices;
 use crate::poller::{Poller, Ready, Source, Terminal};
 use crate::ports::Ports;
-use crate::requests::PendingAnswers;
+use crate::requests::{PendingAnswers, error};
 use crate::status;
 use crate::timeline::ProcessTimes;
 
@@ -41,6 +41,8 @@ enum RefusedPeer {
     TooMany,
     #[error("it is gone")]
     Gone(#[source] io::Error),
+    #[error("it can not be told why")]
+    Untold(#[source] ConnectionError),
 }
 
 /// Everything of the main thread.
@@ -227,7 +229,18 @@ impl Server {
             });
         }
         if self.connections.len() >= MAX_CONNECTIONS {
-            return Err(RefusedPeer::TooMany);
+            let busy = error(v1::ErrorCode::Busy, &RefusedPeer::TooMany.to_string());
+            let hello = v1::Hello {
+                refusal: Some(busy),
+                ..self.hello()
+            };
+            // One that takes no frame learns of it by the end of its connection.
+            let told = Connection::new(socket).map(|mut peer| peer.send(Body::Hello(hello)));
+            return match told {
+                Ok(Ok(())) => Err(RefusedPeer::TooMany),
+                Ok(Err(ConnectionError::Send(error))) | Err(error) => Err(RefusedPeer::Gone(error)),
+                Ok(Err(error)) => Err(RefusedPeer::Untold(error)),
+            };
         }
         let connection = Connection::new(socket).map_err(RefusedPeer::Gone)?;
         let number = self.next_connection;
@@ -249,6 +262,7 @@ impl Server {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             identity: Some(self.identity.to_wire(uid, incarnation)),
             status: Some(self.status()),
+            refusal: None,
         }
     }
 

@@ -56,6 +56,9 @@ pub(crate) enum ControlError {
     /// The VMM closed the connection before it answered.
     #[error("the VMM closed the connection")]
     Closed,
+    /// It takes no more connections for now.
+    #[error("the VMM is busy: {0}")]
+    Busy(String),
     /// It took too long.
     #[error("the VMM did not {0} within {1:?}")]
     Late(&'static str, Duration),
@@ -124,7 +127,14 @@ impl Connection {
             deadlines,
             next_id: 1,
         };
-        let Body::Hello(hello) = connection.receive().await? else {
+        let first = connection.receive().await.map_err(|error| match error {
+            // The socket was closed with this connection in its backlog.
+            ControlError::Io(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                ControlError::NobodyListens
+            }
+            error => error,
+        })?;
+        let Body::Hello(hello) = first else {
             return Err(ControlError::OutOfTurn("another frame than hello"));
         };
         let Some(protocol) = common_version(hello.protocol_min, hello.protocol_max) else {
@@ -135,6 +145,9 @@ impl Connection {
             });
         };
         connection.hello = hello;
+        if connection.hello.refusal.is_some() {
+            return Ok(connection);
+        }
         let ack = v1::HelloAck {
             protocol,
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -147,6 +160,17 @@ impl Connection {
     /// called listen(2) last.
     pub(crate) fn peer_pid(&self) -> Option<u32> {
         self.peer_pid
+    }
+
+    /// A connection that was refused tells what the VMM is, and carries no request.
+    fn expect_accepted(&self) -> Result<(), ControlError> {
+        match self.hello.refusal.clone() {
+            None => Ok(()),
+            Some(error) if error.code() == v1::ErrorCode::Busy => {
+                Err(ControlError::Busy(error.message))
+            }
+            Some(error) => Err(refused(error)),
+        }
     }
 
     /// What the VMM said of itself when the connection was made.
@@ -201,6 +225,7 @@ impl Connection {
         kind: Kind,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<v1::Response, ControlError> {
+        self.expect_accepted()?;
         let id = self.next_id;
         self.next_id += 1;
         let request = v1::Request {

@@ -10,6 +10,9 @@ use crate::failure::{chain, fatal, retry};
 use crate::layout::PathUid;
 use crate::process;
 
+/// Reason of a failure that says nothing about whether the VMM lives.
+const NO_ANSWER: &str = "VmmDidNotAnswer";
+
 impl LinuxHost {
     pub(super) async fn carry_out(
         &self,
@@ -99,23 +102,41 @@ impl LinuxHost {
             .await
             .map_err(|why| retry("VmmUnknown", why))?;
         if vmm.is_none() {
-            return Err(retry("VmmGone", "the VMM has ended"));
+            return Err(vmm_gone());
         }
         let dir = self.layout.run_of_vmm(uid, incarnation);
         let socket = SocketDir::open(&dir)
             .map_err(|error| retry("VmmUnknown", format!("{}: {error}", dir.display())))?;
-        Connection::open(&socket, Deadlines::of_an_action())
-            .await
-            .map_err(|error| control_failure(&error))
+        match Connection::open(&socket, Deadlines::of_an_action()).await {
+            Ok(connection) => Ok(connection),
+            Err(error) => {
+                let failure = control_failure(&error);
+                Err(self.gone_or(uid, incarnation, failure).await)
+            }
+        }
     }
 
     async fn ask(&self, uid: &PathUid, incarnation: u64, kind: Kind) -> Result<(), Failure> {
         let mut connection = self.connect(uid, incarnation).await?;
-        connection
-            .request(kind, &[])
-            .await
-            .map(drop)
-            .map_err(|error| control_failure(&error))
+        match connection.request(kind, &[]).await {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let failure = control_failure(&error);
+                Err(self.gone_or(uid, incarnation, failure).await)
+            }
+        }
+    }
+
+    /// A VMM that did not answer is gone only if its process is; what its socket does proves nothing.
+    async fn gone_or(&self, uid: &PathUid, incarnation: u64, failure: Failure) -> Failure {
+        if failure.reason != NO_ANSWER {
+            return failure;
+        }
+        let look = self.living_vmm(uid, incarnation, Timestamp::default());
+        match look.await {
+            Ok(None) => vmm_gone(),
+            Ok(Some(_)) | Err(_) => failure,
+        }
     }
 
     /// Ends the guest. That its VMM is gone already is success.
@@ -152,9 +173,7 @@ fn incarnation_of(action: &Action) -> Option<u64> {
 /// What a refusal of the VMM, or its silence, means for the VMI.
 pub(super) fn control_failure(error: &ControlError) -> Failure {
     match error {
-        ControlError::NobodyListens | ControlError::Closed => {
-            retry("VmmGone", "the VMM does not listen any more")
-        }
+        ControlError::Busy(_) => retry("VmmBusy", chain(error)),
         ControlError::Refused {
             code: v1::ErrorCode::InvalidArgument,
             field,
@@ -168,6 +187,10 @@ pub(super) fn control_failure(error: &ControlError) -> Failure {
             fatal("MachineRefused", format!("{message}{place}"))
         }
         ControlError::Refused { message, .. } => retry("VmmRefused", message.clone()),
-        error => retry("VmmDidNotAnswer", chain(error)),
+        error => retry(NO_ANSWER, chain(error)),
     }
+}
+
+fn vmm_gone() -> Failure {
+    retry("VmmGone", "the VMM has ended")
 }

@@ -4,9 +4,12 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use agent_plan::{Record, VmiId};
 use proto_vmm::v1::{self, request::Kind};
+
+use tokio::time::timeout;
 
 use super::LinuxHost;
 use crate::control::{Connection, ControlError, Deadlines, SocketDir};
@@ -37,12 +40,12 @@ impl LinuxHost {
         let path = self.layout.console_log(&uid, record.incarnation);
         let dir = self.layout.run_of_vmm(&uid, record.incarnation);
         for _ in 0..ATTEMPTS {
-            let before = logged(&dir).await;
+            let before = self.logged(&uid, &dir).await;
             let mut log = open_end(&path)?;
             if before.is_none() {
                 break;
             }
-            if before == logged(&dir).await {
+            if before == self.logged(&uid, &dir).await {
                 log.offset = before.map(|logged| logged.saturating_sub(log.left()));
                 return Ok(log);
             }
@@ -59,7 +62,8 @@ impl LinuxHost {
     ) -> Result<Printed, LogsError> {
         let uid = path_uid(record)?;
         let dir = self.layout.run_of_vmm(&uid, record.incarnation);
-        let response = read_console(&dir, from)
+        let response = self
+            .read_console(&uid, &dir, from)
             .await
             .map_err(|error| match error {
                 ControlError::NobodyListens => LogsError::NotRunning,
@@ -72,6 +76,32 @@ impl LinuxHost {
             offset: Some(response.console_offset),
             bytes: response.console_bytes,
         })
+    }
+
+    /// How many bytes the log of a VMM was given; `None` when it does not say.
+    async fn logged(&self, uid: &PathUid, dir: &Path) -> Option<u64> {
+        let response = self.read_console(uid, dir, u64::MAX).await.ok()?;
+        response.console_logged
+    }
+
+    /// Asks a VMM for what its guest printed. All that follow a guest take turns: a VMM has connections for
+    /// an agent, not for each of the agent's callers.
+    async fn read_console(
+        &self,
+        uid: &PathUid,
+        dir: &Path,
+        from: u64,
+    ) -> Result<v1::Response, ControlError> {
+        let turn = Arc::clone(&self.memory().vmi(uid).console_turn);
+        let limit = Deadlines::of_an_action().request;
+        let Ok(_turn) = timeout(limit, turn.lock()).await else {
+            return Err(ControlError::Late("answer others who read its console", limit));
+        };
+        let socket = SocketDir::open(dir).map_err(ControlError::Io)?;
+        let mut connection = Connection::open(&socket, Deadlines::of_a_look()).await?;
+        connection
+            .ask(Kind::ReadConsole(v1::ReadConsole { from }))
+            .await
     }
 
     fn previous(&self, uid: &PathUid, record: &Record) -> Result<LogReader, LogsError> {
@@ -122,19 +152,6 @@ fn path_uid(record: &Record) -> Result<PathUid, LogsError> {
     PathUid::new(&record.id.uid).map_err(LogsError::Unreadable)
 }
 
-/// How many bytes the log of a VMM was given; `None` when it does not say.
-async fn logged(dir: &Path) -> Option<u64> {
-    let response = read_console(dir, u64::MAX).await.ok()?;
-    response.console_logged
-}
-
-async fn read_console(dir: &Path, from: u64) -> Result<v1::Response, ControlError> {
-    let socket = SocketDir::open(dir).map_err(ControlError::Io)?;
-    let mut connection = Connection::open(&socket, Deadlines::of_a_look()).await?;
-    connection
-        .ask(Kind::ReadConsole(v1::ReadConsole { from }))
-        .await
-}
 
 fn file_bytes(path: &Path) -> Result<u64, LogsError> {
     let found = absent_is_none(fs::metadata(path)).map_err(LogsError::Unreadable)?;

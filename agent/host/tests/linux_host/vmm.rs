@@ -2,6 +2,7 @@
 
 use std::fs::Permissions;
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use libtest_mimic::Trial;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use proto_vmm::v1;
+use tokio::io::AsyncReadExt;
 use tokio::sync::Notify;
 
 use crate::support::{
@@ -56,6 +58,14 @@ pub fn trials() -> Vec<Trial> {
             unprivileged,
         ),
         trial("a_vmm_is_within_limits_or_the_reason_is_told", limits),
+        trial(
+            "a_vmm_that_takes_no_more_connections_is_busy_and_not_gone",
+            busy,
+        ),
+        trial(
+            "those_who_follow_a_console_leave_connections_to_others",
+            many_followers,
+        ),
         trial("late_actions_are_fenced", fenced),
     ]
 }
@@ -501,5 +511,103 @@ async fn fenced() -> Outcome {
         execute(&host, &vmi, 2, late).await.unwrap_err().reason,
         "Fenced"
     );
+    Ok(())
+}
+
+/// Somebody who connects to a VMM's control socket and stays; `None` when the VMM refused it.
+async fn intrude(place: &Place) -> Option<tokio::net::UnixStream> {
+    let run = place.run().join("vmm").join(UID).join("1");
+    // Its address has room for little.
+    let dir = std::fs::File::open(run).unwrap();
+    let path = format!("/proc/self/fd/{}/control.sock", dir.as_raw_fd());
+    let mut intruder = tokio::net::UnixStream::connect(path).await.unwrap();
+    let mut hello = [0; 4096];
+    let length = intruder.read(&mut hello).await.unwrap();
+    let is_refused = String::from_utf8_lossy(&hello[..length]).contains("connections already");
+    (!is_refused).then_some(intruder)
+}
+
+async fn busy() -> Outcome {
+    if built("kvmlet-vmm").is_none() {
+        return skip("kvmlet-vmm is not built");
+    }
+    let place = Place::new();
+    let host = place.host().await;
+    let vmi = place.vmi(UID, &[]);
+    let identity = start(&host, &vmi, 1).await;
+    // The connection by which it was started may take one of the eight a moment longer.
+    let mut intruders = Vec::new();
+    while intruders.len() < 8 {
+        intruders.extend(intrude(&place).await);
+    }
+    let stop = Action::StopVmm {
+        incarnation: 1,
+        reason: "Test".to_owned(),
+    };
+    let failure = execute(&host, &vmi, 1, stop.clone()).await.unwrap_err();
+    assert_eq!(
+        (failure.verdict, failure.reason.as_str()),
+        (Verdict::Retry, "VmmBusy"),
+        "{failure:?}"
+    );
+    // What a look needs to know comes with the refusal.
+    let observed = observe(&host, &launched(UID, 1, &identity)).await;
+    assert_eq!(
+        states(&observed),
+        [Some(MachineState::Unconfigured)],
+        "{observed:?}"
+    );
+    drop(intruders);
+    eventually("stopped", || async {
+        let asked = execute(&host, &vmi, 1, stop.clone()).await;
+        asked.is_ok()
+            && observe(&host, &launched(UID, 1, &identity)).await.vmms == Observation::Absent
+    })
+    .await;
+    release(&host, &vmi, 1).await.unwrap();
+    Ok(())
+}
+
+async fn many_followers() -> Outcome {
+    if built("kvmlet-vmm").is_none() {
+        return skip("kvmlet-vmm is not built");
+    }
+    let place = Place::new();
+    let host = Arc::new(place.host().await);
+    let vmi = place.vmi(UID, &[]);
+    let identity = start(&host, &vmi, 1).await;
+    let followed = launched(UID, 1, &identity);
+    let mut followers = tokio::task::JoinSet::new();
+    for _ in 0..64 {
+        let (host, record) = (Arc::clone(&host), followed.clone());
+        followers.spawn(async move {
+            let mut refusals = Vec::new();
+            for _ in 0..20 {
+                refusals.extend(host.printed_since(&record, 0).await.err());
+            }
+            refusals
+        });
+    }
+    let mut asked = 0;
+    while let Some(refusals) = followers.join_next().await {
+        let refusals = refusals?;
+        assert!(refusals.is_empty(), "{refusals:?}");
+        let press = Action::PressPowerButton { incarnation: 1 };
+        let failure = execute(&host, &vmi, 1, press).await.unwrap_err();
+        // It has no machine yet.
+        assert_eq!(failure.reason, "VmmRefused", "{failure:?}");
+        asked += 1;
+    }
+    assert_eq!(asked, 64);
+    let action = Action::KillVmm {
+        incarnation: 1,
+        identity: identity.clone(),
+    };
+    execute(&host, &vmi, 1, action).await.unwrap();
+    eventually("gone", || async {
+        observe(&host, &followed).await.vmms == Observation::Absent
+    })
+    .await;
+    release(&host, &vmi, 1).await.unwrap();
     Ok(())
 }

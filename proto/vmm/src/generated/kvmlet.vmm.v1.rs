@@ -37,6 +37,10 @@ pub struct Hello {
     pub identity: ::core::option::Option<Identity>,
     #[prost(message, optional, tag = "5")]
     pub status: ::core::option::Option<MachineStatus>,
+    /// Set on a connection that the VMM closes right after this frame, such as with ERROR_CODE_BUSY. The VMM
+    /// is there all the same.
+    #[prost(message, optional, tag = "6")]
+    pub refusal: ::core::option::Option<Error>,
 }
 /// Who a VMM is. A pid alone is never enough.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1219,6 +1223,8 @@ pub enum ErrorCode {
     Host = 5,
     /// The request is not known to this version.
     Unsupported = 6,
+    /// There are as many connections as the VMM takes: it can be asked again later.
+    Busy = 7,
 }
 impl ErrorCode {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1234,6 +1240,7 @@ impl ErrorCode {
             Self::ConsoleBusy => "ERROR_CODE_CONSOLE_BUSY",
             Self::Host => "ERROR_CODE_HOST",
             Self::Unsupported => "ERROR_CODE_UNSUPPORTED",
+            Self::Busy => "ERROR_CODE_BUSY",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1246,6 +1253,7 @@ impl ErrorCode {
             "ERROR_CODE_CONSOLE_BUSY" => Some(Self::ConsoleBusy),
             "ERROR_CODE_HOST" => Some(Self::Host),
             "ERROR_CODE_UNSUPPORTED" => Some(Self::Unsupported),
+            "ERROR_CODE_BUSY" => Some(Self::Busy),
             _ => None,
         }
     }
