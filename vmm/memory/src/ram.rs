@@ -5,9 +5,9 @@ use std::io;
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use vm_memory::bitmap::{Bitmap, NewBitmap};
+use vm_memory::bitmap::NewBitmap;
 use vm_memory::mmap::{MmapRegionBuilder, MmapRegionError};
 use vm_memory::{
     FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion,
@@ -18,6 +18,7 @@ use crate::dirty::DirtyLog;
 use crate::huge;
 use crate::layout::{Layout, Window};
 use crate::pages::Pages;
+use crate::release::punch;
 
 /// Guest memory as everybody sees it.
 pub type GuestRam = GuestMemoryMmap<DirtyLog>;
@@ -151,20 +152,10 @@ fn map_region(window: Window, backing: FileOffset, pages: Pages) -> Result<Regio
 /// # Errors
 /// When the host refuses.
 pub fn clear_ram(ram: &GuestRam) -> Result<(), RamError> {
-    let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-    for region in ram.iter() {
-        let bytes = region.len();
-        // Whoever copies the guest must see that it is zero now.
-        region.bitmap().mark_dirty(0, region.size());
-        let Some(backing) = region.file_offset() else {
-            continue;
-        };
-        let offset = i64::try_from(backing.start()).map_err(|_| RamError::AddressSpace(bytes))?;
-        let length = i64::try_from(bytes).map_err(|_| RamError::AddressSpace(bytes))?;
-        fallocate(backing.file(), flags, offset, length)
-            .map_err(|errno| RamError::system("fallocate", bytes)(errno.into()))?;
-    }
-    Ok(())
+    ram.iter().try_for_each(|region| {
+        let (base, bytes) = (0, region.len());
+        punch(region, Window { base, bytes })
+    })
 }
 
 fn create_memfd(bytes: u64, pages: Pages) -> Result<File, RamError> {
@@ -256,6 +247,52 @@ mod tests {
         let flags = ours.lines().find(|line| line.starts_with("VmFlags:"));
         let flags: Vec<&str> = flags.unwrap().split_whitespace().collect();
         assert!(flags.contains(&"hg") && flags.contains(&"dd"), "{flags:?}");
+    }
+
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a thread of a test, not of a VMM"
+    )]
+    #[test]
+    fn whoever_copies_ram_that_is_cleared_ends_with_what_it_is() {
+        use crate::{start_dirty_log, take_dirty_log};
+        use std::sync::atomic::{AtomicBool, Ordering};
+
+        // The last page is punched long after its mark, if the mark comes first.
+        let bytes = 32 << 20;
+        let last = GuestAddress(bytes - 8);
+        let ram = create_ram(&Layout::new(bytes, 40).unwrap()).unwrap();
+        let is_dirty = || {
+            let log = take_dirty_log(&ram);
+            let words = log.iter().flat_map(|region| &region.words);
+            words.last().is_some_and(|word| word >> 63 != 0)
+        };
+        for _ in 0..20 {
+            ram.write_slice(&vec![0xff; 32 << 20], GuestAddress(0))
+                .unwrap();
+            start_dirty_log(&ram);
+            let mut copy = u64::MAX;
+            let is_over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let copier = scope.spawn(|| {
+                    let mut copy = u64::MAX;
+                    loop {
+                        // The last look comes after the end.
+                        let was_over = is_over.load(Ordering::SeqCst);
+                        if is_dirty() {
+                            copy = ram.read_obj(last).unwrap();
+                        }
+                        if was_over {
+                            return copy;
+                        }
+                    }
+                });
+                clear_ram(&ram).unwrap();
+                is_over.store(true, Ordering::SeqCst);
+                copy = copier.join().unwrap();
+            });
+            assert_eq!(copy, 0);
+        }
     }
 
     #[test]

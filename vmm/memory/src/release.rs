@@ -1,7 +1,5 @@
 //! Pages that the guest does without for now: back to the host, and zero when they are next looked at.
 
-use std::os::unix::fs::MetadataExt;
-
 use nix::fcntl::{FallocateFlags, fallocate};
 use vm_memory::bitmap::Bitmap;
 use vm_memory::{GuestMemoryBackend, GuestMemoryRegion, GuestRegionMmap};
@@ -14,11 +12,14 @@ use crate::ram::{GuestRam, RamError};
 /// were. Only whole pages of what backs them are given back: the range is rounded inwards, region by
 /// region. They read as zero from then on, and so are marked in the dirty log.
 ///
+/// Pages of a pool stay: once given back, another process may take the last one, and the guest's next
+/// access would be a SIGBUS. Whoever grants memory of the node counts them as the guest's all the time.
+///
 /// # Errors
 /// When the host refuses; some of the pages may be gone.
 pub fn release(ram: &GuestRam, range: Window) -> Result<u64, RamError> {
     let mut released = 0;
-    for region in ram.iter() {
+    for region in ram.iter().filter(|region| !is_pooled(region)) {
         let (start, bytes) = (region.start_addr().0, region.len());
         let first = range.base.max(start);
         // A range that a guest named may end beyond all addresses.
@@ -26,7 +27,7 @@ pub fn release(ram: &GuestRam, range: Window) -> Result<u64, RamError> {
         if let Some(within) = whole_pages(
             first.saturating_sub(start),
             end.saturating_sub(start),
-            backing_page_bytes(region),
+            DIRTY_PAGE_BYTES,
         ) {
             punch(region, within)?;
             released += within.bytes;
@@ -52,7 +53,7 @@ pub fn page_runs(numbers: &mut [u32]) -> impl Iterator<Item = Window> + '_ {
 }
 
 /// Makes a range within a region zero and gives its pages back. Whole pages of what backs it.
-fn punch(region: &GuestRegionMmap<DirtyLog>, within: Window) -> Result<(), RamError> {
+pub(crate) fn punch(region: &GuestRegionMmap<DirtyLog>, within: Window) -> Result<(), RamError> {
     let Some(backing) = region.file_offset() else {
         return Ok(());
     };
@@ -74,15 +75,9 @@ fn punch(region: &GuestRegionMmap<DirtyLog>, within: Window) -> Result<(), RamEr
     })
 }
 
-/// Size of the pages that back a region.
-fn backing_page_bytes(region: &GuestRegionMmap<DirtyLog>) -> u64 {
-    let is_pooled = region.get_mmap().is_hugetlbfs() == Some(true);
-    let backing = region.file_offset().filter(|_| is_pooled);
-    // A file of huge pages has them as its blocks; without its size nothing is whole.
-    backing.map_or(DIRTY_PAGE_BYTES, |backing| {
-        let metadata = backing.file().metadata();
-        metadata.map_or(u64::MAX, |metadata| metadata.blksize())
-    })
+/// Whether the region's pages are of a pool.
+fn is_pooled(region: &GuestRegionMmap<DirtyLog>) -> bool {
+    region.get_mmap().is_hugetlbfs() == Some(true)
 }
 
 /// The whole pages between two offsets.
