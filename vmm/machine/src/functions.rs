@@ -21,7 +21,8 @@ use crate::cards::{Cards, NetCardError};
 use crate::config::DeviceConfig;
 use crate::disks::Disks;
 use crate::events::GuestEvents;
-use crate::pci::{PciAddress, PlacedFunction, VectorBinding};
+use crate::pace::Pace;
+use crate::pci::{PacedBinding, PciAddress, PlacedFunction, VectorBinding};
 use crate::snapshot::Snapshot;
 
 /// A PCI function could not be made.
@@ -114,11 +115,13 @@ pub(crate) fn make(
     let occupied: Vec<u8> = devices.iter().map(|(address, _)| address.bus()).collect();
     let ram = Arc::new(vm.ram().clone());
     let pool = Arc::new(Mutex::new(GsiPool::default()));
+    let pace = Arc::new(Pace::of_routes());
     let mut functions: Vec<PlacedFunction> = Vec::with_capacity(devices.len());
     for (address, config) in devices {
         let failed = |source| DeviceError { address, source };
         let router = InterruptRouter::new(Arc::clone(vm));
-        let binding = Arc::new(VectorBinding::new(router, Arc::clone(&pool)));
+        let direct = Arc::new(VectorBinding::new(router, Arc::clone(&pool)));
+        let binding = Arc::new(PacedBinding::new(direct, Arc::clone(&pace)));
         let state = snapshot
             .as_mut()
             .map(|snapshot| snapshot.take_function(address));

@@ -1,5 +1,6 @@
-//! How often a guest may have memory shown and hidden: each change of a memslot has the host wait for all
-//! vCPUs of the guest, and makes it forget the guest's page tables.
+//! How often a guest may have the host do what costs more than the guest's own time. Memory that is shown and
+//! hidden: each change of a memslot has the host wait for all vCPUs of the guest, and makes it forget the
+//! guest's page tables. Interrupts that are routed anew.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,6 +11,13 @@ use vmm_devices::virtio::rate::{RateLimit, TokenBucket};
 const LIMIT: RateLimit = RateLimit {
     per_second: 500,
     burst: 2000,
+};
+
+/// Each change of a route has the host wait for those who read the old table. Linux sets each vector up
+/// with three changes, and moves one to another CPU with two.
+const ROUTES: RateLimit = RateLimit {
+    per_second: 1000,
+    burst: 8192,
 };
 
 /// Holds back who makes too many changes.
@@ -25,7 +33,12 @@ impl Default for Pace {
 }
 
 impl Pace {
-    fn new(limit: RateLimit) -> Self {
+    /// Of routes of interrupts.
+    pub(crate) fn of_routes() -> Self {
+        Self::new(ROUTES)
+    }
+
+    pub(crate) fn new(limit: RateLimit) -> Self {
         Self {
             started: Instant::now(),
             bucket: Mutex::new(TokenBucket::new(limit, 0)),

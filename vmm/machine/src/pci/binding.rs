@@ -1,4 +1,8 @@
 //! MSI-X vectors of one function, bound to KVM by irqfds and GSI routes.
+//!
+//! A route that changes has KVM build its whole table anew and wait for readers of the old one; one that is
+//! taken away has it wait for the interrupt's work. A guest that rewrites its vectors all the time is held
+//! back, or it would have the host do nothing else.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,6 +11,36 @@ use std::sync::{Arc, Mutex, PoisonError};
 use vmm_devices::{MsiBinding, MsiError, MsiMessage};
 use vmm_kvm::{GsiPool, InterruptRouter, KvmError};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
+
+use crate::pace::Pace;
+
+/// Vectors whose changes have to keep a pace, which all functions of a machine share.
+pub(crate) struct PacedBinding {
+    inner: Arc<dyn MsiBinding>,
+    pace: Arc<Pace>,
+}
+
+impl PacedBinding {
+    pub(crate) fn new(inner: Arc<dyn MsiBinding>, pace: Arc<Pace>) -> Self {
+        Self { inner, pace }
+    }
+}
+
+impl MsiBinding for PacedBinding {
+    fn vector_event(&self, vector: u16) -> Result<Arc<EventFd>, MsiError> {
+        self.inner.vector_event(vector)
+    }
+
+    fn route(&self, vector: u16, message: MsiMessage) -> Result<(), MsiError> {
+        self.pace.wait(1);
+        self.inner.route(vector, message)
+    }
+
+    fn unroute(&self, vector: u16) -> Result<(), MsiError> {
+        self.pace.wait(1);
+        self.inner.unroute(vector)
+    }
+}
 
 /// GSIs are given out when a vector is first routed, so that large tables cost nothing.
 pub(crate) struct VectorBinding {
@@ -120,4 +154,59 @@ fn failed(vector: u16, call: &'static str) -> impl FnOnce(io::Error) -> MsiError
 
 fn refused(vector: u16, call: &'static str) -> impl FnOnce(KvmError) -> MsiError {
     move |error| failed(vector, call)(io::Error::other(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::{Duration, Instant};
+
+    use vmm_devices::virtio::rate::RateLimit;
+
+    use super::*;
+
+    /// Counts changes.
+    #[derive(Default)]
+    struct Counted(AtomicUsize);
+
+    impl MsiBinding for Counted {
+        fn vector_event(&self, _: u16) -> Result<Arc<EventFd>, MsiError> {
+            Ok(Arc::new(EventFd::new(EFD_CLOEXEC).unwrap()))
+        }
+
+        fn route(&self, _: u16, _: MsiMessage) -> Result<(), MsiError> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn unroute(&self, _: u16) -> Result<(), MsiError> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn vectors_that_change_all_the_time_wait_and_none_is_lost() {
+        let counted = Arc::new(Counted::default());
+        let pace = Arc::new(Pace::new(RateLimit {
+            per_second: 1000,
+            burst: 10,
+        }));
+        let one = |pace| PacedBinding::new(Arc::clone(&counted) as _, pace);
+        // The pace is the machine's, not the function's.
+        let functions = [one(Arc::clone(&pace)), one(pace)];
+        let begun = Instant::now();
+        for data in 0..30 {
+            for function in &functions {
+                let message = MsiMessage {
+                    address: 0xfee0_0000,
+                    data,
+                };
+                function.route(0, message).unwrap();
+                function.unroute(0).unwrap();
+            }
+        }
+        assert_eq!(counted.0.load(Ordering::Relaxed), 120);
+        assert!(begun.elapsed() >= Duration::from_millis(100));
+    }
 }

@@ -27,7 +27,7 @@ mod tests;
 mod tree;
 mod windows;
 
-pub(crate) use binding::VectorBinding;
+pub(crate) use binding::{PacedBinding, VectorBinding};
 pub use bus::PciBusError;
 pub(crate) use bus::{AwaitRest, BindKick, PciBus, Unbind};
 pub(crate) use config_access::{ConfigPorts, ecam_read, ecam_write};
