@@ -8,6 +8,7 @@
 mod error;
 mod parts;
 
+use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -351,6 +352,7 @@ impl WithDevices {
             vcpus,
             late_writes,
             board: board.clone(),
+            is_at_rest: Cell::new(true),
         })
     }
 }

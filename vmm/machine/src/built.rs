@@ -1,5 +1,6 @@
 //! The machine once it is built: it runs, holds still, starts over, is saved and ends.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -24,12 +25,17 @@ pub(crate) struct BuiltMachine {
     pub(crate) vcpus: Vcpus,
     pub(crate) late_writes: Arc<LateWrites>,
     pub(crate) board: StatusBoard,
+    /// Functions were brought to rest, or were never begun with.
+    pub(crate) is_at_rest: Cell<bool>,
 }
 
 impl BuiltMachine {
     /// Lets the guest run.
     pub(crate) fn run(&self) -> Result<(), BuildError> {
-        self.devices.bus.resume();
+        // A function that works goes on by itself, and may keep whoever touches it.
+        if self.is_at_rest.take() {
+            self.devices.bus.resume();
+        }
         self.devices.threads.resume();
         self.late_writes.begin();
         Ok(self.vcpus.command(Command::Run)?)
@@ -48,6 +54,7 @@ impl BuiltMachine {
     /// Holds the guest: no vCPU runs, no device is served, and nothing is in flight.
     pub(crate) fn hold(&self) -> Result<(), BuildError> {
         self.hold_threads()?;
+        self.is_at_rest.set(true);
         self.devices.bus.quiesce()?;
         self.vcpus.gate().note_rest();
         Ok(())
@@ -67,9 +74,9 @@ impl BuiltMachine {
                 what: "the pause of a device thread",
                 source,
             })?;
-        self.vcpus.command(Command::Hold)?;
-        self.devices.threads.wait_paused();
-        Ok(())
+        // A vCPU that waits for a device comes out when the device's thread does.
+        self.devices.threads.wait_paused()?;
+        Ok(self.vcpus.command(Command::Hold)?)
     }
 
     /// Brings a machine that holds still back to power-on, the kernel loaded anew.
@@ -131,9 +138,10 @@ impl BuiltMachine {
 
     /// Ends all threads. The guest never runs again.
     pub(crate) fn end(&self) -> Result<(), BuildError> {
-        self.hold_threads()?;
-        self.vcpus.command(Command::Leave)?;
+        let held = self.hold_threads();
+        // One that is stuck ends when the host lets it go, or with the process.
         self.devices.threads.end();
-        Ok(())
+        held?;
+        Ok(self.vcpus.command(Command::Leave)?)
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use vmm_sys::threads::{ThreadKind, Threads};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
@@ -21,6 +22,19 @@ const TOKEN_BITS: u32 = 32;
 
 /// The thread that has no name of its own.
 const SHARED: &str = "devices";
+
+/// A thread that serves a device is waited for so long when the machine is to hold still: it may be in a
+/// system call that the host does not end.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A device keeps its thread from pausing.
+#[derive(Debug)]
+pub(crate) struct StuckThread {
+    /// Which device, unless the thread is between two.
+    pub(crate) device: Option<PciAddress>,
+    /// How long it was waited for.
+    pub(crate) waited: Duration,
+}
 
 /// Handle of all device threads.
 pub(crate) struct DeviceThreads(Vec<DeviceThread>);
@@ -41,6 +55,8 @@ struct State {
     pause_wanted: bool,
     is_paused: bool,
     end_wanted: bool,
+    /// Whose event is served.
+    serving: Option<PciAddress>,
 }
 
 impl Shared {
@@ -78,10 +94,10 @@ impl DeviceThreads {
     }
 
     /// Waits until no thread touches a device any more. They must have been asked to pause.
-    pub(crate) fn wait_paused(&self) {
-        for thread in &self.0 {
-            thread.wait_paused();
-        }
+    pub(crate) fn wait_paused(&self) -> Result<(), StuckThread> {
+        self.0
+            .iter()
+            .try_for_each(|thread| thread.wait_paused(PATIENCE))
     }
 
     /// Lets the threads go on; what happened meanwhile is served now.
@@ -91,7 +107,7 @@ impl DeviceThreads {
         }
     }
 
-    /// Ends the threads, which must be paused.
+    /// Ends the threads, once they are paused.
     pub(crate) fn end(&self) {
         for thread in &self.0 {
             thread.end();
@@ -123,6 +139,7 @@ impl DeviceThread {
                 pause_wanted: true,
                 is_paused: false,
                 end_wanted: false,
+                serving: None,
             }),
             changed: Condvar::new(),
             wake,
@@ -143,16 +160,23 @@ impl DeviceThread {
         self.shared.wake.write(1)
     }
 
-    /// Waits until the thread touches no device any more.
-    fn wait_paused(&self) {
+    /// Waits until the thread touches no device any more, at most so long.
+    fn wait_paused(&self, patience: Duration) -> Result<(), StuckThread> {
+        let deadline = Instant::now() + patience;
         let mut state = self.shared.lock();
         while !state.is_paused {
-            state = self
-                .shared
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(StuckThread {
+                    device: state.serving,
+                    waited: patience,
+                });
+            }
+            let changed = &self.shared.changed;
+            let waited = changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+        Ok(())
     }
 
     fn resume(&self) {
@@ -173,7 +197,7 @@ fn watch(epoll: &Epoll, fd: RawFd, id: u64) -> io::Result<()> {
 
 fn serve(epoll: &Epoll, slots: &[Arc<Slot>], shared: &Shared) {
     let mut events = [EpollEvent::default(); BATCH];
-    while wait_while_paused(shared) {
+    while wait_while_paused(shared, None) {
         let count = match epoll.wait(-1, &mut events) {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -183,18 +207,18 @@ fn serve(epoll: &Epoll, slots: &[Arc<Slot>], shared: &Shared) {
         for event in events.iter().take(count) {
             // The rest of a batch does not keep a pause waiting, and is not lost by it: its edges are
             // past, so that it is served when the thread goes on.
-            if !wait_while_paused(shared) {
+            let id = event.data();
+            let slot = usize::try_from(id >> TOKEN_BITS)
+                .ok()
+                .and_then(|index| slots.get(index));
+            if !wait_while_paused(shared, slot.map(|slot| slot.address())) {
                 return;
             }
-            let id = event.data();
             if id == WAKE {
                 // EAGAIN when another pause already took it.
                 drop(shared.wake.read());
                 continue;
             }
-            let slot = usize::try_from(id >> TOKEN_BITS)
-                .ok()
-                .and_then(|index| slots.get(index));
             if let Some(slot) = slot {
                 slot.function().handle_event(id & ((1 << TOKEN_BITS) - 1));
             }
@@ -202,9 +226,10 @@ fn serve(epoll: &Epoll, slots: &[Arc<Slot>], shared: &Shared) {
     }
 }
 
-/// Whether the thread is to go on.
-fn wait_while_paused(shared: &Shared) -> bool {
+/// Whether the thread is to go on, with the device whose event is next.
+fn wait_while_paused(shared: &Shared, next: Option<PciAddress>) -> bool {
     let mut state = shared.lock();
+    state.serving = None;
     while state.pause_wanted {
         if state.end_wanted {
             return false;
@@ -217,6 +242,7 @@ fn wait_while_paused(shared: &Shared) -> bool {
             .unwrap_or_else(PoisonError::into_inner);
     }
     state.is_paused = false;
+    state.serving = next;
     true
 }
 

@@ -95,7 +95,10 @@ impl LinuxHost {
         let turn = Arc::clone(&self.memory().vmi(uid).console_turn);
         let limit = Deadlines::of_an_action().request;
         let Ok(_turn) = timeout(limit, turn.lock()).await else {
-            return Err(ControlError::Late("answer others who read its console", limit));
+            return Err(ControlError::Late(
+                "answer others who read its console",
+                limit,
+            ));
         };
         let socket = SocketDir::open(dir).map_err(ControlError::Io)?;
         let mut connection = Connection::open(&socket, Deadlines::of_a_look()).await?;
@@ -151,7 +154,6 @@ impl LinuxHost {
 fn path_uid(record: &Record) -> Result<PathUid, LogsError> {
     PathUid::new(&record.id.uid).map_err(LogsError::Unreadable)
 }
-
 
 fn file_bytes(path: &Path) -> Result<u64, LogsError> {
     let found = absent_is_none(fs::metadata(path)).map_err(LogsError::Unreadable)?;

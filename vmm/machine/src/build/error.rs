@@ -8,6 +8,7 @@ use vmm_memory::{LayoutError, RamError, RomError};
 
 use crate::acpi::AcpiError;
 use crate::boot::BootError;
+use crate::device_thread::StuckThread;
 use crate::firmware::FirmwareError;
 use crate::functions::DeviceError;
 use crate::memory::TooManySlots;
@@ -91,6 +92,24 @@ pub enum BuildError {
     /// vCPUs did not come up.
     #[error("vCPUs did not get ready")]
     Vcpus(#[from] StuckVcpus),
+}
+
+impl From<StuckThread> for BuildError {
+    fn from(stuck: StuckThread) -> Self {
+        match stuck.device {
+            Some(address) => Self::Quiesce {
+                address,
+                source: QuiesceError::InFlight {
+                    in_flight: 1,
+                    waited_ms: u64::try_from(stuck.waited.as_millis()).unwrap_or(u64::MAX),
+                },
+            },
+            None => Self::Thread {
+                what: "the pause of a device thread",
+                source: io::ErrorKind::TimedOut.into(),
+            },
+        }
+    }
 }
 
 impl BuildError {

@@ -95,11 +95,78 @@ fn a_pause_comes_between_two_events_of_a_batch_and_loses_none() {
         while served.load(Ordering::SeqCst) < count {
             std::thread::yield_now();
         }
-        handle.wait_paused();
+        handle.wait_paused(PATIENCE).unwrap();
         assert_eq!(served.load(Ordering::SeqCst), count);
         handle.resume();
     }
     handle.ask_to_pause().unwrap();
     handle.end();
     thread.join().unwrap();
+}
+
+/// Stays with its event until it is let go.
+struct Stuck {
+    source: EventFd,
+    entered: std::sync::mpsc::Sender<()>,
+    let_go: Mutex<std::sync::mpsc::Receiver<()>>,
+}
+
+impl PciFunction for Stuck {
+    fn config_read(&mut self, _: u16, data: &mut [u8]) {
+        data.fill(0xff);
+    }
+
+    fn config_write(&mut self, _: u16, _: &[u8]) -> ConfigEffect {
+        ConfigEffect::default()
+    }
+
+    fn event_sources(&self) -> Vec<EventSource> {
+        let fd = self.source.as_raw_fd();
+        vec![EventSource { token: 0, fd }]
+    }
+
+    fn handle_event(&mut self, _: u64) {
+        self.entered.send(()).unwrap();
+        self.let_go.lock().unwrap().recv().unwrap();
+    }
+
+    fn reset(&mut self) {}
+
+    fn save(&self) -> Vec<Payload> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn a_device_that_keeps_its_thread_is_waited_for_with_a_limit_and_named() {
+    let (entered, seen) = std::sync::mpsc::channel();
+    let (go, let_go) = std::sync::mpsc::channel();
+    let source = EventFd::new(EFD_CLOEXEC).unwrap();
+    source.write(1).unwrap();
+    let address = PciAddress::new(0, 1).unwrap();
+    let placed = PlacedFunction {
+        address,
+        function: Box::new(Stuck {
+            source,
+            entered,
+            let_go: Mutex::new(let_go),
+        }),
+        secondary_bus: None,
+    };
+    let layout = Layout::new(1 << 30, 40).unwrap();
+    let bus = PciBus::new(Box::new(|_, _| None), layout, vec![placed]);
+    let own = BTreeMap::new();
+    let placement = Placement::default();
+    let threads = DeviceThreads::start(Threads::unconfined(), &bus, &own, &placement).unwrap();
+    threads.resume();
+    seen.recv().unwrap();
+    threads.ask_to_pause().unwrap();
+    let [thread] = threads.0.as_slice() else {
+        panic!("one thread")
+    };
+    let stuck = thread.wait_paused(Duration::from_millis(1)).unwrap_err();
+    assert_eq!(stuck.device, Some(address));
+    go.send(()).unwrap();
+    threads.wait_paused().unwrap();
+    threads.end();
 }

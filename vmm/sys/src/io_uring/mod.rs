@@ -28,8 +28,8 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-use ::io_uring::types::{CancelBuilder, Fixed, FsyncFlags, SubmitArgs, Timespec};
 use ::io_uring::register::Restriction;
+use ::io_uring::types::{CancelBuilder, Fixed, FsyncFlags, SubmitArgs, Timespec};
 use ::io_uring::{IoUring, opcode, squeue};
 use vmm_memory::GuestRam;
 

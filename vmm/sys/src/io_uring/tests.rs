@@ -197,20 +197,26 @@ fn the_kernel_refuses_what_no_disk_needs() {
     let other = Fd(bench.file.as_raw_fd());
     for entry in [
         opcode::OpenAt::new(Fd(libc::AT_FDCWD), path).build(),
-        opcode::OpenAt::new(Fd(libc::AT_FDCWD), path).build().flags(fixed),
+        opcode::OpenAt::new(Fd(libc::AT_FDCWD), path)
+            .build()
+            .flags(fixed),
         opcode::Socket::new(libc::AF_INET, libc::SOCK_STREAM, 0).build(),
         // What it may do to its file, it may not do to another.
         opcode::Read::new(other, &raw mut byte, 1).build(),
         opcode::Fsync::new(other).build(),
         // Whatever else may be chained or left without an answer.
-        opcode::Nop::new().build().flags(fixed | squeue::Flags::SKIP_SUCCESS),
+        opcode::Nop::new()
+            .build()
+            .flags(fixed | squeue::Flags::SKIP_SUCCESS),
     ] {
         assert_eq!(outcome(&mut bench.ring, &entry), -libc::EACCES, "{entry:?}");
     }
     // Nor does it take other files or looser limits.
     let submitter = bench.ring.ring.submitter();
     for refused in [
-        submitter.register_files_update(0, &[bench.file.as_raw_fd()]).map(drop),
+        submitter
+            .register_files_update(0, &[bench.file.as_raw_fd()])
+            .map(drop),
         submitter.unregister_files(),
         submitter.register_restrictions(&mut []),
     ] {
