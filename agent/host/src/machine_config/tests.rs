@@ -262,3 +262,23 @@ fn a_zone_that_the_node_does_not_know_ends_the_start() {
     let error = cpus::clock(&vmi).map_err(AssembleError::from).unwrap_err();
     assert_eq!(error.reason(), "TimezoneNotFound");
 }
+
+#[test]
+fn the_overhead_of_a_vmi_is_the_sum_of_what_its_parts_may_hold() {
+    const KIB: u64 = 1 << 10;
+    let overhead = |domain: &Value| {
+        let vmi = vmi(domain);
+        assert_eq!((vmi.disks.len(), vmi.interfaces.len()), (1, 1));
+        agent_plan::overhead_bytes(&vmi) / KIB
+    };
+    let interfaces = json!([{"name": "net", "bridge": {}}]);
+    // The VMM, a 128th of 512 MiB, two vCPUs, a disk, a card with one pair of queues.
+    let bare = (63 + 4 + 2 + 8 + 1) * 1024 + 512;
+    assert_eq!(overhead(&json!({})), bare);
+    let cpus = json!({"cpu": {"cores": 4}});
+    assert_eq!(overhead(&cpus), bare + 2 * 1024);
+    let sockets = json!({"devices": {"interfaces": interfaces, "autoattachVSOCK": true}});
+    assert_eq!(overhead(&sockets), bare + 72 * 1024);
+    let queues = json!({"devices": {"interfaces": interfaces, "networkInterfaceMultiqueue": true}});
+    assert_eq!(overhead(&queues), bare + 512);
+}

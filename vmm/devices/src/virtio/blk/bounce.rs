@@ -12,7 +12,7 @@ use crate::GuestRam;
 use crate::virtio::queue::{Buffer, copy_in, copy_out, window};
 
 /// Data on the detour at a time; a request goes there piece by piece. A multiple of all block sizes.
-const BOUNCE_BYTES: usize = 128 << 10;
+pub(super) const BOUNCE_BYTES: usize = 128 << 10;
 /// At least a page, which every host takes.
 const LEAST_ALIGNMENT: usize = 4096;
 

@@ -52,7 +52,7 @@ use self::work::Active;
 use super::device::{
     ActivateError, ActiveContext, DeviceEvent, DeviceFault, DeviceKind, QuiesceError, VirtioDevice,
 };
-use super::queue::VirtQueue;
+use super::queue::{Buffer, MAX_CHAIN_DESCRIPTORS, VirtQueue};
 use crate::event::EventSource;
 use crate::notice::NoticeSink;
 use crate::state::{DeviceState, Payload, Payloads, StateError};
@@ -159,7 +159,18 @@ struct Disk {
     abandoned: Option<Abandoned>,
 }
 
+/// What the agent counts for each disk (`agent/plan/src/room.rs`).
+const _: () = assert!(BlkDevice::HELD_BYTES <= 8 << 20);
+
 impl BlkDevice {
+    /// Most memory that a disk holds, whatever its guest does: all requests in flight of as many parts as a
+    /// chain has, read and written, with what the kernel is handed of each; the detour; what a snapshot held.
+    pub const HELD_BYTES: usize = flight::MAX_IN_FLIGHT
+        * MAX_CHAIN_DESCRIPTORS
+        * (2 * size_of::<Buffer>() + 2 * size_of::<usize>())
+        + bounce::BOUNCE_BYTES
+        + state::MAX_HELD_BUFFERS * size_of::<Buffer>();
+
     /// A disk over `image`, as large as the image is now, rounded down to whole blocks.
     ///
     /// # Errors

@@ -44,7 +44,7 @@ use self::work::Active;
 use super::device::{
     ActivateError, ActiveContext, DeviceEvent, DeviceFault, DeviceKind, QuiesceError, VirtioDevice,
 };
-use super::queue::VirtQueue;
+use super::queue::{Buffer, MAX_CHAIN_DESCRIPTORS, VirtQueue};
 use crate::event::EventSource;
 use crate::state::{DeviceState, Payload, Payloads, StateError};
 
@@ -92,6 +92,14 @@ pub enum NetError {
     #[error("the host has no descriptors left")]
     Descriptors(#[source] io::Error),
 }
+
+/// Most memory that a pair of queues holds, whatever its guest does: a frame, the chains taken for those to
+/// come, a chain being sent, and what the kernel is handed of each.
+pub const HELD_BYTES_OF_PAIR: u64 =
+    MAX_PACKET_BYTES + (MAX_CHAIN_DESCRIPTORS * (4 * size_of::<Buffer>() + 128)) as u64;
+
+/// What the agent counts for each pair (`agent/plan/src/room.rs`).
+const _: () = assert!(HELD_BYTES_OF_PAIR <= 512 << 10);
 
 /// A network card.
 pub struct NetDevice<P> {
