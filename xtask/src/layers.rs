@@ -1,8 +1,9 @@
-//! `cargo xtask layers`: which room may import which.
+//! `cargo xtask layers`: which room may import which, hold unsafe code, and drop errors.
 //!
 //! [`violations`] is a pure function of the packages that cargo sees and of [`table::ROOMS`].
 
 mod packages;
+mod swallowed;
 mod table;
 mod unsafety;
 
@@ -14,14 +15,16 @@ use table::{ROOMS, Room};
 /// Checks the workspace at `root`.
 ///
 /// # Errors
-/// Lists every import and every unsafe block outside the table.
+/// Lists every import and every unsafe block outside the table, and every error that is dropped without a
+/// reason.
 pub fn run(root: &Path) -> anyhow::Result<()> {
     let packages = Packages::of_workspace(root)?;
     let mut found = violations(&packages);
     found.extend(unsafety::violations(root)?);
+    found.extend(swallowed::violations(root)?);
     anyhow::ensure!(
         found.is_empty(),
-        "imports outside the table of rooms:\n  {}",
+        "what no room may do:\n  {}",
         found.join("\n  ")
     );
     Ok(())

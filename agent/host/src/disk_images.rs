@@ -155,6 +155,7 @@ impl Drop for Reader {
     fn drop(&mut self) {
         // One that has ended already can be neither killed nor waited for again.
         drop(self.0.kill());
+        // Nor has it a status that anybody asks for.
         drop(self.0.wait());
     }
 }

@@ -49,7 +49,7 @@ pub use logs::{LogReader, LogsError, Piece, Printed, Run};
 pub use node::{KvmFacts, NodeFacts, huge_pages};
 pub use oom_score::offer_first;
 pub use usage::{
-    DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, ProcessUsage, RequestUsage, Told,
-    TrafficUsage, Usage, VcpuUsage,
+    CardUsage, DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, ProcessUsage, RequestUsage,
+    Told, TrafficUsage, Usage, VcpuUsage,
 };
 pub use users::USER_BASES;

@@ -65,6 +65,8 @@ pub struct MachineUsage {
     pub resets: u64,
     /// In the order of the spec; none from a VMM that does not count yet.
     pub disks: Vec<DiskUsage>,
+    /// In the order of the spec; none from a VMM that does not count yet.
+    pub cards: Vec<CardUsage>,
     /// Memory that the guest does without.
     pub balloon_bytes: Option<u64>,
     /// What the guest says of its memory.
@@ -84,6 +86,20 @@ pub struct DiskUsage {
     pub flushes: RequestUsage,
     /// How often the host failed a request.
     pub host_errors: u64,
+}
+
+/// A network card of a guest, as its VMM sees it. Nothing is counted of frames that the kernel moves by
+/// vhost-net.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CardUsage {
+    /// Its interface's name in the spec.
+    pub name: String,
+    /// Frames for the guest that were lost on the way from the tap.
+    pub receive_dropped: u64,
+    /// Frames of the guest that were lost on the way to the tap.
+    pub transmit_dropped: u64,
+    /// How often the tap failed.
+    pub tap_errors: u64,
 }
 
 /// Requests of one kind.

@@ -250,6 +250,7 @@ impl WithMemory {
         let functions = functions::make(devices, &parts.vm, &mut handles, snapshot.as_deref_mut())?;
         board.set_balloon(handles.balloon.take());
         board.set_disks(&handles.disks);
+        board.set_cards(&handles.cards);
         InterruptRouter::new(Arc::clone(&parts.vm))
             .connect(&parts.config.serial.interrupt, COM1_GSI)?;
         let bus = Arc::new(parts.bus(functions, platform.as_deref(), snapshot, events)?);

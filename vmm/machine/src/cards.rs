@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use vmm_devices::Payloads;
 use vmm_devices::virtio::net::{
-    NetConfig, NetControl, NetControlError, NetDevice, NetError, NetLimits,
+    NetConfig, NetControl, NetControlError, NetCounters, NetDevice, NetError, NetLimits,
 };
 use vmm_sys::tap::{Tap, TapError};
 
 use crate::pci::PciAddress;
+use crate::request::MachineHandle;
 
 /// A network card as it is wanted.
 #[derive(Debug)]
@@ -75,9 +76,33 @@ pub enum CardError {
     },
 }
 
+/// What a card has moved and lost since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CardCounts {
+    /// Frames delivered to the guest.
+    pub received: u64,
+    /// Frames for the guest that were lost.
+    pub receive_dropped: u64,
+    /// Frames that the driver's filters do not want.
+    pub receive_filtered: u64,
+    /// Frames that the guest sent.
+    pub sent: u64,
+    /// Frames of the guest that were lost.
+    pub send_dropped: u64,
+    /// Failures of the tap itself.
+    pub tap_errors: u64,
+}
+
+/// Handles on a card.
+#[derive(Clone)]
+struct Handle {
+    control: Arc<NetControl>,
+    counters: Arc<NetCounters>,
+}
+
 /// Handles on cards, by address.
-#[derive(Default)]
-pub(crate) struct Cards(BTreeMap<PciAddress, Arc<NetControl>>);
+#[derive(Clone, Default)]
+pub(crate) struct Cards(BTreeMap<PciAddress, Handle>);
 
 impl Cards {
     /// Makes the card at `address`: a new one, or that of `state`.
@@ -93,13 +118,34 @@ impl Cards {
             Some(payloads) => NetDevice::restored(taps, &card.config, payloads)?,
         };
         let device = device.with_vhost(card.vhost)?;
-        self.0.insert(address, device.control());
+        let handle = Handle {
+            control: device.control(),
+            counters: device.counters(),
+        };
+        self.0.insert(address, handle);
         Ok(device)
+    }
+
+    /// What each has moved and lost. Frames that the kernel moves by vhost-net are not among it.
+    fn counts(&self) -> Vec<(PciAddress, CardCounts)> {
+        let counts = |counters: &NetCounters| CardCounts {
+            received: counters.received(),
+            receive_dropped: counters.receive_dropped(),
+            receive_filtered: counters.receive_filtered(),
+            sent: counters.sent(),
+            send_dropped: counters.send_dropped(),
+            tap_errors: counters.port_errors(),
+        };
+        let cards = self.0.iter();
+        cards
+            .map(|(address, card)| (*address, counts(&card.counters)))
+            .collect()
     }
 
     /// Changes the card at `address`.
     pub(crate) fn change(&self, address: PciAddress, change: NetChange) -> Result<(), CardError> {
         let card = self.0.get(&address).ok_or(CardError::NoCard(address))?;
+        let card = &card.control;
         let refused = |source| CardError::Card { address, source };
         match change {
             NetChange::SetLink { up } => card.set_link(up),
@@ -107,6 +153,15 @@ impl Cards {
             NetChange::Announce => card.announce().map_err(refused)?,
         }
         Ok(())
+    }
+}
+
+impl MachineHandle {
+    /// What each network card has moved and lost since this process made it; nothing before the machine is
+    /// built. Waits for nobody.
+    #[must_use]
+    pub fn card_counts(&self) -> Vec<(PciAddress, CardCounts)> {
+        self.board.cards().map(Cards::counts).unwrap_or_default()
     }
 }
 

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use vmm_sys::event;
 use vmm_sys::threads::{ThreadKind, Threads};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
@@ -215,8 +216,7 @@ fn serve(epoll: &Epoll, slots: &[Arc<Slot>], shared: &Shared) {
                 return;
             }
             if id == WAKE {
-                // EAGAIN when another pause already took it.
-                drop(shared.wake.read());
+                event::clear(&shared.wake);
                 continue;
             }
             if let Some(slot) = slot {

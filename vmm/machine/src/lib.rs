@@ -55,7 +55,7 @@ pub use acpi::AcpiError;
 pub use balloon::SetBalloonError;
 pub use boot::{BootError, KernelConfig, KernelEntry, MAX_CMDLINE_BYTES};
 pub use build::{BuildError, RamFiller, Restore};
-pub use cards::{CardError, NetCard, NetCardError, NetChange};
+pub use cards::{CardCounts, CardError, NetCard, NetCardError, NetChange};
 pub use chain::chain;
 pub use config::{
     BootSource, ClockConfig, DebugPorts, DeviceConfig, LifeConfig, MachineConfig, PanicPolicy,

@@ -122,8 +122,8 @@ impl MachineHandle {
     /// Asks for something; the observer is told the answer with this ticket, except after the
     /// machine has ended.
     pub fn request(&self, ticket: u64, request: Request) {
-        // After the end nobody answers.
         let is_end = matches!(request, Request::Stop { .. });
+        // After the end nobody answers.
         drop(self.queue.send(Message::Request { ticket, request }));
         // Who gives up its work for this finds the request in the queue.
         if is_end {

@@ -7,6 +7,7 @@ use nix::time::{ClockId, clock_gettime};
 use vmm_devices::WatchdogAction;
 use vmm_devices::virtio::balloon::{BalloonControl, BalloonSize};
 
+use crate::cards::Cards;
 use crate::disks::{Disks, SyncFailure};
 use crate::events::ResetSource;
 use crate::legacy::nanoseconds;
@@ -157,7 +158,7 @@ pub enum Change {
 }
 
 /// The status, written by the owner and read by anybody.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct StatusBoard {
     status: Arc<Mutex<Status>>,
     first_timestamp_ns: Arc<AtomicU64>,
@@ -165,6 +166,7 @@ pub(crate) struct StatusBoard {
     timeline: Timeline,
     balloon: Arc<OnceLock<Arc<BalloonControl>>>,
     disks: Arc<OnceLock<Disks>>,
+    cards: Arc<OnceLock<Cards>>,
 }
 
 impl StatusBoard {
@@ -201,6 +203,16 @@ impl StatusBoard {
     /// Tells which disks the machine has. Once.
     pub(crate) fn set_disks(&self, disks: &Disks) {
         self.disks.get_or_init(|| disks.clone());
+    }
+
+    /// The network cards, once the machine is built.
+    pub(crate) fn cards(&self) -> Option<&Cards> {
+        self.cards.get()
+    }
+
+    /// Tells which network cards the machine has. Once.
+    pub(crate) fn set_cards(&self, cards: &Cards) {
+        self.cards.get_or_init(|| cards.clone());
     }
 
     pub(crate) fn update(&self, change: impl FnOnce(&mut Status)) {

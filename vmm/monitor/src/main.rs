@@ -14,7 +14,7 @@ mod config;
 mod connection;
 mod console;
 mod descriptors;
-mod disk_stats;
+mod device_stats;
 mod exit_record;
 mod guest;
 mod harden;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use vmm_machine::{BuildError, Change, Observer, RequestError, Status};
+use vmm_sys::event;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 /// What the machine tells.
@@ -61,8 +62,7 @@ impl Notices {
 
     /// Everything there is.
     pub fn take(&self) -> Vec<Notice> {
-        // Fails only when there is nothing.
-        drop(self.event.read());
+        event::clear(&self.event);
         self.queue.try_iter().collect()
     }
 }
@@ -76,7 +76,7 @@ impl Sink {
     fn send(&self, notice: Notice) {
         // The main thread ends the process when it ends; a full counter means that it is awake.
         drop(self.queue.send(notice));
-        drop(self.event.write(1));
+        event::signal(&self.event);
     }
 }
 

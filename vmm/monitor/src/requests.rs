@@ -89,6 +89,7 @@ impl Server {
                 Ok(())
             }
             Some(Kind::GetDiskStats(_)) => self.answer_disk_stats(asker),
+            Some(Kind::GetNetStats(_)) => self.answer_net_stats(asker),
             Some(Kind::ResizeConsole(resize)) => self.resize_console(asker, resize),
             None => Err(error(
                 v1::ErrorCode::Unsupported,

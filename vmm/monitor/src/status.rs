@@ -43,13 +43,13 @@ pub fn of_machine(status: &Status, exit: Option<&v1::ExitRecord>) -> v1::Machine
 
 fn sync_failure(failure: &SyncFailure) -> v1::DiskSyncFailure {
     v1::DiskSyncFailure {
-        disk: Some(disk_address(failure.disk)),
+        disk: Some(pci_address(failure.disk)),
         error: std::io::Error::from_raw_os_error(failure.errno).to_string(),
     }
 }
 
-/// The address of a disk.
-pub fn disk_address(address: PciAddress) -> v1::PciAddress {
+/// The address of a function.
+pub fn pci_address(address: PciAddress) -> v1::PciAddress {
     v1::PciAddress {
         bus: u32::from(address.bus()),
         device: u32::from(address.device()),

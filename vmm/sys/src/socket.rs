@@ -107,6 +107,7 @@ impl StreamSocket {
             Half::Incoming => Shutdown::Read,
             Half::Outgoing => Shutdown::Write,
         };
+        // `ENOTCONN`: the peer was first.
         shutdown(self.as_raw_fd(), how).unwrap_or_default();
     }
 }

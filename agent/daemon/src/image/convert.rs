@@ -135,5 +135,6 @@ fn show_progress(done: u64, total: u64) {
 /// That nobody looks changes nothing.
 fn say(text: &str) {
     let mut out = std::io::stdout();
+    // Progress is for people; the outcome is told apart from it.
     drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
 }

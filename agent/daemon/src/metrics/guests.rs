@@ -14,7 +14,8 @@ use prometheus_client::metrics::MetricType;
 
 pub(super) use self::table::number;
 use self::table::{
-    DISK_COUNTERS, GUEST_COUNTERS, GUEST_GAUGES, INTERFACE_COUNTERS, machine, seconds, usage,
+    CARD_COUNTERS, DISK_COUNTERS, GUEST_COUNTERS, GUEST_GAUGES, INTERFACE_COUNTERS, machine,
+    seconds, usage,
 };
 use crate::usage::{Figures, Guest};
 
@@ -105,6 +106,16 @@ impl Collector for GuestMetrics {
                 disks.iter().map(move |disk| Sample {
                     labels: self.labels_and(guest, "drive", disk.name.clone()),
                     value: value(disk),
+                })
+            });
+            family(out, Kind::Counter, (name, help), samples)?;
+        }
+        for (name, help, value) in CARD_COUNTERS {
+            let samples = self.guests().flat_map(|guest| {
+                let cards = machine(guest).map_or(&[][..], |machine| &machine.cards);
+                cards.iter().map(move |card| Sample {
+                    labels: self.labels_and(guest, "interface", card.name.clone()),
+                    value: value(card),
                 })
             });
             family(out, Kind::Counter, (name, help), samples)?;

@@ -17,7 +17,8 @@ use crate::layout::PathUid;
 use crate::process_usage;
 use crate::taps;
 use crate::usage::{
-    DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, RequestUsage, Told, TrafficUsage, Usage,
+    CardUsage, DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, RequestUsage, Told,
+    TrafficUsage, Usage,
 };
 
 /// How long a VMM may take for its figures.
@@ -119,6 +120,12 @@ async fn ask(dir: &Path, vmi: &Vmi, places: &PciPlaces) -> Result<MachineUsage, 
             .map(|response| disks(vmi, places, response.disk_stats))
             .unwrap_or_default();
     }
+    if !vmi.interfaces.is_empty() {
+        let asked = connection.ask(Kind::GetNetStats(v1::GetNetStats {}));
+        usage.cards = known(asked.await)?
+            .map(|response| cards(vmi, places, &response.net_stats))
+            .unwrap_or_default();
+    }
     if vmi.balloon {
         // New ones come in the guest's own time, for the next who asks.
         let wanted = v1::GetBalloonStats { refresh: true };
@@ -155,6 +162,31 @@ fn disks(vmi: &Vmi, places: &PciPlaces, stats: Vec<v1::DiskStats>) -> Vec<DiskUs
                 writes: requests(stats.writes),
                 flushes: requests(stats.flushes),
                 host_errors: stats.host_errors,
+            })
+        })
+        .collect()
+}
+
+/// The cards by the names of their interfaces, in the order of the spec.
+fn cards(vmi: &Vmi, places: &PciPlaces, stats: &[v1::NetStats]) -> Vec<CardUsage> {
+    let at = |place: &PciPlace| {
+        let place = (u32::from(place.bus), u32::from(place.device));
+        let is_there = |stats: &&v1::NetStats| {
+            let card = stats.card.as_ref();
+            card.is_some_and(|card| (card.bus, card.device) == place)
+        };
+        stats.iter().find(is_there)
+    };
+    vmi.interfaces
+        .iter()
+        .filter_map(|interface| {
+            let name = interface.name.to_string();
+            let stats = at(places.interfaces.get(&name)?)?;
+            Some(CardUsage {
+                name,
+                receive_dropped: stats.receive_dropped,
+                transmit_dropped: stats.send_dropped,
+                tap_errors: stats.tap_errors,
             })
         })
         .collect()

@@ -78,7 +78,7 @@ pub struct Request {
     pub id: u64,
     #[prost(
         oneof = "request::Kind",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 20, 30, 31, 32, 33, 34, 40, 41, 60, 61, 50, 70, 80, 81"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 20, 30, 31, 32, 33, 34, 40, 41, 60, 61, 50, 70, 80, 81, 82"
     )]
     pub kind: ::core::option::Option<request::Kind>,
 }
@@ -134,6 +134,8 @@ pub mod request {
         GetDiskStats(super::GetDiskStats),
         #[prost(message, tag = "81")]
         ReadConsole(super::ReadConsole),
+        #[prost(message, tag = "82")]
+        GetNetStats(super::GetNetStats),
     }
 }
 /// Answers with the machine's status.
@@ -318,6 +320,35 @@ pub struct DiskStats {
     #[prost(uint64, tag = "6")]
     pub host_errors: u64,
 }
+/// Answers with what each network card has moved and lost since this VMM made it (Response.net_stats).
+/// Frames that the kernel moves by vhost-net are not among it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetNetStats {}
+/// What a network card has moved and lost.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NetStats {
+    /// Where the card is.
+    #[prost(message, optional, tag = "1")]
+    pub card: ::core::option::Option<PciAddress>,
+    /// Frames delivered to the guest.
+    #[prost(uint64, tag = "2")]
+    pub received: u64,
+    /// Frames for the guest that were lost.
+    #[prost(uint64, tag = "3")]
+    pub receive_dropped: u64,
+    /// Frames that the driver's filters do not want.
+    #[prost(uint64, tag = "4")]
+    pub receive_filtered: u64,
+    /// Frames that the guest sent.
+    #[prost(uint64, tag = "5")]
+    pub sent: u64,
+    /// Frames of the guest that were lost.
+    #[prost(uint64, tag = "6")]
+    pub send_dropped: u64,
+    /// How often the tap itself failed.
+    #[prost(uint64, tag = "7")]
+    pub tap_errors: u64,
+}
 /// Requests of one kind that succeeded.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DiskCount {
@@ -460,6 +491,9 @@ pub struct Response {
     /// failed.
     #[prost(uint64, optional, tag = "83")]
     pub console_logged: ::core::option::Option<u64>,
+    /// In the answer to GetNetStats.
+    #[prost(message, repeated, tag = "84")]
+    pub net_stats: ::prost::alloc::vec::Vec<NetStats>,
 }
 /// A phase of a start.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

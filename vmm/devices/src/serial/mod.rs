@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use vm_superio::Trigger;
 use vm_superio::serial::{Serial, SerialEvents};
+use vmm_sys::event;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use crate::bus::BusDevice;
@@ -84,8 +85,7 @@ impl SerialPort {
 
     /// Drains [`room_event`](Self::room_event).
     pub fn acknowledge_room(&self) {
-        // Fails only when there is nothing to drain.
-        self.room.event.read().unwrap_or_default();
+        event::clear(&self.room.event);
     }
 
     /// Goes back to the state after power-on; input in the FIFO is lost.
@@ -148,8 +148,7 @@ struct InputRoom {
 impl InputRoom {
     fn available(&self) {
         if self.wanted.swap(false, Ordering::Relaxed) {
-            // Fails only when the counter is at its end, and then it is readable.
-            self.event.write(1).unwrap_or_default();
+            event::signal(&self.event);
         }
     }
 }

@@ -17,6 +17,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use virtio_queue::{Queue, QueueT};
 use vm_memory::GuestMemoryError;
+use vmm_sys::event;
 use vmm_sys_util::eventfd::EventFd;
 
 pub use self::buffers::{Buffer, copy_in, copy_out, mark_written, slices_of, window};
@@ -239,8 +240,7 @@ impl VirtQueue {
 
     /// Has the device called for this queue again, after other devices had their turn.
     pub fn again(&self) {
-        // Fails only when the counter is at its end, and then the eventfd is readable all the same.
-        self.kick.write(1).unwrap_or_default();
+        event::signal(&self.kick);
     }
 
     fn fault(&self, source: QueueError) -> DeviceFault {

@@ -178,8 +178,9 @@ impl Output {
 impl ConsoleOutput for Output {
     fn write(&self, bytes: &[u8]) {
         let look = self.lock().print(bytes);
-        // Without the lock: whoever is woken wants it. No failure is known for a delay of moments.
+        // Without the lock: whoever is woken wants it.
         if let Some(look) = look {
+            // No failure is known for a delay of moments.
             drop(self.wake.set(look.delay()));
         }
     }

@@ -293,6 +293,7 @@ impl GuestRing {
         let pushed = unsafe { self.ring.submission().push(&entry) };
         // The kernel's refusal (before Linux 5.19) means that requests take their time.
         if pushed.is_ok() {
+            // Nor is a kernel that takes nothing now asked again: what is in flight ends by itself.
             self.submit().unwrap_or_default();
         }
     }

@@ -1,6 +1,6 @@
 //! The families: name without `_total`, help, and where the figure is.
 
-use agent_host::{DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, Told, Usage};
+use agent_host::{CardUsage, DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, Told, Usage};
 
 use crate::usage::Guest;
 
@@ -8,6 +8,8 @@ use crate::usage::Guest;
 pub(super) type OfGuest = (&'static str, &'static str, fn(&Guest) -> Option<f64>);
 /// A figure of a disk.
 pub(super) type OfDisk = (&'static str, &'static str, fn(&DiskUsage) -> f64);
+/// A figure of a network card.
+pub(super) type OfCard = (&'static str, &'static str, fn(&CardUsage) -> f64);
 /// A figure of an interface.
 pub(super) type OfInterface = (&'static str, &'static str, fn(&InterfaceUsage) -> f64);
 
@@ -197,6 +199,24 @@ pub(super) const INTERFACE_COUNTERS: [OfInterface; 8] = [
         "kubevirt_vmi_network_transmit_packets_dropped",
         "The total number of tx packets dropped on vNIC interfaces.",
         |card| number(card.transmit.dropped),
+    ),
+];
+
+pub(super) const CARD_COUNTERS: [OfCard; 3] = [
+    (
+        "kvmlet_vmi_network_card_receive_dropped",
+        "Frames for the guest that its VMM lost between tap and guest.",
+        |card| number(card.receive_dropped),
+    ),
+    (
+        "kvmlet_vmi_network_card_transmit_dropped",
+        "Frames of the guest that its VMM lost between guest and tap.",
+        |card| number(card.transmit_dropped),
+    ),
+    (
+        "kvmlet_vmi_network_tap_errors",
+        "How often an interface's tap failed.",
+        |card| number(card.tap_errors),
     ),
 ];
 

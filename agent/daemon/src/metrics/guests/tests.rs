@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use agent_domain::Vmi;
 use agent_host::{
-    DiskUsage, InterfaceUsage, MachineUsage, ProcessUsage, RequestUsage, Told, TrafficUsage, Usage,
-    VcpuUsage,
+    CardUsage, DiskUsage, InterfaceUsage, MachineUsage, ProcessUsage, RequestUsage, Told,
+    TrafficUsage, Usage, VcpuUsage,
 };
 use agent_plan::{GuestOs, GuestTold, Record, Timestamp};
 use prometheus_client::registry::Registry;
@@ -81,6 +81,11 @@ fn usage() -> Usage {
                 reads: requests,
                 ..DiskUsage::default()
             }],
+            cards: vec![CardUsage {
+                name: String::from("nic"),
+                tap_errors: 3,
+                ..CardUsage::default()
+            }],
             balloon_bytes: Some(16 << 20),
             ..MachineUsage::default()
         })),
@@ -133,6 +138,9 @@ fn figures_have_kubevirts_names_and_labels() {
         let line = format!("kubevirt_vmi_{name}{{{WHO},{LABELS}{more}}} {value}");
         assert_line(&text, &line);
     }
+    let more = r#",interface="nic""#;
+    let line = format!("kvmlet_vmi_network_tap_errors_total{{{WHO},{LABELS}{more}}} 3.0");
+    assert_line(&text, &line);
     assert!(!text.contains("vcpu_delay"), "{text}");
 }
 

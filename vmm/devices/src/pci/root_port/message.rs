@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use vmm_sys::event;
 use vmm_sys_util::eventfd::EventFd;
 
 use super::registers::{CAPABILITY_MSI, msi};
@@ -103,7 +104,6 @@ impl MessageInterrupt {
     }
 
     fn send(&self) {
-        // Fails when the counter is at its end only: the interrupt is signalled long since.
-        drop(self.event.write(1));
+        event::signal(&self.event);
     }
 }

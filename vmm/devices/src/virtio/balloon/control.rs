@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use vmm_sys::event;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use super::config::BALLOON_PAGE_BYTES;
@@ -193,8 +194,7 @@ impl BalloonControl {
 
     fn ask(&self, change: impl FnOnce(&mut Pending)) {
         change(&mut self.lock().pending);
-        // Fails only when the counter is at its end: it is readable then.
-        self.event.write(1).unwrap_or_default();
+        event::signal(&self.event);
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {

@@ -18,6 +18,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
+use vmm_sys::event;
 use vmm_sys::timer::Timer;
 
 pub use self::config::{BALLOON_PAGE_BYTES, BalloonConfig};
@@ -197,8 +198,7 @@ impl VirtioDevice for BalloonDevice {
         match event {
             DeviceEvent::Kick(queue) => active.serve(queue, &self.control),
             DeviceEvent::Source(WORK) => {
-                // Fails only when there is nothing to read.
-                self.control.event().read().unwrap_or_default();
+                event::clear(self.control.event());
                 let pending = self.control.take_pending();
                 if pending.target {
                     active.announce_config();

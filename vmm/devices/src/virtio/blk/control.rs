@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use vmm_sys::event;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use super::backend;
@@ -237,8 +238,7 @@ impl BlkControl {
 
     /// Has the device look at its queues and what has ended.
     pub(super) fn look(&self) {
-        // Fails only when the counter is at its end: it is readable then.
-        self.event.write(1).unwrap_or_default();
+        event::signal(&self.event);
     }
 
     fn lock(&self) -> MutexGuard<'_, Pending> {

@@ -30,6 +30,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use vmm_sys::event;
 use vmm_sys::image::OpenMode;
 use vmm_sys::timer::Timer;
 
@@ -402,8 +403,7 @@ impl VirtioDevice for BlkDevice {
         match event {
             DeviceEvent::Kick(queue) => active.on_kick(disk, queue),
             DeviceEvent::Source(WORK) => {
-                // Fails only when there is nothing to read.
-                disk.control.event().read().unwrap_or_default();
+                event::clear(disk.control.event());
                 let pending = disk.control.take_pending();
                 if pending.grown {
                     active.announce_config();

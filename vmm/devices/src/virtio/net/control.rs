@@ -4,6 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use vmm_sys::event;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use super::config::{ANNOUNCE, LINK_UP};
@@ -144,8 +145,7 @@ impl NetControl {
 
     fn ask(&self, change: impl FnOnce(&mut Pending)) {
         change(&mut self.lock());
-        // Fails only when the counter is at its end: it is readable then.
-        self.event.write(1).unwrap_or_default();
+        event::signal(&self.event);
     }
 
     fn lock(&self) -> MutexGuard<'_, Pending> {

@@ -28,6 +28,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
+use vmm_sys::event;
 use vmm_sys::tap::{TapOffloads, VNET_HEADER_BYTES};
 use vmm_sys::vhost::VhostError;
 
@@ -230,8 +231,7 @@ impl<P: PacketPort> NetDevice<P> {
     /// Wakes the device's thread, which has no other reason to look while the kernel serves the rings.
     fn have_refusals_told(&self) {
         if self.card.vhost.is_some() {
-            // Fails only when the counter is at its end: it is readable then.
-            self.card.control.event().write(1).unwrap_or_default();
+            event::signal(self.card.control.event());
         }
     }
 }
@@ -380,8 +380,7 @@ impl<P: PacketPort> VirtioDevice for NetDevice<P> {
         let done = match event {
             DeviceEvent::Kick(queue) => active.on_kick(ports, card, queue),
             DeviceEvent::Source(WORK) => {
-                // Fails only when there is nothing to read.
-                card.control.event().read().unwrap_or_default();
+                event::clear(card.control.event());
                 let pending = card.control.take_pending();
                 if pending.status_changed {
                     active.on_status_changed(ports, card);

@@ -79,6 +79,7 @@ pub struct NetCounters {
     receive_filtered: AtomicU64,
     sent: AtomicU64,
     send_dropped: AtomicU64,
+    port_errors: AtomicU64,
 }
 
 impl NetCounters {
@@ -107,6 +108,16 @@ impl NetCounters {
     /// the link was down.
     pub fn send_dropped(&self) -> u64 {
         self.send_dropped.load(Ordering::Relaxed)
+    }
+
+    /// How often the port itself failed: to give a frame, to take one that is well-formed, or to join and
+    /// leave its interface.
+    pub fn port_errors(&self) -> u64 {
+        self.port_errors.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_port_error(&self) {
+        count(&self.port_errors);
     }
 
     pub(super) fn count_received(&self) {

@@ -163,7 +163,7 @@ impl Receiver {
                 return Ok(Pause::Later);
             }
             let step = if !card.control.is_link_up() {
-                self.lose(port)
+                self.lose(port, card)
             } else if let Some(length) = self.pending {
                 self.deliver(memory, card, length, 0)?
             } else {
@@ -181,13 +181,17 @@ impl Receiver {
     }
 
     /// Reads a frame that nobody gets.
-    fn lose(&mut self, port: &impl PacketPort) -> Step {
+    fn lose(&mut self, port: &impl PacketPort, card: &Card) -> Step {
         if self.pending.is_some() {
             return Step::Dropped;
         }
         match port.receive::<()>(&[], &mut self.buffer) {
             Ok(Some(_)) => Step::Dropped,
-            Ok(None) | Err(_) => Step::Paused(Pause::Empty),
+            Ok(None) => Step::Paused(Pause::Empty),
+            Err(_) => {
+                card.counters.count_port_error();
+                Step::Paused(Pause::Empty)
+            }
         }
     }
 
@@ -216,6 +220,7 @@ impl Receiver {
             Ok(Some(length)) => length,
             Ok(None) => return Ok(Step::Paused(Pause::Empty)),
             Err(_) => {
+                card.counters.count_port_error();
                 card.counters.count_receive_dropped();
                 return Ok(Step::Paused(Pause::Empty));
             }

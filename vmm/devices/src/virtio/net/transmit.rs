@@ -130,7 +130,13 @@ fn send(port: &impl PacketPort, memory: &GuestRam, card: &mut Card, chain: &Chai
         Err(error) if error.kind() == io::ErrorKind::WouldBlock && card.call_later() => {
             return Sent::Busy;
         }
-        Err(_) => card.counters.count_send_dropped(),
+        Err(error) => {
+            // The kernel's word, and ours, for what the guest did wrong.
+            if error.kind() != io::ErrorKind::InvalidInput {
+                card.counters.count_port_error();
+            }
+            card.counters.count_send_dropped();
+        }
     }
     Sent::Done
 }

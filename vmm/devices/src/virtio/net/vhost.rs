@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use vmm_memory::{KernelLog, is_dirty_log_on, kernel_log};
+use vmm_sys::event;
 use vmm_sys::vhost::{LOG_ALL, VhostError, VhostNet, used_index};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
@@ -66,8 +67,7 @@ impl Vhost {
 
     /// A kick of the queue that is passed on.
     pub(super) fn forward_kick(&self) {
-        // Fails only when the counter is at its end: it is readable then.
-        self.forward.write(1).unwrap_or_default();
+        event::signal(&self.forward);
     }
 
     /// Has the kernel serve `pairs`, each with its port. Without effect while it does.

@@ -13,6 +13,7 @@ use super::card::Card;
 use super::command::{self, Command, MAX_COMMAND_BYTES};
 use super::config;
 use super::filter::Table;
+use super::host::HostError;
 use super::port::PacketPort;
 use super::receive::Receiver;
 use super::state::Session;
@@ -310,6 +311,9 @@ impl Active {
         }
         self.stop_vhost(card);
         let is_attached = card.host.tell_pairs(ports, pairs).is_ok();
+        if !is_attached {
+            card.counters.count_port_error();
+        }
         if is_attached {
             let new = self.pairs.iter().take(pairs).skip(self.in_use);
             new.for_each(Pair::again);
@@ -322,11 +326,21 @@ impl Active {
     fn set_offloads(&mut self, ports: &[impl PacketPort], card: &mut Card, offloads: u64) -> bool {
         let agreed = config::guest_offloads(self.features);
         let wanted = config::tap_offloads(offloads);
-        let is_set = offloads & !agreed == 0 && card.host.set_offloads(ports, wanted).is_ok();
-        if is_set {
-            self.offloads = offloads;
+        if offloads & !agreed != 0 {
+            return false;
         }
-        is_set
+        match card.host.set_offloads(ports, wanted) {
+            Ok(()) => {
+                self.offloads = offloads;
+                true
+            }
+            Err(error) => {
+                if let HostError::Tap(_) = error {
+                    card.counters.count_port_error();
+                }
+                false
+            }
+        }
     }
 }
 

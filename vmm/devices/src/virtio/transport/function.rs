@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use vmm_sys::event;
+
 use super::layout::{self, BAR, KICK_BYTES, Region};
 use super::registers::View;
 use super::{DEVICE_TOKENS, VirtioPciFunction};
@@ -108,8 +110,7 @@ impl PciFunction for VirtioPciFunction {
                     .get(index)
                     .filter(|_| at.is_multiple_of(KICK_BYTES))
                 {
-                    // Fails only when the counter is at its end: it is readable then.
-                    kick.write(1).unwrap_or_default();
+                    event::signal(kick);
                 }
             }
             Region::MsixTable => self.interrupts.msix().write_table(at, data),
@@ -198,7 +199,7 @@ impl VirtioPciFunction {
         self.device.resume();
         for kick in &self.kicks {
             // A kick may have come to whoever was before.
-            kick.write(1).unwrap_or_default();
+            event::signal(kick);
         }
     }
 

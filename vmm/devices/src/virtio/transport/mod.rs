@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use virtio_queue::{Queue, QueueT};
 use vm_memory::GuestAddress;
+use vmm_sys::event;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use self::layout::{BAR, BAR_BYTES, MAX_QUEUES, Offsets};
@@ -311,7 +312,7 @@ impl VirtioPciFunction {
 
 /// Takes the count off an eventfd; there is nothing to do about one that has none.
 fn drain(event: &EventFd) {
-    event.read().unwrap_or_default();
+    event::clear(event);
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use vmm_sys::event;
 use vmm_sys::socket::{PacketSocket, SocketError};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
@@ -35,8 +36,7 @@ impl VsockControl {
     pub fn attach_broker(&self, descriptor: OwnedFd) -> Result<(), SocketError> {
         let socket = PacketSocket::adopt(descriptor)?;
         *self.lock() = Some(socket);
-        // Fails only when the counter is at its end: it is readable then.
-        self.event.write(1).unwrap_or_default();
+        event::signal(&self.event);
         Ok(())
     }
 

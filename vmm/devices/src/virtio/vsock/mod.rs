@@ -30,6 +30,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use vmm_sys::event;
 use vmm_sys::timer::Timer;
 
 pub use self::config::{MAX_GUEST_CID, MIN_GUEST_CID, VsockConfig};
@@ -208,8 +209,7 @@ impl VirtioDevice for VsockDevice {
                 self.timer.clear().unwrap_or_default();
                 self.timer_at = None;
             }
-            // Fails only when there is nothing to read.
-            DeviceEvent::Source(_) => _ = self.control.event().read(),
+            DeviceEvent::Source(_) => _ = event::clear(self.control.event()),
             DeviceEvent::Kick(_) => {}
         }
         // Whatever it was called for: a broker may have come while there was no driver.

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use vmm_sys::event;
 use vmm_sys::stream::Received;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
@@ -82,8 +83,7 @@ impl ConsoleLine {
 
     /// Drains [`room_event`](Self::room_event).
     pub fn acknowledge_room(&self) {
-        // Fails only when there is nothing to drain.
-        self.room.read().unwrap_or_default();
+        event::clear(&self.room);
     }
 
     /// Tells the guest that its console has another size.
@@ -152,8 +152,7 @@ impl ConsoleLine {
 
     fn tell_room(&self, state: &mut State) {
         if std::mem::take(&mut state.room_wanted) {
-            // Fails only when the counter is at its end, and then it is readable.
-            self.room.write(1).unwrap_or_default();
+            event::signal(&self.room);
         }
     }
 

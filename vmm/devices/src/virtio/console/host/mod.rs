@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
+use vmm_sys::event;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
@@ -178,8 +179,7 @@ impl Watch {
 
     /// Has the device look at all ports.
     pub(super) fn wake(&self) {
-        // Fails only when the counter is at its end: it is readable then.
-        self.wake.write(1).unwrap_or_default();
+        event::signal(&self.wake);
     }
 
     fn add(&self, socket: RawFd, port: u16) -> io::Result<()> {
@@ -207,8 +207,7 @@ impl Watch {
             let count = self.epoll.wait(0, &mut events).unwrap_or(0);
             for event in events.iter().take(count) {
                 if event.data() == WAKE {
-                    // Fails only when there is nothing to read.
-                    self.wake.read().unwrap_or_default();
+                    event::clear(&self.wake);
                     happened.woken = true;
                 } else {
                     happened.ports.extend(u16::try_from(event.data()));

@@ -365,3 +365,28 @@ proptest! {
         card.driver.kick(0);
     }
 }
+
+#[test]
+fn failures_of_the_tap_are_counted_apart_from_what_the_guest_does_wrong() {
+    let mut card = Card::new(0);
+    card.driver.offer(1, &[read(BUFFERS, 25)]);
+    card.driver.offer(0, &[write(BUFFERS, 2048)]);
+    card.driver.kick(1);
+    card.driver.kick(0);
+    assert_eq!(card.counters.send_dropped(), 1);
+    assert_eq!(card.counters.port_errors(), 0);
+    card.told.lock().unwrap().is_broken = true;
+    let packet = packet(60);
+    card.driver.fill(BUFFERS, &packet);
+    card.driver
+        .offer(1, &[read(BUFFERS, u32::try_from(packet.len()).unwrap())]);
+    card.driver.kick(1);
+    assert_eq!(card.counters.send_dropped(), 2);
+    assert_eq!(card.counters.port_errors(), 1);
+    card.arrives(&packet);
+    assert_eq!(card.counters.port_errors(), 2);
+    // Nor is it silent while the link is down.
+    card.control.set_link(false);
+    card.arrives(&packet);
+    assert!(card.counters.port_errors() > 2);
+}

@@ -31,6 +31,8 @@ struct Told {
     refuses: bool,
     /// The host takes no frames now.
     is_busy: bool,
+    /// The tap fails whatever it is asked for.
+    is_broken: bool,
 }
 
 /// A datagram socket: packets are whole, it is non-blocking and has an edge for every packet, like
@@ -61,6 +63,9 @@ impl PacketPort for Socket {
         parts: &[VolatileSlice<'_, B>],
         rest: &mut [u8],
     ) -> io::Result<Option<usize>> {
+        if self.told.lock().unwrap().is_broken {
+            return Err(io::Error::other("no such device"));
+        }
         match vmm_sys::guest_io::read_packet(&self.socket, parts, rest) {
             Ok(count) => Ok(Some(count)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
@@ -71,6 +76,9 @@ impl PacketPort for Socket {
     fn send<B: BitmapSlice>(&self, parts: &[VolatileSlice<'_, B>]) -> io::Result<()> {
         if self.told.lock().unwrap().is_busy {
             return Err(io::ErrorKind::WouldBlock.into());
+        }
+        if self.told.lock().unwrap().is_broken {
+            return Err(io::Error::other("no such device"));
         }
         let mut packet = Vec::new();
         for part in parts {

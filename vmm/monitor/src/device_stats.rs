@@ -1,8 +1,8 @@
-//! What the disks have done. Like all questions it waits for nobody.
+//! What disks and network cards have done. Like all questions it waits for nobody.
 
 use proto_vmm::v1::{self, frame::Body};
 use vmm_devices::virtio::blk::{DiskCount, DiskCounts};
-use vmm_machine::PciAddress;
+use vmm_machine::{CardCounts, PciAddress};
 
 use crate::requests::Asker;
 use crate::server::Server;
@@ -20,11 +20,35 @@ impl Server {
         self.send(asker.connection, Body::Response(response));
         Ok(())
     }
+
+    pub(crate) fn answer_net_stats(&mut self, asker: Asker) -> Result<(), v1::Error> {
+        let counts = self.live_machine()?.card_counts();
+        let response = v1::Response {
+            id: asker.request,
+            status: Some(self.status()),
+            net_stats: counts.iter().map(net_stats).collect(),
+            ..v1::Response::default()
+        };
+        self.send(asker.connection, Body::Response(response));
+        Ok(())
+    }
+}
+
+fn net_stats((address, counts): &(PciAddress, CardCounts)) -> v1::NetStats {
+    v1::NetStats {
+        card: Some(status::pci_address(*address)),
+        received: counts.received,
+        receive_dropped: counts.receive_dropped,
+        receive_filtered: counts.receive_filtered,
+        sent: counts.sent,
+        send_dropped: counts.send_dropped,
+        tap_errors: counts.tap_errors,
+    }
 }
 
 fn stats((address, counts): &(PciAddress, DiskCounts)) -> v1::DiskStats {
     v1::DiskStats {
-        disk: Some(status::disk_address(*address)),
+        disk: Some(status::pci_address(*address)),
         reads: Some(count(counts.reads)),
         writes: Some(count(counts.writes)),
         flushes: Some(count(counts.flushes)),
