@@ -2,7 +2,9 @@
 //!
 //! A disk has one owner at a time. The owner's token is a lock on the open file description
 //! (flock(2)) that the VMM gets: it is held exactly as long as some process has that descriptor,
-//! whatever becomes of the agent.
+//! whatever becomes of the agent. Block devices are claimed besides: see [`device`].
+
+mod device;
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -11,10 +13,12 @@ use std::path::{Path, PathBuf};
 
 use agent_domain::{Disk, DiskCache, DiskSource};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::libc;
 
 use crate::beneath::{Access, AllowedDirs, BeneathError, Wanted};
 use crate::layout::{absent_is_none, ensure_private_dir};
 use crate::machine_config::OpenedDisk;
+use device::Device;
 
 /// Why a disk can not be used.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +42,20 @@ pub(crate) enum DiskError {
         disk: String,
         /// Path of the image.
         path: String,
+    },
+    /// The host has mounted it, a part of it, or what it is a part of.
+    #[error(
+        "disk {disk}: {path} cannot be used while the block device {device} is mounted at {at}; unmount it"
+    )]
+    Mounted {
+        /// Name of the disk.
+        disk: String,
+        /// Path of the image.
+        path: String,
+        /// The kernel's name of what is mounted.
+        device: String,
+        /// Where.
+        at: String,
     },
     /// Its file system can not do what the cache mode asks for.
     #[error("disk {disk}: {path} can not be used in its cache mode")]
@@ -71,7 +89,7 @@ impl DiskError {
         match self {
             Self::Open { source, .. } => source.is_final(),
             Self::NoCacheMode { .. } => true,
-            Self::InUse { .. } | Self::Io { .. } => false,
+            Self::InUse { .. } | Self::Mounted { .. } | Self::Io { .. } => false,
         }
     }
 
@@ -85,6 +103,7 @@ impl DiskError {
             Self::Open { .. } => "DiskNotReadable",
             Self::NoCacheMode { .. } => "DiskCacheNotSupported",
             Self::InUse { .. } => "DiskInUse",
+            Self::Mounted { .. } => "DiskMounted",
             Self::Io { .. } => "DiskFailed",
         }
     }
@@ -110,27 +129,26 @@ impl DiskOpener {
             }
             DiskSource::Empty { capacity_bytes } => self.open_empty(disk, *capacity_bytes)?,
         };
+        let _turn = device::turn();
+        let found = Found { disk, path: &path };
+        let device = Device::of(&file).map_err(|error| found.failed("looked at", error))?;
+        let file = match device {
+            Some(device) => found.claim(device, &file)?,
+            None => file,
+        };
         let (file, cache) = with_cache(disk, file).map_err(|error| DiskError::NoCacheMode {
             disk: disk.name.to_string(),
             path: path.display().to_string(),
             source: error,
         })?;
-        let lock = if disk.read_only {
-            file.try_lock_shared()
-        } else {
-            file.try_lock()
-        };
-        match lock {
-            Ok(()) => Ok(OpenedDisk {
-                image: file.into(),
-                cache,
-            }),
-            Err(TryLockError::WouldBlock) => Err(DiskError::InUse {
-                disk: disk.name.to_string(),
-                path: path.display().to_string(),
-            }),
-            Err(TryLockError::Error(source)) => Err(io_error(disk, &path, "locked", source)),
+        found.lock(&file)?;
+        if let Some(device) = device {
+            found.ensure_no_reader_beside(device)?;
         }
+        Ok(OpenedDisk {
+            image: file.into(),
+            cache,
+        })
     }
 
     fn open_host(
@@ -176,6 +194,78 @@ impl DiskOpener {
             Ok(file) => Ok((file, path)),
             Err(source) => Err(io_error(disk, &path, "made", source)),
         }
+    }
+}
+
+/// A disk that was found and has no owner yet.
+struct Found<'a> {
+    disk: &'a Disk,
+    path: &'a Path,
+}
+
+impl Found<'_> {
+    /// Opens a block device, on which `named` is open, as its only writer, or as one of its readers.
+    fn claim(&self, device: Device, named: &File) -> Result<File, DiskError> {
+        let mut options = fs::OpenOptions::new();
+        options.read(true);
+        let opened = if self.disk.read_only {
+            device
+                .ensure_unclaimed(named)
+                .and_then(|()| device.open(&options, named))
+        } else {
+            options.write(true).custom_flags(libc::O_EXCL);
+            device.open(&options, named)
+        };
+        opened.map_err(|error| {
+            if error.kind() != io::ErrorKind::ResourceBusy {
+                return self.failed("opened", error);
+            }
+            match device.mount() {
+                Ok(None) => self.in_use(),
+                Ok(Some(mount)) => DiskError::Mounted {
+                    disk: self.disk.name.to_string(),
+                    path: self.path.display().to_string(),
+                    device: mount.device,
+                    at: mount.at,
+                },
+                Err(error) => self.failed("looked at", error),
+            }
+        })
+    }
+
+    fn lock(&self, file: &File) -> Result<(), DiskError> {
+        let locked = if self.disk.read_only {
+            file.try_lock_shared()
+        } else {
+            file.try_lock()
+        };
+        locked.map_err(|error| match error {
+            TryLockError::WouldBlock => self.in_use(),
+            TryLockError::Error(source) => self.failed("locked", source),
+        })
+    }
+
+    /// A writer looks for readers of what its device is a part of, and of its parts: those have claimed nothing.
+    fn ensure_no_reader_beside(&self, device: Device) -> Result<(), DiskError> {
+        if self.disk.read_only {
+            return Ok(());
+        }
+        match device.has_read_relatives() {
+            Ok(false) => Ok(()),
+            Ok(true) => Err(self.in_use()),
+            Err(error) => Err(self.failed("looked at", error)),
+        }
+    }
+
+    fn in_use(&self) -> DiskError {
+        DiskError::InUse {
+            disk: self.disk.name.to_string(),
+            path: self.path.display().to_string(),
+        }
+    }
+
+    fn failed(&self, action: &'static str, source: io::Error) -> DiskError {
+        io_error(self.disk, self.path, action, source)
     }
 }
 
