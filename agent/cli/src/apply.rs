@@ -49,10 +49,11 @@ fn check_output(output: Option<&OutputFormat>) -> Result<(), Failure> {
             OutputFormat::Name
             | OutputFormat::Json
             | OutputFormat::Yaml
-            | OutputFormat::JsonPath(_),
+            | OutputFormat::JsonPath(_)
+            | OutputFormat::GoTemplate(_),
         ) => Ok(()),
         Some(_) => Err(Failure::Usage(
-            "apply prints name, json, yaml or jsonpath=TEMPLATE".to_owned(),
+            "apply prints name, json, yaml, jsonpath=TEMPLATE or go-template=TEMPLATE".to_owned(),
         )),
     }
 }
@@ -136,6 +137,9 @@ pub fn report_json(
         Some(OutputFormat::Json) => print_value(object, false),
         Some(OutputFormat::Yaml) => print_value(object, true),
         Some(OutputFormat::JsonPath(template)) => crate::output::print(&template.render(object)),
+        Some(OutputFormat::GoTemplate(template)) => {
+            crate::output::print(&template.render(object).map_err(Failure::refused)?)
+        }
         Some(_) => print_line(full_name),
         None => {
             let done = match outcome {

@@ -2,6 +2,7 @@
 
 mod dry_run;
 mod maintenance;
+mod objects;
 mod port_forward;
 mod top;
 
@@ -11,12 +12,14 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::output::OutputFormat;
+use crate::output::gotemplate::GoTemplate;
 use crate::scope::Scope;
 use crate::time::parse_duration;
 use crate::wait::Goal;
 
 pub use self::dry_run::DryRun;
 pub use self::maintenance::{Cordon, Drain};
+pub use self::objects::{ApiResources, Create, Edit, Mark, Patch, Replace, Told};
 pub use self::port_forward::PortForward;
 pub use self::top::{Sort, Top};
 
@@ -39,6 +42,18 @@ pub struct Cli {
 pub enum Command {
     /// Make objects be as manifests say
     Apply(Apply),
+    /// Create objects, which must not be there yet
+    Create(Create),
+    /// Put objects in the place of those of the same names
+    Replace(Replace),
+    /// Change objects by a patch
+    Patch(Patch),
+    /// Change objects in an editor
+    Edit(Edit),
+    /// Set and take away labels of objects
+    Label(Mark),
+    /// Set and take away annotations of objects
+    Annotate(Mark),
     /// Show objects
     Get(Get),
     /// Show everything about objects, with their events
@@ -96,6 +111,9 @@ pub enum Command {
     Version(Version),
     /// Say what a node would say of manifests, without asking one
     Validate(Validate),
+    /// Show the types of objects that the node serves
+    #[command(name = "api-resources")]
+    ApiResources(ApiResources),
     /// Say what a field is, what it means and how far it is honoured
     Explain(Explain),
     /// List every API field with its level of support
@@ -135,7 +153,7 @@ pub struct Get {
     /// Type and name: `vmi`, `vmi web`, `vmi/web`, `events`
     #[arg(required = true, value_name = "TYPE [NAME]")]
     pub what: Vec<String>,
-    /// wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=NAME:PATH,...
+    /// wide, json, yaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE or custom-columns=NAME:PATH,...
     #[arg(short, long)]
     pub output: Option<OutputFormat>,
     /// In all namespaces
@@ -153,6 +171,9 @@ pub struct Get {
     /// Leave out the line of column names
     #[arg(long)]
     pub no_headers: bool,
+    /// Go template to print, as -o go-template=TEMPLATE does
+    #[arg(long, value_parser = GoTemplate::parse, conflicts_with = "output", value_name = "TEMPLATE")]
+    pub template: Option<GoTemplate>,
 }
 
 #[derive(Args)]
@@ -258,7 +279,7 @@ pub struct Events {
     /// After the events, show new ones
     #[arg(short, long)]
     pub watch: bool,
-    /// wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=NAME:PATH,...
+    /// wide, json, yaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE or custom-columns=NAME:PATH,...
     #[arg(short, long)]
     pub output: Option<OutputFormat>,
     /// Leave out the line of column names

@@ -19,6 +19,9 @@ use crate::resource::Target;
 use crate::scope::Scope;
 use crate::time::age;
 
+/// The annotation that holds what was applied last.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
 /// Describes each named object.
 pub async fn run(scope: &Scope, args: Describe) -> Result<(), Failure> {
     if describe_node::is_meant(&args.what) {
@@ -50,7 +53,13 @@ pub async fn run(scope: &Scope, args: Describe) -> Result<(), Failure> {
         let Some(events) = misses.take(events)? else {
             continue;
         };
-        print(&format!("{gap}{}", describe(&object, &events)))?;
+        let confidential = served
+            .as_ref()
+            .map_or(&[][..], objects::Target::confidential);
+        print(&format!(
+            "{gap}{}",
+            describe(&object, confidential, &events)
+        ))?;
         gap = "\n\n";
     }
     misses.end()
@@ -78,7 +87,7 @@ pub async fn events_of(client: &mut Client, object: &Value) -> Result<Vec<Value>
     Ok(events)
 }
 
-fn describe(object: &Value, events: &[Value]) -> String {
+fn describe(object: &Value, confidential: &[String], events: &[Value]) -> String {
     let mut out = String::new();
     let mut head = Map::new();
     for (label, pointer) in [
@@ -112,14 +121,34 @@ fn describe(object: &Value, events: &[Value]) -> String {
             .collect();
         rest.insert("metadata".to_owned(), metadata.into());
     }
-    for member in ["spec", "status"] {
-        if let Some(value) = object.get(member) {
-            rest.insert(member.to_owned(), value.clone());
+    let members = object.as_object().into_iter().flatten();
+    for (member, value) in members {
+        if ["apiVersion", "kind", "metadata"].contains(&member.as_str()) {
+            continue;
         }
+        let mut value = value.clone();
+        if confidential.contains(member) {
+            conceal(&mut value);
+        }
+        rest.insert(member.clone(), value);
     }
     fields(&rest, 0, &mut out);
     out.push_str(&event_table(events));
     out
+}
+
+/// Puts the size of each value in its place.
+fn conceal(value: &mut Value) {
+    match value {
+        Value::Object(members) => members.values_mut().for_each(conceal),
+        Value::Array(items) => items.iter_mut().for_each(conceal),
+        Value::String(text) => {
+            let padding = text.bytes().rev().take_while(|byte| *byte == b'=').count();
+            let bytes = (text.len() / 4 * 3).saturating_sub(padding);
+            *value = format!("{bytes} bytes").into();
+        }
+        other => *other = Value::Null,
+    }
 }
 
 /// `key=value` pairs on one line.
@@ -128,6 +157,8 @@ fn pairs(map: &Value) -> String {
         .as_object()
         .into_iter()
         .flatten()
+        // kubectl leaves it out, too: it repeats the object.
+        .filter(|(key, _)| *key != LAST_APPLIED)
         .map(|(key, _)| format!("{key}={}", text(&map[key], "")))
         .collect();
     if pairs.is_empty() {
@@ -280,7 +311,7 @@ mod tests {
         });
         let event = json!({"type": "Normal", "reason": "Started", "message": "guest runs", "source": {"component": "kvmlet"}});
         assert_eq!(
-            describe(&object, &[event]),
+            describe(&object, &[], &[event]),
             "Name:         web\nNamespace:    default\nLabels:       a=b\nAnnotations:  <none>\n\
              API Version:  kubevirt.io/v1\nKind:         VirtualMachineInstance\n\
              Metadata:\n  Uid:  u\nSpec:\n  Domain:\n    Devices:\n      Rng:  {}\n      Disks:\n        - Name:    root\n          Serial:   [31m\n\

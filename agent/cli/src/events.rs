@@ -18,6 +18,7 @@ pub async fn run(scope: &Scope, args: Events) -> Result<(), Failure> {
         selector: String::new(),
         field_selector: selector(&args)?,
         no_headers: args.no_headers,
+        template: None,
     };
     get::run(scope, get).await
 }

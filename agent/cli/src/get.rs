@@ -41,7 +41,10 @@ pub trait Table {
 }
 
 /// Shows objects and, with `--watch`, their changes.
-pub async fn run(scope: &Scope, args: Get) -> Result<(), Failure> {
+pub async fn run(scope: &Scope, mut args: Get) -> Result<(), Failure> {
+    if let Some(template) = args.template.take() {
+        args.output = Some(OutputFormat::GoTemplate(template));
+    }
     if node::is_meant(&args.what) {
         return node::get(scope, &args).await;
     }
@@ -160,6 +163,9 @@ pub fn show(found: &Found, table: &impl Table, args: &Get) -> Result<(), Failure
         Some(OutputFormat::Json) => print_value(&whole(), false),
         Some(OutputFormat::Yaml) => print_value(&whole(), true),
         Some(OutputFormat::JsonPath(template)) => print(&template.render(&whole())),
+        Some(OutputFormat::GoTemplate(template)) => {
+            print(&template.render(&whole()).map_err(Failure::refused)?)
+        }
         Some(OutputFormat::Name) => items
             .iter()
             .try_for_each(|item| print_line(&full_name(item, table))),

@@ -8,12 +8,14 @@
 
 mod apply;
 mod args;
+mod change;
 mod client;
 mod console;
 mod delete;
 mod describe;
 mod describe_node;
 mod drain;
+mod edit;
 mod events;
 mod explain;
 mod explain_field;
@@ -31,6 +33,7 @@ mod objects;
 mod output;
 mod port_forward;
 mod resource;
+mod resources;
 mod scope;
 mod state;
 mod terminal;
@@ -48,6 +51,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::args::{Cli, Command};
+use crate::change::Marks;
 use crate::failure::Failure;
 use crate::verbs::Verb;
 
@@ -80,6 +84,13 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     }
     match cli.command {
         Command::Apply(args) => apply::run(&scope, args).await,
+        Command::Create(args) => change::create(&scope, &args).await,
+        Command::Replace(args) => change::replace(&scope, &args).await,
+        Command::Patch(args) => change::patch(&scope, &args).await,
+        Command::Edit(args) => edit::run(&scope, &args).await,
+        Command::Label(args) => change::mark(&scope, &args, Marks::Labels).await,
+        Command::Annotate(args) => change::mark(&scope, &args, Marks::Annotations).await,
+        Command::ApiResources(args) => resources::run(&scope, &args).await,
         Command::Get(args) => get::run(&scope, args).await,
         Command::Describe(args) => describe::run(&scope, args).await,
         Command::Delete(args) => delete::run(&scope, args).await,

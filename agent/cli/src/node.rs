@@ -46,6 +46,9 @@ pub async fn get(scope: &Scope, args: &Get) -> Result<(), Failure> {
         Some(OutputFormat::Json) => print_value(&json(), false),
         Some(OutputFormat::Yaml) => print_value(&json(), true),
         Some(OutputFormat::JsonPath(template)) => print(&template.render(&json())),
+        Some(OutputFormat::GoTemplate(template)) => {
+            print(&template.render(&json()).map_err(Failure::refused)?)
+        }
         Some(OutputFormat::Name) => print_line(&format!("node/{name}")),
         Some(OutputFormat::CustomColumns(_)) => Err(Failure::Usage(String::from(
             "get node has no custom-columns; -o jsonpath= picks what is wanted",

@@ -10,7 +10,7 @@ use proto_node::node::{
     WatchObjectsRequest,
 };
 use serde_json::{Map, Value, json};
-use tonic::Code;
+use tonic::{Code, Status};
 
 use crate::apply::{place, report_json};
 use crate::args::{Apply, Cascade, Delete, Get, Scale};
@@ -53,19 +53,41 @@ pub async fn target(client: &mut Client, words: &[String]) -> Result<Option<Targ
     let Some(kind) = kinds.into_iter().find(|kind| is_called(kind, word)) else {
         return Err(unknown);
     };
-    let names = if first.contains('/') {
-        let names = words.iter().map(|word| match word.split_once('/') {
-            Some((other, name)) if is_called(&kind, other) => Ok(name.to_owned()),
-            _ => Err(Failure::Usage(format!(
-                "{word:?}: {}/NAME was expected, one type at a time",
-                kind.singular
-            ))),
-        });
-        names.collect::<Result<_, _>>()?
-    } else {
-        words.get(1..).unwrap_or_default().to_vec()
-    };
+    let names = names_of(&kind, words)?;
     Ok(Some(Target { kind, names }))
+}
+
+/// What `TYPE`, `TYPE NAME...` or `TYPE/NAME...` means among all kinds that the agent serves.
+pub async fn any(client: &mut Client, words: &[String]) -> Result<Target, Failure> {
+    let Some(first) = words.first() else {
+        return Err(Failure::Usage("a type is missing, such as vmi".to_owned()));
+    };
+    let (word, _) = first.split_once('/').unwrap_or((first, ""));
+    let kinds = client.objects().list_kinds(ListKindsRequest {}).await;
+    let kinds = kinds.map_err(|status| Failure::of_status(&status, "", "", client.address()))?;
+    let mut kinds = kinds.into_inner().kinds.into_iter();
+    let Some(kind) = kinds.find(|kind| is_called(kind, word)) else {
+        let text = format!("the server doesn't have a resource type {word:?}");
+        return Err(Failure::refused(text));
+    };
+    let names = names_of(&kind, words)?;
+    Ok(Target { kind, names })
+}
+
+/// The names that follow a type, or each its own.
+fn names_of(kind: &ObjectKind, words: &[String]) -> Result<Vec<String>, Failure> {
+    let has_slash = words.first().is_some_and(|first| first.contains('/'));
+    if !has_slash {
+        return Ok(words.get(1..).unwrap_or_default().to_vec());
+    }
+    let names = words.iter().map(|word| match word.split_once('/') {
+        Some((other, name)) if is_called(kind, other) => Ok(name.to_owned()),
+        _ => Err(Failure::Usage(format!(
+            "{word:?}: {}/NAME was expected, one type at a time",
+            kind.singular
+        ))),
+    });
+    names.collect()
 }
 
 /// Whether a word means a kind: its name, plural, singular or a short name, with the group or without.
@@ -87,6 +109,16 @@ impl Target {
             return Err(Failure::Usage(text));
         }
         Ok(&self.names)
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> &str {
+        &self.kind.kind
+    }
+
+    /// Members that are not shown to people.
+    pub fn confidential(&self) -> &[String] {
+        &self.kind.confidential
     }
 
     /// Names an object.
@@ -137,6 +169,10 @@ impl Table for ObjectKind {
         let shown = self.columns.iter().filter(|column| wide || !column.wide);
         let cells = shown.map(|column| {
             let template = Template::parse(&format!("{{{}}}", column.json_path));
+            if column.r#type == "count" {
+                let count = template.map(|template| template.count(item));
+                return count.unwrap_or_default().to_string();
+            }
             let cell = template.map(|template| template.render(item));
             let cell = cell.unwrap_or_default();
             if column.r#type == "date" {
@@ -278,8 +314,7 @@ pub async fn apply(
     args: &Apply,
     sourced: &Sourced,
 ) -> Result<(), Failure> {
-    let mut object = sourced.document.other.clone().unwrap_or_default();
-    set_namespace(&mut object, scope)?;
+    let object = placed(client, scope, sourced).await?;
     let request = ApplyObjectRequest {
         object: object.to_string().into_bytes(),
         dry_run: args.dry_run.is_on,
@@ -290,9 +325,8 @@ pub async fn apply(
         Err(status) => {
             let failure = Failure::of_status(&status, &name.kind, &name.name, client.address());
             // What nobody serves is told with its place in the file.
-            let is_unknown = status.code() == Code::Unimplemented
-                || status.message().starts_with("no matches for kind");
-            let unserved = is_unknown.then(|| sourced.decode_failure()).flatten();
+            let unserved = is_unserved(&status).then(|| sourced.decode_failure());
+            let unserved = unserved.flatten();
             return Err(unserved.unwrap_or(failure));
         }
     };
@@ -302,6 +336,69 @@ pub async fn apply(
     let object = read(&answer.object)?;
     let full_name = format!("{}/{}", type_of(&object), text(&object, "/metadata/name"));
     report_json(&object, &full_name, answer.result(), args)
+}
+
+/// Whether the agent does not serve what it was asked for.
+pub fn is_unserved(status: &Status) -> bool {
+    status.code() == Code::Unimplemented || status.message().starts_with("no matches for kind")
+}
+
+/// The object of a document, in the namespace in which it is to be.
+pub async fn placed(
+    client: &mut Client,
+    scope: &Scope,
+    sourced: &Sourced,
+) -> Result<Value, Failure> {
+    let document = &sourced.document;
+    let mut object = match (&document.other, &document.object) {
+        (Some(object), _) => object.clone(),
+        (None, Ok(object)) => object.to_json(),
+        (None, Err(_)) => {
+            let failure = sourced.decode_failure();
+            return Err(failure.unwrap_or_else(|| Failure::refused("no object")));
+        }
+    };
+    if is_namespaced(client, &document.name.kind).await? {
+        set_namespace(&mut object, scope)?;
+    }
+    Ok(object)
+}
+
+/// All objects of a kind in the namespace that have labels.
+pub async fn list(
+    client: &mut Client,
+    scope: &Scope,
+    target: &Target,
+    selector: &str,
+) -> Result<Vec<Value>, Failure> {
+    let request = ListObjectsRequest {
+        kind: target.kind.kind.clone(),
+        namespace: scope.namespace().to_owned(),
+        label_selector: selector.to_owned(),
+        ..ListObjectsRequest::default()
+    };
+    let listed = client.objects().list_objects(request).await;
+    let listed = listed
+        .map_err(|status| Failure::of_status(&status, target.kind(), "", client.address()))?;
+    listed
+        .into_inner()
+        .items
+        .iter()
+        .map(|item| read(item))
+        .collect()
+}
+
+/// Whether objects of a kind live in namespaces; so do those of kinds that nobody serves.
+async fn is_namespaced(client: &mut Client, kind: &str) -> Result<bool, Failure> {
+    match client.objects().list_kinds(ListKindsRequest {}).await {
+        Ok(answer) => {
+            let mut kinds = answer.into_inner().kinds.into_iter();
+            let kind = kinds.find(|known| known.kind == kind);
+            Ok(kind.is_none_or(|kind| kind.namespaced))
+        }
+        Err(status) if status.code() == Code::Unimplemented => Ok(true),
+        Err(status) => Err(Failure::of_status(&status, "", "", client.address())),
+    }
 }
 
 /// Fills in the namespace of a manifest.
@@ -320,7 +417,7 @@ fn set_namespace(object: &mut Value, scope: &Scope) -> Result<(), Failure> {
 }
 
 /// The singular of an object's kind with its group, as output names it.
-fn type_of(object: &Value) -> String {
+pub fn type_of(object: &Value) -> String {
     let kind = text(object, "/kind").to_lowercase();
     match text(object, "/apiVersion").split_once('/') {
         Some((group, _)) => format!("{kind}.{group}"),
@@ -435,7 +532,7 @@ pub async fn scale(scope: &Scope, args: &Scale) -> Result<(), Failure> {
     misses.end()
 }
 
-fn read(bytes: &[u8]) -> Result<Value, Failure> {
+pub fn read(bytes: &[u8]) -> Result<Value, Failure> {
     serde_json::from_slice(bytes)
         .map_err(|error| Failure::refused(format!("the agent answered with no JSON: {error}")))
 }

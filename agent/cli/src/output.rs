@@ -1,5 +1,6 @@
 //! What is printed, and how.
 
+pub mod gotemplate;
 pub mod jsonpath;
 pub mod table;
 
@@ -10,6 +11,7 @@ use std::str::FromStr;
 use proto_node::json_to_yaml;
 use serde_json::Value;
 
+use self::gotemplate::GoTemplate;
 use self::jsonpath::Template;
 use crate::failure::Failure;
 
@@ -21,6 +23,7 @@ pub enum OutputFormat {
     Yaml,
     Name,
     JsonPath(Template),
+    GoTemplate(GoTemplate),
     /// Headings and templates.
     CustomColumns(Vec<(String, Template)>),
 }
@@ -31,6 +34,11 @@ impl FromStr for OutputFormat {
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(template) = text.strip_prefix("jsonpath=") {
             return Template::parse(template).map(Self::JsonPath);
+        }
+        for opening in ["go-template=", "template="] {
+            if let Some(template) = text.strip_prefix(opening) {
+                return GoTemplate::parse(template).map(Self::GoTemplate);
+            }
         }
         if let Some(columns) = text.strip_prefix("custom-columns=") {
             let columns = columns
@@ -50,7 +58,7 @@ impl FromStr for OutputFormat {
             "yaml" => Ok(Self::Yaml),
             "name" => Ok(Self::Name),
             _ => Err(
-                "known are wide, json, yaml, name, jsonpath=TEMPLATE, custom-columns=NAME:PATH,..."
+                "known are wide, json, yaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE, custom-columns=NAME:PATH,..."
                     .to_owned(),
             ),
         }

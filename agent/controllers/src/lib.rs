@@ -7,10 +7,12 @@
 
 #![forbid(unsafe_code)]
 
+mod namespace;
 mod queue;
 mod replica_set;
 mod store;
 
+pub use namespace::Namespaces;
 pub use queue::WorkQueue;
 pub use replica_set::{Memory, Outcome, ReplicaSets, Said, View, decide};
 pub use store::{Change, ChangeKind, Listed, ObjectStore, StoreError};

@@ -26,6 +26,7 @@ use crate::maintenance::Keeper;
 use crate::metrics::Metrics;
 use crate::object;
 use crate::rooms::Rooms;
+use crate::secrets::Secrets;
 use crate::traces::Traces;
 use crate::usage::LastFigures;
 
@@ -52,6 +53,8 @@ impl<H> Deref for Agent<H> {
 /// What is shared.
 pub(crate) struct Inner<H> {
     pub(crate) ledger: Ledger,
+    /// What opens confidential objects of the ledger.
+    pub(crate) secrets: Secrets,
     pub(crate) host: H,
     caps: RwLock<(NodeCaps, FirmwareFinder)>,
     hooks: RwLock<Hooks>,
@@ -78,7 +81,7 @@ pub(crate) struct Inner<H> {
 impl<H: Host> Agent<H> {
     /// An agent without actors.
     pub(crate) fn new(
-        ledger: Ledger,
+        (ledger, secrets): (Ledger, Secrets),
         host: H,
         caps: (NodeCaps, FirmwareFinder),
         facts: NodeFacts,
@@ -90,6 +93,7 @@ impl<H: Host> Agent<H> {
         let rooms = Rooms::new(caps.0.node_name.clone(), &facts, rules);
         Ok(Self(Arc::new(Inner {
             ledger,
+            secrets,
             host,
             caps: RwLock::new(caps),
             hooks: RwLock::new(Hooks::default()),

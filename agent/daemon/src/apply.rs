@@ -4,6 +4,7 @@ mod repeated;
 
 use agent_domain::{Admitted, FieldError, NodeCaps, Rule, Vmi};
 use agent_host::Host;
+use agent_objects::ObjectId;
 use agent_plan::{Record, Timestamp, VmiId};
 use agent_sources::{ApiError, Applied, Apply, Kind, ObjectRef};
 use agent_store::{StoredObject, Transaction};
@@ -14,6 +15,7 @@ use proto_node::vmi::{VirtualMachineInstance, VirtualMachineInstanceStatus};
 use crate::agent::Agent;
 use crate::error::WriteError;
 use crate::object::{self, FINALIZER};
+use crate::objects::namespace::{self, check_open};
 use crate::owner::{self, OWN_ANNOTATIONS};
 use crate::traces::{self, Call};
 use crate::{clock, events, verbs, vsock};
@@ -52,6 +54,15 @@ impl<H: Host> Agent<H> {
             }
             let target = object::vmi_ref(&object::metadata(&apply.object));
             let before = transaction.object(&object::key(&target))?;
+            if before.is_none() {
+                let space = transaction.object(&namespace::key_of(&target.namespace))?;
+                let id = ObjectId {
+                    kind: VMI_KIND.to_owned(),
+                    namespace: target.namespace.clone(),
+                    name: target.name.clone(),
+                };
+                check_open(space.as_ref(), ("virtualmachineinstances", &id))?;
+            }
             let key = apply.idempotency_key.clone();
             let begun = call.mark();
             let decided = self.decide(apply, before.as_ref(), now);
@@ -131,7 +142,7 @@ impl<H: Host> Agent<H> {
             None => create(apply.object, &self.caps(), now),
             Some(row) => {
                 let present = object::vmi(row)?;
-                owner::check_change(&object::metadata(&present), &apply.by)?;
+                owner::check_change(VMI_KIND, &object::metadata(&present), &apply.by)?;
                 if apply.create_only {
                     let metadata = object::metadata(&present);
                     let text = format!("{VMI_KIND} {:?} already exists", metadata.name);

@@ -31,7 +31,8 @@ impl<H: Host> Agent<H> {
                 return Ok((Deleted { object, gone: true }, uid));
             }
             let mut vmi = object::vmi(&row)?;
-            self.check_delete(&object::metadata(&vmi), &delete.by)?;
+            let kind = delete.target.kind.as_str();
+            self.check_delete(kind, &object::metadata(&vmi), &delete.by)?;
             let grace = delete
                 .grace_period_seconds
                 .unwrap_or(own_grace_seconds(&vmi));

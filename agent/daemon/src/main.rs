@@ -34,6 +34,7 @@ mod registry;
 mod reload;
 mod resources;
 mod rooms;
+mod secrets;
 mod service;
 mod status;
 mod traces;

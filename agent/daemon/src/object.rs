@@ -45,6 +45,7 @@ pub(crate) fn row(mut object: VirtualMachineInstance, version: u64) -> StoredObj
         resource_version: version,
         spec_digest: spec_digest.unwrap_or_default(),
         object: object.encode_to_vec(),
+        sealed: None,
     }
 }
 
@@ -58,6 +59,7 @@ pub(crate) fn event_row(mut event: Event, version: u64) -> StoredObject {
         resource_version: version,
         spec_digest: Vec::new(),
         object: event.encode_to_vec(),
+        sealed: None,
     }
 }
 

@@ -1,5 +1,7 @@
 //! Objects of any kind, between the service, the controllers and the ledger.
 
+pub(crate) mod namespace;
+mod rows;
 mod run;
 mod store;
 mod write;
@@ -10,7 +12,7 @@ use agent_sources::{
     ApiError, ChangeKind, ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectWritten,
     ObjectsListed, WriteBy,
 };
-use agent_store::{ObjectKey, StoredObject};
+use agent_store::ObjectKey;
 
 use crate::agent::Agent;
 use crate::error::store;
@@ -31,17 +33,21 @@ impl<H: Host> ObjectRegistry for Agent<H> {
         self.apply_three_way(object, by)
     }
 
+    fn replace_object(&self, object: Object, by: &WriteBy) -> Result<ObjectWritten, ApiError> {
+        self.replace_any(object, by)
+    }
+
     fn get_object(&self, id: &ObjectId) -> Result<Object, ApiError> {
         let kind = kind_of(&id.kind)?;
         let row = self.ledger.object(&key(id)).map_err(store)?;
         let row = row.ok_or_else(|| not_found(kind, id))?;
-        read(kind, &row)
+        self.read(kind, &row)
     }
 
     fn list_objects(&self, kind: &str) -> Result<ObjectsListed, ApiError> {
         let kind = kind_of(kind)?;
         let (rows, version) = self.ledger.objects(kind.kind).map_err(store)?;
-        let items = rows.iter().map(|(_, row)| read(kind, row));
+        let items = rows.iter().map(|(_, row)| self.read(kind, row));
         Ok(ObjectsListed {
             version,
             items: items.collect::<Result<_, _>>()?,
@@ -61,7 +67,7 @@ impl<H: Host> ObjectRegistry for Agent<H> {
                     agent_store::ChangeKind::Modified => ChangeKind::Modified,
                     agent_store::ChangeKind::Deleted => ChangeKind::Deleted,
                 },
-                object: read(kind, &change.object)?,
+                object: self.read(kind, &change.object)?,
             })
         });
         Ok((read.collect::<Result<_, ApiError>>()?, until))
@@ -93,17 +99,6 @@ fn key(id: &ObjectId) -> ObjectKey {
         namespace: id.namespace.clone(),
         name: id.name.clone(),
     }
-}
-
-/// The object of a row.
-fn read(kind: &ObjectKind, row: &StoredObject) -> Result<Object, ApiError> {
-    let object = Kinds::this_release().from_wire(kind, &row.object);
-    object.map_err(|error| {
-        ApiError::Internal(format!(
-            "the object with uid {} cannot be decoded: {error}",
-            row.uid
-        ))
-    })
 }
 
 fn refused(kind: &ObjectKind, name: &str, refusal: Refusal) -> ApiError {

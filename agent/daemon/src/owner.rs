@@ -4,7 +4,6 @@ use agent_domain::{Owner, SOURCE_ANNOTATION};
 use agent_host::Host;
 use agent_sources::ApiError;
 use proto_node::meta::ObjectMeta;
-use proto_node::object::VMI_KIND;
 
 use crate::agent::Agent;
 
@@ -28,18 +27,18 @@ pub(crate) fn claim(metadata: &mut ObjectMeta, by: &Owner) {
 ///
 /// # Errors
 /// [`ApiError::Conflict`].
-pub(crate) fn check_change(present: &ObjectMeta, by: &Owner) -> Result<(), ApiError> {
+pub(crate) fn check_change(kind: &str, present: &ObjectMeta, by: &Owner) -> Result<(), ApiError> {
     let owner = Owner::of(&present.annotations);
     if owner.allows_change_by(by) {
         Ok(())
     } else {
-        Err(refusal(present, &owner))
+        Err(refusal(kind, present, &owner))
     }
 }
 
-fn refusal(present: &ObjectMeta, owner: &Owner) -> ApiError {
+fn refusal(kind: &str, present: &ObjectMeta, owner: &Owner) -> ApiError {
     ApiError::Conflict(format!(
-        "{VMI_KIND} {:?} belongs to {owner}: {}",
+        "{kind} {:?} belongs to {owner}: {}",
         present.name,
         owner.way_out()
     ))
@@ -51,14 +50,19 @@ impl<H: Host> Agent<H> {
     ///
     /// # Errors
     /// [`ApiError::Conflict`].
-    pub(crate) fn check_delete(&self, present: &ObjectMeta, by: &Owner) -> Result<(), ApiError> {
+    pub(crate) fn check_delete(
+        &self,
+        kind: &str,
+        present: &ObjectMeta,
+        by: &Owner,
+    ) -> Result<(), ApiError> {
         let owner = Owner::of(&present.annotations);
         let is_abandoned = matches!(&owner, Owner::ControlPlane { name }
             if self.control_plane.get().map(String::as_str) != Some(name.as_str()));
         if is_abandoned || owner.allows_delete_by(by) {
             Ok(())
         } else {
-            Err(refusal(present, &owner))
+            Err(refusal(kind, present, &owner))
         }
     }
 }
@@ -89,9 +93,10 @@ mod tests {
             ("control-plane:north", "\"north\""),
             ("file:web.yaml", "web.yaml"),
         ] {
-            let refused = check_change(&of(source), &caller).expect_err("is another's");
+            let refused = check_change("VirtualMachineInstance", &of(source), &caller)
+                .expect_err("is another's");
             assert!(refused.to_string().contains(name), "{refused}");
         }
-        assert!(check_change(&ObjectMeta::default(), &caller).is_ok());
+        assert!(check_change("Secret", &ObjectMeta::default(), &caller).is_ok());
     }
 }

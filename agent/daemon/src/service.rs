@@ -11,12 +11,13 @@ use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::agent::Agent;
 use crate::config::Config;
 use crate::logging::LevelSwitch;
 use crate::reload::Reloader;
+use crate::secrets::Secrets;
 use crate::{doors, facts, lock, metrics, watchdog};
 
 /// How long actors may take to finish what they are at once the agent is told to end.
@@ -121,11 +122,23 @@ pub(crate) fn ledger_file(config: &Config) -> PathBuf {
 async fn open(config: &Config, facts: NodeFacts) -> anyhow::Result<Agent<LinuxHost>> {
     let ledger = Ledger::open(&ledger_file(config), Limits::default())?;
     make_dirs(config)?;
+    let secrets = Secrets::load(&config.state_dir, &ledger.seal_keys()?);
+    if let Some(why) = secrets.refused() {
+        error!(
+            "Secrets can be neither read nor written until the agent starts with their key: {why}"
+        );
+    }
     let host = LinuxHost::start(facts::host_config(config))
         .await
         .context("the host can not be prepared")?;
     let judged_by = (facts::caps(config, &facts), facts::firmware(config));
-    let agent = Agent::new(ledger, host, judged_by, facts, config.capacity.rules())?;
+    let agent = Agent::new(
+        (ledger, secrets),
+        host,
+        judged_by,
+        facts,
+        config.capacity.rules(),
+    )?;
     agent.set_hooks(config.hooks.clone());
     agent.traces.replace(agent.pipeline(config)?);
     Ok(agent)

@@ -43,6 +43,8 @@ pub enum Rule {
     NotSupported,
     /// The value is there twice.
     Duplicate,
+    /// The value is longer than the API allows.
+    TooLong,
     /// The value is not allowed on this node.
     Forbidden,
 }
@@ -56,6 +58,7 @@ impl Rule {
             Self::Invalid => "FieldValueInvalid",
             Self::NotSupported => "FieldValueNotSupported",
             Self::Duplicate => "FieldValueDuplicate",
+            Self::TooLong => "FieldValueTooLong",
             Self::Forbidden => "FieldValueForbidden",
         }
     }
@@ -67,6 +70,7 @@ impl Rule {
             Self::Invalid => "Invalid value",
             Self::NotSupported => "Unsupported value",
             Self::Duplicate => "Duplicate value",
+            Self::TooLong => "Too long",
             Self::Forbidden => "Forbidden",
         }
     }
@@ -86,7 +90,7 @@ impl FieldError {
             bound: match rule {
                 Rule::NotSupported => Bound::Release,
                 Rule::Forbidden => Bound::Node,
-                Rule::Required | Rule::Invalid | Rule::Duplicate => Bound::Api,
+                Rule::Required | Rule::Invalid | Rule::Duplicate | Rule::TooLong => Bound::Api,
             },
         }
     }

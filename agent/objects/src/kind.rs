@@ -1,11 +1,14 @@
 //! The table of kinds.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use agent_domain::{FieldError, NodeCaps};
 use proto_node::Schema;
+use proto_node::node::Role;
 use serde_json::Value;
 
+use crate::data::redact;
 use crate::kinds;
 use crate::{Object, Refusal};
 
@@ -25,6 +28,8 @@ pub enum ColumnType {
     Text,
     /// As it is; a number.
     Integer,
+    /// The number of values that the path selects.
+    Count,
     /// A time, shown as the age.
     Date,
 }
@@ -53,11 +58,13 @@ pub struct Scale {
     pub label_selector: &'static str,
 }
 
-/// What admission may ask of the node.
+/// What admission may know beside the object.
 #[derive(Clone, Copy, Debug)]
-pub struct NodeContext<'a> {
-    /// What the node has.
-    pub caps: &'a NodeCaps,
+pub struct AdmitContext<'a> {
+    /// What the node has; absent where no node is asked, and one is supposed that has all that this release can use.
+    pub caps: Option<&'a NodeCaps>,
+    /// The object as it is stored; absent while it is created.
+    pub before: Option<&'a Object>,
 }
 
 /// What admission said of an object.
@@ -70,7 +77,10 @@ pub struct Admission {
 }
 
 /// Judges an object and fills in its defaults.
-pub type Admit = fn(&mut Object, &NodeContext<'_>) -> Admission;
+pub type Admit = fn(&mut Object, &AdmitContext<'_>) -> Admission;
+
+/// Reads the data of an object: bytes by key.
+pub type ReadData = fn(&Object) -> Result<BTreeMap<String, Vec<u8>>, Refusal>;
 
 /// Who writes objects of a kind into the store.
 #[derive(Clone, Copy, Debug)]
@@ -117,9 +127,48 @@ pub struct ObjectKind {
     pub lasting: &'static [&'static str],
     /// Who writes objects.
     pub writer: Writer,
+    /// Brings what a caller wrote into the form that is stored, before it is compared, merged or admitted.
+    pub normalize: Option<fn(&mut Object)>,
+    /// Members that are encrypted in the ledger, that the annotation of the last apply names without their values, and
+    /// of which people are shown sizes.
+    pub confidential: &'static [&'static str],
+    /// The role that it takes to read objects.
+    pub read_role: Role,
+    /// Finalizer that every new object is given; a controller takes it away.
+    pub finalizer: Option<&'static str>,
+    /// Names of objects that cannot be deleted.
+    pub undeletable: &'static [&'static str],
+    /// Reads the data that a VMI can be given of an object.
+    pub data: Option<ReadData>,
 }
 
 impl ObjectKind {
+    /// A kind of namespaced objects without anything that most kinds do not have, for entries to begin with:
+    /// `ObjectKind { kind: "Gadget", ..ObjectKind::PLAIN }`.
+    pub const PLAIN: Self = Self {
+        group: "",
+        versions: &["v1"],
+        kind: "",
+        plural: "",
+        singular: "",
+        short_names: &[],
+        categories: &[],
+        scope: Scope::Namespaced,
+        message: "",
+        columns: &[],
+        has_status: false,
+        scale: None,
+        frozen: &[],
+        lasting: &[],
+        writer: Writer::Agent,
+        normalize: None,
+        confidential: &[],
+        read_role: Role::View,
+        finalizer: None,
+        undeletable: &[],
+        data: None,
+    };
+
     /// Group and version in which objects are stored and shown.
     #[must_use]
     pub fn api_version(&self) -> String {
@@ -218,6 +267,12 @@ impl Kinds {
         let mut object = Object::from_json(value).map_err(Refusal::Malformed)?;
         object.api_version = kind.api_version();
         kind.kind.clone_into(&mut object.kind);
+        if let Some(normalize) = kind.normalize {
+            normalize(&mut object);
+        }
+        if !kind.confidential.is_empty() {
+            redact(kind.confidential, &mut object.metadata);
+        }
         Ok(object)
     }
 

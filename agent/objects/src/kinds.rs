@@ -1,12 +1,29 @@
 //! The kinds of this release.
 
+mod config_map;
+mod controller_revision;
 mod event;
+mod namespace;
 mod replica_set;
+mod secret;
+mod service_account;
 mod vmi;
 
-use crate::{Column, ColumnType, ObjectKind};
+use agent_domain::{FieldError, Rule};
+use proto_node::DecodeError;
 
-pub(crate) const ALL: &[ObjectKind] = &[event::KIND, replica_set::KIND, vmi::KIND];
+use crate::{Admission, Column, ColumnType, ObjectKind};
+
+pub(crate) const ALL: &[ObjectKind] = &[
+    config_map::KIND,
+    controller_revision::KIND,
+    event::KIND,
+    namespace::KIND,
+    replica_set::KIND,
+    secret::KIND,
+    service_account::KIND,
+    vmi::KIND,
+];
 
 /// The column AGE.
 const AGE: Column = Column {
@@ -36,8 +53,28 @@ const fn integer(name: &'static str, json_path: &'static str) -> Column {
     }
 }
 
+/// A column of how many values a path selects.
+const fn count(name: &'static str, json_path: &'static str) -> Column {
+    Column {
+        name,
+        shown: ColumnType::Count,
+        json_path,
+        wide: false,
+    }
+}
+
 /// The same column, with `-o wide` alone.
 const fn wide(mut column: Column) -> Column {
     column.wide = true;
     column
+}
+
+/// Why an object is refused that has not the form of its kind.
+fn misformed(errors: Vec<DecodeError>) -> Admission {
+    let errors = errors.into_iter();
+    let errors = errors.map(|error| FieldError::new(error.path, Rule::Invalid, error.message));
+    Admission {
+        errors: errors.collect(),
+        warnings: Vec::new(),
+    }
 }

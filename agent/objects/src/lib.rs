@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod data;
 mod garbage;
 mod kind;
 mod kinds;
@@ -14,9 +15,11 @@ mod refusal;
 mod selector;
 mod write;
 
+pub use data::data_of;
 pub use garbage::{ORPHAN_FINALIZER, collect};
 pub use kind::{
-    Admission, Admit, Column, ColumnType, Kinds, NodeContext, ObjectKind, Scale, Scope, Writer,
+    Admission, Admit, AdmitContext, Column, ColumnType, Kinds, ObjectKind, ReadData, Scale, Scope,
+    Writer,
 };
 pub use object::{Object, ObjectId, controller_of};
 pub use patch::{LAST_APPLIED, applied, merge_patch, three_way};

@@ -145,6 +145,11 @@ pub fn create(kind: &ObjectKind, mut object: Object, given: &Given<'_>) -> Resul
     metadata.deletion_timestamp.clear();
     metadata.deletion_grace_period_seconds = None;
     metadata.self_link.clear();
+    if let Some(finalizer) = kind.finalizer
+        && !metadata.finalizers.iter().any(|given| given == finalizer)
+    {
+        metadata.finalizers.push(finalizer.to_owned());
+    }
     if kind.has_status {
         object.content.shift_remove("status");
     }
@@ -216,14 +221,21 @@ pub fn patched(
 /// goes on with what it owns.
 ///
 /// # Errors
-/// [`Refusal::Conflict`].
+/// [`Refusal::Conflict`], [`Refusal::Forbidden`] for an object that its kind never loses.
 pub fn delete(
+    kind: &ObjectKind,
     present: &Object,
-    preconditions: &Preconditions,
-    propagation: Propagation,
+    (preconditions, propagation): (&Preconditions, Propagation),
     now: &str,
 ) -> Result<Written, Refusal> {
     preconditions.check(&present.metadata)?;
+    let name = &present.metadata.name;
+    if kind.undeletable.contains(&name.as_str()) {
+        let (plural, singular) = (kind.plural, kind.singular);
+        return Err(Refusal::Forbidden(format!(
+            "{plural} {name:?} is forbidden: this {singular} may not be deleted"
+        )));
+    }
     let mut object = present.clone();
     let finalizers = &mut object.metadata.finalizers;
     finalizers.retain(|finalizer| finalizer != ORPHAN_FINALIZER);

@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 
 use agent_domain::{FieldError, NodeCaps, Rule};
 use agent_objects::{
-    Admission, Column, ColumnType, FieldSelector, Given, Kinds, LabelSelector, NodeContext, Object,
-    ObjectKind, Part, Preconditions, Propagation, Refusal, Scope, Write, Writer, Written, applied,
+    Admission, AdmitContext, Column, ColumnType, FieldSelector, Given, Kinds, LabelSelector,
+    Object, ObjectKind, Part, Preconditions, Propagation, Refusal, Write, Writer, Written, applied,
     collect, create, delete, patched, update,
 };
 use proto_node::Schema;
@@ -43,8 +43,6 @@ const GADGET: ObjectKind = ObjectKind {
     plural: "gadgets",
     singular: "gadget",
     short_names: &["gd"],
-    categories: &[],
-    scope: Scope::Namespaced,
     message: "example.v1.Gadget",
     columns: &[Column {
         name: "SIZE",
@@ -53,13 +51,12 @@ const GADGET: ObjectKind = ObjectKind {
         wide: false,
     }],
     has_status: true,
-    scale: None,
-    frozen: &[],
     lasting: &["spec.colour"],
     writer: Writer::Objects(admit),
+    ..ObjectKind::PLAIN
 };
 
-fn admit(object: &mut Object, _: &NodeContext<'_>) -> Admission {
+fn admit(object: &mut Object, _: &AdmitContext<'_>) -> Admission {
     let mut admission = Admission::default();
     if object.text(&["spec", "colour"]).is_empty() {
         let error = FieldError::new("spec.colour", Rule::Required, "a gadget has a colour");
@@ -182,7 +179,10 @@ fn its_own_admission_judges_it() {
         refuse_substitution: false,
         firmware: Default::default(),
     };
-    let context = NodeContext { caps: &caps };
+    let context = AdmitContext {
+        caps: Some(&caps),
+        before: None,
+    };
     let mut object = created(kinds);
     assert_eq!(admit(&mut object, &context).errors, []);
     object.content["spec"] = json!({});
@@ -222,7 +222,7 @@ fn another_uid_or_version_is_a_conflict() {
         let change = json!({"spec": {"size": 1}});
         let patched = patch(kinds, &object, &change, Part::Main, &wanted);
         assert!(matches!(patched, Err(Refusal::Conflict(_))), "{patched:?}");
-        let deleted = delete(&object, &wanted, Propagation::Background, "now");
+        let deleted = delete(&GADGET, &object, (&wanted, Propagation::Background), "now");
         assert!(matches!(deleted, Err(Refusal::Conflict(_))), "{deleted:?}");
     }
     let mut offered = object.clone();
@@ -236,12 +236,17 @@ fn finalizers_hold_a_deleted_object_until_the_last_is_gone() {
     let kinds = kinds();
     let mut object = created(kinds);
     let any = Preconditions::default();
-    let gone = delete(&object, &any, Propagation::Background, "now");
+    let gone = delete(&GADGET, &object, (&any, Propagation::Background), "now");
     assert!(matches!(gone, Ok(Written::Gone(_))), "{gone:?}");
     object.metadata.finalizers = vec![String::from("example.io/held")];
-    let marked = changed(delete(&object, &any, Propagation::Background, "t1"));
+    let marked = changed(delete(
+        &GADGET,
+        &object,
+        (&any, Propagation::Background),
+        "t1",
+    ));
     assert_eq!(marked.metadata.deletion_timestamp, "t1");
-    let again = delete(&marked, &any, Propagation::Background, "t2");
+    let again = delete(&GADGET, &marked, (&any, Propagation::Background), "t2");
     assert_eq!(again, Ok(Written::Unchanged));
     let of = |change: &Value| patch(kinds, &marked, change, Part::Main, &any);
     let more = json!({"metadata": {"finalizers": ["example.io/held", "example.io/more"]}});

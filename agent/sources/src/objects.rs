@@ -100,6 +100,12 @@ pub trait ObjectRegistry: Registry {
     /// Why it is not admitted.
     fn apply_object(&self, object: Object, by: &WriteBy) -> Result<ObjectWritten, ApiError>;
 
+    /// Puts an object in the place of the one of its name.
+    ///
+    /// # Errors
+    /// [`ApiError::NotFound`], [`ApiError::Conflict`], and why it is not admitted.
+    fn replace_object(&self, object: Object, by: &WriteBy) -> Result<ObjectWritten, ApiError>;
+
     /// One object.
     ///
     /// # Errors

@@ -214,6 +214,10 @@ impl ObjectRegistry for FakeRegistry {
         self.create_object(object, by)
     }
 
+    fn replace_object(&self, object: agent_objects::Object, by: &WriteBy) -> ObjectAnswer {
+        self.create_object(object, by)
+    }
+
     fn get_object(&self, _: &ObjectId) -> Result<agent_objects::Object, ApiError> {
         nothing()
     }

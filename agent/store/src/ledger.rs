@@ -4,18 +4,18 @@ use std::path::Path;
 
 use agent_plan::Record;
 use prost::Message;
-use redb::{Database, Durability, ReadableDatabase};
+use redb::{Database, Durability, ReadableDatabase, ReadableTable};
 
 use crate::file::{LedgerFile, not_open};
 use crate::rows::ChangeRow;
 use crate::tables::{
     ASSIGNMENTS, CHANGES, CONTROL_PLANES, FORMAT, GONE, IDEMPOTENCY, MAINTENANCE, META,
-    META_COMPACTED, META_FORMAT, META_VERSION, OBJECTS, RECORDS, UIDS,
+    META_COMPACTED, META_FORMAT, META_VERSION, OBJECTS, RECORDS, SEAL_KEYS, UIDS,
 };
 use crate::{ObjectKey, OpenError, StoreError, StoredObject, Transaction};
 
 /// How many tables there are.
-const TABLES: usize = 10;
+const TABLES: usize = 11;
 
 /// How much is kept of what is not an object itself.
 #[derive(Clone, Copy, Debug)]
@@ -140,6 +140,7 @@ impl Ledger {
                 write.open_table(CHANGES)?;
                 write.open_table(IDEMPOTENCY)?;
                 write.open_table(GONE)?;
+                write.open_table(SEAL_KEYS)?;
                 write.open_table(ASSIGNMENTS)?;
                 write.open_table(CONTROL_PLANES)?;
                 write.open_table(MAINTENANCE)?;
@@ -250,6 +251,18 @@ impl Ledger {
         self.read(|database| {
             let table = database.begin_read()?.open_table(IDEMPOTENCY)?;
             Ok(table.get(key)?.map(|row| row.value().to_owned()))
+        })
+    }
+
+    /// Ids of all keys under which rows were ever encrypted.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub fn seal_keys(&self) -> Result<Vec<String>, StoreError> {
+        self.read(|database| {
+            let table = database.begin_read()?.open_table(SEAL_KEYS)?;
+            let ids = table.iter()?;
+            ids.map(|row| Ok(row?.0.value().to_owned())).collect()
         })
     }
 

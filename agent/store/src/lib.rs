@@ -23,5 +23,5 @@ pub use check::Checked;
 pub use error::{OpenError, StoreError};
 pub use garbage::Everything;
 pub use ledger::{Change, ChangeKind, Ledger, Limits};
-pub use rows::{ObjectKey, StoredObject};
+pub use rows::{ObjectKey, Sealed, StoredObject};
 pub use transaction::Transaction;

@@ -62,6 +62,23 @@ pub struct StoredObject {
     /// The whole object on the wire, with all that its owner put into it.
     #[prost(bytes = "vec", tag = "5")]
     pub object: Vec<u8>,
+    /// What of the object is confidential, encrypted by its owner; on the wire it goes on where `object` ends.
+    #[prost(message, optional, tag = "6")]
+    pub sealed: Option<Sealed>,
+}
+
+/// Encrypted bytes.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Sealed {
+    /// Names the key.
+    #[prost(string, tag = "1")]
+    pub key_id: String,
+    /// Random bytes of this encryption alone.
+    #[prost(bytes = "vec", tag = "2")]
+    pub salt: Vec<u8>,
+    /// The encrypted bytes and what authenticates them.
+    #[prost(bytes = "vec", tag = "3")]
+    pub ciphertext: Vec<u8>,
 }
 
 /// One entry of the change log.

@@ -26,6 +26,8 @@ pub(crate) const CHANGES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new
 pub(crate) const IDEMPOTENCY: TableDefinition<'_, &str, &str> = TableDefinition::new("idempotency");
 /// Uids of objects that were removed and may have owned others, to the version that removed them.
 pub(crate) const GONE: TableDefinition<'_, &str, u64> = TableDefinition::new("gone");
+/// Ids of keys under which rows were ever encrypted, to the version that first was.
+pub(crate) const SEAL_KEYS: TableDefinition<'_, &str, u64> = TableDefinition::new("seal_keys");
 /// Control plane, namespace and name to `agent_plan::Assignment` as JSON. Not the API's objects: outlives them.
 pub(crate) const ASSIGNMENTS: TableDefinition<'_, &str, &[u8]> =
     TableDefinition::new("assignments");

@@ -8,7 +8,7 @@ use crate::ledger::{decode, decode_record, parse_key};
 use crate::rows::ChangeRow;
 use crate::tables::{
     ASSIGNMENTS, CHANGES, CONTROL_PLANES, GONE, IDEMPOTENCY, MAINTENANCE, META, META_COMPACTED,
-    META_VERSION, OBJECTS, RECORDS, UIDS,
+    META_VERSION, OBJECTS, RECORDS, SEAL_KEYS, UIDS,
 };
 use crate::{ChangeKind, Limits, ObjectKey, StoreError, StoredObject};
 
@@ -21,6 +21,7 @@ pub struct Transaction<'txn> {
     changes: Table<'txn, u64, &'static [u8]>,
     idempotency: Table<'txn, &'static str, &'static str>,
     pub(crate) gone: Table<'txn, &'static str, u64>,
+    seal_keys: Table<'txn, &'static str, u64>,
     pub(crate) assignments: Table<'txn, &'static str, &'static [u8]>,
     pub(crate) control_planes: Table<'txn, &'static str, &'static [u8]>,
     pub(crate) maintenance: Table<'txn, &'static str, &'static [u8]>,
@@ -40,6 +41,7 @@ impl<'txn> Transaction<'txn> {
             changes: write.open_table(CHANGES)?,
             idempotency: write.open_table(IDEMPOTENCY)?,
             gone: write.open_table(GONE)?,
+            seal_keys: write.open_table(SEAL_KEYS)?,
             assignments: write.open_table(ASSIGNMENTS)?,
             control_planes: write.open_table(CONTROL_PLANES)?,
             maintenance: write.open_table(MAINTENANCE)?,
@@ -139,6 +141,12 @@ impl<'txn> Transaction<'txn> {
         } else {
             ChangeKind::Added
         };
+        if let Some(sealed) = &object.sealed {
+            let key_id = sealed.key_id.as_str();
+            if self.seal_keys.get(key_id)?.is_none() {
+                self.seal_keys.insert(key_id, self.version)?;
+            }
+        }
         let row = key.row();
         self.uids.insert(object.uid.as_str(), row.as_str())?;
         self.objects

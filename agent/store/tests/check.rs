@@ -28,6 +28,7 @@ fn written(path: &Path, uid_of_record: &str) -> Ledger {
             resource_version: transaction.next_version(),
             spec_digest: Vec::new(),
             object: b"whole".to_vec(),
+            sealed: None,
         };
         transaction.put(&key, object)?;
         transaction.put_record(&record(uid_of_record))

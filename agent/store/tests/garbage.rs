@@ -17,6 +17,7 @@ fn object(uid: &str, version: u64) -> StoredObject {
         resource_version: version,
         spec_digest: Vec::new(),
         object: Vec::new(),
+        sealed: None,
     }
 }
 

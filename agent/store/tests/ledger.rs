@@ -24,6 +24,7 @@ fn object(uid: &str, generation: i64, version: u64, spec: &[u8]) -> StoredObject
         resource_version: version,
         spec_digest: spec.to_vec(),
         object: [b"whole object with ", spec].concat(),
+        sealed: None,
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use base64::engine::general_purpose::STANDARD as BASE64;
+use base64::{DecodeError as DecodeError64, Engine};
 use prost::{Message, Name};
 use prost_reflect::{DynamicMessage, MapKey, Value};
 
@@ -195,6 +197,24 @@ impl Decoder<'_> {
         }
     }
 
+    /// The bytes of base64 text, which may have line breaks.
+    fn base64(&mut self, path: &Path<'_>, text: &str) -> Option<Value> {
+        let text: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
+        match BASE64.decode(&text) {
+            Ok(bytes) => Some(Value::Bytes(bytes.into())),
+            Err(error) => {
+                let message = match error {
+                    DecodeError64::InvalidByte(at, _) | DecodeError64::InvalidLastSymbol(at, _) => {
+                        format!("illegal base64 data at input byte {at}")
+                    }
+                    _ => format!("illegal base64 data at input byte {}", text.len()),
+                };
+                self.error(path, message);
+                None
+            }
+        }
+    }
+
     /// One value: of a single field, of a list or of a map.
     fn value(&mut self, field: &FieldSchema, node: &Node, path: &Path<'_>) -> Option<Value> {
         let value = match (&field.kind, node) {
@@ -212,6 +232,7 @@ impl Decoder<'_> {
             }
             (FieldKind::Quantity, Node::Number(number)) => Some(Value::String(number.to_string())),
             (FieldKind::Json, node) => Some(Value::Bytes(node.to_json().to_string().into())),
+            (FieldKind::Base64, Node::Text(text)) => return self.base64(path, text),
             (FieldKind::Integer(width), Node::Number(number)) if !number.is_f64() => {
                 let value = integer(*width, number);
                 if value.is_none() {

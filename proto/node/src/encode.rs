@@ -1,6 +1,8 @@
 //! From messages to JSON and YAML values, with the names, the omissions and the number forms of
 //! Kubernetes.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use prost::{Message, Name};
 use prost_reflect::{DynamicMessage, MapKey, Value};
 use serde_json::{Map, Value as Json};
@@ -86,6 +88,7 @@ fn value_to_json(schema: &Schema, kind: &FieldKind, value: &Value) -> Json {
         // What was not made by the codec may be anything: text that is no JSON is shown as text.
         (FieldKind::Json, Value::Bytes(bytes)) => serde_json::from_slice(bytes)
             .unwrap_or_else(|_| String::from_utf8_lossy(bytes).into_owned().into()),
+        (FieldKind::Base64, Value::Bytes(bytes)) => BASE64.encode(bytes).into(),
         (_, Value::Bool(value)) => (*value).into(),
         (_, Value::I32(value)) => (*value).into(),
         (_, Value::I64(value)) => (*value).into(),

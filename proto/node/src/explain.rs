@@ -97,6 +97,7 @@ fn type_name(field: &FieldSchema) -> String {
         FieldKind::Text => "string",
         FieldKind::Quantity => "quantity",
         FieldKind::Json => "any",
+        FieldKind::Base64 => "base64",
         FieldKind::Message(_) => "object",
     }
     .to_owned()

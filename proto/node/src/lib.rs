@@ -21,7 +21,14 @@ pub mod kvmlet {
             include!("generated/kvmlet.meta.v1.rs");
         }
     }
-    /// Kubernetes' events.
+    /// Kubernetes' group `apps`.
+    pub mod apps {
+        /// Version 1.
+        pub mod v1 {
+            include!("generated/kvmlet.apps.v1.rs");
+        }
+    }
+    /// Kubernetes' core group: events, secrets and other data.
     pub mod core {
         /// Version 1.
         pub mod v1 {
@@ -91,7 +98,9 @@ pub use tree::{MAX_DEPTH, Node, tame};
 pub use visit::{Seen, Visited, visit};
 
 pub use kubevirt::v1 as vmi;
+pub use kvmlet::apps::v1 as apps;
 pub use kvmlet::controlplane::v1 as controlplane;
+pub use kvmlet::core::v1 as core;
 pub use kvmlet::core::v1 as events;
 pub use kvmlet::hooks::v1 as hooks;
 pub use kvmlet::meta::v1 as meta;

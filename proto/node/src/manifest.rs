@@ -128,6 +128,26 @@ impl FromStr for VirtualMachineInstance {
     }
 }
 
+/// Reads one value, such as a patch: JSON, or YAML of one document.
+///
+/// # Errors
+/// Why it cannot be read.
+pub fn value(bytes: &[u8]) -> Result<serde_json::Value, String> {
+    if bytes.len() > MAX_MANIFEST_BYTES {
+        let bytes = bytes.len();
+        return Err(ManifestError::TooLarge { bytes }.to_string());
+    }
+    let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
+    let node = match parse_json_stream(text) {
+        Some(mut nodes) if nodes.len() == 1 => nodes.pop().unwrap_or(Node::Null),
+        Some(_) => return Err(String::from("it must be one value")),
+        None => {
+            parse_yaml(text, 1, DuplicateKeyPolicy::Error).map_err(|error| error.to_string())?
+        }
+    };
+    Ok(node.to_json())
+}
+
 /// JSON values one after the other, when the whole text is that.
 fn parse_json_stream(text: &str) -> Option<Vec<Node>> {
     if !text.trim_start().starts_with(['{', '[']) {

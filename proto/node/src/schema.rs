@@ -56,6 +56,8 @@ pub(crate) enum FieldKind {
     Quantity,
     /// Any JSON, kept as text in bytes.
     Json,
+    /// A string of base64, kept as bytes.
+    Base64,
     /// The message of this full name.
     Message(String),
 }
@@ -151,6 +153,7 @@ impl FieldSchema {
             (Kind::String, crate::node::Format::Quantity) => FieldKind::Quantity,
             (Kind::String, _) => FieldKind::Text,
             (Kind::Bytes, crate::node::Format::Json) => FieldKind::Json,
+            (Kind::Bytes, crate::node::Format::Base64) => FieldKind::Base64,
             (Kind::Message(message), _) => FieldKind::Message(message.full_name().to_owned()),
             (other, _) => {
                 return Err(format!("{} has type {other:?}", descriptor.full_name()));

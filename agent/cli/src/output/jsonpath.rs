@@ -33,6 +33,15 @@ impl Template {
         Ok(Self(vec![Piece::Path(Box::new(path(inner)?))]))
     }
 
+    /// How many values the paths of the template select.
+    pub fn count(&self, value: &Value) -> usize {
+        let paths = self.0.iter().map(|piece| match piece {
+            Piece::Path(path) => path.query(value).len(),
+            Piece::Text(_) | Piece::Range(..) => 0,
+        });
+        paths.sum()
+    }
+
     /// Fills the template in. What is not there is empty, as kubectl has it.
     pub fn render(&self, value: &Value) -> String {
         let mut text = String::new();

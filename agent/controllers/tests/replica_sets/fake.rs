@@ -200,7 +200,9 @@ impl Inner {
 
     fn delete(&mut self, id: &ObjectId, preconditions: &Preconditions) -> Result<(), StoreError> {
         let present = self.present(id)?;
-        let written = delete(&present, preconditions, Propagation::Background, "now");
+        let kind = Kinds::this_release().named(&id.kind).map_err(refused)?;
+        let how = (preconditions, Propagation::Background);
+        let written = delete(kind, &present, how, "now");
         let written = written.map_err(refused)?;
         let has_ended = matches!(present.text(&["status", "phase"]), "Succeeded" | "Failed");
         if !has_ended && !present.is_deleted() {

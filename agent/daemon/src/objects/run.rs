@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use agent_controllers::{ObjectStore, ReplicaSets, Said, StoreError};
+use agent_controllers::{Namespaces, ObjectStore, ReplicaSets, Said, StoreError};
 use agent_host::Host;
 use agent_objects::{Kinds, ORPHAN_FINALIZER, Object, Write, Writer, collect};
 use agent_sources::ApiError;
@@ -21,6 +21,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 #[derive(Default)]
 struct Controllers {
     sets: ReplicaSets,
+    namespaces: Namespaces,
     /// Garbage was collected as of this version of the ledger; nothing before the first time.
     collected: Option<u64>,
 }
@@ -66,6 +67,14 @@ impl<H: Host> Agent<H> {
         let worked = tokio::task::block_in_place(|| sets.work(self, (now, &date), say));
         self.tell(&said);
         if worked? {
+            return Ok(Some(Duration::ZERO));
+        }
+        let namespaces = &mut controllers.namespaces;
+        let emptied = tokio::task::block_in_place(|| {
+            namespaces.follow(self)?;
+            namespaces.work(self, &date)
+        });
+        if emptied? {
             return Ok(Some(Duration::ZERO));
         }
         if self.collect_garbage(&mut controllers.collected)? {

@@ -3,7 +3,7 @@
 use agent_domain::Vmi;
 use agent_host::Host;
 use agent_objects::{
-    Admission, Given, Kinds, NodeContext, Object, ObjectId, ObjectKind, Part, Refusal, Writer,
+    Admission, AdmitContext, Given, Kinds, Object, ObjectId, ObjectKind, Part, Refusal, Writer,
     Written, applied, create, delete, patched, update,
 };
 use agent_sources::{
@@ -13,13 +13,13 @@ use agent_sources::{
 use agent_store::{StoredObject, Transaction};
 use proto_node::{from_json, to_json};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
-use super::{key, kind_of, not_found, read, refused};
+use super::namespace::{self, check_open};
+use super::{key, kind_of, not_found, refused};
 use crate::agent::Agent;
 use crate::clock;
 use crate::error::{WriteError, store};
-use crate::object::{self, FINALIZER};
+use crate::object::FINALIZER;
 use crate::owner::{self, OWN_ANNOTATIONS};
 
 /// What a write comes to.
@@ -91,6 +91,22 @@ impl<H: Host> Agent<H> {
         })
     }
 
+    pub(super) fn replace_any(
+        &self,
+        object: Object,
+        by: &WriteBy,
+    ) -> Result<ObjectWritten, ApiError> {
+        let kind = kind_of(&object.kind)?;
+        if matches!(kind.writer, Writer::Agent) {
+            return Err(agent_only(kind));
+        }
+        let id = object.id();
+        self.change(kind, &id, by, |present| {
+            let present = present.ok_or_else(|| not_found(kind, &id))?;
+            self.updated(kind, &present, object, Part::Main, by)
+        })
+    }
+
     pub(super) fn delete_any(
         &self,
         wanted: &ObjectDelete,
@@ -102,8 +118,10 @@ impl<H: Host> Agent<H> {
         }
         self.change(kind, &wanted.id, by, |present| {
             let present = present.ok_or_else(|| not_found(kind, &wanted.id))?;
+            self.check_delete(kind.kind, &present.metadata, &by.owner)?;
             let now = clock::rfc3339(clock::now());
-            let written = delete(&present, &wanted.preconditions, wanted.propagation, &now);
+            let how = (&wanted.preconditions, wanted.propagation);
+            let written = delete(kind, &present, how, &now);
             Ok(Decision {
                 written: written.map_err(|error| refused(kind, &wanted.id.name, error))?,
                 created: false,
@@ -179,7 +197,7 @@ impl<H: Host> Agent<H> {
 
     /// A new object, if its kind admits it.
     fn admitted(&self, kind: &ObjectKind, mut object: Object) -> Result<Decision, ApiError> {
-        let warnings = self.admit(kind, &mut object)?;
+        let warnings = self.admit(kind, &mut object, None)?;
         Ok(Decision {
             written: Written::Changed(object),
             created: true,
@@ -196,7 +214,7 @@ impl<H: Host> Agent<H> {
         part: Part,
         by: &WriteBy,
     ) -> Result<Decision, ApiError> {
-        owner::check_change(&present.metadata, &by.owner)?;
+        owner::check_change(kind.kind, &present.metadata, &by.owner)?;
         if part == Part::Status && matches!(kind.writer, Writer::Guests) {
             let text = format!("the status of a {} is what its guest is", kind.kind);
             return Err(ApiError::Forbidden(text));
@@ -206,7 +224,7 @@ impl<H: Host> Agent<H> {
         let mut written = written.map_err(|error| refused(kind, &present.metadata.name, error))?;
         let mut warnings = Vec::new();
         if let (Written::Changed(object), Part::Main) = (&mut written, part) {
-            warnings = self.admit(kind, object)?;
+            warnings = self.admit(kind, object, Some(present))?;
         }
         Ok(Decision {
             written,
@@ -216,9 +234,21 @@ impl<H: Host> Agent<H> {
     }
 
     /// Judges an object by its kind's own rules; the answer is advice.
-    fn admit(&self, kind: &ObjectKind, object: &mut Object) -> Result<Vec<String>, ApiError> {
+    fn admit(
+        &self,
+        kind: &ObjectKind,
+        object: &mut Object,
+        before: Option<&Object>,
+    ) -> Result<Vec<String>, ApiError> {
+        let caps = self.caps();
         let admission = match kind.writer {
-            Writer::Objects(admit) => admit(object, &NodeContext { caps: &self.caps() }),
+            Writer::Objects(admit) => admit(
+                object,
+                &AdmitContext {
+                    caps: Some(&caps),
+                    before,
+                },
+            ),
             // What is stored must be legible to the guest's actor: its annotations count, too.
             Writer::Guests => legible(kind, object)?,
             Writer::Agent => return Err(agent_only(kind)),
@@ -247,22 +277,54 @@ impl<H: Host> Agent<H> {
         decide: impl FnOnce(Option<Object>) -> Result<Decision, ApiError>,
     ) -> Result<ObjectWritten, ApiError> {
         let key = key(id);
-        let read_row = |row: Option<&StoredObject>| row.map(|row| read(kind, row)).transpose();
+        let read_row = |row: Option<&StoredObject>| row.map(|row| self.read(kind, row)).transpose();
         if by.dry_run {
             let row = self.ledger.object(&key).map_err(store)?;
+            if row.is_none() {
+                let space = self.ledger.object(&namespace::key_of(&id.namespace));
+                check_open(space.map_err(store)?.as_ref(), (kind.plural, id))?;
+            }
             let present = read_row(row.as_ref())?;
             let decision = decide(present.clone())?;
             return Ok(told(decision, present));
         }
         let written = self.write(|transaction| {
             let row = transaction.object(&key)?;
+            if row.is_none() {
+                let space = transaction.object(&namespace::key_of(&id.namespace))?;
+                check_open(space.as_ref(), (kind.plural, id))?;
+            }
             let present = read_row(row.as_ref())?;
             let mut decision = decide(present.clone())?;
-            store_written(transaction, kind, row.as_ref(), &mut decision.written)?;
+            self.store_written(transaction, kind, row.as_ref(), &mut decision.written)?;
             Ok(told(decision, present))
         })?;
         self.wake(&written.object.metadata.uid);
         Ok(written)
+    }
+
+    /// Stores what was decided, and gives it its version.
+    fn store_written(
+        &self,
+        transaction: &mut Transaction<'_>,
+        kind: &ObjectKind,
+        present: Option<&StoredObject>,
+        written: &mut Written,
+    ) -> Result<(), WriteError> {
+        let is_gone = matches!(written, Written::Gone(_));
+        let (Written::Changed(object) | Written::Gone(object)) = written else {
+            return Ok(());
+        };
+        let version = transaction.next_version();
+        object.metadata.resource_version = version.to_string();
+        let row = self.row_of(kind, present, object, version)?;
+        let key = key(&object.id());
+        if is_gone {
+            transaction.remove_owner(&key, row)?;
+        } else {
+            transaction.put(&key, row)?;
+        }
+        Ok(())
     }
 }
 
@@ -274,55 +336,6 @@ fn legible(kind: &ObjectKind, object: &Object) -> Result<Admission, ApiError> {
     Ok(Admission {
         errors,
         warnings: Vec::new(),
-    })
-}
-
-/// Stores what was decided, and gives it its version.
-fn store_written(
-    transaction: &mut Transaction<'_>,
-    kind: &ObjectKind,
-    present: Option<&StoredObject>,
-    written: &mut Written,
-) -> Result<(), WriteError> {
-    let is_gone = matches!(written, Written::Gone(_));
-    let (Written::Changed(object) | Written::Gone(object)) = written else {
-        return Ok(());
-    };
-    let version = transaction.next_version();
-    object.metadata.resource_version = version.to_string();
-    let row = row(kind, present, object, version)?;
-    let key = key(&object.id());
-    if is_gone {
-        transaction.remove_owner(&key, row)?;
-    } else {
-        transaction.put(&key, row)?;
-    }
-    Ok(())
-}
-
-fn row(
-    kind: &ObjectKind,
-    present: Option<&StoredObject>,
-    object: &Object,
-    version: u64,
-) -> Result<StoredObject, ApiError> {
-    if let (Writer::Guests, Some(present)) = (kind.writer, present) {
-        // Only its metadata can have changed. The rest stays byte for byte as it was admitted.
-        let mut vmi = object::vmi(present)?;
-        vmi.metadata = Some(object.metadata.clone());
-        return Ok(object::row(vmi, version));
-    }
-    let mut spec = object.content.clone();
-    if kind.has_status {
-        spec.shift_remove("status");
-    }
-    let bytes = Kinds::this_release().to_wire(kind, object);
-    Ok(StoredObject {
-        uid: object.metadata.uid.clone(),
-        generation: object.metadata.generation,
-        resource_version: version,
-        spec_digest: Sha256::digest(Value::Object(spec).to_string()).to_vec(),
-        object: bytes.map_err(|error| refused(kind, &object.metadata.name, error))?,
     })
 }
 

@@ -1,17 +1,13 @@
 //! Kubernetes' Event.
 
 use super::text;
-use crate::{Column, ColumnType, ObjectKind, Scope, Writer};
+use crate::{Column, ColumnType, ObjectKind};
 
 pub(super) const KIND: ObjectKind = ObjectKind {
-    group: "",
-    versions: &["v1"],
     kind: "Event",
     plural: "events",
     singular: "event",
     short_names: &["ev"],
-    categories: &[],
-    scope: Scope::Namespaced,
     message: "kvmlet.core.v1.Event",
     columns: &[
         Column {
@@ -25,9 +21,6 @@ pub(super) const KIND: ObjectKind = ObjectKind {
         text("OBJECT", ".involvedObject.name"),
         text("MESSAGE", ".message"),
     ],
-    has_status: false,
-    scale: None,
-    frozen: &[],
     lasting: &[
         "firstTimestamp",
         "involvedObject.apiVersion",
@@ -41,5 +34,5 @@ pub(super) const KIND: ObjectKind = ObjectKind {
         "source.host",
         "type",
     ],
-    writer: Writer::Agent,
+    ..ObjectKind::PLAIN
 };

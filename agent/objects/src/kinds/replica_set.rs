@@ -9,7 +9,7 @@ use proto_node::vmi::{
 use proto_node::{from_json, to_json};
 
 use super::{AGE, integer};
-use crate::{Admission, LabelSelector, NodeContext, Object, ObjectKind, Scale, Scope, Writer};
+use crate::{Admission, AdmitContext, LabelSelector, Object, ObjectKind, Scale, Writer};
 
 pub(super) const KIND: ObjectKind = ObjectKind {
     group: "kubevirt.io",
@@ -19,7 +19,6 @@ pub(super) const KIND: ObjectKind = ObjectKind {
     singular: "virtualmachineinstancereplicaset",
     short_names: &["vmirs", "vmirss"],
     categories: &["all"],
-    scope: Scope::Namespaced,
     message: "kubevirt.v1.VirtualMachineInstanceReplicaSet",
     columns: &[
         integer("DESIRED", ".spec.replicas"),
@@ -33,14 +32,13 @@ pub(super) const KIND: ObjectKind = ObjectKind {
         status_replicas: ".status.replicas",
         label_selector: ".status.labelSelector",
     }),
-    frozen: &[],
-    lasting: &[],
     writer: Writer::Objects(admit),
+    ..ObjectKind::PLAIN
 };
 
 /// Fills in the number of replicas, and judges selector and template. The template is judged as the VMIs that will be
 /// made of it, so that a set is refused rather than left without replicas.
-fn admit(object: &mut Object, context: &NodeContext<'_>) -> Admission {
+fn admit(object: &mut Object, context: &AdmitContext<'_>) -> Admission {
     let Some(spec) = object.content.get("spec").cloned() else {
         return refuse(FieldError::new("spec", Rule::Required, "missing spec"));
     };
@@ -109,7 +107,7 @@ fn admit_selector(spec: &VirtualMachineInstanceReplicaSetSpec, admission: &mut A
 
 fn admit_template(
     template: &VirtualMachineInstanceTemplateSpec,
-    context: &NodeContext<'_>,
+    context: &AdmitContext<'_>,
     admission: &mut Admission,
 ) {
     let metadata = template.metadata.clone().unwrap_or_default();
@@ -125,7 +123,11 @@ fn admit_template(
         spec: template.spec.clone(),
         ..VirtualMachineInstance::default()
     };
-    match Vmi::admit(example, context.caps) {
+    let admitted = match context.caps {
+        Some(caps) => Vmi::admit(example, caps),
+        None => Vmi::admit_anywhere(example),
+    };
+    match admitted {
         Ok(admitted) => admission.warnings.extend(admitted.warnings),
         Err(errors) => admission
             .errors

@@ -1,7 +1,7 @@
 //! KubeVirt's VirtualMachineInstance.
 
 use super::{AGE, text, wide};
-use crate::{ObjectKind, Scope, Writer};
+use crate::{ObjectKind, Writer};
 
 pub(super) const KIND: ObjectKind = ObjectKind {
     group: "kubevirt.io",
@@ -11,7 +11,6 @@ pub(super) const KIND: ObjectKind = ObjectKind {
     singular: "virtualmachineinstance",
     short_names: &["vmi", "vmis"],
     categories: &["all"],
-    scope: Scope::Namespaced,
     message: "kubevirt.v1.VirtualMachineInstance",
     columns: &[
         AGE,
@@ -30,8 +29,7 @@ pub(super) const KIND: ObjectKind = ObjectKind {
     ],
     // The guest's actor writes it.
     has_status: true,
-    scale: None,
     frozen: &["spec"],
-    lasting: &[],
     writer: Writer::Guests,
+    ..ObjectKind::PLAIN
 };

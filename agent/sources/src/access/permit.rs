@@ -18,6 +18,8 @@ pub(crate) struct Permit {
     pub(super) role: Role,
     /// Where the caller has that; everywhere when absent.
     pub(super) namespaces: Option<BTreeSet<String>>,
+    /// Where he has each of the higher roles, for objects whose kind asks for more than the call does.
+    pub(super) higher: Vec<(Role, Option<BTreeSet<String>>)>,
     /// The highest role that the caller has anywhere.
     pub(super) has: Option<Role>,
     /// The setting that would grant it.
@@ -42,8 +44,24 @@ impl Permit {
             budget: String::new(),
             role: Role::Admin,
             namespaces: None,
+            higher: Vec::new(),
             has: Some(Role::Admin),
             way_out: String::new(),
+        }
+    }
+
+    /// What the call may touch when that takes at least `role`.
+    pub(crate) fn raised(&self, role: Role) -> Self {
+        if role <= self.role {
+            return self.clone();
+        }
+        let nowhere = (role, Some(BTreeSet::new()));
+        let known = self.higher.iter().find(|(known, _)| *known == role);
+        let (role, namespaces) = known.cloned().unwrap_or(nowhere);
+        Self {
+            role,
+            namespaces,
+            ..self.clone()
         }
     }
 
@@ -61,11 +79,16 @@ impl Permit {
 
     /// Whether this one grants whatever the other one does.
     pub(super) fn covers_all_of(&self, other: &Self) -> bool {
-        match (&self.namespaces, &other.namespaces) {
+        let covers = |ours: &Option<BTreeSet<String>>, theirs: &Option<BTreeSet<String>>| match (
+            ours, theirs,
+        ) {
             (None, _) => true,
             (Some(_), None) => false,
             (Some(ours), Some(theirs)) => theirs.is_subset(ours),
-        }
+        };
+        let mut higher = self.higher.iter().zip(&other.higher);
+        covers(&self.namespaces, &other.namespaces)
+            && higher.all(|((_, ours), (_, theirs))| covers(ours, theirs))
     }
 
     /// Whether no namespace may be touched.
@@ -122,7 +145,7 @@ impl Permit {
     }
 
     /// A refusal that says who, what and which setting would grant it.
-    pub(super) fn denied(&self, place: &str) -> ApiError {
+    pub(crate) fn denied(&self, place: &str) -> ApiError {
         let has = self.has.map_or("none at all", role_word);
         let needs = role_word(self.role);
         ApiError::Denied(format!(

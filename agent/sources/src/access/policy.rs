@@ -75,32 +75,33 @@ pub struct Policy {
 impl Policy {
     /// Where a caller has `role`. The answer covers no namespace when it has it nowhere.
     pub(crate) fn permit(&self, caller: &Caller, role: Role) -> Permit {
-        let mut namespaces = Some(BTreeSet::new());
-        let mut highest = None;
-        if is_master(caller) {
-            namespaces = None;
-        }
-        for grant in self.grants.iter().filter(|grant| grant.fits(caller)) {
-            highest = highest.max(Some(grant.role));
-            if grant.role < role {
-                continue;
-            }
-            namespaces = match (namespaces, &grant.namespaces) {
-                (Some(mut known), Some(more)) => {
-                    known.extend(more.iter().cloned());
-                    Some(known)
-                }
-                _ => None,
-            };
-        }
+        let grants = self.grants.iter().filter(|grant| grant.fits(caller));
+        let higher = [Role::Console, Role::Operate, Role::Admin].into_iter();
+        let higher = higher.filter(|higher| *higher > role);
         Permit {
             caller: caller.to_string(),
             budget: caller.budget(),
             role,
-            namespaces,
-            has: highest,
+            namespaces: self.namespaces(caller, role),
+            higher: higher
+                .map(|role| (role, self.namespaces(caller, role)))
+                .collect(),
+            has: grants.map(|grant| grant.role).max(),
             way_out: self.way_out(caller, role),
         }
+    }
+
+    /// Where a caller has a role; everywhere when absent.
+    fn namespaces(&self, caller: &Caller, role: Role) -> Option<BTreeSet<String>> {
+        if is_master(caller) {
+            return None;
+        }
+        let mut namespaces = BTreeSet::new();
+        let grants = self.grants.iter();
+        for grant in grants.filter(|grant| grant.role >= role && grant.fits(caller)) {
+            namespaces.extend(grant.namespaces.as_ref()?.iter().cloned());
+        }
+        Some(namespaces)
     }
 
     /// The setting that would give a caller a role.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use agent_domain::Owner;
 use agent_objects::{
     ColumnType, FieldSelector, LabelSelector, Object, ObjectId, ObjectKind, Part, Preconditions,
-    Propagation, Refusal, Scope, SelectorError,
+    Propagation, Refusal, Scope, SelectorError, Writer,
 };
 use prost::Message;
 use proto_node::manifest::MAX_MANIFEST_BYTES;
@@ -91,12 +91,18 @@ impl<R: ObjectRegistry> ObjectCalls<R> {
     fn filter(
         &self,
         permit: Permit,
-        (kind, namespace): (&str, String),
+        (kind, mut namespace): (&str, String),
         (labels, fields): (&str, &str),
     ) -> Result<Filter, ApiError> {
         let kind = self.kind(kind)?;
-        if !namespace.is_empty() {
+        let permit = permit.raised(kind.read_role);
+        if kind.scope == Scope::Cluster {
+            namespace.clear();
+            permit.check_all()?;
+        } else if !namespace.is_empty() {
             permit.check(&namespace)?;
+        } else if permit.covers_none() {
+            return Err(permit.denied("in any namespace"));
         }
         let bad = |error: SelectorError| ApiError::BadRequest(error.to_string());
         Ok(Filter {
@@ -167,7 +173,12 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
     ) -> Result<Response<node::GetObjectResponse>, Status> {
         self.count("GetObject", || {
             let permit = Permit::of(&request)?;
-            let id = self.named(&permit, request.into_inner().name)?;
+            let name = request.into_inner().name;
+            let permit = match &name {
+                Some(name) => permit.raised(self.kind(&name.kind)?.read_role),
+                None => permit,
+            };
+            let id = self.named(&permit, name)?;
             let object = self.0.get_object(&id)?;
             Ok(node::GetObjectResponse {
                 object: bytes(&object),
@@ -221,6 +232,23 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
             let watch = Watch::new(self.0.clone(), filter, call, out);
             tokio::spawn(watch.run(asked.resource_version));
             Ok(ReceiverStream::new(responses))
+        })
+    }
+
+    async fn replace_object(
+        &self,
+        request: Request<node::ReplaceObjectRequest>,
+    ) -> Result<Response<node::ReplaceObjectResponse>, Status> {
+        self.count("ReplaceObject", || {
+            let permit = Permit::of(&request)?;
+            let asked = request.get_ref();
+            let object = self.read(&permit, &asked.object)?;
+            let written = self.0.replace_object(object, &by_caller(asked.dry_run))?;
+            Ok(node::ReplaceObjectResponse {
+                object: bytes(&written.object),
+                warnings: written.warnings,
+                changed: written.changed,
+            })
         })
     }
 
@@ -338,6 +366,7 @@ fn described(kind: &ObjectKind) -> node::ObjectKind {
         r#type: match column.shown {
             ColumnType::Text => String::from("string"),
             ColumnType::Integer => String::from("integer"),
+            ColumnType::Count => String::from("count"),
             ColumnType::Date => String::from("date"),
         },
         json_path: column.json_path.to_owned(),
@@ -362,5 +391,7 @@ fn described(kind: &ObjectKind) -> node::ObjectKind {
             .scale
             .map_or("", |scale| scale.spec_replicas)
             .to_owned(),
+        confidential: words(kind.confidential),
+        agent_only: matches!(kind.writer, Writer::Agent),
     }
 }

@@ -100,3 +100,221 @@ impl ::prost::Name for EventSource {
         "/kvmlet.core.v1.EventSource".into()
     }
 }
+/// Confidential data, at most 1 MiB of it. It is encrypted in the ledger.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Secret {
+    /// "v1".
+    #[prost(string, tag = "1")]
+    pub api_version: ::prost::alloc::string::String,
+    /// "Secret".
+    #[prost(string, tag = "2")]
+    pub kind: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "3")]
+    pub metadata: ::core::option::Option<super::super::meta::v1::ObjectMeta>,
+    /// Once true, neither data nor this field can change.
+    #[prost(bool, optional, tag = "4")]
+    pub immutable: ::core::option::Option<bool>,
+    /// Values by key, base64 in JSON. A key is of letters, digits, '-', '\_' and '.'.
+    #[prost(btree_map = "string, bytes", tag = "5")]
+    pub data: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::vec::Vec<u8>,
+    >,
+    /// Values as plain text, merged into `data` when they are written and never shown.
+    #[prost(btree_map = "string, string", tag = "6")]
+    pub string_data: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    /// Says which keys there must be. Empty: "Opaque".
+    #[prost(string, tag = "7")]
+    pub r#type: ::prost::alloc::string::String,
+}
+impl ::prost::Name for Secret {
+    const NAME: &'static str = "Secret";
+    const PACKAGE: &'static str = "kvmlet.core.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.core.v1.Secret".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.core.v1.Secret".into()
+    }
+}
+/// Data that is not confidential, at most 1 MiB of it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ConfigMap {
+    /// "v1".
+    #[prost(string, tag = "1")]
+    pub api_version: ::prost::alloc::string::String,
+    /// "ConfigMap".
+    #[prost(string, tag = "2")]
+    pub kind: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "3")]
+    pub metadata: ::core::option::Option<super::super::meta::v1::ObjectMeta>,
+    /// Once true, neither data nor this field can change.
+    #[prost(bool, optional, tag = "4")]
+    pub immutable: ::core::option::Option<bool>,
+    /// Texts by key.
+    #[prost(btree_map = "string, string", tag = "5")]
+    pub data: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    /// Bytes by key, base64 in JSON. No key is in `data` too.
+    #[prost(btree_map = "string, bytes", tag = "6")]
+    pub binary_data: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::vec::Vec<u8>,
+    >,
+}
+impl ::prost::Name for ConfigMap {
+    const NAME: &'static str = "ConfigMap";
+    const PACKAGE: &'static str = "kvmlet.core.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.core.v1.ConfigMap".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.core.v1.ConfigMap".into()
+    }
+}
+/// A space of names. Objects can be in a namespace that has no object of this kind; deleting the object deletes
+/// everything in the namespace.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Namespace {
+    /// "v1".
+    #[prost(string, tag = "1")]
+    pub api_version: ::prost::alloc::string::String,
+    /// "Namespace".
+    #[prost(string, tag = "2")]
+    pub kind: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "3")]
+    pub metadata: ::core::option::Option<super::super::meta::v1::ObjectMeta>,
+    #[prost(message, optional, tag = "4")]
+    pub spec: ::core::option::Option<NamespaceSpec>,
+    #[prost(message, optional, tag = "5")]
+    pub status: ::core::option::Option<NamespaceStatus>,
+}
+impl ::prost::Name for Namespace {
+    const NAME: &'static str = "Namespace";
+    const PACKAGE: &'static str = "kvmlet.core.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.core.v1.Namespace".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.core.v1.Namespace".into()
+    }
+}
+/// What is wanted of a namespace.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NamespaceSpec {
+    /// Who must have emptied the namespace before it goes. The agent's own is "kubernetes" in `metadata.finalizers`.
+    #[prost(string, repeated, tag = "1")]
+    pub finalizers: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+impl ::prost::Name for NamespaceSpec {
+    const NAME: &'static str = "NamespaceSpec";
+    const PACKAGE: &'static str = "kvmlet.core.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.core.v1.NamespaceSpec".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.core.v1.NamespaceSpec".into()
+    }
+}
+/// What a namespace is like.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NamespaceStatus {
+    /// "Active" or, while it is being emptied, "Terminating".
+    #[prost(string, tag = "1")]
+    pub phase: ::prost::alloc::string::String,
+    /// What keeps it from going.
+    #[prost(message, repeated, tag = "2")]
+    pub conditions: ::prost::alloc::vec::Vec<NamespaceCondition>,
+}
+impl ::prost::Name for NamespaceStatus {
+    const NAME: &'static str = "NamespaceStatus";
+    const PACKAGE: &'static str = "kvmlet.core.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.core.v1.NamespaceStatus".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.core.v1.NamespaceStatus".into()
+    }
+}
+/// One aspect of a namespace.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NamespaceCondition {
+    /// Such as "NamespaceContentRemaining".
+    #[prost(string, tag = "1")]
+    pub r#type: ::prost::alloc::string::String,
+    /// "True", "False" or "Unknown".
+    #[prost(string, tag = "2")]
+    pub status: ::prost::alloc::string::String,
+    /// When the status changed last.
+    #[prost(string, tag = "3")]
+    pub last_transition_time: ::prost::alloc::string::String,
+    /// Short CamelCase word for machines.
+    #[prost(string, tag = "4")]
+    pub reason: ::prost::alloc::string::String,
+    /// The same for people.
+    #[prost(string, tag = "5")]
+    pub message: ::prost::alloc::string::String,
+}
+impl ::prost::Name for NamespaceCondition {
+    const NAME: &'static str = "NamespaceCondition";
+    const PACKAGE: &'static str = "kvmlet.core.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.core.v1.NamespaceCondition".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.core.v1.NamespaceCondition".into()
+    }
+}
+/// An identity of what runs in guests.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ServiceAccount {
+    /// "v1".
+    #[prost(string, tag = "1")]
+    pub api_version: ::prost::alloc::string::String,
+    /// "ServiceAccount".
+    #[prost(string, tag = "2")]
+    pub kind: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "3")]
+    pub metadata: ::core::option::Option<super::super::meta::v1::ObjectMeta>,
+    /// Secrets of its namespace that it may use.
+    #[prost(message, repeated, tag = "4")]
+    pub secrets: ::prost::alloc::vec::Vec<ObjectReference>,
+    /// Secrets of its namespace by which images are pulled.
+    #[prost(message, repeated, tag = "5")]
+    pub image_pull_secrets: ::prost::alloc::vec::Vec<LocalObjectReference>,
+    /// Whether a token of it is mounted where nothing else is said.
+    #[prost(bool, optional, tag = "6")]
+    pub automount_service_account_token: ::core::option::Option<bool>,
+}
+impl ::prost::Name for ServiceAccount {
+    const NAME: &'static str = "ServiceAccount";
+    const PACKAGE: &'static str = "kvmlet.core.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.core.v1.ServiceAccount".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.core.v1.ServiceAccount".into()
+    }
+}
+/// Names an object of the same namespace.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LocalObjectReference {
+    /// Name of the object.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+}
+impl ::prost::Name for LocalObjectReference {
+    const NAME: &'static str = "LocalObjectReference";
+    const PACKAGE: &'static str = "kvmlet.core.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.core.v1.LocalObjectReference".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.core.v1.LocalObjectReference".into()
+    }
+}

@@ -100,6 +100,8 @@ pub enum Format {
     DateTime = 2,
     /// Any JSON value, kept whole as compact JSON text in a bytes field.
     Json = 3,
+    /// Bytes as a base64 string.
+    Base64 = 4,
 }
 impl Format {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -112,6 +114,7 @@ impl Format {
             Self::Quantity => "FORMAT_QUANTITY",
             Self::DateTime => "FORMAT_DATE_TIME",
             Self::Json => "FORMAT_JSON",
+            Self::Base64 => "FORMAT_BASE64",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -121,6 +124,7 @@ impl Format {
             "FORMAT_QUANTITY" => Some(Self::Quantity),
             "FORMAT_DATE_TIME" => Some(Self::DateTime),
             "FORMAT_JSON" => Some(Self::Json),
+            "FORMAT_BASE64" => Some(Self::Base64),
             _ => None,
         }
     }
@@ -3655,6 +3659,12 @@ pub struct ObjectKind {
     /// Where `scale` finds the wanted number, such as ".spec.replicas". Empty: it cannot be scaled.
     #[prost(string, tag = "11")]
     pub scale_path: ::prost::alloc::string::String,
+    /// Members that are confidential, such as "data": clients show how large values are, not what they are.
+    #[prost(string, repeated, tag = "12")]
+    pub confidential: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Only the agent writes objects; callers read and delete them.
+    #[prost(bool, tag = "13")]
+    pub agent_only: bool,
 }
 impl ::prost::Name for ObjectKind {
     const NAME: &'static str = "ObjectKind";
@@ -3672,7 +3682,7 @@ pub struct ObjectColumn {
     /// Heading.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// "string", "integer" or "date"; a date is shown as an age.
+    /// "string", "integer", "date" or "count". A date is shown as an age, a count as the number of values at the path.
     #[prost(string, tag = "2")]
     pub r#type: ::prost::alloc::string::String,
     /// JSONPath of the value, as Kubernetes writes it: ".spec.replicas".
@@ -3816,6 +3826,49 @@ impl ::prost::Name for ApplyObjectResponse {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kvmlet.node.v1.ApplyObjectResponse".into()
+    }
+}
+/// An object to put in the place of another.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReplaceObjectRequest {
+    /// The object as JSON.
+    #[prost(bytes = "vec", tag = "1")]
+    pub object: ::prost::alloc::vec::Vec<u8>,
+    /// Judge only; store nothing.
+    #[prost(bool, tag = "2")]
+    pub dry_run: bool,
+}
+impl ::prost::Name for ReplaceObjectRequest {
+    const NAME: &'static str = "ReplaceObjectRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.ReplaceObjectRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.ReplaceObjectRequest".into()
+    }
+}
+/// The replaced object.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReplaceObjectResponse {
+    /// The object as stored, as JSON.
+    #[prost(bytes = "vec", tag = "1")]
+    pub object: ::prost::alloc::vec::Vec<u8>,
+    /// Advice for the caller, one sentence each.
+    #[prost(string, repeated, tag = "2")]
+    pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Whether anything changed.
+    #[prost(bool, tag = "3")]
+    pub changed: bool,
+}
+impl ::prost::Name for ReplaceObjectResponse {
+    const NAME: &'static str = "ReplaceObjectResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.ReplaceObjectResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.ReplaceObjectResponse".into()
     }
 }
 /// Asks for one object.
@@ -4305,6 +4358,34 @@ pub mod object_service_client {
                 .insert(GrpcMethod::new("kvmlet.node.v1.ObjectService", "WatchObjects"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// Puts an object in the place of the one of its name. NOT_FOUND when there is none; the version that it bears, if it
+        /// bears one, must be the present one.
+        pub async fn replace_object(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReplaceObjectRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ReplaceObjectResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.ObjectService/ReplaceObject",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("kvmlet.node.v1.ObjectService", "ReplaceObject"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
         /// Changes an object by a JSON merge patch (RFC 7386).
         pub async fn patch_object(
             &mut self,
@@ -4423,6 +4504,15 @@ pub mod object_service_server {
             request: tonic::Request<super::WatchObjectsRequest>,
         ) -> std::result::Result<
             tonic::Response<Self::WatchObjectsStream>,
+            tonic::Status,
+        >;
+        /// Puts an object in the place of the one of its name. NOT_FOUND when there is none; the version that it bears, if it
+        /// bears one, must be the present one.
+        async fn replace_object(
+            &self,
+            request: tonic::Request<super::ReplaceObjectRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ReplaceObjectResponse>,
             tonic::Status,
         >;
         /// Changes an object by a JSON merge patch (RFC 7386).
@@ -4786,6 +4876,51 @@ pub mod object_service_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.ObjectService/ReplaceObject" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReplaceObjectSvc<T: ObjectService>(pub Arc<T>);
+                    impl<
+                        T: ObjectService,
+                    > tonic::server::UnaryService<super::ReplaceObjectRequest>
+                    for ReplaceObjectSvc<T> {
+                        type Response = super::ReplaceObjectResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ReplaceObjectRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ObjectService>::replace_object(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReplaceObjectSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

@@ -1,0 +1,114 @@
+//! Objects of any kind and their rows in the ledger. What is confidential is encrypted here, before a transaction sees it.
+
+use std::borrow::Cow;
+
+use agent_host::Host;
+use agent_objects::{Kinds, Object, ObjectKind, Writer};
+use agent_sources::ApiError;
+use agent_store::{Sealed, StoredObject};
+use proto_node::meta::ObjectMeta;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::refused;
+use crate::agent::Agent;
+use crate::object;
+use crate::secrets::{Place, SealError};
+
+impl<H: Host> Agent<H> {
+    /// The object of a row.
+    pub(super) fn read(&self, kind: &ObjectKind, row: &StoredObject) -> Result<Object, ApiError> {
+        let bytes = match &row.sealed {
+            None => Cow::Borrowed(row.object.as_slice()),
+            Some(sealed) => {
+                let mut whole = row.object.clone();
+                whole.extend(self.opened(kind, row, sealed)?);
+                Cow::Owned(whole)
+            }
+        };
+        let object = Kinds::this_release().from_wire(kind, &bytes);
+        object.map_err(|error| undecodable(row, &error))
+    }
+
+    /// The row of an object in the place of another one's, or of none.
+    pub(super) fn row_of(
+        &self,
+        kind: &ObjectKind,
+        present: Option<&StoredObject>,
+        object: &Object,
+        version: u64,
+    ) -> Result<StoredObject, ApiError> {
+        if let (Writer::Guests, Some(present)) = (kind.writer, present) {
+            // Only its metadata can have changed. The rest stays byte for byte as it was admitted.
+            let mut vmi = object::vmi(present)?;
+            vmi.metadata = Some(object.metadata.clone());
+            return Ok(object::row(vmi, version));
+        }
+        let mut spec = object.content.clone();
+        if kind.has_status {
+            spec.shift_remove("status");
+        }
+        let spec = Value::Object(spec).to_string();
+        let mut row = StoredObject {
+            uid: object.metadata.uid.clone(),
+            generation: object.metadata.generation,
+            resource_version: version,
+            ..StoredObject::default()
+        };
+        if kind.confidential.is_empty() {
+            row.spec_digest = Sha256::digest(spec).to_vec();
+            row.object = wire(kind, object)?;
+            return Ok(row);
+        }
+        let key = self.secrets.key()?;
+        let head = Object {
+            content: serde_json::Map::new(),
+            ..object.clone()
+        };
+        let rest = Object {
+            metadata: ObjectMeta::default(),
+            ..object.clone()
+        };
+        let sealed = key.seal(&place(&object.metadata, kind), wire(kind, &rest)?);
+        row.spec_digest = key.digest(spec.as_bytes());
+        row.object = wire(kind, &head)?;
+        row.sealed = Some(sealed.map_err(|error| not_sealed(&row, error))?);
+        Ok(row)
+    }
+
+    fn opened(
+        &self,
+        kind: &ObjectKind,
+        row: &StoredObject,
+        sealed: &Sealed,
+    ) -> Result<Vec<u8>, ApiError> {
+        let metadata = object::metadata_of(row)?;
+        let opened = self.secrets.key()?.open(&place(&metadata, kind), sealed);
+        opened.map_err(|error| not_sealed(row, error))
+    }
+}
+
+fn place<'a>(metadata: &'a ObjectMeta, kind: &ObjectKind) -> Place<'a> {
+    Place {
+        kind: kind.kind,
+        namespace: &metadata.namespace,
+        name: &metadata.name,
+        uid: &metadata.uid,
+    }
+}
+
+fn wire(kind: &ObjectKind, object: &Object) -> Result<Vec<u8>, ApiError> {
+    let bytes = Kinds::this_release().to_wire(kind, object);
+    bytes.map_err(|error| refused(kind, &object.metadata.name, error))
+}
+
+fn not_sealed(row: &StoredObject, error: SealError) -> ApiError {
+    ApiError::Internal(format!("the object with uid {}: {error}", row.uid))
+}
+
+fn undecodable(row: &StoredObject, error: &agent_objects::Refusal) -> ApiError {
+    ApiError::Internal(format!(
+        "the object with uid {} cannot be decoded: {error}",
+        row.uid
+    ))
+}

@@ -1,0 +1,49 @@
+//! Kubernetes' Namespace.
+
+use agent_domain::{FieldError, Rule, check_metadata};
+use proto_node::meta::ObjectMeta;
+use serde_json::json;
+
+use super::{AGE, text};
+use crate::{Admission, AdmitContext, Object, ObjectKind, Scope, Writer};
+
+/// The label by which selectors name a namespace.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+pub(super) const KIND: ObjectKind = ObjectKind {
+    kind: "Namespace",
+    plural: "namespaces",
+    singular: "namespace",
+    short_names: &["ns"],
+    scope: Scope::Cluster,
+    message: "kvmlet.core.v1.Namespace",
+    columns: &[text("STATUS", ".status.phase"), AGE],
+    has_status: true,
+    writer: Writer::Objects(admit),
+    finalizer: Some("kubernetes"),
+    undeletable: &["default"],
+    ..ObjectKind::PLAIN
+};
+
+fn admit(object: &mut Object, context: &AdmitContext<'_>) -> Admission {
+    let name = object.metadata.name.clone();
+    let labels = &mut object.metadata.labels;
+    labels.insert(NAME_LABEL.to_owned(), name.clone());
+    if context.before.is_none() {
+        let status = json!({"phase": "Active"});
+        object.content.insert(String::from("status"), status);
+    }
+    // The name has to be that of a namespace, which is more than an object's.
+    let mut within = ObjectMeta {
+        name: String::from("name"),
+        namespace: name.clone(),
+        uid: String::from("uid"),
+        ..ObjectMeta::default()
+    };
+    let errors = check_metadata(&mut within).into_iter();
+    let named = errors.map(|error| FieldError::new("metadata.name", Rule::Invalid, error.message));
+    Admission {
+        errors: named.map(|error| error.value(&name)).collect(),
+        warnings: Vec::new(),
+    }
+}

@@ -1,0 +1,227 @@
+//! Objects without guests on this machine: Secrets and other data, namespaces, and the verbs of `kvmctl` for any kind.
+
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use integration::agent::Agent;
+use integration::commands::Commands;
+use integration::host::{self, Host};
+use integration::skip_if;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const PLAIN: &str = "correct-horse-battery";
+
+const SECRET: &str = "apiVersion: v1\nkind: Secret\nmetadata: {name: web}\nstringData: {password: correct-horse-battery}\n";
+
+const MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\ndata: {mode: slow}\n";
+
+fn started(host: &Host) -> anyhow::Result<Agent<'_, Host>> {
+    let agent = Agent::prepare(host)?;
+    agent.start()?;
+    Ok(agent)
+}
+
+fn put(host: &Host, manifest: &str) -> anyhow::Result<()> {
+    host.put("/run/kvmlet-test/object.yaml", 0o644, manifest.as_bytes())
+}
+
+/// What a command prints when it succeeds.
+fn succeed(agent: &Agent<'_, Host>, arguments: &str) -> anyhow::Result<String> {
+    let output = agent.kvmctl(arguments)?;
+    anyhow::ensure!(
+        output.code == Some(0),
+        "kvmctl {arguments}: {output}\n{}",
+        agent.log()
+    );
+    Ok(output.stdout)
+}
+
+/// What a command says when it fails.
+fn fail(agent: &Agent<'_, Host>, arguments: &str) -> anyhow::Result<String> {
+    let output = agent.kvmctl(arguments)?;
+    anyhow::ensure!(output.code == Some(1), "kvmctl {arguments}: {output}");
+    Ok(output.stderr)
+}
+
+#[test]
+fn secrets_are_encrypted_in_the_ledger_and_refused_without_their_key() -> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = started(&host)?;
+    agent.apply(SECRET)?;
+    agent.apply(SECRET)?;
+    let decoded = "get secret web --template '{{.data.password | base64decode}}'";
+    assert_eq!(succeed(&agent, decoded)?, PLAIN);
+    let described = succeed(&agent, "describe secret web")?;
+    assert!(
+        described.contains("21 bytes") && !described.contains("Y29ycmVjd"),
+        "{described}"
+    );
+    let table = succeed(&agent, "get secrets --no-headers")?;
+    let cells: Vec<&str> = table.split_whitespace().take(3).collect();
+    assert_eq!(cells, ["web", "Opaque", "1"]);
+    let yaml = succeed(&agent, "get secret web -o yaml")?;
+    assert_eq!(
+        yaml.matches("Y29ycmVjdC1ob3JzZS1iYXR0ZXJ5").count(),
+        1,
+        "{yaml}"
+    );
+    agent.kill()?;
+
+    // Neither rows nor the change log hold it, in any form that it was written in.
+    let state = "/var/lib/kvmlet";
+    for form in [PLAIN, "Y29ycmVjdC1ob3JzZS1iYXR0ZXJ5"] {
+        host.sh(&format!("! grep -q -a {form} {state}/ledger.redb"))?;
+    }
+    assert_eq!(
+        host.sh(&format!("stat -c %a {state}/secrets.key"))?.trim(),
+        "600"
+    );
+
+    host.sh(&format!("mv {state}/secrets.key {state}/kept"))?;
+    agent.start()?;
+    let refused = fail(&agent, "get secret web")?;
+    assert!(
+        refused.contains("ServiceUnavailable") && refused.contains("encrypted with key"),
+        "{refused}"
+    );
+    put(&host, SECRET)?;
+    fail(&agent, "apply -f /run/kvmlet-test/object.yaml")?;
+    agent.apply(MAP)?;
+    host.sh(&format!("! test -e {state}/secrets.key"))?;
+    agent.kill()?;
+    host.sh(&format!("mv {state}/kept {state}/secrets.key"))?;
+    agent.start()?;
+    assert_eq!(succeed(&agent, decoded)?, PLAIN);
+    succeed(&agent, "delete secret web")?;
+    Ok(())
+}
+
+#[test]
+fn a_namespace_that_is_deleted_is_emptied_first() -> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = started(&host)?;
+    // Objects need no Namespace to be in one.
+    let within = SECRET.replace("name: web", "name: web, namespace: a");
+    agent.apply(&within)?;
+    agent.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n")?;
+    agent.apply(&MAP.replace(
+        "name: web",
+        "name: web, namespace: a, finalizers: [example.com/keep]",
+    ))?;
+    assert!(succeed(&agent, "get ns a")?.contains("Active"));
+    succeed(&agent, "delete namespace a --wait=false")?;
+    let remaining = "jsonpath={.status.conditions[0].message}";
+    let words = "Some resources are remaining: configmaps has 1 resource instances";
+    host.wait_for(
+        &format!("test \"$(kvmctl get ns a -o '{remaining}')\" = '{words}'"),
+        PATIENCE,
+    )?;
+    put(&host, &within)?;
+    let refused = fail(&agent, "apply -f /run/kvmlet-test/object.yaml")?;
+    let words = "secrets \"web\" is forbidden: unable to create new content in namespace a because it is being terminated";
+    assert!(refused.contains(words), "{refused}");
+    agent.kill()?;
+    agent.start()?;
+    succeed(
+        &agent,
+        "patch configmap web -n a --type merge -p '{\"metadata\":{\"finalizers\":null}}'",
+    )?;
+    host.wait_for("! kvmctl get ns a", PATIENCE)?;
+    let left =
+        succeed(&agent, "get secrets -A -o name")? + &succeed(&agent, "get configmaps -A -o name")?;
+    assert_eq!(left, "");
+    agent.apply(&within)?;
+    Ok(())
+}
+
+#[test]
+fn objects_of_any_kind_are_created_changed_and_shown_as_kubectl_does() -> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = started(&host)?;
+    put(&host, &format!("{MAP}---\n{SECRET}"))?;
+    let file = "-f /run/kvmlet-test/object.yaml";
+    let said = succeed(&agent, &format!("create {file}"))?;
+    assert_eq!(said, "configmap/web created\nsecret/web created\n");
+    let refused = fail(&agent, &format!("create {file}"))?;
+    let words =
+        "Error from server (AlreadyExists): error when creating \"/run/kvmlet-test/object.yaml\": ";
+    assert!(refused.starts_with(words), "{refused}");
+    for (arguments, said) in [
+        ("label configmap web tier=front", "configmap/web labeled\n"),
+        (
+            "label configmap/web tier=front",
+            "configmap/web not labeled\n",
+        ),
+        (
+            "label configmap web tier=back --overwrite",
+            "configmap/web labeled\n",
+        ),
+        ("label cm --all tier-", "configmap/web unlabeled\n"),
+        ("annotate cm web owner=alice", "configmap/web annotated\n"),
+        (
+            "patch cm web -p '{data: {mode: fast}}'",
+            "configmap/web patched\n",
+        ),
+        (
+            "patch cm web -p '{data: {mode: fast}}'",
+            "configmap/web patched (no change)\n",
+        ),
+        (
+            "get cm web --template '{{.data.mode}} {{len .data}}'",
+            "fast 1",
+        ),
+        (
+            "get cm web -o custom-columns=NAME:.metadata.name,MODE:.data.mode --no-headers",
+            "web   fast\n",
+        ),
+    ] {
+        assert_eq!(succeed(&agent, arguments)?, said, "{arguments}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_others_changed_is_not_replaced_unseen() -> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = started(&host)?;
+    agent.apply(MAP)?;
+    succeed(&agent, "patch cm web -p '{data: {mode: fast}}'")?;
+    succeed(&agent, "label cm web tier=front")?;
+    let refused = fail(&agent, "label cm web tier=back")?;
+    assert_eq!(
+        refused,
+        "error: 'tier' already has a value (front), and --overwrite is false\n"
+    );
+    host.sh("kvmctl get cm web -o yaml >/run/kvmlet-test/old.yaml")?;
+    let edit = "sh -c \"EDITOR='sed -i s/fast/faster/' kvmctl edit cm web\"";
+    assert_eq!(host.sh(edit)?, "configmap/web edited\n");
+    let refused = fail(&agent, "replace -f /run/kvmlet-test/old.yaml")?;
+    assert!(
+        refused.contains("(Conflict): error when replacing"),
+        "{refused}"
+    );
+    host.sh("sed -i /resourceVersion/d /run/kvmlet-test/old.yaml")?;
+    assert_eq!(
+        succeed(&agent, "replace -f /run/kvmlet-test/old.yaml")?,
+        "configmap/web replaced\n"
+    );
+    assert_eq!(
+        succeed(&agent, "get cm web -o jsonpath={.data.mode}")?,
+        "fast"
+    );
+    let kinds = succeed(&agent, "api-resources --no-headers")?;
+    let secrets: Vec<&str> = kinds
+        .lines()
+        .find(|line| line.starts_with("secrets "))
+        .into_iter()
+        .flat_map(str::split_whitespace)
+        .collect();
+    assert_eq!(secrets, ["secrets", "v1", "true", "Secret"]);
+    Ok(())
+}
