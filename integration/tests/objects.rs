@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use integration::agent::Agent;
+use integration::agent::{Agent, MANIFESTS};
 use integration::commands::Commands;
 use integration::host::{self, Host};
 use integration::skip_if;
@@ -223,5 +223,81 @@ fn what_others_changed_is_not_replaced_unseen() -> anyhow::Result<()> {
         .flat_map(str::split_whitespace)
         .collect();
     assert_eq!(secrets, ["secrets", "v1", "true", "Secret"]);
+    Ok(())
+}
+
+#[test]
+fn what_depends_on_a_deleted_object_goes_however_often_the_agent_is_killed() -> anyhow::Result<()> {
+    const DEPENDENTS: usize = 300;
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = started(&host)?;
+    agent.apply(MAP)?;
+    let uid = succeed(&agent, "get cm web -o jsonpath={.metadata.uid}")?;
+    let owner =
+        format!("ownerReferences: [{{apiVersion: v1, kind: ConfigMap, name: web, uid: {uid}}}]");
+    let mut manifest = String::new();
+    for number in 0..DEPENDENTS {
+        manifest.push_str(&format!(
+            "apiVersion: v1\nkind: ServiceAccount\nmetadata: {{name: a{number}, {owner}}}\n---\n"
+        ));
+    }
+    let kept = format!("{{name: kept, {owner}, finalizers: [example.com/keep]}}");
+    manifest.push_str(&format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {kept}\n"
+    ));
+    put(&host, &manifest)?;
+    let created = succeed(&agent, "create -f /run/kvmlet-test/object.yaml")?;
+    assert_eq!(created.lines().count(), DEPENDENTS + 1);
+    succeed(&agent, "delete cm web --wait=false")?;
+    let left = "kvmctl get sa -o name 2>/dev/null | wc -l";
+    for _ in 0..20 {
+        agent.kill()?;
+        agent.start()?;
+        if host.sh(left)?.trim() == "0" {
+            break;
+        }
+    }
+    host.wait_for(&format!("test $({left}) = 0"), PATIENCE)?;
+    let marked = succeed(
+        &agent,
+        "get cm kept -o jsonpath={.metadata.deletionTimestamp}",
+    )?;
+    assert_ne!(marked, "", "is marked, and waits for its finalizer");
+    succeed(&agent, "patch cm kept -p '{metadata: {finalizers: null}}'")?;
+    let absent = agent.kvmctl("get cm kept")?;
+    assert_eq!(absent.code, Some(1), "{absent}");
+    agent.kill()?;
+    let checked = host.sh("kvmlet check-store --config /var/lib/kvmlet/kvmlet.toml")?;
+    assert!(checked.contains(": sound"), "{checked}");
+    Ok(())
+}
+
+#[test]
+fn objects_of_any_kind_come_and_go_with_their_manifest() -> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = started(&host)?;
+    let file = format!("{MANIFESTS}/a.yaml");
+    host.put(&file, 0o600, format!("{MAP}---\n{SECRET}").as_bytes())?;
+    let mode = |wanted: &str| {
+        format!("test \"$(kvmctl get cm web -o jsonpath='{{.data.mode}}')\" = {wanted}")
+    };
+    host.wait_for(&mode("slow"), PATIENCE)?;
+    host.wait_for("kvmctl get secret web", PATIENCE)?;
+    let yaml = succeed(&agent, "get secret web -o yaml")?;
+    assert!(
+        !yaml.contains("config.hash"),
+        "a digest tells guesses apart: {yaml}"
+    );
+    let refused = fail(&agent, "patch cm web -p '{data: {mode: mine}}'")?;
+    assert!(refused.contains("belongs to"), "{refused}");
+    host.put(&file, 0o600, MAP.replace("slow", "fast").as_bytes())?;
+    host.wait_for(&mode("fast"), PATIENCE)?;
+    host.wait_for("! kvmctl get secret web", PATIENCE)?;
+    agent.kill()?;
+    host.sh(&format!("rm {file}"))?;
+    agent.start()?;
+    host.wait_for("! kvmctl get cm web", PATIENCE)?;
     Ok(())
 }

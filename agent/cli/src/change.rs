@@ -36,6 +36,7 @@ async fn create_one(
     let request = CreateObjectRequest {
         object: object.to_string().into_bytes(),
         dry_run: told.dry_run.is_on,
+        ..CreateObjectRequest::default()
     };
     let answer = client.objects().create_object(request).await;
     let answer = answer.map_err(|status| refused(client, "creating", sourced, &status))?;

@@ -2,6 +2,7 @@
 
 use proto_node::node::{ListRequest, Object};
 use proto_node::object::EVENT_KIND;
+use proto_node::tame;
 use serde_json::{Map, Value};
 
 use crate::args::Describe;
@@ -121,6 +122,7 @@ fn describe(object: &Value, confidential: &[String], events: &[Value]) -> String
             .collect();
         rest.insert("metadata".to_owned(), metadata.into());
     }
+    let mut data: Vec<(&String, Map<String, Value>)> = Vec::new();
     let members = object.as_object().into_iter().flatten();
     for (member, value) in members {
         if ["apiVersion", "kind", "metadata"].contains(&member.as_str()) {
@@ -130,9 +132,25 @@ fn describe(object: &Value, confidential: &[String], events: &[Value]) -> String
         if confidential.contains(member) {
             conceal(&mut value);
         }
-        rest.insert(member.clone(), value);
+        match value {
+            // Keys of data are names, not fields.
+            Value::Object(keys) if !["spec", "status"].contains(&member.as_str()) => {
+                data.push((member, keys));
+            }
+            value => drop(rest.insert(member.clone(), value)),
+        }
     }
     fields(&rest, 0, &mut out);
+    for (member, keys) in data {
+        out.push_str(&format!("{}:\n", label(member)));
+        for (key, _) in &keys {
+            out.push_str(&format!(
+                "  {}:  {}\n",
+                tame(key, 253),
+                text(&keys[key], "")
+            ));
+        }
+    }
     out.push_str(&event_table(events));
     out
 }

@@ -1,12 +1,12 @@
 //! `kvmctl explain`: what a field is, means and how far it is honoured, and what is in it. Asks nobody.
 
+use agent_objects::{Kinds, ObjectKind};
 use proto_node::node::SupportLevel;
-use proto_node::{FieldDoc, explain};
+use proto_node::{FieldDoc, explain_message};
 
 use crate::args::Explain;
 use crate::failure::Failure;
 use crate::output::print;
-use crate::resource::Resource;
 
 /// Columns that text is broken at.
 const WIDTH: usize = 90;
@@ -17,12 +17,17 @@ pub fn run(args: &Explain) -> Result<(), Failure> {
 }
 
 fn page(asked: &str, recursive: bool) -> Result<String, Failure> {
-    let (resource, path) = split(asked)?;
-    let fields = explain();
-    let mut text = format!(
-        "KIND:       {}\nVERSION:    kubevirt.io/v1\n\n",
-        resource.kind()
-    );
+    let (kind_of, path) = split(asked)?;
+    let fields = explain_message(kind_of.message);
+    let mut text = String::new();
+    if !kind_of.group.is_empty() {
+        text.push_str(&format!("GROUP:      {}\n", kind_of.group));
+    }
+    let version = kind_of.versions.first().copied().unwrap_or_default();
+    text.push_str(&format!(
+        "KIND:       {}\nVERSION:    {version}\n\n",
+        kind_of.kind
+    ));
     if !path.is_empty() {
         let field = fields
             .iter()
@@ -57,13 +62,18 @@ fn page(asked: &str, recursive: bool) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// The type and the path within it: `vmi.spec.domain`.
-fn split(asked: &str) -> Result<(Resource, String), Failure> {
-    let (kind, path) = asked.split_once('.').unwrap_or((asked, ""));
-    match Resource::parse(kind)? {
-        Resource::Vmi => Ok((Resource::Vmi, plain(path))),
-        Resource::Event => Err(Failure::refused("only the fields of vmi can be explained")),
-    }
+/// The kind and the path within it: `vmi.spec.domain`.
+fn split(asked: &str) -> Result<(&'static ObjectKind, String), Failure> {
+    let (word, path) = asked.split_once('.').unwrap_or((asked, ""));
+    let lower = word.to_lowercase();
+    let mut kinds = Kinds::this_release().all();
+    let kind = kinds.find(|kind| {
+        [kind.plural, kind.singular].contains(&lower.as_str())
+            || kind.short_names.contains(&lower.as_str())
+    });
+    let kind =
+        kind.ok_or_else(|| Failure::refused(format!("couldn't find resource for {word:?}")))?;
+    Ok((kind, plain(path)))
 }
 
 /// A path as people write it: without the marks of lists and maps.
@@ -193,7 +203,7 @@ mod tests {
     fn a_page_has_the_field_its_level_and_what_is_in_it() {
         let page = page("vmi.spec.domain.cpu", false).unwrap_or_else(|error| panic!("{error}"));
         for part in [
-            "KIND:       VirtualMachineInstance\nVERSION:    kubevirt.io/v1\n",
+            "GROUP:      kubevirt.io\nKIND:       VirtualMachineInstance\nVERSION:    v1\n",
             "FIELD: cpu <object>",
             "SUPPORT:\n    honoured\n",
             "  cores\t<integer, not negative>\n",
@@ -228,11 +238,14 @@ mod tests {
             "{text}"
         );
         assert!(page("pod.spec", false).is_err());
+        let secret = page("secret.data", false).unwrap_or_else(|error| panic!("{error}"));
+        let head = "KIND:       Secret\nVERSION:    v1\n\nFIELD: data <map[string]base64>\n";
+        assert!(secret.starts_with(head), "{secret}");
     }
 
     #[test]
     fn every_level_has_words_of_its_own() {
-        let words: std::collections::BTreeSet<String> = explain()
+        let words: std::collections::BTreeSet<String> = proto_node::explain()
             .iter()
             .filter(|field| field.path.starts_with("spec"))
             .map(|field| {

@@ -1,15 +1,16 @@
 //! Objects of kinds that this program does not know by itself: the agent says what they are called and how they are
 //! shown, so a kind that a newer agent serves needs no newer `kvmctl`.
 
+mod follow;
+
 use std::time::Duration;
 
 use proto_node::node::watch_response::Type;
 use proto_node::node::{
     ApplyObjectRequest, DeleteObjectRequest, GetObjectRequest, ListKindsRequest,
-    ListObjectsRequest, ObjectKind, ObjectName, PatchObjectRequest, Propagation,
-    WatchObjectsRequest,
+    ListObjectsRequest, ObjectKind, ObjectName, Propagation, SetScaleRequest, WatchObjectsRequest,
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tonic::{Code, Status};
 
 use crate::apply::{place, report_json};
@@ -25,6 +26,9 @@ use crate::output::{note, print_line};
 use crate::resource::Resource;
 use crate::scope::Scope;
 use crate::time::age;
+
+pub use self::follow::until;
+use self::follow::wait_gone;
 
 /// How long to wait between attempts to reach an agent that was reached before.
 const RETRY: Duration = Duration::from_millis(200);
@@ -109,6 +113,11 @@ impl Target {
             return Err(Failure::Usage(text));
         }
         Ok(&self.names)
+    }
+
+    /// What its objects are called before the slash.
+    pub fn full_name(&self) -> String {
+        self.kind.full_name(&Value::Null)
     }
 
     /// Its kind.
@@ -225,6 +234,7 @@ async fn find(
             namespace: namespace_of(scope, args),
             label_selector: args.selector.clone(),
             field_selector: args.field_selector.clone(),
+            ..ListObjectsRequest::default()
         };
         let listed = client.objects().list_objects(request).await;
         let listed = listed.map_err(|status| {
@@ -318,6 +328,7 @@ pub async fn apply(
     let request = ApplyObjectRequest {
         object: object.to_string().into_bytes(),
         dry_run: args.dry_run.is_on,
+        ..ApplyObjectRequest::default()
     };
     let name = &sourced.document.name;
     let answer = match client.objects().apply_object(request).await {
@@ -463,41 +474,6 @@ pub async fn delete(client: &mut Client, args: &Delete, id: ObjectName) -> Resul
         })
 }
 
-/// Waits until an object is gone, or another has its name.
-async fn wait_gone(client: &mut Client, id: &ObjectName, uid: &str) -> Result<(), Failure> {
-    loop {
-        let request = WatchObjectsRequest {
-            kind: id.kind.clone(),
-            namespace: id.namespace.clone(),
-            field_selector: format!("metadata.name={}", id.name),
-            ..WatchObjectsRequest::default()
-        };
-        match client.objects().watch_objects(request).await {
-            Ok(answer) => {
-                let mut changes = answer.into_inner();
-                let mut is_there = false;
-                while let Ok(Some(change)) = changes.message().await {
-                    let gone = match change.r#type() {
-                        Type::Deleted => true,
-                        Type::Bookmark => !is_there,
-                        _ => text(&read(&change.object)?, "/metadata/uid") != uid,
-                    };
-                    if gone {
-                        return Ok(());
-                    }
-                    is_there = true;
-                }
-            }
-            Err(status) if is_unreachable(&status) => {}
-            Err(status) => {
-                let address = client.address();
-                return Err(Failure::of_status(&status, &id.kind, &id.name, address));
-            }
-        }
-        tokio::time::sleep(RETRY).await;
-    }
-}
-
 /// `kvmctl scale`.
 pub async fn scale(scope: &Scope, args: &Scale) -> Result<(), Failure> {
     let mut client = Client::new(scope)?;
@@ -509,18 +485,15 @@ pub async fn scale(scope: &Scope, args: &Scale) -> Result<(), Failure> {
         let text = format!("a {} cannot be scaled", target.kind.kind);
         return Err(Failure::refused(text));
     }
-    // The path is one of plain members.
-    let members = target.kind.scale_path.trim_start_matches('.').rsplit('.');
-    let patch = members.fold(json!(args.replicas), |value, member| json!({member: value}));
     let mut misses = Misses::default();
     for name in target.needed_names()? {
-        let request = PatchObjectRequest {
+        let request = SetScaleRequest {
             name: Some(target.id(scope.namespace(), name)),
-            merge_patch: patch.to_string().into_bytes(),
+            replicas: args.replicas,
             dry_run: args.dry_run.is_on,
-            ..PatchObjectRequest::default()
+            ..SetScaleRequest::default()
         };
-        let scaled = client.objects().patch_object(request).await;
+        let scaled = client.objects().set_scale(request).await;
         let scaled = scaled.map_err(|status| {
             Failure::of_status(&status, &target.kind.kind, name, client.address())
         });

@@ -5,6 +5,7 @@ mod generated;
 mod judge;
 pub mod kinds;
 mod node;
+mod others;
 
 use proto_node::json_to_yaml;
 use serde_json::Value;

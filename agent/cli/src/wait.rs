@@ -4,12 +4,14 @@ use std::str::FromStr;
 use std::time::Instant;
 
 use proto_node::node::Object;
+use serde_json::Value;
 
 use crate::args::Wait;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::follow::{self, Key, not_found};
 use crate::misses::Misses;
+use crate::objects;
 use crate::output::jsonpath::Template;
 use crate::output::print_line;
 use crate::resource::Target;
@@ -64,18 +66,32 @@ impl FromStr for Goal {
 
 /// Waits for every named object in turn, all within one timeout.
 pub async fn run(scope: &Scope, args: Wait) -> Result<(), Failure> {
-    let target = Target::parse_named(&args.what)?;
     let mut client = Client::new(scope)?;
     let start = Instant::now();
     let mut misses = Misses::default();
+    let what = match &args.goal {
+        Goal::Condition { name, .. } => format!("condition {name}"),
+        Goal::Deleted => "deletion".to_owned(),
+        Goal::Path { .. } => "the path to have the value".to_owned(),
+    };
+    if let Some(target) = objects::target(&mut client, &args.what).await? {
+        for name in target.needed_names()? {
+            let id = target.id(scope.namespace(), name);
+            let left = args.timeout.saturating_sub(start.elapsed());
+            let full_name = format!("{}/{name}", target.full_name());
+            let waited = objects::until(&mut client, &id, (left, &what), |object| {
+                is_met(&args.goal, &full_name, object)
+            });
+            if misses.take(waited.await)?.is_some() {
+                print_line(&format!("{full_name} condition met"))?;
+            }
+        }
+        return misses.end();
+    }
+    let target = Target::parse_named(&args.what)?;
     for name in target.names {
         let key = Key::new(scope, target.resource, scope.namespace(), &name);
         let left = args.timeout.saturating_sub(start.elapsed());
-        let what = match &args.goal {
-            Goal::Condition { name, .. } => format!("condition {name}"),
-            Goal::Deleted => "deletion".to_owned(),
-            Goal::Path { .. } => "the path to have the value".to_owned(),
-        };
         let waited = follow::until(&mut client, &key, left, &what, |object| {
             met(&args.goal, &key, object)
         })
@@ -85,6 +101,40 @@ pub async fn run(scope: &Scope, args: Wait) -> Result<(), Failure> {
         }
     }
     misses.end()
+}
+
+/// Whether an object of any kind has reached the goal.
+fn is_met(goal: &Goal, full_name: &str, object: Option<&Value>) -> Result<bool, Failure> {
+    let Some(object) = object else {
+        return match goal {
+            Goal::Deleted => Ok(true),
+            _ => Err(Failure::Refused(format!(
+                "Error from server (NotFound): {full_name} not found"
+            ))),
+        };
+    };
+    Ok(match goal {
+        Goal::Deleted => false,
+        Goal::Condition { name, status } => {
+            let conditions = object
+                .pointer("/status/conditions")
+                .and_then(Value::as_array);
+            let mut conditions = conditions.into_iter().flatten();
+            conditions.any(|condition| {
+                let is = |member: &str, wanted: &str| {
+                    let value = condition.get(member).and_then(Value::as_str);
+                    value.is_some_and(|value| value.eq_ignore_ascii_case(wanted))
+                };
+                is("type", name) && is("status", status)
+            })
+        }
+        Goal::Path { template, value } => {
+            let found = template.render(object);
+            value
+                .as_ref()
+                .map_or(!found.is_empty(), |value| found == *value)
+        }
+    })
 }
 
 /// Whether the goal is reached; an error when it never will be.

@@ -53,7 +53,7 @@ fn every_object_has_one_line_with_its_verdict() {
     insta::assert_snapshot!(lines);
     assert_eq!(
         err(&output),
-        "error: 11 of 14 objects would not be accepted\n"
+        "error: 10 of 14 objects would not be accepted\n"
     );
 }
 

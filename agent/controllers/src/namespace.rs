@@ -93,12 +93,9 @@ impl Namespaces {
     }
 }
 
-/// Deletes what is in a namespace; the answer is what is there still, by the name of the type. What the agent writes of
-/// its own accord, such as events, goes last.
-fn empty(
-    store: &impl ObjectStore,
-    namespace: &str,
-) -> Result<Vec<(&'static str, usize)>, StoreError> {
+/// Deletes what is in a namespace; the answer says what is there still. What the agent writes of its own accord, such as
+/// events, goes last.
+fn empty(store: &impl ObjectStore, namespace: &str) -> Result<Vec<String>, StoreError> {
     let kinds = Kinds::this_release().all();
     let kinds = kinds.filter(|kind| kind.scope == Scope::Namespaced);
     let (last, first): (Vec<_>, Vec<_>) =
@@ -115,10 +112,18 @@ fn delete_all(
     store: &impl ObjectStore,
     namespace: &str,
     kinds: &[&'static ObjectKind],
-) -> Result<Vec<(&'static str, usize)>, StoreError> {
+) -> Result<Vec<String>, StoreError> {
     let mut left = Vec::new();
     for kind in kinds {
-        let listed = store.list(kind.kind, Some(namespace))?;
+        let listed = match store.list(kind.kind, Some(namespace)) {
+            Ok(listed) => listed,
+            // Such as Secrets without their key: the others go meanwhile.
+            Err(StoreError::Unknown(why)) => {
+                left.push(format!("{} cannot be listed: {why}", kind.plural));
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         for object in listed.items.iter().filter(|object| !object.is_deleted()) {
             match store.delete(&object.id(), &Preconditions::same(&object.metadata)) {
                 Ok(()) | Err(StoreError::NotFound(_) | StoreError::Conflict(_)) => {}
@@ -129,27 +134,24 @@ fn delete_all(
         }
         let remaining = store.list(kind.kind, Some(namespace))?.items.len();
         if remaining > 0 {
-            left.push((kind.plural, remaining));
+            let kind = kind.plural;
+            left.push(format!("{kind} has {remaining} resource instances"));
         }
     }
     Ok(left)
 }
 
 /// The status of a namespace that ends, where it is not as it should be.
-fn ending_status(namespace: &Object, left: &[(&'static str, usize)], date: &str) -> Option<Value> {
+fn ending_status(namespace: &Object, left: &[String], date: &str) -> Option<Value> {
     let present = namespace.at(&["status"]).cloned().unwrap_or_default();
     let conditions = namespace.at(&["status", "conditions"]);
     let mut conditions = conditions.and_then(Value::as_array).into_iter().flatten();
     let known = conditions.find(|condition| condition["type"] == REMAINING);
-    let kinds: Vec<String> = left
-        .iter()
-        .map(|(kind, count)| format!("{kind} has {count} resource instances"))
-        .collect();
     let (is_remaining, reason, message) = if left.is_empty() {
         let text = "All content successfully removed";
         ("False", "ContentRemoved", text.to_owned())
     } else {
-        let text = format!("Some resources are remaining: {}", kinds.join(", "));
+        let text = format!("Some resources are remaining: {}", left.join(", "));
         ("True", "SomeResourcesRemain", text)
     };
     if left.is_empty() && known.is_none() && present["phase"] == "Terminating" {
@@ -196,15 +198,16 @@ mod tests {
 
     #[test]
     fn a_namespace_says_what_remains_and_since_when() {
+        let [two, one] = [2, 1].map(|count| [format!("secrets has {count} resource instances")]);
         let first = ending(json!({"phase": "Active"}));
-        let said = ending_status(&first, &[("secrets", 2)], "t1").expect("a change");
+        let said = ending_status(&first, &two, "t1").expect("a change");
         assert_eq!(said["phase"], "Terminating");
         let condition = &said["conditions"][0];
         let message = "Some resources are remaining: secrets has 2 resource instances";
         assert_eq!(condition["message"], message);
         let second = ending(said);
-        assert_eq!(ending_status(&second, &[("secrets", 2)], "t2"), None);
-        let fewer = ending_status(&second, &[("secrets", 1)], "t2").expect("a change");
+        assert_eq!(ending_status(&second, &two, "t2"), None);
+        let fewer = ending_status(&second, &one, "t2").expect("a change");
         assert_eq!(fewer["conditions"][0]["lastTransitionTime"], "t1");
         let none = ending_status(&second, &[], "t2").expect("a change");
         assert_eq!(none["conditions"][0]["lastTransitionTime"], "t2");

@@ -26,7 +26,8 @@ const BURST: usize = 10;
 pub struct View {
     /// The set.
     pub set: Object,
-    /// All VMIs of its namespace.
+    /// The VMIs of its namespace that it owns, and those that nobody controls and that it may select; others may be
+    /// among them.
     pub vmis: Vec<Object>,
     /// The version at which these VMIs were read.
     pub version: u64,

@@ -74,7 +74,23 @@ pub trait ObjectStore {
     /// [`StoreError::Unknown`].
     fn list(&self, kind: &str, namespace: Option<&str>) -> Result<Listed, StoreError>;
 
-    /// The changes after a version, as far as [`Self::list`] shows them already, the oldest first.
+    /// Objects of a kind in a namespace that an owner owns, and those that nobody controls and that bear a label
+    /// (`key=value`). A store that has no index of these answers with all objects of the kind.
+    ///
+    /// # Errors
+    /// [`StoreError::Unknown`].
+    fn list_owned_or_labelled(
+        &self,
+        (kind, namespace): (&str, &str),
+        owner_uid: &str,
+        label: &str,
+    ) -> Result<Listed, StoreError> {
+        let _without_index = (owner_uid, label);
+        self.list(kind, Some(namespace))
+    }
+
+    /// The changes after a version, as far as [`Self::list`] shows them already, the oldest first. Those of objects that
+    /// callers do not write, such as events, are left out.
     ///
     /// # Errors
     /// [`StoreError::Expired`], [`StoreError::Unknown`].

@@ -17,10 +17,13 @@ use crate::error::WriteError;
 use crate::object::{self, FINALIZER};
 use crate::objects::namespace::{self, check_open};
 use crate::owner::{self, OWN_ANNOTATIONS};
-use crate::traces::{self, Call};
+use crate::traces::{self, Call, Moment};
 use crate::{clock, events, verbs, vsock};
 
 use repeated::repeated;
+
+/// How often a write is judged anew because its VMI was changed meanwhile.
+const ATTEMPTS: usize = 16;
 
 impl<H: Host> Agent<H> {
     /// Carries out an apply. What it answers is on disk.
@@ -48,34 +51,19 @@ impl<H: Host> Agent<H> {
             return Ok(decided?.applied);
         }
         let mut committing = None;
-        let (decision, spawn) = self.write(|transaction| {
-            if let Some(applied) = repeated(transaction, &apply, || self.caps())? {
-                return Ok((applied, false));
+        let mut stored = None;
+        for _ in 0..ATTEMPTS {
+            stored = self.apply_once(call, &apply, now, &mut committing)?;
+            if stored.is_some() {
+                break;
             }
-            let target = object::vmi_ref(&object::metadata(&apply.object));
-            let before = transaction.object(&object::key(&target))?;
-            if before.is_none() {
-                let space = transaction.object(&namespace::key_of(&target.namespace))?;
-                let id = ObjectId {
-                    kind: VMI_KIND.to_owned(),
-                    namespace: target.namespace.clone(),
-                    name: target.name.clone(),
-                };
-                check_open(space.as_ref(), ("virtualmachineinstances", &id))?;
-            }
-            let key = apply.idempotency_key.clone();
-            let begun = call.mark();
-            let decided = self.decide(apply, before.as_ref(), now);
-            call.note("admission", begun);
-            let mut decision = decided?;
-            let spawn = decision.applied.created;
-            if spawn {
-                call.made(decision.applied.object.metadata.get_or_insert_default());
-            }
-            committing = call.mark();
-            let applied = self.store_decision(transaction, decision, &key, now)?;
-            Ok((applied, spawn))
-        })?;
+        }
+        let Some((decision, spawn)) = stored else {
+            let name = object::metadata(&apply.object).name;
+            return Err(ApiError::Conflict(format!(
+                "{name:?} was changed {ATTEMPTS} times while this write was judged: try again"
+            )));
+        };
         call.note("store commit", committing);
         let metadata = object::metadata(&decision.object);
         if spawn {
@@ -84,6 +72,52 @@ impl<H: Host> Agent<H> {
             self.wake(&metadata.uid);
         }
         Ok(decision)
+    }
+
+    /// Judges outside of the transaction, so that nobody waits for it; nothing when what was judged on has changed
+    /// meanwhile.
+    fn apply_once(
+        &self,
+        call: &mut Call,
+        apply: &Apply,
+        now: Timestamp,
+        committing: &mut Option<Moment>,
+    ) -> Result<Option<(Applied, bool)>, ApiError> {
+        let target = object::vmi_ref(&object::metadata(&apply.object));
+        let key = object::key(&target);
+        let before = self.ledger.object(&key).map_err(crate::error::store)?;
+        let begun = call.mark();
+        let decided = self.decide(apply.clone(), before.as_ref(), now);
+        call.note("admission", begun);
+        let written = self.write(|transaction| {
+            if let Some(applied) = repeated(transaction, apply, || self.caps())? {
+                return Ok(Some((applied, false)));
+            }
+            let present = transaction.object(&key)?;
+            let version = |row: &Option<StoredObject>| row.as_ref().map(|row| row.resource_version);
+            if version(&present) != version(&before) {
+                return Ok(None);
+            }
+            if present.is_none() {
+                let space = transaction.object(&namespace::key_of(&target.namespace))?;
+                let id = ObjectId {
+                    kind: VMI_KIND.to_owned(),
+                    namespace: target.namespace.clone(),
+                    name: target.name.clone(),
+                };
+                check_open(space.as_ref(), ("virtualmachineinstances", &id))?;
+            }
+            let mut decision = decided?;
+            let spawn = decision.applied.created;
+            if spawn {
+                call.made(decision.applied.object.metadata.get_or_insert_default());
+            }
+            *committing = call.mark();
+            let key = &apply.idempotency_key;
+            let applied = self.store_decision(transaction, decision, key, now)?;
+            Ok(Some((applied, spawn)))
+        });
+        Ok(written?)
     }
 
     fn store_decision(

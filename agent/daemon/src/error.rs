@@ -30,6 +30,7 @@ pub(crate) fn store(error: StoreError) -> ApiError {
         StoreError::Stale { .. } | StoreError::Altered { .. } => {
             ApiError::Conflict(error.to_string())
         }
+        StoreError::NotShared { .. } => ApiError::Unavailable(error.to_string()),
         StoreError::Undecodable { .. }
         | StoreError::Closed
         | StoreError::Lost(_)

@@ -1,6 +1,8 @@
 //! Kubernetes' events: what happened to a VMI, repeats folded into a count.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
 
 use agent_plan::{EventKind, PlanEvent, Timestamp};
 use agent_sources::Kind;
@@ -12,8 +14,14 @@ use sha2::{Digest, Sha256};
 use crate::error::WriteError;
 use crate::{clock, object};
 
-/// Events that are kept; the oldest go first.
-const MAX_EVENTS: usize = 1024;
+/// Events that are kept of all objects together; the oldest go first.
+const MOST: usize = 16_384;
+
+/// Events that are kept of one object, so that one that is in trouble takes no room from others.
+const MOST_OF_ONE: usize = 64;
+
+/// How long an event is kept after it happened last.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// About whom, and who says so.
 pub(crate) struct About<'a> {
@@ -25,16 +33,40 @@ pub(crate) struct About<'a> {
     pub(crate) node_name: &'a str,
 }
 
-/// The events in the ledger, the oldest first, so that their number stays bounded.
+/// The events in the ledger, so that their number stays bounded. An entry may be of an event that is gone.
 #[derive(Debug, Default)]
-pub(crate) struct EventLog(VecDeque<ObjectKey>);
+pub(crate) struct EventLog {
+    /// By when they happened last, as far as that was looked at: what has happened again since goes to the end when it
+    /// comes to the front.
+    order: VecDeque<(Timestamp, Arc<ObjectKey>)>,
+    /// By the uid of the object, the oldest first.
+    of_one: HashMap<String, VecDeque<Arc<ObjectKey>>>,
+}
 
 impl EventLog {
     /// Learns what the ledger holds.
     pub(crate) fn load(ledger: &Ledger) -> Result<Self, StoreError> {
         let (mut events, _) = ledger.objects(Kind::Event.as_str())?;
         events.sort_by_key(|(_, row)| row.resource_version);
-        Ok(Self(events.into_iter().map(|(key, _)| key).collect()))
+        let mut log = Self::default();
+        for (key, row) in events {
+            // One that cannot be read is the first to go.
+            let event = object::event(&row).unwrap_or_default();
+            let uid = event.involved_object.unwrap_or_default().uid;
+            let at = clock::parse(&event.last_timestamp).unwrap_or(Timestamp(0));
+            log.note(&uid, key, at);
+        }
+        log.order.make_contiguous().sort_by_key(|(at, _)| *at);
+        Ok(log)
+    }
+
+    fn note(&mut self, uid: &str, key: ObjectKey, at: Timestamp) {
+        let key = Arc::new(key);
+        self.order.push_back((at, Arc::clone(&key)));
+        self.of_one
+            .entry(uid.to_owned())
+            .or_default()
+            .push_back(key);
     }
 
     /// Records an event, or counts it when it was there before.
@@ -46,28 +78,68 @@ impl EventLog {
         now: Timestamp,
     ) -> Result<(), WriteError> {
         let key = key_of(about, said);
-        let version = transaction.next_version();
         let event = match transaction.object(&key)? {
             Some(row) => repeated(object::event(&row)?, now),
             None => {
-                self.make_room(transaction)?;
-                self.0.push_back(key.clone());
+                self.make_room_of_one(transaction, about.uid)?;
+                self.make_room(transaction, now)?;
+                self.note(about.uid, key.clone(), now);
                 new_event(about, said, &key, now)
             }
         };
         // Making room took versions of its own.
-        let version = version.max(transaction.next_version());
+        let version = transaction.next_version();
         transaction.put(&key, object::event_row(event, version))?;
         Ok(())
     }
 
-    fn make_room(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
-        while self.0.len() >= MAX_EVENTS {
-            let Some(oldest) = self.0.pop_front() else {
-                break;
-            };
+    fn make_room_of_one(
+        &mut self,
+        transaction: &mut Transaction<'_>,
+        uid: &str,
+    ) -> Result<(), StoreError> {
+        let Some(events) = self.of_one.get_mut(uid) else {
+            return Ok(());
+        };
+        while events.len() >= MOST_OF_ONE
+            && let Some(oldest) = events.pop_front()
+        {
             if let Some(last) = transaction.object(&oldest)? {
                 transaction.remove(&oldest, last)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what is too old, and the oldest where there are too many.
+    fn make_room(
+        &mut self,
+        transaction: &mut Transaction<'_>,
+        now: Timestamp,
+    ) -> Result<(), WriteError> {
+        let longest = i64::try_from(LONGEST.as_millis()).unwrap_or(i64::MAX);
+        let is_old = |at: Timestamp| at.0 < now.0.saturating_sub(longest);
+        while let Some((at, key)) = self.order.front().cloned() {
+            if self.order.len() < MOST && !is_old(at) {
+                break;
+            }
+            self.order.pop_front();
+            let Some(row) = transaction.object(&key)? else {
+                continue;
+            };
+            let event = object::event(&row).unwrap_or_default();
+            let last = clock::parse(&event.last_timestamp).unwrap_or(at);
+            if last > at && !is_old(last) {
+                self.order.push_back((last, key));
+                continue;
+            }
+            transaction.remove(&key, row)?;
+            let uid = event.involved_object.unwrap_or_default().uid;
+            if let Some(events) = self.of_one.get_mut(&uid) {
+                events.retain(|known| *known != key);
+                if events.is_empty() {
+                    self.of_one.remove(&uid);
+                }
             }
         }
         Ok(())
@@ -147,5 +219,81 @@ pub(crate) fn warning(reason: &str, message: impl Into<String>) -> PlanEvent {
         kind: EventKind::Warning,
         reason: reason.to_owned(),
         message: message.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_store::Limits;
+
+    use super::*;
+
+    const DAY: i64 = 24 * 60 * 60 * 1000;
+
+    fn about(uid: &str) -> About<'_> {
+        About {
+            api_version: "v1",
+            kind: "Secret",
+            namespace: "default",
+            name: uid,
+            uid,
+            node_name: "node1",
+        }
+    }
+
+    fn ledger() -> (tempfile::TempDir, Ledger) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("ledger.redb");
+        let ledger = Ledger::open(&file, Limits::default()).expect("a ledger");
+        (directory, ledger)
+    }
+
+    fn record(ledger: &Ledger, log: &mut EventLog, uid: &str, message: &str, now: i64) {
+        let said = normal("Tested", message);
+        let written =
+            ledger.write(|transaction| log.record(transaction, &about(uid), &said, Timestamp(now)));
+        written.expect("is recorded");
+    }
+
+    fn messages(ledger: &Ledger) -> Vec<String> {
+        let (rows, _) = ledger.objects("Event").expect("events");
+        let mut messages: Vec<String> = rows
+            .iter()
+            .map(|(_, row)| object::event(row).expect("an event").message)
+            .collect();
+        messages.sort();
+        messages
+    }
+
+    #[test]
+    fn an_object_that_floods_the_log_takes_no_room_from_others() {
+        let (_directory, ledger) = ledger();
+        let mut log = EventLog::default();
+        record(&ledger, &mut log, "quiet", "first", 0);
+        for number in 0..MOST_OF_ONE + 6 {
+            record(&ledger, &mut log, "loud", &format!("{number:03}"), 1);
+        }
+        let kept = messages(&ledger);
+        assert_eq!(kept.len(), MOST_OF_ONE + 1);
+        assert_eq!(
+            (kept[0].as_str(), kept[MOST_OF_ONE].as_str()),
+            ("006", "first")
+        );
+    }
+
+    #[test]
+    fn what_happened_long_ago_goes_and_what_happens_again_stays() {
+        let (_directory, ledger) = ledger();
+        let mut log = EventLog::default();
+        for message in ["once", "again"] {
+            record(&ledger, &mut log, "u", message, 0);
+        }
+        record(&ledger, &mut log, "u", "again", DAY / 2);
+        // Another agent goes on with what the ledger holds.
+        let mut log = EventLog::load(&ledger).expect("events");
+        record(&ledger, &mut log, "u", "now", DAY + 2000);
+        assert_eq!(messages(&ledger), ["again", "now"]);
+        record(&ledger, &mut log, "u", "later", 2 * DAY);
+        assert_eq!(messages(&ledger), ["later", "now"]);
     }
 }

@@ -1,6 +1,7 @@
 //! Objects of any kind, between the service, the controllers and the ledger.
 
 pub(crate) mod namespace;
+mod repeated;
 mod rows;
 mod run;
 mod store;
@@ -9,13 +10,16 @@ mod write;
 use agent_host::Host;
 use agent_objects::{Kinds, Object, ObjectId, ObjectKind, Refusal};
 use agent_sources::{
-    ApiError, ChangeKind, ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectWritten,
-    ObjectsListed, WriteBy,
+    ApiError, ChangeKind, ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale,
+    ObjectWritten, ObjectsListed, WriteBy,
 };
 use agent_store::ObjectKey;
+use tracing::warn;
 
 use crate::agent::Agent;
 use crate::error::store;
+use crate::events::About;
+use crate::{clock, events};
 
 /// Changes that are looked at in one go.
 const CHANGES: usize = 256;
@@ -56,9 +60,9 @@ impl<H: Host> ObjectRegistry for Agent<H> {
 
     fn object_changes(&self, kind: &str, after: u64) -> Result<(Vec<ObjectChange>, u64), ApiError> {
         let kind = kind_of(kind)?;
-        let changes = self.ledger.changes_after(after, CHANGES).map_err(store)?;
-        let until = changes.last().map_or(after, |change| change.version);
-        let ours = changes.into_iter().filter(|it| it.key.kind == kind.kind);
+        let some = self.ledger.changes_after(kind.kind, after, CHANGES);
+        let some = some.map_err(store)?;
+        let (ours, until) = (some.changes.into_iter(), some.until);
         let read = ours.map(|change| {
             Ok(ObjectChange {
                 version: change.version,
@@ -75,6 +79,37 @@ impl<H: Host> ObjectRegistry for Agent<H> {
 
     fn patch_object(&self, patch: &ObjectPatch, by: &WriteBy) -> Result<ObjectWritten, ApiError> {
         self.patch_any(patch, by)
+    }
+
+    fn scale_object(&self, scale: &ObjectScale, by: &WriteBy) -> Result<ObjectWritten, ApiError> {
+        self.scale_any(scale, by)
+    }
+
+    fn warn_of(&self, id: &ObjectId, reason: &str, message: &str) {
+        let Ok(kind) = kind_of(&id.kind) else { return };
+        let node_name = self.node_name();
+        let written = self.write(|transaction| {
+            let row = transaction.object(&key(id))?;
+            let uid = row.map(|row| row.uid).unwrap_or_default();
+            let namespace = if id.namespace.is_empty() {
+                "default"
+            } else {
+                &id.namespace
+            };
+            let about = About {
+                api_version: &kind.api_version(),
+                kind: kind.kind,
+                namespace,
+                name: &id.name,
+                uid: &uid,
+                node_name: &node_name,
+            };
+            let said = [events::warning(reason, message)];
+            self.record_events_about(transaction, &about, &said, clock::now())
+        });
+        if let Err(error) = written {
+            warn!(%error, "an event could not be recorded");
+        }
     }
 
     fn delete_object(

@@ -65,9 +65,16 @@ impl<H: Host> Registry for Agent<H> {
         Ok(Listed { version, items })
     }
 
-    fn changes_after(&self, version: u64, limit: usize) -> Result<Vec<Change>, ApiError> {
-        let changes = self.ledger.changes_after(version, limit).map_err(store)?;
-        changes.into_iter().filter_map(change).collect()
+    fn changes_after(
+        &self,
+        kind: Kind,
+        version: u64,
+        limit: usize,
+    ) -> Result<(Vec<Change>, u64), ApiError> {
+        let some = self.ledger.changes_after(kind.as_str(), version, limit);
+        let some = some.map_err(store)?;
+        let read = some.changes.into_iter().map(|it| change(kind, it));
+        Ok((read.collect::<Result<_, _>>()?, some.until))
     }
 
     fn versions(&self) -> watch::Receiver<u64> {
@@ -184,21 +191,17 @@ fn counted(releases: Vec<String>) -> Vec<VmmRelease> {
     guests.into_iter().map(release).collect()
 }
 
-/// A change of a kind that is served.
-fn change(change: agent_store::Change) -> Option<Result<Change, ApiError>> {
-    let kind = Kind::parse(&change.key.kind)?;
-    let happened = match change.kind {
-        agent_store::ChangeKind::Added => ChangeKind::Added,
-        agent_store::ChangeKind::Modified => ChangeKind::Modified,
-        agent_store::ChangeKind::Deleted => ChangeKind::Deleted,
-    };
-    let object = object::object(kind, &change.object);
-    Some(object.map(|object| Change {
+fn change(kind: Kind, change: agent_store::Change) -> Result<Change, ApiError> {
+    Ok(Change {
         version: change.version,
-        change: happened,
+        change: match change.kind {
+            agent_store::ChangeKind::Added => ChangeKind::Added,
+            agent_store::ChangeKind::Modified => ChangeKind::Modified,
+            agent_store::ChangeKind::Deleted => ChangeKind::Deleted,
+        },
         kind,
-        object,
-    }))
+        object: object::object(kind, &change.object)?,
+    })
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use crate::agent::Agent;
 use crate::config::Config;
 
 pub(crate) use self::call::Call;
+pub(crate) use self::moment::Moment;
 pub(crate) use self::pipeline::Pipeline;
 pub(crate) use self::start::StartTrace;
 

@@ -1,7 +1,6 @@
 //! The service.
 
 mod counted;
-mod pages;
 mod serve;
 #[cfg(test)]
 mod tests;
@@ -12,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_domain::Owner;
+use agent_objects::Kinds;
 use prost::Message;
 use proto_node::node::node_service_server::NodeService;
 use proto_node::node::{
@@ -35,7 +35,8 @@ use self::traced::caller_trace;
 use crate::access::Permit;
 use crate::budget::Call;
 use crate::forward::{self, Forwards};
-use crate::watch::{Filter, Watch, parse_kind};
+use crate::pages;
+use crate::watch::{Filter, NodeFeed, Watch, parse_kind};
 use crate::{ApiError, Apply, Delete, Kind, Logs, Registry, Tell, Verb, console};
 
 /// How long the first request of a console or a forward may take to come: until then the call holds what a call holds,
@@ -79,6 +80,19 @@ impl<R: Registry> Service<R> {
             told_before: told.before,
         }))
     }
+}
+
+/// What a list or a watch is to show.
+fn filter(
+    kind: &str,
+    namespace: String,
+    selectors: (&str, &str),
+    permit: &Permit,
+) -> Result<Filter, ApiError> {
+    let kinds = Kinds::this_release();
+    let entry = kinds.named(parse_kind(kind)?.as_str());
+    let entry = entry.map_err(|error| ApiError::BadRequest(error.to_string()))?;
+    Filter::parse((kinds, entry), namespace, selectors, permit)
 }
 
 type ResponseStream<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
@@ -141,20 +155,22 @@ impl<R: Registry> NodeService for Service<R> {
         let permit = Permit::of(&request)?;
         let call = Call::of(&request)?;
         let request = request.into_inner();
-        let filter = Filter::parse(
-            &request.kind,
-            request.namespace,
-            &request.label_selector,
-            &request.field_selector,
-            &permit,
-        )?;
+        let selectors = (
+            request.label_selector.as_str(),
+            request.field_selector.as_str(),
+        );
+        let filter = filter(&request.kind, request.namespace, selectors, &permit)?;
         let after = pages::Token::parse(&request.r#continue)?;
         call.check_room()?;
-        let listed = self.registry.list(filter.kind)?;
+        let listed = self.registry.list(parse_kind(filter.kind.kind)?)?;
         let version = listed.version;
         let items = listed.items.into_iter();
         let matching = items.filter(|object| filter.matches(object));
-        let page = pages::page(matching, request.limit, after, version);
+        let (metadata, items) = pages::page(matching, request.limit, after, version);
+        let page = ListResponse {
+            metadata: Some(metadata),
+            items,
+        };
         // It is kept as a whole until the client has read it.
         let charge = call.charge(page.encoded_len());
         let mut response = Response::new(page);
@@ -169,16 +185,14 @@ impl<R: Registry> NodeService for Service<R> {
         let permit = Permit::of(&request)?;
         let call = Call::of(&request)?;
         let request = request.into_inner();
-        let filter = Filter::parse(
-            &request.kind,
-            request.namespace,
-            &request.label_selector,
-            &request.field_selector,
-            &permit,
-        )?;
+        let selectors = (
+            request.label_selector.as_str(),
+            request.field_selector.as_str(),
+        );
+        let filter = filter(&request.kind, request.namespace, selectors, &permit)?;
         call.check_room()?;
         let (out, responses) = mpsc::channel(STREAM_BACKLOG);
-        let watch = Watch::new(self.registry.clone(), filter, call, out);
+        let watch = Watch::new(NodeFeed(self.registry.clone()), filter, call, out);
         tokio::spawn(watch.run(request.resource_version));
         Ok(Response::new(Box::pin(ReceiverStream::new(responses))))
     }

@@ -18,6 +18,7 @@ mod listen;
 mod maintenance;
 pub mod manifests;
 mod objects;
+mod pages;
 mod registry;
 #[cfg(test)]
 mod testing;
@@ -37,7 +38,8 @@ pub use listen::{
 };
 pub use maintenance::{Maintained, Upkeep, UpkeepWish};
 pub use objects::{
-    ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectWritten, ObjectsListed, WriteBy,
+    ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale, ObjectWritten,
+    ObjectsListed, WriteBy,
 };
 pub use registry::{
     Applied, Apply, Attach, Attached, CallerTrace, Change, ChangeKind, Delete, Deleted, Forward,

@@ -3,7 +3,6 @@
 mod calls;
 #[cfg(test)]
 mod tests;
-mod watch;
 
 use agent_domain::Owner;
 use agent_objects::{Kinds, Object, ObjectId, Part, Preconditions, Propagation};
@@ -11,7 +10,7 @@ use serde_json::Value;
 
 use crate::{ApiError, ChangeKind, Registry};
 
-pub(crate) use calls::ObjectCalls;
+pub(crate) use calls::{ObjectCalls, bytes};
 
 /// Who writes, and whether anything is to come of it.
 #[derive(Clone, Debug)]
@@ -20,6 +19,8 @@ pub struct WriteBy {
     pub owner: Owner,
     /// Judge only.
     pub dry_run: bool,
+    /// A repeated creation with the same key does nothing again. Empty: none.
+    pub idempotency_key: String,
 }
 
 /// What became of a write.
@@ -66,6 +67,17 @@ pub struct ObjectPatch {
     pub part: Part,
     /// How.
     pub patch: Value,
+    /// Under which conditions.
+    pub preconditions: Preconditions,
+}
+
+/// A wish for an object to have another scale.
+#[derive(Clone, Debug)]
+pub struct ObjectScale {
+    /// Which.
+    pub id: ObjectId,
+    /// The wanted number.
+    pub replicas: i32,
     /// Under which conditions.
     pub preconditions: Preconditions,
 }
@@ -130,6 +142,15 @@ pub trait ObjectRegistry: Registry {
     /// # Errors
     /// [`ApiError::NotFound`], [`ApiError::Conflict`], and why it is not admitted.
     fn patch_object(&self, patch: &ObjectPatch, by: &WriteBy) -> Result<ObjectWritten, ApiError>;
+
+    /// Changes how many are wanted of what an object is a set of.
+    ///
+    /// # Errors
+    /// [`ApiError::NotFound`], [`ApiError::Conflict`], and [`ApiError::BadRequest`] for an object without a scale.
+    fn scale_object(&self, scale: &ObjectScale, by: &WriteBy) -> Result<ObjectWritten, ApiError>;
+
+    /// Records a warning about an object that may not exist.
+    fn warn_of(&self, id: &ObjectId, reason: &str, message: &str);
 
     /// Deletes an object.
     ///

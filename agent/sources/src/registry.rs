@@ -312,11 +312,16 @@ pub trait Registry: Clone + Send + Sync + 'static {
     /// [`ApiError::Internal`].
     fn list(&self, kind: Kind) -> Result<Listed, ApiError>;
 
-    /// At most `limit` changes after a version, the oldest first.
+    /// At most `limit` changes of a kind after a version, the oldest first, and up to which version they reach.
     ///
     /// # Errors
     /// [`ApiError::Expired`], [`ApiError::Internal`].
-    fn changes_after(&self, version: u64, limit: usize) -> Result<Vec<Change>, ApiError>;
+    fn changes_after(
+        &self,
+        kind: Kind,
+        version: u64,
+        limit: usize,
+    ) -> Result<(Vec<Change>, u64), ApiError>;
 
     /// Follows the version of the store.
     fn versions(&self) -> watch::Receiver<u64>;

@@ -26,8 +26,8 @@ use crate::listen::Connection;
 use crate::{
     Access, ApiError, Applied, Apply, Attach, Attached, CallLimits, Change, Delete, Deleted,
     Forward, Forwarded, Grant, Kind, Listed, Logs, LogsPieces, Maintained, ObjectChange,
-    ObjectDelete, ObjectPatch, ObjectRef, ObjectRegistry, ObjectWritten, ObjectsListed, Policy,
-    Registry, Served, Tell, Told, Upkeep, UpkeepWish, WriteBy,
+    ObjectDelete, ObjectPatch, ObjectRef, ObjectRegistry, ObjectScale, ObjectWritten,
+    ObjectsListed, Policy, Registry, Served, Tell, Told, Upkeep, UpkeepWish, WriteBy,
 };
 
 /// Bytes of one piece of a log.
@@ -112,8 +112,13 @@ impl Registry for FakeRegistry {
         })
     }
 
-    fn changes_after(&self, _: u64, _: usize) -> Result<Vec<Change>, ApiError> {
-        Ok(Vec::new())
+    fn changes_after(
+        &self,
+        _: Kind,
+        version: u64,
+        _: usize,
+    ) -> Result<(Vec<Change>, u64), ApiError> {
+        Ok((Vec::new(), version))
     }
 
     fn versions(&self) -> watch::Receiver<u64> {
@@ -240,6 +245,12 @@ impl ObjectRegistry for FakeRegistry {
     fn patch_object(&self, _: &ObjectPatch, _: &WriteBy) -> ObjectAnswer {
         nothing()
     }
+
+    fn scale_object(&self, _: &ObjectScale, _: &WriteBy) -> ObjectAnswer {
+        nothing()
+    }
+
+    fn warn_of(&self, _: &ObjectId, _: &str, _: &str) {}
 
     fn delete_object(&self, _: &ObjectDelete, _: &WriteBy) -> ObjectAnswer {
         nothing()

@@ -99,6 +99,7 @@ impl Transaction<'_> {
         key: &AssignmentKey,
         assignment: &Assignment,
     ) -> Result<(), StoreError> {
+        self.changed = true;
         self.assignments
             .insert(key.row().as_str(), encode(assignment)?.as_slice())?;
         let mut mark = self.control_plane(&key.control_plane)?;
@@ -131,6 +132,7 @@ impl Transaction<'_> {
     }
 
     fn put_mark(&mut self, name: &str, mark: ControlPlaneMark) -> Result<(), StoreError> {
+        self.changed = true;
         self.control_planes
             .insert(name, encode(&mark)?.as_slice())?;
         Ok(())

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use redb::{Database, ReadableDatabase, ReadableTable};
 
+use crate::changes::change;
 use crate::file::{not_open, open_present};
-use crate::ledger::{change, decode, decode_record, parse_key};
+use crate::ledger::{decode, decode_record, parse_key};
 use crate::tables::{CHANGES, FORMAT, META, META_FORMAT, META_VERSION, OBJECTS, RECORDS, UIDS};
 use crate::{Ledger, Limits, OpenError, StoreError, StoredObject};
 
@@ -118,10 +119,16 @@ fn read_all(database: &Database, checked: &mut Checked) -> Result<(), StoreError
             checked.complain(error.to_string());
         }
     }
-    for row in read.open_table(CHANGES)?.iter()? {
-        let (version, value) = row?;
+    let changes = match read.open_table(CHANGES) {
+        Ok(changes) => changes,
+        // A ledger of an older format, which the next agent brings into this one.
+        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    for row in changes.iter()? {
+        let (entry, value) = row?;
         checked.changes += 1;
-        if let Err(error) = change(version.value(), value.value()) {
+        if let Err(error) = change(entry.value().1, value.value()) {
             checked.complain(error.to_string());
         }
     }

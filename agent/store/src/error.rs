@@ -77,6 +77,12 @@ pub enum StoreError {
         /// What.
         what: String,
     },
+    /// The sync that several writes shared failed, or one of them did halfway. Nothing of any of them is stored.
+    #[error("the write shared a sync that failed: {why}")]
+    NotShared {
+        /// Why.
+        why: String,
+    },
     /// Its file failed a moment ago.
     #[error("the ledger failed a moment ago and is about to be opened again")]
     Closed,

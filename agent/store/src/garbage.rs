@@ -50,6 +50,7 @@ impl Transaction<'_> {
     /// [`StoreError::Database`].
     pub fn remove_owner(&mut self, key: &ObjectKey, last: StoredObject) -> Result<(), StoreError> {
         let version = self.next_version();
+        self.changed = true;
         self.gone.insert(last.uid.as_str(), version)?;
         self.remove(key, last)
     }
@@ -59,6 +60,7 @@ impl Transaction<'_> {
     /// # Errors
     /// [`StoreError::Database`].
     pub fn forget_gone(&mut self, uids: &BTreeSet<String>) -> Result<(), StoreError> {
+        self.changed |= !uids.is_empty();
         for uid in uids {
             self.gone.remove(uid.as_str())?;
         }

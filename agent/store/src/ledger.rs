@@ -7,20 +7,21 @@ use prost::Message;
 use redb::{Database, Durability, ReadableDatabase, ReadableTable};
 
 use crate::file::{LedgerFile, not_open};
-use crate::rows::ChangeRow;
+use crate::group::{Group, Ran};
+use crate::migrate;
 use crate::tables::{
-    ASSIGNMENTS, CHANGES, CONTROL_PLANES, FORMAT, GONE, IDEMPOTENCY, MAINTENANCE, META,
-    META_COMPACTED, META_FORMAT, META_VERSION, OBJECTS, RECORDS, SEAL_KEYS, UIDS,
+    ASSIGNMENTS, CHANGES, COMPACTED, CONTROL_PLANES, FORMAT, GONE, IDEMPOTENCY, KEYS_OF, LABELLED,
+    MAINTENANCE, META, META_FORMAT, META_VERSION, OBJECTS, OWNED, RECORDS, SEAL_KEYS, UIDS,
 };
 use crate::{ObjectKey, OpenError, StoreError, StoredObject, Transaction};
 
 /// How many tables there are.
-const TABLES: usize = 11;
+const TABLES: usize = 15;
 
 /// How much is kept of what is not an object itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Entries of the change log.
+    /// Entries of the change log of each kind.
     pub changes: u64,
 }
 
@@ -30,34 +31,11 @@ impl Default for Limits {
     }
 }
 
-/// What happened to an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChangeKind {
-    /// It is new.
-    Added,
-    /// It was changed.
-    Modified,
-    /// It is gone.
-    Deleted,
-}
-
-/// One entry of the change log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// The version that the change made.
-    pub version: u64,
-    /// What happened.
-    pub kind: ChangeKind,
-    /// To which object.
-    pub key: ObjectKey,
-    /// The object after the change, or its last state.
-    pub object: StoredObject,
-}
-
 /// The ledger. Shared by all actors; writers take turns.
 #[derive(Debug)]
 pub struct Ledger {
     file: LedgerFile,
+    group: Group,
     limits: Limits,
 }
 
@@ -75,7 +53,11 @@ impl Ledger {
                 source,
             })?;
         }
-        let ledger = Self { file, limits };
+        let ledger = Self {
+            file,
+            group: Group::default(),
+            limits,
+        };
         ledger.prepare(path)?;
         Ok(ledger)
     }
@@ -106,7 +88,8 @@ impl Ledger {
         if found == Some(FORMAT) && has_all {
             return Ok(());
         }
-        self.create_tables().map_err(|error| not_open(path, error))
+        self.create_tables(found)
+            .map_err(|error| not_open(path, error))
     }
 
     /// The format of the tables; nothing when there are none yet.
@@ -129,7 +112,8 @@ impl Ledger {
         })
     }
 
-    fn create_tables(&self) -> Result<(), StoreError> {
+    /// Makes the tables that are missing, out of those of the format that was found.
+    fn create_tables(&self, found: Option<u64>) -> Result<(), StoreError> {
         self.read(|database| {
             let write = begin(database)?;
             {
@@ -138,6 +122,10 @@ impl Ledger {
                 write.open_table(UIDS)?;
                 write.open_table(RECORDS)?;
                 write.open_table(CHANGES)?;
+                write.open_table(COMPACTED)?;
+                write.open_table(KEYS_OF)?;
+                write.open_table(OWNED)?;
+                write.open_table(LABELLED)?;
                 write.open_table(IDEMPOTENCY)?;
                 write.open_table(GONE)?;
                 write.open_table(SEAL_KEYS)?;
@@ -145,46 +133,38 @@ impl Ledger {
                 write.open_table(CONTROL_PLANES)?;
                 write.open_table(MAINTENANCE)?;
             }
+            if found == Some(1) {
+                migrate::from_1(&write)?;
+            }
             write.commit()?;
             Ok(())
         })
     }
 
     /// Runs `work` in one transaction. When it returns `Ok`, all of it is on disk; otherwise nothing
-    /// has changed. Blocks for the time of a sync.
+    /// has changed. Blocks for the time of a sync, which transactions that come meanwhile share.
     ///
     /// # Errors
-    /// Those of `work`, and [`StoreError::Database`].
+    /// Those of `work`, [`StoreError::Database`], and [`StoreError::NotShared`].
     pub fn write<T, E, F>(&self, work: F) -> Result<T, E>
     where
         E: From<StoreError>,
         F: FnOnce(&mut Transaction<'_>) -> Result<T, E>,
     {
-        let mut work = Some(work);
-        let mut refused = None;
-        let done = self.read(|database| {
-            let write = begin(database)?;
-            let mut transaction = Transaction::open(&write, self.limits)?;
-            let Some(work) = work.take() else {
-                return Ok(None);
+        self.group.run(&self.file, |write| {
+            let mut transaction = match Transaction::open(write, self.limits) {
+                Ok(transaction) => transaction,
+                Err(error) => return Ran::Spoiled(error.into()),
             };
-            let value = match work(&mut transaction) {
-                Ok(value) => value,
-                Err(error) => {
-                    refused = Some(error);
-                    return Ok(None);
-                }
-            };
-            transaction.close()?;
-            write.commit()?;
-            Ok(Some(value))
-        });
-        match (done, refused) {
-            (_, Some(error)) => Err(error),
-            (Ok(Some(value)), None) => Ok(value),
-            (Ok(None), None) => Err(StoreError::Closed.into()),
-            (Err(error), None) => Err(error.into()),
-        }
+            match work(&mut transaction) {
+                Ok(value) => match transaction.close() {
+                    Ok(()) => Ran::Done(value),
+                    Err(error) => Ran::Spoiled(error.into()),
+                },
+                Err(error) if transaction.is_changed() => Ran::Spoiled(error),
+                Err(error) => Ran::Refused(error),
+            }
+        })
     }
 
     /// One object.
@@ -204,14 +184,37 @@ impl Ledger {
     /// # Errors
     /// [`StoreError::Database`], [`StoreError::Undecodable`].
     pub fn objects(&self, kind: &str) -> Result<(Vec<(ObjectKey, StoredObject)>, u64), StoreError> {
+        self.between(&ObjectKey::before_kind(kind), &ObjectKey::after_kind(kind))
+    }
+
+    /// The same of one namespace.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`], [`StoreError::Undecodable`].
+    pub fn objects_in(
+        &self,
+        kind: &str,
+        namespace: &str,
+    ) -> Result<(Vec<(ObjectKey, StoredObject)>, u64), StoreError> {
+        let within = format!("{}{namespace}", ObjectKey::before_kind(kind));
+        self.between(
+            &ObjectKey::before_kind(&within),
+            &ObjectKey::after_kind(&within),
+        )
+    }
+
+    fn between(
+        &self,
+        first: &str,
+        end: &str,
+    ) -> Result<(Vec<(ObjectKey, StoredObject)>, u64), StoreError> {
         self.read(|database| {
             let read = database.begin_read()?;
             let meta = read.open_table(META)?;
             let version = meta.get(META_VERSION)?.map_or(0, |value| value.value());
-            let (first, end) = (ObjectKey::before_kind(kind), ObjectKey::after_kind(kind));
             let table = read.open_table(OBJECTS)?;
             let mut objects = Vec::new();
-            for row in table.range(first.as_str()..end.as_str())? {
+            for row in table.range(first..end)? {
                 let (key, value) = row?;
                 objects.push((parse_key(key.value())?, decode(value.value(), "an object")?));
             }
@@ -276,63 +279,13 @@ impl Ledger {
             Ok(table.get(META_VERSION)?.map_or(0, |value| value.value()))
         })
     }
-
-    /// At most `limit` changes after version `after`, the oldest first.
-    ///
-    /// # Errors
-    /// [`StoreError::Expired`] when the log does not reach back that far, or `after` lies in the
-    /// future (it is from another ledger).
-    pub fn changes_after(&self, after: u64, limit: usize) -> Result<Vec<Change>, StoreError> {
-        self.read(|database| {
-            let read = database.begin_read()?;
-            let meta = read.open_table(META)?;
-            let compacted = meta.get(META_COMPACTED)?.map_or(0, |value| value.value());
-            let newest = meta.get(META_VERSION)?.map_or(0, |value| value.value());
-            if after < compacted || after > newest {
-                return Err(StoreError::Expired {
-                    wanted: after,
-                    oldest: compacted,
-                });
-            }
-            let table = read.open_table(CHANGES)?;
-            let rows = table.range(after.saturating_add(1)..)?.take(limit);
-            rows.map(|row| {
-                let (version, value) = row?;
-                change(version.value(), value.value())
-            })
-            .collect()
-        })
-    }
 }
 
 /// A transaction that is on disk once it is committed.
-fn begin(database: &Database) -> Result<redb::WriteTransaction, StoreError> {
+pub(crate) fn begin(database: &Database) -> Result<redb::WriteTransaction, StoreError> {
     let mut write = database.begin_write()?;
     write.set_durability(Durability::Immediate)?;
     Ok(write)
-}
-
-pub(crate) fn change(version: u64, row: &[u8]) -> Result<Change, StoreError> {
-    let row: ChangeRow = decode(row, "a change")?;
-    let kind = match row.kind {
-        1 => ChangeKind::Added,
-        2 => ChangeKind::Modified,
-        3 => ChangeKind::Deleted,
-        other => {
-            return Err(StoreError::Undecodable {
-                what: format!("a change of kind {other}"),
-            });
-        }
-    };
-    let object = row.object.ok_or_else(|| StoreError::Undecodable {
-        what: String::from("a change of nothing"),
-    })?;
-    Ok(Change {
-        version,
-        kind,
-        key: parse_key(&row.key)?,
-        object,
-    })
 }
 
 pub(crate) fn decode<M: Message + Default>(bytes: &[u8], what: &str) -> Result<M, StoreError> {

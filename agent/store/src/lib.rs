@@ -8,20 +8,25 @@
 #![forbid(unsafe_code)]
 
 mod assignments;
+mod changes;
 mod check;
 mod error;
 mod file;
 mod garbage;
+mod group;
+mod index;
 mod ledger;
 mod maintenance;
+mod migrate;
 mod rows;
 mod tables;
 mod transaction;
 
 pub use assignments::{AssignmentKey, ControlPlaneMark};
+pub use changes::{Change, ChangeKind, Changes};
 pub use check::Checked;
 pub use error::{OpenError, StoreError};
 pub use garbage::Everything;
-pub use ledger::{Change, ChangeKind, Ledger, Limits};
+pub use ledger::{Ledger, Limits};
 pub use rows::{ObjectKey, Sealed, StoredObject};
 pub use transaction::Transaction;

@@ -34,6 +34,7 @@ impl Transaction<'_> {
     /// [`StoreError::Database`].
     pub fn put_maintenance(&mut self, wanted: &Maintenance) -> Result<(), StoreError> {
         let row = serde_json::to_vec(wanted).map_err(|error| undecodable(&error))?;
+        self.changed = true;
         self.maintenance.insert(NODE, row.as_slice())?;
         Ok(())
     }

@@ -3,7 +3,7 @@
 use redb::TableDefinition;
 
 /// The format written by this release. Raised when an older release could not read a row rightly.
-pub(crate) const FORMAT: u64 = 1;
+pub(crate) const FORMAT: u64 = 2;
 
 /// Numbers: see the `META_` keys.
 pub(crate) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
@@ -11,7 +11,7 @@ pub(crate) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("me
 pub(crate) const META_FORMAT: &str = "format";
 /// The last version given to a change.
 pub(crate) const META_VERSION: &str = "version";
-/// Changes up to this version are no longer in the log.
+/// Changes up to this version are in no log.
 pub(crate) const META_COMPACTED: &str = "compacted";
 
 /// `ObjectKey` row to `StoredObject`.
@@ -20,10 +20,20 @@ pub(crate) const OBJECTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::ne
 pub(crate) const UIDS: TableDefinition<'_, &str, &str> = TableDefinition::new("uids");
 /// Uid to `agent_plan::Record` as JSON.
 pub(crate) const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
-/// Version to `ChangeRow`.
-pub(crate) const CHANGES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("changes");
+/// Kind and version to `ChangeRow`.
+pub(crate) const CHANGES: TableDefinition<'_, (&str, u64), &[u8]> =
+    TableDefinition::new("changes_by_kind");
+/// Kind to the version up to which its changes are no longer in the log, and how many are.
+pub(crate) const COMPACTED: TableDefinition<'_, &str, (u64, u64)> =
+    TableDefinition::new("compacted");
 /// Idempotency key to uid.
 pub(crate) const IDEMPOTENCY: TableDefinition<'_, &str, &str> = TableDefinition::new("idempotency");
+/// Uid and idempotency key, to find the keys of an object that goes.
+pub(crate) const KEYS_OF: TableDefinition<'_, (&str, &str), ()> = TableDefinition::new("keys_of");
+/// Uid of an owner and `ObjectKey` row of what it owns.
+pub(crate) const OWNED: TableDefinition<'_, (&str, &str), ()> = TableDefinition::new("owned");
+/// Kind, namespace and label, and name, of objects that nobody controls.
+pub(crate) const LABELLED: TableDefinition<'_, (&str, &str), ()> = TableDefinition::new("labelled");
 /// Uids of objects that were removed and may have owned others, to the version that removed them.
 pub(crate) const GONE: TableDefinition<'_, &str, u64> = TableDefinition::new("gone");
 /// Ids of keys under which rows were ever encrypted, to the version that first was.

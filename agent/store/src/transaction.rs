@@ -1,14 +1,15 @@
 //! What can be changed in one transaction.
 
+use std::collections::BTreeSet;
+
 use agent_plan::Record;
 use prost::Message;
 use redb::{ReadableTable, Table, WriteTransaction};
 
 use crate::ledger::{decode, decode_record, parse_key};
-use crate::rows::ChangeRow;
 use crate::tables::{
-    ASSIGNMENTS, CHANGES, CONTROL_PLANES, GONE, IDEMPOTENCY, MAINTENANCE, META, META_COMPACTED,
-    META_VERSION, OBJECTS, RECORDS, SEAL_KEYS, UIDS,
+    ASSIGNMENTS, CHANGES, COMPACTED, CONTROL_PLANES, GONE, IDEMPOTENCY, KEYS_OF, LABELLED,
+    MAINTENANCE, META, META_VERSION, OBJECTS, OWNED, RECORDS, SEAL_KEYS, UIDS,
 };
 use crate::{ChangeKind, Limits, ObjectKey, StoreError, StoredObject};
 
@@ -18,15 +19,23 @@ pub struct Transaction<'txn> {
     objects: Table<'txn, &'static str, &'static [u8]>,
     uids: Table<'txn, &'static str, &'static str>,
     records: Table<'txn, &'static str, &'static [u8]>,
-    changes: Table<'txn, u64, &'static [u8]>,
+    pub(crate) changes: Table<'txn, (&'static str, u64), &'static [u8]>,
+    pub(crate) compacted: Table<'txn, &'static str, (u64, u64)>,
+    keys_of: Table<'txn, (&'static str, &'static str), ()>,
+    pub(crate) owned: Table<'txn, (&'static str, &'static str), ()>,
+    pub(crate) labelled: Table<'txn, (&'static str, &'static str), ()>,
     idempotency: Table<'txn, &'static str, &'static str>,
     pub(crate) gone: Table<'txn, &'static str, u64>,
     seal_keys: Table<'txn, &'static str, u64>,
     pub(crate) assignments: Table<'txn, &'static str, &'static [u8]>,
     pub(crate) control_planes: Table<'txn, &'static str, &'static [u8]>,
     pub(crate) maintenance: Table<'txn, &'static str, &'static [u8]>,
-    version: u64,
-    limits: Limits,
+    pub(crate) version: u64,
+    pub(crate) limits: Limits,
+    /// Kinds whose logs have grown.
+    pub(crate) touched: BTreeSet<String>,
+    /// Something was changed.
+    pub(crate) changed: bool,
 }
 
 impl<'txn> Transaction<'txn> {
@@ -39,6 +48,10 @@ impl<'txn> Transaction<'txn> {
             uids: write.open_table(UIDS)?,
             records: write.open_table(RECORDS)?,
             changes: write.open_table(CHANGES)?,
+            compacted: write.open_table(COMPACTED)?,
+            keys_of: write.open_table(KEYS_OF)?,
+            owned: write.open_table(OWNED)?,
+            labelled: write.open_table(LABELLED)?,
             idempotency: write.open_table(IDEMPOTENCY)?,
             gone: write.open_table(GONE)?,
             seal_keys: write.open_table(SEAL_KEYS)?,
@@ -47,22 +60,20 @@ impl<'txn> Transaction<'txn> {
             maintenance: write.open_table(MAINTENANCE)?,
             version,
             limits,
+            touched: BTreeSet::new(),
+            changed: false,
         })
     }
 
-    /// Writes the version down and shortens the change log.
+    /// Writes the version down and shortens the change logs.
     pub(crate) fn close(mut self) -> Result<(), StoreError> {
         self.meta.insert(META_VERSION, self.version)?;
-        let keep_after = self.version.saturating_sub(self.limits.changes);
-        let compacted = self
-            .meta
-            .get(META_COMPACTED)?
-            .map_or(0, |value| value.value());
-        if keep_after > compacted {
-            self.changes.retain_in(..=keep_after, |_, _| false)?;
-            self.meta.insert(META_COMPACTED, keep_after)?;
-        }
-        Ok(())
+        self.compact()
+    }
+
+    /// Whether anything was changed.
+    pub(crate) const fn is_changed(&self) -> bool {
+        self.changed
     }
 
     /// The `metadata.resourceVersion` for the next [`Self::put`] or [`Self::remove`]; each takes one.
@@ -144,14 +155,17 @@ impl<'txn> Transaction<'txn> {
         if let Some(sealed) = &object.sealed {
             let key_id = sealed.key_id.as_str();
             if self.seal_keys.get(key_id)?.is_none() {
+                self.changed = true;
                 self.seal_keys.insert(key_id, self.version)?;
             }
         }
+        self.changed = true;
+        self.index(key, before.as_ref(), Some(&object))?;
         let row = key.row();
         self.uids.insert(object.uid.as_str(), row.as_str())?;
         self.objects
             .insert(row.as_str(), object.encode_to_vec().as_slice())?;
-        self.log(kind, row, object)
+        self.log(kind, key, object)
     }
 
     /// Takes an object away, its record and idempotency keys with it. `last` is its final state, told
@@ -160,15 +174,16 @@ impl<'txn> Transaction<'txn> {
     /// # Errors
     /// [`StoreError::Database`].
     pub fn remove(&mut self, key: &ObjectKey, last: StoredObject) -> Result<(), StoreError> {
-        let row = key.row();
-        if self.objects.remove(row.as_str())?.is_none() {
+        let Some(before) = self.object(key)? else {
             return Ok(());
-        }
+        };
+        self.changed = true;
+        self.index(key, Some(&before), None)?;
+        self.objects.remove(key.row().as_str())?;
         self.uids.remove(last.uid.as_str())?;
         self.records.remove(last.uid.as_str())?;
-        let uid = last.uid.clone();
-        self.idempotency.retain(|_, value| value != uid)?;
-        self.log(ChangeKind::Deleted, row, last)
+        self.forget_keys(&last.uid)?;
+        self.log(ChangeKind::Deleted, key, last)
     }
 
     /// Stores a record.
@@ -179,6 +194,7 @@ impl<'txn> Transaction<'txn> {
         let bytes = serde_json::to_vec(record).map_err(|error| StoreError::Undecodable {
             what: format!("a record ({error})"),
         })?;
+        self.changed = true;
         self.records
             .insert(record.id.uid.as_str(), bytes.as_slice())?;
         Ok(())
@@ -189,29 +205,27 @@ impl<'txn> Transaction<'txn> {
     /// # Errors
     /// [`StoreError::Database`].
     pub fn put_idempotency_key(&mut self, key: &str, uid: &str) -> Result<(), StoreError> {
+        self.changed = true;
         self.idempotency.insert(key, uid)?;
+        self.keys_of.insert((uid, key), ())?;
         Ok(())
     }
 
-    fn log(
-        &mut self,
-        kind: ChangeKind,
-        key: String,
-        object: StoredObject,
-    ) -> Result<(), StoreError> {
-        self.version += 1;
-        let kind = match kind {
-            ChangeKind::Added => 1,
-            ChangeKind::Modified => 2,
-            ChangeKind::Deleted => 3,
-        };
-        let row = ChangeRow {
-            kind,
-            key,
-            object: Some(object),
-        };
-        self.changes
-            .insert(self.version, row.encode_to_vec().as_slice())?;
+    /// Forgets the idempotency keys of a uid; those of others are not read.
+    fn forget_keys(&mut self, uid: &str) -> Result<(), StoreError> {
+        let mut keys = Vec::new();
+        for row in self.keys_of.range((uid, "")..)? {
+            let (entry, _) = row?;
+            let (of, key) = entry.value();
+            if of != uid {
+                break;
+            }
+            keys.push(key.to_owned());
+        }
+        for key in keys {
+            self.keys_of.remove((uid, key.as_str()))?;
+            self.idempotency.remove(key.as_str())?;
+        }
         Ok(())
     }
 }

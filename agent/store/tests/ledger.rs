@@ -155,15 +155,16 @@ fn changes_can_be_followed_from_any_kept_version() {
     put(&ledger, "b", "u2", 1, b"x").expect("put");
     put(&ledger, "a", "u1", 2, b"y").expect("put");
     let kinds: Vec<(u64, ChangeKind)> = ledger
-        .changes_after(1, 10)
+        .changes_after(KIND, 1, 10)
         .expect("read")
+        .changes
         .into_iter()
         .map(|change| (change.version, change.kind))
         .collect();
     assert_eq!(kinds, [(2, ChangeKind::Added), (3, ChangeKind::Modified)]);
-    assert_eq!(ledger.changes_after(3, 10).expect("read"), []);
+    assert_eq!(ledger.changes_after(KIND, 3, 10).expect("read").changes, []);
     assert!(matches!(
-        ledger.changes_after(4, 10),
+        ledger.changes_after(KIND, 4, 10),
         Err(StoreError::Expired { .. })
     ));
     let (objects, version) = ledger.objects(KIND).expect("read");
@@ -178,13 +179,20 @@ fn a_version_that_is_too_old_is_refused() {
         put(&ledger, "a", "u1", round, &round.to_le_bytes()).expect("put");
     }
     assert!(matches!(
-        ledger.changes_after(6, 10),
+        ledger.changes_after(KIND, 6, 10),
         Err(StoreError::Expired {
             wanted: 6,
             oldest: 7
         })
     ));
-    assert_eq!(ledger.changes_after(7, 10).expect("kept").len(), 3);
+    assert_eq!(
+        ledger
+            .changes_after(KIND, 7, 10)
+            .expect("kept")
+            .changes
+            .len(),
+        3
+    );
 }
 
 #[test]
@@ -202,8 +210,9 @@ fn the_same_name_under_a_new_uid_is_an_added_object() {
         .expect("remove");
     put(&ledger, "web", "u2", 1, b"b").expect("generation begins anew");
     let kinds: Vec<ChangeKind> = ledger
-        .changes_after(0, 10)
+        .changes_after(KIND, 0, 10)
         .expect("read")
+        .changes
         .into_iter()
         .map(|change| change.kind)
         .collect();

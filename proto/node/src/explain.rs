@@ -1,4 +1,4 @@
-//! Every field of the VMI with its comment and its level of support, from the descriptors alone.
+//! Every field of a kind with its comment and its level of support, from the descriptors alone.
 
 use std::collections::BTreeMap;
 
@@ -29,14 +29,16 @@ pub struct FieldDoc {
 /// The fields of the VMI in the order of declaration, parents before children.
 #[must_use]
 pub fn explain() -> Vec<FieldDoc> {
+    explain_message("kubevirt.v1.VirtualMachineInstance")
+}
+
+/// The fields of a message of this full name, likewise; none when there is no such message.
+#[must_use]
+pub fn explain_message(message: &str) -> Vec<FieldDoc> {
     let mut docs = Vec::new();
-    append(
-        "kubevirt.v1.VirtualMachineInstance",
-        "",
-        None,
-        &comments(),
-        &mut docs,
-    );
+    if schema().find(message).is_some() {
+        append(message, "", None, &comments(), &mut docs);
+    }
     docs
 }
 

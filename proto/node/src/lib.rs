@@ -89,7 +89,7 @@ mod visit;
 
 pub use decode::{DecodeError, from_node};
 pub use encode::{json_to_yaml, to_json, to_yaml};
-pub use explain::{FieldDoc, explain};
+pub use explain::{FieldDoc, explain, explain_message};
 pub use form::from_json;
 pub use methods::{Method, methods};
 pub use schema::Schema;

@@ -15,9 +15,6 @@ pub const EVENT_KIND: &str = "Event";
 
 /// API versions under which a VMI is accepted.
 pub const VMI_API_VERSIONS: &[&str] = &[VMI_API_VERSION, "kubevirt.io/v1alpha3"];
-/// Kinds of lists that stand for their items.
-const LIST_KINDS: &[&str] = &["List", "VirtualMachineInstanceList"];
-
 /// What an object calls itself, as far as it could be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectName {
@@ -96,15 +93,18 @@ pub fn decode(node: &Node) -> Result<Object, Vec<DecodeError>> {
     }
 }
 
-/// The items of a `kind: List`; anything else comes back.
+/// The items of a list: `kind: List`, or a list of one kind such as `SecretList`, whose items need not repeat what they
+/// are. Anything else comes back.
 pub(crate) fn list_items(node: Node) -> Result<Vec<Node>, Node> {
-    let is_list = node
-        .get("kind")
-        .and_then(Node::text)
-        .is_some_and(|kind| LIST_KINDS.contains(&kind));
-    if !is_list || !matches!(node.get("items"), Some(Node::List(_))) {
+    let kind = node.get("kind").and_then(Node::text).unwrap_or_default();
+    let Some(kind) = kind.strip_suffix("List").map(str::to_owned) else {
+        return Err(node);
+    };
+    if !matches!(node.get("items"), Some(Node::List(_))) {
         return Err(node);
     }
+    let version = node.get("apiVersion").and_then(Node::text);
+    let version = version.unwrap_or_default().to_owned();
     let Node::Map(members) = node else {
         return Err(node);
     };
@@ -112,7 +112,15 @@ pub(crate) fn list_items(node: Node) -> Result<Vec<Node>, Node> {
         Node::List(items) if key == "items" => Some(items),
         _ => None,
     });
-    Ok(items.unwrap_or_default())
+    let mut items = items.unwrap_or_default();
+    for item in items.iter_mut().filter(|_| !kind.is_empty()) {
+        let is_told = item.get("kind").is_some();
+        if let (false, Node::Map(members)) = (is_told, item) {
+            members.push((String::from("kind"), Node::Text(kind.clone())));
+            members.push((String::from("apiVersion"), Node::Text(version.clone())));
+        }
+    }
+    Ok(items)
 }
 
 impl Object {

@@ -119,7 +119,8 @@ pub(super) const ROOMS: &[Room] = &[
     },
     Room {
         name: "agent-cli",
-        imports: &["proto-node", "agent-domain"],
+        // `validate` and `explain` ask the table of kinds, as a node does.
+        imports: &["proto-node", "agent-domain", "agent-objects"],
         never_at_all: &["agent-plan", "agent-store", "agent-host", "redb"],
         because: "is no business of a client",
         ..PLAIN

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::generated;
 use super::kinds::{Standing, standing};
+use super::others;
 
 /// What a node would say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,8 +109,17 @@ pub fn judge(file: &str, index: usize, document: Document, node: Option<&NodeCap
     // What has no kind, or not the form of a map, is refused with the reason that decoding gives.
     let is_named = !document.name.kind.is_empty() && !document.name.api_version.is_empty();
     if let (true, Standing::Legal(way_out)) = (is_named, standing(&document.name)) {
-        judged.verdict = Verdict::Unsupported;
-        judged.causes = vec![not_taken(&document, way_out)];
+        judged.causes = others::beneath(&document, node);
+        judged.verdict = if judged.causes.is_empty() {
+            judged.causes = vec![not_taken(&document, way_out)];
+            Verdict::Unsupported
+        } else {
+            Verdict::Refused
+        };
+        return judged;
+    }
+    if let Some(value) = document.other {
+        others::judge(&mut judged, value, node);
         return judged;
     }
     match document.object {
@@ -138,14 +148,21 @@ fn judge_vmi(judged: &mut Judged, vmi: VirtualMachineInstance, node: Option<&Nod
                 .collect();
         }
         Err(errors) => {
-            let is_illegal = errors.iter().any(|error| error.bound == Bound::Api);
-            judged.verdict = if is_illegal {
-                Verdict::Refused
-            } else {
-                Verdict::Unsupported
-            };
-            judged.causes = errors.iter().map(cause).collect();
+            judged.refuse(&errors);
         }
+    }
+}
+
+impl Judged {
+    /// Takes over what admission said.
+    pub(super) fn refuse(&mut self, errors: &[FieldError]) {
+        let is_illegal = errors.iter().any(|error| error.bound == Bound::Api);
+        self.verdict = if is_illegal {
+            Verdict::Refused
+        } else {
+            Verdict::Unsupported
+        };
+        self.causes = errors.iter().map(cause).collect();
     }
 }
 
@@ -191,7 +208,7 @@ fn not_taken(document: &Document, way_out: &str) -> Cause {
 }
 
 /// What is wrong with the form of an object.
-fn misformed(error: &DecodeError) -> Cause {
+pub(super) fn misformed(error: &DecodeError) -> Cause {
     Cause {
         kind: "FieldValueInvalid",
         field: error.path.clone(),
@@ -201,7 +218,7 @@ fn misformed(error: &DecodeError) -> Cause {
 }
 
 /// What admission said. KubeVirt's own refusals are told in its words alone; ours with the way out.
-fn cause(error: &FieldError) -> Cause {
+pub(super) fn cause(error: &FieldError) -> Cause {
     let words = if error.message.is_empty() {
         error.detail()
     } else {

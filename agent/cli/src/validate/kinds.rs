@@ -1,6 +1,7 @@
 //! Kinds that KubeVirt has, so that what this release does not take yet is told from what nobody takes.
 
-use proto_node::object::{ObjectName, VMI_API_VERSIONS, VMI_KIND};
+use agent_objects::Kinds;
+use proto_node::object::{ObjectName, VMI_KIND};
 
 /// What a manifest's `apiVersion` and `kind` come to.
 #[derive(Debug, PartialEq, Eq)]
@@ -104,15 +105,16 @@ pub fn is_type(word: &str) -> bool {
 }
 
 /// What to do with a manifest of another kind.
-const WAY_OUT: &str = "this release takes VirtualMachineInstances only";
+const WAY_OUT: &str = "`kvmctl api-resources` shows what a node takes";
 
 /// What becomes of kinds whose spec holds a VMI's.
 const TEMPLATE: &str =
-    "this release takes VirtualMachineInstances only: spec.template holds the spec of one";
+    "a node takes VirtualMachineInstances and sets of them: the template holds the spec of one";
 
 /// Where an object stands.
 pub fn standing(name: &ObjectName) -> Standing {
-    if name.kind == VMI_KIND && VMI_API_VERSIONS.contains(&name.api_version.as_str()) {
+    let served = Kinds::this_release().find(&name.kind);
+    if served.is_some_and(|kind| kind.is_served_as(&name.api_version)) {
         return Standing::Taken;
     }
     let (group, version) = name
@@ -129,7 +131,7 @@ pub fn standing(name: &ObjectName) -> Standing {
         return Standing::Unknown;
     }
     match kind {
-        "VirtualMachine" | "VirtualMachineInstanceReplicaSet" => Standing::Legal(TEMPLATE),
+        "VirtualMachine" | "VirtualMachinePool" => Standing::Legal(TEMPLATE),
         _ => Standing::Legal(WAY_OUT),
     }
 }
@@ -171,6 +173,8 @@ mod tests {
             Standing::Legal(WAY_OUT)
         );
         assert_eq!(of("kubevirt.io/v1", "VirtualMachin"), Standing::Unknown);
-        assert_eq!(of("v1", "Secret"), Standing::Legal(WAY_OUT));
+        assert_eq!(of("v1", "Secret"), Standing::Taken);
+        assert_eq!(of("v2", "Secret"), Standing::Legal(WAY_OUT));
+        assert_eq!(of("v1", "Pod"), Standing::Legal(WAY_OUT));
     }
 }

@@ -195,7 +195,7 @@ fn free_names(
     let is_free = |name: &String| {
         !used.contains(name.as_str())
             && !memory.awaited.contains_key(name)
-            && !memory.taken.contains_key(name)
+            && !memory.taken.contains(name)
     };
     let mut names: Vec<String> = Vec::new();
     for name in all.filter(is_free) {

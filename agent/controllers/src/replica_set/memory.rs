@@ -14,6 +14,9 @@ use crate::queue::delay;
 /// the node busy.
 const FIRST_ROUNDS: u32 = 3;
 
+/// Names of others that are remembered, at most.
+const MOST_TAKEN: usize = 256;
+
 /// What is remembered of a set.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
@@ -21,8 +24,8 @@ pub struct Memory {
     uid: String,
     /// Replicas that were asked for and are not in view, by name.
     pub(super) awaited: BTreeMap<String, Awaited>,
-    /// Names that somebody else's objects have and that are not in view.
-    pub(super) taken: BTreeMap<String, u64>,
+    /// Names that somebody else's objects had: those need not be in view. Other names are as good.
+    pub(super) taken: BTreeSet<String>,
     /// Deletions whose outcome is not in view, by uid.
     pub(super) ending: BTreeMap<String, Ending>,
     /// VMIs whose owners the controller may not change, by uid.
@@ -75,8 +78,10 @@ impl Memory {
             let is_past = matches!(awaited, Awaited::Made(at) if *at <= view.version);
             !is_past && !is_there(name)
         });
-        self.taken
-            .retain(|name, at| *at > view.version && !is_there(name));
+        self.taken.retain(|name| !is_there(name));
+        while self.taken.len() > MOST_TAKEN {
+            self.taken.pop_first();
+        }
         self.ending.retain(|uid, _| {
             let mut vmis = view.vmis.iter();
             vmis.any(|vmi| vmi.metadata.uid == *uid && !vmi.is_deleted())
@@ -122,9 +127,9 @@ impl Memory {
                 self.awaited.insert(name.to_owned(), made);
             }
             // Somebody else's object has the name.
-            Ok(Some(other)) => {
+            Ok(Some(_)) => {
                 self.awaited.remove(name);
-                self.taken.insert(name.to_owned(), other.version());
+                self.taken.insert(name.to_owned());
             }
             Err(StoreError::Unknown(_)) => {
                 self.awaited.insert(name.to_owned(), Awaited::Unknown);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use agent_objects::{Object, ObjectId, Part, Write, controller_of};
+use serde_json::Value;
 
 use super::memory::Failure;
 use super::{Memory, SET, Said, VMI, View, decide};
@@ -161,7 +162,16 @@ fn look(store: &impl ObjectStore, id: &ObjectId) -> Result<Option<View>, StoreEr
     let Some(set) = sets.items.into_iter().find(|set| set.id() == *id) else {
         return Ok(None);
     };
-    let vmis = store.list(VMI, Some(&id.namespace))?;
+    let (namespace, uid) = (&id.namespace, &set.metadata.uid);
+    let labels = set.at(&["spec", "selector", "matchLabels"]);
+    let first = labels.and_then(Value::as_object).and_then(|labels| {
+        let (key, value) = labels.iter().next()?;
+        Some(format!("{key}={}", value.as_str()?))
+    });
+    let vmis = match first {
+        Some(label) => store.list_owned_or_labelled((VMI, namespace), uid, &label)?,
+        None => store.list(VMI, Some(namespace))?,
+    };
     Ok(Some(View {
         set,
         version: vmis.version,

@@ -4,6 +4,7 @@ use agent_domain::NodeCaps;
 use agent_sources::{ApiError, Applied, Apply};
 use agent_store::Transaction;
 use proto_node::meta::ObjectMeta;
+use proto_node::object::VMI_KIND;
 
 use crate::error::WriteError;
 use crate::object;
@@ -27,6 +28,9 @@ pub(super) fn repeated(
     let Some(row) = transaction.object(&key)? else {
         return Ok(None);
     };
+    if key.kind != VMI_KIND {
+        return Err(used_before(apply).into());
+    }
     let present = object::vmi(&row)?;
     let same_object = is_meant(
         &object::metadata(&apply.object),
@@ -35,12 +39,7 @@ pub(super) fn repeated(
     // What is not told apart: an object that the caller may not see, and one that it may.
     let same = || super::update(apply.object.clone(), present.clone(), &caps()).is_ok();
     if !same_object || !same() {
-        let text = format!(
-            "idempotency_key {:?} was used before, for another object or for other content: give each wish a key \
-             of its own",
-            apply.idempotency_key
-        );
-        return Err(ApiError::Conflict(text).into());
+        return Err(used_before(apply).into());
     }
     // As it was answered then; its actor is there already.
     Ok(Some(Applied {
@@ -49,6 +48,14 @@ pub(super) fn repeated(
         configured: false,
         warnings: Vec::new(),
     }))
+}
+
+fn used_before(apply: &Apply) -> ApiError {
+    ApiError::Conflict(format!(
+        "idempotency_key {:?} was used before, for another object or for other content: give each wish a key \
+         of its own",
+        apply.idempotency_key
+    ))
 }
 
 /// Whether a wish is for this object. A name that the agent made up stands for its prefix.

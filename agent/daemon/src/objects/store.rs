@@ -3,11 +3,11 @@
 use agent_controllers::{Change, ChangeKind, Listed, ObjectStore, StoreError};
 use agent_domain::Owner;
 use agent_host::Host;
-use agent_objects::{Object, ObjectId, Part, Preconditions, Propagation};
+use agent_objects::{Kinds, Object, ObjectId, Part, Preconditions, Propagation, Writer};
 use agent_sources::{ApiError, ObjectDelete, ObjectPatch, ObjectRegistry, WriteBy};
 use serde_json::Value;
 
-use super::CHANGES;
+use super::{CHANGES, kind_of};
 use crate::agent::Agent;
 use crate::error::store;
 use crate::object;
@@ -16,6 +16,7 @@ use crate::object;
 const CONTROLLER: WriteBy = WriteBy {
     owner: Owner::GrpcCaller,
     dry_run: false,
+    idempotency_key: String::new(),
 };
 
 impl<H: Host> ObjectStore for Agent<H> {
@@ -28,26 +29,48 @@ impl<H: Host> ObjectStore for Agent<H> {
     }
 
     fn list(&self, kind: &str, namespace: Option<&str>) -> Result<Listed, StoreError> {
-        let mut listed = self.list_objects(kind).map_err(refused)?;
-        listed.items.retain(|object| {
-            namespace.is_none_or(|namespace| object.metadata.namespace == namespace)
-        });
-        Ok(Listed {
-            version: listed.version,
-            items: listed.items,
-        })
+        let entry = kind_of(kind).map_err(refused)?;
+        let found = match namespace {
+            Some(namespace) => self.ledger.objects_in(kind, namespace),
+            None => self.ledger.objects(kind),
+        };
+        let (rows, version) = found.map_err(|error| refused(store(error)))?;
+        let items = rows.iter().map(|(_, row)| self.read(entry, row));
+        let items = items.collect::<Result<_, _>>().map_err(refused)?;
+        Ok(Listed { version, items })
+    }
+
+    fn list_owned_or_labelled(
+        &self,
+        (kind, namespace): (&str, &str),
+        owner_uid: &str,
+        label: &str,
+    ) -> Result<Listed, StoreError> {
+        let entry = kind_of(kind).map_err(refused)?;
+        let found = self
+            .ledger
+            .owned_or_labelled((kind, namespace), owner_uid, label);
+        let (rows, version) = found.map_err(|error| refused(store(error)))?;
+        let items = rows.iter().map(|row| self.read(entry, row));
+        let items = items.collect::<Result<_, _>>().map_err(refused)?;
+        Ok(Listed { version, items })
     }
 
     fn changes_after(&self, version: u64) -> Result<Vec<Change>, StoreError> {
+        let kinds = Kinds::this_release();
+        let is_followed = |kind: &str| {
+            let entry = kinds.find(kind);
+            entry.is_some_and(|kind| !matches!(kind.writer, Writer::Agent))
+        };
         let (mut all, mut after) = (Vec::new(), version);
         loop {
-            let changes = self.ledger.changes_after(after, CHANGES);
-            let changes = changes.map_err(|error| refused(store(error)))?;
-            let Some(last) = changes.last() else {
+            let some = self.ledger.changes_among(is_followed, after, CHANGES);
+            let some = some.map_err(|error| refused(store(error)))?;
+            if some.changes.is_empty() {
                 return Ok(all);
-            };
-            after = last.version;
-            for change in changes {
+            }
+            after = some.until;
+            for change in some.changes {
                 all.push(Change {
                     version: change.version,
                     happened: match change.kind {

@@ -7,12 +7,12 @@ use agent_objects::{
     Written, applied, create, delete, patched, update,
 };
 use agent_sources::{
-    ApiError, Apply, CallerTrace, Delete, Kind, ObjectDelete, ObjectPatch, ObjectRef,
+    ApiError, Apply, CallerTrace, Delete, Kind, ObjectDelete, ObjectPatch, ObjectRef, ObjectScale,
     ObjectWritten, WriteBy,
 };
 use agent_store::{StoredObject, Transaction};
 use proto_node::{from_json, to_json};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::namespace::{self, check_open};
 use super::{key, kind_of, not_found, refused};
@@ -21,6 +21,9 @@ use crate::clock;
 use crate::error::{WriteError, store};
 use crate::object::FINALIZER;
 use crate::owner::{self, OWN_ANNOTATIONS};
+
+/// How often a write is judged anew because its object was changed meanwhile.
+const ATTEMPTS: usize = 16;
 
 /// What a write comes to.
 struct Decision {
@@ -40,6 +43,9 @@ impl<H: Host> Agent<H> {
             Writer::Guests => return self.create_guest(object, by),
             Writer::Agent => return Err(agent_only(kind)),
             Writer::Objects(_) => owner::claim(&mut object.metadata, &by.owner),
+        }
+        if let Some(written) = self.repeated_write(kind, &object, by)? {
+            return Ok(written);
         }
         let object = self.new_object(kind, object)?;
         self.change(kind, &object.id(), by, |present| match present {
@@ -63,6 +69,9 @@ impl<H: Host> Agent<H> {
             return Err(agent_only(kind));
         }
         owner::claim(&mut object.metadata, &by.owner);
+        if let Some(written) = self.repeated_write(kind, &object, by)? {
+            return Ok(written);
+        }
         self.change(kind, &object.id(), by, |present| {
             let value = applied(object.clone(), present.as_ref());
             let offered = self.read_as(kind, value)?;
@@ -91,6 +100,33 @@ impl<H: Host> Agent<H> {
         })
     }
 
+    pub(super) fn scale_any(
+        &self,
+        wanted: &ObjectScale,
+        by: &WriteBy,
+    ) -> Result<ObjectWritten, ApiError> {
+        let kind = kind_of(&wanted.id.kind)?;
+        let Some(scale) = kind.scale else {
+            return Err(ApiError::BadRequest(format!(
+                "a {} has no scale",
+                kind.kind
+            )));
+        };
+        // The path is one of plain members.
+        let members = scale.spec_replicas.trim_start_matches('.').rsplit('.');
+        let patch = members.fold(
+            json!(wanted.replicas),
+            |value, member| json!({member: value}),
+        );
+        let patch = ObjectPatch {
+            id: wanted.id.clone(),
+            part: Part::Main,
+            patch,
+            preconditions: wanted.preconditions.clone(),
+        };
+        self.patch_any(&patch, by)
+    }
+
     pub(super) fn replace_any(
         &self,
         object: Object,
@@ -103,7 +139,7 @@ impl<H: Host> Agent<H> {
         let id = object.id();
         self.change(kind, &id, by, |present| {
             let present = present.ok_or_else(|| not_found(kind, &id))?;
-            self.updated(kind, &present, object, Part::Main, by)
+            self.updated(kind, &present, object.clone(), Part::Main, by)
         })
     }
 
@@ -167,7 +203,7 @@ impl<H: Host> Agent<H> {
         };
         let applied = self.apply_vmi(Apply {
             object: from_json(object.to_json()).map_err(malformed)?,
-            idempotency_key: String::new(),
+            idempotency_key: by.idempotency_key.clone(),
             dry_run: by.dry_run,
             create_only: true,
             by: by.owner.clone(),
@@ -268,39 +304,56 @@ impl<H: Host> Agent<H> {
         read.map_err(|error| refused(kind, "", error))
     }
 
-    /// Decides on what is there, and stores it unless the write is only judged.
+    /// Decides on what is there, and stores it unless the write is only judged. Nobody waits for the decision: it is
+    /// made outside of the transaction, which starts over when what it was made on has changed meanwhile.
     fn change(
         &self,
         kind: &ObjectKind,
         id: &ObjectId,
         by: &WriteBy,
-        decide: impl FnOnce(Option<Object>) -> Result<Decision, ApiError>,
+        decide: impl Fn(Option<Object>) -> Result<Decision, ApiError>,
     ) -> Result<ObjectWritten, ApiError> {
         let key = key(id);
-        let read_row = |row: Option<&StoredObject>| row.map(|row| self.read(kind, row)).transpose();
-        if by.dry_run {
+        let space = namespace::key_of(&id.namespace);
+        for _ in 0..ATTEMPTS {
             let row = self.ledger.object(&key).map_err(store)?;
             if row.is_none() {
-                let space = self.ledger.object(&namespace::key_of(&id.namespace));
-                check_open(space.map_err(store)?.as_ref(), (kind.plural, id))?;
-            }
-            let present = read_row(row.as_ref())?;
-            let decision = decide(present.clone())?;
-            return Ok(told(decision, present));
-        }
-        let written = self.write(|transaction| {
-            let row = transaction.object(&key)?;
-            if row.is_none() {
-                let space = transaction.object(&namespace::key_of(&id.namespace))?;
+                let space = self.ledger.object(&space).map_err(store)?;
                 check_open(space.as_ref(), (kind.plural, id))?;
             }
-            let present = read_row(row.as_ref())?;
+            let present = row.as_ref().map(|row| self.read(kind, row)).transpose()?;
             let mut decision = decide(present.clone())?;
-            self.store_written(transaction, kind, row.as_ref(), &mut decision.written)?;
-            Ok(told(decision, present))
-        })?;
-        self.wake(&written.object.metadata.uid);
-        Ok(written)
+            if by.dry_run {
+                return Ok(told(decision, present));
+            }
+            if matches!(decision.written, Written::Unchanged) {
+                return Ok(told(decision, present));
+            }
+            let stored = self.write(|transaction| {
+                let now = transaction.object(&key)?;
+                if version_of(now.as_ref()) != version_of(row.as_ref()) {
+                    return Ok(None);
+                }
+                if now.is_none() {
+                    check_open(transaction.object(&space)?.as_ref(), (kind.plural, id))?;
+                }
+                self.store_written(transaction, kind, now.as_ref(), &mut decision.written)?;
+                let written = told(decision, present);
+                if written.created && !by.idempotency_key.is_empty() {
+                    let uid = &written.object.metadata.uid;
+                    transaction.put_idempotency_key(&by.idempotency_key, uid)?;
+                }
+                Ok(Some(written))
+            })?;
+            if let Some(written) = stored {
+                self.wake(&written.object.metadata.uid);
+                return Ok(written);
+            }
+        }
+        Err(ApiError::Conflict(format!(
+            "{:?} was changed {ATTEMPTS} times while this write was judged: try again",
+            id.name
+        )))
     }
 
     /// Stores what was decided, and gives it its version.
@@ -326,6 +379,11 @@ impl<H: Host> Agent<H> {
         }
         Ok(())
     }
+}
+
+/// Tells states of an object apart.
+fn version_of(row: Option<&StoredObject>) -> Option<u64> {
+    row.map(|row| row.resource_version)
 }
 
 /// Whether a VMI can be read back once it is stored.
@@ -375,7 +433,13 @@ fn agent_only(kind: &ObjectKind) -> ApiError {
     ApiError::Forbidden(text)
 }
 
+/// In Kubernetes' words, which name the resource.
 fn already_exists(kind: &ObjectKind, name: &str) -> ApiError {
-    let text = format!("{} {name:?} already exists", kind.kind);
+    let (dot, group) = if kind.group.is_empty() {
+        ("", "")
+    } else {
+        (".", kind.group)
+    };
+    let text = format!("{}{dot}{group} {name:?} already exists", kind.plural);
     ApiError::AlreadyExists(text)
 }

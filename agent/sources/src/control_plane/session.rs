@@ -264,15 +264,17 @@ impl<'a, R: Assignments> Session<'a, R> {
     /// What has changed since.
     async fn tell_changes(&mut self, wishes: &Wishes) -> Result<(), SessionError> {
         loop {
-            let changes = match self.registry.changes_after(self.told, CHANGES) {
+            let kind = Kind::VirtualMachineInstance;
+            let some = self.registry.changes_after(kind, self.told, CHANGES);
+            let (changes, until) = match some {
                 Ok(changes) => changes,
                 Err(ApiError::Expired(_)) => return self.tell_all(wishes).await,
                 Err(error) => return Err(error.into()),
             };
-            let Some(last) = changes.last() else {
+            if until == self.told {
                 return Ok(());
-            };
-            self.told = last.version;
+            }
+            self.told = until;
             for change in &changes {
                 let told = report(self.name, &change.object);
                 match told {

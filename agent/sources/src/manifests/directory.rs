@@ -6,14 +6,20 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use agent_objects::{Kinds, ObjectId, Scope, Writer};
 use prost::Message;
 use proto_node::manifest::{self, MAX_MANIFEST_BYTES};
 use proto_node::node::object;
 use proto_node::vmi::VirtualMachineInstance;
 use sha2::{Digest, Sha256};
 
+use super::others::OtherWish;
+
 /// Files of one directory that are read; more are reported and left out.
 const MAX_FILES: usize = 4096;
+
+/// Why an object of a file is refused that has no name.
+const NAMELESS: &str = "metadata.name must be set: an object of a file needs a name that stays";
 
 /// One VMI that a file asks for.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +32,9 @@ pub(crate) struct Wish {
     pub(crate) object: VirtualMachineInstance,
 }
 
+/// Which object without a guest, which file, and what to say.
+pub(crate) type OtherComplaint = (ObjectId, String, String);
+
 /// Namespace and name.
 pub(crate) type WishKey = (String, String);
 
@@ -35,7 +44,14 @@ struct FileState {
     /// Digest of the bytes that were last looked at.
     seen: Vec<u8>,
     /// From the last version that could be read; `None` when none could yet.
-    wishes: Option<Vec<Wish>>,
+    wishes: Option<Wishes>,
+}
+
+/// What one file asks for.
+#[derive(Debug, Default)]
+struct Wishes {
+    vmis: Vec<Wish>,
+    others: Vec<OtherWish>,
 }
 
 /// Something to tell the operator about a file.
@@ -50,12 +66,20 @@ pub(crate) struct Complaint {
 }
 
 /// What the directory says as a whole.
-#[derive(Debug, Default)]
 pub(crate) struct Directory {
+    kinds: &'static Kinds,
     files: BTreeMap<String, FileState>,
 }
 
 impl Directory {
+    /// A directory that was not read yet, with objects of these kinds.
+    pub(crate) fn new(kinds: &'static Kinds) -> Self {
+        Self {
+            kinds,
+            files: BTreeMap::new(),
+        }
+    }
+
     /// Reads the directory again. Complaints are made once for each content of a file.
     ///
     /// # Errors
@@ -85,7 +109,7 @@ impl Directory {
         for name in names {
             let state = self.files.entry(name.clone()).or_default();
             match read(&path.join(&name)) {
-                Ok(bytes) => complaints.extend(state.take(&name, &bytes)),
+                Ok(bytes) => complaints.extend(state.take(self.kinds, &name, &bytes)),
                 // It went between listing and reading; the next scan will not list it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => complaints.extend(state.refuse(&name, &error.to_string())),
@@ -102,7 +126,7 @@ impl Directory {
             .files
             .values()
             .filter_map(|state| state.wishes.as_ref())
-            .flatten()
+            .flat_map(|wishes| &wishes.vmis)
         {
             let key = key_of(&wish.object);
             match wishes.get(&key) {
@@ -125,6 +149,27 @@ impl Directory {
         (wishes, complaints)
     }
 
+    /// Every other object that is asked for, and those asked for twice: which, by which file, and what to say.
+    pub(crate) fn others(&self) -> (BTreeMap<ObjectId, OtherWish>, Vec<OtherComplaint>) {
+        let (mut wishes, mut complaints) = (BTreeMap::<ObjectId, OtherWish>::new(), Vec::new());
+        let files = self.files.values();
+        let asked = files.filter_map(|state| state.wishes.as_ref());
+        for wish in asked.flat_map(|wishes| &wishes.others) {
+            let id = wish.object.id();
+            if let Some(first) = wishes.get(&id) {
+                let first = &first.file;
+                let message = format!(
+                    "{} {:?} is left out: {first} has it already",
+                    id.kind, id.name
+                );
+                complaints.push((id, wish.file.clone(), message));
+            } else {
+                wishes.insert(id, wish.clone());
+            }
+        }
+        (wishes, complaints)
+    }
+
     /// Whether what this file wants is not known: it is there and could never be read.
     pub(crate) fn is_unknown(&self, file: &str) -> bool {
         self.files
@@ -134,13 +179,13 @@ impl Directory {
 }
 
 impl FileState {
-    fn take(&mut self, file: &str, bytes: &[u8]) -> Vec<Complaint> {
+    fn take(&mut self, kinds: &Kinds, file: &str, bytes: &[u8]) -> Vec<Complaint> {
         let seen = Sha256::digest(bytes).to_vec();
         if seen == self.seen {
             return Vec::new();
         }
         self.seen = seen;
-        match parse(file, bytes) {
+        match parse(kinds, file, bytes) {
             Ok(wishes) => {
                 self.wishes = Some(wishes);
                 Vec::new()
@@ -202,7 +247,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 
 /// All objects of a file, or everything that is wrong with it. One bad document spoils the file:
 /// what an operator saves is one change, and half of it may be worse than none.
-fn parse(file: &str, bytes: &[u8]) -> Result<Vec<Wish>, Vec<Complaint>> {
+fn parse(kinds: &Kinds, file: &str, bytes: &[u8]) -> Result<Wishes, Vec<Complaint>> {
     let complain = |object: WishKey, message: String| Complaint {
         file: file.to_owned(),
         object,
@@ -210,12 +255,22 @@ fn parse(file: &str, bytes: &[u8]) -> Result<Vec<Wish>, Vec<Complaint>> {
     };
     let documents = manifest::parse(bytes)
         .map_err(|error| vec![complain(WishKey::default(), error.to_string())])?;
-    let (mut wishes, mut complaints) = (Vec::new(), Vec::new());
+    let (mut wishes, mut complaints) = (Wishes::default(), Vec::new());
     for document in documents {
         let named = (document.name.namespace, document.name.name);
+        if let Some(value) = document.other {
+            match other_wish(kinds, file, value) {
+                Ok(wish) => wishes.others.push(wish),
+                Err(message) => {
+                    let message = format!("line {}: {message}", document.line);
+                    complaints.push(complain(named, message));
+                }
+            }
+            continue;
+        }
         match document.object.map(|object| object.kind) {
             Ok(Some(object::Kind::VirtualMachineInstance(vmi))) => match wish(file, vmi) {
-                Ok(wish) => wishes.push(wish),
+                Ok(wish) => wishes.vmis.push(wish),
                 Err(message) => complaints.push(complain(
                     named,
                     format!("line {}: {message}", document.line),
@@ -223,7 +278,7 @@ fn parse(file: &str, bytes: &[u8]) -> Result<Vec<Wish>, Vec<Complaint>> {
             },
             Ok(_) => {
                 let message = format!(
-                    "line {}: only VirtualMachineInstances can be made from files",
+                    "line {}: objects of this kind are written by the agent alone",
                     document.line
                 );
                 complaints.push(complain(named, message));
@@ -244,12 +299,31 @@ fn parse(file: &str, bytes: &[u8]) -> Result<Vec<Wish>, Vec<Complaint>> {
     }
 }
 
+/// An object without a guest. What admission says of it comes when it is applied.
+fn other_wish(kinds: &Kinds, file: &str, value: serde_json::Value) -> Result<OtherWish, String> {
+    let (kind, mut object) = kinds.read(value).map_err(|error| error.to_string())?;
+    if !matches!(kind.writer, Writer::Objects(_)) {
+        let text = format!("a {} is written by the agent alone", kind.kind);
+        return Err(text);
+    }
+    let metadata = &mut object.metadata;
+    if metadata.name.is_empty() {
+        return Err(String::from(NAMELESS));
+    }
+    if kind.scope == Scope::Namespaced && metadata.namespace.is_empty() {
+        metadata.namespace = String::from("default");
+    }
+    metadata.generate_name.clear();
+    Ok(OtherWish {
+        file: file.to_owned(),
+        object,
+    })
+}
+
 fn wish(file: &str, mut object: VirtualMachineInstance) -> Result<Wish, String> {
     let metadata = object.metadata.get_or_insert_default();
     if metadata.name.is_empty() {
-        return Err(String::from(
-            "metadata.name must be set: an object of a file needs a name that stays",
-        ));
+        return Err(String::from(NAMELESS));
     }
     if metadata.namespace.is_empty() {
         metadata.namespace = String::from("default");

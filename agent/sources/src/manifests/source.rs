@@ -13,8 +13,9 @@ use proto_node::vmi::VirtualMachineInstance;
 use tracing::{info, warn};
 
 use super::directory::{Complaint, Directory, WishKey, key_of};
+use super::others::Others;
 use super::reconcile::{Step, reconcile};
-use crate::{ApiError, Apply, CallerTrace, Delete, Kind, ObjectRef, Registry};
+use crate::{ApiError, Apply, CallerTrace, Delete, Kind, ObjectRef, ObjectRegistry};
 
 /// The directory is scanned this often even when nothing was noticed.
 const RESCAN: Duration = Duration::from_secs(30);
@@ -23,13 +24,14 @@ const RESCAN: Duration = Duration::from_secs(30);
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// Reason of events about manifests.
-const REASON: &str = "InvalidManifest";
+pub(super) const REASON: &str = "InvalidManifest";
 
-/// A manifest directory as a source of VMIs.
+/// A manifest directory as a source of objects.
 pub struct ManifestSource<R> {
     registry: R,
     path: PathBuf,
     directory: Directory,
+    others: Others,
     /// What was said already, so that it is said once.
     said: BTreeSet<String>,
     /// Wishes that admission refused, by digest; they are not tried again as they are.
@@ -37,17 +39,18 @@ pub struct ManifestSource<R> {
     listable: bool,
 }
 
-impl<R: Registry> ManifestSource<R> {
+impl<R: ObjectRegistry> ManifestSource<R> {
     /// A source for the directory at `path`, which may come into being later.
     #[must_use]
     pub fn new(registry: R, path: PathBuf) -> Self {
         Self {
-            registry,
             path,
-            directory: Directory::default(),
+            directory: Directory::new(registry.kinds()),
+            others: Others::default(),
             said: BTreeSet::new(),
             refused: BTreeSet::new(),
             listable: true,
+            registry,
         }
     }
 
@@ -92,6 +95,7 @@ impl<R: Registry> ManifestSource<R> {
         match self.directory.scan(&self.path) {
             Ok(complaints) => {
                 self.listable = true;
+                self.others.scanned();
                 for complaint in complaints {
                     self.complain(&complaint).await;
                 }
@@ -109,6 +113,7 @@ impl<R: Registry> ManifestSource<R> {
 
     /// Brings what is there in line with what the files say.
     async fn settle(&mut self) {
+        self.others.settle(&self.registry, &self.directory);
         let (wishes, complaints) = self.directory.wishes();
         for complaint in complaints {
             self.complain(&complaint).await;
@@ -265,7 +270,7 @@ fn vmi(object: proto_node::node::Object) -> Option<VirtualMachineInstance> {
 }
 
 /// The directory as a whole, whichever file it was.
-fn directory() -> Owner {
+pub(super) fn directory() -> Owner {
     Owner::ManifestDirectory {
         file: String::new(),
     }

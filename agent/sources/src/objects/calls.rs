@@ -5,12 +5,11 @@ use std::time::Instant;
 
 use agent_domain::Owner;
 use agent_objects::{
-    ColumnType, FieldSelector, LabelSelector, Object, ObjectId, ObjectKind, Part, Preconditions,
-    Propagation, Refusal, Scope, SelectorError, Writer,
+    ColumnType, Object, ObjectId, ObjectKind, Part, Preconditions, Propagation, Refusal, Scope,
+    Writer,
 };
 use prost::Message;
 use proto_node::manifest::MAX_MANIFEST_BYTES;
-use proto_node::meta::ListMeta;
 use proto_node::node::object_service_server::ObjectService;
 use proto_node::node::{self, apply_response};
 use serde_json::Value;
@@ -18,10 +17,11 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status};
 
-use super::watch::{Filter, Watch};
-use super::{ObjectDelete, ObjectPatch, ObjectRegistry, WriteBy};
+use super::{ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale, WriteBy};
 use crate::access::Permit;
 use crate::budget::Call;
+use crate::pages;
+use crate::watch::{Filter, ObjectFeed, Watch};
 use crate::{ApiError, Served};
 
 /// Responses of one watch that wait for a slow client.
@@ -90,27 +90,34 @@ impl<R: ObjectRegistry> ObjectCalls<R> {
 
     fn filter(
         &self,
-        permit: Permit,
-        (kind, mut namespace): (&str, String),
-        (labels, fields): (&str, &str),
+        permit: &Permit,
+        (kind, namespace): (&str, String),
+        selectors: (&str, &str),
     ) -> Result<Filter, ApiError> {
         let kind = self.kind(kind)?;
-        let permit = permit.raised(kind.read_role);
-        if kind.scope == Scope::Cluster {
-            namespace.clear();
-            permit.check_all()?;
-        } else if !namespace.is_empty() {
-            permit.check(&namespace)?;
-        } else if permit.covers_none() {
-            return Err(permit.denied("in any namespace"));
-        }
-        let bad = |error: SelectorError| ApiError::BadRequest(error.to_string());
-        Ok(Filter {
-            kind,
-            namespace,
-            labels: LabelSelector::parse(labels).map_err(bad)?,
-            fields: FieldSelector::parse(fields, self.0.kinds(), kind).map_err(bad)?,
-            permit,
+        Filter::parse((self.0.kinds(), kind), namespace, selectors, permit)
+    }
+
+    /// The scale of an object.
+    fn scale_of(&self, object: &Object) -> Result<node::Scale, ApiError> {
+        let kind = self.kind(&object.kind)?;
+        let scale = kind
+            .scale
+            .ok_or_else(|| ApiError::BadRequest(format!("a {} has no scale", kind.kind)))?;
+        let at = |path: &str| {
+            let members: Vec<&str> = path.trim_start_matches('.').split('.').collect();
+            object.at(&members).cloned().unwrap_or_default()
+        };
+        let number =
+            |path| i32::try_from(at(path).as_i64().unwrap_or_default()).unwrap_or(i32::MAX);
+        Ok(node::Scale {
+            spec_replicas: number(scale.spec_replicas),
+            status_replicas: number(scale.status_replicas),
+            selector: at(scale.label_selector)
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
+            resource_version: object.metadata.resource_version.clone(),
         })
     }
 }
@@ -137,7 +144,11 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
             let permit = Permit::of(&request)?;
             let asked = request.get_ref();
             let object = self.read(&permit, &asked.object)?;
-            let written = self.0.create_object(object, &by_caller(asked.dry_run))?;
+            let by = WriteBy {
+                idempotency_key: asked.idempotency_key.clone(),
+                ..by_caller(asked.dry_run)
+            };
+            let written = self.0.create_object(object, &by)?;
             Ok(node::CreateObjectResponse {
                 object: bytes(&written.object),
                 warnings: written.warnings,
@@ -153,7 +164,11 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
             let permit = Permit::of(&request)?;
             let asked = request.get_ref();
             let object = self.read(&permit, &asked.object)?;
-            let written = self.0.apply_object(object, &by_caller(asked.dry_run))?;
+            let by = WriteBy {
+                idempotency_key: asked.idempotency_key.clone(),
+                ..by_caller(asked.dry_run)
+            };
+            let written = self.0.apply_object(object, &by)?;
             let result = match (written.created, written.changed) {
                 (true, _) => apply_response::Result::Created,
                 (false, true) => apply_response::Result::Configured,
@@ -196,16 +211,16 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
             let call = Call::of(&request)?;
             let asked = request.into_inner();
             let selectors = (asked.label_selector.as_str(), asked.field_selector.as_str());
-            let filter = self.filter(permit, (&asked.kind, asked.namespace), selectors)?;
+            let filter = self.filter(&permit, (&asked.kind, asked.namespace), selectors)?;
+            let after = pages::Token::parse(&asked.r#continue)?;
             call.check_room()?;
             let listed = self.0.list_objects(filter.kind.kind)?;
-            let items = listed.items.iter().filter(|object| filter.matches(object));
+            let items = listed.items.into_iter();
+            let matching = items.filter(|object| filter.matches(object));
+            let (metadata, items) = pages::page(matching, asked.limit, after, listed.version);
             let list = node::ListObjectsResponse {
-                metadata: Some(ListMeta {
-                    resource_version: listed.version.to_string(),
-                    ..ListMeta::default()
-                }),
-                items: items.map(bytes).collect(),
+                metadata: Some(metadata),
+                items: items.iter().map(bytes).collect(),
             };
             // It is kept as a whole until the client has read it.
             charge = Some(call.charge(list.encoded_len()));
@@ -226,10 +241,10 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
             let call = Call::of(&request)?;
             let asked = request.into_inner();
             let selectors = (asked.label_selector.as_str(), asked.field_selector.as_str());
-            let filter = self.filter(permit, (&asked.kind, asked.namespace), selectors)?;
+            let filter = self.filter(&permit, (&asked.kind, asked.namespace), selectors)?;
             call.check_room()?;
             let (out, responses) = mpsc::channel(WATCH_BACKLOG);
-            let watch = Watch::new(self.0.clone(), filter, call, out);
+            let watch = Watch::new(ObjectFeed(self.0.clone()), filter, call, out);
             tokio::spawn(watch.run(asked.resource_version));
             Ok(ReceiverStream::new(responses))
         })
@@ -283,6 +298,36 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
         })
     }
 
+    async fn get_scale(
+        &self,
+        request: Request<node::GetScaleRequest>,
+    ) -> Result<Response<node::GetScaleResponse>, Status> {
+        self.count("GetScale", || {
+            let permit = Permit::of(&request)?;
+            let id = self.named(&permit, request.into_inner().name)?;
+            let scale = self.scale_of(&self.0.get_object(&id)?)?;
+            Ok(node::GetScaleResponse { scale: Some(scale) })
+        })
+    }
+
+    async fn set_scale(
+        &self,
+        request: Request<node::SetScaleRequest>,
+    ) -> Result<Response<node::SetScaleResponse>, Status> {
+        self.count("SetScale", || {
+            let permit = Permit::of(&request)?;
+            let asked = request.into_inner();
+            let scale = ObjectScale {
+                id: self.named(&permit, asked.name)?,
+                replicas: asked.replicas,
+                preconditions: preconditions(asked.preconditions),
+            };
+            let written = self.0.scale_object(&scale, &by_caller(asked.dry_run))?;
+            let scale = self.scale_of(&written.object)?;
+            Ok(node::SetScaleResponse { scale: Some(scale) })
+        })
+    }
+
     async fn delete_object(
         &self,
         request: Request<node::DeleteObjectRequest>,
@@ -320,6 +365,7 @@ fn by_caller(dry_run: bool) -> WriteBy {
     WriteBy {
         owner: Owner::GrpcCaller,
         dry_run,
+        idempotency_key: String::new(),
     }
 }
 
@@ -343,7 +389,7 @@ fn json(bytes: &[u8], what: &str) -> Result<Value, ApiError> {
         .map_err(|error| ApiError::BadRequest(format!("{what} is no JSON: {error}")))
 }
 
-pub(super) fn bytes(object: &Object) -> Vec<u8> {
+pub(crate) fn bytes(object: &Object) -> Vec<u8> {
     object.to_json().to_string().into_bytes()
 }
 

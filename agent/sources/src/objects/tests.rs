@@ -45,6 +45,7 @@ fn set(namespace: &str) -> CreateObjectRequest {
     CreateObjectRequest {
         object: object.to_string().into_bytes(),
         dry_run: false,
+        ..CreateObjectRequest::default()
     }
 }
 
@@ -95,7 +96,7 @@ async fn what_has_no_form_or_kind_is_refused_before_anybody_asks_the_registry() 
     ] {
         let request = CreateObjectRequest {
             object: object.as_bytes().to_vec(),
-            dry_run: false,
+            ..CreateObjectRequest::default()
         };
         let refused = operator.create_object(request).await.expect_err("is wrong");
         assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
@@ -137,4 +138,79 @@ async fn kinds_are_told_with_their_names_and_columns() {
         .map(|column| column.name.as_str())
         .collect();
     assert_eq!(columns, ["DESIRED", "CURRENT", "READY", "AGE"]);
+}
+
+#[tokio::test]
+async fn who_may_only_look_sees_no_secrets() {
+    let server = server();
+    let list = |kind: &str| ListObjectsRequest {
+        kind: kind.to_owned(),
+        ..ListObjectsRequest::default()
+    };
+    let mut viewer = client(&server, "viewer").await;
+    let refused = viewer.list_objects(list("Secret")).await;
+    let refused = refused.expect_err("takes a higher role");
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+    assert!(refused.message().contains("role operate"), "{refused}");
+    let watch = WatchObjectsRequest {
+        kind: String::from("Secret"),
+        namespace: String::from("a"),
+        ..WatchObjectsRequest::default()
+    };
+    let refused = viewer.watch_objects(watch).await;
+    let refused = refused.expect_err("takes a higher role");
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+    let get = GetObjectRequest {
+        name: Some(ObjectName {
+            kind: String::from("Secret"),
+            namespace: String::from("a"),
+            name: String::from("web"),
+        }),
+    };
+    let refused = viewer
+        .get_object(get)
+        .await
+        .expect_err("takes a higher role");
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+    // Namespaces are the whole node's.
+    let refused = viewer.list_objects(list("Namespace")).await;
+    assert_eq!(
+        refused.expect_err("is the node's").code(),
+        Code::PermissionDenied
+    );
+
+    let mut operator = client(&server, "operator").await;
+    let listed = operator.list_objects(list("Secret")).await;
+    listed.expect("is granted");
+}
+
+#[tokio::test]
+async fn lists_come_in_pages() {
+    let registry = FakeRegistry::new();
+    let vmi = |name: &str| {
+        format!(
+            "{{apiVersion: kubevirt.io/v1, kind: {KIND}, metadata: {{name: {name}, namespace: a, uid: {name}-1}}}}"
+        )
+    };
+    registry.put(&[vmi("x"), vmi("y"), vmi("z")]);
+    let grants = vec![grant(Role::View, None, "viewer")];
+    let server = Server::start(registry, grants);
+    let mut viewer = client(&server, "viewer").await;
+    let (mut sizes, mut token) = (Vec::new(), String::new());
+    loop {
+        let list = ListObjectsRequest {
+            kind: KIND.to_owned(),
+            limit: 2,
+            r#continue: token,
+            ..ListObjectsRequest::default()
+        };
+        let listed = viewer.list_objects(list).await.expect("is granted");
+        let listed = listed.into_inner();
+        sizes.push(listed.items.len());
+        token = listed.metadata.expect("is there").r#continue;
+        if token.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(sizes, [2, 1]);
 }

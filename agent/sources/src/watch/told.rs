@@ -2,70 +2,49 @@
 
 use std::collections::BTreeMap;
 
-use proto_node::node::Object;
 use proto_node::node::watch_response::Type;
 
-use super::Filter;
-use crate::{Change, ChangeKind};
+use super::{Filter, Watched};
+use crate::ChangeKind;
 
 /// Whether the watcher was told of an object and not that it is gone, by uid. Of what is missing here in a watch that
 /// resumes nobody knows: it has changed since the version at which that goes on.
 #[derive(Debug, Default)]
 pub(crate) struct Told(BTreeMap<String, bool>);
 
-/// An object in a change, as far as a watcher is concerned.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen<'a> {
-    /// The object's uid.
-    pub(crate) uid: &'a str,
-    /// It is what the watcher asked for.
-    pub(crate) matches: bool,
-    /// It may have been so at another time.
-    pub(crate) can_match: bool,
-}
-
 impl Told {
     /// The watcher knows an object as it is. Whether it is told of that.
-    pub(super) fn note(&mut self, object: &Object, filter: &Filter) -> bool {
+    pub(super) fn note(&mut self, object: &impl Watched, filter: &Filter) -> bool {
         if !filter.covers(object) {
             return false;
         }
         let matches = filter.matches(object);
-        if let Some(uid) = uid(object) {
-            self.remember(uid, matches);
+        if let Some(metadata) = object.metadata() {
+            self.0.insert(metadata.uid.clone(), matches);
         }
         matches
     }
 
-    /// The watcher knows an object, and was told of it when that matches.
-    pub(crate) fn remember(&mut self, uid: &str, matches: bool) {
-        self.0.insert(uid.to_owned(), matches);
-    }
-
     /// As what the watcher is to be told of a change, if it is.
-    pub(super) fn judge(&mut self, change: &Change, filter: &Filter) -> Option<Type> {
-        if !filter.covers(&change.object) {
+    pub(super) fn judge(
+        &mut self,
+        change: ChangeKind,
+        object: &impl Watched,
+        filter: &Filter,
+    ) -> Option<Type> {
+        if !filter.covers(object) {
             return None;
         }
-        let seen = Seen {
-            uid: uid(&change.object)?,
-            matches: filter.matches(&change.object),
-            can_match: filter.can_match(&change.object),
-        };
-        self.judge_seen(change.change, seen)
-    }
-
-    /// The same of an object of any kind.
-    pub(crate) fn judge_seen(&mut self, change: ChangeKind, seen: Seen<'_>) -> Option<Type> {
-        let matches = seen.matches;
-        let known = match self.0.get(seen.uid) {
+        let uid = object.metadata()?.uid.as_str();
+        let matches = filter.matches(object);
+        let known = match self.0.get(uid) {
             Some(told) => *told,
-            None => change != ChangeKind::Added && seen.can_match,
+            None => change != ChangeKind::Added && filter.can_match(object),
         };
         if change == ChangeKind::Deleted {
-            self.0.remove(seen.uid);
+            self.0.remove(uid);
         } else {
-            self.0.insert(seen.uid.to_owned(), matches);
+            self.0.insert(uid.to_owned(), matches);
         }
         match change {
             ChangeKind::Deleted => (known || matches).then_some(Type::Deleted),
@@ -76,15 +55,13 @@ impl Told {
     }
 }
 
-fn uid(object: &Object) -> Option<&str> {
-    object.metadata().map(|metadata| metadata.uid.as_str())
-}
-
 #[cfg(test)]
 mod tests {
+    use agent_objects::Kinds;
+
     use super::*;
-    use crate::Kind;
     use crate::access::Permit;
+    use crate::{Change, Kind};
 
     fn filter(namespace: &str, labels: &str, fields: &str) -> Filter {
         filter_of(Kind::VirtualMachineInstance, namespace, labels, fields)
@@ -92,7 +69,14 @@ mod tests {
 
     fn filter_of(kind: Kind, namespace: &str, labels: &str, fields: &str) -> Filter {
         let (namespace, permit) = (namespace.to_owned(), Permit::everything());
-        Filter::parse(kind.as_str(), namespace, labels, fields, &permit).expect("a filter")
+        let kinds = Kinds::this_release();
+        let entry = kinds.named(kind.as_str()).expect("a kind");
+        let parsed = Filter::parse((kinds, entry), namespace, (labels, fields), &permit);
+        parsed.expect("a filter")
+    }
+
+    fn judged(told: &mut Told, change: &Change, filter: &Filter) -> Option<Type> {
+        told.judge(change.change, &change.object, filter)
     }
 
     fn change(change: ChangeKind, name: &str, app: &str, phase: &str) -> Change {
@@ -114,7 +98,7 @@ mod tests {
             let (mut told, filter) = (Told::default(), filter(namespace, "", fields));
             for kind in [ChangeKind::Modified, ChangeKind::Deleted] {
                 let other = change(kind, "db", "db", "Running");
-                assert_eq!(told.judge(&other, &filter), None);
+                assert_eq!(judged(&mut told, &other, &filter), None);
             }
         }
     }
@@ -132,7 +116,7 @@ mod tests {
                 kind: Kind::Event,
                 object: manifest.parse().expect("an event"),
             };
-            Told::default().judge(&event, &filter)
+            judged(&mut Told::default(), &event, &filter)
         };
         for change in [ChangeKind::Modified, ChangeKind::Deleted] {
             for other in [
@@ -157,9 +141,9 @@ mod tests {
         let (mut told, filter) = (Told::default(), filter("", "app=web", ""));
         let mut other = change(ChangeKind::Modified, "db", "db", "Running");
         assert!(!told.note(&other.object, &filter));
-        assert_eq!(told.judge(&other, &filter), None);
+        assert_eq!(judged(&mut told, &other, &filter), None);
         other.change = ChangeKind::Deleted;
-        assert_eq!(told.judge(&other, &filter), None);
+        assert_eq!(judged(&mut told, &other, &filter), None);
     }
 
     #[test]
@@ -168,9 +152,9 @@ mod tests {
         for kind in [ChangeKind::Modified, ChangeKind::Deleted] {
             let mut told = Told::default();
             let ended = change(kind, "web", "web", "Succeeded");
-            assert_eq!(told.judge(&ended, &filter), Some(Type::Deleted));
+            assert_eq!(judged(&mut told, &ended, &filter), Some(Type::Deleted));
             if kind == ChangeKind::Modified {
-                assert_eq!(told.judge(&ended, &filter), None, "told twice");
+                assert_eq!(judged(&mut told, &ended, &filter), None, "told twice");
             }
         }
     }
@@ -186,8 +170,8 @@ mod tests {
             (ChangeKind::Modified, "Succeeded", None),
             (ChangeKind::Deleted, "Succeeded", None),
         ] {
-            let judged = told.judge(&change(kind, "web", "web", phase), &filter);
-            assert_eq!(judged, expected, "{kind:?} {phase}");
+            let told = judged(&mut told, &change(kind, "web", "web", phase), &filter);
+            assert_eq!(told, expected, "{kind:?} {phase}");
         }
     }
 }

@@ -3754,6 +3754,10 @@ pub struct CreateObjectRequest {
     /// Judge only; store nothing.
     #[prost(bool, tag = "2")]
     pub dry_run: bool,
+    /// A repeated request with the same key does nothing again and is answered with the object as it is. It holds as long
+    /// as the object exists. With the same key for another object: ABORTED, reason "Conflict". Empty: none.
+    #[prost(string, tag = "3")]
+    pub idempotency_key: ::prost::alloc::string::String,
 }
 impl ::prost::Name for CreateObjectRequest {
     const NAME: &'static str = "CreateObjectRequest";
@@ -3794,6 +3798,10 @@ pub struct ApplyObjectRequest {
     /// Judge only; store nothing.
     #[prost(bool, tag = "2")]
     pub dry_run: bool,
+    /// A repeated request with the same key does nothing again and is answered with the object as it is. It holds as long
+    /// as the object exists. With the same key for another object: ABORTED, reason "Conflict". Empty: none.
+    #[prost(string, tag = "3")]
+    pub idempotency_key: ::prost::alloc::string::String,
 }
 impl ::prost::Name for ApplyObjectRequest {
     const NAME: &'static str = "ApplyObjectRequest";
@@ -3919,6 +3927,12 @@ pub struct ListObjectsRequest {
     /// Kubernetes field selector. Empty: all.
     #[prost(string, tag = "4")]
     pub field_selector: ::prost::alloc::string::String,
+    /// At most so many objects. 0: all.
+    #[prost(uint32, tag = "5")]
+    pub limit: u32,
+    /// `metadata.continue` of the page before. Empty: the first page.
+    #[prost(string, tag = "6")]
+    pub r#continue: ::prost::alloc::string::String,
 }
 impl ::prost::Name for ListObjectsRequest {
     const NAME: &'static str = "ListObjectsRequest";
@@ -3933,7 +3947,8 @@ impl ::prost::Name for ListObjectsRequest {
 /// The objects, sorted by namespace and name.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListObjectsResponse {
-    /// Version of the store, from which a watch sees every later change.
+    /// Version of the store when the first page was made, from which a watch sees every later change; and the token of the
+    /// next page.
     #[prost(message, optional, tag = "1")]
     pub metadata: ::core::option::Option<super::super::meta::v1::ListMeta>,
     /// Objects as JSON.
@@ -4049,6 +4064,104 @@ impl ::prost::Name for PatchObjectResponse {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kvmlet.node.v1.PatchObjectResponse".into()
+    }
+}
+/// The scale of an object.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Scale {
+    /// The wanted number.
+    #[prost(int32, tag = "1")]
+    pub spec_replicas: i32,
+    /// The present number.
+    #[prost(int32, tag = "2")]
+    pub status_replicas: i32,
+    /// Label selector of what is counted, in its string form.
+    #[prost(string, tag = "3")]
+    pub selector: ::prost::alloc::string::String,
+    /// Version of the object.
+    #[prost(string, tag = "4")]
+    pub resource_version: ::prost::alloc::string::String,
+}
+impl ::prost::Name for Scale {
+    const NAME: &'static str = "Scale";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.Scale".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.Scale".into()
+    }
+}
+/// Asks for the scale of an object.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetScaleRequest {
+    #[prost(message, optional, tag = "1")]
+    pub name: ::core::option::Option<ObjectName>,
+}
+impl ::prost::Name for GetScaleRequest {
+    const NAME: &'static str = "GetScaleRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.GetScaleRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.GetScaleRequest".into()
+    }
+}
+/// The scale.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetScaleResponse {
+    #[prost(message, optional, tag = "1")]
+    pub scale: ::core::option::Option<Scale>,
+}
+impl ::prost::Name for GetScaleResponse {
+    const NAME: &'static str = "GetScaleResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.GetScaleResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.GetScaleResponse".into()
+    }
+}
+/// A new scale.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetScaleRequest {
+    #[prost(message, optional, tag = "1")]
+    pub name: ::core::option::Option<ObjectName>,
+    /// The wanted number, at least 0.
+    #[prost(int32, tag = "2")]
+    pub replicas: i32,
+    #[prost(message, optional, tag = "3")]
+    pub preconditions: ::core::option::Option<Preconditions>,
+    /// Judge only; store nothing.
+    #[prost(bool, tag = "4")]
+    pub dry_run: bool,
+}
+impl ::prost::Name for SetScaleRequest {
+    const NAME: &'static str = "SetScaleRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.SetScaleRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.SetScaleRequest".into()
+    }
+}
+/// The new scale.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetScaleResponse {
+    #[prost(message, optional, tag = "1")]
+    pub scale: ::core::option::Option<Scale>,
+}
+impl ::prost::Name for SetScaleResponse {
+    const NAME: &'static str = "SetScaleResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.SetScaleResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.SetScaleResponse".into()
     }
 }
 /// An object to delete.
@@ -4411,6 +4524,56 @@ pub mod object_service_client {
                 .insert(GrpcMethod::new("kvmlet.node.v1.ObjectService", "PatchObject"));
             self.inner.unary(req, path, codec).await
         }
+        /// How many there are of what an object is a set of, and how many are wanted.
+        pub async fn get_scale(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetScaleRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetScaleResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.ObjectService/GetScale",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvmlet.node.v1.ObjectService", "GetScale"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Changes how many are wanted, and nothing else.
+        pub async fn set_scale(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SetScaleRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::SetScaleResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.ObjectService/SetScale",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvmlet.node.v1.ObjectService", "SetScale"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Deletes an object. It is gone when its finalizers are.
         pub async fn delete_object(
             &mut self,
@@ -4521,6 +4684,22 @@ pub mod object_service_server {
             request: tonic::Request<super::PatchObjectRequest>,
         ) -> std::result::Result<
             tonic::Response<super::PatchObjectResponse>,
+            tonic::Status,
+        >;
+        /// How many there are of what an object is a set of, and how many are wanted.
+        async fn get_scale(
+            &self,
+            request: tonic::Request<super::GetScaleRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetScaleResponse>,
+            tonic::Status,
+        >;
+        /// Changes how many are wanted, and nothing else.
+        async fn set_scale(
+            &self,
+            request: tonic::Request<super::SetScaleRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::SetScaleResponse>,
             tonic::Status,
         >;
         /// Deletes an object. It is gone when its finalizers are.
@@ -4955,6 +5134,96 @@ pub mod object_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PatchObjectSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.ObjectService/GetScale" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetScaleSvc<T: ObjectService>(pub Arc<T>);
+                    impl<
+                        T: ObjectService,
+                    > tonic::server::UnaryService<super::GetScaleRequest>
+                    for GetScaleSvc<T> {
+                        type Response = super::GetScaleResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetScaleRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ObjectService>::get_scale(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetScaleSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.ObjectService/SetScale" => {
+                    #[allow(non_camel_case_types)]
+                    struct SetScaleSvc<T: ObjectService>(pub Arc<T>);
+                    impl<
+                        T: ObjectService,
+                    > tonic::server::UnaryService<super::SetScaleRequest>
+                    for SetScaleSvc<T> {
+                        type Response = super::SetScaleResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SetScaleRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ObjectService>::set_scale(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SetScaleSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -14,7 +14,7 @@ fn names(directory: &Directory) -> Vec<String> {
 #[test]
 fn added_changed_and_removed_files_are_noticed() {
     let path = tempfile::tempdir().expect("a directory");
-    let mut directory = Directory::default();
+    let mut directory = Directory::new(Kinds::this_release());
     std::fs::write(path.path().join("a.yaml"), GOOD).expect("write");
     assert_eq!(directory.scan(path.path()).expect("scan"), []);
     assert_eq!(names(&directory), ["web"]);
@@ -41,7 +41,7 @@ fn added_changed_and_removed_files_are_noticed() {
 fn a_file_that_turned_bad_keeps_what_it_said_and_is_complained_about_once() {
     let path = tempfile::tempdir().expect("a directory");
     let file = path.path().join("a.yaml");
-    let mut directory = Directory::default();
+    let mut directory = Directory::new(Kinds::this_release());
     std::fs::write(&file, GOOD).expect("write");
     directory.scan(path.path()).expect("scan");
     std::fs::write(&file, "kind: VirtualMachineInstance\nspec: [").expect("write");
@@ -55,7 +55,7 @@ fn a_file_that_turned_bad_keeps_what_it_said_and_is_complained_about_once() {
 fn an_emptied_file_keeps_what_it_said() {
     let path = tempfile::tempdir().expect("a directory");
     let file = path.path().join("a.yaml");
-    let mut directory = Directory::default();
+    let mut directory = Directory::new(Kinds::this_release());
     std::fs::write(&file, GOOD).expect("write");
     directory.scan(path.path()).expect("scan");
     std::fs::write(&file, "").expect("write");
@@ -65,7 +65,7 @@ fn an_emptied_file_keeps_what_it_said() {
         "{complaints:?}"
     );
     assert_eq!(names(&directory), ["web"]);
-    let mut fresh = Directory::default();
+    let mut fresh = Directory::new(Kinds::this_release());
     fresh.scan(path.path()).expect("scan");
     assert!(fresh.is_unknown("a.yaml"), "nor after a restart");
 }
@@ -73,7 +73,7 @@ fn an_emptied_file_keeps_what_it_said() {
 #[test]
 fn a_file_that_was_never_good_is_unknown() {
     let path = tempfile::tempdir().expect("a directory");
-    let mut directory = Directory::default();
+    let mut directory = Directory::new(Kinds::this_release());
     std::fs::write(path.path().join("a.yaml"), "{{{").expect("write");
     assert_eq!(directory.scan(path.path()).expect("scan").len(), 1);
     assert!(directory.is_unknown("a.yaml"));
@@ -96,7 +96,7 @@ fn hidden_temporary_and_other_files_pipes_and_directories_are_no_manifests() {
     std::fs::create_dir(path.path().join("d.yaml")).expect("mkdir");
     nix::unistd::mkfifo(&path.path().join("p.yaml"), nix::sys::stat::Mode::S_IRWXU)
         .expect("mkfifo");
-    let mut directory = Directory::default();
+    let mut directory = Directory::new(Kinds::this_release());
     let complaints = directory.scan(path.path()).expect("scan");
     assert_eq!(names(&directory), [""; 0]);
     let files: Vec<&str> = complaints
@@ -115,7 +115,7 @@ fn one_bad_document_spoils_its_file_and_no_other() {
     )
     .expect("write");
     std::fs::write(path.path().join("b.yaml"), GOOD.replace("web", "db")).expect("write");
-    let mut directory = Directory::default();
+    let mut directory = Directory::new(Kinds::this_release());
     let complaints = directory.scan(path.path()).expect("scan");
     assert_eq!(complaints.len(), 1, "{complaints:?}");
     assert_eq!(names(&directory), ["db"]);
@@ -126,7 +126,7 @@ fn the_first_file_wins_an_object_that_two_have() {
     let path = tempfile::tempdir().expect("a directory");
     std::fs::write(path.path().join("a.yaml"), GOOD).expect("write");
     std::fs::write(path.path().join("b.yaml"), GOOD).expect("write");
-    let mut directory = Directory::default();
+    let mut directory = Directory::new(Kinds::this_release());
     directory.scan(path.path()).expect("scan");
     let (wishes, complaints) = directory.wishes();
     assert!(wishes.values().all(|wish| wish.file == "a.yaml"));
@@ -138,8 +138,40 @@ fn the_first_file_wins_an_object_that_two_have() {
 fn a_directory_that_can_not_be_listed_changes_nothing() {
     let path = tempfile::tempdir().expect("a directory");
     std::fs::write(path.path().join("a.yaml"), GOOD).expect("write");
-    let mut directory = Directory::default();
+    let mut directory = Directory::new(Kinds::this_release());
     directory.scan(path.path()).expect("scan");
     assert!(directory.scan(&path.path().join("missing")).is_err());
     assert_eq!(names(&directory), ["web"]);
+}
+
+#[test]
+fn objects_of_all_kinds_are_asked_for_and_one_that_is_none_spoils_its_file() {
+    let path = tempfile::tempdir().expect("a directory");
+    let file = path.path().join("a.yaml");
+    let mut directory = Directory::new(Kinds::this_release());
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: key}\nstringData: {a: b}\n";
+    let list = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Namespace, metadata: {name: a}}\n";
+    std::fs::write(&file, format!("{GOOD}---\n{secret}---\n{list}")).expect("write");
+    assert_eq!(directory.scan(path.path()).expect("scan"), []);
+    assert_eq!(names(&directory), ["web"]);
+    let others = |directory: &Directory| {
+        let wishes = directory.others().0.into_keys();
+        let ids = wishes.map(|id| format!("{} {}/{}", id.kind, id.namespace, id.name));
+        ids.collect::<Vec<_>>()
+    };
+    assert_eq!(others(&directory), ["Namespace /a", "Secret default/key"]);
+    std::fs::write(path.path().join("b.yaml"), secret).expect("write");
+    directory.scan(path.path()).expect("scan");
+    let (id, by, message) = directory.others().1.remove(0);
+    assert_eq!((id.name.as_str(), by.as_str()), ("key", "b.yaml"));
+    assert!(message.contains("a.yaml has it already"), "{message}");
+    for bad in [
+        "apiVersion: v1\nkind: Sceret\nmetadata: {name: x}\n",
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: x}\ndatum: {}\n",
+        "apiVersion: v1\nkind: Secret\nmetadata: {generateName: x-}\n",
+    ] {
+        std::fs::write(&file, format!("{secret}---\n{bad}")).expect("write");
+        assert_eq!(directory.scan(path.path()).expect("scan").len(), 1, "{bad}");
+        assert_eq!(others(&directory), ["Namespace /a", "Secret default/key"]);
+    }
 }

@@ -1,16 +1,16 @@
 //! Lists in pages.
 
 use proto_node::meta::ListMeta;
-use proto_node::node::{ListResponse, Object};
 
 use crate::ApiError;
+use crate::watch::Watched;
 
 /// Tokens longer than this are none of ours.
 const LONGEST_TOKEN: usize = 1024;
 
 /// Where a page ended. Nothing is kept for it in the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Token {
+pub(crate) struct Token {
     /// The version of the first page.
     version: u64,
     /// Namespace and name of the last object of the page.
@@ -19,7 +19,7 @@ pub(super) struct Token {
 
 impl Token {
     /// Reads `continue` of a request; empty is the first page.
-    pub(super) fn parse(text: &str) -> Result<Option<Self>, ApiError> {
+    pub(crate) fn parse(text: &str) -> Result<Option<Self>, ApiError> {
         if text.is_empty() {
             return Ok(None);
         }
@@ -40,12 +40,12 @@ impl Token {
 }
 
 /// At most `limit` (0: all) of the objects after a page, which come by namespace and name.
-pub(super) fn page(
-    objects: impl Iterator<Item = Object>,
+pub(crate) fn page<T: Watched>(
+    objects: impl Iterator<Item = T>,
     limit: u32,
     after: Option<Token>,
     version: u64,
-) -> ListResponse {
+) -> (ListMeta, Vec<T>) {
     let version = after.as_ref().map_or(version, |token| token.version);
     let mut rest = objects.filter(|object| {
         let is_later = |token: &Token| key(object) > token.last;
@@ -53,7 +53,7 @@ pub(super) fn page(
     });
     let most = if limit == 0 { u32::MAX } else { limit };
     let most = usize::try_from(most).unwrap_or(usize::MAX);
-    let items: Vec<Object> = rest.by_ref().take(most).collect();
+    let items: Vec<T> = rest.by_ref().take(most).collect();
     let remaining = rest.count();
     let mut metadata = ListMeta {
         resource_version: version.to_string(),
@@ -64,13 +64,10 @@ pub(super) fn page(
         metadata.r#continue = format!("{version}/{namespace}/{name}");
         metadata.remaining_item_count = i64::try_from(remaining).ok();
     }
-    ListResponse {
-        metadata: Some(metadata),
-        items,
-    }
+    (metadata, items)
 }
 
-fn key(object: &Object) -> (String, String) {
+fn key(object: &impl Watched) -> (String, String) {
     let metadata = object.metadata();
     metadata.map_or_else(Default::default, |metadata| {
         (metadata.namespace.clone(), metadata.name.clone())
@@ -80,6 +77,7 @@ fn key(object: &Object) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use proto_node::meta::ObjectMeta;
+    use proto_node::node::Object;
     use proto_node::vmi::VirtualMachineInstance;
 
     use super::*;
@@ -109,8 +107,8 @@ mod tests {
                     after,
                     40 + u64::from(limit),
                 );
-                seen.extend(page.items.iter().map(key));
-                let metadata = page.metadata.expect("is there");
+                let (metadata, items) = page;
+                seen.extend(items.iter().map(key));
                 let remaining = metadata.remaining_item_count.unwrap_or_default();
                 assert_eq!(
                     seen.len() + usize::try_from(remaining).expect("few"),
@@ -129,14 +127,14 @@ mod tests {
     #[test]
     fn later_pages_have_the_version_of_the_first_and_bear_what_changed() {
         let first = page(ALL.into_iter().map(vmi), 2, None, 7);
-        let token = first.metadata.expect("is there").r#continue;
+        let token = first.0.r#continue;
         let after = Token::parse(&token).expect("a token");
         // The last object of the page is gone, and there is a new one.
         let now = [("a", "x"), ("a", "z"), ("b", "a")];
         let second = page(now.into_iter().map(vmi), 0, after, 9);
-        let names: Vec<_> = second.items.iter().map(|object| key(object).1).collect();
+        let names: Vec<_> = second.1.iter().map(|object| key(object).1).collect();
         assert_eq!(names, ["z", "a"]);
-        assert_eq!(second.metadata.expect("is there").resource_version, "7");
+        assert_eq!(second.0.resource_version, "7");
     }
 
     #[test]

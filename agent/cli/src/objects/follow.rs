@@ -1,0 +1,110 @@
+//! Following one object of any kind, through restarts of the agent.
+
+use std::time::Duration;
+
+use proto_node::node::watch_response::Type;
+use proto_node::node::{ObjectName, WatchObjectsRequest};
+use serde_json::Value;
+
+use super::{RETRY, read};
+use crate::client::Client;
+use crate::failure::{Failure, is_unreachable};
+use crate::get::text;
+
+/// Calls `look` with an object as it is and after each change (`None`: it is not there) until `look` answers `true`;
+/// through restarts of the agent. `goal` completes the sentence "timed out waiting for".
+pub async fn until(
+    client: &mut Client,
+    id: &ObjectName,
+    (timeout, goal): (Duration, &str),
+    look: impl FnMut(Option<&Value>) -> Result<bool, Failure>,
+) -> Result<(), Failure> {
+    let followed = tokio::time::timeout(timeout, follow(client, id, look));
+    followed.await.unwrap_or_else(|_| {
+        let kind = id.kind.to_lowercase();
+        Err(Failure::TimedOut(format!(
+            "error: timed out waiting for {goal} on {kind}/{}",
+            id.name
+        )))
+    })
+}
+
+async fn follow(
+    client: &mut Client,
+    id: &ObjectName,
+    mut look: impl FnMut(Option<&Value>) -> Result<bool, Failure>,
+) -> Result<(), Failure> {
+    let mut reached = false;
+    loop {
+        let request = WatchObjectsRequest {
+            kind: id.kind.clone(),
+            namespace: id.namespace.clone(),
+            field_selector: format!("metadata.name={}", id.name),
+            ..WatchObjectsRequest::default()
+        };
+        match client.objects().watch_objects(request).await {
+            Ok(answer) => {
+                reached = true;
+                let (mut changes, mut seen) = (answer.into_inner(), false);
+                while let Ok(Some(change)) = changes.message().await {
+                    let done = match change.r#type() {
+                        Type::Deleted => look(None)?,
+                        // The first bookmark ends the list of what is there.
+                        Type::Bookmark if !seen => look(None)?,
+                        Type::Bookmark => false,
+                        _ => look(Some(&read(&change.object)?))?,
+                    };
+                    if done {
+                        return Ok(());
+                    }
+                    seen = true;
+                }
+            }
+            Err(status) if reached && is_unreachable(&status) => {}
+            Err(status) => {
+                let address = client.address();
+                return Err(Failure::of_status(&status, &id.kind, &id.name, address));
+            }
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// Waits until an object is gone, or another has its name.
+pub(super) async fn wait_gone(
+    client: &mut Client,
+    id: &ObjectName,
+    uid: &str,
+) -> Result<(), Failure> {
+    loop {
+        let request = WatchObjectsRequest {
+            kind: id.kind.clone(),
+            namespace: id.namespace.clone(),
+            field_selector: format!("metadata.name={}", id.name),
+            ..WatchObjectsRequest::default()
+        };
+        match client.objects().watch_objects(request).await {
+            Ok(answer) => {
+                let mut changes = answer.into_inner();
+                let mut is_there = false;
+                while let Ok(Some(change)) = changes.message().await {
+                    let gone = match change.r#type() {
+                        Type::Deleted => true,
+                        Type::Bookmark => !is_there,
+                        _ => text(&read(&change.object)?, "/metadata/uid") != uid,
+                    };
+                    if gone {
+                        return Ok(());
+                    }
+                    is_there = true;
+                }
+            }
+            Err(status) if is_unreachable(&status) => {}
+            Err(status) => {
+                let address = client.address();
+                return Err(Failure::of_status(&status, &id.kind, &id.name, address));
+            }
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}

@@ -1,0 +1,63 @@
+//! A creation that was asked for before, by the same idempotency key.
+
+use agent_host::Host;
+use agent_objects::{Object, ObjectId, ObjectKind};
+use agent_sources::{ApiError, ObjectWritten, WriteBy};
+
+use super::{key, kind_of};
+use crate::agent::Agent;
+use crate::error::store;
+
+impl<H: Host> Agent<H> {
+    /// The answer to a request that was answered before: the object as it is now.
+    ///
+    /// # Errors
+    /// [`ApiError::Conflict`] when the key stands for another object.
+    pub(super) fn repeated_write(
+        &self,
+        kind: &ObjectKind,
+        wanted: &Object,
+        by: &WriteBy,
+    ) -> Result<Option<ObjectWritten>, ApiError> {
+        if by.idempotency_key.is_empty() {
+            return Ok(None);
+        }
+        crate::verbs::check_idempotency_key(&by.idempotency_key)?;
+        let uid = self.ledger.uid_of_idempotency_key(&by.idempotency_key);
+        let Some(uid) = uid.map_err(store)? else {
+            return Ok(None);
+        };
+        let Some(found) = self.ledger.key_of(&uid).map_err(store)? else {
+            return Ok(None);
+        };
+        let id = ObjectId {
+            kind: found.kind.clone(),
+            namespace: found.namespace.clone(),
+            name: found.name.clone(),
+        };
+        let Some(row) = self.ledger.object(&key(&id)).map_err(store)? else {
+            return Ok(None);
+        };
+        let metadata = crate::object::metadata_of(&row)?;
+        let wish = &wanted.metadata;
+        // A name that the agent made up stands for its prefix.
+        let by_prefix =
+            !wish.generate_name.is_empty() && wish.generate_name == metadata.generate_name;
+        let is_meant = id.kind == kind.kind
+            && id.namespace == wish.namespace
+            && (by_prefix || id.name == wish.name);
+        if !is_meant {
+            return Err(ApiError::Conflict(format!(
+                "idempotency_key {:?} was used before, for another object: give each wish a key of its own",
+                by.idempotency_key
+            )));
+        }
+        Ok(Some(ObjectWritten {
+            object: self.read(kind_of(&id.kind)?, &row)?,
+            created: true,
+            changed: true,
+            gone: false,
+            warnings: Vec::new(),
+        }))
+    }
+}

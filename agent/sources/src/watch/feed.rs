@@ -1,0 +1,128 @@
+//! Where a watch has its objects from, and in what form its client has them: one for each service.
+
+use agent_objects::ObjectKind;
+use prost::Message;
+use proto_node::node::watch_response::Type;
+use proto_node::node::{Object, WatchObjectsResponse, WatchResponse};
+use tokio::sync::watch;
+
+use super::{BATCH, Watched};
+use crate::objects::bytes;
+use crate::{ApiError, ChangeKind, Kind, ObjectRegistry, Registry};
+
+/// One change: the version that it made, what happened, and the object or its last state.
+pub(crate) type Happened<T> = (u64, ChangeKind, T);
+
+/// Changes, and up to which version they reach.
+pub(crate) type Batch<T> = (Vec<Happened<T>>, u64);
+
+/// Objects of a service.
+pub(crate) trait Feed: Send + Sync + 'static {
+    /// An object.
+    type Item: Watched;
+    /// What a client is sent.
+    type Response: Send + 'static;
+
+    /// Follows the version of the store.
+    fn versions(&self) -> watch::Receiver<u64>;
+
+    /// All objects of a kind, and the version of the store.
+    ///
+    /// # Errors
+    /// Those of the registry.
+    fn list(&self, kind: &'static ObjectKind) -> Result<(u64, Vec<Self::Item>), ApiError>;
+
+    /// Some changes after a version, the oldest first, and up to which version they reach.
+    ///
+    /// # Errors
+    /// [`ApiError::Expired`].
+    fn changes(&self, kind: &'static ObjectKind, after: u64)
+    -> Result<Batch<Self::Item>, ApiError>;
+
+    /// A response, and how much of the client's budget it takes until it is sent.
+    fn response(kind: Type, object: Option<Self::Item>, version: u64) -> (Self::Response, usize);
+}
+
+/// Of `NodeService`.
+pub(crate) struct NodeFeed<R>(pub(crate) R);
+
+impl<R: Registry> Feed for NodeFeed<R> {
+    type Item = Object;
+    type Response = WatchResponse;
+
+    fn versions(&self) -> watch::Receiver<u64> {
+        self.0.versions()
+    }
+
+    fn list(&self, kind: &'static ObjectKind) -> Result<(u64, Vec<Object>), ApiError> {
+        let listed = self.0.list(served(kind)?)?;
+        Ok((listed.version, listed.items))
+    }
+
+    fn changes(&self, kind: &'static ObjectKind, after: u64) -> Result<Batch<Object>, ApiError> {
+        let (changes, until) = self.0.changes_after(served(kind)?, after, BATCH)?;
+        let changes = changes.into_iter();
+        let changes = changes.map(|change| (change.version, change.change, change.object));
+        Ok((changes.collect(), until))
+    }
+
+    fn response(kind: Type, object: Option<Object>, version: u64) -> (WatchResponse, usize) {
+        let size = object.as_ref().map_or(0, Message::encoded_len);
+        let response = WatchResponse {
+            r#type: kind.into(),
+            object,
+            resource_version: version.to_string(),
+        };
+        (response, size)
+    }
+}
+
+fn served(kind: &ObjectKind) -> Result<Kind, ApiError> {
+    super::parse_kind(kind.kind)
+}
+
+/// Of `ObjectService`.
+pub(crate) struct ObjectFeed<R>(pub(crate) R);
+
+impl<R: ObjectRegistry> Feed for ObjectFeed<R> {
+    type Item = agent_objects::Object;
+    type Response = WatchObjectsResponse;
+
+    fn versions(&self) -> watch::Receiver<u64> {
+        self.0.versions()
+    }
+
+    fn list(
+        &self,
+        kind: &'static ObjectKind,
+    ) -> Result<(u64, Vec<agent_objects::Object>), ApiError> {
+        let listed = self.0.list_objects(kind.kind)?;
+        Ok((listed.version, listed.items))
+    }
+
+    fn changes(
+        &self,
+        kind: &'static ObjectKind,
+        after: u64,
+    ) -> Result<Batch<agent_objects::Object>, ApiError> {
+        let (changes, until) = self.0.object_changes(kind.kind, after)?;
+        let changes = changes.into_iter();
+        let changes = changes.map(|change| (change.version, change.happened, change.object));
+        Ok((changes.collect(), until))
+    }
+
+    fn response(
+        kind: Type,
+        object: Option<agent_objects::Object>,
+        version: u64,
+    ) -> (WatchObjectsResponse, usize) {
+        let object = object.as_ref().map(bytes).unwrap_or_default();
+        let size = object.len();
+        let response = WatchObjectsResponse {
+            r#type: kind.into(),
+            object,
+            resource_version: version.to_string(),
+        };
+        (response, size)
+    }
+}

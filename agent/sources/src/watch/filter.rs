@@ -1,0 +1,103 @@
+//! Which objects a caller wants to see, and may.
+
+use agent_objects::{FieldSelector, Kinds, LabelSelector, ObjectKind, Scope, SelectorError};
+use proto_node::meta::ObjectMeta;
+use serde_json::Value;
+
+use crate::ApiError;
+use crate::access::Permit;
+
+/// An object in the form that a service has of it.
+pub(crate) trait Watched: Send + Sync + 'static {
+    /// Its metadata.
+    fn metadata(&self) -> Option<&ObjectMeta>;
+
+    /// All of it as JSON.
+    fn to_json(&self) -> Value;
+}
+
+impl Watched for proto_node::node::Object {
+    fn metadata(&self) -> Option<&ObjectMeta> {
+        Self::metadata(self)
+    }
+
+    fn to_json(&self) -> Value {
+        Self::to_json(self)
+    }
+}
+
+impl Watched for agent_objects::Object {
+    fn metadata(&self) -> Option<&ObjectMeta> {
+        Some(&self.metadata)
+    }
+
+    fn to_json(&self) -> Value {
+        Self::to_json(self)
+    }
+}
+
+/// Which objects somebody wants to see.
+#[derive(Clone, Debug)]
+pub(crate) struct Filter {
+    pub(crate) kind: &'static ObjectKind,
+    namespace: String,
+    labels: LabelSelector,
+    fields: FieldSelector,
+    /// What the caller may see.
+    permit: Permit,
+}
+
+impl Filter {
+    /// Reads what requests for lists and watches share. A namespace that the caller may not see is refused; without one,
+    /// only those are seen that it may. Kinds may ask for a higher role than the method does.
+    ///
+    /// # Errors
+    /// [`ApiError::BadRequest`], [`ApiError::Denied`].
+    pub(crate) fn parse(
+        (kinds, kind): (&Kinds, &'static ObjectKind),
+        mut namespace: String,
+        (labels, fields): (&str, &str),
+        permit: &Permit,
+    ) -> Result<Self, ApiError> {
+        let permit = permit.raised(kind.read_role);
+        if kind.scope == Scope::Cluster {
+            namespace.clear();
+            permit.check_all()?;
+        } else if !namespace.is_empty() {
+            permit.check(&namespace)?;
+        } else if permit.covers_none() {
+            return Err(permit.denied("in any namespace"));
+        }
+        let bad = |error: SelectorError| ApiError::BadRequest(error.to_string());
+        Ok(Self {
+            kind,
+            namespace,
+            labels: LabelSelector::parse(labels).map_err(bad)?,
+            fields: FieldSelector::parse(fields, kinds, kind).map_err(bad)?,
+            permit,
+        })
+    }
+
+    /// Whether it is what was asked for.
+    pub(crate) fn matches(&self, object: &impl Watched) -> bool {
+        let labels = object.metadata().map(|metadata| &metadata.labels);
+        self.covers(object)
+            && labels.is_some_and(|labels| self.labels.matches(labels))
+            && (self.fields == FieldSelector::default() || self.fields.matches(&object.to_json()))
+    }
+
+    /// Whether the object may have matched at another time.
+    pub(super) fn can_match(&self, object: &impl Watched) -> bool {
+        self.covers(object)
+            && (self.fields == FieldSelector::default() || self.fields.can_match(&object.to_json()))
+    }
+
+    /// Whether it is where the caller looks.
+    pub(super) fn covers(&self, object: &impl Watched) -> bool {
+        let metadata = object.metadata();
+        let namespace = metadata.map_or("", |metadata| metadata.namespace.as_str());
+        let wanted = self.namespace.is_empty() || namespace == self.namespace;
+        let is_granted = self.kind.scope == Scope::Cluster || self.permit.covers(namespace);
+        wanted && is_granted
+    }
+}

@@ -1,0 +1,178 @@
+//! Group commit: transactions that wait for each other share one sync.
+//!
+//! The database has one writer at a time and syncs at each commit. While one commit syncs, further transactions queue up
+//! here; then each runs in turn within one transaction of the database, and the last in the queue commits for all. None
+//! is told of success before that commit has returned, and readers see nothing of it before either. A transaction
+//! alone in the queue commits at once, so nobody waits for company.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use redb::WriteTransaction;
+
+use crate::StoreError;
+use crate::file::LedgerFile;
+use crate::ledger::begin;
+
+/// Transactions that share a sync, at most: it bounds how long the first of them waits.
+const MOST: usize = 64;
+
+/// The queue of transactions.
+#[derive(Default)]
+pub(crate) struct Group {
+    open: Mutex<Option<Batch>>,
+    /// Transactions that wait for their turn.
+    waiting: AtomicUsize,
+}
+
+impl std::fmt::Debug for Group {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let waiting = self.waiting.load(Ordering::Relaxed);
+        out.debug_struct("Group")
+            .field("waiting", &waiting)
+            .finish()
+    }
+}
+
+/// Transactions that have run and are not yet committed.
+struct Batch {
+    transaction: WriteTransaction,
+    members: usize,
+    outcome: Arc<Outcome>,
+}
+
+/// What became of a batch.
+#[derive(Default)]
+struct Outcome {
+    known: Mutex<Option<Result<(), String>>>,
+    changed: Condvar,
+}
+
+impl Outcome {
+    fn tell(&self, outcome: Result<(), String>) {
+        *locked(&self.known) = Some(outcome);
+        self.changed.notify_all();
+    }
+
+    fn wait(&self) -> Result<(), StoreError> {
+        let mut known = locked(&self.known);
+        loop {
+            match &*known {
+                Some(Ok(())) => return Ok(()),
+                Some(Err(why)) => return Err(StoreError::NotShared { why: why.clone() }),
+                None => {}
+            }
+            let woken = self.changed.wait(known);
+            known = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// What one transaction came to within its batch.
+pub(crate) enum Ran<T, E> {
+    /// It is to be committed.
+    Done(T),
+    /// It failed before it changed anything.
+    Refused(E),
+    /// It failed after it had changed something: the batch cannot be committed.
+    Spoiled(E),
+}
+
+impl Group {
+    /// Runs `work` in a transaction of the file that is begun here or open already, and returns once it is committed.
+    ///
+    /// # Errors
+    /// Those of `work`, of beginning and of committing.
+    pub(crate) fn run<T, E: From<StoreError>>(
+        &self,
+        file: &LedgerFile,
+        work: impl FnOnce(&WriteTransaction) -> Ran<T, E>,
+    ) -> Result<T, E> {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let mut open = locked(&self.open);
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        let batch = match open.take() {
+            Some(batch) => batch,
+            None => Batch {
+                transaction: file.with(begin)?,
+                members: 0,
+                outcome: Arc::default(),
+            },
+        };
+        let ran = catch_unwind(AssertUnwindSafe(|| work(&batch.transaction)));
+        match ran {
+            Ok(Ran::Done(value)) => {
+                let outcome = self.join(file, open, batch)?;
+                outcome.map_or(Ok(()), |outcome| outcome.wait())?;
+                Ok(value)
+            }
+            Ok(Ran::Refused(error)) => {
+                // Who came before may wait for this one to commit.
+                if batch.members > 0 {
+                    self.leave(file, open, batch);
+                }
+                Err(error)
+            }
+            Ok(Ran::Spoiled(error)) => {
+                abandon(batch);
+                Err(error)
+            }
+            Err(panic) => {
+                abandon(batch);
+                drop(open);
+                resume_unwind(panic)
+            }
+        }
+    }
+
+    /// Counts one more transaction; commits when nobody waits, else the answer is what to wait for.
+    fn join(
+        &self,
+        file: &LedgerFile,
+        mut open: MutexGuard<'_, Option<Batch>>,
+        mut batch: Batch,
+    ) -> Result<Option<Arc<Outcome>>, StoreError> {
+        batch.members += 1;
+        if self.waiting.load(Ordering::SeqCst) == 0 || batch.members >= MOST {
+            return commit(file, batch).map(|()| None);
+        }
+        let outcome = Arc::clone(&batch.outcome);
+        *open = Some(batch);
+        Ok(Some(outcome))
+    }
+
+    /// Goes without having changed anything.
+    fn leave(&self, file: &LedgerFile, mut open: MutexGuard<'_, Option<Batch>>, batch: Batch) {
+        if self.waiting.load(Ordering::SeqCst) == 0 {
+            // Its members hear of a failure.
+            drop(commit(file, batch));
+        } else {
+            *open = Some(batch);
+        }
+    }
+}
+
+/// Commits, while nobody else can begin, and tells all members.
+fn commit(file: &LedgerFile, batch: Batch) -> Result<(), StoreError> {
+    let transaction = batch.transaction;
+    let committed = file.with(|_| Ok(transaction.commit()?));
+    batch.outcome.tell(match &committed {
+        Ok(()) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    });
+    committed
+}
+
+/// Gives up what a batch has changed.
+fn abandon(batch: Batch) {
+    let why = "another write of the same sync failed halfway".to_owned();
+    // Dropping a transaction gives it up.
+    drop(batch.transaction);
+    batch.outcome.tell(Err(why));
+}
+
+/// No holder of these locks can leave what they guard half changed.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,62 @@
+//! From the format before to this one, in one transaction.
+//!
+//! Format 1 had one change log for all kinds, found the idempotency keys of an object by reading all of them, and had no
+//! indexes.
+
+use redb::{ReadableTable, TableDefinition, WriteTransaction};
+
+use crate::changes::change;
+use crate::index::Entries;
+use crate::ledger::{decode, parse_key};
+use crate::tables::{CHANGES, COMPACTED, IDEMPOTENCY, KEYS_OF, OBJECTS};
+use crate::{StoreError, StoredObject};
+
+/// The change log of format 1: version to `ChangeRow`.
+const CHANGES_1: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("changes");
+
+/// Brings the tables of format 1 into this one. `META_COMPACTED` stays: no log reaches further back than that one did.
+pub(crate) fn from_1(write: &WriteTransaction) -> Result<(), StoreError> {
+    index(write)?;
+    {
+        let keys = write.open_table(IDEMPOTENCY)?;
+        let mut keys_of = write.open_table(KEYS_OF)?;
+        for row in keys.iter()? {
+            let (key, uid) = row?;
+            keys_of.insert((uid.value(), key.value()), ())?;
+        }
+    }
+    {
+        let before = write.open_table(CHANGES_1)?;
+        let mut changes = write.open_table(CHANGES)?;
+        let mut compacted = write.open_table(COMPACTED)?;
+        for row in before.iter()? {
+            let (version, value) = row?;
+            let kind = change(version.value(), value.value())?.key.kind;
+            let log = compacted.get(kind.as_str())?;
+            let (oldest, count) = log.map_or((0, 0), |log| log.value());
+            compacted.insert(kind.as_str(), (oldest, count + 1))?;
+            changes.insert((kind.as_str(), version.value()), value.value())?;
+        }
+    }
+    write.delete_table(CHANGES_1)?;
+    Ok(())
+}
+
+fn index(write: &WriteTransaction) -> Result<(), StoreError> {
+    let objects = write.open_table(OBJECTS)?;
+    let mut owned = write.open_table(crate::tables::OWNED)?;
+    let mut labelled = write.open_table(crate::tables::LABELLED)?;
+    for row in objects.iter()? {
+        let (key, value) = row?;
+        let object: StoredObject = decode(value.value(), "an object")?;
+        let entries = Entries::of(&object);
+        let (row, key) = (key.value().to_owned(), parse_key(key.value())?);
+        for (owner, row) in entries.owned(&row) {
+            owned.insert((owner, row), ())?;
+        }
+        for (place, name) in entries.labelled(&key) {
+            labelled.insert((place.as_str(), name), ())?;
+        }
+    }
+    Ok(())
+}
