@@ -65,7 +65,7 @@ impl RawIo {
         // The ring wants one to write to; what has ended is seen in the ring.
         let event = EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)?;
         Ok(Self {
-            ring: GuestRing::new(depth, Arc::new(ram), &*file, &event)?,
+            ring: GuestRing::new(depth, Arc::new(ram), (&*file, None::<&File>), &event)?,
             depth,
             block_bytes,
             blocks,

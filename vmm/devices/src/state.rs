@@ -14,8 +14,9 @@ use prost::Message;
 
 pub use format::format_of;
 
-/// Longest content that is read: a disk with all its requests in flight stays far below.
-pub const MAX_PAYLOAD_BYTES: usize = 1 << 20;
+/// Longest content that is read: a disk with all its requests in flight and the bitmap of the largest base
+/// stays below.
+pub const MAX_PAYLOAD_BYTES: usize = 6 << 20;
 
 /// The state of one thing.
 #[derive(Clone, Debug, PartialEq, Eq)]

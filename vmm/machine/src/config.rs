@@ -9,7 +9,7 @@ use vmm_kvm::{CpuConfig, MissedTicks};
 use vmm_devices::WatchdogAction;
 use vmm_devices::serial::SerialPort;
 use vmm_devices::virtio::balloon::BalloonConfig;
-use vmm_devices::virtio::blk::BlkConfig;
+use vmm_devices::virtio::blk::{BlkConfig, BlkImage};
 use vmm_devices::virtio::console::ConsolePorts;
 use vmm_devices::virtio::vsock::VsockConfig;
 use vmm_sys_util::eventfd::EventFd;
@@ -98,8 +98,8 @@ pub struct SerialConfig {
 pub enum DeviceConfig {
     /// A virtio disk.
     Blk {
-        /// Raw image; its size is the disk's.
-        image: OwnedFd,
+        /// Raw image, and the base under it, if it has one.
+        image: BlkImage,
         /// How the disk is to be.
         config: BlkConfig,
     },

@@ -1081,6 +1081,11 @@ pub struct VirtioBlk {
     /// physical block size.
     #[prost(uint32, tag = "13")]
     pub discard_granularity_bytes: u32,
+    /// A raw image under the disk, open for reading through the page cache: a regular file or block device of at
+    /// most 128 GiB. `disk_fd` is then a sparse regular file, not smaller in whole sectors, that is thrown away
+    /// with the VMM: which blocks it has is known to the VMM alone, and to its snapshots. Not with `read_only`.
+    #[prost(uint32, optional, tag = "14")]
+    pub base_fd: ::core::option::Option<u32>,
 }
 /// Limits of a disk; each may be missing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -1,11 +1,12 @@
 //! A disk of 64 sectors.
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
 
 use vmm_devices::Payloads;
 use vmm_devices::virtio::VirtioDevice;
-use vmm_devices::virtio::blk::{BlkConfig, BlkDevice, ErrorPolicies, ErrorPolicy, IoEngine};
+use vmm_devices::virtio::blk::{
+    BlkConfig, BlkDevice, BlkImage, ErrorPolicies, ErrorPolicy, IoEngine,
+};
 
 use crate::driver::Peer;
 use crate::guest::nobody;
@@ -14,9 +15,13 @@ use crate::input::Input;
 /// Size of the image.
 const IMAGE_BYTES: u64 = 64 * 512;
 
-/// The disk and its image.
+/// Not whole blocks of what an overlay tells apart.
+const BASE_BYTES: u64 = 41 * 512;
+
+/// The disk, its image, and what that is laid over.
 pub struct BlkPeer {
     image: File,
+    base: Option<File>,
     config: BlkConfig,
 }
 
@@ -46,11 +51,24 @@ impl BlkPeer {
             },
             ..BlkConfig::default()
         };
-        Self { image, config }
+        let base = (choice & 0xc0 == 0xc0 && !config.read_only).then(|| {
+            let base = tempfile::tempfile_in("/var/tmp").expect("a file");
+            base.set_len(BASE_BYTES).expect("a base");
+            base
+        });
+        Self {
+            image,
+            base,
+            config,
+        }
     }
 
-    fn image(&self) -> OwnedFd {
-        self.image.try_clone().expect("a descriptor").into()
+    fn image(&self) -> BlkImage {
+        let copy = |file: &File| file.try_clone().expect("a descriptor").into();
+        BlkImage {
+            image: copy(&self.image),
+            base: self.base.as_ref().map(copy),
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! Disks, their limits, and the threads that serve them.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 
 use proto_vmm::v1;
 use vmm_devices::virtio::blk::{
-    BlkConfig, CacheMode, DiskLimits, ErrorPolicies, ErrorPolicy, ID_BYTES, IoEngine,
+    BlkConfig, BlkImage, CacheMode, DiskLimits, ErrorPolicies, ErrorPolicy, ID_BYTES, IoEngine,
     MAX_BLOCK_BYTES, MAX_DISCARD_BYTES, MAX_QUEUES,
 };
 use vmm_devices::virtio::rate::RateLimit;
@@ -46,7 +47,33 @@ pub(super) fn disk(
     if let Some(wrong) = wrong {
         return Err(FieldError::new(field("cache"), format!("is {wrong}")));
     }
+    let base = base(path, wire, descriptors)?;
+    let image = BlkImage { image, base };
     Ok(DeviceConfig::Blk { image, config })
+}
+
+/// Takes what the disk is laid over.
+fn base(
+    path: &str,
+    wire: &v1::VirtioBlk,
+    descriptors: &mut Descriptors,
+) -> Result<Option<OwnedFd>, FieldError> {
+    let field = format!("{path}.blk.base_fd");
+    let Some(index) = wire.base_fd else {
+        return Ok(None);
+    };
+    if wire.read_only {
+        return Err(FieldError::new(field, "is set for a read-only disk"));
+    }
+    let base = descriptors.take(&field, index, Kind::Image, Access::Read)?;
+    match open_mode(&base) {
+        Ok(mode) if mode.direct => Err(FieldError::new(field, "is open with O_DIRECT")),
+        Ok(_) => Ok(Some(base)),
+        Err(error) => Err(FieldError::new(
+            field,
+            format!("can not be examined: {error}"),
+        )),
+    }
 }
 
 fn config(wire: &v1::VirtioBlk, field: impl Fn(&str) -> String) -> Result<BlkConfig, FieldError> {
@@ -164,8 +191,6 @@ pub(super) fn io_threads(
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::OwnedFd;
-
     use super::*;
 
     fn read(wire: &v1::VirtioBlk) -> Result<BlkConfig, String> {

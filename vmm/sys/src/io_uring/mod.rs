@@ -1,4 +1,4 @@
-//! io_uring over one file and guest memory, for threads that come one at a time.
+//! io_uring over one file, or a file and one under it, and guest memory, for threads that come one at a time.
 //!
 //! A [`GuestRing`] has as many slots as requests may be in flight. A request names its slot, the
 //! ranges of guest memory it moves and the place in the file; its completion names the slot. The
@@ -7,7 +7,7 @@
 //! rather than let it be unmapped under the kernel's hands.
 //!
 //! **Restrictions.** What a ring does goes past seccomp, so the kernel itself holds each ring to what a disk
-//! needs: the opcodes of `OPCODES`, on the one registered file, and no registration after the start. Code
+//! needs: the opcodes of `OPCODES`, on the registered files, and no registration after the start. Code
 //! that an attacker brings cannot have such a ring open a file or a socket.
 //!
 //! **Threads.** A virtio device is activated and reset by vCPU threads, served by the device
@@ -36,8 +36,10 @@ use vmm_memory::GuestRam;
 use self::slot::Slot;
 pub use self::slot::{PushError, Range};
 
-/// The one file of the ring.
+/// The file of the ring.
 const FILE: Fixed = Fixed(0);
+/// The file under it, which is only read.
+const BASE: Fixed = Fixed(1);
 /// All that a ring carries out.
 const OPCODES: [u8; 8] = [
     opcode::Read::CODE,
@@ -80,6 +82,8 @@ pub enum RingError {
 pub enum Transfer {
     /// From the file to guest memory.
     Read,
+    /// From the file under it to guest memory.
+    ReadBase,
     /// From guest memory to the file.
     Write,
 }
@@ -106,15 +110,15 @@ pub struct GuestRing {
 unsafe impl Send for GuestRing {}
 
 impl GuestRing {
-    /// A ring with `slots` slots on `file`, which the ring keeps open. `completed`, an eventfd, is
-    /// written whenever requests end.
+    /// A ring with `slots` slots on `file`, and on `base`, which is only read; the ring keeps both open.
+    /// `completed`, an eventfd, is written whenever requests end.
     ///
     /// # Errors
     /// The kernel has no io_uring, it is forbidden to this process, or resources are missing.
     pub fn new(
         slots: usize,
         memory: Arc<GuestRam>,
-        file: &impl AsFd,
+        (file, base): (&impl AsFd, Option<&impl AsFd>),
         completed: &impl AsRawFd,
     ) -> Result<Self, RingError> {
         let entries = u32::try_from(slots)
@@ -125,9 +129,11 @@ impl GuestRing {
         if !ring.params().is_feature_ext_arg() {
             return Err(RingError::TooOld);
         }
+        let mut files = vec![file.as_fd().as_raw_fd()];
+        files.extend(base.map(|base| base.as_fd().as_raw_fd()));
         let submitter = ring.submitter();
         submitter
-            .register_files(&[file.as_fd().as_raw_fd()])
+            .register_files(&files)
             .map_err(failed("io_uring_register(FILES)"))?;
         submitter
             .register_eventfd(completed.as_raw_fd())

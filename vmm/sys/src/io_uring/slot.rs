@@ -4,7 +4,7 @@ use ::io_uring::{opcode, squeue};
 use vm_memory::{GuestAddress, GuestMemory, Permissions};
 use vmm_memory::GuestRam;
 
-use super::{FILE, Transfer};
+use super::{BASE, FILE, Transfer};
 
 /// The kernel's `UIO_MAXIOV`: most parts of one transfer.
 const MAX_PARTS: usize = 1024;
@@ -76,14 +76,20 @@ impl Slot {
 
     /// The entry that moves the parts.
     pub(super) fn entry(&self, transfer: Transfer, offset: u64) -> squeue::Entry {
+        let file = match transfer {
+            Transfer::Read | Transfer::Write => FILE,
+            Transfer::ReadBase => BASE,
+        };
         // One part needs no vector for the kernel to import.
         if let [part] = self.parts.as_slice()
             && let Ok(length) = u32::try_from(part.iov_len)
         {
             let base = part.iov_base.cast::<u8>();
             return match transfer {
-                Transfer::Read => opcode::Read::new(FILE, base, length).offset(offset).build(),
-                Transfer::Write => opcode::Write::new(FILE, base, length)
+                Transfer::Read | Transfer::ReadBase => {
+                    opcode::Read::new(file, base, length).offset(offset).build()
+                }
+                Transfer::Write => opcode::Write::new(file, base, length)
                     .offset(offset)
                     .build(),
             };
@@ -91,10 +97,10 @@ impl Slot {
         let (parts, count) = (self.parts.as_ptr(), self.parts.len());
         let count = u32::try_from(count).unwrap_or(0);
         match transfer {
-            Transfer::Read => opcode::Readv::new(FILE, parts, count)
+            Transfer::Read | Transfer::ReadBase => opcode::Readv::new(file, parts, count)
                 .offset(offset)
                 .build(),
-            Transfer::Write => opcode::Writev::new(FILE, parts, count)
+            Transfer::Write => opcode::Writev::new(file, parts, count)
                 .offset(offset)
                 .build(),
         }

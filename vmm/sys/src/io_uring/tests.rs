@@ -23,7 +23,12 @@ fn bench() -> Option<Bench> {
     let content: Vec<u8> = (0..=255u8).cycle().take(64 << 10).collect();
     file.write_all_at(&content, 0).unwrap();
     let event = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap();
-    match GuestRing::new(8, Arc::clone(&memory), &file, &event.as_fd()) {
+    match GuestRing::new(
+        8,
+        Arc::clone(&memory),
+        (&file, None::<&File>),
+        &event.as_fd(),
+    ) {
         Ok(ring) => Some(Bench {
             ring,
             file,

@@ -7,13 +7,14 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use vmm_sys::guest_io;
 use vmm_sys::image::{self, Alignment, PUNCH_HOLE, ZERO_RANGE};
 
-use super::BlkError;
 use super::bounce::Bounce;
 use super::config::{
     BlkConfig, CacheMode, Geometry, MAX_BLOCK_BYTES, MAX_DISCARD_BYTES, MAX_QUEUES, SECTOR_BYTES,
 };
+use super::overlay::{BLOCK_BYTES, Layer, MAX_BASE_BYTES, Overlay};
 use super::policy::Failure;
 use super::request::{Extent, Refusal, Request, data};
+use super::{BlkError, BlkImage};
 use crate::GuestRam;
 use crate::virtio::queue::{Buffer, Chain, slices_of, window};
 
@@ -21,7 +22,7 @@ use crate::virtio::queue::{Buffer, Chain, slices_of, window};
 const UNSUPPORTED: [i32; 3] = [95, 38, 25];
 
 /// Through the page cache everything goes.
-const ANY: Alignment = Alignment {
+pub(super) const ANY: Alignment = Alignment {
     memory: 1,
     offset: 1,
 };
@@ -34,19 +35,23 @@ pub(super) struct Backend {
     /// A file of a file system in memory.
     pub(super) is_in_memory: bool,
     /// What transfers past the page cache have to be aligned to.
-    alignment: Option<Alignment>,
+    pub(super) alignment: Option<Alignment>,
+    /// What the image is laid over, if anything.
+    pub(super) overlay: Option<Overlay>,
     /// Open with `O_DSYNC`: the kernel syncs at the end of each write.
     pub(super) writes_sync: bool,
     /// The guest sees a disk without write cache.
     writes_through: bool,
     /// Writes are synced before they are answered: the driver did not take FLUSH.
     durable: bool,
-    bounce: Bounce,
+    pub(super) bounce: Bounce,
 }
 
 impl Backend {
     /// Looks at an image.
-    pub(super) fn new(image: File, cache: CacheMode) -> Result<Self, BlkError> {
+    pub(super) fn new(image: BlkImage, cache: CacheMode) -> Result<Self, BlkError> {
+        let BlkImage { image, base } = image;
+        let image = File::from(image);
         let mode = image::open_mode(&image).map_err(BlkError::Image)?;
         let fits = match cache {
             CacheMode::WriteBack => !mode.direct,
@@ -63,12 +68,21 @@ impl Backend {
             .map_err(BlkError::Image)?;
         let metadata = image.metadata().map_err(BlkError::Image)?;
         let is_block = metadata.file_type().is_block_device();
+        let overlay = base
+            .map(|base| lay_over(File::from(base), &image, is_block, alignment))
+            .transpose()?;
+        // The node of a block device is in memory, as all of /dev is; the device is not.
+        let is_in_memory = match &overlay {
+            Some(overlay) => image::is_in_memory(&overlay.base).map_err(BlkError::Image)?,
+            None => true,
+        } && !is_block
+            && image::is_in_memory(&image).map_err(BlkError::Image)?;
         Ok(Self {
             is_block,
-            // The node of a block device is in memory, as all of /dev is; the device is not.
-            is_in_memory: !is_block && image::is_in_memory(&image).map_err(BlkError::Image)?,
+            is_in_memory,
             image,
             alignment,
+            overlay,
             writes_sync: mode.durable,
             writes_through: mode.durable || cache == CacheMode::WriteThrough,
             durable: true,
@@ -151,6 +165,20 @@ impl Backend {
         })
     }
 
+    /// The layer that all of a request is about; `None` when it is about several.
+    pub(super) fn layer_of(&self, request: Request) -> Option<Layer> {
+        match (&self.overlay, request) {
+            (
+                Some(overlay),
+                Request::Read(extent)
+                | Request::Write(extent)
+                | Request::Discard(extent)
+                | Request::WriteZeroes { extent, .. },
+            ) => overlay.layer_of(extent),
+            (None, _) | (_, Request::Flush | Request::GetId) => Some(Layer::Image),
+        }
+    }
+
     /// Carries out a request from byte `done` of its data on; returns when it is done. The sync that some
     /// requests wait for comes after it.
     pub(super) fn execute(
@@ -165,7 +193,11 @@ impl Backend {
                 self.transfer(memory, chain, request, extent, done)
             }
             Request::Flush | Request::GetId => Ok(()),
+            Request::Discard(extent) if self.overlay.is_some() => self.discard_overlaid(extent),
             Request::Discard(extent) => self.discard(extent),
+            Request::WriteZeroes { extent, unmap } if self.overlay.is_some() => {
+                self.write_zeroes_overlaid(extent, unmap)
+            }
             Request::WriteZeroes { extent, unmap } => self.write_zeroes(extent, unmap),
         }
     }
@@ -179,29 +211,45 @@ impl Backend {
         done: u64,
     ) -> Result<(), Failure> {
         let is_read = request.is_read();
-        let rest = Extent {
-            offset: extent.offset.saturating_add(done),
-            bytes: extent.bytes.saturating_sub(done),
-        };
+        let rest = extent.after(done);
         let mut left: Vec<Buffer> = data(request, chain).collect();
         if done > 0 {
             left = window(&left, done, rest.bytes).collect();
         }
-        if !self.takes(left.iter().copied()) {
+        match (&self.overlay, is_read) {
+            (None, _) => self.transfer_in(memory, &left, (Layer::Image, rest), is_read),
+            (Some(_), true) => self.read_overlaid(memory, &left, rest),
+            (Some(_), false) => self.write_overlaid(memory, &left, rest),
+        }
+    }
+
+    /// Moves data between memory and one file.
+    pub(super) fn transfer_in(
+        &mut self,
+        memory: &GuestRam,
+        buffers: &[Buffer],
+        (layer, extent): (Layer, Extent),
+        is_read: bool,
+    ) -> Result<(), Failure> {
+        let file = match (&self.overlay, layer) {
+            (Some(overlay), Layer::Base) => &overlay.base,
+            _ => &self.image,
+        };
+        if layer == Layer::Image && !self.takes(buffers.iter().copied()) {
             let alignment = self.alignment.unwrap_or(ANY);
-            let place = (&self.image, rest);
+            let place = (file, extent);
             return self
                 .bounce
-                .transfer(memory, &left, place, is_read, alignment);
+                .transfer(memory, buffers, place, is_read, alignment);
         }
-        let slices =
-            slices_of(memory, left.into_iter()).map_err(|_| Failure::Guest(Refusal::IoError))?;
+        let slices = slices_of(memory, buffers.iter().copied())
+            .map_err(|_| Failure::Guest(Refusal::IoError))?;
         let moved = if is_read {
-            guest_io::read_at(&self.image, &slices, rest.offset)?
+            guest_io::read_at(file, &slices, extent.offset)?
         } else {
-            guest_io::write_at(&self.image, &slices, rest.offset)?
+            guest_io::write_at(file, &slices, extent.offset)?
         };
-        if moved as u64 == rest.bytes {
+        if moved as u64 == extent.bytes {
             Ok(())
         } else {
             Err(Failure::SHORT)
@@ -221,7 +269,7 @@ impl Backend {
         }
     }
 
-    fn write_zeroes(&mut self, extent: Extent, unmap: bool) -> Result<(), Failure> {
+    pub(super) fn write_zeroes(&mut self, extent: Extent, unmap: bool) -> Result<(), Failure> {
         let Extent { offset, bytes } = extent;
         let result = image::allocate(&self.image, zeroes_mode(unmap), offset, bytes);
         match result {
@@ -235,6 +283,27 @@ impl Backend {
         let alignment = self.alignment.unwrap_or(ANY);
         self.bounce.write_zeroes((&self.image, extent), alignment)
     }
+}
+
+/// Lays `image` over `base`.
+fn lay_over(
+    base: File,
+    image: &File,
+    is_block: bool,
+    alignment: Option<Alignment>,
+) -> Result<Overlay, BlkError> {
+    let size = |mut file: &File| file.seek(SeekFrom::End(0)).map_err(BlkError::Image);
+    let (base_bytes, image_bytes) = (size(&base)?, size(image)?);
+    if is_block || alignment.is_some_and(|alignment| u64::from(alignment.offset) > BLOCK_BYTES) {
+        return Err(BlkError::NoOverlay);
+    }
+    if base_bytes > MAX_BASE_BYTES || image_bytes < base_bytes.next_multiple_of(SECTOR_BYTES) {
+        return Err(BlkError::BaseSize {
+            base_bytes,
+            image_bytes,
+        });
+    }
+    Ok(Overlay::new(base, base_bytes))
 }
 
 /// Sectors of `image` now, less what makes no whole block.

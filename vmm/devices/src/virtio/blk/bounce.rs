@@ -2,6 +2,7 @@
 //! buffers that are not aligned.
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 
 use vmm_sys::image::Alignment;
@@ -64,6 +65,19 @@ impl Bounce {
             } else {
                 Err(Failure::Guest(Refusal::IoError))
             }
+        })
+    }
+
+    /// Writes what `read` gives for each place to `image`.
+    pub(super) fn copy(
+        &mut self,
+        (image, extent): (&File, Extent),
+        alignment: Alignment,
+        mut read: impl FnMut(&mut [u8], u64) -> io::Result<()>,
+    ) -> Result<(), Failure> {
+        self.pieces(extent, alignment, |piece, at| {
+            read(piece, extent.offset + at)?;
+            Ok(image.write_all_at(piece, extent.offset + at)?)
         })
     }
 

@@ -10,6 +10,7 @@ use super::backend::{Backend, zeroes_mode};
 use super::config::IoEngine;
 use super::control::BlkControl;
 use super::flight::{Flight, MAX_IN_FLIGHT};
+use super::overlay::Layer;
 use super::request::{Request, data};
 use crate::GuestRam;
 use crate::virtio::queue::Buffer;
@@ -84,7 +85,9 @@ impl Engine {
                 return;
             }
             let memory = Arc::clone(memory);
-            let ring = GuestRing::new(MAX_IN_FLIGHT, memory, &backend.image, control.event());
+            let base = backend.overlay.as_ref().map(|overlay| &overlay.base);
+            let files = (&backend.image, base);
+            let ring = GuestRing::new(MAX_IN_FLIGHT, memory, files, control.event());
             *self = ring.map_or(Self::Synchronous, |ring| Self::Ring(Box::new(ring)));
         }
     }
@@ -94,7 +97,16 @@ impl Engine {
         let Self::Ring(ring) = self else {
             return Begun::Refused;
         };
+        // A ring's request is of one file, and marks nothing.
+        let Some(layer) = backend.layer_of(flight.request) else {
+            return Begun::Refused;
+        };
         let queued = match flight.request {
+            Request::Read(extent) if layer == Layer::Base => {
+                let ranges = data(flight.request, &flight.chain).map(range);
+                ring.transfer(place, Transfer::ReadBase, ranges, extent.offset)
+            }
+            _ if layer != Layer::Image => return Begun::Refused,
             Request::Read(extent) if backend.takes(data(flight.request, &flight.chain)) => {
                 let ranges = data(flight.request, &flight.chain).map(range);
                 ring.transfer(place, Transfer::Read, ranges, extent.offset)

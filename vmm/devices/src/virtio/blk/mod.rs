@@ -5,6 +5,8 @@
 //! serves the device. What the host's page cache holds back, `VIRTIO_BLK_F_FLUSH` brings to the
 //! disk: a flush covers the writes that were answered before it came. A driver that does not take
 //! the feature gets a disk without write cache.
+//!
+//! With a base under it, the image is what the guest wrote and is thrown away at its end ([`overlay`]).
 
 mod backend;
 mod bounce;
@@ -14,6 +16,8 @@ mod counts;
 mod engine;
 mod flight;
 mod limits;
+mod overlaid;
+mod overlay;
 mod policy;
 mod request;
 mod state;
@@ -45,6 +49,7 @@ use self::engine::Engine;
 use self::flight::Abandoned;
 pub use self::limits::DiskLimits;
 use self::limits::{Cost, Limiter};
+pub use self::overlay::MAX_BASE_BYTES;
 pub use self::policy::{ErrorPolicies, ErrorPolicy};
 use self::request::Shape;
 use self::state::{BlkState, HeldChain};
@@ -117,6 +122,19 @@ pub enum BlkError {
         /// Logical block size in bytes.
         logical: u32,
     },
+    /// Image and base do not fit each other.
+    #[error(
+        "an image of {image_bytes} bytes can not be laid over a base of {base_bytes}: it has to be as large in whole sectors, and the base at most {MAX_BASE_BYTES}"
+    )]
+    BaseSize {
+        /// Size of the base.
+        base_bytes: u64,
+        /// Size of the image.
+        image_bytes: u64,
+    },
+    /// What the image is can not be laid over a base.
+    #[error("only a regular file that takes writes of 4096 bytes can be laid over a base")]
+    NoOverlay,
     /// No queue or too many.
     #[error("{0} queues are not possible, 1 to {MAX_QUEUES} are")]
     Queues(u16),
@@ -132,6 +150,28 @@ pub enum BlkError {
 #[derive(Debug, thiserror::Error)]
 #[error("{0} requests of before the reset are still with the host")]
 struct StillInFlight(usize);
+
+/// What a disk's data is in.
+#[derive(Debug)]
+pub struct BlkImage {
+    /// A raw image; its size is the disk's.
+    pub image: OwnedFd,
+    /// A raw image that is only read, under `image`, which is sparse and thrown away: see the module
+    /// `overlay`.
+    pub base: Option<OwnedFd>,
+}
+
+impl From<OwnedFd> for BlkImage {
+    fn from(image: OwnedFd) -> Self {
+        Self { image, base: None }
+    }
+}
+
+impl From<File> for BlkImage {
+    fn from(image: File) -> Self {
+        OwnedFd::from(image).into()
+    }
+}
 
 /// A disk.
 pub struct BlkDevice {
@@ -160,12 +200,14 @@ struct Disk {
     abandoned: Option<Abandoned>,
 }
 
-/// What the agent counts for each disk (`agent/plan/src/room.rs`).
+/// What the agent counts for each disk, and for each with a base (`agent/plan/src/room.rs`).
 const _: () = assert!(BlkDevice::HELD_BYTES <= 8 << 20);
+const _: () = assert!(MAX_BASE_BYTES / (8 * overlay::BLOCK_BYTES) <= 4 << 20);
 
 impl BlkDevice {
     /// Most memory that a disk holds, whatever its guest does: all requests in flight of as many parts as a
-    /// chain has, read and written, with what the kernel is handed of each; the detour; what a snapshot held.
+    /// chain has, read and written, with what the kernel is handed of each; the detour; what a snapshot held. The bitmap of a
+    /// base comes on top.
     pub const HELD_BYTES: usize = flight::MAX_IN_FLIGHT
         * MAX_CHAIN_DESCRIPTORS
         * (2 * size_of::<Buffer>() + 2 * size_of::<usize>())
@@ -176,13 +218,13 @@ impl BlkDevice {
     ///
     /// # Errors
     /// Image and configuration do not fit each other, or the host has no descriptor left.
-    pub fn new(image: OwnedFd, config: &BlkConfig, notices: NoticeSink) -> Result<Self, BlkError> {
+    pub fn new(image: BlkImage, config: &BlkConfig, notices: NoticeSink) -> Result<Self, BlkError> {
         let mut id = [0; ID_BYTES];
         match id.get_mut(..config.serial.len()) {
             Some(field) => field.copy_from_slice(config.serial.as_bytes()),
             None => return Err(BlkError::Serial(config.serial.len())),
         }
-        let backend = Backend::new(File::from(image), config.cache)?;
+        let backend = Backend::new(image, config.cache)?;
         let geometry = backend.geometry(config)?;
         let second = backend.image.try_clone().map_err(BlkError::Descriptors)?;
         let control = BlkControl::new(second, geometry.logical_block_bytes, !geometry.read_only)
@@ -215,21 +257,29 @@ impl BlkDevice {
     /// # Errors
     /// As [`new`](Self::new), and when the state is not that of such a disk.
     pub fn restored(
-        image: OwnedFd,
+        image: BlkImage,
         config: &BlkConfig,
         notices: NoticeSink,
         payloads: &mut Payloads,
     ) -> Result<Self, BlkError> {
         let mut device = Self::new(image, config, notices)?;
-        if let Some(state) = payloads.take_if_there::<BlkState>()? {
-            let disk = &mut device.disk;
-            disk.restored = state.held(disk.geometry.queues)?;
-            if !disk.restored.is_empty() {
-                disk.control.set_stopped();
-            }
-            if let Some(errno) = state.sync_failure()? {
-                disk.control.note_sync_failure(errno);
-            }
+        let disk = &mut device.disk;
+        let Some(state) = payloads.take_if_there::<BlkState>()? else {
+            return match &disk.backend.overlay {
+                None => Ok(device),
+                Some(_) => Err(StateError::Missing {
+                    kind: BlkState::KIND,
+                }
+                .into()),
+            };
+        };
+        state.restore_overlay(disk.backend.overlay.as_mut())?;
+        disk.restored = state.held(disk.geometry.queues)?;
+        if !disk.restored.is_empty() {
+            disk.control.set_stopped();
+        }
+        if let Some(errno) = state.sync_failure()? {
+            disk.control.note_sync_failure(errno);
         }
         Ok(device)
     }
@@ -383,7 +433,8 @@ impl VirtioDevice for BlkDevice {
 
     fn save(&self) -> Option<Payload> {
         let held = self.active.iter().flat_map(Active::held_chains);
-        let state = BlkState::new(held, self.disk.control.sync_failure());
+        let overlay = self.disk.backend.overlay.as_ref();
+        let state = BlkState::new(held, self.disk.control.sync_failure(), overlay);
         (!state.is_empty()).then(|| state.to_payload())
     }
 

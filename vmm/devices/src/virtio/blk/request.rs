@@ -49,6 +49,21 @@ pub(super) struct Extent {
     pub(super) bytes: u64,
 }
 
+impl Extent {
+    /// Where it ends.
+    pub(super) fn end(self) -> u64 {
+        self.offset.saturating_add(self.bytes)
+    }
+
+    /// What is left of it after its first `bytes`.
+    pub(super) fn after(self, bytes: u64) -> Self {
+        Self {
+            offset: self.offset.saturating_add(bytes),
+            bytes: self.bytes.saturating_sub(bytes),
+        }
+    }
+}
+
 /// What the driver wants, copied out of guest memory and found to be possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {

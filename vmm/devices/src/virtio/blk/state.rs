@@ -2,6 +2,7 @@
 //! at rest is in its rings, its image and its configuration.
 
 use super::flight::MAX_IN_FLIGHT;
+use super::overlay::Overlay;
 use crate::state::{DeviceState, Payload, StateError};
 use crate::virtio::queue::{Buffer, Chain, MAX_CHAIN_DESCRIPTORS};
 
@@ -19,29 +20,59 @@ pub(super) struct BlkState {
     /// Error number of the sync that failed; 0 when none did. Since version 2.
     #[prost(int32, tag = "2")]
     sync_errno: i32,
+    /// Which blocks the image has of a disk with a base. Since version 3.
+    #[prost(message, optional, tag = "3")]
+    overlay: Option<OverlayState>,
 }
+
+/// What an image hides of its base.
+#[derive(Clone, PartialEq, prost::Message)]
+struct OverlayState {
+    /// Size of the base.
+    #[prost(uint64, tag = "1")]
+    base_bytes: u64,
+    /// The parts of the bitmap that are not all zeros, in order.
+    #[prost(message, repeated, tag = "2")]
+    parts: Vec<BitmapPart>,
+}
+
+/// [`PART_WORDS`] words of a bitmap, the last part's less.
+#[derive(Clone, PartialEq, prost::Message)]
+struct BitmapPart {
+    /// Number of the part.
+    #[prost(uint32, tag = "1")]
+    index: u32,
+    /// The words, little endian.
+    #[prost(bytes = "vec", tag = "2")]
+    bits: Vec<u8>,
+}
+
+/// Words of a bitmap that are kept or left out together: those of 32 MiB.
+const PART_WORDS: usize = 128;
 
 /// Without a failed sync: what releases before it read, too.
 const WITHOUT_SYNC_FAILURE: u32 = 1;
+/// Without a base: what releases before it read, too.
+const WITHOUT_OVERLAY: u32 = 2;
 /// The kernel's `MAX_ERRNO`.
 const MAX_ERRNO: i32 = 4095;
 
 impl DeviceState for BlkState {
     const KIND: &'static str = "virtio-blk";
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
 
     fn to_payload(&self) -> Payload {
-        let version = if self.sync_errno == 0 {
-            WITHOUT_SYNC_FAILURE
-        } else {
-            Self::VERSION
+        let version = match (&self.overlay, self.sync_errno) {
+            (Some(_), _) => Self::VERSION,
+            (None, 0) => WITHOUT_SYNC_FAILURE,
+            (None, _) => WITHOUT_OVERLAY,
         };
         Payload::of(Self::KIND, version, self)
     }
 
     fn from_payload(payload: &Payload) -> Result<Self, StateError> {
         match payload.version {
-            WITHOUT_SYNC_FAILURE => payload.read(Self::KIND, WITHOUT_SYNC_FAILURE),
+            older @ (WITHOUT_SYNC_FAILURE | WITHOUT_OVERLAY) => payload.read(Self::KIND, older),
             _ => payload.read(Self::KIND, Self::VERSION),
         }
     }
@@ -80,6 +111,7 @@ impl BlkState {
     pub(super) fn new<'a>(
         held: impl Iterator<Item = (usize, &'a Chain)>,
         sync_failure: Option<i32>,
+        overlay: Option<&Overlay>,
     ) -> Self {
         let state = |(queue, chain): (usize, &Chain)| HeldState {
             queue: u32::try_from(queue).unwrap_or(u32::MAX),
@@ -90,12 +122,13 @@ impl BlkState {
         Self {
             held: held.map(state).collect(),
             sync_errno: sync_failure.unwrap_or(0),
+            overlay: overlay.map(OverlayState::of),
         }
     }
 
     /// Whether there is nothing to keep.
     pub(super) fn is_empty(&self) -> bool {
-        self.held.is_empty() && self.sync_errno == 0
+        self.held.is_empty() && self.sync_errno == 0 && self.overlay.is_none()
     }
 
     /// The error number of the sync that failed.
@@ -109,12 +142,60 @@ impl BlkState {
         }
     }
 
+    /// Marks the blocks that the image of the disk had.
+    pub(super) fn restore_overlay(&self, overlay: Option<&mut Overlay>) -> Result<(), StateError> {
+        match (&self.overlay, overlay) {
+            (None, None) => Ok(()),
+            (Some(_), None) => Err(Self::wrong("blocks over a base, which is not there")),
+            (None, Some(_)) => Err(Self::wrong("no blocks, of a disk that has a base")),
+            (Some(state), Some(overlay)) => state.restore(overlay),
+        }
+    }
+
     /// The requests, found to be ones that a disk with `queues` queues can hold.
     pub(super) fn held(&self, queues: u16) -> Result<Vec<HeldChain>, StateError> {
         if self.held.len() > MAX_IN_FLIGHT {
             return Err(Self::wrong("more requests than a disk can hold"));
         }
         self.held.iter().map(|held| held.chain(queues)).collect()
+    }
+}
+
+impl OverlayState {
+    fn of(overlay: &Overlay) -> Self {
+        let parts = overlay.present().chunks(PART_WORDS).zip(0..);
+        let written = parts.filter(|(words, _)| words.iter().any(|word| *word != 0));
+        let parts = written.map(|(words, index)| BitmapPart {
+            index,
+            bits: words.iter().copied().flat_map(u64::to_le_bytes).collect(),
+        });
+        Self {
+            base_bytes: overlay.base_bytes(),
+            parts: parts.collect(),
+        }
+    }
+
+    fn restore(&self, overlay: &mut Overlay) -> Result<(), StateError> {
+        if self.base_bytes != overlay.base_bytes() {
+            return Err(BlkState::wrong(format!(
+                "blocks over a base of {} bytes, which has {}",
+                self.base_bytes,
+                overlay.base_bytes()
+            )));
+        }
+        let mut present = vec![0; overlay.present().len()];
+        for part in &self.parts {
+            let words = usize::try_from(part.index)
+                .ok()
+                .and_then(|index| present.chunks_mut(PART_WORDS).nth(index))
+                .filter(|words| size_of_val(*words) == part.bits.len())
+                .ok_or_else(|| BlkState::wrong(format!("part {} of a bitmap", part.index)))?;
+            for (word, bytes) in words.iter_mut().zip(part.bits.as_chunks().0) {
+                *word = u64::from_le_bytes(*bytes);
+            }
+        }
+        overlay.adopt(present);
+        Ok(())
     }
 }
 

@@ -108,8 +108,8 @@ fn a_disk_that_writes_through_has_no_cache_to_flush() {
             cache: CacheMode::WriteThrough,
             ..config_with(engine)
         };
-        let fd = image.try_clone().unwrap().into();
-        let device = BlkDevice::new(fd, &configured, Arc::new(|_| {})).unwrap();
+        let fd = image.try_clone().unwrap();
+        let device = BlkDevice::new(fd.into(), &configured, Arc::new(|_| {})).unwrap();
         assert_eq!(device.features() & super::super::config::FLUSH, 0);
         let driver = &mut bench(&image, &configured).driver;
         driver.fill(DATA, &[7; 512]);

@@ -119,7 +119,7 @@ fn more_bytes_than_are_taken_at_a_time_are_all_moved() {
             ..config_with(engine)
         };
         let fd = file.as_fd().try_clone_to_owned().unwrap();
-        let device = BlkDevice::new(fd, &configured, Arc::new(|_| {})).unwrap();
+        let device = BlkDevice::new(fd.into(), &configured, Arc::new(|_| {})).unwrap();
         let features = VERSION_1 | device.features();
         let mut driver = Driver::ready(Box::new(device), 128, features);
         driver.fill(HEADER, &header(IN, 0));

@@ -8,6 +8,7 @@ mod durable;
 mod failures;
 mod hosts;
 mod limits;
+mod overlay;
 mod rest;
 mod space;
 mod state;
@@ -78,7 +79,7 @@ fn bench_without(file: &File, config: &BlkConfig, refused: u64) -> Bench {
     let notices = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&notices);
     let sink: NoticeSink = Arc::new(move |notice| told.lock().unwrap().push(notice));
-    let device = BlkDevice::new(fd, config, sink).unwrap();
+    let device = BlkDevice::new(fd.into(), config, sink).unwrap();
     let control = device.control();
     let features = VERSION_1 | EVENT_IDX | INDIRECT_DESC | device.features();
     Bench {
