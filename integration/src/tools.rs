@@ -86,6 +86,8 @@ pub const TESTS: &[Tool] = &[
     tool("lz4", "lz4"),
     tool("perl", "perl-base"),
     tool("promtool", "prometheus"),
+    tool("isoinfo", "genisoimage"),
+    tool("xorriso", "xorriso"),
 ];
 
 /// What the client examples need, and hooks of tests.

@@ -7,6 +7,7 @@
 mod boot;
 mod boot_order;
 mod clock;
+mod cloud_init;
 mod cpu;
 mod dedicated;
 mod disk_bus;
@@ -26,6 +27,7 @@ mod probes;
 mod review;
 mod rules;
 mod sidecars;
+mod volumes;
 mod without_effect;
 
 use std::time::Duration;
@@ -135,6 +137,7 @@ fn admit(
         identity: identity.as_ref(),
         generation,
         base_board,
+        instance_type: annotations.and_then(cloud_init::instance_type),
     };
     let vmi = object
         .spec
@@ -157,6 +160,7 @@ struct Given<'a> {
     identity: Option<&'a Identity>,
     generation: i64,
     base_board: BaseBoard,
+    instance_type: Option<String>,
 }
 
 /// Judges the whole spec. Without an identity there is no value, but all errors all the same.
@@ -177,6 +181,7 @@ fn admit_spec(
     let probes = probes::probes(spec, review);
     let disks = disks::disks(spec, review);
     let mut interfaces = network::interfaces(spec, namespace, uid, review);
+    let spec_hostname = spec.hostname.clone();
     let domain = spec.domain.as_mut()?;
     machine::machine_type(domain, review);
     let mut resources = machine::resources(domain, review);
@@ -203,6 +208,8 @@ fn admit_spec(
         uid: identity?.uid.clone(),
         namespace: identity?.namespace.clone(),
         name: identity?.name.clone(),
+        hostname: metadata::hostname(&spec_hostname, identity?.name.as_str()),
+        instance_type: given.instance_type,
         generation: given.generation,
         cpus: cpus?,
         cpu: cpu?,

@@ -10,6 +10,7 @@
 mod admit;
 mod backoff;
 mod caps;
+mod cloud_init;
 mod cpu;
 mod cpu_features;
 mod derive;
@@ -25,6 +26,7 @@ mod vmi;
 pub use admit::{Admitted, Remark, check_metadata};
 pub use backoff::back_off;
 pub use caps::{FirmwareLacks, Lack, NodeCaps};
+pub use cloud_init::{CloudInit, CloudInitData, CloudInitKind};
 pub use cpu::{
     CPU_MODELS, ClockOptions, ClockTime, CpuFeature, CpuOptions, DedicatedCpus, Enlightenment,
     FeaturePolicy, HypervOptions, KvmOptions,

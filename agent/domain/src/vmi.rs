@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::cloud_init::CloudInit;
 use crate::cpu::{ClockOptions, CpuOptions};
 use crate::disk::DiskOptions;
 use crate::name::{MacAddress, Name, Namespace, NetworkName, Uid};
@@ -17,6 +18,10 @@ pub struct Vmi {
     pub namespace: Namespace,
     /// Name within the namespace.
     pub name: Name,
+    /// What the guest is to call itself; a DNS label.
+    pub hostname: String,
+    /// The instance type that it was made of, for cloud-init.
+    pub instance_type: Option<String>,
     /// Generation of the spec that was admitted.
     pub generation: i64,
     /// vCPUs.
@@ -341,11 +346,21 @@ pub enum DiskSource {
         /// `DiskOrCreate`: make it, sparse, of this size, when it is missing.
         create_bytes: Option<u64>,
     },
+    /// Files for cloud-init, on a volume that is made at each start.
+    CloudInit(CloudInit),
     /// A sparse image that lives as long as the VMI (`emptyDisk`).
     Empty {
         /// Size; whole MiB.
         capacity_bytes: u64,
     },
+}
+
+impl DiskSource {
+    /// Whether the agent makes it at the start of a guest, which only reads it.
+    #[must_use]
+    pub const fn is_made_once(&self) -> bool {
+        matches!(self, Self::CloudInit(_))
+    }
 }
 
 /// A virtio-net interface.

@@ -11,11 +11,12 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use agent_domain::{Disk, DiskCache, DiskSource};
+use agent_domain::{Disk, DiskCache, DiskSource, Vmi};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
 
 use crate::beneath::{Access, AllowedDirs, BeneathError, Wanted};
+use crate::config_disks::ConfigVolume;
 use crate::layout::{absent_is_none, ensure_private_dir};
 use crate::machine_config::OpenedDisk;
 use device::Device;
@@ -122,12 +123,19 @@ impl DiskOpener {
     /// Opens and locks a disk, making it first where that is asked for.
     ///
     /// The lock goes when the file and all that was duplicated from it are closed.
-    pub(crate) fn open(&self, disk: &Disk) -> Result<OpenedDisk, DiskError> {
+    pub(crate) fn open(&self, vmi: &Vmi, disk: &Disk) -> Result<OpenedDisk, DiskError> {
         let (file, path) = match &disk.source {
             DiskSource::Host { path, create_bytes } => {
                 (self.open_host(disk, path, *create_bytes)?, path.clone())
             }
             DiskSource::Empty { capacity_bytes } => self.open_empty(disk, *capacity_bytes)?,
+            DiskSource::CloudInit(source) => {
+                let made = ConfigVolume::of_cloud_init(vmi, source)
+                    .and_then(|volume| volume.make(&self.own_dir, disk.name.as_str()));
+                let path = self.own_dir.join(format!("{}.iso", disk.name));
+                let file = made.map_err(|source| io_error(disk, &path, "made", source))?;
+                (file, path)
+            }
         };
         let _turn = device::turn();
         let found = Found { disk, path: &path };
@@ -147,6 +155,7 @@ impl DiskOpener {
         }
         Ok(OpenedDisk {
             image: file.into(),
+            base: None,
             cache,
         })
     }

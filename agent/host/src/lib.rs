@@ -5,6 +5,7 @@
 mod beneath;
 pub mod child;
 mod config;
+mod config_disks;
 mod control;
 pub mod disk_images;
 mod disks;

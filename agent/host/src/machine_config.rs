@@ -47,7 +47,8 @@ impl Opened {
             OpenedBoot::Firmware { variables, .. } => variables.is_some(),
         };
         // KVM, exit record, console log, kernel or firmware, guest agent.
-        5 + usize::from(second) + self.disks.len() + taps.sum::<usize>() + vsock
+        let bases = self.disks.iter().filter(|disk| disk.base.is_some()).count();
+        5 + usize::from(second) + self.disks.len() + bases + taps.sum::<usize>() + vsock
     }
 }
 
@@ -73,7 +74,9 @@ pub(crate) enum OpenedBoot {
 #[derive(Debug)]
 pub(crate) struct OpenedDisk {
     pub(crate) image: OwnedFd,
-    /// How; never the default.
+    /// What a throw-away image is laid over.
+    pub(crate) base: Option<OwnedFd>,
+    /// How the image is open; never the default.
     pub(crate) cache: DiskCache,
 }
 

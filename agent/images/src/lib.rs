@@ -7,5 +7,6 @@
 
 mod bounded;
 pub mod disk;
+pub mod iso;
 pub mod kernel;
 pub mod oci;

@@ -2,24 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proto_node::vmi::{Disk as WireDisk, DiskTarget, HostDisk, VirtualMachineInstanceSpec, Volume};
+use proto_node::vmi::{Disk as WireDisk, DiskTarget, VirtualMachineInstanceSpec, Volume};
 
 use super::disk_bus;
 use super::disk_options;
-use super::metadata::DNS_LABEL_RULE;
-use super::path::{Depth, host_path};
 use super::pci;
 use super::review::Review;
-use crate::name::{Name, is_dns_label};
-use crate::quantity::Quantity;
-use crate::vmi::{Disk, DiskSource};
+use super::volumes::volumes;
+use crate::name::Name;
+use crate::vmi::Disk;
 use crate::{FieldError, Rule};
 
-const MIB: u64 = 1024 * 1024;
 /// KubeVirt's bound on the list of volumes, and ours on that of disks.
 const MAX_VOLUMES: usize = 256;
-/// Largest image that is made: far beyond every file system, far below every overflow.
-const MAX_CAPACITY_BYTES: u64 = 1 << 50;
 /// `VIRTIO_BLK_ID_BYTES`.
 pub(crate) const MAX_SERIAL_BYTES: usize = 20;
 /// KubeVirt's bound, for buses that have more room.
@@ -72,7 +67,7 @@ pub(super) fn disks(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'
             disks.push(Disk {
                 name: Name(disk.name.clone()),
                 source: source.clone(),
-                read_only,
+                read_only: read_only || source.is_made_once(),
                 serial: disk.serial.clone(),
                 options: disk_options::options(&path, disk, review),
                 pci_address: disk
@@ -110,122 +105,6 @@ fn add_implied(disks: &mut Vec<WireDisk>, volumes: &[Volume]) {
                 name: volume.name.clone(),
                 ..WireDisk::default()
             });
-        }
-    }
-}
-
-/// The sources of the volumes that are in order, by name.
-fn volumes(volumes: &[Volume], review: &mut Review<'_>) -> BTreeMap<String, DiskSource> {
-    let mut sources = BTreeMap::new();
-    let mut seen = BTreeMap::new();
-    for (index, volume) in volumes.iter().enumerate() {
-        let path = format!("spec.volumes[{index}]");
-        let legal = unique(
-            &path,
-            &volume.name,
-            index,
-            &mut seen,
-            "spec.volumes",
-            review,
-        );
-        if !volume.name.is_empty() && !is_dns_label(&volume.name) {
-            review.invalid(&format!("{path}.name"), &volume.name, DNS_LABEL_RULE);
-        }
-        if source_count(volume) != 1 {
-            review.push(FieldError::new(
-                path.as_str(),
-                Rule::Invalid,
-                format!("{path} must have exactly one source type set"),
-            ));
-            continue;
-        }
-        let source = if let Some(disk) = &volume.host_disk {
-            host_disk(&format!("{path}.hostDisk"), disk, review)
-        } else if let Some(disk) = &volume.empty_disk {
-            let field = format!("{path}.emptyDisk.capacity");
-            capacity(&field, &disk.capacity, review).map(|bytes| DiskSource::Empty {
-                capacity_bytes: bytes / MIB * MIB,
-            })
-        } else {
-            // Another source: refused by the rules of its field.
-            None
-        };
-        if let (true, Some(source)) = (legal, source) {
-            sources.insert(volume.name.clone(), source);
-        }
-    }
-    sources
-}
-
-/// How many sources a volume names, those that this release refuses among them.
-fn source_count(volume: &Volume) -> usize {
-    let opaque = [
-        &volume.container_disk,
-        &volume.persistent_volume_claim,
-        &volume.data_volume,
-        &volume.ephemeral,
-        &volume.cloud_init_no_cloud,
-        &volume.cloud_init_config_drive,
-        &volume.config_map,
-        &volume.secret,
-        &volume.service_account,
-        &volume.downward_api,
-        &volume.downward_metrics,
-        &volume.sysprep,
-        &volume.memory_dump,
-        &volume.container_path,
-    ];
-    opaque.iter().filter(|source| !source.is_empty()).count()
-        + usize::from(volume.host_disk.is_some())
-        + usize::from(volume.empty_disk.is_some())
-}
-
-fn host_disk(path: &str, disk: &HostDisk, review: &mut Review<'_>) -> Option<DiskSource> {
-    let creates = disk.r#type == "DiskOrCreate";
-    let size = if creates {
-        if disk.capacity.is_empty() {
-            review.required(
-                &format!("{path}.capacity"),
-                "says how large the image becomes when it is made",
-            );
-            None
-        } else {
-            capacity(&format!("{path}.capacity"), &disk.capacity, review)
-        }
-    } else {
-        if !disk.capacity.is_empty() && disk.r#type == "Disk" {
-            let message = format!(
-                "{path}.capacity is allowed to pass only with {path}.type equal to 'DiskOrCreate'"
-            );
-            review.invalid(&format!("{path}.capacity"), &disk.capacity, message);
-        }
-        None
-    };
-    if disk.path.is_empty() {
-        return None;
-    }
-    let host_path = host_path(&format!("{path}.path"), &disk.path, Depth::Below, review)?;
-    if creates && size.is_none() {
-        return None;
-    }
-    Some(DiskSource::Host {
-        path: host_path,
-        create_bytes: size,
-    })
-}
-
-/// A size of an image; text that is no quantity, and absence, were reported already.
-fn capacity(path: &str, text: &str, review: &mut Review<'_>) -> Option<u64> {
-    let quantity = Quantity::parse(text)?;
-    match quantity.units() {
-        Some(bytes) if (MIB..=MAX_CAPACITY_BYTES).contains(&bytes) => Some(bytes),
-        Some(bytes) if bytes > MAX_CAPACITY_BYTES => {
-            review.unable(path, text, "must be at most 1Pi");
-            None
-        }
-        _ => {
-            review.unable(path, text, "must be at least 1Mi");
-            None
         }
     }
 }
@@ -319,7 +198,7 @@ fn check_serial(path: &str, serial: &str, review: &mut Review<'_>) {
 }
 
 /// Checks that no earlier element of a list has the name.
-fn unique(
+pub(super) fn unique(
     path: &str,
     name: &str,
     index: usize,

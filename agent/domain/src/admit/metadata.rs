@@ -83,6 +83,15 @@ pub fn check_metadata(metadata: &mut ObjectMeta) -> Vec<FieldError> {
     review.errors
 }
 
+/// What a guest is to call itself, as KubeVirt has it.
+pub(super) fn hostname(wanted: &str, name: &str) -> String {
+    if !wanted.is_empty() {
+        return wanted.to_owned();
+    }
+    let label = name.split('.').next().unwrap_or(name);
+    label.chars().take(63).collect()
+}
+
 /// `hostname` and `subdomain`, with KubeVirt's messages.
 pub(super) fn check_host_names(hostname: &str, subdomain: &str, review: &mut Review<'_>) {
     if !hostname.is_empty() && !is_dns_label(hostname) {

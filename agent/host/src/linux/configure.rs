@@ -94,7 +94,8 @@ impl LinuxHost {
             allowed: self.settings().allowed.clone(),
             own_dir: self.layout.disks_of(uid),
         };
-        vmi.disks.iter().map(|disk| opener.open(disk)).collect()
+        let disks = vmi.disks.iter();
+        disks.map(|disk| opener.open(vmi, disk)).collect()
     }
 
     /// Makes sure that there is a tap for every interface.

@@ -126,6 +126,7 @@ fn blk<'a>(
     };
     let mut blk = v1::VirtioBlk {
         disk_fd: descriptors.add(&opened.image),
+        base_fd: opened.base.as_ref().map(|base| descriptors.add(base)),
         read_only: disk.read_only,
         serial: disk.serial.clone(),
         queues,

@@ -54,6 +54,7 @@ fn opened(vmi: &Vmi, cache: DiskCache, vhost: bool) -> Opened {
             .iter()
             .map(|_| OpenedDisk {
                 image: null(),
+                base: None,
                 cache,
             })
             .collect(),

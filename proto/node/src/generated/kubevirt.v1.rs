@@ -1831,12 +1831,6 @@ pub struct Volume {
     /// A claim under a throw-away overlay.
     #[prost(bytes = "vec", tag = "7")]
     pub ephemeral: ::prost::alloc::vec::Vec<u8>,
-    /// A cloud-init NoCloud disk.
-    #[prost(bytes = "vec", tag = "8")]
-    pub cloud_init_no_cloud: ::prost::alloc::vec::Vec<u8>,
-    /// A cloud-init ConfigDrive disk.
-    #[prost(bytes = "vec", tag = "9")]
-    pub cloud_init_config_drive: ::prost::alloc::vec::Vec<u8>,
     /// A ConfigMap as a disk.
     #[prost(bytes = "vec", tag = "10")]
     pub config_map: ::prost::alloc::vec::Vec<u8>,
@@ -1861,6 +1855,12 @@ pub struct Volume {
     /// A directory of the launcher's image.
     #[prost(bytes = "vec", tag = "17")]
     pub container_path: ::prost::alloc::vec::Vec<u8>,
+    /// A cloud-init NoCloud disk, labelled "cidata".
+    #[prost(message, optional, tag = "19")]
+    pub cloud_init_no_cloud: ::core::option::Option<CloudInitSource>,
+    /// A cloud-init ConfigDrive disk, labelled "config-2".
+    #[prost(message, optional, tag = "20")]
+    pub cloud_init_config_drive: ::core::option::Option<CloudInitSource>,
 }
 impl ::prost::Name for Volume {
     const NAME: &'static str = "Volume";
@@ -1913,6 +1913,55 @@ impl ::prost::Name for EmptyDisk {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kubevirt.v1.EmptyDisk".into()
+    }
+}
+/// What cloud-init reads. At least one of user data and network data, each from one source.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CloudInitSource {
+    /// Name of a secret with user data under the key "userdata".
+    #[prost(message, optional, tag = "1")]
+    pub user_data_secret_ref: ::core::option::Option<LocalObjectReference>,
+    /// User data in base64; at most 2048 bytes of it.
+    #[prost(string, tag = "2")]
+    pub user_data_base64: ::prost::alloc::string::String,
+    /// User data, at most 2048 bytes.
+    #[prost(string, tag = "3")]
+    pub user_data: ::prost::alloc::string::String,
+    /// Name of a secret with network data under the key "networkdata".
+    #[prost(message, optional, tag = "4")]
+    pub network_data_secret_ref: ::core::option::Option<LocalObjectReference>,
+    /// Network data in base64; at most 2048 bytes of it.
+    #[prost(string, tag = "5")]
+    pub network_data_base64: ::prost::alloc::string::String,
+    /// Network data, at most 2048 bytes.
+    #[prost(string, tag = "6")]
+    pub network_data: ::prost::alloc::string::String,
+}
+impl ::prost::Name for CloudInitSource {
+    const NAME: &'static str = "CloudInitSource";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.CloudInitSource".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.CloudInitSource".into()
+    }
+}
+/// An object of the same namespace.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LocalObjectReference {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+}
+impl ::prost::Name for LocalObjectReference {
+    const NAME: &'static str = "LocalObjectReference";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.LocalObjectReference".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.LocalObjectReference".into()
     }
 }
 /// A running guest, or one that is to run once.
@@ -1986,7 +2035,8 @@ pub struct VirtualMachineInstanceSpec {
     /// Seconds from the power button to the kill when the VMI is deleted; 0 kills at once. Default 30.
     #[prost(int64, optional, tag = "11")]
     pub termination_grace_period_seconds: ::core::option::Option<i64>,
-    /// Host name for the guest; the VMI's name when left out.
+    /// Host name for the guest; the VMI's name up to its first dot when left out. A guest learns it from a
+    /// cloud-init volume.
     #[prost(string, tag = "12")]
     pub hostname: ::prost::alloc::string::String,
     /// Subdomain of the host name.

@@ -1,0 +1,123 @@
+//! Volumes of files that the agent makes for a guest: cloud-init's.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use agent_domain::{CloudInit, CloudInitData, CloudInitKind, Vmi};
+use agent_images::iso::{IsoError, IsoFile, iso};
+use serde::Serialize;
+
+use crate::layout::{absent_is_none, ensure_private_dir};
+
+/// A volume that is to be made.
+#[derive(Debug)]
+pub(crate) struct ConfigVolume {
+    label: String,
+    files: Vec<(String, Vec<u8>)>,
+}
+
+impl ConfigVolume {
+    /// What cloud-init of a VMI's guest is to find.
+    pub(crate) fn of_cloud_init(vmi: &Vmi, source: &CloudInit) -> io::Result<Self> {
+        let (label, directory, [meta, user, network]) = match source.kind {
+            CloudInitKind::NoCloud => ("cidata", "", ["meta-data", "user-data", "network-config"]),
+            CloudInitKind::ConfigDrive => (
+                "config-2",
+                "openstack/latest/",
+                ["meta_data.json", "user_data", "network_data.json"],
+            ),
+        };
+        let meta_data = match source.kind {
+            CloudInitKind::NoCloud => serde_json::to_vec(&NoCloudMetaData::of(vmi)),
+            CloudInitKind::ConfigDrive => serde_json::to_vec(&ConfigDriveMetaData::of(vmi)),
+        }?;
+        let data = |source: &Option<CloudInitData>| match source {
+            None => Vec::new(),
+            Some(CloudInitData::Inline(bytes)) => bytes.clone(),
+        };
+        let mut files = vec![(meta, meta_data), (user, data(&source.user_data))];
+        if source.network_data.is_some() {
+            files.push((network, data(&source.network_data)));
+        }
+        let named = |(name, bytes)| (format!("{directory}{name}"), bytes);
+        Ok(Self {
+            label: label.to_owned(),
+            files: files.into_iter().map(named).collect(),
+        })
+    }
+
+    /// Makes the volume in `directory`, in place of an earlier one, which guests that have it keep. Opens it for
+    /// reading.
+    pub(crate) fn make(&self, directory: &Path, name: &str) -> io::Result<File> {
+        let files: Vec<IsoFile<'_>> = self
+            .files
+            .iter()
+            .map(|(path, data)| IsoFile { path, data })
+            .collect();
+        let bytes = iso(&self.label, &files).map_err(invalid)?;
+        ensure_private_dir(directory)?;
+        let path = directory.join(format!("{name}.iso"));
+        let draft = directory.join(format!("{name}.iso.new"));
+        absent_is_none(fs::remove_file(&draft))?;
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        options.open(&draft)?.write_all(&bytes)?;
+        fs::rename(&draft, &path)?;
+        File::open(&path)
+    }
+}
+
+fn invalid(error: IsoError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+/// KubeVirt's `meta-data`, member by member in its order.
+#[derive(Serialize)]
+struct NoCloudMetaData<'a> {
+    #[serde(rename = "instance-type", skip_serializing_if = "Option::is_none")]
+    instance_type: Option<&'a str>,
+    #[serde(rename = "instance-id")]
+    instance_id: String,
+    #[serde(rename = "local-hostname")]
+    local_hostname: &'a str,
+}
+
+impl<'a> NoCloudMetaData<'a> {
+    fn of(vmi: &'a Vmi) -> Self {
+        Self {
+            instance_type: vmi.instance_type.as_deref(),
+            instance_id: uuid(vmi),
+            local_hostname: &vmi.hostname,
+        }
+    }
+}
+
+/// KubeVirt's `meta_data.json`, member by member in its order.
+#[derive(Serialize)]
+struct ConfigDriveMetaData<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instance_type: Option<&'a str>,
+    instance_id: String,
+    hostname: &'a str,
+    uuid: String,
+}
+
+impl<'a> ConfigDriveMetaData<'a> {
+    fn of(vmi: &'a Vmi) -> Self {
+        Self {
+            instance_type: vmi.instance_type.as_deref(),
+            instance_id: format!("{}.{}", vmi.name, vmi.namespace),
+            hostname: &vmi.hostname,
+            uuid: uuid(vmi),
+        }
+    }
+}
+
+/// The firmware's UUID as text.
+fn uuid(vmi: &Vmi) -> String {
+    let hex = hex::encode(vmi.identity.uuid);
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|range| hex.get(range).unwrap_or(""));
+    parts.join("-")
+}
