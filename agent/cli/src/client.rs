@@ -9,9 +9,10 @@ use proto_node::node::node_service_client::NodeServiceClient;
 use proto_node::node::object_service_client::ObjectServiceClient;
 use proto_node::node::{
     ApplyRequest, ApplyResponse, ConsoleRequest, ConsoleResponse, DeleteRequest, DeleteResponse,
-    GetNodeInfoRequest, GetNodeInfoResponse, GetRequest, GetUsageRequest, GuestUsage, ListRequest,
-    LogsRequest, LogsResponse, Object, PortForwardRequest, PortForwardResponse, StopRequest,
-    VerbRequest, VerbResponse, WatchRequest, WatchResponse,
+    GetNodeInfoRequest, GetNodeInfoResponse, GetRequest, GetUsageRequest, GuestUsage,
+    ListKindsRequest, ListRequest, LogsRequest, LogsResponse, Object, ObjectKind,
+    PortForwardRequest, PortForwardResponse, StopRequest, VerbRequest, VerbResponse, WatchRequest,
+    WatchResponse,
 };
 use tokio_stream::Stream;
 use tonic::Streaming;
@@ -36,6 +37,8 @@ pub struct Client {
     service: NodeServiceClient<Channel>,
     maintenance: MaintenanceServiceClient<Channel>,
     objects: ObjectServiceClient<Channel>,
+    /// The kinds that the agent serves, once they were asked for.
+    kinds: Option<Vec<ObjectKind>>,
 }
 
 impl Client {
@@ -58,6 +61,7 @@ impl Client {
             service,
             maintenance,
             objects,
+            kinds: None,
         })
     }
 
@@ -74,6 +78,18 @@ impl Client {
     /// The service of objects of any kind.
     pub fn objects(&mut self) -> &mut ObjectServiceClient<Channel> {
         &mut self.objects
+    }
+
+    /// The kinds that the agent serves. It is asked once.
+    pub async fn kinds(&mut self) -> Result<&[ObjectKind], tonic::Status> {
+        let known = match self.kinds.take() {
+            Some(kinds) => kinds,
+            None => {
+                let answer = self.objects.list_kinds(ListKindsRequest {}).await?;
+                answer.into_inner().kinds
+            }
+        };
+        Ok(self.kinds.insert(known))
     }
 
     pub async fn apply(&mut self, request: ApplyRequest) -> Result<ApplyResponse, tonic::Status> {

@@ -55,7 +55,8 @@ pub async fn target(client: &mut Client, words: &[String]) -> Result<Option<Targ
         Err(status) => return Err(Failure::of_status(&status, "", "", client.address())),
     };
     let Some(kind) = kinds.into_iter().find(|kind| is_called(kind, word)) else {
-        return Err(unknown);
+        let text = format!("the server doesn't have a resource type {word:?}");
+        return Err(Failure::refused(text));
     };
     let names = names_of(&kind, words)?;
     Ok(Some(Target { kind, names }))
@@ -401,10 +402,9 @@ pub async fn list(
 
 /// Whether objects of a kind live in namespaces; so do those of kinds that nobody serves.
 async fn is_namespaced(client: &mut Client, kind: &str) -> Result<bool, Failure> {
-    match client.objects().list_kinds(ListKindsRequest {}).await {
-        Ok(answer) => {
-            let mut kinds = answer.into_inner().kinds.into_iter();
-            let kind = kinds.find(|known| known.kind == kind);
+    match client.kinds().await {
+        Ok(kinds) => {
+            let kind = kinds.iter().find(|known| known.kind == kind);
             Ok(kind.is_none_or(|kind| kind.namespaced))
         }
         Err(status) if status.code() == Code::Unimplemented => Ok(true),
