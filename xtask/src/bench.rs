@@ -10,6 +10,7 @@ mod guests;
 pub mod io;
 mod median;
 mod nodes;
+mod objects;
 mod snapshots;
 pub mod vmm;
 

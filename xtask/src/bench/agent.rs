@@ -9,6 +9,7 @@ use integration::commands::Commands;
 use integration::host::{self, Host};
 
 use super::figure::{self, Better, Figure};
+use super::objects;
 use crate::progress::step;
 
 /// Everything must be as it should be after this.
@@ -43,6 +44,7 @@ fn measure(guests: u32) -> anyhow::Result<Vec<Figure>> {
     figures.extend(restart(&host, &agent, guests)?);
     figures.push(memory(&host, guests)?);
     figures.extend(idle(&host, guests)?);
+    figures.extend(objects::measure(&host, &agent, guests)?);
     Ok(figures)
 }
 
