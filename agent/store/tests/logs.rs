@@ -227,6 +227,10 @@ fn write_format_1(file: &Path) -> Result<(), Box<dyn std::error::Error>> {
             meta.insert(name, value)?;
         }
         write.open_table(IDEMPOTENCY)?.insert("k", "web")?;
+        for name in ["records", "assignments", "control_planes", "maintenance"] {
+            let table: TableDefinition<'_, &str, &[u8]> = TableDefinition::new(name);
+            write.open_table(table)?;
+        }
         let mut objects = write.open_table(OBJECTS)?;
         let mut uids = write.open_table(UIDS)?;
         let mut changes = write.open_table(CHANGES)?;
