@@ -174,6 +174,7 @@ fn any_grpc_tool_finds_out_what_the_agent_serves_and_that_it_does() -> anyhow::R
             "service kvmlet.node.v1.MaintenanceService",
             "service kvmlet.node.v1.NodeService",
             "service kvmlet.node.v1.ObjectService",
+            "service kvmlet.node.v1.VirtualMachineService",
             "health SERVING",
         ]
     );

@@ -1,6 +1,7 @@
 //! What can be typed.
 
 mod dry_run;
+mod machines;
 mod maintenance;
 mod objects;
 mod port_forward;
@@ -18,6 +19,7 @@ use crate::time::parse_duration;
 use crate::wait::Goal;
 
 pub use self::dry_run::DryRun;
+pub use self::machines::{Restart, Start};
 pub use self::maintenance::{Cordon, Drain};
 pub use self::objects::{ApiResources, Create, Edit, Mark, Patch, Replace, Told};
 pub use self::port_forward::PortForward;
@@ -94,9 +96,13 @@ pub enum Command {
     /// Press the reset button of guests: what they have not written is lost
     #[command(after_help = "Example:\n  kvmctl reset web")]
     Reset(Tell),
-    /// Shut guests down and keep their VMIs; `delete` removes these too
+    /// Start VirtualMachines
+    Start(Start),
+    /// Stop VirtualMachines and start them again
+    Restart(Restart),
+    /// Stop VirtualMachines; of VMIs, shut the guests down and keep the VMIs
     #[command(
-        after_help = "Examples:\n  kvmctl stop vmi web\n  kvmctl stop vmi web --grace-period 120\n  kvmctl wait vmi/web --for=jsonpath='{.status.phase}'=Succeeded --timeout 3m"
+        after_help = "Examples:\n  kvmctl stop vm web\n  kvmctl stop vmi web\n  kvmctl stop vmi web --grace-period 120\n  kvmctl wait vmi/web --for=jsonpath='{.status.phase}'=Succeeded --timeout 3m"
     )]
     Stop(Stop),
     /// Have the node start no guests; those that run go on

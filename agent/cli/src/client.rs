@@ -7,6 +7,7 @@ use proto_node::meta::ListMeta;
 use proto_node::node::maintenance_service_client::MaintenanceServiceClient;
 use proto_node::node::node_service_client::NodeServiceClient;
 use proto_node::node::object_service_client::ObjectServiceClient;
+use proto_node::node::virtual_machine_service_client::VirtualMachineServiceClient;
 use proto_node::node::{
     ApplyRequest, ApplyResponse, ConsoleRequest, ConsoleResponse, DeleteRequest, DeleteResponse,
     GetNodeInfoRequest, GetNodeInfoResponse, GetRequest, GetUsageRequest, GuestUsage,
@@ -37,6 +38,7 @@ pub struct Client {
     service: NodeServiceClient<Channel>,
     maintenance: MaintenanceServiceClient<Channel>,
     objects: ObjectServiceClient<Channel>,
+    machines: VirtualMachineServiceClient<Channel>,
     /// The kinds that the agent serves, once they were asked for.
     kinds: Option<Vec<ObjectKind>>,
 }
@@ -55,12 +57,15 @@ impl Client {
             .max_decoding_message_size(MAX_MESSAGE_BYTES);
         let objects =
             ObjectServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let machines = VirtualMachineServiceClient::new(channel.clone())
+            .max_decoding_message_size(MAX_MESSAGE_BYTES);
         let service = NodeServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
         Ok(Self {
             address,
             service,
             maintenance,
             objects,
+            machines,
             kinds: None,
         })
     }
@@ -90,6 +95,11 @@ impl Client {
             }
         };
         Ok(self.kinds.insert(known))
+    }
+
+    /// The service of VirtualMachines.
+    pub fn machines(&mut self) -> &mut VirtualMachineServiceClient<Channel> {
+        &mut self.machines
     }
 
     pub async fn apply(&mut self, request: ApplyRequest) -> Result<ApplyResponse, tonic::Status> {

@@ -26,6 +26,7 @@ mod generate;
 mod get;
 mod grace;
 mod logs;
+mod machines;
 mod maintenance;
 mod misses;
 mod node;
@@ -106,6 +107,8 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Unpause(args) => verbs::run(&scope, Verb::Unpause, args).await,
         Command::SoftReboot(args) => verbs::run(&scope, Verb::SoftReboot, args).await,
         Command::Reset(args) => verbs::run(&scope, Verb::Reset, args).await,
+        Command::Start(args) => machines::start(&scope, &args).await,
+        Command::Restart(args) => machines::restart(&scope, &args).await,
         Command::Stop(args) => verbs::stop(&scope, args).await,
         Command::Cordon(args) => maintenance::cordon(&scope, &args).await,
         Command::Uncordon(args) => maintenance::uncordon(&scope, &args).await,

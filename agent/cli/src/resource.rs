@@ -3,6 +3,7 @@
 use proto_node::object::{EVENT_KIND, VMI_KIND};
 
 use crate::failure::Failure;
+use crate::machines;
 use crate::validate::kinds;
 
 /// Types of clusters that people type before a name, and short names of KubeVirt's types. There are none of them here.
@@ -166,6 +167,10 @@ impl Target {
 /// The VMIs that `NAME...`, `TYPE NAME...` or `TYPE/NAME...` means: where the first word is no type, all
 /// of them are names. A type that there is elsewhere is none that was meant for a name.
 pub fn vmi_names(words: &[String]) -> Result<Vec<String>, Failure> {
+    // A machine's VMI bears its name.
+    if let Some(names) = machines::typed_names(words)? {
+        return Ok(names);
+    }
     if let Some(first) = words.first()
         && !words.iter().any(|word| word.contains('/'))
         && let Err(unknown) = Resource::parse(first)
@@ -237,7 +242,14 @@ mod tests {
     #[test]
     fn guests_are_named_as_virtctl_and_kubectl_name_them() {
         let read = |text: &str| vmi_names(&words(text)).ok();
-        for text in ["web", "vmi web", "vmi/web", "VirtualMachineInstance web"] {
+        for text in [
+            "web",
+            "vmi web",
+            "vmi/web",
+            "VirtualMachineInstance web",
+            "vm web",
+            "vm/web",
+        ] {
             assert_eq!(read(text), Some(vec!["web".to_owned()]), "{text}");
         }
         for text in ["web db", "vmi web db", "vmi/web vmi/db"] {
@@ -251,10 +263,6 @@ mod tests {
     #[test]
     fn a_type_of_another_server_is_no_name() {
         for kind in [
-            "vm",
-            "VMs",
-            "VirtualMachine",
-            "virtualmachines.kubevirt.io",
             "vmim",
             "virtualmachineinstancemigrations",
             "pod",

@@ -5,6 +5,7 @@ use proto_node::node::{StopRequest, VerbRequest, VerbResponse};
 use crate::args::{Stop, Tell};
 use crate::client::Client;
 use crate::failure::Failure;
+use crate::machines;
 use crate::misses::Misses;
 use crate::output::print_line;
 use crate::resource::{Resource, vmi_names};
@@ -33,7 +34,7 @@ impl Verb {
     }
 }
 
-/// Shuts guests down and keeps their VMIs.
+/// Stops machines; of VMIs, shuts the guests down and keeps the VMIs.
 pub async fn stop(scope: &Scope, args: Stop) -> Result<(), Failure> {
     let grace_period_seconds = match (args.force, args.grace_period) {
         (true, None | Some(0)) => Some(0),
@@ -47,6 +48,21 @@ pub async fn stop(scope: &Scope, args: Stop) -> Result<(), Failure> {
     let verb = Verb::Stop {
         grace_period_seconds,
     };
+    let wish = machines::Wish::Stop {
+        grace: grace_period_seconds,
+    };
+    let dry_run = &args.tell.dry_run;
+    if let Some(names) = machines::typed_names(&args.tell.what)? {
+        return machines::change_all(scope, &names, wish, dry_run).await;
+    }
+    let [name] = args.tell.what.as_slice() else {
+        return run(scope, verb, args.tell).await;
+    };
+    // A name alone means the machine of that name, as virtctl has it, and else the VMI.
+    let mut client = Client::new(scope)?;
+    if !name.contains('/') && machines::exists(&mut client, scope, name).await? {
+        return machines::change_all(scope, std::slice::from_ref(name), wish, dry_run).await;
+    }
     run(scope, verb, args.tell).await
 }
 

@@ -8,6 +8,8 @@ mod work;
 
 use agent_objects::Object;
 
+use crate::Said;
+
 pub use decide::{Outcome, decide};
 pub use memory::Memory;
 pub use work::ReplicaSets;
@@ -31,34 +33,6 @@ pub struct View {
     pub vmis: Vec<Object>,
     /// The version at which these VMIs were read.
     pub version: u64,
-}
-
-/// Something to record as an event of the set.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
-    /// A warning rather than what is normal.
-    pub is_warning: bool,
-    /// Short CamelCase word for machines.
-    pub reason: &'static str,
-    /// The same for people.
-    pub message: String,
-}
-
-impl Said {
-    fn normal(reason: &'static str, message: String) -> Self {
-        Self {
-            is_warning: false,
-            reason,
-            message,
-        }
-    }
-
-    fn warning(reason: &'static str, message: String) -> Self {
-        Self {
-            is_warning: true,
-            ..Self::normal(reason, message)
-        }
-    }
 }
 
 /// Whether a VMI has ended.

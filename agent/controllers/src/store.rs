@@ -68,6 +68,12 @@ pub trait ObjectStore {
     /// [`StoreError::Unknown`].
     fn get(&self, id: &ObjectId) -> Result<Option<Object>, StoreError>;
 
+    /// One object as [`Self::list`] shows it, and the version at which it was read: what happened up to that is in it.
+    ///
+    /// # Errors
+    /// [`StoreError::Unknown`].
+    fn view(&self, id: &ObjectId) -> Result<(u64, Option<Object>), StoreError>;
+
     /// Objects of a kind, in one namespace or in all. A cache may answer, which never goes back in time.
     ///
     /// # Errors

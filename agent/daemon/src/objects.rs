@@ -1,5 +1,6 @@
 //! Objects of any kind, between the service, the controllers and the ledger.
 
+mod machines;
 pub(crate) mod namespace;
 mod repeated;
 mod rows;

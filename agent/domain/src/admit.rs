@@ -27,6 +27,7 @@ mod probes;
 mod review;
 mod rules;
 mod sidecars;
+mod virtual_machine;
 mod volumes;
 mod without_effect;
 
@@ -40,6 +41,7 @@ pub(crate) use boot::MAX_CMDLINE_BYTES;
 pub(crate) use disks::MAX_SERIAL_BYTES;
 pub(crate) use identity::MAX_STRING_BYTES;
 pub use metadata::check_metadata;
+pub use virtual_machine::{AdmittedVirtualMachine, admit_virtual_machine};
 
 use crate::vmi::BaseBoard;
 use crate::{Boot, Bound, CpuTopology, FieldError, FirmwareBoot, NodeCaps, Rule, Vmi};
@@ -120,7 +122,8 @@ fn admit(
     is_new: bool,
 ) -> Result<Admitted, Vec<FieldError>> {
     let mut review = Review::new(caps, is_new);
-    rules::check(&object, &mut review);
+    // The status is the node's own.
+    rules::check(&object, &["status"], &mut review);
     let identity = metadata::admit(object.metadata.get_or_insert_default(), &mut review);
     let generation = object
         .metadata
@@ -170,7 +173,7 @@ fn admit_spec(
     review: &mut Review<'_>,
 ) -> Option<Vmi> {
     let identity = given.identity;
-    let uid = identity.map_or("", |identity| identity.uid.as_str());
+    let seed = identity.map_or("", |identity| identity.seed.as_str());
     let namespace = identity.map_or("default", |identity| identity.namespace.as_str());
     architecture(spec, review);
     metadata::check_host_names(&spec.hostname, &spec.subdomain, review);
@@ -180,7 +183,7 @@ fn admit_spec(
     let start_paused = life::start_paused(spec, review);
     let probes = probes::probes(spec, review);
     let disks = disks::disks(spec, review);
-    let mut interfaces = network::interfaces(spec, namespace, uid, review);
+    let mut interfaces = network::interfaces(spec, namespace, seed, review);
     let spec_hostname = spec.hostname.clone();
     let domain = spec.domain.as_mut()?;
     machine::machine_type(domain, review);
@@ -190,7 +193,7 @@ fn admit_spec(
     let cpus = machine::cpus(domain, &resources, review);
     let cpu = cpus.and_then(|cpus| cpu::options(domain, cpus, &resources, review));
     let clock = clock::options(domain, review);
-    let machine_identity = identity::identity(domain, uid, given.base_board, review);
+    let machine_identity = identity::identity(domain, seed, given.base_board, review);
     let boot = boot::boot(domain, review);
     let devices = domain.devices.get_or_insert_default();
     let watchdog = life::watchdog(devices, review);

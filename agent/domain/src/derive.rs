@@ -26,7 +26,16 @@ pub(crate) fn mac_address(uid: &str, interface: &str) -> MacAddress {
 
 /// The firmware uuid: version 8 (RFC 9562), which leaves the content to us.
 pub(crate) fn firmware_uuid(uid: &str) -> String {
-    let mut bytes = hash(&["firmware-uuid", uid]).to_be_bytes();
+    uuid_of("firmware-uuid", uid)
+}
+
+/// The serial number of a VirtualMachine that gives none: another uuid, as KubeVirt has it.
+pub(crate) fn firmware_serial(uid: &str) -> String {
+    uuid_of("firmware-serial", uid)
+}
+
+fn uuid_of(what: &str, uid: &str) -> String {
+    let mut bytes = hash(&[what, uid]).to_be_bytes();
     bytes[6] = (bytes[6] & 0x0f) | 0x80;
     bytes[8] = (bytes[8] & 0x3f) | 0x80;
     let mut text = String::with_capacity(36);
@@ -37,6 +46,13 @@ pub(crate) fn firmware_uuid(uid: &str) -> String {
         text.push_str(&format!("{byte:02x}"));
     }
     text
+}
+
+/// A number below `end` that spreads those who derive it from different parts; 0 when `end` is.
+#[must_use]
+pub fn spread(parts: &[&str], end: u64) -> u64 {
+    let number = hash(parts).checked_rem(u128::from(end)).unwrap_or(0);
+    u64::try_from(number).unwrap_or(0)
 }
 
 /// Characters of suffixes of names: Kubernetes', which spell no words.

@@ -13,6 +13,7 @@ mod caps;
 mod cloud_init;
 mod cpu;
 mod cpu_features;
+mod date;
 mod derive;
 mod disk;
 mod error;
@@ -21,9 +22,10 @@ mod name;
 mod owner;
 mod probe;
 mod quantity;
+mod run_strategy;
 mod vmi;
 
-pub use admit::{Admitted, Remark, check_metadata};
+pub use admit::{Admitted, AdmittedVirtualMachine, Remark, admit_virtual_machine, check_metadata};
 pub use backoff::back_off;
 pub use caps::{FirmwareLacks, Lack, NodeCaps};
 pub use cloud_init::{CloudInit, CloudInitData, CloudInitKind};
@@ -32,13 +34,15 @@ pub use cpu::{
     FeaturePolicy, HypervOptions, KvmOptions,
 };
 pub use cpu_features::{CPU_FEATURE_ALIASES, CPU_FEATURES};
-pub use derive::name_suffix;
+pub use date::{parse_rfc3339, rfc3339};
+pub use derive::{name_suffix, spread};
 pub use disk::{DiskBlocks, DiskCache, DiskErrors, DiskOptions};
 pub use error::{Bound, FieldError, Rule};
 pub use hooked::{describe, with_machine};
 pub use name::{MacAddress, Name, Namespace, NetworkName, Uid};
 pub use owner::{Owner, SOURCE_ANNOTATION};
 pub use probe::{Endpoint, HttpQuestion, Probe, Probes, Question};
+pub use run_strategy::RunStrategy;
 // For rooms that do not import the API: texts of others reach people through them, too.
 pub use proto_node::tame;
 pub use vmi::{

@@ -7,6 +7,7 @@ mod namespace;
 mod replica_set;
 mod secret;
 mod service_account;
+mod virtual_machine;
 mod vmi;
 
 use agent_domain::{FieldError, Rule};
@@ -22,6 +23,7 @@ pub(crate) const ALL: &[ObjectKind] = &[
     replica_set::KIND,
     secret::KIND,
     service_account::KIND,
+    virtual_machine::KIND,
     vmi::KIND,
 ];
 

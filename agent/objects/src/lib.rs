@@ -9,6 +9,7 @@ mod data;
 mod garbage;
 mod kind;
 mod kinds;
+mod machine_requests;
 mod object;
 mod patch;
 mod refusal;
@@ -21,6 +22,7 @@ pub use kind::{
     Admission, Admit, AdmitContext, Column, ColumnType, Kinds, ObjectKind, ReadData, Scale, Scope,
     Writer,
 };
+pub use machine_requests::{MachineChange, MachineWish, Unfit, change_state, with_strategy};
 pub use object::{Object, ObjectId, controller_of};
 pub use patch::{LAST_APPLIED, applied, merge_patch, three_way};
 pub use refusal::Refusal;

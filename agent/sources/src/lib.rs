@@ -15,6 +15,7 @@ mod forward;
 mod grpc;
 mod hooks;
 mod listen;
+mod machines;
 mod maintenance;
 pub mod manifests;
 mod objects;
@@ -36,6 +37,7 @@ pub use hooks::HookSocket;
 pub use listen::{
     MOST_CONNECTIONS, Socket, SocketAccess, SocketError, TlsDoor, TlsError, TlsFiles, TlsKeys,
 };
+pub use machines::MachineRegistry;
 pub use maintenance::{Maintained, Upkeep, UpkeepWish};
 pub use objects::{
     ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale, ObjectWritten,

@@ -25,8 +25,8 @@ use crate::grpc::serve_on;
 use crate::listen::Connection;
 use crate::{
     Access, ApiError, Applied, Apply, Attach, Attached, CallLimits, Change, Delete, Deleted,
-    Forward, Forwarded, Grant, Kind, Listed, Logs, LogsPieces, Maintained, ObjectChange,
-    ObjectDelete, ObjectPatch, ObjectRef, ObjectRegistry, ObjectScale, ObjectWritten,
+    Forward, Forwarded, Grant, Kind, Listed, Logs, LogsPieces, MachineRegistry, Maintained,
+    ObjectChange, ObjectDelete, ObjectPatch, ObjectRef, ObjectRegistry, ObjectScale, ObjectWritten,
     ObjectsListed, Policy, Registry, Served, Tell, Told, Upkeep, UpkeepWish, WriteBy,
 };
 
@@ -253,6 +253,17 @@ impl ObjectRegistry for FakeRegistry {
     fn warn_of(&self, _: &ObjectId, _: &str, _: &str) {}
 
     fn delete_object(&self, _: &ObjectDelete, _: &WriteBy) -> ObjectAnswer {
+        nothing()
+    }
+}
+
+impl MachineRegistry for FakeRegistry {
+    fn change_machine(
+        &self,
+        _: (&str, &str),
+        _: agent_objects::MachineWish,
+        _: &WriteBy,
+    ) -> Result<agent_objects::Object, ApiError> {
         nothing()
     }
 }

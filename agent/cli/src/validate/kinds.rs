@@ -109,7 +109,7 @@ const WAY_OUT: &str = "`kvmctl api-resources` shows what a node takes";
 
 /// What becomes of kinds whose spec holds a VMI's.
 const TEMPLATE: &str =
-    "a node takes VirtualMachineInstances and sets of them: the template holds the spec of one";
+    "a node takes VirtualMachines one by one: the template holds the spec of one";
 
 /// Where an object stands.
 pub fn standing(name: &ObjectName) -> Standing {
@@ -131,7 +131,7 @@ pub fn standing(name: &ObjectName) -> Standing {
         return Standing::Unknown;
     }
     match kind {
-        "VirtualMachine" | "VirtualMachinePool" => Standing::Legal(TEMPLATE),
+        "VirtualMachinePool" => Standing::Legal(TEMPLATE),
         _ => Standing::Legal(WAY_OUT),
     }
 }
@@ -160,8 +160,9 @@ mod tests {
         assert_eq!(of("kubevirt.io/v1", VMI_KIND), Standing::Taken);
         assert_eq!(of("kubevirt.io/v1alpha3", VMI_KIND), Standing::Taken);
         assert_eq!(of("kubevirt.io/v1alpha1", VMI_KIND), Standing::Unknown);
+        assert_eq!(of("kubevirt.io/v1", "VirtualMachine"), Standing::Taken);
         assert_eq!(
-            of("kubevirt.io/v1", "VirtualMachine"),
+            of("pool.kubevirt.io/v1beta1", "VirtualMachinePool"),
             Standing::Legal(TEMPLATE)
         );
         assert_eq!(

@@ -10,13 +10,10 @@ use super::generated;
 use super::judge::{Cause, Judged, Verdict, cause, misformed};
 
 /// Kinds that hold templates of VMIs, and where.
-const TEMPLATES: [(&str, &str); 2] = [
-    ("VirtualMachine", "spec.template"),
-    (
-        "VirtualMachinePool",
-        "spec.virtualMachineTemplate.spec.template",
-    ),
-];
+const TEMPLATES: [(&str, &str); 1] = [(
+    "VirtualMachinePool",
+    "spec.virtualMachineTemplate.spec.template",
+)];
 
 /// Judges an object of a kind of the table, as the agent would.
 pub(super) fn judge(judged: &mut Judged, value: Value, node: Option<&NodeCaps>) {

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::memory::Failure;
 use super::{Said, is_ready};
+use crate::patch::replacing;
 
 /// Condition of a set whose owner has paused it.
 const PAUSED: &str = "ReplicaPaused";
@@ -97,15 +98,4 @@ fn since(
         |known| known.last_transition_time.clone(),
     );
     condition
-}
-
-/// The merge patch that has `status` take the place of what is there: members that are left out are taken away.
-fn replacing(present: &Value, mut status: Value) -> Value {
-    let names = present.as_object().into_iter().flat_map(Map::keys);
-    if let Value::Object(members) = &mut status {
-        for name in names {
-            members.entry(name.clone()).or_insert(Value::Null);
-        }
-    }
-    status
 }

@@ -2,15 +2,18 @@
 
 #![forbid(unsafe_code)]
 
+#[path = "../common/fake.rs"]
 mod fake;
 
 use std::time::Duration;
 
 use agent_controllers::ReplicaSets;
 use agent_objects::{Object, ObjectId, Part, controller_of};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use fake::{Fake, Random, SET, VMI, set, vmi};
+use fake::{Fake, Random, VMI};
+
+const SET: &str = "VirtualMachineInstanceReplicaSet";
 
 /// Schedules of each property.
 const SEEDS: u64 = 400;
@@ -43,7 +46,7 @@ impl World {
         self.store.all(SET).pop().expect("the set is there")
     }
 
-    fn change_set(&self, spec: &serde_json::Value) {
+    fn change_set(&self, spec: &Value) {
         let id = self.set().id();
         self.store.change(&id, Part::Main, &json!({"spec": spec}));
     }
@@ -382,4 +385,29 @@ fn a_set_that_goes_is_left_alone() {
     world.store.remove(&one.id());
     world.settle();
     assert_eq!(world.store.all(VMI).len(), 1);
+}
+
+/// A set as a user writes it.
+fn set(replicas: usize) -> Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1", "kind": SET,
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {
+                "metadata": {"labels": {"app": "web"}},
+                "spec": {"domain": {"devices": {}}},
+            },
+        },
+    })
+}
+
+/// A VMI as a user makes it.
+fn vmi(name: &str, app: &str) -> Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1", "kind": VMI,
+        "metadata": {"name": name, "namespace": "default", "labels": {"app": app}},
+        "spec": {"domain": {"devices": {}}},
+    })
 }

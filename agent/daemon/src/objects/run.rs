@@ -3,7 +3,8 @@
 use std::future::Future;
 use std::time::Duration;
 
-use agent_controllers::{Namespaces, ObjectStore, ReplicaSets, Said, StoreError};
+use agent_controllers::virtual_machine::Moment;
+use agent_controllers::{Namespaces, ObjectStore, ReplicaSets, Said, StoreError, VirtualMachines};
 use agent_host::Host;
 use agent_objects::{Kinds, ORPHAN_FINALIZER, Object, Write, Writer, collect};
 use agent_sources::ApiError;
@@ -21,6 +22,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 #[derive(Default)]
 struct Controllers {
     sets: ReplicaSets,
+    machines: VirtualMachines,
     namespaces: Namespaces,
     /// Garbage was collected as of this version of the ledger; nothing before the first time.
     collected: Option<u64>,
@@ -56,15 +58,25 @@ impl<H: Host> Agent<H> {
         }
     }
 
-    /// Works on one object, so that the end of the agent waits for no more; the answer is when there is work again.
+    /// Works on one object of each controller, so that the end of the agent waits for no more; the answer is when there is
+    /// work again.
     fn control(&self, controllers: &mut Controllers) -> Result<Option<Duration>, StoreError> {
         let now = clock::boot_time();
-        let sets = &mut controllers.sets;
-        tokio::task::block_in_place(|| sets.follow(self, now))?;
-        let date = clock::rfc3339(clock::now());
+        let today = clock::now();
+        let date = clock::rfc3339(today);
+        let moment = Moment {
+            elapsed: now,
+            date: today.0.div_euclid(1000),
+        };
+        let Controllers { sets, machines, .. } = controllers;
         let mut said = Vec::new();
-        let say = |set: &Object, words: Said| said.push((set.clone(), words));
-        let worked = tokio::task::block_in_place(|| sets.work(self, (now, &date), say));
+        let mut say = |object: &Object, words: Said| said.push((object.clone(), words));
+        let worked = tokio::task::block_in_place(|| {
+            sets.follow(self, now)?;
+            machines.follow(self, now)?;
+            let worked = sets.work(self, (now, &date), &mut say)?;
+            Ok(machines.work(self, moment, &mut say)? || worked)
+        });
         self.tell(&said);
         if worked? {
             return Ok(Some(Duration::ZERO));
@@ -80,7 +92,8 @@ impl<H: Host> Agent<H> {
         if self.collect_garbage(&mut controllers.collected)? {
             return Ok(Some(Duration::ZERO));
         }
-        let due = controllers.sets.next_due();
+        let due = [controllers.sets.next_due(), controllers.machines.next_due()];
+        let due = due.into_iter().flatten().min();
         Ok(due.map(|due| due.saturating_sub(now)))
     }
 

@@ -28,6 +28,13 @@ impl<H: Host> ObjectStore for Agent<H> {
         }
     }
 
+    fn view(&self, id: &ObjectId) -> Result<(u64, Option<Object>), StoreError> {
+        // The version first: what is read afterwards is no older.
+        let version = self.ledger.version();
+        let version = version.map_err(|error| refused(store(error)))?;
+        Ok((version, ObjectStore::get(self, id)?))
+    }
+
     fn list(&self, kind: &str, namespace: Option<&str>) -> Result<Listed, StoreError> {
         let entry = kind_of(kind).map_err(refused)?;
         let found = match namespace {

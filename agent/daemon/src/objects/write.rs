@@ -259,7 +259,9 @@ impl<H: Host> Agent<H> {
         let written = update(kind, present, offered, part);
         let mut written = written.map_err(|error| refused(kind, &present.metadata.name, error))?;
         let mut warnings = Vec::new();
-        if let (Written::Changed(object), Part::Main) = (&mut written, part) {
+        if let (Written::Changed(object), Part::Main) = (&mut written, part)
+            && is_judged_anew(kind, present, object)
+        {
             warnings = self.admit(kind, object, Some(present))?;
         }
         Ok(Decision {
@@ -384,6 +386,12 @@ impl<H: Host> Agent<H> {
 /// Tells states of an object apart.
 fn version_of(row: Option<&StoredObject>) -> Option<u64> {
     row.map(|row| row.resource_version)
+}
+
+/// Whether a changed object is judged: what was admitted, and of which only metadata changes, stays admitted whatever has
+/// become of the node. A VMI's annotations are part of what it means.
+fn is_judged_anew(kind: &ObjectKind, present: &Object, changed: &Object) -> bool {
+    matches!(kind.writer, Writer::Guests) || present.content != changed.content
 }
 
 /// Whether a VMI can be read back once it is stored.

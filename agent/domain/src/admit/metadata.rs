@@ -31,6 +31,20 @@ pub(super) struct Identity {
     pub(super) uid: Uid,
     pub(super) namespace: Namespace,
     pub(super) name: Name,
+    /// What is unknown of the machine is derived from this: the uid of the VirtualMachine that it belongs to, so that all
+    /// its VMIs are the same machine to their guest; its own where it belongs to none.
+    pub(super) seed: String,
+}
+
+/// The uid that names the machine for its whole life.
+fn seed(metadata: &ObjectMeta) -> &str {
+    let mut owners = metadata.owner_references.iter();
+    let machine = owners.find(|owner| {
+        owner.controller == Some(true)
+            && owner.kind == "VirtualMachine"
+            && owner.api_version.starts_with("kubevirt.io/")
+    });
+    machine.map_or(metadata.uid.as_str(), |machine| machine.uid.as_str())
 }
 
 /// Fills in the namespace and judges the rest.
@@ -71,6 +85,7 @@ pub(super) fn admit(metadata: &mut ObjectMeta, review: &mut Review<'_>) -> Optio
         uid: Uid(metadata.uid.clone()),
         namespace: Namespace(metadata.namespace.clone()),
         name: Name(metadata.name.clone()),
+        seed: seed(metadata).to_owned(),
     })
 }
 

@@ -1,7 +1,7 @@
 //! The rules that the descriptors state: required fields, known values, levels of support.
 
+use prost::{Message, Name};
 use proto_node::node::{FieldRules, SupportLevel};
-use proto_node::vmi::VirtualMachineInstance;
 use proto_node::{Seen, Visited, visit};
 
 use super::Remark;
@@ -9,10 +9,10 @@ use super::review::Review;
 use crate::quantity::Quantity;
 use crate::{Bound, FieldError, Rule};
 
-/// Judges every field that is set or required. Status is the node's own and not looked at.
-pub(super) fn check(object: &VirtualMachineInstance, review: &mut Review<'_>) {
+/// Judges every field that is set or required, but for what is in the fields of `left_out`: those are another's to judge.
+pub(super) fn check<M: Message + Name>(object: &M, left_out: &[&str], review: &mut Review<'_>) {
     visit(object, "", &mut |field| {
-        if field.path == "status" {
+        if field.seen != Seen::Absent && left_out.contains(&field.path) {
             return false;
         }
         check_field(&field, review)
@@ -94,6 +94,7 @@ fn unknown_value(path: &str, rules: &FieldRules, value: &str) -> FieldError {
             format!("{path} is set with an unrecognized option: {value}")
         }
         "spec.domain.ioThreadsPolicy" => format!("Invalid IOThreadsPolicy ({value})"),
+        "spec.runStrategy" => format!("Invalid RunStrategy ({value})"),
         _ => String::new(),
     };
     let allowed: Vec<String> = rules

@@ -7,6 +7,7 @@ use std::time::Duration;
 use proto_node::node::maintenance_service_server::MaintenanceServiceServer;
 use proto_node::node::node_service_server::NodeServiceServer;
 use proto_node::node::object_service_server::ObjectServiceServer;
+use proto_node::node::virtual_machine_service_server::VirtualMachineServiceServer;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::server::NamedService;
 use tonic::transport::Server;
@@ -18,9 +19,10 @@ use crate::budget::{Budgets, CallLimits};
 use crate::client_log::ClientLog;
 use crate::forward::Forwards;
 use crate::listen::{Connection, incoming};
+use crate::machines::MachineCalls;
 use crate::maintenance::MaintenanceCalls;
 use crate::objects::ObjectCalls;
-use crate::{Access, Maintained, ObjectRegistry, Socket, TlsDoor};
+use crate::{Access, MachineRegistry, Maintained, Socket, TlsDoor};
 
 /// The largest message that is read; a manifest of the largest size fits.
 pub(crate) const MAX_REQUEST_BYTES: usize = 4 << 20;
@@ -71,7 +73,7 @@ pub struct Doors {
 ///
 /// # Errors
 /// See [`ServeError`].
-pub async fn serve<R: Maintained + ObjectRegistry>(
+pub async fn serve<R: Maintained + MachineRegistry>(
     registry: R,
     mut doors: Doors,
     shutdown: impl Future<Output = ()> + Send,
@@ -88,7 +90,7 @@ pub async fn serve<R: Maintained + ObjectRegistry>(
 }
 
 /// Serves the callers of `connections` until `shutdown` is done.
-pub(crate) async fn serve_on<R: Maintained + ObjectRegistry>(
+pub(crate) async fn serve_on<R: Maintained + MachineRegistry>(
     registry: R,
     (access, limits): (Access, CallLimits),
     connections: ReceiverStream<io::Result<Connection>>,
@@ -101,6 +103,7 @@ pub(crate) async fn serve_on<R: Maintained + ObjectRegistry>(
         .with_service_name(<NodeServiceServer<Counted<R>> as NamedService>::NAME)
         .with_service_name(<MaintenanceServiceServer<MaintenanceCalls<R>> as NamedService>::NAME)
         .with_service_name(<ObjectServiceServer<ObjectCalls<R>> as NamedService>::NAME)
+        .with_service_name(<VirtualMachineServiceServer<MachineCalls<R>> as NamedService>::NAME)
         .with_service_name("grpc.health.v1.Health")
         .with_service_name("grpc.reflection.v1.ServerReflection")
         .build_v1()
@@ -116,6 +119,8 @@ pub(crate) async fn serve_on<R: Maintained + ObjectRegistry>(
         refusals: ClientLog::default(),
     };
     let maintenance = MaintenanceServiceServer::new(MaintenanceCalls(registry.clone()));
+    let machines = VirtualMachineServiceServer::new(MachineCalls(registry.clone()))
+        .max_encoding_message_size(MAX_RESPONSE_BYTES);
     let objects = ObjectServiceServer::new(ObjectCalls(registry.clone()))
         .max_decoding_message_size(MAX_REQUEST_BYTES)
         .max_encoding_message_size(MAX_RESPONSE_BYTES);
@@ -137,6 +142,7 @@ pub(crate) async fn serve_on<R: Maintained + ObjectRegistry>(
         .add_service(service)
         .add_service(maintenance)
         .add_service(objects)
+        .add_service(machines)
         .serve_with_incoming_shutdown(connections, async {
             drop(drain.await);
         });

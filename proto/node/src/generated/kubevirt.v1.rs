@@ -2281,3 +2281,326 @@ impl ::prost::Name for VirtualMachineInstanceReplicaSetCondition {
         "/kubevirt.v1.VirtualMachineInstanceReplicaSetCondition".into()
     }
 }
+/// A machine. While it is to run it has one VMI, which bears its name and is made of its template.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct VirtualMachine {
+    /// "kubevirt.io/v1" ("kubevirt.io/v1alpha3" is accepted).
+    #[prost(string, tag = "1")]
+    pub api_version: ::prost::alloc::string::String,
+    /// "VirtualMachine".
+    #[prost(string, tag = "2")]
+    pub kind: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "3")]
+    pub metadata: ::core::option::Option<super::super::kvmlet::meta::v1::ObjectMeta>,
+    /// What the owner wants.
+    #[prost(message, optional, tag = "4")]
+    pub spec: ::core::option::Option<VirtualMachineSpec>,
+    /// What the controller reports.
+    #[prost(message, optional, tag = "5")]
+    pub status: ::core::option::Option<VirtualMachineStatus>,
+}
+impl ::prost::Name for VirtualMachine {
+    const NAME: &'static str = "VirtualMachine";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.VirtualMachine".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.VirtualMachine".into()
+    }
+}
+/// What the owner of a machine wants.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct VirtualMachineSpec {
+    /// Deprecated, use runStrategy: true is Always, false is Halted. Not together with runStrategy.
+    #[prost(bool, optional, tag = "1")]
+    pub running: ::core::option::Option<bool>,
+    /// When the machine runs. Always: its guest is started again whenever it ends. RerunOnFailure: it is started again when it
+    /// failed, and stays down when it shut itself down. Manual: it is started and stopped on request. Once: it is
+    /// started once. Halted: it does not run.
+    #[prost(string, optional, tag = "2")]
+    pub run_strategy: ::core::option::Option<::prost::alloc::string::String>,
+    /// The instance type, which gives the machine its size.
+    #[prost(message, optional, tag = "3")]
+    pub instancetype: ::core::option::Option<InstancetypeMatcher>,
+    /// The preference, which fills in what neither the template nor the instance type says.
+    #[prost(message, optional, tag = "4")]
+    pub preference: ::core::option::Option<PreferenceMatcher>,
+    /// What VMIs of the machine are made of. A change affects the VMI that is made next.
+    #[prost(message, optional, tag = "5")]
+    pub template: ::core::option::Option<VirtualMachineInstanceTemplateSpec>,
+    /// Volumes that are made for the machine.
+    #[prost(bytes = "vec", repeated, tag = "6")]
+    pub data_volume_templates: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    /// What becomes of the guest when volumes are exchanged. Default Replacement: the guest gets them at its next start.
+    #[prost(string, tag = "7")]
+    pub update_volumes_strategy: ::prost::alloc::string::String,
+}
+impl ::prost::Name for VirtualMachineSpec {
+    const NAME: &'static str = "VirtualMachineSpec";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.VirtualMachineSpec".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.VirtualMachineSpec".into()
+    }
+}
+/// Names an instance type.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct InstancetypeMatcher {
+    /// Name of the instance type.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// "VirtualMachineInstancetype" or "VirtualMachineClusterInstancetype", as kind, singular or plural. Default: the
+    /// cluster's.
+    #[prost(string, tag = "2")]
+    pub kind: ::prost::alloc::string::String,
+    /// ControllerRevision with the instance type as it was at a time. Without it: as it was when the machine first used it.
+    #[prost(string, tag = "3")]
+    pub revision_name: ::prost::alloc::string::String,
+    /// Volume whose labels name the instance type.
+    #[prost(string, tag = "4")]
+    pub infer_from_volume: ::prost::alloc::string::String,
+    /// What follows when they do not: "Reject" (the default) or "Ignore".
+    #[prost(string, tag = "5")]
+    pub infer_from_volume_failure_policy: ::prost::alloc::string::String,
+}
+impl ::prost::Name for InstancetypeMatcher {
+    const NAME: &'static str = "InstancetypeMatcher";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.InstancetypeMatcher".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.InstancetypeMatcher".into()
+    }
+}
+/// Names a preference.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PreferenceMatcher {
+    /// Name of the preference.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// "VirtualMachinePreference" or "VirtualMachineClusterPreference", as kind, singular or plural. Default: the cluster's.
+    #[prost(string, tag = "2")]
+    pub kind: ::prost::alloc::string::String,
+    /// ControllerRevision with the preference as it was at a time. Without it: as it was when the machine first used it.
+    #[prost(string, tag = "3")]
+    pub revision_name: ::prost::alloc::string::String,
+    /// Volume whose labels name the preference.
+    #[prost(string, tag = "4")]
+    pub infer_from_volume: ::prost::alloc::string::String,
+    /// What follows when they do not: "Reject" (the default) or "Ignore".
+    #[prost(string, tag = "5")]
+    pub infer_from_volume_failure_policy: ::prost::alloc::string::String,
+}
+impl ::prost::Name for PreferenceMatcher {
+    const NAME: &'static str = "PreferenceMatcher";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.PreferenceMatcher".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.PreferenceMatcher".into()
+    }
+}
+/// What the controller reports of a machine.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct VirtualMachineStatus {
+    /// Name of the snapshot that is being taken.
+    #[prost(string, tag = "1")]
+    pub snapshot_in_progress: ::prost::alloc::string::String,
+    /// Name of the restore that is being done.
+    #[prost(string, tag = "2")]
+    pub restore_in_progress: ::prost::alloc::string::String,
+    /// There is a VMI.
+    #[prost(bool, tag = "3")]
+    pub created: bool,
+    /// The guest runs and is ready.
+    #[prost(bool, tag = "4")]
+    pub ready: bool,
+    /// The state of the machine in a word: Stopped, Provisioning, Starting, Running, Paused, Stopping, Terminating,
+    /// CrashLoopBackOff, Migrating, ErrorUnschedulable, ErrImagePull, ImagePullBackOff, ErrorPvcNotFound, DataVolumeError,
+    /// WaitingForVolumeBinding or Unknown.
+    #[prost(string, tag = "5")]
+    pub printable_status: ::prost::alloc::string::String,
+    /// Ready; Failure and RestartRequired, each while it is so; and those of the VMI.
+    #[prost(message, repeated, tag = "6")]
+    pub conditions: ::prost::alloc::vec::Vec<VirtualMachineCondition>,
+    /// Starts and stops that were asked for, the next one first.
+    #[prost(message, repeated, tag = "7")]
+    pub state_change_requests: ::prost::alloc::vec::Vec<
+        VirtualMachineStateChangeRequest,
+    >,
+    /// Volumes to be plugged and unplugged.
+    #[prost(bytes = "vec", repeated, tag = "8")]
+    pub volume_requests: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    /// Which volumes can be part of a snapshot.
+    #[prost(bytes = "vec", repeated, tag = "9")]
+    pub volume_snapshot_statuses: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    /// Starts that failed one after another. Absent once the guest has run.
+    #[prost(message, optional, tag = "10")]
+    pub start_failure: ::core::option::Option<VirtualMachineStartFailure>,
+    /// A dump of the guest's memory.
+    #[prost(bytes = "vec", tag = "11")]
+    pub memory_dump_request: ::prost::alloc::vec::Vec<u8>,
+    /// The generation of the spec that the VMI was made of.
+    #[prost(int64, tag = "12")]
+    pub observed_generation: i64,
+    /// The generation of the spec that is wanted.
+    #[prost(int64, tag = "13")]
+    pub desired_generation: i64,
+    /// The strategy that was in force when a VMI was last seen.
+    #[prost(string, tag = "14")]
+    pub run_strategy: ::prost::alloc::string::String,
+    /// How far an exchange of volumes has come.
+    #[prost(bytes = "vec", tag = "15")]
+    pub volume_update_state: ::prost::alloc::vec::Vec<u8>,
+    /// Whether changed blocks are tracked.
+    #[prost(bytes = "vec", tag = "16")]
+    pub changed_block_tracking: ::prost::alloc::vec::Vec<u8>,
+    /// The instance type in use.
+    #[prost(message, optional, tag = "17")]
+    pub instancetype_ref: ::core::option::Option<InstancetypeStatusRef>,
+    /// The preference in use.
+    #[prost(message, optional, tag = "18")]
+    pub preference_ref: ::core::option::Option<InstancetypeStatusRef>,
+}
+impl ::prost::Name for VirtualMachineStatus {
+    const NAME: &'static str = "VirtualMachineStatus";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.VirtualMachineStatus".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.VirtualMachineStatus".into()
+    }
+}
+/// A condition of a machine.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VirtualMachineCondition {
+    /// "Ready", "Failure", "RestartRequired" or a condition of the VMI.
+    #[prost(string, tag = "1")]
+    pub r#type: ::prost::alloc::string::String,
+    /// "True", "False" or "Unknown".
+    #[prost(string, tag = "2")]
+    pub status: ::prost::alloc::string::String,
+    /// When it was last looked at.
+    #[prost(string, tag = "3")]
+    pub last_probe_time: ::prost::alloc::string::String,
+    /// When the status last changed.
+    #[prost(string, tag = "4")]
+    pub last_transition_time: ::prost::alloc::string::String,
+    /// Short CamelCase word for machines, such as "FailedCreate".
+    #[prost(string, tag = "5")]
+    pub reason: ::prost::alloc::string::String,
+    /// The same for people.
+    #[prost(string, tag = "6")]
+    pub message: ::prost::alloc::string::String,
+}
+impl ::prost::Name for VirtualMachineCondition {
+    const NAME: &'static str = "VirtualMachineCondition";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.VirtualMachineCondition".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.VirtualMachineCondition".into()
+    }
+}
+/// A start or a stop that was asked for.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct VirtualMachineStateChangeRequest {
+    /// "Start" or "Stop".
+    #[prost(string, tag = "1")]
+    pub action: ::prost::alloc::string::String,
+    /// Details: "paused": "true" starts the guest paused.
+    #[prost(btree_map = "string, string", tag = "2")]
+    pub data: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    /// Uid of the VMI to stop.
+    #[prost(string, tag = "3")]
+    pub uid: ::prost::alloc::string::String,
+}
+impl ::prost::Name for VirtualMachineStateChangeRequest {
+    const NAME: &'static str = "VirtualMachineStateChangeRequest";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.VirtualMachineStateChangeRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.VirtualMachineStateChangeRequest".into()
+    }
+}
+/// Starts that failed one after another, before the guest ran.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VirtualMachineStartFailure {
+    /// Their number.
+    #[prost(int32, tag = "1")]
+    pub consecutive_fail_count: i32,
+    /// Uid of the VMI that failed last.
+    #[prost(string, tag = "2")]
+    pub last_failed_vmi_uid: ::prost::alloc::string::String,
+    /// No start before this time.
+    #[prost(string, tag = "3")]
+    pub retry_after_timestamp: ::prost::alloc::string::String,
+}
+impl ::prost::Name for VirtualMachineStartFailure {
+    const NAME: &'static str = "VirtualMachineStartFailure";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.VirtualMachineStartFailure".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.VirtualMachineStartFailure".into()
+    }
+}
+/// An instance type or preference in use.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct InstancetypeStatusRef {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Its kind.
+    #[prost(string, tag = "2")]
+    pub kind: ::prost::alloc::string::String,
+    /// The copy of it that is used.
+    #[prost(message, optional, tag = "3")]
+    pub controller_revision_ref: ::core::option::Option<ControllerRevisionRef>,
+    /// Volume whose labels named it.
+    #[prost(string, tag = "4")]
+    pub infer_from_volume: ::prost::alloc::string::String,
+    /// What would have followed when they had not.
+    #[prost(string, tag = "5")]
+    pub infer_from_volume_failure_policy: ::prost::alloc::string::String,
+}
+impl ::prost::Name for InstancetypeStatusRef {
+    const NAME: &'static str = "InstancetypeStatusRef";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.InstancetypeStatusRef".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.InstancetypeStatusRef".into()
+    }
+}
+/// Names a ControllerRevision.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ControllerRevisionRef {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ControllerRevisionRef {
+    const NAME: &'static str = "ControllerRevisionRef";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.ControllerRevisionRef".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.ControllerRevisionRef".into()
+    }
+}

@@ -5324,3 +5324,578 @@ pub mod object_service_server {
         const NAME: &'static str = SERVICE_NAME;
     }
 }
+/// Names a machine.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VirtualMachineName {
+    /// Namespace. Empty: "default".
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    /// Name.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// Judge only; change nothing.
+    #[prost(bool, tag = "3")]
+    pub dry_run: bool,
+}
+impl ::prost::Name for VirtualMachineName {
+    const NAME: &'static str = "VirtualMachineName";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.VirtualMachineName".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.VirtualMachineName".into()
+    }
+}
+/// A machine to start.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StartVirtualMachineRequest {
+    #[prost(message, optional, tag = "1")]
+    pub machine: ::core::option::Option<VirtualMachineName>,
+    /// The guest waits for an unpause before its first instruction.
+    #[prost(bool, tag = "2")]
+    pub paused: bool,
+}
+impl ::prost::Name for StartVirtualMachineRequest {
+    const NAME: &'static str = "StartVirtualMachineRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.StartVirtualMachineRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.StartVirtualMachineRequest".into()
+    }
+}
+/// A machine to stop.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StopVirtualMachineRequest {
+    #[prost(message, optional, tag = "1")]
+    pub machine: ::core::option::Option<VirtualMachineName>,
+    /// Seconds that the guest has to shut down; 0 ends it at once. Absent: its own.
+    #[prost(int64, optional, tag = "2")]
+    pub grace_period_seconds: ::core::option::Option<i64>,
+}
+impl ::prost::Name for StopVirtualMachineRequest {
+    const NAME: &'static str = "StopVirtualMachineRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.StopVirtualMachineRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.StopVirtualMachineRequest".into()
+    }
+}
+/// A machine to restart.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RestartVirtualMachineRequest {
+    #[prost(message, optional, tag = "1")]
+    pub machine: ::core::option::Option<VirtualMachineName>,
+    /// 0 ends the guest at once. Absent: it has its own grace period. There is nothing else.
+    #[prost(int64, optional, tag = "2")]
+    pub grace_period_seconds: ::core::option::Option<i64>,
+}
+impl ::prost::Name for RestartVirtualMachineRequest {
+    const NAME: &'static str = "RestartVirtualMachineRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.RestartVirtualMachineRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.RestartVirtualMachineRequest".into()
+    }
+}
+/// A request was taken.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ChangeStateResponse {
+    /// The VirtualMachine as stored, as JSON.
+    #[prost(bytes = "vec", tag = "1")]
+    pub object: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for ChangeStateResponse {
+    const NAME: &'static str = "ChangeStateResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.ChangeStateResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.ChangeStateResponse".into()
+    }
+}
+/// Generated client implementations.
+pub mod virtual_machine_service_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// VirtualMachines.
+    #[derive(Debug, Clone)]
+    pub struct VirtualMachineServiceClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl<T> VirtualMachineServiceClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> VirtualMachineServiceClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            VirtualMachineServiceClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Starts a machine. A halted one gets the run strategy Always; those that are started by hand get a request.
+        pub async fn start_virtual_machine(
+            &mut self,
+            request: impl tonic::IntoRequest<super::StartVirtualMachineRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ChangeStateResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.VirtualMachineService/StartVirtualMachine",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "kvmlet.node.v1.VirtualMachineService",
+                        "StartVirtualMachine",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// Stops a machine. One that always runs, or runs once, gets the run strategy Halted; others keep theirs.
+        pub async fn stop_virtual_machine(
+            &mut self,
+            request: impl tonic::IntoRequest<super::StopVirtualMachineRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ChangeStateResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.VirtualMachineService/StopVirtualMachine",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "kvmlet.node.v1.VirtualMachineService",
+                        "StopVirtualMachine",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// Stops a machine and starts it again.
+        pub async fn restart_virtual_machine(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RestartVirtualMachineRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ChangeStateResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.VirtualMachineService/RestartVirtualMachine",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "kvmlet.node.v1.VirtualMachineService",
+                        "RestartVirtualMachine",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod virtual_machine_service_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with VirtualMachineServiceServer.
+    #[async_trait]
+    pub trait VirtualMachineService: std::marker::Send + std::marker::Sync + 'static {
+        /// Starts a machine. A halted one gets the run strategy Always; those that are started by hand get a request.
+        async fn start_virtual_machine(
+            &self,
+            request: tonic::Request<super::StartVirtualMachineRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ChangeStateResponse>,
+            tonic::Status,
+        >;
+        /// Stops a machine. One that always runs, or runs once, gets the run strategy Halted; others keep theirs.
+        async fn stop_virtual_machine(
+            &self,
+            request: tonic::Request<super::StopVirtualMachineRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ChangeStateResponse>,
+            tonic::Status,
+        >;
+        /// Stops a machine and starts it again.
+        async fn restart_virtual_machine(
+            &self,
+            request: tonic::Request<super::RestartVirtualMachineRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ChangeStateResponse>,
+            tonic::Status,
+        >;
+    }
+    /// VirtualMachines.
+    #[derive(Debug)]
+    pub struct VirtualMachineServiceServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> VirtualMachineServiceServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>>
+    for VirtualMachineServiceServer<T>
+    where
+        T: VirtualMachineService,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/kvmlet.node.v1.VirtualMachineService/StartVirtualMachine" => {
+                    #[allow(non_camel_case_types)]
+                    struct StartVirtualMachineSvc<T: VirtualMachineService>(pub Arc<T>);
+                    impl<
+                        T: VirtualMachineService,
+                    > tonic::server::UnaryService<super::StartVirtualMachineRequest>
+                    for StartVirtualMachineSvc<T> {
+                        type Response = super::ChangeStateResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::StartVirtualMachineRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as VirtualMachineService>::start_virtual_machine(
+                                        &inner,
+                                        request,
+                                    )
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = StartVirtualMachineSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.VirtualMachineService/StopVirtualMachine" => {
+                    #[allow(non_camel_case_types)]
+                    struct StopVirtualMachineSvc<T: VirtualMachineService>(pub Arc<T>);
+                    impl<
+                        T: VirtualMachineService,
+                    > tonic::server::UnaryService<super::StopVirtualMachineRequest>
+                    for StopVirtualMachineSvc<T> {
+                        type Response = super::ChangeStateResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::StopVirtualMachineRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as VirtualMachineService>::stop_virtual_machine(
+                                        &inner,
+                                        request,
+                                    )
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = StopVirtualMachineSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.VirtualMachineService/RestartVirtualMachine" => {
+                    #[allow(non_camel_case_types)]
+                    struct RestartVirtualMachineSvc<T: VirtualMachineService>(
+                        pub Arc<T>,
+                    );
+                    impl<
+                        T: VirtualMachineService,
+                    > tonic::server::UnaryService<super::RestartVirtualMachineRequest>
+                    for RestartVirtualMachineSvc<T> {
+                        type Response = super::ChangeStateResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RestartVirtualMachineRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as VirtualMachineService>::restart_virtual_machine(
+                                        &inner,
+                                        request,
+                                    )
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RestartVirtualMachineSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for VirtualMachineServiceServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "kvmlet.node.v1.VirtualMachineService";
+    impl<T> tonic::server::NamedService for VirtualMachineServiceServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}

@@ -9,13 +9,12 @@ use agent_objects::{
     Given, Kinds, Object, ObjectId, Part, Preconditions, Propagation, Refusal, Written, create,
     delete, patched, update,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
-pub const SET: &str = "VirtualMachineInstanceReplicaSet";
 pub const VMI: &str = "VirtualMachineInstance";
 
-/// What a replica has until nothing of its guest is left.
-const FINALIZER: &str = "kubevirt.io/foregroundDeleteVirtualMachine";
+/// What a VMI has until nothing of its guest is left.
+pub const FINALIZER: &str = "kubevirt.io/foregroundDeleteVirtualMachine";
 
 /// A small generator of numbers that follow from a seed (splitmix64).
 #[derive(Clone, Debug)]
@@ -57,7 +56,7 @@ struct Inner {
     is_dead: bool,
     writes: usize,
     creations: usize,
-    /// Replicas that were deleted while they had not ended.
+    /// VMIs that were deleted while they had not ended.
     killed: Vec<String>,
     refuses_creations: bool,
 }
@@ -155,7 +154,8 @@ impl Fake {
         (inner.writes, inner.creations)
     }
 
-    /// Replicas that the controller deleted though they had not ended.
+    /// VMIs that the controller deleted though they had not ended.
+    #[allow(dead_code, reason = "not every controller's tests ask for it")]
     pub fn killed(&self) -> Vec<String> {
         self.0.borrow().killed.clone()
     }
@@ -178,7 +178,7 @@ impl Inner {
             return Err(StoreError::AlreadyExists(object.metadata.name));
         }
         if object.kind == VMI {
-            object.metadata.finalizers = vec![FINALIZER.to_owned()];
+            object.metadata.finalizers.push(FINALIZER.to_owned());
         }
         Ok(self.put(object))
     }
@@ -281,6 +281,11 @@ impl ObjectStore for Fake {
         Ok(self.0.borrow().truth.get(id).cloned())
     }
 
+    fn view(&self, id: &ObjectId) -> Result<(u64, Option<Object>), StoreError> {
+        let inner = self.0.borrow();
+        Ok((inner.cached, inner.cache.get(id).cloned()))
+    }
+
     fn list(&self, kind: &str, namespace: Option<&str>) -> Result<Listed, StoreError> {
         let inner = self.0.borrow();
         let all = inner.cache.values().filter(|object| {
@@ -341,29 +346,4 @@ fn refused(refusal: Refusal) -> StoreError {
         Refusal::Conflict(text) => StoreError::Conflict(text),
         other => StoreError::Refused(other.to_string()),
     }
-}
-
-/// A set as a user writes it.
-pub fn set(replicas: usize) -> Value {
-    json!({
-        "apiVersion": "kubevirt.io/v1", "kind": SET,
-        "metadata": {"name": "web", "namespace": "default"},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": {"app": "web"}},
-            "template": {
-                "metadata": {"labels": {"app": "web"}},
-                "spec": {"domain": {"devices": {}}},
-            },
-        },
-    })
-}
-
-/// A VMI as a user makes it.
-pub fn vmi(name: &str, app: &str) -> Value {
-    json!({
-        "apiVersion": "kubevirt.io/v1", "kind": VMI,
-        "metadata": {"name": name, "namespace": "default", "labels": {"app": app}},
-        "spec": {"domain": {"devices": {}}},
-    })
 }

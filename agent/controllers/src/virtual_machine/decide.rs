@@ -1,0 +1,331 @@
+//! What is to be done for a machine.
+
+use std::time::Duration;
+
+use agent_domain::RunStrategy;
+use agent_objects::{
+    ORPHAN_FINALIZER, Object, Part, Preconditions, Write, controller_of, with_strategy,
+};
+use proto_node::vmi::{
+    VirtualMachineSpec as Spec, VirtualMachineStateChangeRequest as StateChange,
+    VirtualMachineStatus as Status,
+};
+use proto_node::{from_json, to_json};
+use serde_json::{Value, json};
+
+use super::memory::{Failure, Memory};
+use super::printable::Expected;
+use super::status::{self, Facts, report};
+use super::step::{Guest, Request, Situation, Step, step};
+use super::{
+    FINALIZER, GUEST_FINALIZER, Moment, View, has_finalizer, is_final, make, phase, start_failure,
+    status_of,
+};
+
+/// What a look at a machine comes to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// In the order in which they are carried out. What follows one that failed is not carried out.
+    pub writes: Vec<Write>,
+    /// Look again at this time, whether anything changes or not.
+    pub again_at: Option<Duration>,
+}
+
+/// Decides what is to be done for a machine. What the view shows must have been noted in the memory ([`Memory::look`]).
+#[must_use]
+pub fn decide(view: &View, memory: &mut Memory, moment: Moment) -> Outcome {
+    let machine = &view.machine;
+    // Admission took the machine, so what cannot be read was written by a newer release: it is left alone.
+    let Some((spec, strategy)) = wanted(machine) else {
+        return Outcome::default();
+    };
+    // What is not in view yet must not be taken for absent.
+    if memory.awaited.is_some() {
+        return Outcome::default();
+    }
+    let look = Look {
+        view,
+        spec: &spec,
+        strategy,
+        before: status_of(machine),
+        moment,
+    };
+    if machine.is_deleted() {
+        return look.go(memory);
+    }
+    if !has_finalizer(machine, FINALIZER) {
+        let mut finalizers = machine.metadata.finalizers.clone();
+        finalizers.push(FINALIZER.to_owned());
+        return Outcome {
+            writes: vec![with_finalizers(machine, &finalizers)],
+            again_at: None,
+        };
+    }
+    look.run(memory)
+}
+
+fn wanted(machine: &Object) -> Option<(Spec, RunStrategy)> {
+    let spec: Spec = from_json(machine.content.get("spec")?.clone()).ok()?;
+    let strategy = RunStrategy::of(&spec)?;
+    Some((spec, strategy))
+}
+
+/// One look at one machine.
+struct Look<'a> {
+    view: &'a View,
+    spec: &'a Spec,
+    strategy: RunStrategy,
+    before: Status,
+    moment: Moment,
+}
+
+impl Look<'_> {
+    /// A machine that is to be as its strategy says.
+    fn run(&self, memory: &mut Memory) -> Outcome {
+        let mut outcome = Outcome::default();
+        if let Some(vmi) = self.adoptable() {
+            outcome.writes.push(adopt(&self.view.machine, vmi));
+            return outcome;
+        }
+        let own = self.view.own_vmi();
+        let recorded = RunStrategy::parse(&self.before.run_strategy);
+        let mut requests = self.requests(recorded);
+        let mut step = step(Situation {
+            strategy: self.strategy,
+            guest: guest_of(own),
+            is_going: own.is_some_and(Object::is_deleted),
+            request: head(&requests),
+            recorded,
+        });
+        if let (Step::StopAndRerun, Some(own)) = (step, own) {
+            step = Step::Stop;
+            let uid = &own.metadata.uid;
+            if memory.rerun != *uid {
+                memory.rerun.clone_from(uid);
+                requests = rerun(uid);
+            }
+        }
+        let wait = start_failure::seconds_left(&self.before, self.moment.date);
+        let is_start = matches!(step, Step::Start { .. });
+        let is_due = is_start && wait == 0;
+        if is_start && wait > 0 {
+            let wait = Duration::from_secs(wait);
+            outcome.again_at = Some(self.moment.elapsed.saturating_add(wait));
+        }
+        let blocked = self.blocked(is_due);
+        let makes = is_due && self.view.vmi.is_none();
+        let failure = blocked.as_ref().or(memory.failure.as_ref());
+        // Its VMI says more than the machine could before it is there.
+        let is_silent = step == Step::TurnOn || (makes && failure.is_none());
+        if !is_silent {
+            let status = report(Facts {
+                machine: &self.view.machine,
+                before: &self.before,
+                vmi: own,
+                strategy: self.strategy,
+                requests,
+                recorded: self.record(own, recorded, is_start),
+                expected: Expected {
+                    start: is_due && failure.is_none(),
+                    stop: step == Step::Stop,
+                },
+                failure,
+                restart_required: false,
+                moment: self.moment,
+            });
+            outcome.writes.extend(status);
+        }
+        outcome.writes.extend(own.and_then(release));
+        match (step, own) {
+            (Step::Start { paused }, _) if makes => {
+                let made = make::vmi(&self.view.machine, self.spec, paused);
+                let made = made.map(|vmi| Write::Create(Box::new(vmi)));
+                outcome.writes.extend(made);
+            }
+            (Step::Stop, Some(own)) if !own.is_deleted() => outcome.writes.push(removal(own)),
+            (Step::TurnOn, _) => outcome.writes.push(self.turn_on()),
+            _ => {}
+        }
+        outcome
+    }
+
+    /// A machine that is being deleted: its VMI goes before it, or stays without it.
+    fn go(&self, memory: &mut Memory) -> Outcome {
+        let mut outcome = Outcome::default();
+        let machine = &self.view.machine;
+        let own = self.view.own_vmi();
+        let is_orphaning = has_finalizer(machine, ORPHAN_FINALIZER);
+        let status = report(Facts {
+            machine,
+            before: &self.before,
+            vmi: own,
+            strategy: self.strategy,
+            requests: self.before.state_change_requests.clone(),
+            recorded: RunStrategy::parse(&self.before.run_strategy),
+            expected: Expected {
+                start: false,
+                stop: false,
+            },
+            failure: memory.failure.as_ref(),
+            restart_required: false,
+            moment: self.moment,
+        });
+        let held = own.filter(|vmi| !is_orphaning || has_finalizer(vmi, FINALIZER));
+        match held {
+            None if has_finalizer(machine, FINALIZER) => {
+                outcome.writes.push(without_finalizer(machine));
+            }
+            None => {}
+            Some(vmi) if is_orphaning => outcome.writes.push(without_finalizer(vmi)),
+            Some(vmi) => {
+                outcome.writes.extend(status);
+                outcome.writes.extend(release(vmi));
+                if !vmi.is_deleted() {
+                    outcome.writes.push(removal(vmi));
+                }
+            }
+        }
+        outcome
+    }
+
+    /// A VMI of the machine's name that nobody controls, as KubeVirt adopts it.
+    fn adoptable(&self) -> Option<&Object> {
+        let vmi = self.view.vmi.as_ref()?;
+        let is_free = controller_of(&vmi.metadata).is_none();
+        (is_free && !vmi.is_deleted() && !is_final(vmi)).then_some(vmi)
+    }
+
+    /// Somebody else's VMI has the name, and does not go.
+    fn blocked(&self, is_due: bool) -> Option<Failure> {
+        let vmi = self.view.vmi.as_ref()?;
+        if !is_due || vmi.is_deleted() || self.view.is_own(vmi) {
+            return None;
+        }
+        Some(Failure {
+            reason: "FailedCreate",
+            message: format!(
+                "Failure while starting VMI: virtualmachineinstances.kubevirt.io {:?} already exists, and belongs to another: \
+                 delete it, or give this machine another name",
+                vmi.metadata.name
+            ),
+        })
+    }
+
+    fn requests(&self, recorded: Option<RunStrategy>) -> Vec<StateChange> {
+        let is_over = self.strategy == RunStrategy::Once && recorded == Some(RunStrategy::Once);
+        status::left(
+            &self.before.state_change_requests,
+            self.view.own_vmi(),
+            is_over,
+        )
+    }
+
+    /// The strategy to record: the present one, once there was a VMI. While a start is due it stays as it was, since the
+    /// start may follow from the change of the strategy.
+    fn record(
+        &self,
+        own: Option<&Object>,
+        recorded: Option<RunStrategy>,
+        is_start: bool,
+    ) -> Option<RunStrategy> {
+        match (own, recorded) {
+            (Some(_), _) => Some(self.strategy),
+            (None, Some(_)) if !is_start => Some(self.strategy),
+            (None, recorded) => recorded,
+        }
+    }
+
+    fn turn_on(&self) -> Write {
+        let machine = &self.view.machine;
+        Write::Patch {
+            id: machine.id(),
+            part: Part::Main,
+            patch: with_strategy(self.spec, RunStrategy::Always).patch,
+            preconditions: Preconditions::exactly(&machine.metadata),
+        }
+    }
+}
+
+fn guest_of(vmi: Option<&Object>) -> Guest {
+    match vmi.map(phase) {
+        None => Guest::Absent,
+        Some("Succeeded") => Guest::Succeeded,
+        Some("Failed") => Guest::Failed,
+        Some(_) => Guest::Live,
+    }
+}
+
+fn head(requests: &[StateChange]) -> Option<Request> {
+    let first = requests.first()?;
+    Some(if first.action == "Stop" {
+        Request::Stop
+    } else {
+        let paused = first.data.get("paused");
+        Request::Start {
+            paused: paused.is_some_and(|paused| paused == "true"),
+        }
+    })
+}
+
+/// The requests by which a machine is started again once its VMI is gone.
+fn rerun(uid: &str) -> Vec<StateChange> {
+    let stop = StateChange {
+        action: String::from("Stop"),
+        uid: uid.to_owned(),
+        ..StateChange::default()
+    };
+    let start = StateChange {
+        action: String::from("Start"),
+        ..StateChange::default()
+    };
+    vec![stop, start]
+}
+
+/// Lets go of a VMI whose end is written down.
+fn release(vmi: &Object) -> Option<Write> {
+    let is_over = is_final(vmi) || (vmi.is_deleted() && !has_finalizer(vmi, GUEST_FINALIZER));
+    (is_over && has_finalizer(vmi, FINALIZER)).then(|| without_finalizer(vmi))
+}
+
+fn removal(vmi: &Object) -> Write {
+    Write::Delete {
+        id: vmi.id(),
+        preconditions: Preconditions::same(&vmi.metadata),
+    }
+}
+
+/// Has the machine control a VMI.
+fn adopt(machine: &Object, vmi: &Object) -> Write {
+    let mut owners = vmi.metadata.owner_references.clone();
+    owners.retain(|owner| owner.uid != machine.metadata.uid);
+    owners.push(make::owner_reference(machine));
+    let owners: Vec<Value> = owners.iter().map(to_json).collect();
+    let mut finalizers = vmi.metadata.finalizers.clone();
+    finalizers.push(FINALIZER.to_owned());
+    Write::Patch {
+        id: vmi.id(),
+        part: Part::Main,
+        patch: json!({"metadata": {"ownerReferences": owners, "finalizers": finalizers}}),
+        preconditions: Preconditions::exactly(&vmi.metadata),
+    }
+}
+
+fn without_finalizer(object: &Object) -> Write {
+    let mut finalizers = object.metadata.finalizers.clone();
+    finalizers.retain(|name| name != FINALIZER);
+    with_finalizers(object, &finalizers)
+}
+
+fn with_finalizers(object: &Object, finalizers: &[String]) -> Write {
+    let finalizers = if finalizers.is_empty() {
+        Value::Null
+    } else {
+        json!(finalizers)
+    };
+    Write::Patch {
+        id: object.id(),
+        part: Part::Main,
+        patch: json!({"metadata": {"finalizers": finalizers}}),
+        preconditions: Preconditions::exactly(&object.metadata),
+    }
+}

@@ -1,0 +1,106 @@
+//! The controller of machines against a store with faults, over many seeds. A failure prints the seed.
+
+#![forbid(unsafe_code)]
+
+#[path = "../common/fake.rs"]
+mod fake;
+mod stories;
+mod table;
+mod world;
+
+use agent_domain::RunStrategy;
+use agent_objects::MachineWish;
+
+use world::World;
+
+/// Schedules of each property.
+const SEEDS: u64 = 500;
+
+/// What happens in one schedule.
+const STEPS: usize = 150;
+
+fn any_wish(world: &mut World) -> MachineWish {
+    let grace = world.random.one_in(3).then_some(0);
+    match world.random.below(3) {
+        0 => MachineWish::Start {
+            paused: world.random.one_in(3),
+        },
+        1 => MachineWish::Stop { grace },
+        _ => MachineWish::Restart { grace },
+    }
+}
+
+fn any_strategy(world: &mut World) -> RunStrategy {
+    RunStrategy::ALL[world.random.below(RunStrategy::ALL.len())]
+}
+
+#[test]
+fn whatever_fails_no_start_is_unasked_and_no_stop_is_lost() {
+    for seed in 0..SEEDS {
+        let first = RunStrategy::ALL[usize::try_from(seed % 5).expect("fits")];
+        let mut world = World::new(seed, first);
+        for _ in 0..STEPS {
+            world.step();
+            match world.random.below(14) {
+                0..=2 => {
+                    let wish = any_wish(&mut world);
+                    world.wish(wish);
+                }
+                3 => {
+                    let strategy = any_strategy(&mut world);
+                    world.switch(strategy);
+                }
+                4 => world.delete_vmi(),
+                5 => {
+                    let refuses = world.random.one_in(2);
+                    world.store.refuse_creations(refuses);
+                }
+                _ => {}
+            }
+        }
+        world.settle();
+        world.assert_settled();
+        world.delete_machine();
+    }
+}
+
+#[test]
+fn what_was_asked_for_last_is_so_in_the_end() {
+    for seed in 0..SEEDS {
+        for strategy in [RunStrategy::Manual, RunStrategy::RerunOnFailure] {
+            let mut world = World::new(seed, strategy);
+            for _ in 0..STEPS / 2 {
+                world.step();
+                if world.random.one_in(8) {
+                    let wish = any_wish(&mut world);
+                    world.wish(wish);
+                }
+            }
+            let is_up = world.random.one_in(2);
+            let wishes = if is_up {
+                [
+                    MachineWish::Start { paused: false },
+                    MachineWish::Restart { grace: None },
+                ]
+            } else {
+                [
+                    MachineWish::Stop { grace: None },
+                    MachineWish::Stop { grace: Some(0) },
+                ]
+            };
+            // One of the two fits, unless something is under way, which the controller brings to its end.
+            let mut is_taken = false;
+            for _ in 0..200 {
+                is_taken = wishes.into_iter().any(|wish| world.wish(wish));
+                if is_taken || (!is_up && world.is_down()) {
+                    break;
+                }
+                world.step_without_ends();
+            }
+            assert!(is_taken || !is_up, "seed {seed}: {strategy:?} refuses");
+            world.settle();
+            world.assert_settled();
+            assert_eq!(world.is_running(), is_up, "seed {seed}: {strategy:?}");
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! What a machine reports on its way, and what it is made of.
+
+use agent_domain::RunStrategy;
+use agent_objects::{MachineWish, Object, Part};
+use serde_json::json;
+
+use crate::fake::VMI;
+use crate::world::World;
+
+/// A machine on a store without faults.
+fn calm(strategy: RunStrategy) -> World {
+    let mut world = World::new(1, strategy);
+    world.store.end_faults();
+    world.catch_up();
+    world
+}
+
+fn word(world: &World) -> String {
+    world
+        .machine()
+        .text(&["status", "printableStatus"])
+        .to_owned()
+}
+
+/// Type, status and reason of the conditions.
+fn conditions(machine: &Object) -> Vec<String> {
+    let all = machine
+        .at(&["status", "conditions"])
+        .and_then(|it| it.as_array());
+    let text = |condition: &serde_json::Value| {
+        let of = |name: &str| {
+            condition
+                .get(name)
+                .and_then(|it| it.as_str())
+                .unwrap_or("-")
+                .to_owned()
+        };
+        format!("{} {} {}", of("type"), of("status"), of("reason"))
+    };
+    all.into_iter().flatten().map(text).collect()
+}
+
+#[test]
+fn a_machine_says_how_far_its_guest_is() {
+    let mut world = calm(RunStrategy::Always);
+    assert_eq!(word(&world), "Starting");
+    world.guest_goes_on();
+    world.catch_up();
+    assert_eq!(word(&world), "Starting");
+    world.guest_goes_on();
+    world.catch_up();
+    assert_eq!(word(&world), "Running");
+    let machine = world.machine();
+    assert_eq!(machine.at(&["status", "created"]), Some(&json!(true)));
+    assert_eq!(machine.at(&["status", "ready"]), Some(&json!(true)));
+    assert_eq!(
+        machine.at(&["status", "observedGeneration"]),
+        Some(&json!(1))
+    );
+    assert_eq!(machine.text(&["status", "runStrategy"]), "Always");
+    assert_eq!(conditions(&machine), ["Ready True -"]);
+    assert!(world.wish(MachineWish::Stop { grace: None }));
+    world.catch_up();
+    assert_eq!(word(&world), "Stopping");
+    world.guest_goes_on();
+    world.guest_goes_on();
+    world.catch_up();
+    assert_eq!(word(&world), "Stopped");
+    let machine = world.machine();
+    assert_eq!(machine.text(&["spec", "runStrategy"]), "Halted");
+    assert_eq!(conditions(&machine), ["Ready False VMINotExists"]);
+    assert_eq!(
+        world.said,
+        [(false, "SuccessfulCreate"), (false, "SuccessfulDelete")]
+    );
+}
+
+#[test]
+fn conditions_of_the_vmi_are_the_machines() {
+    let mut world = calm(RunStrategy::Always);
+    let vmi = world.vmi().expect("is made");
+    let of = |conditions: serde_json::Value| json!({"status": {"phase": "Scheduling", "conditions": conditions}});
+    let waits = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "8Gi wanted, 2Gi free"}]);
+    world.store.change(&vmi.id(), Part::Status, &of(waits));
+    world.catch_up();
+    assert_eq!(word(&world), "ErrorUnschedulable");
+    let machine = world.machine();
+    assert_eq!(
+        conditions(&machine),
+        [
+            "Ready False VMIConditionMissing",
+            "PodScheduled False Unschedulable"
+        ]
+    );
+    assert_eq!(
+        machine.at(&["status", "conditions"]).expect("has some")[1]["message"],
+        "8Gi wanted, 2Gi free"
+    );
+    for (reason, wanted) in [
+        ("FailedPvcNotFound", "ErrorPvcNotFound"),
+        ("ErrImagePull", "ErrImagePull"),
+        ("ImagePullBackOff", "ImagePullBackOff"),
+        ("FailedCreate", "Starting"),
+    ] {
+        let failed = json!([{"type": "Synchronized", "status": "False", "reason": reason}]);
+        world.store.change(&vmi.id(), Part::Status, &of(failed));
+        world.catch_up();
+        assert_eq!(word(&world), wanted);
+    }
+    let paused = json!([{"type": "Paused", "status": "True", "reason": "PausedByUser"}]);
+    let paused = json!({"status": {"phase": "Running", "conditions": paused}});
+    world.store.change(&vmi.id(), Part::Status, &paused);
+    world.catch_up();
+    assert_eq!(word(&world), "Paused");
+}
+
+#[test]
+fn a_vmi_is_made_of_the_template_and_controlled_by_the_machine() {
+    let world = calm(RunStrategy::Always);
+    let (machine, vmi) = (world.machine(), world.vmi().expect("is made"));
+    assert_eq!(vmi.metadata.name, "web");
+    assert_eq!(vmi.metadata.labels["app"], "web");
+    assert_eq!(vmi.metadata.annotations["kubevirt.io/vm-generation"], "1");
+    let owner = &vmi.metadata.owner_references[0];
+    assert_eq!(
+        (owner.kind.as_str(), owner.uid.as_str(), owner.controller),
+        ("VirtualMachine", machine.metadata.uid.as_str(), Some(true))
+    );
+}
+
+#[test]
+fn starts_that_fail_early_are_tried_ever_less_often_until_one_runs() {
+    let mut world = calm(RunStrategy::Always);
+    let mut is_told = false;
+    for _ in 0..1800 {
+        world.guest_goes_on();
+        world.guest_ends("Failed");
+        world.catch_up();
+        is_told |= word(&world) == "CrashLoopBackOff";
+        world.elapsed += std::time::Duration::from_secs(1);
+    }
+    assert!(world.starts < 16, "{} starts in half an hour", world.starts);
+    assert!(is_told);
+    let failures = world.machine().content["status"]["startFailure"].clone();
+    assert!(
+        failures["consecutiveFailCount"].as_i64() > Some(5),
+        "{failures}"
+    );
+    world.settle();
+    world.assert_settled();
+    assert_eq!(world.machine().at(&["status", "startFailure"]), None);
+}
+
+#[test]
+fn a_crash_loop_is_stopped_by_whoever_asks_for_it() {
+    for strategy in [RunStrategy::Always, RunStrategy::RerunOnFailure] {
+        let mut world = calm(strategy);
+        world.guest_goes_on();
+        world.guest_ends("Failed");
+        world.catch_up();
+        world.guest_goes_on();
+        world.catch_up();
+        assert!(world.vmi().is_none());
+        assert_eq!(word(&world), "CrashLoopBackOff");
+        assert!(
+            world.wish(MachineWish::Stop { grace: None }),
+            "{strategy:?}"
+        );
+        world.settle();
+        world.assert_settled();
+        assert!(world.vmi().is_none());
+        assert_eq!(world.starts, 1);
+    }
+}
+
+#[test]
+fn a_refused_start_is_a_condition_and_is_tried_again() {
+    let mut world = World::new(1, RunStrategy::RerunOnFailure);
+    world.store.end_faults();
+    world.store.refuse_creations(true);
+    for _ in 0..300 {
+        world.catch_up();
+        world.elapsed += std::time::Duration::from_secs(1);
+    }
+    assert!(world.store.counts().1 < 20);
+    assert_eq!(word(&world), "Stopped");
+    assert!(conditions(&world.machine()).contains(&String::from("Failure True FailedCreate")));
+    assert!(world.said.contains(&(true, "FailedCreate")));
+    world.store.refuse_creations(false);
+    world.settle();
+    assert!(world.is_running());
+    assert_eq!(conditions(&world.machine()), ["Ready True -"]);
+}
+
+#[test]
+fn a_machine_that_is_started_paused_is_so_once() {
+    for strategy in [RunStrategy::Manual, RunStrategy::Halted] {
+        let mut world = calm(strategy);
+        assert!(world.wish(MachineWish::Start { paused: true }));
+        world.catch_up();
+        let vmi = world.vmi().expect("is made");
+        assert_eq!(vmi.text(&["spec", "startStrategy"]), "Paused");
+        world.guest_goes_on();
+        world.guest_goes_on();
+        world.catch_up();
+        assert!(world.wish(MachineWish::Restart { grace: None }));
+        world.settle();
+        let vmi = world.vmi().expect("is made");
+        assert_eq!(vmi.text(&["spec", "startStrategy"]), "");
+    }
+}
+
+#[test]
+fn a_vmi_of_the_same_name_is_adopted_or_in_the_way() {
+    let vmi = |owner: serde_json::Value| {
+        json!({
+            "apiVersion": "kubevirt.io/v1", "kind": VMI,
+            "metadata": {"name": "web", "namespace": "default", "ownerReferences": owner},
+            "spec": {"domain": {"devices": {}}},
+        })
+    };
+    let other = json!([{"apiVersion": "example.io/v1", "kind": "Pool", "name": "p", "uid": "u9", "controller": true}]);
+    let mut world = World::new(1, RunStrategy::Manual);
+    world.store.end_faults();
+    world.store.make(vmi(other));
+    assert!(world.store.all(VMI).len() == 1);
+    world.switch(RunStrategy::Always);
+    world.catch_up_beside_others();
+    let failure = String::from("Failure True FailedCreate");
+    assert!(conditions(&world.machine()).contains(&failure));
+    assert_eq!(world.machine().at(&["status", "created"]), None);
+
+    let mut world = World::new(1, RunStrategy::Manual);
+    world.store.end_faults();
+    world.store.make(vmi(json!([])));
+    world.catch_up_beside_others();
+    let adopted = world.vmi().expect("stays");
+    assert_eq!(
+        adopted.metadata.owner_references[0].uid,
+        world.machine().metadata.uid
+    );
+    assert_eq!(
+        world.machine().at(&["status", "created"]),
+        Some(&json!(true))
+    );
+}
+
+#[test]
+fn a_machine_that_is_orphaned_leaves_its_vmi() {
+    let mut world = calm(RunStrategy::Always);
+    world.guest_goes_on();
+    world.guest_goes_on();
+    world.catch_up();
+    let machine = world.machine();
+    let mut finalizers = machine.metadata.finalizers.clone();
+    finalizers.push(String::from("orphan"));
+    let held = json!({"metadata": {"finalizers": finalizers}});
+    world.store.change(&machine.id(), Part::Main, &held);
+    world.store.remove(&machine.id());
+    world.catch_up();
+    assert_eq!(world.machine().metadata.finalizers, ["orphan"]);
+    let vmi = world.vmi().expect("stays");
+    assert!(!vmi.is_deleted());
+    assert_eq!(vmi.metadata.finalizers.len(), 1);
+}

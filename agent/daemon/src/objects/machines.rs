@@ -1,0 +1,117 @@
+//! Starting, stopping and restarting VirtualMachines.
+
+use agent_host::Host;
+use agent_objects::{MachineWish, Object, ObjectId, Preconditions, Unfit, change_state};
+use agent_sources::{
+    ApiError, Delete, Kind, MachineRegistry, ObjectPatch, ObjectRef, ObjectRegistry, WriteBy,
+};
+
+use crate::agent::Agent;
+
+/// Kind of machines.
+const MACHINE: &str = "VirtualMachine";
+
+/// How often a change is tried again that somebody else's came before.
+const ATTEMPTS: usize = 5;
+
+impl<H: Host> MachineRegistry for Agent<H> {
+    fn change_machine(
+        &self,
+        (namespace, name): (&str, &str),
+        wish: MachineWish,
+        by: &WriteBy,
+    ) -> Result<Object, ApiError> {
+        let id = ObjectId {
+            kind: MACHINE.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        let mut attempt = 1;
+        loop {
+            match self.change_once(&id, wish, by) {
+                // The controller reported something meanwhile: the wish is judged by that.
+                Ok(None) if attempt < ATTEMPTS => attempt += 1,
+                Ok(None) => {
+                    let text = format!("{MACHINE} {name:?} changes too often: try again");
+                    return Err(ApiError::Conflict(text));
+                }
+                Ok(Some(machine)) => return Ok(machine),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl<H: Host> Agent<H> {
+    /// Changes a machine; nothing when it changed since it was read.
+    fn change_once(
+        &self,
+        id: &ObjectId,
+        wish: MachineWish,
+        by: &WriteBy,
+    ) -> Result<Option<Object>, ApiError> {
+        let machine = self.get_object(id)?;
+        let vmi = ObjectId {
+            kind: Kind::VirtualMachineInstance.as_str().to_owned(),
+            ..id.clone()
+        };
+        let vmi = match self.get_object(&vmi) {
+            Ok(vmi) => Some(vmi),
+            Err(ApiError::NotFound { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        let change = change_state(&machine, vmi.as_ref(), wish);
+        let change = change.map_err(|unfit| refused(&id.name, unfit))?;
+        let patch = ObjectPatch {
+            id: id.clone(),
+            part: change.part,
+            patch: change.patch,
+            preconditions: Preconditions::exactly(&machine.metadata),
+        };
+        let written = self.patch_object(&patch, by);
+        let written = match written {
+            Ok(written) => written,
+            Err(ApiError::Conflict(_)) if self.has_changed(&machine)? => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if let (Some(seconds), Some(vmi), false) = (change.end_within, vmi, by.dry_run) {
+            self.end_within(&vmi, seconds, by)?;
+        }
+        Ok(Some(written.object))
+    }
+
+    fn has_changed(&self, machine: &Object) -> Result<bool, ApiError> {
+        let present = self.get_object(&machine.id())?;
+        Ok(present.metadata.resource_version != machine.metadata.resource_version)
+    }
+
+    /// The wish is on disk; what is left to do is to give the guest less time than its own.
+    fn end_within(&self, vmi: &Object, seconds: i64, by: &WriteBy) -> Result<(), ApiError> {
+        let ended = self.delete_object(&Delete {
+            target: ObjectRef {
+                kind: Kind::VirtualMachineInstance,
+                namespace: vmi.metadata.namespace.clone(),
+                name: vmi.metadata.name.clone(),
+            },
+            grace_period_seconds: Some(seconds),
+            uid: vmi.metadata.uid.clone(),
+            resource_version: String::new(),
+            by: by.owner.clone(),
+        });
+        match ended {
+            // It has ended meanwhile.
+            Err(ApiError::NotFound { .. }) => Ok(()),
+            ended => ended.map(drop),
+        }
+    }
+}
+
+/// Kubernetes' sentence for what does not fit the state of an object.
+fn refused(name: &str, unfit: Unfit) -> ApiError {
+    match unfit {
+        Unfit::Conflict(why) => ApiError::Conflict(format!(
+            "Operation cannot be fulfilled on virtualmachine.kubevirt.io {name:?}: {why}"
+        )),
+        Unfit::BadRequest(why) => ApiError::BadRequest(why),
+    }
+}

@@ -1,0 +1,65 @@
+//! KubeVirt's VirtualMachine.
+
+use agent_domain::{FieldError, Rule, admit_virtual_machine};
+use proto_node::vmi::VirtualMachine;
+use proto_node::{from_json, to_json};
+
+use super::{AGE, text};
+use crate::{Admission, AdmitContext, Object, ObjectKind, Writer};
+
+pub(super) const KIND: ObjectKind = ObjectKind {
+    group: "kubevirt.io",
+    versions: &["v1", "v1alpha3"],
+    kind: "VirtualMachine",
+    plural: "virtualmachines",
+    singular: "virtualmachine",
+    short_names: &["vm", "vms"],
+    categories: &["all"],
+    message: "kubevirt.v1.VirtualMachine",
+    columns: &[
+        AGE,
+        text("STATUS", ".status.printableStatus"),
+        text("READY", ".status.conditions[?(@.type=='Ready')].status"),
+    ],
+    has_status: true,
+    writer: Writer::Objects(admit),
+    // KubeVirt's: a machine goes once its VMI is gone.
+    finalizer: Some("kubevirt.io/virtualMachineControllerFinalize"),
+    ..ObjectKind::PLAIN
+};
+
+/// Fills in what KubeVirt stores in a machine, and judges its spec.
+fn admit(object: &mut Object, context: &AdmitContext<'_>) -> Admission {
+    // As under KubeVirt: what goes is not judged any more.
+    if object.is_deleted() {
+        return Admission::default();
+    }
+    let machine: VirtualMachine = match from_json(object.to_json()) {
+        Ok(machine) => machine,
+        Err(errors) => {
+            let invalid = |error: proto_node::DecodeError| {
+                FieldError::new(error.path, Rule::Invalid, error.message)
+            };
+            return Admission {
+                errors: errors.into_iter().map(invalid).collect(),
+                warnings: Vec::new(),
+            };
+        }
+    };
+    match admit_virtual_machine(machine, context.caps) {
+        Ok(admitted) => {
+            let spec = admitted.object.spec.as_ref().map(to_json);
+            object
+                .content
+                .insert(String::from("spec"), spec.unwrap_or_default());
+            Admission {
+                errors: Vec::new(),
+                warnings: admitted.warnings,
+            }
+        }
+        Err(errors) => Admission {
+            errors,
+            warnings: Vec::new(),
+        },
+    }
+}

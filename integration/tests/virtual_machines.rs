@@ -1,0 +1,288 @@
+//! VirtualMachines on this machine's own KVM: run strategies with real guests, whose VMMs and whose agent are killed.
+
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use anyhow::Context;
+use integration::agent::{Agent, GuestSpec};
+use integration::commands::Commands;
+use integration::host::{self, Host};
+use integration::skip_if;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A machine whose guest shuts itself down when its power button is pressed.
+fn machine(name: &str, run: &str, spec: &GuestSpec) -> anyhow::Result<String> {
+    let vmi = spec.manifest();
+    let (_, spec) = vmi
+        .split_once("\nspec:\n")
+        .with_context(|| format!("no spec in {vmi}"))?;
+    let spec: String = spec.lines().map(|line| format!("    {line}\n")).collect();
+    Ok(format!(
+        "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata:\n  name: {name}\nspec:\n  {run}\n  template:\n    \
+         metadata:\n      labels:\n        machine: {name}\n    spec:\n{spec}"
+    ))
+}
+
+fn small(name: &str) -> GuestSpec {
+    GuestSpec::testguest(name, "tests=none then=button").without_devices()
+}
+
+fn started(host: &Host) -> anyhow::Result<Agent<'_, Host>> {
+    let agent = Agent::prepare(host)?;
+    agent.add_image("/run/bin/testguest", "testguest")?;
+    agent.start()?;
+    Ok(agent)
+}
+
+fn succeed(agent: &Agent<'_, Host>, arguments: &str) -> anyhow::Result<String> {
+    let output = agent.kvmctl(arguments)?;
+    anyhow::ensure!(
+        output.code == Some(0),
+        "kvmctl {arguments}: {output}\n{}",
+        agent.log()
+    );
+    Ok(output.stdout.trim().to_owned())
+}
+
+/// Waits until machines are in these states.
+fn settle(host: &Host, agent: &Agent<'_, Host>, states: &[(&str, &str)]) -> anyhow::Result<()> {
+    let tests: Vec<String> = states
+        .iter()
+        .map(|(name, state)| {
+            format!("test \"$(kvmctl get vm {name} -o jsonpath='{{.status.printableStatus}}')\" = {state}")
+        })
+        .collect();
+    let settled = host.wait_for(&tests.join(" && "), PATIENCE);
+    let told = || {
+        let shown =
+            agent.kvmctl("get vm; kvmctl get vm -o yaml; kvmctl get vmi; kvmctl get events");
+        format!("{shown:?}\n{}", agent.log())
+    };
+    anyhow::ensure!(settled.is_ok(), "{settled:?}: {states:?}\n{}", told());
+    Ok(())
+}
+
+/// Waits until a condition of a shell holds.
+fn wait(host: &Host, agent: &Agent<'_, Host>, test: &str) -> anyhow::Result<()> {
+    host.wait_for(test, PATIENCE)
+        .map(drop)
+        .with_context(|| format!("{test}:\n{}", agent.log()))
+}
+
+fn restart_agent(agent: &Agent<'_, Host>) -> anyhow::Result<()> {
+    agent.kill()?;
+    agent.start()
+}
+
+fn uid(agent: &Agent<'_, Host>, name: &str) -> anyhow::Result<String> {
+    agent.value(name, ".metadata.uid")
+}
+
+/// Kills the VMM of a machine, as the kernel does when it is out of memory.
+fn crash(host: &Host, agent: &Agent<'_, Host>, name: &str) -> anyhow::Result<()> {
+    let vmms = agent.living_vmms()?;
+    let pids = vmms.get(&uid(agent, name)?).context("no VMM")?;
+    host.sh(&format!("kill -9 {}", pids.join(" "))).map(drop)
+}
+
+/// What a guest knows its machine by.
+fn identity(agent: &Agent<'_, Host>, name: &str) -> anyhow::Result<[String; 3]> {
+    let of = |path: &str| agent.value(name, path);
+    let identity = [
+        of(".spec.domain.firmware.uuid")?,
+        of(".spec.domain.firmware.serial")?,
+        of(".spec.domain.devices.interfaces[0].macAddress")?,
+    ];
+    anyhow::ensure!(identity.iter().all(|it| !it.is_empty()), "{identity:?}");
+    Ok(identity)
+}
+
+#[test]
+fn a_machine_runs_as_its_strategy_says_whenever_the_agent_is_killed() -> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = started(&host)?;
+    let spec = GuestSpec::testguest("web", "tests=none then=button");
+    agent.apply(&machine("web", "runStrategy: Always", &spec)?)?;
+    restart_agent(&agent)?;
+    settle(&host, &agent, &[("web", "Running")])?;
+    let table = succeed(&agent, "get vm")?;
+    let words: Vec<&str> = table.split_whitespace().collect();
+    assert_eq!(
+        words.get(..4),
+        Some(&["NAME", "AGE", "STATUS", "READY"][..])
+    );
+    assert_eq!(words.get(4), Some(&"web"));
+    assert_eq!(words.get(6..), Some(&["Running", "True"][..]));
+    let first = uid(&agent, "web")?;
+    let known_by = identity(&agent, "web")?;
+
+    let told = succeed(&agent, "stop vm web")?;
+    assert_eq!(told, "VM web was scheduled to stop");
+    restart_agent(&agent)?;
+    settle(&host, &agent, &[("web", "Stopped")])?;
+    assert_eq!(succeed(&agent, "get vmi -o name")?, "");
+    let strategy = "get vm web -o 'jsonpath={.spec.runStrategy}'";
+    assert_eq!(succeed(&agent, strategy)?, "Halted");
+    let refused = agent.kvmctl("stop web")?;
+    assert!(refused.stderr.contains("VM is not running"), "{refused}");
+
+    succeed(&agent, "start web")?;
+    settle(&host, &agent, &[("web", "Running")])?;
+    assert_eq!(succeed(&agent, strategy)?, "Always");
+    let second = uid(&agent, "web")?;
+    assert_ne!(second, first);
+    assert_eq!(identity(&agent, "web")?, known_by);
+    let refused = agent.kvmctl("start web")?;
+    assert!(
+        refused.stderr.contains("VM is already running"),
+        "{refused}"
+    );
+
+    succeed(&agent, "restart vm/web")?;
+    restart_agent(&agent)?;
+    let other = |uid: &str| {
+        format!(
+            "test \"$(kvmctl get vmi web -o jsonpath='{{.metadata.uid}} {{.status.phase}}')\" != '' && test \"$(kvmctl get vmi web -o jsonpath='{{.metadata.uid}}')\" != {uid}"
+        )
+    };
+    wait(&host, &agent, &other(&second))?;
+    settle(&host, &agent, &[("web", "Running")])?;
+    let third = uid(&agent, "web")?;
+    crash(&host, &agent, "web")?;
+    wait(&host, &agent, &other(&third))?;
+    settle(&host, &agent, &[("web", "Running")])?;
+    assert_eq!(identity(&agent, "web")?, known_by);
+    assert_eq!(agent.living_vmms_by_name()?.get("web"), Some(&1));
+
+    // The machine goes after its guest, and a late agent sees it through.
+    succeed(&agent, "delete vm web --wait=false")?;
+    restart_agent(&agent)?;
+    wait(
+        &host,
+        &agent,
+        "test -z \"$(kvmctl get vm,vmi -o name 2>/dev/null; kvmctl get vm -o name; kvmctl get vmi -o name)\" && ! pidof kvmlet-vmm",
+    )?;
+    agent.kill()?;
+    let checked = host.sh("kvmlet check-store --config /var/lib/kvmlet/kvmlet.toml")?;
+    assert!(checked.contains(": sound"), "{checked}");
+    Ok(())
+}
+
+#[test]
+fn guests_that_crash_or_shut_down_come_back_where_the_strategy_says_so() -> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = started(&host)?;
+    let machines = [
+        ("always", "running: true"),
+        ("rerun", "runStrategy: RerunOnFailure"),
+        ("manual", "runStrategy: Manual"),
+        ("once", "runStrategy: Once"),
+        ("halted", "runStrategy: Halted"),
+    ];
+    for (name, run) in machines {
+        agent.apply(&machine(name, run, &small(name))?)?;
+    }
+    settle(
+        &host,
+        &agent,
+        &[
+            ("always", "Running"),
+            ("rerun", "Running"),
+            ("manual", "Stopped"),
+            ("once", "Running"),
+            ("halted", "Stopped"),
+        ],
+    )?;
+    succeed(&agent, "start manual")?;
+    settle(&host, &agent, &[("manual", "Running")])?;
+
+    let all = ["always", "rerun", "manual", "once"];
+    let before = all.map(|name| uid(&agent, name));
+    for name in all {
+        crash(&host, &agent, name)?;
+    }
+    settle(&host, &agent, &[("manual", "Stopped"), ("once", "Stopped")])?;
+    for (name, before) in all.into_iter().zip(before) {
+        let before = before?;
+        if matches!(name, "always" | "rerun") {
+            wait(
+                &host,
+                &agent,
+                &format!(
+                    "uid=$(kvmctl get vmi {name} -o jsonpath='{{.metadata.uid}}') && test $uid != {before}"
+                ),
+            )?;
+        } else {
+            assert_eq!(uid(&agent, name)?, before);
+            assert_eq!(agent.value(name, ".status.phase")?, "Failed");
+        }
+    }
+    settle(
+        &host,
+        &agent,
+        &[("always", "Running"), ("rerun", "Running")],
+    )?;
+
+    // A guest that shuts itself down stays down under RerunOnFailure, and comes back under Always.
+    let before = uid(&agent, "always")?;
+    succeed(&agent, "stop vmi always rerun")?;
+    settle(&host, &agent, &[("rerun", "Stopped")])?;
+    wait(
+        &host,
+        &agent,
+        &format!(
+            "uid=$(kvmctl get vmi always -o jsonpath='{{.metadata.uid}}') && test $uid != {before}"
+        ),
+    )?;
+    settle(&host, &agent, &[("always", "Running")])?;
+    succeed(&agent, "start rerun manual")?;
+    settle(
+        &host,
+        &agent,
+        &[("rerun", "Running"), ("manual", "Running")],
+    )?;
+
+    // `running` is turned where it was used.
+    succeed(&agent, "stop always --force")?;
+    let turned = "get vm always -o 'jsonpath={.spec.running} {.spec.runStrategy}'";
+    assert_eq!(succeed(&agent, turned)?, "false");
+    let refused = agent.kvmctl("restart once")?;
+    assert!(
+        refused
+            .stderr
+            .contains("RunStategy Once does not support manual restart requests"),
+        "{refused}"
+    );
+    succeed(&agent, "delete vm always rerun manual once halted")?;
+    assert_eq!(succeed(&agent, "get vm -o name")?, "");
+    wait(&host, &agent, "test -z \"$(kvmctl get vmi -o name)\"")?;
+    Ok(())
+}
+
+#[test]
+fn a_machine_whose_template_cannot_be_honoured_is_refused_with_the_field() -> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = started(&host)?;
+    let wrong = machine("web", "runStrategy: Sometimes", &small("web"))?.replace(
+        "guest: 16Mi",
+        "guest: 16Mi\n          hugepages: {pageSize: 3Mi}",
+    );
+    host.put("/run/vm.yaml", 0o644, wrong.as_bytes())?;
+    for verb in ["apply -f /run/vm.yaml", "validate -f /run/vm.yaml"] {
+        let refused = agent.kvmctl(verb)?;
+        assert_eq!(refused.code, Some(1), "{refused}");
+        let told = format!("{}{}", refused.stdout, refused.stderr);
+        for wanted in [
+            "* spec.runStrategy: Invalid value: \"Sometimes\": Invalid RunStrategy (Sometimes)",
+            "* spec.template.spec.domain.memory.hugepages.pageSize: ",
+        ] {
+            assert!(told.contains(wanted), "{verb}: {refused}");
+        }
+    }
+    Ok(())
+}
