@@ -27,55 +27,62 @@ pub(crate) struct Others {
     settled: BTreeMap<ObjectId, OtherWish>,
     /// What was said already.
     said: BTreeSet<String>,
-    /// Objects of files that are gone were looked for since the files changed.
-    is_swept: bool,
+    /// Nothing is left to do until the files are looked at again, which is every 30 seconds at least.
+    is_done: bool,
 }
 
 impl Others {
     /// The files may have changed.
     pub(crate) fn scanned(&mut self) {
-        self.is_swept = false;
+        self.is_done = false;
     }
 
     /// Brings what is there in line with what the files say.
     pub(crate) fn settle(&mut self, registry: &impl ObjectRegistry, files: &Directory) {
+        if self.is_done {
+            return;
+        }
         let (wishes, complaints) = files.others();
         for (id, file, message) in complaints {
             self.complain(registry, &id, &file, &message);
         }
+        let mut is_done = true;
         for (id, wish) in &wishes {
-            self.apply(registry, id, wish);
+            is_done &= self.apply(registry, id, wish);
         }
         self.settled.retain(|id, _| wishes.contains_key(id));
-        if !self.is_swept {
-            self.is_swept = self.sweep(registry, files, &wishes);
-        }
+        is_done &= sweep(registry, files, &wishes);
+        self.is_done = is_done;
     }
 
-    fn apply(&mut self, registry: &impl ObjectRegistry, id: &ObjectId, wish: &OtherWish) {
+    /// Has an object be as a file says; false when it is to be tried again.
+    fn apply(&mut self, registry: &impl ObjectRegistry, id: &ObjectId, wish: &OtherWish) -> bool {
         let present = match registry.get_object(id) {
             Ok(present) => Some(present),
             Err(ApiError::NotFound { .. }) => None,
-            Err(error) => return self.complain(registry, id, &wish.file, &error.to_string()),
-        };
-        let is_settled = self.settled.get(id) == Some(wish);
-        match &present {
-            Some(object) if object.is_deleted() => return,
-            Some(object) => {
-                let owner = Owner::of(&object.metadata.annotations);
-                if !matches!(owner, Owner::ManifestDirectory { .. }) {
-                    let way_out = owner.way_out();
-                    let message = format!(
-                        "{} {:?} is left out: an object of that name belongs to {owner}; {way_out}",
-                        id.kind, id.name
-                    );
-                    return self.complain(registry, id, &wish.file, &message);
-                }
-                if is_settled {
-                    return;
-                }
+            Err(error) => {
+                self.complain(registry, id, &wish.file, &error.to_string());
+                return false;
             }
-            None => {}
+        };
+        if let Some(object) = &present {
+            let owner = Owner::of(&object.metadata.annotations);
+            if object.is_deleted() {
+                // It is made anew once it is gone.
+                return false;
+            }
+            if !matches!(owner, Owner::ManifestDirectory { .. }) {
+                let way_out = owner.way_out();
+                let message = format!(
+                    "{} {:?} is left out: an object of that name belongs to {owner}; {way_out}",
+                    id.kind, id.name
+                );
+                self.complain(registry, id, &wish.file, &message);
+                return true;
+            }
+            if self.settled.get(id) == Some(wish) {
+                return true;
+            }
         }
         let by = WriteBy {
             owner: Owner::ManifestDirectory {
@@ -84,84 +91,21 @@ impl Others {
             dry_run: false,
             idempotency_key: String::new(),
         };
-        match registry.apply_object(wish.object.clone(), &by) {
+        let error = match registry.apply_object(wish.object.clone(), &by) {
             Ok(written) => {
                 if written.changed {
-                    let (kind, name) = (&id.kind, &id.name);
-                    info!(
-                        kind,
-                        name,
-                        namespace = id.namespace,
-                        file = wish.file,
-                        "applied from its manifest"
-                    );
+                    let (kind, name, namespace, file) =
+                        (&id.kind, &id.name, &id.namespace, &wish.file);
+                    info!(kind, name, namespace, file, "applied from its manifest");
                 }
                 self.settled.insert(id.clone(), wish.clone());
+                return true;
             }
-            Err(error) => {
-                let is_final = matches!(error, ApiError::Invalid { .. } | ApiError::BadRequest(_));
-                if is_final && is_settled {
-                    return;
-                }
-                if is_final {
-                    self.settled.insert(id.clone(), wish.clone());
-                }
-                self.complain(registry, id, &wish.file, &error.to_string());
-            }
-        }
-    }
-
-    /// Deletes what came from files that are gone; false when it is to be tried again.
-    fn sweep(
-        &mut self,
-        registry: &impl ObjectRegistry,
-        files: &Directory,
-        wishes: &BTreeMap<ObjectId, OtherWish>,
-    ) -> bool {
-        let mut is_done = true;
-        let kinds = registry.kinds().all();
-        for kind in kinds.filter(|kind| matches!(kind.writer, Writer::Objects(_))) {
-            let listed = match registry.list_objects(kind.kind) {
-                Ok(listed) => listed,
-                Err(error) => {
-                    warn!(kind = kind.kind, %error, "objects cannot be listed; what came from files stays");
-                    continue;
-                }
-            };
-            for object in listed.items {
-                let Owner::ManifestDirectory { file } = Owner::of(&object.metadata.annotations)
-                else {
-                    continue;
-                };
-                let id = object.id();
-                if object.is_deleted() || wishes.contains_key(&id) || files.is_unknown(&file) {
-                    continue;
-                }
-                info!(
-                    kind = id.kind,
-                    name = id.name,
-                    namespace = id.namespace,
-                    file,
-                    "deleting: its manifest was removed"
-                );
-                let delete = ObjectDelete {
-                    preconditions: Preconditions::same(&object.metadata),
-                    propagation: Propagation::Background,
-                    grace_period_seconds: None,
-                    id,
-                };
-                let by = WriteBy {
-                    owner: directory(),
-                    dry_run: false,
-                    idempotency_key: String::new(),
-                };
-                if let Err(error) = registry.delete_object(&delete, &by) {
-                    warn!(%error, "an object whose manifest is gone cannot be deleted; trying again");
-                    is_done = false;
-                }
-            }
-        }
-        is_done
+            Err(error) => error,
+        };
+        self.complain(registry, id, &wish.file, &error.to_string());
+        // What is wrong with the manifest stays so until it is changed.
+        matches!(error, ApiError::Invalid { .. } | ApiError::BadRequest(_))
     }
 
     fn complain(
@@ -181,4 +125,55 @@ impl Others {
             registry.warn_of(id, super::source::REASON, &text);
         }
     }
+}
+
+/// Deletes what came from files that are gone; false when it is to be tried again.
+fn sweep(
+    registry: &impl ObjectRegistry,
+    files: &Directory,
+    wishes: &BTreeMap<ObjectId, OtherWish>,
+) -> bool {
+    let mut is_done = true;
+    let kinds = registry.kinds().all();
+    for kind in kinds.filter(|kind| matches!(kind.writer, Writer::Objects(_))) {
+        let listed = match registry.list_objects(kind.kind) {
+            Ok(listed) => listed,
+            Err(error) => {
+                warn!(kind = kind.kind, %error, "objects cannot be listed; what came from files stays");
+                continue;
+            }
+        };
+        for object in listed.items {
+            let Owner::ManifestDirectory { file } = Owner::of(&object.metadata.annotations) else {
+                continue;
+            };
+            let id = object.id();
+            if object.is_deleted() || wishes.contains_key(&id) || files.is_unknown(&file) {
+                continue;
+            }
+            info!(
+                kind = id.kind,
+                name = id.name,
+                namespace = id.namespace,
+                file,
+                "deleting: its manifest was removed"
+            );
+            let delete = ObjectDelete {
+                preconditions: Preconditions::same(&object.metadata),
+                propagation: Propagation::Background,
+                grace_period_seconds: None,
+                id,
+            };
+            let by = WriteBy {
+                owner: directory(),
+                dry_run: false,
+                idempotency_key: String::new(),
+            };
+            if let Err(error) = registry.delete_object(&delete, &by) {
+                warn!(%error, "an object whose manifest is gone cannot be deleted; trying again");
+                is_done = false;
+            }
+        }
+    }
+    is_done
 }
