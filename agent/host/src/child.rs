@@ -7,8 +7,10 @@
 mod become_vmm;
 mod confine;
 mod convert_image;
+mod descriptors;
 mod drop_privileges;
 mod launch_vmm;
+mod read_layers;
 mod run_hook;
 mod unpack_kernel;
 
@@ -16,7 +18,11 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 pub(crate) use convert_image::{Reply, Request, SUBCOMMAND as CONVERT_IMAGE, Task};
+pub(crate) use descriptors::send;
 pub(crate) use launch_vmm::{LaunchArguments, Launched};
+pub(crate) use read_layers::{
+    Reply as LayersReply, Request as LayersRequest, SUBCOMMAND as READ_LAYERS,
+};
 pub(crate) use run_hook::SUBCOMMAND as RUN_HOOK;
 pub(crate) use unpack_kernel::SUBCOMMAND as UNPACK_KERNEL;
 
@@ -33,6 +39,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
     match subcommand.to_str()? {
         unpack_kernel::SUBCOMMAND => Some(unpack_kernel::main()),
         convert_image::SUBCOMMAND => Some(convert_image::main()),
+        read_layers::SUBCOMMAND => Some(read_layers::main()),
         become_vmm::SUBCOMMAND => Some(become_vmm::main(arguments)),
         run_hook::SUBCOMMAND => Some(run_hook::main(arguments)),
         launch_vmm::SUBCOMMAND => {

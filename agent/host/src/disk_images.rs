@@ -6,8 +6,7 @@
 mod draft;
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
-use std::mem::MaybeUninit;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -18,9 +17,8 @@ use std::time::{Duration, Instant};
 
 use agent_images::disk::{ConvertLimits, Converted, DiskFormat, DiskInfo, MAX_CHAIN};
 use nix::libc;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use crate::child::{CONVERT_IMAGE, Reply, Request, Task};
+use crate::child::{CONVERT_IMAGE, Reply, Request, Task, send};
 pub use draft::Draft;
 
 /// Longest line that the child is heard out for.
@@ -207,16 +205,4 @@ fn ask(
             reply => return Ok(reply),
         }
     }
-}
-
-/// Sends the descriptors with a byte.
-fn send(socket: &UnixStream, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_CHAIN + 1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    let buffers = [IoSlice::new(b"d")];
-    sendmsg(socket, &buffers, &mut ancillary, SendFlags::NOSIGNAL)?;
-    Ok(())
 }

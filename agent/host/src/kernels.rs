@@ -2,6 +2,7 @@
 
 mod cache;
 mod image;
+mod layers;
 
 use std::fs::File;
 use std::io;
@@ -29,6 +30,14 @@ pub(crate) enum KernelError {
         /// Why.
         #[source]
         source: OciError,
+    },
+    /// A file cannot be taken out of the image's layers.
+    #[error("the image {location} cannot be used: {message}")]
+    Layers {
+        /// The image, as the spec names it.
+        location: String,
+        /// What the child said.
+        message: String,
     },
     /// The kernel is none, or in a form that can not be booted.
     #[error("{path} can not be booted")]
@@ -62,7 +71,7 @@ impl KernelError {
             Self::Open(error) => error.is_final(),
             Self::Format { source, .. } => !matches!(source, UnpackKernelError::Io(_)),
             Self::Unpack { is_final, .. } => *is_final,
-            Self::Image { .. } | Self::Cache(_) => false,
+            Self::Image { .. } | Self::Layers { .. } | Self::Cache(_) => false,
         }
     }
 
@@ -71,7 +80,7 @@ impl KernelError {
         match self {
             Self::Open(BeneathError::NotFound { .. }) => "KernelNotFound",
             Self::Open(_) => "KernelNotReadable",
-            Self::Image { .. } => "ImageNotReadable",
+            Self::Image { .. } | Self::Layers { .. } => "ImageNotReadable",
             Self::Format { .. } | Self::Unpack { .. } => "KernelNotBootable",
             Self::Cache(_) => "KernelCacheFailed",
         }
@@ -92,10 +101,7 @@ pub(crate) async fn boot_files(
     cache: &KernelCache,
     unpack: bool,
 ) -> Result<BootFiles, KernelError> {
-    let found = {
-        let (boot, allowed, files) = (boot.clone(), allowed.clone(), cache.extracted_files());
-        blocking(move || image::find(&boot, &allowed, &files)).await?
-    };
+    let found = image::find(boot, allowed, &cache.extracted_files()).await?;
     let path = boot.kernel_path.display().to_string();
     let format = {
         let mut kernel = found.kernel.try_clone()?;
@@ -143,5 +149,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
 #[derive(Debug, Clone)]
 pub(crate) struct ExtractedFiles {
     dir: PathBuf,
+    /// The program that has the hidden subcommand `read-layers`.
+    helper: PathBuf,
     max_bytes: u64,
 }

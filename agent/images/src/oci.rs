@@ -5,6 +5,7 @@
 //! what is not listed in the manifest is never looked at.
 
 mod blob;
+mod budget;
 mod layer;
 mod lookup;
 mod manifest;
@@ -13,6 +14,10 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
+use budget::Budget;
+use layer::Layers;
 pub use manifest::ImageManifest;
 
 /// Opens files of the layout's directory, and none outside of it. How is the caller's business.
@@ -31,7 +36,7 @@ impl<F: Fn(&Path) -> io::Result<File>> LayoutDir for F {
 }
 
 /// Bounds of reading one image.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct OciLimits {
     /// Largest `index.json` or manifest, in bytes.
     pub document_bytes: u64,
@@ -43,6 +48,9 @@ pub struct OciLimits {
     pub unpacked_layer_bytes: u64,
     /// Largest file that is taken out, in bytes.
     pub file_bytes: u64,
+    /// What may be read for one file in all, packed and unpacked bytes of all layers. Each link on the way
+    /// to the file has all layers read again.
+    pub total_bytes: u64,
 }
 
 impl Default for OciLimits {
@@ -53,6 +61,7 @@ impl Default for OciLimits {
             layer_bytes: 8 << 30,
             unpacked_layer_bytes: 16 << 30,
             file_bytes: 1 << 30,
+            total_bytes: 64 << 30,
         }
     }
 }
@@ -134,8 +143,14 @@ impl ImageManifest {
         output: &mut W,
         limits: OciLimits,
     ) -> Result<u64, OciError> {
-        let found = lookup::find(dir, self.layers(), path, limits)?;
-        layer::extract(dir, found.layer, found.index, output, limits)
+        let budget = Budget::new(limits.total_bytes);
+        let layers = Layers {
+            dir,
+            limits,
+            budget: &budget,
+        };
+        let found = lookup::find(&layers, self.layers(), path)?;
+        layers.extract(found.layer, found.index, output)
     }
 }
 

@@ -6,19 +6,18 @@
 //! up before the first byte of an image is read.
 
 use std::fs::File;
-use std::io::{self, IoSliceMut, Read, Write};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use agent_images::disk::{
-    ConvertLimits, Converted, DiskError, DiskFormat, DiskInfo, Layer, MAX_CHAIN, convert, disk_info,
+    ConvertLimits, Converted, DiskError, DiskFormat, DiskInfo, Layer, convert, disk_info,
 };
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use serde::{Deserialize, Serialize};
 
 use super::confine::{Bounds, confine};
+use super::descriptors::receive;
 use crate::failure::chain;
 
 /// The hidden subcommand's name.
@@ -152,25 +151,4 @@ fn tell(socket: &mut File, reply: &Reply) -> io::Result<()> {
     let mut line = serde_json::to_vec(reply)?;
     line.push(b'\n');
     socket.write_all(&line)
-}
-
-/// The descriptors that come with the first byte.
-fn receive(socket: &File) -> io::Result<Vec<OwnedFd>> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_CHAIN + 1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
-    let mut buffers = [IoSliceMut::new(&mut byte)];
-    recvmsg(
-        socket,
-        &mut buffers,
-        &mut ancillary,
-        RecvFlags::CMSG_CLOEXEC,
-    )?;
-    let mut received = Vec::new();
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-            received.extend(descriptors);
-        }
-    }
-    Ok(received)
 }

@@ -90,6 +90,7 @@ impl KernelCache {
     pub(crate) fn extracted_files(&self) -> ExtractedFiles {
         ExtractedFiles {
             dir: self.settings.extracted.clone(),
+            helper: self.settings.helper.clone(),
             max_bytes: self.settings.max_bytes,
         }
     }

@@ -1,12 +1,18 @@
 //! Kernels: unpacked by the child, kept by digest.
 
+use std::fs::Permissions;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
 
+use agent_host::LinuxHost;
 use agent_plan::{Action, Verdict};
 use libtest_mimic::Trial;
-use serde_json::json;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
-use crate::support::{Outcome, Place, UID, execute, files_below, trial};
+use crate::support::{Outcome, Place, UID, eventually, execute, files_below, trial};
 
 pub fn trials() -> Vec<Trial> {
     vec![
@@ -18,6 +24,12 @@ pub fn trials() -> Vec<Trial> {
         trial("what_is_no_kernel_is_refused_with_the_reason", refused),
         trial("a_kernel_that_is_not_there_may_come", missing),
         trial("an_elf_is_booted_as_it_is", plain_elf),
+        trial("a_file_of_an_oci_layout_is_taken_out_once", layout),
+        trial("layers_are_decoded_by_a_child_that_has_no_rights", confined),
+        trial(
+            "a_start_that_is_given_up_ends_the_child_that_reads_its_image",
+            given_up,
+        ),
     ]
 }
 
@@ -131,5 +143,136 @@ async fn plain_elf() -> Outcome {
     let vmi = place.vmi(UID, &[initrd]);
     execute(&host, &vmi, 1, Action::EnsureKernel).await.unwrap();
     assert!(files_below(&place.state()).is_empty());
+    Ok(())
+}
+
+/// An image layout of one layer with `vmlinuz` in it.
+fn write_layout(dir: &Path, kernel: &[u8]) {
+    std::fs::create_dir_all(dir.join("blobs/sha256")).unwrap();
+    let blob = |media_type: &str, bytes: &[u8]| {
+        let hex = hex::encode(Sha256::digest(bytes));
+        std::fs::write(dir.join("blobs/sha256").join(&hex), bytes).unwrap();
+        json!({"mediaType": media_type, "digest": format!("sha256:{hex}"), "size": bytes.len()})
+    };
+    let mut builder = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(kernel.len() as u64);
+    builder.append_data(&mut header, "vmlinuz", kernel).unwrap();
+    let layer = blob(
+        "application/vnd.oci.image.layer.v1.tar+gzip",
+        &gzip(&builder.into_inner().unwrap()),
+    );
+    let manifest = json!({"layers": [layer]}).to_string();
+    let manifest = blob(
+        "application/vnd.oci.image.manifest.v1+json",
+        manifest.as_bytes(),
+    );
+    let index = json!({"manifests": [manifest]}).to_string();
+    std::fs::write(dir.join("index.json"), index).unwrap();
+}
+
+/// The image of a VMI that boots from the layout.
+fn of_layout(place: &Place) -> (&'static str, Value) {
+    let image = format!("oci:{}", place.images().join("layout").display());
+    (
+        "/spec/domain/firmware/kernelBoot/container/image",
+        json!(image),
+    )
+}
+
+async fn layout() -> Outcome {
+    let place = Place::new();
+    let dir = place.images().join("layout");
+    write_layout(&dir, &elf());
+    let host = place.host().await;
+    let vmi = place.vmi(UID, &[of_layout(&place)]);
+    execute(&host, &vmi, 1, Action::EnsureKernel).await.unwrap();
+    let files = place.state().join("cache/files");
+    let [name] = files_below(&files).try_into().unwrap();
+    assert!(std::fs::read(files.join(&name)).unwrap() == elf());
+
+    let initrd = (
+        "/spec/domain/firmware/kernelBoot/container/initrdPath",
+        json!("/none"),
+    );
+    let with_initrd = place.vmi(UID, &[of_layout(&place), initrd]);
+    let failure = execute(&host, &with_initrd, 1, Action::EnsureKernel)
+        .await
+        .unwrap_err();
+    assert_eq!(failure.reason, "ImageNotReadable", "{failure:?}");
+    assert!(failure.message.contains("not in the image"), "{failure:?}");
+
+    for blob in files_below(&dir.join("blobs")) {
+        let blob = dir.join("blobs").join(blob);
+        // Only the manifest is read again.
+        if !std::fs::read(&blob)?.starts_with(b"{") {
+            std::fs::remove_file(blob)?;
+        }
+    }
+    // Other contents under its name show that it was not taken out again.
+    std::fs::set_permissions(files.join(&name), Permissions::from_mode(0o600))?;
+    let mut marked = elf();
+    marked.push(1);
+    std::fs::write(files.join(&name), &marked).unwrap();
+    execute(&host, &vmi, 1, Action::EnsureKernel).await.unwrap();
+    assert!(std::fs::read(files.join(&name)).unwrap() == marked);
+    assert_eq!(files_below(&files).len(), 1);
+    Ok(())
+}
+
+/// A host whose helper is a script.
+async fn with_helper(place: &Place, script: &str) -> LinuxHost {
+    let mut config = place.config();
+    std::fs::create_dir_all(&config.state_dir).unwrap();
+    config.helper_program = config.state_dir.join("helper");
+    std::fs::write(&config.helper_program, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&config.helper_program, Permissions::from_mode(0o755)).unwrap();
+    LinuxHost::start(config).await.unwrap()
+}
+
+async fn confined() -> Outcome {
+    let place = Place::new();
+    write_layout(&place.images().join("layout"), &elf());
+    let noted = place.run().join("asked");
+    let script = format!("echo $1 >{}; exit 7", noted.display());
+    let host = with_helper(&place, &script).await;
+    let vmi = place.vmi(UID, &[of_layout(&place)]);
+    let failure = execute(&host, &vmi, 1, Action::EnsureKernel)
+        .await
+        .unwrap_err();
+    assert_eq!(failure.verdict, Verdict::Retry, "{failure:?}");
+    assert!(failure.message.contains("without an answer"), "{failure:?}");
+    assert_eq!(std::fs::read_to_string(noted)?, "read-layers\n");
+    Ok(())
+}
+
+async fn given_up() -> Outcome {
+    let place = Place::new();
+    write_layout(&place.images().join("layout"), &elf());
+    let noted = place.run().join("child");
+    let script = format!(
+        "echo $$ >{0}.new; mv {0}.new {0}; exec sleep 600",
+        noted.display()
+    );
+    let host = with_helper(&place, &script).await;
+    let vmi = place.vmi(UID, &[of_layout(&place)]);
+    let reading = execute(&host, &vmi, 1, Action::EnsureKernel);
+    let begun = eventually("a child reads", async || noted.exists());
+    tokio::select! {
+        done = reading => panic!("{done:?}"),
+        () = begun => {}
+    }
+    let pid = std::fs::read_to_string(&noted)?;
+    let command = format!("/proc/{}/comm", pid.trim());
+    eventually("the child has ended", async || {
+        std::fs::read_to_string(&command).map_or(true, |name| name.trim() != "sleep")
+    })
+    .await;
+    tokio::time::timeout(Duration::from_secs(30), async {
+        while !files_below(&place.state().join("cache/files")).is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await?;
     Ok(())
 }

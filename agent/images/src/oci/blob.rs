@@ -3,12 +3,13 @@
 use std::io::{self, Read};
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256, Sha512};
 
 use super::{LayoutDir, OciError};
 
 /// A blob as a manifest refers to it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Descriptor {
     pub(super) media_type: String,
     pub(super) digest: Digest,
@@ -16,7 +17,8 @@ pub(super) struct Descriptor {
 }
 
 /// A digest whose text may be part of a path.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub(super) struct Digest {
     algorithm: Algorithm,
     hex: String,
@@ -58,8 +60,23 @@ impl Digest {
         format!("{}:{}", self.algorithm.name(), self.hex)
     }
 
-    fn path(&self) -> PathBuf {
+    /// Where the blob is in a layout.
+    pub(super) fn path(&self) -> PathBuf {
         ["blobs", self.algorithm.name(), &self.hex].iter().collect()
+    }
+}
+
+impl From<Digest> for String {
+    fn from(digest: Digest) -> Self {
+        digest.text()
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Self::parse(&text).ok_or_else(|| format!("{text:?} is no digest"))
     }
 }
 

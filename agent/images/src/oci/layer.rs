@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use tar::{Archive, EntryType, PaxExtensions};
 
 use super::blob::{BlobReader, Descriptor};
+use super::budget::Budget;
 use super::{LayoutDir, OciError, OciLimits};
 use crate::bounded::{BoundedReader, is_limit};
 
@@ -40,15 +41,63 @@ struct Extensions {
     size: Option<u64>,
 }
 
-/// Shows every entry of a layer to `visit`, with its data, and verifies the layer.
-pub(super) fn walk<D: LayoutDir>(
-    dir: &D,
+/// Reads layers, and counts what is read of all of them.
+#[derive(Debug)]
+pub(super) struct Layers<'a, D> {
+    pub(super) dir: &'a D,
+    pub(super) limits: OciLimits,
+    pub(super) budget: &'a Budget,
+}
+
+impl<D: LayoutDir> Layers<'_, D> {
+    /// Shows every entry of a layer to `visit`, with its data, and verifies the layer.
+    pub(super) fn walk(
+        &self,
+        layer: &Descriptor,
+        visit: &mut dyn FnMut(&Entry, &mut dyn Read) -> Result<(), OciError>,
+    ) -> Result<(), OciError> {
+        walk(self, layer, visit).map_err(|error| self.budget.explain(error))
+    }
+
+    /// Writes the data of one entry.
+    pub(super) fn extract<W: Write>(
+        &self,
+        layer: &Descriptor,
+        index: u64,
+        output: &mut W,
+    ) -> Result<u64, OciError> {
+        let limit = self.limits.file_bytes;
+        let mut written = None;
+        self.walk(layer, &mut |entry, data| {
+            let Kind::File { size } = entry.kind else {
+                return Ok(());
+            };
+            if entry.index != index {
+                return Ok(());
+            }
+            if size > limit {
+                return Err(OciError::TooLarge {
+                    what: format!("the file {}", entry.path.display()),
+                    limit,
+                });
+            }
+            written = Some(copy(data, output)?);
+            Ok(())
+        })?;
+        written.ok_or_else(|| OciError::NotFound(layer.digest.text()))
+    }
+}
+
+fn walk<D: LayoutDir>(
+    layers: &Layers<'_, D>,
     layer: &Descriptor,
-    limits: OciLimits,
     visit: &mut dyn FnMut(&Entry, &mut dyn Read) -> Result<(), OciError>,
 ) -> Result<(), OciError> {
-    let mut blob = BlobReader::open(dir, layer)?;
-    let walked = decoder(&mut blob, &layer.media_type).and_then(|decoder| {
+    let limits = layers.limits;
+    let mut blob = BlobReader::open(layers.dir, layer)?;
+    let packed = layers.budget.reader(&mut blob);
+    let walked = decoder(packed, &layer.media_type).and_then(|decoder| {
+        let decoder = layers.budget.reader(decoder);
         let bounded = BoundedReader::new(decoder, limits.unpacked_layer_bytes);
         walk_archive(bounded, visit).map_err(|error| match error {
             OciError::Read { source, .. } if is_limit(&source) => OciError::TooLarge {
@@ -62,6 +111,9 @@ pub(super) fn walk<D: LayoutDir>(
             error => error,
         })
     });
+    if layers.budget.is_exceeded() {
+        return walked;
+    }
     // A damaged layer explains every other error.
     match (&walked, blob.verify()) {
         (Err(OciError::TooLarge { .. } | OciError::Write(_)), _) | (_, Ok(())) => walked,
@@ -214,34 +266,6 @@ pub(super) fn plain_path(bytes: &[u8]) -> Option<PathBuf> {
         }
     }
     Some(plain)
-}
-
-/// Writes the data of one entry.
-pub(super) fn extract<D: LayoutDir, W: Write>(
-    dir: &D,
-    layer: &Descriptor,
-    index: u64,
-    output: &mut W,
-    limits: OciLimits,
-) -> Result<u64, OciError> {
-    let mut written = None;
-    walk(dir, layer, limits, &mut |entry, data| {
-        let Kind::File { size } = entry.kind else {
-            return Ok(());
-        };
-        if entry.index != index {
-            return Ok(());
-        }
-        if size > limits.file_bytes {
-            return Err(OciError::TooLarge {
-                what: format!("the file {}", entry.path.display()),
-                limit: limits.file_bytes,
-            });
-        }
-        written = Some(copy(data, output)?);
-        Ok(())
-    })?;
-    written.ok_or_else(|| OciError::NotFound(layer.digest.text()))
 }
 
 /// Like [`io::copy`], with reading and writing told apart.

@@ -8,8 +8,8 @@ use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
 use super::blob::Descriptor;
-use super::layer::{Entry, Kind, walk, whiteout};
-use super::{LayoutDir, OciError, OciLimits};
+use super::layer::{Entry, Kind, Layers, whiteout};
+use super::{LayoutDir, OciError};
 
 /// Symlinks and hard links that may follow one another.
 const MAX_LINKS: usize = 16;
@@ -26,10 +26,9 @@ pub(super) struct Found<'a> {
 
 /// Finds the regular file at `path`. `layers` is lowest first.
 pub(super) fn find<'a, D: LayoutDir>(
-    dir: &D,
+    reader: &Layers<'_, D>,
     layers: &'a [Descriptor],
     path: &Path,
-    limits: OciLimits,
 ) -> Result<Found<'a>, OciError> {
     let shown = path.display().to_string();
     let mut wanted = normalised(path);
@@ -37,7 +36,7 @@ pub(super) fn find<'a, D: LayoutDir>(
         let mut search = Search::new(&wanted);
         for (number, layer) in layers.iter().enumerate().rev() {
             let mut seen = Layer::new(search.parts.len());
-            walk(dir, layer, limits, &mut |entry, _: &mut dyn Read| {
+            reader.walk(layer, &mut |entry, _: &mut dyn Read| {
                 seen.note(&search.parts, entry);
                 Ok(())
             })?;

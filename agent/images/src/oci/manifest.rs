@@ -1,9 +1,9 @@
 //! From the layout's index to the layers of one image.
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::blob::{Descriptor, Digest, read_document};
 use super::{LayoutDir, OciError, OciLimits};
@@ -21,8 +21,8 @@ const MAX_NESTING: usize = 4;
 /// What names are shown when the one asked for is not there.
 const MAX_NAMES: usize = 16;
 
-/// The layers of one image.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The layers of one image. Whoever reads the layers gets it from the one who has read the layout.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageManifest {
     digest: Digest,
     layers: Vec<Descriptor>,
@@ -95,6 +95,11 @@ impl ImageManifest {
     #[must_use]
     pub fn digest(&self) -> String {
         self.digest.text()
+    }
+
+    /// Where the layers are in the layout, the lowest first.
+    pub fn layer_paths(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        self.layers.iter().map(|layer| layer.digest.path())
     }
 
     /// Lowest first.

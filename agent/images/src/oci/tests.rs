@@ -309,6 +309,49 @@ fn limits_hold() {
 }
 
 #[test]
+fn all_layers_and_links_have_one_budget() {
+    let big = "x".repeat(1 << 20);
+    let layout = one_image(&[
+        &[FileOf("k", "kernel"), FileOf("big", &big)],
+        &[Symlink("a", "b"), Symlink("b", "c"), Symlink("c", "k")],
+    ]);
+    let full = OciLimits::default();
+    let manifest = ImageManifest::open(&layout.opener(), None, "amd64", full).unwrap();
+    let read = |path: &str, total_bytes| {
+        let limits = OciLimits {
+            total_bytes,
+            ..full
+        };
+        let mut output = Vec::new();
+        manifest.extract(&layout.opener(), Path::new(path), &mut output, limits)
+    };
+    // Once to find it and once to take it out; each link costs one time more.
+    assert_eq!(read("k", 3 << 20).unwrap(), 6);
+    assert_eq!(read("a", 6 << 20).unwrap(), 6);
+    let error = read("a", 3 << 20).unwrap_err();
+    assert!(
+        matches!(error, OciError::TooLarge { limit, .. } if limit == 3 << 20),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn a_manifest_is_handed_on_as_it_is_and_a_digest_that_is_a_path_is_not() {
+    let layout = one_image(&[&[FileOf("k", "kernel")]]);
+    let limits = OciLimits::default();
+    let manifest = ImageManifest::open(&layout.opener(), None, "amd64", limits).unwrap();
+    let text = serde_json::to_string(&manifest).unwrap();
+    assert_eq!(
+        serde_json::from_str::<ImageManifest>(&text).unwrap(),
+        manifest
+    );
+    let digest = manifest.digest();
+    let evil = text.replace(&digest, "sha256:../../../../etc/passwd");
+    assert_ne!(evil, text);
+    serde_json::from_str::<ImageManifest>(&evil).unwrap_err();
+}
+
+#[test]
 fn digests_that_are_paths_are_refused() {
     for digest in [
         "sha256:../../../etc/passwd",

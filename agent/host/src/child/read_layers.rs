@@ -1,0 +1,89 @@
+//! `kvmlet read-layers`: takes one file out of the layers of an image, for [`crate::kernels`].
+//!
+//! Layers come from whoever wrote the image, and are packed archives in archives. Standard input is a
+//! socket to the agent: a byte comes with all descriptors, that of the new file first, then those of the
+//! layers, the lowest first; then a [`Request`] as JSON up to the end. To standard output goes one
+//! [`Reply`]. Of each layer no more is read than its size, from the start. Everything else is given up
+//! before the first byte of a layer is read.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use agent_images::oci::{ImageManifest, OciLimits};
+use serde::{Deserialize, Serialize};
+
+use super::confine::{Bounds, confine};
+use super::descriptors::receive;
+use crate::failure::chain;
+
+/// The hidden subcommand's name.
+pub(crate) const SUBCOMMAND: &str = "read-layers";
+
+/// 128 MiB of zstd window, and the program.
+const ADDRESS_SPACE_BYTES: u64 = 512 << 20;
+
+/// What is to be taken out of which layers.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Request {
+    pub(crate) manifest: ImageManifest,
+    /// Path within the image.
+    pub(crate) path: PathBuf,
+    pub(crate) limits: OciLimits,
+    pub(crate) cpu_seconds: u64,
+}
+
+/// The answer.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Reply {
+    /// The file is written, so many bytes.
+    Written(u64),
+    /// Why it cannot be done, with all causes.
+    Refused(String),
+}
+
+pub(super) fn main() -> ExitCode {
+    match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // The exit status says it all. That nobody reads the reason changes nothing.
+            drop(writeln!(io::stderr(), "{SUBCOMMAND}: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve() -> io::Result<()> {
+    let mut socket = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let mut descriptors = receive(&socket)?.into_iter().map(File::from);
+    let mut text = Vec::new();
+    socket.read_to_end(&mut text)?;
+    let request: Request = serde_json::from_slice(&text)?;
+    confine(Bounds {
+        address_space_bytes: ADDRESS_SPACE_BYTES,
+        cpu_seconds: request.cpu_seconds,
+        output_bytes: request.limits.file_bytes,
+    })?;
+    let mut output = descriptors.next().ok_or(io::ErrorKind::InvalidInput)?;
+    let layers: Vec<(PathBuf, File)> = request.manifest.layer_paths().zip(descriptors).collect();
+    let open = |path: &Path| {
+        let layer = layers.iter().find(|(known, _)| known == path);
+        let (_, file) = layer.ok_or(io::ErrorKind::NotFound)?;
+        let mut file = file.try_clone()?;
+        file.rewind()?;
+        Ok(file)
+    };
+    let Request {
+        manifest,
+        path,
+        limits,
+        ..
+    } = &request;
+    let reply = match manifest.extract(&open, path, &mut output, *limits) {
+        Ok(bytes) => Reply::Written(bytes),
+        Err(error) => Reply::Refused(chain(&error)),
+    };
+    io::stdout().write_all(&serde_json::to_vec(&reply)?)
+}

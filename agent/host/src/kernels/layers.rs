@@ -1,0 +1,183 @@
+//! Files out of the layers of an image: found and decoded by a child without rights, kept by the
+//! manifest's digest and the path.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use agent_images::oci::{ImageManifest, OciLimits};
+use sha2::{Digest, Sha256};
+use tokio::io::AsyncReadExt;
+use tokio::process::Command;
+
+use super::cache::{TEMPORARY, evict, touch};
+use super::{ExtractedFiles, KernelError, blocking};
+use crate::beneath::BeneathDir;
+use crate::child::{LayersReply, LayersRequest, READ_LAYERS, send};
+use crate::layout::{absent_is_none, ensure_private_dir};
+
+/// Longest that taking out one file may take, over all layers and links; the child's CPU limit is the same.
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// What of the child's answer is heard.
+const MAX_REPLY_BYTES: u64 = 64 << 10;
+
+/// An image that was found in its layout.
+#[derive(Debug)]
+pub(super) struct OpenedImage {
+    pub(super) manifest: ImageManifest,
+    /// The layout's directory.
+    pub(super) dir: BeneathDir,
+    /// What messages call it.
+    pub(super) location: String,
+}
+
+impl OpenedImage {
+    /// Its layers, the lowest first. They are decoded elsewhere.
+    fn open_layers(&self) -> Result<Vec<File>, KernelError> {
+        let open = |path: PathBuf| {
+            self.dir.open(&path).map_err(|error| KernelError::Layers {
+                location: self.location.clone(),
+                message: error.to_string(),
+            })
+        };
+        self.manifest.layer_paths().map(open).collect()
+    }
+}
+
+impl ExtractedFiles {
+    /// A file of an image, taken out if it was not before. Who no longer waits for it ends the child.
+    ///
+    /// The manifest's digest and the path name the contents, so a file that is there is right.
+    pub(super) async fn open(
+        &self,
+        image: &Arc<OpenedImage>,
+        path: &Path,
+    ) -> Result<File, KernelError> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+
+        let key = Sha256::new()
+            .chain_update(image.manifest.digest())
+            .chain_update([0])
+            .chain_update(path.as_os_str().as_encoded_bytes())
+            .finalize();
+        let key = hex::encode(key);
+        let target = self.dir.join(&key);
+        if let Some(file) = absent_is_none(File::open(&target))? {
+            touch(&file, &target);
+            return Ok(file);
+        }
+        // Two VMIs may want the same file at once: each takes it out, the last one stays.
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let temporary = Temporary(self.dir.join(format!("{TEMPORARY}{key}-{number}")));
+        ensure_private_dir(&self.dir)?;
+        let output = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o400)
+            .open(&temporary.0)?;
+        let opened = Arc::clone(image);
+        let layers = blocking(move || opened.open_layers()).await?;
+        self.extract(image, path, &layers, &output).await?;
+        let (dir, max_bytes) = (self.dir.clone(), self.max_bytes);
+        blocking(move || {
+            output.sync_data()?;
+            fs::rename(&temporary.0, &target)?;
+            evict(&dir, &target, max_bytes)?;
+            Ok(File::open(&target)?)
+        })
+        .await
+    }
+
+    async fn extract(
+        &self,
+        image: &OpenedImage,
+        path: &Path,
+        layers: &[File],
+        output: &File,
+    ) -> Result<(), KernelError> {
+        let failed = |message: String| KernelError::Layers {
+            location: image.location.clone(),
+            message,
+        };
+        let request = LayersRequest {
+            manifest: image.manifest.clone(),
+            path: path.to_owned(),
+            limits: OciLimits::default(),
+            cpu_seconds: LONGEST.as_secs(),
+        };
+        let (mut socket, theirs) = UnixStream::pair()?;
+        let mut child = Command::new(&self.helper)
+            .arg(READ_LAYERS)
+            .env_clear()
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let mut descriptors = vec![output.as_fd()];
+        descriptors.extend(layers.iter().map(AsFd::as_fd));
+        unless_gone(send(&socket, &descriptors))?;
+        let request = serde_json::to_vec(&request).map_err(io::Error::other)?;
+        // A child that does not read holds nobody up.
+        socket.set_write_timeout(Some(Duration::from_secs(10)))?;
+        let handed_over = blocking(move || {
+            let written = socket.write_all(&request);
+            let written = written.and_then(|()| socket.shutdown(Shutdown::Write));
+            Ok(unless_gone(written)?)
+        });
+        let finished = tokio::time::timeout(LONGEST, async {
+            handed_over.await?;
+            let mut reply = Vec::new();
+            if let Some(stdout) = child.stdout.take() {
+                stdout.take(MAX_REPLY_BYTES).read_to_end(&mut reply).await?;
+            }
+            Ok::<_, KernelError>((child.wait().await?, reply))
+        })
+        .await;
+        // Dropping the child kills it.
+        let (status, reply) =
+            finished.map_err(|_| failed(format!("it took more than {LONGEST:?}")))??;
+        match serde_json::from_slice(&reply) {
+            Ok(LayersReply::Written(_)) if status.success() => Ok(()),
+            Ok(LayersReply::Refused(message)) => Err(failed(message)),
+            // One that was killed, or said nothing, met a limit or a lack of the host.
+            _ => Err(failed(format!(
+                "the process that reads its layers ended without an answer ({status})"
+            ))),
+        }
+    }
+}
+
+/// A child that ended before it had heard everything is known by how it ended.
+fn unless_gone(handed_over: io::Result<()>) -> io::Result<()> {
+    match handed_over {
+        Err(error) if is_gone(&error) => Ok(()),
+        other => other,
+    }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::NotConnected
+    )
+}
+
+/// A file that is gone when nobody gave it another name.
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if let Err(error) = absent_is_none(fs::remove_file(&self.0)) {
+            tracing::warn!(path = %self.0.display(), %error, "a half-written file stays behind");
+        }
+    }
+}
