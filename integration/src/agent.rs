@@ -13,10 +13,10 @@ use crate::image::busybox::GuestImage;
 pub const CONFIG: &str = "/var/lib/kvmlet/kvmlet.toml";
 /// The directory of manifests, by [`CONFIG`].
 pub const MANIFESTS: &str = "/var/lib/kvmlet/manifests";
-/// Where callers may have images, by the agent's defaults.
-pub const IMAGES: &str = "/var/lib/kvmlet/images";
-/// Where callers may have disks, by the agent's defaults.
-pub const DISKS: &str = "/var/lib/kvmlet/disks";
+/// Where VMIs of namespace `default` may have images, by the agent's defaults.
+pub const IMAGES: &str = "/var/lib/kvmlet/images/default";
+/// Where VMIs of namespace `default` may have disks, by the agent's defaults.
+pub const DISKS: &str = "/var/lib/kvmlet/disks/default";
 /// What the agent logged.
 pub const LOG: &str = "/var/lib/kvmlet/agent.log";
 /// The host's address on the bridge of the network `lan`.

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use integration::agent::{Agent, CONFIG, GuestSpec, LOG};
+use integration::agent::{Agent, CONFIG, GuestSpec, IMAGES, LOG};
 use integration::authority::{Authority, DIRECTORY};
 use integration::commands::{Commands, Output};
 use integration::host::{self, Host};
@@ -80,13 +80,18 @@ impl<'h> Setup<'h> {
 
     fn put_guest(&self, namespace: &str) -> anyhow::Result<String> {
         let file = format!("/run/{namespace}.yaml");
+        let images = format!("/var/lib/kvmlet/images/{namespace}");
+        self.host.sh(&format!(
+            "mkdir -p {images} && cp -r {IMAGES}/testguest {images}/"
+        ))?;
         let manifest = GuestSpec::testguest("web", "tests=none then=tick")
             .without_devices()
             .manifest()
             .replace(
                 "  name: web",
                 &format!("  name: web\n  namespace: {namespace}"),
-            );
+            )
+            .replace(IMAGES, &images);
         self.host.put(&file, 0o644, manifest.as_bytes())?;
         Ok(file)
     }

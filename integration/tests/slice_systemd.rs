@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use integration::agent::{Agent, GuestSpec};
+use integration::agent::{Agent, DISKS, GuestSpec, IMAGES};
 use integration::commands::Commands;
 use integration::image::busybox;
 use integration::node::{Flavour, Node, NodeSpec};
@@ -27,7 +27,9 @@ fn install(node: &Node) -> anyhow::Result<()> {
     ] {
         node.sh(&format!("dpkg -L kvmlet | grep /usr/share/{generated}"))?;
     }
-    node.sh("getent group kvmlet && test -d /etc/kvmlet/manifests -a -d /var/lib/kvmlet/disks")?;
+    node.sh(&format!(
+        "getent group kvmlet && test -d /etc/kvmlet/manifests -a -d {DISKS}"
+    ))?;
     node.sh("grep -F '[advise]' /sys/kernel/mm/transparent_hugepage/shmem_enabled")?;
     // A setting of the node's owner, which no package takes away.
     let lan = "[networks.lan]\nbridge = \"br0\"\n";
@@ -142,7 +144,7 @@ fn purge(node: &Node) -> anyhow::Result<()> {
     node.sh(&format!(
         "! pidof kvmlet && test ! -e {CONFIGURATION} -a ! -e /var/lib/kvmlet/ledger.redb"
     ))?;
-    node.sh("test -d /var/lib/kvmlet/images/busybox").map(drop)
+    node.sh(&format!("test -d {IMAGES}/busybox")).map(drop)
 }
 
 /// A configuration that is wrong is refused before the agent hears of it; another holds from then on.

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
-use integration::agent::{Agent, CONFIG, GuestSpec, LOG};
+use integration::agent::{Agent, CONFIG, GuestSpec, IMAGES, LOG, MANIFESTS};
 use integration::commands::Commands;
 use integration::host::{self, Host};
 use integration::{previous, skip_if};
@@ -210,4 +210,104 @@ fn guests_go_on_under_the_next_version_and_while_the_previous_one_refuses_the_le
     assert_eq!(gone.code, Some(0), "{gone}");
     assert_eq!(host.sh("pidof kvmlet-vmm; true")?, "");
     Ok(())
+}
+
+/// Where earlier releases let every namespace have disks and images.
+const OLD_DISK: &str = "/var/lib/kvmlet/disks/old.img";
+const OLD_IMAGE: &str = "/var/lib/kvmlet/images/old";
+
+/// A guest of namespace `shop` whose files are where this release would not have them.
+fn old_guest() -> String {
+    counting("old")
+        .manifest()
+        .replace("  name: old", "  name: old\n  namespace: shop")
+        .replace(&format!("{IMAGES}/testguest"), OLD_IMAGE)
+        .replace(
+            "emptyDisk:\n      capacity: 16Mi",
+            &format!("hostDisk:\n      path: {OLD_DISK}\n      type: Disk"),
+        )
+}
+
+/// Waits until the guest of the manifest runs under another uid than `before`, and says which.
+fn wait_for_another(host: &Host, before: &str) -> anyhow::Result<String> {
+    let uid = "kvmctl get vmi old -n shop -o 'jsonpath={.status.phase} {.metadata.uid}'";
+    let script = format!(
+        "found=$({uid}) && test \"${{found% *}}\" = Running && test \"${{found#* }}\" != '{before}'"
+    );
+    host.wait_for(&script, PATIENCE)?;
+    let found = host.sh(uid)?;
+    Ok(found.trim().trim_start_matches("Running ").to_owned())
+}
+
+/// What a node has after its restart: no process, and another boot id.
+fn restart_node(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()> {
+    agent.kill()?;
+    host.sh(
+        "kill -9 $(pidof kvmlet-vmm) && while pidof kvmlet-vmm >/dev/null; do sleep 0.1; done; \
+         cat /proc/sys/kernel/random/uuid >/run/boot-id && \
+         mount --bind /run/boot-id /proc/sys/kernel/random/boot_id",
+    )?;
+    agent.start()
+}
+
+#[test]
+fn files_that_an_earlier_release_let_a_namespace_use_stay_its_own_through_stop_and_restart()
+-> anyhow::Result<()> {
+    skip_if!(
+        host::without_host().or_else(previous::without_source),
+        Ok(())
+    );
+    let programs = previous::programs()?;
+    let host = Host::enter()?;
+    let agent = Agent::prepare(&host)?;
+    for name in ["kvmlet", "kvmlet-vmm"] {
+        let program = std::fs::read(programs.join(name))?;
+        host.put(&format!("{PREVIOUS}/{name}"), 0o755, &program)?;
+    }
+    let config = format!(
+        "node_name = \"node1\"\nmanifest_dir = \"{MANIFESTS}\"\n[networks.lan]\nbridge = \"br0\"\n"
+    );
+    host.put(&format!("{PREVIOUS}/kvmlet.toml"), 0o644, config.as_bytes())?;
+    host.sh(&format!(
+        "mkdir -p {OLD_IMAGE} && cp /run/bin/testguest {OLD_IMAGE}/ && truncate -s 1M {OLD_DISK} && \
+         truncate -s 1M /var/lib/kvmlet/disks/free.img"
+    ))?;
+    let file = format!("{MANIFESTS}/old.yaml");
+    host.put(&file, 0o644, old_guest().as_bytes())?;
+
+    go_back(&host, &agent)?;
+    let first = wait_for_another(&host, "")?;
+    let pids = vmms(&host)?;
+    restart(&agent)?;
+    assert_eq!(wait_for_another(&host, "")?, first);
+    assert_eq!(vmms(&host)?, pids);
+
+    // Its file has it made anew, which this release judges by its own rules.
+    host.sh("kvmctl delete vmi old -n shop --grace-period 0")?;
+    let second = wait_for_another(&host, &first)?;
+    restart_node(&host, &agent)?;
+    wait_for_another(&host, &second)?;
+
+    // Nobody else has its disk, running or not; what no VMI named is the default namespace's.
+    host.sh(&format!("rm {file}"))?;
+    host.wait_for("! kvmctl get vmi old -n shop", PATIENCE)?;
+    let naming = |disk: &str| {
+        counting("new").manifest().replace(
+            "emptyDisk:\n      capacity: 16Mi",
+            &format!("hostDisk:\n      path: {disk}\n      type: Disk"),
+        )
+    };
+    agent.add_image("/run/bin/testguest", "testguest")?;
+    let refused = agent.apply(&naming(OLD_DISK)).expect_err("is shop's");
+    let refused = format!("{refused:#}");
+    for words in [
+        OLD_DISK,
+        "disk of another namespace",
+        "namespace \"default\"",
+        "paths.grants in",
+    ] {
+        assert!(refused.contains(words), "{words:?} is not in {refused}");
+    }
+    agent.apply(&naming("/var/lib/kvmlet/disks/free.img"))?;
+    agent.wait_for_phase("new", "Running", PATIENCE)
 }

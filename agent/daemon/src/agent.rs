@@ -6,8 +6,8 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use agent_domain::{NodeCaps, Vmi};
-use agent_host::{FirmwareFinder, Host, NodeFacts, Wake};
+use agent_domain::{NodeCaps, PathRules, Vmi};
+use agent_host::{FirmwareFinder, Host, KnownPaths, NodeFacts, Wake};
 use agent_plan::{CapacityRules, PlanEvent, Record, Tenant, Timestamp};
 use agent_sources::{ApiError, Kind, ObjectRef};
 use agent_store::{Ledger, StoreError, StoredObject, Transaction};
@@ -58,6 +58,8 @@ pub(crate) struct Inner<H> {
     pub(crate) host: H,
     caps: RwLock<(NodeCaps, FirmwareFinder)>,
     hooks: RwLock<Hooks>,
+    /// Whose files of the host are, beside what the configuration grants.
+    pub(crate) known_paths: KnownPaths,
     pub(crate) facts: NodeFacts,
     pub(crate) started_at: Timestamp,
     pub(crate) metrics: Metrics,
@@ -86,6 +88,7 @@ impl<H: Host> Agent<H> {
         caps: (NodeCaps, FirmwareFinder),
         facts: NodeFacts,
         rules: CapacityRules,
+        known_paths: KnownPaths,
     ) -> Result<Self, StoreError> {
         let events = EventLog::load(&ledger)?;
         let version = ledger.version()?;
@@ -97,6 +100,7 @@ impl<H: Host> Agent<H> {
             host,
             caps: RwLock::new(caps),
             hooks: RwLock::new(Hooks::default()),
+            known_paths,
             facts,
             started_at: crate::clock::now(),
             metrics: Metrics::new(),
@@ -121,7 +125,21 @@ impl<H: Host> Agent<H> {
         let (caps, firmware) = &*present;
         NodeCaps {
             firmware: firmware.lacks(),
+            paths: self.with_known_paths(caps),
             ..caps.clone()
+        }
+    }
+
+    /// Which paths of the host a namespace may name at present.
+    pub(crate) fn path_rules(&self) -> PathRules {
+        let present = self.caps.read().unwrap_or_else(PoisonError::into_inner);
+        self.with_known_paths(&present.0)
+    }
+
+    fn with_known_paths(&self, caps: &NodeCaps) -> PathRules {
+        PathRules {
+            records: self.known_paths.get(),
+            ..caps.paths.clone()
         }
     }
 

@@ -2,7 +2,9 @@
 
 mod repeated;
 
-use agent_domain::{Admitted, FieldError, NodeCaps, Rule, Vmi};
+use std::path::PathBuf;
+
+use agent_domain::{Admitted, FieldError, NodeCaps, PathRecords, Rule, Vmi};
 use agent_host::Host;
 use agent_objects::ObjectId;
 use agent_plan::{Record, Timestamp, VmiId};
@@ -18,7 +20,7 @@ use crate::object::{self, FINALIZER};
 use crate::objects::namespace::{self, check_open};
 use crate::owner::{self, OWN_ANNOTATIONS};
 use crate::traces::{self, Call, Moment};
-use crate::{clock, events, verbs, vsock};
+use crate::{clock, events, paths, verbs, vsock};
 
 use repeated::repeated;
 
@@ -91,7 +93,7 @@ impl<H: Host> Agent<H> {
         call.note("admission", begun);
         let written = self.write(|transaction| {
             if let Some(applied) = repeated(transaction, apply, || self.caps())? {
-                return Ok(Some((applied, false)));
+                return Ok(Some((applied, false, PathRecords::new())));
             }
             let present = transaction.object(&key)?;
             let version = |row: &Option<StoredObject>| row.as_ref().map(|row| row.resource_version);
@@ -113,11 +115,18 @@ impl<H: Host> Agent<H> {
                 call.made(decision.applied.object.metadata.get_or_insert_default());
             }
             *committing = call.mark();
+            let owner = (target.namespace.as_str(), target.name.as_str());
+            let claimed =
+                paths::claim(transaction, &self.path_rules(), owner, &decision.written)?;
             let key = &apply.idempotency_key;
             let applied = self.store_decision(transaction, decision, key, now)?;
-            Ok(Some((applied, spawn)))
+            Ok(Some((applied, spawn, claimed)))
         });
-        Ok(written?)
+        let Some((applied, spawn, claimed)) = written? else {
+            return Ok(None);
+        };
+        self.remember_paths(claimed);
+        Ok(Some((applied, spawn)))
     }
 
     fn store_decision(
@@ -193,6 +202,8 @@ struct Decision {
     applied: Applied,
     /// The last finalizer of a deleted object was taken away.
     gone: bool,
+    /// Disks that a new VMI writes to.
+    written: Vec<PathBuf>,
 }
 
 /// Who a VMI is, for its record.
@@ -261,6 +272,7 @@ fn create(
         metadata.finalizers.push(FINALIZER.to_owned());
     }
     let admitted = admit(object, caps)?;
+    let written = paths::written(&admitted.vmi);
     let applied = Applied {
         object: admitted.object,
         created: true,
@@ -270,6 +282,7 @@ fn create(
     Ok(Decision {
         applied,
         gone: false,
+        written,
     })
 }
 
@@ -314,6 +327,7 @@ fn update(
             warnings,
         },
         gone,
+        written: Vec::new(),
     })
 }
 

@@ -164,11 +164,9 @@ impl Config {
             ("manifest_dir", &self.manifest_dir),
             ("vmm.program", &self.vmm.program),
         ];
-        let allowed = self
-            .paths
-            .allowed
-            .iter()
-            .map(|path| ("paths.allowed", path));
+        if let Some((setting, value, rule)) = self.paths.fault() {
+            return Err(self.wrong(&setting, value, rule));
+        }
         let Firmware {
             bios,
             efi,
@@ -182,7 +180,7 @@ impl Config {
         let firmware = firmware
             .into_iter()
             .filter_map(|(setting, path)| Some((setting, path.as_ref()?)));
-        for (setting, path) in named.into_iter().chain(allowed).chain(firmware) {
+        for (setting, path) in named.into_iter().chain(firmware) {
             if !path.is_absolute() {
                 return Err(self.wrong(
                     setting,

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use agent_domain::{Lack, NodeCaps};
+use agent_domain::{Lack, NodeCaps, PathRules};
 use agent_host::{Finding, Health, NodeFacts, Patient, examine};
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ pub(crate) fn run(config: &Config, output: Option<Output>) -> anyhow::Result<Exi
     let mut findings = examine(&Patient {
         vmm_program: config.vmm.program.clone(),
         state_dir: config.state_dir.clone(),
-        allowed_dirs: config.paths.allowed.clone(),
+        paths: facts::path_rules(config),
         bridges: facts::bridges(config),
         firmware: facts::firmware(config),
     });
@@ -94,13 +94,26 @@ fn whole(caps: &NodeCaps, findings: &[Finding]) -> Value {
             "maxVcpus": caps.max_vcpus,
             "memoryBytes": caps.memory_bytes,
             "networks": caps.networks,
-            "allowedDirs": caps.allowed_dirs,
-            "allowedDirsSetting": caps.allowed_dirs_setting,
+            "paths": path_rules(&caps.paths),
+            // What kvmctl of earlier releases reads.
+            "allowedDirs": caps.paths.roots().collect::<Vec<_>>(),
+            "allowedDirsSetting": caps.paths.setting,
             "labels": caps.labels,
             "refuseSubstitution": caps.refuse_substitution,
             "lacksBios": caps.firmware.bios.as_ref().map(lack),
             "lacksEfi": caps.firmware.efi.as_ref().map(lack),
         },
+    })
+}
+
+fn path_rules(rules: &PathRules) -> Value {
+    let grants = rules.grants.iter();
+    let grants = grants.map(|grant| json!({"path": grant.path, "namespaces": grant.namespaces}));
+    json!({
+        "disks": rules.disks,
+        "boot": rules.boot,
+        "grants": grants.collect::<Vec<_>>(),
+        "setting": rules.setting,
     })
 }
 

@@ -1,11 +1,11 @@
 //! What this node is, for admission and for `GetNodeInfo`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use agent_domain::NodeCaps;
+use agent_domain::{NodeCaps, PathGrant, PathRules};
 use agent_host::{
-    DebugPorts, EfiFiles, FirmwareFinder, FirmwareSettings, LinuxHostConfig, NodeFacts,
+    DebugPorts, EfiFiles, FirmwareFinder, FirmwareSettings, KnownPaths, LinuxHostConfig, NodeFacts,
 };
 
 use crate::config::{Config, DeviceSubstitution, Firmware};
@@ -45,16 +45,25 @@ pub(crate) fn caps(config: &Config, facts: &NodeFacts) -> NodeCaps {
             .map_or(DEFAULT_MAX_VCPUS, |kvm| kvm.max_vcpus),
         memory_bytes: facts.memory_bytes,
         networks: bridges(config),
-        allowed_dirs: config
-            .paths
-            .allowed
-            .iter()
-            .cloned()
-            .collect::<BTreeSet<_>>(),
-        allowed_dirs_setting: format!("paths.allowed in {}", config.origin.display()),
+        paths: path_rules(config),
         labels,
         refuse_substitution: config.device_substitution == DeviceSubstitution::Refuse,
         firmware: firmware(config).lacks(),
+    }
+}
+
+/// What the configuration says of paths of the host.
+pub(crate) fn path_rules(config: &Config) -> PathRules {
+    let grants = config.paths.grants.iter().map(|grant| PathGrant {
+        path: grant.path.clone(),
+        namespaces: grant.namespaces.iter().cloned().collect(),
+    });
+    PathRules {
+        disks: config.paths.disk_roots(),
+        boot: config.paths.boot_roots(),
+        grants: grants.collect(),
+        setting: format!("paths.grants in {}", config.origin.display()),
+        ..PathRules::default()
     }
 }
 
@@ -84,14 +93,15 @@ pub(crate) fn host_state_dir(config: &Config) -> PathBuf {
 }
 
 /// What the Linux host is told.
-pub(crate) fn host_config(config: &Config) -> LinuxHostConfig {
+pub(crate) fn host_config(config: &Config, known_paths: &KnownPaths) -> LinuxHostConfig {
     // Below the run directory, which holds the service's socket and is open to its group.
     let mut host = LinuxHostConfig::new(
         config.run_dir.join("host"),
         host_state_dir(config),
         config.vmm.program.clone(),
     );
-    host.allowed_dirs.clone_from(&config.paths.allowed);
+    host.paths = path_rules(config);
+    host.path_records = known_paths.clone();
     host.bridges = bridges(config);
     host.firmware = firmware_settings(config);
     host.unpack_kernels = config.kernel.unpack;

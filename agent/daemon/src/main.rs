@@ -30,6 +30,7 @@ mod nvram;
 mod object;
 mod objects;
 mod owner;
+mod paths;
 mod registry;
 mod reload;
 mod resources;

@@ -71,7 +71,8 @@ impl Reloader {
         let caps = facts::caps(&next, &self.agent.facts);
         self.agent.set_caps((caps, facts::firmware(&next)));
         self.agent.set_hooks(next.hooks.clone());
-        self.agent.host.reconfigure(facts::host_config(&next));
+        let host = facts::host_config(&next, &self.agent.known_paths);
+        self.agent.host.reconfigure(host);
         for uid in self.agent.rooms.set_rules(next.capacity.rules()) {
             self.agent.wake(&uid);
         }

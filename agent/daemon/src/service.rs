@@ -18,7 +18,7 @@ use crate::config::Config;
 use crate::logging::LevelSwitch;
 use crate::reload::Reloader;
 use crate::secrets::Secrets;
-use crate::{doors, facts, lock, metrics, watchdog};
+use crate::{doors, facts, lock, metrics, paths, watchdog};
 
 /// How long actors may take to finish what they are at once the agent is told to end.
 const FINISH: Duration = Duration::from_secs(10);
@@ -128,17 +128,14 @@ async fn open(config: &Config, facts: NodeFacts) -> anyhow::Result<Agent<LinuxHo
             "Secrets can be neither read nor written until the agent starts with their key: {why}"
         );
     }
-    let host = LinuxHost::start(facts::host_config(config))
+    let known_paths = paths::load(&ledger, &facts::path_rules(config))?;
+    let host = LinuxHost::start(facts::host_config(config, &known_paths))
         .await
         .context("the host can not be prepared")?;
     let judged_by = (facts::caps(config, &facts), facts::firmware(config));
-    let agent = Agent::new(
-        (ledger, secrets),
-        host,
-        judged_by,
-        facts,
-        config.capacity.rules(),
-    )?;
+    let rules = config.capacity.rules();
+    let stored = (ledger, secrets);
+    let agent = Agent::new(stored, host, judged_by, facts, rules, known_paths)?;
     agent.set_hooks(config.hooks.clone());
     agent.traces.replace(agent.pipeline(config)?);
     Ok(agent)
@@ -202,7 +199,8 @@ async fn bind_metrics(config: &Config) -> anyhow::Result<Option<metrics::Endpoin
 
 /// Directories that manifests and images are expected in.
 fn make_dirs(config: &Config) -> anyhow::Result<()> {
-    for directory in config.paths.allowed.iter().chain([&config.run_dir]) {
+    let rules = facts::path_rules(config);
+    for directory in rules.roots().chain([config.run_dir.as_path()]) {
         std::fs::create_dir_all(directory)
             .with_context(|| {
                 format!(

@@ -175,6 +175,7 @@ fn admit_spec(
     let identity = given.identity;
     let seed = identity.map_or("", |identity| identity.seed.as_str());
     let namespace = identity.map_or("default", |identity| identity.namespace.as_str());
+    review.namespace = namespace.to_owned();
     architecture(spec, review);
     metadata::check_host_names(&spec.hostname, &spec.subdomain, review);
     metadata::check_node_selector(&spec.node_selector, review);

@@ -1,7 +1,8 @@
 //! What a node can do: facts and configuration that admission is judged by.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+
+use crate::PathRules;
 
 /// What a node can do. Filled in by the agent from its configuration and from the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,12 +17,8 @@ pub struct NodeCaps {
     pub memory_bytes: u64,
     /// Networks of the configuration (`[networks.NAME]`): name to bridge.
     pub networks: BTreeMap<String, String>,
-    /// Directories below which callers may name host paths. Compared lexically here; whoever opens
-    /// a path resolves it beneath the directory again.
-    pub allowed_dirs: BTreeSet<PathBuf>,
-    /// The setting that lists these directories, for messages, such as
-    /// `allowed_dirs in /etc/kvmlet/kvmlet.toml`.
-    pub allowed_dirs_setting: String,
+    /// Which paths of the host callers may name.
+    pub paths: PathRules,
     /// Labels of the node, for `nodeSelector`.
     pub labels: BTreeMap<String, String>,
     /// Refuse devices that would be substituted (`deviceSubstitution: Refuse`).

@@ -20,6 +20,7 @@ mod error;
 mod hooked;
 mod name;
 mod owner;
+mod paths;
 mod probe;
 mod quantity;
 mod run_strategy;
@@ -41,6 +42,9 @@ pub use error::{Bound, FieldError, Rule};
 pub use hooked::{describe, with_machine};
 pub use name::{MacAddress, Name, Namespace, NetworkName, Uid};
 pub use owner::{Owner, SOURCE_ANNOTATION};
+pub use paths::{
+    EVERY_NAMESPACE, PathGrant, PathRecord, PathRecords, PathRefusal, PathRules, PathUse,
+};
 pub use probe::{Endpoint, HttpQuestion, Probe, Probes, Question};
 pub use run_strategy::RunStrategy;
 // For rooms that do not import the API: texts of others reach people through them, too.

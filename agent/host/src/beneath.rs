@@ -1,15 +1,18 @@
-//! Host paths of callers: only below the directories that the configuration lists.
+//! Host paths of callers: only what their namespace may use.
 //!
-//! Admission has compared the text. Here the kernel resolves the path beneath the directory
+//! Admission has judged the text, and it is judged again here, because the configuration may have
+//! changed. Then the kernel resolves the path beneath the directory that the namespace has
 //! (`RESOLVE_BENEATH`), so that neither a symlink nor a rename race leads out of it.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
+use agent_domain::{PathRefusal, PathRules, PathUse};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::libc;
@@ -18,15 +21,15 @@ use nix::sys::stat::Mode;
 /// Why a path of a caller was not opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BeneathError {
-    /// The path is in none of the directories.
-    #[error("{path}: not below a directory of the setting {setting} ({allowed})")]
+    /// The namespace may not use it.
+    #[error("{path}: {why} ({way_out})")]
     NotAllowed {
         /// The path.
         path: String,
-        /// The directories, joined.
-        allowed: String,
-        /// The setting that lists them.
-        setting: String,
+        /// What is wrong, and for which namespace.
+        why: String,
+        /// What to do.
+        way_out: String,
     },
     /// A symlink, mount or `..` leads out of the directory.
     #[error("{path}: leads out of {root}; {rule}")]
@@ -67,15 +70,16 @@ impl BeneathError {
     /// Whether trying again can not help.
     pub(crate) fn is_final(&self) -> bool {
         match self {
-            Self::NotAllowed { .. } | Self::Escapes { .. } | Self::WrongType { .. } => true,
-            Self::NotFound { .. } | Self::Io { .. } => false,
+            Self::Escapes { .. } | Self::WrongType { .. } => true,
+            // The operator may grant it by a reload of the configuration.
+            Self::NotAllowed { .. } | Self::NotFound { .. } | Self::Io { .. } => false,
         }
     }
 }
 
 /// What a path has to name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wanted {
+enum Wanted {
     RegularFile,
     RegularFileOrBlockDevice,
     Directory,
@@ -101,53 +105,68 @@ impl Wanted {
 
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
+enum Access {
     Read,
     ReadWrite,
 }
 
-/// The directories below which callers may name paths.
+/// The paths that one namespace may use.
 #[derive(Debug, Clone)]
-pub(crate) struct AllowedDirs {
-    dirs: Vec<PathBuf>,
-    setting: String,
+pub(crate) struct AllowedPaths {
+    rules: PathRules,
+    namespace: String,
 }
 
-impl AllowedDirs {
-    /// `setting` is how messages call what lists them.
-    pub(crate) fn new(dirs: &[PathBuf], setting: &str) -> Self {
+impl AllowedPaths {
+    pub(crate) fn new(rules: PathRules, namespace: &str) -> Self {
         Self {
-            dirs: dirs.to_vec(),
-            setting: setting.to_owned(),
+            rules,
+            namespace: namespace.to_owned(),
         }
     }
 
-    /// Opens a file or directory below one of the directories.
-    pub(crate) fn open(
-        &self,
-        path: &Path,
-        wanted: Wanted,
-        access: Access,
-    ) -> Result<File, BeneathError> {
-        let (root, relative) = self.split(path)?;
-        let setting = &self.setting;
-        let root = Root {
-            descriptor: open_root(root)?,
-            path: root,
-            rule: format!("a path must stay below a directory of the setting {setting}"),
+    /// Opens a disk image or block device.
+    pub(crate) fn open_disk(&self, path: &Path, read_only: bool) -> Result<File, BeneathError> {
+        let root = self.root_of(path, PathUse::Disk { read_only })?;
+        let access = if read_only {
+            Access::Read
+        } else {
+            Access::ReadWrite
         };
-        open_below(&root, relative, wanted, access)
+        let wanted = Wanted::RegularFileOrBlockDevice;
+        let opened = root.opened()?;
+        let file = open_below(&opened, root.relative(path)?, wanted, access)?;
+        self.check_place(&opened.place_of(&file)?, path)?;
+        Ok(file)
     }
 
-    /// Makes a sparse file of `bytes` in a directory that exists, for reading and writing. Name and size are
-    /// on disk before anybody writes to it.
-    pub(crate) fn create(&self, path: &Path, bytes: u64) -> Result<File, BeneathError> {
-        let (root, relative) = self.split(path)?;
+    /// Opens a directory that holds kernels, initrds or an image layout.
+    pub(crate) fn open_boot_dir(&self, path: &Path) -> Result<BeneathDir, BeneathError> {
+        let root = self.root_of(path, PathUse::Boot)?;
+        let opened = root.opened()?;
+        let relative = root.relative(path)?;
+        let dir = open_below(&opened, relative, Wanted::Directory, Access::Read)?;
+        Ok(BeneathDir {
+            place: opened.place_of(&dir)?,
+            dir,
+            path: path.to_owned(),
+            allowed: self.clone(),
+        })
+    }
+
+    /// Makes a sparse file of `bytes` for reading and writing, in a directory that exists or is the
+    /// namespace's own. Name and size are on disk before anybody writes to it.
+    pub(crate) fn create_disk(&self, path: &Path, bytes: u64) -> Result<File, BeneathError> {
+        let root = self.root_of(path, PathUse::Disk { read_only: false })?;
+        let relative = root.relative(path)?;
         let name = relative
             .file_name()
             .ok_or_else(|| wrong_type(path, Wanted::RegularFile))?;
-        let parent = path.parent().unwrap_or(root);
-        let parent = self.open(parent, Wanted::Directory, Access::Read)?;
+        if root.path.file_name() == Some(OsStr::new(&self.namespace)) {
+            make_own_dir(&root.path)?;
+        }
+        let parent = relative.parent().unwrap_or(Path::new(""));
+        let parent = open_below(&root.opened()?, parent, Wanted::Directory, Access::Read)?;
         let flags =
             OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let file = openat(&parent, name, flags, Mode::S_IRUSR | Mode::S_IWUSR)
@@ -161,27 +180,78 @@ impl AllowedDirs {
         Ok(file)
     }
 
-    /// The allowed directory of a path, and the rest of the path.
-    fn split<'a>(&'a self, path: &'a Path) -> Result<(&'a Path, &'a Path), BeneathError> {
+    /// The directory beneath which the namespace has the path.
+    fn root_of(&self, path: &Path, wanted: PathUse) -> Result<RootPath, BeneathError> {
         let plain = path.is_absolute()
             && path
                 .components()
                 .all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
-        self.dirs
-            .iter()
-            .filter(|_| plain)
-            .find_map(|root| Some((root.as_path(), path.strip_prefix(root).ok()?)))
-            .ok_or_else(|| BeneathError::NotAllowed {
-                path: text(path),
-                setting: self.setting.clone(),
-                allowed: self
-                    .dirs
-                    .iter()
-                    .map(|dir| text(dir))
-                    .collect::<Vec<_>>()
-                    .join(", "),
+        let allowed = if plain {
+            self.rules.judge(&self.namespace, path, wanted)
+        } else {
+            Err(PathRefusal::NotGranted {
+                allowed: Vec::new(),
             })
+        };
+        match allowed {
+            Ok(root) => Ok(RootPath {
+                rule: format!(
+                    "a path of namespace {:?} must stay below what it is granted ({})",
+                    self.namespace, self.rules.setting
+                ),
+                path: root,
+            }),
+            Err(refusal) => Err(self.not_allowed(path, &refusal)),
+        }
     }
+
+    /// Symlinks within a directory may lead from one disk to another.
+    fn check_place(&self, place: &Path, path: &Path) -> Result<(), BeneathError> {
+        if self.rules.is_of_another(&self.namespace, place) {
+            return Err(self.not_allowed(path, &PathRefusal::OfAnother));
+        }
+        Ok(())
+    }
+
+    fn not_allowed(&self, path: &Path, refusal: &PathRefusal) -> BeneathError {
+        BeneathError::NotAllowed {
+            path: text(path),
+            why: refusal.message(&self.namespace),
+            way_out: refusal.way_out(path, &self.rules.setting),
+        }
+    }
+}
+
+/// A directory that a namespace has.
+struct RootPath {
+    path: PathBuf,
+    rule: String,
+}
+
+impl RootPath {
+    fn opened(&self) -> Result<Root<'_, OwnedFd>, BeneathError> {
+        Ok(Root {
+            descriptor: open_root(&self.path)?,
+            path: &self.path,
+            rule: self.rule.clone(),
+        })
+    }
+
+    fn relative<'a>(&self, path: &'a Path) -> Result<&'a Path, BeneathError> {
+        path.strip_prefix(&self.path)
+            .map_err(|_| wrong_type(path, Wanted::Directory))
+    }
+}
+
+/// A namespace's directory comes into being with the first disk that is made in it.
+fn make_own_dir(path: &Path) -> Result<(), BeneathError> {
+    let made = std::fs::DirBuilder::new().mode(0o755).create(path);
+    let made = match (made, path.parent()) {
+        (Ok(()), Some(root)) => File::open(root).and_then(|root| root.sync_all()),
+        (Err(error), _) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        (made, _) => made,
+    };
+    made.map_err(|error| io_error(path, error))
 }
 
 /// A directory that was opened below an allowed one: files within it, and not out of it.
@@ -189,24 +259,35 @@ impl AllowedDirs {
 pub(crate) struct BeneathDir {
     dir: File,
     path: PathBuf,
+    /// Where it is once links are followed.
+    place: PathBuf,
+    allowed: AllowedPaths,
 }
 
 impl BeneathDir {
-    pub(crate) fn new(dir: File, path: &Path) -> Self {
-        Self {
-            dir,
-            path: path.to_owned(),
-        }
-    }
-
-    /// Opens a regular file within the directory for reading.
+    /// Opens a regular file within the directory for reading. It is no other namespace's disk.
     pub(crate) fn open(&self, relative: &Path) -> Result<File, BeneathError> {
         let root = Root {
             descriptor: &self.dir,
             path: &self.path,
             rule: "a path of an image must stay within it".to_owned(),
         };
-        open_below(&root, relative, Wanted::RegularFile, Access::Read)
+        let file = open_below(&root, relative, Wanted::RegularFile, Access::Read)?;
+        let path = self.path.join(relative);
+        let root = Root {
+            path: &self.place,
+            ..root
+        };
+        let place = root.place_of(&file)?;
+        let AllowedPaths { rules, namespace } = &self.allowed;
+        if rules.holds_roots(&self.place) {
+            // Directories of other namespaces lie in it, too.
+            rules
+                .judge(namespace, &place, PathUse::Boot)
+                .map_err(|refusal| self.allowed.not_allowed(&path, &refusal))?;
+        }
+        self.allowed.check_place(&place, &path)?;
+        Ok(file)
     }
 }
 
@@ -216,7 +297,10 @@ fn open_root(root: &Path) -> Result<OwnedFd, BeneathError> {
         .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
         .open(root)
         .map(OwnedFd::from)
-        .map_err(|error| io_error(root, error))
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => BeneathError::NotFound { path: text(root) },
+            _ => io_error(root, error),
+        })
 }
 
 /// The directory that a path must not leave.
@@ -225,6 +309,22 @@ struct Root<'a, D> {
     path: &'a Path,
     /// What is said when it does.
     rule: String,
+}
+
+impl<D: AsFd> Root<'_, D> {
+    /// How the rules call what was opened beneath it: links may have led to another place in it, and
+    /// from its own path to elsewhere.
+    fn place_of(&self, found: &File) -> Result<PathBuf, BeneathError> {
+        let real = |descriptor: BorrowedFd<'_>| {
+            std::fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd()))
+                .map_err(|error| io_error(self.path, error))
+        };
+        let (root, found) = (real(self.descriptor.as_fd())?, real(found.as_fd())?);
+        Ok(match found.strip_prefix(&root) {
+            Ok(rest) => self.path.join(rest),
+            Err(_) => found,
+        })
+    }
 }
 
 fn open_below<D: AsFd>(
@@ -307,83 +407,174 @@ fn text(path: &Path) -> String {
 mod tests {
     use std::io::Write;
     use std::os::unix::fs::symlink;
+    use std::sync::Arc;
+
+    use agent_domain::{PathGrant, PathRecord};
 
     use super::*;
 
     struct Fixture {
         dir: tempfile::TempDir,
-        allowed: AllowedDirs,
+        allowed: AllowedPaths,
     }
 
     impl Fixture {
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
             let root = dir.path().join("images");
-            std::fs::create_dir_all(root.join("sub")).unwrap();
-            std::fs::write(root.join("sub/file"), "inside").unwrap();
+            let own = root.join("a");
+            std::fs::create_dir_all(own.join("sub")).unwrap();
+            std::fs::create_dir_all(root.join("b")).unwrap();
+            std::fs::write(own.join("sub/file"), "inside").unwrap();
+            std::fs::write(root.join("b/file"), "another's").unwrap();
             std::fs::write(dir.path().join("secret"), "outside").unwrap();
-            let allowed = AllowedDirs::new(&[root], "allowed_dirs");
+            let rules = PathRules {
+                disks: vec![root],
+                setting: "paths.grants in the file".to_owned(),
+                ..PathRules::default()
+            };
+            let allowed = AllowedPaths::new(rules, "a");
             Self { dir, allowed }
         }
 
+        fn own(&self) -> PathBuf {
+            self.dir.path().join("images/a")
+        }
+
         fn open(&self, relative: &str) -> Result<File, BeneathError> {
-            let path = self.dir.path().join("images").join(relative);
-            self.allowed.open(&path, Wanted::RegularFile, Access::Read)
+            self.allowed.open_disk(&self.own().join(relative), true)
         }
     }
 
     #[test]
-    fn a_file_below_an_allowed_directory_is_opened() {
+    fn a_file_below_the_directory_of_the_namespace_is_opened() {
         let fixture = Fixture::new();
         fixture.open("sub/file").unwrap();
-        symlink("sub/file", fixture.dir.path().join("images/link")).unwrap();
+        symlink("sub/file", fixture.own().join("link")).unwrap();
         fixture.open("link").unwrap();
     }
 
     #[test]
     fn a_symlink_out_of_the_directory_is_refused_and_the_setting_named() {
         let fixture = Fixture::new();
-        let images = fixture.dir.path().join("images");
-        symlink("../secret", images.join("relative")).unwrap();
-        symlink(fixture.dir.path().join("secret"), images.join("absolute")).unwrap();
-        symlink("../..", images.join("up")).unwrap();
-        symlink("/proc/self/cwd", images.join("magic")).unwrap();
-        for name in ["relative", "absolute", "up/etc/passwd", "magic/Cargo.toml"] {
+        let own = fixture.own();
+        symlink("../../secret", own.join("relative")).unwrap();
+        symlink("../b/file", own.join("neighbour")).unwrap();
+        symlink(fixture.dir.path().join("secret"), own.join("absolute")).unwrap();
+        symlink("../..", own.join("up")).unwrap();
+        symlink("/proc/self/cwd", own.join("magic")).unwrap();
+        for name in [
+            "relative",
+            "neighbour",
+            "absolute",
+            "up/etc/passwd",
+            "magic/Cargo.toml",
+        ] {
             let error = fixture.open(name).unwrap_err();
             assert!(
                 matches!(error, BeneathError::Escapes { .. }),
                 "{name}: {error:?}"
             );
-            assert!(error.to_string().contains("allowed_dirs"), "{error}");
+            assert!(
+                error.to_string().contains("paths.grants in the file"),
+                "{error}"
+            );
         }
     }
 
     #[test]
-    fn a_path_outside_is_refused_and_the_setting_named() {
+    fn a_path_outside_is_refused_and_path_namespace_and_setting_are_named() {
         let fixture = Fixture::new();
         let images = fixture.dir.path().join("images");
         for path in [
             PathBuf::from("/etc/passwd"),
             PathBuf::from("relative"),
-            images.join("../secret"),
+            images.join("b/file"),
+            images.join("a/../b/file"),
+            images.join("ab/file"),
             fixture.dir.path().join("images-of-others/file"),
         ] {
-            let error = fixture
-                .allowed
-                .open(&path, Wanted::RegularFile, Access::Read)
-                .unwrap_err();
+            let error = fixture.allowed.open_disk(&path, true).unwrap_err();
             assert!(
                 matches!(error, BeneathError::NotAllowed { .. }),
                 "{error:?}"
             );
-            assert!(error.to_string().contains("allowed_dirs"), "{error}");
+            let said = error.to_string();
+            for named in [&*text(&path), "\"a\"", "paths.grants in the file"] {
+                assert!(said.contains(named), "{said}");
+            }
         }
+    }
+
+    #[test]
+    fn a_link_between_disks_leads_to_no_other_namespaces_disk() {
+        let fixture = Fixture::new();
+        // The operator's own link, which is followed, hides nobody's disk.
+        let srv = fixture.dir.path().join("srv");
+        std::fs::create_dir(fixture.dir.path().join("data")).unwrap();
+        symlink("data", &srv).unwrap();
+        std::fs::write(srv.join("disk"), "another's").unwrap();
+        symlink("disk", srv.join("link")).unwrap();
+        let mut rules = PathRules {
+            grants: vec![PathGrant {
+                path: srv.clone(),
+                namespaces: ["a".to_owned(), "b".to_owned()].into(),
+            }],
+            ..PathRules::default()
+        };
+        let open = |rules: &PathRules, namespace| {
+            let allowed = AllowedPaths::new(rules.clone(), namespace);
+            let disk = allowed.open_disk(&srv.join("link"), false);
+            let boot = allowed.open_boot_dir(&srv).unwrap();
+            (disk, boot.open(Path::new("disk")))
+        };
+        assert!(matches!(open(&rules, "b"), (Ok(_), Ok(_))));
+        let record = PathRecord {
+            namespaces: ["a".to_owned()].into(),
+            exclusive: true,
+        };
+        rules.records = Arc::new([(srv.join("disk"), record)].into());
+        assert!(matches!(open(&rules, "a"), (Ok(_), Ok(_))));
+        let (disk, boot) = open(&rules, "b");
+        assert!(matches!(disk, Err(BeneathError::NotAllowed { .. })));
+        assert!(matches!(boot, Err(BeneathError::NotAllowed { .. })));
+    }
+
+    #[test]
+    fn an_image_that_holds_directories_of_namespaces_does_not_lead_into_theirs() {
+        let fixture = Fixture::new();
+        let images = fixture.dir.path().join("images");
+        std::fs::write(images.join("vmlinuz"), "from before").unwrap();
+        let record = |path: PathBuf| {
+            let namespaces = ["a".to_owned()].into();
+            let exclusive = false;
+            (
+                path,
+                PathRecord {
+                    namespaces,
+                    exclusive,
+                },
+            )
+        };
+        let mut rules = fixture.allowed.rules.clone();
+        rules.boot = rules.disks.clone();
+        rules.records = Arc::new([images.clone(), images.join("vmlinuz")].map(record).into());
+        let dir = AllowedPaths::new(rules, "a")
+            .open_boot_dir(&images)
+            .unwrap();
+        dir.open(Path::new("vmlinuz")).unwrap();
+        dir.open(Path::new("a/sub/file")).unwrap();
+        let error = dir.open(Path::new("b/file")).unwrap_err();
+        assert!(
+            matches!(error, BeneathError::NotAllowed { .. }),
+            "{error:?}"
+        );
     }
 
     #[test]
     fn a_fifo_or_directory_is_not_taken_for_a_file() {
         let fixture = Fixture::new();
-        let fifo = fixture.dir.path().join("images/fifo");
+        let fifo = fixture.own().join("fifo");
         nix::unistd::mkfifo(&fifo, Mode::S_IRWXU).unwrap();
         for name in ["fifo", "sub"] {
             let error = fixture.open(name).unwrap_err();
@@ -394,14 +585,28 @@ mod tests {
     #[test]
     fn a_new_file_is_sparse_and_never_replaces_another() {
         let fixture = Fixture::new();
-        let path = fixture.dir.path().join("images/sub/new.img");
-        let mut file = fixture.allowed.create(&path, 1 << 30).unwrap();
+        let path = fixture.own().join("sub/new.img");
+        let mut file = fixture.allowed.create_disk(&path, 1 << 30).unwrap();
         file.write_all(b"x").unwrap();
         let meta = std::fs::metadata(&path).unwrap();
         assert_eq!(meta.len(), 1 << 30);
         assert!(std::os::unix::fs::MetadataExt::blocks(&meta) < 1000);
-        assert!(fixture.allowed.create(&path, 1).is_err());
+        assert!(fixture.allowed.create_disk(&path, 1).is_err());
         let outside = fixture.dir.path().join("new.img");
-        assert!(fixture.allowed.create(&outside, 1).is_err());
+        assert!(fixture.allowed.create_disk(&outside, 1).is_err());
+    }
+
+    #[test]
+    fn the_first_disk_of_a_namespace_makes_its_directory() {
+        let fixture = Fixture::new();
+        let rules = fixture.allowed.rules.clone();
+        let path = fixture.dir.path().join("images/new/disk");
+        let allowed = AllowedPaths::new(rules, "new");
+        assert!(matches!(
+            allowed.open_disk(&path, false),
+            Err(BeneathError::NotFound { .. })
+        ));
+        allowed.create_disk(&path, 1 << 20).unwrap();
+        allowed.open_disk(&path, false).unwrap();
     }
 }

@@ -2,9 +2,31 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use agent_domain::{PathRecord, PathRecords, PathRules};
+
 use crate::firmware::FirmwareSettings;
+
+/// What the agent remembers of paths at present, for all who ask.
+#[derive(Clone, Debug, Default)]
+pub struct KnownPaths(Arc<RwLock<Arc<PathRecords>>>);
+
+impl KnownPaths {
+    /// All that is remembered now.
+    #[must_use]
+    pub fn get(&self) -> Arc<PathRecords> {
+        // Nothing that holds the lock can leave it half changed.
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Has a path be remembered from now on.
+    pub fn insert(&self, path: PathBuf, record: PathRecord) {
+        let mut present = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        Arc::make_mut(&mut present).insert(path, record);
+    }
+}
 
 /// Settings of the Linux host. The daemon fills it from `/etc/kvmlet/kvmlet.toml`.
 #[derive(Debug, Clone)]
@@ -18,10 +40,10 @@ pub struct LinuxHostConfig {
     /// The program that carries out the hidden subcommands of [`crate::child::run`]: the agent's
     /// own, `/proc/self/exe`.
     pub helper_program: PathBuf,
-    /// Setting `paths.allowed`: directories below which callers may name host paths.
-    pub allowed_dirs: Vec<PathBuf>,
-    /// How messages call that setting.
-    pub allowed_dirs_setting: String,
+    /// Settings `paths`: which paths of the host a namespace may use.
+    pub paths: PathRules,
+    /// What is remembered of paths; it counts beside the settings.
+    pub path_records: KnownPaths,
     /// Setting `networks.NAME.bridge`: bridge of each network.
     pub bridges: BTreeMap<String, String>,
     /// Setting `kernel.unpack`: unpack a compressed kernel before it is booted. Otherwise a bzImage
@@ -63,8 +85,8 @@ impl LinuxHostConfig {
             state_dir,
             vmm_program,
             helper_program: PathBuf::from("/proc/self/exe"),
-            allowed_dirs: Vec::new(),
-            allowed_dirs_setting: "paths.allowed in /etc/kvmlet/kvmlet.toml".to_owned(),
+            paths: PathRules::default(),
+            path_records: KnownPaths::default(),
             bridges: BTreeMap::new(),
             unpack_kernels: true,
             kernel_cache_bytes: 2 << 30,

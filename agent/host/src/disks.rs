@@ -15,7 +15,7 @@ use agent_domain::{Disk, DiskCache, DiskSource, Vmi};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
 
-use crate::beneath::{Access, AllowedDirs, BeneathError, Wanted};
+use crate::beneath::{AllowedPaths, BeneathError};
 use crate::config_disks::ConfigVolume;
 use crate::layout::{absent_is_none, ensure_private_dir};
 use crate::machine_config::OpenedDisk;
@@ -113,8 +113,8 @@ impl DiskError {
 /// Opens disks for one VMI.
 #[derive(Debug, Clone)]
 pub(crate) struct DiskOpener {
-    /// Where callers may have images.
-    pub(crate) allowed: AllowedDirs,
+    /// Where the VMI's namespace may have images.
+    pub(crate) allowed: AllowedPaths,
     /// Where the VMI's own images are.
     pub(crate) own_dir: PathBuf,
 }
@@ -166,14 +166,10 @@ impl DiskOpener {
         path: &Path,
         create_bytes: Option<u64>,
     ) -> Result<File, DiskError> {
-        let access = if disk.read_only {
-            Access::Read
-        } else {
-            Access::ReadWrite
-        };
-        let wanted = Wanted::RegularFileOrBlockDevice;
-        let opened = match (self.allowed.open(path, wanted, access), create_bytes) {
-            (Err(BeneathError::NotFound { .. }), Some(bytes)) => self.allowed.create(path, bytes),
+        let opened = match (self.allowed.open_disk(path, disk.read_only), create_bytes) {
+            (Err(BeneathError::NotFound { .. }), Some(bytes)) => {
+                self.allowed.create_disk(path, bytes)
+            }
             (opened, _) => opened,
         };
         opened.map_err(|source| DiskError::Open {

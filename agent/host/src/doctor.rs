@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use agent_domain::PathRules;
+
 use crate::firmware::FirmwareFinder;
 
 /// How well one thing is.
@@ -83,8 +85,8 @@ pub struct Patient {
     pub vmm_program: PathBuf,
     /// Ledger, logs, disks of VMIs.
     pub state_dir: PathBuf,
-    /// Directories below which manifests may name files.
-    pub allowed_dirs: Vec<PathBuf>,
+    /// Which paths of the host manifests may name.
+    pub paths: PathRules,
     /// Networks and their bridges.
     pub bridges: BTreeMap<String, String>,
     /// Finds firmware.
@@ -111,7 +113,7 @@ pub fn examine(patient: &Patient) -> Vec<Finding> {
         places::efi(&patient.firmware),
         places::state_dir(&patient.state_dir),
     ]);
-    findings.extend(places::allowed_dirs(&patient.allowed_dirs));
+    findings.extend(places::allowed_paths(&patient.paths));
     findings.extend([limits::privileges(), limits::descriptors()]);
     findings
 }
@@ -171,7 +173,10 @@ mod tests {
         let patient = Patient {
             vmm_program: dir.path().join("kvmlet-vmm"),
             state_dir: dir.path().to_owned(),
-            allowed_dirs: vec![dir.path().join("disks")],
+            paths: PathRules {
+                disks: vec![dir.path().join("disks")],
+                ..PathRules::default()
+            },
             bridges: BTreeMap::from([("lan".to_owned(), "no-such-bridge".to_owned())]),
             firmware: FirmwareFinder::new(FirmwareSettings {
                 bios: Some(dir.path().join("bios.bin")),

@@ -13,7 +13,7 @@ use agent_images::kernel::{KernelFormat, UnpackKernelError, UnpackLimits, kernel
 
 use agent_images::oci::OciError;
 
-use crate::beneath::{AllowedDirs, BeneathError};
+use crate::beneath::{AllowedPaths, BeneathError};
 pub(crate) use cache::{KernelCache, KernelCacheSettings};
 
 /// Why there is no kernel to boot.
@@ -22,6 +22,12 @@ pub(crate) enum KernelError {
     /// A file of the image can not be opened.
     #[error(transparent)]
     Open(#[from] BeneathError),
+    /// A guest has it as a disk to write to.
+    #[error("{path} is in use as a disk that a guest or program writes to; boot from a copy of it")]
+    InUse {
+        /// Path of the file.
+        path: String,
+    },
     /// The image can not be read.
     #[error("the image {location} can not be used")]
     Image {
@@ -71,7 +77,7 @@ impl KernelError {
             Self::Open(error) => error.is_final(),
             Self::Format { source, .. } => !matches!(source, UnpackKernelError::Io(_)),
             Self::Unpack { is_final, .. } => *is_final,
-            Self::Image { .. } | Self::Layers { .. } | Self::Cache(_) => false,
+            Self::InUse { .. } | Self::Image { .. } | Self::Layers { .. } | Self::Cache(_) => false,
         }
     }
 
@@ -80,6 +86,7 @@ impl KernelError {
         match self {
             Self::Open(BeneathError::NotFound { .. }) => "KernelNotFound",
             Self::Open(_) => "KernelNotReadable",
+            Self::InUse { .. } => "KernelInUse",
             Self::Image { .. } | Self::Layers { .. } => "ImageNotReadable",
             Self::Format { .. } | Self::Unpack { .. } => "KernelNotBootable",
             Self::Cache(_) => "KernelCacheFailed",
@@ -97,7 +104,7 @@ pub(crate) struct BootFiles {
 /// Finds kernel and initrd of a VMI and unpacks the kernel where that is wanted and needed.
 pub(crate) async fn boot_files(
     boot: &KernelBoot,
-    allowed: &AllowedDirs,
+    allowed: &AllowedPaths,
     cache: &KernelCache,
     unpack: bool,
 ) -> Result<BootFiles, KernelError> {

@@ -34,7 +34,7 @@ mod users;
 mod vsock;
 mod zone;
 
-pub use config::{DebugPorts, LinuxHostConfig};
+pub use config::{DebugPorts, KnownPaths, LinuxHostConfig};
 pub use doctor::{Finding, Health, Patient, examine};
 pub use facility::{
     ConsoleError, ConsoleRequest, ConsoleStream, GuestLink, GuestPort, Host, Look, ReachError,

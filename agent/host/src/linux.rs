@@ -19,12 +19,12 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
-use agent_domain::{Name, Namespace, Probe, Vmi};
+use agent_domain::{Name, Namespace, PathRules, Probe, Vmi};
 use agent_plan::{Action, Completed, Failure, GuestTold, Observed, ProbeAnswer, Record};
 use nix::unistd::geteuid;
 use tokio::task::AbortHandle;
 
-use crate::beneath::AllowedDirs;
+use crate::beneath::AllowedPaths;
 use crate::config::LinuxHostConfig;
 use crate::facility::{
     ConsoleError, ConsoleRequest, ConsoleStream, GuestPort, Host, Look, ReachError, Reached,
@@ -57,19 +57,22 @@ pub struct LinuxHost {
 #[derive(Debug)]
 struct Settings {
     config: LinuxHostConfig,
-    allowed: AllowedDirs,
     firmware: FirmwareFinder,
 }
 
 impl Settings {
+    /// The paths that a namespace may use, with all that is remembered by now.
+    fn allowed_paths(&self, namespace: &Namespace) -> AllowedPaths {
+        let rules = PathRules {
+            records: self.config.path_records.get(),
+            ..self.config.paths.clone()
+        };
+        AllowedPaths::new(rules, namespace.as_str())
+    }
+
     fn new(config: LinuxHostConfig) -> Arc<Self> {
-        let allowed = AllowedDirs::new(&config.allowed_dirs, &config.allowed_dirs_setting);
         let firmware = FirmwareFinder::new(config.firmware.clone());
-        Arc::new(Self {
-            config,
-            allowed,
-            firmware,
-        })
+        Arc::new(Self { config, firmware })
     }
 }
 

@@ -78,6 +78,9 @@ impl Ledger {
         if let Err(error) = ledger.maintenance() {
             checked.complain(error.to_string());
         }
+        if let Err(error) = ledger.path_records() {
+            checked.complain(error.to_string());
+        }
         Ok(checked)
     }
 }

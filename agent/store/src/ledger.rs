@@ -11,12 +11,13 @@ use crate::group::{Group, Ran};
 use crate::migrate;
 use crate::tables::{
     ASSIGNMENTS, CHANGES, COMPACTED, CONTROL_PLANES, FORMAT, GONE, IDEMPOTENCY, KEYS_OF, LABELLED,
-    MAINTENANCE, META, META_FORMAT, META_VERSION, OBJECTS, OWNED, RECORDS, SEAL_KEYS, UIDS,
+    MAINTENANCE, META, META_FORMAT, META_PATHS, META_VERSION, OBJECTS, OWNED, PATHS, RECORDS,
+    SEAL_KEYS, UIDS,
 };
 use crate::{ObjectKey, OpenError, StoreError, StoredObject, Transaction};
 
 /// How many tables there are.
-const TABLES: usize = 15;
+const TABLES: usize = 16;
 
 /// How much is kept of what is not an object itself.
 #[derive(Clone, Copy, Debug)]
@@ -117,7 +118,12 @@ impl Ledger {
         self.read(|database| {
             let write = begin(database)?;
             {
-                write.open_table(META)?.insert(META_FORMAT, FORMAT)?;
+                let mut meta = write.open_table(META)?;
+                meta.insert(META_FORMAT, FORMAT)?;
+                if found.is_none() {
+                    // No VMI was accepted before paths were remembered.
+                    meta.insert(META_PATHS, 1)?;
+                }
                 write.open_table(OBJECTS)?;
                 write.open_table(UIDS)?;
                 write.open_table(RECORDS)?;
@@ -132,6 +138,7 @@ impl Ledger {
                 write.open_table(ASSIGNMENTS)?;
                 write.open_table(CONTROL_PLANES)?;
                 write.open_table(MAINTENANCE)?;
+                write.open_table(PATHS)?;
             }
             if found == Some(1) {
                 migrate::from_1(&write)?;

@@ -18,6 +18,7 @@ mod index;
 mod ledger;
 mod maintenance;
 mod migrate;
+mod paths;
 mod rows;
 mod tables;
 mod transaction;

@@ -13,6 +13,8 @@ pub(crate) const META_FORMAT: &str = "format";
 pub(crate) const META_VERSION: &str = "version";
 /// Changes up to this version are in no log.
 pub(crate) const META_COMPACTED: &str = "compacted";
+/// Whether the paths of VMIs of earlier releases are remembered.
+pub(crate) const META_PATHS: &str = "paths";
 
 /// `ObjectKey` row to `StoredObject`.
 pub(crate) const OBJECTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("objects");
@@ -47,3 +49,5 @@ pub(crate) const CONTROL_PLANES: TableDefinition<'_, &str, &[u8]> =
 /// `node` to `agent_plan::Maintenance` as JSON.
 pub(crate) const MAINTENANCE: TableDefinition<'_, &str, &[u8]> =
     TableDefinition::new("maintenance");
+/// Path of the host to the namespaces that may go on using it, as JSON.
+pub(crate) const PATHS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("paths");

@@ -9,13 +9,13 @@ use redb::{ReadableTable, Table, WriteTransaction};
 use crate::ledger::{decode, decode_record, parse_key};
 use crate::tables::{
     ASSIGNMENTS, CHANGES, COMPACTED, CONTROL_PLANES, GONE, IDEMPOTENCY, KEYS_OF, LABELLED,
-    MAINTENANCE, META, META_VERSION, OBJECTS, OWNED, RECORDS, SEAL_KEYS, UIDS,
+    MAINTENANCE, META, META_VERSION, OBJECTS, OWNED, PATHS, RECORDS, SEAL_KEYS, UIDS,
 };
 use crate::{ChangeKind, Limits, ObjectKey, StoreError, StoredObject};
 
 /// One transaction. Reads see what it wrote.
 pub struct Transaction<'txn> {
-    meta: Table<'txn, &'static str, u64>,
+    pub(crate) meta: Table<'txn, &'static str, u64>,
     objects: Table<'txn, &'static str, &'static [u8]>,
     uids: Table<'txn, &'static str, &'static str>,
     records: Table<'txn, &'static str, &'static [u8]>,
@@ -30,6 +30,7 @@ pub struct Transaction<'txn> {
     pub(crate) assignments: Table<'txn, &'static str, &'static [u8]>,
     pub(crate) control_planes: Table<'txn, &'static str, &'static [u8]>,
     pub(crate) maintenance: Table<'txn, &'static str, &'static [u8]>,
+    pub(crate) paths: Table<'txn, &'static str, &'static [u8]>,
     pub(crate) version: u64,
     pub(crate) limits: Limits,
     /// Kinds whose logs have grown.
@@ -58,6 +59,7 @@ impl<'txn> Transaction<'txn> {
             assignments: write.open_table(ASSIGNMENTS)?,
             control_planes: write.open_table(CONTROL_PLANES)?,
             maintenance: write.open_table(MAINTENANCE)?,
+            paths: write.open_table(PATHS)?,
             version,
             limits,
             touched: BTreeSet::new(),

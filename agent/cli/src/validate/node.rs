@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use agent_domain::{FirmwareLacks, Lack, NodeCaps};
+use agent_domain::{FirmwareLacks, Lack, NodeCaps, PathGrant, PathRules};
 use serde::Deserialize;
 
 use crate::failure::Failure;
@@ -22,7 +22,12 @@ struct Node {
     max_vcpus: u32,
     memory_bytes: u64,
     networks: BTreeMap<String, String>,
-    allowed_dirs: BTreeSet<PathBuf>,
+    #[serde(default)]
+    paths: Option<Paths>,
+    /// Of agents that granted everything below these to everybody.
+    #[serde(default)]
+    allowed_dirs: Vec<PathBuf>,
+    #[serde(default)]
     allowed_dirs_setting: String,
     labels: BTreeMap<String, String>,
     refuse_substitution: bool,
@@ -30,6 +35,44 @@ struct Node {
     lacks_bios: Option<Missing>,
     #[serde(default)]
     lacks_efi: Option<Missing>,
+}
+
+#[derive(Deserialize)]
+struct Paths {
+    disks: Vec<PathBuf>,
+    boot: Vec<PathBuf>,
+    grants: Vec<Granted>,
+    setting: String,
+}
+
+#[derive(Deserialize)]
+struct Granted {
+    path: PathBuf,
+    namespaces: BTreeSet<String>,
+}
+
+impl Node {
+    fn path_rules(&self) -> PathRules {
+        let Some(paths) = &self.paths else {
+            return PathRules {
+                disks: self.allowed_dirs.clone(),
+                boot: self.allowed_dirs.clone(),
+                setting: self.allowed_dirs_setting.clone(),
+                ..PathRules::default()
+            };
+        };
+        let grants = paths.grants.iter().map(|grant| PathGrant {
+            path: grant.path.clone(),
+            namespaces: grant.namespaces.clone(),
+        });
+        PathRules {
+            disks: paths.disks.clone(),
+            boot: paths.boot.clone(),
+            grants: grants.collect(),
+            setting: paths.setting.clone(),
+            ..PathRules::default()
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -55,14 +98,14 @@ pub fn read(path: &Path) -> Result<NodeCaps, Failure> {
     };
     let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
     let Report { node } = serde_json::from_str(&text).map_err(|error| failed(error.to_string()))?;
+    let paths = node.path_rules();
     Ok(NodeCaps {
         node_name: node.name,
         architecture: node.architecture,
         max_vcpus: node.max_vcpus,
         memory_bytes: node.memory_bytes,
         networks: node.networks,
-        allowed_dirs: node.allowed_dirs,
-        allowed_dirs_setting: node.allowed_dirs_setting,
+        paths,
         labels: node.labels,
         refuse_substitution: node.refuse_substitution,
         firmware: FirmwareLacks {

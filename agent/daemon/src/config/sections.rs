@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use agent_domain::{EVERY_NAMESPACE, Namespace};
 use serde::Deserialize;
 
 /// `[networks.NAME]`
@@ -14,11 +15,79 @@ pub(crate) struct Network {
 }
 
 /// `[paths]`
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Paths {
-    /// Directories below which manifests may name paths of the host.
-    pub(crate) allowed: Vec<PathBuf>,
+    /// Directories in which namespaces have disks.
+    pub(crate) disks: Option<Vec<PathBuf>>,
+    /// Directories in which namespaces have kernels and images.
+    pub(crate) boot: Option<Vec<PathBuf>>,
+    /// Directories of both kinds: the only kind of earlier releases.
+    pub(crate) allowed: Option<Vec<PathBuf>>,
+    /// What namespaces have beside the directories of their names.
+    pub(crate) grants: Vec<GrantedPath>,
+}
+
+/// `[[paths.grants]]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GrantedPath {
+    /// A file, or a directory with all that is in it.
+    pub(crate) path: PathBuf,
+    /// Namespaces, or `*` alone: all of them, for reading.
+    pub(crate) namespaces: Vec<String>,
+}
+
+impl Paths {
+    /// Directories for disks.
+    pub(crate) fn disk_roots(&self) -> Vec<PathBuf> {
+        self.roots(self.disks.as_ref(), "/var/lib/kvmlet/disks")
+    }
+
+    /// Directories for kernels and images.
+    pub(crate) fn boot_roots(&self) -> Vec<PathBuf> {
+        self.roots(self.boot.as_ref(), "/var/lib/kvmlet/images")
+    }
+
+    /// Those of one kind, and those of both. Who lists any of these has no default.
+    fn roots(&self, of_kind: Option<&Vec<PathBuf>>, default: &str) -> Vec<PathBuf> {
+        let mut roots = match (of_kind, &self.allowed) {
+            (Some(roots), _) => roots.clone(),
+            (None, None) => vec![PathBuf::from(default)],
+            (None, Some(_)) => Vec::new(),
+        };
+        roots.extend(self.allowed.iter().flatten().cloned());
+        roots
+    }
+
+    /// What is wrong with it: setting, value and rule.
+    pub(crate) fn fault(&self) -> Option<(String, String, &'static str)> {
+        const ABSOLUTE: &str = "must be an absolute path";
+        let lists = [
+            ("paths.disks", &self.disks),
+            ("paths.boot", &self.boot),
+            ("paths.allowed", &self.allowed),
+        ];
+        for (setting, list) in lists {
+            if let Some(path) = list.iter().flatten().find(|path| !path.is_absolute()) {
+                return Some((setting.to_owned(), path.display().to_string(), ABSOLUTE));
+            }
+        }
+        self.grants.iter().enumerate().find_map(|(index, grant)| {
+            let setting = |key: &str| format!("paths.grants[{index}].{key}");
+            if !grant.path.is_absolute() {
+                let path = grant.path.display().to_string();
+                return Some((setting("path"), path, ABSOLUTE));
+            }
+            let is_for_all = grant.namespaces == [EVERY_NAMESPACE];
+            let is_name = |name: &String| name.parse::<Namespace>().is_ok();
+            let is_list = !grant.namespaces.is_empty() && grant.namespaces.iter().all(is_name);
+            (!is_for_all && !is_list).then(|| {
+                let rule = "must be names of namespaces, or \"*\" alone for all of them";
+                (setting("namespaces"), grant.namespaces.join(", "), rule)
+            })
+        })
+    }
 }
 
 /// `[kernel]`
@@ -97,15 +166,6 @@ pub(crate) struct Debug {
     pub(crate) boot_timestamp_port: bool,
     /// Every guest has the port that ends it.
     pub(crate) exit_port: bool,
-}
-
-impl Default for Paths {
-    fn default() -> Self {
-        let allowed = ["/var/lib/kvmlet/disks", "/var/lib/kvmlet/images"];
-        Self {
-            allowed: allowed.map(PathBuf::from).to_vec(),
-        }
-    }
 }
 
 impl Default for Kernel {

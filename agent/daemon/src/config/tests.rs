@@ -16,7 +16,8 @@ fn an_empty_file_is_the_defaults() {
 #[test]
 fn the_shipped_file_is_fine_and_says_the_defaults() {
     let config = parse(include_str!("../../../../systemd/kvmlet.toml")).expect("is fine");
-    assert_eq!(config.paths.allowed, Paths::default().allowed);
+    assert_eq!(config.paths.disk_roots(), Paths::default().disk_roots());
+    assert_eq!(config.paths.boot_roots(), Paths::default().boot_roots());
 }
 
 #[test]
@@ -111,6 +112,48 @@ fn relative_paths_are_refused_by_name() {
         error.contains("paths.allowed") && error.contains("absolute"),
         "{error}"
     );
+}
+
+#[test]
+fn directories_for_disks_and_boot_files_are_apart_and_the_older_setting_is_for_both() {
+    let roots = |text: &str| {
+        let paths = parse(&format!("[paths]\n{text}")).expect("is fine").paths;
+        let texts = |roots: Vec<PathBuf>| {
+            let texts = roots.iter().map(|root| root.display().to_string());
+            texts.collect::<Vec<_>>().join(" ")
+        };
+        (texts(paths.disk_roots()), texts(paths.boot_roots()))
+    };
+    let both = |disks: &str, boot: &str| (disks.to_owned(), boot.to_owned());
+    let (disks, boot) = ("/var/lib/kvmlet/disks", "/var/lib/kvmlet/images");
+    assert_eq!(roots(""), both(disks, boot));
+    assert_eq!(roots("allowed = [\"/srv\"]"), both("/srv", "/srv"));
+    assert_eq!(roots("disks = [\"/srv\"]"), both("/srv", boot));
+    assert_eq!(
+        roots("boot = [\"/b\"]\nallowed = [\"/srv\"]"),
+        both("/srv", "/b /srv")
+    );
+}
+
+#[test]
+fn a_path_is_granted_to_namespaces_by_name_or_to_all_of_them() {
+    let parse_one = |path: &str, namespaces: &str| {
+        parse(&format!(
+            "[[paths.grants]]\npath = \"{path}\"\nnamespaces = [{namespaces}]"
+        ))
+    };
+    for namespaces in ["\"a\", \"b\"", "\"*\""] {
+        parse_one("/srv", namespaces).expect("is fine");
+    }
+    for (path, namespaces, name) in [
+        ("srv", "\"a\"", "paths.grants[0].path"),
+        ("/srv", "", "paths.grants[0].namespaces"),
+        ("/srv", "\"*\", \"a\"", "paths.grants[0].namespaces"),
+        ("/srv", "\"A b\"", "paths.grants[0].namespaces"),
+    ] {
+        let error = parse_one(path, namespaces).expect_err("wrong");
+        assert!(error.contains(name), "{error}");
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ pub(super) const AFTER_HELP: &str = "\
 A file that an image names is never opened: give the images below it, the nearest first, with --backing.
 
 Examples:
-  kvmlet image convert debian-12.qcow2 /var/lib/kvmlet/disks/web.raw
+  kvmlet image convert debian-12.qcow2 /var/lib/kvmlet/disks/default/web.raw
   kvmlet image convert -p web.qcow2 web.raw --backing snap1.qcow2 --backing base.qcow2
 
 Exit codes: 0 converted, 1 not (DST is then as it was)";

@@ -3,10 +3,10 @@
 use proto_node::vmi::{DomainSpec, KernelBoot as WireKernelBoot, KernelBootContainer};
 
 use super::firmware;
-use super::path::{Depth, host_path, image_path};
+use super::path::{host_path, image_path};
 use super::review::Review;
 use crate::vmi::{Bootloader, ImageLocation, KernelBoot};
-use crate::{Bound, FieldError, Rule};
+use crate::{Bound, FieldError, PathUse, Rule};
 
 const KERNEL_BOOT: &str = "spec.domain.firmware.kernelBoot";
 /// `COMMAND_LINE_SIZE` of Linux on x86 without the terminating zero.
@@ -105,7 +105,7 @@ fn from_container(
 /// `dir:PATH` or `oci:PATH[:REF]`, as skopeo spells them.
 fn image_location(field: &str, text: &str, review: &mut Review<'_>) -> Option<ImageLocation> {
     if let Some(path) = text.strip_prefix("dir:") {
-        return host_path(field, path, Depth::AtOrBelow, review).map(ImageLocation::Directory);
+        return host_path(field, path, PathUse::Boot, review).map(ImageLocation::Directory);
     }
     if let Some(rest) = text.strip_prefix("oci:") {
         let (path, reference) = match rest.split_once(':') {
@@ -122,7 +122,7 @@ fn image_location(field: &str, text: &str, review: &mut Review<'_>) -> Option<Im
             );
             return None;
         }
-        let path = host_path(field, path, Depth::AtOrBelow, review)?;
+        let path = host_path(field, path, PathUse::Boot, review)?;
         return Some(ImageLocation::OciLayout {
             path,
             reference: reference.map(str::to_owned),

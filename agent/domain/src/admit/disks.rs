@@ -6,12 +6,13 @@ use proto_node::vmi::{Disk as WireDisk, DiskTarget, VirtualMachineInstanceSpec, 
 
 use super::disk_bus;
 use super::disk_options;
+use super::path::refused;
 use super::pci;
 use super::review::Review;
 use super::volumes::volumes;
 use crate::name::Name;
-use crate::vmi::Disk;
-use crate::{FieldError, Rule};
+use crate::vmi::{Disk, DiskSource};
+use crate::{FieldError, PathUse, Rule};
 
 /// KubeVirt's bound on the list of volumes, and ours on that of disks.
 const MAX_VOLUMES: usize = 256;
@@ -64,6 +65,9 @@ pub(super) fn disks(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'
         disk_bus::check(&path, disk, review);
         check_serial(&path, &disk.serial, review);
         if let Some(source) = sources.get(&disk.name) {
+            if !read_only {
+                check_writing(source, &disk.name, &volume_names, review);
+            }
             disks.push(Disk {
                 name: Name(disk.name.clone()),
                 source: source.clone(),
@@ -78,6 +82,19 @@ pub(super) fn disks(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'
         }
     }
     disks
+}
+
+/// Whether the namespace may write to a file of the host that it may read.
+fn check_writing(source: &DiskSource, name: &str, volumes: &[&str], review: &mut Review<'_>) {
+    let DiskSource::Host { path, .. } = source else {
+        return;
+    };
+    let index = volumes.iter().position(|volume| *volume == name);
+    let field = format!("spec.volumes[{}].hostDisk.path", index.unwrap_or_default());
+    let wanted = PathUse::Disk { read_only: false };
+    if let Some(error) = refused(&field, path, wanted, review) {
+        review.push(error);
+    }
 }
 
 /// Longer lists are refused unread.

@@ -1,28 +1,18 @@
-//! Host paths of callers. Judged as text here; whoever opens one resolves it beneath the directory
-//! again, because text knows nothing of symlinks.
+//! Paths that callers name, of the host and within images.
 
 use std::path::{Path, PathBuf};
 
 use super::review::Review;
-use crate::{FieldError, Rule};
+use crate::{FieldError, PathUse, Rule};
 
 /// Linux' PATH_MAX without the terminating zero.
 const MAX_PATH_BYTES: usize = 4095;
 
-/// Whether the directory itself is meant or something in it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Depth {
-    /// The path may be an allowed directory itself.
-    AtOrBelow,
-    /// The path must be below an allowed directory.
-    Below,
-}
-
-/// A path of the host, absolute and normalised.
+/// A path of the host, absolute and normalised, that the VMI's namespace may use.
 pub(super) fn host_path(
     field: &str,
     text: &str,
-    depth: Depth,
+    wanted: PathUse,
     review: &mut Review<'_>,
 ) -> Option<PathBuf> {
     let path = match plain(text) {
@@ -32,39 +22,33 @@ pub(super) fn host_path(
             return None;
         }
     };
-    let Some(caps) = review.caps else {
-        return Some(path);
-    };
-    let allowed = caps.allowed_dirs.iter().any(|dir| {
-        path.starts_with(dir) && (depth == Depth::AtOrBelow || path.as_path() != dir.as_path())
-    });
-    if allowed {
-        return Some(path);
+    match refused(field, &path, wanted, review) {
+        None => Some(path),
+        Some(error) => {
+            review.push(error);
+            None
+        }
     }
-    let dirs: Vec<String> = caps
-        .allowed_dirs
-        .iter()
-        .map(|dir| dir.display().to_string())
-        .collect();
-    let dirs = if dirs.is_empty() {
-        "none".to_owned()
-    } else {
-        dirs.join(", ")
-    };
-    let error = FieldError::new(
-        field,
-        Rule::Forbidden,
-        format!(
-            "{text:?} is not below a directory that node {:?} allows",
-            caps.node_name
-        ),
-    )
-    .fix(format!(
-        "allowed: {dirs}; set by {}",
-        caps.allowed_dirs_setting
-    ));
-    review.push(error);
-    None
+}
+
+/// Why the VMI's namespace may not use a path of the host in this way.
+pub(super) fn refused(
+    field: &str,
+    path: &Path,
+    wanted: PathUse,
+    review: &Review<'_>,
+) -> Option<FieldError> {
+    let caps = review.caps?;
+    let namespace = &review.namespace;
+    let refusal = caps.paths.judge(namespace, path, wanted).err()?;
+    let message = format!(
+        "{:?} on node {:?} is {}",
+        path.display().to_string(),
+        caps.node_name,
+        refusal.message(namespace)
+    );
+    let way_out = refusal.way_out(path, &caps.paths.setting);
+    Some(FieldError::new(field, Rule::Forbidden, message).fix(way_out))
 }
 
 /// A path within an image: absolute as KubeVirt writes it, relative in the answer.

@@ -17,6 +17,8 @@ const MAX_TEXT_CHARS: usize = 1000;
 /// Collects findings. Without `caps` only what does not depend on the node is judged.
 pub(super) struct Review<'a> {
     pub(super) caps: Option<&'a NodeCaps>,
+    /// The VMI's namespace.
+    pub(super) namespace: String,
     /// The object is its caller's, who may not write what is the server's.
     pub(super) is_new: bool,
     pub(super) errors: Vec<FieldError>,
@@ -29,6 +31,7 @@ impl<'a> Review<'a> {
     pub(super) fn new(caps: Option<&'a NodeCaps>, is_new: bool) -> Self {
         Self {
             caps,
+            namespace: String::from("default"),
             is_new,
             errors: Vec::new(),
             warnings: Vec::new(),

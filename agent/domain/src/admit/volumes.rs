@@ -7,13 +7,13 @@ use proto_node::vmi::{HostDisk, Volume};
 use super::cloud_init::cloud_init;
 use super::disks::unique;
 use super::metadata::DNS_LABEL_RULE;
-use super::path::{Depth, host_path};
+use super::path::host_path;
 use super::review::Review;
 use crate::cloud_init::CloudInitKind;
 use crate::name::is_dns_label;
 use crate::quantity::Quantity;
 use crate::vmi::DiskSource;
-use crate::{FieldError, Rule};
+use crate::{FieldError, PathUse, Rule};
 
 const MIB: u64 = 1024 * 1024;
 /// Largest image that is made: far beyond every file system, far below every overflow.
@@ -123,7 +123,9 @@ fn host_disk(path: &str, disk: &HostDisk, review: &mut Review<'_>) -> Option<Dis
     if disk.path.is_empty() {
         return None;
     }
-    let host_path = host_path(&format!("{path}.path"), &disk.path, Depth::Below, review)?;
+    // Whether the guest writes to it, its disk says; the volume is at least read.
+    let wanted = PathUse::Disk { read_only: true };
+    let host_path = host_path(&format!("{path}.path"), &disk.path, wanted, review)?;
     if creates && size.is_none() {
         return None;
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use agent_domain::{
     Admitted, Boot, DiskSource, FirmwareLacks, HugepageSize, ImageLocation, MemoryOptions,
-    NodeCaps, PanicDevices, RebootPolicy, Vmi, WatchdogAction,
+    NodeCaps, PanicDevices, PathGrant, PathRules, RebootPolicy, Vmi, WatchdogAction,
 };
 use proto_node::{Node, from_node, to_json};
 use serde_json::{Value, json};
@@ -27,8 +27,15 @@ fn caps() -> NodeCaps {
         max_vcpus: 8,
         memory_bytes: 16 << 30,
         networks: BTreeMap::from([("lan".to_owned(), "br0".to_owned())]),
-        allowed_dirs: BTreeSet::from([PathBuf::from("/var/lib/kvmlet/disks")]),
-        allowed_dirs_setting: "allowed_dirs in /etc/kvmlet/kvmlet.toml".to_owned(),
+        paths: PathRules {
+            disks: vec!["/srv/disks".into()],
+            grants: vec![PathGrant {
+                path: "/var/lib/kvmlet/disks".into(),
+                namespaces: BTreeSet::from(["default".to_owned()]),
+            }],
+            setting: "paths.grants in /etc/kvmlet/kvmlet.toml".to_owned(),
+            ..PathRules::default()
+        },
         labels: BTreeMap::from([("zone".to_owned(), "a".to_owned())]),
         refuse_substitution: false,
         firmware: FirmwareLacks::default(),
@@ -192,7 +199,7 @@ fn what_was_admitted_is_restored_on_a_node_that_changed() {
     let first = admit(manifest()).unwrap();
     let mut changed = caps();
     changed.networks.clear();
-    changed.allowed_dirs.clear();
+    changed.paths.grants.clear();
     changed.max_vcpus = 0;
     assert!(Vmi::admit(first.object.clone(), &changed).is_err());
     assert_eq!(Vmi::restore(first.object.clone()).unwrap(), first);

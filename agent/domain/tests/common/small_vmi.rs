@@ -1,9 +1,8 @@
 //! A VMI of a kernel, a disk and a network card, for tests of this room and of those above it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 
-use agent_domain::{Admitted, FieldError, FirmwareLacks, NodeCaps, Vmi};
+use agent_domain::{Admitted, FieldError, FirmwareLacks, NodeCaps, PathGrant, PathRules, Vmi};
 use proto_node::{Node, from_node};
 use serde_json::{Value, json};
 
@@ -33,8 +32,13 @@ pub fn admit(domain: &Value) -> Result<Admitted, Vec<FieldError>> {
         max_vcpus: 8,
         memory_bytes: 16 << 30,
         networks: BTreeMap::from([("lan".to_owned(), "br0".to_owned())]),
-        allowed_dirs: BTreeSet::from([PathBuf::from("/images")]),
-        allowed_dirs_setting: "paths.allowed".to_owned(),
+        paths: PathRules {
+            grants: vec![PathGrant {
+                path: "/images".into(),
+                namespaces: BTreeSet::from(["default".to_owned()]),
+            }],
+            ..PathRules::default()
+        },
         labels: BTreeMap::new(),
         refuse_substitution: false,
         firmware: FirmwareLacks::default(),

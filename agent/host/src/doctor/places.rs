@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use agent_domain::{PathGrant, PathRules};
 use nix::sys::statvfs::statvfs;
 
 use super::{Finding, sized};
@@ -92,10 +93,10 @@ pub(super) fn state_dir(dir: &Path) -> Finding {
     Finding::ok(CHECK, format!("{} has {} free", dir.display(), sized(free)))
 }
 
-/// Whether the directories that manifests may name are there.
-pub(super) fn allowed_dirs(dirs: &[PathBuf]) -> Vec<Finding> {
+/// Whether the paths that manifests may name are there, and are granted to those who are meant.
+pub(super) fn allowed_paths(rules: &PathRules) -> Vec<Finding> {
     const CHECK: &str = "directories";
-    let judge = |dir: &PathBuf| {
+    let root = |dir: &Path| {
         if dir.is_dir() {
             return Finding::ok(CHECK, format!("{} is there", dir.display()));
         }
@@ -108,7 +109,32 @@ pub(super) fn allowed_dirs(dirs: &[PathBuf]) -> Vec<Finding> {
             format!("mkdir -p {}", dir.display()),
         )
     };
-    dirs.iter().map(judge).collect()
+    let grant = |grant: &PathGrant| {
+        let path = grant.path.display();
+        let namespaces: Vec<&str> = grant.namespaces.iter().map(String::as_str).collect();
+        let namespaces = namespaces.join(", ");
+        if !grant.path.exists() {
+            return Finding::warn(
+                CHECK,
+                format!("{path} is not there: VMIs of {namespaces} that name it are not started"),
+                "make it, or take it out of paths.grants in the agent's configuration",
+            );
+        }
+        if let Some(root) = rules.roots().find(|root| root.starts_with(&grant.path)) {
+            return Finding::warn(
+                CHECK,
+                format!(
+                    "paths.grants gives {path} to {namespaces}, and with it what all namespaces have \
+                     below {}",
+                    root.display()
+                ),
+                "grant a directory beside those of the namespaces",
+            );
+        }
+        Finding::ok(CHECK, format!("{path} is granted to {namespaces}"))
+    };
+    let roots = rules.roots().map(root);
+    roots.chain(rules.grants.iter().map(grant)).collect()
 }
 
 #[cfg(test)]
@@ -135,5 +161,29 @@ mod tests {
         let found = state_dir(&dir.path().join("var/lib/kvmlet"));
         assert_ne!(found.health, Health::Fail, "{found:?}");
         assert!(found.message.contains("free"), "{found:?}");
+    }
+    #[test]
+    fn a_grant_that_reaches_the_directories_of_all_namespaces_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let grant = |path: &Path| PathRules {
+            disks: vec![dir.path().join("disks")],
+            grants: vec![PathGrant {
+                path: path.to_owned(),
+                namespaces: ["shop".to_owned()].into(),
+            }],
+            ..PathRules::default()
+        };
+        fs::create_dir_all(dir.path().join("disks/shared")).unwrap();
+        let judge = |path: &Path| allowed_paths(&grant(path)).pop().unwrap();
+        assert_eq!(judge(&dir.path().join("disks/shared")).health, Health::Ok);
+        for path in [
+            dir.path(),
+            &dir.path().join("disks"),
+            &dir.path().join("none"),
+        ] {
+            let found = judge(path);
+            assert_eq!(found.health, Health::Warn, "{found:?}");
+            assert!(found.message.contains("shop"), "{found:?}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Where kernel and initrd of a spec are.
 
+use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use agent_images::oci::{ImageManifest, OciError, OciLimits};
 
 use super::layers::OpenedImage;
 use super::{BootFiles, ExtractedFiles, KernelError, blocking, location_text};
-use crate::beneath::{Access, AllowedDirs, BeneathDir, BeneathError, Wanted};
+use crate::beneath::{AllowedPaths, BeneathError};
 
 /// Go's word for the architecture that VMMs of this release run.
 const ARCHITECTURE: &str = "amd64";
@@ -17,7 +18,7 @@ const ARCHITECTURE: &str = "amd64";
 /// Opens the files that a spec names.
 pub(super) async fn find(
     boot: &KernelBoot,
-    allowed: &AllowedDirs,
+    allowed: &AllowedPaths,
     extracted: &ExtractedFiles,
 ) -> Result<BootFiles, KernelError> {
     let (wanted, allowed) = (boot.clone(), allowed.clone());
@@ -38,10 +39,10 @@ pub(super) async fn find(
     })
 }
 
-fn find_in_directory(boot: &KernelBoot, allowed: &AllowedDirs) -> Result<BootFiles, KernelError> {
+fn find_in_directory(boot: &KernelBoot, allowed: &AllowedPaths) -> Result<BootFiles, KernelError> {
     let path = image_path(&boot.image);
-    let dir = open_dir(allowed, path)?;
-    let open = |file: &Path| Ok::<_, KernelError>(dir.open(file)?);
+    let dir = allowed.open_boot_dir(path)?;
+    let open = |file: &Path| shared(dir.open(file)?, &path.join(file));
     Ok(BootFiles {
         kernel: open(&boot.kernel_path)?,
         initrd: boot.initrd_path.as_deref().map(open).transpose()?,
@@ -49,12 +50,12 @@ fn find_in_directory(boot: &KernelBoot, allowed: &AllowedDirs) -> Result<BootFil
 }
 
 /// Finds the image in its layout.
-fn open_layout(boot: &KernelBoot, allowed: &AllowedDirs) -> Result<OpenedImage, KernelError> {
+fn open_layout(boot: &KernelBoot, allowed: &AllowedPaths) -> Result<OpenedImage, KernelError> {
     let reference = match &boot.image {
         ImageLocation::OciLayout { reference, .. } => reference.as_deref(),
         ImageLocation::Directory(_) => None,
     };
-    let dir = open_dir(allowed, image_path(&boot.image))?;
+    let dir = allowed.open_boot_dir(image_path(&boot.image))?;
     let open = |file: &Path| dir.open(file).map_err(into_io);
     let manifest = ImageManifest::open(&open, reference, ARCHITECTURE, OciLimits::default())
         .map_err(|source| image_error(&boot.image, source))?;
@@ -65,14 +66,24 @@ fn open_layout(boot: &KernelBoot, allowed: &AllowedDirs) -> Result<OpenedImage, 
     })
 }
 
-fn open_dir(allowed: &AllowedDirs, path: &Path) -> Result<BeneathDir, BeneathError> {
-    let dir = allowed.open(path, Wanted::Directory, Access::Read)?;
-    Ok(BeneathDir::new(dir, path))
-}
-
 fn image_path(image: &ImageLocation) -> &Path {
     match image {
         ImageLocation::Directory(path) | ImageLocation::OciLayout { path, .. } => path,
+    }
+}
+
+/// A disk that a guest writes to is no kernel and no initrd: its lock is exclusive (see
+/// [`crate::disks`]), and this one is held for as long as somebody has the file.
+fn shared(file: File, path: &Path) -> Result<File, KernelError> {
+    match file.try_lock_shared() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(KernelError::InUse {
+            path: path.display().to_string(),
+        }),
+        Err(TryLockError::Error(source)) => {
+            let path = path.display().to_string();
+            Err(BeneathError::Io { path, source }.into())
+        }
     }
 }
 
@@ -97,20 +108,28 @@ fn into_io(error: BeneathError) -> io::Error {
 mod tests {
     use std::fs;
 
+    use agent_domain::PathRules;
+
     use super::*;
 
     struct Fixture {
         dir: tempfile::TempDir,
-        allowed: AllowedDirs,
+        allowed: AllowedPaths,
     }
 
     impl Fixture {
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
             let images = dir.path().join("images");
-            fs::create_dir_all(&images).unwrap();
+            fs::create_dir_all(images.join("a")).unwrap();
             Self {
-                allowed: AllowedDirs::new(&[images], "allowed_dirs"),
+                allowed: AllowedPaths::new(
+                    PathRules {
+                        boot: vec![images],
+                        ..PathRules::default()
+                    },
+                    "a",
+                ),
                 dir,
             }
         }
@@ -128,9 +147,36 @@ mod tests {
     }
 
     #[test]
+    fn a_disk_that_somebody_writes_to_is_not_booted_and_a_kernel_is_not_written_to() {
+        let fixture = Fixture::new();
+        let dir = fixture.dir.path().join("images/a");
+        let path = dir.join("disk.img");
+        fs::write(&path, "secret").unwrap();
+        let open = || {
+            let boot = KernelBoot {
+                image: ImageLocation::Directory(dir.clone()),
+                kernel_path: "disk.img".into(),
+                initrd_path: None,
+                cmdline: String::new(),
+            };
+            find_in_directory(&boot, &fixture.allowed)
+        };
+        let disk = File::options().read(true).write(true).open(&path).unwrap();
+        disk.try_lock().unwrap();
+        let error = open().unwrap_err();
+        assert_eq!((error.reason(), error.is_final()), ("KernelInUse", false));
+        drop(disk);
+        let booted = open().unwrap();
+        let disk = File::options().read(true).write(true).open(&path).unwrap();
+        disk.try_lock().unwrap_err();
+        drop(booted);
+        disk.try_lock().unwrap();
+    }
+
+    #[test]
     fn a_missing_file_of_a_directory_may_come_and_a_forbidden_one_may_not() {
         let fixture = Fixture::new();
-        let path = fixture.dir.path().join("images");
+        let path = fixture.dir.path().join("images/a");
         let error = fixture
             .find(ImageLocation::Directory(path.clone()), None)
             .unwrap_err();

@@ -32,7 +32,7 @@ impl LinuxHost {
     /// Makes sure that what is booted can be had.
     pub(super) async fn ensure_boot_files(&self, uid: &PathUid, vmi: &Vmi) -> Result<(), Failure> {
         let failure = match &vmi.boot {
-            Boot::Kernel(kernel) => return self.open_kernel(kernel).await.map(drop),
+            Boot::Kernel(kernel) => return self.open_kernel(vmi, kernel).await.map(drop),
             Boot::Firmware(boot) => match self.open_firmware(uid, vmi, boot) {
                 Ok(_) => return Ok(()),
                 // The VMI's own VMM may have its variables already.
@@ -45,7 +45,7 @@ impl LinuxHost {
 
     async fn open_boot(&self, uid: &PathUid, vmi: &Vmi) -> Result<OpenedBoot, Failure> {
         match &vmi.boot {
-            Boot::Kernel(kernel) => self.open_kernel(kernel).await,
+            Boot::Kernel(kernel) => self.open_kernel(vmi, kernel).await,
             Boot::Firmware(boot) => self
                 .open_firmware(uid, vmi, boot)
                 .map_err(|error| firmware_failure(&error)),
@@ -53,10 +53,11 @@ impl LinuxHost {
     }
 
     /// Finds, unpacks and caches kernel and initrd.
-    async fn open_kernel(&self, kernel: &KernelBoot) -> Result<OpenedBoot, Failure> {
+    async fn open_kernel(&self, vmi: &Vmi, kernel: &KernelBoot) -> Result<OpenedBoot, Failure> {
         let settings = self.settings();
         let unpack = settings.config.unpack_kernels;
-        let files = boot_files(kernel, &settings.allowed, &self.kernels, unpack)
+        let allowed = settings.allowed_paths(&vmi.namespace);
+        let files = boot_files(kernel, &allowed, &self.kernels, unpack)
             .await
             .map_err(|error| kernel_failure(&error))?;
         Ok(OpenedBoot::Kernel {
@@ -91,7 +92,7 @@ impl LinuxHost {
 
     fn open_disks(&self, uid: &PathUid, vmi: &Vmi) -> Result<Vec<OpenedDisk>, DiskError> {
         let opener = DiskOpener {
-            allowed: self.settings().allowed.clone(),
+            allowed: self.settings().allowed_paths(&vmi.namespace),
             own_dir: self.layout.disks_of(uid),
         };
         let disks = vmi.disks.iter();

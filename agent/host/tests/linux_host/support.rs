@@ -5,7 +5,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use agent_domain::{FirmwareLacks, NodeCaps, Vmi};
+use agent_domain::{FirmwareLacks, NodeCaps, PathGrant, PathRules, Vmi};
 use agent_host::{DebugPorts, Host, LinuxHost, LinuxHostConfig, Look};
 use agent_plan::{
     Action, Completed, Failure, Holding, Launch, Observed, PciDemand, Record, Timestamp, VmiId,
@@ -106,13 +106,24 @@ impl Place {
     pub fn config(&self) -> LinuxHostConfig {
         let vmm = built("kvmlet-vmm").unwrap_or_default();
         let mut config = LinuxHostConfig::new(self.run(), self.state(), vmm);
-        config.allowed_dirs = vec![self.images()];
+        config.paths = self.paths();
         config.bridges = BTreeMap::from([("lan".to_owned(), "br0".to_owned())]);
         config.debug_ports = DebugPorts {
             boot_timestamp: true,
             exit: true,
         };
         config
+    }
+
+    fn paths(&self) -> PathRules {
+        PathRules {
+            grants: vec![PathGrant {
+                path: self.images(),
+                namespaces: BTreeSet::from(["default".to_owned()]),
+            }],
+            setting: "paths.grants".to_owned(),
+            ..PathRules::default()
+        }
     }
 
     /// A host, as after each start of the agent.
@@ -147,8 +158,7 @@ impl Place {
             max_vcpus: 8,
             memory_bytes: 16 << 30,
             networks: self.config().bridges,
-            allowed_dirs: BTreeSet::from([self.images()]),
-            allowed_dirs_setting: "paths.allowed".to_owned(),
+            paths: self.paths(),
             labels: BTreeMap::new(),
             refuse_substitution: false,
             firmware: FirmwareLacks::default(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::time::Duration;
 
-use agent_domain::{FirmwareLacks, NodeCaps, Vmi};
+use agent_domain::{EVERY_NAMESPACE, FirmwareLacks, NodeCaps, PathGrant, PathRules, Vmi};
 use proto_node::node::node_service_server::NodeService;
 use proto_node::node::object::Kind;
 use proto_node::node::*;
@@ -24,8 +24,14 @@ fn caps() -> NodeCaps {
         max_vcpus: 8,
         memory_bytes: 8 << 30,
         networks: BTreeMap::new(),
-        allowed_dirs: ["/var/lib/kvmlet".into()].into(),
-        allowed_dirs_setting: "allowed_dirs".to_owned(),
+        paths: PathRules {
+            grants: vec![PathGrant {
+                path: "/var/lib/kvmlet".into(),
+                namespaces: [EVERY_NAMESPACE.to_owned()].into(),
+            }],
+            setting: "paths.grants".to_owned(),
+            ..PathRules::default()
+        },
         labels: BTreeMap::new(),
         refuse_substitution: false,
         firmware: FirmwareLacks::default(),

@@ -1,0 +1,505 @@
+//! Which files of the host a namespace may name.
+//!
+//! Everything here is judged as text. Whoever opens a path resolves it beneath the directory that is
+//! returned, because text knows nothing of symbolic links.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Stands for all namespaces in a grant, which then is for reading only.
+pub const EVERY_NAMESPACE: &str = "*";
+
+/// What is to be done with a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathUse {
+    /// A disk image or block device.
+    Disk {
+        /// The guest can only read it.
+        read_only: bool,
+    },
+    /// A directory with kernels and initrds, or an OCI image layout.
+    Boot,
+}
+
+impl PathUse {
+    const fn writes(self) -> bool {
+        matches!(self, Self::Disk { read_only: false })
+    }
+}
+
+/// A path that the configuration grants to namespaces beside their own directories.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathGrant {
+    /// A file, or a directory with all that is in it.
+    pub path: PathBuf,
+    /// Names of namespaces, or [`EVERY_NAMESPACE`].
+    pub namespaces: BTreeSet<String>,
+}
+
+impl PathGrant {
+    fn names(&self, namespace: &str) -> bool {
+        self.namespaces.contains(namespace)
+    }
+
+    fn is_for_all(&self) -> bool {
+        self.namespaces.contains(EVERY_NAMESPACE)
+    }
+}
+
+/// What the agent remembers of a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathRecord {
+    /// The namespaces that may go on using it.
+    pub namespaces: BTreeSet<String>,
+    /// A disk that guests write to: no other namespace may have it, unless the configuration grants
+    /// exactly this path.
+    pub exclusive: bool,
+}
+
+/// The paths that are remembered. Each stands for itself and for all that is below it and not
+/// remembered itself; a configured directory, in which namespaces have theirs, for itself alone.
+pub type PathRecords = BTreeMap<PathBuf, PathRecord>;
+
+/// Which files of the host which namespace may name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PathRules {
+    /// Directories for disks: a namespace has the directory of its name in each.
+    pub disks: Vec<PathBuf>,
+    /// The same for kernels, initrds and images that hold them.
+    pub boot: Vec<PathBuf>,
+    /// What the configuration grants beside that.
+    pub grants: Vec<PathGrant>,
+    /// What is remembered.
+    pub records: Arc<PathRecords>,
+    /// How messages call the setting of grants, such as `paths.grants in /etc/kvmlet/kvmlet.toml`.
+    pub setting: String,
+}
+
+/// Why a namespace may not name a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PathRefusal {
+    /// Nothing grants it.
+    NotGranted {
+        /// What the namespace has for this use.
+        allowed: Vec<PathBuf>,
+    },
+    /// It is another namespace's disk. Its name is none of this one's business.
+    OfAnother,
+    /// It was there before paths were granted, and stays with other namespaces.
+    OfBefore,
+    /// It is shared with other namespaces and can only be read.
+    SharedForReading,
+}
+
+impl PathRules {
+    /// The directory beneath which the path has to be opened, where the namespace may use it.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn judge(
+        &self,
+        namespace: &str,
+        path: &Path,
+        wanted: PathUse,
+    ) -> Result<PathBuf, PathRefusal> {
+        let is_exact = |grant: &&PathGrant| grant.path == path && grant.names(namespace);
+        if let Some(grant) = self.grants.iter().find(is_exact) {
+            return Ok(beneath(grant, path, wanted));
+        }
+        let record = self.record_of(path);
+        if let Some(record) = record {
+            if record.namespaces.contains(namespace) {
+                // A kernel that two namespaces boot from is no disk of either.
+                if wanted.writes() && !record.exclusive && record.namespaces.len() > 1 {
+                    return Err(PathRefusal::SharedForReading);
+                }
+                if let Some(root) = self.root_of(path) {
+                    return Ok(root.to_path_buf());
+                }
+            } else if record.exclusive {
+                return Err(PathRefusal::OfAnother);
+            }
+        }
+        if record.is_none()
+            && let Some(own) = self.own_dir_of(namespace, path, wanted)
+        {
+            return Ok(own);
+        }
+        let covering = || {
+            let grants = self.grants.iter();
+            grants.filter(|grant| path.starts_with(&grant.path))
+        };
+        if let Some(grant) = covering().find(|grant| grant.names(namespace)) {
+            return Ok(beneath(grant, path, wanted));
+        }
+        match covering().find(|grant| grant.is_for_all()) {
+            Some(_) if wanted.writes() => Err(PathRefusal::SharedForReading),
+            Some(grant) => Ok(beneath(grant, path, wanted)),
+            None if record.is_some_and(|record| !record.namespaces.contains(namespace)) => {
+                Err(PathRefusal::OfBefore)
+            }
+            None => Err(PathRefusal::NotGranted {
+                allowed: self.allowed(namespace, wanted),
+            }),
+        }
+    }
+
+    /// Whether a path that was reached by way of another is a disk of another namespace.
+    #[must_use]
+    pub fn is_of_another(&self, namespace: &str, path: &Path) -> bool {
+        let is_granted = |grant: &PathGrant| grant.path == path && grant.names(namespace);
+        self.record_of(path)
+            .is_some_and(|record| record.exclusive && !record.namespaces.contains(namespace))
+            && !self.grants.iter().any(is_granted)
+    }
+
+    /// Whether it has to be remembered whose disk this path is: others may reach it, too.
+    #[must_use]
+    pub fn is_contested(&self, namespace: &str, path: &Path) -> bool {
+        let is_known = self
+            .records
+            .get(path)
+            .is_some_and(|record| record.exclusive && record.namespaces.contains(namespace));
+        let is_exact = self.grants.iter().any(|grant| grant.path == path);
+        let is_covered = self
+            .grants
+            .iter()
+            .any(|grant| path.starts_with(&grant.path));
+        let wanted = PathUse::Disk { read_only: false };
+        let is_own = self.own_dir_of(namespace, path, wanted).is_some();
+        !is_known && !is_exact && (is_covered || !is_own)
+    }
+
+    /// All directories that paths may lie in, for those who make or show them.
+    pub fn roots(&self) -> impl Iterator<Item = &Path> {
+        let roots: BTreeSet<&Path> = self
+            .disks
+            .iter()
+            .chain(&self.boot)
+            .map(AsRef::as_ref)
+            .collect();
+        roots.into_iter()
+    }
+
+    /// Whether directories of namespaces lie in it: what may be done with it says nothing of them.
+    #[must_use]
+    pub fn holds_roots(&self, dir: &Path) -> bool {
+        self.roots().any(|root| root.starts_with(dir))
+    }
+
+    fn record_of(&self, path: &Path) -> Option<&PathRecord> {
+        let above = path.ancestors().skip(1);
+        self.records.get(path).or_else(|| {
+            above
+                .take_while(|dir| !self.holds_roots(dir))
+                .find_map(|dir| self.records.get(dir))
+        })
+    }
+
+    /// The configured directory that a remembered path lies in.
+    fn root_of(&self, path: &Path) -> Option<&Path> {
+        // What is granted may be a file.
+        let grants = self.grants.iter().map(|grant| grant.path.as_path());
+        self.roots()
+            .chain(grants.filter(|granted| *granted != path))
+            .filter(|root| path.starts_with(root))
+            .max_by_key(|root| root.components().count())
+    }
+
+    fn roots_for(&self, wanted: PathUse) -> &[PathBuf] {
+        match wanted {
+            PathUse::Disk { .. } => &self.disks,
+            PathUse::Boot => &self.boot,
+        }
+    }
+
+    fn own_dir_of(&self, namespace: &str, path: &Path, wanted: PathUse) -> Option<PathBuf> {
+        // A disk is in the directory; an image may be the directory itself.
+        let fits = |own: &PathBuf| {
+            path.starts_with(own) && (wanted == PathUse::Boot || path != own.as_path())
+        };
+        self.roots_for(wanted)
+            .iter()
+            .map(|root| root.join(namespace))
+            .find(fits)
+    }
+
+    fn allowed(&self, namespace: &str, wanted: PathUse) -> Vec<PathBuf> {
+        let own = self
+            .roots_for(wanted)
+            .iter()
+            .map(|root| root.join(namespace));
+        let granted = self
+            .grants
+            .iter()
+            .filter(|grant| grant.names(namespace) || (grant.is_for_all() && !wanted.writes()));
+        own.chain(granted.map(|grant| grant.path.clone())).collect()
+    }
+}
+
+/// A file that is granted by itself is opened beneath the directory that it is in; what is booted from is
+/// a directory.
+fn beneath(grant: &PathGrant, path: &Path, wanted: PathUse) -> PathBuf {
+    let dir = if grant.path == path && wanted != PathUse::Boot {
+        path.parent().unwrap_or(path)
+    } else {
+        &grant.path
+    };
+    dir.to_path_buf()
+}
+
+impl PathRefusal {
+    /// What is wrong, as a sentence that follows the path.
+    #[must_use]
+    pub fn message(&self, namespace: &str) -> String {
+        match self {
+            Self::NotGranted { .. } => {
+                format!("not below a directory that is granted to namespace {namespace:?}")
+            }
+            Self::OfAnother => {
+                format!("the disk of another namespace, and not granted to namespace {namespace:?}")
+            }
+            Self::OfBefore => format!(
+                "of a release that did not ask for grants, stays with the namespaces that had it, and is not granted \
+                 to namespace {namespace:?}"
+            ),
+            Self::SharedForReading => format!(
+                "shared with other namespaces for reading only, and namespace {namespace:?} would write to it"
+            ),
+        }
+    }
+
+    /// What to do about it. `setting` is how messages call the settings.
+    #[must_use]
+    pub fn way_out(&self, path: &Path, setting: &str) -> String {
+        match self {
+            Self::NotGranted { allowed } if allowed.is_empty() => {
+                format!("grant the path by {setting}")
+            }
+            Self::NotGranted { allowed } => {
+                let allowed: Vec<String> = allowed
+                    .iter()
+                    .map(|dir| dir.display().to_string())
+                    .collect();
+                format!(
+                    "allowed: {}; move the file there, or grant its path by {setting}",
+                    allowed.join(", ")
+                )
+            }
+            Self::OfAnother => format!(
+                "use another disk, or have the node's operator grant exactly {:?} by {setting}",
+                path.display().to_string()
+            ),
+            Self::OfBefore => format!("grant the path by {setting}"),
+            Self::SharedForReading => {
+                format!("make the disk readonly, or grant the path to the namespace by {setting}")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const READ: PathUse = PathUse::Disk { read_only: true };
+    const WRITE: PathUse = PathUse::Disk { read_only: false };
+
+    fn rules(grants: &[(&str, &[&str])], records: &[(&str, &[&str], bool)]) -> PathRules {
+        let set = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        PathRules {
+            disks: vec!["/disks".into()],
+            boot: vec!["/images".into()],
+            grants: grants
+                .iter()
+                .map(|(path, namespaces)| PathGrant {
+                    path: path.into(),
+                    namespaces: set(namespaces),
+                })
+                .collect(),
+            records: Arc::new(
+                records
+                    .iter()
+                    .map(|&(path, namespaces, exclusive)| {
+                        let namespaces = set(namespaces);
+                        (
+                            path.into(),
+                            PathRecord {
+                                namespaces,
+                                exclusive,
+                            },
+                        )
+                    })
+                    .collect(),
+            ),
+            setting: "paths.grants".to_owned(),
+        }
+    }
+
+    fn judge(
+        rules: &PathRules,
+        namespace: &str,
+        path: &str,
+        wanted: PathUse,
+    ) -> Result<String, PathRefusal> {
+        let dir = rules.judge(namespace, Path::new(path), wanted)?;
+        Ok(dir.display().to_string())
+    }
+
+    fn is_refused(answer: &Result<String, PathRefusal>) -> bool {
+        matches!(answer, Err(PathRefusal::NotGranted { .. }))
+    }
+
+    #[test]
+    fn a_namespace_has_the_directory_of_its_name_in_each_root_and_no_other() {
+        let rules = rules(&[], &[]);
+        assert_eq!(
+            judge(&rules, "a", "/disks/a/x.img", WRITE).unwrap(),
+            "/disks/a"
+        );
+        assert_eq!(
+            judge(&rules, "a", "/images/a", PathUse::Boot).unwrap(),
+            "/images/a"
+        );
+        for path in [
+            "/disks/b/x.img",
+            "/disks/x.img",
+            "/disks/ab/x.img",
+            "/disks/a",
+            "/images/a/x",
+            "/etc/passwd",
+        ] {
+            assert!(is_refused(&judge(&rules, "a", path, WRITE)), "{path}");
+            assert!(is_refused(&judge(&rules, "a", path, READ)), "{path}");
+        }
+        for path in ["/disks/a", "/images", "/images/b", "/images/b/debian"] {
+            assert!(
+                is_refused(&judge(&rules, "a", path, PathUse::Boot)),
+                "{path}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_grant_is_for_the_namespaces_that_it_names_and_a_star_for_reading() {
+        let rules = rules(&[("/srv", &["a", "b"]), ("/golden", &["*"])], &[]);
+        assert_eq!(judge(&rules, "b", "/srv/x.img", WRITE).unwrap(), "/srv");
+        assert!(is_refused(&judge(&rules, "c", "/srv/x.img", READ)));
+        assert_eq!(
+            judge(&rules, "c", "/golden/x.img", READ).unwrap(),
+            "/golden"
+        );
+        assert_eq!(
+            judge(&rules, "c", "/golden/debian", PathUse::Boot).unwrap(),
+            "/golden"
+        );
+        assert_eq!(
+            judge(&rules, "c", "/golden", PathUse::Boot).unwrap(),
+            "/golden"
+        );
+        assert_eq!(
+            judge(&rules, "c", "/golden/x.img", WRITE),
+            Err(PathRefusal::SharedForReading)
+        );
+    }
+
+    #[test]
+    fn a_disk_of_one_namespace_is_no_others_until_the_operator_grants_it_by_its_path() {
+        let record: (&str, &[&str], bool) = ("/srv/x.img", &["a"], true);
+        let shared = rules(&[("/srv", &["a", "b"]), ("/srv", &["*"])], &[record]);
+        assert_eq!(judge(&shared, "a", "/srv/x.img", WRITE).unwrap(), "/srv");
+        for wanted in [READ, WRITE, PathUse::Boot] {
+            let answer = judge(&shared, "b", "/srv/x.img", wanted);
+            assert_eq!(answer, Err(PathRefusal::OfAnother));
+        }
+        assert!(shared.is_of_another("b", Path::new("/srv/x.img")));
+        assert!(!shared.is_of_another("b", Path::new("/srv/y.img")));
+        let granted = rules(&[("/srv/x.img", &["c"]), ("/srv/x.img", &["b"])], &[record]);
+        assert_eq!(judge(&granted, "b", "/srv/x.img", WRITE).unwrap(), "/srv");
+        assert!(!granted.is_of_another("b", Path::new("/srv/x.img")));
+        // A star is no exact word about somebody's disk.
+        let star = rules(&[("/srv/x.img", &["*"])], &[record]);
+        assert_eq!(
+            judge(&star, "b", "/srv/x.img", READ),
+            Err(PathRefusal::OfAnother)
+        );
+    }
+
+    #[test]
+    fn a_configured_directory_that_is_remembered_itself_says_nothing_of_what_is_in_it() {
+        let rules = rules(&[], &[("/images", &["a"], false)]);
+        let boot = PathUse::Boot;
+        assert_eq!(judge(&rules, "a", "/images", boot).unwrap(), "/images");
+        assert!(is_refused(&judge(&rules, "a", "/images/b/debian", boot)));
+        assert_eq!(
+            judge(&rules, "b", "/images/b/debian", boot).unwrap(),
+            "/images/b"
+        );
+        assert_eq!(
+            judge(&rules, "b", "/images", boot),
+            Err(PathRefusal::OfBefore)
+        );
+        assert!(rules.holds_roots(Path::new("/images")) && rules.holds_roots(Path::new("/")));
+        assert!(!rules.holds_roots(Path::new("/images/a")));
+    }
+
+    #[test]
+    fn what_was_there_before_stays_with_those_who_used_it_and_can_be_shared() {
+        let records: [(&str, &[&str], bool); 3] = [
+            ("/disks/web.img", &["shop"], true),
+            ("/disks/shop", &["default"], false),
+            ("/images/debian", &["a", "b"], false),
+        ];
+        let before = rules(&[], &records);
+        assert_eq!(
+            judge(&before, "shop", "/disks/web.img", WRITE).unwrap(),
+            "/disks"
+        );
+        assert_eq!(
+            judge(&before, "b", "/images/debian", PathUse::Boot).unwrap(),
+            "/images"
+        );
+        // A directory that happens to have the name of a namespace is not handed to it.
+        let refused = judge(&before, "shop", "/disks/shop/x.img", READ);
+        assert_eq!(refused, Err(PathRefusal::OfBefore));
+        assert_eq!(
+            judge(&before, "default", "/disks/shop/x.img", READ).unwrap(),
+            "/disks"
+        );
+        assert_eq!(
+            judge(&before, "b", "/images/debian", WRITE),
+            Err(PathRefusal::SharedForReading)
+        );
+        let refused = judge(&before, "c", "/images/debian", PathUse::Boot);
+        assert_eq!(refused, Err(PathRefusal::OfBefore));
+        let shared = rules(&[("/images", &["*"])], &records);
+        assert_eq!(
+            judge(&shared, "c", "/images/debian", PathUse::Boot).unwrap(),
+            "/images"
+        );
+        // What is remembered counts only below what the configuration still lists.
+        let mut elsewhere = before;
+        elsewhere.disks = vec!["/other".into()];
+        assert!(is_refused(&judge(
+            &elsewhere,
+            "shop",
+            "/disks/web.img",
+            WRITE
+        )));
+    }
+
+    #[test]
+    fn only_a_disk_that_others_could_reach_has_to_be_remembered() {
+        let is_contested = |rules: &PathRules, path: &str| rules.is_contested("a", Path::new(path));
+        let plain = rules(&[("/srv", &["a"])], &[]);
+        assert!(!is_contested(&plain, "/disks/a/x.img"));
+        assert!(is_contested(&plain, "/srv/x.img"));
+        let shared = rules(&[("/disks", &["*"])], &[]);
+        assert!(is_contested(&shared, "/disks/a/x.img"));
+        let known = rules(&[("/srv", &["a"])], &[("/srv/x.img", &["a"], true)]);
+        assert!(!is_contested(&known, "/srv/x.img"));
+        let exact = rules(&[("/srv/x.img", &["a", "b"])], &[]);
+        assert!(!is_contested(&exact, "/srv/x.img"));
+    }
+}
