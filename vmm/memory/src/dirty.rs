@@ -4,27 +4,33 @@
 //! transfer that the kernel made for a device. While the log is off (nearly always) a mark costs one
 //! load; the bits are not even allocated.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+mod bits;
+#[cfg(test)]
+mod interleavings;
+
 use std::sync::{Arc, OnceLock};
 
 use vm_memory::bitmap::{Bitmap, BitmapSlice, NewBitmap, WithBitmapSlice};
 use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 
+use self::bits::Bits;
 use crate::kernel_log::KernelLog;
 use crate::ram::GuestRam;
+
+/// What [`bits`] is made of; loom's in `interleavings`.
+mod atomics {
+    pub(super) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+}
 
 /// Size of what one bit stands for, in bytes: KVM's dirty log has the same.
 pub const DIRTY_PAGE_BYTES: u64 = 4096;
 
 const PAGE_SHIFT: u32 = DIRTY_PAGE_BYTES.trailing_zeros();
-const WORD_SHIFT: u32 = u64::BITS.trailing_zeros();
 
 /// The log of one region.
 #[derive(Debug, Default)]
 pub struct DirtyLog {
-    is_on: AtomicBool,
-    pages: usize,
-    words: OnceLock<Box<[AtomicU64]>>,
+    bits: Bits,
     /// What the kernel writes by itself, of all regions; in the first of them, if anywhere.
     kernel: OnceLock<Arc<KernelLog>>,
 }
@@ -45,17 +51,15 @@ pub fn start_dirty_log(ram: &GuestRam) {
         log.clear();
     }
     for region in ram.iter() {
-        region.bitmap_of_region().start();
+        region.bitmap_of_region().bits.start();
     }
 }
 
 /// Whether the log is on.
 #[must_use]
 pub fn is_dirty_log_on(ram: &GuestRam) -> bool {
-    ram.iter().any(|region| {
-        let log = region.bitmap_of_region();
-        log.is_on.load(Ordering::Acquire)
-    })
+    ram.iter()
+        .any(|region| region.bitmap_of_region().bits.is_on())
 }
 
 /// Where the kernel's log of `ram` is, once somebody wants it.
@@ -67,10 +71,7 @@ pub(crate) fn kernel_log_of(ram: &GuestRam) -> Option<&OnceLock<Arc<KernelLog>>>
 /// Turns the log off.
 pub fn stop_dirty_log(ram: &GuestRam) {
     for region in ram.iter() {
-        region
-            .bitmap_of_region()
-            .is_on
-            .store(false, Ordering::Release);
+        region.bitmap_of_region().bits.stop();
     }
 }
 
@@ -80,7 +81,7 @@ pub fn stop_dirty_log(ram: &GuestRam) {
 pub fn take_dirty_log(ram: &GuestRam) -> Vec<DirtyPages> {
     let regions = ram.iter().map(|region| DirtyPages {
         base: region.start_addr().0,
-        words: region.bitmap_of_region().take(),
+        words: region.bitmap_of_region().bits.take(),
     });
     let mut log: Vec<DirtyPages> = regions.collect();
     if let Some(kernel) = kernel_log_of(ram).and_then(OnceLock::get) {
@@ -101,60 +102,24 @@ impl RegionLog for vm_memory::GuestRegionMmap<DirtyLog> {
 }
 
 impl DirtyLog {
-    fn start(&self) {
-        let words = self.words();
-        for word in words {
-            word.store(0, Ordering::Relaxed);
-        }
-        self.is_on.store(true, Ordering::Release);
-    }
-
-    fn words(&self) -> &[AtomicU64] {
-        self.words.get_or_init(|| {
-            let count = self.pages.div_ceil(u64::BITS as usize);
-            (0..count).map(|_| AtomicU64::new(0)).collect()
-        })
-    }
-
-    fn take(&self) -> Vec<u64> {
-        self.words()
-            .iter()
-            .map(|word| word.swap(0, Ordering::AcqRel))
-            .collect()
-    }
-
     fn mark(&self, offset: usize, bytes: usize) {
-        if bytes == 0 || !self.is_on.load(Ordering::Relaxed) {
+        let Some(last) = bytes.checked_sub(1) else {
             return;
-        }
-        let first = offset >> PAGE_SHIFT;
-        let last = offset.saturating_add(bytes - 1) >> PAGE_SHIFT;
-        let words = self.words();
-        for page in first..=last.min(self.pages.saturating_sub(1)) {
-            if let Some(word) = words.get(page >> WORD_SHIFT) {
-                // Orders the mark behind the write that it stands for.
-                word.fetch_or(1 << (page % u64::BITS as usize), Ordering::Release);
-            }
-        }
+        };
+        let last = offset.saturating_add(last) >> PAGE_SHIFT;
+        self.bits.mark(offset >> PAGE_SHIFT..=last);
     }
 
     fn is_dirty(&self, offset: usize) -> bool {
-        let page = offset >> PAGE_SHIFT;
-        let word = self
-            .words
-            .get()
-            .and_then(|words| words.get(page >> WORD_SHIFT));
-        word.is_some_and(|word| {
-            word.load(Ordering::Acquire) >> (page % u64::BITS as usize) & 1 != 0
-        })
+        self.bits.is_marked(offset >> PAGE_SHIFT)
     }
 }
 
 impl NewBitmap for DirtyLog {
     fn with_len(bytes: usize) -> Self {
         Self {
-            pages: bytes.div_ceil(1 << PAGE_SHIFT),
-            ..Self::default()
+            bits: Bits::new(bytes.div_ceil(1 << PAGE_SHIFT)),
+            kernel: OnceLock::new(),
         }
     }
 }

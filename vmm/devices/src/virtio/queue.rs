@@ -8,12 +8,14 @@
 mod buffers;
 mod chain;
 mod event_index;
+#[cfg(test)]
+mod interleavings;
+mod notify;
 mod outside;
 mod rings;
 mod used;
 
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 
 use virtio_queue::{Queue, QueueT};
 use vm_memory::GuestMemoryError;
@@ -22,21 +24,21 @@ use vmm_sys_util::eventfd::EventFd;
 
 pub use self::buffers::{Buffer, copy_in, copy_out, mark_written, slices_of, window};
 pub use self::chain::Chain;
-use self::rings::Rings;
+use self::notify::Notify;
+use self::rings::{Rings, RingsInRam};
 use super::device::DeviceFault;
 use super::interrupt::QueueCall;
 use crate::GuestRam;
+
+/// What [`notify`] is made of; loom's in `interleavings`.
+mod atomics {
+    pub(super) use std::sync::atomic::{Ordering, fence};
+}
 
 /// Most descriptors of a chain. An indirect table could have 65,535, each of which costs the host a
 /// read and, in most requests, a part of an I/O vector; no driver comes near (and `preadv(2)`
 /// takes 1024).
 pub const MAX_CHAIN_DESCRIPTORS: usize = 1024;
-
-/// `VIRTQ_USED_F_NO_NOTIFY`.
-const NO_NOTIFY: u16 = 1;
-
-/// More chains than a ring can have between two looks of the device.
-const FAR: u16 = 0x8000;
 
 /// What is wrong with a ring or a chain.
 #[derive(Debug, thiserror::Error)]
@@ -180,9 +182,8 @@ impl VirtQueue {
     /// # Errors
     /// The ring can not be read.
     pub fn has_more(&self) -> Result<bool, DeviceFault> {
-        self.on_rings(false, |rings| {
-            Ok(rings.added(&self.memory)? != self.queue.next_avail())
-        })
+        let next = self.queue.next_avail();
+        self.on_notify(false, |notify| Ok(notify.added()? != next))
     }
 
     /// Takes back the last `count` [`pop`](Self::pop)s: the same chains come again.
@@ -196,15 +197,8 @@ impl VirtQueue {
     /// # Errors
     /// The ring can not be written.
     pub fn hush(&mut self) -> Result<(), DeviceFault> {
-        self.on_rings((), |rings| {
-            if self.queue.event_idx_enabled() {
-                // There is no flag. An element that the driver does not come to for half of all
-                // indexes is as good.
-                rings.set_kick_event(&self.memory, self.queue.next_avail().wrapping_add(FAR))
-            } else {
-                rings.set_flags(&self.memory, NO_NOTIFY)
-            }
-        })
+        let next = self.queue.next_avail();
+        self.on_notify((), |notify| notify.hush(next))
     }
 
     /// Asks the driver to kick when it adds chains. True when it has added some already, for which
@@ -214,15 +208,17 @@ impl VirtQueue {
     /// The ring can not be written.
     pub fn listen(&mut self) -> Result<bool, DeviceFault> {
         let next = self.queue.next_avail();
-        self.on_rings(false, |rings| {
-            if self.queue.event_idx_enabled() {
-                rings.set_kick_event(&self.memory, next)?;
-            } else {
-                rings.set_flags(&self.memory, 0)?;
-            }
-            // The wish has to be visible before it is looked whether it came too late.
-            fence(Ordering::SeqCst);
-            Ok(rings.added(&self.memory)? != next)
+        self.on_notify(false, |notify| notify.listen(next))
+    }
+
+    /// What `work` says of notifications; `otherwise` when the driver has not enabled the queue.
+    fn on_notify<T>(
+        &self,
+        otherwise: T,
+        work: impl FnOnce(&Notify<RingsInRam<'_>>) -> Result<T, GuestMemoryError>,
+    ) -> Result<T, DeviceFault> {
+        self.on_rings(otherwise, |rings| {
+            work(&notify(rings, &self.queue, &self.memory))
         })
     }
 
@@ -251,6 +247,13 @@ impl VirtQueue {
     }
 }
 
+fn notify<'a>(rings: &'a Rings, queue: &Queue, memory: &'a GuestRam) -> Notify<RingsInRam<'a>> {
+    Notify {
+        fields: rings.in_ram(memory),
+        has_event_index: queue.event_idx_enabled(),
+    }
+}
+
 /// Takes the next chain that is available, if any is.
 fn take(
     rings: &Rings,
@@ -261,7 +264,8 @@ fn take(
 ) -> Result<bool, QueueError> {
     let next = queue.next_avail();
     if *added == next {
-        let now = rings.added(memory).map_err(QueueError::Memory)?;
+        let now = notify(rings, queue, memory).added();
+        let now = now.map_err(QueueError::Memory)?;
         if now.wrapping_sub(next) > queue.size() {
             return Err(QueueError::Ring(virtio_queue::Error::InvalidAvailRingIndex));
         }

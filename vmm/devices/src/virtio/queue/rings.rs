@@ -15,6 +15,7 @@ use vm_memory::{
 
 use super::buffers::Piece;
 use super::chain::DESCRIPTOR_BYTES;
+use super::notify::{Field, Fields};
 use crate::GuestRam;
 
 /// Offset of the index in both rings, and of their elements.
@@ -54,41 +55,18 @@ impl Rings {
         self.descriptors.piece(memory)
     }
 
-    /// The available ring's flags.
-    pub(super) fn available_flags(&self, memory: &GuestRam) -> Result<u16, GuestMemoryError> {
-        load(self.available.piece(memory)?, 0, Ordering::Relaxed)
-    }
-
-    /// How many chains the driver has added, modulo 65,536. They are there to be read.
-    pub(super) fn added(&self, memory: &GuestRam) -> Result<u16, GuestMemoryError> {
-        load(self.available.piece(memory)?, INDEX, Ordering::Acquire)
+    /// The fields that both sides look at.
+    pub(super) fn in_ram<'a>(&'a self, memory: &'a GuestRam) -> RingsInRam<'a> {
+        RingsInRam {
+            rings: self,
+            memory,
+        }
     }
 
     /// The head in slot `slot` of the available ring.
     pub(super) fn head(&self, memory: &GuestRam, slot: u16) -> Result<u16, GuestMemoryError> {
         let at = ELEMENTS + HEAD_BYTES * usize::from(slot);
         load(self.available.piece(memory)?, at, Ordering::Relaxed)
-    }
-
-    /// The used element that the driver wants to be told of.
-    pub(super) fn used_event(&self, memory: &GuestRam) -> Result<u16, GuestMemoryError> {
-        let at = ELEMENTS + HEAD_BYTES * self.size;
-        load(self.available.piece(memory)?, at, Ordering::Relaxed)
-    }
-
-    /// Sets the used ring's flags.
-    pub(super) fn set_flags(&self, memory: &GuestRam, flags: u16) -> Result<(), GuestMemoryError> {
-        store(self.used.piece(memory)?, 0, flags, Ordering::Relaxed)
-    }
-
-    /// Sets the available element at which the driver is to kick.
-    pub(super) fn set_kick_event(
-        &self,
-        memory: &GuestRam,
-        event: u16,
-    ) -> Result<(), GuestMemoryError> {
-        let at = ELEMENTS + USED_ELEMENT_BYTES * self.size;
-        store(self.used.piece(memory)?, at, event, Ordering::Relaxed)
     }
 
     /// Writes an element into slot `slot` of the used ring (`struct virtq_used_elem`).
@@ -104,19 +82,50 @@ impl Rings {
         self.used.piece(memory)?.get_ref(at)?.store(element.to_le());
         Ok(())
     }
+}
 
-    /// Has the driver see that `index` chains were given back, modulo 65,536, and their elements.
-    pub(super) fn set_used(&self, memory: &GuestRam, index: u16) -> Result<(), GuestMemoryError> {
-        store(self.used.piece(memory)?, INDEX, index, Ordering::Release)
+/// The rings' fields in guest memory.
+pub(super) struct RingsInRam<'a> {
+    rings: &'a Rings,
+    memory: &'a GuestRam,
+}
+
+impl RingsInRam<'_> {
+    /// The ring that a field is in, and where.
+    fn place(&self, field: Field) -> (&Place, usize) {
+        let Rings {
+            size,
+            available,
+            used,
+            ..
+        } = self.rings;
+        match field {
+            Field::AvailFlags => (available, 0),
+            Field::AvailIndex => (available, INDEX),
+            Field::UsedEvent => (available, ELEMENTS + HEAD_BYTES * size),
+            Field::UsedFlags => (used, 0),
+            Field::UsedIndex => (used, INDEX),
+            Field::AvailEvent => (used, ELEMENTS + USED_ELEMENT_BYTES * size),
+        }
+    }
+}
+
+impl Fields for RingsInRam<'_> {
+    type Error = GuestMemoryError;
+
+    fn load(&self, field: Field, order: Ordering) -> Result<u16, GuestMemoryError> {
+        let (ring, at) = self.place(field);
+        load(ring.piece(self.memory)?, at, order)
+    }
+
+    fn store(&self, field: Field, value: u16, order: Ordering) -> Result<(), GuestMemoryError> {
+        let (ring, at) = self.place(field);
+        Ok(ring.piece(self.memory)?.store(value.to_le(), at, order)?)
     }
 }
 
 fn load(piece: Piece<'_>, at: usize, order: Ordering) -> Result<u16, GuestMemoryError> {
     Ok(u16::from_le(piece.load(at, order)?))
-}
-
-fn store(piece: Piece<'_>, at: usize, value: u16, order: Ordering) -> Result<(), GuestMemoryError> {
-    Ok(piece.store(value.to_le(), at, order)?)
 }
 
 /// A stretch of RAM by region, so that it is not looked up anew for every access.

@@ -1,3 +1,4 @@
+use super::notify::FAR;
 use super::*;
 use crate::pci::function::PciFunction as _;
 use crate::virtio::rng::RngDevice;

@@ -1,14 +1,9 @@
 //! The used ring: chains are given back, and the driver is told.
 
-use std::sync::atomic::{Ordering, fence};
-
 use virtio_queue::{Error, QueueT};
 
-use super::{QueueError, VirtQueue, event_index};
+use super::{QueueError, VirtQueue};
 use crate::virtio::device::DeviceFault;
-
-/// `VIRTQ_AVAIL_F_NO_INTERRUPT`.
-const NO_INTERRUPT: u16 = 1;
 
 impl VirtQueue {
     /// Gives a chain back, `written` bytes of it filled. The driver is told by
@@ -57,9 +52,8 @@ impl VirtQueue {
     /// Has the driver see all that was given back.
     fn publish(&mut self) -> Result<(), DeviceFault> {
         if std::mem::take(&mut self.has_unseen) {
-            // After the elements (VIRTIO 1.2, 2.7.8.2).
-            let index = self.queue.next_used();
-            self.on_rings((), |rings| rings.set_used(&self.memory, index))?;
+            let used = self.queue.next_used();
+            self.on_notify((), |notify| notify.publish(used))?;
         }
         Ok(())
     }
@@ -75,15 +69,7 @@ impl VirtQueue {
         if used == before {
             return Ok(());
         }
-        // The used index has to be visible before it is read whether the driver waits for it.
-        fence(Ordering::SeqCst);
-        let wanted = self.on_rings(false, |rings| {
-            Ok(if self.queue.event_idx_enabled() {
-                event_index::is_passed(before, used, rings.used_event(&self.memory)?)
-            } else {
-                rings.available_flags(&self.memory)? & NO_INTERRUPT == 0
-            })
-        })?;
+        let wanted = self.on_notify(false, |notify| notify.is_call_wanted(before, used))?;
         if wanted {
             self.call.send();
         }
