@@ -7,6 +7,7 @@ mod console;
 mod cpus;
 mod firmware;
 mod footprint;
+mod in_a_node;
 mod life;
 mod lifecycle;
 mod load;
