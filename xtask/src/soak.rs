@@ -1,6 +1,7 @@
 //! `cargo xtask soak`: the long campaigns.
 
 mod firmware;
+mod fuzz;
 mod powercut;
 mod scheduler;
 
@@ -24,6 +25,8 @@ pub enum Soak {
     Kills(KillsOptions),
     /// A stock Debian disk through SeaBIOS and OVMF: login, cloud-init, reboot, power-off.
     Firmware(firmware::FirmwareOptions),
+    /// Feed all fuzz targets in turn, guided by coverage; goes on where it ended.
+    Fuzz(fuzz::FuzzOptions),
     /// A guest writes numbered blocks while its node's disks lose their power, again and again; goes on where it ended.
     Powercut(powercut::PowercutOptions),
     /// The reference scheduler over three nodes: one is drained, one loses its power, one its network.
@@ -57,6 +60,7 @@ pub fn run(root: &Path, what: &Soak) -> anyhow::Result<()> {
     match what {
         Soak::Kills(options) => run_kills(root, options),
         Soak::Firmware(options) => firmware::run(root, options),
+        Soak::Fuzz(options) => fuzz::run(root, options),
         Soak::Powercut(options) => powercut::run(root, options),
         Soak::Scheduler => scheduler::run(root),
         Soak::Sim(options) => crate::sim::campaign(options),
