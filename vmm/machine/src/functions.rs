@@ -228,7 +228,8 @@ fn make_one(
                 Some(payloads) => BlkDevice::restored(image, &config, notices, payloads)?,
             };
             handles.disks.insert(address, device.control());
-            Box::new(device)
+            // Threads that serve guests may make no ring.
+            Box::new(device.with_ring(ram))
         }
         DeviceConfig::Net(card) => Box::new(handles.cards.make(address, card, state.as_mut())?),
         DeviceConfig::Rng => Box::new(RngDevice::new()),

@@ -51,6 +51,10 @@ fn main() -> ExitCode {
     }
     let mut trials: Vec<Trial> = ThreadKind::ALL.into_iter().flat_map(trials_of).collect();
     trials.push(Trial::test("filters_decide_as_their_tables_say", decisions));
+    trials.push(Trial::test(
+        "no_thread_that_meets_a_guest_makes_a_ring",
+        rings,
+    ));
     trials.push(Trial::test("filters_are_small", sizes));
     trials.push(Trial::test("ends_far_away_are_reached_as_well", far_ends));
     libtest_mimic::run(&Options::from_args(), trials).exit_code()
@@ -262,6 +266,25 @@ fn decisions() -> Result<(), Failed> {
             // A number that is no call of this ABI, and another ABI.
             if by_x32 != bpf::TRAP || by_int80 != bpf::KILL_PROCESS {
                 return Err(format!("{}: {call} of another ABI", kind.name()).into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a ring does goes past filters, and restrictions hold for the rings that are there: code that a guest
+/// brings must have no way to another one.
+fn rings() -> Result<(), Failed> {
+    const SETUP: i64 = 425;
+    const REGISTER: i64 = 427;
+    for kind in ThreadKind::ALL {
+        let Some(program) = filter_of(kind) else {
+            // Before the guest runs.
+            continue;
+        };
+        for call in [SETUP, REGISTER] {
+            if bpf::run(program, bpf::X86_64, call, &[0; 6]) != bpf::TRAP {
+                return Err(format!("a {} thread may make call {call}", kind.name()).into());
             }
         }
     }

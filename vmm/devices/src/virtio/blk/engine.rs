@@ -24,7 +24,8 @@ pub(super) enum Begun {
     Refused,
 }
 
-/// An engine; the ring is made when the first request comes, on the thread that serves the device.
+/// An engine. A ring does not follow the filters of system calls, so threads that serve guests may make none:
+/// see [`BlkDevice::with_ring`](super::BlkDevice::with_ring).
 pub(super) enum Engine {
     Untried,
     Ring(Box<GuestRing>),

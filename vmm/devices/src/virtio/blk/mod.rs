@@ -59,6 +59,7 @@ use super::device::{
     ActivateError, ActiveContext, DeviceEvent, DeviceFault, DeviceKind, QuiesceError, VirtioDevice,
 };
 use super::queue::{Buffer, MAX_CHAIN_DESCRIPTORS, VirtQueue};
+use crate::GuestRam;
 use crate::event::EventSource;
 use crate::notice::NoticeSink;
 use crate::state::{DeviceState, Payload, Payloads, StateError};
@@ -213,6 +214,15 @@ impl BlkDevice {
         * (2 * size_of::<Buffer>() + 2 * size_of::<usize>())
         + bounce::BOUNCE_BYTES
         + state::MAX_HELD_BUFFERS * size_of::<Buffer>();
+
+    /// Makes the disk's ring now, on the memory that its requests will be in, if the host has one. Without
+    /// this the ring is made when the first request comes.
+    #[must_use]
+    pub fn with_ring(mut self, memory: &Arc<GuestRam>) -> Self {
+        let disk = &mut self.disk;
+        disk.engine.prepare(&disk.backend, &disk.control, memory);
+        self
+    }
 
     /// A disk over `image`, as large as the image is now, rounded down to whole blocks.
     ///
