@@ -78,7 +78,7 @@ impl Power {
         Ok(power)
     }
 
-    /// What QEMU needs to be told for a node to have these disks; each has its name as serial number.
+    /// The arguments of QEMU by which a node has these disks; each has its name as serial number.
     #[must_use]
     pub fn qemu_arguments(&self) -> Vec<String> {
         let names: Vec<String> = self.lock().disks.keys().cloned().collect();

@@ -383,7 +383,7 @@ fn who_loses_a_grant_or_a_certificate_loses_what_is_open() -> anyhow::Result<()>
         dashboard.printed()
     );
 
-    // A list that can not be read changes nothing.
+    // A list that cannot be read changes nothing.
     host.sh(&format!("echo nonsense > {DIRECTORY}/ca.crl"))?;
     host.wait_for(
         &format!("grep -q 'what was read before holds' {LOG}"),

@@ -42,7 +42,7 @@ pub struct AuditOptions {
 /// Judges all dependencies.
 ///
 /// # Errors
-/// When the database is absent or too old, cargo-deny can not be installed, or a dependency is refused.
+/// When the database is absent or too old, cargo-deny cannot be installed, or a dependency is refused.
 pub fn run(root: &Path, options: &AuditOptions) -> anyhow::Result<()> {
     let database = match &options.db {
         Some(path) => std::path::absolute(path)?,

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 /// The document of the programs of the crates `shipped`.
 ///
 /// # Errors
-/// When cargo does not tell, or `Cargo.lock` can not be read.
+/// When cargo does not tell, or `Cargo.lock` cannot be read.
 pub fn document(root: &Path, shipped: &[&str]) -> anyhow::Result<String> {
     let mut command = MetadataCommand::new();
     command.manifest_path(root.join("Cargo.toml"));

@@ -92,7 +92,7 @@ pub fn write_all(out: &mut impl Write, bytes: &[u8]) -> Result<(), Failure> {
 /// Tells people something on standard error. Where nobody can be told, nothing is lost.
 pub fn note(text: &str) {
     let mut err = std::io::stderr().lock();
-    // Nobody is left to be told.
+    // Nobody is left to read the error.
     drop(writeln!(err, "{text}"));
 }
 

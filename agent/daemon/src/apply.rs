@@ -116,8 +116,7 @@ impl<H: Host> Agent<H> {
             }
             *committing = call.mark();
             let owner = (target.namespace.as_str(), target.name.as_str());
-            let claimed =
-                paths::claim(transaction, &self.path_rules(), owner, &decision.written)?;
+            let claimed = paths::claim(transaction, &self.path_rules(), owner, &decision.written)?;
             let key = &apply.idempotency_key;
             let applied = self.store_decision(transaction, decision, key, now)?;
             Ok(Some((applied, spawn, claimed)))

@@ -181,7 +181,7 @@ struct Subject {
     follow: Option<Record>,
 }
 
-/// What is told first.
+/// What a reader gets first.
 enum Source {
     /// What the log's file has.
     Log(LogReader),
@@ -296,7 +296,7 @@ impl Teller {
             return Ok(());
         }
         log.resume(None, &self.tail).map_err(|error| {
-            tracing::error!(%error, "a console log can not be read");
+            tracing::error!(%error, "a console log cannot be read");
             Gone
         })
     }
@@ -308,7 +308,7 @@ impl Teller {
         };
         let told = self.base.and_then(|base| next.checked_sub(base));
         log.resume(told, &self.tail).map_err(|error| {
-            tracing::error!(%error, "a console log can not be read");
+            tracing::error!(%error, "a console log cannot be read");
             Gone
         })?;
         log.offset = Some(next);
@@ -335,9 +335,9 @@ fn refusal(logs: &Logs, error: LogsError) -> ApiError {
 }
 
 fn unreadable(vmi: &str, cause: &std::io::Error) -> ApiError {
-    tracing::error!(vmi, error = %cause, "a console log can not be read");
+    tracing::error!(vmi, error = %cause, "a console log cannot be read");
     ApiError::Internal(format!(
-        "the console log of {vmi:?} can not be read: {cause}"
+        "the console log of {vmi:?} cannot be read: {cause}"
     ))
 }
 

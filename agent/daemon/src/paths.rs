@@ -1,6 +1,6 @@
 //! Whose the host's files are: what is remembered of them, beside what the configuration grants.
 //!
-//! The configuration says what a namespace may use. Two things it can not say: that a disk which
+//! The configuration says what a namespace may use. Two things it cannot say: that a disk which
 //! several namespaces could name belongs to the one that has written to it, and which namespaces used
 //! what before releases asked for grants at all. Both are remembered in the ledger, and outlive VMIs.
 
@@ -150,10 +150,7 @@ fn entries(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 fn unreadable(dir: &Path) -> String {
-    format!(
-        "{}: whose its files are can not be found out",
-        dir.display()
-    )
+    format!("{}: whose its files are cannot be found out", dir.display())
 }
 
 /// Paths of the host that a stored VMI names, and whether its guest writes there.
@@ -193,7 +190,7 @@ fn image_paths(kernel: &KernelBoot, rules: &PathRules) -> Vec<PathBuf> {
     paths
 }
 
-/// The same of an object that this release can not read as a whole.
+/// The same of an object that this release cannot read as a whole.
 fn named_as_written(object: &VirtualMachineInstance) -> Vec<(PathBuf, bool)> {
     let Some(spec) = &object.spec else {
         return Vec::new();

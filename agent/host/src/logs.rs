@@ -91,7 +91,7 @@ impl LogReader {
     /// The next piece, of `most` bytes at most.
     ///
     /// # Errors
-    /// When the file can not be read.
+    /// When the file cannot be read.
     pub fn read(&mut self, most: usize) -> io::Result<Piece> {
         let Some(file) = self.file.as_ref().filter(|_| self.next < self.end) else {
             return Ok(Piece::End);
@@ -121,7 +121,7 @@ impl LogReader {
     /// found first. Where it is not found, more was printed since than is kept, and the log is read from this place on.
     ///
     /// # Errors
-    /// When the file can not be read.
+    /// When the file cannot be read.
     pub fn resume(&mut self, told: Option<u64>, tail: &[u8]) -> io::Result<()> {
         let Some(file) = &self.file else {
             return Ok(());

@@ -110,7 +110,7 @@ impl Bridge {
     /// Why not, for people.
     pub(crate) async fn leads_to(&mut self, address: IpAddr, mac: MacAddress) -> Result<(), Doubt> {
         let doubt =
-            |error: io::Error| Doubt::Elsewhere(format!("{address} can not be looked up: {error}"));
+            |error: io::Error| Doubt::Elsewhere(format!("{address} cannot be looked up: {error}"));
         let route = self.route(address).await.map_err(doubt)?;
         if !is_direct(&route, self.index) {
             return Err(Doubt::Elsewhere(format!(

@@ -43,20 +43,20 @@ pub enum Write {
     Create(Box<Object>),
     /// Change one by a merge patch.
     Patch {
-        /// Which.
+        /// Kind, namespace and name of the object.
         id: ObjectId,
-        /// Which part.
+        /// The object itself or its status: a patch keeps to one of them.
         part: Part,
-        /// How.
+        /// A JSON merge patch (RFC 7386).
         patch: Value,
-        /// Under which conditions.
+        /// A uid or version that the object must have, or the write is a conflict.
         preconditions: Preconditions,
     },
     /// Delete one.
     Delete {
-        /// Which.
+        /// Kind, namespace and name of the object.
         id: ObjectId,
-        /// Under which conditions.
+        /// A uid or version that the object must have, or the write is a conflict.
         preconditions: Preconditions,
     },
 }

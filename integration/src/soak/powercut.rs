@@ -67,7 +67,7 @@ struct Run<'a> {
     gaps: Vec<BTreeMap<&'static str, (u64, u64)>>,
 }
 
-/// Runs what is left of a campaign of which `tally` was done. `progress` is told after each cut.
+/// Runs what is left of a campaign of which `tally` was done. `progress` is called after each cut.
 ///
 /// # Errors
 /// At the first acknowledged block that is lost, and when a control lost none: then the campaign shows nothing.

@@ -26,7 +26,7 @@ impl Content {
     /// What an image file has on it.
     ///
     /// # Errors
-    /// When it can not be read.
+    /// When it cannot be read.
     pub fn of_file(path: &Path) -> io::Result<Self> {
         Ok(Self::of_bytes(&std::fs::read(path)?))
     }
@@ -46,7 +46,7 @@ impl Content {
     /// Writes it to a new, sparse file of `bytes`.
     ///
     /// # Errors
-    /// When the file can not be written.
+    /// When the file cannot be written.
     pub fn to_file(&self, path: &Path, bytes: u64) -> io::Result<()> {
         let file = File::create(path)?;
         file.set_len(bytes)?;

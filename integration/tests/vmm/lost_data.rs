@@ -116,7 +116,7 @@ fn a_snapshot_syncs_disks_and_none_is_taken_of_data_that_is_lost() {
     );
     assert!(error.message.contains("Input/output error"), "{error:?}");
     assert_eq!(file.metadata().unwrap().len(), 0);
-    // It is told, and stays so when the host says that all is well.
+    // The status shows it, and still does when the host says that all is well.
     let event = std::iter::from_fn(|| client.next_event().ok())
         .find(|event| event.kind() == v1::EventKind::DiskSyncFailed)
         .expect("an event");

@@ -67,7 +67,7 @@ impl Disks {
     /// out: nothing makes them whole, and their state says so.
     ///
     /// # Errors
-    /// The first disk that can not be synced.
+    /// The first disk that cannot be synced.
     pub(crate) fn sync(&self) -> Result<(), SnapshotError> {
         let whole = self
             .0

@@ -93,7 +93,7 @@ pub trait Observer: Send {
     fn built(&mut self, result: Result<(), BuildError>);
     /// A request was carried out or refused.
     fn answered(&mut self, ticket: u64, result: Result<(), RequestError>);
-    /// Something happened; `status` is as it was right after it. By the time that somebody is told, the
+    /// Something happened; `status` is as it was right after it. By the time that somebody reads it, the
     /// machine may have gone on.
     fn changed(&mut self, change: Change, status: &Status);
 }

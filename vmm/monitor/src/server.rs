@@ -41,7 +41,7 @@ enum RefusedPeer {
     TooMany,
     #[error("it is gone")]
     Gone(#[source] io::Error),
-    #[error("it can not be told why")]
+    #[error("it cannot be told why")]
     Untold(#[source] ConnectionError),
 }
 

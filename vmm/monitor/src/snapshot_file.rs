@@ -38,7 +38,7 @@ pub enum SnapshotFileError {
         /// As configured.
         wanted: u64,
     },
-    /// Its RAM can not be checked.
+    /// Its RAM cannot be checked.
     #[error(
         "it has {count} checksums of {chunk_bytes} bytes of RAM each, which is not what its RAM needs"
     )]

@@ -15,7 +15,7 @@ pub fn signal(event: &EventFd) {
             Ok(()) => return,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => panic!("an event can not be signalled: {error}"),
+            Err(error) => panic!("an event cannot be signalled: {error}"),
         }
     }
 }
@@ -30,7 +30,7 @@ pub fn clear(event: &EventFd) -> bool {
             Ok(_) => return true,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => panic!("an event can not be read: {error}"),
+            Err(error) => panic!("an event cannot be read: {error}"),
         }
     }
 }
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "an event can not be signalled")]
+    #[should_panic(expected = "an event cannot be signalled")]
     fn a_signal_that_the_kernel_refuses_does_not_go_unnoticed() {
         let other = File::open("/dev/null").unwrap();
         // SAFETY: the descriptor is nobody else's any more.

@@ -23,7 +23,7 @@ pub(super) fn violations(root: &Path) -> anyhow::Result<Vec<String>> {
                 }
             } else if name.ends_with(".rs") && !matches!(&*name, "tests.rs" | "fuzzing.rs") {
                 let text = fs::read_to_string(&path)
-                    .with_context(|| format!("{} can not be read", path.display()))?;
+                    .with_context(|| format!("{} cannot be read", path.display()))?;
                 let shown = path.strip_prefix(root).unwrap_or(&path).display();
                 let lines = swallowing_lines(&text).into_iter();
                 found.extend(lines.map(|(number, line)| {

@@ -135,6 +135,6 @@ fn show_progress(done: u64, total: u64) {
 /// That nobody looks changes nothing.
 fn say(text: &str) {
     let mut out = std::io::stdout();
-    // Progress is for people; the outcome is told apart from it.
+    // Progress is for people; the outcome is printed after it.
     drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
 }

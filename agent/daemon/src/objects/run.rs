@@ -35,7 +35,7 @@ impl<H: Host> Agent<H> {
         let mut versions = self.versions();
         let mut controllers = Controllers::default();
         loop {
-            // What changes from here on is told.
+            // Changes from here on wake the controller.
             versions.mark_unchanged();
             let pause = match self.control(&mut controllers) {
                 Ok(pause) => pause,

@@ -74,9 +74,9 @@ impl LinuxHost {
             let why = format!("its launcher did not end within {limit:?} and was killed");
             return Err(did_not_start(&dir, &why));
         };
-        let status = launched.map_err(|error| failed("the VMM can not be started", &error))?;
+        let status = launched.map_err(|error| failed("the VMM cannot be started", &error))?;
         let heard = Launched::hear(&socket)
-            .map_err(|error| failed("the VMM can not be identified", &error))?;
+            .map_err(|error| failed("the VMM cannot be identified", &error))?;
         let Some(launched) = heard.filter(|_| status.success()) else {
             return Err(did_not_start(&dir, "its launcher failed"));
         };
@@ -106,7 +106,7 @@ impl LinuxHost {
         // Its launcher has ended: whoever is the parent of orphans has to wait for it.
         tokio::spawn(async move {
             if let Err(error) = process::reap(&launched.pidfd).await {
-                tracing::warn!(pid = launched.pid, %error, "the end of a VMM can not be waited for");
+                tracing::warn!(pid = launched.pid, %error, "the end of a VMM cannot be waited for");
             }
         });
         result.map(|()| Completed::Started(identity))

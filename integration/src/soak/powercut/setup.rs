@@ -55,7 +55,7 @@ const fn control(name: &'static str, cache: &'static str) -> DiskPlan {
     }
 }
 
-/// The node's kernel is told that this disk has no cache, and flushes nothing.
+/// The disk says that it has no cache, so that the node's kernel flushes nothing.
 const MISTAKEN: &str = "mistaken-device";
 
 /// Each cache mode on each place, a driver that knows no flushes, and the controls.

@@ -68,8 +68,8 @@ pub enum SnapshotError {
         /// What it said.
         reason: String,
     },
-    /// A disk can not be synced, so that the snapshot's RAM would be of writes that the disk may lose.
-    #[error("the disk at {disk} can not be synced")]
+    /// A disk cannot be synced, so that the snapshot's RAM would be of writes that the disk may lose.
+    #[error("the disk at {disk} cannot be synced")]
     Disk {
         /// Which disk.
         disk: PciAddress,

@@ -370,7 +370,7 @@ fn probe(ring: &mut IoUring) -> Result<(), RingError> {
         .build()
         .flags(squeue::Flags::FIXED_FILE)
         .user_data(PROBE);
-    // Nobody is to be told of it.
+    // No event for it: nobody waits for this request.
     ring.completion().disable_eventfd();
     // SAFETY: the entry has no addresses.
     let pushed = unsafe { ring.submission().push(&entry) };

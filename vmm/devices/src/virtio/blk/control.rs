@@ -26,8 +26,8 @@ pub enum BlkControlError {
     /// The image's size can not be found out.
     #[error("the image's size can not be read")]
     Size(#[source] io::Error),
-    /// The image can not be synced.
-    #[error("the image can not be synced")]
+    /// The image cannot be synced.
+    #[error("the image cannot be synced")]
     Sync(#[source] io::Error),
     /// The image could not be synced before, so that no sync succeeds any more.
     #[error(
@@ -105,7 +105,7 @@ impl BlkControl {
     /// Makes the disk as large as its image is now, and tells the guest. Returns the size in bytes.
     ///
     /// # Errors
-    /// The image has become shorter than the disk, its size is not to be had, or it can not be made
+    /// The image has become shorter than the disk, its size is not to be had, or it cannot be made
     /// durable.
     pub fn grow(&self) -> Result<u64, BlkControlError> {
         let now = backend::sectors(&self.image, self.logical_block_bytes)

@@ -44,7 +44,7 @@ impl Tmpfs {
         let directory = tempfile::tempdir().unwrap();
         let arguments = ["-t", "tmpfs", "-o", "size=4m", "full"].map(Path::new);
         if output("mount", arguments.into_iter().chain([directory.path()])).is_none() {
-            println!("skipped, a tmpfs can not be mounted here");
+            println!("skipped, a tmpfs cannot be mounted here");
             return None;
         }
         Some(Self(directory))

@@ -27,7 +27,7 @@ fn configured(cache: CacheMode, write: ErrorPolicy, engine: IoEngine) -> BlkConf
     }
 }
 
-/// Has the disk lose data; the request that is told so has this status.
+/// Has the disk lose data; the request that fails by it has this status.
 fn lose_data(bench: &mut Bench, cache: CacheMode) -> u8 {
     let driver = &mut bench.driver;
     driver.fill(DATA, &[0x5a; 4096]);
