@@ -166,6 +166,15 @@ struct Given<'a> {
     instance_type: Option<String>,
 }
 
+/// Queues of each disk: one, or one for each vCPU as far as there are so many.
+fn disk_queues(devices: &Devices, vcpus: u32) -> u32 {
+    if devices.block_multi_queue.unwrap_or(false) {
+        vcpus.clamp(1, MAX_DISK_QUEUES)
+    } else {
+        1
+    }
+}
+
 /// Judges the whole spec. Without an identity there is no value, but all errors all the same.
 fn admit_spec(
     spec: &mut VirtualMachineInstanceSpec,
@@ -207,7 +216,6 @@ fn admit_spec(
     if devices.network_interface_multiqueue.unwrap_or(false) {
         network::share_queues(&mut interfaces, vcpus);
     }
-    let per_vcpu = devices.block_multi_queue.unwrap_or(false);
     Some(Vmi {
         uid: identity?.uid.clone(),
         namespace: identity?.namespace.clone(),
@@ -228,11 +236,7 @@ fn admit_spec(
         identity: machine_identity,
         disks,
         interfaces,
-        disk_queues: if per_vcpu {
-            vcpus.clamp(1, MAX_DISK_QUEUES)
-        } else {
-            1
-        },
+        disk_queues: disk_queues(&devices, vcpus),
         rng: devices.rng.is_some(),
         balloon: devices.autoattach_mem_balloon.unwrap_or(true),
         vsock: devices.autoattach_vsock.unwrap_or(false),
