@@ -9,10 +9,11 @@ mod budget;
 mod layer;
 mod lookup;
 mod manifest;
+mod only_file;
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -124,12 +125,49 @@ pub enum OciError {
         /// What it is.
         what: &'static str,
     },
+    /// A directory that is to hold one file holds none or more.
+    #[error("{0}")]
+    NoOneFile(String),
     /// Writing the file failed.
     #[error("the file can not be written")]
     Write(#[source] io::Error),
 }
 
+/// A file of an image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ImageFile {
+    /// At this path.
+    At(PathBuf),
+    /// The only entry of this directory, whatever it is called.
+    OnlyOneIn(PathBuf),
+}
+
 impl ImageManifest {
+    /// As [`Self::extract`], of a file whose name need not be known.
+    ///
+    /// # Errors
+    /// See [`OciError`].
+    pub fn extract_file<D: LayoutDir, W: Write>(
+        &self,
+        dir: &D,
+        file: &ImageFile,
+        output: &mut W,
+        limits: OciLimits,
+    ) -> Result<u64, OciError> {
+        let directory = match file {
+            ImageFile::At(path) => return self.extract(dir, path, output, limits),
+            ImageFile::OnlyOneIn(directory) => directory,
+        };
+        let budget = Budget::new(limits.total_bytes);
+        let layers = Layers {
+            dir,
+            limits,
+            budget: &budget,
+        };
+        let path = only_file::only_file_in(&layers, self.layers(), directory)?;
+        self.extract(dir, &path, output, limits)
+    }
+
     /// Writes the file at `path` of the image, symlinks followed within it, to `output`.
     ///
     /// `output` may have been written to in part when an error is returned.

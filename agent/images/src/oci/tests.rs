@@ -1,3 +1,5 @@
+mod only_file;
+
 use std::collections::BTreeMap;
 use std::fs;
 
