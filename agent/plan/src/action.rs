@@ -148,4 +148,6 @@ pub enum Verdict {
     Retry,
     /// It can never succeed with this spec.
     Fatal,
+    /// Work that it needs is under way beside the actor, or pauses after an error of its own: look again soon.
+    Pending,
 }

@@ -1,7 +1,12 @@
 //! What follows from the outcome of one action.
 
 use super::{conclude, count_failure};
-use crate::{Action, Completed, EventKind, Failure, Phase, PlanEvent, Record, Timestamp, Verdict};
+use crate::{
+    Action, Completed, EventKind, Failure, Millis, Phase, PlanEvent, Record, Timestamp, Verdict,
+};
+
+/// Until an action that waits for other work is tried again.
+const LOOK_AT_PENDING: Millis = Millis::from_secs(1);
 
 /// Says that no vCPU runs any more.
 pub(crate) const PAUSED_EVENT: &str = "VirtualMachineInstance paused.";
@@ -109,7 +114,28 @@ fn fail(
             now,
         ));
     }
+    if failure.verdict == Verdict::Pending {
+        return note_pending(record, failure, now);
+    }
     Some(count_failure(record, failure.clone(), now))
+}
+
+/// Looks again soon, and says so once. What is worked at counts its own failures.
+fn note_pending(record: &mut Record, failure: &Failure, now: Timestamp) -> Option<PlanEvent> {
+    let failures = &mut record.failures;
+    failures.retry_at = Some(now.plus(LOOK_AT_PENDING));
+    // What changes besides is progress.
+    let before = failures.last.as_ref().map(|last| last.reason.as_str());
+    let is_new = before != Some(failure.reason.as_str());
+    failures.last = Some(failure.clone());
+    is_new.then(|| PlanEvent {
+        kind: match failure.reason.as_str() {
+            "Pulling" => EventKind::Normal,
+            _ => EventKind::Warning,
+        },
+        reason: failure.reason.clone(),
+        message: failure.message.clone(),
+    })
 }
 
 fn normal(reason: &str, message: &str) -> PlanEvent {
@@ -117,5 +143,39 @@ fn normal(reason: &str, message: &str) -> PlanEvent {
         kind: EventKind::Normal,
         reason: reason.to_owned(),
         message: message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::VmiId;
+
+    #[test]
+    fn work_under_way_counts_no_failure_and_is_said_once() {
+        let id = VmiId {
+            uid: String::from("u1"),
+            namespace: String::from("default"),
+            name: String::from("web"),
+        };
+        let pending = |reason: &str, message: &str| {
+            Err(Failure {
+                verdict: Verdict::Pending,
+                reason: reason.to_owned(),
+                message: message.to_owned(),
+            })
+        };
+        let record = Record::new(id, Timestamp(0));
+        let action = Action::EnsureDisks;
+        let (record, event) = complete(&record, &action, &pending("Pulling", "10 %"), Timestamp(0));
+        assert_eq!(event.unwrap().kind, EventKind::Normal);
+        let (record, event) = complete(&record, &action, &pending("Pulling", "20 %"), Timestamp(0));
+        assert_eq!(event, None);
+        let backs_off = pending("ImagePullBackOff", "no route");
+        let (record, event) = complete(&record, &action, &backs_off, Timestamp(0));
+        assert_eq!(event.unwrap().kind, EventKind::Warning);
+        assert_eq!(record.failures.count, 0);
+        assert_eq!(record.failures.retry_at, Some(Timestamp(1000)));
+        assert_eq!(record.failures.last.unwrap().reason, "ImagePullBackOff");
     }
 }
