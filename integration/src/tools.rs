@@ -88,6 +88,8 @@ pub const TESTS: &[Tool] = &[
     tool("promtool", "prometheus"),
     tool("isoinfo", "genisoimage"),
     tool("xorriso", "xorriso"),
+    tool("docker-registry", "docker-registry"),
+    tool("skopeo", "skopeo"),
 ];
 
 /// What the client examples need, and hooks of tests.

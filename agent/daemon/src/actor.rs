@@ -26,7 +26,7 @@ use self::spec::Spec;
 use crate::agent::{Agent, accepted_at};
 use crate::error::WriteError;
 use crate::traces::StartTrace;
-use crate::{apply, clock, events, hooks, object, verbs};
+use crate::{apply, clock, events, given, hooks, object, verbs};
 
 /// Rounds without a pause; more of them mean that something goes in circles.
 const MAX_HASTE: u32 = 16;
@@ -195,6 +195,7 @@ impl<H: Host> Actor<H> {
             // Both in boxes: an actor that waits has no room for what it might do.
             let node_hooks = self.agent.hooks();
             let asked = Box::pin(hooks::before(action, &node_hooks, object, &vmi)).await;
+            let asked = asked.and_then(|vmi| given::with_data(&self.agent, action, vmi));
             let outcome = match asked {
                 Ok(vmi) => Box::pin(self.agent.host.execute(action, &vmi, &record)).await,
                 Err(failure) => Err(failure),

@@ -18,7 +18,7 @@ use tracing_subscriber::EnvFilter;
 
 pub(crate) use self::capacity::Capacity;
 pub(crate) use self::sections::{
-    Console, Debug, Firmware, Kernel, Log, LogFormat, MetricsConfig, Network, Paths, Vmm,
+    Console, Debug, Firmware, Kernel, Log, LogFormat, MetricsConfig, Network, Paths, Registry, Vmm,
 };
 pub(crate) use self::tracing::{Destination, TlsFiles, Tracing};
 pub(crate) use control_plane::ControlPlaneConfig;
@@ -65,6 +65,8 @@ pub(crate) struct Config {
     pub(crate) labels: BTreeMap<String, String>,
     /// Networks that a VMI can name as `multus.networkName`.
     pub(crate) networks: BTreeMap<String, Network>,
+    /// Registries that are not like all others.
+    pub(crate) registries: BTreeMap<String, Registry>,
     /// Whom the node dials; nobody when it is left out.
     pub(crate) control_plane: Option<ControlPlaneConfig>,
     pub(crate) paths: Paths,
@@ -110,6 +112,7 @@ impl Default for Config {
             device_substitution: DeviceSubstitution::default(),
             labels: BTreeMap::new(),
             networks: BTreeMap::new(),
+            registries: BTreeMap::new(),
             control_plane: None,
             paths: Paths::default(),
             kernel: Kernel::default(),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use agent_domain::{NodeCaps, PathGrant, PathRules};
 use agent_host::{
     DebugPorts, EfiFiles, FirmwareFinder, FirmwareSettings, KnownPaths, LinuxHostConfig, NodeFacts,
+    RegistryHost, RegistrySettings,
 };
 
 use crate::config::{Config, DeviceSubstitution, Firmware};
@@ -103,6 +104,7 @@ pub(crate) fn host_config(config: &Config, known_paths: &KnownPaths) -> LinuxHos
     host.paths = path_rules(config);
     host.path_records = known_paths.clone();
     host.bridges = bridges(config);
+    host.registries = registries(config);
     host.firmware = firmware_settings(config);
     host.unpack_kernels = config.kernel.unpack;
     host.kernel_cache_bytes = config.kernel.cache_bytes;
@@ -123,6 +125,20 @@ pub(crate) fn bridges(config: &Config) -> BTreeMap<String, String> {
         .iter()
         .map(|(name, network)| (name.clone(), network.bridge.clone()))
         .collect()
+}
+
+fn registries(config: &Config) -> RegistrySettings {
+    let hosts = config.registries.iter().map(|(name, registry)| {
+        let host = RegistryHost {
+            insecure: registry.insecure,
+            ca: registry.ca.clone(),
+            mirrors: registry.mirrors.clone(),
+        };
+        (name.clone(), host)
+    });
+    RegistrySettings {
+        hosts: hosts.collect(),
+    }
 }
 
 /// Says at start-up what will not work on this node, and what to do about it.

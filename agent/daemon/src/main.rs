@@ -18,6 +18,7 @@ mod error;
 mod events;
 mod facts;
 mod forward;
+mod given;
 mod hooks;
 mod image;
 mod lock;

@@ -10,8 +10,8 @@ use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
 use agent_domain::{
-    Admitted, Boot, DiskSource, FieldError, ImageLocation, KernelBoot, PathRecord, PathRecords,
-    PathRefusal, PathRules, Rule, Vmi,
+    Admitted, Boot, ContainerImage, DiskSource, FieldError, ImageLocation, KernelBoot, PathRecord,
+    PathRecords, PathRefusal, PathRules, Rule, Vmi,
 };
 use agent_host::{Host, KnownPaths};
 use agent_sources::{ApiError, Kind};
@@ -158,9 +158,16 @@ fn named(object: &VirtualMachineInstance, rules: &PathRules) -> Vec<(PathBuf, bo
     let Ok(Admitted { vmi, .. }) = Vmi::restore(object.clone()) else {
         return named_as_written(object);
     };
-    let disks = vmi.disks.iter().filter_map(|disk| match &disk.source {
-        DiskSource::Host { path, .. } => Some((path.clone(), !disk.read_only)),
-        DiskSource::Empty { .. } | DiskSource::CloudInit(_) => None,
+    let disks = vmi.disks.iter().flat_map(|disk| match &disk.source {
+        DiskSource::Host { path, .. } => vec![(path.clone(), !disk.read_only)],
+        DiskSource::Container(container) => match &container.image {
+            ContainerImage::Layout(ImageLocation::OciLayout { path, .. }) => {
+                let paths = layout_paths(path, rules).into_iter();
+                paths.map(|path| (path, false)).collect()
+            }
+            ContainerImage::Layout(_) | ContainerImage::Registry(_) => Vec::new(),
+        },
+        DiskSource::Empty { .. } | DiskSource::CloudInit(_) | DiskSource::Data(_) => Vec::new(),
     });
     let image = match &vmi.boot {
         Boot::Kernel(kernel) => image_paths(kernel, rules),
@@ -173,20 +180,31 @@ fn named(object: &VirtualMachineInstance, rules: &PathRules) -> Vec<(PathBuf, bo
 /// The directory of an image. Where that is a directory of `paths` itself, its files too: the rest of
 /// what is in it is no part of the image.
 fn image_paths(kernel: &KernelBoot, rules: &PathRules) -> Vec<PathBuf> {
-    let (path, files) = match &kernel.image {
+    match &kernel.image {
         ImageLocation::Directory(path) => {
             let files = [Some(&kernel.kernel_path), kernel.initrd_path.as_ref()];
-            (path, files.into_iter().flatten().cloned().collect())
+            with_files(path, files.into_iter().flatten(), rules)
         }
-        ImageLocation::OciLayout { path, .. } => {
-            (path, ["index.json", "blobs"].map(PathBuf::from).to_vec())
-        }
-    };
+        ImageLocation::OciLayout { path, .. } => layout_paths(path, rules),
+    }
+}
+
+/// What belongs to an image layout.
+fn layout_paths(path: &Path, rules: &PathRules) -> Vec<PathBuf> {
+    let files = ["index.json", "blobs"].map(PathBuf::from);
+    with_files(path, files.iter(), rules)
+}
+
+fn with_files<'a>(
+    path: &Path,
+    files: impl Iterator<Item = &'a PathBuf>,
+    rules: &PathRules,
+) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = Vec::new();
     if rules.holds_roots(path) {
-        paths.extend(files.iter().map(|file: &PathBuf| path.join(file)));
+        paths.extend(files.map(|file| path.join(file)));
     }
-    paths.push(path.clone());
+    paths.push(path.to_owned());
     paths
 }
 
@@ -226,7 +244,10 @@ pub(crate) fn written(vmi: &Vmi) -> Vec<PathBuf> {
     disks
         .filter_map(|disk| match &disk.source {
             DiskSource::Host { path, .. } => Some(path.clone()),
-            DiskSource::Empty { .. } | DiskSource::CloudInit(_) => None,
+            DiskSource::Empty { .. }
+            | DiskSource::CloudInit(_)
+            | DiskSource::Data(_)
+            | DiskSource::Container(_) => None,
         })
         .collect()
 }

@@ -29,7 +29,7 @@ mod vmi;
 pub use admit::{Admitted, AdmittedVirtualMachine, Remark, admit_virtual_machine, check_metadata};
 pub use backoff::back_off;
 pub use caps::{FirmwareLacks, Lack, NodeCaps};
-pub use cloud_init::{CloudInit, CloudInitData, CloudInitKind};
+pub use cloud_init::{CloudInit, CloudInitData, CloudInitKind, DataKind, DataVolume};
 pub use cpu::{
     CPU_MODELS, ClockOptions, ClockTime, CpuFeature, CpuOptions, DedicatedCpus, Enlightenment,
     FeaturePolicy, HypervOptions, KvmOptions,
@@ -50,7 +50,8 @@ pub use run_strategy::RunStrategy;
 // For rooms that do not import the API: texts of others reach people through them, too.
 pub use proto_node::tame;
 pub use vmi::{
-    BaseBoard, Boot, BootDevice, Bootloader, Chassis, CpuTopology, Disk, DiskSource, FirmwareBoot,
-    HugepageSize, ImageLocation, Interface, KernelBoot, MachineIdentity, MemoryOptions,
-    PanicDevices, PciAddress, RebootPolicy, Resources, SystemNames, Vmi, WatchdogAction,
+    BaseBoard, Boot, BootDevice, Bootloader, Chassis, ContainerDisk, ContainerImage, CpuTopology,
+    Disk, DiskSource, FirmwareBoot, HugepageSize, ImageLocation, Interface, KernelBoot,
+    MachineIdentity, MemoryOptions, PanicDevices, PciAddress, PullPolicy, RebootPolicy,
+    RegistryImage, Resources, SystemNames, Vmi, WatchdogAction,
 };

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::cloud_init::CloudInit;
+use crate::cloud_init::{CloudInit, DataVolume};
 use crate::cpu::{ClockOptions, CpuOptions};
 use crate::disk::DiskOptions;
 use crate::name::{MacAddress, Name, Namespace, NetworkName, Uid};
@@ -310,6 +310,54 @@ pub enum ImageLocation {
     },
 }
 
+/// A disk in an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerDisk {
+    /// The image as the spec names it.
+    pub name: String,
+    /// The image.
+    pub image: ContainerImage,
+    /// The disk's file in the image, relative to its root; `None`: the only one in `disk`.
+    pub path: Option<PathBuf>,
+    /// When a registry is asked.
+    pub pull: PullPolicy,
+    /// The Secret of the VMI's namespace with what the registry wants, if it wants something.
+    pub pull_secret: Option<String>,
+    /// User and password of it, once it was read.
+    pub credentials: Option<(String, String)>,
+}
+
+/// Where an image with a disk is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ContainerImage {
+    /// On the node.
+    Layout(ImageLocation),
+    /// In a registry.
+    Registry(RegistryImage),
+}
+
+/// An image in a registry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegistryImage {
+    /// `HOST[:PORT]`.
+    pub registry: String,
+    /// Path within the registry.
+    pub repository: String,
+    /// A tag, or `sha256:HEX`.
+    pub reference: String,
+}
+
+/// When a registry is asked for an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PullPolicy {
+    /// At every start.
+    Always,
+    /// When the node does not have it.
+    IfNotPresent,
+    /// Never.
+    Never,
+}
+
 /// A virtio-blk disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
@@ -325,6 +373,14 @@ pub struct Disk {
     pub options: DiskOptions,
     /// Where the guest is to find it; `None`: anywhere. No other device asks for the same.
     pub pci_address: Option<PciAddress>,
+}
+
+impl Disk {
+    /// Whether what the guest writes goes to a throw-away image over a base.
+    #[must_use]
+    pub const fn is_overlaid(&self) -> bool {
+        matches!(self.source, DiskSource::Container(_)) && !self.read_only
+    }
 }
 
 /// Where a PCI function sits: segment 0, function 0.
@@ -348,6 +404,10 @@ pub enum DiskSource {
     },
     /// Files for cloud-init, on a volume that is made at each start.
     CloudInit(CloudInit),
+    /// Data of an object, on a volume that is made at each start (`secret`, `configMap`, `sysprep`).
+    Data(DataVolume),
+    /// A disk in an image, under a throw-away overlay (`containerDisk`).
+    Container(ContainerDisk),
     /// A sparse image that lives as long as the VMI (`emptyDisk`).
     Empty {
         /// Size; whole MiB.
@@ -359,7 +419,7 @@ impl DiskSource {
     /// Whether the agent makes it at the start of a guest, which only reads it.
     #[must_use]
     pub const fn is_made_once(&self) -> bool {
-        matches!(self, Self::CloudInit(_))
+        matches!(self, Self::CloudInit(_) | Self::Data(_))
     }
 }
 

@@ -10,6 +10,7 @@ mod convert_image;
 mod descriptors;
 mod drop_privileges;
 mod launch_vmm;
+mod pull_image;
 mod read_layers;
 mod run_hook;
 mod unpack_kernel;
@@ -20,6 +21,9 @@ use std::process::ExitCode;
 pub(crate) use convert_image::{Reply, Request, SUBCOMMAND as CONVERT_IMAGE, Task};
 pub(crate) use descriptors::send;
 pub(crate) use launch_vmm::{LaunchArguments, Launched};
+pub(crate) use pull_image::{
+    Ask as PullAsk, Request as PullRequest, SUBCOMMAND as PULL_IMAGE, is_digest,
+};
 pub(crate) use read_layers::{
     Reply as LayersReply, Request as LayersRequest, SUBCOMMAND as READ_LAYERS,
 };
@@ -40,6 +44,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
         unpack_kernel::SUBCOMMAND => Some(unpack_kernel::main()),
         convert_image::SUBCOMMAND => Some(convert_image::main()),
         read_layers::SUBCOMMAND => Some(read_layers::main()),
+        pull_image::SUBCOMMAND => Some(pull_image::main()),
         become_vmm::SUBCOMMAND => Some(become_vmm::main(arguments)),
         run_hook::SUBCOMMAND => Some(run_hook::main(arguments)),
         launch_vmm::SUBCOMMAND => {

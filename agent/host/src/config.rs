@@ -8,6 +8,7 @@ use std::time::Duration;
 use agent_domain::{PathRecord, PathRecords, PathRules};
 
 use crate::firmware::FirmwareSettings;
+use crate::registry::RegistrySettings;
 
 /// What the agent remembers of paths at present, for all who ask.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +45,8 @@ pub struct LinuxHostConfig {
     pub paths: PathRules,
     /// What is remembered of paths; it counts beside the settings.
     pub path_records: KnownPaths,
+    /// Settings `registries."HOST"`.
+    pub registries: RegistrySettings,
     /// Setting `networks.NAME.bridge`: bridge of each network.
     pub bridges: BTreeMap<String, String>,
     /// Setting `kernel.unpack`: unpack a compressed kernel before it is booted. Otherwise a bzImage
@@ -87,6 +90,7 @@ impl LinuxHostConfig {
             helper_program: PathBuf::from("/proc/self/exe"),
             paths: PathRules::default(),
             path_records: KnownPaths::default(),
+            registries: RegistrySettings::default(),
             bridges: BTreeMap::new(),
             unpack_kernels: true,
             kernel_cache_bytes: 2 << 30,

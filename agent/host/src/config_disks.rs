@@ -1,11 +1,11 @@
-//! Volumes of files that the agent makes for a guest: cloud-init's.
+//! Volumes of files that the agent makes for a guest: cloud-init's, and data of objects.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use agent_domain::{CloudInit, CloudInitData, CloudInitKind, Vmi};
+use agent_domain::{CloudInit, CloudInitData, CloudInitKind, DataVolume, Vmi};
 use agent_images::iso::{IsoError, IsoFile, iso};
 use serde::Serialize;
 
@@ -36,6 +36,8 @@ impl ConfigVolume {
         let data = |source: &Option<CloudInitData>| match source {
             None => Vec::new(),
             Some(CloudInitData::Inline(bytes)) => bytes.clone(),
+            // Whoever asks for the volume has read it before.
+            Some(CloudInitData::Secret { .. }) => Vec::new(),
         };
         let mut files = vec![(meta, meta_data), (user, data(&source.user_data))];
         if source.network_data.is_some() {
@@ -46,6 +48,17 @@ impl ConfigVolume {
             label: label.to_owned(),
             files: files.into_iter().map(named).collect(),
         })
+    }
+
+    /// Data of an object: a file for each key.
+    pub(crate) fn of_data(volume: &DataVolume) -> Self {
+        let files = volume.data.iter();
+        Self {
+            label: volume.label.clone(),
+            files: files
+                .map(|(key, data)| (key.clone(), data.clone()))
+                .collect(),
+        }
     }
 
     /// Makes the volume in `directory`, in place of an earlier one, which guests that have it keep. Opens it for

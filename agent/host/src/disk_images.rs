@@ -82,6 +82,15 @@ impl DiskImage {
         Ok(Self { name, file, format })
     }
 
+    /// An image that is open already; its first bytes say what it is.
+    pub(crate) fn of_file(name: &str, file: File) -> Self {
+        Self {
+            name: name.to_owned(),
+            file,
+            format: None,
+        }
+    }
+
     /// The file itself.
     #[must_use]
     pub fn file(&self) -> &File {

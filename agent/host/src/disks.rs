@@ -17,9 +17,13 @@ use nix::libc;
 
 use crate::beneath::{AllowedPaths, BeneathError};
 use crate::config_disks::ConfigVolume;
+use crate::disk_images::Draft;
 use crate::layout::{absent_is_none, ensure_private_dir};
 use crate::machine_config::OpenedDisk;
 use device::Device;
+
+/// Unit of a disk's size.
+const SECTOR_BYTES: u64 = 512;
 
 /// Why a disk can not be used.
 #[derive(Debug, thiserror::Error)]
@@ -123,19 +127,24 @@ impl DiskOpener {
     /// Opens and locks a disk, making it first where that is asked for.
     ///
     /// The lock goes when the file and all that was duplicated from it are closed.
-    pub(crate) fn open(&self, vmi: &Vmi, disk: &Disk) -> Result<OpenedDisk, DiskError> {
+    pub(crate) fn open(
+        &self,
+        vmi: &Vmi,
+        disk: &Disk,
+        base: Option<File>,
+    ) -> Result<OpenedDisk, DiskError> {
         let (file, path) = match &disk.source {
             DiskSource::Host { path, create_bytes } => {
                 (self.open_host(disk, path, *create_bytes)?, path.clone())
             }
             DiskSource::Empty { capacity_bytes } => self.open_empty(disk, *capacity_bytes)?,
             DiskSource::CloudInit(source) => {
-                let made = ConfigVolume::of_cloud_init(vmi, source)
-                    .and_then(|volume| volume.make(&self.own_dir, disk.name.as_str()));
-                let path = self.own_dir.join(format!("{}.iso", disk.name));
-                let file = made.map_err(|source| io_error(disk, &path, "made", source))?;
-                (file, path)
+                self.make_volume(disk, ConfigVolume::of_cloud_init(vmi, source))?
             }
+            DiskSource::Data(volume) => {
+                self.make_volume(disk, Ok(ConfigVolume::of_data(volume)))?
+            }
+            DiskSource::Container(_) => return self.open_container(disk, base),
         };
         let _turn = device::turn();
         let found = Found { disk, path: &path };
@@ -156,6 +165,52 @@ impl DiskOpener {
         Ok(OpenedDisk {
             image: file.into(),
             base: None,
+            cache,
+        })
+    }
+
+    /// A volume of files, made anew.
+    fn make_volume(
+        &self,
+        disk: &Disk,
+        volume: io::Result<ConfigVolume>,
+    ) -> Result<(File, PathBuf), DiskError> {
+        let made = volume.and_then(|volume| volume.make(&self.own_dir, disk.name.as_str()));
+        let path = self.own_dir.join(format!("{}.iso", disk.name));
+        match made {
+            Ok(file) => Ok((file, path)),
+            Err(source) => Err(io_error(disk, &path, "made", source)),
+        }
+    }
+
+    /// A base that all may read, and a file without a name over it, which goes with its VMM.
+    fn open_container(&self, disk: &Disk, base: Option<File>) -> Result<OpenedDisk, DiskError> {
+        let failed = |source| io_error(disk, &self.own_dir, "made", source);
+        let base = base.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+        if disk.read_only {
+            return Ok(OpenedDisk {
+                image: base.into(),
+                base: None,
+                cache: DiskCache::WriteBack,
+            });
+        }
+        let make = || -> io::Result<File> {
+            ensure_private_dir(&self.own_dir)?;
+            let place = self.own_dir.join(format!("{}.overlay", disk.name));
+            let overlay = Draft::new(&place)?.into_unnamed()?;
+            let bytes = base.metadata()?.len();
+            overlay.set_len(bytes.next_multiple_of(SECTOR_BYTES))?;
+            Ok(overlay)
+        };
+        let overlay = make().map_err(failed)?;
+        let (image, cache) = match disk.options.cache {
+            // What is thrown away need not go past the cache.
+            DiskCache::Default => (overlay, DiskCache::WriteBack),
+            _ => with_cache(disk, overlay).map_err(failed)?,
+        };
+        Ok(OpenedDisk {
+            image: image.into(),
+            base: Some(base.into()),
             cache,
         })
     }

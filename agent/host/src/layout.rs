@@ -14,6 +14,9 @@
 //! STATE/nvram/NAMESPACE/NAME/variables.fd  the same, of all VMIs of that name (efi.persistent)
 //! STATE/cache/kernels/DIGEST            unpacked kernels, of all VMIs
 //! STATE/cache/files/DIGEST              files taken out of images, of all VMIs
+//! STATE/images/sha256/DIGEST.raw        disks out of images, of all VMIs
+//! STATE/images/layers/blobs/sha256/     layers that are being pulled
+//! STATE/images/names/                   which manifest a name of a registry meant
 //! ```
 
 use std::fs;
@@ -126,6 +129,11 @@ impl Layout {
 
     pub(crate) fn extracted_files(&self) -> PathBuf {
         self.state.join("cache").join("files")
+    }
+
+    /// Disks out of images, of all VMIs.
+    pub(crate) fn images(&self) -> PathBuf {
+        self.state.join("images")
     }
 
     /// What a VMM sees as its root directory, before it is covered by an empty one.

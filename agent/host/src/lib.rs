@@ -6,6 +6,7 @@ mod beneath;
 pub mod child;
 mod config;
 mod config_disks;
+mod container_disks;
 mod control;
 pub mod disk_images;
 mod disks;
@@ -27,6 +28,7 @@ mod node;
 mod oom_score;
 mod process;
 mod process_usage;
+mod registry;
 mod sandbox;
 mod taps;
 mod usage;
@@ -49,6 +51,7 @@ pub use linux::{LinuxHost, StartHostError};
 pub use logs::{LogReader, LogsError, Piece, Printed, Run};
 pub use node::{KvmFacts, NodeFacts, huge_pages};
 pub use oom_score::offer_first;
+pub use registry::{RegistryHost, RegistrySettings};
 pub use usage::{
     CardUsage, DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, ProcessUsage, RequestUsage,
     Told, TrafficUsage, Usage, VcpuUsage,

@@ -26,6 +26,7 @@ use tokio::task::AbortHandle;
 
 use crate::beneath::AllowedPaths;
 use crate::config::LinuxHostConfig;
+use crate::container_disks::{ContainerDisks, Importer};
 use crate::facility::{
     ConsoleError, ConsoleRequest, ConsoleStream, GuestPort, Host, Look, ReachError, Reached,
     ReachedPhase, VerbError, Wake,
@@ -35,6 +36,7 @@ use crate::kernels::{KernelCache, KernelCacheSettings};
 use crate::launch_file::LaunchFile;
 use crate::layout::{Layout, PathUid, absent_is_none, ensure_private_dir};
 use crate::logs::{LogReader, LogsError, Printed, Run};
+use crate::registry::Puller;
 use crate::sandbox::Sandbox;
 use crate::taps::AttachedTap;
 use crate::usage::Usage;
@@ -49,6 +51,7 @@ pub struct LinuxHost {
     settings: RwLock<Arc<Settings>>,
     layout: Layout,
     kernels: KernelCache,
+    container_disks: Arc<ContainerDisks>,
     sandbox: Sandbox,
     memory: Mutex<Memory>,
 }
@@ -157,12 +160,22 @@ impl LinuxHost {
         kernels
             .remove_half_written()
             .map_err(StartHostError::StateDirectory)?;
+        let images = layout.images();
+        let container_disks = ContainerDisks::new(Importer {
+            helper: config.helper_program.clone(),
+            puller: Puller {
+                dir: images.join("layers"),
+                helper: config.helper_program.clone(),
+            },
+            dir: images,
+        });
         Ok(Self {
             memory: Mutex::new(Memory {
                 users,
                 vmis: HashMap::new(),
             }),
             settings: RwLock::new(Settings::new(config)),
+            container_disks,
             layout,
             kernels,
             sandbox,

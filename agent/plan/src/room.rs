@@ -19,6 +19,9 @@ const VCPU_BYTES: u64 = MIB;
 /// (`BlkDevice::HELD_BYTES` of the VMM).
 const DISK_BYTES: u64 = 8 * MIB;
 
+/// A disk over a base: the bitmap of the largest base that a VMM takes.
+const BITMAP_BYTES: u64 = 4 * MIB;
+
 /// An interface, and each pair of its queues: a frame and the parts of another both ways
 /// (`HELD_BYTES_OF_PAIR` of the VMM's card).
 const CARD_BYTES: u64 = MIB;
@@ -35,10 +38,12 @@ const PAGE_SHARE: u64 = 128;
 #[must_use]
 pub fn overhead_bytes(vmi: &Vmi) -> u64 {
     let count = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
+    let overlaid = vmi.disks.iter().filter(|disk| disk.is_overlaid());
     let pairs = vmi.interfaces.iter().map(|card| u64::from(card.queues));
     let parts = [
         (u64::from(vmi.cpus.count()), VCPU_BYTES),
         (count(vmi.disks.len()), DISK_BYTES),
+        (count(overlaid.count()), BITMAP_BYTES),
         (count(vmi.interfaces.len()), CARD_BYTES),
         (pairs.sum(), PAIR_BYTES),
         (u64::from(vmi.vsock), VSOCK_BYTES),

@@ -14,6 +14,18 @@ pub(crate) struct Network {
     pub(crate) bridge: String,
 }
 
+/// `[registries."HOST[:PORT]"]`, by which images name it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Registry {
+    /// It speaks HTTP without TLS.
+    pub(crate) insecure: bool,
+    /// Certificates of its authorities, PEM, beside those of the system.
+    pub(crate) ca: Option<PathBuf>,
+    /// `HOST[:PORT][/PREFIX]`, asked before it, in order.
+    pub(crate) mirrors: Vec<String>,
+}
+
 /// `[paths]`
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -103,7 +103,11 @@ fn from_container(
 }
 
 /// `dir:PATH` or `oci:PATH[:REF]`, as skopeo spells them.
-fn image_location(field: &str, text: &str, review: &mut Review<'_>) -> Option<ImageLocation> {
+pub(super) fn image_location(
+    field: &str,
+    text: &str,
+    review: &mut Review<'_>,
+) -> Option<ImageLocation> {
     if let Some(path) = text.strip_prefix("dir:") {
         return host_path(field, path, PathUse::Boot, review).map(ImageLocation::Directory);
     }

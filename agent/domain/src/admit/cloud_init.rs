@@ -33,7 +33,8 @@ pub(super) fn cloud_init(
         secret_field: "UserDataSecretRef",
         text: &wire.user_data,
         base64: &wire.user_data_base64,
-        has_secret: has_name(wire.user_data_secret_ref.as_ref()),
+        secret: name_of(wire.user_data_secret_ref.as_ref()),
+        keys: ["userdata", "userData"],
     };
     let network = Given {
         what: "networkdata",
@@ -42,7 +43,8 @@ pub(super) fn cloud_init(
         secret_field: "NetworkDataSecretRef",
         text: &wire.network_data,
         base64: &wire.network_data_base64,
-        has_secret: has_name(wire.network_data_secret_ref.as_ref()),
+        secret: name_of(wire.network_data_secret_ref.as_ref()),
+        keys: ["networkdata", "networkData"],
     };
     let before = review.errors.len();
     let user_data = user.read(path, kind, review);
@@ -67,8 +69,8 @@ pub(super) fn instance_type(annotations: &BTreeMap<String, String>) -> Option<St
     names.find(|name| !name.is_empty()).cloned()
 }
 
-fn has_name(reference: Option<&proto_node::vmi::LocalObjectReference>) -> bool {
-    reference.is_some_and(|reference| !reference.name.is_empty())
+fn name_of(reference: Option<&proto_node::vmi::LocalObjectReference>) -> &str {
+    reference.map_or("", |reference| reference.name.as_str())
 }
 
 /// One of the two kinds of data, as it was given.
@@ -79,7 +81,9 @@ struct Given<'a> {
     secret_field: &'static str,
     text: &'a str,
     base64: &'a str,
-    has_secret: bool,
+    /// Name of the Secret.
+    secret: &'a str,
+    keys: [&'static str; 2],
 }
 
 impl Given<'_> {
@@ -87,7 +91,7 @@ impl Given<'_> {
         [
             !self.text.is_empty(),
             !self.base64.is_empty(),
-            self.has_secret,
+            !self.secret.is_empty(),
         ]
         .into_iter()
         .map(usize::from)
@@ -116,6 +120,12 @@ impl Given<'_> {
                 self.what, self.secret_field
             );
             review.push(FieldError::new(path, Rule::Invalid, message));
+        }
+        if !self.secret.is_empty() {
+            return Some(CloudInitData::Secret {
+                name: self.secret.to_owned(),
+                keys: self.keys,
+            });
         }
         (!data.is_empty()).then_some(CloudInitData::Inline(data))
     }

@@ -27,7 +27,7 @@ pub(super) fn disks(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'
     if !lists_fit(spec, review) {
         return Vec::new();
     }
-    let sources = volumes(&spec.volumes, review);
+    let sources = volumes(&mut spec.volumes, review);
     let Some(devices) = spec
         .domain
         .as_mut()

@@ -2,17 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use proto_node::vmi::{HostDisk, Volume};
+use proto_node::vmi::{ContainerDiskSource, HostDisk, Volume};
 
+use super::boot::image_location;
 use super::cloud_init::cloud_init;
+use super::data_volume;
 use super::disks::unique;
+use super::image_reference;
 use super::metadata::DNS_LABEL_RULE;
-use super::path::host_path;
+use super::path::{host_path, image_path};
 use super::review::Review;
 use crate::cloud_init::CloudInitKind;
 use crate::name::is_dns_label;
 use crate::quantity::Quantity;
-use crate::vmi::DiskSource;
+use crate::vmi::{ContainerDisk, ContainerImage, DiskSource, PullPolicy};
 use crate::{FieldError, PathUse, Rule};
 
 const MIB: u64 = 1024 * 1024;
@@ -20,10 +23,13 @@ const MIB: u64 = 1024 * 1024;
 const MAX_CAPACITY_BYTES: u64 = 1 << 50;
 
 /// The sources of the volumes that are in order, by name.
-pub(super) fn volumes(volumes: &[Volume], review: &mut Review<'_>) -> BTreeMap<String, DiskSource> {
+pub(super) fn volumes(
+    volumes: &mut [Volume],
+    review: &mut Review<'_>,
+) -> BTreeMap<String, DiskSource> {
     let mut sources = BTreeMap::new();
     let mut seen = BTreeMap::new();
-    for (index, volume) in volumes.iter().enumerate() {
+    for (index, volume) in volumes.iter_mut().enumerate() {
         let path = format!("spec.volumes[{index}]");
         let legal = unique(
             &path,
@@ -53,7 +59,7 @@ pub(super) fn volumes(volumes: &[Volume], review: &mut Review<'_>) -> BTreeMap<S
 }
 
 /// What the one source of a volume means.
-fn source(path: &str, volume: &Volume, review: &mut Review<'_>) -> Option<DiskSource> {
+fn source(path: &str, volume: &mut Volume, review: &mut Review<'_>) -> Option<DiskSource> {
     if let Some(disk) = &volume.host_disk {
         host_disk(&format!("{path}.hostDisk"), disk, review)
     } else if let Some(disk) = &volume.empty_disk {
@@ -61,39 +67,110 @@ fn source(path: &str, volume: &Volume, review: &mut Review<'_>) -> Option<DiskSo
         capacity(&field, &disk.capacity, review).map(|bytes| DiskSource::Empty {
             capacity_bytes: bytes / MIB * MIB,
         })
+    } else if let Some(disk) = &mut volume.container_disk {
+        container_disk(&format!("{path}.containerDisk"), disk, review)
     } else if let Some(wire) = &volume.cloud_init_no_cloud {
         let path = format!("{path}.cloudInitNoCloud");
         cloud_init(&path, CloudInitKind::NoCloud, wire, review).map(DiskSource::CloudInit)
     } else if let Some(wire) = &volume.cloud_init_config_drive {
         let path = format!("{path}.cloudInitConfigDrive");
         cloud_init(&path, CloudInitKind::ConfigDrive, wire, review).map(DiskSource::CloudInit)
+    } else if let Some(wire) = &volume.secret {
+        data_volume::secret(&format!("{path}.secret"), wire, review).map(DiskSource::Data)
+    } else if let Some(wire) = &volume.config_map {
+        data_volume::config_map(&format!("{path}.configMap"), wire, review).map(DiskSource::Data)
+    } else if let Some(wire) = &volume.sysprep {
+        data_volume::sysprep(&format!("{path}.sysprep"), wire, review).map(DiskSource::Data)
     } else {
         // Another source: refused by the rules of its field.
         None
     }
 }
 
+/// Transports of skopeo that this release does not read.
+const OTHER_TRANSPORTS: [&str; 7] = [
+    "dir:",
+    "oci-archive:",
+    "docker-archive:",
+    "docker-daemon:",
+    "containers-storage:",
+    "http://",
+    "https://",
+];
+
+fn container_disk(
+    path: &str,
+    wire: &mut ContainerDiskSource,
+    review: &mut Review<'_>,
+) -> Option<DiskSource> {
+    let field = format!("{path}.image");
+    let inner = match wire.path.as_str() {
+        "" => None,
+        text => Some(image_path(&format!("{path}.path"), text, review)?),
+    };
+    if wire.image.is_empty() {
+        return None;
+    }
+    let is_other = |prefix: &&str| wire.image.starts_with(*prefix);
+    if OTHER_TRANSPORTS.iter().any(is_other) {
+        let message = "such images are not read by this release: use oci:PATH[:REF] for an OCI image layout of the node (skopeo copy makes one), a name in a registry, or hostDisk for a disk of the node";
+        review.unable(&field, &wire.image, message);
+        return None;
+    }
+    let (image, is_latest) = if wire.image.starts_with("oci:") {
+        let location = image_location(&field, &wire.image, review)?;
+        (ContainerImage::Layout(location), false)
+    } else {
+        match image_reference::parse(&wire.image) {
+            Ok(image) => {
+                let is_latest = image_reference::is_latest(&image);
+                (ContainerImage::Registry(image), is_latest)
+            }
+            Err(rule) => {
+                review.invalid(&field, &wire.image, rule);
+                return None;
+            }
+        }
+    };
+    if wire.image_pull_policy.is_empty() {
+        let default = if is_latest { "Always" } else { "IfNotPresent" };
+        default.clone_into(&mut wire.image_pull_policy);
+    }
+    Some(DiskSource::Container(ContainerDisk {
+        name: wire.image.clone(),
+        image,
+        path: inner,
+        pull_secret: (!wire.image_pull_secret.is_empty()).then(|| wire.image_pull_secret.clone()),
+        credentials: None,
+        pull: match wire.image_pull_policy.as_str() {
+            "Always" => PullPolicy::Always,
+            "Never" => PullPolicy::Never,
+            _ => PullPolicy::IfNotPresent,
+        },
+    }))
+}
+
 /// How many sources a volume names, those that this release refuses among them.
 fn source_count(volume: &Volume) -> usize {
     let opaque = [
-        &volume.container_disk,
         &volume.persistent_volume_claim,
         &volume.data_volume,
         &volume.ephemeral,
-        &volume.config_map,
-        &volume.secret,
         &volume.service_account,
         &volume.downward_api,
         &volume.downward_metrics,
-        &volume.sysprep,
         &volume.memory_dump,
         &volume.container_path,
     ];
     let known = [
         volume.host_disk.is_some(),
         volume.empty_disk.is_some(),
+        volume.container_disk.is_some(),
         volume.cloud_init_no_cloud.is_some(),
         volume.cloud_init_config_drive.is_some(),
+        volume.config_map.is_some(),
+        volume.secret.is_some(),
+        volume.sysprep.is_some(),
     ];
     opaque.iter().filter(|source| !source.is_empty()).count()
         + known.iter().filter(|is_set| **is_set).count()

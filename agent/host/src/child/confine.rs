@@ -30,6 +30,11 @@ pub(super) struct Bounds {
 /// Gives up everything but the descriptors that this process has. It can open nothing from here on.
 /// It ends with the thread that started it.
 pub(super) fn confine(bounds: Bounds) -> io::Result<()> {
+    confine_with(bounds, &[])
+}
+
+/// As [`confine`], with system calls beyond those of all helpers.
+pub(super) fn confine_with(bounds: Bounds, calls: &[i64]) -> io::Result<()> {
     set_dumpable(false)?;
     limit(Resource::RLIMIT_CORE, 0)?;
     let namespaces = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC;
@@ -46,11 +51,11 @@ pub(super) fn confine(bounds: Bounds) -> io::Result<()> {
     limit(Resource::RLIMIT_NOFILE, 256)?;
     limit(Resource::RLIMIT_NPROC, 0)?;
     set_no_new_privs()?;
-    seccompiler::apply_filter(&filter().map_err(io::Error::other)?).map_err(io::Error::other)
+    seccompiler::apply_filter(&filter(calls).map_err(io::Error::other)?).map_err(io::Error::other)
 }
 
 /// What is not listed fails with EPERM.
-fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
+fn filter(beyond: &[i64]) -> Result<BpfProgram, seccompiler::BackendError> {
     let allowed = [
         libc::SYS_read,
         libc::SYS_readv,
@@ -82,7 +87,11 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
         libc::SYS_exit_group,
     ];
     SeccompFilter::new(
-        allowed.into_iter().map(|call| (call, Vec::new())).collect(),
+        allowed
+            .iter()
+            .chain(beyond)
+            .map(|call| (*call, Vec::new()))
+            .collect(),
         SeccompAction::Errno(libc::EPERM.unsigned_abs()),
         SeccompAction::Allow,
         seccompiler::TargetArch::x86_64,

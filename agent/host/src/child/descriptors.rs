@@ -24,12 +24,26 @@ pub(crate) fn send(socket: &impl AsFd, descriptors: &[BorrowedFd<'_>]) -> io::Re
     Ok(())
 }
 
+/// The descriptor that comes with a byte `d`; `None` when another byte comes.
+pub(super) fn receive_one(socket: &impl AsFd) -> io::Result<Option<OwnedFd>> {
+    let mut byte = [0];
+    let descriptor = receive_with(socket, &mut byte)?.pop();
+    match (byte, descriptor) {
+        (_, Some(descriptor)) => Ok(Some(descriptor)),
+        ([0], None) => Err(io::ErrorKind::UnexpectedEof.into()),
+        (_, None) => Ok(None),
+    }
+}
+
 /// The descriptors that come with the first byte.
 pub(super) fn receive(socket: &impl AsFd) -> io::Result<Vec<OwnedFd>> {
+    receive_with(socket, &mut [0])
+}
+
+fn receive_with(socket: &impl AsFd, byte: &mut [u8; 1]) -> io::Result<Vec<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
-    let mut buffers = [IoSliceMut::new(&mut byte)];
+    let mut buffers = [IoSliceMut::new(byte)];
     let flags = RecvFlags::CMSG_CLOEXEC;
     recvmsg(socket, &mut buffers, &mut ancillary, flags)?;
     let mut received = Vec::new();

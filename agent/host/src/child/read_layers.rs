@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use agent_images::oci::{ImageManifest, OciLimits};
+use agent_images::oci::{ImageFile, ImageManifest, OciLimits};
 use serde::{Deserialize, Serialize};
 
 use super::confine::{Bounds, confine};
@@ -29,8 +29,8 @@ const ADDRESS_SPACE_BYTES: u64 = 512 << 20;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
     pub(crate) manifest: ImageManifest,
-    /// Path within the image.
-    pub(crate) path: PathBuf,
+    /// The file within the image.
+    pub(crate) file: ImageFile,
     pub(crate) limits: OciLimits,
     pub(crate) cpu_seconds: u64,
 }
@@ -77,11 +77,11 @@ fn serve() -> io::Result<()> {
     };
     let Request {
         manifest,
-        path,
+        file,
         limits,
         ..
     } = &request;
-    let reply = match manifest.extract(&open, path, &mut output, *limits) {
+    let reply = match manifest.extract_file(&open, file, &mut output, *limits) {
         Ok(bytes) => Reply::Written(bytes),
         Err(error) => Reply::Refused(chain(&error)),
     };

@@ -61,6 +61,12 @@ impl Draft {
         &self.file
     }
 
+    /// The file, which never gets a name.
+    pub(crate) fn into_unnamed(self) -> io::Result<File> {
+        // Its temporary name, where it needs one, goes with the draft.
+        self.file.try_clone()
+    }
+
     /// Syncs the file and gives it its name. Something that has the name already is replaced in one step
     /// if `replace` says so; otherwise it stays.
     ///

@@ -26,7 +26,9 @@ pub(super) async fn find(
         ImageLocation::Directory(_) => {
             return blocking(move || find_in_directory(&wanted, &allowed)).await;
         }
-        ImageLocation::OciLayout { .. } => blocking(move || open_layout(&wanted, &allowed)).await?,
+        ImageLocation::OciLayout { .. } => {
+            blocking(move || open_layout(&wanted.image, &allowed)).await?
+        }
     };
     let image = Arc::new(image);
     let initrd = match &boot.initrd_path {
@@ -50,19 +52,22 @@ fn find_in_directory(boot: &KernelBoot, allowed: &AllowedPaths) -> Result<BootFi
 }
 
 /// Finds the image in its layout.
-fn open_layout(boot: &KernelBoot, allowed: &AllowedPaths) -> Result<OpenedImage, KernelError> {
-    let reference = match &boot.image {
+pub(crate) fn open_layout(
+    image: &ImageLocation,
+    allowed: &AllowedPaths,
+) -> Result<OpenedImage, KernelError> {
+    let reference = match image {
         ImageLocation::OciLayout { reference, .. } => reference.as_deref(),
         ImageLocation::Directory(_) => None,
     };
-    let dir = allowed.open_boot_dir(image_path(&boot.image))?;
+    let dir = allowed.open_boot_dir(image_path(image))?;
     let open = |file: &Path| dir.open(file).map_err(into_io);
     let manifest = ImageManifest::open(&open, reference, ARCHITECTURE, OciLimits::default())
-        .map_err(|source| image_error(&boot.image, source))?;
+        .map_err(|source| image_error(image, source))?;
     Ok(OpenedImage {
         manifest,
         dir,
-        location: location_text(&boot.image),
+        location: location_text(image),
     })
 }
 

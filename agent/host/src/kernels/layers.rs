@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use agent_images::oci::{ImageManifest, OciLimits};
+use agent_images::oci::{ImageFile, ImageManifest, OciLimits};
 use sha2::{Digest, Sha256};
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
@@ -32,8 +32,8 @@ const MAX_REPLY_BYTES: u64 = 64 << 10;
 
 /// An image that was found in its layout.
 #[derive(Debug)]
-pub(super) struct OpenedImage {
-    pub(super) manifest: ImageManifest,
+pub(crate) struct OpenedImage {
+    pub(crate) manifest: ImageManifest,
     /// The layout's directory.
     pub(super) dir: BeneathDir,
     /// What messages call it.
@@ -42,7 +42,7 @@ pub(super) struct OpenedImage {
 
 impl OpenedImage {
     /// Its layers, the lowest first. They are decoded elsewhere.
-    fn open_layers(&self) -> Result<Vec<File>, KernelError> {
+    pub(crate) fn open_layers(&self) -> Result<Vec<File>, KernelError> {
         let open = |path: PathBuf| {
             self.dir.open(&path).map_err(|error| KernelError::Layers {
                 location: self.location.clone(),
@@ -86,7 +86,14 @@ impl ExtractedFiles {
             .open(&temporary.0)?;
         let opened = Arc::clone(image);
         let layers = blocking(move || opened.open_layers()).await?;
-        self.extract(image, path, &layers, &output).await?;
+        let reading = LayerReading {
+            helper: &self.helper,
+            location: &image.location,
+            limits: OciLimits::default(),
+            longest: LONGEST,
+        };
+        let file = ImageFile::At(path.to_owned());
+        read_layers(&reading, &image.manifest, file, &layers, &output).await?;
         let (dir, max_bytes) = (self.dir.clone(), self.max_bytes);
         blocking(move || {
             output.sync_data()?;
@@ -96,63 +103,76 @@ impl ExtractedFiles {
         })
         .await
     }
+}
 
-    async fn extract(
-        &self,
-        image: &OpenedImage,
-        path: &Path,
-        layers: &[File],
-        output: &File,
-    ) -> Result<(), KernelError> {
-        let failed = |message: String| KernelError::Layers {
-            location: image.location.clone(),
-            message,
-        };
-        let request = LayersRequest {
-            manifest: image.manifest.clone(),
-            path: path.to_owned(),
-            limits: OciLimits::default(),
-            cpu_seconds: LONGEST.as_secs(),
-        };
-        let (mut socket, theirs) = UnixStream::pair()?;
-        let mut child = Command::new(&self.helper)
-            .arg(READ_LAYERS)
-            .env_clear()
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
-        let mut descriptors = vec![output.as_fd()];
-        descriptors.extend(layers.iter().map(AsFd::as_fd));
-        unless_gone(send(&socket, &descriptors))?;
-        let request = serde_json::to_vec(&request).map_err(io::Error::other)?;
-        // A child that does not read holds nobody up.
-        socket.set_write_timeout(Some(Duration::from_secs(10)))?;
-        let handed_over = blocking(move || {
-            let written = socket.write_all(&request);
-            let written = written.and_then(|()| socket.shutdown(Shutdown::Write));
-            Ok(unless_gone(written)?)
-        });
-        let finished = tokio::time::timeout(LONGEST, async {
-            handed_over.await?;
-            let mut reply = Vec::new();
-            if let Some(stdout) = child.stdout.take() {
-                stdout.take(MAX_REPLY_BYTES).read_to_end(&mut reply).await?;
-            }
-            Ok::<_, KernelError>((child.wait().await?, reply))
-        })
-        .await;
-        // Dropping the child kills it.
-        let (status, reply) =
-            finished.map_err(|_| failed(format!("it took more than {LONGEST:?}")))??;
-        match serde_json::from_slice(&reply) {
-            Ok(LayersReply::Written(_)) if status.success() => Ok(()),
-            Ok(LayersReply::Refused(message)) => Err(failed(message)),
-            // One that was killed, or said nothing, met a limit or a lack of the host.
-            _ => Err(failed(format!(
-                "the process that reads its layers ended without an answer ({status})"
-            ))),
+/// How layers are read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LayerReading<'a> {
+    /// The program that has the hidden subcommand `read-layers`.
+    pub(crate) helper: &'a Path,
+    /// What messages call the image.
+    pub(crate) location: &'a str,
+    pub(crate) limits: OciLimits,
+    /// Longest that it may take, over all layers and links.
+    pub(crate) longest: Duration,
+}
+
+/// Has a child take one file out of layers, which are those of the manifest.
+pub(crate) async fn read_layers(
+    reading: &LayerReading<'_>,
+    manifest: &ImageManifest,
+    file: ImageFile,
+    layers: &[File],
+    output: &File,
+) -> Result<(), KernelError> {
+    let failed = |message: String| KernelError::Layers {
+        location: reading.location.to_owned(),
+        message,
+    };
+    let request = LayersRequest {
+        manifest: manifest.clone(),
+        file,
+        limits: reading.limits,
+        cpu_seconds: reading.longest.as_secs(),
+    };
+    let (mut socket, theirs) = UnixStream::pair()?;
+    let mut child = Command::new(reading.helper)
+        .arg(READ_LAYERS)
+        .env_clear()
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()?;
+    let mut descriptors = vec![output.as_fd()];
+    descriptors.extend(layers.iter().map(AsFd::as_fd));
+    unless_gone(send(&socket, &descriptors))?;
+    let request = serde_json::to_vec(&request).map_err(io::Error::other)?;
+    // A child that does not read holds nobody up.
+    socket.set_write_timeout(Some(Duration::from_secs(10)))?;
+    let handed_over = blocking(move || {
+        let written = socket.write_all(&request);
+        let written = written.and_then(|()| socket.shutdown(Shutdown::Write));
+        Ok(unless_gone(written)?)
+    });
+    let finished = tokio::time::timeout(reading.longest, async {
+        handed_over.await?;
+        let mut reply = Vec::new();
+        if let Some(stdout) = child.stdout.take() {
+            stdout.take(MAX_REPLY_BYTES).read_to_end(&mut reply).await?;
         }
+        Ok::<_, KernelError>((child.wait().await?, reply))
+    })
+    .await;
+    // Dropping the child kills it.
+    let (status, reply) =
+        finished.map_err(|_| failed(format!("it took more than {:?}", reading.longest)))??;
+    match serde_json::from_slice(&reply) {
+        Ok(LayersReply::Written(_)) if status.success() => Ok(()),
+        Ok(LayersReply::Refused(message)) => Err(failed(message)),
+        // One that was killed, or said nothing, met a limit or a lack of the host.
+        _ => Err(failed(format!(
+            "the process that reads its layers ended without an answer ({status})"
+        ))),
     }
 }
 

@@ -1,17 +1,18 @@
 //! Giving a VMM its machine: everything is opened here and passed as descriptors.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use agent_domain::{Boot, FirmwareBoot, KernelBoot, Vmi};
+use agent_domain::{Boot, DiskSource, FirmwareBoot, KernelBoot, Vmi};
 use agent_plan::{Failure, Record, Timestamp};
 use proto_vmm::v1::{self, request::Kind};
 
 use super::LinuxHost;
+use crate::container_disks::Wanted;
 use crate::control::{self, Connection};
 use crate::disks::{DiskError, DiskOpener};
 use crate::failure::{chain, fatal, retry};
@@ -82,7 +83,8 @@ impl LinuxHost {
 
     /// Makes sure that every disk can be had.
     pub(super) async fn ensure_disks(&self, uid: &PathUid, vmi: &Vmi) -> Result<(), Failure> {
-        match self.open_disks(uid, vmi) {
+        let bases = self.open_bases(vmi).await?;
+        match self.open_disks(uid, vmi, bases) {
             Ok(_) => Ok(()),
             // The VMI's own VMM may have it already.
             Err(DiskError::InUse { .. }) if self.is_configured(uid).await => Ok(()),
@@ -90,13 +92,39 @@ impl LinuxHost {
         }
     }
 
-    fn open_disks(&self, uid: &PathUid, vmi: &Vmi) -> Result<Vec<OpenedDisk>, DiskError> {
+    /// The disks out of images, as far as there are any; the work on others is begun.
+    async fn open_bases(&self, vmi: &Vmi) -> Result<Vec<Option<File>>, Failure> {
+        let settings = self.settings();
+        let mut bases = Vec::new();
+        for disk in &vmi.disks {
+            let DiskSource::Container(container) = &disk.source else {
+                bases.push(None);
+                continue;
+            };
+            let wanted = Wanted {
+                disk: container,
+                allowed: settings.allowed_paths(&vmi.namespace),
+                registries: &settings.config.registries,
+            };
+            bases.push(Some(self.container_disks.open(wanted).await?));
+        }
+        Ok(bases)
+    }
+
+    fn open_disks(
+        &self,
+        uid: &PathUid,
+        vmi: &Vmi,
+        bases: Vec<Option<File>>,
+    ) -> Result<Vec<OpenedDisk>, DiskError> {
         let opener = DiskOpener {
             allowed: self.settings().allowed_paths(&vmi.namespace),
             own_dir: self.layout.disks_of(uid),
         };
-        let disks = vmi.disks.iter();
-        disks.map(|disk| opener.open(vmi, disk)).collect()
+        let disks = vmi.disks.iter().zip(bases);
+        disks
+            .map(|(disk, base)| opener.open(vmi, disk, base))
+            .collect()
     }
 
     /// Makes sure that there is a tap for every interface.
@@ -236,6 +264,7 @@ impl LinuxHost {
         }
         self.ensure_taps(uid, vmi).await?;
         let boot = self.open_boot(uid, vmi).await?;
+        let bases = self.open_bases(vmi).await?;
         let host = |error: io::Error, path: &Path| {
             retry("HostFailed", format!("{}: {error}", path.display()))
         };
@@ -248,7 +277,7 @@ impl LinuxHost {
             console_log: open_own(&console_log).map_err(|error| host(error, &console_log))?,
             boot,
             disks: self
-                .open_disks(uid, vmi)
+                .open_disks(uid, vmi, bases)
                 .map_err(|error| disk_failure(&error))?,
             taps: self.held_taps(uid, vmi.interfaces.len())?,
             guest_agent: self.listen_for_guest_agent(uid, incarnation)?,

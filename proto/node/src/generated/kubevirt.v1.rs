@@ -1819,9 +1819,6 @@ pub struct Volume {
     /// A new sparse disk that lives as long as the VMI.
     #[prost(message, optional, tag = "3")]
     pub empty_disk: ::core::option::Option<EmptyDisk>,
-    /// An image from a registry.
-    #[prost(bytes = "vec", tag = "4")]
-    pub container_disk: ::prost::alloc::vec::Vec<u8>,
     /// A persistent volume claim.
     #[prost(bytes = "vec", tag = "5")]
     pub persistent_volume_claim: ::prost::alloc::vec::Vec<u8>,
@@ -1831,12 +1828,6 @@ pub struct Volume {
     /// A claim under a throw-away overlay.
     #[prost(bytes = "vec", tag = "7")]
     pub ephemeral: ::prost::alloc::vec::Vec<u8>,
-    /// A ConfigMap as a disk.
-    #[prost(bytes = "vec", tag = "10")]
-    pub config_map: ::prost::alloc::vec::Vec<u8>,
-    /// A Secret as a disk.
-    #[prost(bytes = "vec", tag = "11")]
-    pub secret: ::prost::alloc::vec::Vec<u8>,
     /// A service account's token as a disk.
     #[prost(bytes = "vec", tag = "12")]
     pub service_account: ::prost::alloc::vec::Vec<u8>,
@@ -1846,21 +1837,30 @@ pub struct Volume {
     /// Figures of the host as a disk.
     #[prost(bytes = "vec", tag = "14")]
     pub downward_metrics: ::prost::alloc::vec::Vec<u8>,
-    /// Windows answer files as a disk.
-    #[prost(bytes = "vec", tag = "15")]
-    pub sysprep: ::prost::alloc::vec::Vec<u8>,
     /// Target of a memory dump.
     #[prost(bytes = "vec", tag = "16")]
     pub memory_dump: ::prost::alloc::vec::Vec<u8>,
     /// A directory of the launcher's image.
     #[prost(bytes = "vec", tag = "17")]
     pub container_path: ::prost::alloc::vec::Vec<u8>,
+    /// A disk in an image, which many guests share; what a guest writes is thrown away when it stops.
+    #[prost(message, optional, tag = "18")]
+    pub container_disk: ::core::option::Option<ContainerDiskSource>,
     /// A cloud-init NoCloud disk, labelled "cidata".
     #[prost(message, optional, tag = "19")]
     pub cloud_init_no_cloud: ::core::option::Option<CloudInitSource>,
     /// A cloud-init ConfigDrive disk, labelled "config-2".
     #[prost(message, optional, tag = "20")]
     pub cloud_init_config_drive: ::core::option::Option<CloudInitSource>,
+    /// A ConfigMap as a disk, a file for each key.
+    #[prost(message, optional, tag = "21")]
+    pub config_map: ::core::option::Option<ConfigMapVolumeSource>,
+    /// A Secret as a disk, a file for each key.
+    #[prost(message, optional, tag = "22")]
+    pub secret: ::core::option::Option<SecretVolumeSource>,
+    /// Windows answer files as a disk, labelled "unattendCD".
+    #[prost(message, optional, tag = "23")]
+    pub sysprep: ::core::option::Option<SysprepSource>,
 }
 impl ::prost::Name for Volume {
     const NAME: &'static str = "Volume";
@@ -1915,6 +1915,34 @@ impl ::prost::Name for EmptyDisk {
         "/kubevirt.v1.EmptyDisk".into()
     }
 }
+/// A disk in an image.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ContainerDiskSource {
+    /// An image in a registry, "\[docker://\]\[REGISTRY/\]REPOSITORY\[:TAG\]\[@DIGEST\]", or an OCI image layout of the node,
+    /// "oci:PATH\[:REF\]".
+    #[prost(string, tag = "1")]
+    pub image: ::prost::alloc::string::String,
+    /// Name of a Secret of the type kubernetes.io/dockerconfigjson with what the registry wants.
+    #[prost(string, tag = "2")]
+    pub image_pull_secret: ::prost::alloc::string::String,
+    /// Path of the disk in the image. Left out: the one file in /disk.
+    #[prost(string, tag = "3")]
+    pub path: ::prost::alloc::string::String,
+    /// When the registry is asked. Left out: "Always" for the tag "latest", else "IfNotPresent". A layout of the node is
+    /// looked at when a guest starts.
+    #[prost(string, tag = "4")]
+    pub image_pull_policy: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ContainerDiskSource {
+    const NAME: &'static str = "ContainerDiskSource";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.ContainerDiskSource".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.ContainerDiskSource".into()
+    }
+}
 /// What cloud-init reads. At least one of user data and network data, each from one source.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CloudInitSource {
@@ -1962,6 +1990,72 @@ impl ::prost::Name for LocalObjectReference {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kubevirt.v1.LocalObjectReference".into()
+    }
+}
+/// A ConfigMap as a disk.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ConfigMapVolumeSource {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// The disk is empty when there is no such ConfigMap. Left out: the VMI waits for it.
+    #[prost(bool, optional, tag = "2")]
+    pub optional: ::core::option::Option<bool>,
+    /// Label of the volume, "cfgdata" when left out.
+    #[prost(string, tag = "3")]
+    pub volume_label: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ConfigMapVolumeSource {
+    const NAME: &'static str = "ConfigMapVolumeSource";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.ConfigMapVolumeSource".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.ConfigMapVolumeSource".into()
+    }
+}
+/// A Secret as a disk.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SecretVolumeSource {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub secret_name: ::prost::alloc::string::String,
+    /// The disk is empty when there is no such Secret. Left out: the VMI waits for it.
+    #[prost(bool, optional, tag = "2")]
+    pub optional: ::core::option::Option<bool>,
+    /// Label of the volume, "cfgdata" when left out.
+    #[prost(string, tag = "3")]
+    pub volume_label: ::prost::alloc::string::String,
+}
+impl ::prost::Name for SecretVolumeSource {
+    const NAME: &'static str = "SecretVolumeSource";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.SecretVolumeSource".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.SecretVolumeSource".into()
+    }
+}
+/// Windows answer files: "autounattend.xml" or "unattend.xml" in one of the two.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SysprepSource {
+    /// A Secret.
+    #[prost(message, optional, tag = "1")]
+    pub secret: ::core::option::Option<LocalObjectReference>,
+    /// A ConfigMap.
+    #[prost(message, optional, tag = "2")]
+    pub config_map: ::core::option::Option<LocalObjectReference>,
+}
+impl ::prost::Name for SysprepSource {
+    const NAME: &'static str = "SysprepSource";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.SysprepSource".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.SysprepSource".into()
     }
 }
 /// A running guest, or one that is to run once.

@@ -1,0 +1,238 @@
+//! `kvmlet pull-image`: fetches the manifest and the layers of one image, for [`crate::registry`].
+//!
+//! It talks to registries, so it has nothing else: nobody's rights, an empty network namespace, no file that it
+//! could open. Standard input is a socket to the agent. A [`Request`] comes as JSON with its length before it; then
+//! this process asks ([`Ask`], a line of JSON each) and the agent answers: a connection to a host, or a file for a
+//! blob, as a descriptor with the byte `d`, or `e` and a line that says why not. The agent decides which hosts
+//! may be reached, at each connection anew. The last word is [`Ask::Done`] or [`Ask::Refused`].
+
+mod blob;
+mod http;
+mod manifest;
+mod token;
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::confine::{Bounds, confine_with};
+use super::descriptors::receive_one;
+use crate::failure::chain;
+use http::Client;
+pub(crate) use manifest::is_digest;
+
+/// The hidden subcommand's name.
+pub(crate) const SUBCOMMAND: &str = "pull-image";
+
+const ADDRESS_SPACE_BYTES: u64 = 512 << 20;
+/// Longest request: certificates of authorities are in it.
+const MAX_REQUEST_BYTES: u64 = 4 << 20;
+
+/// What is to be pulled.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Request {
+    /// `HOST[:PORT]` of the registry, or of its mirror.
+    pub(crate) registry: String,
+    /// Path of the repository.
+    pub(crate) repository: String,
+    /// A tag, or `sha256:HEX`.
+    pub(crate) reference: String,
+    /// Go's word for the architecture.
+    pub(crate) architecture: String,
+    /// Plain HTTP.
+    pub(crate) is_insecure: bool,
+    /// Certificates of authorities, PEM.
+    pub(crate) authorities: String,
+    /// User and password.
+    pub(crate) credentials: Option<(String, String)>,
+    pub(crate) max_layers: usize,
+    pub(crate) max_layer_bytes: u64,
+}
+
+/// What the child wants or says.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Ask {
+    /// A TCP connection.
+    Connect { host: String, port: u16 },
+    /// The file of a blob; what is in it already was fetched before.
+    Blob { digest: String, bytes: u64 },
+    /// Whether the image of this manifest is wanted. The agent ends this process when it has its disk.
+    Manifest { digest: String },
+    /// So much of the layers is there.
+    Progress { bytes: u64, of: u64 },
+    /// All is there: digest and media type of the manifest, and its size.
+    Done {
+        digest: String,
+        media_type: String,
+        bytes: u64,
+    },
+    /// It cannot be done.
+    Refused {
+        message: String,
+        /// The registry answered 401 or 403.
+        is_denied: bool,
+    },
+}
+
+/// Why a pull ends.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PullError {
+    #[error("{0}")]
+    Refused(String),
+    #[error("{0}")]
+    Denied(String),
+    #[error("{what}")]
+    Io {
+        what: String,
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl PullError {
+    pub(super) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Io { what, source }
+    }
+}
+
+pub(super) fn main() -> ExitCode {
+    match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // The exit status says it all. That nobody reads the reason changes nothing.
+            drop(writeln!(io::stderr(), "{SUBCOMMAND}: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// System calls of a client that is handed its connections, beyond those of all helpers.
+const CALLS: [i64; 12] = [
+    nix::libc::SYS_epoll_ctl,
+    nix::libc::SYS_epoll_wait,
+    nix::libc::SYS_epoll_pwait,
+    nix::libc::SYS_recvfrom,
+    nix::libc::SYS_recvmsg,
+    nix::libc::SYS_sendto,
+    nix::libc::SYS_sendmsg,
+    nix::libc::SYS_shutdown,
+    nix::libc::SYS_getsockopt,
+    nix::libc::SYS_setsockopt,
+    nix::libc::SYS_clock_gettime,
+    nix::libc::SYS_fdatasync,
+];
+
+fn serve() -> io::Result<()> {
+    let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let request = read_request(&socket)?;
+    // What the runtime needs is made before the walls are up.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()?;
+    let bounds = Bounds {
+        address_space_bytes: ADDRESS_SPACE_BYTES,
+        cpu_seconds: 4 * 3600,
+        output_bytes: request.max_layer_bytes,
+    };
+    confine_with(bounds, &CALLS)?;
+    let agent = Agent(socket);
+    let last = match runtime.block_on(pull(&agent, &request)) {
+        Ok(done) => done,
+        Err(error) => Ask::Refused {
+            message: chain(&error),
+            is_denied: matches!(error, PullError::Denied(_)),
+        },
+    };
+    agent.say(&last)
+}
+
+async fn pull(agent: &Agent, request: &Request) -> Result<Ask, PullError> {
+    let mut client = Client::new(agent, request)?;
+    let manifest = manifest::fetch(&mut client, request).await?;
+    agent.wants(&manifest.digest)?;
+    let total: u64 = manifest.blobs.iter().map(|blob| blob.bytes).sum();
+    let mut done = 0;
+    for blob in &manifest.blobs {
+        blob::fetch(&mut client, request, blob, (done, total)).await?;
+        done += blob.bytes;
+    }
+    blob::keep(agent, &manifest.digest, &manifest.body)?;
+    Ok(Ask::Done {
+        digest: manifest.digest,
+        media_type: manifest.media_type,
+        bytes: manifest.body.len() as u64,
+    })
+}
+
+/// The process that started this one.
+#[derive(Debug)]
+pub(super) struct Agent(UnixStream);
+
+impl Agent {
+    /// Says something that wants no answer.
+    pub(super) fn say(&self, ask: &Ask) -> io::Result<()> {
+        let mut line = serde_json::to_vec(ask)?;
+        line.push(b'\n');
+        (&self.0).write_all(&line)
+    }
+
+    /// Asks for a descriptor.
+    pub(super) fn ask(&self, ask: &Ask) -> Result<OwnedFd, PullError> {
+        let lost = || PullError::io("the agent does not answer");
+        self.say(ask).map_err(lost())?;
+        if let Some(descriptor) = receive_one(&self.0).map_err(lost())? {
+            return Ok(descriptor);
+        }
+        let line = self.rest_of_line().map_err(lost())?;
+        Err(PullError::Refused(line))
+    }
+
+    /// Whether a manifest's image is wanted: if not, nothing comes back.
+    fn wants(&self, digest: &str) -> Result<(), PullError> {
+        match self.ask(&Ask::Manifest {
+            digest: digest.to_owned(),
+        }) {
+            Err(PullError::Refused(word)) if word == "wanted" => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) => Err(PullError::Refused("a descriptor came unasked".to_owned())),
+        }
+    }
+
+    fn rest_of_line(&self) -> io::Result<String> {
+        // Answers come one at a time, so nothing of another one is in the buffer.
+        let mut line = String::new();
+        let mut reader = BufReader::new((&self.0).take(4096));
+        reader.read_line(&mut line)?;
+        Ok(line.trim_end().to_owned())
+    }
+}
+
+fn read_request(mut socket: &UnixStream) -> io::Result<Request> {
+    // Connections may take their time.
+    socket.set_read_timeout(Some(Duration::from_secs(300)))?;
+    let mut length = [0; 8];
+    socket.read_exact(&mut length)?;
+    let length = u64::from_le_bytes(length);
+    if length > MAX_REQUEST_BYTES {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut text = Vec::new();
+    socket.take(length).read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+/// A blob's file as the agent hands it over.
+pub(super) fn file_of(agent: &Agent, digest: &str, bytes: u64) -> Result<File, PullError> {
+    let ask = Ask::Blob {
+        digest: digest.to_owned(),
+        bytes,
+    };
+    agent.ask(&ask).map(File::from)
+}

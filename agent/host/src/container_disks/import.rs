@@ -1,0 +1,164 @@
+//! From an image to a raw disk: children without rights do all the reading.
+
+use std::fs::File;
+use std::io::{self, Seek};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agent_domain::RegistryImage;
+use agent_images::disk::ConvertLimits;
+use agent_images::oci::{ImageFile, ImageManifest, OciLimits};
+use tokio::sync::watch;
+
+use crate::disk_images::{DiskImage, DiskImageError, Draft, convert_images};
+use crate::failure::chain;
+use crate::kernels::{KernelError, LayerReading, OpenedImage, blocking, read_layers};
+use crate::layout::ensure_private_dir;
+use crate::registry::{PullOrder, PulledImage, Puller, RegistrySettings};
+
+/// Largest disk, as VMMs take it (`MAX_BASE_BYTES`).
+const MAX_DISK_BYTES: u64 = 128 << 30;
+
+/// Longest that converting one disk may take.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// Where a disk is in an image when the spec does not say.
+const DISK_DIRECTORY: &str = "disk";
+
+/// What may be read of an image with a disk.
+const LIMITS: OciLimits = OciLimits {
+    document_bytes: 4 << 20,
+    layers: 128,
+    layer_bytes: 64 << 30,
+    unpacked_layer_bytes: 128 << 30,
+    file_bytes: 64 << 30,
+    total_bytes: 512 << 30,
+};
+
+/// Where an image comes from.
+pub(super) enum Source {
+    Layout(OpenedImage),
+    Registry(RegistryImage, RegistrySettings, Option<(String, String)>),
+}
+
+/// Makes disks.
+#[derive(Debug, Clone)]
+pub(crate) struct Importer {
+    /// Where they are kept.
+    pub(crate) dir: PathBuf,
+    /// The program that carries out hidden subcommands.
+    pub(crate) helper: PathBuf,
+    pub(crate) puller: Puller,
+}
+
+impl Importer {
+    /// Where a disk is kept.
+    pub(super) fn place(&self, key: &str) -> PathBuf {
+        self.dir.join("sha256").join(format!("{key}.raw"))
+    }
+
+    /// Makes a disk and returns the digest of its image's manifest. What is not finished has no name and goes
+    /// with its descriptor, but for layers, which the next attempt goes on with.
+    pub(super) async fn import(
+        &self,
+        source: Source,
+        path: Option<PathBuf>,
+        is_kept: &(dyn Fn(&str) -> bool + Send + Sync),
+        progress: &watch::Sender<(u64, u64)>,
+    ) -> Result<String, String> {
+        let (manifest, layers, is_ours) = match source {
+            Source::Layout(image) => {
+                let manifest = image.manifest.clone();
+                let layers = blocking(move || image.open_layers()).await;
+                (manifest, layers.map_err(|error| chain(&error))?, false)
+            }
+            Source::Registry(image, settings, credentials) => {
+                let tell = |bytes, of| {
+                    progress.send_replace((bytes, of));
+                };
+                let order = PullOrder {
+                    image: &image,
+                    credentials: credentials.as_ref(),
+                    settings: &settings,
+                    limits: LIMITS,
+                };
+                let pulled = self.puller.pull(&order, is_kept, &tell);
+                match pulled.await.map_err(|error| chain(&error))? {
+                    PulledImage::Kept(digest) => return Ok(digest),
+                    PulledImage::Layers { manifest, layers } => (manifest, layers, true),
+                }
+            }
+        };
+        let digest = manifest.digest();
+        let place = self.place(&super::key(&digest, path.as_deref()));
+        let file = match path {
+            Some(path) => ImageFile::At(path),
+            None => ImageFile::OnlyOneIn(DISK_DIRECTORY.into()),
+        };
+        self.make_room().await?;
+        let taken_out = self.take_out(&manifest, file, &layers, &place).await;
+        let taken_out = taken_out.map_err(|error| chain(&error))?;
+        drop(layers);
+        let name = format!("the disk of {digest}");
+        let converted = tokio::task::spawn_blocking(move || convert(&name, &taken_out, &place));
+        let converted = converted.await.map_err(|error| error.to_string())?;
+        converted.map_err(|error| chain(&error))?;
+        if is_ours {
+            self.puller.forget(&manifest);
+        }
+        Ok(digest)
+    }
+
+    /// Removes disks that nobody has while their file system is nearly full.
+    async fn make_room(&self) -> Result<(), String> {
+        let dir = self.dir.join("sha256");
+        let collected = tokio::task::spawn_blocking(move || {
+            ensure_private_dir(&dir)?;
+            super::collect::collect(&dir)
+        });
+        let removed = collected.await.map_err(|error| error.to_string())?;
+        let removed = removed.map_err(|error| format!("no room can be made: {error}"))?;
+        if removed > 0 {
+            tracing::info!(removed, "disks of images that no guest has were removed");
+        }
+        Ok(())
+    }
+
+    /// The disk's file as the image has it.
+    async fn take_out(
+        &self,
+        manifest: &ImageManifest,
+        file: ImageFile,
+        layers: &[File],
+        place: &Path,
+    ) -> Result<Draft, KernelError> {
+        ensure_private_dir(&self.dir)?;
+        ensure_private_dir(&self.dir.join("sha256"))?;
+        let draft = Draft::new(&place.with_extension("layers"))?;
+        let location = manifest.digest();
+        let reading = LayerReading {
+            helper: &self.helper,
+            location: &location,
+            limits: LIMITS,
+            longest: LONGEST,
+        };
+        read_layers(&reading, manifest, file, layers, draft.file()).await?;
+        Ok(draft)
+    }
+}
+
+/// Makes a raw, sparse disk of a file that may be a qcow2.
+fn convert(name: &str, source: &Draft, place: &Path) -> Result<(), DiskImageError> {
+    let mut file = source.file().try_clone()?;
+    file.rewind()?;
+    let image = DiskImage::of_file(name, file);
+    let draft = Draft::new(place)?;
+    let limits = ConvertLimits {
+        output_bytes: MAX_DISK_BYTES,
+        ..ConvertLimits::default()
+    };
+    convert_images(&[image], draft.file(), limits, LONGEST, &mut |_, _| {})?;
+    // Of two that are made of one digest either is right.
+    let finished: io::Result<()> = draft.finish(true);
+    Ok(finished?)
+}

@@ -1,0 +1,266 @@
+//! Pulls from registries: the agent's side. A child without rights ([`crate::child`], `pull-image`) talks to the
+//! registry; here is decided whom it may reach, and what is kept where.
+
+mod connect;
+mod serve;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use agent_domain::RegistryImage;
+use agent_images::oci::{ImageManifest, OciLimits};
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+use crate::child::{PULL_IMAGE, PullRequest};
+use crate::failure::chain;
+use crate::layout::ensure_private_dir;
+use serve::{Pulled, Serving};
+
+/// Where distributions keep the certificates of public authorities.
+const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+/// Longest pull of one image.
+const LONGEST: Duration = Duration::from_secs(4 * 3600);
+
+/// What the operator says of registries: `[registries."HOST[:PORT]"]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RegistrySettings {
+    /// By host and port as images name them.
+    pub hosts: BTreeMap<String, RegistryHost>,
+}
+
+/// One registry.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RegistryHost {
+    /// It speaks HTTP without TLS.
+    pub insecure: bool,
+    /// A file with certificates of its authorities, PEM.
+    pub ca: Option<PathBuf>,
+    /// `HOST[:PORT][/PREFIX]`, asked before it, in order.
+    pub mirrors: Vec<String>,
+}
+
+/// Why there is no image.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PullFailure {
+    /// The registry, or the way to it.
+    #[error("{0}")]
+    Refused(String),
+    /// The node.
+    #[error("the pull cannot be carried out")]
+    Host(#[from] io::Error),
+}
+
+/// Pulls images.
+#[derive(Debug, Clone)]
+pub(crate) struct Puller {
+    /// Where blobs are until their disk is made.
+    pub(crate) dir: PathBuf,
+    /// The program that carries out hidden subcommands.
+    pub(crate) helper: PathBuf,
+}
+
+/// What is to be pulled.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PullOrder<'a> {
+    pub(crate) image: &'a RegistryImage,
+    /// User and password, for the registry itself.
+    pub(crate) credentials: Option<&'a (String, String)>,
+    pub(crate) settings: &'a RegistrySettings,
+    pub(crate) limits: OciLimits,
+}
+
+/// What was pulled, or is there already.
+#[derive(Debug)]
+pub(crate) enum PulledImage {
+    /// All layers are in files.
+    Layers {
+        manifest: ImageManifest,
+        layers: Vec<File>,
+    },
+    /// The disk of this manifest was made before.
+    Kept(String),
+}
+
+/// Hears how much of how much is done.
+pub(crate) type Progress<'a> = dyn Fn(u64, u64) + Send + Sync + 'a;
+
+impl Puller {
+    /// Pulls an image from the first of its registry's mirrors, or the registry, that has it. `is_kept` says
+    /// whether the disk of a manifest's digest is there.
+    pub(crate) async fn pull(
+        &self,
+        order: &PullOrder<'_>,
+        is_kept: &(dyn Fn(&str) -> bool + Send + Sync),
+        progress: &Progress<'_>,
+    ) -> Result<PulledImage, PullFailure> {
+        let (settings, limits) = (order.settings, order.limits);
+        let mirrors = settings
+            .hosts
+            .get(&order.image.registry)
+            .map_or(&[][..], |host| host.mirrors.as_slice());
+        let mut failures = Vec::new();
+        for mirror in mirrors.iter().map(Some).chain([None]) {
+            let request = request(order, mirror.map(String::as_str)).await?;
+            let name = request.registry.clone();
+            let serving = Serving {
+                dir: &self.dir,
+                settings,
+                is_kept,
+                progress,
+            };
+            match self.ask(request, &serving).await {
+                Ok(Pulled::Kept(digest)) => return Ok(PulledImage::Kept(digest)),
+                Ok(Pulled::New(index)) => return self.open(&index, limits),
+                Err(PullFailure::Refused(why)) => failures.push(format!("{name}: {why}")),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(PullFailure::Refused(failures.join("; ")))
+    }
+
+    async fn ask(
+        &self,
+        request: PullRequest,
+        serving: &Serving<'_>,
+    ) -> Result<Pulled, PullFailure> {
+        ensure_private_dir(&self.dir)?;
+        ensure_private_dir(&blobs(&self.dir))?;
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let mut stream = tokio::net::UnixStream::from_std(ours)?;
+        let mut child = Command::new(&self.helper)
+            .arg(PULL_IMAGE)
+            .env_clear()
+            .stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()?;
+        let text = serde_json::to_vec(&request).map_err(io::Error::other)?;
+        stream.write_all(&(text.len() as u64).to_le_bytes()).await?;
+        stream.write_all(&text).await?;
+        let served = tokio::time::timeout(LONGEST, serving.serve(stream)).await;
+        let pulled = match served {
+            Ok(Ok(Some(pulled))) => pulled,
+            Ok(Ok(None)) => {
+                let status = child.wait().await?;
+                let why = format!("the process that pulls ended without an answer ({status})");
+                return Err(PullFailure::Refused(why));
+            }
+            Ok(Err(failure)) => return Err(failure),
+            Err(_) => {
+                let why = format!("it took more than {LONGEST:?}");
+                return Err(PullFailure::Refused(why));
+            }
+        };
+        Ok(pulled)
+    }
+
+    /// Reads the manifest that was pulled, and opens its layers. Whoever decodes them verifies them again.
+    fn open(&self, index: &[u8], limits: OciLimits) -> Result<PulledImage, PullFailure> {
+        let open = |path: &Path| {
+            if path == Path::new("index.json") {
+                use std::io::{Seek, Write};
+                let mut file = tempfile_in(&self.dir)?;
+                file.write_all(index)?;
+                file.rewind()?;
+                return Ok(file);
+            }
+            File::open(self.dir.join(path))
+        };
+        let manifest = ImageManifest::open(&open, None, "amd64", limits)
+            .map_err(|error| PullFailure::Refused(chain(&error)))?;
+        let layers = manifest
+            .layer_paths()
+            .map(|path| File::open(self.dir.join(path)))
+            .collect::<Result<_, _>>()?;
+        Ok(PulledImage::Layers { manifest, layers })
+    }
+
+    /// Removes layers whose disk was made. Those that another pull has at hand stay with it.
+    pub(crate) fn forget(&self, manifest: &ImageManifest) {
+        for path in manifest.layer_paths() {
+            let path = self.dir.join(path);
+            let removed = File::open(&path).map(|file| file.try_lock().is_ok());
+            if removed.unwrap_or(false)
+                && let Err(error) = fs::remove_file(&path)
+            {
+                tracing::warn!(path = %path.display(), %error, "a layer stays behind");
+            }
+        }
+    }
+}
+
+/// Where blobs are.
+fn blobs(dir: &Path) -> PathBuf {
+    dir.join("blobs/sha256")
+}
+
+/// A file without a name.
+fn tempfile_in(dir: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = File::options();
+    options.read(true).write(true).mode(0o600);
+    options.custom_flags(nix::libc::O_TMPFILE).open(dir)
+}
+
+async fn request(order: &PullOrder<'_>, mirror: Option<&str>) -> Result<PullRequest, PullFailure> {
+    let PullOrder {
+        image,
+        settings,
+        limits,
+        ..
+    } = order;
+    let (registry, repository) = match mirror {
+        None => (image.registry.clone(), image.repository.clone()),
+        Some(mirror) => {
+            let (host, prefix) = mirror.split_once('/').unwrap_or((mirror, ""));
+            let prefix = prefix.trim_matches('/');
+            let repository = if prefix.is_empty() {
+                image.repository.clone()
+            } else {
+                format!("{prefix}/{}", image.repository)
+            };
+            (host.to_owned(), repository)
+        }
+    };
+    let host = settings.hosts.get(&registry).cloned().unwrap_or_default();
+    let mut authorities = String::new();
+    for path in [Some(PathBuf::from(SYSTEM_AUTHORITIES)), host.ca.clone()] {
+        let Some(path) = path else { continue };
+        match tokio::fs::read_to_string(&path).await {
+            Ok(text) => {
+                authorities.push_str(&text);
+                authorities.push('\n');
+            }
+            // A node may do without public registries.
+            Err(_) if path == Path::new(SYSTEM_AUTHORITIES) => {}
+            Err(error) => {
+                let why = format!("registries.{registry:?}.ca: {}: {error}", path.display());
+                return Err(PullFailure::Refused(why));
+            }
+        }
+    }
+    // Docker's registry has another name than its images.
+    let registry = match registry.as_str() {
+        "docker.io" => "registry-1.docker.io".to_owned(),
+        _ => registry,
+    };
+    Ok(PullRequest {
+        registry,
+        repository,
+        reference: image.reference.clone(),
+        architecture: "amd64".to_owned(),
+        is_insecure: host.insecure,
+        authorities,
+        // A mirror is another registry.
+        credentials: order.credentials.filter(|_| mirror.is_none()).cloned(),
+        max_layers: limits.layers,
+        max_layer_bytes: limits.layer_bytes,
+    })
+}

@@ -1,0 +1,140 @@
+//! Whom a pull may reach. A registry, or whoever answers for it, names other hosts: by redirects and by the
+//! realm of its tokens. The node itself and its link are not to be reached that way.
+
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use tokio::net::{TcpStream, lookup_host};
+
+use super::RegistrySettings;
+
+/// Until one address answers.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// A connection to a host that may be reached.
+pub(super) async fn connect(
+    host: &str,
+    port: u16,
+    settings: &RegistrySettings,
+) -> Result<TcpStream, String> {
+    let is_named = is_named(host, port, settings);
+    let addresses: Vec<SocketAddr> = lookup_host((host, port))
+        .await
+        .map_err(|error| format!("{host}: {error}"))?
+        .collect();
+    let mut last = format!("{host} has no address");
+    for address in addresses {
+        if !is_named && let Some(what) = forbidden(address.ip()) {
+            last = format!(
+                "{host}:{port} is {}, {what}: only a registry that the configuration names may be there (registries.\"{host}:{port}\")",
+                address.ip()
+            );
+            continue;
+        }
+        match tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => last = format!("{host}:{port}: {error}"),
+            Err(_) => last = format!("{host}:{port}: no answer within {PATIENCE:?}"),
+        }
+    }
+    Err(last)
+}
+
+/// Whether the operator named the host, as a registry or as a mirror.
+fn is_named(host: &str, port: u16, settings: &RegistrySettings) -> bool {
+    let names = |name: &str| {
+        let name = name.split('/').next().unwrap_or(name);
+        name == format!("{host}:{port}") || (name == host && [80, 443].contains(&port))
+    };
+    let hosts = settings.hosts.iter();
+    hosts
+        .flat_map(|(name, of)| of.mirrors.iter().chain([name]))
+        .any(|name| names(name))
+}
+
+/// What an address is that nobody may lead the node to.
+fn forbidden(address: IpAddr) -> Option<&'static str> {
+    let address = address.to_canonical();
+    let is_link_local = match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => is_unicast_link_local(v6),
+    };
+    if is_link_local {
+        return Some("a link-local address");
+    }
+    let is_v4_special = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+    if address.is_unspecified() || address.is_multicast() || is_v4_special {
+        return Some("no address of one host");
+    }
+    if address.is_loopback() || is_own(address).unwrap_or(true) {
+        return Some("the node itself");
+    }
+    None
+}
+
+fn is_unicast_link_local(address: Ipv6Addr) -> bool {
+    address
+        .segments()
+        .first()
+        .is_some_and(|first| first & 0xffc0 == 0xfe80)
+}
+
+/// Whether an interface of the node has the address: only then can a socket have it.
+fn is_own(address: IpAddr) -> io::Result<bool> {
+    match UdpSocket::bind((address, 0)) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => Ok(false),
+        // A family that the node has not.
+        Err(error) if error.raw_os_error() == Some(nix::libc::EAFNOSUPPORT) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::RegistryHost;
+    use super::*;
+
+    fn named(name: &str) -> RegistrySettings {
+        let hosts = [(name.to_owned(), RegistryHost::default())];
+        RegistrySettings {
+            hosts: hosts.into(),
+        }
+    }
+
+    #[test]
+    fn the_node_and_its_link_are_forbidden_unless_they_are_named() {
+        for text in [
+            "127.0.0.1",
+            "::1",
+            "169.254.169.254",
+            "fe80::1",
+            "::ffff:127.0.0.1",
+            "0.0.0.0",
+            "224.0.0.1",
+            "255.255.255.255",
+        ] {
+            assert!(forbidden(text.parse().unwrap()).is_some(), "{text}");
+        }
+        assert_eq!(forbidden("192.0.2.1".parse().unwrap()), None);
+        assert!(is_named("localhost", 5000, &named("localhost:5000")));
+        assert!(is_named(
+            "registry.example",
+            443,
+            &named("registry.example")
+        ));
+        assert!(!is_named("localhost", 5001, &named("localhost:5000")));
+        assert!(!is_named("localhost", 22, &named("localhost")));
+    }
+
+    #[tokio::test]
+    async fn a_connection_to_the_node_is_refused_by_name() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let refused = connect("127.0.0.1", port, &RegistrySettings::default()).await;
+        assert!(refused.unwrap_err().contains("the node itself"));
+        let settings = named(&format!("127.0.0.1:{port}"));
+        assert!(connect("127.0.0.1", port, &settings).await.is_ok());
+    }
+}

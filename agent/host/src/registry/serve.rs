@@ -1,0 +1,120 @@
+//! Answers what a pull asks for: connections, files for blobs.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+
+use super::connect::connect;
+use super::{Progress, PullFailure, RegistrySettings, blobs};
+use crate::child::{PullAsk, is_digest, send};
+
+/// Longest line of a child.
+const MAX_LINE_BYTES: u64 = 64 << 10;
+
+/// What came of a pull.
+pub(super) enum Pulled {
+    /// The `index.json` of the image, whose blobs are all there.
+    New(Vec<u8>),
+    /// The disk of this manifest was made before.
+    Kept(String),
+}
+
+/// What answers are made of.
+pub(super) struct Serving<'a> {
+    pub(super) dir: &'a Path,
+    pub(super) settings: &'a RegistrySettings,
+    pub(super) is_kept: &'a (dyn Fn(&str) -> bool + Send + Sync),
+    pub(super) progress: &'a Progress<'a>,
+}
+
+impl Serving<'_> {
+    /// Serves one child up to its last word; `None`: it ended without one.
+    pub(super) async fn serve(&self, stream: UnixStream) -> Result<Option<Pulled>, PullFailure> {
+        let mut stream = BufReader::new(stream);
+        loop {
+            let mut line = Vec::new();
+            let mut bounded = (&mut stream).take(MAX_LINE_BYTES);
+            if bounded.read_until(b'\n', &mut line).await? == 0 {
+                return Ok(None);
+            }
+            match serde_json::from_slice(&line).map_err(io::Error::other)? {
+                PullAsk::Connect { host, port } => {
+                    let made = connect(&host, port, self.settings).await;
+                    match made {
+                        Ok(connection) => hand_over(&stream, connection.as_fd()).await?,
+                        Err(why) => refuse(&mut stream, &why).await?,
+                    }
+                }
+                PullAsk::Blob { digest, .. } => match open_blob(self.dir, &digest) {
+                    Ok(file) => hand_over(&stream, file.as_fd()).await?,
+                    Err(error) => refuse(&mut stream, &error.to_string()).await?,
+                },
+                PullAsk::Manifest { digest } => {
+                    if (self.is_kept)(&digest) {
+                        return Ok(Some(Pulled::Kept(digest)));
+                    }
+                    refuse(&mut stream, "wanted").await?;
+                }
+                PullAsk::Progress { bytes, of } => (self.progress)(bytes, of),
+                PullAsk::Done {
+                    digest,
+                    media_type,
+                    bytes,
+                } => {
+                    let index = serde_json::json!({
+                        "schemaVersion": 2,
+                        "manifests": [{"mediaType": media_type, "digest": digest, "size": bytes}],
+                    });
+                    return Ok(Some(Pulled::New(index.to_string().into_bytes())));
+                }
+                PullAsk::Refused { message, .. } => {
+                    let message = agent_domain::tame(&message, 1000);
+                    return Err(PullFailure::Refused(message));
+                }
+            }
+        }
+    }
+}
+
+/// Sends a descriptor, once the child has read what came before.
+async fn hand_over(stream: &BufReader<UnixStream>, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    let socket = stream.get_ref();
+    socket
+        .async_io(tokio::io::Interest::WRITABLE, || {
+            send(socket, &[descriptor])
+        })
+        .await
+}
+
+async fn refuse(stream: &mut BufReader<UnixStream>, why: &str) -> io::Result<()> {
+    let why = why.replace('\n', " ");
+    let line: String = why.chars().take(1000).collect();
+    stream
+        .get_mut()
+        .write_all(format!("e{line}\n").as_bytes())
+        .await
+}
+
+/// The file of a blob, for one pull at a time: the lock is the descriptor's.
+fn open_blob(dir: &Path, digest: &str) -> io::Result<File> {
+    if !is_digest(digest) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let name = digest.trim_start_matches("sha256:");
+    let mut options = fs::OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600);
+    let file = options.open(blobs(dir).join(name))?;
+    file.try_lock()
+        .map_err(|_| io::Error::other("another pull fetches the same layer now"))?;
+    Ok(file)
+}

@@ -1,0 +1,194 @@
+//! Disks in images, on the machine's own KVM: from a layout of the node, and from Debian's registry.
+
+#![forbid(unsafe_code)]
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use integration::agent::{Agent, CONFIG, GuestSpec, IMAGES};
+use integration::commands::Commands;
+use integration::host::{self, Host};
+use integration::{process, skip_if, tools};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const REGISTRY: &str = "127.0.0.1:5000";
+/// Where the registry keeps what it was given.
+const REGISTRY_DIR: &str = "/run/registry";
+
+fn missing() -> Option<String> {
+    host::without_host().or_else(|| {
+        let missing = tools::missing(tools::TESTS);
+        let needed = ["docker-registry", "skopeo", "qemu-utils"];
+        let lacks = needed.iter().find(|name| missing.contains(*name))?;
+        Some(format!("the package {lacks} is not installed"))
+    })
+}
+
+/// An OCI image layout in `directory` whose one layer has a qcow2 of 16 MiB in `/disk`.
+fn write_image(directory: &Path) -> anyhow::Result<()> {
+    let tree = directory.join("tree/disk");
+    std::fs::create_dir_all(&tree)?;
+    let raw = directory.join("disk.raw");
+    let content: Vec<u8> = (0..16_u32 << 18)
+        .flat_map(|word| (word / 1024).to_le_bytes())
+        .collect();
+    std::fs::write(&raw, content)?;
+    let mut command = Command::new("qemu-img");
+    command.args(["convert", "-c", "-f", "raw", "-O", "qcow2"]);
+    process::output(command.arg(&raw).arg(tree.join("disk.qcow2")))?;
+    let layer = directory.join("layer.tar");
+    let mut command = Command::new("tar");
+    command.args(["--owner=107", "--group=107", "-C"]);
+    process::output(
+        command
+            .arg(directory.join("tree"))
+            .arg("-cf")
+            .arg(&layer)
+            .arg("disk"),
+    )?;
+    let script = r#"
+import hashlib, json, os, sys
+root, layer = sys.argv[1:]
+os.makedirs(root + "/blobs/sha256")
+def blob(data, media):
+    digest = hashlib.sha256(data).hexdigest()
+    open(f"{root}/blobs/sha256/{digest}", "wb").write(data)
+    return {"mediaType": "application/vnd.oci.image." + media, "digest": "sha256:" + digest, "size": len(data)}
+data = open(layer, "rb").read()
+diff = "sha256:" + hashlib.sha256(data).hexdigest()
+layer = blob(data, "layer.v1.tar")
+config = {"architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": [diff]}}
+config = blob(json.dumps(config).encode(), "config.v1+json")
+manifest = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": config, "layers": [layer]}
+manifest = blob(json.dumps(manifest).encode(), "manifest.v1+json")
+json.dump({"schemaVersion": 2, "manifests": [manifest]}, open(root + "/index.json", "w"))
+json.dump({"imageLayoutVersion": "1.0.0"}, open(root + "/oci-layout", "w"))
+"#;
+    let mut command = Command::new("python3");
+    command.args(["-c", script]).arg(directory.join("layout"));
+    process::output(command.arg(&layer))?;
+    Ok(())
+}
+
+/// A guest that tests its disk, which is that of an image.
+fn guest(name: &str, image: &str) -> String {
+    let spec = GuestSpec::testguest(name, "tests=blk mode=poll then=idle");
+    let volume = format!("containerDisk: {{image: \"{image}\"}}");
+    spec.manifest()
+        .replace("emptyDisk:\n      capacity: 16Mi", &volume)
+}
+
+/// The agent with an image layout at `oci:IMAGES/disk`.
+fn started(host: &Host) -> anyhow::Result<Agent<'_, Host>> {
+    let agent = Agent::prepare(host)?;
+    agent.add_image("/run/bin/testguest", "testguest")?;
+    let directory = tempfile::tempdir()?;
+    write_image(directory.path())?;
+    let from = directory.path().join("layout");
+    host.sh(&format!("cp -r {} /run/layout", from.display()))?;
+    agent.add_image("/run/layout/.", "disk")?;
+    let config = format!("\n[registries.\"{REGISTRY}\"]\ninsecure = true\n");
+    host.sh(&format!("printf '%s' '{config}' >>{CONFIG}"))?;
+    agent.start()?;
+    Ok(agent)
+}
+
+fn passes(agent: &Agent<'_, Host>, name: &str) -> anyhow::Result<()> {
+    let mut console = agent.console(name)?;
+    console
+        .read_until("TESTGUEST blk ok", PATIENCE)
+        .with_context(|| agent.log())?;
+    console.kill()
+}
+
+const KEPT: &str = "/var/lib/kvmlet/host/images/sha256";
+
+#[test]
+fn guests_share_the_disk_of_an_image_and_none_changes_it() -> anyhow::Result<()> {
+    skip_if!(missing(), Ok(()));
+    let host = Host::enter()?;
+    let agent = started(&host)?;
+    let image = format!("oci:{IMAGES}/disk");
+    agent.apply(&guest("one", &image))?;
+    passes(&agent, "one")?;
+    let sum = host.sh(&format!("sha256sum {KEPT}/*.raw"))?;
+    agent.apply(&guest("two", &image))?;
+    passes(&agent, "two")?;
+    assert_eq!(host.sh(&format!("sha256sum {KEPT}/*.raw"))?, sum);
+    // It is the raw disk that was packed.
+    let expected = "python3 -c \"import hashlib,struct;\
+        print(hashlib.sha256(b''.join(struct.pack('<I',w//1024)*1 for w in range(16<<18))).hexdigest())\"";
+    assert_eq!(sum.split(' ').next(), Some(host.sh(expected)?.trim()));
+    // What they write has no name, and is gone with them.
+    assert_eq!(
+        host.sh("ls -A /var/lib/kvmlet/host/disks/*")?
+            .matches("overlay")
+            .count(),
+        0
+    );
+    let deleted = agent.kvmctl("delete vmi one two --grace-period 0")?;
+    assert_eq!(deleted.code, Some(0), "{deleted}");
+    Ok(())
+}
+
+fn start_registry(host: &Host) -> anyhow::Result<()> {
+    let config = format!(
+        "version: 0.1\nstorage: {{filesystem: {{rootdirectory: {REGISTRY_DIR}}}}}\nhttp: {{addr: \"{REGISTRY}\"}}\n"
+    );
+    host.put("/run/registry.yml", 0o644, config.as_bytes())?;
+    host.sh("setsid docker-registry serve /run/registry.yml </dev/null >/run/registry.log 2>&1 & echo $! >/run/registry.pid")?;
+    host.wait_for(&format!("skopeo list-tags --tls-verify=false docker://{REGISTRY}/x 2>&1 | grep -q -e NAME_UNKNOWN -e 'Not Found' -e Tags"), PATIENCE)?;
+    Ok(())
+}
+
+#[test]
+fn an_image_of_a_registry_is_pulled_once_and_a_damaged_one_not_at_all() -> anyhow::Result<()> {
+    skip_if!(missing(), Ok(()));
+    let host = Host::enter()?;
+    let agent = started(&host)?;
+    let image = format!("{REGISTRY}/vm/disk:1");
+    // Nobody is there yet.
+    agent.apply(&guest("early", &image))?;
+    host.wait_for(
+        "kvmctl get vmi early -o yaml | grep -q -e ImagePullBackOff -e ErrImagePull",
+        PATIENCE,
+    )
+    .with_context(|| agent.log())?;
+    start_registry(&host)?;
+    host.sh(&format!(
+        "skopeo copy --quiet --insecure-policy --dest-tls-verify=false oci:/run/layout docker://{image}"
+    ))?;
+    passes(&agent, "early")?;
+    ensure!(
+        host.sh("ls /var/lib/kvmlet/host/images/layers/blobs/sha256 | wc -l")?
+            .trim()
+            <= "1",
+        "layers stay behind"
+    );
+    // What is there needs no registry.
+    host.sh("kill $(cat /run/registry.pid)")?;
+    agent.apply(&guest("late", &image))?;
+    passes(&agent, "late")?;
+
+    start_registry(&host)?;
+    host.sh(&format!(
+        "find {REGISTRY_DIR} -name data -size +100k -exec sh -c 'printf X | dd of=$1 bs=1 seek=5000 conv=notrunc 2>/dev/null' sh '{{}}' ';'; \
+         rm -r {KEPT}; rm -r /var/lib/kvmlet/host/images/names"
+    ))?;
+    agent.apply(&guest("damaged", &image))?;
+    host.wait_for(
+        "kvmctl get vmi damaged -o yaml | grep -q 'the registry sent other bytes for sha256:'",
+        PATIENCE,
+    )
+    .with_context(|| agent.log())?;
+    assert_ne!(agent.value("damaged", ".status.phase")?, "Running");
+    assert_eq!(
+        host.sh(&format!("ls {KEPT} 2>/dev/null | wc -l"))?.trim(),
+        "0"
+    );
+    let deleted = agent.kvmctl("delete vmi early late damaged --grace-period 0")?;
+    assert_eq!(deleted.code, Some(0), "{deleted}");
+    Ok(())
+}
