@@ -326,6 +326,8 @@ pub struct GuestSpec {
     pub initrd: Option<&'static str>,
     /// Whether it has a disk, a card on `lan` and entropy.
     pub devices: bool,
+    /// Whether it says nothing of networks, and so has a card on the pod network.
+    pub on_pod_network: bool,
 }
 
 impl GuestSpec {
@@ -341,6 +343,7 @@ impl GuestSpec {
             kernel: GuestImage::KERNEL,
             initrd: Some(GuestImage::INITRD),
             devices: true,
+            on_pod_network: false,
         }
     }
 
@@ -355,6 +358,7 @@ impl GuestSpec {
             kernel: "/testguest",
             initrd: None,
             devices: true,
+            on_pod_network: false,
         }
     }
 
@@ -362,6 +366,13 @@ impl GuestSpec {
     #[must_use]
     pub fn without_devices(mut self) -> Self {
         self.devices = false;
+        self
+    }
+
+    /// The same with entropy and what a guest has that says nothing of networks.
+    #[must_use]
+    pub fn on_pod_network(mut self) -> Self {
+        self.on_pod_network = true;
         self
     }
 
@@ -376,14 +387,17 @@ impl GuestSpec {
             kernel,
             initrd,
             devices,
+            on_pod_network,
         } = self;
         let initrd = initrd.map_or_else(String::new, |path| {
             format!("          initrdPath: {path}\n")
         });
-        let (devices, volumes) = if *devices {
+        let (devices, volumes) = if *on_pod_network {
+            ("    devices:\n      rng: {}\n", "")
+        } else if *devices {
             (DEVICES, VOLUMES)
         } else {
-            ("    devices: {}\n", "")
+            (NO_DEVICES, "")
         };
         format!(
             "apiVersion: kubevirt.io/v1\n\
@@ -395,6 +409,9 @@ impl GuestSpec {
         )
     }
 }
+
+/// More devices may follow.
+const NO_DEVICES: &str = "    devices:\n      autoattachPodInterface: false\n";
 
 const DEVICES: &str = "    devices:
       rng: {}

@@ -52,12 +52,11 @@ fn partitioned() -> Vec<u8> {
 /// A guest with the block device below the name `device`.
 fn with_device(name: &str, device: &str, read_only: bool) -> String {
     format!(
-        "{}    devices:\n      disks:\n      - name: data\n        disk: {{bus: virtio, readonly: {read_only}}}\n  \
+        "{}      disks:\n      - name: data\n        disk: {{bus: virtio, readonly: {read_only}}}\n  \
          volumes:\n  - name: data\n    hostDisk: {{path: {DISKS}/{device}, type: Disk}}\n",
         GuestSpec::testguest(name, "tests=none then=idle")
             .without_devices()
             .manifest()
-            .replace("    devices: {}\n", "")
     )
 }
 

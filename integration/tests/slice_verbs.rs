@@ -218,12 +218,11 @@ fn a_guest_whose_disk_fails_is_paused_and_tries_again_when_it_is_told_to() -> an
          truncate -s 1M {DISKS}/small/disk.img"
     ))?;
     let manifest = format!(
-        "{}    devices:\n      disks:\n      - name: small\n        disk: {{bus: virtio}}\n  volumes:\n  \
+        "{}      disks:\n      - name: small\n        disk: {{bus: virtio}}\n  volumes:\n  \
          - name: small\n    hostDisk: {{path: {DISKS}/small/disk.img, type: Disk}}\n",
         GuestSpec::testguest("web", "tests=blk then=idle")
             .without_devices()
             .manifest()
-            .replace("    devices: {}\n", "")
     );
     agent.apply(&manifest)?;
     wait_until(&agent, "Paused")?;
@@ -287,13 +286,12 @@ fn a_guest_whose_disk_lost_data_says_so_as_long_as_its_vmm_lives() -> anyhow::Re
     }
     host.sh(&format!("cp -a $(cat /run/full.loop) {DISKS}/lossy"))?;
     let manifest = format!(
-        "{}    devices:\n      disks:\n      - name: lossy\n        disk: {{bus: virtio}}\n        \
+        "{}      disks:\n      - name: lossy\n        disk: {{bus: virtio}}\n        \
          cache: writeback\n        errorPolicy: report\n  volumes:\n  \
          - name: lossy\n    hostDisk: {{path: {DISKS}/lossy, type: Disk}}\n",
         GuestSpec::testguest("web", "tests=blk then=idle")
             .without_devices()
             .manifest()
-            .replace("    devices: {}\n", "")
     );
     agent.apply(&manifest)?;
     let waited = wait_until(&agent, "DiskSyncFailed");

@@ -142,6 +142,9 @@ impl<H: Host> Actor<H> {
             .begin_round(&self.agent.traces, &metadata, &record);
         wanted.closed = self.agent.keeper.closed(&self.agent.node_name());
         wanted.room = self.room(&record, wanted.closed.is_some());
+        if let Some(why) = self.address(&mut record, now)? {
+            wanted.room = Room::Waits { why };
+        }
         let begun = self.start.mark();
         let observed = Box::pin(self.agent.host.observe(Look {
             record: &record,
@@ -321,6 +324,14 @@ impl<H: Host> Actor<H> {
             return Room::default();
         }
         rooms.ask(&self.uid, accepted_at(record), claim)
+    }
+
+    /// Gives the guest its address of the pod network; or why it has to wait for one.
+    fn address(&self, record: &mut Record, now: Timestamp) -> Result<Option<String>, WriteError> {
+        match &self.spec {
+            Some(spec) => self.agent.give_pod_address(&spec.vmi, record, now),
+            None => Ok(None),
+        }
     }
 
     /// Read anew each time: requests write their orders into it.

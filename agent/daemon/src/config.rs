@@ -4,6 +4,7 @@ mod capacity;
 mod control_plane;
 mod grpc;
 mod hooks;
+mod pod_network;
 mod sections;
 mod shutdown;
 mod tracing;
@@ -24,6 +25,7 @@ pub(crate) use self::tracing::{Destination, TlsFiles, Tracing};
 pub(crate) use control_plane::ControlPlaneConfig;
 pub(crate) use grpc::{Grant, Grpc, Role};
 pub(crate) use hooks::{FailurePolicy, Hooks};
+pub(crate) use pod_network::PodNetwork;
 pub(crate) use shutdown::Shutdown;
 
 /// Why the configuration can not be used.
@@ -67,6 +69,8 @@ pub(crate) struct Config {
     pub(crate) networks: BTreeMap<String, Network>,
     /// Registries that are not like all others.
     pub(crate) registries: BTreeMap<String, Registry>,
+    /// The network of guests that ask for none.
+    pub(crate) pod_network: PodNetwork,
     /// Whom the node dials; nobody when it is left out.
     pub(crate) control_plane: Option<ControlPlaneConfig>,
     pub(crate) paths: Paths,
@@ -113,6 +117,7 @@ impl Default for Config {
             labels: BTreeMap::new(),
             networks: BTreeMap::new(),
             registries: BTreeMap::new(),
+            pod_network: PodNetwork::default(),
             control_plane: None,
             paths: Paths::default(),
             kernel: Kernel::default(),
@@ -202,9 +207,7 @@ impl Config {
         }
         for (name, network) in &self.networks {
             let bridge = &network.bridge;
-            // IFNAMSIZ, and what the kernel refuses in names of interfaces.
-            let legal = (1..16).contains(&bridge.len()) && !bridge.contains(['/', ' ', '\t', ':']);
-            if !legal {
+            if !is_bridge_name(bridge) {
                 let setting = format!("networks.{name}.bridge");
                 return Err(self.wrong(
                     &setting,
@@ -218,6 +221,9 @@ impl Config {
 
     fn check_numbers(&self) -> Result<(), ConfigError> {
         let fault = self.capacity.fault().or_else(|| self.shutdown.fault());
+        if let Some((setting, value, rule)) = self.pod_network.fault() {
+            return Err(self.wrong(setting, value, rule));
+        }
         if let Some((setting, value, rule)) = fault {
             return Err(self.wrong(setting, value.to_string(), rule));
         }
@@ -281,6 +287,7 @@ impl Config {
             "log.format": log.format,
             "metrics.listen": metrics.listen,
             "control_plane": control_plane,
+            "pod_network": pod_network,
             "grpc.listen": grpc.listen,
             "grpc.max_connections_per_client": grpc.max_connections_per_client,
         );
@@ -295,6 +302,11 @@ impl Config {
             rule,
         }
     }
+}
+
+/// IFNAMSIZ, and what the kernel refuses in names of interfaces.
+fn is_bridge_name(name: &str) -> bool {
+    (1..16).contains(&name.len()) && !name.contains(['/', ' ', '\t', ':'])
 }
 
 #[cfg(test)]

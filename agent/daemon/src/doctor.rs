@@ -28,6 +28,7 @@ pub(crate) fn run(config: &Config, output: Option<Output>) -> anyhow::Result<Exi
         state_dir: config.state_dir.clone(),
         paths: facts::path_rules(config),
         bridges: facts::bridges(config),
+        pod_network: facts::pod_network(config),
         firmware: facts::firmware(config),
     });
     findings.push(memory::finding(Path::new("/")));
@@ -98,6 +99,7 @@ fn whole(caps: &NodeCaps, findings: &[Finding]) -> Value {
             // What kvmctl of earlier releases reads.
             "allowedDirs": caps.paths.roots().collect::<Vec<_>>(),
             "allowedDirsSetting": caps.paths.setting,
+            "podNetwork": caps.pod_network.map(|pool| format!("{}/{}", pool.network, pool.prefix)),
             "labels": caps.labels,
             "refuseSubstitution": caps.refuse_substitution,
             "lacksBios": caps.firmware.bios.as_ref().map(lack),

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use agent_domain::{NodeCaps, PathGrant, PathRules};
+use agent_domain::{NodeCaps, PathGrant, PathRules, PodPool};
 use agent_host::{
     DebugPorts, EfiFiles, FirmwareFinder, FirmwareSettings, KnownPaths, LinuxHostConfig, NodeFacts,
-    RegistryHost, RegistrySettings,
+    PodNetworkConfig, RegistryHost, RegistrySettings,
 };
 
 use crate::config::{Config, DeviceSubstitution, Firmware};
@@ -47,6 +47,10 @@ pub(crate) fn caps(config: &Config, facts: &NodeFacts) -> NodeCaps {
         memory_bytes: facts.memory_bytes,
         networks: bridges(config),
         paths: path_rules(config),
+        pod_network: pod_network(config).map(|config| PodPool {
+            network: config.network,
+            prefix: config.prefix,
+        }),
         labels,
         refuse_substitution: config.device_substitution == DeviceSubstitution::Refuse,
         firmware: firmware(config).lacks(),
@@ -105,6 +109,7 @@ pub(crate) fn host_config(config: &Config, known_paths: &KnownPaths) -> LinuxHos
     host.path_records = known_paths.clone();
     host.bridges = bridges(config);
     host.registries = registries(config);
+    host.pod_network = pod_network(config);
     host.firmware = firmware_settings(config);
     host.unpack_kernels = config.kernel.unpack;
     host.kernel_cache_bytes = config.kernel.cache_bytes;
@@ -116,6 +121,18 @@ pub(crate) fn host_config(config: &Config, known_paths: &KnownPaths) -> LinuxHos
         exit: config.debug.exit_port,
     };
     host
+}
+
+/// The pod network, unless it is switched off.
+pub(crate) fn pod_network(config: &Config) -> Option<PodNetworkConfig> {
+    let settings = &config.pod_network;
+    let (network, prefix) = settings.network().filter(|_| settings.enabled)?;
+    Some(PodNetworkConfig {
+        bridge: settings.bridge.clone(),
+        network,
+        prefix,
+        mtu: settings.mtu,
+    })
 }
 
 /// Networks and their bridges.

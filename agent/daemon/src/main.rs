@@ -32,6 +32,7 @@ mod object;
 mod objects;
 mod owner;
 mod paths;
+mod pods;
 mod registry;
 mod reload;
 mod resources;

@@ -1,6 +1,7 @@
 //! From a record to the status that everybody sees.
 
 mod guest;
+mod pod;
 
 use agent_domain::{Interface, Vmi};
 use agent_plan::{Phase, Record};
@@ -39,6 +40,7 @@ pub(crate) fn project(
         if let Some(guest) = &record.guest {
             guest::tell(&mut status, guest);
         }
+        pod::tell(&mut status, vmi, record);
     }
     status
 }

@@ -14,6 +14,7 @@ mod dedicated;
 mod disk_bus;
 mod disk_options;
 mod disks;
+mod dns;
 mod firmware;
 mod hyperv;
 mod identity;
@@ -196,6 +197,7 @@ fn admit_spec(
     let probes = probes::probes(spec, review);
     let disks = disks::disks(spec, review);
     let mut interfaces = network::interfaces(spec, namespace, seed, review);
+    let names = dns::names(spec, review);
     let spec_hostname = spec.hostname.clone();
     let domain = spec.domain.as_mut()?;
     machine::machine_type(domain, review);
@@ -238,6 +240,7 @@ fn admit_spec(
         identity: machine_identity,
         disks,
         interfaces,
+        names,
         disk_queues: disk_queues(&devices, vcpus),
         rng: devices.rng.is_some(),
         balloon: devices.autoattach_mem_balloon.unwrap_or(true),

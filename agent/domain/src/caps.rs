@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::PathRules;
 
+use crate::pod::PodPool;
+
 /// What a node can do. Filled in by the agent from its configuration and from the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeCaps {
@@ -19,6 +21,8 @@ pub struct NodeCaps {
     pub networks: BTreeMap<String, String>,
     /// Which paths of the host callers may name.
     pub paths: PathRules,
+    /// The pod network; `None`: the configuration switches it off.
+    pub pod_network: Option<PodPool>,
     /// Labels of the node, for `nodeSelector`.
     pub labels: BTreeMap<String, String>,
     /// Refuse devices that would be substituted (`deviceSubstitution: Refuse`).

@@ -39,7 +39,7 @@ pub fn describe(vmi: &Vmi) -> Machine {
             .iter()
             .map(|interface| Interface {
                 name: interface.name.to_string(),
-                network: interface.network.to_string(),
+                network: interface.attachment.network().to_owned(),
                 mac_address: interface.mac.to_string(),
             })
             .collect(),

@@ -21,6 +21,7 @@ mod hooked;
 mod name;
 mod owner;
 mod paths;
+mod pod;
 mod probe;
 mod quantity;
 mod run_strategy;
@@ -44,6 +45,10 @@ pub use name::{MacAddress, Name, Namespace, NetworkName, Uid};
 pub use owner::{Owner, SOURCE_ANNOTATION};
 pub use paths::{
     EVERY_NAMESPACE, PathGrant, PathRecord, PathRecords, PathRefusal, PathRules, PathUse,
+};
+pub use pod::{
+    Attachment, DhcpOptions, GuestNames, GuestNetwork, OpenPorts, PodBinding, PodInterface,
+    PodPool, Transport,
 };
 pub use probe::{Endpoint, HttpQuestion, Probe, Probes, Question};
 pub use run_strategy::RunStrategy;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::cloud_init::{CloudInit, DataVolume};
 use crate::cpu::{ClockOptions, CpuOptions};
 use crate::disk::DiskOptions;
-use crate::name::{MacAddress, Name, Namespace, NetworkName, Uid};
+use crate::name::{MacAddress, Name, Namespace, Uid};
+use crate::pod::{Attachment, GuestNames, PodInterface};
 use crate::probe::Probes;
 
 /// A guest as it is to run, fully resolved but for what only the host can know.
@@ -44,6 +45,8 @@ pub struct Vmi {
     pub disks: Vec<Disk>,
     /// Interfaces in the order of the spec.
     pub interfaces: Vec<Interface>,
+    /// Whom it asks for names.
+    pub names: GuestNames,
     /// Queues of each disk, 1 to 64.
     pub disk_queues: u32,
     /// The guest has a virtio-rng.
@@ -64,6 +67,18 @@ pub struct Vmi {
     pub reboot_policy: RebootPolicy,
     /// From the power button to the kill; zero kills at once.
     pub termination_grace_period: Duration,
+}
+
+impl Vmi {
+    /// The interface of the pod network, if there is one, and its number among all interfaces.
+    #[must_use]
+    pub fn pod_interface(&self) -> Option<(usize, &PodInterface)> {
+        let mut all = self.interfaces.iter().enumerate();
+        all.find_map(|(index, interface)| match &interface.attachment {
+            Attachment::Pod(pod) => Some((index, &**pod)),
+            Attachment::Network(_) => None,
+        })
+    }
 }
 
 /// What guest memory is made of, and what it may grow to.
@@ -432,8 +447,8 @@ pub struct Interface {
     pub mac: MacAddress,
     /// Where the guest is to find it; `None`: anywhere. No other device asks for the same.
     pub pci_address: Option<PciAddress>,
-    /// The configured network whose bridge it joins.
-    pub network: NetworkName,
+    /// What it joins.
+    pub attachment: Attachment,
     /// Queue pairs, at least 1.
     pub queues: u32,
     /// The guest sees a link without carrier (`state: down`).

@@ -4,12 +4,15 @@
 //! at the start of a program: the agent starts itself anew with a hidden subcommand, which drops
 //! its privileges as its first act. The daemon's `main` calls [`run`] before anything else.
 
+mod answer_dhcp;
 mod become_vmm;
 mod confine;
 mod convert_image;
 mod descriptors;
+mod dhcp_orders;
 mod drop_privileges;
 mod launch_vmm;
+mod open_dhcp;
 mod pull_image;
 mod read_layers;
 mod run_hook;
@@ -18,9 +21,13 @@ mod unpack_kernel;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+#[cfg(test)]
+pub(crate) use answer_dhcp::serve_unconfined as serve_dhcp;
 pub(crate) use convert_image::{Reply, Request, SUBCOMMAND as CONVERT_IMAGE, Task};
 pub(crate) use descriptors::send;
+pub(crate) use dhcp_orders::{Order as DhcpOrder, send as send_dhcp_order};
 pub(crate) use launch_vmm::{LaunchArguments, Launched};
+pub(crate) use open_dhcp::SUBCOMMAND as OPEN_DHCP;
 pub(crate) use pull_image::{
     Ask as PullAsk, Request as PullRequest, SUBCOMMAND as PULL_IMAGE, is_digest,
 };
@@ -45,6 +52,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
         convert_image::SUBCOMMAND => Some(convert_image::main()),
         read_layers::SUBCOMMAND => Some(read_layers::main()),
         pull_image::SUBCOMMAND => Some(pull_image::main()),
+        answer_dhcp::SUBCOMMAND => Some(answer_dhcp::main()),
+        open_dhcp::SUBCOMMAND => Some(open_dhcp::main()),
         become_vmm::SUBCOMMAND => Some(become_vmm::main(arguments)),
         run_hook::SUBCOMMAND => Some(run_hook::main(arguments)),
         launch_vmm::SUBCOMMAND => {

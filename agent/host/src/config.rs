@@ -8,6 +8,7 @@ use std::time::Duration;
 use agent_domain::{PathRecord, PathRecords, PathRules};
 
 use crate::firmware::FirmwareSettings;
+use crate::pod::PodNetworkConfig;
 use crate::registry::RegistrySettings;
 
 /// What the agent remembers of paths at present, for all who ask.
@@ -49,6 +50,8 @@ pub struct LinuxHostConfig {
     pub registries: RegistrySettings,
     /// Setting `networks.NAME.bridge`: bridge of each network.
     pub bridges: BTreeMap<String, String>,
+    /// Settings `pod_network`; `None`: it is switched off.
+    pub pod_network: Option<PodNetworkConfig>,
     /// Setting `kernel.unpack`: unpack a compressed kernel before it is booted. Otherwise a bzImage
     /// is booted by its own 64-bit entry.
     pub unpack_kernels: bool,
@@ -92,6 +95,7 @@ impl LinuxHostConfig {
             path_records: KnownPaths::default(),
             registries: RegistrySettings::default(),
             bridges: BTreeMap::new(),
+            pod_network: None,
             unpack_kernels: true,
             kernel_cache_bytes: 2 << 30,
             memory_mapped_pci: false,

@@ -6,6 +6,7 @@ mod kvm;
 mod limits;
 mod network;
 mod places;
+mod pod_network;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,6 +15,8 @@ use std::path::{Path, PathBuf};
 use agent_domain::PathRules;
 
 use crate::firmware::FirmwareFinder;
+use crate::pod::PodNetworkConfig;
+use crate::resolver;
 
 /// How well one thing is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,6 +92,8 @@ pub struct Patient {
     pub paths: PathRules,
     /// Networks and their bridges.
     pub bridges: BTreeMap<String, String>,
+    /// The pod network, unless it is switched off.
+    pub pod_network: Option<PodNetworkConfig>,
     /// Finds firmware.
     pub firmware: FirmwareFinder,
 }
@@ -107,6 +112,8 @@ pub fn examine(patient: &Patient) -> Vec<Finding> {
         network::vhost(root),
     ]);
     findings.extend(network::bridges(root, &patient.bridges));
+    let pod_network = patient.pod_network.as_ref();
+    findings.extend(pod_network::judge(root, pod_network, &resolver::read()));
     findings.extend([
         places::vmm_program(&patient.vmm_program),
         places::bios(&patient.firmware),
@@ -178,6 +185,7 @@ mod tests {
                 ..PathRules::default()
             },
             bridges: BTreeMap::from([("lan".to_owned(), "no-such-bridge".to_owned())]),
+            pod_network: None,
             firmware: FirmwareFinder::new(FirmwareSettings {
                 bios: Some(dir.path().join("bios.bin")),
                 ..FirmwareSettings::default()

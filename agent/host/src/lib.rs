@@ -24,11 +24,14 @@ mod linux;
 mod logs;
 mod machine_config;
 mod neighbours;
+mod netfilter;
 mod node;
 mod oom_score;
+mod pod;
 mod process;
 mod process_usage;
 mod registry;
+mod resolver;
 mod sandbox;
 mod taps;
 mod usage;
@@ -51,6 +54,7 @@ pub use linux::{LinuxHost, StartHostError};
 pub use logs::{LogReader, LogsError, Piece, Printed, Run};
 pub use node::{KvmFacts, NodeFacts, huge_pages};
 pub use oom_score::offer_first;
+pub use pod::PodNetworkConfig;
 pub use registry::{RegistryHost, RegistrySettings};
 pub use usage::{
     CardUsage, DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, ProcessUsage, RequestUsage,

@@ -7,6 +7,7 @@ mod guest;
 mod logs;
 mod look;
 mod place;
+mod pod;
 mod probe;
 mod release;
 mod start;
@@ -36,6 +37,7 @@ use crate::kernels::{KernelCache, KernelCacheSettings};
 use crate::launch_file::LaunchFile;
 use crate::layout::{Layout, PathUid, absent_is_none, ensure_private_dir};
 use crate::logs::{LogReader, LogsError, Printed, Run};
+use crate::pod::{PodNetworkConfig, Responder};
 use crate::registry::Puller;
 use crate::sandbox::Sandbox;
 use crate::taps::AttachedTap;
@@ -52,8 +54,12 @@ pub struct LinuxHost {
     layout: Layout,
     kernels: KernelCache,
     container_disks: Arc<ContainerDisks>,
-    sandbox: Sandbox,
+    sandbox: Arc<Sandbox>,
     memory: Mutex<Memory>,
+    /// Answers guests of the pod network that ask for their addresses.
+    responder: Arc<Responder>,
+    /// What the node's part of the pod network was made for last.
+    pod_prepared: tokio::sync::Mutex<Option<PodNetworkConfig>>,
 }
 
 /// What the operator decides, as it is now.
@@ -146,8 +152,8 @@ impl LinuxHost {
         let layout = Layout::new(&config.run_dir, &config.state_dir);
         let users =
             users_in_use(&layout, config.vmm_user_base).map_err(StartHostError::RunDirectory)?;
-        let sandbox = Sandbox::detect().await;
-        match sandbox {
+        let sandbox = Arc::new(Sandbox::detect().await);
+        match *sandbox {
             Sandbox::Session { .. } => tracing::warn!("{}", sandbox.describe()),
             _ => tracing::info!("{}", sandbox.describe()),
         }
@@ -174,6 +180,11 @@ impl LinuxHost {
                 users,
                 vmis: HashMap::new(),
             }),
+            responder: Arc::new(Responder::new(
+                config.helper_program.clone(),
+                Arc::clone(&sandbox),
+            )),
+            pod_prepared: tokio::sync::Mutex::default(),
             settings: RwLock::new(Settings::new(config)),
             container_disks,
             layout,

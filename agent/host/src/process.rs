@@ -89,6 +89,20 @@ pub(crate) fn kill(identity: &VmmIdentity) -> io::Result<()> {
     }
 }
 
+/// A descriptor of the process, if it lives.
+pub(crate) fn pidfd_of(identity: &VmmIdentity) -> io::Result<Option<OwnedFd>> {
+    let Some(pid) = i32::try_from(identity.pid).ok().and_then(Pid::from_raw) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no pid"));
+    };
+    let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(pidfd) => pidfd,
+        Err(rustix::io::Errno::SRCH) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    // With the descriptor open the number can not become another's.
+    Ok((liveness(identity)? == Liveness::Alive).then_some(pidfd))
+}
+
 /// The pid of a process in the innermost pid namespace that it is in: what it knows itself by. `None`
 /// when it is gone.
 pub(crate) fn innermost_pid(pid: u32) -> io::Result<Option<u32>> {

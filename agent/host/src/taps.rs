@@ -68,10 +68,16 @@ pub(crate) struct AttachedTap {
     pub(crate) mtu: u32,
 }
 
-/// What all taps of one VMI are called at the start, at most 13 bytes of the 15 that a name has.
+/// What stands for a VMI in names of links, which have 15 bytes at most.
+fn digest(uid: &PathUid) -> String {
+    let mut digest = hex::encode(Sha256::digest(uid.as_str().as_bytes()));
+    digest.truncate(10);
+    digest
+}
+
+/// What all taps of one VMI are called at the start.
 fn prefix(uid: &PathUid) -> String {
-    let digest = hex::encode(Sha256::digest(uid.as_str().as_bytes()));
-    format!("kv{}n", digest.get(..10).unwrap_or_default())
+    format!("kv{}n", digest(uid))
 }
 
 /// The name of a VMI's tap for its interface number `index`.
@@ -79,15 +85,24 @@ pub(crate) fn tap_name(uid: &PathUid, index: usize) -> String {
     format!("{}{index}", prefix(uid))
 }
 
-/// The taps of a VMI that exist now.
+/// What the node's ends of all veths are called at the start. No tap is called so: what follows `kv` there is a digest
+/// in hexadecimal digits.
+pub(crate) const VETHS: &str = "kvp";
+
+/// The name of the node's end of a VMI's veth: its way to the pod network.
+pub(crate) fn veth_name(uid: &PathUid) -> String {
+    format!("{VETHS}{}", digest(uid))
+}
+
+/// The taps of a VMI that exist now, and its veth.
 pub(crate) fn existing(uid: &PathUid) -> io::Result<Vec<String>> {
-    let prefix = prefix(uid);
+    let (prefix, veth) = (prefix(uid), veth_name(uid));
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/sys/class/net")? {
         let name = entry?.file_name();
         found.extend(
             name.to_str()
-                .filter(|name| name.starts_with(&prefix))
+                .filter(|name| name.starts_with(&prefix) || **name == *veth)
                 .map(ToOwned::to_owned),
         );
     }
@@ -209,7 +224,7 @@ fn host_mac([_, rest @ ..]: [u8; 6]) -> Vec<u8> {
 }
 
 /// IFF_TAP | IFF_NO_PI | IFF_VNET_HDR, with IFF_MULTI_QUEUE if there is more than one queue.
-fn open_tap(name: &str, queues: u32) -> io::Result<Vec<OwnedFd>> {
+pub(crate) fn open_tap(name: &str, queues: u32) -> io::Result<Vec<OwnedFd>> {
     let device = DeviceBuilder::new()
         .name(name)
         .layer(Layer::L2)
@@ -234,7 +249,8 @@ mod tests {
     fn names_fit_an_interface_and_differ_by_vmi_and_index() {
         let a = PathUid::new("5f0c9d3e-8a52-4c3b-9a39-000000000001").unwrap();
         let b = PathUid::new("5f0c9d3e-8a52-4c3b-9a39-000000000002").unwrap();
-        assert!(tap_name(&a, 99).len() <= 15);
+        assert!(tap_name(&a, 99).len() <= 15 && veth_name(&a).len() <= 15);
+        assert!(!tap_name(&a, 0).starts_with(VETHS) && veth_name(&a).starts_with(VETHS));
         assert_ne!(tap_name(&a, 0), tap_name(&b, 0));
         assert_ne!(tap_name(&a, 0), tap_name(&a, 1));
     }

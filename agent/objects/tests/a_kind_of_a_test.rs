@@ -174,6 +174,7 @@ fn its_own_admission_judges_it() {
         memory_bytes: 1 << 30,
         networks: Default::default(),
         paths: Default::default(),
+        pod_network: None,
         labels: Default::default(),
         refuse_substitution: false,
         firmware: Default::default(),

@@ -30,6 +30,7 @@ mod observation;
 mod orders;
 mod places;
 mod planner;
+mod pod;
 mod probe;
 mod record;
 mod report;
@@ -62,6 +63,7 @@ pub use observation::{
 pub use orders::{Misfit, Order, Orders, StopCause, StopOrder, order, order_stop};
 pub use places::{PciDemand, PciPlace, PciPlaces, PlaceDemand};
 pub use planner::{Plan, plan};
+pub use pod::{PodAddress, PodLease, free_address, is_of_pool, pool_size};
 pub use probe::{
     ProbeAnswer, ProbeCount, ProbeKind, ProbeVerdict, ProbesKept, ProbesSaid, Unhealthy,
     may_be_probed,

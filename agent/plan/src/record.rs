@@ -6,8 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BootId, Claim, ClockMark, Condition, Failure, GuestTold, Heard, Orders, PciPlaces, ProbesKept,
-    Timestamp, VmmIdentity,
+    BootId, Claim, ClockMark, Condition, Failure, GuestTold, Heard, Orders, PciPlaces, PodAddress,
+    ProbesKept, Timestamp, VmmIdentity,
 };
 
 /// Which VMI.
@@ -53,6 +53,9 @@ pub struct Record {
     /// The address of its socket device, 3 or more and no other VMI's of this node.
     #[serde(default)]
     pub vsock_cid: Option<u32>,
+    /// What it is on the pod network, if it has an interface there: its name's, while there are objects of that name.
+    #[serde(default)]
+    pub pod: Option<PodAddress>,
     /// What was asked of the guest. Requests write it at any time, between a look and the storing of
     /// its plan too: whoever stores a record keeps the orders that are stored.
     #[serde(default)]
@@ -214,6 +217,7 @@ impl Record {
             conditions: Vec::new(),
             pci: PciPlaces::default(),
             vsock_cid: None,
+            pod: None,
             orders: Orders::default(),
             unpauses_done: 0,
             firmware: None,

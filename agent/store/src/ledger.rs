@@ -11,8 +11,8 @@ use crate::group::{Group, Ran};
 use crate::migrate;
 use crate::tables::{
     ASSIGNMENTS, CHANGES, COMPACTED, CONTROL_PLANES, FORMAT, GONE, IDEMPOTENCY, KEYS_OF, LABELLED,
-    MAINTENANCE, META, META_FORMAT, META_PATHS, META_VERSION, OBJECTS, OWNED, PATHS, RECORDS,
-    SEAL_KEYS, UIDS,
+    MAINTENANCE, META, META_FORMAT, META_PATHS, META_VERSION, OBJECTS, OWNED, PATHS, POD_LEASES,
+    RECORDS, SEAL_KEYS, UIDS,
 };
 use crate::{ObjectKey, OpenError, StoreError, StoredObject, Transaction};
 
@@ -139,6 +139,7 @@ impl Ledger {
                 write.open_table(CONTROL_PLANES)?;
                 write.open_table(MAINTENANCE)?;
                 write.open_table(PATHS)?;
+                write.open_table(POD_LEASES)?;
             }
             if found == Some(1) {
                 migrate::from_1(&write)?;

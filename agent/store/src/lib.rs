@@ -19,6 +19,7 @@ mod ledger;
 mod maintenance;
 mod migrate;
 mod paths;
+mod pod_leases;
 mod rows;
 mod tables;
 mod transaction;

@@ -51,3 +51,5 @@ pub(crate) const MAINTENANCE: TableDefinition<'_, &str, &[u8]> =
     TableDefinition::new("maintenance");
 /// Path of the host to the namespaces that may go on using it, as JSON.
 pub(crate) const PATHS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("paths");
+/// Namespace and name to `agent_plan::PodLease` as JSON. Outlives the objects of that name.
+pub(crate) const POD_LEASES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("pod_leases");

@@ -9,7 +9,7 @@ use redb::{ReadableTable, Table, WriteTransaction};
 use crate::ledger::{decode, decode_record, parse_key};
 use crate::tables::{
     ASSIGNMENTS, CHANGES, COMPACTED, CONTROL_PLANES, GONE, IDEMPOTENCY, KEYS_OF, LABELLED,
-    MAINTENANCE, META, META_VERSION, OBJECTS, OWNED, PATHS, RECORDS, SEAL_KEYS, UIDS,
+    MAINTENANCE, META, META_VERSION, OBJECTS, OWNED, PATHS, POD_LEASES, RECORDS, SEAL_KEYS, UIDS,
 };
 use crate::{ChangeKind, Limits, ObjectKey, StoreError, StoredObject};
 
@@ -31,6 +31,7 @@ pub struct Transaction<'txn> {
     pub(crate) control_planes: Table<'txn, &'static str, &'static [u8]>,
     pub(crate) maintenance: Table<'txn, &'static str, &'static [u8]>,
     pub(crate) paths: Table<'txn, &'static str, &'static [u8]>,
+    pub(crate) pod_leases: Table<'txn, &'static str, &'static [u8]>,
     pub(crate) version: u64,
     pub(crate) limits: Limits,
     /// Kinds whose logs have grown.
@@ -60,6 +61,7 @@ impl<'txn> Transaction<'txn> {
             control_planes: write.open_table(CONTROL_PLANES)?,
             maintenance: write.open_table(MAINTENANCE)?,
             paths: write.open_table(PATHS)?,
+            pod_leases: write.open_table(POD_LEASES)?,
             version,
             limits,
             touched: BTreeSet::new(),

@@ -47,6 +47,12 @@ pub(super) const ROOMS: &[Room] = &[
         ..PLAIN
     },
     Room {
+        name: "agent-dhcp",
+        never_directly: IMPURE,
+        because: "is no part of a pure room",
+        ..PLAIN
+    },
+    Room {
         name: "agent-domain",
         imports: &["proto-node"],
         never_directly: IMPURE,
@@ -87,7 +93,13 @@ pub(super) const ROOMS: &[Room] = &[
     },
     Room {
         name: "agent-host",
-        imports: &["agent-plan", "agent-domain", "agent-images", "proto-vmm"],
+        imports: &[
+            "agent-plan",
+            "agent-domain",
+            "agent-dhcp",
+            "agent-images",
+            "proto-vmm",
+        ],
         never_directly: &["tonic", "redb"],
         because: "belongs to sources or store",
         ..PLAIN

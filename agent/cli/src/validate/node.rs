@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use agent_domain::{FirmwareLacks, Lack, NodeCaps, PathGrant, PathRules};
+use agent_domain::{FirmwareLacks, Lack, NodeCaps, PathGrant, PathRules, PodPool};
 use serde::Deserialize;
 
 use crate::failure::Failure;
@@ -27,6 +27,9 @@ struct Node {
     /// Of agents that granted everything below these to everybody.
     #[serde(default)]
     allowed_dirs: Vec<PathBuf>,
+    /// Of a doctor that knows of none, there is none.
+    #[serde(default)]
+    pod_network: Option<String>,
     #[serde(default)]
     allowed_dirs_setting: String,
     labels: BTreeMap<String, String>,
@@ -106,11 +109,21 @@ pub fn read(path: &Path) -> Result<NodeCaps, Failure> {
         memory_bytes: node.memory_bytes,
         networks: node.networks,
         paths,
+        pod_network: node.pod_network.as_deref().and_then(pool),
         labels: node.labels,
         refuse_substitution: node.refuse_substitution,
         firmware: FirmwareLacks {
             bios: node.lacks_bios.map(Into::into),
             efi: node.lacks_efi.map(Into::into),
         },
+    })
+}
+
+/// A network as the doctor writes it.
+fn pool(text: &str) -> Option<PodPool> {
+    let (network, prefix) = text.split_once('/')?;
+    Some(PodPool {
+        network: network.parse().ok()?,
+        prefix: prefix.parse().ok()?,
     })
 }

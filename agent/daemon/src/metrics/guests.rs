@@ -291,8 +291,11 @@ fn vnics(guest: &Guest) -> impl Iterator<Item = Sample> {
         labels.extend([
             ("vnic_name".into(), interface.name.to_string()),
             ("binding_type".into(), String::from("core")),
-            ("binding_name".into(), String::from("bridge")),
-            ("network".into(), interface.network.to_string()),
+            (
+                "binding_name".into(),
+                interface.attachment.binding().to_owned(),
+            ),
+            ("network".into(), interface.attachment.network().to_owned()),
             ("model".into(), String::from("virtio")),
         ]);
         Sample { labels, value: 1.0 }

@@ -1,14 +1,20 @@
 //! Networks and the interfaces that join them.
 
+mod dhcp;
+mod pod;
+mod ports;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto_node::vmi::{Interface as WireInterface, Network, VirtualMachineInstanceSpec};
 
+use self::pod::PodNetworks;
 use super::disks::list_of;
 use super::pci;
 use super::review::Review;
 use crate::derive::mac_address;
 use crate::name::{MacAddress, Name, NetworkName};
+use crate::pod::Attachment;
 use crate::vmi::Interface;
 use crate::{Bound, FieldError, Rule};
 
@@ -27,20 +33,23 @@ const MAX_ALL_QUEUES: u32 = 24;
 /// What an interface of some network joins.
 enum Joined {
     Configured(NetworkName),
+    Pod(PodNetworks),
     /// Refused already, here or by the level of its field.
     Refused,
 }
 
-/// Reads networks and interfaces together, filling in models and MAC addresses.
+/// Reads networks and interfaces together, filling in the default network, models and MAC addresses. These are made of
+/// `owner`, which is the uid of what the guest belongs to.
 pub(super) fn interfaces(
     spec: &mut VirtualMachineInstanceSpec,
     namespace: &str,
-    uid: &str,
+    owner: &str,
     review: &mut Review<'_>,
 ) -> Vec<Interface> {
     if !lists_fit(spec, review) {
         return Vec::new();
     }
+    pod::attach_by_default(spec, review);
     let networks = networks(&spec.networks, namespace, review);
     let Some(devices) = spec
         .domain
@@ -49,9 +58,6 @@ pub(super) fn interfaces(
     else {
         return Vec::new();
     };
-    if devices.interfaces.is_empty() && spec.networks.is_empty() {
-        no_network(devices.autoattach_pod_interface, review);
-    }
     let mut seen = BTreeSet::new();
     let mut macs = BTreeMap::new();
     let mut interfaces = Vec::new();
@@ -59,10 +65,11 @@ pub(super) fn interfaces(
         let path = format!("spec.domain.devices.interfaces[{index}]");
         let is_its_own = check_name(&path, &interface.name, &mut seen, review);
         check_binding(&path, interface, review);
+        check_state(&path, interface, networks.get(&interface.name), review);
         model(&path, interface, review);
         // One that is made of the name of another is no mistake of its own.
         let is_judged = is_its_own || !interface.mac_address.is_empty();
-        let mac = mac(&path, interface, uid, review);
+        let mac = mac(&path, interface, owner, review);
         if let Some(mac) = mac
             && is_judged
             && let Some(other) = macs.insert(mac, path.clone())
@@ -85,19 +92,43 @@ pub(super) fn interfaces(
                     .fix(format!("networks: {}", list_of(&names)));
                 review.push(error);
             }
-            (Some(Joined::Configured(network)), Some(mac)) => interfaces.push(Interface {
-                name: Name(interface.name.clone()),
-                mac,
-                pci_address: pci::parse(&interface.pci_address).ok().flatten(),
-                network: network.clone(),
-                queues: 1,
-                link_down: interface.state == "down",
-            }),
+            (Some(joined), mac) => {
+                let attachment = attachment(&path, interface, joined, review);
+                let both = attachment.zip(mac);
+                interfaces.extend(both.map(|(attachment, mac)| Interface {
+                    name: Name(interface.name.clone()),
+                    mac,
+                    pci_address: pci::parse(&interface.pci_address).ok().flatten(),
+                    attachment,
+                    queues: 1,
+                    link_down: interface.state == "down",
+                }));
+            }
             _ => {}
         }
     }
     check_idle(&spec.networks, &devices.interfaces, review);
     interfaces
+}
+
+/// What an interface joins; nothing when it is refused.
+fn attachment(
+    path: &str,
+    interface: &WireInterface,
+    joined: &Joined,
+    review: &mut Review<'_>,
+) -> Option<Attachment> {
+    match joined {
+        Joined::Pod(networks) => {
+            let pod = pod::interface(path, interface, *networks, review);
+            Some(Attachment::Pod(Box::new(pod)))
+        }
+        Joined::Configured(network) => {
+            pod::check_elsewhere(path, interface, review);
+            Some(Attachment::Network(network.clone()))
+        }
+        Joined::Refused => None,
+    }
 }
 
 /// Gives each interface a queue pair for each vCPU, as far as the bounds allow.
@@ -146,33 +177,13 @@ fn check_idle(networks: &[Network], interfaces: &[WireInterface], review: &mut R
     }
 }
 
-/// KubeVirt would attach the pod network. We have none, so a manifest that insists is refused, and
-/// one that says nothing gets no interface and is told so.
-fn no_network(autoattach: Option<bool>, review: &mut Review<'_>) {
-    match autoattach {
-        Some(true) => review.push(
-            FieldError::new(
-                "spec.domain.devices.autoattachPodInterface",
-                Rule::NotSupported,
-                "the pod network is not provided by this release",
-            )
-            .value("true")
-            .fix("list a multus network and an interface with bridge"),
-        ),
-        None => review.warnings.push(
-            "the guest has no network interface: the pod network, which is the default, is not provided by this release; list a multus network, or set spec.domain.devices.autoattachPodInterface to false"
-                .to_owned(),
-        ),
-        Some(false) => {}
-    }
-}
-
 /// What each network stands for, by name.
 fn networks(
     networks: &[Network],
     namespace: &str,
     review: &mut Review<'_>,
 ) -> BTreeMap<String, Joined> {
+    pod::check_single(networks, review);
     let mut joined = BTreeMap::new();
     for (index, network) in networks.iter().enumerate() {
         let path = format!("spec.networks[{index}]");
@@ -190,11 +201,14 @@ fn networks(
             };
             review.push(FieldError::new(path.as_str(), Rule::Invalid, message));
         }
-        let meaning = match &network.multus {
-            Some(multus) if count == 1 => {
+        let meaning = match (&network.multus, &network.pod) {
+            (Some(multus), None) if count == 1 => {
                 let field = format!("{path}.multus.networkName");
                 configured(&field, &multus.network_name, namespace, review)
                     .map_or(Joined::Refused, Joined::Configured)
+            }
+            (None, Some(pod)) if count == 1 => {
+                pod::networks(&path, pod, review).map_or(Joined::Refused, Joined::Pod)
             }
             _ => Joined::Refused,
         };
@@ -283,7 +297,6 @@ fn check_name(
 
 fn check_binding(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
     let opaque = [
-        &interface.masquerade,
         &interface.sriov,
         &interface.passt_binding,
         &interface.binding,
@@ -292,13 +305,52 @@ fn check_binding(path: &str, interface: &WireInterface, review: &mut Review<'_>)
         &interface.passt,
     ];
     let count = opaque.iter().filter(|binding| !binding.is_empty()).count()
-        + usize::from(interface.bridge.is_some());
+        + usize::from(interface.bridge.is_some())
+        + usize::from(interface.masquerade.is_some());
     if count != 1 {
         let message = format!(
             "logical {} interface must have exactly one binding method or binding plugin",
             interface.name
         );
-        review.push(FieldError::new(path, Rule::Invalid, message).fix("bridge: {}"));
+        review.push(
+            FieldError::new(path, Rule::Invalid, message)
+                .fix("masquerade: {} on the pod network, bridge: {} elsewhere"),
+        );
+    }
+}
+
+/// `state`: interfaces are not removed from a guest by this release.
+fn check_state(
+    path: &str,
+    interface: &WireInterface,
+    joined: Option<&Joined>,
+    review: &mut Review<'_>,
+) {
+    let WireInterface { name, state, .. } = interface;
+    let field = format!("{path}.state");
+    match state.as_str() {
+        "" | "up" | "down" => {}
+        "absent" if interface.bridge.is_none() => {
+            let message = format!(
+                "{name:?} interface's state {state:?} is supported only for bridge binding"
+            );
+            review.invalid(&field, state, message);
+        }
+        "absent" if matches!(joined, Some(Joined::Pod(_))) => {
+            let message = format!(
+                "{name:?} interface's state {state:?} is not supported on default networks"
+            );
+            review.invalid(&field, state, message);
+        }
+        "absent" => {
+            let message = "interfaces are not removed from a guest by this release";
+            let error = FieldError::new(field, Rule::NotSupported, message).value(state);
+            review.push(error.fix("leave it out, or take interface and network out"));
+        }
+        _ => {
+            let message = format!("logical {name} interface state value is unsupported: {state}");
+            review.invalid(&field, state, message);
+        }
     }
 }
 
@@ -321,11 +373,11 @@ fn model(path: &str, interface: &mut WireInterface, review: &mut Review<'_>) {
 fn mac(
     path: &str,
     interface: &mut WireInterface,
-    uid: &str,
+    owner: &str,
     review: &mut Review<'_>,
 ) -> Option<MacAddress> {
     if interface.mac_address.is_empty() {
-        let mac = mac_address(uid, &interface.name);
+        let mac = mac_address(owner, &interface.name);
         interface.mac_address = mac.to_string();
         return Some(mac);
     }
@@ -360,7 +412,7 @@ mod tests {
             name: Name(format!("net{index}")),
             mac: MacAddress([2, 0, 0, 0, 0, index]),
             pci_address: None,
-            network: NetworkName("lan".to_owned()),
+            attachment: Attachment::Network(NetworkName("lan".to_owned())),
             queues: 1,
             link_down: false,
         };

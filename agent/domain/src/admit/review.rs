@@ -94,6 +94,14 @@ impl<'a> Review<'a> {
         self.warnings.push(tame(message, MAX_TEXT_CHARS));
     }
 
+    /// A field that is accepted and has no effect.
+    pub(super) fn ignore(&mut self, path: String, why: &str) {
+        self.ignored.push(Remark {
+            path,
+            message: why.to_owned(),
+        });
+    }
+
     /// A device that is provided as virtio instead.
     pub(super) fn substitute(&mut self, path: String, asked: &str, what: &str) {
         let message = tame(

@@ -11,34 +11,9 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) 
     if !review.is_new {
         return;
     }
-    dns(spec, review);
     if let Some(domain) = &spec.domain {
         io_threads(domain, review);
     }
-}
-
-/// A policy of no servers needs those that are to be asked instead.
-fn dns(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) {
-    if spec.dns_policy != "None" {
-        return;
-    }
-    let (path, message) = if spec.dns_config.is_empty() {
-        (
-            "spec.dnsConfig",
-            "must provide `dnsConfig` when `dnsPolicy` is None",
-        )
-    } else {
-        let servers = member(&spec.dns_config, "nameservers");
-        if servers.is_some_and(|servers| servers.as_array().is_some_and(|list| !list.is_empty())) {
-            return;
-        }
-        (
-            "spec.dnsConfig.nameservers",
-            "must provide at least one DNS nameserver when `dnsPolicy` is None",
-        )
-    };
-    let error = FieldError::new(path, Rule::Required, message);
-    review.push(error.fix("leave spec.dnsPolicy out: it has no effect here"));
 }
 
 fn io_threads(domain: &DomainSpec, review: &mut Review<'_>) {

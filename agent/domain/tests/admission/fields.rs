@@ -122,20 +122,6 @@ fn devices_may_ask_for_pci_addresses_of_their_own() {
 }
 
 #[test]
-fn a_vmi_without_networks_has_none_and_is_told_so() {
-    let bare = [
-        ("/spec/networks", Value::Null),
-        ("/spec/domain/devices/interfaces", Value::Null),
-    ];
-    let admitted = admit(with(&bare)).unwrap();
-    assert!(admitted.vmi.interfaces.is_empty());
-    assert_eq!(admitted.warnings.len(), 1);
-    let mut quiet = bare.to_vec();
-    quiet.push(("/spec/domain/devices/autoattachPodInterface", json!(false)));
-    assert!(admit(with(&quiet)).unwrap().warnings.is_empty());
-}
-
-#[test]
 fn cpus_and_memory_follow_requests_and_limits() {
     let admitted = admit(with(&[
         ("/spec/domain/memory", Value::Null),
@@ -176,21 +162,7 @@ fn a_guest_starts_at_once_unless_it_is_to_wait() {
 }
 
 #[test]
-fn what_kubevirt_demands_of_fields_without_effect_is_demanded() {
-    let errors = refused(&[
-        ("/spec/dnsPolicy", json!("None")),
-        ("/spec/dnsConfig", json!({"nameservers": []})),
-    ]);
-    let wanted = "spec.dnsConfig.nameservers: Required value: must provide at least one DNS nameserver when `dnsPolicy` is None";
-    assert!(
-        errors.iter().any(|error| error.starts_with(wanted)),
-        "{errors:?}"
-    );
-    let errors = refused(&[
-        ("/spec/dnsPolicy", json!("None")),
-        ("/spec/dnsConfig", json!({"nameservers": ["10.0.0.1"]})),
-    ]);
-    assert_eq!(errors.len(), 1, "only that it is not supported: {errors:?}");
+fn a_pool_of_io_threads_has_no_effect_and_is_taken() {
     let pool = json!({"supplementalPoolThreadCount": 1});
     admit(with(&[
         ("/spec/domain/ioThreadsPolicy", json!("supplementalPool")),

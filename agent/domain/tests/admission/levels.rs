@@ -126,8 +126,25 @@ fn what_is_said_to_be_honoured_of_networks_is_admitted() {
         .collect();
     assert_eq!(
         honoured,
-        ["name", "multus", "multus.networkName", "multus.default"]
+        [
+            "name",
+            "pod",
+            "pod.vmNetworkCIDR",
+            "pod.vmIPv6NetworkCIDR",
+            "multus",
+            "multus.networkName",
+            "multus.default"
+        ]
     );
     let network = json!({"name": "net", "multus": {"networkName": "lan", "default": false}});
     admit(with(&[("/spec/networks", json!([network]))])).unwrap();
+    let pod = json!({"vmNetworkCIDR": "10.9.0.0/24", "vmIPv6NetworkCIDR": "fd09::/120"});
+    admit(with(&[
+        ("/spec/networks", json!([{"name": "net", "pod": pod}])),
+        (
+            "/spec/domain/devices/interfaces",
+            json!([{"name": "net", "masquerade": {}}]),
+        ),
+    ]))
+    .unwrap();
 }

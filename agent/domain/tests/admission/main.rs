@@ -6,6 +6,7 @@ mod boot;
 mod fields;
 mod hooks;
 mod levels;
+mod pod_network;
 mod probes;
 mod properties;
 
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use agent_domain::{
     Admitted, Boot, DiskSource, FirmwareLacks, HugepageSize, ImageLocation, MemoryOptions,
-    NodeCaps, PanicDevices, PathGrant, PathRules, RebootPolicy, Vmi, WatchdogAction,
+    NodeCaps, PanicDevices, PathGrant, PathRules, PodPool, RebootPolicy, Vmi, WatchdogAction,
 };
 use proto_node::{Node, from_node, to_json};
 use serde_json::{Value, json};
@@ -36,6 +37,10 @@ fn caps() -> NodeCaps {
             setting: "paths.grants in /etc/kvmlet/kvmlet.toml".to_owned(),
             ..PathRules::default()
         },
+        pod_network: Some(PodPool {
+            network: [10, 213, 0, 0].into(),
+            prefix: 16,
+        }),
         labels: BTreeMap::from([("zone".to_owned(), "a".to_owned())]),
         refuse_substitution: false,
         firmware: FirmwareLacks::default(),

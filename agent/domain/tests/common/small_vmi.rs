@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use agent_domain::{Admitted, FieldError, FirmwareLacks, NodeCaps, PathGrant, PathRules, Vmi};
+use agent_domain::{
+    Admitted, FieldError, FirmwareLacks, NodeCaps, PathGrant, PathRules, PodPool, Vmi,
+};
 use proto_node::{Node, from_node};
 use serde_json::{Value, json};
 
@@ -39,6 +41,10 @@ pub fn admit(domain: &Value) -> Result<Admitted, Vec<FieldError>> {
             }],
             ..PathRules::default()
         },
+        pod_network: Some(PodPool {
+            network: [10, 213, 0, 0].into(),
+            prefix: 16,
+        }),
         labels: BTreeMap::new(),
         refuse_substitution: false,
         firmware: FirmwareLacks::default(),

@@ -34,15 +34,8 @@ pub(super) fn confine(bounds: Bounds) -> io::Result<()> {
 }
 
 /// As [`confine`], with system calls beyond those of all helpers.
-pub(super) fn confine_with(bounds: Bounds, calls: &[i64]) -> io::Result<()> {
-    set_dumpable(false)?;
-    limit(Resource::RLIMIT_CORE, 0)?;
-    let namespaces = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC;
-    // Who is not root may have these only within a user namespace of its own.
-    if geteuid().is_root() || !enter_namespaces(namespaces | CloneFlags::CLONE_NEWUSER)? {
-        enter_namespaces(namespaces)?;
-    }
-    become_user(NOBODY, NOBODY)?;
+pub(super) fn confine_with(bounds: Bounds, calls: &[libc::c_long]) -> io::Result<()> {
+    leave_everything()?;
     // A change of user resets it, so after that.
     set_pdeathsig(Signal::SIGKILL)?;
     limit(Resource::RLIMIT_AS, bounds.address_space_bytes)?;
@@ -51,47 +44,101 @@ pub(super) fn confine_with(bounds: Bounds, calls: &[i64]) -> io::Result<()> {
     limit(Resource::RLIMIT_NOFILE, 256)?;
     limit(Resource::RLIMIT_NPROC, 0)?;
     set_no_new_privs()?;
-    seccompiler::apply_filter(&filter(calls).map_err(io::Error::other)?).map_err(io::Error::other)
+    allow_only(FILES.iter().chain(calls))
 }
 
+fn leave_everything() -> io::Result<()> {
+    set_dumpable(false)?;
+    limit(Resource::RLIMIT_CORE, 0)?;
+    let namespaces = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC;
+    // Who is not root may have these only within a user namespace of its own.
+    if geteuid().is_root() || !enter_namespaces(namespaces | CloneFlags::CLONE_NEWUSER)? {
+        enter_namespaces(namespaces)?;
+    }
+    become_user(NOBODY, NOBODY)
+}
+
+/// The same for a helper that serves for as long as its agent runs, by sockets that it is handed: nothing bounds its
+/// time, and it reads no files.
+pub(super) fn confine_server() -> io::Result<()> {
+    leave_everything()?;
+    limit(Resource::RLIMIT_AS, SERVER_BYTES)?;
+    limit(Resource::RLIMIT_NPROC, 0)?;
+    set_no_new_privs()?;
+    allow_only(SOCKETS.iter())
+}
+
+/// Address space of a server.
+const SERVER_BYTES: u64 = 256 << 20;
+
 /// What is not listed fails with EPERM.
-fn filter(beyond: &[i64]) -> Result<BpfProgram, seccompiler::BackendError> {
-    let allowed = [
-        libc::SYS_read,
-        libc::SYS_readv,
-        libc::SYS_pread64,
-        libc::SYS_write,
-        libc::SYS_writev,
-        libc::SYS_pwrite64,
-        libc::SYS_lseek,
-        libc::SYS_ftruncate,
-        libc::SYS_copy_file_range,
-        libc::SYS_sendfile,
-        libc::SYS_splice,
-        libc::SYS_fstat,
-        libc::SYS_statx,
-        libc::SYS_fcntl,
-        libc::SYS_close,
-        libc::SYS_brk,
-        libc::SYS_mmap,
-        libc::SYS_munmap,
-        libc::SYS_mremap,
-        libc::SYS_madvise,
-        libc::SYS_futex,
-        libc::SYS_getrandom,
-        libc::SYS_sigaltstack,
-        libc::SYS_rt_sigaction,
-        libc::SYS_rt_sigprocmask,
-        libc::SYS_rt_sigreturn,
-        libc::SYS_exit,
-        libc::SYS_exit_group,
-    ];
+fn allow_only<'a>(calls: impl Iterator<Item = &'a libc::c_long>) -> io::Result<()> {
+    let filter = filter(calls).map_err(io::Error::other)?;
+    seccompiler::apply_filter(&filter).map_err(io::Error::other)
+}
+
+/// Reading, decoding and writing.
+const FILES: [libc::c_long; 28] = [
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_pread64,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_pwrite64,
+    libc::SYS_lseek,
+    libc::SYS_ftruncate,
+    libc::SYS_copy_file_range,
+    libc::SYS_sendfile,
+    libc::SYS_splice,
+    libc::SYS_fstat,
+    libc::SYS_statx,
+    libc::SYS_fcntl,
+    libc::SYS_close,
+    libc::SYS_brk,
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_futex,
+    libc::SYS_getrandom,
+    libc::SYS_sigaltstack,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+];
+
+/// Hearing and answering.
+const SOCKETS: [libc::c_long; 21] = [
+    libc::SYS_recvmsg,
+    libc::SYS_recvfrom,
+    libc::SYS_sendto,
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_ctl,
+    libc::SYS_clock_gettime,
+    libc::SYS_write,
+    libc::SYS_close,
+    libc::SYS_brk,
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_futex,
+    libc::SYS_getrandom,
+    libc::SYS_sigaltstack,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+];
+
+fn filter<'a>(
+    calls: impl Iterator<Item = &'a libc::c_long>,
+) -> Result<BpfProgram, seccompiler::BackendError> {
     SeccompFilter::new(
-        allowed
-            .iter()
-            .chain(beyond)
-            .map(|call| (*call, Vec::new()))
-            .collect(),
+        calls.map(|call| (*call, Vec::new())).collect(),
         SeccompAction::Errno(libc::EPERM.unsigned_abs()),
         SeccompAction::Allow,
         seccompiler::TargetArch::x86_64,

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use agent_domain::{Boot, DiskSource, FirmwareBoot, KernelBoot, Vmi};
+use agent_domain::{Attachment, Boot, DiskSource, FirmwareBoot, KernelBoot, Vmi};
 use agent_plan::{Failure, Record, Timestamp};
 use proto_vmm::v1::{self, request::Kind};
 
@@ -129,12 +129,17 @@ impl LinuxHost {
 
     /// Makes sure that there is a tap for every interface.
     pub(super) async fn ensure_taps(&self, uid: &PathUid, vmi: &Vmi) -> Result<(), Failure> {
+        self.ensure_pod_network(vmi).await?;
         let settings = self.settings();
         for (index, interface) in vmi.interfaces.iter().enumerate() {
+            // The pod network's is made in the VMM's namespace, once there is one.
+            let Attachment::Network(network) = &interface.attachment else {
+                continue;
+            };
             if self.memory().vmi(uid).taps.contains_key(&index) {
                 continue;
             }
-            let network = interface.network.as_str();
+            let network = network.as_str();
             let bridge = settings.config.bridges.get(network).ok_or_else(|| {
                 let message = format!(
                     "interface {}: the setting networks.{network}.bridge is missing",
@@ -263,6 +268,8 @@ impl LinuxHost {
             ));
         }
         self.ensure_taps(uid, vmi).await?;
+        self.join_pod_network(uid, incarnation, (vmi, record))
+            .await?;
         let boot = self.open_boot(uid, vmi).await?;
         let bases = self.open_bases(vmi).await?;
         let host = |error: io::Error, path: &Path| {

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_domain::{Endpoint, Interface, Vmi};
+use agent_domain::{Attachment, Endpoint, Interface, Vmi};
 use agent_plan::Record;
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 use tokio::time::timeout;
@@ -66,7 +66,10 @@ impl LinuxHost {
         let interface = vmi.interfaces.first();
         let interface = interface.ok_or_else(|| other("the guest has no interface"))?;
         let settings = self.settings();
-        let network = interface.network.as_str();
+        let network = match &interface.attachment {
+            Attachment::Network(network) => network.as_str(),
+            Attachment::Pod(_) => return self.place_of_pod(record, endpoint).await,
+        };
         let bridge = settings.config.bridges.get(network);
         let bridge = bridge
             .ok_or_else(|| other(&format!("this node has no network {network:?} any more")))?;
@@ -76,6 +79,25 @@ impl LinuxHost {
         };
         Ok(Place {
             bridge: bridge.clone(),
+            address: SocketAddr::new(address, endpoint.port),
+        })
+    }
+
+    /// Where a guest of the pod network is found: at the address that it was given, whatever it says of itself.
+    async fn place_of_pod(&self, record: &Record, endpoint: Endpoint) -> Result<Place, NoPlace> {
+        let other = |why: &str| NoPlace::Other(why.to_owned());
+        let address = record.pod.map(|pod| IpAddr::V4(pod.v4));
+        let address =
+            address.ok_or_else(|| other("the guest has no address of the pod network"))?;
+        let settings = self.settings();
+        let config = settings.config.pod_network.as_ref();
+        let config = config.ok_or_else(|| other("this node has no pod network any more"))?;
+        if endpoint.host.is_some_and(|host| host != address) {
+            let why = format!("host must be the guest's address of the pod network, {address}");
+            return Err(NoPlace::Other(why));
+        }
+        Ok(Place {
+            bridge: config.bridge.clone(),
             address: SocketAddr::new(address, endpoint.port),
         })
     }

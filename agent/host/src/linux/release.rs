@@ -28,7 +28,10 @@ impl LinuxHost {
         self.refuse_while_alive(uid).await?;
         for holding in holdings {
             match holding {
-                Holding::Taps => self.release_taps(uid).await?,
+                Holding::Taps => {
+                    self.stop_answering(uid, &over);
+                    self.release_taps(uid).await?;
+                }
                 Holding::Sandbox => {
                     for number in &over {
                         self.sandbox

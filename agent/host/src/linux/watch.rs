@@ -9,6 +9,7 @@ use std::time::Duration;
 use agent_plan::{Record, VmmIdentity};
 use proto_vmm::v1::{self, request::Kind};
 
+use super::pod::Answering;
 use super::{LinuxHost, VmmWatch};
 use crate::control::{Connection, ControlError, Deadlines, SocketDir};
 use crate::facility::Wake;
@@ -39,6 +40,13 @@ impl LinuxHost {
             return;
         };
         let incarnation = record.incarnation;
+        if record.pod.is_some() {
+            let about = Answering {
+                identity: identity.clone(),
+                wake: Arc::clone(&wake),
+            };
+            self.keep_answering(&uid, incarnation, about);
+        }
         let mut memory = self.memory();
         let vmi = memory.vmi(&uid);
         if let Some(watch) = &vmi.watch {

@@ -5,8 +5,8 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use agent_domain::{FirmwareLacks, NodeCaps, PathGrant, PathRules, Vmi};
-use agent_host::{DebugPorts, Host, LinuxHost, LinuxHostConfig, Look};
+use agent_domain::{FirmwareLacks, NodeCaps, PathGrant, PathRules, PodPool, Vmi};
+use agent_host::{DebugPorts, Host, LinuxHost, LinuxHostConfig, Look, PodNetworkConfig};
 use agent_plan::{
     Action, Completed, Failure, Holding, Launch, Observed, PciDemand, Record, Timestamp, VmiId,
     VmmIdentity,
@@ -108,6 +108,12 @@ impl Place {
         let mut config = LinuxHostConfig::new(self.run(), self.state(), vmm);
         config.paths = self.paths();
         config.bridges = BTreeMap::from([("lan".to_owned(), "br0".to_owned())]);
+        config.pod_network = Some(PodNetworkConfig {
+            bridge: "kvmlet0".to_owned(),
+            network: [10, 213, 0, 0].into(),
+            prefix: 16,
+            mtu: 1400,
+        });
         config.debug_ports = DebugPorts {
             boot_timestamp: true,
             exit: true,
@@ -159,6 +165,10 @@ impl Place {
             memory_bytes: 16 << 30,
             networks: self.config().bridges,
             paths: self.paths(),
+            pod_network: Some(PodPool {
+                network: [10, 213, 0, 0].into(),
+                prefix: 16,
+            }),
             labels: BTreeMap::new(),
             refuse_substitution: false,
             firmware: FirmwareLacks::default(),

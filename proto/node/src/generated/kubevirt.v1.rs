@@ -337,9 +337,9 @@ pub struct Interface {
     /// The guest joins the segment with its own MAC address.
     #[prost(message, optional, tag = "2")]
     pub bridge: ::core::option::Option<InterfaceBridge>,
-    /// The guest is behind the node's address.
-    #[prost(bytes = "vec", tag = "3")]
-    pub masquerade: ::prost::alloc::vec::Vec<u8>,
+    /// The guest is behind an address of the pod network, and has one of its own that no other guest sees.
+    #[prost(message, optional, tag = "3")]
+    pub masquerade: ::core::option::Option<InterfaceMasquerade>,
     /// A function of a host device.
     #[prost(bytes = "vec", tag = "4")]
     pub sriov: ::prost::alloc::vec::Vec<u8>,
@@ -364,23 +364,23 @@ pub struct Interface {
     /// MAC address. Default: derived from the VMI's uid.
     #[prost(string, tag = "11")]
     pub mac_address: ::prost::alloc::string::String,
-    /// Ports of the pod network to forward.
+    /// Ports that are open to the pod network, with masquerade; all of them when it is left out.
     #[prost(message, repeated, tag = "12")]
     pub ports: ::prost::alloc::vec::Vec<Port>,
-    /// Ranges of ports of the pod network to forward.
-    #[prost(bytes = "vec", repeated, tag = "13")]
-    pub port_ranges: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    /// The same by ranges. Not together with ports.
+    #[prost(message, repeated, tag = "13")]
+    pub port_ranges: ::prost::alloc::vec::Vec<PortRange>,
     /// Order in which firmware tries to boot, from 1; unique over disks and interfaces. Once one has it, those
     /// without are not tried. Default: disks in their order.
     #[prost(uint64, optional, tag = "14")]
     pub boot_order: ::core::option::Option<u64>,
     /// Options handed out by DHCP.
-    #[prost(bytes = "vec", tag = "15")]
-    pub dhcp_options: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "15")]
+    pub dhcp_options: ::core::option::Option<DhcpOptions>,
     /// Index of the slot, for the guest's names.
     #[prost(int64, tag = "16")]
     pub acpi_index: i64,
-    /// State of the link at the guest's start; up when left out.
+    /// State of the link at the guest's start, up or down; up when left out. absent is not supported by this release.
     #[prost(string, tag = "17")]
     pub state: ::prost::alloc::string::String,
     /// PCI address in the guest, as a disk's.
@@ -413,16 +413,29 @@ impl ::prost::Name for InterfaceBridge {
         "/kubevirt.v1.InterfaceBridge".into()
     }
 }
+/// The guest is behind an address of the pod network.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct InterfaceMasquerade {}
+impl ::prost::Name for InterfaceMasquerade {
+    const NAME: &'static str = "InterfaceMasquerade";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.InterfaceMasquerade".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.InterfaceMasquerade".into()
+    }
+}
 /// A port to forward.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Port {
-    /// Name.
+    /// Name, by which probes may call it.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// TCP or UDP.
+    /// TCP or UDP; TCP when left out.
     #[prost(string, tag = "2")]
     pub protocol: ::prost::alloc::string::String,
-    /// Number.
+    /// Number, 1 to 65535.
     #[prost(int32, tag = "3")]
     pub port: i32,
 }
@@ -434,6 +447,75 @@ impl ::prost::Name for Port {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kubevirt.v1.Port".into()
+    }
+}
+/// Ports of an interface that follow each other.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PortRange {
+    /// TCP or UDP.
+    #[prost(string, tag = "1")]
+    pub protocol: ::prost::alloc::string::String,
+    /// The first, 1 to 65535.
+    #[prost(int32, tag = "2")]
+    pub start: i32,
+    /// The last.
+    #[prost(int32, tag = "3")]
+    pub end: i32,
+}
+impl ::prost::Name for PortRange {
+    const NAME: &'static str = "PortRange";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.PortRange".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.PortRange".into()
+    }
+}
+/// What the pod network's DHCP server hands out beyond the address.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DhcpOptions {
+    /// Name of the boot file (option 67).
+    #[prost(string, tag = "1")]
+    pub boot_file_name: ::prost::alloc::string::String,
+    /// Name of the TFTP server (option 66).
+    #[prost(string, tag = "2")]
+    pub tftp_server_name: ::prost::alloc::string::String,
+    /// IPv4 addresses of NTP servers (option 42).
+    #[prost(string, repeated, tag = "3")]
+    pub ntp_servers: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Options of the site's own.
+    #[prost(message, repeated, tag = "4")]
+    pub private_options: ::prost::alloc::vec::Vec<DhcpPrivateOptions>,
+}
+impl ::prost::Name for DhcpOptions {
+    const NAME: &'static str = "DhcpOptions";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.DhcpOptions".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.DhcpOptions".into()
+    }
+}
+/// An option of the site's own.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DhcpPrivateOptions {
+    /// Number, 224 to 254.
+    #[prost(int32, tag = "1")]
+    pub option: i32,
+    /// Its text.
+    #[prost(string, tag = "2")]
+    pub value: ::prost::alloc::string::String,
+}
+impl ::prost::Name for DhcpPrivateOptions {
+    const NAME: &'static str = "DhcpPrivateOptions";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.DhcpPrivateOptions".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.DhcpPrivateOptions".into()
     }
 }
 /// The machine.
@@ -2129,8 +2211,8 @@ pub struct VirtualMachineInstanceSpec {
     /// Seconds from the power button to the kill when the VMI is deleted; 0 kills at once. Default 30.
     #[prost(int64, optional, tag = "11")]
     pub termination_grace_period_seconds: ::core::option::Option<i64>,
-    /// Host name for the guest; the VMI's name up to its first dot when left out. A guest learns it from a
-    /// cloud-init volume.
+    /// Host name for the guest; the VMI's name up to its first dot when left out. A guest learns it from the pod network's
+    /// DHCP server, or from a cloud-init volume.
     #[prost(string, tag = "12")]
     pub hostname: ::prost::alloc::string::String,
     /// Subdomain of the host name.
@@ -2148,12 +2230,13 @@ pub struct VirtualMachineInstanceSpec {
     /// When the guest counts as ready: the condition Ready waits for it.
     #[prost(message, optional, tag = "17")]
     pub readiness_probe: ::core::option::Option<Probe>,
-    /// DNS policy of the pod network.
+    /// Whom the guest asks for names: None has it ask the servers of dnsConfig alone, everything else the node's. Default
+    /// ClusterFirst.
     #[prost(string, tag = "18")]
     pub dns_policy: ::prost::alloc::string::String,
-    /// DNS servers handed to the guest.
-    #[prost(bytes = "vec", tag = "19")]
-    pub dns_config: ::prost::alloc::vec::Vec<u8>,
+    /// DNS servers, search domains and options of the resolver, which the pod network's DHCP server hands out.
+    #[prost(message, optional, tag = "19")]
+    pub dns_config: ::core::option::Option<DnsConfig>,
     /// Keys and passwords for users of the guest.
     #[prost(bytes = "vec", repeated, tag = "20")]
     pub access_credentials: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
@@ -2175,6 +2258,49 @@ impl ::prost::Name for VirtualMachineInstanceSpec {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kubevirt.v1.VirtualMachineInstanceSpec".into()
+    }
+}
+/// Whom the guest asks for names, and how.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DnsConfig {
+    /// Addresses of servers, three at most.
+    #[prost(string, repeated, tag = "1")]
+    pub nameservers: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Domains that names are looked for in, six at most.
+    #[prost(string, repeated, tag = "2")]
+    pub searches: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Options of the resolver.
+    #[prost(message, repeated, tag = "3")]
+    pub options: ::prost::alloc::vec::Vec<DnsConfigOption>,
+}
+impl ::prost::Name for DnsConfig {
+    const NAME: &'static str = "DnsConfig";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.DnsConfig".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.DnsConfig".into()
+    }
+}
+/// An option of the resolver.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DnsConfigOption {
+    /// Name, such as ndots.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Value.
+    #[prost(string, tag = "2")]
+    pub value: ::prost::alloc::string::String,
+}
+impl ::prost::Name for DnsConfigOption {
+    const NAME: &'static str = "DnsConfigOption";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.DnsConfigOption".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.DnsConfigOption".into()
     }
 }
 /// A network that interfaces can connect to. Exactly one kind must be given.

@@ -32,6 +32,7 @@ fn caps() -> NodeCaps {
             setting: "paths.grants".to_owned(),
             ..PathRules::default()
         },
+        pod_network: None,
         labels: BTreeMap::new(),
         refuse_substitution: false,
         firmware: FirmwareLacks::default(),

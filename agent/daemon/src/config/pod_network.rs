@@ -1,0 +1,64 @@
+//! `[pod_network]`: the network that guests have without asking for one.
+
+use std::net::Ipv4Addr;
+
+use serde::Deserialize;
+
+/// `[pod_network]`
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct PodNetwork {
+    /// There is one.
+    pub(crate) enabled: bool,
+    /// The network of guests' addresses; the first is the node's own.
+    pub(crate) cidr: String,
+    /// The bridge that guests are joined to; it is made when it is missing.
+    pub(crate) bridge: String,
+    /// The MTU of everything that is joined to it.
+    pub(crate) mtu: u32,
+}
+
+impl Default for PodNetwork {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            cidr: String::from("10.213.0.0/16"),
+            bridge: String::from("kvmlet0"),
+            mtu: 1500,
+        }
+    }
+}
+
+/// A setting, its value, and the rule that it breaks.
+pub(super) type Fault = (&'static str, String, &'static str);
+
+impl PodNetwork {
+    /// Network and bits.
+    pub(crate) fn network(&self) -> Option<(Ipv4Addr, u8)> {
+        let (network, prefix) = self.cidr.split_once('/')?;
+        let network: Ipv4Addr = network.parse().ok()?;
+        let prefix = prefix.parse().ok().filter(|bits| (8..=29).contains(bits))?;
+        let mask = u32::MAX << (32 - u32::from(prefix));
+        let is_network = u32::from(network) & !mask == 0;
+        let is_special = network.is_loopback() || network.is_multicast() || network.is_link_local();
+        let is_unicast = (1..240).contains(&network.octets()[0]) && !is_special;
+        (is_network && is_unicast).then_some((network, prefix))
+    }
+
+    /// What is wrong with it.
+    pub(super) fn fault(&self) -> Option<Fault> {
+        if self.network().is_none() {
+            let rule = "must be an IPv4 network of 8 to 29 bits, such as 10.213.0.0/16";
+            return Some(("pod_network.cidr", self.cidr.clone(), rule));
+        }
+        if !super::is_bridge_name(&self.bridge) {
+            let rule = "must be the name of a bridge, of 1 to 15 bytes";
+            return Some(("pod_network.bridge", self.bridge.clone(), rule));
+        }
+        if !(1280..=65_521).contains(&self.mtu) {
+            let rule = "must be 1280 to 65521";
+            return Some(("pod_network.mtu", self.mtu.to_string(), rule));
+        }
+        None
+    }
+}

@@ -1,0 +1,110 @@
+//! Addresses of the pod network: given to a name before they are used, and kept for as long as there is an object of
+//! that name.
+
+use std::collections::BTreeSet;
+
+use agent_domain::{PodPool, Vmi};
+use agent_host::Host;
+use agent_plan::{PodAddress, PodLease, Record, Timestamp, free_address, is_of_pool};
+use agent_sources::Kind;
+use agent_store::{ObjectKey, StoreError, Transaction};
+
+use crate::agent::Agent;
+use crate::error::WriteError;
+
+/// Kinds whose names keep addresses: what runs, and what is to run again.
+const HOLDERS: [&str; 2] = [Kind::VirtualMachineInstance.as_str(), "VirtualMachine"];
+
+impl<H: Host> Agent<H> {
+    /// Gives the VMI of a record its address of the pod network, if it needs one and has none. The sentence why there
+    /// is none, if it has to wait.
+    pub(crate) fn give_pod_address(
+        &self,
+        vmi: &Vmi,
+        record: &mut Record,
+        now: Timestamp,
+    ) -> Result<Option<String>, WriteError> {
+        if vmi.pod_interface().is_none() || record.end.is_some() {
+            return Ok(None);
+        }
+        // Without a pool the host says what is missing.
+        let Some(pool) = self.caps().pod_network else {
+            return Ok(None);
+        };
+        let has_one = record.pod.is_some_and(|address| {
+            // A guest that was started keeps what it has, whatever the configuration says now.
+            record.launch.is_some() || is_of_pool(&pool, address)
+        });
+        if has_one {
+            return Ok(None);
+        }
+        let id = record.id.clone();
+        let given = self
+            .write(|transaction| Ok(lease(transaction, &pool, (&id.namespace, &id.name), now)?))?;
+        match given {
+            Ok(address) => {
+                record.pod = Some(address);
+                Ok(None)
+            }
+            Err(why) => Ok(Some(why)),
+        }
+    }
+}
+
+/// The address of a name: the one that it has, or a free one.
+fn lease(
+    transaction: &mut Transaction<'_>,
+    pool: &PodPool,
+    (namespace, name): (&str, &str),
+    now: Timestamp,
+) -> Result<Result<PodAddress, String>, StoreError> {
+    let present = transaction.pod_lease(namespace, name)?;
+    if let Some(present) = present.filter(|present| is_of_pool(pool, present.address)) {
+        if present.released_at.is_some() {
+            let kept = PodLease::new(present.address);
+            transaction.put_pod_lease((namespace, name), Some(&kept))?;
+        }
+        return Ok(Ok(present.address));
+    }
+    let taken = look_at_all(transaction, now)?;
+    let free = free_address(pool, &taken, &format!("{namespace}/{name}"));
+    if let Ok(address) = &free {
+        let given = PodLease::new(*address);
+        transaction.put_pod_lease((namespace, name), Some(&given))?;
+    }
+    Ok(free)
+}
+
+/// Takes back what has belonged to no object for a while. The answer: what is taken.
+fn look_at_all(
+    transaction: &mut Transaction<'_>,
+    now: Timestamp,
+) -> Result<BTreeSet<std::net::Ipv4Addr>, StoreError> {
+    let mut taken = BTreeSet::new();
+    for ((namespace, name), lease) in transaction.pod_leases()? {
+        let looked_at = lease.looked_at(has_object(transaction, &namespace, &name)?, now);
+        if looked_at != Some(lease) {
+            transaction.put_pod_lease((&namespace, &name), looked_at.as_ref())?;
+        }
+        taken.extend(looked_at.map(|lease| lease.address.v4));
+    }
+    Ok(taken)
+}
+
+fn has_object(
+    transaction: &Transaction<'_>,
+    namespace: &str,
+    name: &str,
+) -> Result<bool, StoreError> {
+    for kind in HOLDERS {
+        let key = ObjectKey {
+            kind: kind.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        if transaction.object(&key)?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

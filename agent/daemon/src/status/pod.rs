@@ -1,0 +1,23 @@
+//! The address of the pod network, where KubeVirt shows a guest's addresses.
+
+use std::net::IpAddr;
+
+use agent_domain::Vmi;
+use agent_plan::{Phase, Record};
+use proto_node::vmi::VirtualMachineInstanceStatus;
+
+/// Puts the guest's address of the pod network first: others reach it there, whatever it says of itself.
+pub(super) fn tell(status: &mut VirtualMachineInstanceStatus, vmi: &Vmi, record: &Record) {
+    let is_used = record.phase() >= Phase::Scheduled;
+    let Some(address) = record.pod.filter(|_| is_used) else {
+        return;
+    };
+    let index = vmi.pod_interface().map(|(index, _)| index);
+    let interface = index.and_then(|index| status.interfaces.get_mut(index));
+    if let Some(interface) = interface {
+        let address = IpAddr::V4(address.v4).to_string();
+        "eth0".clone_into(&mut interface.pod_interface_name);
+        interface.ip_addresses = vec![address.clone()];
+        interface.ip_address = address;
+    }
+}

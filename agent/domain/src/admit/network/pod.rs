@@ -1,0 +1,244 @@
+//! The pod network: the default network, KubeVirt's rules for it, and what of an interface is about it.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use proto_node::vmi::{
+    Devices, Interface as WireInterface, InterfaceMasquerade, Network, PodNetwork,
+    VirtualMachineInstanceSpec,
+};
+
+use super::super::review::Review;
+use super::{dhcp, ports};
+use crate::pod::{GuestNetwork, PodBinding, PodInterface};
+use crate::{Bound, FieldError, Rule};
+
+/// The name of the network and of its interface when nobody gives one.
+const DEFAULT_NAME: &str = "default";
+
+/// KubeVirt's bridge in the pod has it.
+const RESERVED_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0];
+
+/// The guest's own networks.
+#[derive(Clone, Copy)]
+pub(super) struct PodNetworks {
+    v4: GuestNetwork<Ipv4Addr>,
+    v6: GuestNetwork<Ipv6Addr>,
+}
+
+/// A new VMI that names neither networks nor interfaces gets the pod network, unless it does not want it.
+pub(super) fn attach_by_default(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'_>) {
+    let domain = spec.domain.as_mut();
+    let Some(devices) = domain.and_then(|domain| domain.devices.as_mut()) else {
+        return;
+    };
+    let says_nothing = devices.interfaces.is_empty() && spec.networks.is_empty();
+    let wanted = devices.autoattach_pod_interface;
+    if !review.is_new || !says_nothing || wanted == Some(false) {
+        return;
+    }
+    match review.caps {
+        Some(caps) if caps.pod_network.is_none() => {
+            let node = caps.node_name.clone();
+            refuse_default(wanted, &node, review);
+        }
+        Some(_) | None => add_default(devices, &mut spec.networks),
+    }
+}
+
+fn add_default(devices: &mut Devices, networks: &mut Vec<Network>) {
+    devices.interfaces.push(WireInterface {
+        name: DEFAULT_NAME.to_owned(),
+        masquerade: Some(InterfaceMasquerade {}),
+        ..WireInterface::default()
+    });
+    networks.push(Network {
+        name: DEFAULT_NAME.to_owned(),
+        pod: Some(PodNetwork::default()),
+        ..Network::default()
+    });
+}
+
+/// The node has no pod network: who insists is refused, who says nothing gets no interface.
+fn refuse_default(wanted: Option<bool>, node: &str, review: &mut Review<'_>) {
+    if wanted == Some(true) {
+        let path = "spec.domain.devices.autoattachPodInterface";
+        review.push(switched_off(path, node).value("true"));
+        return;
+    }
+    review.warn(&format!(
+        "the guest has no network interface: the pod network, which is the default, is switched off on node {node:?}; \
+         list a multus network, or set spec.domain.devices.autoattachPodInterface to false"
+    ));
+}
+
+fn switched_off(path: &str, node: &str) -> FieldError {
+    let message = format!("the pod network is switched off on node {node:?}");
+    FieldError::new(path, Rule::Forbidden, message).fix(
+        "pod_network.enabled = true in the agent's configuration, or a multus network and an interface with bridge",
+    )
+}
+
+/// At most one network is the pod's.
+pub(super) fn check_single(networks: &[Network], review: &mut Review<'_>) {
+    let of_pod = networks.iter().filter(|network| network.pod.is_some());
+    if of_pod.count() > 1 {
+        review.push(FieldError::new(
+            "spec.interfaces",
+            Rule::Duplicate,
+            "more than one interface is connected to a pod network in spec.interfaces",
+        ));
+    }
+}
+
+/// The guest's own networks, as `pod` says or by default; nothing when the node has no pod network.
+pub(super) fn networks(
+    path: &str,
+    pod: &PodNetwork,
+    review: &mut Review<'_>,
+) -> Option<PodNetworks> {
+    let caps = review.caps;
+    if let Some(caps) = caps.filter(|caps| caps.pod_network.is_none()) {
+        review.push(switched_off(&format!("{path}.pod"), &caps.node_name));
+        return None;
+    }
+    let field = format!("{path}.pod.vmNetworkCIDR");
+    let v4 = v4(&field, &pod.vm_network_cidr, review);
+    let pool = caps.and_then(|caps| Some((caps.pod_network?, &caps.node_name)));
+    if let Some((pool, node)) = pool.filter(|(pool, _)| pool.overlaps(&v4)) {
+        let text = &pod.vm_network_cidr;
+        let text = if text.is_empty() { "10.0.2.0/24" } else { text };
+        let message = format!(
+            "overlaps {}/{}, the pool of the pod network of node {node:?}",
+            pool.network, pool.prefix
+        );
+        let error = FieldError::new(field, Rule::Invalid, message)
+            .value(text)
+            .fix("choose another network for the guest, or pod_network.cidr in the agent's configuration");
+        review.push(error.beyond(Bound::Node));
+    }
+    let field = format!("{path}.pod.vmIPv6NetworkCIDR");
+    let v6 = v6(&field, &pod.vm_ipv6_network_cidr, review);
+    Some(PodNetworks { v4, v6 })
+}
+
+/// As under KubeVirt, the first address of the network is the gateway's and the second the guest's.
+fn v4(field: &str, text: &str, review: &mut Review<'_>) -> GuestNetwork<Ipv4Addr> {
+    if text.is_empty() {
+        return GuestNetwork::default();
+    }
+    let parsed = split::<Ipv4Addr>(text, 30).map(|(address, prefix)| {
+        let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
+        let network = u32::from(address) & mask;
+        GuestNetwork {
+            guest: Ipv4Addr::from(network | 2),
+            gateway: Ipv4Addr::from(network | 1),
+            prefix,
+        }
+    });
+    let usable = |network: &GuestNetwork<Ipv4Addr>| {
+        let guest = network.guest;
+        let is_special = guest.is_loopback() || guest.is_multicast() || guest.is_link_local();
+        !is_special && (1..240).contains(&guest.octets()[0])
+    };
+    parsed.filter(usable).unwrap_or_else(|| {
+        let message = "must be a network with room for a guest, such as 10.0.2.0/24";
+        review.unable(field, text, message);
+        GuestNetwork::default()
+    })
+}
+
+fn v6(field: &str, text: &str, review: &mut Review<'_>) -> GuestNetwork<Ipv6Addr> {
+    if text.is_empty() {
+        return GuestNetwork::default();
+    }
+    let parsed = split::<Ipv6Addr>(text, 126).map(|(address, prefix)| {
+        let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
+        let network = u128::from(address) & mask;
+        GuestNetwork {
+            guest: Ipv6Addr::from(network | 2),
+            gateway: Ipv6Addr::from(network | 1),
+            prefix,
+        }
+    });
+    let usable = |network: &GuestNetwork<Ipv6Addr>| {
+        let guest = network.guest;
+        let is_special = guest.is_multicast() || guest.is_unicast_link_local();
+        !is_special && guest.segments()[0] != 0
+    };
+    parsed.filter(usable).unwrap_or_else(|| {
+        let message = "must be a network with room for a guest, such as fd10:0:2::/120";
+        review.unable(field, text, message);
+        GuestNetwork::default()
+    })
+}
+
+fn split<A: std::str::FromStr>(text: &str, most: u8) -> Option<(A, u8)> {
+    let (address, prefix) = text.split_once('/')?;
+    let prefix = prefix.parse().ok().filter(|prefix| *prefix <= most)?;
+    Some((address.parse().ok()?, prefix))
+}
+
+/// An interface of the pod network.
+pub(super) fn interface(
+    path: &str,
+    interface: &WireInterface,
+    networks: PodNetworks,
+    review: &mut Review<'_>,
+) -> PodInterface {
+    let binding = if interface.masquerade.is_some() {
+        check_mac(path, interface, review);
+        PodBinding::Masquerade
+    } else {
+        check_bridge(path, interface, review);
+        PodBinding::Bridge
+    };
+    PodInterface {
+        binding,
+        v4: networks.v4,
+        v6: networks.v6,
+        ports: ports::open(path, interface, binding, review),
+        dhcp: dhcp::options(path, interface.dhcp_options.as_ref(), review),
+    }
+}
+
+/// Not provided by this release yet, as on a cluster that does not permit it.
+fn check_bridge(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
+    if interface.bridge.is_some() {
+        let message = "Bridge on pod network configuration is not enabled under kubevirt-config";
+        let error = FieldError::new(format!("{path}.name"), Rule::Invalid, message);
+        review.push(error.fix("masquerade: {}").beyond(Bound::Release));
+    }
+}
+
+fn check_mac(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
+    let mac = interface.mac_address.parse::<crate::MacAddress>();
+    if mac.is_ok_and(|mac| mac.octets() == RESERVED_MAC) {
+        review.invalid(
+            &format!("{path}.macAddress"),
+            &interface.mac_address,
+            "The requested MAC address is reserved for the in-pod bridge. Please choose another one.",
+        );
+    }
+}
+
+/// What only the pod network has, on an interface of another.
+pub(super) fn check_elsewhere(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
+    const PORTS: &str = "ports are forwarded on the pod network only";
+    if interface.masquerade.is_some() {
+        let message = "Masquerade interface only implemented with pod network";
+        let error = FieldError::new(format!("{path}.name"), Rule::Invalid, message);
+        review.push(error.fix("bridge: {}"));
+    }
+    if !interface.ports.is_empty() {
+        review.ignore(format!("{path}.ports"), PORTS);
+    }
+    if !interface.port_ranges.is_empty() {
+        review.ignore(format!("{path}.portRanges"), PORTS);
+    }
+    if interface.dhcp_options.is_some() {
+        let field = format!("{path}.dhcpOptions");
+        let message = "the node answers DHCP on the pod network only";
+        let error = FieldError::new(field, Rule::NotSupported, message);
+        review.push(error.fix("configure the DHCP server of the network's bridge"));
+    }
+}

@@ -1,0 +1,246 @@
+//! `kvmlet answer-dhcp`: answers guests that ask for their addresses, for all guests of the node.
+//!
+//! It reads what guests write, and so has nothing: nobody's rights, no network but the sockets that it is handed, no
+//! files, bounded memory, and the system calls that hearing and answering take. [`open_dhcp`](super::open_dhcp) starts it:
+//! standard input is a socket at which guests come and go, and its end ends this process. A guest's sockets are closed when its VMM has ended,
+//! whether or not the agent says so: they would keep the VMM's network namespace alive.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use agent_dhcp::{Guest, To, answer4};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+
+use super::confine::confine_server;
+use super::dhcp_orders::{Order, Received, receive};
+
+/// The hidden subcommand's name.
+pub(super) const SUBCOMMAND: &str = "answer-dhcp";
+
+/// Longest request that is read; longer ones are cut off and make no sense.
+const MAX_REQUEST_BYTES: usize = 2048;
+
+/// Requests that are read of one guest before others have their turn.
+const TURN: usize = 8;
+
+/// Requests that a guest may make at once, and each second after that.
+const BURST: u32 = 32;
+const EACH_SECOND: u32 = 8;
+
+const CLIENT_PORT: u16 = 68;
+
+pub(super) fn main() -> ExitCode {
+    match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // That it can not be written changes nothing: the agent sees that this ended.
+            drop(writeln!(io::stderr(), "answer-dhcp: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve() -> io::Result<()> {
+    let orders = io::stdin().as_fd().try_clone_to_owned()?;
+    let mut server = Server::new(orders)?;
+    confine_server()?;
+    while server.turn()? {}
+    Ok(())
+}
+
+/// The same on a thread of a test.
+#[cfg(test)]
+pub(crate) fn serve_unconfined(orders: OwnedFd) -> io::Result<()> {
+    let mut server = Server::new(orders)?;
+    while server.turn()? {}
+    Ok(())
+}
+
+/// What an event is about: the lowest bit says whether it is the VMM or the guest.
+const ORDERS: u64 = u64::MAX;
+
+struct Server {
+    orders: OwnedFd,
+    epoll: Epoll,
+    /// By a number that is used once.
+    guests: HashMap<u64, Served>,
+    next: u64,
+}
+
+struct Served {
+    id: String,
+    guest: Guest,
+    vmm: OwnedFd,
+    v4: UdpSocket,
+    patience: Patience,
+}
+
+impl Server {
+    fn new(orders: OwnedFd) -> io::Result<Self> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        epoll.add(&orders, EpollEvent::new(EpollFlags::EPOLLIN, ORDERS))?;
+        Ok(Self {
+            orders,
+            epoll,
+            guests: HashMap::new(),
+            next: 0,
+        })
+    }
+
+    /// Waits for something and does it. False when the agent is gone.
+    fn turn(&mut self) -> io::Result<bool> {
+        let mut events = [EpollEvent::empty(); 64];
+        let count = match self.epoll.wait(&mut events, EpollTimeout::NONE) {
+            Ok(count) => count,
+            Err(nix::errno::Errno::EINTR) => 0,
+            Err(error) => return Err(error.into()),
+        };
+        for event in events.iter().take(count) {
+            match event.data() {
+                ORDERS if !self.heed()? => return Ok(false),
+                ORDERS => {}
+                number if number & 1 == 0 => self.leave(number >> 1)?,
+                number => {
+                    if let Some(served) = self.guests.get_mut(&(number >> 1)) {
+                        served.answer();
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Carries an order out. False when there will be no more.
+    fn heed(&mut self) -> io::Result<bool> {
+        let (order, descriptors) = match receive(&self.orders)? {
+            Received::Order(order, descriptors) => (order, descriptors),
+            Received::Nothing => return Ok(true),
+            Received::End => return Ok(false),
+        };
+        match order {
+            Order::Leave { id } => self.leave_named(&id)?,
+            Order::Serve { id, guest, .. } => {
+                self.leave_named(&id)?;
+                self.add(id, *guest, descriptors)?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn add(&mut self, id: String, guest: Guest, descriptors: Vec<OwnedFd>) -> io::Result<()> {
+        let mut descriptors = descriptors.into_iter();
+        let (Some(vmm), Some(v4)) = (descriptors.next(), descriptors.next()) else {
+            return Err(io::Error::other("an order lacks its descriptors"));
+        };
+        let number = self.next;
+        self.next += 1;
+        let readable = |data| EpollEvent::new(EpollFlags::EPOLLIN, data);
+        self.epoll.add(&vmm, readable(number << 1))?;
+        self.epoll.add(&v4, readable(number << 1 | 1))?;
+        let served = Served {
+            id,
+            guest,
+            vmm,
+            v4: UdpSocket::from(v4),
+            patience: Patience::new(Instant::now()),
+        };
+        self.guests.insert(number, served);
+        Ok(())
+    }
+
+    fn leave_named(&mut self, id: &str) -> io::Result<()> {
+        let named = self.guests.iter().find(|(_, served)| served.id == id);
+        named
+            .map(|(number, _)| *number)
+            .map_or(Ok(()), |number| self.leave(number))
+    }
+
+    /// Closes what a guest's is. The agent may have a copy of a descriptor, so epoll is told as well.
+    fn leave(&mut self, number: u64) -> io::Result<()> {
+        if let Some(served) = self.guests.remove(&number) {
+            self.epoll.delete(&served.vmm)?;
+            self.epoll.delete(&served.v4)?;
+        }
+        Ok(())
+    }
+}
+
+impl Served {
+    fn answer(&mut self) {
+        let mut request = [0; MAX_REQUEST_BYTES];
+        for _ in 0..TURN {
+            let Ok((bytes, _)) = self.v4.recv_from(&mut request) else {
+                return;
+            };
+            if !self.patience.allows(Instant::now()) {
+                continue;
+            }
+            let request = request.get(..bytes).unwrap_or_default();
+            let Some(answer) = answer4(request, &self.guest) else {
+                continue;
+            };
+            let to = match answer.to {
+                To::All => Ipv4Addr::BROADCAST,
+                To::Address(address) => address,
+            };
+            let to = SocketAddr::V4(SocketAddrV4::new(to, CLIENT_PORT));
+            // A guest that is gone, or whose link is full, asks again.
+            self.v4.send_to(&answer.bytes, to).ok();
+        }
+    }
+}
+
+/// How many requests of a guest are still answered.
+#[derive(Debug)]
+struct Patience {
+    left: u32,
+    since: Instant,
+}
+
+impl Patience {
+    fn new(now: Instant) -> Self {
+        Self {
+            left: BURST,
+            since: now,
+        }
+    }
+
+    fn allows(&mut self, now: Instant) -> bool {
+        let passed = now.saturating_duration_since(self.since).as_secs();
+        if passed > 0 {
+            self.since = now;
+            let more = u32::try_from(passed)
+                .unwrap_or(u32::MAX)
+                .saturating_mul(EACH_SECOND);
+            self.left = self.left.saturating_add(more).min(BURST);
+        }
+        let allowed = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        allowed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_guest_that_asks_too_often_is_heard_now_and_then() {
+        let start = Instant::now();
+        let mut patience = Patience::new(start);
+        let mut heard = |at: u64| {
+            let at = start + Duration::from_secs(at);
+            (0..100).filter(|_| patience.allows(at)).count()
+        };
+        assert_eq!(heard(0), 32);
+        assert_eq!(heard(0), 0);
+        assert_eq!(heard(1), 8);
+        assert_eq!(heard(1000), 32);
+    }
+}

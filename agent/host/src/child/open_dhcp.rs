@@ -1,0 +1,123 @@
+//! `kvmlet open-dhcp`: opens the sockets by which [`answer_dhcp`](super::answer_dhcp) hears and answers guests.
+//!
+//! A socket is bound by the rules of the cgroup of whoever opens it, and the agent's unit may talk to nobody
+//! (`IPAddressDeny=`). So this process is moved to a cgroup of its own before it gets its first order. It reads what
+//! the agent says and nothing else; what guests write is read by the process that it starts, which has no rights.
+
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, ExitCode, Stdio};
+
+use agent_domain::PodBinding;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CloneFlags, setns};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+
+use super::answer_dhcp;
+use super::dhcp_orders::{Order, Received, receive, send};
+use crate::pod::open_sockets;
+
+/// The hidden subcommand's name.
+pub(crate) const SUBCOMMAND: &str = "open-dhcp";
+
+pub(super) fn main() -> ExitCode {
+    match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // That it can not be written changes nothing: the agent sees that this ended.
+            drop(writeln!(io::stderr(), "open-dhcp: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The process that answers. It ends with its socket, and this process with it.
+struct Server {
+    orders: OwnedFd,
+    process: Child,
+}
+
+impl Server {
+    fn start() -> io::Result<Self> {
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let (orders, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
+        let process = Command::new("/proc/self/exe")
+            .arg(answer_dhcp::SUBCOMMAND)
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .spawn()?;
+        Ok(Self { orders, process })
+    }
+}
+
+/// Until the agent or the server is gone.
+fn serve() -> io::Result<()> {
+    let orders = io::stdin().as_fd().try_clone_to_owned()?;
+    let mut server: Option<Server> = None;
+    loop {
+        let mut watched = vec![PollFd::new(orders.as_fd(), PollFlags::POLLIN)];
+        if let Some(server) = &server {
+            watched.push(PollFd::new(server.orders.as_fd(), PollFlags::POLLIN));
+        }
+        match poll(&mut watched, PollTimeout::NONE) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let is_gone = watched
+            .get(1)
+            .is_some_and(|server| server.any() == Some(true));
+        if let (Some(server), true) = (&mut server, is_gone) {
+            let status = server.process.wait()?;
+            return Err(io::Error::other(format!("the server ended with {status}")));
+        }
+        let (order, descriptors) = match receive(&orders)? {
+            Received::Order(order, descriptors) => (order, descriptors),
+            Received::Nothing => continue,
+            Received::End => return Ok(()),
+        };
+        let running = match server.take() {
+            Some(running) => running,
+            None => Server::start()?,
+        };
+        pass_on(&running, &order, descriptors)?;
+        server = Some(running);
+    }
+}
+
+/// A guest whose sockets can not be opened is gone, or is not answered: others are.
+fn pass_on(server: &Server, order: &Order, descriptors: Vec<OwnedFd>) -> io::Result<()> {
+    let Order::Serve { id, bridged, .. } = order else {
+        return send(&server.orders, order, &[]);
+    };
+    let mut descriptors = descriptors.into_iter();
+    let (Some(vmm), Some(namespace)) = (descriptors.next(), descriptors.next()) else {
+        return Err(io::Error::other("an order lacks its descriptors"));
+    };
+    let binding = if *bridged {
+        PodBinding::Bridge
+    } else {
+        PodBinding::Masquerade
+    };
+    match open_within(namespace, binding) {
+        Ok(sockets) => {
+            let mut handed = vec![vmm.as_fd()];
+            handed.extend(sockets.iter().map(AsFd::as_fd));
+            send(&server.orders, order, &handed)
+        }
+        Err(error) => {
+            // That it can not be written changes nothing.
+            drop(writeln!(io::stderr(), "open-dhcp: {id}: {error}"));
+            Ok(())
+        }
+    }
+}
+
+/// On a thread of its own, because a thread is what is in a namespace.
+fn open_within(namespace: OwnedFd, binding: PodBinding) -> io::Result<Vec<OwnedFd>> {
+    let opened = std::thread::spawn(move || {
+        setns(namespace, CloneFlags::CLONE_NEWNET)?;
+        open_sockets(binding)
+    });
+    let ended = |_| io::Error::other("the thread in the namespace ended");
+    opened.join().map_err(ended)?
+}

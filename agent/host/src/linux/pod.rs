@@ -1,0 +1,299 @@
+//! Guests of the pod network.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use agent_dhcp::{Guest, Lease4};
+use agent_domain::{Interface, PodBinding, PodInterface, Vmi};
+use agent_plan::{Failure, Record, Timestamp, VmmIdentity};
+
+use super::LinuxHost;
+use crate::facility::Wake;
+use crate::failure::{chain, retry};
+use crate::launch_file::LaunchFile;
+use crate::layout::PathUid;
+use crate::pod::{self, Member, Namespace, PodFile, PodNetworkConfig, PodPlan, Served};
+use crate::process::Liveness;
+use crate::taps::{self, AttachedTap};
+use crate::{process, resolver};
+
+/// Why a guest has to wait for its network.
+const NOT_READY: &str = "NetworkNotReady";
+
+impl LinuxHost {
+    fn pod_network(&self) -> Result<PodNetworkConfig, Failure> {
+        self.settings().config.pod_network.clone().ok_or_else(|| {
+            let message =
+                "the pod network is switched off: pod_network.enabled in the agent's configuration";
+            retry("NetworkNotConfigured", message)
+        })
+    }
+
+    /// Makes sure that the node has its part of the pod network, if the guest needs it.
+    pub(super) async fn ensure_pod_network(&self, vmi: &Vmi) -> Result<(), Failure> {
+        if vmi.pod_interface().is_none() {
+            return Ok(());
+        }
+        let config = self.pod_network()?;
+        let mut prepared = self.pod_prepared.lock().await;
+        if prepared.as_ref() == Some(&config) {
+            return Ok(());
+        }
+        let members = self.members_of_pod_network();
+        let done = pod::prepare_node(&config, &members).await;
+        done.map_err(|error| retry(NOT_READY, format!("pod network: {}", chain(&error))))?;
+        *prepared = Some(config);
+        Ok(())
+    }
+
+    /// Guests whose VMMs live and are joined to the pod network, as their notes say.
+    fn members_of_pod_network(&self) -> Vec<Member> {
+        let mut members = Vec::new();
+        let entries = std::fs::read_dir(self.layout.all_run_dirs());
+        for entry in entries.into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let Some(uid) = name.to_str().and_then(|name| PathUid::new(name).ok()) else {
+                continue;
+            };
+            for incarnation in self.layout.run_incarnations(&uid).unwrap_or_default() {
+                let dir = self.layout.run_of_vmm(&uid, incarnation);
+                let Ok(Some(file)) = PodFile::read(&dir) else {
+                    continue;
+                };
+                let note = LaunchFile::read(&dir).ok().flatten();
+                let is_dead = note.is_none_or(|note| {
+                    process::liveness(&note.identity).is_ok_and(|live| live == Liveness::Dead)
+                });
+                if !is_dead {
+                    members.push(file.member(taps::veth_name(&uid)));
+                }
+            }
+        }
+        members
+    }
+
+    /// Joins the guest of a VMM, which has no machine yet, to the pod network. Its tap is held like those of bridges.
+    pub(super) async fn join_pod_network(
+        &self,
+        uid: &PathUid,
+        incarnation: u64,
+        (vmi, record): (&Vmi, &Record),
+    ) -> Result<(), Failure> {
+        let Some((index, interface)) = vmi.pod_interface() else {
+            return Ok(());
+        };
+        let failed = |why: String| retry(NOT_READY, format!("pod network: {why}"));
+        let address = record
+            .pod
+            .ok_or_else(|| failed("the VMI has no address".to_owned()))?;
+        let card = vmi.interfaces.get(index);
+        let card = card.ok_or_else(|| failed("the VMI has no such interface".to_owned()))?;
+        let config = self.pod_network()?;
+        let file = PodFile {
+            address: address.v4,
+            bridged: interface.binding == PodBinding::Bridge,
+            guest: told(vmi, (card, interface), &config, address.v4.into()),
+            upstreams: resolver::read().servers,
+        };
+        let dir = self.layout.run_of_vmm(uid, incarnation);
+        file.write(&dir)
+            .map_err(|error| failed(format!("{}: {error}", dir.display())))?;
+        let mtu = config.mtu;
+        let plan = PodPlan {
+            node: config,
+            veth: taps::veth_name(uid),
+            owner: format!("kvmlet:{}", uid.as_str()),
+            address: address.v4,
+            binding: interface.binding,
+            inside: interface.v4,
+            ports: interface.ports.clone(),
+            upstreams: file.upstreams.clone(),
+            queues: card.queues,
+        };
+        // Of an attempt that came to nothing: there is one tap of its name in the namespace.
+        self.memory().vmi(uid).taps.remove(&index);
+        let identity = self.identity_of(uid, incarnation).await?;
+        let (namespace, vmm) = namespace_of(&identity).map_err(failed)?;
+        let attached = pod::attach(plan, namespace).await;
+        let attached = attached.map_err(|error| failed(chain(&error)))?;
+        let (namespace, _) = namespace_of(&identity).map_err(failed)?;
+        let served = Served {
+            id: served_as(uid, incarnation),
+            bridged: file.bridged,
+            guest: file.guest.clone(),
+        };
+        let served = self.responder.serve(&served, &vmm, &namespace).await;
+        served.map_err(|error| failed(format!("the DHCP server was not told: {error}")))?;
+        let tap = AttachedTap {
+            queues: attached.queues,
+            mtu,
+        };
+        self.memory().vmi(uid).taps.insert(index, tap);
+        Ok(())
+    }
+
+    async fn identity_of(&self, uid: &PathUid, incarnation: u64) -> Result<VmmIdentity, Failure> {
+        let vmm = self
+            .living_vmm(uid, incarnation, Timestamp::default())
+            .await;
+        match vmm {
+            Ok(Some(vmm)) => Ok(vmm.identity),
+            Ok(None) => Err(retry("VmmGone", "the VMM has ended")),
+            Err(why) => Err(retry("VmmUnknown", why)),
+        }
+    }
+
+    /// Has the guest of a VMM be answered: by a new agent, or after the server that did it has ended.
+    pub(super) fn keep_answering(&self, uid: &PathUid, incarnation: u64, about: Answering) {
+        let id = served_as(uid, incarnation);
+        let dir = self.layout.run_of_vmm(uid, incarnation);
+        let Ok(Some(file)) = PodFile::read(&dir) else {
+            // It has no interface of the pod network, or is about to get one.
+            return;
+        };
+        let upstreams = resolver::read().servers;
+        if file.upstreams != upstreams {
+            let changed = PodFile {
+                upstreams,
+                ..file.clone()
+            };
+            tokio::spawn(follow_resolver(about.identity.clone(), dir, changed));
+        }
+        if self.responder.serves(&id, &about.wake) {
+            return;
+        }
+        let responder = std::sync::Arc::clone(&self.responder);
+        tokio::spawn(async move {
+            let served = async {
+                let (namespace, vmm) = namespace_of(&about.identity)?;
+                let served = Served {
+                    id: id.clone(),
+                    bridged: file.bridged,
+                    guest: file.guest,
+                };
+                let served = responder.serve(&served, &vmm, &namespace).await;
+                served.map_err(|error| error.to_string())
+            };
+            if let Err(why) = served.await {
+                tracing::warn!(
+                    id,
+                    why,
+                    "a guest's requests for addresses are not answered for now"
+                );
+            }
+        });
+    }
+
+    /// Leaves the guests of VMMs that are over alone.
+    pub(super) fn stop_answering(&self, uid: &PathUid, over: &[u64]) {
+        for incarnation in over {
+            self.responder.leave(&served_as(uid, *incarnation));
+            let file = PodFile::read(&self.layout.run_of_vmm(uid, *incarnation));
+            if let Ok(Some(file)) = file {
+                let member = file.member(taps::veth_name(uid));
+                if let Err(error) = pod::change_member(&member, false) {
+                    // Its link is gone or about to: nobody sends there.
+                    tracing::debug!(%error, "a guest that is gone has no rules any more");
+                }
+            }
+        }
+    }
+}
+
+/// Who is to be answered.
+pub(super) struct Answering {
+    pub(super) identity: VmmIdentity,
+    pub(super) wake: Wake,
+}
+
+fn served_as(uid: &PathUid, incarnation: u64) -> String {
+    format!("{}/{incarnation}", uid.as_str())
+}
+
+/// The network namespace of a VMM that lives, and a descriptor of its process.
+fn namespace_of(identity: &VmmIdentity) -> Result<(Namespace, std::os::fd::OwnedFd), String> {
+    let error = |error: std::io::Error| error.to_string();
+    let namespace = Namespace::of(identity.pid).map_err(error)?;
+    // After the namespace was opened: the number may have been another's by then, and is not now.
+    let vmm = process::pidfd_of(identity).map_err(error)?;
+    let vmm = vmm.ok_or_else(|| "the VMM has ended".to_owned())?;
+    Ok((namespace, vmm))
+}
+
+/// Has a guest's gateway ask whom the node asks now. The note is written once that is so.
+async fn follow_resolver(identity: VmmIdentity, dir: PathBuf, file: PodFile) {
+    let followed = async {
+        let (namespace, _vmm) = namespace_of(&identity)?;
+        let changed = pod::change_upstreams(namespace, file.upstreams.clone()).await;
+        changed.map_err(|error| error.to_string())?;
+        file.write(&dir).map_err(|error| error.to_string())
+    };
+    match followed.await {
+        Ok(()) => {
+            tracing::info!(servers = ?file.upstreams, "the guest's questions for names go to other servers")
+        }
+        Err(why) => tracing::warn!(why, "the guest's questions for names go to former servers"),
+    }
+}
+
+/// What a guest is told of its address and its names.
+fn told(
+    vmi: &Vmi,
+    (card, interface): (&Interface, &PodInterface),
+    config: &PodNetworkConfig,
+    address: IpAddr,
+) -> Guest {
+    let names = &vmi.names;
+    let node = resolver::read();
+    let mut search = names.searches.clone();
+    if !names.own_only {
+        search.extend(node.search);
+    }
+    let first = search.first().cloned().unwrap_or_default();
+    let domain = match (names.subdomain.as_str(), first.as_str()) {
+        ("", _) => first.clone(),
+        (subdomain, "") => subdomain.to_owned(),
+        (subdomain, domain) => format!("{subdomain}.{domain}"),
+    };
+    let lease = match interface.binding {
+        PodBinding::Masquerade => Lease4 {
+            address: interface.v4.guest,
+            prefix: interface.v4.prefix,
+            gateway: interface.v4.gateway,
+            server: None,
+            dns: Vec::new(),
+        },
+        PodBinding::Bridge => Lease4 {
+            address: match address {
+                IpAddr::V4(address) => address,
+                IpAddr::V6(_) => interface.v4.guest,
+            },
+            prefix: config.prefix,
+            gateway: config.gateway(),
+            server: None,
+            dns: Vec::new(),
+        },
+    };
+    let own = names.servers.iter().filter_map(|server| match server {
+        IpAddr::V4(server) => Some(*server),
+        IpAddr::V6(_) => None,
+    });
+    let gateway = (!names.own_only).then_some(lease.gateway);
+    let dhcp = interface.dhcp.clone();
+    Guest {
+        mac: card.mac.octets(),
+        mtu: u16::try_from(config.mtu).unwrap_or(u16::MAX),
+        v4: Some(Lease4 {
+            dns: gateway.into_iter().chain(own).collect(),
+            ..lease
+        }),
+        v6: None,
+        hostname: vmi.hostname.clone(),
+        domain,
+        search,
+        boot_file: dhcp.boot_file,
+        tftp_server: dhcp.tftp_server,
+        ntp_servers: dhcp.ntp_servers,
+        private: dhcp.private,
+    }
+}

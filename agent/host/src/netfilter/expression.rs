@@ -1,0 +1,497 @@
+//! Rules: what a packet has to be like, and what becomes of it then.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::{Attributes, Verdict};
+
+const IFNAMSIZ: usize = 16;
+
+/// Registers of 16 bytes; those of 32 bits that they are made of begin at 8.
+const FIRST: u32 = 1;
+const SECOND: u32 = 2;
+const WORDS: u32 = 8;
+
+const LINK: u32 = 0;
+const NETWORK: u32 = 1;
+const TRANSPORT: u32 = 2;
+
+const EQUAL: u32 = 0;
+const NOT_EQUAL: u32 = 1;
+
+/// How a part of a packet is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Comparison {
+    Is,
+    IsNot,
+}
+
+impl Comparison {
+    const fn number(self) -> u32 {
+        match self {
+            Self::Is => EQUAL,
+            Self::IsNot => NOT_EQUAL,
+        }
+    }
+}
+
+/// A rule in the making: conditions, all of which have to hold, and then what is done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rule(Vec<Expression>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Expression {
+    Meta {
+        key: u32,
+        into: u32,
+    },
+    Payload {
+        base: u32,
+        offset: u32,
+        length: u32,
+        into: u32,
+    },
+    Compare {
+        register: u32,
+        operator: u32,
+        value: Vec<u8>,
+    },
+    Mask {
+        mask: Vec<u8>,
+    },
+    ConnectionTracking {
+        key: u32,
+    },
+    Lookup {
+        set: &'static str,
+        inverted: bool,
+    },
+    Number {
+        modulus: u32,
+    },
+    Load {
+        register: u32,
+        value: Vec<u8>,
+    },
+    Translate {
+        family: u32,
+        with_port: bool,
+    },
+    Masquerade,
+    Count,
+    Decide(Verdict),
+}
+
+/// Keys of `meta`.
+mod meta {
+    pub(super) const INPUT_NAME: u32 = 6;
+    pub(super) const OUTPUT_NAME: u32 = 7;
+    pub(super) const NETWORK_PROTOCOL: u32 = 15;
+    pub(super) const TRANSPORT_PROTOCOL: u32 = 16;
+}
+
+/// Keys of `ct`.
+mod connection {
+    pub(super) const STATE: u32 = 0;
+    pub(super) const STATUS: u32 = 2;
+    pub(super) const ESTABLISHED_OR_RELATED: u32 = 2 | 4;
+    /// IPS_DST_NAT
+    pub(super) const TRANSLATED: u32 = 1 << 5;
+}
+
+const IPV4: u32 = 2;
+const IPV6: u32 = 10;
+
+impl Rule {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    fn with(mut self, expressions: impl IntoIterator<Item = Expression>) -> Self {
+        self.0.extend(expressions);
+        self
+    }
+
+    fn meta(self, key: u32, how: Comparison, value: impl Into<Vec<u8>>) -> Self {
+        self.with([
+            Expression::Meta { key, into: FIRST },
+            Expression::Compare {
+                register: FIRST,
+                operator: how.number(),
+                value: value.into(),
+            },
+        ])
+    }
+
+    fn payload(self, base: u32, offset: u32, how: Comparison, value: &[u8]) -> Self {
+        // Headers are short.
+        let length = u32::try_from(value.len()).unwrap_or_default();
+        self.with([
+            Expression::Payload {
+                base,
+                offset,
+                length,
+                into: FIRST,
+            },
+            Expression::Compare {
+                register: FIRST,
+                operator: how.number(),
+                value: value.to_vec(),
+            },
+        ])
+    }
+
+    /// `iifname`
+    pub(crate) fn input(self, how: Comparison, name: &str) -> Self {
+        self.meta(meta::INPUT_NAME, how, interface_name(name))
+    }
+
+    /// `iifname` that begins so.
+    pub(crate) fn input_begins(self, start: &str) -> Self {
+        self.meta(meta::INPUT_NAME, Comparison::Is, start.as_bytes())
+    }
+
+    /// `oifname`
+    pub(crate) fn output(self, how: Comparison, name: &str) -> Self {
+        self.meta(meta::OUTPUT_NAME, how, interface_name(name))
+    }
+
+    /// `meta nfproto ipv4`
+    pub(crate) fn ipv4(self) -> Self {
+        self.meta(meta::NETWORK_PROTOCOL, Comparison::Is, [2])
+    }
+
+    /// `meta l4proto`
+    pub(crate) fn transport(self, number: u8) -> Self {
+        self.meta(meta::TRANSPORT_PROTOCOL, Comparison::Is, [number])
+    }
+
+    /// `ip saddr` and `ip6 saddr`; the family has to be known by then.
+    pub(crate) fn source(self, how: Comparison, address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(address) => self.payload(NETWORK, 12, how, &address.octets()),
+            IpAddr::V6(address) => self.payload(NETWORK, 8, how, &address.octets()),
+        }
+    }
+
+    /// `ip daddr` and `ip6 daddr`
+    pub(crate) fn destination(self, how: Comparison, address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(address) => self.payload(NETWORK, 16, how, &address.octets()),
+            IpAddr::V6(address) => self.payload(NETWORK, 24, how, &address.octets()),
+        }
+    }
+
+    /// `ip saddr` in a network.
+    pub(crate) fn source_in(self, how: Comparison, network: Ipv4Addr, prefix: u8) -> Self {
+        self.in_network((NETWORK, 12), how, &network.octets(), prefix)
+    }
+
+    fn in_network(
+        self,
+        (base, offset): (u32, u32),
+        how: Comparison,
+        network: &[u8],
+        prefix: u8,
+    ) -> Self {
+        let mask = mask(network.len(), prefix);
+        let value = network.iter().zip(&mask).map(|(byte, mask)| byte & mask);
+        let length = u32::try_from(network.len()).unwrap_or_default();
+        self.with([
+            Expression::Payload {
+                base,
+                offset,
+                length,
+                into: FIRST,
+            },
+            Expression::Mask { mask: mask.clone() },
+            Expression::Compare {
+                register: FIRST,
+                operator: how.number(),
+                value: value.collect(),
+            },
+        ])
+    }
+
+    /// `tcp dport` and `udp dport`, one or several that follow each other; the protocol has to be known by then.
+    pub(crate) fn destination_ports(self, first: u16, last: u16) -> Self {
+        const AT_MOST: u32 = 3;
+        const AT_LEAST: u32 = 5;
+        if first == last {
+            return self.payload(TRANSPORT, 2, Comparison::Is, &first.to_be_bytes());
+        }
+        let compare = |operator, port: u16| Expression::Compare {
+            register: FIRST,
+            operator,
+            value: port.to_be_bytes().to_vec(),
+        };
+        self.with([
+            Expression::Payload {
+                base: TRANSPORT,
+                offset: 2,
+                length: 2,
+                into: FIRST,
+            },
+            compare(AT_LEAST, first),
+            compare(AT_MOST, last),
+        ])
+    }
+
+    /// `udp sport` and `tcp sport`
+    pub(crate) fn source_port(self, port: u16) -> Self {
+        self.payload(TRANSPORT, 0, Comparison::Is, &port.to_be_bytes())
+    }
+
+    /// Bytes of the frame's own header: destination, source, type.
+    pub(crate) fn link(self, offset: u32, how: Comparison, value: &[u8]) -> Self {
+        self.payload(LINK, offset, how, value)
+    }
+
+    /// Bytes behind the frame's own header, such as of ARP.
+    pub(crate) fn network(self, offset: u32, how: Comparison, value: &[u8]) -> Self {
+        self.payload(NETWORK, offset, how, value)
+    }
+
+    /// Whether interface and some bytes of the packet are in a set, together: pairs of base, offset and length.
+    pub(crate) fn input_and(
+        self,
+        set: &'static str,
+        inverted: bool,
+        parts: &[(Part, u32, u32)],
+    ) -> Self {
+        let mut word = WORDS;
+        let mut expressions = vec![Expression::Meta {
+            key: meta::INPUT_NAME,
+            into: word,
+        }];
+        word += 4;
+        for (part, offset, length) in parts {
+            expressions.push(Expression::Payload {
+                base: match part {
+                    Part::Link => LINK,
+                    Part::Network => NETWORK,
+                },
+                offset: *offset,
+                length: *length,
+                into: word,
+            });
+            word += length.div_ceil(4);
+        }
+        expressions.push(Expression::Lookup { set, inverted });
+        self.with(expressions)
+    }
+
+    /// `ct state established,related`
+    pub(crate) fn of_known_connection(self) -> Self {
+        self.tracked(connection::STATE, connection::ESTABLISHED_OR_RELATED)
+    }
+
+    /// `ct status dnat`
+    pub(crate) fn translated(self) -> Self {
+        self.tracked(connection::STATUS, connection::TRANSLATED)
+    }
+
+    fn tracked(self, key: u32, bits: u32) -> Self {
+        let none = vec![0; 4];
+        self.with([
+            Expression::ConnectionTracking { key },
+            Expression::Mask {
+                mask: bits.to_ne_bytes().to_vec(),
+            },
+            Expression::Compare {
+                register: FIRST,
+                operator: NOT_EQUAL,
+                value: none,
+            },
+        ])
+    }
+
+    /// One of so many, in turn.
+    pub(crate) fn one_of(self, modulus: u32) -> Self {
+        let none = vec![0; 4];
+        self.with([
+            Expression::Number { modulus },
+            Expression::Compare {
+                register: FIRST,
+                operator: EQUAL,
+                value: none,
+            },
+        ])
+    }
+
+    /// `counter`
+    pub(crate) fn count(self) -> Self {
+        self.with([Expression::Count])
+    }
+
+    /// `accept`, `drop`, `jump`
+    pub(crate) fn verdict(self, verdict: Verdict) -> Self {
+        self.with([Expression::Decide(verdict)])
+    }
+
+    pub(crate) fn accept(self) -> Self {
+        self.verdict(Verdict::Accept)
+    }
+
+    /// Drops, and counts what was dropped.
+    pub(crate) fn drop(self) -> Self {
+        self.count().verdict(Verdict::Drop)
+    }
+
+    /// `dnat`, to an address and where it is given a port.
+    pub(crate) fn to(self, address: IpAddr, port: Option<u16>) -> Self {
+        let (family, value) = match address {
+            IpAddr::V4(address) => (IPV4, address.octets().to_vec()),
+            IpAddr::V6(address) => (IPV6, address.octets().to_vec()),
+        };
+        let load = |register, value| Expression::Load { register, value };
+        let port_value = port.map(|port| load(SECOND, port.to_be_bytes().to_vec()));
+        self.with([load(FIRST, value)])
+            .with(port_value)
+            .with([Expression::Translate {
+                family,
+                with_port: port.is_some(),
+            }])
+    }
+
+    /// `masquerade`
+    pub(crate) fn masquerade(self) -> Self {
+        self.with([Expression::Masquerade])
+    }
+
+    pub(super) fn encode(&self, list: &mut Attributes) {
+        for expression in &self.0 {
+            list.nested(1, |element| {
+                element.text(1, expression.name());
+                element.nested(2, |data| expression.encode(data));
+            });
+        }
+    }
+}
+
+/// A part of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Link,
+    Network,
+}
+
+impl Expression {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Meta { .. } => "meta",
+            Self::Payload { .. } => "payload",
+            Self::Compare { .. } => "cmp",
+            Self::Mask { .. } => "bitwise",
+            Self::ConnectionTracking { .. } => "ct",
+            Self::Lookup { .. } => "lookup",
+            Self::Number { .. } => "numgen",
+            Self::Load { .. } | Self::Decide(_) => "immediate",
+            Self::Translate { .. } => "nat",
+            Self::Masquerade => "masq",
+            Self::Count => "counter",
+        }
+    }
+
+    /// Numbers of attributes: `linux/netfilter/nf_tables.h`.
+    fn encode(&self, data: &mut Attributes) {
+        match self {
+            Self::Meta { key, into } => {
+                data.number(1, *into);
+                data.number(2, *key);
+            }
+            Self::Payload {
+                base,
+                offset,
+                length,
+                into,
+            } => {
+                data.number(1, *into);
+                data.number(2, *base);
+                data.number(3, *offset);
+                data.number(4, *length);
+            }
+            Self::Compare {
+                register,
+                operator,
+                value,
+            } => {
+                data.number(1, *register);
+                data.number(2, *operator);
+                data.nested(3, |inner| inner.bytes(1, value));
+            }
+            Self::Mask { mask } => {
+                data.number(1, FIRST);
+                data.number(2, FIRST);
+                data.number(3, u32::try_from(mask.len()).unwrap_or_default());
+                data.nested(4, |inner| inner.bytes(1, mask));
+                data.nested(5, |inner| inner.bytes(1, &vec![0; mask.len()]));
+            }
+            Self::ConnectionTracking { key } => {
+                data.number(1, FIRST);
+                data.number(2, *key);
+            }
+            Self::Lookup { set, inverted } => {
+                data.text(1, set);
+                data.number(2, WORDS);
+                data.number(5, u32::from(*inverted));
+            }
+            Self::Number { modulus } => {
+                data.number(1, FIRST);
+                data.number(2, *modulus);
+                data.number(3, 0);
+                data.number(4, 0);
+            }
+            Self::Load { register, value } => {
+                data.number(1, *register);
+                data.nested(2, |inner| inner.bytes(1, value));
+            }
+            Self::Translate { family, with_port } => {
+                data.number(1, 1);
+                data.number(2, *family);
+                data.number(3, FIRST);
+                if *with_port {
+                    data.number(5, SECOND);
+                }
+            }
+            Self::Masquerade | Self::Count => {}
+            Self::Decide(verdict) => {
+                data.number(1, 0);
+                data.nested(2, |inner| {
+                    inner.nested(2, |decision| encode_verdict(verdict, decision));
+                });
+            }
+        }
+    }
+}
+
+fn encode_verdict(verdict: &Verdict, data: &mut Attributes) {
+    const JUMP: i32 = -3;
+    match verdict {
+        Verdict::Drop => data.number(1, 0),
+        Verdict::Accept => data.number(1, 1),
+        Verdict::Jump(chain) => {
+            data.bytes(1, &JUMP.to_be_bytes());
+            data.text(2, chain);
+        }
+    }
+}
+
+/// An interface's name as packets carry it. One that is too long is no interface's.
+pub(super) fn interface_name(name: &str) -> [u8; IFNAMSIZ] {
+    let mut bytes = [0; IFNAMSIZ];
+    for (into, byte) in bytes.iter_mut().zip(name.bytes().take(IFNAMSIZ - 1)) {
+        *into = byte;
+    }
+    bytes
+}
+
+fn mask(length: usize, prefix: u8) -> Vec<u8> {
+    let mut left = u32::from(prefix);
+    let byte = |_| {
+        let bits = left.min(8);
+        left -= bits;
+        // 0 to 8 bits from the left.
+        u8::try_from((0xff00_u32 >> bits) & 0xff).unwrap_or_default()
+    };
+    (0..length).map(byte).collect()
+}

@@ -1,0 +1,135 @@
+//! The pod network: a VMM's own network namespace is its guest's network, as a launcher pod's is.
+//!
+//! ```text
+//! guest ── tap0 10.0.2.1/24 ┐ the VMM's namespace: one table of nftables
+//!                     eth0 ─┴─ veth ── kvmlet0 10.213.0.1/16, the node's bridge ── the node's routes
+//! ```
+//!
+//! The namespace dies with the VMM, and takes along everything that is in it and the veth. What the node has for all
+//! guests is a bridge and a table; both are made when the first guest needs them.
+
+mod attach;
+mod file;
+mod forwarding;
+mod namespace;
+mod node;
+mod responder;
+mod rules;
+mod sockets;
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+
+use agent_domain::{GuestNetwork, OpenPorts, PodBinding};
+
+pub(crate) use attach::{attach, change_upstreams};
+pub(crate) use file::PodFile;
+pub(crate) use namespace::Namespace;
+pub(crate) use node::{change_member, prepare_node};
+pub(crate) use responder::{Responder, Served};
+pub(crate) use rules::Member;
+pub(crate) use sockets::open as open_sockets;
+
+/// The tap's name within the namespace.
+const TAP: &str = "tap0";
+
+/// The veth's name within the namespace, as in a pod.
+const ETH: &str = "eth0";
+
+/// The name of our tables.
+const TABLE: &str = "kvmlet";
+
+/// Setting `pod_network`: the node's part of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodNetworkConfig {
+    /// The bridge that guests are joined to.
+    pub bridge: String,
+    /// The pool's network.
+    pub network: Ipv4Addr,
+    /// Its bits.
+    pub prefix: u8,
+    /// The MTU of the bridge and of everything that is joined to it.
+    pub mtu: u32,
+}
+
+impl PodNetworkConfig {
+    /// The node's address on the bridge: the first of the pool.
+    #[must_use]
+    pub fn gateway(&self) -> Ipv4Addr {
+        Ipv4Addr::from(u32::from(self.network) | 1)
+    }
+}
+
+/// What one guest gets.
+#[derive(Clone, Debug)]
+pub(crate) struct PodPlan {
+    pub(crate) node: PodNetworkConfig,
+    /// The name of the veth's end at the node.
+    pub(crate) veth: String,
+    /// Whose it is: shown as the veth's alias, by which leftovers are known.
+    pub(crate) owner: String,
+    /// The guest's address of the pool.
+    pub(crate) address: Ipv4Addr,
+    pub(crate) binding: PodBinding,
+    /// The guest's own network, under masquerade.
+    pub(crate) inside: GuestNetwork<Ipv4Addr>,
+    /// Open ports; empty: all.
+    pub(crate) ports: Vec<OpenPorts>,
+    /// Whom the node asks for names: the guest asks its gateway, and that asks these.
+    pub(crate) upstreams: Vec<IpAddr>,
+    pub(crate) queues: u32,
+}
+
+/// Why a guest is not joined to the pod network.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PodError {
+    /// The VMM shares the agent's namespace.
+    #[error(
+        "the VMM has no network namespace of its own: this host allows none (sysctl user.max_net_namespaces, or the \
+         limits of the container that the agent runs in)"
+    )]
+    NoNamespace,
+    /// The namespace cannot be entered.
+    #[error("the VMM's network namespace can not be entered")]
+    Namespace(#[source] io::Error),
+    /// A link, an address or a route was refused.
+    #[error("{what}")]
+    Link {
+        /// What was tried.
+        what: String,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Packets are not forwarded.
+    #[error("forwarding in the VMM's network namespace can not be switched on")]
+    Forwarding(#[source] io::Error),
+    /// The rules were refused.
+    #[error("the rules of nftables were not taken (is the module nf_tables there?)")]
+    Rules(#[source] io::Error),
+    /// The tap was refused.
+    #[error("the tap can not be made")]
+    Tap(#[source] io::Error),
+}
+
+/// An error of the routing socket, with what was tried.
+fn link_error<E>(what: impl Into<String>) -> impl FnOnce(E) -> PodError
+where
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let what = what.into();
+    move |source| PodError::Link {
+        what,
+        source: source.into(),
+    }
+}
+
+/// The hardware address that goes with an address of the pool, as container networks derive them: neighbours that
+/// remember it are right about the next guest that has the address, too.
+pub(crate) fn mac_of(address: Ipv4Addr) -> [u8; 6] {
+    let [a, b, c, d] = address.octets();
+    [0x0a, 0x58, a, b, c, d]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! Joining one guest to the pod network.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::OwnedFd;
+
+use agent_domain::PodBinding;
+use rtnetlink::packet_route::link::{InfoData, InfoVeth};
+use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder};
+
+use super::node::{change_member, index_of};
+use super::rules::Member;
+use super::{ETH, Namespace, PodError, PodPlan, TAP, forwarding, link_error, mac_of, rules};
+use crate::netfilter::{Batch, Netfilter};
+use crate::taps::{self, open_tap};
+
+/// The bridge within the namespace of a guest that is bridged.
+pub(super) const BRIDGE: &str = "k6t-eth0";
+
+/// A guest's part of the pod network.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    /// The queues of its tap.
+    pub(crate) queues: Vec<OwnedFd>,
+}
+
+/// Makes everything in the VMM's namespace, and the veth. What an earlier attempt left there is replaced.
+pub(crate) async fn attach(plan: PodPlan, namespace: Namespace) -> Result<Attached, PodError> {
+    let own = Namespace::own().map_err(PodError::Namespace)?;
+    if own.is(&namespace).map_err(PodError::Namespace)? {
+        return Err(PodError::NoNamespace);
+    }
+    // Of an earlier attempt, or of an earlier VMM whose namespace is on its way out.
+    taps::remove(&plan.veth)
+        .await
+        .map_err(link_error("an older veth can not be removed"))?;
+    let inside = plan.clone();
+    let made = namespace.run(async move || make(&inside, &own).await);
+    let attached = made.await.map_err(PodError::Namespace)??;
+    let member = Member {
+        veth: plan.veth.clone(),
+        mac: mac_of(plan.address),
+        address: plan.address,
+    };
+    change_member(&member, true).map_err(PodError::Rules)?;
+    join_bridge(&plan).await?;
+    Ok(attached)
+}
+
+/// Has questions for names go to other servers, in the namespace of a VMM that runs.
+pub(crate) async fn change_upstreams(namespace: Namespace, servers: Vec<IpAddr>) -> io::Result<()> {
+    let change = async move || {
+        let mut batch = Batch::default();
+        rules::change_upstreams(&mut batch, &servers);
+        Netfilter::open()?.commit(batch)
+    };
+    namespace.run(change).await?
+}
+
+/// In the VMM's namespace.
+async fn make(plan: &PodPlan, node: &Namespace) -> Result<Attached, PodError> {
+    let failed = || link_error("no netlink socket");
+    let (connection, handle, _) = rtnetlink::new_connection().map_err(failed())?;
+    let driver = tokio::spawn(connection);
+    let result = make_links(plan, node, &handle).await;
+    driver.abort();
+    let queues = result?;
+    forwarding::switch_on().map_err(PodError::Forwarding)?;
+    let mut batch = Batch::default();
+    rules::inside(plan).replace(&mut batch);
+    let netfilter = Netfilter::open().map_err(PodError::Rules)?;
+    netfilter.commit(batch).map_err(PodError::Rules)?;
+    Ok(Attached { queues })
+}
+
+async fn make_links(
+    plan: &PodPlan,
+    node: &Namespace,
+    handle: &Handle,
+) -> Result<Vec<OwnedFd>, PodError> {
+    if let Some(index) = index_of(handle, ETH).await {
+        let removed = handle.link().del(index).execute().await;
+        removed.map_err(link_error("an older veth can not be removed"))?;
+    }
+    let queues = open_tap(TAP, plan.queues).map_err(PodError::Tap)?;
+    let tap = index_of(handle, TAP).await;
+    let tap = tap.ok_or_else(|| link_error("the tap")("it vanished after it was made"))?;
+    let made = handle.link().add(veth(plan, node)).execute().await;
+    made.map_err(link_error("the veth can not be made"))?;
+    let eth = index_of(handle, ETH).await;
+    let eth = eth.ok_or_else(|| link_error("the veth")("it vanished after it was made"))?;
+    let loopback = LinkUnspec::new_with_name("lo").up().build();
+    let set = handle.link().set(loopback).execute().await;
+    set.map_err(link_error("the loopback interface"))?;
+    let up = LinkUnspec::new_with_index(tap)
+        .mtu(plan.node.mtu)
+        .up()
+        .build();
+    let set = handle.link().set(up).execute().await;
+    set.map_err(link_error("the tap can not be set up"))?;
+    match plan.binding {
+        PodBinding::Masquerade => {
+            let inside = plan.inside;
+            add_address(handle, tap, (inside.gateway, inside.prefix)).await?;
+            add_address(handle, eth, (plan.address, plan.node.prefix)).await?;
+            add_default_route(handle, plan.node.gateway()).await?;
+        }
+        PodBinding::Bridge => {}
+    }
+    Ok(queues)
+}
+
+/// Both ends, the one for the node in the node's namespace from the start: moving a link takes the kernel long.
+fn veth(plan: &PodPlan, node: &Namespace) -> rtnetlink::packet_route::link::LinkMessage {
+    // As high as a unicast address can be: the node's bridge keeps its own.
+    let [_, rest @ ..] = mac_of(plan.address);
+    let mut outer = vec![0xfe];
+    outer.extend(rest);
+    let peer = LinkMessageBuilder::<LinkUnspec>::new()
+        .name(plan.veth.clone())
+        .mtu(plan.node.mtu)
+        .address(outer)
+        .setns_by_fd(node.number())
+        .build();
+    LinkVeth::new(ETH, &plan.veth)
+        .set_info_data(InfoData::Veth(InfoVeth::Peer(peer)))
+        .mtu(plan.node.mtu)
+        .address(mac_of(plan.address).to_vec())
+        .up()
+        .build()
+}
+
+async fn add_address(
+    handle: &Handle,
+    index: u32,
+    (address, prefix): (Ipv4Addr, u8),
+) -> Result<(), PodError> {
+    let added = handle.address().add(index, IpAddr::V4(address), prefix);
+    let added = added.replace().execute().await;
+    added.map_err(link_error(format!("the address {address} can not be set")))
+}
+
+async fn add_default_route(handle: &Handle, gateway: Ipv4Addr) -> Result<(), PodError> {
+    let route = RouteMessageBuilder::<Ipv4Addr>::new()
+        .gateway(gateway)
+        .build();
+    let added = handle.route().add(route).replace().execute().await;
+    added.map_err(link_error(format!("the route by {gateway} can not be set")))
+}
+
+/// Makes the node's end of the veth a port of the node's bridge.
+async fn join_bridge(plan: &PodPlan) -> Result<(), PodError> {
+    let failed = || link_error("no netlink socket");
+    let (connection, handle, _) = rtnetlink::new_connection().map_err(failed())?;
+    let driver = tokio::spawn(connection);
+    let joined = async {
+        let bridge = &plan.node.bridge;
+        let gone = |name: &str| link_error(format!("the link {name}"))("it is not there");
+        let port = index_of(&handle, &plan.veth).await;
+        let port = port.ok_or_else(|| gone(&plan.veth))?;
+        let index = index_of(&handle, bridge)
+            .await
+            .ok_or_else(|| gone(bridge))?;
+        let link = LinkUnspec::new_with_index(port)
+            .controller(index)
+            .alias(plan.owner.clone())
+            .up()
+            .build();
+        let set = handle.link().set(link).execute().await;
+        set.map_err(link_error(format!(
+            "the veth can not join the bridge {bridge}"
+        )))
+    };
+    let joined = joined.await;
+    driver.abort();
+    joined
+}

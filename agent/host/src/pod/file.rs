@@ -1,0 +1,62 @@
+//! The note about a guest's part of the pod network: what a later agent needs in order to go on answering it.
+
+use std::fs;
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use agent_dhcp::Guest;
+use serde::{Deserialize, Serialize};
+
+use super::{Member, mac_of};
+use crate::layout::absent_is_none;
+
+const NAME: &str = "network.json";
+const TEMPORARY: &str = ".network.json.tmp";
+
+/// The contents.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PodFile {
+    /// The guest's address of the pool.
+    pub(crate) address: Ipv4Addr,
+    /// The guest is bridged to the pod network; otherwise it is masqueraded.
+    pub(crate) bridged: bool,
+    /// What it is told.
+    pub(crate) guest: Guest,
+    /// Whom its gateway asks for names.
+    #[serde(default)]
+    pub(crate) upstreams: Vec<IpAddr>,
+}
+
+impl PodFile {
+    /// What it may send from.
+    pub(crate) fn member(&self, veth: String) -> Member {
+        Member {
+            veth,
+            mac: mac_of(self.address),
+            address: self.address,
+        }
+    }
+
+    /// Reads the note in a VMM's run directory. One that was cut off by a crash is none.
+    pub(crate) fn read(dir: &Path) -> io::Result<Option<Self>> {
+        let Some(text) = absent_is_none(fs::read(dir.join(NAME)))? else {
+            return Ok(None);
+        };
+        Ok(serde_json::from_slice(&text).ok())
+    }
+
+    /// Writes the note as a whole or not at all.
+    pub(crate) fn write(&self, dir: &Path) -> io::Result<()> {
+        let temporary = dir.join(TEMPORARY);
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&temporary)?;
+        file.write_all(&serde_json::to_vec(self)?)?;
+        fs::rename(&temporary, dir.join(NAME))
+    }
+}

@@ -1,0 +1,82 @@
+//! The node's part: a bridge with the gateway's address, and a table.
+
+use std::io;
+use std::net::IpAddr;
+
+use futures_util::TryStreamExt;
+use rtnetlink::{Handle, LinkBridge, LinkUnspec};
+
+use super::rules::{self, Member};
+use super::{PodError, PodNetworkConfig, link_error, mac_of};
+use crate::netfilter::{Batch, Family, Netfilter};
+
+/// Makes what is missing, and changes what differs. `members` are the guests that run.
+pub(crate) async fn prepare_node(
+    config: &PodNetworkConfig,
+    members: &[Member],
+) -> Result<(), PodError> {
+    let failed = || link_error("no netlink socket");
+    let (connection, handle, _) = rtnetlink::new_connection().map_err(failed())?;
+    let driver = tokio::spawn(connection);
+    let bridge = prepare_bridge(&handle, config).await;
+    driver.abort();
+    bridge?;
+    prepare_tables(config, members).map_err(PodError::Rules)
+}
+
+/// One transaction; none when both tables are there as they are wanted.
+fn prepare_tables(config: &PodNetworkConfig, members: &[Member]) -> io::Result<()> {
+    let netfilter = Netfilter::open()?;
+    let mut batch = Batch::default();
+    for table in [rules::of_node(config), rules::walls(members)] {
+        let present = netfilter.comment_of(table.family, table.name)?;
+        if present.as_ref() != Some(&table.comment) {
+            table.replace(&mut batch);
+        } else if table.family == Family::Bridge {
+            table.refill(&mut batch);
+        }
+    }
+    netfilter.commit(batch)
+}
+
+/// Lets a guest send, or not any more.
+pub(crate) fn change_member(member: &Member, is_there: bool) -> io::Result<()> {
+    let mut batch = Batch::default();
+    member.change(&mut batch, is_there);
+    Netfilter::open()?.commit(batch)
+}
+
+async fn prepare_bridge(handle: &Handle, config: &PodNetworkConfig) -> Result<(), PodError> {
+    let name = &config.bridge;
+    if index_of(handle, name).await.is_none() {
+        // An address of its own: otherwise it takes that of a port, and guests lose their gateway for a while.
+        let bridge = LinkBridge::new(name)
+            .address(mac_of(config.gateway()).to_vec())
+            .build();
+        let made = handle.link().add(bridge).execute().await;
+        made.map_err(link_error(format!("the bridge {name} can not be made")))?;
+    }
+    let what = format!("the bridge {name}");
+    let index = index_of(handle, name).await;
+    let index = index.ok_or_else(|| link_error(what.clone())("it vanished after it was made"))?;
+    let set = LinkUnspec::new_with_index(index)
+        .mtu(config.mtu)
+        .up()
+        .build();
+    let set = handle.link().set(set).execute().await;
+    set.map_err(link_error(what.clone()))?;
+    let address = IpAddr::V4(config.gateway());
+    let added = handle.address().add(index, address, config.prefix);
+    let added = added.replace().execute().await;
+    added.map_err(link_error(format!(
+        "{what} can not have the address {address}"
+    )))
+}
+
+/// The index of a link; `None` when there is none of that name.
+pub(super) async fn index_of(handle: &Handle, name: &str) -> Option<u32> {
+    let mut links = handle.link().get().match_name(name.to_owned()).execute();
+    // The kernel answers ENODEV for a name that does not exist.
+    let link = links.try_next().await.ok().flatten()?;
+    Some(link.header.index)
+}

@@ -1,0 +1,285 @@
+//! The pod network with foreign programs in the place of a guest: what they send goes through the tap that a VMM would
+//! have.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+
+use agent_dhcp::{Guest, Lease4};
+use agent_domain::{GuestNetwork, PodBinding};
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::*;
+use crate::child::{DhcpOrder, send_dhcp_order, serve_dhcp};
+use crate::taps::open_tap;
+
+const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
+
+/// A process in a network namespace of its own, which ends with its value.
+struct Elsewhere(Child);
+
+impl Elsewhere {
+    fn new() -> Self {
+        let mut child = Command::new("unshare")
+            .args(["--net", "sh", "-c", "echo ready; exec sleep 600"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut ready = [0; 6];
+        child
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut ready)
+            .unwrap();
+        Self(child)
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// What a command says there, whether or not it succeeds.
+    fn say(&self, command: &str) -> String {
+        let output = Command::new("nsenter")
+            .args([
+                "--net",
+                "--target",
+                &self.pid().to_string(),
+                "sh",
+                "-c",
+                command,
+            ])
+            .output()
+            .unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    fn pidfd(&self) -> OwnedFd {
+        let pid = Pid::from_raw(i32::try_from(self.pid()).unwrap()).unwrap();
+        pidfd_open(pid, PidfdFlags::empty()).unwrap()
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+fn plan() -> PodPlan {
+    PodPlan {
+        node: PodNetworkConfig {
+            bridge: "kvmlet0".to_owned(),
+            network: Ipv4Addr::new(10, 213, 0, 0),
+            prefix: 16,
+            mtu: 1400,
+        },
+        veth: "kvp0123456789".to_owned(),
+        owner: "kvmlet:uid".to_owned(),
+        address: Ipv4Addr::new(10, 213, 0, 7),
+        binding: PodBinding::Masquerade,
+        inside: GuestNetwork::default(),
+        ports: Vec::new(),
+        upstreams: Vec::new(),
+        queues: 1,
+    }
+}
+
+fn told() -> Guest {
+    let gateway = Ipv4Addr::new(10, 0, 2, 1);
+    Guest {
+        mac: MAC,
+        mtu: 1400,
+        v4: Some(Lease4 {
+            address: Ipv4Addr::new(10, 0, 2, 2),
+            prefix: 24,
+            gateway,
+            server: None,
+            dns: vec![gateway],
+        }),
+        hostname: "web".to_owned(),
+        search: vec!["example.org".to_owned()],
+        ..Guest::default()
+    }
+}
+
+/// The guest's card: a tap of its own namespace, whose frames are those of the VMM's tap.
+fn connect_guest(guest: &Elsewhere, vmms: OwnedFd) {
+    let namespace = File::open(format!("/proc/{}/ns/net", guest.pid())).unwrap();
+    let made = std::thread::spawn(move || {
+        setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
+        open_tap("card0", 1).unwrap().remove(0)
+    });
+    let card = made.join().unwrap();
+    for (from, to) in [(&card, &vmms), (&vmms, &card)] {
+        let mut from = File::from(from.try_clone().unwrap());
+        let mut to = File::from(to.try_clone().unwrap());
+        // Both end with the test's process.
+        std::thread::spawn(move || {
+            use rustix::fs::{OFlags, fcntl_setfl};
+            fcntl_setfl(&from, OFlags::empty()).unwrap();
+            let mut frame = vec![0; 70_000];
+            while let Ok(length) = from.read(&mut frame) {
+                to.write_all(&frame[..length]).ok();
+            }
+        });
+    }
+    guest.say("ip link set lo up; ip link set card0 address 02:00:00:00:00:07 up");
+}
+
+/// What `udhcpc` does with a lease.
+const SCRIPT: &str = "#!/bin/sh
+[ \"$1\" = bound ] || exit 0
+ip addr add $ip/$mask dev $interface
+ip link set $interface mtu $mtu
+ip route add default via $router
+echo host=$hostname search=$search dns=$dns lease=$lease
+";
+
+/// Answers the guest of a VMM as the agent's processes do, on a thread of this one, for as long as the value lives.
+fn answer(vmm: &Elsewhere) -> OwnedFd {
+    let (orders, theirs) = socketpair(
+        AddressFamily::Unix,
+        SockType::SeqPacket,
+        None,
+        SockFlag::SOCK_CLOEXEC,
+    )
+    .unwrap();
+    std::thread::spawn(move || serve_dhcp(theirs));
+    let namespace = File::open(format!("/proc/{}/ns/net", vmm.pid())).unwrap();
+    let opened = std::thread::spawn(move || {
+        setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
+        open_sockets(PodBinding::Masquerade).unwrap()
+    });
+    let mut descriptors = vec![vmm.pidfd()];
+    descriptors.extend(opened.join().unwrap());
+    let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+    let order = DhcpOrder::Serve {
+        id: "a".to_owned(),
+        bridged: false,
+        guest: Box::new(told()),
+    };
+    send_dhcp_order(&orders, &order, &descriptors).unwrap();
+    orders
+}
+
+fn ask_for_an_address(guest: &Elsewhere) {
+    let script = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(script.path(), SCRIPT).unwrap();
+    let client = format!(
+        "chmod +x {path}; busybox udhcpc -i card0 -s {path} -n -q -f -t 20 -T 1 -O mtu -O search",
+        path = script.path().display()
+    );
+    let (_, path) = script.keep().unwrap();
+    let said = guest.say(&client);
+    std::fs::remove_file(path).unwrap();
+    assert!(
+        said.contains("lease of 10.0.2.2 obtained from 10.0.2.1"),
+        "{said}"
+    );
+    let words = "host=web search=example.org dns=10.0.2.1 lease=";
+    assert!(said.contains(words), "{said}");
+}
+
+async fn ask_for_a_name(vmm: &Elsewhere, guest: &Elsewhere) {
+    let namespace = Namespace::of(vmm.pid()).unwrap();
+    let servers = vec!["10.213.0.1".parse().unwrap()];
+    change_upstreams(namespace, servers).await.unwrap();
+    let rules = vmm.say("nft list chain inet kvmlet dns");
+    assert!(rules.contains("dnat ip to 10.213.0.1:53"), "{rules}");
+    // A question to the gateway comes to that server.
+    let server = std::net::UdpSocket::bind("10.213.0.1:53").unwrap();
+    server
+        .set_read_timeout(Some(std::time::Duration::from_secs(10)))
+        .unwrap();
+    guest.say("busybox timeout 1 busybox nslookup example.org 10.0.2.1");
+    let mut question = [0; 512];
+    let (length, _) = server.recv_from(&mut question).unwrap();
+    let mut asked = question[..length].windows(13);
+    assert!(asked.any(|name| name == b"\x07example\x03org\x00"));
+    drop(server);
+}
+
+/// The namespace goes with the VMM, though the DHCP server had sockets in it, and takes the veth along.
+async fn its_network_goes_with_a_vmm(node: impl Fn(&str) -> String) {
+    let vmm = Elsewhere::new();
+    let plan = PodPlan {
+        veth: "kvp9876543210".to_owned(),
+        address: Ipv4Addr::new(10, 213, 0, 8),
+        ..plan()
+    };
+    let namespace = Namespace::of(vmm.pid()).unwrap();
+    let attached = attach(plan, namespace).await.unwrap();
+    let _orders = answer(&vmm);
+    assert!(node("ip link").contains("kvp9876543210"));
+    // The VMM's descriptors, and then the VMM.
+    drop(attached);
+    drop(vmm);
+    let start = std::time::Instant::now();
+    while node("ip link").contains("kvp9876543210") {
+        assert!(start.elapsed().as_secs() < 30, "{}", node("ip link"));
+        std::thread::yield_now();
+    }
+}
+
+/// The node is a namespace of this test's own.
+fn in_a_namespace(test: impl AsyncFnOnce() + Send + 'static) {
+    let has = |program: &str| Command::new(program).arg("--help").output().is_ok();
+    let all = ["unshare", "nsenter", "ip", "busybox", "nft"];
+    if !nix::unistd::geteuid().is_root() || !all.into_iter().all(has) {
+        println!("SKIPPED: root and {all:?} are needed");
+        return;
+    }
+    let thread = std::thread::spawn(move || {
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        runtime.block_on(test());
+    });
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_stock_client_gets_its_address_and_reaches_the_node_and_is_reached() {
+    in_a_namespace(async || {
+        let (vmm, guest) = (Elsewhere::new(), Elsewhere::new());
+        let node = |command: &str| {
+            let output = Command::new("sh").args(["-c", command]).output().unwrap();
+            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+        };
+        prepare_node(&plan().node, &[]).await.unwrap();
+        let attach_once = async || {
+            let namespace = Namespace::of(vmm.pid()).unwrap();
+            attach(plan(), namespace).await.unwrap()
+        };
+        // An attempt whose agent died is followed by another.
+        drop(attach_once().await);
+        let mut attached = attach_once().await;
+        connect_guest(&guest, attached.queues.remove(0));
+        let _orders = answer(&vmm);
+        ask_for_an_address(&guest);
+        for address in ["10.0.2.1", "10.213.0.1"] {
+            let said = guest.say(&format!("busybox ping -c 1 -W 5 {address}"));
+            assert!(said.contains(" 0% packet loss"), "{said}");
+        }
+        let said = node("busybox ping -c 1 -W 5 10.213.0.7");
+        assert!(said.contains(" 0% packet loss"), "{said}");
+        // A source that is not the guest's goes nowhere.
+        guest.say("ip addr add 10.0.2.9/24 dev card0");
+        let said = guest.say("busybox ping -c 1 -W 1 -I 10.0.2.9 10.213.0.1");
+        assert!(said.contains("100% packet loss"), "{said}");
+        let rules = vmm.say("nft list chain inet kvmlet forward");
+        assert!(rules.contains("counter packets 1 "), "{rules}");
+
+        ask_for_a_name(&vmm, &guest).await;
+
+        its_network_goes_with_a_vmm(node).await;
+    });
+}

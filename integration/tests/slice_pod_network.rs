@@ -1,0 +1,100 @@
+//! The pod network in a busybox node: a stock guest that names no network has an address, reaches the node, is reached
+//! from it, and keeps its address.
+
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use integration::agent::{Agent, GuestSpec};
+use integration::commands::{Commands, Session};
+use integration::image::busybox::{self, GuestImage};
+use integration::node::{Flavour, Node, NodeSpec};
+use integration::{skip, skip_if};
+
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// What the guest does until it has its address.
+const HAS_ADDRESS: &str =
+    "until ip addr show eth0 | grep -q 'inet 10.0.2.2/24'; do usleep 100000; done";
+
+fn spec() -> anyhow::Result<NodeSpec> {
+    let spec =
+        NodeSpec::bare(Flavour::Busybox).with_programs(&["kvmlet", "kvmlet-vmm", "kvmctl"])?;
+    Ok(spec.with(busybox::guest()?.directory, "images/busybox"))
+}
+
+/// What the guest says to a command.
+fn ask(console: &mut Session, command: &str) -> anyhow::Result<String> {
+    console.write(format!("{command}\n").as_bytes())?;
+    console.read_until(GuestImage::PROMPT, PATIENCE)
+}
+
+#[test]
+fn a_guest_without_a_network_in_its_manifest_has_an_address_and_keeps_it() -> anyhow::Result<()> {
+    skip_if!(skip::without_node(), Ok(()));
+    let node = Node::boot(spec()?)?;
+    let agent = Agent::prepare(&node)?;
+    agent.add_image("/opt/payload/images/busybox/boot", "busybox")?;
+    agent.start()?;
+    let manifest = GuestSpec::busybox("web", "quiet")
+        .on_pod_network()
+        .manifest();
+    agent.apply(&manifest)?;
+    agent.wait_for_phase("web", "Running", PATIENCE)?;
+    let mut console = agent.console("web")?;
+    console.read_until(GuestImage::PROMPT, PATIENCE)?;
+    reach_the_node(&mut console).with_context(|| agent.log())?;
+
+    let address = agent.value("web", ".status.interfaces[0].ipAddress")?;
+    ensure!(address.starts_with("10.213."), "the address is {address}");
+    let listed = agent.kvmctl("get vmi web")?;
+    ensure!(listed.stdout.contains(&address), "{listed}");
+    node.sh(&format!("ping -c 1 {address}"))?;
+    let page = "mkdir -p /tmp/www && echo it works >/tmp/www/page && httpd -p 80 -h /tmp/www";
+    ask(&mut console, page)?;
+    let fetch = format!("wget -q -O - http://{address}/page");
+    ensure!(node.sh(&fetch)? == "it works\n");
+
+    // A new agent answers the guest as the old one did.
+    agent.kill()?;
+    ensure!(
+        node.sh(&fetch)? == "it works\n",
+        "an agent that is away is seen"
+    );
+    agent.start()?;
+    node.wait_for("pidof kvmlet | grep ' '", PATIENCE)?;
+    let renewed = ask(
+        &mut console,
+        "udhcpc -i eth0 -s /etc/udhcpc -n -q -f -t 30 -T 1 2>&1",
+    )?;
+    ensure!(
+        renewed.contains("lease of 10.0.2.2 obtained from 10.0.2.1"),
+        "{renewed}"
+    );
+    drop(console);
+
+    let deleted = agent.kvmctl("delete vmi web --grace-period 0")?;
+    ensure!(deleted.code == Some(0), "{deleted}");
+    node.wait_for(
+        "! pidof kvmlet-vmm && ! ls /sys/class/net | grep -v -x -e lo -e br0 -e kvmlet0",
+        PATIENCE,
+    )?;
+    // The same name has the same address again.
+    agent.apply(&manifest)?;
+    agent.wait_for_phase("web", "Running", PATIENCE)?;
+    let again = agent.value("web", ".status.interfaces[0].ipAddress")?;
+    ensure!(again == address, "{again} is not {address}");
+    Ok(())
+}
+
+fn reach_the_node(console: &mut Session) -> anyhow::Result<()> {
+    ask(console, HAS_ADDRESS)?;
+    let route = ask(console, "ip route")?;
+    ensure!(route.contains("default via 10.0.2.1 dev eth0"), "{route}");
+    for node in ["10.0.2.1", "10.213.0.1", "10.77.0.1"] {
+        let said = ask(console, &format!("ping -c 1 {node}"))?;
+        ensure!(said.contains(" 0% packet loss"), "{said}");
+    }
+    Ok(())
+}
