@@ -41,6 +41,7 @@ const APIS: &[Api] = &[
             "kvmlet/node/v1/machines.proto",
             "kubevirt/v1/replicaset.proto",
             "kubevirt/v1/virtualmachine.proto",
+            "kubevirt/instancetype/v1beta1/instancetype.proto",
             "kvmlet/apps/v1/controllerrevision.proto",
             "kvmlet/core/v1/data.proto",
             "kvmlet/core/v1/namespace.proto",

@@ -4,6 +4,7 @@
 //! missed, whenever the controller dies: what is to follow from it, and what must not, is known from the two objects alone.
 
 mod decide;
+mod kit;
 mod make;
 mod memory;
 mod printable;
@@ -12,7 +13,7 @@ mod status;
 mod step;
 mod work;
 
-use agent_objects::{Object, controller_of};
+use agent_objects::{KitPart, Object, controller_of};
 use proto_node::vmi::VirtualMachineStatus;
 
 pub use decide::{Outcome, decide};
@@ -22,6 +23,9 @@ pub use work::VirtualMachines;
 
 /// Kind of a machine.
 pub const MACHINE: &str = "VirtualMachine";
+
+/// Kind of copies of instance types and preferences.
+const REVISION: &str = "ControllerRevision";
 
 /// Kind of what runs.
 const VMI: &str = "VirtualMachineInstance";
@@ -45,6 +49,10 @@ pub struct View {
     pub vmi: Option<Object>,
     /// The version at which the VMI was read.
     pub version: u64,
+    /// The instance type that the machine names.
+    pub instancetype: KitPart,
+    /// The preference that it names.
+    pub preference: KitPart,
 }
 
 impl View {

@@ -4,6 +4,7 @@ mod capacity;
 mod control_plane;
 mod grpc;
 mod hooks;
+mod instancetypes;
 mod pod_network;
 mod sections;
 mod shutdown;
@@ -25,6 +26,7 @@ pub(crate) use self::tracing::{Destination, TlsFiles, Tracing};
 pub(crate) use control_plane::ControlPlaneConfig;
 pub(crate) use grpc::{Grant, Grpc, Role};
 pub(crate) use hooks::{FailurePolicy, Hooks};
+use instancetypes::Instancetypes;
 pub(crate) use pod_network::PodNetwork;
 pub(crate) use shutdown::Shutdown;
 
@@ -77,6 +79,7 @@ pub(crate) struct Config {
     pub(crate) kernel: Kernel,
     pub(crate) firmware: Firmware,
     pub(crate) capacity: Capacity,
+    pub(crate) instancetypes: Instancetypes,
     pub(crate) shutdown: Shutdown,
     pub(crate) vmm: Vmm,
     pub(crate) console: Console,
@@ -123,6 +126,7 @@ impl Default for Config {
             kernel: Kernel::default(),
             firmware: Firmware::default(),
             capacity: Capacity::default(),
+            instancetypes: Instancetypes::default(),
             shutdown: Shutdown::default(),
             vmm: Vmm::default(),
             console: Console::default(),

@@ -21,6 +21,7 @@ mod forward;
 mod given;
 mod hooks;
 mod image;
+mod instancetypes;
 mod lock;
 mod logging;
 mod logs;

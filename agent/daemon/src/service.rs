@@ -35,6 +35,7 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
     let mut ends = Ends::new()?;
     let control_plane = control_plane(&agent, &config)?;
     agent.settle_assignments()?;
+    agent.install_common(config.instancetypes.common())?;
     let adopted = agent.adopt_all()?;
     let mut service = tokio::spawn(serve(agent.clone(), doors, stopped(agent.stopping())));
     let scrapes = endpoint.map(|endpoint| {

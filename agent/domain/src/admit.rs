@@ -44,7 +44,7 @@ pub(crate) use boot::MAX_CMDLINE_BYTES;
 pub(crate) use disks::MAX_SERIAL_BYTES;
 pub(crate) use identity::MAX_STRING_BYTES;
 pub use metadata::check_metadata;
-pub use virtual_machine::{AdmittedVirtualMachine, admit_virtual_machine};
+pub use virtual_machine::{AdmittedVirtualMachine, FindKit, admit_virtual_machine};
 
 use crate::vmi::BaseBoard;
 use crate::{Boot, Bound, CpuTopology, FieldError, FirmwareBoot, NodeCaps, Rule, Vmi};

@@ -47,6 +47,8 @@ pub enum Rule {
     TooLong,
     /// The value is not allowed on this node.
     Forbidden,
+    /// What the value refers to is not there, or is not what it should be.
+    NotFound,
 }
 
 impl Rule {
@@ -60,6 +62,7 @@ impl Rule {
             Self::Duplicate => "FieldValueDuplicate",
             Self::TooLong => "FieldValueTooLong",
             Self::Forbidden => "FieldValueForbidden",
+            Self::NotFound => "FieldValueNotFound",
         }
     }
 
@@ -72,6 +75,7 @@ impl Rule {
             Self::Duplicate => "Duplicate value",
             Self::TooLong => "Too long",
             Self::Forbidden => "Forbidden",
+            Self::NotFound => "Not found",
         }
     }
 }
@@ -90,7 +94,11 @@ impl FieldError {
             bound: match rule {
                 Rule::NotSupported => Bound::Release,
                 Rule::Forbidden => Bound::Node,
-                Rule::Required | Rule::Invalid | Rule::Duplicate | Rule::TooLong => Bound::Api,
+                Rule::Required
+                | Rule::Invalid
+                | Rule::Duplicate
+                | Rule::TooLong
+                | Rule::NotFound => Bound::Api,
             },
         }
     }

@@ -18,6 +18,7 @@ mod derive;
 mod disk;
 mod error;
 mod hooked;
+mod instancetype;
 mod name;
 mod owner;
 mod paths;
@@ -27,7 +28,9 @@ mod quantity;
 mod run_strategy;
 mod vmi;
 
-pub use admit::{Admitted, AdmittedVirtualMachine, Remark, admit_virtual_machine, check_metadata};
+pub use admit::{
+    Admitted, AdmittedVirtualMachine, FindKit, Remark, admit_virtual_machine, check_metadata,
+};
 pub use backoff::back_off;
 pub use caps::{FirmwareLacks, Lack, NodeCaps};
 pub use cloud_init::{CloudInit, CloudInitData, CloudInitKind, DataKind, DataVolume};
@@ -41,6 +44,10 @@ pub use derive::{name_suffix, spread};
 pub use disk::{DiskBlocks, DiskCache, DiskErrors, DiskOptions};
 pub use error::{Bound, FieldError, Rule};
 pub use hooked::{describe, with_machine};
+pub use instancetype::{
+    CommonRelease, Kit, Named, RELEASE_LABEL, Shortfall, Sort, apply as apply_kit,
+    check_requirements, check_spread, judge_instancetype, judge_preference, named,
+};
 pub use name::{MacAddress, Name, Namespace, NetworkName, Uid};
 pub use owner::{Owner, SOURCE_ANNOTATION};
 pub use paths::{

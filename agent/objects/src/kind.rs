@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::data::redact;
 use crate::kinds;
-use crate::{Object, Refusal};
+use crate::{Object, ObjectId, Refusal};
 
 /// Where objects of a kind live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,12 +59,14 @@ pub struct Scale {
 }
 
 /// What admission may know beside the object.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct AdmitContext<'a> {
     /// What the node has; absent where no node is asked, and one is supposed that has all that this release can use.
     pub caps: Option<&'a NodeCaps>,
     /// The object as it is stored; absent while it is created.
     pub before: Option<&'a Object>,
+    /// Finds other objects that the object names.
+    pub find: &'a dyn Fn(&ObjectId) -> Option<Object>,
 }
 
 /// What admission said of an object.

@@ -3,6 +3,7 @@
 mod config_map;
 mod controller_revision;
 mod event;
+mod instancetype;
 mod namespace;
 mod replica_set;
 mod secret;
@@ -19,6 +20,10 @@ pub(crate) const ALL: &[ObjectKind] = &[
     config_map::KIND,
     controller_revision::KIND,
     event::KIND,
+    instancetype::CLUSTER_PREFERENCE,
+    instancetype::CLUSTER_TYPE,
+    instancetype::NAMESPACED_PREFERENCE,
+    instancetype::NAMESPACED_TYPE,
     namespace::KIND,
     replica_set::KIND,
     secret::KIND,

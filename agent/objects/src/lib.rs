@@ -9,6 +9,7 @@ mod data;
 mod garbage;
 mod kind;
 mod kinds;
+mod kit;
 mod machine_requests;
 mod object;
 mod patch;
@@ -22,6 +23,7 @@ pub use kind::{
     Admission, Admit, AdmitContext, Column, ColumnType, Kinds, ObjectKind, ReadData, Scale, Scope,
     Writer,
 };
+pub use kit::{KitPart, REVISION_NAME_LABEL, find_kit};
 pub use machine_requests::{MachineChange, MachineWish, Unfit, change_state, with_strategy};
 pub use object::{Object, ObjectId, controller_of};
 pub use patch::{LAST_APPLIED, applied, merge_patch, three_way};

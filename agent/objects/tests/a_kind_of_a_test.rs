@@ -182,6 +182,7 @@ fn its_own_admission_judges_it() {
     let context = AdmitContext {
         caps: Some(&caps),
         before: None,
+        find: &|_| None,
     };
     let mut object = created(kinds);
     assert_eq!(admit(&mut object, &context).errors, []);

@@ -40,7 +40,14 @@ fn admit(value: Value, before: Option<&Object>) -> (Object, Vec<String>) {
     let Writer::Objects(admit) = kind.writer else {
         panic!("{} is not written by callers", kind.kind);
     };
-    let admission = admit(&mut object, &AdmitContext { caps: None, before });
+    let admission = admit(
+        &mut object,
+        &AdmitContext {
+            caps: None,
+            before,
+            find: &|_| None,
+        },
+    );
     let errors = admission.errors.iter().map(ToString::to_string);
     (object, errors.collect())
 }

@@ -1,7 +1,9 @@
 //! Objects of kinds other than VirtualMachineInstance, and what lies beneath kinds that are not there.
 
-use agent_domain::{Bound, NodeCaps, Vmi};
-use agent_objects::{AdmitContext, Given, Kinds, Refusal, Writer, create};
+use std::sync::LazyLock;
+
+use agent_domain::{Bound, CommonRelease, NodeCaps, Vmi};
+use agent_objects::{AdmitContext, Given, Kinds, Object, ObjectId, Refusal, Writer, create};
 use proto_node::manifest::Document;
 use proto_node::vmi::VirtualMachineInstance;
 use serde_json::{Value, json};
@@ -46,6 +48,7 @@ pub(super) fn judge(judged: &mut Judged, value: Value, node: Option<&NodeCaps>) 
     let context = AdmitContext {
         caps: node,
         before: None,
+        find: &common,
     };
     let admission = admit(&mut object, &context);
     if !admission.errors.is_empty() {
@@ -60,6 +63,15 @@ pub(super) fn judge(judged: &mut Judged, value: Value, node: Option<&NodeCaps>) 
         metadata.name.clear();
     }
     judged.defaulted = Some(object.to_json());
+}
+
+/// What every node has unless its operator took it away: the common instance types and preferences.
+fn common(id: &ObjectId) -> Option<Object> {
+    static OBJECTS: LazyLock<Vec<Value>> = LazyLock::new(|| CommonRelease::Head.objects());
+    let found = OBJECTS.iter().find(|object| {
+        object["kind"] == id.kind.as_str() && object["metadata"]["name"] == id.name.as_str()
+    });
+    Object::from_json(found?.clone()).ok()
 }
 
 fn refuse(judged: &mut Judged, refusal: &Refusal) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agent_domain::RunStrategy;
+use agent_domain::{Kit, RunStrategy};
 use agent_objects::{
     ORPHAN_FINALIZER, Object, Part, Preconditions, Write, controller_of, with_strategy,
 };
@@ -13,6 +13,7 @@ use proto_node::vmi::{
 use proto_node::{from_json, to_json};
 use serde_json::{Value, json};
 
+use super::kit::{Stash, stash};
 use super::memory::{Failure, Memory};
 use super::printable::Expected;
 use super::status::{self, Facts, report};
@@ -87,6 +88,14 @@ impl Look<'_> {
             outcome.writes.push(adopt(&self.view.machine, vmi));
             return outcome;
         }
+        let (kit, missing) = match stash(self.view, self.spec, &self.before) {
+            Stash::Ready(kit) => (kit, None),
+            Stash::Missing(failure) => (Kit::default(), Some(failure)),
+            Stash::Writes(writes) => {
+                outcome.writes = writes;
+                return outcome;
+            }
+        };
         let own = self.view.own_vmi();
         let recorded = RunStrategy::parse(&self.before.run_strategy);
         let mut requests = self.requests(recorded);
@@ -112,8 +121,16 @@ impl Look<'_> {
             let wait = Duration::from_secs(wait);
             outcome.again_at = Some(self.moment.elapsed.saturating_add(wait));
         }
-        let blocked = self.blocked(is_due);
-        let makes = is_due && self.view.vmi.is_none();
+        let mut blocked = missing.or_else(|| self.blocked(is_due));
+        let mut made = None;
+        if let (Step::Start { paused }, true, None, None) = (step, is_due, &self.view.vmi, &blocked)
+        {
+            match make::vmi(&self.view.machine, self.spec, kit, paused) {
+                Ok(vmi) => made = Some(vmi),
+                Err(text) => blocked = Some(conflict(&text)),
+            }
+        }
+        let makes = made.is_some();
         let failure = blocked.as_ref().or(memory.failure.as_ref());
         // Its VMI says more than the machine could before it is there.
         let is_silent = step == Step::TurnOn || (makes && failure.is_none());
@@ -137,8 +154,7 @@ impl Look<'_> {
         }
         outcome.writes.extend(own.and_then(release));
         match (step, own) {
-            (Step::Start { paused }, _) if makes => {
-                let made = make::vmi(&self.view.machine, self.spec, paused);
+            (Step::Start { .. }, _) => {
                 let made = made.map(|vmi| Write::Create(Box::new(vmi)));
                 outcome.writes.extend(made);
             }
@@ -243,6 +259,14 @@ impl Look<'_> {
             patch: with_strategy(self.spec, RunStrategy::Always).patch,
             preconditions: Preconditions::exactly(&machine.metadata),
         }
+    }
+}
+
+/// A machine that cannot be made a VMI of.
+fn conflict(text: &str) -> Failure {
+    Failure {
+        reason: "FailedCreate",
+        message: format!("Failure while starting VMI: {text}"),
     }
 }
 

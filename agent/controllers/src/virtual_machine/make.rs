@@ -1,12 +1,13 @@
 //! The VMI of a machine.
 
+use agent_domain::{Kit, apply_kit};
 use agent_objects::{Object, ObjectId};
 use proto_node::meta::{ObjectMeta, OwnerReference};
-use proto_node::to_json;
-use proto_node::vmi::VirtualMachineSpec;
+use proto_node::vmi::{VirtualMachineInstanceTemplateSpec, VirtualMachineSpec};
+use proto_node::{from_json, to_json};
 use serde_json::Map;
 
-use super::{FINALIZER, GENERATION_ANNOTATION, VMI};
+use super::{FINALIZER, GENERATION_ANNOTATION, VMI, kit};
 
 /// The reference by which a machine controls its VMI.
 pub(super) fn owner_reference(machine: &Object) -> OwnerReference {
@@ -29,11 +30,20 @@ pub(super) fn vmi_id(machine: &Object) -> ObjectId {
     }
 }
 
-/// The VMI before the store has it; nothing when the machine has no template.
-pub(super) fn vmi(machine: &Object, spec: &VirtualMachineSpec, paused: bool) -> Option<Object> {
-    let template = spec.template.clone()?;
-    let metadata = template.metadata.unwrap_or_default();
-    let mut spec = template.spec?;
+/// The VMI before the store has it.
+///
+/// # Errors
+/// KubeVirt's sentence when the template says what the instance type says, too.
+pub(super) fn vmi(
+    machine: &Object,
+    spec: &VirtualMachineSpec,
+    kit: Kit<'_>,
+    paused: bool,
+) -> Result<Object, String> {
+    let template = expanded(spec, kit)?;
+    let mut metadata = template.metadata.unwrap_or_default();
+    kit::annotate(spec, &mut metadata.annotations);
+    let mut spec = template.spec.unwrap_or_default();
     if paused {
         "Paused".clone_into(&mut spec.start_strategy);
     }
@@ -45,7 +55,7 @@ pub(super) fn vmi(machine: &Object, spec: &VirtualMachineSpec, paused: bool) -> 
     let id = vmi_id(machine);
     let mut content = Map::new();
     content.insert(String::from("spec"), to_json(&spec));
-    Some(Object {
+    Ok(Object {
         api_version: machine.api_version.clone(),
         kind: id.kind,
         metadata: ObjectMeta {
@@ -58,5 +68,27 @@ pub(super) fn vmi(machine: &Object, spec: &VirtualMachineSpec, paused: bool) -> 
             ..ObjectMeta::default()
         },
         content,
+    })
+}
+
+/// The template with instance type and preference applied.
+fn expanded(
+    spec: &VirtualMachineSpec,
+    kit: Kit<'_>,
+) -> Result<VirtualMachineInstanceTemplateSpec, String> {
+    let template = spec.template.clone().unwrap_or_default();
+    if kit.is_empty() {
+        return Ok(template);
+    }
+    let mut made = to_json(&template);
+    apply_kit(kit, &mut made, "spec").map_err(|paths| {
+        format!(
+            "VMI conflicts with instancetype spec in fields: [{}]",
+            paths.join(", ")
+        )
+    })?;
+    from_json(made).map_err(|errors| {
+        let words: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        words.join(", ")
     })
 }

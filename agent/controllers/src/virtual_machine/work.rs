@@ -1,12 +1,17 @@
 //! Following machines, and carrying out what is decided for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use agent_objects::{ORPHAN_FINALIZER, Object, ObjectId, Part, Write, controller_of};
+use agent_domain::Sort;
+use agent_objects::{
+    KitPart, ORPHAN_FINALIZER, Object, ObjectId, Part, Write, controller_of, find_kit,
+};
+use proto_node::from_json;
+use proto_node::vmi::VirtualMachine;
 
 use super::memory::Failure;
-use super::{MACHINE, Memory, Moment, VMI, View, decide, has_finalizer, make};
+use super::{MACHINE, Memory, Moment, REVISION, VMI, View, decide, has_finalizer, make};
 use crate::{Change, ChangeKind, ObjectStore, Said, StoreError, WorkQueue};
 
 /// The controller of all machines of a store.
@@ -16,6 +21,8 @@ pub struct VirtualMachines {
     memories: BTreeMap<ObjectId, Memory>,
     /// The generation that each machine was last seen with.
     generations: BTreeMap<ObjectId, i64>,
+    /// Machines that wait for an instance type or preference.
+    waiting: BTreeSet<ObjectId>,
     /// The changes up to this version were followed; nothing before the first look.
     followed: Option<u64>,
 }
@@ -58,6 +65,10 @@ impl VirtualMachines {
             if self.generations.contains_key(&id) || controller_of(metadata).is_some() {
                 self.queue.add(id, now);
             }
+        } else if change.kind.ends_with("nstancetype") || change.kind.ends_with("Preference") {
+            for id in &self.waiting {
+                self.queue.add(id.clone(), now);
+            }
         } else if change.kind == MACHINE {
             let id = machine(&metadata.name);
             if change.happened == ChangeKind::Deleted {
@@ -98,6 +109,7 @@ impl VirtualMachines {
             Ok(None) => {
                 self.memories.remove(&id);
                 self.generations.remove(&id);
+                self.waiting.remove(&id);
                 self.queue.forgive(&id);
                 return Ok(true);
             }
@@ -108,6 +120,12 @@ impl VirtualMachines {
         };
         self.generations
             .insert(id.clone(), view.machine.metadata.generation);
+        let is_missing = |part: &KitPart| matches!(part, KitPart::Missing(_));
+        if is_missing(&view.instancetype) || is_missing(&view.preference) {
+            self.waiting.insert(id.clone());
+        } else {
+            self.waiting.remove(&id);
+        }
         let memory = self.memories.entry(id.clone()).or_default();
         memory.look(&view);
         let outcome = decide(&view, memory, moment);
@@ -136,7 +154,15 @@ fn look(store: &impl ObjectStore, id: &ObjectId) -> Result<Option<View>, StoreEr
         return Ok(None);
     };
     let (version, vmi) = store.view(&make::vmi_id(&machine))?;
+    let as_message: VirtualMachine = from_json(machine.to_json()).unwrap_or_default();
+    let part = |sort| {
+        find_kit(&as_message, sort, |id| {
+            store.view(id).map(|(_, found)| found)
+        })
+    };
     Ok(Some(View {
+        instancetype: part(Sort::Instancetype)?,
+        preference: part(Sort::Preference)?,
         machine,
         vmi,
         version,
@@ -162,6 +188,11 @@ fn carry_out(
     let mut machine = view.machine.clone();
     for write in writes {
         let done = match &write {
+            Write::Create(copy) if copy.kind == REVISION => match store.create(copy) {
+                // Its name says what it is a copy of.
+                Err(StoreError::AlreadyExists(_)) => Ok(true),
+                made => made.map(|_| true),
+            },
             Write::Create(vmi) => create(store, &machine, vmi, memory),
             Write::Patch {
                 id,
@@ -240,7 +271,7 @@ fn may_change(store: &impl ObjectStore, view: &View, id: &ObjectId) -> bool {
 
 fn tell(view: &View, write: &Write, say: &mut impl FnMut(&Object, Said)) {
     match write {
-        Write::Create(made) => {
+        Write::Create(made) if made.kind == VMI => {
             let message = format!(
                 "Started the virtual machine by creating the new virtual machine instance {}",
                 made.metadata.name
@@ -254,7 +285,7 @@ fn tell(view: &View, write: &Write, say: &mut impl FnMut(&Object, Said)) {
             );
             say(&view.machine, Said::normal("SuccessfulDelete", message));
         }
-        Write::Patch { .. } => {}
+        Write::Create(_) | Write::Patch { .. } => {}
     }
 }
 

@@ -7,8 +7,8 @@ use agent_objects::{
     Written, applied, create, delete, patched, update,
 };
 use agent_sources::{
-    ApiError, Apply, CallerTrace, Delete, Kind, ObjectDelete, ObjectPatch, ObjectRef, ObjectScale,
-    ObjectWritten, WriteBy,
+    ApiError, Apply, CallerTrace, Delete, Kind, ObjectDelete, ObjectPatch, ObjectRef,
+    ObjectRegistry, ObjectScale, ObjectWritten, WriteBy,
 };
 use agent_store::{StoredObject, Transaction};
 use proto_node::{from_json, to_json};
@@ -279,12 +279,15 @@ impl<H: Host> Agent<H> {
         before: Option<&Object>,
     ) -> Result<Vec<String>, ApiError> {
         let caps = self.caps();
+        // What it names is read as it was before this write, which changes one object.
+        let find = |id: &ObjectId| self.get_object(id).ok();
         let admission = match kind.writer {
             Writer::Objects(admit) => admit(
                 object,
                 &AdmitContext {
                     caps: Some(&caps),
                     before,
+                    find: &find,
                 },
             ),
             // What is stored must be legible to the guest's actor: its annotations count, too.

@@ -2,12 +2,19 @@
 
 use proto_node::meta::ObjectMeta;
 use proto_node::vmi::{
-    VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceTemplateSpec, VirtualMachineSpec,
+    VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceSpec,
+    VirtualMachineInstanceTemplateSpec, VirtualMachineSpec,
 };
+use proto_node::{from_json, to_json};
+use serde_json::Value;
 
 use super::review::Review;
 use super::{Admitted, Remark, rules};
 use crate::derive::{firmware_serial, firmware_uuid};
+use crate::instancetype::{
+    Kit, Named, Sort, apply, check_matchers, check_requirements, check_spread, conflict_text,
+    named, origin,
+};
 use crate::{FieldError, NodeCaps, Rule, RunStrategy, Vmi};
 
 /// An admitted machine and what its owner should know.
@@ -21,15 +28,21 @@ pub struct AdmittedVirtualMachine {
     pub ignored: Vec<Remark>,
 }
 
+/// Finds the spec of an instance type or preference that a machine names, whose status may name a copy of it.
+pub type FindKit<'a> = &'a dyn Fn(&VirtualMachine, &Named, Sort) -> Option<Value>;
+
 /// Admits a machine: its template is judged as the VMI that will be made of it. Without `caps` it is judged for a node
 /// that has all that this release can use. So is a machine that does not start by itself: what the node lacks matters
 /// when it is started. The server has set `metadata.uid` before.
+///
+/// As under KubeVirt an instance type or preference that is not there is no reason to refuse a machine: it waits for it.
 ///
 /// # Errors
 /// Every rule that is broken.
 pub fn admit_virtual_machine(
     mut object: VirtualMachine,
     caps: Option<&NodeCaps>,
+    find: FindKit<'_>,
 ) -> Result<AdmittedVirtualMachine, Vec<FieldError>> {
     let mut review = Review::new(caps, true);
     // Metadata is judged for all kinds alike, the status is the controller's, the template is judged as a VMI.
@@ -40,31 +53,13 @@ pub fn admit_virtual_machine(
         return Err(review.errors);
     };
     check_run_strategy(spec, &mut review);
+    for error in check_matchers(spec) {
+        review.push(error);
+    }
     let caps = caps.filter(|_| RunStrategy::of(spec).is_some_and(RunStrategy::starts_by_itself));
-    if let Some(template) = spec.template.as_mut() {
-        match admit_template(template, &metadata, caps) {
-            Ok(admitted) => {
-                fill_in(template, &metadata.uid, &admitted);
-                let warnings = admitted.warnings.iter();
-                review
-                    .warnings
-                    .extend(warnings.map(|text| of_template(text)));
-                let ignored = admitted.ignored.into_iter();
-                review.ignored.extend(ignored.map(|remark| Remark {
-                    path: format!("spec.template.{}", remark.path),
-                    ..remark
-                }));
-            }
-            Err(errors) => {
-                for error in errors {
-                    review.push(FieldError {
-                        path: format!("spec.template.{}", error.path),
-                        message: of_template(&error.message),
-                        ..error
-                    });
-                }
-            }
-        }
+    let found = FoundKit::of(&object, find, &mut review);
+    if let Some(template) = object.spec.as_mut().and_then(|spec| spec.template.as_mut()) {
+        admit_template(template, &metadata, (caps, &found), &mut review);
     }
     if review.errors.is_empty() {
         Ok(AdmittedVirtualMachine {
@@ -74,6 +69,141 @@ pub fn admit_virtual_machine(
         })
     } else {
         Err(review.errors)
+    }
+}
+
+/// The instance type and the preference of a machine.
+#[derive(Default)]
+struct FoundKit {
+    instancetype: Option<(String, Value)>,
+    preference: Option<(String, Value)>,
+    /// One that is named is not there.
+    is_incomplete: bool,
+}
+
+impl FoundKit {
+    fn of(object: &VirtualMachine, find: FindKit<'_>, review: &mut Review<'_>) -> Self {
+        let mut kit = Self::default();
+        for sort in [Sort::Instancetype, Sort::Preference] {
+            let spec = object.spec.as_ref();
+            let Some(named) = spec.and_then(|spec| named(spec, sort).ok().flatten()) else {
+                continue;
+            };
+            let Some(spec) = find(object, &named, sort) else {
+                kit.is_incomplete = true;
+                review.warn(&format!(
+                    "{}: {} {:?} not found: the machine is not started before there is one",
+                    sort.field(),
+                    named.kind,
+                    named.name
+                ));
+                continue;
+            };
+            let found = Some((named.name, spec));
+            match sort {
+                Sort::Instancetype => kit.instancetype = found,
+                Sort::Preference => kit.preference = found,
+            }
+        }
+        kit
+    }
+
+    fn kit(&self) -> Kit<'_> {
+        Kit {
+            instancetype: self.instancetype.as_ref().map(|(_, spec)| spec),
+            preference: self.preference.as_ref().map(|(_, spec)| spec),
+        }
+    }
+}
+
+fn admit_template(
+    template: &mut VirtualMachineInstanceTemplateSpec,
+    metadata: &ObjectMeta,
+    (caps, found): (Option<&NodeCaps>, &FoundKit),
+    review: &mut Review<'_>,
+) {
+    let kit = found.kit();
+    if let Err(text) = check_spread(kit.instancetype, kit.preference) {
+        let field = "instancetype.spec.cpu.guest";
+        review.push(FieldError::new(field, Rule::Invalid, text));
+        return;
+    }
+    let plain = to_json(&*template);
+    let mut made = plain.clone();
+    if let Err(paths) = apply(kit, &mut made, "spec.template.spec") {
+        for path in paths {
+            let text = conflict_text(&path);
+            let way_out = "leave it out: the instance type says it";
+            review.push(FieldError::new(path, Rule::Invalid, text).fix(way_out));
+        }
+        return;
+    }
+    let required = check_requirements(kit.instancetype, kit.preference, &sized(&made["spec"]));
+    if let Err(short) = required {
+        let text = format!(
+            "failure checking preference requirements: {}",
+            short.message
+        );
+        review.push(FieldError::new(short.field, Rule::NotFound, text));
+        return;
+    }
+    // Without its size a machine cannot be judged. It will be when it is started.
+    if found.is_incomplete {
+        return;
+    }
+    let expanded = match from_json(made) {
+        Ok(expanded) => expanded,
+        Err(errors) => {
+            for error in errors {
+                let field = format!("spec.template.{}", error.path);
+                review.push(FieldError::new(field, Rule::Invalid, error.message));
+            }
+            return;
+        }
+    };
+    match admit_vmi(&expanded, metadata, caps) {
+        Ok(admitted) => {
+            fill_in(template, &metadata.uid, &admitted);
+            let warnings = admitted.warnings.iter();
+            review
+                .warnings
+                .extend(warnings.map(|text| of_template(text)));
+            let ignored = admitted.ignored.into_iter();
+            review.ignored.extend(ignored.map(|remark| Remark {
+                path: format!("spec.template.{}", remark.path),
+                ..remark
+            }));
+        }
+        Err(errors) => {
+            for error in errors {
+                let source = origin(&error.path, &plain, kit);
+                review.push(of_kit(error, source, found));
+            }
+        }
+    }
+}
+
+/// An error of a VMI as one of its machine: it names the instance type or preference that the value comes from.
+fn of_kit(error: FieldError, source: Option<Sort>, found: &FoundKit) -> FieldError {
+    let secure_boot = "firmware.bootloader.efi.secureBoot";
+    let name = match source {
+        Some(Sort::Instancetype) => found.instancetype.as_ref().map(|(name, _)| name),
+        Some(Sort::Preference) => found.preference.as_ref().map(|(name, _)| name),
+        None => None,
+    };
+    let fix = match (source, name) {
+        (Some(Sort::Preference), Some(name)) if error.path.ends_with(secure_boot) => format!(
+            "preference {name:?} asks for it by preferredEfi.secureBoot, and this release has no secure boot: use another, such as \
+             `--preference linux.efi`, or set spec.template.spec.domain.{secure_boot} to false"
+        ),
+        (Some(sort), Some(name)) => format!("it comes from the {} {name:?}", sort.word()),
+        _ => error.fix,
+    };
+    FieldError {
+        path: format!("spec.template.{}", error.path),
+        message: of_template(&error.message),
+        fix,
+        ..error
     }
 }
 
@@ -101,8 +231,47 @@ fn check_run_strategy(spec: &VirtualMachineSpec, review: &mut Review<'_>) {
     }
 }
 
+/// A spec with the sizes that it has when it says nothing, as far as requirements are judged by them.
+fn sized(spec: &Value) -> Value {
+    let mut sized = spec.clone();
+    let Ok(spec) = from_json::<VirtualMachineInstanceSpec>(spec.clone()) else {
+        return sized;
+    };
+    let domain = spec.domain.unwrap_or_default();
+    let resources = domain.resources.unwrap_or_default();
+    let given = |name: &str| {
+        let found = resources.requests.get(name).or(resources.limits.get(name));
+        found.cloned()
+    };
+    let memory = domain.memory.unwrap_or_default();
+    if let (true, Some(guest)) = (memory.guest.is_empty(), given("memory")) {
+        sized["domain"]["memory"]["guest"] = guest.into();
+    }
+    let cpu = domain.cpu.unwrap_or_default();
+    let is_open = cpu.sockets == 0 && cpu.cores == 0 && cpu.threads == 0;
+    let limit = resources
+        .limits
+        .get("cpu")
+        .or(resources.requests.get("cpu"));
+    let sockets = limit.and_then(|text| crate::quantity::Quantity::parse(text)?.units());
+    for (name, count, default) in [
+        (
+            "sockets",
+            cpu.sockets,
+            if is_open { sockets.unwrap_or(1) } else { 1 },
+        ),
+        ("cores", cpu.cores, 1),
+        ("threads", cpu.threads, 1),
+    ] {
+        if count == 0 {
+            sized["domain"]["cpu"][name] = default.into();
+        }
+    }
+    sized
+}
+
 /// Judges the VMI that would be made of a template.
-fn admit_template(
+fn admit_vmi(
     template: &VirtualMachineInstanceTemplateSpec,
     machine: &ObjectMeta,
     caps: Option<&NodeCaps>,

@@ -1,11 +1,13 @@
 //! KubeVirt's VirtualMachine.
 
-use agent_domain::{FieldError, Rule, admit_virtual_machine};
+use std::convert::Infallible;
+
+use agent_domain::{FieldError, Named, Rule, Sort, admit_virtual_machine};
 use proto_node::vmi::VirtualMachine;
 use proto_node::{from_json, to_json};
 
 use super::{AGE, text};
-use crate::{Admission, AdmitContext, Object, ObjectKind, Writer};
+use crate::{Admission, AdmitContext, Object, ObjectId, ObjectKind, Writer, find_kit};
 
 pub(super) const KIND: ObjectKind = ObjectKind {
     group: "kubevirt.io",
@@ -46,7 +48,12 @@ fn admit(object: &mut Object, context: &AdmitContext<'_>) -> Admission {
             };
         }
     };
-    match admit_virtual_machine(machine, context.caps) {
+    let find = |machine: &VirtualMachine, _: &Named, sort: Sort| {
+        let get = |id: &ObjectId| Ok::<_, Infallible>((context.find)(id));
+        let found = find_kit(machine, sort, get);
+        found.ok().and_then(|part| part.spec().cloned())
+    };
+    match admit_virtual_machine(machine, context.caps, &find) {
         Ok(admitted) => {
             let spec = admitted.object.spec.as_ref().map(to_json);
             object

@@ -1,0 +1,60 @@
+//! The common instance types and preferences: those that are not there are made when the node starts. What an operator
+//! changes stays so.
+
+use std::collections::BTreeSet;
+
+use agent_domain::{CommonRelease, Owner, RELEASE_LABEL};
+use agent_host::Host;
+use agent_objects::{Object, Preconditions, Propagation};
+use agent_sources::{ApiError, ObjectDelete, ObjectRegistry, WriteBy};
+
+use crate::agent::Agent;
+
+const KINDS: [&str; 2] = [
+    "VirtualMachineClusterInstancetype",
+    "VirtualMachineClusterPreference",
+];
+
+impl<H: Host> Agent<H> {
+    /// Has the node have those of a release; others that it was given before go.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read or written.
+    pub(crate) fn install_common(&self, release: Option<CommonRelease>) -> Result<(), ApiError> {
+        let by = WriteBy {
+            owner: Owner::GrpcCaller,
+            dry_run: false,
+            idempotency_key: String::new(),
+        };
+        let mut there = BTreeSet::new();
+        for kind in KINDS {
+            for object in self.list_objects(kind)?.items {
+                let label = object.metadata.labels.get(RELEASE_LABEL);
+                if label.is_some_and(|label| release.is_none_or(|it| it.as_str() != label)) {
+                    self.remove_common(&object, &by)?;
+                } else {
+                    there.insert((object.kind, object.metadata.name));
+                }
+            }
+        }
+        let wanted = release.map(CommonRelease::objects).unwrap_or_default();
+        for value in wanted {
+            let object = Object::from_json(value);
+            let object = object.map_err(|errors| ApiError::Internal(format!("{errors:?}")))?;
+            if !there.contains(&(object.kind.clone(), object.metadata.name.clone())) {
+                self.create_object(object, &by)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_common(&self, object: &Object, by: &WriteBy) -> Result<(), ApiError> {
+        let delete = ObjectDelete {
+            id: object.id(),
+            preconditions: Preconditions::same(&object.metadata),
+            propagation: Propagation::Background,
+            grace_period_seconds: None,
+        };
+        ObjectRegistry::delete_object(self, &delete, by).map(drop)
+    }
+}

@@ -1,0 +1,115 @@
+//! Instance types and preferences: what becomes of a machine's template that names some.
+//!
+//! Types, preferences and templates are JSON trees here, in the form that the descriptors give them: "not set" is then
+//! the same for every field, and a preferred value fills in a field of whatever type. Order, paths and texts are those of
+//! KubeVirt's `pkg/instancetype`.
+
+mod admit;
+mod common;
+mod matcher;
+mod origin;
+mod preference;
+mod quantity_text;
+mod requirements;
+mod size;
+mod topology;
+mod tree;
+
+use serde_json::Value;
+
+pub use admit::{judge_instancetype, judge_preference};
+pub use common::{CommonRelease, RELEASE_LABEL};
+pub use matcher::{Named, Sort, check_matchers, named};
+pub use origin::origin;
+pub use requirements::{Shortfall, check_requirements};
+pub use topology::check_spread;
+
+use tree::Tree;
+
+/// What a machine is made of beside its template: the specs of its instance type and its preference.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Kit<'a> {
+    /// The instance type's.
+    pub instancetype: Option<&'a Value>,
+    /// The preference's.
+    pub preference: Option<&'a Value>,
+}
+
+impl Kit<'_> {
+    /// Whether there is nothing to apply.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.instancetype.is_none() && self.preference.is_none()
+    }
+}
+
+/// Applies a kit to a template, `{metadata, spec}`. A template that says what its instance type says, too, stays as it
+/// is; the answer is the paths of what both say, those of the spec below `field`.
+///
+/// # Errors
+/// The paths.
+pub fn apply(kit: Kit<'_>, template: &mut Value, field: &str) -> Result<(), Vec<String>> {
+    if kit.is_empty() {
+        return Ok(());
+    }
+    let mut made = template.clone();
+    attach_volumes(&mut made);
+    if let Some(preference) = kit.preference {
+        preference::attach(preference, &mut made);
+    }
+    if let Some(kind) = kit.instancetype {
+        let conflicts = size::apply(kind, kit.preference, &mut made, field);
+        if !conflicts.is_empty() {
+            return Err(conflicts);
+        }
+    }
+    if let Some(preference) = kit.preference {
+        preference::apply(preference, &mut made);
+    }
+    *template = made;
+    Ok(())
+}
+
+/// KubeVirt's sentence about a field that an instance type says, too.
+#[must_use]
+pub fn conflict_text(path: &str) -> String {
+    format!("VM field(s) {path} conflicts with selected instance type")
+}
+
+/// A volume that no disk names gets one, so that preferences of disks hold for it.
+fn attach_volumes(template: &mut Value) {
+    let names = |list: Option<&Value>| -> Vec<Value> {
+        let items = list.and_then(Value::as_array).into_iter().flatten();
+        items.filter_map(|item| item.get("name").cloned()).collect()
+    };
+    let devices = ["spec", "domain", "devices"];
+    let mut used = names(template.found(&["spec", "domain", "devices", "disks"]));
+    used.extend(names(template.found(&[
+        "spec",
+        "domain",
+        "devices",
+        "filesystems",
+    ])));
+    let volumes = template
+        .found(&["spec", "volumes"])
+        .and_then(Value::as_array);
+    let idle: Vec<Value> = volumes
+        .into_iter()
+        .flatten()
+        .filter(|volume| volume.get("memoryDump").is_none())
+        .filter_map(|volume| {
+            volume
+                .get("name")
+                .filter(|name| !used.contains(name))
+                .cloned()
+        })
+        .collect();
+    if idle.is_empty() {
+        return;
+    }
+    let disks = template.made(&devices).made_list("disks");
+    disks.extend(
+        idle.into_iter()
+            .map(|name| serde_json::json!({"name": name})),
+    );
+}
