@@ -80,7 +80,7 @@ impl<'a> Client<'a> {
             StatusCode::UNAUTHORIZED => {
                 let wanted = first.headers.get(header::WWW_AUTHENTICATE);
                 let wanted = wanted.and_then(|value| value.to_str().ok()).unwrap_or("");
-                self.authorize(&wanted.to_owned()).await?;
+                self.authorize(wanted).await?;
                 self.follow(path, headers).await?
             }
             _ => first,
