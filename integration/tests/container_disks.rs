@@ -174,7 +174,7 @@ fn an_image_of_a_registry_is_pulled_once_and_a_damaged_one_not_at_all() -> anyho
 
     start_registry(&host)?;
     host.sh(&format!(
-        "find {REGISTRY_DIR} -name data -size +8k -exec sh -c 'printf X | dd of=$1 bs=1 seek=1000 conv=notrunc 2>/dev/null' sh '{{}}' ';'; \
+        "find {REGISTRY_DIR} -name data -size +2k -exec sh -c 'printf X | dd of=$1 bs=1 seek=1000 conv=notrunc 2>/dev/null' sh '{{}}' ';'; \
          rm -r {KEPT}; rm -r /var/lib/kvmlet/host/images/names"
     ))?;
     agent.apply(&guest("damaged", &image))?;
