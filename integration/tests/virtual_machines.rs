@@ -171,11 +171,8 @@ fn a_machine_runs_as_its_strategy_says_whenever_the_agent_is_killed() -> anyhow:
     Ok(())
 }
 
-#[test]
-fn guests_that_crash_or_shut_down_come_back_where_the_strategy_says_so() -> anyhow::Result<()> {
-    skip_if!(host::without_host(), Ok(()));
-    let host = Host::enter()?;
-    let agent = started(&host)?;
+/// A machine of each strategy, and all started that can be.
+fn start_each_strategy(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()> {
     let machines = [
         ("always", "running: true"),
         ("rerun", "runStrategy: RerunOnFailure"),
@@ -187,8 +184,8 @@ fn guests_that_crash_or_shut_down_come_back_where_the_strategy_says_so() -> anyh
         agent.apply(&machine(name, run, &small(name))?)?;
     }
     settle(
-        &host,
-        &agent,
+        host,
+        agent,
         &[
             ("always", "Running"),
             ("rerun", "Running"),
@@ -197,9 +194,32 @@ fn guests_that_crash_or_shut_down_come_back_where_the_strategy_says_so() -> anyh
             ("halted", "Stopped"),
         ],
     )?;
-    succeed(&agent, "start manual")?;
-    settle(&host, &agent, &[("manual", "Running")])?;
+    succeed(agent, "start manual")?;
+    settle(host, agent, &[("manual", "Running")])
+}
 
+/// Waits until the VMI of this name is another one than it was.
+fn wait_for_another(
+    host: &Host,
+    agent: &Agent<'_, Host>,
+    name: &str,
+    before: &str,
+) -> anyhow::Result<()> {
+    wait(
+        host,
+        agent,
+        &format!(
+            "uid=$(kvmctl get vmi {name} -o jsonpath='{{.metadata.uid}}') && test $uid != {before}"
+        ),
+    )
+}
+
+#[test]
+fn guests_that_crash_or_shut_down_come_back_where_the_strategy_says_so() -> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = started(&host)?;
+    start_each_strategy(&host, &agent)?;
     let all = ["always", "rerun", "manual", "once"];
     let before = all.map(|name| uid(&agent, name));
     for name in all {
@@ -209,13 +229,7 @@ fn guests_that_crash_or_shut_down_come_back_where_the_strategy_says_so() -> anyh
     for (name, before) in all.into_iter().zip(before) {
         let before = before?;
         if matches!(name, "always" | "rerun") {
-            wait(
-                &host,
-                &agent,
-                &format!(
-                    "uid=$(kvmctl get vmi {name} -o jsonpath='{{.metadata.uid}}') && test $uid != {before}"
-                ),
-            )?;
+            wait_for_another(&host, &agent, name, &before)?;
         } else {
             assert_eq!(uid(&agent, name)?, before);
             assert_eq!(agent.value(name, ".status.phase")?, "Failed");
@@ -231,13 +245,7 @@ fn guests_that_crash_or_shut_down_come_back_where_the_strategy_says_so() -> anyh
     let before = uid(&agent, "always")?;
     succeed(&agent, "stop vmi always rerun")?;
     settle(&host, &agent, &[("rerun", "Stopped")])?;
-    wait(
-        &host,
-        &agent,
-        &format!(
-            "uid=$(kvmctl get vmi always -o jsonpath='{{.metadata.uid}}') && test $uid != {before}"
-        ),
-    )?;
+    wait_for_another(&host, &agent, "always", &before)?;
     settle(&host, &agent, &[("always", "Running")])?;
     succeed(&agent, "start rerun manual")?;
     settle(

@@ -86,15 +86,13 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
         warn!("some actions are still under way; the next start looks at what came of them");
     }
     agent.traces.finish().await;
-    match served {
-        Some(ended) => ended
-            .context("the service's task failed")?
-            .context("the service failed"),
-        None => service
-            .await
-            .context("the service's task failed")?
-            .context("the service failed"),
-    }
+    let ended = match served {
+        Some(ended) => ended,
+        None => service.await,
+    };
+    ended
+        .context("the service's task failed")?
+        .context("the service failed")
 }
 
 /// Starts what looks after leases, drains and objects without an actor.

@@ -198,6 +198,7 @@ fn overcommitted_memory_is_requested_as_kubevirt_reckons_it() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn what_machine_and_type_both_say_is_a_conflict_on_kubevirts_paths() {
     let full = json!({
         "cpu": {
@@ -335,6 +336,7 @@ fn annotations_conflict_when_their_values_differ() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn preferences_fill_in_what_is_not_said_and_nothing_else() {
     for (preference, spec, path, wanted) in [
         // Firmware: KubeVirt's bugs 10313 and 12985 among them.
@@ -543,6 +545,7 @@ fn preferences_fill_in_what_is_not_said_and_nothing_else() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn requirements_are_met_or_told_in_kubevirts_words() {
     let vm = |wanted: u32, topology: &str, cpu: Value| {
         let preference = json!({"cpu": {"preferredCPUTopology": topology}, "requirements": {"cpu": {"guest": wanted}}});

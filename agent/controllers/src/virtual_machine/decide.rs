@@ -98,22 +98,7 @@ impl Look<'_> {
         };
         let own = self.view.own_vmi();
         let recorded = RunStrategy::parse(&self.before.run_strategy);
-        let mut requests = self.requests(recorded);
-        let mut step = step(Situation {
-            strategy: self.strategy,
-            guest: guest_of(own),
-            is_going: own.is_some_and(Object::is_deleted),
-            request: head(&requests),
-            recorded,
-        });
-        if let (Step::StopAndRerun, Some(own)) = (step, own) {
-            step = Step::Stop;
-            let uid = &own.metadata.uid;
-            if memory.rerun != *uid {
-                memory.rerun.clone_from(uid);
-                requests = rerun(uid);
-            }
-        }
+        let (step, requests) = self.step(memory, own, recorded);
         let wait = start_failure::seconds_left(&self.before, self.moment.date);
         let is_start = matches!(step, Step::Start { .. });
         let is_due = is_start && wait == 0;
@@ -122,14 +107,14 @@ impl Look<'_> {
             outcome.again_at = Some(self.moment.elapsed.saturating_add(wait));
         }
         let mut blocked = missing.or_else(|| self.blocked(is_due));
-        let mut made = None;
-        if let (Step::Start { paused }, true, None, None) = (step, is_due, &self.view.vmi, &blocked)
-        {
-            match make::vmi(&self.view.machine, self.spec, kit, paused) {
-                Ok(vmi) => made = Some(vmi),
-                Err(text) => blocked = Some(conflict(&text)),
+        let makes = is_due && self.view.vmi.is_none() && blocked.is_none();
+        let made = match (step, makes) {
+            (Step::Start { paused }, true) => {
+                let made = make::vmi(&self.view.machine, self.spec, kit, paused);
+                made.map_err(|text| blocked = Some(conflict(&text))).ok()
             }
-        }
+            _ => None,
+        };
         let makes = made.is_some();
         let failure = blocked.as_ref().or(memory.failure.as_ref());
         // Its VMI says more than the machine could before it is there.
@@ -163,6 +148,32 @@ impl Look<'_> {
             _ => {}
         }
         outcome
+    }
+
+    /// The next step, and the requests that are left when it is done.
+    fn step(
+        &self,
+        memory: &mut Memory,
+        own: Option<&Object>,
+        recorded: Option<RunStrategy>,
+    ) -> (Step, Vec<StateChange>) {
+        let mut requests = self.requests(recorded);
+        let step = step(Situation {
+            strategy: self.strategy,
+            guest: guest_of(own),
+            is_going: own.is_some_and(Object::is_deleted),
+            request: head(&requests),
+            recorded,
+        });
+        let (Step::StopAndRerun, Some(own)) = (step, own) else {
+            return (step, requests);
+        };
+        let uid = &own.metadata.uid;
+        if memory.rerun != *uid {
+            memory.rerun.clone_from(uid);
+            requests = rerun(uid);
+        }
+        (Step::Stop, requests)
     }
 
     /// A machine that is being deleted: its VMI goes before it, or stays without it.

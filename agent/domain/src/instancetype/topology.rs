@@ -117,15 +117,19 @@ pub fn check_spread(kind: Option<&Value>, preference: Option<&Value>) -> Result<
     let provided = format!("{vcpus} vCPUs provided by the instance type are not divisible by the");
     let old = "Spec.PreferSpreadSocketToCoreRatio or Spec.CPU.PreferSpreadOptions.Ratio of";
     match across {
-        Across::SocketsCores if vcpus % ratio > 0 => Err(format!(
+        Across::SocketsCores if !vcpus.is_multiple_of(ratio) => Err(format!(
             "{provided} {old} {ratio} provided by the preference"
         )),
-        Across::CoresThreads if vcpus % ratio > 0 => {
+        Across::CoresThreads if !vcpus.is_multiple_of(ratio) => {
             Err(format!("{provided} number of threads per core {ratio}"))
         }
-        Across::SocketsCoresThreads if vcpus % THREADS > 0 || vcpus / THREADS % ratio > 0 => Err(
-            format!("{provided} number of threads per core {THREADS} and {old} {ratio}"),
-        ),
+        Across::SocketsCoresThreads
+            if !vcpus.is_multiple_of(THREADS) || !(vcpus / THREADS).is_multiple_of(ratio) =>
+        {
+            Err(format!(
+                "{provided} number of threads per core {THREADS} and {old} {ratio}"
+            ))
+        }
         _ => Ok(()),
     }
 }
