@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use integration::agent::{Agent, GuestSpec};
+use integration::agent::{Agent, GuestSpec, MANIFESTS};
 use integration::commands::Commands;
 use integration::host::{self, Host};
 use integration::skip_if;
@@ -169,6 +169,30 @@ fn a_machine_runs_as_its_strategy_says_whenever_the_agent_is_killed() -> anyhow:
     let checked = host.sh("kvmlet check-store --config /var/lib/kvmlet/kvmlet.toml")?;
     assert!(checked.contains(": sound"), "{checked}");
     Ok(())
+}
+
+#[test]
+fn machines_of_manifests_run_and_go_with_their_files() -> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = started(&host)?;
+    let file = format!("{MANIFESTS}/web.yaml");
+    let manifest = machine("web", "runStrategy: Always", &small("web"))?;
+    host.put(&file, 0o644, manifest.as_bytes())?;
+    wait(&host, &agent, "kvmctl get vm web")?;
+    settle(&host, &agent, &[("web", "Running")])?;
+    let before = uid(&agent, "web")?;
+    crash(&host, &agent, "web")?;
+    wait_for_another(&host, &agent, "web", &before)?;
+    settle(&host, &agent, &[("web", "Running")])?;
+    let refused = agent.kvmctl("stop vm web")?;
+    assert!(refused.stderr.contains("belongs to"), "{refused}");
+    host.sh(&format!("rm {file}"))?;
+    wait(
+        &host,
+        &agent,
+        "test -z \"$(kvmctl get vm -o name; kvmctl get vmi -o name)\" && ! pidof kvmlet-vmm",
+    )
 }
 
 /// A machine of each strategy, and all started that can be.
