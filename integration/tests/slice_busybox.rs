@@ -105,15 +105,18 @@ fn try_config_disks(
         seed.lines().any(|line| line.trim() == "1"),
         "the volume may be written: {seed}"
     );
-    let drive =
-        answer("cd /mnt/drive/openstack/latest && ls && cat *; cd /; blkid /dev/vdb /dev/vdc")?;
+    // The labels stand in the primary volume descriptors.
+    let drive = answer(
+        "cd /mnt/drive/openstack/latest && ls && cat *; cd /; \
+         for disk in vdb vdc; do echo \"LABEL=$(dd if=/dev/$disk bs=1 skip=32808 count=32 2>/dev/null)\"; done",
+    )?;
     let meta_data =
         format!("{{\"instance_id\":\"web.default\",\"hostname\":\"web\",\"uuid\":\"{uuid}\"}}");
     for part in [
         meta_data.as_str(),
         "#!/bin/sh",
-        "LABEL=\"cidata\"",
-        "LABEL=\"config-2\"",
+        "LABEL=cidata",
+        "LABEL=config-2",
     ] {
         ensure!(drive.contains(part), "{part} is not in {drive}");
     }

@@ -24,7 +24,9 @@ pub use kind::{
     Writer,
 };
 pub use kit::{KitPart, REVISION_NAME_LABEL, find_kit};
-pub use machine_requests::{MachineChange, MachineWish, Unfit, change_state, with_strategy};
+pub use machine_requests::{
+    ASKED_GENERATION, MachineChange, MachineWish, Unfit, change_state, with_strategy,
+};
 pub use object::{Object, ObjectId, controller_of};
 pub use patch::{LAST_APPLIED, applied, merge_patch, three_way};
 pub use refusal::Refusal;

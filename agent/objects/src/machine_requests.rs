@@ -11,6 +11,10 @@ use serde_json::{Value, json};
 
 use crate::{Object, Part};
 
+/// Member of a start's data: the generation of the machine at the time. A halted machine is turned on by a start only while
+/// its spec is the one that the start was asked of: who halts it afterwards has the last word.
+pub const ASKED_GENERATION: &str = "generation";
+
 /// What somebody asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MachineWish {
@@ -87,7 +91,7 @@ fn start(
     if vmi.is_some_and(|vmi| !is_final(vmi) && !phase(vmi).is_empty()) {
         return conflict("VM is already running");
     }
-    let request = request_start(paused);
+    let request = request_start(paused.then_some(machine));
     match strategy {
         RunStrategy::Halted if paused => match vmi {
             Some(vmi) => ask(machine, &[request_stop(vmi), request]),
@@ -179,15 +183,22 @@ fn restart(
     };
     Ok(MachineChange {
         end_within: grace.filter(|_| !is_final(vmi)),
-        ..ask(machine, &[request_stop(vmi), request_start(false)])?
+        ..ask(machine, &[request_stop(vmi), request_start(None)])?
     })
 }
 
-fn request_start(paused: bool) -> StateChange {
-    let data = paused.then(|| (String::from("paused"), String::from("true")));
+/// A start; that of a machine which is to wait for an unpause names the generation that it was asked of.
+fn request_start(paused: Option<&Object>) -> StateChange {
+    let data = paused.map(|machine| {
+        let generation = machine.metadata.generation.to_string();
+        [
+            (String::from("paused"), String::from("true")),
+            (String::from(ASKED_GENERATION), generation),
+        ]
+    });
     StateChange {
         action: String::from("Start"),
-        data: data.into_iter().collect(),
+        data: data.into_iter().flatten().collect(),
         uid: String::new(),
     }
 }

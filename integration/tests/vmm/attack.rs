@@ -51,7 +51,8 @@ impl Plan {
             by_hand,
             more: Vec::new(),
         };
-        // Not in memory, where it would have no ring.
+        // Not in memory, where it would have no ring. A node of busybox has nothing but memory, and no such directory.
+        std::fs::create_dir_all("/var/tmp").expect("a directory");
         let disk = tempfile::tempfile_in("/var/tmp").expect("a file");
         disk.set_len(2 << 20).expect("a disk");
         let blk = v1::VirtioBlk {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use agent_domain::{Kit, RunStrategy};
 use agent_objects::{
-    ORPHAN_FINALIZER, Object, Part, Preconditions, Write, controller_of, with_strategy,
+    ASKED_GENERATION, ORPHAN_FINALIZER, Object, Part, Preconditions, Write, controller_of,
+    with_strategy,
 };
 use proto_node::vmi::{
     VirtualMachineSpec as Spec, VirtualMachineStateChangeRequest as StateChange,
@@ -22,6 +23,9 @@ use super::{
     FINALIZER, GUEST_FINALIZER, Moment, View, has_finalizer, is_final, make, phase, start_failure,
     status_of,
 };
+
+/// Marks the start by which `RerunOnFailure` answers a failure; it is void under any other strategy.
+const AFTER_FAILURE: &str = "afterFailure";
 
 /// What a look at a machine comes to.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -240,11 +244,28 @@ impl Look<'_> {
 
     fn requests(&self, recorded: Option<RunStrategy>) -> Vec<StateChange> {
         let is_over = self.strategy == RunStrategy::Once && recorded == Some(RunStrategy::Once);
-        status::left(
+        let mut left = status::left(
             &self.before.state_change_requests,
             self.view.own_vmi(),
             is_over,
-        )
+        );
+        left.retain(|request| !self.is_void(request));
+        left
+    }
+
+    /// A request that the strategy of today has no use for: a start that is the second half of a restart or the answer to
+    /// a failure from before the owner changed the strategy, or a stop where the VMI is kept whatever becomes of it.
+    fn is_void(&self, request: &StateChange) -> bool {
+        let generation = self.view.machine.metadata.generation.to_string();
+        let is_of_now = request.data.get(ASKED_GENERATION) == Some(&generation);
+        let is_rerun = request.data.contains_key(AFTER_FAILURE);
+        match request.action.as_str() {
+            "Start" => {
+                (self.strategy == RunStrategy::Halted && !is_of_now)
+                    || (self.strategy != RunStrategy::RerunOnFailure && is_rerun)
+            }
+            _ => self.strategy == RunStrategy::Once,
+        }
     }
 
     /// The strategy to record: the present one, once there was a VMI. While a start is due it stays as it was, since the
@@ -311,6 +332,7 @@ fn rerun(uid: &str) -> Vec<StateChange> {
     };
     let start = StateChange {
         action: String::from("Start"),
+        data: [(String::from(AFTER_FAILURE), String::from("true"))].into(),
         ..StateChange::default()
     };
     vec![stop, start]

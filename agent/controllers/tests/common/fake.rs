@@ -97,7 +97,15 @@ impl Fake {
     /// A delete by a user.
     pub fn remove(&self, id: &ObjectId) {
         let mut inner = self.0.borrow_mut();
-        drop(inner.delete(id, &Preconditions::default()));
+        drop(inner.delete(id, &Preconditions::default(), Propagation::Background));
+        inner.killed.clear();
+    }
+
+    /// Somebody deletes an object, and leaves what it owns.
+    #[allow(dead_code, reason = "of one of the two controllers")]
+    pub fn remove_alone(&self, id: &ObjectId) {
+        let mut inner = self.0.borrow_mut();
+        drop(inner.delete(id, &Preconditions::default(), Propagation::Orphan));
         inner.killed.clear();
     }
 
@@ -198,10 +206,15 @@ impl Inner {
         self.store(&present, written.map_err(refused)?)
     }
 
-    fn delete(&mut self, id: &ObjectId, preconditions: &Preconditions) -> Result<(), StoreError> {
+    fn delete(
+        &mut self,
+        id: &ObjectId,
+        preconditions: &Preconditions,
+        propagation: Propagation,
+    ) -> Result<(), StoreError> {
         let present = self.present(id)?;
         let kind = Kinds::this_release().named(&id.kind).map_err(refused)?;
-        let how = (preconditions, Propagation::Background);
+        let how = (preconditions, propagation);
         let written = delete(kind, &present, how, "now");
         let written = written.map_err(refused)?;
         let has_ended = matches!(present.text(&["status", "phase"]), "Succeeded" | "Failed");
@@ -337,7 +350,7 @@ impl ObjectStore for Fake {
 
     fn delete(&self, id: &ObjectId, preconditions: &Preconditions) -> Result<(), StoreError> {
         let mut inner = self.0.borrow_mut();
-        inner.write(|inner| inner.delete(id, preconditions))
+        inner.write(|inner| inner.delete(id, preconditions, Propagation::Background))
     }
 }
 

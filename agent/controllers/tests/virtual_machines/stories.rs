@@ -252,11 +252,7 @@ fn a_machine_that_is_orphaned_leaves_its_vmi() {
     world.guest_goes_on();
     world.catch_up();
     let machine = world.machine();
-    let mut finalizers = machine.metadata.finalizers.clone();
-    finalizers.push(String::from("orphan"));
-    let held = json!({"metadata": {"finalizers": finalizers}});
-    world.store.change(&machine.id(), Part::Main, &held);
-    world.store.remove(&machine.id());
+    world.store.remove_alone(&machine.id());
     world.catch_up();
     assert_eq!(world.machine().metadata.finalizers, ["orphan"]);
     let vmi = world.vmi().expect("stays");
