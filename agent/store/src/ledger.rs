@@ -17,7 +17,7 @@ use crate::tables::{
 use crate::{ObjectKey, OpenError, StoreError, StoredObject, Transaction};
 
 /// How many tables there are.
-const TABLES: usize = 16;
+const TABLES: usize = 17;
 
 /// How much is kept of what is not an object itself.
 #[derive(Clone, Copy, Debug)]

@@ -151,18 +151,11 @@ mod tests {
             let found = docs.iter().find(|field| field.path == path);
             found.unwrap_or_else(|| panic!("no field {path}"))
         };
-        for (path, above, support) in [
-            (
-                "spec.networks[].pod.vmNetworkCIDR",
-                "spec.networks[].pod",
-                SupportLevel::Unsupported,
-            ),
-            (
-                "status.kernelBootStatus.kernelInfo.checksum",
-                "status.kernelBootStatus",
-                SupportLevel::Ignored,
-            ),
-        ] {
+        for (path, above, support) in [(
+            "status.kernelBootStatus.kernelInfo.checksum",
+            "status.kernelBootStatus",
+            SupportLevel::Ignored,
+        )] {
             assert_eq!(field(path).support, support, "{path}");
             assert_eq!(field(path).note, field(above).note, "{path}");
         }

@@ -81,7 +81,12 @@ fn is_registry(text: &str) -> bool {
         .and_then(|rest| rest.strip_suffix(']'));
     let is_host = match bracketed {
         Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok(),
-        None => !host.is_empty() && host.bytes().all(plain),
+        None => {
+            !host.is_empty()
+                && host.bytes().all(plain)
+                && !host.starts_with(['.', '-'])
+                && !host.ends_with(['.', '-'])
+        }
     };
     is_host && port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0))
 }

@@ -192,7 +192,7 @@ async fn lists_come_in_pages() {
             "{{apiVersion: kubevirt.io/v1, kind: {KIND}, metadata: {{name: {name}, namespace: a, uid: {name}-1}}}}"
         )
     };
-    registry.put(&[vmi("x"), vmi("y"), vmi("z")]);
+    registry.put(&[vmi("vx"), vmi("vy"), vmi("vz")]);
     let grants = vec![grant(Role::View, None, "viewer")];
     let server = Server::start(registry, grants);
     let mut viewer = client(&server, "viewer").await;
