@@ -52,7 +52,7 @@ fn one_guest_that_refuses_does_not_keep_others_from_being_told() {
         "{}",
         err(&output)
     );
-    let other = agent.kvmctl(&["reset", "vm", "web"]);
+    let other = agent.kvmctl(&["reset", "node", "web"]);
     assert_eq!((code(&other), out(&other).as_str()), (1, ""));
     assert!(err(&other).ends_with(": type vmi web\n"), "{}", err(&other));
     for args in [
