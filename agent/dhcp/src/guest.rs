@@ -1,10 +1,10 @@
-//! What one guest is told.
+//! What a guest's answers are made of.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
-/// What one guest is told. Texts are printable ASCII without blanks, by whoever fills it in.
+/// A guest and what its answers say. Texts are printable ASCII without blanks, by whoever fills it in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guest {
     /// Its hardware address: nobody else is answered.
@@ -13,9 +13,6 @@ pub struct Guest {
     pub mtu: u16,
     /// Its IPv4 address, if it has one.
     pub v4: Option<Lease4>,
-    /// Its IPv6 address, if it has one.
-    #[serde(default)]
-    pub v6: Option<Lease6>,
     /// Its host name, without a domain; empty: it has none.
     pub hostname: String,
     /// Its domain; empty: it has none.
@@ -66,17 +63,4 @@ impl Lease4 {
     pub fn broadcast(&self) -> Ipv4Addr {
         Ipv4Addr::from(u32::from(self.address) | !u32::from(self.mask()))
     }
-}
-
-/// An IPv6 address and what goes with it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lease6 {
-    /// The guest's address.
-    pub address: Ipv6Addr,
-    /// Bits of its network, at most 128.
-    pub prefix: u8,
-    /// Its router's address of that network.
-    pub gateway: Ipv6Addr,
-    /// Whom it asks for names.
-    pub dns: Vec<Ipv6Addr>,
 }

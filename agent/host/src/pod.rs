@@ -90,7 +90,7 @@ pub(crate) enum PodError {
     )]
     NoNamespace,
     /// The namespace cannot be entered.
-    #[error("the VMM's network namespace can not be entered")]
+    #[error("the VMM's network namespace cannot be entered")]
     Namespace(#[source] io::Error),
     /// A link, an address or a route was refused.
     #[error("{what}")]
@@ -102,13 +102,13 @@ pub(crate) enum PodError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Packets are not forwarded.
-    #[error("forwarding in the VMM's network namespace can not be switched on")]
+    #[error("forwarding in the VMM's network namespace cannot be switched on")]
     Forwarding(#[source] io::Error),
     /// The rules were refused.
     #[error("the rules of nftables were not taken (is the module nf_tables there?)")]
     Rules(#[source] io::Error),
     /// The tap was refused.
-    #[error("the tap can not be made")]
+    #[error("the tap cannot be made")]
     Tap(#[source] io::Error),
 }
 

@@ -38,7 +38,7 @@ pub struct IsoFile<'a> {
     pub data: &'a [u8],
 }
 
-/// A volume can not be made.
+/// A volume cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IsoError {
     /// The label is empty, too long or not ASCII.

@@ -2,7 +2,7 @@
 //!
 //! The database has one writer at a time and syncs at each commit. While one commit syncs, further transactions queue up
 //! here; then each runs in turn within one transaction of the database, and the last in the queue commits for all. None
-//! is told of success before that commit has returned, and readers see nothing of it before either. A transaction
+//! learns of success before that commit has returned, and readers see nothing of it before either. A transaction
 //! alone in the queue commits at once, so nobody waits for company.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

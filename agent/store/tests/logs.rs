@@ -144,7 +144,7 @@ fn writes_that_come_together_are_all_stored_and_refused_ones_harm_none() {
                 together.wait();
                 for write in 0..WRITES {
                     let version = put(ledger, "Vmi", &format!("{writer}-{write}"), None, "a=b");
-                    // Whoever is told of success finds it stored.
+                    // Whoever learns of success finds it stored.
                     assert!(ledger.version().expect("is read") >= version);
                     let refused = ledger.write(|_| Err::<(), _>(StoreError::Closed));
                     assert!(matches!(refused, Err(StoreError::Closed)));

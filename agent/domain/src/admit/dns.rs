@@ -18,7 +18,7 @@ const MAX_OPTIONS: usize = 64;
 
 /// Only the pod network tells a guest.
 const UNTOLD: &str =
-    "the guest is told by the pod network's DHCP server, and has no interface there";
+    "the pod network's DHCP server passes it on, and the guest has no interface there";
 
 /// Judges what is new; what runs is left alone.
 pub(super) fn names(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) -> GuestNames {

@@ -37,7 +37,7 @@ pub(super) fn main() -> ExitCode {
     match serve() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // That it can not be written changes nothing: the agent sees that this ended.
+            // That it cannot be written changes nothing: the agent sees that this ended.
             drop(writeln!(io::stderr(), "answer-dhcp: {error}"));
             ExitCode::FAILURE
         }
@@ -159,7 +159,7 @@ impl Server {
             .map_or(Ok(()), |number| self.leave(number))
     }
 
-    /// Closes what a guest's is. The agent may have a copy of a descriptor, so epoll is told as well.
+    /// Closes what a guest's is. The agent may have a copy of a descriptor, so it is removed from epoll as well.
     fn leave(&mut self, number: u64) -> io::Result<()> {
         if let Some(served) = self.guests.remove(&number) {
             self.epoll.delete(&served.vmm)?;

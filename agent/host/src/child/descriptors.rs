@@ -1,4 +1,4 @@
-//! Descriptors that a helper is handed with the first byte of its socket.
+//! Bytes with descriptors, over the sockets between the agent and its helpers.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -14,43 +14,58 @@ const MAX_DESCRIPTORS: usize = 253;
 
 /// Sends a byte with the descriptors.
 pub(crate) fn send(socket: &impl AsFd, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_with(socket, b"d", descriptors, SendFlags::empty())
+}
+
+/// Sends bytes, and the descriptors with the first of them.
+pub(super) fn send_with(
+    socket: &impl AsFd,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+    let rights = SendAncillaryMessage::ScmRights(descriptors);
+    if !descriptors.is_empty() && !ancillary.push(rights) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let buffers = [IoSlice::new(b"d")];
-    sendmsg(socket, &buffers, &mut ancillary, SendFlags::NOSIGNAL)?;
+    let flags = flags | SendFlags::NOSIGNAL;
+    sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, flags)?;
     Ok(())
 }
 
 /// The descriptor that comes with a byte `d`; `None` when another byte comes.
 pub(super) fn receive_one(socket: &impl AsFd) -> io::Result<Option<OwnedFd>> {
-    let mut byte = [0];
-    let descriptor = receive_with(socket, &mut byte)?.pop();
-    match (byte, descriptor) {
+    let (bytes, mut descriptors) = receive_with(socket, &mut [0], RecvFlags::empty())?;
+    match (bytes, descriptors.pop()) {
         (_, Some(descriptor)) => Ok(Some(descriptor)),
-        ([0], None) => Err(io::ErrorKind::UnexpectedEof.into()),
+        (0, None) => Err(io::ErrorKind::UnexpectedEof.into()),
         (_, None) => Ok(None),
     }
 }
 
 /// The descriptors that come with the first byte.
 pub(super) fn receive(socket: &impl AsFd) -> io::Result<Vec<OwnedFd>> {
-    receive_with(socket, &mut [0])
+    Ok(receive_with(socket, &mut [0], RecvFlags::empty())?.1)
 }
 
-fn receive_with(socket: &impl AsFd, byte: &mut [u8; 1]) -> io::Result<Vec<OwnedFd>> {
+/// As many bytes as came, and the descriptors that came with them.
+pub(super) fn receive_with(
+    socket: &impl AsFd,
+    bytes: &mut [u8],
+    flags: RecvFlags,
+) -> rustix::io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut buffers = [IoSliceMut::new(byte)];
-    let flags = RecvFlags::CMSG_CLOEXEC;
-    recvmsg(socket, &mut buffers, &mut ancillary, flags)?;
-    let mut received = Vec::new();
+    let mut buffers = [IoSliceMut::new(bytes)];
+    let flags = flags | RecvFlags::CMSG_CLOEXEC;
+    let received = recvmsg(socket, &mut buffers, &mut ancillary, flags)?;
+    let mut descriptors = Vec::new();
     for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-            received.extend(descriptors);
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
         }
     }
-    Ok(received)
+    Ok((received.bytes, descriptors))
 }

@@ -1,21 +1,16 @@
 //! What the agent says to the address server, and what goes along: one message each, with descriptors.
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use agent_dhcp::Guest;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
+use rustix::net::{RecvFlags, SendFlags};
 use serde::{Deserialize, Serialize};
+
+use super::descriptors::{receive_with, send_with};
 
 /// Longest order.
 const MAX_BYTES: usize = 64 << 10;
-
-/// Descriptors that go with one.
-const MAX_DESCRIPTORS: usize = 4;
 
 /// What the agent says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -27,7 +22,7 @@ pub(crate) enum Order {
         id: String,
         /// The guest is bridged to the pod network.
         bridged: bool,
-        /// What the guest is told.
+        /// What its answers say.
         guest: Box<Guest>,
     },
     /// Leave a guest alone.
@@ -45,17 +40,9 @@ pub(crate) fn send(
 ) -> io::Result<()> {
     let text = serde_json::to_vec(order)?;
     if text.len() > MAX_BYTES {
-        return Err(io::Error::other("what the guest is told is too much"));
+        return Err(io::Error::other("an order has more than 64 KiB"));
     }
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let rights = SendAncillaryMessage::ScmRights(descriptors);
-    if !descriptors.is_empty() && !ancillary.push(rights) {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    sendmsg(socket, &[IoSlice::new(&text)], &mut ancillary, flags)?;
-    Ok(())
+    send_with(socket, &text, descriptors, SendFlags::DONTWAIT)
 }
 
 /// What a socket had to say.
@@ -70,24 +57,14 @@ pub(super) enum Received {
 /// Receives an order, if there is one.
 pub(super) fn receive(socket: &impl AsFd) -> io::Result<Received> {
     let mut text = vec![0; MAX_BYTES];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut buffers = [IoSliceMut::new(&mut text)];
-    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-    let received = match recvmsg(socket, &mut buffers, &mut ancillary, flags) {
+    let (bytes, descriptors) = match receive_with(socket, &mut text, RecvFlags::DONTWAIT) {
         Ok(received) => received,
         Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(Received::Nothing),
         Err(error) => return Err(error.into()),
     };
-    let mut descriptors = Vec::new();
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(received) = message {
-            descriptors.extend(received);
-        }
-    }
-    if received.bytes == 0 {
+    if bytes == 0 {
         return Ok(Received::End);
     }
-    let text = text.get(..received.bytes).unwrap_or_default();
+    let text = text.get(..bytes).unwrap_or_default();
     Ok(Received::Order(serde_json::from_slice(text)?, descriptors))
 }

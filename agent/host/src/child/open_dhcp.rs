@@ -24,7 +24,7 @@ pub(super) fn main() -> ExitCode {
     match serve() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // That it can not be written changes nothing: the agent sees that this ended.
+            // That it cannot be written changes nothing: the agent sees that this ended.
             drop(writeln!(io::stderr(), "open-dhcp: {error}"));
             ExitCode::FAILURE
         }
@@ -84,7 +84,7 @@ fn serve() -> io::Result<()> {
     }
 }
 
-/// A guest whose sockets can not be opened is gone, or is not answered: others are.
+/// A guest whose sockets cannot be opened is gone, or is not answered: others are.
 fn pass_on(server: &Server, order: &Order, descriptors: Vec<OwnedFd>) -> io::Result<()> {
     let Order::Serve { id, bridged, .. } = order else {
         return send(&server.orders, order, &[]);
@@ -105,7 +105,7 @@ fn pass_on(server: &Server, order: &Order, descriptors: Vec<OwnedFd>) -> io::Res
             send(&server.orders, order, &handed)
         }
         Err(error) => {
-            // That it can not be written changes nothing.
+            // That it cannot be written changes nothing.
             drop(writeln!(io::stderr(), "open-dhcp: {id}: {error}"));
             Ok(())
         }

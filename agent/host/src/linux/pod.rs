@@ -236,7 +236,7 @@ async fn follow_resolver(identity: VmmIdentity, dir: PathBuf, file: PodFile) {
     }
 }
 
-/// What a guest is told of its address and its names.
+/// The answers to a guest that asks for its address and its names.
 fn told(
     vmi: &Vmi,
     (card, interface): (&Interface, &PodInterface),
@@ -287,7 +287,6 @@ fn told(
             dns: gateway.into_iter().chain(own).collect(),
             ..lease
         }),
-        v6: None,
         hostname: vmi.hostname.clone(),
         domain,
         search,

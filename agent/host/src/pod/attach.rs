@@ -33,7 +33,7 @@ pub(crate) async fn attach(plan: PodPlan, namespace: Namespace) -> Result<Attach
     // Of an earlier attempt, or of an earlier VMM whose namespace is on its way out.
     taps::remove(&plan.veth)
         .await
-        .map_err(link_error("an older veth can not be removed"))?;
+        .map_err(link_error("an older veth cannot be removed"))?;
     let inside = plan.clone();
     let made = namespace.run(async move || make(&inside, &own).await);
     let attached = made.await.map_err(PodError::Namespace)??;
@@ -80,13 +80,13 @@ async fn make_links(
 ) -> Result<Vec<OwnedFd>, PodError> {
     if let Some(index) = index_of(handle, ETH).await {
         let removed = handle.link().del(index).execute().await;
-        removed.map_err(link_error("an older veth can not be removed"))?;
+        removed.map_err(link_error("an older veth cannot be removed"))?;
     }
     let queues = open_tap(TAP, plan.queues).map_err(PodError::Tap)?;
     let tap = index_of(handle, TAP).await;
     let tap = tap.ok_or_else(|| link_error("the tap")("it vanished after it was made"))?;
     let made = handle.link().add(veth(plan, node)).execute().await;
-    made.map_err(link_error("the veth can not be made"))?;
+    made.map_err(link_error("the veth cannot be made"))?;
     let eth = index_of(handle, ETH).await;
     let eth = eth.ok_or_else(|| link_error("the veth")("it vanished after it was made"))?;
     let loopback = LinkUnspec::new_with_name("lo").up().build();
@@ -97,7 +97,7 @@ async fn make_links(
         .up()
         .build();
     let set = handle.link().set(up).execute().await;
-    set.map_err(link_error("the tap can not be set up"))?;
+    set.map_err(link_error("the tap cannot be set up"))?;
     match plan.binding {
         PodBinding::Masquerade => {
             let inside = plan.inside;
@@ -137,7 +137,7 @@ async fn add_address(
 ) -> Result<(), PodError> {
     let added = handle.address().add(index, IpAddr::V4(address), prefix);
     let added = added.replace().execute().await;
-    added.map_err(link_error(format!("the address {address} can not be set")))
+    added.map_err(link_error(format!("the address {address} cannot be set")))
 }
 
 async fn add_default_route(handle: &Handle, gateway: Ipv4Addr) -> Result<(), PodError> {
@@ -145,7 +145,7 @@ async fn add_default_route(handle: &Handle, gateway: Ipv4Addr) -> Result<(), Pod
         .gateway(gateway)
         .build();
     let added = handle.route().add(route).replace().execute().await;
-    added.map_err(link_error(format!("the route by {gateway} can not be set")))
+    added.map_err(link_error(format!("the route by {gateway} cannot be set")))
 }
 
 /// Makes the node's end of the veth a port of the node's bridge.
@@ -168,7 +168,7 @@ async fn join_bridge(plan: &PodPlan) -> Result<(), PodError> {
             .build();
         let set = handle.link().set(link).execute().await;
         set.map_err(link_error(format!(
-            "the veth can not join the bridge {bridge}"
+            "the veth cannot join the bridge {bridge}"
         )))
     };
     let joined = joined.await;

@@ -22,7 +22,7 @@ pub(crate) struct PodFile {
     pub(crate) address: Ipv4Addr,
     /// The guest is bridged to the pod network; otherwise it is masqueraded.
     pub(crate) bridged: bool,
-    /// What it is told.
+    /// What its answers say.
     pub(crate) guest: Guest,
     /// Whom its gateway asks for names.
     #[serde(default)]

@@ -54,7 +54,7 @@ async fn prepare_bridge(handle: &Handle, config: &PodNetworkConfig) -> Result<()
             .address(mac_of(config.gateway()).to_vec())
             .build();
         let made = handle.link().add(bridge).execute().await;
-        made.map_err(link_error(format!("the bridge {name} can not be made")))?;
+        made.map_err(link_error(format!("the bridge {name} cannot be made")))?;
     }
     let what = format!("the bridge {name}");
     let index = index_of(handle, name).await;
@@ -69,7 +69,7 @@ async fn prepare_bridge(handle: &Handle, config: &PodNetworkConfig) -> Result<()
     let added = handle.address().add(index, address, config.prefix);
     let added = added.replace().execute().await;
     added.map_err(link_error(format!(
-        "{what} can not have the address {address}"
+        "{what} cannot have the address {address}"
     )))
 }
 

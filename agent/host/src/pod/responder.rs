@@ -47,7 +47,7 @@ pub(crate) struct Served {
     pub(crate) id: String,
     /// It is bridged to the pod network.
     pub(crate) bridged: bool,
-    /// What it is told.
+    /// What its answers say.
     pub(crate) guest: Guest,
 }
 

@@ -101,7 +101,7 @@ fn closing(text: &str) -> Option<usize> {
         }
         escaped = false;
     }
-    // A string that is never closed is told when the action is read.
+    // A string that is never closed is an error when the action is read.
     text.find("}}")
 }
 
