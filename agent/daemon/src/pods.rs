@@ -102,7 +102,7 @@ fn has_object(
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         };
-        if transaction.object(&key)?.is_some() {
+        if transaction.has_object(&key)? {
             return Ok(true);
         }
     }

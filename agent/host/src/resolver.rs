@@ -35,7 +35,11 @@ pub(crate) fn read() -> Resolver {
 fn text(path: &str) -> String {
     let mut bytes = Vec::new();
     if let Ok(file) = File::open(path) {
-        file.take(MAX_BYTES).read_to_end(&mut bytes).ok();
+        let read = file.take(MAX_BYTES).read_to_end(&mut bytes);
+        if read.is_err() {
+            // Half of a file names half of the servers.
+            bytes.clear();
+        }
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }

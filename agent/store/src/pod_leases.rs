@@ -44,6 +44,7 @@ impl Transaction<'_> {
         (namespace, name): (&str, &str),
         lease: Option<&PodLease>,
     ) -> Result<(), StoreError> {
+        self.changed = true;
         let key = row(namespace, name);
         match lease {
             None => drop(self.pod_leases.remove(key.as_str())?),

@@ -97,6 +97,14 @@ impl<'txn> Transaction<'txn> {
             .transpose()
     }
 
+    /// Whether there is an object of this key; it is not decoded.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub fn has_object(&self, key: &ObjectKey) -> Result<bool, StoreError> {
+        Ok(self.objects.get(key.row().as_str())?.is_some())
+    }
+
     /// The key of the object with this uid.
     ///
     /// # Errors

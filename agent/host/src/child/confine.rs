@@ -62,6 +62,8 @@ fn leave_everything() -> io::Result<()> {
 /// time, and it reads no files.
 pub(super) fn confine_server() -> io::Result<()> {
     leave_everything()?;
+    // A change of user resets it, so after that.
+    set_pdeathsig(Signal::SIGKILL)?;
     limit(Resource::RLIMIT_AS, SERVER_BYTES)?;
     limit(Resource::RLIMIT_NPROC, 0)?;
     set_no_new_privs()?;

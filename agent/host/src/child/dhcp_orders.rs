@@ -38,11 +38,29 @@ pub(crate) fn send(
     order: &Order,
     descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
+    send_by(socket, order, descriptors, SendFlags::DONTWAIT)
+}
+
+/// Sends an order, and waits for the other side as long as the socket does.
+pub(super) fn send_waiting(
+    socket: &impl AsFd,
+    order: &Order,
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    send_by(socket, order, descriptors, SendFlags::empty())
+}
+
+fn send_by(
+    socket: &impl AsFd,
+    order: &Order,
+    descriptors: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> io::Result<()> {
     let text = serde_json::to_vec(order)?;
     if text.len() > MAX_BYTES {
         return Err(io::Error::other("an order has more than 64 KiB"));
     }
-    send_with(socket, &text, descriptors, SendFlags::DONTWAIT)
+    send_with(socket, &text, descriptors, flags)
 }
 
 /// What a socket had to say.

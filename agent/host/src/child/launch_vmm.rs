@@ -9,8 +9,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::mem::MaybeUninit;
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -18,13 +17,11 @@ use std::process::{Child, Command, ExitCode, Stdio};
 
 use nix::sched::{CloneFlags, setns};
 use nix::unistd::geteuid;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
+use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::become_vmm::{self, GO_ON, MAY_I};
+use super::descriptors::{receive_with, send_with};
 use super::drop_privileges::enter_namespaces;
 
 /// The hidden subcommand's name.
@@ -115,37 +112,24 @@ impl Launched {
 
     /// Sends it in one message.
     fn tell(&self, socket: &impl AsFd) -> io::Result<()> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let descriptors = [self.pidfd.as_fd()];
-        if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
         let text = self.pid.to_string();
-        let text = [IoSlice::new(text.as_bytes())];
-        sendmsg(socket, &text, &mut ancillary, SendFlags::NOSIGNAL)?;
-        Ok(())
+        send_with(
+            socket,
+            text.as_bytes(),
+            &[self.pidfd.as_fd()],
+            SendFlags::empty(),
+        )
     }
 
     /// Receives what the launcher sent; it has ended. `None` when that was something else, or nothing.
     pub(crate) fn hear(socket: &UnixStream) -> io::Result<Option<Self>> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut text = [0; MAX_MESSAGE_BYTES];
-        let mut buffers = [IoSliceMut::new(&mut text)];
-        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let received = match recvmsg(socket, &mut buffers, &mut ancillary, flags) {
+        let (bytes, mut descriptors) = match receive_with(socket, &mut text, RecvFlags::DONTWAIT) {
             Ok(received) => received,
             Err(rustix::io::Errno::AGAIN) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let mut descriptors = Vec::new();
-        for message in ancillary.drain() {
-            if let RecvAncillaryMessage::ScmRights(received) = message {
-                descriptors.extend(received);
-            }
-        }
-        let text = text.get(..received.bytes).unwrap_or_default();
+        let text = text.get(..bytes).unwrap_or_default();
         let pid = std::str::from_utf8(text)
             .ok()
             .and_then(|text| text.trim_end().parse().ok());

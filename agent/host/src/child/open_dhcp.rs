@@ -7,18 +7,23 @@
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::Duration;
 
 use agent_domain::PodBinding;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use super::answer_dhcp;
-use super::dhcp_orders::{Order, Received, receive, send};
+use super::dhcp_orders::{Order, Received, receive, send_waiting};
 use crate::pod::open_sockets;
 
 /// The hidden subcommand's name.
 pub(crate) const SUBCOMMAND: &str = "open-dhcp";
+
+/// How long the server may leave an order unread.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) fn main() -> ExitCode {
     match serve() {
@@ -41,6 +46,8 @@ impl Server {
     fn start() -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC;
         let (orders, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
+        // It is sent one order for each guest at once when an agent starts, and has yet to start itself.
+        set_socket_timeout(&orders, Timeout::Send, Some(PATIENCE))?;
         let process = Command::new("/proc/self/exe")
             .arg(answer_dhcp::SUBCOMMAND)
             .stdin(Stdio::from(theirs))
@@ -57,7 +64,8 @@ fn serve() -> io::Result<()> {
     loop {
         let mut watched = vec![PollFd::new(orders.as_fd(), PollFlags::POLLIN)];
         if let Some(server) = &server {
-            watched.push(PollFd::new(server.orders.as_fd(), PollFlags::POLLIN));
+            // Its end is reported whatever is asked for; it has nothing to say.
+            watched.push(PollFd::new(server.orders.as_fd(), PollFlags::empty()));
         }
         match poll(&mut watched, PollTimeout::NONE) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
@@ -67,6 +75,8 @@ fn serve() -> io::Result<()> {
             .get(1)
             .is_some_and(|server| server.any() == Some(true));
         if let (Some(server), true) = (&mut server, is_gone) {
+            // One that a guest took over may close its socket and stay.
+            server.process.kill()?;
             let status = server.process.wait()?;
             return Err(io::Error::other(format!("the server ended with {status}")));
         }
@@ -87,7 +97,7 @@ fn serve() -> io::Result<()> {
 /// A guest whose sockets cannot be opened is gone, or is not answered: others are.
 fn pass_on(server: &Server, order: &Order, descriptors: Vec<OwnedFd>) -> io::Result<()> {
     let Order::Serve { id, bridged, .. } = order else {
-        return send(&server.orders, order, &[]);
+        return send_waiting(&server.orders, order, &[]);
     };
     let mut descriptors = descriptors.into_iter();
     let (Some(vmm), Some(namespace)) = (descriptors.next(), descriptors.next()) else {
@@ -102,7 +112,7 @@ fn pass_on(server: &Server, order: &Order, descriptors: Vec<OwnedFd>) -> io::Res
         Ok(sockets) => {
             let mut handed = vec![vmm.as_fd()];
             handed.extend(sockets.iter().map(AsFd::as_fd));
-            send(&server.orders, order, &handed)
+            send_waiting(&server.orders, order, &handed)
         }
         Err(error) => {
             // That it cannot be written changes nothing.

@@ -1,6 +1,7 @@
 //! Guests of the pod network.
 
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use agent_dhcp::{Guest, Lease4};
@@ -11,11 +12,12 @@ use super::LinuxHost;
 use crate::facility::Wake;
 use crate::failure::{chain, retry};
 use crate::launch_file::LaunchFile;
-use crate::layout::PathUid;
+use crate::layout::{PathUid, absent_is_none};
 use crate::pod::{self, Member, Namespace, PodFile, PodNetworkConfig, PodPlan, Served};
+use crate::process;
 use crate::process::Liveness;
+use crate::resolver::{self, Resolver};
 use crate::taps::{self, AttachedTap};
-use crate::{process, resolver};
 
 /// Why a guest has to wait for its network.
 const NOT_READY: &str = "NetworkNotReady";
@@ -39,28 +41,33 @@ impl LinuxHost {
         if prepared.as_ref() == Some(&config) {
             return Ok(());
         }
-        let members = self.members_of_pod_network();
+        let members = self
+            .members_of_pod_network()
+            .map_err(|error| retry(NOT_READY, format!("pod network: {error}")))?;
         let done = pod::prepare_node(&config, &members).await;
         done.map_err(|error| retry(NOT_READY, format!("pod network: {}", chain(&error))))?;
         *prepared = Some(config);
         Ok(())
     }
 
-    /// Guests whose VMMs live and are joined to the pod network, as their notes say.
-    fn members_of_pod_network(&self) -> Vec<Member> {
+    /// Guests whose VMMs live and are joined to the pod network, as their notes say. One that was left out would be cut
+    /// off, so a note that cannot be read is an error.
+    fn members_of_pod_network(&self) -> io::Result<Vec<Member>> {
         let mut members = Vec::new();
-        let entries = std::fs::read_dir(self.layout.all_run_dirs());
-        for entry in entries.into_iter().flatten().flatten() {
-            let name = entry.file_name();
+        let Some(entries) = absent_is_none(std::fs::read_dir(self.layout.all_run_dirs()))? else {
+            return Ok(members);
+        };
+        for entry in entries {
+            let name = entry?.file_name();
             let Some(uid) = name.to_str().and_then(|name| PathUid::new(name).ok()) else {
                 continue;
             };
-            for incarnation in self.layout.run_incarnations(&uid).unwrap_or_default() {
+            for incarnation in self.layout.run_incarnations(&uid)? {
                 let dir = self.layout.run_of_vmm(&uid, incarnation);
-                let Ok(Some(file)) = PodFile::read(&dir) else {
+                let Some(file) = PodFile::read(&dir)? else {
                     continue;
                 };
-                let note = LaunchFile::read(&dir).ok().flatten();
+                let note = LaunchFile::read(&dir)?;
                 let is_dead = note.is_none_or(|note| {
                     process::liveness(&note.identity).is_ok_and(|live| live == Liveness::Dead)
                 });
@@ -69,7 +76,7 @@ impl LinuxHost {
                 }
             }
         }
-        members
+        Ok(members)
     }
 
     /// Joins the guest of a VMM, which has no machine yet, to the pod network. Its tap is held like those of bridges.
@@ -89,11 +96,12 @@ impl LinuxHost {
         let card = vmi.interfaces.get(index);
         let card = card.ok_or_else(|| failed("the VMI has no such interface".to_owned()))?;
         let config = self.pod_network()?;
+        let resolver = resolver::read();
         let file = PodFile {
             address: address.v4,
             bridged: interface.binding == PodBinding::Bridge,
-            guest: told(vmi, (card, interface), &config, address.v4.into()),
-            upstreams: resolver::read().servers,
+            guest: told(vmi, (card, interface), (&config, address.v4), &resolver),
+            upstreams: resolver.servers,
         };
         let dir = self.layout.run_of_vmm(uid, incarnation);
         file.write(&dir)
@@ -115,7 +123,14 @@ impl LinuxHost {
         let identity = self.identity_of(uid, incarnation).await?;
         let (namespace, vmm) = namespace_of(&identity).map_err(failed)?;
         let attached = pod::attach(plan, namespace).await;
-        let attached = attached.map_err(|error| failed(chain(&error)))?;
+        let attached = match attached {
+            Ok(attached) => attached,
+            Err(error) => {
+                // Somebody may have flushed the node's rules or removed its bridge: they are made anew before the next try.
+                *self.pod_prepared.lock().await = None;
+                return Err(failed(chain(&error)));
+            }
+        };
         let (namespace, _) = namespace_of(&identity).map_err(failed)?;
         let served = Served {
             id: served_as(uid, incarnation),
@@ -152,7 +167,8 @@ impl LinuxHost {
             return;
         };
         let upstreams = resolver::read().servers;
-        if file.upstreams != upstreams {
+        // None is what a file that is being written anew says, too.
+        if !upstreams.is_empty() && file.upstreams != upstreams {
             let changed = PodFile {
                 upstreams,
                 ..file.clone()
@@ -212,7 +228,7 @@ fn served_as(uid: &PathUid, incarnation: u64) -> String {
 
 /// The network namespace of a VMM that lives, and a descriptor of its process.
 fn namespace_of(identity: &VmmIdentity) -> Result<(Namespace, std::os::fd::OwnedFd), String> {
-    let error = |error: std::io::Error| error.to_string();
+    let error = |error: io::Error| error.to_string();
     let namespace = Namespace::of(identity.pid).map_err(error)?;
     // After the namespace was opened: the number may have been another's by then, and is not now.
     let vmm = process::pidfd_of(identity).map_err(error)?;
@@ -240,14 +256,13 @@ async fn follow_resolver(identity: VmmIdentity, dir: PathBuf, file: PodFile) {
 fn told(
     vmi: &Vmi,
     (card, interface): (&Interface, &PodInterface),
-    config: &PodNetworkConfig,
-    address: IpAddr,
+    (config, address): (&PodNetworkConfig, Ipv4Addr),
+    node: &Resolver,
 ) -> Guest {
     let names = &vmi.names;
-    let node = resolver::read();
     let mut search = names.searches.clone();
     if !names.own_only {
-        search.extend(node.search);
+        search.extend(node.search.iter().cloned());
     }
     let first = search.first().cloned().unwrap_or_default();
     let domain = match (names.subdomain.as_str(), first.as_str()) {
@@ -264,10 +279,7 @@ fn told(
             dns: Vec::new(),
         },
         PodBinding::Bridge => Lease4 {
-            address: match address {
-                IpAddr::V4(address) => address,
-                IpAddr::V6(_) => interface.v4.guest,
-            },
+            address,
             prefix: config.prefix,
             gateway: config.gateway(),
             server: None,

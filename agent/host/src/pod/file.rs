@@ -39,12 +39,12 @@ impl PodFile {
         }
     }
 
-    /// Reads the note in a VMM's run directory. One that was cut off by a crash is none.
+    /// Reads the note in a VMM's run directory. It is written as a whole, so one that makes no sense is an error.
     pub(crate) fn read(dir: &Path) -> io::Result<Option<Self>> {
         let Some(text) = absent_is_none(fs::read(dir.join(NAME)))? else {
             return Ok(None);
         };
-        Ok(serde_json::from_slice(&text).ok())
+        Ok(Some(serde_json::from_slice(&text)?))
     }
 
     /// Writes the note as a whole or not at all.

@@ -70,8 +70,7 @@ impl Responder {
     ) -> io::Result<()> {
         let _turn = self.turn.lock().await;
         if self.locked().is_none() {
-            let started = self.start().await?;
-            *self.locked() = Some(started);
+            self.start().await?;
         }
         let order = DhcpOrder::Serve {
             id: served.id.clone(),
@@ -116,7 +115,7 @@ impl Responder {
     }
 
     /// Starts it in a cgroup of its own: its sockets are not bound by the rules of the agent's.
-    async fn start(&self) -> io::Result<Present> {
+    async fn start(&self) -> io::Result<()> {
         let flags = SockFlag::SOCK_CLOEXEC;
         let (orders, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
         let child = Command::new(&self.program)
@@ -137,13 +136,15 @@ impl Responder {
         };
         let adopted = self.sandbox.adopt(&name, pid, &limits).await;
         adopted.map_err(io::Error::other)?;
-        let present = Arc::clone(&self.present);
-        tokio::spawn(outlive(child, name, Arc::clone(&self.sandbox), present));
-        Ok(Present {
+        // Before anybody waits for its end, which is to find it here.
+        *self.locked() = Some(Present {
             pid,
             orders,
             served: HashMap::new(),
-        })
+        });
+        let present = Arc::clone(&self.present);
+        tokio::spawn(outlive(child, name, Arc::clone(&self.sandbox), present));
+        Ok(())
     }
 
     fn locked(&self) -> MutexGuard<'_, Option<Present>> {
@@ -171,13 +172,6 @@ async fn outlive(
         ended,
         "the DHCP server ended; another one takes its place"
     );
-    if let Err(error) = sandbox.remove(&name).await {
-        tracing::debug!(
-            name,
-            error = &error as &(dyn std::error::Error + 'static),
-            "its cgroup stays"
-        );
-    }
     let served = {
         let mut present = locked(&present);
         let is_it = present.as_ref().is_some_and(|present| present.pid == pid);
@@ -185,5 +179,12 @@ async fn outlive(
     };
     for wake in served.into_iter().flatten().filter_map(|(_, wake)| wake) {
         wake.notify_one();
+    }
+    if let Err(error) = sandbox.remove(&name).await {
+        tracing::debug!(
+            name,
+            error = &error as &(dyn std::error::Error + 'static),
+            "its cgroup stays"
+        );
     }
 }
