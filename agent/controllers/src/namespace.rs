@@ -67,19 +67,32 @@ impl Namespaces {
     /// Works on one namespace; false when there is none to work on.
     ///
     /// # Errors
-    /// [`StoreError::Unknown`]: the namespace is looked at again with the next change in it.
+    /// [`StoreError::Unknown`]: the namespace stays due.
     pub fn work(&mut self, store: &impl ObjectStore, date: &str) -> Result<bool, StoreError> {
         let Some(name) = self.changed.pop_first() else {
             return Ok(false);
         };
+        let worked = self.work_on(store, &name, date);
+        if worked.is_err() {
+            self.changed.insert(name);
+        }
+        worked
+    }
+
+    fn work_on(
+        &mut self,
+        store: &impl ObjectStore,
+        name: &str,
+        date: &str,
+    ) -> Result<bool, StoreError> {
         let listed = store.list(NAMESPACE, None)?;
         let mut namespaces = listed.items.into_iter();
         let present = namespaces.find(|object| object.metadata.name == name);
         let Some(namespace) = present.filter(Object::is_deleted) else {
-            self.ending.remove(&name);
+            self.ending.remove(name);
             return Ok(true);
         };
-        let left = empty(store, &name)?;
+        let left = empty(store, name)?;
         if let Some(status) = ending_status(&namespace, &left, date) {
             let patch = json!({"status": status});
             write(store, &namespace, Part::Status, &patch)?;

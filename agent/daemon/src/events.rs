@@ -104,6 +104,7 @@ impl EventLog {
         while events.len() >= MOST_OF_ONE
             && let Some(oldest) = events.pop_front()
         {
+            self.order.retain(|(_, known)| !Arc::ptr_eq(known, &oldest));
             if let Some(last) = transaction.object(&oldest)? {
                 transaction.remove(&oldest, last)?;
             }

@@ -29,8 +29,7 @@ impl<H: Host> Agent<H> {
         let mut there = BTreeSet::new();
         for kind in KINDS {
             for object in self.list_objects(kind)?.items {
-                let label = object.metadata.labels.get(RELEASE_LABEL);
-                if label.is_some_and(|label| release.is_none_or(|it| it.as_str() != label)) {
+                if given_by(&object).is_some_and(|given| release != Some(given)) {
                     self.remove_common(&object, &by)?;
                 } else {
                     there.insert((object.kind, object.metadata.name));
@@ -42,7 +41,11 @@ impl<H: Host> Agent<H> {
             let object = Object::from_json(value);
             let object = object.map_err(|errors| ApiError::Internal(format!("{errors:?}")))?;
             if !there.contains(&(object.kind.clone(), object.metadata.name.clone())) {
-                self.create_object(object, &by)?;
+                match self.create_object(object, &by) {
+                    // One that was told to go is there until its finalizers are.
+                    Ok(_) | Err(ApiError::AlreadyExists(_)) => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
         Ok(())
@@ -57,4 +60,15 @@ impl<H: Host> Agent<H> {
         };
         ObjectRegistry::delete_object(self, &delete, by).map(drop)
     }
+}
+
+/// The release of which this node made an object, if it did and nobody has changed it: others install the same objects by
+/// hand, with the same label.
+fn given_by(object: &Object) -> Option<CommonRelease> {
+    let labels = &object.metadata.labels;
+    let by = labels.get("app.kubernetes.io/managed-by")?;
+    let label = labels.get(RELEASE_LABEL)?;
+    let is_ours = by == "kvmlet" && object.metadata.generation == 1;
+    let mut releases = CommonRelease::ALL.into_iter();
+    releases.find(|release| is_ours && release.as_str() == label)
 }

@@ -22,6 +22,9 @@ use crate::error::store;
 use crate::events::About;
 use crate::{clock, events};
 
+/// Changes that a watch reads in one go: each may be as large as an object.
+const WATCHED: usize = 16;
+
 /// Changes that are looked at in one go.
 const CHANGES: usize = 256;
 
@@ -61,7 +64,7 @@ impl<H: Host> ObjectRegistry for Agent<H> {
 
     fn object_changes(&self, kind: &str, after: u64) -> Result<(Vec<ObjectChange>, u64), ApiError> {
         let kind = kind_of(kind)?;
-        let some = self.ledger.changes_after(kind.kind, after, CHANGES);
+        let some = self.ledger.changes_after(kind.kind, after, WATCHED);
         let some = some.map_err(store)?;
         let (ours, until) = (some.changes.into_iter(), some.until);
         let read = ours.map(|change| {

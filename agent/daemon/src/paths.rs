@@ -279,7 +279,7 @@ pub(crate) fn claim(
             let way_out = refusal.way_out(path, &rules.setting);
             return Err(refused(name, message, way_out));
         }
-        if !record.exclusive && transaction.paths_of(namespace)? >= MAX_DISKS {
+        if !record.exclusive && transaction.paths_of(namespace)? + claimed.len() >= MAX_DISKS {
             let message = format!(
                 "{text:?} would be one of more than {MAX_DISKS} disks of namespace {namespace:?} outside of its \
                  own directories"
@@ -289,8 +289,13 @@ pub(crate) fn claim(
         }
         record.namespaces.insert(namespace.to_owned());
         record.exclusive = true;
-        transaction.put_path(text, &record)?;
         claimed.insert(path.clone(), record);
+    }
+    // Once all are judged: who is refused after a change takes along what others have in the same commit.
+    for (path, record) in &claimed {
+        if let Some(text) = path.to_str() {
+            transaction.put_path(text, record)?;
+        }
     }
     Ok(claimed)
 }

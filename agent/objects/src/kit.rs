@@ -12,6 +12,9 @@ const REVISION: &str = "ControllerRevision";
 /// The label of a copy with the name of what it is a copy of.
 pub const REVISION_NAME_LABEL: &str = "instancetype.kubevirt.io/object-name";
 
+/// Label of a copy: the kind of the object.
+const REVISION_KIND_LABEL: &str = "instancetype.kubevirt.io/object-kind";
+
 /// What a machine names.
 #[derive(Clone, Debug, PartialEq)]
 pub enum KitPart {
@@ -78,6 +81,11 @@ pub fn find_kit<E>(
     if let Some(revision) = noted(machine, sort)
         && let Some(found) = get(&revision_id(&revision))?
         && found.metadata.labels.get(REVISION_NAME_LABEL) == Some(&named.name)
+        && found
+            .metadata
+            .labels
+            .get(REVISION_KIND_LABEL)
+            .is_none_or(|kind| kind == named.kind)
         && let Some(copy) = copy_of(&found)
     {
         return Ok(copy);

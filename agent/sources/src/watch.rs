@@ -123,6 +123,8 @@ impl<F: Feed> Watch<F> {
 
     async fn catch_up(&mut self) -> Result<(), Ended> {
         loop {
+            // Whoever does not read has no further changes read for it.
+            self.call.room().await;
             let (changes, until) = match self.feed.changes(self.filter.kind, self.version) {
                 Ok(changes) => changes,
                 Err(error) => return self.fail(error).await,
@@ -133,8 +135,6 @@ impl<F: Feed> Watch<F> {
             self.version = until;
             let seen = self.seen(changes);
             self.send_all(seen).await?;
-            // Whoever does not read has no further changes read for it.
-            self.call.room().await;
         }
         if self.version.saturating_sub(self.sent) >= BOOKMARK_EVERY {
             self.bookmark(self.version).await?;

@@ -19,7 +19,7 @@ pub async fn until(
     (timeout, goal): (Duration, &str),
     look: impl FnMut(Option<&Value>) -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
-    let followed = tokio::time::timeout(timeout, follow(client, id, look));
+    let followed = tokio::time::timeout(timeout, follow(client, id, false, look));
     followed.await.unwrap_or_else(|_| {
         let kind = id.kind.to_lowercase();
         Err(Failure::TimedOut(format!(
@@ -29,12 +29,14 @@ pub async fn until(
     })
 }
 
+/// Looks at an object whenever it changes, until that was seen which is waited for. An agent that was `reached` before is
+/// waited for when it is away.
 async fn follow(
     client: &mut Client,
     id: &ObjectName,
+    mut reached: bool,
     mut look: impl FnMut(Option<&Value>) -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
-    let mut reached = false;
     loop {
         let request = WatchObjectsRequest {
             kind: id.kind.clone(),
@@ -76,35 +78,8 @@ pub(super) async fn wait_gone(
     id: &ObjectName,
     uid: &str,
 ) -> Result<(), Failure> {
-    loop {
-        let request = WatchObjectsRequest {
-            kind: id.kind.clone(),
-            namespace: id.namespace.clone(),
-            field_selector: format!("metadata.name={}", id.name),
-            ..WatchObjectsRequest::default()
-        };
-        match client.objects().watch_objects(request).await {
-            Ok(answer) => {
-                let mut changes = answer.into_inner();
-                let mut is_there = false;
-                while let Ok(Some(change)) = changes.message().await {
-                    let gone = match change.r#type() {
-                        Type::Deleted => true,
-                        Type::Bookmark => !is_there,
-                        _ => text(&read(&change.object)?, "/metadata/uid") != uid,
-                    };
-                    if gone {
-                        return Ok(());
-                    }
-                    is_there = true;
-                }
-            }
-            Err(status) if is_unreachable(&status) => {}
-            Err(status) => {
-                let address = client.address();
-                return Err(Failure::of_status(&status, &id.kind, &id.name, address));
-            }
-        }
-        tokio::time::sleep(RETRY).await;
-    }
+    follow(client, id, true, |object| {
+        Ok(object.is_none_or(|object| text(object, "/metadata/uid") != uid))
+    })
+    .await
 }

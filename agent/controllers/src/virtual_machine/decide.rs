@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agent_domain::{Kit, RunStrategy};
+use agent_domain::{Kit, Owner, RunStrategy};
 use agent_objects::{
     ASKED_GENERATION, ORPHAN_FINALIZER, Object, Part, Preconditions, Write, controller_of,
     with_strategy,
@@ -136,7 +136,6 @@ impl Look<'_> {
                     stop: step == Step::Stop,
                 },
                 failure,
-                restart_required: false,
                 moment: self.moment,
             });
             outcome.writes.extend(status);
@@ -198,7 +197,6 @@ impl Look<'_> {
                 stop: false,
             },
             failure: memory.failure.as_ref(),
-            restart_required: false,
             moment: self.moment,
         });
         let held = own.filter(|vmi| !is_orphaning || has_finalizer(vmi, FINALIZER));
@@ -222,7 +220,8 @@ impl Look<'_> {
     /// A VMI of the machine's name that nobody controls, as KubeVirt adopts it.
     fn adoptable(&self) -> Option<&Object> {
         let vmi = self.view.vmi.as_ref()?;
-        let is_free = controller_of(&vmi.metadata).is_none();
+        let is_free = controller_of(&vmi.metadata).is_none()
+            && Owner::of(&vmi.metadata.annotations).allows_change_by(&Owner::GrpcCaller);
         (is_free && !vmi.is_deleted() && !is_final(vmi)).then_some(vmi)
     }
 

@@ -17,7 +17,6 @@ use crate::patch::replacing;
 /// Conditions that are the machine's own; all others are its VMI's.
 const READY: &str = "Ready";
 const FAILURE: &str = "Failure";
-const RESTART_REQUIRED: &str = "RestartRequired";
 
 /// What a status is made of.
 pub(super) struct Facts<'a> {
@@ -33,7 +32,6 @@ pub(super) struct Facts<'a> {
     pub(super) recorded: Option<RunStrategy>,
     pub(super) expected: Expected,
     pub(super) failure: Option<&'a Failure>,
-    pub(super) restart_required: bool,
     pub(super) moment: Moment,
 }
 
@@ -117,11 +115,7 @@ fn conditions(facts: &Facts<'_>) -> Vec<Condition> {
         let failure = holds(FAILURE, failure.reason, &failure.message);
         conditions.push(since(failure, facts));
     }
-    if facts.restart_required {
-        let text = "a non-live-updatable field was changed in the template spec";
-        conditions.push(since(holds(RESTART_REQUIRED, "", text), facts));
-    }
-    let own = [READY, FAILURE, RESTART_REQUIRED];
+    let own = [READY, FAILURE];
     let others = of_vmi
         .into_iter()
         .filter(|condition| !own.contains(&condition.r#type.as_str()));

@@ -65,7 +65,10 @@ impl VirtualMachines {
             if self.generations.contains_key(&id) || controller_of(metadata).is_some() {
                 self.queue.add(id, now);
             }
-        } else if change.kind.ends_with("nstancetype") || change.kind.ends_with("Preference") {
+        } else if change.kind == REVISION
+            || change.kind.ends_with("nstancetype")
+            || change.kind.ends_with("Preference")
+        {
             for id in &self.waiting {
                 self.queue.add(id.clone(), now);
             }
@@ -297,6 +300,9 @@ fn failure(write: &Write, error: &StoreError) -> Option<Failure> {
     let (reason, what) = match write {
         Write::Create(_) => ("FailedCreate", "Failure while starting VMI"),
         Write::Delete { .. } => ("FailedDelete", "Failure attempting to delete VMI"),
+        Write::Patch {
+            part: Part::Main, ..
+        } if matches!(error, StoreError::Refused(_)) => ("FailedUpdate", "Failure while updating"),
         Write::Patch { .. } => return None,
     };
     Some(Failure {
@@ -314,6 +320,7 @@ fn failed(write: &Write, error: &StoreError) -> String {
                 id.name
             )
         }
-        _ => format!("Error creating virtual machine instance: {error}"),
+        Write::Patch { id, .. } => format!("Error updating {}: {error}", id.name),
+        Write::Create(_) => format!("Error creating virtual machine instance: {error}"),
     }
 }

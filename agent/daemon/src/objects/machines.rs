@@ -1,7 +1,9 @@
 //! Starting, stopping and restarting VirtualMachines.
 
 use agent_host::Host;
-use agent_objects::{MachineWish, Object, ObjectId, Preconditions, Unfit, change_state};
+use agent_objects::{
+    MachineWish, Object, ObjectId, Preconditions, Unfit, change_state, controller_of,
+};
 use agent_sources::{
     ApiError, Delete, Kind, MachineRegistry, ObjectPatch, ObjectRef, ObjectRegistry, WriteBy,
 };
@@ -56,7 +58,11 @@ impl<H: Host> Agent<H> {
             ..id.clone()
         };
         let vmi = match self.get_object(&vmi) {
-            Ok(vmi) => Some(vmi),
+            // A guest of that name may be another's.
+            Ok(vmi) => Some(vmi).filter(|vmi| {
+                let controller = controller_of(&vmi.metadata);
+                controller.is_none_or(|owner| owner.uid == machine.metadata.uid)
+            }),
             Err(ApiError::NotFound { .. }) => None,
             Err(error) => return Err(error),
         };

@@ -81,15 +81,16 @@ impl<H: Host> Agent<H> {
         if worked? {
             return Ok(Some(Duration::ZERO));
         }
+        // Before namespaces: one that cannot be emptied for now holds up nothing else.
+        if self.collect_garbage(&mut controllers.collected)? {
+            return Ok(Some(Duration::ZERO));
+        }
         let namespaces = &mut controllers.namespaces;
         let emptied = tokio::task::block_in_place(|| {
             namespaces.follow(self)?;
             namespaces.work(self, &date)
         });
         if emptied? {
-            return Ok(Some(Duration::ZERO));
-        }
-        if self.collect_garbage(&mut controllers.collected)? {
             return Ok(Some(Duration::ZERO));
         }
         let due = [controllers.sets.next_due(), controllers.machines.next_due()];

@@ -1,5 +1,7 @@
 //! Writes of objects of any kind: what is decided by [`agent_objects`] is stored in one transaction.
 
+use std::cell::RefCell;
+
 use agent_domain::Vmi;
 use agent_host::Host;
 use agent_objects::{
@@ -67,6 +69,11 @@ impl<H: Host> Agent<H> {
         }
         if matches!(kind.writer, Writer::Agent) {
             return Err(agent_only(kind));
+        }
+        if object.metadata.name.is_empty() {
+            // Its name is made with it: there is nothing to merge with.
+            let first = self.read_as(kind, applied(object, None))?;
+            return self.create_any(first, by);
         }
         owner::claim(&mut object.metadata, &by.owner);
         if let Some(written) = self.repeated_write(kind, &object, by)? {
@@ -280,7 +287,15 @@ impl<H: Host> Agent<H> {
     ) -> Result<Vec<String>, ApiError> {
         let caps = self.caps();
         // What it names is read as it was before this write, which changes one object.
-        let find = |id: &ObjectId| self.get_object(id).ok();
+        let failed = RefCell::new(None);
+        let find = |id: &ObjectId| match self.get_object(id) {
+            Ok(object) => Some(object),
+            Err(ApiError::NotFound { .. }) => None,
+            Err(error) => {
+                *failed.borrow_mut() = Some(error);
+                None
+            }
+        };
         let admission = match kind.writer {
             Writer::Objects(admit) => admit(
                 object,
@@ -294,6 +309,10 @@ impl<H: Host> Agent<H> {
             Writer::Guests => legible(kind, object)?,
             Writer::Agent => return Err(agent_only(kind)),
         };
+        // What could not be read is not taken for absent.
+        if let Some(error) = failed.take() {
+            return Err(error);
+        }
         if admission.errors.is_empty() {
             return Ok(admission.warnings);
         }
