@@ -184,10 +184,15 @@ impl Puller {
 
     /// Removes layers whose disk was made. Those that another pull has at hand stay with it.
     pub(crate) fn forget(&self, manifest: &ImageManifest) {
-        for path in manifest.layer_paths() {
+        let digest = manifest.digest();
+        let own = Path::new("blobs/sha256").join(digest.trim_start_matches("sha256:"));
+        for path in manifest.layer_paths().chain([own]) {
             let path = self.dir.join(path);
-            let removed = File::open(&path).map(|file| file.try_lock().is_ok());
-            if removed.unwrap_or(false)
+            let Ok(file) = File::open(&path) else {
+                continue;
+            };
+            // The lock is held until the name is gone.
+            if file.try_lock().is_ok()
                 && let Err(error) = fs::remove_file(&path)
             {
                 tracing::warn!(path = %path.display(), %error, "a layer stays behind");

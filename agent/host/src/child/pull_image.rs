@@ -146,7 +146,8 @@ fn serve() -> io::Result<()> {
     let last = match runtime.block_on(pull(&agent, &request)) {
         Ok(done) => done,
         Err(error) => Ask::Refused {
-            message: chain(&error),
+            // The agent reads no longer lines, and much of the text is the registry's.
+            message: agent_domain::tame(&chain(&error), 1000),
             is_denied: matches!(error, PullError::Denied(_)),
         },
     };

@@ -50,7 +50,7 @@ fn collect_by(
     Ok(removed)
 }
 
-/// The disks of a directory, the one longest unused first.
+/// The disks or layers of a directory, the one longest unused first.
 fn by_age(dir: &Path) -> io::Result<Vec<Kept>> {
     let mut found = Vec::new();
     let Some(entries) = absent_is_none(fs::read_dir(dir))? else {
@@ -59,7 +59,8 @@ fn by_age(dir: &Path) -> io::Result<Vec<Kept>> {
     for entry in entries {
         let entry = entry?;
         let path = entry.path();
-        if path.extension().is_none_or(|extension| extension != "raw") {
+        // Layers have no extension, drafts of either have another.
+        if path.extension().is_some_and(|extension| extension != "raw") {
             continue;
         }
         let Some(metadata) = absent_is_none(entry.metadata())? else {

@@ -10,6 +10,7 @@ use agent_images::disk::ConvertLimits;
 use agent_images::oci::{ImageFile, ImageManifest, OciLimits};
 use tokio::sync::watch;
 
+use super::collect::collect;
 use crate::disk_images::{DiskImage, DiskImageError, Draft, convert_images};
 use crate::failure::chain;
 use crate::kernels::{KernelError, LayerReading, OpenedImage, blocking, read_layers};
@@ -66,6 +67,7 @@ impl Importer {
         is_kept: &(dyn Fn(&str) -> bool + Send + Sync),
         progress: &watch::Sender<(u64, u64)>,
     ) -> Result<String, String> {
+        self.make_room().await?;
         let (manifest, layers, is_ours) = match source {
             Source::Layout(image) => {
                 let manifest = image.manifest.clone();
@@ -109,12 +111,16 @@ impl Importer {
         Ok(digest)
     }
 
-    /// Removes disks that nobody has while their file system is nearly full.
+    /// Removes layers that no pull has, such as those of images that came to nothing, and then disks that no guest has,
+    /// while their file system is nearly full.
     async fn make_room(&self) -> Result<(), String> {
         let dir = self.dir.join("sha256");
+        let layers = self.puller.dir.join("blobs/sha256");
         let collected = tokio::task::spawn_blocking(move || {
             ensure_private_dir(&dir)?;
-            super::collect::collect(&dir)
+            let there = layers.is_dir();
+            let of_pulls = there.then(|| collect(&layers)).transpose()?;
+            Ok::<_, std::io::Error>(of_pulls.unwrap_or(0) + collect(&dir)?)
         });
         let removed = collected.await.map_err(|error| error.to_string())?;
         let removed = removed.map_err(|error| format!("no room can be made: {error}"))?;

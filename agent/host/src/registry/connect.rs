@@ -9,6 +9,9 @@ use tokio::net::{TcpStream, lookup_host};
 
 use super::RegistrySettings;
 
+/// Addresses of one host that are tried: whoever answers for its name may give any number.
+const MAX_ADDRESSES: usize = 8;
+
 /// Until one address answers.
 const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -18,16 +21,17 @@ pub(super) async fn connect(
     port: u16,
     settings: &RegistrySettings,
 ) -> Result<TcpStream, String> {
-    let is_named = is_named(host, port, settings);
+    let written = written(host);
+    let is_named = is_named(&written, port, settings);
     let addresses: Vec<SocketAddr> = lookup_host((host, port))
         .await
         .map_err(|error| format!("{host}: {error}"))?
         .collect();
     let mut last = format!("{host} has no address");
-    for address in addresses {
+    for address in addresses.into_iter().take(MAX_ADDRESSES) {
         if !is_named && let Some(what) = forbidden(address.ip()) {
             last = format!(
-                "{host}:{port} is {}, {what}: only a registry that the configuration names may be there (registries.\"{host}:{port}\")",
+                "{host}:{port} is {}, {what}: only a registry that the configuration names may be there (registries.\"{written}:{port}\")",
                 address.ip()
             );
             continue;
@@ -39,6 +43,15 @@ pub(super) async fn connect(
         }
     }
     Err(last)
+}
+
+/// A host as names of images and the configuration have it: an IPv6 address in brackets.
+fn written(host: &str) -> String {
+    if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host.to_owned()
+    }
 }
 
 /// Whether the operator named the host, as a registry or as a mirror.

@@ -3,8 +3,9 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -32,7 +33,23 @@ pub(super) struct Serving<'a> {
     pub(super) progress: &'a Progress<'a>,
 }
 
+/// How often a layer that another pull fetches is asked for, a second apart: less than the child waits for an answer.
+const TURNS: u32 = 200;
+
 impl Serving<'_> {
+    /// The file of a blob, once no other pull fetches it. A child holds one at a time, so two cannot wait for each other.
+    async fn blob(&self, digest: &str) -> io::Result<File> {
+        for _ in 0..TURNS {
+            match open_blob(self.dir, digest) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+                opened => return opened,
+            }
+        }
+        open_blob(self.dir, digest)
+    }
+
     /// Serves one child up to its last word; `None`: it ended without one.
     pub(super) async fn serve(&self, stream: UnixStream) -> Result<Option<Pulled>, PullFailure> {
         let mut stream = BufReader::new(stream);
@@ -50,12 +67,12 @@ impl Serving<'_> {
                         Err(why) => refuse(&mut stream, &why).await?,
                     }
                 }
-                PullAsk::Blob { digest, .. } => match open_blob(self.dir, &digest) {
+                PullAsk::Blob { digest, .. } => match self.blob(&digest).await {
                     Ok(file) => hand_over(&stream, file.as_fd()).await?,
                     Err(error) => refuse(&mut stream, &error.to_string()).await?,
                 },
                 PullAsk::Manifest { digest } => {
-                    if (self.is_kept)(&digest) {
+                    if is_digest(&digest) && (self.is_kept)(&digest) {
                         return Ok(Some(Pulled::Kept(digest)));
                     }
                     refuse(&mut stream, "wanted").await?;
@@ -100,6 +117,11 @@ async fn refuse(stream: &mut BufReader<UnixStream>, why: &str) -> io::Result<()>
         .await
 }
 
+fn busy() -> io::Error {
+    let text = "another pull fetches the same layer now";
+    io::Error::new(io::ErrorKind::WouldBlock, text)
+}
+
 /// The file of a blob, for one pull at a time: the lock is the descriptor's.
 fn open_blob(dir: &Path, digest: &str) -> io::Result<File> {
     if !is_digest(digest) {
@@ -114,7 +136,13 @@ fn open_blob(dir: &Path, digest: &str) -> io::Result<File> {
         .truncate(false)
         .mode(0o600);
     let file = options.open(blobs(dir).join(name))?;
-    file.try_lock()
-        .map_err(|_| io::Error::other("another pull fetches the same layer now"))?;
+    file.try_lock().map_err(|error| match error {
+        fs::TryLockError::WouldBlock => busy(),
+        fs::TryLockError::Error(error) => error,
+    })?;
+    // Whoever had it may have removed its name before the lock was free.
+    if file.metadata()?.nlink() == 0 {
+        return Err(busy());
+    }
     Ok(file)
 }

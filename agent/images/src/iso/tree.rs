@@ -154,7 +154,9 @@ fn short_name(name: &str, is_file: bool, taken: &mut BTreeSet<Vec<u8>>) -> Vec<u
         _ => (name, ""),
     };
     let (stem, extension) = (plain(stem, 8), plain(extension, 3));
-    for number in 0_u32.. {
+    // Names of one stem are numbered from how many there are, and not each from one again.
+    let first = u32::try_from(taken.len()).unwrap_or(0).max(1);
+    for number in std::iter::once(0).chain(first..) {
         let stem = match number {
             0 => stem.clone(),
             // There are at most 4096 files.

@@ -104,9 +104,12 @@ impl BlobDraft {
             // It gives no parts.
             self.start_anew(blob)?;
         }
+        let unwritten = || PullError::io(format!("{} cannot be written", blob.digest));
+        // A write that failed half-way has moved it on.
+        let end = SeekFrom::Start(self.there);
+        self.file.seek(end).map_err(unwritten())?;
         let mut body = answer.body;
         let mut told = self.there;
-        let unwritten = || PullError::io(format!("{} cannot be written", blob.digest));
         while let Some(piece) = next_piece(&mut body).await? {
             if self.there + piece.len() as u64 > blob.bytes {
                 return Err(PullError::Refused(format!(

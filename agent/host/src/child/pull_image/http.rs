@@ -106,8 +106,12 @@ impl<'a> Client<'a> {
             {
                 all.push((header::AUTHORIZATION, authorization.clone()));
             }
-            let answer = self.ask(&origin, &path, &all).await?;
+            let mut answer = self.ask(&origin, &path, &all).await?;
             if !answer.status.is_redirection() {
+                if origin != self.registry {
+                    // It has no password to ask for, and names nobody who has.
+                    answer.headers.remove(header::WWW_AUTHENTICATE);
+                }
                 return Ok(answer);
             }
             (origin, path) = redirected(&origin, &answer.headers)?;
