@@ -240,7 +240,7 @@ fn a_network_card_survives_its_guest() {
 fn a_network_card_of_vhost_survives_its_guest() {
     skip_if!(without_machine().or_else(without_network));
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("a network of our own");
-    attack("net", COMMON_CASES + 13, |plan| {
+    attack("net,vhost", COMMON_CASES + 13, |plan| {
         let vhost = File::options()
             .read(true)
             .write(true)

@@ -50,6 +50,9 @@ pub enum VhostError {
     /// A ring or a region is not in guest memory, or there are too many regions.
     #[error("vhost-net: {0} can not be handed to the kernel")]
     Memory(&'static str),
+    /// The kernel found a ring that makes no sense, and does not go on with it.
+    #[error("vhost-net: the kernel gave up a ring that its driver broke")]
+    BrokenRing,
 }
 
 /// Where a ring is and how far, in guest-physical addresses.
@@ -180,6 +183,14 @@ impl VhostNet {
     pub fn set_call<F: AsRawFd>(&self, index: u32, call: Option<&F>) -> Result<(), VhostError> {
         let call = call.map(AsRawFd::as_raw_fd);
         abi::set_ring_call(&self.file, &file_of(index, call))
+    }
+
+    /// Sets the event by which the kernel reports that a ring is broken.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn set_error<F: AsRawFd>(&self, index: u32, error: &F) -> Result<(), VhostError> {
+        abi::set_ring_error(&self.file, &file_of(index, Some(error.as_raw_fd())))
     }
 
     /// Connects a ring with a tap, and so starts it, or disconnects it: then nothing of it is in

@@ -1,6 +1,6 @@
 //! Frames and commands to a network card that make no sense.
 
-use super::Outcome::Ignored;
+use super::Outcome::{Ignored, NeedsReset};
 use super::victim::{BEYOND_MEMORY, Victim, read, write};
 use super::{Case, ERROR, FINE, Outcome};
 use crate::virtio::DeviceError;
@@ -11,6 +11,16 @@ const CTRL_VQ: u64 = 1 << 17;
 const MQ: u64 = 1 << 22;
 const MAX_PAIRS: usize = 8;
 const ANSWER: usize = 0x2000;
+
+/// What is expected where vhost-net moves the frames: its kernel gives up the ring of a frame that the card itself
+/// drops, and tries a frame that is shorter than its header again and again.
+pub const BY_VHOST: &[(&str, &[Outcome])] = &[
+    ("only-a-readable-buffer", &[Ignored]),
+    ("frames-shorter-than-a-header", &[NeedsReset]),
+    ("frames-longer-than-any", &[NeedsReset]),
+    ("frames-that-go-beyond-memory", &[NeedsReset]),
+    ("transmission-with-writable-buffers", &[NeedsReset]),
+];
 
 pub const CASES: &[Case] = &[
     Case {

@@ -73,6 +73,7 @@ const SET_VRING_BASE: Call = ("VHOST_SET_VRING_BASE", 0x4008_af12);
 const GET_VRING_BASE: Call = ("VHOST_GET_VRING_BASE", 0xc008_af12);
 const SET_VRING_KICK: Call = ("VHOST_SET_VRING_KICK", 0x4008_af20);
 const SET_VRING_CALL: Call = ("VHOST_SET_VRING_CALL", 0x4008_af21);
+const SET_VRING_ERR: Call = ("VHOST_SET_VRING_ERR", 0x4008_af22);
 const NET_SET_BACKEND: Call = ("VHOST_NET_SET_BACKEND", 0x4008_af30);
 
 pub(super) fn get_features(file: &File) -> Result<u64, VhostError> {
@@ -144,6 +145,11 @@ pub(super) fn set_ring_call(file: &File, target: &RingFile) -> Result<(), VhostE
     unsafe { call(file, SET_VRING_CALL, &raw const *target) }
 }
 
+pub(super) fn set_ring_error(file: &File, target: &RingFile) -> Result<(), VhostError> {
+    // SAFETY: VHOST_SET_VRING_ERR reads one struct vhost_vring_file.
+    unsafe { call(file, SET_VRING_ERR, &raw const *target) }
+}
+
 pub(super) fn set_backend(file: &File, backend: &RingFile) -> Result<(), VhostError> {
     // SAFETY: VHOST_NET_SET_BACKEND reads one struct vhost_vring_file.
     unsafe { call(file, NET_SET_BACKEND, &raw const *backend) }
@@ -192,7 +198,12 @@ mod tests {
         for state in [SET_VRING_NUM, SET_VRING_BASE, GET_VRING_BASE] {
             assert_eq!(bytes(state), size_of::<RingState>());
         }
-        for file in [SET_VRING_KICK, SET_VRING_CALL, NET_SET_BACKEND] {
+        for file in [
+            SET_VRING_KICK,
+            SET_VRING_CALL,
+            SET_VRING_ERR,
+            NET_SET_BACKEND,
+        ] {
             assert_eq!(bytes(file), size_of::<RingFile>());
         }
         for features in [GET_FEATURES, SET_FEATURES, SET_LOG_BASE] {

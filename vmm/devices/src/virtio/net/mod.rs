@@ -57,10 +57,12 @@ const KIND: DeviceKind = DeviceKind {
 
 const QUEUE_SIZE: u16 = 256;
 
-/// Tokens of the event sources: wishes, the limits' timer, and the ports from here on.
+/// Tokens of the event sources: wishes, the limits' timer, rings that the kernel gave up, and the ports from
+/// here on.
 const WORK: u64 = 0;
 const TIMER: u64 = 1;
-const PORTS: u64 = 2;
+const BROKEN: u64 = 2;
+const PORTS: u64 = 3;
 
 const HEADER_BYTES: u64 = VNET_HEADER_BYTES as u64;
 
@@ -365,7 +367,9 @@ impl<P: PacketPort> VirtioDevice for NetDevice<P> {
             source(WORK, self.card.control.event().as_raw_fd()),
             source(TIMER, self.card.timer.as_raw_fd()),
         ];
-        if self.card.vhost.is_none() {
+        if let Some(vhost) = &self.card.vhost {
+            sources.push(source(BROKEN, vhost.broken().as_raw_fd()));
+        } else {
             let ports = (PORTS..).zip(&self.ports);
             sources.extend(ports.map(|(token, port)| source(token, port.as_raw_fd())));
         }
@@ -393,6 +397,10 @@ impl<P: PacketPort> VirtioDevice for NetDevice<P> {
             DeviceEvent::Source(TIMER) => {
                 card.on_timer();
                 active.serve_waiting(ports, card)
+            }
+            DeviceEvent::Source(BROKEN) => {
+                active.on_broken_ring(card);
+                Ok(())
             }
             DeviceEvent::Source(port) => {
                 let index = usize::try_from(port - PORTS).unwrap_or(usize::MAX);

@@ -35,6 +35,8 @@ pub(super) struct Vhost {
     nets: Vec<VhostNet>,
     /// Kicks of the queue that are passed on.
     forward: EventFd,
+    /// Signalled by the kernel when it gives up a ring of any pair.
+    broken: EventFd,
     is_running: bool,
 }
 
@@ -53,9 +55,11 @@ impl Vhost {
     pub(super) fn new(descriptors: Vec<OwnedFd>) -> Result<Self, NetError> {
         let adopt = |descriptor| VhostNet::adopt(descriptor, RING_FEATURES | LOG_ALL);
         let nets = descriptors.into_iter().map(adopt);
+        let event = || EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK).map_err(NetError::Descriptors);
         Ok(Self {
             nets: nets.collect::<Result<_, _>>()?,
-            forward: EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK).map_err(NetError::Descriptors)?,
+            forward: event()?,
+            broken: event()?,
             is_running: false,
         })
     }
@@ -68,6 +72,19 @@ impl Vhost {
     /// A kick of the queue that is passed on.
     pub(super) fn forward_kick(&self) {
         event::signal(&self.forward);
+    }
+
+    /// Readable once the kernel has given up a ring.
+    pub(super) fn broken(&self) -> &impl AsRawFd {
+        &self.broken
+    }
+
+    /// Takes the kernel's report of a broken ring. One about rings that were reset since means nothing.
+    pub(super) fn take_broken(&self) -> Result<(), VhostError> {
+        if event::clear(&self.broken) && self.is_running {
+            return Err(VhostError::BrokenRing);
+        }
+        Ok(())
     }
 
     /// Has the kernel serve `pairs`, each with its port. Without effect while it does.
@@ -99,11 +116,26 @@ impl Vhost {
         } else {
             None
         };
+        event::clear(&self.broken);
         for (index, (net, (queues, port))) in self.nets.iter_mut().zip(pairs).enumerate() {
             let forward = (!is_kicked_directly(index)).then_some(&self.forward);
-            start_pair(net, start, log.as_ref(), &queues, forward)?;
-            for ring in [RECEIVE, TRANSMIT] {
-                net.set_backend(ring, Some(port))?;
+            prepare(net, start, log.as_ref())?;
+            for ((index, queue), kick) in [RECEIVE, TRANSMIT]
+                .into_iter()
+                .zip(queues)
+                .zip([forward, None])
+            {
+                // One that the driver did not enable is left out, and never gets a packet.
+                let Some(ring) = queue.ring() else { continue };
+                net.start_ring(
+                    index,
+                    &ring,
+                    kick.unwrap_or(queue.kick_event()),
+                    log.is_some(),
+                )?;
+                net.set_call(index, queue.call_event().as_deref())?;
+                net.set_error(index, &self.broken)?;
+                net.set_backend(index, Some(port))?;
             }
         }
         Ok(())
@@ -163,28 +195,16 @@ fn is_kicked_directly(pair: usize) -> bool {
     2 * pair != FORWARDED
 }
 
-/// Prepares both rings; one that the driver did not enable is left out, and never gets a packet.
-fn start_pair(
+/// Hands over what both rings of a pair have in common.
+fn prepare(
     net: &mut VhostNet,
     start: &Start<'_>,
     log: Option<&Arc<KernelLog>>,
-    queues: &Queues<'_>,
-    forward: Option<&EventFd>,
 ) -> Result<(), VhostError> {
     net.set_memory(start.memory)?;
     if let Some(log) = log {
         net.set_log(log)?;
     }
     let logging = if log.is_some() { LOG_ALL } else { 0 };
-    net.set_features(start.features & RING_FEATURES | logging)?;
-    let kicks = [forward, None];
-    for ((index, queue), kick) in [RECEIVE, TRANSMIT].into_iter().zip(queues).zip(kicks) {
-        let Some(ring) = queue.ring() else {
-            return Err(VhostError::Memory("a ring that the driver did not enable"));
-        };
-        let kick = kick.unwrap_or(queue.kick_event());
-        net.start_ring(index, &ring, kick, log.is_some())?;
-        net.set_call(index, queue.call_event().as_deref())?;
-    }
-    Ok(())
+    net.set_features(start.features & RING_FEATURES | logging)
 }

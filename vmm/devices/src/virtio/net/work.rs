@@ -236,6 +236,14 @@ impl Active {
         }
     }
 
+    /// The kernel may have given up a ring.
+    pub(super) fn on_broken_ring(&mut self, card: &Card) {
+        if let Some(vhost) = &card.vhost {
+            let broken = vhost.take_broken();
+            self.note(broken);
+        }
+    }
+
     /// Keeps what the kernel refused until it is told: what it takes later does not mend that.
     fn note(&mut self, result: Result<(), VhostError>) {
         if let (None, Err(error)) = (&self.failed, result) {

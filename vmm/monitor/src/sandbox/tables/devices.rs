@@ -4,7 +4,7 @@ use super::ioctls::{BLKDISCARD, BLKZEROOUT, REQUEST, TUNSETOFFLOAD, TUNSETQUEUE}
 use super::ioctls::{
     VHOST_GET_VRING_BASE, VHOST_NET_SET_BACKEND, VHOST_SET_FEATURES, VHOST_SET_LOG_BASE,
     VHOST_SET_MEM_TABLE, VHOST_SET_VRING_ADDR, VHOST_SET_VRING_BASE, VHOST_SET_VRING_CALL,
-    VHOST_SET_VRING_KICK, VHOST_SET_VRING_NUM,
+    VHOST_SET_VRING_ERR, VHOST_SET_VRING_KICK, VHOST_SET_VRING_NUM,
 };
 use super::rule::Arguments::{Any, Is};
 use super::rule::Reason::{Seen, Unseen};
@@ -60,5 +60,6 @@ pub(super) const RULES: &[Rule] = table! {
     SYS_ioctl, Is(REQUEST, VHOST_GET_VRING_BASE) => Unseen("a ring of vhost-net comes to rest");
     SYS_ioctl, Is(REQUEST, VHOST_SET_VRING_KICK) => Unseen("a ring of vhost-net");
     SYS_ioctl, Is(REQUEST, VHOST_SET_VRING_CALL) => Unseen("a ring of vhost-net");
+    SYS_ioctl, Is(REQUEST, VHOST_SET_VRING_ERR) => Unseen("a ring of vhost-net");
     SYS_ioctl, Is(REQUEST, VHOST_NET_SET_BACKEND) => Unseen("vhost-net begins and ends");
 };

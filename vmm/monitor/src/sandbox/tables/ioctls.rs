@@ -92,6 +92,7 @@ numbers! {
     VHOST_GET_VRING_BASE = 0xc008_af12,
     VHOST_SET_VRING_KICK = 0x4008_af20,
     VHOST_SET_VRING_CALL = 0x4008_af21,
+    VHOST_SET_VRING_ERR = 0x4008_af22,
     VHOST_NET_SET_BACKEND = 0x4008_af30,
     // Any descriptor.
     FIONBIO = 0x0000_5421,
