@@ -49,11 +49,24 @@ fn partitioned() -> Vec<u8> {
     disk
 }
 
-/// A guest with the block device below the name `device`.
-fn with_device(name: &str, device: &str, read_only: bool) -> String {
+/// How a guest has its disk.
+#[derive(Clone, Copy)]
+enum Terms {
+    Alone,
+    Reading,
+    Sharing,
+}
+
+/// A guest with the disk below the name `disk`.
+fn with_disk(name: &str, disk: &str, terms: Terms) -> String {
+    let (target, rest) = match terms {
+        Terms::Alone => ("", ""),
+        Terms::Reading => (", readonly: true", ""),
+        Terms::Sharing => ("", "        shareable: true\n"),
+    };
     format!(
-        "{}      disks:\n      - name: data\n        disk: {{bus: virtio, readonly: {read_only}}}\n  \
-         volumes:\n  - name: data\n    hostDisk: {{path: {DISKS}/{device}, type: Disk}}\n",
+        "{}      disks:\n      - name: data\n        disk: {{bus: virtio{target}}}\n{rest}  \
+         volumes:\n  - name: data\n    hostDisk: {{path: {DISKS}/{disk}, type: Disk}}\n",
         GuestSpec::testguest(name, "tests=none then=idle")
             .without_devices()
             .manifest()
@@ -66,8 +79,8 @@ struct Owners<'a> {
 }
 
 impl Owners<'_> {
-    fn runs(&self, name: &str, device: &str, read_only: bool) -> anyhow::Result<()> {
-        self.agent.apply(&with_device(name, device, read_only))?;
+    fn runs(&self, name: &str, disk: &str, terms: Terms) -> anyhow::Result<()> {
+        self.agent.apply(&with_disk(name, disk, terms))?;
         self.agent.wait_for_phase(name, "Running", PATIENCE)
     }
 
@@ -75,10 +88,10 @@ impl Owners<'_> {
     fn is_refused(
         &self,
         name: &str,
-        (device, read_only): (&str, bool),
+        (disk, terms): (&str, Terms),
         words: &str,
     ) -> anyhow::Result<()> {
-        self.agent.apply(&with_device(name, device, read_only))?;
+        self.agent.apply(&with_disk(name, disk, terms))?;
         let script = format!("kvmctl describe vmi {name} | grep -F '{words}'");
         self.node
             .wait_for(&script, PATIENCE)
@@ -122,6 +135,8 @@ fn booted() -> anyhow::Result<(Node, tempfile::NamedTempFile)> {
 
 #[test]
 fn a_block_device_has_one_owner_whatever_node_or_partition_names_it() -> anyhow::Result<()> {
+    use Terms::{Alone, Reading, Sharing};
+
     skip_if!(skip::without_node(), Ok(()));
     let (node, _disk) = booted()?;
     let agent = Agent::prepare(&node)?;
@@ -129,39 +144,50 @@ fn a_block_device_has_one_owner_whatever_node_or_partition_names_it() -> anyhow:
     agent.start()?;
     let owners = Owners { node: &node, agent };
 
-    owners.runs("owner", "whole", false)?;
+    owners.runs("owner", "whole", Alone)?;
     for device in ["whole", "again", "part1"] {
-        owners.is_refused("late", (device, false), "DiskInUse")?;
-        owners.is_refused("reader", (device, true), "DiskInUse")?;
+        owners.is_refused("late", (device, Alone), "DiskInUse")?;
+        owners.is_refused("reader", (device, Reading), "DiskInUse")?;
     }
     // The claim is the VMM's, not the agent's.
     owners.agent.kill()?;
     owners.agent.start()?;
-    owners.is_refused("late", ("part2", false), "DiskInUse")?;
+    owners.is_refused("late", ("part2", Alone), "DiskInUse")?;
     owners.delete("owner")?;
 
-    owners.runs("one", "whole", true)?;
-    owners.runs("two", "again", true)?;
-    owners.runs("three", "part1", true)?;
-    owners.is_refused("writer", ("again", false), "DiskInUse")?;
-    owners.is_refused("writer", ("part2", false), "DiskInUse")?;
+    owners.runs("one", "whole", Reading)?;
+    owners.runs("two", "again", Reading)?;
+    owners.runs("three", "part1", Reading)?;
+    owners.is_refused("writer", ("again", Alone), "DiskInUse")?;
+    owners.is_refused("writer", ("part2", Alone), "DiskInUse")?;
     owners.delete("one two")?;
-    owners.is_refused("writer", ("whole", false), "DiskInUse")?;
+    owners.is_refused("writer", ("whole", Alone), "DiskInUse")?;
     owners.delete("three")?;
 
-    owners.runs("left", "part1", false)?;
-    owners.runs("right", "part2", false)?;
-    owners.is_refused("reader", ("whole", true), "DiskInUse")?;
+    for (name, disk) in [("one", "whole"), ("two", "again"), ("three", "part1")] {
+        owners.runs(name, disk, Sharing)?;
+    }
+    owners.agent.kill()?;
+    owners.agent.start()?;
+    owners.runs("reader", "again", Reading)?;
+    for disk in ["again", "part2"] {
+        owners.is_refused("writer", (disk, Alone), "DiskInUse")?;
+    }
+    owners.delete("one two three reader")?;
+
+    owners.runs("left", "part1", Alone)?;
+    owners.runs("right", "part2", Alone)?;
+    owners.is_refused("reader", ("whole", Reading), "DiskInUse")?;
     node.sh("mkdir /mnt/first && ! mount -t ext4 /dev/first /mnt/first")?;
     owners.delete("left right")?;
 
     node.sh("mke2fs -q /dev/first && mount -t ext4 /dev/first /mnt/first")?;
     let words = "1 is mounted at /mnt/first; unmount it";
     for device in ["part1", "whole"] {
-        for read_only in [false, true] {
-            owners.is_refused("late", (device, read_only), words)?;
+        for terms in [Alone, Reading] {
+            owners.is_refused("late", (device, terms), words)?;
         }
     }
-    owners.runs("beside", "part2", false)?;
+    owners.runs("beside", "part2", Alone)?;
     owners.delete("beside")
 }

@@ -13,6 +13,8 @@ pub struct DiskOptions {
     pub blocks: Option<DiskBlocks>,
     /// It has an I/O thread of its own.
     pub dedicated_thread: bool,
+    /// Other guests may have it at the same time, and write.
+    pub shareable: bool,
 }
 
 /// The host's cache of a disk.

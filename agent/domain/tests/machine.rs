@@ -304,6 +304,7 @@ fn a_disk_is_served_as_it_was_asked_for() {
         "io": "threads",
         "errorPolicy": "enospace",
         "dedicatedIOThread": true,
+        "shareable": false,
         "blockSize": {"custom": {"logical": 512, "physical": 4096, "discardGranularity": 65536}},
     });
     let (vmi, _) = admitted(&disk(&asked));
@@ -317,10 +318,24 @@ fn a_disk_is_served_as_it_was_asked_for() {
             discard_granularity: Some(65536),
         }),
         dedicated_thread: true,
+        shareable: false,
     };
     assert_eq!(vmi.disks[0].options, wanted);
     let (vmi, _) = admitted(&disk(&json!({"blockSize": {"matchVolume": {}}})));
     assert_eq!(vmi.disks[0].options.blocks, None);
+}
+
+#[test]
+fn a_disk_that_others_may_write_to_has_no_cache() {
+    for asked in [json!({}), json!({"cache": "none"})] {
+        let mut asked = asked;
+        asked["shareable"] = json!(true);
+        let (vmi, _) = admitted(&disk(&asked));
+        assert!(vmi.disks[0].options.shareable);
+    }
+    let refused = refusal(&disk(&json!({"shareable": true, "cache": "writeback"})));
+    let said = "disks[0].cache: Invalid value: \"writeback\": a sharable disk requires cache = none got: writeback";
+    assert!(refused.contains(said), "{refused}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Disks of a VMI: raw images of the user's, and sparse ones that live as long as the VMI.
 //!
-//! A disk has one owner at a time. The owner's token is a lock on the open file description
+//! A disk has one owner at a time, or several that all read it or call it `shareable`. The owner's token is a lock on the open file description
 //! (flock(2)) that the VMM gets: it is held exactly as long as some process has that descriptor,
 //! whatever becomes of the agent. Block devices are claimed besides: see [`device`].
 
@@ -40,7 +40,7 @@ pub(crate) enum DiskError {
     /// Somebody else has it.
     #[error(
         "disk {disk}: {path} is in use by another VMI or program; a disk has one writer at a time \
-         (stop the other one, or give both readOnly)"
+         (stop the other one, or make the disk of both readOnly or shareable)"
     )]
     InUse {
         /// Name of the disk.
@@ -160,7 +160,7 @@ impl DiskOpener {
         })?;
         found.lock(&file)?;
         if let Some(device) = device {
-            found.ensure_no_reader_beside(device)?;
+            found.ensure_not_shared_beside(device)?;
         }
         Ok(OpenedDisk {
             image: file.into(),
@@ -264,16 +264,21 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// Opens a block device, on which `named` is open, as its only writer, or as one of its readers.
+    /// Whether others may have the disk at the same time, on the same terms.
+    fn is_shared(&self) -> bool {
+        self.disk.read_only || self.disk.options.shareable
+    }
+
+    /// Opens a block device, on which `named` is open, as its only owner, or as one of those that share it.
     fn claim(&self, device: Device, named: &File) -> Result<File, DiskError> {
         let mut options = fs::OpenOptions::new();
-        options.read(true);
-        let opened = if self.disk.read_only {
+        options.read(true).write(!self.disk.read_only);
+        let opened = if self.is_shared() {
             device
                 .ensure_unclaimed(named)
                 .and_then(|()| device.open(&options, named))
         } else {
-            options.write(true).custom_flags(libc::O_EXCL);
+            options.custom_flags(libc::O_EXCL);
             device.open(&options, named)
         };
         opened.map_err(|error| {
@@ -294,7 +299,7 @@ impl Found<'_> {
     }
 
     fn lock(&self, file: &File) -> Result<(), DiskError> {
-        let locked = if self.disk.read_only {
+        let locked = if self.is_shared() {
             file.try_lock_shared()
         } else {
             file.try_lock()
@@ -305,12 +310,13 @@ impl Found<'_> {
         })
     }
 
-    /// A writer looks for readers of what its device is a part of, and of its parts: those have claimed nothing.
-    fn ensure_no_reader_beside(&self, device: Device) -> Result<(), DiskError> {
-        if self.disk.read_only {
+    /// A single owner looks for those that share what its device is a part of, or a part of it: they have claimed
+    /// nothing.
+    fn ensure_not_shared_beside(&self, device: Device) -> Result<(), DiskError> {
+        if self.is_shared() {
             return Ok(());
         }
-        match device.has_read_relatives() {
+        match device.has_shared_relatives() {
             Ok(false) => Ok(()),
             Ok(true) => Err(self.in_use()),
             Err(error) => Err(self.failed("looked at", error)),

@@ -15,6 +15,14 @@ const MAX_DISCARD_GRANULARITY: u32 = 1 << 30;
 
 /// Reads how a disk is served. Words that are not known were reported already.
 pub(super) fn options(path: &str, disk: &WireDisk, review: &mut Review<'_>) -> DiskOptions {
+    let shareable = disk.shareable.unwrap_or(false);
+    if shareable && !matches!(disk.cache.as_str(), "" | "none") {
+        let message = format!(
+            "a sharable disk requires cache = none got: {}; leave the cache out",
+            disk.cache
+        );
+        review.invalid(&format!("{path}.cache"), &disk.cache, message);
+    }
     DiskOptions {
         cache: match disk.cache.as_str() {
             "none" => DiskCache::None,
@@ -32,6 +40,7 @@ pub(super) fn options(path: &str, disk: &WireDisk, review: &mut Review<'_>) -> D
         },
         blocks: blocks(path, disk, review),
         dedicated_thread: disk.dedicated_io_thread.unwrap_or(false),
+        shareable,
     }
 }
 

@@ -2,9 +2,9 @@
 //! its partitions are parts of it.
 //!
 //! Whoever writes to a device opens it with `O_EXCL`. The kernel then refuses every other such open and every mount,
-//! of the device, of the disk that it is a partition of and of its partitions. Readers share a device, so that they
-//! cannot claim it: each makes sure that nobody has, and keeps a shared lock on the node that the kernel made for the
-//! device, whatever node was named. Writers look for such locks. All claims end with the last descriptor of the open
+//! of the device, of the disk that it is a partition of and of its partitions. Those that share a device (readers, and
+//! guests whose disk is `shareable`) cannot claim it: each makes sure that nobody has, and keeps a shared lock on the
+//! node that the kernel made for the device, whatever node was named. Writers look for such locks. All claims end with the last descriptor of the open
 //! file description, which the VMM has.
 
 use std::fmt;
@@ -74,8 +74,8 @@ impl Device {
         self.open(&options, handle).map(drop)
     }
 
-    /// Whether somebody reads the disk that this is a partition of, or a partition of it.
-    pub(super) fn has_read_relatives(self) -> io::Result<bool> {
+    /// Whether somebody shares the disk that this is a partition of, or a partition of it.
+    pub(super) fn has_shared_relatives(self) -> io::Result<bool> {
         for relative in self.relatives()? {
             let Some(node) = relative.node()? else {
                 continue;

@@ -198,7 +198,8 @@ pub struct Disk {
     /// Sizes of sectors. Default 512 bytes.
     #[prost(message, optional, tag = "11")]
     pub block_size: ::core::option::Option<BlockSize>,
-    /// Several guests may use the disk at a time.
+    /// Several guests may write to the disk at a time: those that say so, too. They agree on who writes what.
+    /// The cache is none.
     #[prost(bool, optional, tag = "12")]
     pub shareable: ::core::option::Option<bool>,
     /// What an I/O error of the host does. Default stop. With stop, and with enospace when there is no space,
