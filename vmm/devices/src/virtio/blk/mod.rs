@@ -6,7 +6,7 @@
 //! disk: a flush covers the writes that were answered before it came. A driver that does not take
 //! the feature gets a disk without write cache.
 //!
-//! With a base under it, the image is what the guest wrote and is thrown away at its end ([`overlay`]).
+//! With a base under it, the image is what the guest wrote and is thrown away at its end.
 
 mod backend;
 mod bounce;
