@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod busybox;
+pub mod container;
 pub mod cpio;
 mod debian;
 pub mod debian_disk;

@@ -90,6 +90,7 @@ pub const TESTS: &[Tool] = &[
     tool("xorriso", "xorriso"),
     tool("docker-registry", "docker-registry"),
     tool("skopeo", "skopeo"),
+    tool("/usr/sbin/qemu-ga", "qemu-guest-agent"),
 ];
 
 /// What the client examples need, and hooks of tests.

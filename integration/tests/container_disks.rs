@@ -10,6 +10,7 @@ use anyhow::{Context, ensure};
 use integration::agent::{Agent, CONFIG, GuestSpec, IMAGES};
 use integration::commands::Commands;
 use integration::host::{self, Host};
+use integration::image::container;
 use integration::{process, skip_if, tools};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -38,38 +39,7 @@ fn write_image(directory: &Path) -> anyhow::Result<()> {
     let mut command = Command::new("qemu-img");
     command.args(["convert", "-c", "-f", "raw", "-O", "qcow2"]);
     process::output(command.arg(&raw).arg(tree.join("disk.qcow2")))?;
-    let layer = directory.join("layer.tar");
-    let mut command = Command::new("tar");
-    command.args(["--owner=107", "--group=107", "-C"]);
-    process::output(
-        command
-            .arg(directory.join("tree"))
-            .arg("-cf")
-            .arg(&layer)
-            .arg("disk"),
-    )?;
-    let script = r#"
-import hashlib, json, os, sys
-root, layer = sys.argv[1:]
-os.makedirs(root + "/blobs/sha256")
-def blob(data, media):
-    digest = hashlib.sha256(data).hexdigest()
-    open(f"{root}/blobs/sha256/{digest}", "wb").write(data)
-    return {"mediaType": "application/vnd.oci.image." + media, "digest": "sha256:" + digest, "size": len(data)}
-data = open(layer, "rb").read()
-diff = "sha256:" + hashlib.sha256(data).hexdigest()
-layer = blob(data, "layer.v1.tar")
-config = {"architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": [diff]}}
-config = blob(json.dumps(config).encode(), "config.v1+json")
-manifest = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": config, "layers": [layer]}
-manifest = blob(json.dumps(manifest).encode(), "manifest.v1+json")
-json.dump({"schemaVersion": 2, "manifests": [manifest]}, open(root + "/index.json", "w"))
-json.dump({"imageLayoutVersion": "1.0.0"}, open(root + "/oci-layout", "w"))
-"#;
-    let mut command = Command::new("python3");
-    command.args(["-c", script]).arg(directory.join("layout"));
-    process::output(command.arg(&layer))?;
-    Ok(())
+    container::layout(&directory.join("tree"), &directory.join("layout"))
 }
 
 /// A guest that tests its disk, which is that of an image.

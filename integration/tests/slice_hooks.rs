@@ -182,3 +182,42 @@ fn a_server_changes_machines_and_is_told_of_ends() -> anyhow::Result<()> {
     peer.read_until("shutdown web", PATIENCE)?;
     Ok(())
 }
+
+/// Adds a line to the user data of a volume for cloud-init, and has no say in anything else.
+const SEEDING: &str = r##"#!/usr/bin/python3
+import base64, json, sys
+request = json.load(sys.stdin)
+if sys.argv[1] == "pre-cloud-init-iso":
+    seed = request["cloudInit"]
+    data = base64.b64decode(seed["userData"]).decode() + "# " + request["vmi"]["metadata"]["name"] + "\n"
+    seed["userData"] = base64.b64encode(data.encode()).decode()
+    json.dump({"cloudInit": seed}, sys.stdout)
+"##;
+
+#[test]
+fn programs_and_servers_change_what_cloud_init_is_given() -> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    tools::ensure(tools::EXAMPLES)?;
+    tools::ensure(tools::TESTS)?;
+    let host = Host::enter()?;
+    let agent = prepared(&host, "sockets = [\"/run/peer.sock\"]\n")?;
+    host.put(&format!("{HOOKS}/10-seed"), 0o755, SEEDING.as_bytes())?;
+    let mut peer = host.exec_in_terminal(&["hook-peer", "/run/peer.sock", "nothing", "else"])?;
+    peer.read_until("listening", PATIENCE)?;
+    agent.start()?;
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: seed}\nstringData: {userdata: \"#cloud-config\\n\"}\n";
+    agent.apply(secret)?;
+    let volumes = "  volumes:\n  - name: seed\n    cloudInitNoCloud: {secretRef: {name: seed}}\n";
+    let manifest = GuestSpec::testguest("web", "tests=none then=tick").without_devices();
+    agent.apply(&format!("{}{volumes}", manifest.manifest()))?;
+    agent.wait_for_phase("web", "Running", PATIENCE)?;
+    let uid = agent.value("web", ".metadata.uid")?;
+    let read = |file: &str| {
+        host.sh(&format!(
+            "isoinfo -R -x /{file} -i /var/lib/kvmlet/host/disks/{uid}/seed.iso"
+        ))
+    };
+    assert_eq!(read("user-data")?, "#cloud-config\n# web\n");
+    assert_eq!(read("network-config")?, "network: from the peer");
+    Ok(())
+}

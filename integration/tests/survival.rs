@@ -1,5 +1,5 @@
 //! What befalls an agent and its guests, on this machine's own KVM: a VMM that falls silent, a full store, a full
-//! disk. What needs a node of its own (a clock that is set, cgroups, power) is in `slice_busybox.rs`.
+//! disk. What needs a node of its own (a clock that is set, cgroups, power) is in `slice_busybox`.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,7 @@
 //! One VMI's actor: observe, plan, store, execute, again. Serial for its VMI, independent of others.
 
 mod asked;
+mod credentials;
 mod guest;
 mod ledger;
 mod probes;
@@ -20,6 +21,7 @@ use proto_node::meta::ObjectMeta;
 use proto_node::vmi::VirtualMachineInstance;
 use tracing::{debug, error, info, warn};
 
+use self::credentials::CredentialsWatch;
 use self::guest::GuestWatch;
 use self::probes::Probes;
 use self::spec::Spec;
@@ -60,6 +62,8 @@ pub(crate) struct Actor<H> {
     probes: Option<Probes>,
     /// Asks the agent in it what it is, from then on.
     guest: Option<GuestWatch>,
+    /// Has it set keys and passwords, if there are any.
+    credentials: Option<CredentialsWatch>,
     /// The first look at a guest that ran before this agent did.
     adopting: bool,
     /// How the guest starts, for whoever collects traces.
@@ -76,6 +80,7 @@ impl<H: Host> Actor<H> {
             spec: None,
             probes: None,
             guest: None,
+            credentials: None,
             adopting,
             start: StartTrace::default(),
         }
@@ -138,6 +143,9 @@ impl<H: Host> Actor<H> {
         if let Some(guest) = &self.guest {
             guest.note(&mut record);
         }
+        if let Some(credentials) = &self.credentials {
+            credentials.note(&mut record);
+        }
         self.start
             .begin_round(&self.agent.traces, &metadata, &record);
         wanted.closed = self.agent.keeper.closed(&self.agent.node_name());
@@ -162,6 +170,9 @@ impl<H: Host> Actor<H> {
         }
         if let Some(guest) = &self.guest {
             guest.follow(&wanted, &planned.record, &observed);
+        }
+        if let Some(credentials) = &self.credentials {
+            credentials.follow(&wanted, &planned.record, &observed);
         }
         if planned.record != stored || !planned.events.is_empty() {
             self.store(&target, &planned.record, &planned.events, now)?;
@@ -198,7 +209,11 @@ impl<H: Host> Actor<H> {
             // Both in boxes: an actor that waits has no room for what it might do.
             let node_hooks = self.agent.hooks();
             let asked = Box::pin(hooks::before(action, &node_hooks, object, &vmi)).await;
-            let asked = asked.and_then(|vmi| given::with_data(&self.agent, action, vmi));
+            let asked = asked.and_then(|vmi| given::with_data(&self.agent, action, object, vmi));
+            let asked = match asked {
+                Ok(vmi) => Box::pin(hooks::before_iso(action, &node_hooks, object, vmi)).await,
+                Err(failure) => Err(failure),
+            };
             let outcome = match asked {
                 Ok(vmi) => Box::pin(self.agent.host.execute(action, &vmi, &record)).await,
                 Err(failure) => Err(failure),
@@ -272,6 +287,7 @@ impl<H: Host> Actor<H> {
                 Ok(admitted) => {
                     self.probes = Some(Probes::of(&self.agent, &admitted.vmi, &self.wake));
                     self.guest = Some(GuestWatch::of(&self.agent, &self.wake));
+                    self.credentials = CredentialsWatch::of(&self.agent, &admitted.vmi, &self.wake);
                     self.spec = Some(Box::new(Spec::of(admitted)));
                 }
                 Err(errors) => {

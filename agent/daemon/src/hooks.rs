@@ -2,11 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use agent_domain::{Vmi, describe, with_machine};
+use agent_domain::{Vmi, cloud_init_volumes, describe, with_cloud_init, with_machine};
 use agent_host::{hook_programs, run_hook_program};
 use agent_plan::{Action, Failure, Verdict};
 use agent_sources::HookSocket;
-use proto_node::hooks::{OnDefineDomainRequest, OnDefineDomainResponse, ShutdownRequest};
+use proto_node::hooks::{
+    CloudInit, OnDefineDomainRequest, OnDefineDomainResponse, PreCloudInitIsoRequest,
+    PreCloudInitIsoResponse, ShutdownRequest,
+};
 use proto_node::vmi::VirtualMachineInstance;
 use proto_node::{Node, from_node, to_json};
 use tracing::warn;
@@ -15,6 +18,7 @@ use crate::config::{FailurePolicy, Hooks};
 
 /// What programs are told as their argument.
 const ON_DEFINE_DOMAIN: &str = "on-define-domain";
+const PRE_CLOUD_INIT_ISO: &str = "pre-cloud-init-iso";
 const SHUTDOWN: &str = "shutdown";
 
 /// One who is asked.
@@ -80,13 +84,8 @@ async fn define(
     let response: OnDefineDomainResponse = match hook {
         Hook::Program(program) => {
             let input = to_json(&request).to_string();
-            let output = ask(settings, program, ON_DEFINE_DOMAIN, &input).await?;
-            if output.is_empty() {
-                return Ok(vmi.clone());
-            }
-            let json: serde_json::Value = serde_json::from_slice(&output)
-                .map_err(|error| format!("its answer is no JSON: {error}"))?;
-            from_node(&Node::from(json)).map_err(|errors| joined(&errors))?
+            let answer = answer_of(&ask(settings, program, ON_DEFINE_DOMAIN, &input).await?)?;
+            from_node(&answer).map_err(|errors| joined(&errors))?
         }
         Hook::Socket(path) => {
             let limit = settings.limit();
@@ -98,6 +97,70 @@ async fn define(
         Some(machine) => with_machine(vmi, machine).map_err(|errors| joined(&errors)),
         None => Ok(vmi.clone()),
     }
+}
+
+/// Asks whoever is to be asked before the volumes for cloud-init are made, once all that is to be on them was read, and
+/// gives the VMI with what is to be on them.
+///
+/// # Errors
+/// When a hook fails, unless the policy is to go on without it.
+pub(crate) async fn before_iso(
+    action: &Action,
+    settings: &Hooks,
+    object: &VirtualMachineInstance,
+    mut vmi: Vmi,
+) -> Result<Vmi, Failure> {
+    if !matches!(action, Action::ConfigureVmm { .. }) || cloud_init_volumes(&vmi).is_empty() {
+        return Ok(vmi);
+    }
+    for hook in hooks(settings)? {
+        // Each hook sees what those before it made of the volume.
+        for cloud_init in cloud_init_volumes(&vmi) {
+            let request = PreCloudInitIsoRequest {
+                vmi: Some(object.clone()),
+                cloud_init: Some(cloud_init.clone()),
+            };
+            match pre_cloud_init_iso(settings, &hook, request).await {
+                Ok(None) => {}
+                Ok(Some(changed)) => match with_cloud_init(&vmi, &cloud_init.volume, changed) {
+                    Ok(with) => vmi = with,
+                    Err(error) => fail(settings, hook.path(), &joined(&[error]))?,
+                },
+                Err(why) => fail(settings, hook.path(), &why)?,
+            }
+        }
+    }
+    Ok(vmi)
+}
+
+async fn pre_cloud_init_iso(
+    settings: &Hooks,
+    hook: &Hook,
+    request: PreCloudInitIsoRequest,
+) -> Result<Option<CloudInit>, String> {
+    let response: PreCloudInitIsoResponse = match hook {
+        Hook::Program(program) => {
+            let input = to_json(&request).to_string();
+            let answer = answer_of(&ask(settings, program, PRE_CLOUD_INIT_ISO, &input).await?)?;
+            from_node(&answer).map_err(|errors| joined(&errors))?
+        }
+        Hook::Socket(path) => {
+            let limit = settings.limit();
+            let answer = HookSocket { path, limit }.pre_cloud_init_iso(request).await;
+            answer.map_err(|status| status.message().to_owned())?
+        }
+    };
+    Ok(response.cloud_init)
+}
+
+/// What a program answered; nothing means that all is as it should be.
+fn answer_of(output: &[u8]) -> Result<Node, String> {
+    if output.is_empty() {
+        return Ok(Node::from(serde_json::json!({})));
+    }
+    let json: serde_json::Value = serde_json::from_slice(output)
+        .map_err(|error| format!("its answer is no JSON: {error}"))?;
+    Ok(Node::from(json))
 }
 
 /// Nobody keeps a guest from being ended by failing.

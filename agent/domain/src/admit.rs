@@ -4,6 +4,7 @@
 //! the rules that descriptors state (`rules`), then meaning, part by part; defaults are filled
 //! into the object on the way, in KubeVirt's order.
 
+mod access;
 mod boot;
 mod boot_order;
 mod clock;
@@ -23,6 +24,7 @@ mod life;
 mod machine;
 mod memory;
 mod metadata;
+mod metadata_volume;
 mod network;
 mod path;
 mod pci;
@@ -196,6 +198,7 @@ fn admit_spec(
     let start_paused = life::start_paused(spec, review);
     let probes = probes::probes(spec, review);
     let disks = disks::disks(spec, review);
+    let access_credentials = access::credentials(&spec.access_credentials, &spec.volumes, review);
     let mut interfaces = network::interfaces(spec, namespace, seed, review);
     let names = dns::names(spec, review);
     let spec_hostname = spec.hostname.clone();
@@ -241,6 +244,7 @@ fn admit_spec(
         disks,
         interfaces,
         names,
+        access_credentials,
         disk_queues: disk_queues(&devices, vcpus),
         rng: devices.rng.is_some(),
         balloon: devices.autoattach_mem_balloon.unwrap_or(true),

@@ -11,6 +11,8 @@ pub struct CloudInit {
     pub user_data: Option<CloudInitData>,
     /// Network data, if any.
     pub network_data: Option<CloudInitData>,
+    /// Public keys for the default user, once the Secrets of the VMI's access credentials were read.
+    pub public_keys: Vec<String>,
 }
 
 /// Data sources of cloud-init.
@@ -36,19 +38,75 @@ pub enum CloudInitData {
     },
 }
 
-/// A volume of what is in a Secret or a ConfigMap: a file for each key.
+/// A volume with data that is read when the guest starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataVolume {
     /// The volume's label.
     pub label: String,
-    /// Which of the two.
-    pub kind: DataKind,
-    /// Name in the VMI's namespace.
-    pub name: String,
-    /// The volume is empty when it is missing; otherwise the VMI waits for it.
-    pub optional: bool,
-    /// What is in it, once it was read.
+    /// Where the data comes from.
+    pub source: DataVolumeSource,
+    /// Its files by path, once they were read.
     pub data: BTreeMap<String, Vec<u8>>,
+}
+
+impl DataVolume {
+    /// A volume whose data was not read.
+    pub(crate) fn new(label: impl Into<String>, source: DataVolumeSource) -> Self {
+        Self {
+            label: label.into(),
+            source,
+            data: BTreeMap::new(),
+        }
+    }
+}
+
+/// Where the data of a volume comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DataVolumeSource {
+    /// A Secret or a ConfigMap: a file for each key.
+    Object {
+        /// Which of the two.
+        kind: DataKind,
+        /// Name in the VMI's namespace.
+        name: String,
+        /// The volume is empty when it is missing; otherwise the VMI waits for it.
+        optional: bool,
+    },
+    /// A service account's token.
+    ServiceAccount {
+        /// Name in the VMI's namespace.
+        name: String,
+    },
+    /// Metadata of the VMI.
+    Metadata(Vec<MetadataFile>),
+}
+
+/// A file with a field of the VMI's metadata.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetadataFile {
+    /// Its path on the volume, names with `/` between them.
+    pub path: String,
+    /// The field.
+    pub field: MetadataField,
+}
+
+/// A field of the VMI's metadata.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MetadataField {
+    /// Name.
+    Name,
+    /// Namespace.
+    Namespace,
+    /// Uid.
+    Uid,
+    /// All labels.
+    Labels,
+    /// All annotations.
+    Annotations,
+    /// The label of this key; empty when there is none.
+    Label(String),
+    /// The annotation of this key; empty when there is none.
+    Annotation(String),
 }
 
 /// Kinds of objects with data.

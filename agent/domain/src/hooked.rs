@@ -1,5 +1,8 @@
 //! What hooks see of a machine, and what they may change of it.
 
+mod cloud_init;
+
+pub use cloud_init::{cloud_init_volumes, with_cloud_init};
 use proto_node::hooks::{
     Disk, Interface, Kernel, Machine, Smbios, SmbiosBaseBoard, SmbiosChassis, SmbiosSystem,
 };

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod admit;
 mod backoff;
 mod caps;
@@ -28,12 +29,16 @@ mod quantity;
 mod run_strategy;
 mod vmi;
 
+pub use access::{AccessCredential, Propagation};
 pub use admit::{
     Admitted, AdmittedVirtualMachine, FindKit, Remark, admit_virtual_machine, check_metadata,
 };
 pub use backoff::back_off;
 pub use caps::{FirmwareLacks, Lack, NodeCaps};
-pub use cloud_init::{CloudInit, CloudInitData, CloudInitKind, DataKind, DataVolume};
+pub use cloud_init::{
+    CloudInit, CloudInitData, CloudInitKind, DataKind, DataVolume, DataVolumeSource, MetadataField,
+    MetadataFile,
+};
 pub use cpu::{
     CPU_MODELS, ClockOptions, ClockTime, CpuFeature, CpuOptions, DedicatedCpus, Enlightenment,
     FeaturePolicy, HypervOptions, KvmOptions,
@@ -43,7 +48,7 @@ pub use date::{parse_rfc3339, rfc3339};
 pub use derive::{name_suffix, spread};
 pub use disk::{DiskBlocks, DiskCache, DiskErrors, DiskOptions};
 pub use error::{Bound, FieldError, Rule};
-pub use hooked::{describe, with_machine};
+pub use hooked::{cloud_init_volumes, describe, with_cloud_init, with_machine};
 pub use instancetype::{
     CommonRelease, Kit, Named, RELEASE_LABEL, Shortfall, Sort, apply as apply_kit,
     check_requirements, check_spread, judge_instancetype, judge_preference, named,

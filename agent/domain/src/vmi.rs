@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::access::AccessCredential;
 use crate::cloud_init::{CloudInit, DataVolume};
 use crate::cpu::{ClockOptions, CpuOptions};
 use crate::disk::DiskOptions;
@@ -47,6 +48,8 @@ pub struct Vmi {
     pub interfaces: Vec<Interface>,
     /// Whom it asks for names.
     pub names: GuestNames,
+    /// Keys and passwords for users of the guest.
+    pub access_credentials: Vec<AccessCredential>,
     /// Queues of each disk, 1 to 64.
     pub disk_queues: u32,
     /// The guest has a virtio-rng.
@@ -419,7 +422,8 @@ pub enum DiskSource {
     },
     /// Files for cloud-init, on a volume that is made at each start.
     CloudInit(CloudInit),
-    /// Data of an object, on a volume that is made at each start (`secret`, `configMap`, `sysprep`).
+    /// Data on a volume that is made at each start (`secret`, `configMap`, `sysprep`, `serviceAccount`,
+    /// `downwardAPI`).
     Data(DataVolume),
     /// A disk in an image, under a throw-away overlay (`containerDisk`).
     Container(ContainerDisk),

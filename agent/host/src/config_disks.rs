@@ -1,5 +1,6 @@
 //! Volumes of files that the agent makes for a guest: cloud-init's, and data of objects.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -30,8 +31,8 @@ impl ConfigVolume {
             ),
         };
         let meta_data = match source.kind {
-            CloudInitKind::NoCloud => serde_json::to_vec(&NoCloudMetaData::of(vmi)),
-            CloudInitKind::ConfigDrive => serde_json::to_vec(&ConfigDriveMetaData::of(vmi)),
+            CloudInitKind::NoCloud => serde_json::to_vec(&NoCloudMetaData::of(vmi, source)),
+            CloudInitKind::ConfigDrive => serde_json::to_vec(&ConfigDriveMetaData::of(vmi, source)),
         }?;
         let data = |source: &Option<CloudInitData>| match source {
             None => Vec::new(),
@@ -50,7 +51,7 @@ impl ConfigVolume {
         })
     }
 
-    /// Data of an object: a file for each key.
+    /// Data that was read: a file for each key.
     pub(crate) fn of_data(volume: &DataVolume) -> Self {
         let files = volume.data.iter();
         Self {
@@ -61,15 +62,20 @@ impl ConfigVolume {
         }
     }
 
-    /// Makes the volume in `directory`, in place of an earlier one, which guests that have it keep. Opens it for
-    /// reading.
-    pub(crate) fn make(&self, directory: &Path, name: &str) -> io::Result<File> {
+    /// The bytes of the volume.
+    pub(crate) fn bytes(&self) -> io::Result<Vec<u8>> {
         let files: Vec<IsoFile<'_>> = self
             .files
             .iter()
             .map(|(path, data)| IsoFile { path, data })
             .collect();
-        let bytes = iso(&self.label, &files).map_err(invalid)?;
+        iso(&self.label, &files).map_err(invalid)
+    }
+
+    /// Makes the volume in `directory`, in place of an earlier one, which guests that have it keep. Opens it for
+    /// reading.
+    pub(crate) fn make(&self, directory: &Path, name: &str) -> io::Result<File> {
+        let bytes = self.bytes()?;
         ensure_private_dir(directory)?;
         let path = directory.join(format!("{name}.iso"));
         let draft = directory.join(format!("{name}.iso.new"));
@@ -95,14 +101,17 @@ struct NoCloudMetaData<'a> {
     instance_id: String,
     #[serde(rename = "local-hostname")]
     local_hostname: &'a str,
+    #[serde(rename = "public-keys", skip_serializing_if = "PublicKeys::is_empty")]
+    public_keys: PublicKeys<'a>,
 }
 
 impl<'a> NoCloudMetaData<'a> {
-    fn of(vmi: &'a Vmi) -> Self {
+    fn of(vmi: &'a Vmi, source: &'a CloudInit) -> Self {
         Self {
             instance_type: vmi.instance_type.as_deref(),
             instance_id: uuid(vmi),
             local_hostname: &vmi.hostname,
+            public_keys: public_keys(source),
         }
     }
 }
@@ -115,17 +124,29 @@ struct ConfigDriveMetaData<'a> {
     instance_id: String,
     hostname: &'a str,
     uuid: String,
+    #[serde(skip_serializing_if = "PublicKeys::is_empty")]
+    public_keys: PublicKeys<'a>,
 }
 
 impl<'a> ConfigDriveMetaData<'a> {
-    fn of(vmi: &'a Vmi) -> Self {
+    fn of(vmi: &'a Vmi, source: &'a CloudInit) -> Self {
         Self {
             instance_type: vmi.instance_type.as_deref(),
             instance_id: format!("{}.{}", vmi.name, vmi.namespace),
             hostname: &vmi.hostname,
             uuid: uuid(vmi),
+            public_keys: public_keys(source),
         }
     }
+}
+
+/// Public keys of SSH by their numbers.
+type PublicKeys<'a> = BTreeMap<String, &'a str>;
+
+fn public_keys(source: &CloudInit) -> PublicKeys<'_> {
+    let keys = source.public_keys.iter().enumerate();
+    keys.map(|(number, key)| (number.to_string(), key.as_str()))
+        .collect()
 }
 
 /// The firmware's UUID as text.

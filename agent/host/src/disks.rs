@@ -169,6 +169,29 @@ impl DiskOpener {
         })
     }
 
+    /// Makes sure that a disk can be opened. What is made at each start is made then; here is only seen that it can be.
+    pub(crate) fn ensure(
+        &self,
+        vmi: &Vmi,
+        disk: &Disk,
+        base: Option<File>,
+    ) -> Result<(), DiskError> {
+        let volume = match &disk.source {
+            DiskSource::CloudInit(source) => ConfigVolume::of_cloud_init(vmi, source),
+            DiskSource::Data(volume) => Ok(ConfigVolume::of_data(volume)),
+            // The image is there: what is written over it is made for the VMM.
+            DiskSource::Container(_) => return Ok(()),
+            DiskSource::Host { .. } | DiskSource::Empty { .. } => {
+                return self.open(vmi, disk, base).map(drop);
+            }
+        };
+        let path = self.own_dir.join(format!("{}.iso", disk.name));
+        volume
+            .and_then(|volume| volume.bytes())
+            .map(drop)
+            .map_err(|source| io_error(disk, &path, "made", source))
+    }
+
     /// A volume of files, made anew.
     fn make_volume(
         &self,

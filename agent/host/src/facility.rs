@@ -12,6 +12,7 @@ use agent_plan::{Action, Completed, Failure, GuestTold, Observed, ProbeAnswer, R
 use tokio::net::{TcpStream, UdpSocket, UnixStream};
 use tokio::sync::Notify;
 
+use crate::guest_agent::GuestCredentials;
 use crate::logs::{LogReader, LogsError, Printed, Run};
 use crate::usage::Usage;
 
@@ -72,6 +73,14 @@ pub trait Host: Send + Sync + 'static {
     /// Asks the agent in the guest of the record's present VMM what the guest is; or why there is no answer. Takes some
     /// seconds at most once others are done with the agent.
     fn guest(&self, record: &Record) -> impl Future<Output = Result<GuestTold, String>> + Send;
+
+    /// Has the agent in the guest of the record's present VMM set keys and passwords; or why it did not set them all. Takes
+    /// some seconds at most once others are done with the agent.
+    fn give_credentials(
+        &self,
+        record: &Record,
+        credentials: &GuestCredentials,
+    ) -> impl Future<Output = Result<(), String>> + Send;
 
     /// Releases of the VMMs that are watched and live, as each said when it was reached. Nobody is asked.
     fn releases(&self) -> Vec<String>;

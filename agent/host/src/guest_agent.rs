@@ -4,6 +4,7 @@
 //! What answers is the guest's: it is read in bounded pieces, within a bounded time, and believed
 //! nothing but that the guest said so.
 
+mod credentials;
 mod line;
 mod questions;
 
@@ -15,6 +16,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
+pub use self::credentials::GuestCredentials;
 use self::line::CutLine;
 
 /// How long an agent may take to say that it is there. Nobody may read at the other end at all.

@@ -33,6 +33,7 @@ use crate::facility::{
     ReachedPhase, VerbError, Wake,
 };
 use crate::firmware::FirmwareFinder;
+use crate::guest_agent::GuestCredentials;
 use crate::kernels::{KernelCache, KernelCacheSettings};
 use crate::launch_file::LaunchFile;
 use crate::layout::{Layout, PathUid, absent_is_none, ensure_private_dir};
@@ -305,6 +306,14 @@ impl Host for LinuxHost {
 
     async fn guest(&self, record: &Record) -> Result<GuestTold, String> {
         self.guest_told(record).await
+    }
+
+    async fn give_credentials(
+        &self,
+        record: &Record,
+        credentials: &GuestCredentials,
+    ) -> Result<(), String> {
+        self.set_credentials(record, credentials).await
     }
 
     fn releases(&self) -> Vec<String> {

@@ -46,3 +46,15 @@ pub struct GuestInterface {
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
 }
+
+/// What became of the keys and passwords that the agent in a guest is to set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CredentialsSync {
+    /// The guest has them all.
+    Done,
+    /// It has not, or not all.
+    Failed {
+        /// Why.
+        why: String,
+    },
+}

@@ -20,6 +20,7 @@ mod capacity;
 mod clock;
 mod condition;
 mod cpus;
+mod credentials;
 mod dedicated;
 mod ending;
 mod guest;
@@ -50,7 +51,7 @@ pub use condition::{Condition, ConditionStatus, EventKind, PlanEvent};
 pub use cpus::{CpuLayout, CpuSet, CpuSite, NotCpus};
 pub use dedicated::{CpuDemand, DedicatedCpus, PinnedCpu, dedicate};
 pub use ending::complete;
-pub use guest::{GuestInterface, GuestOs, GuestTold};
+pub use guest::{CredentialsSync, GuestInterface, GuestOs, GuestTold};
 pub use lease::{BootTime, Lease, LeaseStep, LeaseTerms, OnExpiry};
 pub use lease_orders::{LeaseTold, end_of_another_boot, keep_lease};
 pub use maintenance::{

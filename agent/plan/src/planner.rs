@@ -10,7 +10,7 @@ use crate::{
     Action, BootId, EventKind, Launch, MachineObserved, MachineState, Millis, Observed, Phase,
     PhaseEntry, PlanEvent, Record, Timestamp, VmmObserved, Wanted,
 };
-use crate::{probe, report};
+use crate::{credentials, probe, report};
 
 /// How long an ended or refusing VMM may take to go by itself before it is killed.
 const REAP_AFTER: Millis = Millis::from_secs(5);
@@ -71,6 +71,10 @@ pub fn plan(wanted: &Wanted, record: &Record, observed: &Observed, now: Timestam
         .plan
         .events
         .extend(report::silence(record, &draft.plan.record));
+    draft
+        .plan
+        .events
+        .extend(credentials::changed(record, &draft.plan.record));
     draft
         .plan
         .events

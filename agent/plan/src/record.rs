@@ -6,8 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BootId, Claim, ClockMark, Condition, Failure, GuestTold, Heard, Orders, PciPlaces, PodAddress,
-    ProbesKept, Timestamp, VmmIdentity,
+    BootId, Claim, ClockMark, Condition, CredentialsSync, Failure, GuestTold, Heard, Orders,
+    PciPlaces, PodAddress, ProbesKept, Timestamp, VmmIdentity,
 };
 
 /// Which VMI.
@@ -81,6 +81,9 @@ pub struct Record {
     /// What the guest told of itself.
     #[serde(default)]
     pub guest: Option<GuestTold>,
+    /// What became of keys and passwords that the agent in the guest sets; nothing where it has none to set.
+    #[serde(default)]
+    pub credentials: Option<CredentialsSync>,
 }
 
 /// What is known of a guest's firmware.
@@ -226,6 +229,7 @@ impl Record {
             clock: None,
             deletion: None,
             guest: None,
+            credentials: None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Conditions: what the record and the look say to people.
 
+use crate::credentials;
 use crate::orders::PAUSED;
 use crate::planner::finish::ending;
 use crate::planner::ours;
@@ -52,6 +53,8 @@ pub(crate) fn report(wanted: &Wanted, observed: &Observed, now: Timestamp, recor
         paused(observed, record),
         terminating(wanted, record),
         agent_connected(record),
+        credentials::said(record)
+            .map(|(status, why)| verdict(credentials::SYNCHRONIZED, status, "", why)),
     ];
     for verdict in own.into_iter().flatten() {
         let (status, reason, message) = (verdict.status, verdict.reason, verdict.message);

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use proto_node::hooks::hook_service_client::HookServiceClient;
 use proto_node::hooks::{
-    OnDefineDomainRequest, OnDefineDomainResponse, ShutdownRequest, ShutdownResponse,
+    OnDefineDomainRequest, OnDefineDomainResponse, PreCloudInitIsoRequest, PreCloudInitIsoResponse,
+    ShutdownRequest, ShutdownResponse,
 };
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Status};
+use tonic::{Code, Request, Status};
 
 /// The largest answer.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
@@ -35,6 +36,26 @@ impl HookSocket<'_> {
             let mut client = self.connect().await?;
             let answer = client.on_define_domain(self.timed(request)).await?;
             Ok(answer.into_inner())
+        });
+        call.await
+    }
+
+    /// Asks what is to be on a volume for cloud-init. A hook that does not know the question has nothing to say.
+    ///
+    /// # Errors
+    /// When the hook refuses, does not answer in time or is not there.
+    pub async fn pre_cloud_init_iso(
+        &self,
+        request: PreCloudInitIsoRequest,
+    ) -> Result<PreCloudInitIsoResponse, Status> {
+        let call = self.within(async {
+            let mut client = self.connect().await?;
+            match client.pre_cloud_init_iso(self.timed(request)).await {
+                Err(status) if status.code() == Code::Unimplemented => {
+                    Ok(PreCloudInitIsoResponse::default())
+                }
+                answer => Ok(answer?.into_inner()),
+            }
         });
         call.await
     }

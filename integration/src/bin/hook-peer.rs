@@ -6,7 +6,8 @@
 use anyhow::Context;
 use proto_node::hooks::hook_service_server::{HookService, HookServiceServer};
 use proto_node::hooks::{
-    OnDefineDomainRequest, OnDefineDomainResponse, ShutdownRequest, ShutdownResponse,
+    OnDefineDomainRequest, OnDefineDomainResponse, PreCloudInitIsoRequest, PreCloudInitIsoResponse,
+    ShutdownRequest, ShutdownResponse,
 };
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -32,6 +33,20 @@ impl HookService for Hook {
         }
         Ok(Response::new(OnDefineDomainResponse {
             machine: Some(machine),
+        }))
+    }
+
+    async fn pre_cloud_init_iso(
+        &self,
+        request: Request<PreCloudInitIsoRequest>,
+    ) -> Result<Response<PreCloudInitIsoResponse>, Status> {
+        let mut cloud_init = request
+            .into_inner()
+            .cloud_init
+            .ok_or_else(|| Status::invalid_argument("no volume"))?;
+        cloud_init.network_data = b"network: from the peer".to_vec();
+        Ok(Response::new(PreCloudInitIsoResponse {
+            cloud_init: Some(cloud_init),
         }))
     }
 

@@ -58,6 +58,7 @@ pub(super) fn cloud_init(
         kind,
         user_data,
         network_data,
+        public_keys: Vec::new(),
     })
 }
 

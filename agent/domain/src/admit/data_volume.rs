@@ -1,15 +1,13 @@
 //! Volumes with data of Secrets and ConfigMaps, by KubeVirt's rules.
 
-use std::collections::BTreeMap;
-
 use proto_node::vmi::{ConfigMapVolumeSource, SecretVolumeSource, SysprepSource};
 
 use super::review::Review;
-use crate::cloud_init::{DataKind, DataVolume};
+use crate::cloud_init::{DataKind, DataVolume, DataVolumeSource};
 use crate::{FieldError, Rule};
 
 /// KubeVirt's labels.
-const LABEL: &str = "cfgdata";
+pub(super) const LABEL: &str = "cfgdata";
 const SYSPREP_LABEL: &str = "unattendCD";
 /// What a volume descriptor has room for.
 const MAX_LABEL_BYTES: usize = 32;
@@ -81,7 +79,7 @@ impl Named<'_> {
     fn volume(
         &self,
         path: &str,
-        (label, default): (&str, &str),
+        label: (&str, &str),
         optional: Option<bool>,
         review: &mut Review<'_>,
     ) -> Option<DataVolume> {
@@ -91,18 +89,27 @@ impl Named<'_> {
             review.invalid(&field, "", message);
             return None;
         }
-        let printable = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
-        if label.len() > MAX_LABEL_BYTES || !label.bytes().all(printable) {
-            let rule = "a volume label has at most 32 printable characters of ASCII";
-            review.unable(&format!("{path}.volumeLabel"), label, rule);
-            return None;
-        }
-        Some(DataVolume {
-            label: if label.is_empty() { default } else { label }.to_owned(),
+        let label = check_label(path, label, review)?;
+        let source = DataVolumeSource::Object {
             kind: self.kind,
             name: self.name.to_owned(),
             optional: optional.unwrap_or(false),
-            data: BTreeMap::new(),
-        })
+        };
+        Some(DataVolume::new(label, source))
     }
+}
+
+/// The label of a volume, or the default where none is given.
+pub(super) fn check_label<'a>(
+    path: &str,
+    (label, default): (&'a str, &'a str),
+    review: &mut Review<'_>,
+) -> Option<&'a str> {
+    let printable = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
+    if label.len() > MAX_LABEL_BYTES || !label.bytes().all(printable) {
+        let rule = "a volume label has at most 32 printable characters of ASCII";
+        review.unable(&format!("{path}.volumeLabel"), label, rule);
+        return None;
+    }
+    Some(if label.is_empty() { default } else { label })
 }

@@ -6,6 +6,7 @@ use proto_node::vmi::{Disk as WireDisk, DiskTarget, VirtualMachineInstanceSpec, 
 
 use super::disk_bus;
 use super::disk_options;
+use super::metadata_volume;
 use super::path::refused;
 use super::pci;
 use super::review::Review;
@@ -28,6 +29,7 @@ pub(super) fn disks(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'
         return Vec::new();
     }
     let sources = volumes(&mut spec.volumes, review);
+    metadata_volume::check_service_accounts(&spec.volumes, &spec.service_account_name, review);
     let Some(devices) = spec
         .domain
         .as_mut()

@@ -190,7 +190,7 @@ fn check_annotations(annotations: &BTreeMap<String, String>, review: &mut Review
 }
 
 /// `[prefix/]name`, the prefix a DNS subdomain.
-fn is_qualified_name(text: &str) -> bool {
+pub(super) fn is_qualified_name(text: &str) -> bool {
     let (prefix, name) = match text.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, text),

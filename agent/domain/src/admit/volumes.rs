@@ -10,6 +10,7 @@ use super::data_volume;
 use super::disks::unique;
 use super::image_reference;
 use super::metadata::DNS_LABEL_RULE;
+use super::metadata_volume;
 use super::path::{host_path, image_path};
 use super::review::Review;
 use crate::cloud_init::CloudInitKind;
@@ -81,6 +82,12 @@ fn source(path: &str, volume: &mut Volume, review: &mut Review<'_>) -> Option<Di
         data_volume::config_map(&format!("{path}.configMap"), wire, review).map(DiskSource::Data)
     } else if let Some(wire) = &volume.sysprep {
         data_volume::sysprep(&format!("{path}.sysprep"), wire, review).map(DiskSource::Data)
+    } else if let Some(wire) = &volume.service_account {
+        let path = format!("{path}.serviceAccount");
+        metadata_volume::service_account(&path, wire, review).map(DiskSource::Data)
+    } else if let Some(wire) = &volume.downward_api {
+        let path = format!("{path}.downwardAPI");
+        metadata_volume::downward_api(&path, wire, review).map(DiskSource::Data)
     } else {
         // Another source: refused by the rules of its field.
         None
@@ -156,8 +163,6 @@ fn source_count(volume: &Volume) -> usize {
         &volume.persistent_volume_claim,
         &volume.data_volume,
         &volume.ephemeral,
-        &volume.service_account,
-        &volume.downward_api,
         &volume.downward_metrics,
         &volume.memory_dump,
         &volume.container_path,
@@ -171,6 +176,8 @@ fn source_count(volume: &Volume) -> usize {
         volume.config_map.is_some(),
         volume.secret.is_some(),
         volume.sysprep.is_some(),
+        volume.service_account.is_some(),
+        volume.downward_api.is_some(),
     ];
     opaque.iter().filter(|source| !source.is_empty()).count()
         + known.iter().filter(|is_set| **is_set).count()

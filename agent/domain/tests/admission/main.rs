@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod access;
 mod boot;
 mod fields;
 mod hooks;

@@ -113,7 +113,11 @@ impl GuestAgent {
         })
     }
 
-    async fn ask(&mut self, command: &str, arguments: &Value) -> Result<Value, GuestAgentError> {
+    pub(super) async fn ask(
+        &mut self,
+        command: &str,
+        arguments: &Value,
+    ) -> Result<Value, GuestAgentError> {
         self.send(command, arguments).await?;
         let answer = self.long_line().await?.ok_or(GuestAgentError::Hung)?;
         if let Some(error) = answer.get("error") {

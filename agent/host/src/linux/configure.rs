@@ -84,11 +84,20 @@ impl LinuxHost {
     /// Makes sure that every disk can be had.
     pub(super) async fn ensure_disks(&self, uid: &PathUid, vmi: &Vmi) -> Result<(), Failure> {
         let bases = self.open_bases(vmi).await?;
-        match self.open_disks(uid, vmi, bases) {
-            Ok(_) => Ok(()),
+        let opener = self.disk_opener(uid, vmi);
+        let mut disks = vmi.disks.iter().zip(bases);
+        match disks.try_for_each(|(disk, base)| opener.ensure(vmi, disk, base)) {
+            Ok(()) => Ok(()),
             // The VMI's own VMM may have it already.
             Err(DiskError::InUse { .. }) if self.is_configured(uid).await => Ok(()),
             Err(error) => Err(disk_failure(&error)),
+        }
+    }
+
+    fn disk_opener(&self, uid: &PathUid, vmi: &Vmi) -> DiskOpener {
+        DiskOpener {
+            allowed: self.settings().allowed_paths(&vmi.namespace),
+            own_dir: self.layout.disks_of(uid),
         }
     }
 
@@ -117,10 +126,7 @@ impl LinuxHost {
         vmi: &Vmi,
         bases: Vec<Option<File>>,
     ) -> Result<Vec<OpenedDisk>, DiskError> {
-        let opener = DiskOpener {
-            allowed: self.settings().allowed_paths(&vmi.namespace),
-            own_dir: self.layout.disks_of(uid),
-        };
+        let opener = self.disk_opener(uid, vmi);
         let disks = vmi.disks.iter().zip(bases);
         disks
             .map(|(disk, base)| opener.open(vmi, disk, base))

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use super::LinuxHost;
 use super::talk::channel;
-use crate::guest_agent::{GuestAgent, GuestAgentError};
+use crate::guest_agent::{GuestAgent, GuestAgentError, GuestCredentials};
 use crate::layout::PathUid;
 
 /// How long the agent may take to say that it is there.
@@ -15,6 +15,12 @@ const GREETING: Duration = Duration::from_secs(2);
 
 /// And to answer all that it is asked.
 const ANSWERS: Duration = Duration::from_secs(5);
+
+/// And to set all keys and passwords: each may start a program in the guest.
+const SETTING: Duration = Duration::from_secs(30);
+
+/// KubeVirt's word for an agent that does not answer.
+const OFFLINE: &str = "Guest agent is offline";
 
 impl LinuxHost {
     pub(super) async fn guest_told(&self, record: &Record) -> Result<GuestTold, String> {
@@ -35,6 +41,26 @@ impl LinuxHost {
         let answered = timeout(ANSWERS, asked).await;
         let answered = answered.map_err(|_| format!("no answer within {ANSWERS:?}"))?;
         answered.map_err(|error| error.to_string())
+    }
+
+    pub(super) async fn set_credentials(
+        &self,
+        record: &Record,
+        credentials: &GuestCredentials,
+    ) -> Result<(), String> {
+        let uid = PathUid::new(&record.id.uid).map_err(|error| error.to_string())?;
+        let dir = self.layout.run_of_vmm(&uid, record.incarnation);
+        let turn = self.agent_turn(&uid);
+        let _turn = turn.lock().await;
+        let set = async {
+            let socket = channel(&dir).await.map_err(|error| error.to_string())?;
+            let mut agent = GuestAgent::greet_within(socket, GREETING)
+                .await
+                .map_err(|_| String::from(OFFLINE))?;
+            agent.set_credentials(credentials).await
+        };
+        let set = timeout(SETTING, set).await;
+        set.map_err(|_| format!("the guest agent did not answer within {SETTING:?}"))?
     }
 }
 

@@ -38,6 +38,68 @@ impl ::prost::Name for OnDefineDomainResponse {
         "/kvmlet.hooks.v1.OnDefineDomainResponse".into()
     }
 }
+/// The volume for cloud-init of a guest is about to be made.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PreCloudInitIsoRequest {
+    /// The VMI as it is stored.
+    #[prost(message, optional, tag = "1")]
+    pub vmi: ::core::option::Option<
+        super::super::super::kubevirt::v1::VirtualMachineInstance,
+    >,
+    /// What is to be on the volume, as it is without this hook.
+    #[prost(message, optional, tag = "2")]
+    pub cloud_init: ::core::option::Option<CloudInit>,
+}
+impl ::prost::Name for PreCloudInitIsoRequest {
+    const NAME: &'static str = "PreCloudInitIsoRequest";
+    const PACKAGE: &'static str = "kvmlet.hooks.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.hooks.v1.PreCloudInitIsoRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.hooks.v1.PreCloudInitIsoRequest".into()
+    }
+}
+/// What a hook makes of it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PreCloudInitIsoResponse {
+    /// What is to be on the volume. Absent: as it was.
+    #[prost(message, optional, tag = "1")]
+    pub cloud_init: ::core::option::Option<CloudInit>,
+}
+impl ::prost::Name for PreCloudInitIsoResponse {
+    const NAME: &'static str = "PreCloudInitIsoResponse";
+    const PACKAGE: &'static str = "kvmlet.hooks.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.hooks.v1.PreCloudInitIsoResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.hooks.v1.PreCloudInitIsoResponse".into()
+    }
+}
+/// A volume for cloud-init.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CloudInit {
+    /// Name of the VMI's volume. Can not be changed.
+    #[prost(string, tag = "1")]
+    pub volume: ::prost::alloc::string::String,
+    /// User data; base64 in JSON. May be changed.
+    #[prost(bytes = "vec", tag = "2")]
+    pub user_data: ::prost::alloc::vec::Vec<u8>,
+    /// Network data; base64 in JSON. May be changed.
+    #[prost(bytes = "vec", tag = "3")]
+    pub network_data: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for CloudInit {
+    const NAME: &'static str = "CloudInit";
+    const PACKAGE: &'static str = "kvmlet.hooks.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.hooks.v1.CloudInit".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.hooks.v1.CloudInit".into()
+    }
+}
 /// A guest is about to be told to end.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ShutdownRequest {
@@ -383,6 +445,33 @@ pub mod hook_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
+        /// Before the volume for cloud-init of a guest is made. Answers with what is to be on it.
+        pub async fn pre_cloud_init_iso(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PreCloudInitIsoRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::PreCloudInitIsoResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.hooks.v1.HookService/PreCloudInitIso",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("kvmlet.hooks.v1.HookService", "PreCloudInitIso"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
         /// Before a guest is told to end. The answer changes nothing.
         pub async fn shutdown(
             &mut self,
@@ -429,6 +518,14 @@ pub mod hook_service_server {
             request: tonic::Request<super::OnDefineDomainRequest>,
         ) -> std::result::Result<
             tonic::Response<super::OnDefineDomainResponse>,
+            tonic::Status,
+        >;
+        /// Before the volume for cloud-init of a guest is made. Answers with what is to be on it.
+        async fn pre_cloud_init_iso(
+            &self,
+            request: tonic::Request<super::PreCloudInitIsoRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::PreCloudInitIsoResponse>,
             tonic::Status,
         >;
         /// Before a guest is told to end. The answer changes nothing.
@@ -547,6 +644,52 @@ pub mod hook_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = OnDefineDomainSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.hooks.v1.HookService/PreCloudInitIso" => {
+                    #[allow(non_camel_case_types)]
+                    struct PreCloudInitIsoSvc<T: HookService>(pub Arc<T>);
+                    impl<
+                        T: HookService,
+                    > tonic::server::UnaryService<super::PreCloudInitIsoRequest>
+                    for PreCloudInitIsoSvc<T> {
+                        type Response = super::PreCloudInitIsoResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PreCloudInitIsoRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as HookService>::pre_cloud_init_iso(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PreCloudInitIsoSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -3,6 +3,8 @@
 
 #![forbid(unsafe_code)]
 
+mod volumes;
+
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -28,12 +30,16 @@ fn spec() -> anyhow::Result<NodeSpec> {
 #[test]
 fn a_stock_linux_guest_lives_from_manifest_to_deletion() -> anyhow::Result<()> {
     skip_if!(skip::without_node(), Ok(()));
-    let node = Node::boot(spec()?)?;
+    let directory = tempfile::tempdir()?;
+    let node = Node::boot(volumes::with_image(spec()?, directory.path())?)?;
     let agent = Agent::prepare(&node)?;
     agent.add_image("/opt/payload/images/busybox/boot", "busybox")?;
     agent.start()?;
+    volumes::make_objects(&agent)?;
     let manifest = GuestSpec::busybox("web", "quiet kvmlet.ip=10.77.0.2/24").manifest();
-    agent.apply(&with_config_disks(&with_probes(&with_machine(&manifest))))?;
+    agent.apply(&with_probes(&with_machine(&volumes::with_volumes(
+        &manifest,
+    ))))?;
     agent.wait_for_phase("web", "Running", PATIENCE)?;
 
     let cgroup = agent.vmm_cgroup()?;
@@ -63,64 +69,6 @@ fn a_stock_linux_guest_lives_from_manifest_to_deletion() -> anyhow::Result<()> {
         .trim(),
         ""
     );
-    Ok(())
-}
-
-/// The manifest with both of cloud-init's volumes.
-fn with_config_disks(manifest: &str) -> String {
-    let volumes = "      capacity: 16Mi
-  - name: seed
-    cloudInitNoCloud:
-      userData: |
-        #cloud-config
-        password: secret
-      networkDataBase64: dmVyc2lvbjogMgo=
-  - name: drive
-    cloudInitConfigDrive: {userDataBase64: IyEvYmluL3NoCg==}
-";
-    manifest.replacen("      capacity: 16Mi\n", volumes, 1)
-}
-
-/// Linux reads what KubeVirt's cloud-init would be given.
-fn try_config_disks(
-    answer: &mut impl FnMut(&str) -> anyhow::Result<String>,
-    uuid: &str,
-) -> anyhow::Result<()> {
-    let seed = answer(
-        "cd /lib/modules && insmod cdrom.ko; insmod isofs.ko; cd / && mkdir /mnt/seed /mnt/drive && \
-         mount -t iso9660 -o ro /dev/vdb /mnt/seed && mount -t iso9660 -o ro /dev/vdc /mnt/drive && \
-         cd /mnt/seed && head -n 9 * && blockdev --getro /dev/vdb; cd /",
-    )?;
-    let meta_data = format!("{{\"instance-id\":\"{uuid}\",\"local-hostname\":\"web\"}}");
-    for part in [
-        meta_data.as_str(),
-        "==> network-config <==",
-        "version: 2",
-        "==> user-data <==",
-        "password: secret",
-    ] {
-        ensure!(seed.contains(part), "{part} is not in {seed}");
-    }
-    ensure!(
-        seed.lines().any(|line| line.trim() == "1"),
-        "the volume may be written: {seed}"
-    );
-    // The labels stand in the primary volume descriptors.
-    let drive = answer(
-        "cd /mnt/drive/openstack/latest && ls && cat *; cd /; \
-         for disk in vdb vdc; do echo \"LABEL=$(dd if=/dev/$disk bs=1 skip=32808 count=32 2>/dev/null)\"; done",
-    )?;
-    let meta_data =
-        format!("{{\"instance_id\":\"web.default\",\"hostname\":\"web\",\"uuid\":\"{uuid}\"}}");
-    for part in [
-        meta_data.as_str(),
-        "#!/bin/sh",
-        "LABEL=cidata",
-        "LABEL=config-2",
-    ] {
-        ensure!(drive.contains(part), "{part} is not in {drive}");
-    }
-    ensure!(!drive.contains("network_data.json"), "{drive}");
     Ok(())
 }
 
@@ -280,7 +228,7 @@ fn try_devices(agent: &Agent<'_, Node>, node: &Node, uuid: &str) -> anyhow::Resu
         "Linux complains about ACPI: {complaints}"
     );
     ensure!(answer("ip addr")?.contains("10.77.0.2/24"), "no address");
-    try_config_disks(&mut answer, uuid)?;
+    volumes::try_volumes(agent, node, &mut answer, uuid)?;
     let entropy = answer("head -c 16 /dev/hwrng | xxd -p")?;
     ensure!(
         entropy.lines().any(|line| line.trim().len() == 32),

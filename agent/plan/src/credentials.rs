@@ -1,0 +1,47 @@
+//! Keys and passwords that the agent in a guest sets: KubeVirt's condition and events.
+
+use crate::{ConditionStatus, CredentialsSync, EventKind, PlanEvent, Record};
+
+/// KubeVirt's condition; it is there when there is something to set.
+pub(crate) const SYNCHRONIZED: &str = "AccessCredentialsSynchronized";
+
+/// Status and message of the condition.
+pub(crate) fn said(record: &Record) -> Option<(ConditionStatus, &str)> {
+    let sync = record
+        .credentials
+        .as_ref()
+        .filter(|_| record.end.is_none())?;
+    Some(match sync {
+        CredentialsSync::Done => (ConditionStatus::True, ""),
+        CredentialsSync::Failed { why } => (ConditionStatus::False, why),
+    })
+}
+
+/// The event of a change that people should know.
+pub(crate) fn changed(before: &Record, after: &Record) -> Option<PlanEvent> {
+    let of = |record: &Record| {
+        let condition = record
+            .conditions
+            .iter()
+            .find(|it| it.kind == SYNCHRONIZED)?;
+        Some((condition.status, condition.message.clone()))
+    };
+    let (status, message) = of(after).filter(|now| of(before).as_ref() != Some(now))?;
+    let (kind, reason, message) = match status {
+        ConditionStatus::True => (
+            EventKind::Normal,
+            "AccessCredentialsSyncSuccess",
+            String::from("Access credentials sync successful."),
+        ),
+        _ => (
+            EventKind::Warning,
+            "AccessCredentialsSyncFailed",
+            format!("Access credentials sync failed: {message}"),
+        ),
+    };
+    Some(PlanEvent {
+        kind,
+        reason: reason.to_owned(),
+        message,
+    })
+}

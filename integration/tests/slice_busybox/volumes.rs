@@ -1,0 +1,303 @@
+//! Every kind of volume as a Linux guest sees it: label, contents, size, read-only, serial number.
+
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use integration::agent::{Agent, IMAGES};
+use integration::commands::Commands;
+use integration::image::container;
+use integration::node::{Node, NodeSpec};
+
+/// Bytes of the disk in the image.
+const IMAGE_BYTES: usize = 4 << 20;
+
+/// What the image's disk begins with.
+const IMAGE_TEXT: &str = "a disk in an image";
+
+/// The node with an image that holds a disk.
+pub(crate) fn with_image(spec: NodeSpec, directory: &Path) -> anyhow::Result<NodeSpec> {
+    let tree = directory.join("tree");
+    std::fs::create_dir_all(tree.join("disk"))?;
+    let mut disk = vec![0; IMAGE_BYTES];
+    let text = IMAGE_TEXT.as_bytes();
+    disk.get_mut(..text.len())
+        .context("a disk")?
+        .copy_from_slice(text);
+    std::fs::write(tree.join("disk/disk.img"), disk)?;
+    let layout = directory.join("layout");
+    container::layout(&tree, &layout)?;
+    Ok(spec.with(layout, "images/layout"))
+}
+
+/// What volumes name.
+const OBJECTS: &str = r##"
+apiVersion: v1
+kind: Secret
+metadata: {name: seed}
+stringData: {userdata: "password: secret"}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: owners}
+stringData:
+  alice: "ssh-ed25519 AAAAalice alice@example\n"
+  bob: "# laptop\nssh-ed25519 AAAAbob bob@example\n"
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: app}
+data: {app.conf: "colour = blue"}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: answers}
+data: {autounattend.xml: "<unattend/>"}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: robot}
+---
+apiVersion: v1
+kind: Secret
+metadata:
+  name: robot-token
+  annotations: {kubernetes.io/service-account.name: robot}
+type: kubernetes.io/service-account-token
+stringData: {token: abc.def.ghi, ca.crt: PEM, other: unseen}
+"##;
+
+/// The volumes after the first, in the order of their disks.
+const VOLUMES: &str = r#"      capacity: 16Mi
+  - name: seed
+    cloudInitNoCloud:
+      secretRef: {name: seed}
+      networkDataBase64: dmVyc2lvbjogMgo=
+  - name: drive
+    cloudInitConfigDrive: {userDataBase64: IyEvYmluL3NoCg==}
+  - name: app
+    configMap: {name: app}
+  - name: keys
+    secret: {secretName: owners, volumeLabel: KEYS}
+  - name: answers
+    sysprep: {configMap: {name: answers}}
+  - name: account
+    serviceAccount: {serviceAccountName: robot}
+  - name: meta
+    downwardAPI:
+      fields:
+      - path: labels
+        fieldRef: {fieldPath: metadata.labels}
+      - path: of/team
+        fieldRef: {fieldPath: "metadata.labels['team']"}
+      - path: of/name
+        fieldRef: {fieldPath: metadata.name}
+  - name: image
+    containerDisk: {image: "oci:IMAGES/layout/layout"}
+  - name: file
+    hostDisk: {path: /var/lib/kvmlet/disks/default/file.img, type: DiskOrCreate, capacity: 2Mi}
+  accessCredentials:
+  - sshPublicKey:
+      source: {secret: {secretName: owners}}
+      propagationMethod: {noCloud: {}}
+  - sshPublicKey:
+      source: {secret: {secretName: owners}}
+      propagationMethod: {configDrive: {}}
+"#;
+
+/// Disks that are more than a name. One says CD-ROM, as manifests often do.
+const DISKS: &str = "      interfaces:
+      - name: lan
+";
+
+/// The manifest with a volume of every kind.
+pub(crate) fn with_volumes(manifest: &str) -> String {
+    let named = "      - name: app
+        serial: S-APP
+      - name: keys
+        cdrom: {bus: sata}
+      - name: image
+        serial: S-IMAGE
+        disk: {bus: scsi}
+";
+    manifest
+        .replacen(
+            "      capacity: 16Mi\n",
+            &VOLUMES.replace("IMAGES", IMAGES),
+            1,
+        )
+        .replacen(DISKS, &format!("{named}{DISKS}"), 1)
+        .replacen(
+            "metadata:\n  name: web\n",
+            "metadata:\n  name: web\n  labels: {team: \"infra\", tier: web}\n",
+            1,
+        )
+}
+
+/// Creates what the volumes name.
+pub(crate) fn make_objects(agent: &Agent<'_, Node>) -> anyhow::Result<()> {
+    agent.add_image("/opt/payload/images/layout", "layout")?;
+    agent.apply(OBJECTS)
+}
+
+/// A volume that is made for the guest: its disk, its label, and what is in its files.
+struct Made {
+    name: &'static str,
+    disk: &'static str,
+    label: &'static str,
+    files: Vec<(&'static str, String)>,
+}
+
+fn made(
+    (name, disk): (&'static str, &'static str),
+    label: &'static str,
+    files: &[(&'static str, &str)],
+) -> Made {
+    let files = files.iter();
+    Made {
+        name,
+        disk,
+        label,
+        files: files
+            .map(|(path, text)| (*path, (*text).to_owned()))
+            .collect(),
+    }
+}
+
+/// What cloud-init would find.
+fn for_cloud_init(uuid: &str) -> [Made; 2] {
+    let keys =
+        r#"{"0":"ssh-ed25519 AAAAalice alice@example","1":"ssh-ed25519 AAAAbob bob@example"}"#;
+    let no_cloud =
+        format!(r#"{{"instance-id":"{uuid}","local-hostname":"web","public-keys":{keys}}}"#);
+    let drive = format!(
+        r#"{{"instance_id":"web.default","hostname":"web","uuid":"{uuid}","public_keys":{keys}}}"#
+    );
+    [
+        made(
+            ("seed", "vde"),
+            "cidata",
+            &[
+                ("meta-data", &no_cloud),
+                ("network-config", "version: 2"),
+                ("user-data", "password: secret"),
+            ],
+        ),
+        made(
+            ("drive", "vdf"),
+            "config-2",
+            &[
+                ("openstack/latest/meta_data.json", &drive),
+                ("openstack/latest/user_data", "#!/bin/sh"),
+            ],
+        ),
+    ]
+}
+
+/// Data of other objects, and metadata. The disks that the manifest names come first.
+fn of_objects() -> [Made; 5] {
+    let keys = [
+        ("alice", "ssh-ed25519 AAAAalice"),
+        ("bob", "ssh-ed25519 AAAAbob"),
+    ];
+    let account = [
+        ("ca.crt", "PEM"),
+        ("namespace", "default"),
+        ("token", "abc.def.ghi"),
+    ];
+    let meta = [
+        ("labels", "team=\"infra\"\r\ntier=\"web\""),
+        ("of/name", "web"),
+        ("of/team", "infra"),
+    ];
+    [
+        made(("app", "vdb"), "cfgdata", &[("app.conf", "colour = blue")]),
+        made(("keys", "vdc"), "KEYS", &keys),
+        made(
+            ("answers", "vdg"),
+            "unattendCD",
+            &[("autounattend.xml", "<unattend/>")],
+        ),
+        made(("account", "vdh"), "cfgdata", &account),
+        made(("meta", "vdi"), "cfgdata", &meta),
+    ]
+}
+
+/// Linux reads what KubeVirt's volumes would give it.
+pub(crate) fn try_volumes(
+    agent: &Agent<'_, Node>,
+    node: &Node,
+    answer: &mut impl FnMut(&str) -> anyhow::Result<String>,
+    uuid: &str,
+) -> anyhow::Result<()> {
+    answer("cd /lib/modules && insmod cdrom.ko; insmod isofs.ko; cd /")?;
+    let uid = agent.value("web", ".metadata.uid")?;
+    for volume in for_cloud_init(uuid).into_iter().chain(of_objects()) {
+        let Made {
+            name,
+            disk,
+            label,
+            files,
+        } = volume;
+        // The label stands in the primary volume descriptor.
+        let told = answer(&format!(
+            "mkdir -p /mnt/{name} && mount -t iso9660 -o ro /dev/{disk} /mnt/{name} && cd /mnt/{name} && \
+             find . -type f | sort | sed s:^./:FILE=: && cd / && \
+             echo \"LABEL=$(dd if=/dev/{disk} bs=1 skip=32808 count=32 2>/dev/null | sed 's/ *$//')=\" && \
+             echo SIZE=$(blockdev --getsize64 /dev/{disk}) RO=$(blockdev --getro /dev/{disk}) \
+             SERIAL=$(cat /sys/block/{disk}/serial)="
+        ))?;
+        let bytes = node.sh(&format!(
+            "stat -c %s /var/lib/kvmlet/host/disks/{uid}/{name}.iso"
+        ))?;
+        let serial = if name == "app" { "S-APP" } else { "" };
+        for words in [
+            format!("LABEL={label}="),
+            format!("SIZE={} RO=1 SERIAL={serial}=", bytes.trim()),
+        ] {
+            ensure!(told.contains(&words), "{name}: {words} is not in {told}");
+        }
+        let found = told
+            .lines()
+            .filter(|line| line.starts_with("FILE="))
+            .count();
+        ensure!(found == files.len(), "{name} has other files: {told}");
+        for (path, text) in files {
+            let told = answer(&format!("cat /mnt/{name}/{path}; echo"))?;
+            ensure!(
+                told.contains(&text),
+                "{name}/{path}: {text:?} is not in {told:?}"
+            );
+        }
+    }
+    try_disks(node, answer)
+}
+
+/// Disks whose bytes are the user's: of an image, on the host, and empty.
+fn try_disks(
+    node: &Node,
+    answer: &mut impl FnMut(&str) -> anyhow::Result<String>,
+) -> anyhow::Result<()> {
+    let told = answer(
+        "for disk in vda vdd vdj; do echo \"$disk $(blockdev --getsize64 /dev/$disk) \
+         $(blockdev --getro /dev/$disk) $(cat /sys/block/$disk/serial)\"; done",
+    )?;
+    for words in [
+        format!("vda {} 0 S1", 16 << 20),
+        format!("vdd {IMAGE_BYTES} 0 S-IMAGE"),
+        format!("vdj {} 0", 2 << 20),
+    ] {
+        ensure!(told.contains(&words), "{words} is not in {told}");
+    }
+    // What is written over an image's disk is the guest's alone; a file of the host has it.
+    let told = answer(
+        "head -c 18 /dev/vdd; for disk in vdd vdj; do echo written | dd of=/dev/$disk bs=512 count=1 conv=sync,notrunc \
+         2>/dev/null; done; sync; echo 3 >/proc/sys/vm/drop_caches; head -c 7 /dev/vdd; head -c 7 /dev/vdj",
+    )?;
+    ensure!(told.contains(IMAGE_TEXT), "{told}");
+    ensure!(told.contains("writtenwritten"), "{told}");
+    let host = node.sh(
+        "head -c 7 /var/lib/kvmlet/disks/default/file.img; head -c 18 /var/lib/kvmlet/host/images/sha256/*.raw",
+    )?;
+    ensure!(host == format!("written{IMAGE_TEXT}"), "{host}");
+    Ok(())
+}
