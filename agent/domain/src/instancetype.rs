@@ -19,6 +19,7 @@ use serde_json::Value;
 
 pub use admit::{judge_instancetype, judge_preference};
 pub use common::{CommonRelease, RELEASE_LABEL};
+pub(crate) use matcher::is_inferred;
 pub use matcher::{Named, Sort, check_matchers, named};
 pub use origin::origin;
 pub use requirements::{Shortfall, check_requirements};

@@ -13,7 +13,7 @@ use super::{Admitted, Remark, rules};
 use crate::derive::{firmware_serial, firmware_uuid};
 use crate::instancetype::{
     Kit, Named, Sort, apply, check_matchers, check_requirements, check_spread, conflict_text,
-    named, origin,
+    is_inferred, named, origin,
 };
 use crate::{FieldError, NodeCaps, Rule, RunStrategy, Vmi};
 
@@ -77,7 +77,8 @@ pub fn admit_virtual_machine(
 struct FoundKit {
     instancetype: Option<(String, Value)>,
     preference: Option<(String, Value)>,
-    /// One that is named is not there.
+    /// One that is named is not there, or not known: without its size a machine cannot be judged. It will be when it is
+    /// started.
     is_incomplete: bool,
 }
 
@@ -86,6 +87,8 @@ impl FoundKit {
         let mut kit = Self::default();
         for sort in [Sort::Instancetype, Sort::Preference] {
             let spec = object.spec.as_ref();
+            // What a volume would tell is judged with the matcher, and cannot be told here.
+            kit.is_incomplete |= spec.is_some_and(|spec| is_inferred(spec, sort));
             let Some(named) = spec.and_then(|spec| named(spec, sort).ok().flatten()) else {
                 continue;
             };
@@ -138,6 +141,9 @@ fn admit_template(
         }
         return;
     }
+    if found.is_incomplete {
+        return;
+    }
     let required = check_requirements(kit.instancetype, kit.preference, &sized(&made["spec"]));
     if let Err(short) = required {
         let text = format!(
@@ -145,10 +151,6 @@ fn admit_template(
             short.message
         );
         review.push(FieldError::new(short.field, Rule::NotFound, text));
-        return;
-    }
-    // Without its size a machine cannot be judged. It will be when it is started.
-    if found.is_incomplete {
         return;
     }
     let expanded = match from_json(made) {

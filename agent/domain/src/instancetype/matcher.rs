@@ -153,7 +153,7 @@ pub fn check_matchers(spec: &mut VirtualMachineSpec) -> Vec<FieldError> {
             let field = format!("{}.kind", sort.field());
             errors.push(FieldError::new(field, Rule::Invalid, text));
         }
-        if errors.len() > before || matcher_volume(spec, sort).is_empty() {
+        if errors.len() > before || !is_inferred(spec, sort) {
             continue;
         }
         match infer(spec, sort) {
@@ -165,6 +165,11 @@ pub fn check_matchers(spec: &mut VirtualMachineSpec) -> Vec<FieldError> {
         }
     }
     errors
+}
+
+/// Whether a machine wants what the labels of a volume name.
+pub(crate) fn is_inferred(spec: &VirtualMachineSpec, sort: Sort) -> bool {
+    !matcher_volume(spec, sort).is_empty()
 }
 
 fn matcher_volume(spec: &VirtualMachineSpec, sort: Sort) -> &str {
