@@ -4,6 +4,7 @@ mod firmware;
 mod fuzz;
 mod powercut;
 mod scheduler;
+mod virtctl;
 
 use std::path::Path;
 
@@ -33,6 +34,8 @@ pub enum Soak {
     Scheduler,
     /// The planner against a simulated host that loses, repeats and delays, and an agent that is killed.
     Sim(crate::sim::SimOptions),
+    /// Record what a real virtctl prints and refuses, for kvmctl's tests to compare with.
+    Virtctl(virtctl::VirtctlOptions),
 }
 
 /// How long it goes on, and with what.
@@ -64,6 +67,7 @@ pub fn run(root: &Path, what: &Soak) -> anyhow::Result<()> {
         Soak::Powercut(options) => powercut::run(root, options),
         Soak::Scheduler => scheduler::run(root),
         Soak::Sim(options) => crate::sim::campaign(options),
+        Soak::Virtctl(options) => virtctl::run(root, options),
     }
 }
 

@@ -1,5 +1,6 @@
 //! What can be typed.
 
+mod create;
 mod dry_run;
 mod machines;
 mod maintenance;
@@ -18,6 +19,9 @@ use crate::scope::Scope;
 use crate::time::parse_duration;
 use crate::wait::Goal;
 
+pub use self::create::{
+    CreateInstancetype, CreatePreference, CreateVm, Login, Manifest, Size, Volumes,
+};
 pub use self::dry_run::DryRun;
 pub use self::machines::{Restart, Start};
 pub use self::maintenance::{Cordon, Drain};
@@ -44,7 +48,7 @@ pub struct Cli {
 pub enum Command {
     /// Make objects be as manifests say
     Apply(Apply),
-    /// Create objects, which must not be there yet
+    /// Create objects, which must not be there yet, or write manifests of flags
     Create(Create),
     /// Put objects in the place of those of the same names
     Replace(Replace),

@@ -11,6 +11,7 @@ mod args;
 mod change;
 mod client;
 mod console;
+mod create;
 mod delete;
 mod describe;
 mod describe_node;
@@ -85,7 +86,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     }
     match cli.command {
         Command::Apply(args) => apply::run(&scope, args).await,
-        Command::Create(args) => change::create(&scope, &args).await,
+        Command::Create(args) => create::run(&scope, &args).await,
         Command::Replace(args) => change::replace(&scope, &args).await,
         Command::Patch(args) => change::patch(&scope, &args).await,
         Command::Edit(args) => edit::run(&scope, &args).await,
@@ -124,6 +125,9 @@ async fn run(cli: Cli) -> Result<(), Failure> {
 
 /// What answers by itself does not fail for settings of a connection.
 fn needs_agent(command: &Command) -> bool {
+    if let Command::Create(args) = command {
+        return args.manifest.is_none();
+    }
     !matches!(
         command,
         Command::Explain(_)

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::DryRun;
+use super::{DryRun, Manifest};
 use crate::output::OutputFormat;
 
 /// What is printed of an object that was changed.
@@ -18,11 +18,16 @@ pub struct Told {
 }
 
 #[derive(Args)]
-#[command(after_help = "Example:\n  kvmctl create -f secret.yaml")]
+#[command(
+    subcommand_negates_reqs = true,
+    after_help = "Examples:\n  kvmctl create -f secret.yaml\n  kvmctl create vm --name web --volume-pvc src:root | kvmctl create -f -"
+)]
 pub struct Create {
     /// Manifest, directory of manifests, or - for standard input; may be repeated
     #[arg(short, long = "filename", required = true, value_name = "FILE")]
     pub filenames: Vec<PathBuf>,
+    #[command(subcommand)]
+    pub manifest: Option<Manifest>,
     #[command(flatten)]
     pub told: Told,
 }
