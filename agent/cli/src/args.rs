@@ -6,6 +6,7 @@ mod machines;
 mod maintenance;
 mod objects;
 mod port_forward;
+mod ssh;
 mod top;
 
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::later::Later;
 use crate::output::OutputFormat;
 use crate::output::gotemplate::GoTemplate;
 use crate::scope::Scope;
@@ -27,6 +29,7 @@ pub use self::machines::{Restart, Start};
 pub use self::maintenance::{Cordon, Drain};
 pub use self::objects::{ApiResources, Create, Edit, Mark, Patch, Replace, Told};
 pub use self::port_forward::PortForward;
+pub use self::ssh::{Scp, Ssh, SshOptions};
 pub use self::top::{Sort, Top};
 
 /// Virtual machines on this node.
@@ -72,6 +75,10 @@ pub enum Command {
     Console(Console),
     /// Print what a guest printed on its serial console, without attaching to it
     Logs(Logs),
+    /// Log in to a guest with the local ssh, through the agent
+    Ssh(Ssh),
+    /// Copy files to or from a guest with the local scp, through the agent
+    Scp(Scp),
     /// Have ports of this machine lead to ports of a guest
     #[command(name = "port-forward")]
     PortForward(PortForward),
@@ -134,6 +141,8 @@ pub enum Command {
     /// Write the manual pages to a directory, for packages
     #[command(name = "manual-pages", hide = true)]
     ManualPages(ManualPages),
+    #[command(flatten)]
+    Later(Later),
 }
 
 #[derive(Args)]
@@ -144,7 +153,7 @@ pub struct Apply {
     pub filenames: Vec<PathBuf>,
     #[command(flatten)]
     pub dry_run: DryRun,
-    /// Wait until the VMIs are ready
+    /// Wait until the VMs and VMIs are ready
     #[arg(long)]
     pub wait: bool,
     /// Give up waiting after this long
@@ -332,7 +341,7 @@ pub struct Stop {
     after_help = "Examples:\n  kvmctl console web\n  echo uptime | kvmctl console web --idle 2s"
 )]
 pub struct Console {
-    /// Name of the VMI; TYPE/NAME works too
+    /// Name of the VMI; vm/NAME and vmi/NAME work too
     pub name: String,
     /// Take the console over from whoever has it
     #[arg(long)]

@@ -19,7 +19,7 @@ use crate::client::Client;
 use crate::failure::{Failure, is_unreachable};
 use crate::follow::{self, Key, not_found};
 use crate::output::{note, write_all};
-use crate::resource::{Resource, Target};
+use crate::resource::{Resource, vmi_names};
 use crate::scope::{AgentAddress, Scope};
 use crate::state::{as_vmi, ended};
 use crate::terminal::{RawMode, stdin_bytes};
@@ -57,11 +57,9 @@ pub async fn run(scope: &Scope, args: Console) -> Result<(), Failure> {
 
 fn key(scope: &Scope, args: &Console) -> Result<Key, Failure> {
     let name = if args.name.contains('/') {
-        let target = Target::parse_named(std::slice::from_ref(&args.name))?;
-        if target.resource != Resource::Vmi {
-            return Err(Failure::Usage(format!("{:?} has no console", args.name)));
-        }
-        target.names.into_iter().next().unwrap_or_default()
+        let names = vmi_names(std::slice::from_ref(&args.name))
+            .map_err(|_| Failure::Usage(format!("{:?} has no console", args.name)))?;
+        names.into_iter().next().unwrap_or_default()
     } else {
         args.name.clone()
     };

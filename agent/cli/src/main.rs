@@ -26,6 +26,8 @@ mod follow;
 mod generate;
 mod get;
 mod grace;
+mod guest;
+mod later;
 mod logs;
 mod machines;
 mod maintenance;
@@ -37,6 +39,7 @@ mod port_forward;
 mod resource;
 mod resources;
 mod scope;
+mod ssh;
 mod state;
 mod terminal;
 mod time;
@@ -99,6 +102,8 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Scale(args) => objects::scale(&scope, &args).await,
         Command::Console(args) => console::run(&scope, args).await,
         Command::Logs(args) => logs::run(&scope, args).await,
+        Command::Ssh(args) => ssh::ssh(&scope, &args).await,
+        Command::Scp(args) => ssh::scp(&scope, &args).await,
         Command::PortForward(args) => port_forward::run(&scope, args).await,
         Command::Top(args) => top::run(&scope, args).await,
         Command::Wait(args) => wait::run(&scope, args).await,
@@ -120,6 +125,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Validate(args) => validate::run(&args),
         Command::Completion(args) => generate::completion(&args),
         Command::ManualPages(args) => generate::manual_pages(&args),
+        Command::Later(verb) => Err(later::refuse(&verb)),
     }
 }
 
@@ -135,5 +141,6 @@ fn needs_agent(command: &Command) -> bool {
             | Command::Validate(_)
             | Command::Completion(_)
             | Command::ManualPages(_)
+            | Command::Later(_)
     )
 }

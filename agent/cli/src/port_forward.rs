@@ -16,13 +16,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-pub use self::ports::Ports;
-use self::ports::{Protocol, target};
+pub use self::ports::{Ports, Protocol};
 use self::stream::{Input, Output};
-use self::tunnel::Target;
+pub use self::tunnel::{Key, Target};
 use crate::args::PortForward;
 use crate::client::Client;
 use crate::failure::Failure;
+use crate::guest::Guest;
 use crate::output::{note, print_line};
 use crate::resource::Resource;
 use crate::scope::Scope;
@@ -35,10 +35,10 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Listens until it is told to end.
 pub async fn run(scope: &Scope, args: PortForward) -> Result<(), Failure> {
-    let (name, namespace) = target(&args.what)?;
-    let key = tunnel::Key {
-        namespace: namespace.unwrap_or_else(|| scope.namespace().to_owned()),
-        name,
+    let guest = Guest::parse(&args.what)?.placed(scope);
+    let key = Key {
+        namespace: guest.namespace,
+        name: guest.name,
     };
     if args.stdio {
         return over_stdio(scope, &key, &args.ports).await;
@@ -69,7 +69,7 @@ pub async fn run(scope: &Scope, args: PortForward) -> Result<(), Failure> {
 }
 
 /// One connection: standard input to the guest, what the guest sends to standard output.
-async fn over_stdio(scope: &Scope, key: &tunnel::Key, ports: &[Ports]) -> Result<(), Failure> {
+async fn over_stdio(scope: &Scope, key: &Key, ports: &[Ports]) -> Result<(), Failure> {
     let [ports] = ports else {
         let text = "only one port can be forwarded to standard input and output";
         return Err(Failure::Usage(text.to_owned()));

@@ -6,10 +6,10 @@ use crate::port_forward::Ports;
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  kvmctl port-forward vmi/web 8080:80\n  kvmctl port-forward vmi/web.team-a tcp/2222:22 udp/5353:53\n  ssh -o ProxyCommand='kvmctl port-forward --stdio vmi/web 22' admin@web\n\nThe agent connects to the guest over the bridge of its first interface, so the guest must have an address there: one that qemu-guest-agent tells, or that the node has seen it with.\n\nA dot in the name begins the namespace; write vmi/a.b/default for a name with a dot in it. Local port 0 takes a free one.\nCtrl+C ends it."
+    after_help = "Examples:\n  kvmctl port-forward vmi/web 8080:80\n  kvmctl port-forward vm/web/team-a tcp/2222:22 udp/5353:53\n  ssh -o ProxyCommand='kvmctl port-forward --stdio vmi/web 22' admin@web\n\nThe agent connects to the guest over the bridge of its first interface, so the guest must have an address there: one that qemu-guest-agent tells, or that the node has seen it with.\n\nLocal port 0 takes a free one.\nCtrl+C ends it."
 )]
 pub struct PortForward {
-    /// Which guest: vmi/NAME, vmi/NAME.NAMESPACE or vmi/NAME/NAMESPACE
+    /// Which guest: vm/NAME or vmi/NAME, with /NAMESPACE behind it for one of another namespace
     #[arg(value_name = "TYPE/NAME")]
     pub what: String,
     /// Ports: of this machine, and of the guest if it is another number; tcp unless told otherwise

@@ -1,10 +1,7 @@
-//! What is typed: whose ports, and which.
+//! Which ports are typed.
 
 use std::fmt;
 use std::str::FromStr;
-
-use crate::failure::Failure;
-use crate::resource::Resource;
 
 /// How bytes are carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,30 +59,6 @@ impl FromStr for Ports {
     }
 }
 
-/// Name and namespace of a VMI that is named as `virtctl` names it.
-pub fn target(text: &str) -> Result<(String, Option<String>), Failure> {
-    let usage = |why: &str| Err(Failure::Usage(format!("{text:?}: {why}")));
-    let mut parts = text.split('/');
-    let (Some(kind), Some(name)) = (parts.next(), parts.next()) else {
-        return usage("vmi/NAME was expected");
-    };
-    let namespace = parts.next();
-    if parts.next().is_some() {
-        return usage("vmi/NAME/NAMESPACE has no third slash");
-    }
-    if Resource::parse(kind)? != Resource::Vmi {
-        return usage("only a VMI has ports");
-    }
-    let (name, namespace) = match (namespace, name.rsplit_once('.')) {
-        (None, Some((name, namespace))) => (name, Some(namespace)),
-        _ => (name, namespace),
-    };
-    if name.is_empty() || namespace.is_some_and(str::is_empty) {
-        return usage("a name is missing");
-    }
-    Ok((name.to_owned(), namespace.map(str::to_owned)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,29 +76,6 @@ mod tests {
         assert_eq!(read("UDP/5353:53"), Some((Udp, 5353, 53)));
         for text in [
             "", "0", "x", "8080:", ":80", "8080:0", "80:80:80", "sctp/1", "tcp/", "65536", "-1",
-        ] {
-            assert_eq!(read(text), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn a_dot_or_a_second_slash_begins_the_namespace() {
-        let read = |text: &str| target(text).ok();
-        let found = |name: &str, namespace: Option<&str>| {
-            Some((name.to_owned(), namespace.map(str::to_owned)))
-        };
-        assert_eq!(read("vmi/web"), found("web", None));
-        assert_eq!(read("vmis/web.a"), found("web", Some("a")));
-        assert_eq!(read("vmi/web/a"), found("web", Some("a")));
-        assert_eq!(read("vmi/web.x/a"), found("web.x", Some("a")));
-        for text in [
-            "web",
-            "vmi/",
-            "vmi/web/",
-            "vmi/web.",
-            "vmi/w/a/b",
-            "ev/web",
-            "pod/web",
         ] {
             assert_eq!(read(text), None, "{text}");
         }

@@ -40,7 +40,13 @@ pub struct Tunnel {
 impl Target {
     /// Has the agent connect to the guest.
     pub async fn open(&self) -> Result<Tunnel, Failure> {
-        let mut client = Client::at(&self.address)?;
+        self.connect().await.map_err(|status| self.failure(&status))
+    }
+
+    /// The same, with the answer as the agent gives it.
+    pub async fn connect(&self) -> Result<Tunnel, Status> {
+        let mut client = Client::at(&self.address)
+            .map_err(|failure| Status::invalid_argument(failure.to_string()))?;
         let (requests, receiver) = mpsc::channel(BACKLOG);
         let open = Asked::Open(PortForwardOpen {
             namespace: self.key.namespace.clone(),
@@ -52,17 +58,15 @@ impl Target {
         // There is room for the first message in a new channel.
         requests
             .try_send(request(open))
-            .map_err(|error| Failure::refused(format!("port-forward: {error}")))?;
-        let answer = client.port_forward(ReceiverStream::new(receiver)).await;
-        let mut responses = answer.map_err(|status| self.failure(&status))?;
-        let first = responses.message().await;
-        let first = first.map_err(|status| self.failure(&status))?;
+            .map_err(|error| Status::internal(format!("port-forward: {error}")))?;
+        let mut responses = client.port_forward(ReceiverStream::new(receiver)).await?;
+        let first = responses.message().await?;
         match first.and_then(|first| first.body) {
             Some(Told::Opened(_)) => Ok(Tunnel {
                 requests,
                 responses,
             }),
-            _ => Err(self.lost()),
+            _ => Err(Status::unavailable("the agent ended the connection")),
         }
     }
 

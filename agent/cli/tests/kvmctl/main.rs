@@ -6,6 +6,7 @@ mod answers;
 mod drain;
 mod figures;
 mod port_forward;
+mod ssh;
 mod support;
 mod tell;
 mod top;

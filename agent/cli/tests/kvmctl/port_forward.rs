@@ -79,7 +79,7 @@ fn connections_are_carried_with_their_ends_and_several_at_a_time() {
     let agent = Agent::new();
     let _server = agent.serve();
     with_web(&agent);
-    let mut forwarding = Forwarding::start(&agent, &["vmi/web.team", "0:80", "tcp/0:2"]);
+    let mut forwarding = Forwarding::start(&agent, &["vm/web/team", "0:80", "tcp/0:2"]);
     let (address, rest_of_line) = forwarding.address();
     assert!(address.starts_with("127.0.0.1:"), "{address}");
     assert_eq!(rest_of_line, "to 80");
@@ -194,7 +194,7 @@ fn one_connection_goes_over_standard_input_and_output() {
     let agent = Agent::new();
     let _server = agent.serve();
     let mut child = agent
-        .command(&["port-forward", "--stdio=true", "vmi/web/team", "22"])
+        .command(&["port-forward", "--stdio=true", "vm/web/team", "22"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -222,7 +222,7 @@ fn what_makes_no_sense_is_refused_before_anybody_listens() {
     with_web(&agent);
     for (args, status, words) in [
         (&["vmi/web"][..], 2, "[PROTOCOL/]LOCAL[:TARGET]"),
-        (&["web", "80"], 2, "vmi/NAME was expected"),
+        (&["web", "80"], 2, "must contain type and name"),
         (&["vmi/web", "sctp/80"], 2, "tcp and udp are"),
         (&["vmi/web", "0"], 2, "the guest has no port 0"),
         (&["vmi/nobody", "8080"], 1, "\"nobody\" not found"),

@@ -1,0 +1,219 @@
+//! Waiting for a guest to answer on a port: it may have to be started yet, and what listens in it takes longer.
+
+use std::time::{Duration, Instant};
+
+use proto_node::node::object::Kind;
+use proto_node::node::port_forward_response::Body as Told;
+use proto_node::node::{GetObjectRequest, ObjectName};
+use proto_node::{FailureReason, failure_reason};
+use serde_json::Value;
+use tonic::Status;
+
+use crate::args::SshOptions;
+use crate::client::Client;
+use crate::failure::{Failure, is_unreachable};
+use crate::guest::Guest;
+use crate::output::note;
+use crate::port_forward::{Key, Ports, Protocol, Target};
+use crate::resource::Resource;
+use crate::scope::Scope;
+use crate::state::ended;
+
+/// Kind in manifests.
+const MACHINE: &str = "VirtualMachine";
+
+/// Between attempts.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// How long one that listens may take to say its first word. SSH's server speaks first (RFC 4253, section 4.2); one that
+/// does not is left to the client.
+const FIRST_WORD: Duration = Duration::from_secs(30);
+
+/// One guest and one of its ports.
+struct Waiting<'a> {
+    guest: &'a Guest,
+    target: Target,
+    /// What a command that is proposed needs to find the guest.
+    option: String,
+    /// Whether an agent has answered once.
+    is_reached: bool,
+}
+
+/// Returns when something answers on the port, and tells what it waits for until then.
+pub async fn until_answered(
+    scope: &Scope,
+    guest: &Guest,
+    options: &SshOptions,
+) -> Result<(), Failure> {
+    let mut waiting = Waiting {
+        guest,
+        target: Target {
+            address: scope.address()?,
+            key: Key {
+                namespace: guest.namespace.clone(),
+                name: guest.name.clone(),
+            },
+            ports: Ports {
+                protocol: Protocol::Tcp,
+                local: 0,
+                target: options.port,
+            },
+        },
+        option: scope.option_for(&guest.namespace),
+        is_reached: false,
+    };
+    let mut client = Client::new(scope)?;
+    let start = Instant::now();
+    let mut last = String::new();
+    loop {
+        let Some(why) = waiting.attempt(&mut client).await? else {
+            if !last.is_empty() {
+                let seconds = start.elapsed().as_secs_f64();
+                note(&format!("{guest} answers after {seconds:.1} s"));
+            }
+            return Ok(());
+        };
+        let left = options.wait.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            let port = options.port;
+            return Err(if options.wait.is_zero() {
+                Failure::refused(format!("{guest} does not answer on port {port}: {why}"))
+            } else {
+                Failure::TimedOut(format!(
+                    "error: timed out waiting for {guest} to answer on port {port}: {why} (--wait gives it longer)"
+                ))
+            });
+        }
+        if why != last {
+            note(&format!("waiting for {guest}: {why}"));
+            last = why;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(PAUSE.min(left)) => {}
+            _ = tokio::signal::ctrl_c() => {
+                let text = format!("no longer waiting; {guest} stays as it is on the node");
+                return Err(Failure::Interrupted(text));
+            }
+        }
+    }
+}
+
+impl Waiting<'_> {
+    /// Nothing when the guest answers, else why it does not yet. An error is what waiting does not change.
+    async fn attempt(&mut self, client: &mut Client) -> Result<Option<String>, Failure> {
+        let status = match self.target.connect().await {
+            Ok(mut tunnel) => {
+                self.is_reached = true;
+                let first = tokio::time::timeout(FIRST_WORD, tunnel.responses.message()).await;
+                return Ok(match first {
+                    // It listens, and waits for the other end to begin.
+                    Err(_) => None,
+                    Ok(Ok(Some(first))) if matches!(first.body, Some(Told::Data(_))) => None,
+                    Ok(Ok(_)) => Some("the guest ended the connection at once".to_owned()),
+                    Ok(Err(status)) => Some(status.message().to_owned()),
+                });
+            }
+            Err(status) => status,
+        };
+        if is_unreachable(&status) {
+            let failure = self.target.failure(&status);
+            return if self.is_reached {
+                Ok(Some("the agent went away".to_owned()))
+            } else {
+                Err(failure)
+            };
+        }
+        self.is_reached = true;
+        match failure_reason(&status) {
+            Some(FailureReason::ServiceUnavailable | FailureReason::Forbidden) => {
+                Ok(Some(status.message().to_owned()))
+            }
+            Some(FailureReason::Conflict | FailureReason::NotFound) if self.guest.is_machine => {
+                self.machine(client, &status).await
+            }
+            Some(FailureReason::Conflict) => self.vmi(client, &status).await,
+            _ => Err(self.target.failure(&status)),
+        }
+    }
+
+    /// Why the guest of a machine does not run, if it will.
+    async fn machine(
+        &self,
+        client: &mut Client,
+        refused: &Status,
+    ) -> Result<Option<String>, Failure> {
+        let Guest {
+            name, namespace, ..
+        } = self.guest;
+        let request = GetObjectRequest {
+            name: Some(ObjectName {
+                kind: MACHINE.to_owned(),
+                namespace: namespace.clone(),
+                name: name.clone(),
+            }),
+        };
+        let answer = client.objects().get_object(request).await;
+        let answer = answer
+            .map_err(|status| Failure::of_status(&status, MACHINE, name, client.address()))?;
+        let machine = crate::objects::read(&answer.into_inner().object)?;
+        let text = |path: &str| machine.pointer(path).and_then(Value::as_str).unwrap_or("");
+        let state = text("/status/printableStatus");
+        let strategy = match machine.pointer("/spec/running").and_then(Value::as_bool) {
+            Some(true) => "Always",
+            Some(false) => "Halted",
+            None => text("/spec/runStrategy"),
+        };
+        let is_asked = machine.pointer("/status/stateChangeRequests").is_some();
+        let stays = match strategy {
+            "Always" => false,
+            "Halted" => true,
+            _ => matches!(state, "Stopped" | "Terminating") && !is_asked,
+        };
+        if stays {
+            let option = &self.option;
+            return Err(Failure::refused(format!(
+                "{} is not running ({state}, run strategy {strategy}): `kvmctl start vm {name}{option}` starts it",
+                self.guest
+            )));
+        }
+        Ok(Some(match state {
+            "" => refused.message().to_owned(),
+            state => format!("it is {state}{}", because(&machine)),
+        }))
+    }
+
+    /// Why a VMI does not run, if it may yet.
+    async fn vmi(&self, client: &mut Client, refused: &Status) -> Result<Option<String>, Failure> {
+        let Guest {
+            name, namespace, ..
+        } = self.guest;
+        let kind = Resource::Vmi.kind();
+        let object = client.named(kind, namespace, name).await?;
+        if let Some(Kind::VirtualMachineInstance(vmi)) = &object.kind
+            && let Some(over) = ended(vmi, &self.option)
+        {
+            return Err(Failure::refused(format!(
+                "{} has ended: {over}",
+                self.guest
+            )));
+        }
+        Ok(Some(refused.message().to_owned()))
+    }
+}
+
+/// What the conditions of a machine say of what it lacks.
+fn because(machine: &Value) -> String {
+    let conditions = machine
+        .pointer("/status/conditions")
+        .and_then(Value::as_array);
+    let told = conditions.into_iter().flatten().find_map(|condition| {
+        let is_told = match condition["type"].as_str()? {
+            "Failure" => condition["status"] == "True",
+            "PodScheduled" | "Synchronized" => condition["status"] == "False",
+            _ => false,
+        };
+        let message = condition["message"].as_str()?;
+        (is_told && !message.is_empty()).then(|| format!(": {message}"))
+    });
+    told.unwrap_or_default()
+}
