@@ -91,6 +91,8 @@ pub const TESTS: &[Tool] = &[
     tool("docker-registry", "docker-registry"),
     tool("skopeo", "skopeo"),
     tool("/usr/sbin/qemu-ga", "qemu-guest-agent"),
+    tool("dhclient", "isc-dhcp-client"),
+    tool("ping", "iputils-ping"),
 ];
 
 /// What the client examples need, and hooks of tests.

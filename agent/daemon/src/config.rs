@@ -27,7 +27,7 @@ pub(crate) use control_plane::ControlPlaneConfig;
 pub(crate) use grpc::{Grant, Grpc, Role};
 pub(crate) use hooks::{FailurePolicy, Hooks};
 use instancetypes::Instancetypes;
-pub(crate) use pod_network::PodNetwork;
+pub(crate) use pod_network::{Network6, PodNetwork};
 pub(crate) use shutdown::Shutdown;
 
 /// Why the configuration can not be used.

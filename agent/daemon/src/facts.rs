@@ -1,15 +1,19 @@
 //! What this node is, for admission and for `GetNodeInfo`.
 
+mod pod_network;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use agent_domain::{NodeCaps, PathGrant, PathRules, PodPool};
 use agent_host::{
     DebugPorts, EfiFiles, FirmwareFinder, FirmwareSettings, KnownPaths, LinuxHostConfig, NodeFacts,
-    PodNetworkConfig, RegistryHost, RegistrySettings,
+    RegistryHost, RegistrySettings,
 };
 
 use crate::config::{Config, DeviceSubstitution, Firmware};
+
+pub(crate) use pod_network::pod_network;
 
 /// KubeVirt's word for the only architecture that the VMM has.
 pub(crate) const ARCHITECTURE: &str = "amd64";
@@ -50,6 +54,7 @@ pub(crate) fn caps(config: &Config, facts: &NodeFacts) -> NodeCaps {
         pod_network: pod_network(config).map(|config| PodPool {
             network: config.network,
             prefix: config.prefix,
+            network6: config.network6,
         }),
         labels,
         refuse_substitution: config.device_substitution == DeviceSubstitution::Refuse,
@@ -123,18 +128,6 @@ pub(crate) fn host_config(config: &Config, known_paths: &KnownPaths) -> LinuxHos
     host
 }
 
-/// The pod network, unless it is switched off.
-pub(crate) fn pod_network(config: &Config) -> Option<PodNetworkConfig> {
-    let settings = &config.pod_network;
-    let (network, prefix) = settings.network().filter(|_| settings.enabled)?;
-    Some(PodNetworkConfig {
-        bridge: settings.bridge.clone(),
-        network,
-        prefix,
-        mtu: settings.mtu,
-    })
-}
-
 /// Networks and their bridges.
 pub(crate) fn bridges(config: &Config) -> BTreeMap<String, String> {
     config
@@ -179,6 +172,9 @@ pub(crate) fn warn_of_lacks(config: &Config, facts: &NodeFacts) {
             "capacity.dedicated_cpus: kvmlet may not use the CPUs {missing} of this node, if it has them; \
              nobody gets them"
         );
+    }
+    if let Some(why) = pod_network::missing_ipv6(config) {
+        tracing::info!("guests of the pod network have no IPv6: {why}");
     }
     if !config.vmm.program.exists() {
         tracing::warn!(

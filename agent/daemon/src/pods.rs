@@ -33,7 +33,9 @@ impl<H: Host> Agent<H> {
         };
         let has_one = record.pod.is_some_and(|address| {
             // A guest that was started keeps what it has, whatever the configuration says now.
-            record.launch.is_some() || is_of_pool(&pool, address)
+            let is_as_now =
+                is_of_pool(&pool, address) && PodAddress::of(&pool, address.v4) == address;
+            record.launch.is_some() || is_as_now
         });
         if has_one {
             return Ok(None);
@@ -60,11 +62,12 @@ fn lease(
 ) -> Result<Result<PodAddress, String>, StoreError> {
     let present = transaction.pod_lease(namespace, name)?;
     if let Some(present) = present.filter(|present| is_of_pool(pool, present.address)) {
-        if present.released_at.is_some() {
-            let kept = PodLease::new(present.address);
+        // The pool may have got IPv6 since, or another network of it.
+        let kept = PodLease::new(PodAddress::of(pool, present.address.v4));
+        if kept != present {
             transaction.put_pod_lease((namespace, name), Some(&kept))?;
         }
-        return Ok(Ok(present.address));
+        return Ok(Ok(kept.address));
     }
     let taken = look_at_all(transaction, now)?;
     let free = free_address(pool, &taken, &format!("{namespace}/{name}"));

@@ -1,6 +1,6 @@
 //! What a guest's answers are made of.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +13,9 @@ pub struct Guest {
     pub mtu: u16,
     /// Its IPv4 address, if it has one.
     pub v4: Option<Lease4>,
+    /// Its IPv6 address, if it has one.
+    #[serde(default)]
+    pub v6: Option<Lease6>,
     /// Its host name, without a domain; empty: it has none.
     pub hostname: String,
     /// Its domain; empty: it has none.
@@ -63,4 +66,15 @@ impl Lease4 {
     pub fn broadcast(&self) -> Ipv4Addr {
         Ipv4Addr::from(u32::from(self.address) | !u32::from(self.mask()))
     }
+}
+
+/// An IPv6 address and what goes with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease6 {
+    /// The guest's address.
+    pub address: Ipv6Addr,
+    /// Bits of its network, at most 128.
+    pub prefix: u8,
+    /// Whom it asks for names.
+    pub dns: Vec<Ipv6Addr>,
 }

@@ -143,9 +143,19 @@ pub struct PodPool {
     pub network: Ipv4Addr,
     /// Its bits.
     pub prefix: u8,
+    /// The network of its IPv6 addresses, of 64 bits, if it has any.
+    pub network6: Option<Ipv6Addr>,
 }
 
 impl PodPool {
+    /// The IPv6 address that goes with an IPv4 address of the pool: its number is the same.
+    #[must_use]
+    pub fn address6(&self, address: Ipv4Addr) -> Option<Ipv6Addr> {
+        let number = u32::from(address).checked_sub(u32::from(self.network))?;
+        let network = u128::from(self.network6?);
+        Some(Ipv6Addr::from(network | u128::from(number)))
+    }
+
     /// Whether it and another network have an address in common.
     #[must_use]
     pub fn overlaps(&self, other: &GuestNetwork<Ipv4Addr>) -> bool {

@@ -7,7 +7,7 @@ mod attributes;
 mod batch;
 mod expression;
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use self::attributes::Attributes;
 pub(crate) use self::batch::{Batch, Netfilter};
@@ -110,6 +110,7 @@ pub(crate) enum Field {
     InterfaceName,
     Mac,
     Ipv4,
+    Ipv6,
 }
 
 /// A part of an element.
@@ -118,13 +119,14 @@ pub(crate) enum Value {
     InterfaceName(String),
     Mac([u8; 6]),
     Ipv4(Ipv4Addr),
+    Ipv6(Ipv6Addr),
 }
 
 impl Field {
     /// The kernel pads parts of an element to 32 bits.
     const fn padded_bytes(self) -> u32 {
         match self {
-            Self::InterfaceName => 16,
+            Self::InterfaceName | Self::Ipv6 => 16,
             Self::Mac => 8,
             Self::Ipv4 => 4,
         }
@@ -134,6 +136,7 @@ impl Field {
     const fn shown_as(self) -> u32 {
         match self {
             Self::Ipv4 => 7,
+            Self::Ipv6 => 8,
             Self::Mac => 9,
             Self::InterfaceName => 41,
         }
@@ -146,6 +149,7 @@ impl Value {
             Self::InterfaceName(name) => expression::interface_name(name).to_vec(),
             Self::Mac(mac) => mac.to_vec(),
             Self::Ipv4(address) => address.octets().to_vec(),
+            Self::Ipv6(address) => address.octets().to_vec(),
         };
         bytes.resize(bytes.len().next_multiple_of(4), 0);
         bytes

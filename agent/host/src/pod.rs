@@ -18,7 +18,7 @@ mod rules;
 mod sockets;
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use agent_domain::{GuestNetwork, OpenPorts, PodBinding};
 
@@ -36,6 +36,9 @@ const TAP: &str = "tap0";
 /// The veth's name within the namespace, as in a pod.
 const ETH: &str = "eth0";
 
+/// Bits of the network of IPv6 addresses.
+pub(crate) const PREFIX6: u8 = 64;
+
 /// The name of our tables.
 const TABLE: &str = "kvmlet";
 
@@ -48,6 +51,8 @@ pub struct PodNetworkConfig {
     pub network: Ipv4Addr,
     /// Its bits.
     pub prefix: u8,
+    /// The network of IPv6 addresses, of [`PREFIX6`] bits; none when guests have no IPv6.
+    pub network6: Option<Ipv6Addr>,
     /// The MTU of the bridge and of everything that is joined to it.
     pub mtu: u32,
 }
@@ -57,6 +62,13 @@ impl PodNetworkConfig {
     #[must_use]
     pub fn gateway(&self) -> Ipv4Addr {
         Ipv4Addr::from(u32::from(self.network) | 1)
+    }
+
+    /// The node's IPv6 address on the bridge: the first of the network.
+    #[must_use]
+    pub fn gateway6(&self) -> Option<Ipv6Addr> {
+        self.network6
+            .map(|network| Ipv6Addr::from(u128::from(network) | 1))
     }
 }
 
@@ -70,6 +82,8 @@ pub(crate) struct PodPlan {
     pub(crate) owner: String,
     /// The guest's address of the pool.
     pub(crate) address: Ipv4Addr,
+    /// Its IPv6 part, if there is one.
+    pub(crate) v6: Option<PodPlan6>,
     pub(crate) binding: PodBinding,
     /// The guest's own network, under masquerade.
     pub(crate) inside: GuestNetwork<Ipv4Addr>,
@@ -78,6 +92,17 @@ pub(crate) struct PodPlan {
     /// Whom the node asks for names: the guest asks its gateway, and that asks these.
     pub(crate) upstreams: Vec<IpAddr>,
     pub(crate) queues: u32,
+}
+
+/// What a guest gets of IPv6.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PodPlan6 {
+    /// The guest's address of the pool.
+    pub(crate) address: Ipv6Addr,
+    /// The node's.
+    pub(crate) gateway: Ipv6Addr,
+    /// The guest's own network, under masquerade.
+    pub(crate) inside: GuestNetwork<Ipv6Addr>,
 }
 
 /// Why a guest is not joined to the pod network.

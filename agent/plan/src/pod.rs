@@ -1,7 +1,7 @@
 //! Addresses of the pod network: who has which, and which one is free.
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use agent_domain::PodPool;
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,18 @@ const QUIET: Millis = Millis::from_secs(60);
 pub struct PodAddress {
     /// Its address of the node's pool.
     pub v4: Ipv4Addr,
+    /// Its IPv6 address of that pool, if the pool had any when this was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub v6: Option<Ipv6Addr>,
+}
+
+impl PodAddress {
+    /// With the IPv6 address that goes with it.
+    #[must_use]
+    pub fn of(pool: &PodPool, v4: Ipv4Addr) -> Self {
+        let v6 = pool.address6(v4);
+        Self { v4, v6 }
+    }
 }
 
 /// An address that was given to a name. It outlives VMIs of that name.
@@ -90,7 +102,7 @@ pub fn free_address(
         let number = u64::from(start).wrapping_add(u64::from(step)) % u64::from(size);
         let number = u32::try_from(number).ok()?;
         let address = Ipv4Addr::from(u32::from(pool.network).checked_add(2 + number)?);
-        (!taken.contains(&address)).then_some(PodAddress { v4: address })
+        (!taken.contains(&address)).then(|| PodAddress::of(pool, address))
     });
     free.ok_or_else(|| {
         let PodPool { network, prefix, .. } = pool;
@@ -116,6 +128,7 @@ mod tests {
         PodPool {
             network: Ipv4Addr::new(10, 213, 0, 0),
             prefix,
+            network6: None,
         }
     }
 
@@ -135,8 +148,18 @@ mod tests {
         );
         for last in [0, 1, 15, 16] {
             let v4 = Ipv4Addr::new(10, 213, 0, last);
-            assert!(!is_of_pool(&pool, PodAddress { v4 }), "{v4}");
+            assert!(!is_of_pool(&pool, PodAddress::of(&pool, v4)), "{v4}");
         }
+    }
+
+    #[test]
+    fn the_addresses_of_both_kinds_have_the_same_number() {
+        let pool = PodPool {
+            network6: Some("fd00:1:2:3::".parse().unwrap()),
+            ..pool(16)
+        };
+        let address = PodAddress::of(&pool, Ipv4Addr::new(10, 213, 7, 9));
+        assert_eq!(address.v6, Some("fd00:1:2:3::709".parse().unwrap()));
     }
 
     #[test]
@@ -152,7 +175,7 @@ mod tests {
     fn a_lease_outlives_its_object_by_a_minute_and_a_new_object_keeps_it() {
         let at = |seconds| Timestamp(0).plus(Millis::from_secs(seconds));
         let v4 = Ipv4Addr::new(10, 213, 0, 9);
-        let lease = PodLease::new(PodAddress { v4 });
+        let lease = PodLease::new(PodAddress::of(&pool(16), v4));
         let released = lease.looked_at(false, at(100)).unwrap();
         let later = released.looked_at(false, at(150)).unwrap();
         assert_eq!(later.looked_at(true, at(150)), Some(lease));

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use agent_plan::{PodAddress, PodLease};
 use agent_store::{Ledger, Limits, StoreError};
@@ -10,6 +10,7 @@ use agent_store::{Ledger, Limits, StoreError};
 fn lease(last: u8) -> PodLease {
     PodLease::new(PodAddress {
         v4: Ipv4Addr::new(10, 213, 0, last),
+        v6: Some(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last.into())),
     })
 }
 

@@ -125,5 +125,7 @@ fn pool(text: &str) -> Option<PodPool> {
     Some(PodPool {
         network: network.parse().ok()?,
         prefix: prefix.parse().ok()?,
+        // No rule of manifests depends on it.
+        network6: None,
     })
 }

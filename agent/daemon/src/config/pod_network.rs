@@ -1,6 +1,6 @@
 //! `[pod_network]`: the network that guests have without asking for one.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde::Deserialize;
 
@@ -12,6 +12,9 @@ pub(crate) struct PodNetwork {
     pub(crate) enabled: bool,
     /// The network of guests' addresses; the first is the node's own.
     pub(crate) cidr: String,
+    /// The network of guests' IPv6 addresses, of 64 bits; "auto" is one that is made of the machine's id, and "none"
+    /// leaves guests without.
+    pub(crate) cidr6: String,
     /// The bridge that guests are joined to; it is made when it is missing.
     pub(crate) bridge: String,
     /// The MTU of everything that is joined to it.
@@ -23,10 +26,25 @@ impl Default for PodNetwork {
         Self {
             enabled: true,
             cidr: String::from("10.213.0.0/16"),
+            cidr6: String::from("auto"),
             bridge: String::from("kvmlet0"),
             mtu: 1500,
         }
     }
+}
+
+/// Bits of the network of IPv6 addresses.
+const PREFIX6: &str = "64";
+
+/// Where a guest's IPv6 address is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Network6 {
+    /// Guests have none.
+    None,
+    /// A network that belongs to this machine alone, in all likelihood (RFC 4193).
+    OfMachine,
+    /// This one, of 64 bits.
+    Given(Ipv6Addr),
 }
 
 /// A setting, its value, and the rule that it breaks.
@@ -45,11 +63,31 @@ impl PodNetwork {
         (is_network && is_unicast).then_some((network, prefix))
     }
 
+    /// The network of IPv6 addresses.
+    pub(crate) fn network6(&self) -> Option<Network6> {
+        match self.cidr6.as_str() {
+            "none" => return Some(Network6::None),
+            "auto" => return Some(Network6::OfMachine),
+            _ => {}
+        }
+        let (network, prefix) = self.cidr6.split_once('/')?;
+        let network: Ipv6Addr = network.parse().ok()?;
+        let is_network = u128::from(network) & u128::from(u64::MAX) == 0;
+        let is_special =
+            network.is_unspecified() || network.is_multicast() || network.is_unicast_link_local();
+        (prefix == PREFIX6 && is_network && !is_special).then_some(Network6::Given(network))
+    }
+
     /// What is wrong with it.
     pub(super) fn fault(&self) -> Option<Fault> {
         if self.network().is_none() {
             let rule = "must be an IPv4 network of 8 to 29 bits, such as 10.213.0.0/16";
             return Some(("pod_network.cidr", self.cidr.clone(), rule));
+        }
+        if self.network6().is_none() {
+            let rule =
+                "must be an IPv6 network of 64 bits, such as fd00:1:2:3::/64, or auto, or none";
+            return Some(("pod_network.cidr6", self.cidr6.clone(), rule));
         }
         if !super::is_bridge_name(&self.bridge) {
             let rule = "must be the name of a bridge, of 1 to 15 bytes";

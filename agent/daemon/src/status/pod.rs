@@ -15,9 +15,10 @@ pub(super) fn tell(status: &mut VirtualMachineInstanceStatus, vmi: &Vmi, record:
     let index = vmi.pod_interface().map(|(index, _)| index);
     let interface = index.and_then(|index| status.interfaces.get_mut(index));
     if let Some(interface) = interface {
-        let address = IpAddr::V4(address.v4).to_string();
+        let v4 = Some(IpAddr::V4(address.v4));
+        let all = v4.into_iter().chain(address.v6.map(IpAddr::V6));
         "eth0".clone_into(&mut interface.pod_interface_name);
-        interface.ip_addresses = vec![address.clone()];
-        interface.ip_address = address;
+        interface.ip_addresses = all.map(|address| address.to_string()).collect();
+        interface.ip_address = address.v4.to_string();
     }
 }

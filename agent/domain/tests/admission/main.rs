@@ -41,6 +41,7 @@ fn caps() -> NodeCaps {
         pod_network: Some(PodPool {
             network: [10, 213, 0, 0].into(),
             prefix: 16,
+            network6: None,
         }),
         labels: BTreeMap::from([("zone".to_owned(), "a".to_owned())]),
         refuse_substitution: false,

@@ -44,6 +44,7 @@ pub fn admit(domain: &Value) -> Result<Admitted, Vec<FieldError>> {
         pod_network: Some(PodPool {
             network: [10, 213, 0, 0].into(),
             prefix: 16,
+            network6: None,
         }),
         labels: BTreeMap::new(),
         refuse_substitution: false,

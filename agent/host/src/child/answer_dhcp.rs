@@ -7,12 +7,12 @@
 
 use std::collections::HashMap;
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use agent_dhcp::{Guest, To, answer4};
+use agent_dhcp::{Guest, To, advertisement, answer4, answer6, is_solicitation};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use super::confine::confine_server;
@@ -31,7 +31,15 @@ const TURN: usize = 8;
 const BURST: u32 = 32;
 const EACH_SECOND: u32 = 8;
 
+/// Ports of clients, of DHCPv4 and DHCPv6.
 const CLIENT_PORT: u16 = 68;
+const CLIENT_PORT6: u16 = 546;
+
+/// Everybody on a link.
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+
+/// How often guests hear of their router without having asked. It is forgotten after 18 hours.
+const ADVERTISE_EVERY: Duration = Duration::from_secs(600);
 
 pub(super) fn main() -> ExitCode {
     match serve() {
@@ -60,8 +68,13 @@ pub(crate) fn serve_unconfined(orders: OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// What an event is about: the lowest bit says whether it is the VMM or the guest.
+/// What an event is about: orders, or the VMM or a socket of the guest whose number is above these bits.
 const ORDERS: u64 = u64::MAX;
+const SOURCE_BITS: u32 = 2;
+const VMM: u64 = 0;
+const V4: u64 = 1;
+const V6: u64 = 2;
+const ROUTER: u64 = 3;
 
 struct Server {
     orders: OwnedFd,
@@ -69,6 +82,7 @@ struct Server {
     /// By a number that is used once.
     guests: HashMap<u64, Served>,
     next: u64,
+    advertised: Instant,
 }
 
 struct Served {
@@ -76,7 +90,15 @@ struct Served {
     guest: Guest,
     vmm: OwnedFd,
     v4: UdpSocket,
+    v6: Option<Sockets6>,
     patience: Patience,
+}
+
+/// The sockets of a guest that has IPv6.
+struct Sockets6 {
+    dhcp: UdpSocket,
+    /// Of ICMPv6, which is datagrams as well.
+    router: UdpSocket,
 }
 
 impl Server {
@@ -88,13 +110,18 @@ impl Server {
             epoll,
             guests: HashMap::new(),
             next: 0,
+            advertised: Instant::now(),
         })
     }
 
     /// Waits for something and does it. False when the agent is gone.
     fn turn(&mut self) -> io::Result<bool> {
         let mut events = [EpollEvent::empty(); 64];
-        let count = match self.epoll.wait(&mut events, EpollTimeout::NONE) {
+        let left = ADVERTISE_EVERY.saturating_sub(self.advertised.elapsed());
+        // A moment later than that, so that it is over then.
+        let left = left.saturating_add(Duration::from_millis(1));
+        let left = EpollTimeout::try_from(left).unwrap_or(EpollTimeout::NONE);
+        let count = match self.epoll.wait(&mut events, left) {
             Ok(count) => count,
             Err(nix::errno::Errno::EINTR) => 0,
             Err(error) => return Err(error.into()),
@@ -103,13 +130,22 @@ impl Server {
             match event.data() {
                 ORDERS if !self.heed()? => return Ok(false),
                 ORDERS => {}
-                number if number & 1 == 0 => self.leave(number >> 1)?,
                 number => {
-                    if let Some(served) = self.guests.get_mut(&(number >> 1)) {
-                        served.answer();
+                    let (number, source) =
+                        (number >> SOURCE_BITS, number & ((1 << SOURCE_BITS) - 1));
+                    match (source, self.guests.get_mut(&number)) {
+                        (VMM, _) => self.leave(number)?,
+                        (V4, Some(served)) => served.answer(),
+                        (V6, Some(served)) => served.answer6(),
+                        (_, Some(served)) => served.answer_solicitations(),
+                        (_, None) => {}
                     }
                 }
             }
+        }
+        if self.advertised.elapsed() >= ADVERTISE_EVERY {
+            self.advertised = Instant::now();
+            self.guests.values().for_each(Served::advertise);
         }
         Ok(true)
     }
@@ -136,18 +172,32 @@ impl Server {
         let (Some(vmm), Some(v4)) = (descriptors.next(), descriptors.next()) else {
             return Err(io::Error::other("an order lacks its descriptors"));
         };
+        let v6 = match (descriptors.next(), descriptors.next()) {
+            (Some(dhcp), Some(router)) => Some(Sockets6 {
+                dhcp: dhcp.into(),
+                router: router.into(),
+            }),
+            _ => None,
+        };
         let number = self.next;
         self.next += 1;
-        let readable = |data| EpollEvent::new(EpollFlags::EPOLLIN, data);
-        self.epoll.add(&vmm, readable(number << 1))?;
-        self.epoll.add(&v4, readable(number << 1 | 1))?;
+        let readable =
+            |source| EpollEvent::new(EpollFlags::EPOLLIN, number << SOURCE_BITS | source);
+        self.epoll.add(&vmm, readable(VMM))?;
+        self.epoll.add(&v4, readable(V4))?;
+        if let Some(v6) = &v6 {
+            self.epoll.add(&v6.dhcp, readable(V6))?;
+            self.epoll.add(&v6.router, readable(ROUTER))?;
+        }
         let served = Served {
             id,
             guest,
             vmm,
             v4: UdpSocket::from(v4),
+            v6,
             patience: Patience::new(Instant::now()),
         };
+        served.advertise();
         self.guests.insert(number, served);
         Ok(())
     }
@@ -164,6 +214,10 @@ impl Server {
         if let Some(served) = self.guests.remove(&number) {
             self.epoll.delete(&served.vmm)?;
             self.epoll.delete(&served.v4)?;
+            if let Some(v6) = &served.v6 {
+                self.epoll.delete(&v6.dhcp)?;
+                self.epoll.delete(&v6.router)?;
+            }
         }
         Ok(())
     }
@@ -190,6 +244,49 @@ impl Served {
             let to = SocketAddr::V4(SocketAddrV4::new(to, CLIENT_PORT));
             // A guest that is gone, or whose link is full, asks again.
             self.v4.send_to(&answer.bytes, to).ok();
+        }
+    }
+
+    fn answer6(&mut self) {
+        let Some(v6) = &self.v6 else { return };
+        let mut request = [0; MAX_REQUEST_BYTES];
+        for _ in 0..TURN {
+            let Ok((bytes, SocketAddr::V6(from))) = v6.dhcp.recv_from(&mut request) else {
+                return;
+            };
+            if !self.patience.allows(Instant::now()) {
+                continue;
+            }
+            let request = request.get(..bytes).unwrap_or_default();
+            if let Some(answer) = answer6(request, &self.guest) {
+                let to = SocketAddrV6::new(*from.ip(), CLIENT_PORT6, 0, from.scope_id());
+                // As above.
+                v6.dhcp.send_to(&answer, to).ok();
+            }
+        }
+    }
+
+    fn answer_solicitations(&mut self) {
+        let Some(v6) = &self.v6 else { return };
+        let mut message = [0; MAX_REQUEST_BYTES];
+        let mut is_asked = false;
+        for _ in 0..TURN {
+            let Ok((bytes, _)) = v6.router.recv_from(&mut message) else {
+                break;
+            };
+            is_asked |= is_solicitation(message.get(..bytes).unwrap_or_default());
+        }
+        if is_asked && self.patience.allows(Instant::now()) {
+            self.advertise();
+        }
+    }
+
+    /// Has the guest hear of its router, if it has IPv6.
+    fn advertise(&self) {
+        if let (Some(v6), Some(message)) = (&self.v6, advertisement(&self.guest)) {
+            let to = SocketAddrV6::new(ALL_NODES, 0, 0, 0);
+            // A guest that does not hear it asks for it.
+            v6.router.send_to(&message, to).ok();
         }
     }
 }

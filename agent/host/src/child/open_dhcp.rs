@@ -96,7 +96,7 @@ fn serve() -> io::Result<()> {
 
 /// A guest whose sockets cannot be opened is gone, or is not answered: others are.
 fn pass_on(server: &Server, order: &Order, descriptors: Vec<OwnedFd>) -> io::Result<()> {
-    let Order::Serve { id, bridged, .. } = order else {
+    let Order::Serve { id, bridged, guest } = order else {
         return send_waiting(&server.orders, order, &[]);
     };
     let mut descriptors = descriptors.into_iter();
@@ -108,7 +108,7 @@ fn pass_on(server: &Server, order: &Order, descriptors: Vec<OwnedFd>) -> io::Res
     } else {
         PodBinding::Masquerade
     };
-    match open_within(namespace, binding) {
+    match open_within(namespace, binding, guest.v6.is_some()) {
         Ok(sockets) => {
             let mut handed = vec![vmm.as_fd()];
             handed.extend(sockets.iter().map(AsFd::as_fd));
@@ -123,10 +123,14 @@ fn pass_on(server: &Server, order: &Order, descriptors: Vec<OwnedFd>) -> io::Res
 }
 
 /// On a thread of its own, because a thread is what is in a namespace.
-fn open_within(namespace: OwnedFd, binding: PodBinding) -> io::Result<Vec<OwnedFd>> {
+fn open_within(
+    namespace: OwnedFd,
+    binding: PodBinding,
+    with_ipv6: bool,
+) -> io::Result<Vec<OwnedFd>> {
     let opened = std::thread::spawn(move || {
         setns(namespace, CloneFlags::CLONE_NEWNET)?;
-        open_sockets(binding)
+        open_sockets(binding, with_ipv6)
     });
     let ended = |_| io::Error::other("the thread in the namespace ended");
     opened.join().map_err(ended)?

@@ -1,6 +1,6 @@
 //! What the pod network needs of the node.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use super::{Finding, text_of};
@@ -23,7 +23,9 @@ pub(super) fn judge(
         );
         return vec![finding];
     };
-    let mut findings = vec![pool(root, config), forwarding(root), names(resolver)];
+    let mut findings = vec![pool(root, config), forwarding(root)];
+    findings.extend(config.network6.map(|network| forwarding6(root, network)));
+    findings.push(names(resolver));
     findings.extend(firewall(root, config));
     findings
 }
@@ -97,6 +99,21 @@ fn forwarding(root: &Path) -> Finding {
     )
 }
 
+/// The same by IPv6, for guests that have it.
+fn forwarding6(root: &Path, network: Ipv6Addr) -> Finding {
+    const CHECK: &str = "forwarding";
+    let setting = text_of(root, "proc/sys/net/ipv6/conf/all/forwarding");
+    if setting.as_deref() == Some("1") {
+        return Finding::ok(CHECK, format!("of IPv6 is on, guests are in {network}/64"));
+    }
+    Finding::warn(
+        CHECK,
+        "of IPv6 is off: guests of the pod network reach the node and each other by IPv6, and nobody else",
+        "sysctl -w net.ipv6.conf.all.forwarding=1; where the node itself learns its routes from advertisements also \
+         net.ipv6.conf.INTERFACE.accept_ra=2, before that",
+    )
+}
+
 /// Whether guests can ask for names.
 fn names(resolver: &Resolver) -> Finding {
     const CHECK: &str = "resolver";
@@ -158,6 +175,7 @@ mod tests {
             bridge: "kvmlet0".to_owned(),
             network: Ipv4Addr::new(10, 213, 0, 0),
             prefix: 16,
+            network6: Some(Ipv6Addr::new(0xfd00, 1, 2, 3, 0, 0, 0, 0)),
             mtu: 1500,
         }
     }
@@ -190,6 +208,7 @@ eth0 0000000A 00000000 0001 0 0 0 00FFFFFF 0 0 0\n";
         let files = [
             ("proc/net/route", ROUTES),
             ("proc/sys/net/ipv4/ip_forward", "1\n"),
+            ("proc/sys/net/ipv6/conf/all/forwarding", "1\n"),
         ];
         assert!(lacks(&files, &resolver("192.0.2.1")).is_empty());
     }
@@ -210,11 +229,12 @@ eth0 0000000A 00000000 0001 0 0 0 00FFFFFF 0 0 0\n";
         for (lack, words) in lacks.iter().zip([
             "pod network: another pod_network.cidr",
             "forwarding: sysctl -w net.ipv4.ip_forward=1",
+            "forwarding: sysctl -w net.ipv6.conf.all.forwarding=1",
             "resolver: name a server there",
             "firewall: ufw route allow in on kvmlet0",
         ]) {
             assert!(lack.starts_with(words), "{lack} is not {words}");
         }
-        assert_eq!(lacks.len(), 4, "{lacks:?}");
+        assert_eq!(lacks.len(), 5, "{lacks:?}");
     }
 }

@@ -4,16 +4,16 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
-use agent_dhcp::{Guest, Lease4};
+use agent_dhcp::{Guest, Lease4, Lease6};
 use agent_domain::{Interface, PodBinding, PodInterface, Vmi};
-use agent_plan::{Failure, Record, Timestamp, VmmIdentity};
+use agent_plan::{Failure, PodAddress, Record, Timestamp, VmmIdentity};
 
 use super::LinuxHost;
 use crate::facility::Wake;
 use crate::failure::{chain, retry};
 use crate::launch_file::LaunchFile;
 use crate::layout::{PathUid, absent_is_none};
-use crate::pod::{self, Member, Namespace, PodFile, PodNetworkConfig, PodPlan, Served};
+use crate::pod::{self, Member, Namespace, PodFile, PodNetworkConfig, PodPlan, PodPlan6, Served};
 use crate::process;
 use crate::process::Liveness;
 use crate::resolver::{self, Resolver};
@@ -97,10 +97,15 @@ impl LinuxHost {
         let card = card.ok_or_else(|| failed("the VMI has no such interface".to_owned()))?;
         let config = self.pod_network()?;
         let resolver = resolver::read();
+        let v6 = plan6(&config, interface, address);
         let file = PodFile {
             address: address.v4,
+            address6: v6.map(|v6| v6.address),
             bridged: interface.binding == PodBinding::Bridge,
-            guest: told(vmi, (card, interface), (&config, address.v4), &resolver),
+            guest: Guest {
+                v6: v6.map(|v6| lease6(vmi, v6, &resolver)),
+                ..told(vmi, (card, interface), (&config, address.v4), &resolver)
+            },
             upstreams: resolver.servers,
         };
         let dir = self.layout.run_of_vmm(uid, incarnation);
@@ -112,6 +117,7 @@ impl LinuxHost {
             veth: taps::veth_name(uid),
             owner: format!("kvmlet:{}", uid.as_str()),
             address: address.v4,
+            v6,
             binding: interface.binding,
             inside: interface.v4,
             ports: interface.ports.clone(),
@@ -240,7 +246,8 @@ fn namespace_of(identity: &VmmIdentity) -> Result<(Namespace, std::os::fd::Owned
 async fn follow_resolver(identity: VmmIdentity, dir: PathBuf, file: PodFile) {
     let followed = async {
         let (namespace, _vmm) = namespace_of(&identity)?;
-        let changed = pod::change_upstreams(namespace, file.upstreams.clone()).await;
+        let changed =
+            pod::change_upstreams(namespace, file.upstreams.clone(), file.address6.is_some()).await;
         changed.map_err(|error| error.to_string())?;
         file.write(&dir).map_err(|error| error.to_string())
     };
@@ -249,6 +256,41 @@ async fn follow_resolver(identity: VmmIdentity, dir: PathBuf, file: PodFile) {
             tracing::info!(servers = ?file.upstreams, "the guest's questions for names go to other servers")
         }
         Err(why) => tracing::warn!(why, "the guest's questions for names go to former servers"),
+    }
+}
+
+/// What a guest gets of IPv6: nothing if the pool has none, or had none when the guest got its addresses.
+fn plan6(
+    config: &PodNetworkConfig,
+    interface: &PodInterface,
+    address: PodAddress,
+) -> Option<PodPlan6> {
+    if interface.binding != PodBinding::Masquerade {
+        return None;
+    }
+    Some(PodPlan6 {
+        address: address.v6?,
+        gateway: config.gateway6()?,
+        inside: interface.v6,
+    })
+}
+
+/// The answers to a guest that asks for its IPv6 address. Its gateway takes questions for names where the node itself
+/// asks somebody by IPv6.
+fn lease6(vmi: &Vmi, plan: PodPlan6, node: &Resolver) -> Lease6 {
+    let asks = !vmi.names.own_only && node.servers.iter().any(IpAddr::is_ipv6);
+    let own = vmi.names.servers.iter().filter_map(|server| match server {
+        IpAddr::V6(server) => Some(*server),
+        IpAddr::V4(_) => None,
+    });
+    Lease6 {
+        address: plan.inside.guest,
+        prefix: plan.inside.prefix,
+        dns: asks
+            .then_some(plan.inside.gateway)
+            .into_iter()
+            .chain(own)
+            .collect(),
     }
 }
 
@@ -299,6 +341,7 @@ fn told(
             dns: gateway.into_iter().chain(own).collect(),
             ..lease
         }),
+        v6: None,
         hostname: vmi.hostname.clone(),
         domain,
         search,

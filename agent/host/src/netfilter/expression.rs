@@ -1,6 +1,6 @@
 //! Rules: what a packet has to be like, and what becomes of it then.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use super::{Attributes, Verdict};
 
@@ -160,6 +160,19 @@ impl Rule {
         self.meta(meta::NETWORK_PROTOCOL, Comparison::Is, [2])
     }
 
+    /// `meta nfproto ipv6`
+    pub(crate) fn ipv6(self) -> Self {
+        self.meta(meta::NETWORK_PROTOCOL, Comparison::Is, [10])
+    }
+
+    /// The family of an address.
+    pub(crate) fn family_of(self, address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => self.ipv4(),
+            IpAddr::V6(_) => self.ipv6(),
+        }
+    }
+
     /// `meta l4proto`
     pub(crate) fn transport(self, number: u8) -> Self {
         self.meta(meta::TRANSPORT_PROTOCOL, Comparison::Is, [number])
@@ -181,9 +194,12 @@ impl Rule {
         }
     }
 
-    /// `ip saddr` in a network.
-    pub(crate) fn source_in(self, how: Comparison, network: Ipv4Addr, prefix: u8) -> Self {
-        self.in_network((NETWORK, 12), how, &network.octets(), prefix)
+    /// `ip saddr` and `ip6 saddr` in a network.
+    pub(crate) fn source_in(self, how: Comparison, network: IpAddr, prefix: u8) -> Self {
+        match network {
+            IpAddr::V4(network) => self.in_network((NETWORK, 12), how, &network.octets(), prefix),
+            IpAddr::V6(network) => self.in_network((NETWORK, 8), how, &network.octets(), prefix),
+        }
     }
 
     fn in_network(
@@ -236,6 +252,11 @@ impl Rule {
         ])
     }
 
+    /// `icmpv6 type`; the protocol has to be known by then.
+    pub(crate) fn icmp_type(self, number: u8) -> Self {
+        self.payload(TRANSPORT, 0, Comparison::Is, &[number])
+    }
+
     /// `udp sport` and `tcp sport`
     pub(crate) fn source_port(self, port: u16) -> Self {
         self.payload(TRANSPORT, 0, Comparison::Is, &port.to_be_bytes())
@@ -269,6 +290,7 @@ impl Rule {
                 base: match part {
                     Part::Link => LINK,
                     Part::Network => NETWORK,
+                    Part::Transport => TRANSPORT,
                 },
                 offset: *offset,
                 length: *length,
@@ -373,6 +395,7 @@ impl Rule {
 pub(crate) enum Part {
     Link,
     Network,
+    Transport,
 }
 
 impl Expression {

@@ -1,16 +1,18 @@
 //! Joining one guest to the pod network.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 
 use agent_domain::PodBinding;
 use rtnetlink::packet_route::link::{InfoData, InfoVeth};
 use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder};
 
-use super::node::{change_member, index_of};
+use super::node::{add_address, change_member, index_of};
 use super::rules::Member;
-use super::{ETH, Namespace, PodError, PodPlan, TAP, forwarding, link_error, mac_of, rules};
+use super::{
+    ETH, Namespace, PREFIX6, PodError, PodPlan, TAP, forwarding, link_error, mac_of, rules,
+};
 use crate::netfilter::{Batch, Netfilter};
 use crate::taps::{self, open_tap};
 
@@ -41,6 +43,7 @@ pub(crate) async fn attach(plan: PodPlan, namespace: Namespace) -> Result<Attach
         veth: plan.veth.clone(),
         mac: mac_of(plan.address),
         address: plan.address,
+        address6: plan.v6.map(|v6| v6.address),
     };
     change_member(&member, true).map_err(PodError::Rules)?;
     join_bridge(&plan).await?;
@@ -48,10 +51,14 @@ pub(crate) async fn attach(plan: PodPlan, namespace: Namespace) -> Result<Attach
 }
 
 /// Has questions for names go to other servers, in the namespace of a VMM that runs.
-pub(crate) async fn change_upstreams(namespace: Namespace, servers: Vec<IpAddr>) -> io::Result<()> {
+pub(crate) async fn change_upstreams(
+    namespace: Namespace,
+    servers: Vec<IpAddr>,
+    has_ipv6: bool,
+) -> io::Result<()> {
     let change = async move || {
         let mut batch = Batch::default();
-        rules::change_upstreams(&mut batch, &servers);
+        rules::change_upstreams(&mut batch, &servers, has_ipv6);
         Netfilter::open()?.commit(batch)
     };
     namespace.run(change).await?
@@ -59,13 +66,14 @@ pub(crate) async fn change_upstreams(namespace: Namespace, servers: Vec<IpAddr>)
 
 /// In the VMM's namespace.
 async fn make(plan: &PodPlan, node: &Namespace) -> Result<Attached, PodError> {
+    // Links take settings over when they are made.
+    forwarding::switch_on(plan.v6.is_some()).map_err(PodError::Forwarding)?;
     let failed = || link_error("no netlink socket");
     let (connection, handle, _) = rtnetlink::new_connection().map_err(failed())?;
     let driver = tokio::spawn(connection);
     let result = make_links(plan, node, &handle).await;
     driver.abort();
     let queues = result?;
-    forwarding::switch_on().map_err(PodError::Forwarding)?;
     let mut batch = Batch::default();
     rules::inside(plan).replace(&mut batch);
     let netfilter = Netfilter::open().map_err(PodError::Rules)?;
@@ -101,9 +109,14 @@ async fn make_links(
     match plan.binding {
         PodBinding::Masquerade => {
             let inside = plan.inside;
-            add_address(handle, tap, (inside.gateway, inside.prefix)).await?;
-            add_address(handle, eth, (plan.address, plan.node.prefix)).await?;
+            add_address(handle, tap, (inside.gateway.into(), inside.prefix)).await?;
+            add_address(handle, eth, (plan.address.into(), plan.node.prefix)).await?;
             add_default_route(handle, plan.node.gateway()).await?;
+            if let Some(v6) = plan.v6 {
+                add_address(handle, tap, (v6.inside.gateway.into(), v6.inside.prefix)).await?;
+                add_address(handle, eth, (v6.address.into(), PREFIX6)).await?;
+                add_default_route6(handle, v6.gateway).await?;
+            }
         }
         PodBinding::Bridge => {}
     }
@@ -130,18 +143,16 @@ fn veth(plan: &PodPlan, node: &Namespace) -> rtnetlink::packet_route::link::Link
         .build()
 }
 
-async fn add_address(
-    handle: &Handle,
-    index: u32,
-    (address, prefix): (Ipv4Addr, u8),
-) -> Result<(), PodError> {
-    let added = handle.address().add(index, IpAddr::V4(address), prefix);
-    let added = added.replace().execute().await;
-    added.map_err(link_error(format!("the address {address} cannot be set")))
-}
-
 async fn add_default_route(handle: &Handle, gateway: Ipv4Addr) -> Result<(), PodError> {
     let route = RouteMessageBuilder::<Ipv4Addr>::new()
+        .gateway(gateway)
+        .build();
+    let added = handle.route().add(route).replace().execute().await;
+    added.map_err(link_error(format!("the route by {gateway} cannot be set")))
+}
+
+async fn add_default_route6(handle: &Handle, gateway: Ipv6Addr) -> Result<(), PodError> {
+    let route = RouteMessageBuilder::<Ipv6Addr>::new()
         .gateway(gateway)
         .build();
     let added = handle.route().add(route).replace().execute().await;

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -20,6 +20,9 @@ const TEMPORARY: &str = ".network.json.tmp";
 pub(crate) struct PodFile {
     /// The guest's address of the pool.
     pub(crate) address: Ipv4Addr,
+    /// Its IPv6 address of the pool, if it has one.
+    #[serde(default)]
+    pub(crate) address6: Option<Ipv6Addr>,
     /// The guest is bridged to the pod network; otherwise it is masqueraded.
     pub(crate) bridged: bool,
     /// What its answers say.
@@ -36,6 +39,7 @@ impl PodFile {
             veth,
             mac: mac_of(self.address),
             address: self.address,
+            address6: self.address6,
         }
     }
 

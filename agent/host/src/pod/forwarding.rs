@@ -19,15 +19,45 @@ const SETTINGS: &[(&str, &str)] = &[
     ("ipv4/conf/all/send_redirects", "0"),
     // Sources are judged by rules of ours, and the node's setting may be one that knows no asymmetric routes.
     ("ipv4/conf/all/rp_filter", "0"),
-    // The DHCP server's socket is opened without the right to low ports, which the agent's unit does not have. Nobody else
+    // The DHCP server's sockets are opened without the right to low ports, which the agent's unit does not have. Nobody else
     // opens sockets here that rules let through.
     ("ipv4/ip_unprivileged_port_start", "67"),
 ];
 
+/// The same for IPv6, of which a namespace takes over nothing.
+const SETTINGS6: &[(&str, &str)] = &[
+    ("ipv6/conf/all/disable_ipv6", "0"),
+    ("ipv6/conf/all/forwarding", "1"),
+    ("ipv6/conf/all/accept_redirects", "0"),
+    ("ipv6/conf/default/accept_redirects", "0"),
+    // Routes are those that are made here, whoever claims to be a router.
+    ("ipv6/conf/default/accept_ra", "0"),
+    // A link-local address is usable at once: neither link has anybody else who could have it.
+    ("ipv6/conf/default/accept_dad", "0"),
+];
+
+/// Without IPv6 there is none at all, and no way around rules that speak of IPv4.
+const NO_IPV6: &[(&str, &str)] = &[
+    ("ipv6/conf/all/disable_ipv6", "1"),
+    ("ipv6/conf/default/disable_ipv6", "1"),
+];
+
 /// Switches forwarding on in the namespace of this thread.
-pub(super) fn switch_on() -> io::Result<()> {
+pub(super) fn switch_on(with_ipv6: bool) -> io::Result<()> {
     let root = fresh_procfs()?;
-    for (name, value) in SETTINGS {
+    let known = openat(
+        &root,
+        "sys/net/ipv6",
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .is_ok();
+    let settings6 = match (known, with_ipv6) {
+        (_, true) => SETTINGS6,
+        (true, false) => NO_IPV6,
+        (false, false) => &[],
+    };
+    for (name, value) in SETTINGS.iter().chain(settings6) {
         let path = format!("sys/net/{name}");
         let file = openat(&root, path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
         File::from(file).write_all(value.as_bytes())?;

@@ -4,10 +4,11 @@ use std::io;
 use std::net::IpAddr;
 
 use futures_util::TryStreamExt;
+use rtnetlink::packet_route::address::AddressHeaderFlags;
 use rtnetlink::{Handle, LinkBridge, LinkUnspec};
 
 use super::rules::{self, Member};
-use super::{PodError, PodNetworkConfig, link_error, mac_of};
+use super::{PREFIX6, PodError, PodNetworkConfig, link_error, mac_of};
 use crate::netfilter::{Batch, Family, Netfilter};
 
 /// Makes what is missing, and changes what differs. `members` are the guests that run.
@@ -65,12 +66,28 @@ async fn prepare_bridge(handle: &Handle, config: &PodNetworkConfig) -> Result<()
         .build();
     let set = handle.link().set(set).execute().await;
     set.map_err(link_error(what.clone()))?;
-    let address = IpAddr::V4(config.gateway());
-    let added = handle.address().add(index, address, config.prefix);
-    let added = added.replace().execute().await;
-    added.map_err(link_error(format!(
-        "{what} cannot have the address {address}"
-    )))
+    let v4 = Some((IpAddr::V4(config.gateway()), config.prefix));
+    let v6 = config
+        .gateway6()
+        .map(|gateway| (IpAddr::V6(gateway), PREFIX6));
+    for address in v4.into_iter().chain(v6) {
+        add_address(handle, index, address).await?;
+    }
+    Ok(())
+}
+
+/// Gives a link an address. It is usable at once: nobody else has one of ours.
+pub(super) async fn add_address(
+    handle: &Handle,
+    index: u32,
+    (address, prefix): (IpAddr, u8),
+) -> Result<(), PodError> {
+    let mut added = handle.address().add(index, address, prefix).replace();
+    if address.is_ipv6() {
+        added.message_mut().header.flags |= AddressHeaderFlags::Nodad;
+    }
+    let added = added.execute().await;
+    added.map_err(link_error(format!("the address {address} cannot be set")))
 }
 
 /// The index of a link; `None` when there is none of that name.

@@ -1,10 +1,10 @@
 //! The tables of the pod network.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use agent_domain::{PodBinding, Transport};
+use agent_domain::{OpenPorts, PodBinding, Transport};
 
-use super::{ETH, PodNetworkConfig, PodPlan, TABLE, TAP};
+use super::{ETH, PREFIX6, PodNetworkConfig, PodPlan, TABLE, TAP};
 use crate::netfilter::{
     Base, Batch, Chain, ChainKind, Comparison, Family, Field, Hook, Part, Rule, Set, Table, Value,
     Verdict,
@@ -13,12 +13,14 @@ use crate::taps::VETHS;
 
 use Comparison::{Is, IsNot};
 
-/// The chain of questions for names.
+/// The chains of questions for names.
 const DNS: &str = "dns";
+const DNS6: &str = "dns6";
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
 
 /// Priorities of `nft`: dstnat, filter, srcnat.
 const DESTINATION: i32 = -100;
@@ -52,17 +54,104 @@ pub(super) fn inside(plan: &PodPlan) -> Table {
     }
 }
 
-/// The guest goes out under its address of the pool, and what comes to that address goes to the guest.
+/// A guest by one of its two families of addresses.
+struct Side {
+    guest: IpAddr,
+    gateway: IpAddr,
+    /// Its address of the pool.
+    address: IpAddr,
+    /// The chain of its questions for names.
+    questions: &'static str,
+}
+
+impl Side {
+    fn all(plan: &PodPlan) -> Vec<Self> {
+        let v4 = Self {
+            guest: plan.inside.guest.into(),
+            gateway: plan.inside.gateway.into(),
+            address: plan.address.into(),
+            questions: DNS,
+        };
+        let v6 = plan.v6.map(|v6| Self {
+            guest: v6.inside.guest.into(),
+            gateway: v6.inside.gateway.into(),
+            address: v6.address.into(),
+            questions: DNS6,
+        });
+        std::iter::once(v4).chain(v6).collect()
+    }
+
+    /// What the guest sends to elsewhere.
+    fn outbound(&self) -> Rule {
+        Rule::new()
+            .input(Is, TAP)
+            .output(Is, ETH)
+            .family_of(self.guest)
+            .source(Is, self.guest)
+            .accept()
+    }
+
+    /// What comes to the address of the pool goes to the guest, as far as its ports are open.
+    fn inbound(&self, open: &[OpenPorts]) -> Vec<Rule> {
+        let to_pod = || {
+            Rule::new()
+                .input(Is, ETH)
+                .family_of(self.address)
+                .destination(Is, self.address)
+        };
+        if open.is_empty() {
+            return vec![to_pod().to(self.guest, None)];
+        }
+        let open = open.iter().map(|ports| {
+            let number = match ports.transport {
+                Transport::Tcp => TCP,
+                Transport::Udp => UDP,
+            };
+            to_pod()
+                .transport(number)
+                .destination_ports(ports.first, ports.last)
+                .to(self.guest, None)
+        });
+        open.collect()
+    }
+
+    /// Questions for names that the guest asks its gateway.
+    fn questions(&self) -> [Rule; 2] {
+        [UDP, TCP].map(|transport| {
+            Rule::new()
+                .input(Is, TAP)
+                .family_of(self.gateway)
+                .destination(Is, self.gateway)
+                .transport(transport)
+                .destination_ports(53, 53)
+                .verdict(Verdict::Jump(self.questions.to_owned()))
+        })
+    }
+
+    /// What leaves the namespace leaves under the address of the pool.
+    fn leaves(&self) -> Rule {
+        Rule::new()
+            .output(Is, ETH)
+            .family_of(self.address)
+            .masquerade()
+    }
+
+    /// The gateway's questions go to those whom the node asks, in turn.
+    fn upstreams(&self, servers: &[IpAddr]) -> Chain {
+        Chain {
+            name: self.questions,
+            base: None,
+            rules: upstreams(servers, self.address.is_ipv6()),
+        }
+    }
+}
+
+/// The guest goes out under its addresses of the pool, and what comes to those goes to the guest.
 fn masquerade(plan: &PodPlan) -> Vec<Chain> {
-    let guest = IpAddr::V4(plan.inside.guest);
-    let outbound = Rule::new()
-        .input(Is, TAP)
-        .output(Is, ETH)
-        .ipv4()
-        .source(Is, guest)
-        .accept();
-    let forward = vec![
-        outbound,
+    let sides = Side::all(plan);
+    let has_ipv6 = plan.v6.is_some();
+    let mut forward: Vec<Rule> = sides.iter().map(Side::outbound).collect();
+    forward.extend([
         Rule::new().input(Is, ETH).of_known_connection().accept(),
         Rule::new()
             .input(Is, ETH)
@@ -71,92 +160,48 @@ fn masquerade(plan: &PodPlan) -> Vec<Chain> {
             .accept(),
         // Sources that are not the guest's, and ports that are not open.
         Rule::new().drop(),
-    ];
-    vec![
-        Chain {
-            name: "prerouting",
-            base: Some(base(ChainKind::Nat, Hook::Prerouting, DESTINATION, false)),
-            rules: inbound(plan).into_iter().chain(questions(plan)).collect(),
-        },
-        Chain {
-            name: DNS,
-            base: None,
-            rules: upstreams(&plan.upstreams),
-        },
-        Chain {
-            name: "postrouting",
-            base: Some(base(ChainKind::Nat, Hook::Postrouting, SOURCE, false)),
-            rules: vec![Rule::new().output(Is, ETH).ipv4().masquerade()],
-        },
-        Chain {
-            name: "forward",
-            base: Some(base(ChainKind::Filter, Hook::Forward, FILTER, true)),
-            rules: forward,
-        },
-        Chain {
-            name: "input",
-            base: Some(base(ChainKind::Filter, Hook::Input, FILTER, true)),
-            rules: own_input(),
-        },
-        Chain {
-            name: "output",
-            base: Some(base(ChainKind::Filter, Hook::Output, FILTER, true)),
-            rules: own_output(),
-        },
-    ]
-}
-
-/// What comes to the address of the pool goes to the guest, as far as its ports are open.
-fn inbound(plan: &PodPlan) -> Vec<Rule> {
-    let guest = IpAddr::V4(plan.inside.guest);
-    let to_pod = || {
-        Rule::new()
-            .input(Is, ETH)
-            .ipv4()
-            .destination(Is, IpAddr::V4(plan.address))
-    };
-    if plan.ports.is_empty() {
-        return vec![to_pod().to(guest, None)];
-    }
-    let open = plan.ports.iter().map(|ports| {
-        let number = match ports.transport {
-            Transport::Tcp => TCP,
-            Transport::Udp => UDP,
-        };
-        to_pod()
-            .transport(number)
-            .destination_ports(ports.first, ports.last)
-            .to(guest, None)
+    ]);
+    let prerouting = sides.iter().flat_map(|side| {
+        let inbound = side.inbound(&plan.ports);
+        inbound.into_iter().chain(side.questions())
     });
-    open.collect()
-}
-
-/// Questions for names that the guest asks its gateway.
-fn questions(plan: &PodPlan) -> [Rule; 2] {
-    let gateway = IpAddr::V4(plan.inside.gateway);
-    [UDP, TCP].map(|transport| {
-        Rule::new()
-            .input(Is, TAP)
-            .ipv4()
-            .destination(Is, gateway)
-            .transport(transport)
-            .destination_ports(53, 53)
-            .verdict(Verdict::Jump(DNS.to_owned()))
-    })
+    let filter = |hook| Some(base(ChainKind::Filter, hook, FILTER, true));
+    let nat = |hook, priority| Some(base(ChainKind::Nat, hook, priority, false));
+    let chain = |name, base, rules| Chain { name, base, rules };
+    let mut chains = vec![chain(
+        "prerouting",
+        nat(Hook::Prerouting, DESTINATION),
+        prerouting.collect(),
+    )];
+    chains.extend(sides.iter().map(|side| side.upstreams(&plan.upstreams)));
+    chains.extend([
+        chain(
+            "postrouting",
+            nat(Hook::Postrouting, SOURCE),
+            sides.iter().map(Side::leaves).collect(),
+        ),
+        chain("forward", filter(Hook::Forward), forward),
+        chain("input", filter(Hook::Input), own_input(has_ipv6)),
+        chain("output", filter(Hook::Output), own_output(has_ipv6)),
+    ]);
+    chains
 }
 
 /// Has a transaction change whom the gateway asks.
-pub(super) fn change_upstreams(batch: &mut Batch, servers: &[IpAddr]) {
+pub(super) fn change_upstreams(batch: &mut Batch, servers: &[IpAddr], has_ipv6: bool) {
     let table = (Family::Inet, TABLE);
-    batch.flush(table, DNS);
-    for rule in upstreams(servers) {
-        batch.add_rule(table, DNS, &rule);
+    let chains = [(DNS, false), (DNS6, true)];
+    for (chain, ipv6) in chains.into_iter().filter(|(_, ipv6)| has_ipv6 || !ipv6) {
+        batch.flush(table, chain);
+        for rule in upstreams(servers, ipv6) {
+            batch.add_rule(table, chain, &rule);
+        }
     }
 }
 
-/// The gateway's questions go to those whom the node asks, in turn.
-fn upstreams(servers: &[IpAddr]) -> Vec<Rule> {
-    let servers: Vec<IpAddr> = servers.iter().copied().filter(IpAddr::is_ipv4).collect();
+fn upstreams(servers: &[IpAddr], ipv6: bool) -> Vec<Rule> {
+    let is_of_family = |server: &IpAddr| server.is_ipv6() == ipv6;
+    let servers: Vec<IpAddr> = servers.iter().copied().filter(is_of_family).collect();
     let left = (1..=servers.len()).rev();
     let rule = |(server, left): (&IpAddr, usize)| {
         let rule = match u32::try_from(left) {
@@ -168,52 +213,74 @@ fn upstreams(servers: &[IpAddr]) -> Vec<Rule> {
     servers.iter().zip(left).map(rule).collect()
 }
 
+/// Ports of servers of addresses.
+fn address_ports(has_ipv6: bool) -> impl Iterator<Item = u16> {
+    std::iter::once(67).chain(has_ipv6.then_some(547))
+}
+
+/// Echo requests, and what neighbours and routers say to each other.
+fn control_messages(has_ipv6: bool) -> impl Iterator<Item = Rule> {
+    let protocols = std::iter::once(ICMP).chain(has_ipv6.then_some(ICMPV6));
+    protocols.map(|protocol| Rule::new().transport(protocol).accept())
+}
+
 /// What the namespace itself takes: the guest's requests for addresses, and echo requests.
-fn own_input() -> Vec<Rule> {
-    vec![
-        Rule::new().of_known_connection().accept(),
+fn own_input(has_ipv6: bool) -> Vec<Rule> {
+    let mut rules = vec![Rule::new().of_known_connection().accept()];
+    rules.extend(address_ports(has_ipv6).map(|port| {
         Rule::new()
             .input(Is, TAP)
             .transport(UDP)
-            .destination_ports(67, 67)
-            .accept(),
-        Rule::new().transport(ICMP).accept(),
-        Rule::new().drop(),
-    ]
+            .destination_ports(port, port)
+            .accept()
+    }));
+    rules.extend(control_messages(has_ipv6));
+    rules.push(Rule::new().drop());
+    rules
 }
 
 /// What the namespace itself sends. A VMM that a guest has taken over can make no connections of its own.
-fn own_output() -> Vec<Rule> {
-    vec![
-        Rule::new()
-            .output(Is, TAP)
-            .transport(UDP)
-            .source_port(67)
-            .accept(),
-        Rule::new().transport(ICMP).accept(),
-        Rule::new().drop(),
-    ]
+fn own_output(has_ipv6: bool) -> Vec<Rule> {
+    let mut rules: Vec<Rule> = address_ports(has_ipv6)
+        .map(|port| {
+            Rule::new()
+                .output(Is, TAP)
+                .transport(UDP)
+                .source_port(port)
+                .accept()
+        })
+        .collect();
+    rules.extend(control_messages(has_ipv6));
+    rules.push(Rule::new().drop());
+    rules
 }
 
-/// The table of the node: what goes from guests to elsewhere leaves under the node's own address.
+/// The table of the node: what goes from guests to elsewhere leaves under the node's own addresses.
 pub(super) fn of_node(config: &PodNetworkConfig) -> Table {
-    let leaves = Rule::new()
-        .ipv4()
-        .source_in(Is, config.network, config.prefix)
-        .output(IsNot, &config.bridge)
-        .masquerade();
+    let v4 = Some((IpAddr::V4(config.network), config.prefix));
+    let v6 = config
+        .network6
+        .map(|network| (IpAddr::V6(network), PREFIX6));
+    let networks: Vec<_> = v4.into_iter().chain(v6).collect();
+    let leaves = |(network, prefix): &(IpAddr, u8)| {
+        Rule::new()
+            .family_of(*network)
+            .source_in(Is, *network, *prefix)
+            .output(IsNot, &config.bridge)
+            .masquerade()
+    };
+    let shown = networks
+        .iter()
+        .map(|(network, prefix)| format!(" {network}/{prefix}"));
     Table {
         family: Family::Inet,
         name: TABLE,
-        comment: format!(
-            "kvmlet {} {}/{}",
-            config.bridge, config.network, config.prefix
-        ),
+        comment: format!("kvmlet {}{}", config.bridge, shown.collect::<String>()),
         sets: Vec::new(),
         chains: vec![Chain {
             name: "postrouting",
             base: Some(base(ChainKind::Nat, Hook::Postrouting, SOURCE, false)),
-            rules: vec![leaves],
+            rules: networks.iter().map(leaves).collect(),
         }],
     }
 }
@@ -226,62 +293,114 @@ pub(crate) struct Member {
     /// What it may send from.
     pub(crate) mac: [u8; 6],
     pub(crate) address: Ipv4Addr,
+    pub(crate) address6: Option<Ipv6Addr>,
 }
 
 impl Member {
-    fn element(&self) -> Vec<Value> {
-        vec![
-            Value::InterfaceName(self.veth.clone()),
-            Value::Mac(self.mac),
-            Value::Ipv4(self.address),
-        ]
+    fn element(&self, address: Value) -> Vec<Value> {
+        let name = Value::InterfaceName(self.veth.clone());
+        vec![name, Value::Mac(self.mac), address]
+    }
+
+    /// What it has in [`SOURCES`].
+    fn element4(&self) -> Vec<Value> {
+        self.element(Value::Ipv4(self.address))
+    }
+
+    /// What it has in [`SOURCES6`]: its address, and the one that neighbours ask each other by.
+    fn elements6(&self) -> Vec<Vec<Value>> {
+        let own = self.address6.map(|address| [address, link_local(self.mac)]);
+        let all = own.into_iter().flatten();
+        all.map(|address| self.element(Value::Ipv6(address)))
+            .collect()
     }
 
     /// Has a transaction let it send, or not any more.
     pub(super) fn change(&self, batch: &mut Batch, is_there: bool) {
-        let (table, element) = ((Family::Bridge, TABLE), [self.element()]);
-        if is_there {
-            batch.add_elements(table, SOURCES, &element);
-        } else {
-            batch.delete_elements(table, SOURCES, &element);
+        let table = (Family::Bridge, TABLE);
+        let sets = [
+            (SOURCES, vec![self.element4()]),
+            (SOURCES6, self.elements6()),
+        ];
+        for (set, elements) in sets {
+            if is_there {
+                batch.add_elements(table, set, &elements);
+            } else {
+                batch.delete_elements(table, set, &elements);
+            }
         }
     }
 }
 
+/// The address that a link with this hardware address gives itself (RFC 4291, appendix A).
+fn link_local([a, b, c, d, e, f]: [u8; 6]) -> Ipv6Addr {
+    let id = [a ^ 2, b, c, 0xff, 0xfe, d, e, f];
+    Ipv6Addr::from(0xfe80_u128 << 112 | u128::from(u64::from_be_bytes(id)))
+}
+
 /// Who may send what.
 const SOURCES: &str = "sources";
+const SOURCES6: &str = "sources6";
 
 /// The release of the rules of [`walls`]: a table of another is replaced.
-const WALLS: &str = "kvmlet walls 1";
+const WALLS: &str = "kvmlet walls 2";
 
 const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
+const IPV6: u16 = 0x86dd;
+
+/// Types of messages of ICMPv6.
+const ROUTER_ADVERTISEMENT: u8 = 134;
+const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
+const REDIRECT: u8 = 137;
 
 /// The table of the node's ends of veths: who is behind one sends from its own addresses, or nothing. The same is so
 /// within VMMs' namespaces; these rules hold should one of them be broken into.
 pub(super) fn walls(members: &[Member]) -> Table {
-    // Of the frame's own header, and behind it: of IPv4, and of ARP.
+    // Of the frame's own header, and behind it: of IPv4, of ARP, and of IPv6; and whom a neighbour advertises.
     let ipv4 = [(Part::Link, 6, 6), (Part::Network, 12, 4)];
     let arp = [(Part::Network, 8, 6), (Part::Network, 14, 4)];
+    let ipv6 = [(Part::Link, 6, 6), (Part::Network, 8, 16)];
+    let advertised = [(Part::Link, 6, 6), (Part::Transport, 8, 16)];
     let from_guest = || Rule::new().input_begins(VETHS);
     // Types are compared as they stand in the frame, where the tag of a VLAN is one.
     let of_type = |number: u16| from_guest().link(12, Is, &number.to_be_bytes());
+    let of_icmpv6 = |number: u8| of_type(IPV6).transport(ICMPV6).icmp_type(number);
     let rules = vec![
-        // A server of addresses.
+        // Servers of addresses, and routers.
         of_type(IPV4).network(9, Is, &[UDP]).source_port(67).drop(),
+        of_type(IPV6).transport(UDP).source_port(547).drop(),
+        of_icmpv6(ROUTER_ADVERTISEMENT).drop(),
+        of_icmpv6(REDIRECT).drop(),
+        of_icmpv6(NEIGHBOUR_ADVERTISEMENT)
+            .input_and(SOURCES6, true, &advertised)
+            .drop(),
         of_type(IPV4).input_and(SOURCES, false, &ipv4).accept(),
         of_type(ARP).input_and(SOURCES, false, &arp).accept(),
+        of_type(IPV6).input_and(SOURCES6, false, &ipv6).accept(),
         from_guest().drop(),
     ];
+    let set = |name, address, elements| Set {
+        name,
+        fields: vec![Field::InterfaceName, Field::Mac, address],
+        elements,
+    };
     Table {
         family: Family::Bridge,
         name: TABLE,
         comment: WALLS.to_owned(),
-        sets: vec![Set {
-            name: SOURCES,
-            fields: vec![Field::InterfaceName, Field::Mac, Field::Ipv4],
-            elements: members.iter().map(Member::element).collect(),
-        }],
+        sets: vec![
+            set(
+                SOURCES,
+                Field::Ipv4,
+                members.iter().map(Member::element4).collect(),
+            ),
+            set(
+                SOURCES6,
+                Field::Ipv6,
+                members.iter().flat_map(Member::elements6).collect(),
+            ),
+        ],
         chains: vec![Chain {
             name: "prerouting",
             base: Some(base(

@@ -3,11 +3,11 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 
-use agent_dhcp::{Guest, Lease4};
+use agent_dhcp::{Guest, Lease4, Lease6};
 use agent_domain::{GuestNetwork, PodBinding};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
@@ -18,6 +18,8 @@ use crate::child::{DhcpOrder, send_dhcp_order, serve_dhcp};
 use crate::taps::open_tap;
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
+
+const POOL6: Ipv6Addr = Ipv6Addr::new(0xfd00, 1, 2, 3, 0, 0, 0, 0);
 
 /// A process in a network namespace of its own, which ends with its value.
 struct Elsewhere(Child);
@@ -79,11 +81,17 @@ fn plan() -> PodPlan {
             bridge: "kvmlet0".to_owned(),
             network: Ipv4Addr::new(10, 213, 0, 0),
             prefix: 16,
+            network6: Some(POOL6),
             mtu: 1400,
         },
         veth: "kvp0123456789".to_owned(),
         owner: "kvmlet:uid".to_owned(),
         address: Ipv4Addr::new(10, 213, 0, 7),
+        v6: Some(PodPlan6 {
+            address: "fd00:1:2:3::7".parse().unwrap(),
+            gateway: "fd00:1:2:3::1".parse().unwrap(),
+            inside: GuestNetwork::default(),
+        }),
         binding: PodBinding::Masquerade,
         inside: GuestNetwork::default(),
         ports: Vec::new(),
@@ -103,6 +111,11 @@ fn told() -> Guest {
             gateway,
             server: None,
             dns: vec![gateway],
+        }),
+        v6: Some(Lease6 {
+            address: "fd10:0:2::2".parse().unwrap(),
+            prefix: 120,
+            dns: Vec::new(),
         }),
         hostname: "web".to_owned(),
         search: vec!["example.org".to_owned()],
@@ -156,7 +169,7 @@ fn answer(vmm: &Elsewhere) -> OwnedFd {
     let namespace = File::open(format!("/proc/{}/ns/net", vmm.pid())).unwrap();
     let opened = std::thread::spawn(move || {
         setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
-        open_sockets(PodBinding::Masquerade).unwrap()
+        open_sockets(PodBinding::Masquerade, true).unwrap()
     });
     let mut descriptors = vec![vmm.pidfd()];
     descriptors.extend(opened.join().unwrap());
@@ -188,10 +201,48 @@ fn ask_for_an_address(guest: &Elsewhere) {
     assert!(said.contains(words), "{said}");
 }
 
+/// The kernel hears of its router; a stock client asks for the address, and the guest reaches the node and is reached.
+fn ask_by_ipv6(guest: &Elsewhere, node: impl Fn(&str) -> String) {
+    let route = guest.say(
+        "busybox timeout 20 sh -c 'until ip -6 route | grep ^default; do sleep 0.1; done
+         while ip -6 addr show dev card0 | grep -q tentative; do sleep 0.1; done'",
+    );
+    assert!(route.contains("default via fe80::"), "{route}");
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().display();
+    let said = guest.say(&format!(
+        "dhclient -6 -1 -v -lf {place}/leases -pf {place}/pid -sf {} card0; kill $(cat {place}/pid)",
+        script6(directory.path())
+    ));
+    assert!(said.contains("address=fd10:0:2::2"), "{said}");
+    let said = guest.say("ping -6 -c 1 -W 5 fd00:1:2:3::1");
+    assert!(said.contains(" 0% packet loss"), "{said}");
+    let said = node("ping -6 -c 1 -W 5 fd00:1:2:3::7");
+    assert!(said.contains(" 0% packet loss"), "{said}");
+    // A source that is not the guest's goes nowhere.
+    guest.say("ip addr add fd10:0:2::9/120 dev card0 nodad");
+    let said = guest.say("ping -6 -c 1 -W 1 -I fd10:0:2::9 fd00:1:2:3::1");
+    assert!(said.contains("100% packet loss"), "{said}");
+}
+
+/// What `dhclient` does with a lease.
+fn script6(directory: &std::path::Path) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    let path = directory.join("script");
+    let text = "#!/bin/sh
+[ \"$reason\" = BOUND6 ] || exit 0
+echo address=$new_ip6_address
+ip addr add $new_ip6_address/128 dev $interface nodad
+";
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path.display().to_string()
+}
+
 async fn ask_for_a_name(vmm: &Elsewhere, guest: &Elsewhere) {
     let namespace = Namespace::of(vmm.pid()).unwrap();
     let servers = vec!["10.213.0.1".parse().unwrap()];
-    change_upstreams(namespace, servers).await.unwrap();
+    change_upstreams(namespace, servers, true).await.unwrap();
     let rules = vmm.say("nft list chain inet kvmlet dns");
     assert!(rules.contains("dnat ip to 10.213.0.1:53"), "{rules}");
     // A question to the gateway comes to that server.
@@ -213,6 +264,7 @@ async fn its_network_goes_with_a_vmm(node: impl Fn(&str) -> String) {
     let plan = PodPlan {
         veth: "kvp9876543210".to_owned(),
         address: Ipv4Addr::new(10, 213, 0, 8),
+        v6: None,
         ..plan()
     };
     let namespace = Namespace::of(vmm.pid()).unwrap();
@@ -232,7 +284,9 @@ async fn its_network_goes_with_a_vmm(node: impl Fn(&str) -> String) {
 /// The node is a namespace of this test's own.
 fn in_a_namespace(test: impl AsyncFnOnce() + Send + 'static) {
     let has = |program: &str| Command::new(program).arg("--help").output().is_ok();
-    let all = ["unshare", "nsenter", "ip", "busybox", "nft"];
+    let all = [
+        "unshare", "nsenter", "ip", "busybox", "nft", "ping", "dhclient",
+    ];
     if !nix::unistd::geteuid().is_root() || !all.into_iter().all(has) {
         println!("SKIPPED: root and {all:?} are needed");
         return;
@@ -278,6 +332,7 @@ fn a_stock_client_gets_its_address_and_reaches_the_node_and_is_reached() {
         let rules = vmm.say("nft list chain inet kvmlet forward");
         assert!(rules.contains("counter packets 1 "), "{rules}");
 
+        ask_by_ipv6(&guest, node);
         ask_for_a_name(&vmm, &guest).await;
 
         its_network_goes_with_a_vmm(node).await;

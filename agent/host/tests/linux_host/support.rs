@@ -112,6 +112,7 @@ impl Place {
             bridge: "kvmlet0".to_owned(),
             network: [10, 213, 0, 0].into(),
             prefix: 16,
+            network6: None,
             mtu: 1400,
         });
         config.debug_ports = DebugPorts {
@@ -168,6 +169,7 @@ impl Place {
             pod_network: Some(PodPool {
                 network: [10, 213, 0, 0].into(),
                 prefix: 16,
+                network6: None,
             }),
             labels: BTreeMap::new(),
             refuse_substitution: false,

@@ -4,6 +4,7 @@ use agent_domain::{GuestNetwork, OpenPorts};
 
 use super::*;
 use crate::netfilter::shown;
+use crate::pod::PodPlan6;
 
 fn plan(ports: Vec<OpenPorts>) -> PodPlan {
     PodPlan {
@@ -11,11 +12,13 @@ fn plan(ports: Vec<OpenPorts>) -> PodPlan {
             bridge: "kvmlet0".to_owned(),
             network: Ipv4Addr::new(10, 213, 0, 0),
             prefix: 16,
+            network6: None,
             mtu: 1500,
         },
         veth: "kvp0123456789".to_owned(),
         owner: "kvmlet:uid".to_owned(),
         address: Ipv4Addr::new(10, 213, 0, 7),
+        v6: None,
         binding: PodBinding::Masquerade,
         inside: GuestNetwork::default(),
         ports,
@@ -113,6 +116,48 @@ fn only_named_ports_are_open_when_some_are_named() {
 }
 
 #[test]
+fn a_guest_with_both_kinds_of_addresses_has_the_same_rules_twice() {
+    let mut plan = plan(Vec::new());
+    plan.v6 = Some(PodPlan6 {
+        address: "fd00:1:2:3::7".parse().unwrap(),
+        gateway: "fd00:1:2:3::1".parse().unwrap(),
+        inside: GuestNetwork::default(),
+    });
+    plan.upstreams.push("2001:db8::53".parse().unwrap());
+    plan.node.network6 = Some("fd00:1:2:3::".parse().unwrap());
+    let of_ipv6 = |table: Table| {
+        let text = lines(&[table])?;
+        let is_of_ipv6 = |line: &String| {
+            let words = ["ip6", "v6", "547"];
+            !line.ends_with('{') && words.iter().any(|word| line.contains(word))
+        };
+        Some(text.into_iter().filter(is_of_ipv6).collect::<Vec<_>>())
+    };
+    let (Some(inside), Some(node)) = (of_ipv6(inside(&plan)), of_ipv6(of_node(&plan.node))) else {
+        return;
+    };
+    assert_eq!(
+        inside,
+        [
+            "iifname \"eth0\" ip6 daddr fd00:1:2:3::7 dnat ip6 to fd10:0:2::2",
+            "iifname \"tap0\" ip6 daddr fd10:0:2::1 udp dport 53 jump dns6",
+            "iifname \"tap0\" ip6 daddr fd10:0:2::1 tcp dport 53 jump dns6",
+            "dnat ip6 to [2001:db8::53]:53",
+            "oifname \"eth0\" meta nfproto ipv6 masquerade",
+            "iifname \"tap0\" oifname \"eth0\" ip6 saddr fd10:0:2::2 accept",
+            "iifname \"tap0\" udp dport 547 accept",
+            "meta l4proto ipv6-icmp accept",
+            "oifname \"tap0\" udp sport 547 accept",
+            "meta l4proto ipv6-icmp accept",
+        ]
+    );
+    assert_eq!(
+        node,
+        ["ip6 saddr fd00:1:2:3::/64 oifname != \"kvmlet0\" masquerade",]
+    );
+}
+
+#[test]
 fn what_leaves_the_node_leaves_under_its_address() {
     let Some(lines) = lines(&[of_node(&plan(Vec::new()).node)]) else {
         return;
@@ -127,6 +172,7 @@ fn who_is_behind_a_veth_sends_from_its_own_addresses_or_nothing() {
         veth: format!("kvp000000000{last}"),
         mac: [0x0a, 0x58, 10, 213, 0, last],
         address: Ipv4Addr::new(10, 213, 0, last),
+        address6: Some(Ipv6Addr::new(0xfd00, 1, 2, 3, 0, 0, 0, last.into())),
     };
     let Some(lines) = lines(&[walls(&[member(7)])]) else {
         return;
@@ -134,15 +180,24 @@ fn who_is_behind_a_veth_sends_from_its_own_addresses_or_nothing() {
     let rules: Vec<&str> = lines
         .iter()
         .map(String::as_str)
-        .filter(|line| line.starts_with("iifname") || line.starts_with("elements"))
+        .filter(|line| !line.ends_with('{') && line.contains("kvp"))
         .collect();
     assert_eq!(
         rules,
         [
             "elements = { \"kvp0000000007\" . 0a:58:0a:d5:00:07 . 10.213.0.7 }",
+            "elements = { \"kvp0000000007\" . 0a:58:0a:d5:00:07 . fd00:1:2:3::7,",
+            "\"kvp0000000007\" . 0a:58:0a:d5:00:07 . fe80::858:aff:fed5:7 }",
             "iifname \"kvp*\" ip protocol udp udp sport 67 counter packets 0 bytes 0 drop",
+            "iifname \"kvp*\" ether type ip6 udp sport 547 counter packets 0 bytes 0 drop",
+            "iifname \"kvp*\" icmpv6 type nd-router-advert counter packets 0 bytes 0 drop",
+            "iifname \"kvp*\" icmpv6 type nd-redirect counter packets 0 bytes 0 drop",
+            // The target of an advertisement, which nft has no word for.
+            "iifname \"kvp*\" icmpv6 type nd-neighbor-advert iifname . ether saddr . @th,64,128 != @sources6 \
+             counter packets 0 bytes 0 drop",
             "iifname \"kvp*\" iifname . ether saddr . ip saddr @sources accept",
             "iifname \"kvp*\" iifname . arp saddr ether . arp saddr ip @sources accept",
+            "iifname \"kvp*\" iifname . ether saddr . ip6 saddr @sources6 accept",
             "iifname \"kvp*\" counter packets 0 bytes 0 drop",
         ]
     );
