@@ -1,5 +1,7 @@
 //! `kvmctl apply`.
 
+mod machine;
+
 use std::time::{Duration, Instant};
 
 use proto_node::node::apply_response::Result as Outcome;
@@ -24,11 +26,13 @@ pub async fn run(scope: &Scope, args: Apply) -> Result<(), Failure> {
     check_output(args.output.as_ref())?;
     let documents = files::read(&args.filenames)?;
     let mut client = Client::new(scope)?;
-    let mut applied = Vec::new();
+    let (mut applied, mut machines) = (Vec::new(), Vec::new());
     let mut misses = Misses::default();
     for document in documents {
         if document.document.other.is_some() {
-            misses.take(objects::apply(&mut client, scope, &args, &document).await)?;
+            let id = objects::apply(&mut client, scope, &args, &document).await;
+            let id = misses.take(id)?.filter(|id| id.kind == machine::KIND);
+            machines.extend(id);
             continue;
         }
         let key = apply_one(&mut client, scope, &args, document).await;
@@ -37,6 +41,11 @@ pub async fn run(scope: &Scope, args: Apply) -> Result<(), Failure> {
     if args.wait && !args.dry_run.is_on {
         for key in &applied {
             misses.take(wait_ready(&mut client, key, args.timeout).await)?;
+        }
+        for id in &machines {
+            let option = scope.option_for(&id.namespace);
+            let ready = machine::wait_ready(&mut client, id, &option, args.timeout);
+            misses.take(ready.await)?;
         }
     }
     misses.end()

@@ -2,6 +2,7 @@
 
 mod create;
 mod dry_run;
+mod expand;
 mod machines;
 mod maintenance;
 mod objects;
@@ -25,6 +26,7 @@ pub use self::create::{
     CreateInstancetype, CreatePreference, CreateVm, Login, Manifest, Size, Volumes,
 };
 pub use self::dry_run::DryRun;
+pub use self::expand::Expand;
 pub use self::machines::{Restart, Start};
 pub use self::maintenance::{Cordon, Drain};
 pub use self::objects::{ApiResources, Create, Edit, Mark, Patch, Replace, Told};
@@ -116,6 +118,8 @@ pub enum Command {
         after_help = "Examples:\n  kvmctl stop vm web\n  kvmctl stop vmi web\n  kvmctl stop vmi web --grace-period 120\n  kvmctl wait vmi/web --for=jsonpath='{.status.phase}'=Succeeded --timeout 3m"
     )]
     Stop(Stop),
+    /// Show a VirtualMachine with all that its instance type and its preference give
+    Expand(Expand),
     /// Have the node start no guests; those that run go on
     #[command(after_help = "Example:\n  kvmctl cordon && kvmctl get node")]
     Cordon(Cordon),

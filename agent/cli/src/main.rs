@@ -18,6 +18,7 @@ mod describe_node;
 mod drain;
 mod edit;
 mod events;
+mod expand;
 mod explain;
 mod explain_field;
 mod failure;
@@ -116,6 +117,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Start(args) => machines::start(&scope, &args).await,
         Command::Restart(args) => machines::restart(&scope, &args).await,
         Command::Stop(args) => verbs::stop(&scope, args).await,
+        Command::Expand(args) => expand::run(&scope, &args).await,
         Command::Cordon(args) => maintenance::cordon(&scope, &args).await,
         Command::Uncordon(args) => maintenance::uncordon(&scope, &args).await,
         Command::Drain(args) => drain::run(&scope, &args).await,

@@ -318,13 +318,13 @@ async fn watch(
     }
 }
 
-/// `kvmctl apply` of one document.
+/// `kvmctl apply` of one document. Returns what names the object.
 pub async fn apply(
     client: &mut Client,
     scope: &Scope,
     args: &Apply,
     sourced: &Sourced,
-) -> Result<(), Failure> {
+) -> Result<ObjectName, Failure> {
     let object = placed(client, scope, sourced).await?;
     let request = ApplyObjectRequest {
         object: object.to_string().into_bytes(),
@@ -347,7 +347,12 @@ pub async fn apply(
     }
     let object = read(&answer.object)?;
     let full_name = format!("{}/{}", type_of(&object), text(&object, "/metadata/name"));
-    report_json(&object, &full_name, answer.result(), args)
+    report_json(&object, &full_name, answer.result(), args)?;
+    Ok(ObjectName {
+        kind: text(&object, "/kind"),
+        namespace: text(&object, "/metadata/namespace"),
+        name: text(&object, "/metadata/name"),
+    })
 }
 
 /// Whether the agent does not serve what it was asked for.

@@ -153,3 +153,23 @@ fn what_create_prints_passes_validate() {
     }
     assert!(verdicts["accepted"] >= 50, "{verdicts:?}");
 }
+
+#[test]
+fn an_instance_type_that_is_too_small_for_a_preference_is_refused_with_the_numbers() {
+    let directory = tempfile::tempdir().unwrap();
+    let words = "create vm --name dev --instancetype u1.nano --preference fedora";
+    let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+    let manifest = kvmctl(directory.path(), &words).stdout;
+    std::fs::write(directory.path().join("vm.yaml"), manifest).unwrap();
+    let args = ["validate", "-f", "vm.yaml"].map(str::to_owned);
+    let judged = kvmctl(directory.path(), &args);
+    assert_eq!(judged.status.code(), Some(1));
+    assert_eq!(
+        lines(&judged.stdout),
+        [
+            "vm.yaml[0] VirtualMachine \"dev\": refused",
+            "* spec.instancetype: Not found: failure checking preference requirements: insufficient Memory resources of 512Mi \
+             provided by instance type, preference requires 2Gi",
+        ]
+    );
+}

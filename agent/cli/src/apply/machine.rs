@@ -1,0 +1,308 @@
+//! Waiting for a VirtualMachine that was applied, and telling what it goes through: its own states, and the steps of its
+//! guest, which are events of the VMI.
+
+use std::cell::RefCell;
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use proto_node::node::watch_response::Type;
+use proto_node::node::{ObjectName, WatchRequest};
+use serde_json::Value;
+
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::get::text;
+use crate::objects;
+
+/// Kind in manifests.
+pub const KIND: &str = "VirtualMachine";
+
+/// Times of events are whole seconds.
+const SECOND: jiff::SignedDuration = jiff::SignedDuration::from_secs(1);
+
+/// How long to wait before events are asked for again.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// What is told of a machine while it starts.
+struct Steps<'a> {
+    name: &'a str,
+    start: Instant,
+    /// Lines are replaced at a terminal while only their figures change.
+    is_terminal: bool,
+    state: String,
+    why: String,
+    /// The reason of the last event, and whether its line is still open.
+    event: Option<String>,
+    is_open: bool,
+    /// What it said, which the machine's conditions often say, too.
+    message: String,
+}
+
+/// Where a machine is on its way.
+enum Look {
+    Waiting,
+    Ready,
+    /// It is not to run: no waiting changes that.
+    Stays(String),
+}
+
+/// Waits until a machine is ready.
+pub async fn wait_ready(
+    client: &mut Client,
+    id: &ObjectName,
+    option: &str,
+    timeout: Duration,
+) -> Result<(), Failure> {
+    let steps = RefCell::new(Steps::new(&id.name));
+    let mut events = client.clone();
+    let mut outcome = Look::Waiting;
+    let followed = objects::until(client, id, (timeout, "condition Ready"), |object| {
+        let Some(object) = object else {
+            return Err(Failure::refused(format!("vm/{} was deleted", id.name)));
+        };
+        let mut steps = steps.borrow_mut();
+        steps.state(object);
+        outcome = look(object)?;
+        Ok(!matches!(outcome, Look::Waiting))
+    });
+    let waited = tokio::select! {
+        waited = followed => waited,
+        never = tell_events(&mut events, id, &steps) => never,
+        _ = tokio::signal::ctrl_c() => {
+            let text = format!("no longer waiting; vm/{} stays as it is on the node", id.name);
+            Err(Failure::Interrupted(text))
+        }
+    };
+    let mut steps = steps.into_inner();
+    steps.close();
+    match waited {
+        Ok(()) => {}
+        Err(Failure::TimedOut(text)) if !steps.why.is_empty() => {
+            return Err(Failure::TimedOut(format!("{text}: {}", steps.why)));
+        }
+        Err(failure) => return Err(failure),
+    }
+    let name = &id.name;
+    match outcome {
+        Look::Stays(strategy) => steps.line(&format!(
+            "is not started, as its run strategy {strategy} says; `kvmctl start vm {name}{option}` starts it"
+        )),
+        Look::Waiting | Look::Ready => {
+            let seconds = steps.start.elapsed().as_secs_f64();
+            steps.line(&format!("Ready after {seconds:.1} s"));
+        }
+    }
+    Ok(())
+}
+
+fn look(object: &Value) -> Result<Look, Failure> {
+    if condition(object, "Ready").is_some_and(|ready| ready["status"] == "True") {
+        return Ok(Look::Ready);
+    }
+    let strategy = match object.pointer("/spec/running").and_then(Value::as_bool) {
+        Some(true) => "Always".to_owned(),
+        Some(false) => "Halted".to_owned(),
+        None => text(object, "/spec/runStrategy"),
+    };
+    let state = text(object, "/status/printableStatus");
+    let is_asked = object.pointer("/status/stateChangeRequests").is_some();
+    let is_created = object.pointer("/status/created") == Some(&Value::Bool(true));
+    match strategy.as_str() {
+        "Halted" | "Manual" if !is_created && !is_asked => Ok(Look::Stays(strategy)),
+        // Its one guest, or the last one that was wanted, has ended already.
+        "Once" | "RerunOnFailure" if is_created && state == "Stopped" => {
+            let name = text(object, "/metadata/name");
+            Err(Failure::refused(format!(
+                "vm/{name} is not ready: its guest has ended; `kvmctl why {name}` says more"
+            )))
+        }
+        _ => Ok(Look::Waiting),
+    }
+}
+
+fn condition<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
+    let conditions = object.pointer("/status/conditions")?.as_array()?;
+    conditions
+        .iter()
+        .find(|condition| condition["type"] == name)
+}
+
+/// What a machine lacks, as its conditions say.
+fn lack(object: &Value) -> Option<String> {
+    let holds = |(name, wanted): (&str, &str)| {
+        condition(object, name).filter(|condition| condition["status"] == wanted)
+    };
+    let found = [
+        ("Failure", "True"),
+        ("PodScheduled", "False"),
+        ("Synchronized", "False"),
+    ];
+    let found = found.into_iter().find_map(holds)?;
+    let (reason, message) = (text(found, "/reason"), text(found, "/message"));
+    Some(if message.is_empty() {
+        reason
+    } else {
+        format!("{reason}: {message}")
+    })
+}
+
+/// Tells the events of a machine's guest for as long as it is waited for.
+async fn tell_events(
+    client: &mut Client,
+    id: &ObjectName,
+    steps: &RefCell<Steps<'_>>,
+) -> Result<(), Failure> {
+    let since = Timestamp::now() - SECOND;
+    loop {
+        let request = WatchRequest {
+            kind: proto_node::object::EVENT_KIND.to_owned(),
+            namespace: id.namespace.clone(),
+            field_selector: format!("involvedObject.name={}", id.name),
+            ..WatchRequest::default()
+        };
+        // Whoever may not read events waits without them.
+        if let Ok(mut changes) = client.watch(request).await {
+            while let Ok(Some(change)) = changes.message().await {
+                if let (Type::Added | Type::Modified, Some(event)) =
+                    (change.r#type(), &change.object)
+                {
+                    let event = event.to_json();
+                    let at = text(&event, "/lastTimestamp").parse::<Timestamp>();
+                    if at.is_ok_and(|at| at >= since) {
+                        steps.borrow_mut().event(&event);
+                    }
+                }
+            }
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+impl<'a> Steps<'a> {
+    fn new(name: &'a str) -> Self {
+        Self {
+            name,
+            start: Instant::now(),
+            is_terminal: std::io::stderr().is_terminal(),
+            state: String::new(),
+            why: String::new(),
+            event: None,
+            is_open: false,
+            message: String::new(),
+        }
+    }
+
+    /// The machine's state, when it is another one, and what it lacks.
+    fn state(&mut self, object: &Value) {
+        let state = text(object, "/status/printableStatus");
+        if !state.is_empty() && state != self.state {
+            let seconds = self.start.elapsed().as_secs_f64();
+            let line = if self.state.is_empty() {
+                state.clone()
+            } else {
+                format!("{} → {state} after {seconds:.1} s", self.state)
+            };
+            self.line(&line);
+            self.state = state;
+        }
+        let why = lack(object).unwrap_or_default();
+        let is_told = !self.message.is_empty() && why.ends_with(&self.message);
+        if !why.is_empty() && why != self.why && !is_told {
+            self.line(&format!("not ready: {why}"));
+        }
+        self.why = why;
+    }
+
+    /// A step of the guest. One that is repeated with other figures stays on its line at a terminal, and is told once
+    /// elsewhere.
+    fn event(&mut self, event: &Value) {
+        let (reason, message) = (text(event, "/reason"), text(event, "/message"));
+        let is_same = self.event.as_ref() == Some(&reason);
+        let is_told = !message.is_empty() && self.why.ends_with(&message);
+        if is_told || (is_same && !self.is_terminal) {
+            return;
+        }
+        self.message.clone_from(&message);
+        if !is_same {
+            self.close();
+        }
+        let seconds = self.start.elapsed().as_secs_f64();
+        let text = format!("  {}: {seconds:5.1} s  {reason}: {message}", self.name);
+        let text = text.replace(|c: char| c.is_control(), " ");
+        self.event = Some(reason);
+        if self.is_terminal {
+            let mut err = std::io::stderr().lock();
+            // Where nobody can be told, nothing is lost.
+            drop(write!(err, "\r\x1b[2K{text}").and_then(|()| err.flush()));
+            self.is_open = true;
+        } else {
+            crate::output::note(&text);
+        }
+    }
+
+    fn line(&mut self, text: &str) {
+        self.close();
+        self.event = None;
+        crate::output::note(&format!("  {}: {text}", self.name));
+    }
+
+    /// Ends the line that figures change on.
+    fn close(&mut self) {
+        if std::mem::take(&mut self.is_open) {
+            crate::output::note("");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn machine(strategy: &str, state: &str, is_created: bool, ready: &str) -> Value {
+        json!({
+            "metadata": {"name": "dev"},
+            "spec": {"runStrategy": strategy},
+            "status": {
+                "printableStatus": state,
+                "created": is_created,
+                "conditions": [
+                    {"type": "Ready", "status": ready},
+                    {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"},
+                ],
+            },
+        })
+    }
+
+    #[test]
+    fn a_machine_is_waited_for_unless_nothing_starts_it() {
+        let of = |strategy: &str, state: &str, is_created, ready: &str| match look(&machine(
+            strategy, state, is_created, ready,
+        )) {
+            Ok(Look::Ready) => "ready",
+            Ok(Look::Waiting) => "waiting",
+            Ok(Look::Stays(_)) => "stays",
+            Err(_) => "over",
+        };
+        for (strategy, state, is_created, ready, wanted) in [
+            ("Always", "Running", true, "True", "ready"),
+            ("Always", "Stopped", false, "False", "waiting"),
+            ("Always", "CrashLoopBackOff", false, "False", "waiting"),
+            ("Halted", "Stopped", false, "False", "stays"),
+            ("Manual", "Stopped", false, "False", "stays"),
+            ("Manual", "Starting", true, "False", "waiting"),
+            ("RerunOnFailure", "Stopped", false, "False", "waiting"),
+            ("Once", "Stopped", true, "False", "over"),
+        ] {
+            assert_eq!(
+                of(strategy, state, is_created, ready),
+                wanted,
+                "{strategy} {state}"
+            );
+        }
+        let lacks = lack(&machine("Always", "ErrorUnschedulable", true, "False"));
+        assert_eq!(lacks.as_deref(), Some("Unschedulable: no room"));
+    }
+}
