@@ -3,6 +3,7 @@
 mod create;
 mod dry_run;
 mod expand;
+mod image;
 mod machines;
 mod maintenance;
 mod objects;
@@ -27,6 +28,9 @@ pub use self::create::{
 };
 pub use self::dry_run::DryRun;
 pub use self::expand::Expand;
+pub use self::image::{
+    Image, ImageCommand, ImageOutput, ImageUsage, ListImages, PruneImages, PullImage, RemoveImages,
+};
 pub use self::machines::{Restart, Start};
 pub use self::maintenance::{Cordon, Drain};
 pub use self::objects::{ApiResources, Create, Edit, Mark, Patch, Replace, Told};
@@ -120,6 +124,8 @@ pub enum Command {
     Stop(Stop),
     /// Show a VirtualMachine with all that its instance type and its preference give
     Expand(Expand),
+    /// Show, pull and remove what the node keeps of images
+    Image(Image),
     /// Have the node start no guests; those that run go on
     #[command(after_help = "Example:\n  kvmctl cordon && kvmctl get node")]
     Cordon(Cordon),

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use proto_node::meta::ListMeta;
+use proto_node::node::image_service_client::ImageServiceClient;
 use proto_node::node::maintenance_service_client::MaintenanceServiceClient;
 use proto_node::node::node_service_client::NodeServiceClient;
 use proto_node::node::object_service_client::ObjectServiceClient;
@@ -39,6 +40,7 @@ pub struct Client {
     maintenance: MaintenanceServiceClient<Channel>,
     objects: ObjectServiceClient<Channel>,
     machines: VirtualMachineServiceClient<Channel>,
+    images: ImageServiceClient<Channel>,
     /// The kinds that the agent serves, once they were asked for.
     kinds: Option<Vec<ObjectKind>>,
 }
@@ -59,6 +61,8 @@ impl Client {
             ObjectServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let machines = VirtualMachineServiceClient::new(channel.clone())
             .max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let images =
+            ImageServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let service = NodeServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
         Ok(Self {
             address,
@@ -66,6 +70,7 @@ impl Client {
             maintenance,
             objects,
             machines,
+            images,
             kinds: None,
         })
     }
@@ -95,6 +100,11 @@ impl Client {
             }
         };
         Ok(self.kinds.insert(known))
+    }
+
+    /// The service of images.
+    pub fn images(&mut self) -> &mut ImageServiceClient<Channel> {
+        &mut self.images
     }
 
     /// The service of VirtualMachines.

@@ -28,6 +28,7 @@ mod generate;
 mod get;
 mod grace;
 mod guest;
+mod image;
 mod later;
 mod logs;
 mod machines;
@@ -118,6 +119,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Restart(args) => machines::restart(&scope, &args).await,
         Command::Stop(args) => verbs::stop(&scope, args).await,
         Command::Expand(args) => expand::run(&scope, &args).await,
+        Command::Image(args) => image::run(&scope, &args).await,
         Command::Cordon(args) => maintenance::cordon(&scope, &args).await,
         Command::Uncordon(args) => maintenance::uncordon(&scope, &args).await,
         Command::Drain(args) => drain::run(&scope, &args).await,

@@ -47,6 +47,18 @@ pub(crate) fn with_data<H: Host>(
     Ok(vmi)
 }
 
+/// What the registry of a disk's image is shown, if the disk names a pull secret of the namespace.
+///
+/// # Errors
+/// Which Secret is missing, or says nothing that can be read.
+pub(crate) fn fill_credentials<H: Host>(
+    agent: &Agent<H>,
+    namespace: &str,
+    disk: &mut ContainerDisk,
+) -> Result<(), Failure> {
+    Reader { agent, namespace }.fill_credentials(disk)
+}
+
 /// Keys and passwords that the agent in a guest is to set.
 ///
 /// # Errors

@@ -21,6 +21,7 @@ mod forward;
 mod given;
 mod hooks;
 mod image;
+mod images;
 mod instancetypes;
 mod lock;
 mod logging;

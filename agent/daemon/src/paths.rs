@@ -165,6 +165,8 @@ fn named(object: &VirtualMachineInstance, rules: &PathRules) -> Vec<(PathBuf, bo
                 let paths = layout_paths(path, rules).into_iter();
                 paths.map(|path| (path, false)).collect()
             }
+            ContainerImage::Archive(archive) => vec![(archive.path.clone(), false)],
+            ContainerImage::Directory(path) => vec![(path.clone(), false)],
             ContainerImage::Layout(_) | ContainerImage::Registry(_) => Vec::new(),
         },
         DiskSource::Empty { .. } | DiskSource::CloudInit(_) | DiskSource::Data(_) => Vec::new(),

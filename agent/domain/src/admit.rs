@@ -38,7 +38,9 @@ mod without_effect;
 
 use std::time::Duration;
 
-use proto_node::vmi::{Devices, PanicDevice, VirtualMachineInstance, VirtualMachineInstanceSpec};
+use proto_node::vmi::{
+    ContainerDiskSource, Devices, PanicDevice, VirtualMachineInstance, VirtualMachineInstanceSpec,
+};
 
 use self::metadata::Identity;
 use self::review::Review;
@@ -49,7 +51,9 @@ pub use metadata::check_metadata;
 pub use virtual_machine::{AdmittedVirtualMachine, FindKit, admit_virtual_machine};
 
 use crate::vmi::BaseBoard;
-use crate::{Boot, Bound, CpuTopology, FieldError, FirmwareBoot, NodeCaps, Rule, Vmi};
+use crate::{
+    Boot, Bound, ContainerDisk, CpuTopology, FieldError, FirmwareBoot, NodeCaps, Rule, Vmi,
+};
 
 /// KubeVirt's default of `terminationGracePeriodSeconds`.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
@@ -118,6 +122,35 @@ impl Vmi {
     /// Every rule that is broken, as when the object was admitted by a release that knows more.
     pub fn restore(object: VirtualMachineInstance) -> Result<Admitted, Vec<FieldError>> {
         admit(object, None, false)
+    }
+}
+
+/// A disk in an image, for those who want the image before there is a guest: judged as a `containerDisk` of the namespace.
+///
+/// # Errors
+/// Every rule that is broken.
+pub fn admit_container_disk(
+    mut source: ContainerDiskSource,
+    namespace: &str,
+    caps: &NodeCaps,
+) -> Result<ContainerDisk, Vec<FieldError>> {
+    let mut review = Review::new(Some(caps), true);
+    review.namespace = namespace.to_owned();
+    if source.image.is_empty() {
+        review.required("image", "names the image");
+    }
+    let policies = ["", "Always", "IfNotPresent", "Never"];
+    if !policies.contains(&source.image_pull_policy.as_str()) {
+        let policy = source.image_pull_policy.clone();
+        review.invalid(
+            "pullPolicy",
+            &policy,
+            "must be Always, IfNotPresent or Never",
+        );
+    }
+    match volumes::container("containerDisk", &mut source, &mut review) {
+        Some(disk) if review.errors.is_empty() => Ok(disk),
+        _ => Err(review.errors),
     }
 }
 

@@ -31,7 +31,8 @@ mod vmi;
 
 pub use access::{AccessCredential, Propagation};
 pub use admit::{
-    Admitted, AdmittedVirtualMachine, FindKit, Remark, admit_virtual_machine, check_metadata,
+    Admitted, AdmittedVirtualMachine, FindKit, Remark, admit_container_disk, admit_virtual_machine,
+    check_metadata,
 };
 pub use backoff::back_off;
 pub use caps::{FirmwareLacks, Lack, NodeCaps};
@@ -68,7 +69,7 @@ pub use run_strategy::RunStrategy;
 pub use proto_node::tame;
 pub use vmi::{
     BaseBoard, Boot, BootDevice, Bootloader, Chassis, ContainerDisk, ContainerImage, CpuTopology,
-    Disk, DiskSource, FirmwareBoot, HugepageSize, ImageLocation, Interface, KernelBoot,
-    MachineIdentity, MemoryOptions, PanicDevices, PciAddress, PullPolicy, RebootPolicy,
+    Disk, DiskSource, FirmwareBoot, HugepageSize, ImageArchive, ImageLocation, Interface,
+    KernelBoot, MachineIdentity, MemoryOptions, PanicDevices, PciAddress, PullPolicy, RebootPolicy,
     RegistryImage, Resources, SystemNames, Vmi, WatchdogAction,
 };

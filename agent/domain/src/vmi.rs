@@ -348,10 +348,26 @@ pub struct ContainerDisk {
 /// Where an image with a disk is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContainerImage {
-    /// On the node.
+    /// In a layout of the node (`oci:`).
     Layout(ImageLocation),
+    /// In an archive of the node (`oci-archive:`, `docker-archive:`).
+    Archive(ImageArchive),
+    /// In a directory of the node with its manifest and its layers, as skopeo writes it (`dir:`). Absolute, normalised,
+    /// below an allowed directory as far as text can tell.
+    Directory(PathBuf),
     /// In a registry.
     Registry(RegistryImage),
+}
+
+/// An archive of the node with images.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageArchive {
+    /// What `docker save` writes; otherwise an OCI image layout.
+    pub is_docker: bool,
+    /// Absolute, normalised, below an allowed directory as far as text can tell.
+    pub path: PathBuf,
+    /// Which of its images, where it holds several.
+    pub reference: Option<String>,
 }
 
 /// An image in a registry.

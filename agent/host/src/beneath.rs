@@ -140,6 +140,16 @@ impl AllowedPaths {
         Ok(file)
     }
 
+    /// Opens an archive with an image, for reading.
+    pub(crate) fn open_boot_file(&self, path: &Path) -> Result<File, BeneathError> {
+        let root = self.root_of(path, PathUse::Boot)?;
+        let opened = root.opened()?;
+        let relative = root.relative(path)?;
+        let file = open_below(&opened, relative, Wanted::RegularFile, Access::Read)?;
+        self.check_place(&opened.place_of(&file)?, path)?;
+        Ok(file)
+    }
+
     /// Opens a directory that holds kernels, initrds or an image layout.
     pub(crate) fn open_boot_dir(&self, path: &Path) -> Result<BeneathDir, BeneathError> {
         let root = self.root_of(path, PathUse::Boot)?;

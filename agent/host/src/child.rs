@@ -14,6 +14,7 @@ mod drop_privileges;
 mod launch_vmm;
 mod open_dhcp;
 mod pull_image;
+mod read_archive;
 mod read_layers;
 mod run_hook;
 mod unpack_kernel;
@@ -30,6 +31,9 @@ pub(crate) use launch_vmm::{LaunchArguments, Launched};
 pub(crate) use open_dhcp::SUBCOMMAND as OPEN_DHCP;
 pub(crate) use pull_image::{
     Ask as PullAsk, Request as PullRequest, SUBCOMMAND as PULL_IMAGE, is_digest,
+};
+pub(crate) use read_archive::{
+    Reply as ArchiveReply, Request as ArchiveRequest, SUBCOMMAND as READ_ARCHIVE,
 };
 pub(crate) use read_layers::{
     Reply as LayersReply, Request as LayersRequest, SUBCOMMAND as READ_LAYERS,
@@ -50,6 +54,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
     match subcommand.to_str()? {
         unpack_kernel::SUBCOMMAND => Some(unpack_kernel::main()),
         convert_image::SUBCOMMAND => Some(convert_image::main()),
+        read_archive::SUBCOMMAND => Some(read_archive::main()),
         read_layers::SUBCOMMAND => Some(read_layers::main()),
         pull_image::SUBCOMMAND => Some(pull_image::main()),
         answer_dhcp::SUBCOMMAND => Some(answer_dhcp::main()),

@@ -6,7 +6,9 @@
 
 mod collect;
 mod import;
+mod local;
 mod names;
+mod store;
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -20,13 +22,15 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use crate::beneath::AllowedPaths;
+use crate::facility::PullProgress;
 use crate::failure::{chain, fatal, retry};
-use crate::kernels::{KernelError, blocking, open_layout};
+use crate::kernels::KernelError;
 use crate::layout::absent_is_none;
 use crate::registry::RegistrySettings;
 pub(crate) use import::Importer;
 use import::Source;
 use names::Names;
+pub use store::{RemoveImageError, StoreUsage, StoredImage};
 
 /// The kubelet's pauses between two attempts.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
@@ -58,10 +62,42 @@ enum Import {
         error: String,
         failures: u32,
         retry_at: Instant,
+        /// Somebody was told: from then on it is a pause.
+        is_told: bool,
     },
     Done {
         at: Instant,
     },
+}
+
+impl Import {
+    /// Whether it says something that is still of use. Names are their callers' to choose, so there is no end of them.
+    fn counts(&self) -> bool {
+        match self {
+            Self::Running { .. } => true,
+            Self::Failed { retry_at, .. } => retry_at.elapsed() < 2 * LONGEST_PAUSE,
+            Self::Done { at } => at.elapsed() < FRESH,
+        }
+    }
+}
+
+/// What there is to do for a disk.
+#[derive(Debug, Clone)]
+struct Job {
+    /// What the import is known by.
+    work: String,
+    /// Where the image is.
+    origin: String,
+    /// Digest of its manifest, where nobody has to be asked for it.
+    digest: Option<String>,
+}
+
+/// What came of asking for a disk.
+enum Outcome {
+    /// It is there, of the manifest with this digest.
+    There(File, String),
+    /// So many bytes of so many were fetched.
+    Running(u64, u64),
 }
 
 /// What is opened, and by which rules.
@@ -82,63 +118,142 @@ impl ContainerDisks {
 
     /// The raw disk, opened for reading and locked against removal. Begins to make it when it is not there.
     pub(crate) async fn open(self: &Arc<Self>, wanted: Wanted<'_>) -> Result<File, Failure> {
+        let name = wanted.disk.name.clone();
+        match self.ensure(wanted).await? {
+            Outcome::There(file, _) => Ok(file),
+            Outcome::Running(done, of) => {
+                let so_far = so_far(done, of);
+                Err(pending(
+                    "Pulling",
+                    format!("Pulling image {name:?}{so_far}"),
+                ))
+            }
+        }
+    }
+
+    /// The same for who wants it to be there.
+    pub(crate) async fn pull(
+        self: &Arc<Self>,
+        wanted: Wanted<'_>,
+    ) -> Result<PullProgress, Failure> {
+        Ok(match self.ensure(wanted).await? {
+            Outcome::There(_, digest) => PullProgress::Done(digest),
+            Outcome::Running(done, of) => PullProgress::Running(done, of),
+        })
+    }
+
+    async fn ensure(self: &Arc<Self>, wanted: Wanted<'_>) -> Result<Outcome, Failure> {
         let name = &wanted.disk.name;
-        let path = wanted.disk.path.clone();
-        let (work, source) = match &wanted.disk.image {
-            ContainerImage::Layout(location) => {
-                let (location, allowed) = (location.clone(), wanted.allowed.clone());
-                let image = blocking(move || open_layout(&location, &allowed)).await;
-                let image = image.map_err(|error| layout_failure(&error))?;
-                let key = key(&image.manifest.digest(), path.as_deref());
-                if let Some(file) = self.kept(&key)? {
-                    return Ok(file);
-                }
-                (key, Source::Layout(image))
-            }
-            ContainerImage::Registry(image) => {
-                let work = name_of(image, wanted.disk.credentials.as_ref());
-                if let Some(file) = self.pulled_before(&work, &wanted)? {
-                    return Ok(file);
-                }
-                if wanted.disk.pull == PullPolicy::Never {
-                    let message = format!(
-                        "Container image {name:?} is not present with pull policy of Never"
-                    );
-                    return Err(retry("ErrImageNeverPull", message));
-                }
-                let settings = wanted.registries.clone();
-                let credentials = wanted.disk.credentials.clone();
-                (work, Source::Registry(image.clone(), settings, credentials))
-            }
-        };
-        let mut done = self.begin(&work, name, source, path)?;
+        let (job, source) = self.job(&wanted).await?;
+        if let Some((file, digest)) = self.found(&job, &wanted)? {
+            return Ok(Outcome::There(file, digest));
+        }
+        let is_named = matches!(wanted.disk.image, ContainerImage::Registry(_));
+        if is_named && wanted.disk.pull == PullPolicy::Never {
+            let message =
+                format!("Container image {name:?} is not present with pull policy of Never");
+            return Err(retry("ErrImageNeverPull", message));
+        }
+        let mut done = self.begin(&job, name, source, wanted.disk.path.clone())?;
         // One that is quick needs no second look.
         let waited = tokio::time::timeout(SHORT, done.wait_for(|is_done| *is_done)).await;
         let is_done = waited.is_ok_and(|done| done.is_ok());
-        let found = match &wanted.disk.image {
-            _ if !is_done => None,
-            ContainerImage::Layout(_) => self.kept(&work)?,
-            ContainerImage::Registry(_) => self.pulled_before(&work, &wanted)?,
-        };
-        let so_far = self.so_far(&work);
-        found.ok_or_else(|| pending("Pulling", format!("Pulling image {name:?}{so_far}")))
-    }
-
-    /// How far a pull is, in steps that are worth a word.
-    fn so_far(&self, work: &str) -> String {
-        let (done, of) = match self.lock().get(work) {
+        if is_done && let Some((file, digest)) = self.found(&job, &wanted)? {
+            return Ok(Outcome::There(file, digest));
+        }
+        if let Some(failure) = self.failed(&job.work, name) {
+            return Err(failure);
+        }
+        let (done, of) = match self.lock().get(&job.work) {
             Some(Import::Running { progress, .. }) => *progress.borrow(),
             _ => (0, 0),
         };
-        if of == 0 {
-            return String::new();
+        Ok(Outcome::Running(done, of))
+    }
+
+    /// What there is to do for a disk, and of what it is made.
+    async fn job(&self, wanted: &Wanted<'_>) -> Result<(Job, Source), Failure> {
+        if let ContainerImage::Registry(image) = &wanted.disk.image {
+            let credentials = wanted.disk.credentials.clone();
+            let job = Job {
+                work: name_of(image, credentials.as_ref()),
+                origin: format!("{}/{}", image.registry, image.repository),
+                digest: None,
+            };
+            let source = Source::Registry(image.clone(), wanted.registries.clone(), credentials);
+            return Ok((job, source));
         }
-        let tenths = done.saturating_mul(10) / of;
-        format!(": {} % of {} MiB", tenths * 10, of >> 20)
+        let image = local::open(&wanted.disk.image, &wanted.allowed, &self.importer.helper)
+            .await
+            .map_err(|error| layout_failure(&error))?;
+        let digest = image.manifest.digest();
+        let origin = image.location.clone();
+        let key = key(&digest, wanted.disk.path.as_deref());
+        let job = Job {
+            work: format!("{origin}#{key}"),
+            origin,
+            digest: Some(digest),
+        };
+        Ok((job, Source::Local(image)))
+    }
+
+    /// The disk, where who wants it may have it.
+    fn found(&self, job: &Job, wanted: &Wanted<'_>) -> Result<Option<(File, String)>, Failure> {
+        let Some(digest) = &job.digest else {
+            return self.pulled_before(&job.work, wanted);
+        };
+        let key = key(digest, wanted.disk.path.as_deref());
+        if !self.has_proved(&job.origin, &key)? {
+            return Ok(None);
+        }
+        let file = self.kept(&key)?;
+        Ok(file.map(|file| (file, digest.clone())))
+    }
+
+    /// Whether a place had all layers of an image, and not only its manifest, which says which disk is kept: who knows
+    /// that much of another's image has not got the image.
+    fn has_proved(&self, origin: &str, key: &str) -> Result<bool, Failure> {
+        let proved = self.names.digest(&proof(origin, key));
+        proved
+            .map(|digest| digest.is_some())
+            .map_err(|error| retry("DiskFailed", format!("{origin}: {error}")))
+    }
+
+    /// Says once that an import failed; then it pauses.
+    fn failed(&self, work: &str, name: &str) -> Option<Failure> {
+        let mut imports = self.lock();
+        let Some(Import::Failed {
+            error,
+            retry_at,
+            is_told,
+            ..
+        }) = imports.get_mut(work)
+        else {
+            return None;
+        };
+        if *retry_at <= Instant::now() {
+            return None;
+        }
+        let (reason, message) = if std::mem::replace(is_told, true) {
+            (
+                "ImagePullBackOff",
+                format!("Back-off pulling image {name:?}: {error}"),
+            )
+        } else {
+            (
+                "ErrImagePull",
+                format!("Failed to pull image {name:?}: {error}"),
+            )
+        };
+        Some(pending(reason, message))
     }
 
     /// A disk whose image was pulled, if its name still counts.
-    fn pulled_before(&self, work: &str, wanted: &Wanted<'_>) -> Result<Option<File>, Failure> {
+    fn pulled_before(
+        &self,
+        work: &str,
+        wanted: &Wanted<'_>,
+    ) -> Result<Option<(File, String)>, Failure> {
         let is_fresh = match self.lock().get(work) {
             Some(Import::Done { at }) => at.elapsed() < FRESH,
             _ => false,
@@ -150,17 +265,19 @@ impl ContainerDisks {
             .names
             .digest(work)
             .map_err(|error| retry("DiskFailed", format!("{}: {error}", wanted.disk.name)))?;
-        match digest {
-            Some(digest) => self.kept(&key(&digest, wanted.disk.path.as_deref())),
-            None => Ok(None),
-        }
+        let Some(digest) = digest else {
+            return Ok(None);
+        };
+        let file = self.kept(&key(&digest, wanted.disk.path.as_deref()))?;
+        Ok(file.map(|file| (file, digest)))
     }
 
     fn kept(&self, key: &str) -> Result<Option<File>, Failure> {
         let path = self.importer.place(key);
+        // Whoever looks whether somebody has it, or removes it, has its turn.
+        let _turn = collect::turn();
         let opened = absent_is_none(File::open(&path)).and_then(|file| {
             let Some(file) = file else { return Ok(None) };
-            // Whoever removes it has it exclusively, and for a moment only.
             match file.try_lock_shared() {
                 Ok(()) => {
                     collect::touch(&file, &path);
@@ -176,34 +293,32 @@ impl ContainerDisks {
     /// Begins an import, unless it runs or failed a moment ago.
     fn begin(
         self: &Arc<Self>,
-        work: &str,
+        job: &Job,
         name: &str,
         source: Source,
         path: Option<PathBuf>,
     ) -> Result<watch::Receiver<bool>, Failure> {
+        if let Some(failure) = self.failed(&job.work, name) {
+            return Err(failure);
+        }
         let mut imports = self.lock();
-        let failures = match imports.get(work) {
+        let failures = match imports.get(&job.work) {
             Some(Import::Running { done, .. }) => return Ok(done.clone()),
-            Some(Import::Failed {
-                error, retry_at, ..
-            }) if *retry_at > Instant::now() => {
-                let message = format!("Back-off pulling image {name:?}: {error}");
-                return Err(pending("ImagePullBackOff", message));
-            }
             Some(Import::Failed { failures, .. }) => *failures,
             Some(Import::Done { .. }) | None => 0,
         };
+        imports.retain(|_, import| import.counts());
         let (finished, done) = watch::channel(false);
         let (heard, progress) = watch::channel((0, 0));
         let running = Import::Running {
             done: done.clone(),
             progress,
         };
-        imports.insert(work.to_owned(), running);
-        let (disks, work, name) = (Arc::clone(self), work.to_owned(), name.to_owned());
+        imports.insert(job.work.clone(), running);
+        let (disks, job, name) = (Arc::clone(self), job.clone(), name.to_owned());
         tokio::spawn(async move {
-            let outcome = disks.carry_out(&work, source, path, heard).await;
-            disks.end(&work, &name, outcome, failures);
+            let outcome = disks.carry_out(&job, &name, (source, path), heard).await;
+            disks.end(&job.work, &name, outcome, failures);
             // Nobody may wait any more.
             finished.send_replace(true);
         });
@@ -212,24 +327,27 @@ impl ContainerDisks {
 
     async fn carry_out(
         &self,
-        work: &str,
-        source: Source,
-        path: Option<PathBuf>,
+        job: &Job,
+        name: &str,
+        (source, path): (Source, Option<PathBuf>),
         progress: watch::Sender<(u64, u64)>,
     ) -> Result<(), String> {
         let is_named = matches!(source, Source::Registry(..));
         let suffix = path.clone();
         let is_kept = |digest: &str| {
-            self.importer
-                .place(&key(digest, suffix.as_deref()))
-                .exists()
+            let key = key(digest, suffix.as_deref());
+            let is_proved = self.has_proved(&job.origin, &key).unwrap_or(false);
+            is_proved && self.importer.place(&key).exists()
         };
         let digest = self
             .importer
             .import(source, path, &is_kept, &progress)
             .await?;
+        let key = key(&digest, suffix.as_deref());
+        let noted = self.names.note(&proof(&job.origin, &key), &digest, "");
+        noted.map_err(|error| format!("the image cannot be noted: {error}"))?;
         if is_named {
-            let noted = self.names.note(work, &digest);
+            let noted = self.names.note(&job.work, &digest, name);
             noted.map_err(|error| format!("the digest of the image cannot be noted: {error}"))?;
         }
         Ok(())
@@ -248,6 +366,7 @@ impl ContainerDisks {
                     error,
                     failures: failures.saturating_add(1),
                     retry_at: Instant::now() + pause,
+                    is_told: false,
                 }
             }
         };
@@ -271,6 +390,20 @@ fn key(digest: &str, path: Option<&Path>) -> String {
             format!("{digest}-{}", hash.get(..16).unwrap_or(&hash))
         }
     }
+}
+
+/// How far a pull is, in steps that are worth a word.
+fn so_far(done: u64, of: u64) -> String {
+    if of == 0 {
+        return String::new();
+    }
+    let tenths = done.saturating_mul(10) / of;
+    format!(": {} % of {} MiB", tenths * 10, of >> 20)
+}
+
+/// What it is noted by that a place had a whole image.
+fn proof(origin: &str, key: &str) -> String {
+    format!("{key}\n{origin}")
 }
 
 /// What the import of an image is known by. Who has not the same credentials learns nothing of what others

@@ -4,14 +4,16 @@
 //! one of the simulator.
 
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use agent_domain::{Name, Namespace, Probe, Vmi};
+use agent_domain::{ContainerDisk, Name, Namespace, Probe, Vmi};
 use agent_plan::{Action, Completed, Failure, GuestTold, Observed, ProbeAnswer, Record, Timestamp};
 use tokio::net::{TcpStream, UdpSocket, UnixStream};
 use tokio::sync::Notify;
 
+use crate::container_disks::{RemoveImageError, StoreUsage, StoredImage};
 use crate::guest_agent::GuestCredentials;
 use crate::logs::{LogReader, LogsError, Printed, Run};
 use crate::usage::Usage;
@@ -29,9 +31,46 @@ pub struct Look<'a> {
     pub now: Timestamp,
 }
 
+/// How far a pull is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PullProgress {
+    /// So many bytes of so many were fetched; 0 when that is not known yet.
+    Running(u64, u64),
+    /// The disk of this manifest is there.
+    Done(String),
+}
+
+/// Disks of images that a host keeps.
+pub trait ImageStore: Send + Sync + 'static {
+    /// Pulls an image, or goes on with it, as a guest of the namespace would have it pulled. Takes a second or so.
+    fn pull_image(
+        &self,
+        namespace: &Namespace,
+        disk: &ContainerDisk,
+    ) -> impl Future<Output = Result<PullProgress, Failure>> + Send;
+
+    /// All that are kept.
+    fn list_images(&self) -> impl Future<Output = io::Result<Vec<StoredImage>>> + Send;
+
+    /// Removes some by digest or name.
+    fn remove_images(
+        &self,
+        images: Vec<String>,
+    ) -> impl Future<Output = Result<Vec<StoredImage>, RemoveImageError>> + Send;
+
+    /// Removes all that no guest has, or says what would go: disks, and number and bytes of layers.
+    fn prune_images(
+        &self,
+        is_dry: bool,
+    ) -> impl Future<Output = io::Result<(Vec<StoredImage>, usize, u64)>> + Send;
+
+    /// What they take.
+    fn image_usage(&self) -> impl Future<Output = io::Result<StoreUsage>> + Send;
+}
+
 /// What a plan can do to a host, for one VMI at a time. Calls for one uid never overlap; calls for
 /// different uids do.
-pub trait Host: Send + Sync + 'static {
+pub trait Host: ImageStore {
     /// Looks, changing nothing. What cannot be told within a second or so is `Unknown`. Processes
     /// are looked at before exit records (see [`Observed`]).
     fn observe(&self, look: Look<'_>) -> impl Future<Output = Observed> + Send;

@@ -16,7 +16,7 @@ use agent_images::oci::OciError;
 use crate::beneath::{AllowedPaths, BeneathError};
 pub(crate) use cache::{KernelCache, KernelCacheSettings};
 pub(crate) use image::open_layout;
-pub(crate) use layers::{LayerReading, OpenedImage, read_layers};
+pub(crate) use layers::{LayerReading, find_in_archive, read_layers};
 
 /// Why there is no kernel to boot.
 #[derive(Debug, thiserror::Error)]

@@ -40,10 +40,11 @@ mod vsock;
 mod zone;
 
 pub use config::{DebugPorts, KnownPaths, LinuxHostConfig};
+pub use container_disks::{RemoveImageError, StoreUsage, StoredImage};
 pub use doctor::{Finding, Health, Patient, examine};
 pub use facility::{
-    ConsoleError, ConsoleRequest, ConsoleStream, GuestLink, GuestPort, Host, Look, ReachError,
-    Reached, ReachedPhase, VerbError, Wake,
+    ConsoleError, ConsoleRequest, ConsoleStream, GuestLink, GuestPort, Host, ImageStore, Look,
+    PullProgress, ReachError, Reached, ReachedPhase, VerbError, Wake,
 };
 pub use firmware::{
     EfiFiles, FirmwareFinder, FirmwareSettings, KeptVariables, RemoveError, kept_variables,

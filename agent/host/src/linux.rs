@@ -4,6 +4,7 @@ mod configure;
 mod execute;
 mod forward;
 mod guest;
+mod images;
 mod logs;
 mod look;
 mod place;

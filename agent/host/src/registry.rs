@@ -51,6 +51,9 @@ pub(crate) enum PullFailure {
     /// The registry, or the way to it.
     #[error("{0}")]
     Refused(String),
+    /// The registry wants other credentials.
+    #[error("{0}")]
+    Denied(String),
     /// The node.
     #[error("the pull cannot be carried out")]
     Host(#[from] io::Error),
@@ -118,6 +121,10 @@ impl Puller {
                 Ok(Pulled::Kept(digest)) => return Ok(PulledImage::Kept(digest)),
                 Ok(Pulled::New(index)) => return self.open(&index, limits),
                 Err(PullFailure::Refused(why)) => failures.push(format!("{name}: {why}")),
+                Err(PullFailure::Denied(why)) => {
+                    let way_out = way_out(order, mirror.is_some());
+                    failures.push(format!("{name}: {why} ({way_out})"));
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -212,6 +219,17 @@ fn tempfile_in(dir: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.read(true).write(true).mode(0o600);
     options.custom_flags(nix::libc::O_TMPFILE).open(dir)
+}
+
+/// What whoever wants an image can do when the registry does not give it to them.
+fn way_out(order: &PullOrder<'_>, is_mirror: bool) -> &'static str {
+    match (order.credentials, is_mirror) {
+        (_, true) => "a mirror is asked without credentials",
+        (None, false) => {
+            "name a Secret with what the registry wants in imagePullSecret; there is none, or it says nothing of this registry"
+        }
+        (Some(_), false) => "the registry does not take what the imagePullSecret says",
+    }
 }
 
 async fn request(order: &PullOrder<'_>, mirror: Option<&str>) -> Result<PullRequest, PullFailure> {

@@ -4,6 +4,7 @@
 //! Layers". Everything is read as a stream, each blob is compared with its digest and size, and
 //! what is not listed in the manifest is never looked at.
 
+mod archive;
 mod blob;
 mod budget;
 mod layer;
@@ -12,11 +13,12 @@ mod manifest;
 mod only_file;
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub use archive::{ArchiveKind, ArchivedImage, Window};
 use budget::Budget;
 use layer::Layers;
 pub use manifest::ImageManifest;
@@ -27,12 +29,12 @@ pub trait LayoutDir {
     ///
     /// # Errors
     /// When it is not there, is no regular file, or lies outside.
-    fn open(&self, relative: &Path) -> io::Result<File>;
+    fn open(&self, relative: &Path) -> io::Result<Box<dyn Read>>;
 }
 
 impl<F: Fn(&Path) -> io::Result<File>> LayoutDir for F {
-    fn open(&self, relative: &Path) -> io::Result<File> {
-        self(relative)
+    fn open(&self, relative: &Path) -> io::Result<Box<dyn Read>> {
+        self(relative).map(|file| Box::new(file) as Box<dyn Read>)
     }
 }
 

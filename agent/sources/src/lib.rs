@@ -14,6 +14,7 @@ mod error;
 mod forward;
 mod grpc;
 mod hooks;
+mod images;
 mod listen;
 mod machines;
 mod maintenance;
@@ -34,6 +35,7 @@ pub use control_plane::{
 pub use error::ApiError;
 pub use grpc::{Doors, MAX_RESPONSE_BYTES, ServeError, serve};
 pub use hooks::HookSocket;
+pub use images::ImageRegistry;
 pub use listen::{
     MOST_CONNECTIONS, Socket, SocketAccess, SocketError, TlsDoor, TlsError, TlsFiles, TlsKeys,
 };

@@ -257,6 +257,40 @@ impl ObjectRegistry for FakeRegistry {
     }
 }
 
+impl crate::ImageRegistry for FakeRegistry {
+    async fn pull_image(
+        &self,
+        pull: &proto_node::node::PullImageRequest,
+    ) -> Result<proto_node::node::PullImageResponse, ApiError> {
+        Ok(proto_node::node::PullImageResponse {
+            digest: format!("sha256:{}", pull.image),
+            ..Default::default()
+        })
+    }
+
+    async fn images(&self) -> Result<proto_node::node::ListImagesResponse, ApiError> {
+        Ok(Default::default())
+    }
+
+    async fn remove_images(
+        &self,
+        _: Vec<String>,
+    ) -> Result<proto_node::node::RemoveImagesResponse, ApiError> {
+        Ok(Default::default())
+    }
+
+    async fn image_usage(&self) -> Result<proto_node::node::GetImageUsageResponse, ApiError> {
+        Ok(Default::default())
+    }
+
+    async fn prune_images(
+        &self,
+        _: bool,
+    ) -> Result<proto_node::node::PruneImagesResponse, ApiError> {
+        Ok(Default::default())
+    }
+}
+
 impl MachineRegistry for FakeRegistry {
     fn change_machine(
         &self,

@@ -1,5 +1,7 @@
 //! What is booted: a kernel, or firmware.
 
+use std::path::PathBuf;
+
 use proto_node::vmi::{DomainSpec, KernelBoot as WireKernelBoot, KernelBootContainer};
 
 use super::firmware;
@@ -112,25 +114,8 @@ pub(super) fn image_location(
         return host_path(field, path, PathUse::Boot, review).map(ImageLocation::Directory);
     }
     if let Some(rest) = text.strip_prefix("oci:") {
-        let (path, reference) = match rest.split_once(':') {
-            Some((path, reference)) => (path, Some(reference)),
-            None => (rest, None),
-        };
-        if reference.is_some_and(|name| {
-            name.is_empty() || name.len() > 255 || name.chars().any(char::is_control)
-        }) {
-            review.invalid(
-                field,
-                text,
-                "the reference after the second ':' must have 1 to 255 printable characters",
-            );
-            return None;
-        }
-        let path = host_path(field, path, PathUse::Boot, review)?;
-        return Some(ImageLocation::OciLayout {
-            path,
-            reference: reference.map(str::to_owned),
-        });
+        let (path, reference) = path_and_reference(field, (text, rest), review)?;
+        return Some(ImageLocation::OciLayout { path, reference });
     }
     if !text.is_empty() {
         review.unable(
@@ -140,4 +125,28 @@ pub(super) fn image_location(
         );
     }
     None
+}
+
+/// `PATH[:REF]`, of a whole text.
+pub(super) fn path_and_reference(
+    field: &str,
+    (text, rest): (&str, &str),
+    review: &mut Review<'_>,
+) -> Option<(PathBuf, Option<String>)> {
+    let (path, reference) = match rest.split_once(':') {
+        Some((path, reference)) => (path, Some(reference)),
+        None => (rest, None),
+    };
+    if reference.is_some_and(|name| {
+        name.is_empty() || name.len() > 255 || name.chars().any(char::is_control)
+    }) {
+        review.invalid(
+            field,
+            text,
+            "the reference after the second ':' must have 1 to 255 printable characters",
+        );
+        return None;
+    }
+    let path = host_path(field, path, PathUse::Boot, review)?;
+    Some((path, reference.map(str::to_owned)))
 }

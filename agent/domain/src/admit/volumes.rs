@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proto_node::vmi::{ContainerDiskSource, HostDisk, Volume};
 
-use super::boot::image_location;
+use super::boot::{image_location, path_and_reference};
 use super::cloud_init::cloud_init;
 use super::data_volume;
 use super::disks::unique;
@@ -16,7 +16,7 @@ use super::review::Review;
 use crate::cloud_init::CloudInitKind;
 use crate::name::is_dns_label;
 use crate::quantity::Quantity;
-use crate::vmi::{ContainerDisk, ContainerImage, DiskSource, PullPolicy};
+use crate::vmi::{ContainerDisk, ContainerImage, DiskSource, ImageArchive, PullPolicy};
 use crate::{FieldError, PathUse, Rule};
 
 const MIB: u64 = 1024 * 1024;
@@ -94,11 +94,8 @@ fn source(path: &str, volume: &mut Volume, review: &mut Review<'_>) -> Option<Di
     }
 }
 
-/// Transports of skopeo that this release does not read.
-const OTHER_TRANSPORTS: [&str; 7] = [
-    "dir:",
-    "oci-archive:",
-    "docker-archive:",
+/// Transports of skopeo that are not read.
+const OTHER_TRANSPORTS: [&str; 4] = [
     "docker-daemon:",
     "containers-storage:",
     "http://",
@@ -110,7 +107,61 @@ fn container_disk(
     wire: &mut ContainerDiskSource,
     review: &mut Review<'_>,
 ) -> Option<DiskSource> {
-    let field = format!("{path}.image");
+    container(path, wire, review).map(DiskSource::Container)
+}
+
+/// The image that a text names, and whether it may mean another tomorrow.
+fn container_image(
+    field: &str,
+    text: &str,
+    review: &mut Review<'_>,
+) -> Option<(ContainerImage, bool)> {
+    if OTHER_TRANSPORTS
+        .iter()
+        .any(|prefix| text.starts_with(prefix))
+    {
+        let message = "such images are not read: use a name in a registry, oci:PATH[:REF], oci-archive:PATH[:REF], docker-archive:PATH[:REF] or dir:PATH on the node (skopeo copy makes them), or hostDisk for a disk of the node";
+        review.unable(field, text, message);
+        return None;
+    }
+    if text.starts_with("oci:") {
+        let location = image_location(field, text, review)?;
+        return Some((ContainerImage::Layout(location), false));
+    }
+    if let Some(path) = text.strip_prefix("dir:") {
+        let path = host_path(field, path, PathUse::Boot, review)?;
+        return Some((ContainerImage::Directory(path), false));
+    }
+    let archives = [("oci-archive:", false), ("docker-archive:", true)];
+    for (prefix, is_docker) in archives {
+        if let Some(rest) = text.strip_prefix(prefix) {
+            let (path, reference) = path_and_reference(field, (text, rest), review)?;
+            let archive = ImageArchive {
+                is_docker,
+                path,
+                reference,
+            };
+            return Some((ContainerImage::Archive(archive), false));
+        }
+    }
+    match image_reference::parse(text) {
+        Ok(image) => {
+            let is_latest = image_reference::is_latest(&image);
+            Some((ContainerImage::Registry(image), is_latest))
+        }
+        Err(rule) => {
+            review.invalid(field, text, rule);
+            None
+        }
+    }
+}
+
+/// Reads a disk in an image; `path` is that of its source.
+pub(super) fn container(
+    path: &str,
+    wire: &mut ContainerDiskSource,
+    review: &mut Review<'_>,
+) -> Option<ContainerDisk> {
     let inner = match wire.path.as_str() {
         "" => None,
         text => Some(image_path(&format!("{path}.path"), text, review)?),
@@ -118,32 +169,12 @@ fn container_disk(
     if wire.image.is_empty() {
         return None;
     }
-    let is_other = |prefix: &&str| wire.image.starts_with(*prefix);
-    if OTHER_TRANSPORTS.iter().any(is_other) {
-        let message = "such images are not read by this release: use oci:PATH[:REF] for an OCI image layout of the node (skopeo copy makes one), a name in a registry, or hostDisk for a disk of the node";
-        review.unable(&field, &wire.image, message);
-        return None;
-    }
-    let (image, is_latest) = if wire.image.starts_with("oci:") {
-        let location = image_location(&field, &wire.image, review)?;
-        (ContainerImage::Layout(location), false)
-    } else {
-        match image_reference::parse(&wire.image) {
-            Ok(image) => {
-                let is_latest = image_reference::is_latest(&image);
-                (ContainerImage::Registry(image), is_latest)
-            }
-            Err(rule) => {
-                review.invalid(&field, &wire.image, rule);
-                return None;
-            }
-        }
-    };
+    let (image, is_latest) = container_image(&format!("{path}.image"), &wire.image, review)?;
     if wire.image_pull_policy.is_empty() {
         let default = if is_latest { "Always" } else { "IfNotPresent" };
         default.clone_into(&mut wire.image_pull_policy);
     }
-    Some(DiskSource::Container(ContainerDisk {
+    Some(ContainerDisk {
         name: wire.image.clone(),
         image,
         path: inner,
@@ -154,7 +185,7 @@ fn container_disk(
             "Never" => PullPolicy::Never,
             _ => PullPolicy::IfNotPresent,
         },
-    }))
+    })
 }
 
 /// How many sources a volume names, those that this release refuses among them.

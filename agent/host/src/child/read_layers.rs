@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use agent_images::oci::{ImageFile, ImageManifest, OciLimits};
+use agent_images::oci::{ImageFile, ImageManifest, LayoutDir, OciLimits, Window};
 use serde::{Deserialize, Serialize};
 
 use super::confine::{Bounds, confine};
@@ -29,6 +29,8 @@ const ADDRESS_SPACE_BYTES: u64 = 512 << 20;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
     pub(crate) manifest: ImageManifest,
+    /// Where each layer is in its file, the lowest first; none: layers are whole files.
+    pub(crate) windows: Vec<Window>,
     /// The file within the image.
     pub(crate) file: ImageFile,
     pub(crate) limits: OciLimits,
@@ -67,13 +69,9 @@ fn serve() -> io::Result<()> {
         output_bytes: request.limits.file_bytes,
     })?;
     let mut output = descriptors.next().ok_or(io::ErrorKind::InvalidInput)?;
-    let layers: Vec<(PathBuf, File)> = request.manifest.layer_paths().zip(descriptors).collect();
-    let open = |path: &Path| {
-        let layer = layers.iter().find(|(known, _)| known == path);
-        let (_, file) = layer.ok_or(io::ErrorKind::NotFound)?;
-        let mut file = file.try_clone()?;
-        file.rewind()?;
-        Ok(file)
+    let layers = Layers {
+        files: request.manifest.layer_paths().zip(descriptors).collect(),
+        windows: &request.windows,
     };
     let Request {
         manifest,
@@ -81,9 +79,29 @@ fn serve() -> io::Result<()> {
         limits,
         ..
     } = &request;
-    let reply = match manifest.extract_file(&open, file, &mut output, *limits) {
+    let reply = match manifest.extract_file(&layers, file, &mut output, *limits) {
         Ok(bytes) => Reply::Written(bytes),
         Err(error) => Reply::Refused(chain(&error)),
     };
     io::stdout().write_all(&serde_json::to_vec(&reply)?)
+}
+
+/// The layers that came, by their paths.
+struct Layers<'a> {
+    files: Vec<(PathBuf, File)>,
+    windows: &'a [Window],
+}
+
+impl LayoutDir for Layers<'_> {
+    fn open(&self, relative: &Path) -> io::Result<Box<dyn Read>> {
+        let mut known = self.files.iter().enumerate();
+        let layer = known.find(|(_, (path, _))| path == relative);
+        let (index, (_, file)) = layer.ok_or(io::ErrorKind::NotFound)?;
+        if let Some(window) = self.windows.get(index) {
+            return window.open(file);
+        }
+        let mut file = file.try_clone()?;
+        file.rewind()?;
+        Ok(Box::new(file))
+    }
 }

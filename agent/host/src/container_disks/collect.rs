@@ -3,21 +3,30 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use nix::sys::statvfs::statvfs;
 
 use crate::layout::absent_is_none;
 
 /// The kubelet's water marks: when so much of a file system is in use, disks go until no more than that is.
-const HIGH_PERCENT: u64 = 85;
-const LOW_PERCENT: u64 = 80;
+pub(super) const HIGH_PERCENT: u64 = 85;
+pub(super) const LOW_PERCENT: u64 = 80;
+
+/// Held while somebody looks whether a disk is in use, which takes its lock for a moment, and while one is opened.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Waits for the turn.
+pub(super) fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A disk that is kept.
 #[derive(Debug)]
-struct Kept {
-    path: PathBuf,
-    used_at: SystemTime,
+pub(super) struct Kept {
+    pub(super) path: PathBuf,
+    pub(super) used_at: SystemTime,
 }
 
 /// Notes that a disk is used. That it fails makes it go earlier than others, and no guest loses it.
@@ -27,13 +36,15 @@ pub(super) fn touch(file: &File, path: &Path) {
     }
 }
 
-/// Removes disks while their file system is too full. Returns how many went.
-pub(super) fn collect(dir: &Path) -> io::Result<usize> {
-    collect_by(dir, || used_percent(dir), (HIGH_PERCENT, LOW_PERCENT))
+/// Removes what was not used for so long while the file system is too full. Returns how many went.
+pub(super) fn collect(dir: &Path, unused_for: Duration) -> io::Result<usize> {
+    let marks = (HIGH_PERCENT, LOW_PERCENT);
+    collect_by(dir, unused_for, || used_percent(dir), marks)
 }
 
 fn collect_by(
     dir: &Path,
+    unused_for: Duration,
     used: impl Fn() -> io::Result<u64>,
     (high, low): (u64, u64),
 ) -> io::Result<usize> {
@@ -42,7 +53,9 @@ fn collect_by(
     }
     let mut removed = 0;
     for kept in by_age(dir)? {
-        if used()? <= low {
+        // A clock that was set back makes things look new for a while, and no more.
+        let is_new = kept.used_at.elapsed().is_ok_and(|age| age < unused_for);
+        if is_new || used()? <= low {
             break;
         }
         removed += usize::from(remove_unused(&kept.path)?);
@@ -51,7 +64,7 @@ fn collect_by(
 }
 
 /// The disks or layers of a directory, the one longest unused first.
-fn by_age(dir: &Path) -> io::Result<Vec<Kept>> {
+pub(super) fn by_age(dir: &Path) -> io::Result<Vec<Kept>> {
     let mut found = Vec::new();
     let Some(entries) = absent_is_none(fs::read_dir(dir))? else {
         return Ok(found);
@@ -75,13 +88,27 @@ fn by_age(dir: &Path) -> io::Result<Vec<Kept>> {
 
 /// Removes a disk unless a guest has it: VMMs' descriptors hold its lock. Whoever opened it a moment ago keeps
 /// the file, which then has no name.
-fn remove_unused(path: &Path) -> io::Result<bool> {
+pub(super) fn remove_unused(path: &Path) -> io::Result<bool> {
+    let _turn = turn();
     let Some(file) = absent_is_none(File::open(path))? else {
         return Ok(false);
     };
     match file.try_lock() {
         Ok(()) => absent_is_none(fs::remove_file(path)).map(|removed| removed.is_some()),
         Err(fs::TryLockError::WouldBlock) => Ok(false),
+        Err(fs::TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Whether a guest has a disk, or a pull a layer.
+pub(super) fn is_in_use(path: &Path) -> io::Result<bool> {
+    let _turn = turn();
+    let Some(file) = absent_is_none(File::open(path))? else {
+        return Ok(false);
+    };
+    match file.try_lock() {
+        Ok(()) => Ok(false),
+        Err(fs::TryLockError::WouldBlock) => Ok(true),
         Err(fs::TryLockError::Error(error)) => Err(error),
     }
 }
@@ -97,7 +124,6 @@ fn used_percent(dir: &Path) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
-    use std::time::Duration;
 
     use super::*;
 
@@ -119,11 +145,18 @@ mod tests {
             looks.set(looks.get() + 1);
             Ok(if there("newer.raw") { 90 } else { 80 })
         };
-        assert_eq!(collect_by(dir.path(), used, (85, 80)).unwrap(), 2);
+        // What may go on is left alone, however full it is.
+        let recent = Duration::from_secs(60);
+        assert_eq!(
+            collect_by(dir.path(), recent, || Ok(99), (85, 80)).unwrap(),
+            0
+        );
+        let any = Duration::ZERO;
+        assert_eq!(collect_by(dir.path(), any, used, (85, 80)).unwrap(), 2);
         assert!(!there("old.raw") && there("held.raw") && !there("newer.raw"));
         assert!(there("newest.raw") && there("draft.part"));
         // Below the high mark nothing goes.
-        assert_eq!(collect_by(dir.path(), || Ok(84), (85, 80)).unwrap(), 0);
+        assert_eq!(collect_by(dir.path(), any, || Ok(84), (85, 80)).unwrap(), 0);
         assert!(looks.get() > 0);
         assert!(used_percent(dir.path()).unwrap() <= 100);
     }

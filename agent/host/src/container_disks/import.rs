@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use agent_domain::RegistryImage;
 use agent_images::disk::ConvertLimits;
-use agent_images::oci::{ImageFile, ImageManifest, OciLimits};
+use agent_images::oci::{ImageFile, ImageManifest, OciLimits, Window};
 use tokio::sync::watch;
 
 use super::collect::collect;
+use super::local::LocalImage;
 use crate::disk_images::{DiskImage, DiskImageError, Draft, convert_images};
 use crate::failure::chain;
-use crate::kernels::{KernelError, LayerReading, OpenedImage, blocking, read_layers};
+use crate::kernels::{KernelError, LayerReading, read_layers};
 use crate::layout::ensure_private_dir;
 use crate::registry::{PullOrder, PulledImage, Puller, RegistrySettings};
 
@@ -23,11 +24,14 @@ const MAX_DISK_BYTES: u64 = 128 << 30;
 /// Longest that converting one disk may take.
 const LONGEST: Duration = Duration::from_secs(3600);
 
+/// A pull that broke off goes on within this, if somebody still wants it: its layers stay so long.
+const RESUMED_WITHIN: Duration = Duration::from_secs(600);
+
 /// Where a disk is in an image when the spec does not say.
 const DISK_DIRECTORY: &str = "disk";
 
 /// What may be read of an image with a disk.
-const LIMITS: OciLimits = OciLimits {
+pub(super) const LIMITS: OciLimits = OciLimits {
     document_bytes: 4 << 20,
     layers: 128,
     layer_bytes: 64 << 30,
@@ -38,7 +42,7 @@ const LIMITS: OciLimits = OciLimits {
 
 /// Where an image comes from.
 pub(super) enum Source {
-    Layout(OpenedImage),
+    Local(LocalImage),
     Registry(RegistryImage, RegistrySettings, Option<(String, String)>),
 }
 
@@ -68,11 +72,10 @@ impl Importer {
         progress: &watch::Sender<(u64, u64)>,
     ) -> Result<String, String> {
         self.make_room().await?;
-        let (manifest, layers, is_ours) = match source {
-            Source::Layout(image) => {
-                let manifest = image.manifest.clone();
-                let layers = blocking(move || image.open_layers()).await;
-                (manifest, layers.map_err(|error| chain(&error))?, false)
+        let (manifest, (layers, windows), is_ours) = match source {
+            Source::Local(image) => {
+                let layers = image.layers.files().map_err(|error| error.to_string())?;
+                (image.manifest, layers, false)
             }
             Source::Registry(image, settings, credentials) => {
                 let tell = |bytes, of| {
@@ -87,7 +90,9 @@ impl Importer {
                 let pulled = self.puller.pull(&order, is_kept, &tell);
                 match pulled.await.map_err(|error| chain(&error))? {
                     PulledImage::Kept(digest) => return Ok(digest),
-                    PulledImage::Layers { manifest, layers } => (manifest, layers, true),
+                    PulledImage::Layers { manifest, layers } => {
+                        (manifest, (layers, Vec::new()), true)
+                    }
                 }
             }
         };
@@ -98,9 +103,9 @@ impl Importer {
             None => ImageFile::OnlyOneIn(DISK_DIRECTORY.into()),
         };
         self.make_room().await?;
-        let taken_out = self.take_out(&manifest, file, &layers, &place).await;
+        let layers = (&layers[..], &windows[..]);
+        let taken_out = self.take_out(&manifest, file, layers, &place).await;
         let taken_out = taken_out.map_err(|error| chain(&error))?;
-        drop(layers);
         let name = format!("the disk of {digest}");
         let converted = tokio::task::spawn_blocking(move || convert(&name, &taken_out, &place));
         let converted = converted.await.map_err(|error| error.to_string())?;
@@ -119,8 +124,10 @@ impl Importer {
         let collected = tokio::task::spawn_blocking(move || {
             ensure_private_dir(&dir)?;
             let there = layers.is_dir();
-            let of_pulls = there.then(|| collect(&layers)).transpose()?;
-            Ok::<_, std::io::Error>(of_pulls.unwrap_or(0) + collect(&dir)?)
+            let of_pulls = there
+                .then(|| collect(&layers, RESUMED_WITHIN))
+                .transpose()?;
+            Ok::<_, std::io::Error>(of_pulls.unwrap_or(0) + collect(&dir, Duration::ZERO)?)
         });
         let removed = collected.await.map_err(|error| error.to_string())?;
         let removed = removed.map_err(|error| format!("no room can be made: {error}"))?;
@@ -135,7 +142,7 @@ impl Importer {
         &self,
         manifest: &ImageManifest,
         file: ImageFile,
-        layers: &[File],
+        (layers, windows): (&[File], &[Window]),
         place: &Path,
     ) -> Result<Draft, KernelError> {
         ensure_private_dir(&self.dir)?;
@@ -145,6 +152,7 @@ impl Importer {
         let reading = LayerReading {
             helper: &self.helper,
             location: &location,
+            windows,
             limits: LIMITS,
             longest: LONGEST,
         };

@@ -4,16 +4,16 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use agent_images::oci::{ImageFile, ImageManifest, OciLimits};
+use agent_images::oci::{ArchivedImage, ImageFile, ImageManifest, OciLimits, Window};
 use sha2::{Digest, Sha256};
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
@@ -21,7 +21,9 @@ use tokio::process::Command;
 use super::cache::{TEMPORARY, evict, touch};
 use super::{ExtractedFiles, KernelError, blocking};
 use crate::beneath::BeneathDir;
-use crate::child::{LayersReply, LayersRequest, READ_LAYERS, send};
+use crate::child::{
+    ArchiveReply, ArchiveRequest, LayersReply, LayersRequest, READ_ARCHIVE, READ_LAYERS, send,
+};
 use crate::layout::{absent_is_none, ensure_private_dir};
 
 /// Longest that taking out one file may take, over all layers and links; the child's CPU limit is the same.
@@ -29,6 +31,12 @@ const LONGEST: Duration = Duration::from_secs(600);
 
 /// What of the child's answer is heard.
 const MAX_REPLY_BYTES: u64 = 64 << 10;
+
+/// The same of one that finds an image in an archive: its layers are in it.
+const MAX_FOUND_BYTES: u64 = 1 << 20;
+
+/// Longest that finding an image in an archive may take.
+const LONGEST_LOOK: Duration = Duration::from_secs(60);
 
 /// An image that was found in its layout.
 #[derive(Debug)]
@@ -41,6 +49,11 @@ pub(crate) struct OpenedImage {
 }
 
 impl OpenedImage {
+    /// What messages call it.
+    pub(crate) fn location(&self) -> &str {
+        &self.location
+    }
+
     /// Its layers, the lowest first. They are decoded elsewhere.
     pub(crate) fn open_layers(&self) -> Result<Vec<File>, KernelError> {
         let open = |path: PathBuf| {
@@ -89,6 +102,7 @@ impl ExtractedFiles {
         let reading = LayerReading {
             helper: &self.helper,
             location: &image.location,
+            windows: &[],
             limits: OciLimits::default(),
             longest: LONGEST,
         };
@@ -112,6 +126,8 @@ pub(crate) struct LayerReading<'a> {
     pub(crate) helper: &'a Path,
     /// What messages call the image.
     pub(crate) location: &'a str,
+    /// Where each layer is in its file; none: layers are whole files.
+    pub(crate) windows: &'a [Window],
     pub(crate) limits: OciLimits,
     /// Longest that it may take, over all layers and links.
     pub(crate) longest: Duration,
@@ -131,41 +147,24 @@ pub(crate) async fn read_layers(
     };
     let request = LayersRequest {
         manifest: manifest.clone(),
+        windows: reading.windows.to_vec(),
         file,
         limits: reading.limits,
         cpu_seconds: reading.longest.as_secs(),
     };
-    let (mut socket, theirs) = UnixStream::pair()?;
-    let mut child = Command::new(reading.helper)
-        .arg(READ_LAYERS)
-        .env_clear()
-        .stdin(Stdio::from(OwnedFd::from(theirs)))
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()?;
     let mut descriptors = vec![output.as_fd()];
     descriptors.extend(layers.iter().map(AsFd::as_fd));
-    unless_gone(send(&socket, &descriptors))?;
     let request = serde_json::to_vec(&request).map_err(io::Error::other)?;
-    // A child that does not read holds nobody up.
-    socket.set_write_timeout(Some(Duration::from_secs(10)))?;
-    let handed_over = blocking(move || {
-        let written = socket.write_all(&request);
-        let written = written.and_then(|()| socket.shutdown(Shutdown::Write));
-        Ok(unless_gone(written)?)
-    });
-    let finished = tokio::time::timeout(reading.longest, async {
-        handed_over.await?;
-        let mut reply = Vec::new();
-        if let Some(stdout) = child.stdout.take() {
-            stdout.take(MAX_REPLY_BYTES).read_to_end(&mut reply).await?;
-        }
-        Ok::<_, KernelError>((child.wait().await?, reply))
-    })
-    .await;
-    // Dropping the child kills it.
-    let (status, reply) =
-        finished.map_err(|_| failed(format!("it took more than {:?}", reading.longest)))??;
+    let asked = Asked {
+        helper: reading.helper,
+        subcommand: READ_LAYERS,
+        longest: reading.longest,
+        max_reply_bytes: MAX_REPLY_BYTES,
+    };
+    let (status, reply) = asked
+        .ask(&descriptors, request)
+        .await?
+        .ok_or_else(|| failed(format!("it took more than {:?}", reading.longest)))?;
     match serde_json::from_slice(&reply) {
         Ok(LayersReply::Written(_)) if status.success() => Ok(()),
         Ok(LayersReply::Refused(message)) => Err(failed(message)),
@@ -173,6 +172,83 @@ pub(crate) async fn read_layers(
         _ => Err(failed(format!(
             "the process that reads its layers ended without an answer ({status})"
         ))),
+    }
+}
+
+/// Has a child find an image in an archive.
+pub(crate) async fn find_in_archive(
+    helper: &Path,
+    location: &str,
+    archive: BorrowedFd<'_>,
+    request: &ArchiveRequest,
+) -> Result<ArchivedImage, KernelError> {
+    let failed = |message: String| KernelError::Layers {
+        location: location.to_owned(),
+        message,
+    };
+    let request = serde_json::to_vec(request).map_err(io::Error::other)?;
+    let asked = Asked {
+        helper,
+        subcommand: READ_ARCHIVE,
+        longest: LONGEST_LOOK,
+        max_reply_bytes: MAX_FOUND_BYTES,
+    };
+    let (status, reply) = asked
+        .ask(&[archive], request)
+        .await?
+        .ok_or_else(|| failed(format!("it took more than {LONGEST_LOOK:?}")))?;
+    match serde_json::from_slice(&reply) {
+        Ok(ArchiveReply::Found(image)) if status.success() => Ok(*image),
+        Ok(ArchiveReply::Refused(message)) => Err(failed(message)),
+        _ => Err(failed(format!(
+            "the process that reads it ended without an answer ({status})"
+        ))),
+    }
+}
+
+/// A child that is asked one thing.
+struct Asked<'a> {
+    helper: &'a Path,
+    subcommand: &'a str,
+    longest: Duration,
+    max_reply_bytes: u64,
+}
+
+impl Asked<'_> {
+    /// How it ended and what it answered; nothing when it took too long.
+    async fn ask(
+        &self,
+        descriptors: &[BorrowedFd<'_>],
+        request: Vec<u8>,
+    ) -> Result<Option<(ExitStatus, Vec<u8>)>, KernelError> {
+        let (mut socket, theirs) = UnixStream::pair()?;
+        let mut child = Command::new(self.helper)
+            .arg(self.subcommand)
+            .env_clear()
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        unless_gone(send(&socket, descriptors))?;
+        // A child that does not read holds nobody up.
+        socket.set_write_timeout(Some(Duration::from_secs(10)))?;
+        let handed_over = blocking(move || {
+            let written = socket.write_all(&request);
+            let written = written.and_then(|()| socket.shutdown(Shutdown::Write));
+            Ok(unless_gone(written)?)
+        });
+        let most = self.max_reply_bytes;
+        let finished = tokio::time::timeout(self.longest, async {
+            handed_over.await?;
+            let mut reply = Vec::new();
+            if let Some(stdout) = child.stdout.take() {
+                stdout.take(most).read_to_end(&mut reply).await?;
+            }
+            Ok::<_, KernelError>((child.wait().await?, reply))
+        })
+        .await;
+        // Dropping the child kills it.
+        finished.ok().transpose()
     }
 }
 

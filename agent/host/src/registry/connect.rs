@@ -15,6 +15,9 @@ const MAX_ADDRESSES: usize = 8;
 /// Until one address answers.
 const PATIENCE: Duration = Duration::from_secs(15);
 
+/// Where clouds tell a node's secrets over IPv6 (fd00:ec2::254). Over IPv4 it is link-local.
+const CLOUD_METADATA: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254));
+
 /// A connection to a host that may be reached.
 pub(super) async fn connect(
     host: &str,
@@ -76,6 +79,9 @@ fn forbidden(address: IpAddr) -> Option<&'static str> {
     if is_link_local {
         return Some("a link-local address");
     }
+    if address == CLOUD_METADATA {
+        return Some("where clouds tell a node its secrets");
+    }
     let is_v4_special = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
     if address.is_unspecified() || address.is_multicast() || is_v4_special {
         return Some("no address of one host");
@@ -123,6 +129,7 @@ mod tests {
             "::1",
             "169.254.169.254",
             "fe80::1",
+            "fd00:ec2::254",
             "::ffff:127.0.0.1",
             "0.0.0.0",
             "224.0.0.1",

@@ -7,6 +7,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
+use nix::sys::statvfs::statvfs;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
@@ -38,16 +39,35 @@ const TURNS: u32 = 200;
 
 impl Serving<'_> {
     /// The file of a blob, once no other pull fetches it. A child holds one at a time, so two cannot wait for each other.
-    async fn blob(&self, digest: &str) -> io::Result<File> {
+    async fn blob(&self, digest: &str, bytes: u64) -> io::Result<File> {
         for _ in 0..TURNS {
             match open_blob(self.dir, digest) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     tokio::time::sleep(Duration::from_secs(1)).await;
                 }
-                opened => return opened,
+                opened => return opened.and_then(|file| self.with_room(file, digest, bytes)),
             }
         }
         open_blob(self.dir, digest)
+    }
+
+    /// A blob that would not fit is not begun.
+    fn with_room(&self, file: File, digest: &str, bytes: u64) -> io::Result<File> {
+        let wanted = bytes.saturating_sub(file.metadata()?.len());
+        let found = statvfs(self.dir)?;
+        let free = found
+            .blocks_available()
+            .saturating_mul(found.fragment_size());
+        if wanted > free {
+            let text = format!(
+                "{digest}: {} MiB wanted, {} MiB free in {}: free space, or remove images that no guest has (kvmctl image prune)",
+                wanted.div_ceil(1 << 20),
+                free >> 20,
+                self.dir.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::StorageFull, text));
+        }
+        Ok(file)
     }
 
     /// Serves one child up to its last word; `None`: it ended without one.
@@ -67,7 +87,7 @@ impl Serving<'_> {
                         Err(why) => refuse(&mut stream, &why).await?,
                     }
                 }
-                PullAsk::Blob { digest, .. } => match self.blob(&digest).await {
+                PullAsk::Blob { digest, bytes } => match self.blob(&digest, bytes).await {
                     Ok(file) => hand_over(&stream, file.as_fd()).await?,
                     Err(error) => refuse(&mut stream, &error.to_string()).await?,
                 },
@@ -89,9 +109,13 @@ impl Serving<'_> {
                     });
                     return Ok(Some(Pulled::New(index.to_string().into_bytes())));
                 }
-                PullAsk::Refused { message, .. } => {
+                PullAsk::Refused { message, is_denied } => {
                     let message = agent_domain::tame(&message, 1000);
-                    return Err(PullFailure::Refused(message));
+                    return Err(if is_denied {
+                        PullFailure::Denied(message)
+                    } else {
+                        PullFailure::Refused(message)
+                    });
                 }
             }
         }
@@ -145,4 +169,37 @@ fn open_blob(dir: &Path, digest: &str) -> io::Result<File> {
         return Err(busy());
     }
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_layer_that_would_not_fit_is_not_begun() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(blobs(dir.path())).unwrap();
+        let serving = Serving {
+            dir: dir.path(),
+            settings: &RegistrySettings::default(),
+            is_kept: &|_| false,
+            progress: &|_, _| {},
+        };
+        let digest = format!("sha256:{}", "a".repeat(64));
+        let refused = serving
+            .blob(&digest, 1 << 60)
+            .await
+            .unwrap_err()
+            .to_string();
+        for words in [
+            &digest[..],
+            "1099511627776 MiB wanted",
+            "MiB free in",
+            "kvmctl image prune",
+        ] {
+            assert!(refused.contains(words), "{words}: {refused}");
+        }
+        serving.blob(&digest, 1).await.unwrap();
+        assert!(serving.blob("sha256:../../etc/passwd", 1).await.is_err());
+    }
 }

@@ -108,13 +108,21 @@ impl Hash {
     }
 }
 
+/// The digest of bytes that are at hand.
+pub(super) fn digest_of(bytes: &[u8]) -> Digest {
+    Digest {
+        algorithm: Algorithm::Sha256,
+        hex: hex(&Sha256::digest(bytes)),
+    }
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A blob that is being read.
 pub(super) struct BlobReader<'a> {
-    inner: io::Take<std::fs::File>,
+    inner: io::Take<Box<dyn Read>>,
     hash: Hash,
     read_bytes: u64,
     descriptor: &'a Descriptor,

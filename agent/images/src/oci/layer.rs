@@ -35,10 +35,10 @@ pub(super) struct Entry {
 
 /// What the entries before one say about it.
 #[derive(Default)]
-struct Extensions {
-    path: Option<Vec<u8>>,
+pub(super) struct Extensions {
+    pub(super) path: Option<Vec<u8>>,
     link: Option<Vec<u8>>,
-    size: Option<u64>,
+    pub(super) size: Option<u64>,
 }
 
 /// Reads layers, and counts what is read of all of them.
@@ -186,7 +186,7 @@ fn walk_archive<R: Read>(
 
 impl Extensions {
     /// Whether an entry only describes the next one; what it says is kept.
-    fn absorb(&mut self, kind: EntryType, data: &mut impl Read) -> io::Result<bool> {
+    pub(super) fn absorb(&mut self, kind: EntryType, data: &mut impl Read) -> io::Result<bool> {
         match kind {
             EntryType::GNULongName => self.path = Some(text(read_bounded(data)?)),
             EntryType::GNULongLink => self.link = Some(text(read_bounded(data)?)),
@@ -236,7 +236,7 @@ fn text(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-fn kind_of(kind: EntryType, size: u64, link: Option<&[u8]>) -> Kind {
+pub(super) fn kind_of(kind: EntryType, size: u64, link: Option<&[u8]>) -> Kind {
     let target = |bytes: Option<&[u8]>| as_path(bytes.unwrap_or_default());
     match kind {
         EntryType::Regular | EntryType::Continuous => Kind::File { size },

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::blob::{Descriptor, Digest, read_document};
+use super::blob::{Descriptor, Digest, digest_of, read_document};
 use super::{LayoutDir, OciError, OciLimits};
 
 const INDEX: &str = "index.json";
@@ -49,6 +49,13 @@ struct WirePlatform {
 #[derive(Deserialize)]
 struct WireIndex {
     manifests: Vec<WireDescriptor>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireMediaType {
+    #[serde(default)]
+    media_type: String,
 }
 
 #[derive(Deserialize)]
@@ -107,23 +114,32 @@ impl ImageManifest {
         &self.layers
     }
 
-    fn from_wire(
+    /// The image that the manifest of a directory describes, as skopeo's `dir:` has it.
+    ///
+    /// # Errors
+    /// See [`OciError`].
+    pub fn of_document(bytes: &[u8], limits: OciLimits) -> Result<Self, OciError> {
+        const FILE: &str = "manifest.json";
+        let media: WireMediaType = parse(FILE, bytes)?;
+        if ![OCI_MANIFEST, DOCKER_MANIFEST, ""].contains(&media.media_type.as_str()) {
+            let what = format!("media type {:?}", media.media_type);
+            return Err(OciError::Unsupported(what));
+        }
+        Self::from_wire(digest_of(bytes), parse(FILE, bytes)?, limits)
+    }
+
+    /// An image of these layers, the lowest first.
+    pub(super) fn of_layers(
         digest: Digest,
-        manifest: WireManifest,
+        layers: Vec<Descriptor>,
         limits: OciLimits,
     ) -> Result<Self, OciError> {
-        if manifest.layers.len() > limits.layers {
+        if layers.len() > limits.layers {
             return Err(OciError::TooLarge {
                 what: "the number of layers".to_owned(),
                 limit: limits.layers as u64,
             });
         }
-        let file = digest.text();
-        let layers = manifest
-            .layers
-            .into_iter()
-            .map(|layer| descriptor(&file, layer))
-            .collect::<Result<Vec<_>, _>>()?;
         if let Some(layer) = layers.iter().find(|layer| layer.size > limits.layer_bytes) {
             return Err(OciError::TooLarge {
                 what: format!("the layer {}", layer.digest.text()),
@@ -131,6 +147,20 @@ impl ImageManifest {
             });
         }
         Ok(Self { digest, layers })
+    }
+
+    fn from_wire(
+        digest: Digest,
+        manifest: WireManifest,
+        limits: OciLimits,
+    ) -> Result<Self, OciError> {
+        let file = digest.text();
+        let layers = manifest
+            .layers
+            .into_iter()
+            .map(|layer| descriptor(&file, layer))
+            .collect::<Result<Vec<_>, _>>()?;
+        Self::of_layers(digest, layers, limits)
     }
 }
 
@@ -218,7 +248,7 @@ fn descriptor(file: &str, wire: WireDescriptor) -> Result<Descriptor, OciError> 
     })
 }
 
-fn parse<'a, T: Deserialize<'a>>(file: &str, bytes: &'a [u8]) -> Result<T, OciError> {
+pub(super) fn parse<'a, T: Deserialize<'a>>(file: &str, bytes: &'a [u8]) -> Result<T, OciError> {
     serde_json::from_slice(bytes).map_err(|error| OciError::Malformed {
         file: file.to_owned(),
         what: error.to_string(),

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io;
 use std::time::Duration;
 
+use proto_node::node::image_service_server::ImageServiceServer;
 use proto_node::node::maintenance_service_server::MaintenanceServiceServer;
 use proto_node::node::node_service_server::NodeServiceServer;
 use proto_node::node::object_service_server::ObjectServiceServer;
@@ -18,11 +19,12 @@ use crate::access::AccessLayer;
 use crate::budget::{Budgets, CallLimits};
 use crate::client_log::ClientLog;
 use crate::forward::Forwards;
+use crate::images::ImageCalls;
 use crate::listen::{Connection, incoming};
 use crate::machines::MachineCalls;
 use crate::maintenance::MaintenanceCalls;
 use crate::objects::ObjectCalls;
-use crate::{Access, MachineRegistry, Maintained, Socket, TlsDoor};
+use crate::{Access, ImageRegistry, MachineRegistry, Maintained, Socket, TlsDoor};
 
 /// The largest message that is read; a manifest of the largest size fits.
 pub(crate) const MAX_REQUEST_BYTES: usize = 4 << 20;
@@ -73,7 +75,7 @@ pub struct Doors {
 ///
 /// # Errors
 /// See [`ServeError`].
-pub async fn serve<R: Maintained + MachineRegistry>(
+pub async fn serve<R: Maintained + MachineRegistry + ImageRegistry>(
     registry: R,
     mut doors: Doors,
     shutdown: impl Future<Output = ()> + Send,
@@ -90,7 +92,7 @@ pub async fn serve<R: Maintained + MachineRegistry>(
 }
 
 /// Serves the callers of `connections` until `shutdown` is done.
-pub(crate) async fn serve_on<R: Maintained + MachineRegistry>(
+pub(crate) async fn serve_on<R: Maintained + MachineRegistry + ImageRegistry>(
     registry: R,
     (access, limits): (Access, CallLimits),
     connections: ReceiverStream<io::Result<Connection>>,
@@ -104,6 +106,7 @@ pub(crate) async fn serve_on<R: Maintained + MachineRegistry>(
         .with_service_name(<MaintenanceServiceServer<MaintenanceCalls<R>> as NamedService>::NAME)
         .with_service_name(<ObjectServiceServer<ObjectCalls<R>> as NamedService>::NAME)
         .with_service_name(<VirtualMachineServiceServer<MachineCalls<R>> as NamedService>::NAME)
+        .with_service_name(<ImageServiceServer<ImageCalls<R>> as NamedService>::NAME)
         .with_service_name("grpc.health.v1.Health")
         .with_service_name("grpc.reflection.v1.ServerReflection")
         .build_v1()
@@ -120,6 +123,8 @@ pub(crate) async fn serve_on<R: Maintained + MachineRegistry>(
     };
     let maintenance = MaintenanceServiceServer::new(MaintenanceCalls(registry.clone()));
     let machines = VirtualMachineServiceServer::new(MachineCalls(registry.clone()))
+        .max_encoding_message_size(MAX_RESPONSE_BYTES);
+    let images = ImageServiceServer::new(ImageCalls(registry.clone()))
         .max_encoding_message_size(MAX_RESPONSE_BYTES);
     let objects = ObjectServiceServer::new(ObjectCalls(registry.clone()))
         .max_decoding_message_size(MAX_REQUEST_BYTES)
@@ -143,6 +148,7 @@ pub(crate) async fn serve_on<R: Maintained + MachineRegistry>(
         .add_service(maintenance)
         .add_service(objects)
         .add_service(machines)
+        .add_service(images)
         .serve_with_incoming_shutdown(connections, async {
             drop(drain.await);
         });

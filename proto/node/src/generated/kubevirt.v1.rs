@@ -2194,8 +2194,8 @@ impl ::prost::Name for EmptyDisk {
 /// A disk in an image.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ContainerDiskSource {
-    /// An image in a registry, "\[docker://\]\[REGISTRY/\]REPOSITORY\[:TAG\]\[@DIGEST\]", or an OCI image layout of the node,
-    /// "oci:PATH\[:REF\]".
+    /// An image in a registry, "\[docker://\]\[REGISTRY/\]REPOSITORY\[:TAG\]\[@DIGEST\]", or one of the node as skopeo writes it: a
+    /// layout "oci:PATH\[:REF\]", an archive "oci-archive:PATH\[:REF\]" or "docker-archive:PATH\[:REF\]", a directory "dir:PATH".
     #[prost(string, tag = "1")]
     pub image: ::prost::alloc::string::String,
     /// Name of a Secret of the type kubernetes.io/dockerconfigjson with what the registry wants.
@@ -2204,7 +2204,7 @@ pub struct ContainerDiskSource {
     /// Path of the disk in the image. Left out: the one file in /disk.
     #[prost(string, tag = "3")]
     pub path: ::prost::alloc::string::String,
-    /// When the registry is asked. Left out: "Always" for the tag "latest", else "IfNotPresent". A layout of the node is
+    /// When the registry is asked. Left out: "Always" for the tag "latest", else "IfNotPresent". One of the node is
     /// looked at when a guest starts.
     #[prost(string, tag = "4")]
     pub image_pull_policy: ::prost::alloc::string::String,

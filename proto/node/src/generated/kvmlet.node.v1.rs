@@ -5899,3 +5899,862 @@ pub mod virtual_machine_service_server {
         const NAME: &'static str = SERVICE_NAME;
     }
 }
+/// All.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListImagesRequest {}
+impl ::prost::Name for ListImagesRequest {
+    const NAME: &'static str = "ListImagesRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.ListImagesRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.ListImagesRequest".into()
+    }
+}
+/// What is kept.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListImagesResponse {
+    /// Disks, the one used last first.
+    #[prost(message, repeated, tag = "1")]
+    pub images: ::prost::alloc::vec::Vec<NodeImage>,
+}
+impl ::prost::Name for ListImagesResponse {
+    const NAME: &'static str = "ListImagesResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.ListImagesResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.ListImagesResponse".into()
+    }
+}
+/// A disk of an image.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeImage {
+    /// Digest of the manifest: "sha256:HEX".
+    #[prost(string, tag = "1")]
+    pub digest: ::prost::alloc::string::String,
+    /// By which names it was pulled, sorted. A name may mean another image by now.
+    #[prost(string, repeated, tag = "2")]
+    pub names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Of which file in the image, when the VMI named one. Only its hash is known then, as HEX.
+    #[prost(string, tag = "3")]
+    pub path_hash: ::prost::alloc::string::String,
+    /// Size that guests see.
+    #[prost(uint64, tag = "4")]
+    pub virtual_bytes: u64,
+    /// What it takes on disk.
+    #[prost(uint64, tag = "5")]
+    pub disk_bytes: u64,
+    /// When a guest was given it last, as RFC 3339.
+    #[prost(string, tag = "6")]
+    pub last_used: ::prost::alloc::string::String,
+    /// A VMM has it.
+    #[prost(bool, tag = "7")]
+    pub in_use: bool,
+}
+impl ::prost::Name for NodeImage {
+    const NAME: &'static str = "NodeImage";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.NodeImage".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.NodeImage".into()
+    }
+}
+/// An image to pull.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PullImageRequest {
+    /// Whose pull secret is meant, and whose paths. Empty: "default".
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    /// The image as containerDisk.image names it.
+    #[prost(string, tag = "2")]
+    pub image: ::prost::alloc::string::String,
+    /// Name of a Secret of the type kubernetes.io/dockerconfigjson. Empty: none.
+    #[prost(string, tag = "3")]
+    pub pull_secret: ::prost::alloc::string::String,
+    /// Path of the disk in the image. Empty: the one file in /disk.
+    #[prost(string, tag = "4")]
+    pub path: ::prost::alloc::string::String,
+    /// "Always", "IfNotPresent" (the default) or "Never".
+    #[prost(string, tag = "5")]
+    pub pull_policy: ::prost::alloc::string::String,
+}
+impl ::prost::Name for PullImageRequest {
+    const NAME: &'static str = "PullImageRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.PullImageRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.PullImageRequest".into()
+    }
+}
+/// How far a pull is.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PullImageResponse {
+    /// Bytes that were fetched.
+    #[prost(uint64, tag = "1")]
+    pub done_bytes: u64,
+    /// Of how many; 0 when that is not known yet.
+    #[prost(uint64, tag = "2")]
+    pub total_bytes: u64,
+    /// Digest of the manifest, with the last message.
+    #[prost(string, tag = "3")]
+    pub digest: ::prost::alloc::string::String,
+}
+impl ::prost::Name for PullImageResponse {
+    const NAME: &'static str = "PullImageResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.PullImageResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.PullImageResponse".into()
+    }
+}
+/// What is to be removed.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveImagesRequest {
+    /// Digests, with "sha256:" or without and at least 12 digits of them, or names.
+    #[prost(string, repeated, tag = "1")]
+    pub images: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+impl ::prost::Name for RemoveImagesRequest {
+    const NAME: &'static str = "RemoveImagesRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.RemoveImagesRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.RemoveImagesRequest".into()
+    }
+}
+/// What was removed.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RemoveImagesResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub removed: ::prost::alloc::vec::Vec<NodeImage>,
+}
+impl ::prost::Name for RemoveImagesResponse {
+    const NAME: &'static str = "RemoveImagesResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.RemoveImagesResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.RemoveImagesResponse".into()
+    }
+}
+/// Everything.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetImageUsageRequest {}
+impl ::prost::Name for GetImageUsageRequest {
+    const NAME: &'static str = "GetImageUsageRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.GetImageUsageRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.GetImageUsageRequest".into()
+    }
+}
+/// What disks and layers take.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetImageUsageResponse {
+    /// Directory of the store.
+    #[prost(string, tag = "1")]
+    pub directory: ::prost::alloc::string::String,
+    /// Size of its file system.
+    #[prost(uint64, tag = "2")]
+    pub capacity_bytes: u64,
+    /// What of it can still be written.
+    #[prost(uint64, tag = "3")]
+    pub available_bytes: u64,
+    /// Disks that are kept.
+    #[prost(uint32, tag = "4")]
+    pub disks: u32,
+    /// What they take.
+    #[prost(uint64, tag = "5")]
+    pub disk_bytes: u64,
+    /// Disks that guests have.
+    #[prost(uint32, tag = "6")]
+    pub disks_in_use: u32,
+    /// What those take.
+    #[prost(uint64, tag = "7")]
+    pub in_use_bytes: u64,
+    /// Layers of pulls that are not done.
+    #[prost(uint32, tag = "8")]
+    pub layers: u32,
+    /// What they take.
+    #[prost(uint64, tag = "9")]
+    pub layer_bytes: u64,
+    /// From so much of the file system in use on, in percent, disks that no guest has are removed before a pull,
+    #[prost(uint32, tag = "10")]
+    pub high_percent: u32,
+    /// until no more than this is in use.
+    #[prost(uint32, tag = "11")]
+    pub low_percent: u32,
+}
+impl ::prost::Name for GetImageUsageResponse {
+    const NAME: &'static str = "GetImageUsageResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.GetImageUsageResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.GetImageUsageResponse".into()
+    }
+}
+/// All that is not in use.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PruneImagesRequest {
+    /// Only say what would go.
+    #[prost(bool, tag = "1")]
+    pub dry_run: bool,
+}
+impl ::prost::Name for PruneImagesRequest {
+    const NAME: &'static str = "PruneImagesRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.PruneImagesRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.PruneImagesRequest".into()
+    }
+}
+/// What was removed, or would be.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PruneImagesResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub removed: ::prost::alloc::vec::Vec<NodeImage>,
+    /// Layers among it.
+    #[prost(uint32, tag = "2")]
+    pub layers: u32,
+    /// What all of it took.
+    #[prost(uint64, tag = "3")]
+    pub freed_bytes: u64,
+}
+impl ::prost::Name for PruneImagesResponse {
+    const NAME: &'static str = "PruneImagesResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.PruneImagesResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.PruneImagesResponse".into()
+    }
+}
+/// Generated client implementations.
+pub mod image_service_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Images.
+    #[derive(Debug, Clone)]
+    pub struct ImageServiceClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl<T> ImageServiceClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> ImageServiceClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            ImageServiceClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// All disks that are kept.
+        pub async fn list_images(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListImagesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListImagesResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.ImageService/ListImages",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvmlet.node.v1.ImageService", "ListImages"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Pulls an image, or finds that it is there, as a guest of the namespace would. The stream says how far it is, and ends with
+        /// the digest. Whoever hangs up leaves the pull going on.
+        pub async fn pull_image(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PullImageRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::PullImageResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.ImageService/PullImage",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvmlet.node.v1.ImageService", "PullImage"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Removes disks by digest or name. One that a guest has is refused and named.
+        pub async fn remove_images(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RemoveImagesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RemoveImagesResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.ImageService/RemoveImages",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvmlet.node.v1.ImageService", "RemoveImages"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// What disks and layers take, and what their file system has.
+        pub async fn get_image_usage(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetImageUsageRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetImageUsageResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.ImageService/GetImageUsage",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvmlet.node.v1.ImageService", "GetImageUsage"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Removes every disk that no guest has, and layers that no pull has.
+        pub async fn prune_images(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PruneImagesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::PruneImagesResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.ImageService/PruneImages",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvmlet.node.v1.ImageService", "PruneImages"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod image_service_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with ImageServiceServer.
+    #[async_trait]
+    pub trait ImageService: std::marker::Send + std::marker::Sync + 'static {
+        /// All disks that are kept.
+        async fn list_images(
+            &self,
+            request: tonic::Request<super::ListImagesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListImagesResponse>,
+            tonic::Status,
+        >;
+        /// Server streaming response type for the PullImage method.
+        type PullImageStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::PullImageResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Pulls an image, or finds that it is there, as a guest of the namespace would. The stream says how far it is, and ends with
+        /// the digest. Whoever hangs up leaves the pull going on.
+        async fn pull_image(
+            &self,
+            request: tonic::Request<super::PullImageRequest>,
+        ) -> std::result::Result<tonic::Response<Self::PullImageStream>, tonic::Status>;
+        /// Removes disks by digest or name. One that a guest has is refused and named.
+        async fn remove_images(
+            &self,
+            request: tonic::Request<super::RemoveImagesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RemoveImagesResponse>,
+            tonic::Status,
+        >;
+        /// What disks and layers take, and what their file system has.
+        async fn get_image_usage(
+            &self,
+            request: tonic::Request<super::GetImageUsageRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetImageUsageResponse>,
+            tonic::Status,
+        >;
+        /// Removes every disk that no guest has, and layers that no pull has.
+        async fn prune_images(
+            &self,
+            request: tonic::Request<super::PruneImagesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::PruneImagesResponse>,
+            tonic::Status,
+        >;
+    }
+    /// Images.
+    #[derive(Debug)]
+    pub struct ImageServiceServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> ImageServiceServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for ImageServiceServer<T>
+    where
+        T: ImageService,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/kvmlet.node.v1.ImageService/ListImages" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListImagesSvc<T: ImageService>(pub Arc<T>);
+                    impl<
+                        T: ImageService,
+                    > tonic::server::UnaryService<super::ListImagesRequest>
+                    for ListImagesSvc<T> {
+                        type Response = super::ListImagesResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListImagesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ImageService>::list_images(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListImagesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.ImageService/PullImage" => {
+                    #[allow(non_camel_case_types)]
+                    struct PullImageSvc<T: ImageService>(pub Arc<T>);
+                    impl<
+                        T: ImageService,
+                    > tonic::server::ServerStreamingService<super::PullImageRequest>
+                    for PullImageSvc<T> {
+                        type Response = super::PullImageResponse;
+                        type ResponseStream = T::PullImageStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PullImageRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ImageService>::pull_image(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PullImageSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.ImageService/RemoveImages" => {
+                    #[allow(non_camel_case_types)]
+                    struct RemoveImagesSvc<T: ImageService>(pub Arc<T>);
+                    impl<
+                        T: ImageService,
+                    > tonic::server::UnaryService<super::RemoveImagesRequest>
+                    for RemoveImagesSvc<T> {
+                        type Response = super::RemoveImagesResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RemoveImagesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ImageService>::remove_images(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RemoveImagesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.ImageService/GetImageUsage" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetImageUsageSvc<T: ImageService>(pub Arc<T>);
+                    impl<
+                        T: ImageService,
+                    > tonic::server::UnaryService<super::GetImageUsageRequest>
+                    for GetImageUsageSvc<T> {
+                        type Response = super::GetImageUsageResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetImageUsageRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ImageService>::get_image_usage(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetImageUsageSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.ImageService/PruneImages" => {
+                    #[allow(non_camel_case_types)]
+                    struct PruneImagesSvc<T: ImageService>(pub Arc<T>);
+                    impl<
+                        T: ImageService,
+                    > tonic::server::UnaryService<super::PruneImagesRequest>
+                    for PruneImagesSvc<T> {
+                        type Response = super::PruneImagesResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PruneImagesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ImageService>::prune_images(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PruneImagesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for ImageServiceServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "kvmlet.node.v1.ImageService";
+    impl<T> tonic::server::NamedService for ImageServiceServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}

@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+mod registries;
+
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -50,8 +52,8 @@ fn guest(name: &str, image: &str) -> String {
         .replace("emptyDisk:\n      capacity: 16Mi", &volume)
 }
 
-/// The agent with an image layout at `oci:IMAGES/disk`.
-fn started(host: &Host) -> anyhow::Result<Agent<'_, Host>> {
+/// An agent that was not started, with an image layout at `oci:IMAGES/disk`.
+fn prepared(host: &Host) -> anyhow::Result<Agent<'_, Host>> {
     let agent = Agent::prepare(host)?;
     agent.add_image("/run/bin/testguest", "testguest")?;
     let directory = tempfile::tempdir()?;
@@ -59,6 +61,12 @@ fn started(host: &Host) -> anyhow::Result<Agent<'_, Host>> {
     let from = directory.path().join("layout");
     host.sh(&format!("cp -r {} /run/layout", from.display()))?;
     agent.add_image("/run/layout/.", "disk")?;
+    Ok(agent)
+}
+
+/// The same, started.
+fn started(host: &Host) -> anyhow::Result<Agent<'_, Host>> {
+    let agent = prepared(host)?;
     let config = format!("\n[registries.\"{REGISTRY}\"]\ninsecure = true\n");
     host.sh(&format!("printf '%s' '{config}' >>{CONFIG}"))?;
     agent.start()?;

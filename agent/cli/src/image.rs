@@ -1,0 +1,327 @@
+//! `kvmctl image`: what a node keeps of images.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use proto_node::node::{
+    GetImageUsageRequest, GetImageUsageResponse, ListImagesRequest, NodeImage, PruneImagesRequest,
+    PullImageRequest, PullImageResponse, RemoveImagesRequest,
+};
+use proto_node::to_json;
+use serde_json::{Value, json};
+use tonic::Status;
+
+use crate::args::{
+    Image, ImageCommand, ImageOutput, ImageUsage, ListImages, PruneImages, PullImage, RemoveImages,
+};
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::output::{print, print_line, print_value, table};
+use crate::scope::Scope;
+use crate::time::age;
+
+/// Digits of a digest that are shown.
+const DIGITS: usize = 12;
+
+/// Where no terminal shows it, how far a pull is is said this often.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// Runs one of its verbs.
+pub async fn run(scope: &Scope, args: &Image) -> Result<(), Failure> {
+    match &args.command {
+        ImageCommand::Ls(args) => list(scope, args).await,
+        ImageCommand::Pull(args) => pull(scope, args).await,
+        ImageCommand::Rm(args) => remove(scope, args).await,
+        ImageCommand::Df(args) => usage(scope, args).await,
+        ImageCommand::Prune(args) => prune(scope, args).await,
+    }
+}
+
+async fn list(scope: &Scope, args: &ListImages) -> Result<(), Failure> {
+    let mut client = Client::new(scope)?;
+    let answer = client.images().list_images(ListImagesRequest {}).await;
+    let answer = answer.map_err(|status| refusal(&client, &status, ""))?;
+    let images = answer.into_inner().images;
+    match args.output {
+        Some(ImageOutput::Name) => images
+            .iter()
+            .try_for_each(|image| print_line(&image.digest)),
+        Some(output) => {
+            let items: Vec<Value> = images.iter().map(to_json).collect();
+            print_value(&json!({"items": items}), output == ImageOutput::Yaml)
+        }
+        None if images.is_empty() => {
+            crate::output::note("the node keeps no images");
+            Ok(())
+        }
+        None => {
+            let headings = ["IMAGE", "DIGEST", "SIZE", "ON DISK", "USED", "IN USE"];
+            let headings = headings.map(str::to_owned).to_vec();
+            let rows = (!args.no_headers).then_some(headings).into_iter();
+            let rows: Vec<Vec<String>> = rows.chain(images.iter().map(row)).collect();
+            print(&table::render(&rows))
+        }
+    }
+}
+
+fn row(image: &NodeImage) -> Vec<String> {
+    let digest = image.digest.rsplit(':').next().unwrap_or(&image.digest);
+    let names = match image.names.as_slice() {
+        [] => String::from("<none>"),
+        names => names.join(","),
+    };
+    vec![
+        names,
+        digest.chars().take(DIGITS).collect(),
+        bytes(image.virtual_bytes),
+        bytes(image.disk_bytes),
+        age(&image.last_used),
+        String::from(if image.in_use { "yes" } else { "no" }),
+    ]
+}
+
+async fn pull(scope: &Scope, args: &PullImage) -> Result<(), Failure> {
+    let mut client = Client::new(scope)?;
+    let request = PullImageRequest {
+        namespace: scope.namespace().to_owned(),
+        image: args.image.clone(),
+        pull_secret: args.pull_secret.clone(),
+        path: args.path.clone(),
+        pull_policy: args.pull_policy.clone(),
+    };
+    let refused = |client: &Client, status: &Status| refusal(client, status, &args.image);
+    let answer = client.images().pull_image(request).await;
+    let mut words = answer
+        .map_err(|status| refused(&client, &status))?
+        .into_inner();
+    let mut bar = Bar::new();
+    loop {
+        let word = words.message().await;
+        match word.map_err(|status| refused(&client, &status))? {
+            None => {
+                bar.end();
+                return Err(Failure::refused(
+                    "the agent ended before the image was there",
+                ));
+            }
+            Some(word) if word.digest.is_empty() => bar.show(&args.image, &word),
+            Some(word) => {
+                bar.end();
+                return print_line(&format!("{} {}", args.image, word.digest));
+            }
+        }
+    }
+}
+
+/// How far a pull is, for people.
+struct Bar {
+    began: Instant,
+    /// Bytes that were there at the beginning.
+    first: Option<u64>,
+    said: Option<Instant>,
+    is_terminal: bool,
+}
+
+impl Bar {
+    fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            first: None,
+            said: None,
+            is_terminal: std::io::stderr().is_terminal(),
+        }
+    }
+
+    fn show(&mut self, image: &str, word: &PullImageResponse) {
+        let is_due = self.said.is_none_or(|said| said.elapsed() >= EVERY);
+        if !self.is_terminal && !is_due {
+            return;
+        }
+        self.said = Some(Instant::now());
+        let first = *self.first.get_or_insert(word.done_bytes);
+        let text = progress(image, word, first, self.began.elapsed());
+        let mut out = std::io::stderr();
+        // Nobody need look.
+        drop(if self.is_terminal {
+            write!(out, "\r\x1b[K{text}").and_then(|()| out.flush())
+        } else {
+            writeln!(out, "{text}")
+        });
+    }
+
+    /// Nothing of it stays on a terminal.
+    fn end(&self) {
+        if self.is_terminal && self.said.is_some() {
+            let mut out = std::io::stderr();
+            // Nobody need look.
+            drop(write!(out, "\r\x1b[K").and_then(|()| out.flush()));
+        }
+    }
+}
+
+fn progress(image: &str, word: &PullImageResponse, first: u64, since: Duration) -> String {
+    let (done, total) = (word.done_bytes, word.total_bytes);
+    if total == 0 {
+        return format!("{image}  waits for the registry");
+    }
+    const CELLS: u64 = 15;
+    let done = done.min(total);
+    let full = usize::try_from(done * CELLS / total).unwrap_or(0);
+    let cells = usize::try_from(CELLS).unwrap_or(0);
+    let bar = format!("{}{}", "█".repeat(full), "░".repeat(cells - full));
+    let percent = done * 100 / total;
+    let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX).max(1);
+    let rate = done.saturating_sub(first).saturating_mul(1000) / millis;
+    let left = if rate == 0 {
+        String::new()
+    } else {
+        format!("  {}/s  {} s left", bytes(rate), (total - done) / rate)
+    };
+    format!(
+        "{image}  {bar}  {percent} %  {}/{}{left}",
+        bytes(done),
+        bytes(total)
+    )
+}
+
+async fn remove(scope: &Scope, args: &RemoveImages) -> Result<(), Failure> {
+    let mut client = Client::new(scope)?;
+    let request = RemoveImagesRequest {
+        images: args.images.clone(),
+    };
+    let answer = client.images().remove_images(request).await;
+    let answer = answer.map_err(|status| refusal(&client, &status, ""))?;
+    for image in answer.into_inner().removed {
+        print_line(&format!("{} removed", image.digest))?;
+    }
+    Ok(())
+}
+
+async fn usage(scope: &Scope, args: &ImageUsage) -> Result<(), Failure> {
+    let mut client = Client::new(scope)?;
+    let answer = client
+        .images()
+        .get_image_usage(GetImageUsageRequest {})
+        .await;
+    let answer = answer.map_err(|status| refusal(&client, &status, ""))?;
+    let usage = answer.into_inner();
+    match args.output {
+        Some(ImageOutput::Name) => print_line(&usage.directory),
+        Some(output) => print_value(&to_json(&usage), output == ImageOutput::Yaml),
+        None => print(&lines(&usage)),
+    }
+}
+
+fn lines(usage: &GetImageUsageResponse) -> String {
+    let GetImageUsageResponse {
+        disks,
+        disks_in_use,
+        layers,
+        ..
+    } = usage;
+    let free = usage.disk_bytes.saturating_sub(usage.in_use_bytes);
+    let rows = [
+        ["TYPE", "TOTAL", "IN USE", "SIZE", "RECLAIMABLE"].map(str::to_owned),
+        [
+            String::from("disks"),
+            disks.to_string(),
+            disks_in_use.to_string(),
+            bytes(usage.disk_bytes),
+            bytes(free),
+        ],
+        [
+            String::from("layers"),
+            layers.to_string(),
+            String::new(),
+            bytes(usage.layer_bytes),
+            bytes(usage.layer_bytes),
+        ],
+    ];
+    let rows: Vec<Vec<String>> = rows.into_iter().map(Vec::from).collect();
+    format!(
+        "{}\n{}: {} of {} free; from {} % in use on, disks that no guest has are removed until {} % are\n",
+        table::render(&rows),
+        usage.directory,
+        bytes(usage.available_bytes),
+        bytes(usage.capacity_bytes),
+        usage.high_percent,
+        usage.low_percent
+    )
+}
+
+async fn prune(scope: &Scope, args: &PruneImages) -> Result<(), Failure> {
+    let mut client = Client::new(scope)?;
+    let request = PruneImagesRequest {
+        dry_run: args.dry_run.is_on,
+    };
+    let answer = client.images().prune_images(request).await;
+    let answer = answer.map_err(|status| refusal(&client, &status, ""))?;
+    let pruned = answer.into_inner();
+    for image in &pruned.removed {
+        print_line(&format!("{} removed{}", image.digest, args.dry_run.said()))?;
+    }
+    if pruned.layers > 0 {
+        let said = args.dry_run.said();
+        print_line(&format!("{} layers of pulls removed{said}", pruned.layers))?;
+    }
+    let freed = if args.dry_run.is_on {
+        "would be freed"
+    } else {
+        "freed"
+    };
+    print_line(&format!("{} {freed}", bytes(pruned.freed_bytes)))
+}
+
+fn refusal(client: &Client, status: &Status, image: &str) -> Failure {
+    Failure::of_status(status, "image", image, client.address())
+}
+
+/// With the largest unit that leaves at least one, and a digit more where that says something.
+fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut unit = 0;
+    while unit + 1 < UNITS.len() && bytes >> (10 * (unit + 1)) != 0 {
+        unit += 1;
+    }
+    let name = UNITS.get(unit).copied().unwrap_or_default();
+    let whole = bytes >> (10 * unit);
+    let tenth = ((bytes - (whole << (10 * unit))) * 10) >> (10 * unit);
+    if unit == 0 || whole >= 100 || tenth == 0 {
+        format!("{whole} {name}")
+    } else {
+        format!("{whole}.{tenth} {name}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_progress_are_told_shortly() {
+        for (number, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1536, "1.5 KiB"),
+            (301 << 20, "301 MiB"),
+            ((3 << 30) + (1 << 29), "3.5 GiB"),
+        ] {
+            assert_eq!(bytes(number), text);
+        }
+        let word = PullImageResponse {
+            done_bytes: 200 << 20,
+            total_bytes: 300 << 20,
+            ..PullImageResponse::default()
+        };
+        let said = progress("web:1", &word, 0, Duration::from_secs(2));
+        assert_eq!(
+            said,
+            "web:1  ██████████░░░░░  66 %  200 MiB/300 MiB  100 MiB/s  1 s left"
+        );
+        let before = PullImageResponse::default();
+        assert_eq!(
+            progress("web:1", &before, 0, Duration::ZERO),
+            "web:1  waits for the registry"
+        );
+    }
+}

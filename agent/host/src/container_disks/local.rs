@@ -1,0 +1,149 @@
+//! Images of the node: layouts, archives, and directories as skopeo writes them.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use agent_domain::{ContainerImage, ImageArchive};
+use agent_images::oci::{ArchiveKind, ImageManifest, Window};
+
+use super::import::LIMITS;
+use crate::beneath::{AllowedPaths, BeneathDir};
+use crate::kernels::{KernelError, blocking, find_in_archive, open_layout};
+
+/// Go's word for the architecture of this release's guests.
+const ARCHITECTURE: &str = "amd64";
+
+/// An image of the node whose layers can be read.
+#[derive(Debug)]
+pub(super) struct LocalImage {
+    pub(super) manifest: ImageManifest,
+    /// What messages call it.
+    pub(super) location: String,
+    /// The lowest first.
+    pub(super) layers: Layers,
+}
+
+/// Where layers are.
+#[derive(Debug)]
+pub(super) enum Layers {
+    /// A file each.
+    Files(Vec<File>),
+    /// Within one file.
+    Archive(File, Vec<Window>),
+}
+
+impl Layers {
+    /// A descriptor for each layer, and where each is in its file.
+    pub(super) fn files(self) -> io::Result<(Vec<File>, Vec<Window>)> {
+        match self {
+            Self::Files(files) => Ok((files, Vec::new())),
+            Self::Archive(file, windows) => {
+                let files = windows.iter().map(|_| file.try_clone());
+                Ok((files.collect::<io::Result<_>>()?, windows))
+            }
+        }
+    }
+}
+
+/// Finds an image of the node.
+pub(super) async fn open(
+    image: &ContainerImage,
+    allowed: &AllowedPaths,
+    helper: &Path,
+) -> Result<LocalImage, KernelError> {
+    let allowed = allowed.clone();
+    match image {
+        ContainerImage::Layout(location) => {
+            let location = location.clone();
+            blocking(move || {
+                let image = open_layout(&location, &allowed)?;
+                let layers = Layers::Files(image.open_layers()?);
+                Ok(LocalImage {
+                    layers,
+                    location: image.location().to_owned(),
+                    manifest: image.manifest,
+                })
+            })
+            .await
+        }
+        ContainerImage::Directory(path) => {
+            let path = path.clone();
+            blocking(move || open_directory(&path, &allowed)).await
+        }
+        ContainerImage::Archive(archive) => open_archive(archive, allowed, helper).await,
+        ContainerImage::Registry(image) => Err(KernelError::Layers {
+            location: image.repository.clone(),
+            message: "it is in a registry".to_owned(),
+        }),
+    }
+}
+
+/// Layers lie beside the manifest, named by the digits of their digests.
+fn open_directory(path: &Path, allowed: &AllowedPaths) -> Result<LocalImage, KernelError> {
+    let location = format!("dir:{}", path.display());
+    let failed = |message: String| KernelError::Layers {
+        location: location.clone(),
+        message,
+    };
+    let directory = allowed.open_boot_dir(path)?;
+    let bytes = document(&directory, "manifest.json").map_err(|error| failed(error.to_string()))?;
+    let manifest = ImageManifest::of_document(&bytes, LIMITS)
+        .map_err(|error| failed(crate::failure::chain(&error)))?;
+    let layers = manifest
+        .layer_paths()
+        .map(|blob| {
+            let name = blob.file_name().unwrap_or_default();
+            Ok(directory.open(Path::new(name))?)
+        })
+        .collect::<Result<_, KernelError>>()?;
+    Ok(LocalImage {
+        manifest,
+        location,
+        layers: Layers::Files(layers),
+    })
+}
+
+fn document(directory: &BeneathDir, name: &str) -> io::Result<Vec<u8>> {
+    let file = directory
+        .open(Path::new(name))
+        .map_err(|error| io::Error::other(error.to_string()))?;
+    let mut bytes = Vec::new();
+    file.take(LIMITS.document_bytes + 1)
+        .read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LIMITS.document_bytes {
+        let text = format!("{name} has more than {} bytes", LIMITS.document_bytes);
+        return Err(io::Error::other(text));
+    }
+    Ok(bytes)
+}
+
+async fn open_archive(
+    archive: &ImageArchive,
+    allowed: AllowedPaths,
+    helper: &Path,
+) -> Result<LocalImage, KernelError> {
+    let (kind, word) = if archive.is_docker {
+        (ArchiveKind::Docker, "docker-archive")
+    } else {
+        (ArchiveKind::Oci, "oci-archive")
+    };
+    let reference = archive.reference.as_ref();
+    let suffix = reference.map_or_else(String::new, |reference| format!(":{reference}"));
+    let location = format!("{word}:{}{suffix}", archive.path.display());
+    let path = archive.path.clone();
+    let file = blocking(move || Ok(allowed.open_boot_file(&path)?)).await?;
+    let request = crate::child::ArchiveRequest {
+        kind,
+        reference: archive.reference.clone(),
+        architecture: ARCHITECTURE.to_owned(),
+        limits: LIMITS,
+    };
+    let found = find_in_archive(helper, &location, file.as_fd(), &request).await?;
+    Ok(LocalImage {
+        manifest: found.manifest,
+        location,
+        layers: Layers::Archive(file, found.windows),
+    })
+}

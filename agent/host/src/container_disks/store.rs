@@ -1,0 +1,269 @@
+//! What is kept of images: to be shown, and removed by hand.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use nix::sys::statvfs::statvfs;
+
+use super::ContainerDisks;
+use super::collect::{HIGH_PERCENT, LOW_PERCENT, by_age, is_in_use, remove_unused};
+use crate::layout::absent_is_none;
+
+/// Fewest digits of a digest that name one.
+const MIN_DIGITS: usize = 12;
+
+/// A disk that is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredImage {
+    /// Digest of the manifest.
+    pub digest: String,
+    /// What people call it, sorted.
+    pub names: Vec<String>,
+    /// Hash of the disk's path in the image; empty: the only one in `/disk`.
+    pub path_hash: String,
+    /// Size that guests see.
+    pub virtual_bytes: u64,
+    /// What it takes on disk.
+    pub disk_bytes: u64,
+    /// When a guest was given it last.
+    pub last_used: SystemTime,
+    /// A VMM has it.
+    pub in_use: bool,
+    path: PathBuf,
+}
+
+/// What disks and layers take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreUsage {
+    /// Directory of the store.
+    pub directory: PathBuf,
+    /// Size of its file system.
+    pub capacity_bytes: u64,
+    /// What of it can still be written.
+    pub available_bytes: u64,
+    /// Layers of pulls that are not done.
+    pub layers: usize,
+    /// What they take.
+    pub layer_bytes: u64,
+    /// Water marks, in percent of the file system.
+    pub marks: (u64, u64),
+}
+
+/// Why nothing is removed.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoveImageError {
+    /// There is none.
+    #[error(
+        "no image {0:?} is kept: a digest (12 digits at least) or the name by which it was pulled is meant"
+    )]
+    NotFound(String),
+    /// A guest has it.
+    #[error("the image {0:?} is in use by a guest: delete the guest first")]
+    InUse(String),
+    /// The host.
+    #[error("images cannot be looked at")]
+    Host(#[from] io::Error),
+}
+
+impl ContainerDisks {
+    /// All disks that are kept, the one used last first.
+    pub(crate) fn list(&self) -> io::Result<Vec<StoredImage>> {
+        let called = self.names.called()?;
+        let mut images = Vec::new();
+        for kept in by_age(&self.disks())? {
+            let Some(file) = absent_is_none(File::open(&kept.path))? else {
+                continue;
+            };
+            let metadata = file.metadata()?;
+            drop(file);
+            let (digest, path_hash) = key_of(&kept.path);
+            let names = called.iter().filter(|(of, _)| of.ends_with(&digest));
+            let mut names: Vec<String> = names.map(|(_, name)| name.clone()).collect();
+            names.sort();
+            names.dedup();
+            images.push(StoredImage {
+                digest: with_algorithm(&digest),
+                names,
+                path_hash,
+                virtual_bytes: metadata.len(),
+                disk_bytes: metadata.blocks().saturating_mul(512),
+                last_used: kept.used_at,
+                in_use: is_in_use(&kept.path)?,
+                path: kept.path,
+            });
+        }
+        images.reverse();
+        Ok(images)
+    }
+
+    /// Removes disks by digest or name; all of them, or none when one is not there or in use.
+    ///
+    /// # Errors
+    /// See [`RemoveImageError`].
+    pub(crate) fn remove(&self, wanted: &[String]) -> Result<Vec<StoredImage>, RemoveImageError> {
+        let images = self.list()?;
+        let mut meant: Vec<StoredImage> = Vec::new();
+        for text in wanted {
+            let mut found = images
+                .iter()
+                .filter(|image| image.is_called(text))
+                .peekable();
+            if found.peek().is_none() {
+                return Err(RemoveImageError::NotFound(text.clone()));
+            }
+            for image in found {
+                if image.in_use {
+                    return Err(RemoveImageError::InUse(text.clone()));
+                }
+                if !meant.contains(image) {
+                    meant.push(image.clone());
+                }
+            }
+        }
+        let mut removed = Vec::new();
+        for image in meant {
+            // A guest may have started meanwhile.
+            if remove_unused(&image.path)? {
+                removed.push(image);
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Removes every disk that no guest has, and every layer that no pull has; or says what would go. Returns the disks, and
+    /// the number and bytes of layers.
+    pub(crate) fn prune(&self, is_dry: bool) -> io::Result<(Vec<StoredImage>, usize, u64)> {
+        let goes = |path: &Path| -> io::Result<bool> {
+            if is_dry {
+                is_in_use(path).map(|in_use| !in_use)
+            } else {
+                remove_unused(path)
+            }
+        };
+        let mut removed = Vec::new();
+        for image in self.list()? {
+            if !image.in_use && goes(&image.path)? {
+                removed.push(image);
+            }
+        }
+        let (mut layers, mut bytes) = (0, 0);
+        for kept in by_age(&self.blobs())? {
+            let size = size_of(&kept.path)?;
+            if goes(&kept.path)? {
+                layers += 1;
+                bytes += size;
+            }
+        }
+        Ok((removed, layers, bytes))
+    }
+
+    /// What the store takes, and what its file system has.
+    pub(crate) fn usage(&self) -> io::Result<StoreUsage> {
+        let directory = self.importer.dir.clone();
+        // It is made with the first image.
+        let there = directory.ancestors().find(|path| path.is_dir());
+        let found = statvfs(there.unwrap_or(Path::new("/")))?;
+        let unit = found.fragment_size();
+        let (mut layers, mut layer_bytes) = (0, 0);
+        for kept in by_age(&self.blobs())? {
+            layers += 1;
+            layer_bytes += size_of(&kept.path)?;
+        }
+        Ok(StoreUsage {
+            directory,
+            capacity_bytes: found.blocks().saturating_mul(unit),
+            available_bytes: found.blocks_available().saturating_mul(unit),
+            layers,
+            layer_bytes,
+            marks: (HIGH_PERCENT, LOW_PERCENT),
+        })
+    }
+
+    fn disks(&self) -> PathBuf {
+        self.importer.dir.join("sha256")
+    }
+
+    fn blobs(&self) -> PathBuf {
+        self.importer.puller.dir.join("blobs/sha256")
+    }
+}
+
+impl StoredImage {
+    /// Whether a text names it: by digest, by so many digits of it, or by name.
+    fn is_called(&self, text: &str) -> bool {
+        let plain = |text: &str| text.trim_start_matches("docker://").to_owned();
+        let digits = text.rsplit_once(':').map_or(text, |(_, digits)| digits);
+        let own = self.digest.rsplit(':').next().unwrap_or(&self.digest);
+        let is_name = self.names.iter().any(|name| plain(name) == plain(text));
+        is_name || digits.len() >= MIN_DIGITS && own.starts_with(digits)
+    }
+}
+
+/// Digits of the digest, and hash of the path, of a file's name.
+fn key_of(path: &Path) -> (String, String) {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    match stem.split_once('-') {
+        Some((digest, hash)) => (digest.to_owned(), hash.to_owned()),
+        None => (stem.into_owned(), String::new()),
+    }
+}
+
+/// The algorithm is known by the number of digits.
+fn with_algorithm(digits: &str) -> String {
+    let name = if digits.len() == 128 {
+        "sha512"
+    } else {
+        "sha256"
+    };
+    format!("{name}:{digits}")
+}
+
+fn size_of(path: &Path) -> io::Result<u64> {
+    let metadata = absent_is_none(path.metadata())?;
+    Ok(metadata.map_or(0, |metadata| metadata.blocks().saturating_mul(512)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_called_by_its_digest_by_twelve_digits_of_it_and_by_its_names() {
+        let digits = "4f0a2b7c9d10".repeat(6)[..64].to_owned();
+        let image = StoredImage {
+            digest: with_algorithm(&digits),
+            names: vec![String::from("docker://registry.example/a:1")],
+            path_hash: String::new(),
+            virtual_bytes: 0,
+            disk_bytes: 0,
+            last_used: SystemTime::UNIX_EPOCH,
+            in_use: false,
+            path: PathBuf::new(),
+        };
+        for text in [
+            &image.digest[..],
+            &digits,
+            "4f0a2b7c9d10",
+            "registry.example/a:1",
+        ] {
+            assert!(image.is_called(text), "{text}");
+        }
+        for text in [
+            "",
+            "4f0a2b7c9d1",
+            "4f0a2b7c9d11",
+            "registry.example/a",
+            "a:1",
+        ] {
+            assert!(!image.is_called(text), "{text}");
+        }
+        let path = format!("/x/{digits}-0123456789abcdef.raw");
+        assert_eq!(
+            key_of(Path::new(&path)),
+            (digits, String::from("0123456789abcdef"))
+        );
+    }
+}

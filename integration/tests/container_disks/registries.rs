@@ -1,0 +1,321 @@
+//! Registries as people run them: with TLS of a private authority and passwords, behind a mirror, and breaking off.
+
+use anyhow::{Context, ensure};
+use integration::agent::{Agent, CONFIG, IMAGES};
+use integration::authority::{Authority, DIRECTORY};
+use integration::commands::Commands;
+use integration::host::Host;
+use integration::{skip_if, tools};
+
+use super::{PATIENCE, guest, missing, passes, prepared, start_registry};
+
+/// The registry with TLS and passwords.
+const SECURE: &str = "localhost:5443";
+
+/// "open sesame" by bcrypt.
+const PASSWORDS: &str = "alice:$2b$04$5WeYgFYiwfdeQZY1FEpGhOzdpeh8DpvburXFIzKVkcI0OSe8cL/nK\n";
+
+/// Hands requests on to the registry. It ends in the middle of the first blob when told to, and notes which ranges it was
+/// asked for.
+const BREAKING: &str = r#"
+import http.client, http.server, os, threading
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def log_message(self, *_): pass
+    def do_GET(self):
+        is_blob = "/blobs/" in self.path
+        if is_blob:
+            with open("/run/ranges", "a") as log: log.write(self.headers.get("Range", "none") + "\n")
+        upstream = http.client.HTTPConnection("127.0.0.1", 5000)
+        headers = {k: v for k, v in self.headers.items() if k.title() in ("Range", "Accept")}
+        upstream.request("GET", self.path, headers=headers)
+        answer = upstream.getresponse()
+        body = answer.read()
+        self.send_response(answer.status)
+        for k, v in answer.getheaders():
+            if k.lower() not in ("connection", "transfer-encoding"): self.send_header(k, v)
+        self.send_header("Connection", "close")
+        self.end_headers()
+        if is_blob and os.path.exists("/run/break"):
+            self.wfile.write(body[:len(body) // 2]); self.wfile.flush()
+            os._exit(0)
+        if is_blob and os.path.exists("/run/stall"):
+            self.wfile.write(body[:len(body) // 2]); self.wfile.flush()
+            threading.Event().wait()
+        self.wfile.write(body)
+        self.close_connection = True
+http.server.ThreadingHTTPServer(("127.0.0.1", 5001), Handler).serve_forever()
+"#;
+
+fn secret(namespace: &str, password: &str) -> String {
+    let auth = format!(
+        r#"{{"auths": {{"{SECURE}": {{"username": "alice", "password": "{password}"}}}}}}"#
+    );
+    format!(
+        "apiVersion: v1\nkind: Secret\nmetadata: {{name: registry, namespace: {namespace}}}\n\
+         type: kubernetes.io/dockerconfigjson\nstringData:\n  .dockerconfigjson: '{auth}'\n"
+    )
+}
+
+/// A guest of a namespace, with the pull secret or without.
+fn of(
+    host: &Host,
+    namespace: &str,
+    name: &str,
+    image: &str,
+    has_secret: bool,
+) -> anyhow::Result<String> {
+    let images = format!("/var/lib/kvmlet/images/{namespace}");
+    host.sh(&format!(
+        "mkdir -p {images} && cp -rn {IMAGES}/testguest {images}/"
+    ))?;
+    let suffix = if has_secret {
+        ", imagePullSecret: registry"
+    } else {
+        ""
+    };
+    Ok(guest(name, image)
+        .replace(
+            &format!("  name: {name}\n"),
+            &format!("  name: {name}\n  namespace: {namespace}\n"),
+        )
+        .replace(IMAGES, &images)
+        .replace("\"}\n", &format!("\"{suffix}}}\n")))
+}
+
+fn start_secure(host: &Host) -> anyhow::Result<()> {
+    let authority = Authority::new(host, "ca")?;
+    authority.sign("registry", "/CN=registry", "DNS:localhost")?;
+    host.put("/run/passwords", 0o644, PASSWORDS.as_bytes())?;
+    let config = format!(
+        "version: 0.1\nstorage: {{filesystem: {{rootdirectory: /run/secure}}}}\n\
+         http: {{addr: \"{SECURE}\", tls: {{certificate: {DIRECTORY}/registry.crt, key: {DIRECTORY}/registry.key}}}}\n\
+         auth: {{htpasswd: {{realm: test, path: /run/passwords}}}}\n"
+    );
+    host.put("/run/secure.yml", 0o644, config.as_bytes())?;
+    host.sh("setsid docker-registry serve /run/secure.yml </dev/null >/run/secure.log 2>&1 &")?;
+    host.wait_for("skopeo copy --quiet --insecure-policy --dest-tls-verify=false --dest-creds 'alice:open sesame' oci:/run/layout docker://localhost:5443/private/disk:1", PATIENCE)
+        .map(drop)
+}
+
+/// Waits until a VMI says why it has no image.
+fn wait_for_words(host: &Host, namespace: &str, name: &str, words: &[&str]) -> anyhow::Result<()> {
+    let mut script = format!("kvmctl -n {namespace} get vmi {name} -o json >/run/{name}.json");
+    for words in words {
+        script.push_str(&format!(" && grep -F '{words}' /run/{name}.json"));
+    }
+    host.wait_for(&script, PATIENCE).map(drop)
+}
+
+#[test]
+fn a_private_image_is_for_those_whose_secret_the_registry_takes() -> anyhow::Result<()> {
+    skip_if!(missing(), Ok(()));
+    let host = Host::enter()?;
+    let agent = prepared(&host)?;
+    let settings = format!("\n[registries.\"{SECURE}\"]\nca = \"{DIRECTORY}/ca.crt\"\n");
+    host.sh(&format!("printf '%s' '{settings}' >>{CONFIG}"))?;
+    start_secure(&host)?;
+    agent.start()?;
+    let image = format!("{SECURE}/private/disk:1");
+    agent.apply(&secret("default", "wrong"))?;
+    agent.apply(&of(&host, "default", "web", &image, true)?)?;
+    wait_for_words(
+        &host,
+        "default",
+        "web",
+        &[
+            "ErrImagePull",
+            "the registry does not take what the imagePullSecret says",
+        ],
+    )
+    .with_context(|| agent.log())?;
+    let phase = agent.value("web", ".status.phase")?;
+    ensure!(phase != "Running", "{phase}");
+    // Another password is another attempt: nobody has to wait, or to do anything else.
+    agent.apply(&secret("default", "open sesame"))?;
+    passes(&agent, "web")?;
+
+    // The disk is there, and yet not for everybody.
+    agent.apply(&of(&host, "other", "spy", &image, false)?)?;
+    wait_for_words(&host, "other", "spy", &["ErrImagePull", "imagePullSecret"]).or_else(|_| {
+        wait_for_words(
+            &host,
+            "other",
+            "spy",
+            &["ImagePullBackOff", "imagePullSecret"],
+        )
+    })?;
+    agent.apply(&secret("other", "open sesame"))?;
+    agent.apply(&of(&host, "other", "friend", &image, true)?)?;
+    host.wait_for(
+        "kvmctl -n other get vmi friend -o json | grep Running",
+        PATIENCE,
+    )?;
+    // Who knows the manifest and has no layer of it has no image.
+    host.sh(
+        "cp -r /run/layout /run/hollow && cd /run/hollow/blobs/sha256 && find . -type f -size +64k -delete",
+    )?;
+    agent.add_image("/run/hollow/.", "hollow")?;
+    agent.apply(&guest("thief", &format!("oci:{IMAGES}/hollow")))?;
+    wait_for_words(&host, "default", "thief", &["ErrImagePull"])?;
+    try_commands(&host, &agent)
+}
+
+/// `kvmctl image` shows, pulls and removes.
+fn try_commands(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()> {
+    let image = format!("{SECURE}/private/disk:1");
+    let listed = agent.kvmctl("image ls")?;
+    let words = [image.as_str(), "16 MiB", "yes"];
+    ensure!(
+        words.iter().all(|word| listed.stdout.contains(word)),
+        "{listed}"
+    );
+    let digest = agent.kvmctl("image ls -o name")?.stdout;
+    let digest = digest.trim();
+    let pulled = agent.kvmctl(&format!("image pull {image} --pull-secret registry"))?;
+    ensure!(pulled.stdout == format!("{image} {digest}\n"), "{pulled}");
+    let denied = agent.kvmctl(&format!("image pull {image} --pull-policy Always"))?;
+    ensure!(
+        denied.code == Some(1) && denied.stderr.contains("imagePullSecret"),
+        "{denied}"
+    );
+    let used = agent.kvmctl("image df")?;
+    let has = |words: &[&str]| words.iter().all(|word| used.stdout.contains(word));
+    ensure!(
+        has(&[
+            "disks",
+            "layers",
+            "/var/lib/kvmlet/host/images",
+            "from 85 %"
+        ]),
+        "{used}"
+    );
+    let refused = agent.kvmctl(&format!("image rm {image}"))?;
+    ensure!(
+        refused.code == Some(1) && refused.stderr.contains("in use by a guest"),
+        "{refused}"
+    );
+    let kept = agent.kvmctl("image prune")?;
+    ensure!(
+        kept.code == Some(0) && !kept.stdout.contains(digest),
+        "{kept}"
+    );
+    let deleted = agent.kvmctl("delete vmi web thief --grace-period 0 && kvmctl -n other delete vmi spy friend --grace-period 0")?;
+    ensure!(deleted.code == Some(0), "{deleted}");
+    host.wait_for("kvmctl image ls | grep -w no", PATIENCE)?;
+    let dry = agent.kvmctl("image prune --dry-run")?;
+    ensure!(
+        dry.stdout.contains(digest) && dry.stdout.contains("would be freed"),
+        "{dry}"
+    );
+    let short: String = digest.chars().skip("sha256:".len()).take(12).collect();
+    let removed = agent.kvmctl(&format!("image rm {short}"))?;
+    ensure!(removed.stdout == format!("{digest} removed\n"), "{removed}");
+    let none = agent.kvmctl(&format!("image rm {short}"))?;
+    ensure!(
+        none.code == Some(1) && none.stderr.contains("is kept"),
+        "{none}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_pull_goes_on_where_its_registry_broke_off_and_mirrors_are_asked_first() -> anyhow::Result<()> {
+    skip_if!(missing(), Ok(()));
+    tools::ensure(tools::EXAMPLES)?;
+    let host = Host::enter()?;
+    let agent = prepared(&host)?;
+    let settings = "\n[registries.\"upstream.example\"]\nmirrors = [\"127.0.0.1:5001/mirror\"]\n\
+                    [registries.\"127.0.0.1:5001\"]\ninsecure = true\n";
+    host.sh(&format!("printf '%s' '{settings}' >>{CONFIG}"))?;
+    host.put("/run/breaking.py", 0o644, BREAKING.as_bytes())?;
+    start_registry(&host)?;
+    host.sh(
+        "skopeo copy --quiet --insecure-policy --dest-tls-verify=false oci:/run/layout docker://127.0.0.1:5000/mirror/vm/disk:1",
+    )?;
+    let start = "setsid python3 /run/breaking.py </dev/null >/run/breaking.log 2>&1 &";
+    host.sh(&format!("touch /run/break && {start}"))?;
+    host.wait_for("wget -q -O - http://127.0.0.1:5001/v2/ || curl -sf http://127.0.0.1:5001/v2/ || python3 -c 'import urllib.request as r; r.urlopen(\"http://127.0.0.1:5001/v2/\")'", PATIENCE)?;
+    agent.start()?;
+    agent.apply(&guest("web", "upstream.example/vm/disk:1"))?;
+    wait_for_words(
+        &host,
+        "default",
+        "web",
+        &["ImagePullBackOff", "127.0.0.1:5001"],
+    )
+    .with_context(|| agent.log())?;
+    let kept = host.sh("ls /var/lib/kvmlet/host/images/layers/blobs/sha256 | wc -l")?;
+    let why = agent.log();
+    ensure!(kept.trim() == "1", "{kept} parts of layers are kept\n{why}");
+    host.sh(&format!("rm /run/break && {start}"))?;
+    passes(&agent, "web")?;
+    kill_in_mid_pull(&host, &agent)?;
+    let ranges = host.sh("cat /run/ranges")?;
+    let resumed = ranges.lines().any(|line| {
+        let from = line
+            .strip_prefix("bytes=")
+            .and_then(|rest| rest.strip_suffix('-'));
+        from.and_then(|from| from.parse::<u64>().ok())
+            .is_some_and(|from| from > 1000)
+    });
+    ensure!(resumed, "no pull went on from where it was: {ranges}");
+    Ok(())
+}
+
+/// An agent that is killed in mid-pull leaves nothing that is taken for a disk, and the next one goes on.
+fn kill_in_mid_pull(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()> {
+    const BLOBS: &str = "/var/lib/kvmlet/host/images/layers/blobs/sha256";
+    let deleted = agent.kvmctl("delete vmi web --grace-period 0")?;
+    ensure!(deleted.code == Some(0), "{deleted}");
+    host.wait_for(
+        "kvmctl image prune | grep 'removed' && touch /run/stall",
+        PATIENCE,
+    )?;
+    agent.apply(
+        &guest("killed", "upstream.example/vm/disk:1")
+            .replace("disk:1", "disk:1\", imagePullPolicy: \"Always"),
+    )?;
+    host.wait_for(
+        &format!("find {BLOBS} -type f -size +1k | grep ."),
+        PATIENCE,
+    )
+    .with_context(|| agent.log())?;
+    agent.kill()?;
+    let disks = host.sh("ls -A /var/lib/kvmlet/host/images/sha256")?;
+    ensure!(disks.is_empty(), "{disks}");
+    host.sh("rm /run/stall")?;
+    agent.start()?;
+    passes(agent, "killed")
+}
+
+#[test]
+fn archives_and_directories_that_skopeo_wrote_start_guests() -> anyhow::Result<()> {
+    skip_if!(missing(), Ok(()));
+    let host = Host::enter()?;
+    let agent = prepared(&host)?;
+    agent.start()?;
+    let copy = "skopeo copy --quiet --insecure-policy oci:/run/layout";
+    host.sh(&format!(
+        "mkdir -p {IMAGES} && {copy} oci-archive:{IMAGES}/a.tar:vm && {copy} docker-archive:{IMAGES}/d.tar:vm:1 && \
+         {copy} dir:{IMAGES}/dir && head -c $(($(stat -c %s {IMAGES}/a.tar) / 2)) {IMAGES}/a.tar >{IMAGES}/cut.tar"
+    ))?;
+    for (name, image) in [
+        ("oci", format!("oci-archive:{IMAGES}/a.tar")),
+        ("docker", format!("docker-archive:{IMAGES}/d.tar:vm:1")),
+        ("dir", format!("dir:{IMAGES}/dir")),
+    ] {
+        agent.apply(&guest(name, &image))?;
+        passes(&agent, name).with_context(|| image)?;
+    }
+    agent.apply(&guest("cut", &format!("oci-archive:{IMAGES}/cut.tar")))?;
+    wait_for_words(
+        &host,
+        "default",
+        "cut",
+        &["ErrImagePull", "it ends before its last file does"],
+    )?;
+    let deleted = agent.kvmctl("delete vmi oci docker dir cut --grace-period 0")?;
+    ensure!(deleted.code == Some(0), "{deleted}");
+    Ok(())
+}
