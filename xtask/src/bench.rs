@@ -7,6 +7,7 @@ pub mod agent;
 pub mod crowd;
 mod figure;
 mod guests;
+pub mod images;
 pub mod io;
 mod median;
 mod nodes;

@@ -117,6 +117,12 @@ enum Bench {
     },
     /// Random reads by a guest on this machine's own KVM, beside io_uring without one.
     Io(bench::io::IoOptions),
+    /// An image from a registry to a raw disk, beside skopeo and qemu-img.
+    Images {
+        /// MiB of data of the disk.
+        #[arg(long, value_name = "MIB", default_value_t = 512)]
+        mib: u32,
+    },
     /// An agent with hundreds of guests on this machine's own KVM.
     Agent {
         #[arg(long, default_value_t = 200)]
@@ -168,6 +174,10 @@ fn run(command: Command) -> anyhow::Result<()> {
             json,
             what: Some(Bench::Agent { guests }),
         } => bench::agent::run(&root, guests, json),
+        Command::Bench {
+            json,
+            what: Some(Bench::Images { mib }),
+        } => bench::images::run(&root, mib, json),
         Command::Bench {
             json,
             what: Some(Bench::Crowd { count }),
