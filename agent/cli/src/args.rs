@@ -1,5 +1,6 @@
 //! What can be typed.
 
+mod config;
 mod create;
 mod dry_run;
 mod expand;
@@ -23,6 +24,7 @@ use crate::scope::Scope;
 use crate::time::parse_duration;
 use crate::wait::Goal;
 
+pub use self::config::{Config, ConfigCommand, ContextName};
 pub use self::create::{
     CreateInstancetype, CreatePreference, CreateVm, Login, Manifest, Size, Volumes,
 };
@@ -146,6 +148,8 @@ pub enum Command {
     /// List every API field with its level of support
     #[command(name = "explain-support")]
     ExplainSupport(ExplainSupport),
+    /// Contexts: which of several nodes is meant
+    Config(Config),
     /// Print the completion script of a shell
     Completion(Completion),
     /// Write the manual pages to a directory, for packages

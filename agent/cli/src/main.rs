@@ -11,6 +11,7 @@ mod args;
 mod change;
 mod client;
 mod console;
+mod contexts;
 mod create;
 mod delete;
 mod describe;
@@ -127,6 +128,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Explain(args) => explain_field::run(&args),
         Command::ExplainSupport(args) => explain::run(&args),
         Command::Validate(args) => validate::run(&args),
+        Command::Config(args) => contexts::run(&scope, &args.command),
         Command::Completion(args) => generate::completion(&args),
         Command::ManualPages(args) => generate::manual_pages(&args),
         Command::Later(verb) => Err(later::refuse(&verb)),
@@ -143,6 +145,7 @@ fn needs_agent(command: &Command) -> bool {
         Command::Explain(_)
             | Command::ExplainSupport(_)
             | Command::Validate(_)
+            | Command::Config(_)
             | Command::Completion(_)
             | Command::ManualPages(_)
             | Command::Later(_)

@@ -1,5 +1,6 @@
 //! Which agent and which namespace: options, environment and the client's own file, in this order.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -17,7 +18,7 @@ const DEFAULT_NAMESPACE: &str = "default";
 const LARGEST_FILE: u64 = 1 << 16;
 
 /// Which agent and which namespace.
-#[derive(Args)]
+#[derive(Args, Default)]
 pub struct Scope {
     /// Socket of the agent [env: KVMLET_SOCKET] [default: /run/kvmlet/kvmlet.sock]
     #[arg(long, global = true, value_name = "PATH")]
@@ -34,7 +35,11 @@ pub struct Scope {
     /// Certificate of who signs those of agents, in PEM
     #[arg(long, global = true, env = "KVMLET_CACERT", value_name = "FILE")]
     pub cacert: Option<PathBuf>,
-    /// File of settings: server, cert, key, cacert, socket, namespace [default: ~/.config/kvmlet/kvmctl.toml]
+    /// Context of the file of settings (see kvmctl config); the current one when left out
+    #[arg(long, global = true, env = "KVMCTL_CONTEXT", value_name = "NAME")]
+    pub context: Option<String>,
+    /// File of settings: server, cert, key, cacert, socket, namespace, and contexts of these [default:
+    /// ~/.config/kvmlet/kvmctl.toml]
     #[arg(long, global = true, env = "KVMCTL_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Namespace
@@ -42,13 +47,29 @@ pub struct Scope {
     pub namespace: Option<String>,
     /// The namespace of who types none.
     #[arg(skip = String::from(DEFAULT_NAMESPACE))]
-    home: String,
+    pub home: String,
 }
 
 /// What the file of settings can say.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Settings {
+    server: Option<String>,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    cacert: Option<PathBuf>,
+    socket: Option<PathBuf>,
+    namespace: Option<String>,
+    #[serde(rename = "current-context")]
+    current_context: Option<String>,
+    /// The same for each of several nodes.
+    contexts: BTreeMap<String, Place>,
+}
+
+/// What a context says.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Place {
     server: Option<String>,
     cert: Option<PathBuf>,
     key: Option<PathBuf>,
@@ -93,6 +114,7 @@ impl Scope {
                 _ => Settings::default(),
             },
         };
+        let settings = settings.in_context(self.context.as_deref())?;
         if self.socket.is_none() && self.server.is_none() {
             self.server = settings.server;
             self.socket = settings.socket;
@@ -105,6 +127,11 @@ impl Scope {
         }
         self.namespace = self.namespace.take().or(settings.namespace);
         Ok(())
+    }
+
+    /// The file of settings, be it there or not.
+    pub fn file(&self) -> Option<PathBuf> {
+        self.config.clone().or_else(default_file)
     }
 
     /// The namespace to look in.
@@ -153,15 +180,43 @@ impl Scope {
 impl Settings {
     /// `named_by` says how the file was named, for messages.
     fn read(path: &Path, named_by: &str) -> Result<Self, Failure> {
-        let file = path.display();
-        let failed = |why: String| Failure::Unreadable(format!("error: {named_by}{file}: {why}"));
-        let size = std::fs::metadata(path).map_err(|error| failed(file_error(&error)))?;
-        if size.len() > LARGEST_FILE {
-            return Err(failed(format!("is larger than {LARGEST_FILE} bytes")));
-        }
-        let text = std::fs::read_to_string(path).map_err(|error| failed(file_error(&error)))?;
-        toml::from_str(&text).map_err(|error| failed(error.to_string().trim_end().to_owned()))
+        let text = read_file(path, named_by)?;
+        toml::from_str(&text).map_err(|error| {
+            let (file, why) = (path.display(), error.to_string());
+            Failure::Unreadable(format!("error: {named_by}{file}: {}", why.trim_end()))
+        })
     }
+
+    /// What holds in a context: all of the place comes from there, and so does the namespace when it says one.
+    fn in_context(mut self, asked: Option<&str>) -> Result<Self, Failure> {
+        let Some(name) = asked.or(self.current_context.as_deref()) else {
+            return Ok(self);
+        };
+        let Some(place) = self.contexts.remove(name) else {
+            let text = format!("context {name:?} does not exist: see kvmctl config get-contexts");
+            return Err(Failure::refused(text));
+        };
+        Ok(Self {
+            server: place.server,
+            cert: place.cert.or(self.cert),
+            key: place.key.or(self.key),
+            cacert: place.cacert.or(self.cacert),
+            socket: place.socket,
+            namespace: place.namespace.or(self.namespace),
+            ..Self::default()
+        })
+    }
+}
+
+/// The text of a file of settings. `named_by` says how the file was named, for messages.
+pub fn read_file(path: &Path, named_by: &str) -> Result<String, Failure> {
+    let file = path.display();
+    let failed = |why: String| Failure::Unreadable(format!("error: {named_by}{file}: {why}"));
+    let size = std::fs::metadata(path).map_err(|error| failed(file_error(&error)))?;
+    if size.len() > LARGEST_FILE {
+        return Err(failed(format!("is larger than {LARGEST_FILE} bytes")));
+    }
+    std::fs::read_to_string(path).map_err(|error| failed(file_error(&error)))
 }
 
 /// A variable of the environment that says something.

@@ -1,0 +1,39 @@
+//! What can be typed after `config`.
+
+use clap::{Args, Subcommand};
+
+/// Contexts of the file of settings.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  kvmctl config set-context rack1 --server https://rack1:9774 --cert me.crt --key me.key --cacert ca.crt\n  kvmctl config use-context rack1\n  kvmctl --context rack2 get vmi"
+)]
+pub struct Config {
+    #[command(subcommand)]
+    pub command: ConfigCommand,
+}
+
+#[derive(Subcommand)]
+pub enum ConfigCommand {
+    /// List contexts; that in force has a star
+    #[command(name = "get-contexts")]
+    GetContexts,
+    /// Print the name of the context in force
+    #[command(name = "current-context")]
+    CurrentContext,
+    /// Have a context be in force from now on
+    #[command(name = "use-context")]
+    UseContext(ContextName),
+    /// Make or change a context of what --server, --cert, --key, --cacert, --socket and --namespace say
+    #[command(name = "set-context")]
+    SetContext(ContextName),
+    /// Delete a context
+    #[command(name = "delete-context")]
+    DeleteContext(ContextName),
+}
+
+#[derive(Args)]
+pub struct ContextName {
+    /// Name of the context
+    #[arg(value_name = "NAME")]
+    pub name: String,
+}
