@@ -16,7 +16,7 @@ use crate::files::{self, Sourced};
 use crate::follow::{self, Key};
 use crate::misses::Misses;
 use crate::objects;
-use crate::output::{OutputFormat, note, print_line, print_value};
+use crate::output::{OutputFormat, hide_managed_fields, note, print_line, print_value};
 use crate::resource::Resource;
 use crate::scope::Scope;
 use crate::state::{as_vmi, condition, ended, held_back};
@@ -84,7 +84,7 @@ async fn apply_one(
     let kind = object.kind_name();
     let request = ApplyRequest {
         object: Some(object),
-        field_manager: "kvmctl".to_owned(),
+        field_manager: args.field_manager.clone(),
         dry_run: args.dry_run.is_on,
         ..ApplyRequest::default()
     };
@@ -143,8 +143,11 @@ pub fn report_json(
     args: &Apply,
 ) -> Result<(), Failure> {
     match &args.output {
-        Some(OutputFormat::Json) => print_value(object, false),
-        Some(OutputFormat::Yaml) => print_value(object, true),
+        Some(format @ (OutputFormat::Json | OutputFormat::Yaml)) => {
+            let mut object = object.clone();
+            hide_managed_fields(&mut object);
+            print_value(&object, matches!(format, OutputFormat::Yaml))
+        }
         Some(OutputFormat::JsonPath(template)) => crate::output::print(&template.render(object)),
         Some(OutputFormat::GoTemplate(template)) => {
             crate::output::print(&template.render(object).map_err(Failure::refused)?)

@@ -176,6 +176,9 @@ pub struct Apply {
     /// What to print: name, json or yaml instead of one line
     #[arg(short, long)]
     pub output: Option<OutputFormat>,
+    /// Who applies, for metadata.managedFields
+    #[arg(long, default_value = "kvmctl-apply", value_name = "NAME")]
+    pub field_manager: String,
 }
 
 #[derive(Args)]
@@ -192,6 +195,9 @@ pub struct Get {
     /// In all namespaces
     #[arg(short = 'A', long)]
     pub all_namespaces: bool,
+    /// With json and yaml, show metadata.managedFields, too
+    #[arg(long)]
+    pub show_managed_fields: bool,
     /// After the objects, show their changes
     #[arg(short, long)]
     pub watch: bool,

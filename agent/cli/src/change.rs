@@ -12,7 +12,7 @@ use crate::files::{self, Sourced};
 use crate::get::text;
 use crate::misses::Misses;
 use crate::objects::{self, Target, read, type_of};
-use crate::output::{OutputFormat, note, print, print_line, print_value};
+use crate::output::{OutputFormat, hide_managed_fields, note, print, print_line, print_value};
 use crate::scope::Scope;
 
 /// `kvmctl create -f`.
@@ -36,6 +36,7 @@ async fn create_one(
     let request = CreateObjectRequest {
         object: object.to_string().into_bytes(),
         dry_run: told.dry_run.is_on,
+        field_manager: told.manager("kvmctl-create"),
         ..CreateObjectRequest::default()
     };
     let answer = client.objects().create_object(request).await;
@@ -66,6 +67,7 @@ async fn replace_one(
     let request = ReplaceObjectRequest {
         object: object.to_string().into_bytes(),
         dry_run: told.dry_run.is_on,
+        field_manager: told.manager("kvmctl-replace"),
     };
     let answer = client.objects().replace_object(request).await;
     let answer = answer.map_err(|status| refused(client, "replacing", sourced, &status))?;
@@ -121,6 +123,7 @@ pub async fn patch(scope: &Scope, args: &Patch) -> Result<(), Failure> {
             merge_patch: patch.to_string().into_bytes(),
             subresource: args.subresource.clone(),
             dry_run: args.told.dry_run.is_on,
+            field_manager: args.told.manager("kvmctl-patch"),
             ..PatchObjectRequest::default()
         };
         misses.take(patch_one(&mut client, &target, name, request, &args.told).await)?;
@@ -282,6 +285,10 @@ async fn mark_one(
             },
         }),
         dry_run: args.told.dry_run.is_on,
+        field_manager: args.told.manager(match marks {
+            Marks::Labels => "kvmctl-label",
+            Marks::Annotations => "kvmctl-annotate",
+        }),
         ..PatchObjectRequest::default()
     };
     let answer = client.objects().patch_object(request).await;
@@ -306,8 +313,11 @@ pub fn report(object: &Value, done: &str, told: &Told) -> Result<(), Failure> {
     let full_name = format!("{}/{}", type_of(object), text(object, "/metadata/name"));
     match &told.output {
         None => print_line(&format!("{full_name} {done}{}", told.dry_run.said())),
-        Some(OutputFormat::Json) => print_value(object, false),
-        Some(OutputFormat::Yaml) => print_value(object, true),
+        Some(format @ (OutputFormat::Json | OutputFormat::Yaml)) => {
+            let mut object = object.clone();
+            hide_managed_fields(&mut object);
+            print_value(&object, matches!(format, OutputFormat::Yaml))
+        }
         Some(OutputFormat::JsonPath(template)) => print(&template.render(object)),
         Some(OutputFormat::GoTemplate(template)) => {
             print(&template.render(object).map_err(Failure::refused)?)

@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::failure::Failure;
 use crate::misses::Misses;
 use crate::objects::{self, Target, read};
-use crate::output::note;
+use crate::output::{hide_managed_fields, note};
 use crate::scope::Scope;
 
 const HEADER: &str = "# Please edit the object below. Lines beginning with a '#' will be ignored,\n\
@@ -37,7 +37,8 @@ async fn edit(
     target: &Target,
     name: &str,
 ) -> Result<(), Failure> {
-    let object = target.object(client, scope.namespace(), name).await?;
+    let mut object = target.object(client, scope.namespace(), name).await?;
+    hide_managed_fields(&mut object);
     let before = format!("{HEADER}{}", json_to_yaml(&object));
     // For its owner alone: it may be a Secret.
     let mut file = tempfile::Builder::new()
@@ -101,6 +102,7 @@ async fn write(
     let request = ReplaceObjectRequest {
         object: edited.to_string().into_bytes(),
         dry_run: args.told.dry_run.is_on,
+        field_manager: args.told.manager("kvmctl-edit"),
     };
     let answer = client.objects().replace_object(request).await;
     let answer = answer

@@ -14,6 +14,7 @@ pub async fn run(scope: &Scope, args: Events) -> Result<(), Failure> {
         what: vec!["events".to_owned()],
         output: args.output.clone(),
         all_namespaces: args.all_namespaces,
+        show_managed_fields: false,
         watch: args.watch,
         selector: String::new(),
         field_selector: selector(&args)?,

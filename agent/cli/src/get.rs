@@ -13,7 +13,7 @@ use crate::misses::Misses;
 use crate::node;
 use crate::objects;
 use crate::output::table::render;
-use crate::output::{OutputFormat, note, print, print_line, print_value};
+use crate::output::{OutputFormat, hide_managed_fields, note, print, print_line, print_value};
 use crate::resource::{Resource, Target};
 use crate::scope::Scope;
 use crate::time::age;
@@ -152,7 +152,12 @@ pub fn namespace_of(scope: &Scope, args: &Get) -> String {
 /// Shows objects as `-o` has it.
 pub fn show(found: &Found, table: &impl Table, args: &Get) -> Result<(), Failure> {
     let items = &found.items;
+    let is_for_people = matches!(args.output, Some(OutputFormat::Json | OutputFormat::Yaml));
     let whole = || {
+        let mut items = items.clone();
+        if is_for_people && !args.show_managed_fields {
+            items.iter_mut().for_each(hide_managed_fields);
+        }
         if let (true, Some(item)) = (found.single, items.first()) {
             item.clone()
         } else {

@@ -329,6 +329,7 @@ pub async fn apply(
     let request = ApplyObjectRequest {
         object: object.to_string().into_bytes(),
         dry_run: args.dry_run.is_on,
+        field_manager: args.field_manager.clone(),
         ..ApplyObjectRequest::default()
     };
     let name = &sourced.document.name;
@@ -496,6 +497,7 @@ pub async fn scale(scope: &Scope, args: &Scale) -> Result<(), Failure> {
             name: Some(target.id(scope.namespace(), name)),
             replicas: args.replicas,
             dry_run: args.dry_run.is_on,
+            field_manager: String::from("kvmctl-scale"),
             ..SetScaleRequest::default()
         };
         let scaled = client.objects().set_scale(request).await;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use agent_domain::{Admitted, FieldError, NodeCaps, PathRecords, Rule, Vmi};
 use agent_host::Host;
-use agent_objects::ObjectId;
+use agent_objects::{Manager, ObjectId, Part};
 use agent_plan::{Record, Timestamp, VmiId};
 use agent_sources::{ApiError, Applied, Apply, Kind, ObjectRef};
 use agent_store::{StoredObject, Transaction};
@@ -180,8 +180,17 @@ impl<H: Host> Agent<H> {
         before: Option<&StoredObject>,
         now: Timestamp,
     ) -> Result<Decision, ApiError> {
+        let manager = Manager {
+            name: &apply.manager,
+            part: Part::Main,
+            now: &clock::rfc3339(now),
+        };
         match before {
-            None => create(apply.object, &self.caps(), now),
+            None => {
+                let mut decision = create(apply.object, &self.caps(), now)?;
+                object::manage_fields(None, &mut decision.applied.object, &manager)?;
+                Ok(decision)
+            }
             Some(row) => {
                 let present = object::vmi(row)?;
                 owner::check_change(VMI_KIND, &object::metadata(&present), &apply.by)?;
@@ -190,7 +199,11 @@ impl<H: Host> Agent<H> {
                     let text = format!("{VMI_KIND} {:?} already exists", metadata.name);
                     return Err(ApiError::AlreadyExists(text));
                 }
-                update(apply.object, present, &self.caps())
+                let mut decision = update(apply.object, present.clone(), &self.caps())?;
+                if decision.applied.configured {
+                    object::manage_fields(Some(present), &mut decision.applied.object, &manager)?;
+                }
+                Ok(decision)
             }
         }
     }
@@ -236,6 +249,7 @@ fn clear_server_fields(object: &mut VirtualMachineInstance) {
     metadata.deletion_timestamp.clear();
     metadata.deletion_grace_period_seconds = None;
     metadata.annotations.remove(traces::ANNOTATION);
+    metadata.managed_fields.clear();
     object.status = None;
 }
 
@@ -381,9 +395,7 @@ fn take_over(metadata: &mut ObjectMeta, before: &ObjectMeta) {
             .owner_references
             .clone_from(&before.owner_references);
     }
-    if metadata.managed_fields.is_empty() {
-        metadata.managed_fields.clone_from(&before.managed_fields);
-    }
+    metadata.managed_fields.clone_from(&before.managed_fields);
     if metadata.finalizers.is_empty() {
         metadata.finalizers.clone_from(&before.finalizers);
     } else {

@@ -25,6 +25,7 @@ impl<H: Host> Agent<H> {
             owner: Owner::GrpcCaller,
             dry_run: false,
             idempotency_key: String::new(),
+            manager: String::new(),
         };
         let mut there = BTreeSet::new();
         for kind in KINDS {

@@ -1,7 +1,7 @@
 //! The table of kinds.
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use agent_domain::{FieldError, NodeCaps};
 use proto_node::Schema;
@@ -196,14 +196,27 @@ pub struct Kinds {
     kinds: Vec<ObjectKind>,
 }
 
-static THIS_RELEASE: LazyLock<Kinds> =
-    LazyLock::new(|| Kinds::new(Schema::this_release(), kinds::ALL.to_vec()));
+static SERVED: OnceLock<Kinds> = OnceLock::new();
 
 impl Kinds {
-    /// The kinds of this release.
+    /// The kinds that this process serves: those of this release, unless others were installed.
     #[must_use]
     pub fn this_release() -> &'static Self {
-        &THIS_RELEASE
+        SERVED.get_or_init(Self::built_in)
+    }
+
+    /// The kinds that this release is built with.
+    #[must_use]
+    pub fn built_in() -> Self {
+        Self::new(Schema::this_release(), kinds::ALL.to_vec())
+    }
+
+    /// Has this process serve another table, before anybody asks for one.
+    ///
+    /// # Errors
+    /// The table, when somebody has asked already.
+    pub fn install(kinds: Self) -> Result<(), Self> {
+        SERVED.set(kinds)
     }
 
     /// A table of kinds whose messages are in `schema`.

@@ -11,6 +11,7 @@ mod kind;
 mod kinds;
 mod kit;
 mod machine_requests;
+mod managed;
 mod object;
 mod patch;
 mod refusal;
@@ -27,6 +28,7 @@ pub use kit::{KitPart, REVISION_NAME_LABEL, find_kit};
 pub use machine_requests::{
     ASKED_GENERATION, MachineChange, MachineWish, Unfit, change_state, with_strategy,
 };
+pub use managed::{Manager, check_manager, manage};
 pub use object::{Object, ObjectId, controller_of};
 pub use patch::{LAST_APPLIED, applied, merge_patch, three_way};
 pub use refusal::Refusal;

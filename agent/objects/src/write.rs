@@ -145,6 +145,7 @@ pub fn create(kind: &ObjectKind, mut object: Object, given: &Given<'_>) -> Resul
     metadata.deletion_timestamp.clear();
     metadata.deletion_grace_period_seconds = None;
     metadata.self_link.clear();
+    metadata.managed_fields.clear();
     if let Some(finalizer) = kind.finalizer
         && !metadata.finalizers.iter().any(|given| given == finalizer)
     {
@@ -274,6 +275,7 @@ fn with_main(kind: &ObjectKind, present: &Object, mut offered: Object) -> Object
     metadata.deletion_grace_period_seconds = before.deletion_grace_period_seconds;
     metadata.generate_name.clone_from(&before.generate_name);
     metadata.self_link.clone_from(&before.self_link);
+    metadata.managed_fields.clone_from(&before.managed_fields);
     if kind.has_status {
         offered.content.shift_remove("status");
         if let Some(status) = present.content.get("status") {

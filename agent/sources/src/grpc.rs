@@ -35,6 +35,7 @@ use self::traced::caller_trace;
 use crate::access::Permit;
 use crate::budget::Call;
 use crate::forward::{self, Forwards};
+use crate::objects::manager_of;
 use crate::pages;
 use crate::watch::{Filter, NodeFeed, Watch, parse_kind};
 use crate::{ApiError, Apply, Delete, Kind, Logs, Registry, Tell, Verb, console};
@@ -125,6 +126,7 @@ impl<R: Registry> NodeService for Service<R> {
             dry_run: request.dry_run,
             create_only: request.create_only,
             by: Owner::GrpcCaller,
+            manager: manager_of(&request.field_manager)?,
             trace,
         };
         let applied = self.registry.apply(apply).await?;

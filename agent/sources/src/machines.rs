@@ -75,6 +75,7 @@ impl<R: MachineRegistry> MachineCalls<R> {
             owner: Owner::GrpcCaller,
             dry_run: machine.dry_run,
             idempotency_key: String::new(),
+            manager: String::new(),
         };
         let changed = self
             .0

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{ApiError, ChangeKind, Registry};
 
-pub(crate) use calls::{ObjectCalls, bytes};
+pub(crate) use calls::{ObjectCalls, bytes, manager_of};
 
 /// Who writes, and whether anything is to come of it.
 #[derive(Clone, Debug)]
@@ -21,6 +21,8 @@ pub struct WriteBy {
     pub dry_run: bool,
     /// A repeated creation with the same key does nothing again. Empty: none.
     pub idempotency_key: String,
+    /// Who manages the fields that the write changes. Empty: nobody in particular.
+    pub manager: String,
 }
 
 /// What became of a write.

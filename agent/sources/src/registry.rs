@@ -67,6 +67,8 @@ pub struct Apply {
     pub create_only: bool,
     /// Who wishes it, and owns it when it is made.
     pub by: Owner,
+    /// Who manages the fields that it changes. Empty: nobody in particular.
+    pub manager: String,
     /// The trace that it belongs to.
     pub trace: CallerTrace,
 }

@@ -15,6 +15,18 @@ pub struct Told {
     pub output: Option<OutputFormat>,
     #[command(flatten)]
     pub dry_run: DryRun,
+    /// Who changes the object, for metadata.managedFields [default: kvmctl-VERB]
+    #[arg(long, value_name = "NAME")]
+    pub field_manager: Option<String>,
+}
+
+impl Told {
+    /// Who changes the object: as typed, or `default`.
+    pub fn manager(&self, default: &str) -> String {
+        self.field_manager
+            .clone()
+            .unwrap_or_else(|| default.to_owned())
+    }
 }
 
 #[derive(Args)]

@@ -68,6 +68,7 @@ impl Offered {
             dry_run: false,
             create_only: true,
             by: owner(&self.key),
+            manager: String::from("kvmlet-control-plane"),
             trace: CallerTrace::default(),
         }
     }

@@ -17,6 +17,7 @@ const CONTROLLER: WriteBy = WriteBy {
     owner: Owner::GrpcCaller,
     dry_run: false,
     idempotency_key: String::new(),
+    manager: String::new(),
 };
 
 impl<H: Host> ObjectStore for Agent<H> {

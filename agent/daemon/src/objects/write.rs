@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use agent_domain::Vmi;
 use agent_host::Host;
 use agent_objects::{
-    Admission, AdmitContext, Given, Kinds, Object, ObjectId, ObjectKind, Part, Refusal, Writer,
-    Written, applied, create, delete, patched, update,
+    Admission, AdmitContext, Given, Kinds, Manager, Object, ObjectId, ObjectKind, Part, Refusal,
+    Writer, Written, applied, create, delete, manage, patched, update,
 };
 use agent_sources::{
     ApiError, Apply, CallerTrace, Delete, Kind, ObjectDelete, ObjectPatch, ObjectRef,
@@ -50,10 +50,15 @@ impl<H: Host> Agent<H> {
             return Ok(written);
         }
         let object = self.new_object(kind, object)?;
-        self.change(kind, &object.id(), by, |present| match present {
-            Some(_) => Err(already_exists(kind, &object.metadata.name)),
-            None => self.admitted(kind, object.clone()),
-        })
+        self.change(
+            kind,
+            (&object.id(), Part::Main),
+            by,
+            |present| match present {
+                Some(_) => Err(already_exists(kind, &object.metadata.name)),
+                None => self.admitted(kind, object.clone()),
+            },
+        )
     }
 
     pub(super) fn apply_three_way(
@@ -79,7 +84,7 @@ impl<H: Host> Agent<H> {
         if let Some(written) = self.repeated_write(kind, &object, by)? {
             return Ok(written);
         }
-        self.change(kind, &object.id(), by, |present| {
+        self.change(kind, (&object.id(), Part::Main), by, |present| {
             let value = applied(object.clone(), present.as_ref());
             let offered = self.read_as(kind, value)?;
             match present {
@@ -98,7 +103,7 @@ impl<H: Host> Agent<H> {
         if matches!(kind.writer, Writer::Agent) {
             return Err(agent_only(kind));
         }
-        self.change(kind, &wanted.id, by, |present| {
+        self.change(kind, (&wanted.id, wanted.part), by, |present| {
             let present = present.ok_or_else(|| not_found(kind, &wanted.id))?;
             let kinds = (Kinds::this_release(), kind);
             let offered = patched(kinds, &present, &wanted.patch, &wanted.preconditions);
@@ -144,7 +149,7 @@ impl<H: Host> Agent<H> {
             return Err(agent_only(kind));
         }
         let id = object.id();
-        self.change(kind, &id, by, |present| {
+        self.change(kind, (&id, Part::Main), by, |present| {
             let present = present.ok_or_else(|| not_found(kind, &id))?;
             self.updated(kind, &present, object.clone(), Part::Main, by)
         })
@@ -159,7 +164,7 @@ impl<H: Host> Agent<H> {
         if !matches!(kind.writer, Writer::Objects(_)) && !by.dry_run {
             return self.delete_other(kind, wanted, by);
         }
-        self.change(kind, &wanted.id, by, |present| {
+        self.change(kind, (&wanted.id, Part::Main), by, |present| {
             let present = present.ok_or_else(|| not_found(kind, &wanted.id))?;
             self.check_delete(kind.kind, &present.metadata, &by.owner)?;
             let now = clock::rfc3339(clock::now());
@@ -214,6 +219,7 @@ impl<H: Host> Agent<H> {
             dry_run: by.dry_run,
             create_only: true,
             by: by.owner.clone(),
+            manager: by.manager.clone(),
             trace: CallerTrace::default(),
         })?;
         Ok(ObjectWritten {
@@ -333,7 +339,7 @@ impl<H: Host> Agent<H> {
     fn change(
         &self,
         kind: &ObjectKind,
-        id: &ObjectId,
+        (id, part): (&ObjectId, Part),
         by: &WriteBy,
         decide: impl Fn(Option<Object>) -> Result<Decision, ApiError>,
     ) -> Result<ObjectWritten, ApiError> {
@@ -347,6 +353,14 @@ impl<H: Host> Agent<H> {
             }
             let present = row.as_ref().map(|row| self.read(kind, row)).transpose()?;
             let mut decision = decide(present.clone())?;
+            if let Written::Changed(object) = &mut decision.written {
+                let manager = Manager {
+                    name: &by.manager,
+                    part,
+                    now: &clock::rfc3339(clock::now()),
+                };
+                manage(present.as_ref(), object, &manager);
+            }
             if by.dry_run {
                 return Ok(told(decision, present));
             }

@@ -10,6 +10,9 @@ use super::directory::Directory;
 use super::source::directory;
 use crate::{ApiError, ObjectDelete, ObjectRegistry, WriteBy};
 
+/// Who manages what manifests say.
+pub(super) const MANAGER: &str = "kvmlet-manifests";
+
 /// An object that a file asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct OtherWish {
@@ -90,6 +93,7 @@ impl Others {
             },
             dry_run: false,
             idempotency_key: String::new(),
+            manager: String::from(MANAGER),
         };
         let error = match registry.apply_object(wish.object.clone(), &by) {
             Ok(written) => {
@@ -168,6 +172,7 @@ fn sweep(
                 owner: directory(),
                 dry_run: false,
                 idempotency_key: String::new(),
+                manager: String::new(),
             };
             if let Err(error) = registry.delete_object(&delete, &by) {
                 warn!(%error, "an object whose manifest is gone cannot be deleted; trying again");

@@ -13,7 +13,7 @@ use proto_node::vmi::VirtualMachineInstance;
 use tracing::{info, warn};
 
 use super::directory::{Complaint, Directory, WishKey, key_of};
-use super::others::Others;
+use super::others::{MANAGER, Others};
 use super::reconcile::{Step, reconcile};
 use crate::{ApiError, Apply, CallerTrace, Delete, Kind, ObjectRef, ObjectRegistry};
 
@@ -203,6 +203,7 @@ impl<R: ObjectRegistry> ManifestSource<R> {
             dry_run: false,
             create_only: true,
             by,
+            manager: String::from(MANAGER),
             trace: CallerTrace::default(),
         };
         match self.registry.apply(apply).await {

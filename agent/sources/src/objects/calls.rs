@@ -6,7 +6,7 @@ use std::time::Instant;
 use agent_domain::Owner;
 use agent_objects::{
     ColumnType, Object, ObjectId, ObjectKind, Part, Preconditions, Propagation, Refusal, Scope,
-    Writer,
+    Writer, check_manager,
 };
 use prost::Message;
 use proto_node::manifest::MAX_MANIFEST_BYTES;
@@ -23,6 +23,9 @@ use crate::budget::Call;
 use crate::pages;
 use crate::watch::{Filter, ObjectFeed, Watch};
 use crate::{ApiError, Served};
+
+/// Who manages what a caller without a name changes.
+const MANAGER: &str = "kvmlet";
 
 /// Responses of one watch that wait for a slow client.
 const WATCH_BACKLOG: usize = 16;
@@ -146,7 +149,7 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
             let object = self.read(&permit, &asked.object)?;
             let by = WriteBy {
                 idempotency_key: asked.idempotency_key.clone(),
-                ..by_caller(asked.dry_run)
+                ..by_caller(asked.dry_run, &asked.field_manager)?
             };
             let written = self.0.create_object(object, &by)?;
             Ok(node::CreateObjectResponse {
@@ -166,7 +169,7 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
             let object = self.read(&permit, &asked.object)?;
             let by = WriteBy {
                 idempotency_key: asked.idempotency_key.clone(),
-                ..by_caller(asked.dry_run)
+                ..by_caller(asked.dry_run, &asked.field_manager)?
             };
             let written = self.0.apply_object(object, &by)?;
             let result = match (written.created, written.changed) {
@@ -258,7 +261,8 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
             let permit = Permit::of(&request)?;
             let asked = request.get_ref();
             let object = self.read(&permit, &asked.object)?;
-            let written = self.0.replace_object(object, &by_caller(asked.dry_run))?;
+            let by = by_caller(asked.dry_run, &asked.field_manager)?;
+            let written = self.0.replace_object(object, &by)?;
             Ok(node::ReplaceObjectResponse {
                 object: bytes(&written.object),
                 warnings: written.warnings,
@@ -289,7 +293,8 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
                 patch: json(&asked.merge_patch, "merge_patch")?,
                 preconditions: preconditions(asked.preconditions),
             };
-            let written = self.0.patch_object(&patch, &by_caller(asked.dry_run))?;
+            let by = by_caller(asked.dry_run, &asked.field_manager)?;
+            let written = self.0.patch_object(&patch, &by)?;
             Ok(node::PatchObjectResponse {
                 object: bytes(&written.object),
                 warnings: written.warnings,
@@ -322,7 +327,8 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
                 replicas: asked.replicas,
                 preconditions: preconditions(asked.preconditions),
             };
-            let written = self.0.scale_object(&scale, &by_caller(asked.dry_run))?;
+            let by = by_caller(asked.dry_run, &asked.field_manager)?;
+            let written = self.0.scale_object(&scale, &by)?;
             let scale = self.scale_of(&written.object)?;
             Ok(node::SetScaleResponse { scale: Some(scale) })
         })
@@ -352,7 +358,8 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
                 propagation,
                 grace_period_seconds: asked.grace_period_seconds,
             };
-            let written = self.0.delete_object(&delete, &by_caller(asked.dry_run))?;
+            let by = by_caller(asked.dry_run, "")?;
+            let written = self.0.delete_object(&delete, &by)?;
             Ok(node::DeleteObjectResponse {
                 object: bytes(&written.object),
                 gone: written.gone,
@@ -361,12 +368,20 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
     }
 }
 
-fn by_caller(dry_run: bool) -> WriteBy {
-    WriteBy {
+fn by_caller(dry_run: bool, manager: &str) -> Result<WriteBy, ApiError> {
+    Ok(WriteBy {
         owner: Owner::GrpcCaller,
         dry_run,
         idempotency_key: String::new(),
-    }
+        manager: manager_of(manager)?,
+    })
+}
+
+/// The name of a manager of fields, as a caller gives it.
+pub(crate) fn manager_of(name: &str) -> Result<String, ApiError> {
+    check_manager(name).map_err(ApiError::BadRequest)?;
+    let name = if name.is_empty() { MANAGER } else { name };
+    Ok(name.to_owned())
 }
 
 /// Refuses a namespace, or the node as a whole, that a caller may not touch.

@@ -1774,6 +1774,10 @@ pub struct VirtualMachineInstanceStatus {
     /// Volumes that migrate, kept whole.
     #[prost(bytes = "vec", repeated, tag = "27")]
     pub migrated_volumes: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    /// What is under way for the guest, such as the pull of an image, with its progress. Absent while nothing is. Not of
+    /// KubeVirt, whose pods have their images pulled by the kubelet.
+    #[prost(message, optional, tag = "100")]
+    pub operation: ::core::option::Option<OperationStatus>,
 }
 impl ::prost::Name for VirtualMachineInstanceStatus {
     const NAME: &'static str = "VirtualMachineInstanceStatus";
@@ -1783,6 +1787,44 @@ impl ::prost::Name for VirtualMachineInstanceStatus {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kubevirt.v1.VirtualMachineInstanceStatus".into()
+    }
+}
+/// What is under way for a guest.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OperationStatus {
+    /// Short CamelCase word for machines, such as "Pulling"; the reason of the condition Provisioning.
+    #[prost(string, tag = "1")]
+    pub reason: ::prost::alloc::string::String,
+    /// What it does, for people.
+    #[prost(string, tag = "2")]
+    pub message: ::prost::alloc::string::String,
+    /// "Running", or "Unknown" while it waits for a file system that does not answer.
+    #[prost(string, tag = "3")]
+    pub state: ::prost::alloc::string::String,
+    /// Since when.
+    #[prost(string, tag = "4")]
+    pub start_time: ::prost::alloc::string::String,
+    /// Bytes that are done.
+    #[prost(int64, tag = "5")]
+    pub done_bytes: i64,
+    /// Bytes in all. 0: not known.
+    #[prost(int64, tag = "6")]
+    pub total_bytes: i64,
+    /// Bytes per second of late. 0: not known.
+    #[prost(int64, tag = "7")]
+    pub bytes_per_second: i64,
+    /// Seconds that are left at this rate. Absent: not known.
+    #[prost(int64, optional, tag = "8")]
+    pub seconds_left: ::core::option::Option<i64>,
+}
+impl ::prost::Name for OperationStatus {
+    const NAME: &'static str = "OperationStatus";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.OperationStatus".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.OperationStatus".into()
     }
 }
 /// A verdict with a reason.

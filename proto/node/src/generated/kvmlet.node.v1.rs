@@ -3758,6 +3758,9 @@ pub struct CreateObjectRequest {
     /// as the object exists. With the same key for another object: ABORTED, reason "Conflict". Empty: none.
     #[prost(string, tag = "3")]
     pub idempotency_key: ::prost::alloc::string::String,
+    /// Who writes, for managedFields. Empty: "kvmlet".
+    #[prost(string, tag = "4")]
+    pub field_manager: ::prost::alloc::string::String,
 }
 impl ::prost::Name for CreateObjectRequest {
     const NAME: &'static str = "CreateObjectRequest";
@@ -3802,6 +3805,9 @@ pub struct ApplyObjectRequest {
     /// as the object exists. With the same key for another object: ABORTED, reason "Conflict". Empty: none.
     #[prost(string, tag = "3")]
     pub idempotency_key: ::prost::alloc::string::String,
+    /// Who writes, for managedFields. Empty: "kvmlet".
+    #[prost(string, tag = "4")]
+    pub field_manager: ::prost::alloc::string::String,
 }
 impl ::prost::Name for ApplyObjectRequest {
     const NAME: &'static str = "ApplyObjectRequest";
@@ -3845,6 +3851,9 @@ pub struct ReplaceObjectRequest {
     /// Judge only; store nothing.
     #[prost(bool, tag = "2")]
     pub dry_run: bool,
+    /// Who writes, for managedFields. Empty: "kvmlet".
+    #[prost(string, tag = "3")]
+    pub field_manager: ::prost::alloc::string::String,
 }
 impl ::prost::Name for ReplaceObjectRequest {
     const NAME: &'static str = "ReplaceObjectRequest";
@@ -4032,6 +4041,9 @@ pub struct PatchObjectRequest {
     /// Judge only; store nothing.
     #[prost(bool, tag = "5")]
     pub dry_run: bool,
+    /// Who writes, for managedFields. Empty: "kvmlet".
+    #[prost(string, tag = "6")]
+    pub field_manager: ::prost::alloc::string::String,
 }
 impl ::prost::Name for PatchObjectRequest {
     const NAME: &'static str = "PatchObjectRequest";
@@ -4137,6 +4149,9 @@ pub struct SetScaleRequest {
     /// Judge only; store nothing.
     #[prost(bool, tag = "4")]
     pub dry_run: bool,
+    /// Who writes, for managedFields. Empty: "kvmlet".
+    #[prost(string, tag = "5")]
+    pub field_manager: ::prost::alloc::string::String,
 }
 impl ::prost::Name for SetScaleRequest {
     const NAME: &'static str = "SetScaleRequest";
