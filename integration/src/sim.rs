@@ -11,6 +11,7 @@ mod agent;
 pub mod cluster;
 mod host;
 mod invariants;
+mod operation;
 mod people;
 mod random;
 mod weather;
@@ -38,6 +39,10 @@ pub struct Tally {
     pub effects: u64,
     /// Times the agent was killed.
     pub kills: u64,
+    /// Actions that took their time.
+    pub operations: u64,
+    /// Those of them that were cancelled.
+    pub cancelled: u64,
     /// Reboots of the node.
     pub reboots: u64,
     /// Guests that were booted.
@@ -57,6 +62,8 @@ impl Tally {
     pub const fn add(&mut self, other: &Self) {
         self.effects += other.effects;
         self.kills += other.kills;
+        self.operations += other.operations;
+        self.cancelled += other.cancelled;
         self.reboots += other.reboots;
         self.boots += other.boots;
         self.gone += other.gone;

@@ -28,12 +28,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The condition of a VMI of which the node failed to sync a disk.
 const SYNC_FAILED: &str = "DiskSyncFailed";
 
-/// Conditions that are worth a word while they hold; the others are while they do not.
-const WORTH_WHILE_TRUE: [&str; 6] = [
+/// Conditions that are worth a word while they hold, or may hold; the others are while they do not.
+const WORTH_WHILE_TRUE: [&str; 7] = [
     "DevicesSubstituted",
     SYNC_FAILED,
     "FieldsIgnored",
     "Paused",
+    "Provisioning",
     "ResourcesNotEnforced",
     grace::TERMINATING,
 ];
@@ -193,8 +194,12 @@ fn conditions(object: &Value) -> impl Iterator<Item = &Value> {
         .and_then(Value::as_array);
     all.into_iter().flatten().filter(|condition| {
         let kind = text(condition, "/type");
-        let holds = text(condition, "/status") == "True";
-        holds == WORTH_WHILE_TRUE.contains(&kind.as_str())
+        let status = text(condition, "/status");
+        if WORTH_WHILE_TRUE.contains(&kind.as_str()) {
+            status != "False"
+        } else {
+            status != "True"
+        }
     })
 }
 

@@ -4,6 +4,7 @@ mod asked;
 mod credentials;
 mod guest;
 mod ledger;
+mod operation;
 mod probes;
 mod spec;
 
@@ -12,8 +13,8 @@ use std::time::{Duration, Instant};
 use agent_domain::Vmi;
 use agent_host::{Host, Look, Wake};
 use agent_plan::{
-    Action, Deletion, Millis, Observation, Observed, PciDemand, Phase, Plan, Record, Room, Tenant,
-    Timestamp, Wanted, complete, plan,
+    Action, Completed, Deletion, Millis, Observation, Observed, PciDemand, Phase, Plan, PlanEvent,
+    Record, Room, Tenant, Timestamp, Wanted, complete, plan,
 };
 use agent_sources::ObjectRef;
 use agent_store::StoreError;
@@ -23,12 +24,13 @@ use tracing::{debug, error, info, warn};
 
 use self::credentials::CredentialsWatch;
 use self::guest::GuestWatch;
+use self::operation::{Operations, Outcome};
 use self::probes::Probes;
 use self::spec::Spec;
 use crate::agent::{Agent, accepted_at};
 use crate::error::WriteError;
-use crate::traces::StartTrace;
-use crate::{apply, clock, events, given, hooks, object, verbs};
+use crate::traces::{Moment, StartTrace};
+use crate::{apply, clock, events, object, verbs};
 
 /// Rounds without a pause; more of them mean that something goes in circles.
 const MAX_HASTE: u32 = 16;
@@ -64,6 +66,8 @@ pub(crate) struct Actor<H> {
     guest: Option<GuestWatch>,
     /// Has it set keys and passwords, if there are any.
     credentials: Option<CredentialsWatch>,
+    /// What is carried out beside the actor.
+    operations: Operations,
     /// The first look at a guest that ran before this agent did.
     adopting: bool,
     /// How the guest starts, for whoever collects traces.
@@ -81,6 +85,7 @@ impl<H: Host> Actor<H> {
             probes: None,
             guest: None,
             credentials: None,
+            operations: Operations::default(),
             adopting,
             start: StartTrace::default(),
         }
@@ -148,21 +153,25 @@ impl<H: Host> Actor<H> {
         }
         self.start
             .begin_round(&self.agent.traces, &metadata, &record);
+        let ended = self.end_operation(&mut record, now).await;
         wanted.closed = self.agent.keeper.closed(&self.agent.node_name());
         wanted.room = self.room(&record, wanted.closed.is_some());
         if let Some(why) = self.address(&mut record, now)? {
             wanted.room = Room::Waits { why };
         }
         let begun = self.start.mark();
-        let observed = Box::pin(self.agent.host.observe(Look {
+        let mut observed = Box::pin(self.agent.host.observe(Look {
             record: &record,
             now,
         }))
         .await;
+        let seen = self.agent.host.work(&self.uid);
+        observed.operation = self.operations.observe(seen, now);
         self.start.note("observe", begun);
         let begun = self.start.mark();
         let mut planned = plan(&wanted, &record, &observed, now);
         self.start.note("plan", begun);
+        planned.events.splice(..0, ended);
         self.note_adoption(&record, &observed, &mut planned);
         if let Some(probes) = &self.probes {
             probes.follow(&wanted, &planned.record, &observed);
@@ -204,45 +213,34 @@ impl<H: Host> Actor<H> {
         let mut record = planned.record.clone();
         let mut look_at_once = false;
         for action in &planned.actions {
+            self.operations.make_use();
             let begun = Instant::now();
             let traced = self.start.mark();
-            // Both in boxes: an actor that waits has no room for what it might do.
-            let node_hooks = self.agent.hooks();
-            let asked = Box::pin(hooks::before(action, &node_hooks, object, &vmi)).await;
-            let asked = asked.and_then(|vmi| given::with_data(&self.agent, action, object, vmi));
-            let asked = match asked {
-                Ok(vmi) => Box::pin(hooks::before_iso(action, &node_hooks, object, vmi)).await,
-                Err(failure) => Err(failure),
+            let outcome = match action {
+                Action::CancelOperation => {
+                    self.operations.cancel();
+                    Ok(Completed::Done)
+                }
+                action if action.work().is_some() => {
+                    let now = clock::follow(&mut record.clone(), &self.agent.facts.boot_id);
+                    self.begin(action, (object, &vmi), &record, now).await
+                }
+                // In a box: an actor that waits has no room for what it might do.
+                action => Box::pin(self.agent.host.execute(action, &vmi, &record)).await,
             };
-            let outcome = match asked {
-                Ok(vmi) => Box::pin(self.agent.host.execute(action, &vmi, &record)).await,
-                Err(failure) => Err(failure),
-            };
-            let reason = outcome
-                .as_ref()
-                .err()
-                .map(|failure| failure.reason.as_str());
-            self.agent
-                .metrics
-                .acted(action.name(), reason, begun.elapsed());
-            self.start.acted(action, traced, outcome.as_ref().err());
-            let incarnation = record.incarnation;
-            match &outcome {
-                Ok(_) => debug!(action = action.name(), incarnation, "done"),
-                Err(failure) => warn!(
-                    action = action.name(),
-                    incarnation,
-                    reason = failure.reason,
-                    "{}",
-                    failure.message
-                ),
-            }
+            self.note_action(action, (begun, traced), &outcome, record.incarnation);
             let mut current = record.clone();
             let now = clock::follow(&mut current, &self.agent.facts.boot_id);
             let (after, event) = complete(&current, action, &outcome, now);
             if after != record || event.is_some() {
                 self.store(target, &after, event.as_slice(), now)?;
                 record = after;
+            }
+            if outcome == Ok(Completed::Begun) {
+                let soon = now.plus(Millis::from_secs(1));
+                return Ok(Next::At(Some(
+                    planned.wake_at.map_or(soon, |at| at.min(soon)),
+                )));
             }
             if outcome.is_err() {
                 // The planner waits for the next attempt; what went wrong is to be seen meanwhile.
@@ -264,6 +262,46 @@ impl<H: Host> Actor<H> {
         } else {
             Next::At(planned.wake_at)
         })
+    }
+
+    /// What came of an operation that has ended since, in the record; the event when there is something to say.
+    async fn end_operation(&mut self, record: &mut Record, now: Timestamp) -> Option<PlanEvent> {
+        let (running, outcome) = self.operations.ended().await?;
+        let times = (running.begun, running.traced);
+        self.note_action(&running.action, times, &outcome, record.incarnation);
+        let (after, event) = complete(record, &running.action, &outcome, now);
+        *record = after;
+        event
+    }
+
+    /// Metrics, trace and log of an action that has ended.
+    fn note_action(
+        &mut self,
+        action: &Action,
+        (begun, traced): (Instant, Option<Moment>),
+        outcome: &Outcome,
+        incarnation: u64,
+    ) {
+        let failure = outcome.as_ref().err();
+        if *outcome == Ok(Completed::Begun) {
+            debug!(action = action.name(), incarnation, "goes on beside");
+            return;
+        }
+        let reason = failure.map(|failure| failure.reason.as_str());
+        self.agent
+            .metrics
+            .acted(action.name(), reason, begun.elapsed());
+        self.start.acted(action, traced, failure);
+        match failure {
+            None => debug!(action = action.name(), incarnation, "done"),
+            Some(failure) => warn!(
+                action = action.name(),
+                incarnation,
+                reason = failure.reason,
+                "{}",
+                failure.message
+            ),
+        }
     }
 
     /// The object as it is now; nothing when it is gone.

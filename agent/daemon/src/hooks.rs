@@ -62,7 +62,7 @@ async fn on_define_domain(
     vmi: &Vmi,
 ) -> Result<Vmi, Failure> {
     let mut vmi = vmi.clone();
-    for hook in hooks(settings)? {
+    for hook in hooks(settings).await? {
         let request = OnDefineDomainRequest {
             vmi: Some(object.clone()),
             machine: Some(describe(&vmi)),
@@ -113,7 +113,7 @@ pub(crate) async fn before_iso(
     if !matches!(action, Action::ConfigureVmm { .. }) || cloud_init_volumes(&vmi).is_empty() {
         return Ok(vmi);
     }
-    for hook in hooks(settings)? {
+    for hook in hooks(settings).await? {
         // Each hook sees what those before it made of the volume.
         for cloud_init in cloud_init_volumes(&vmi) {
             let request = PreCloudInitIsoRequest {
@@ -165,7 +165,7 @@ fn answer_of(output: &[u8]) -> Result<Node, String> {
 
 /// Nobody keeps a guest from being ended by failing.
 async fn shutdown(settings: &Hooks, object: &VirtualMachineInstance) {
-    let hooks = match hooks(settings) {
+    let hooks = match hooks(settings).await {
         Ok(hooks) => hooks,
         Err(failure) => return warn!("{}", failure.message),
     };
@@ -205,8 +205,8 @@ async fn ask(
 }
 
 /// Who is asked, in order.
-fn hooks(settings: &Hooks) -> Result<Vec<Hook>, Failure> {
-    let programs = hook_programs(&settings.directory);
+async fn hooks(settings: &Hooks) -> Result<Vec<Hook>, Failure> {
+    let programs = hook_programs(&settings.directory).await;
     let programs = programs.map_err(|error| failed(format!("{:#}", anyhow::Error::from(error))))?;
     let programs = programs.into_iter().map(Hook::Program);
     let sockets = settings.sockets.iter().cloned().map(Hook::Socket);

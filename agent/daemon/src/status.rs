@@ -4,10 +4,10 @@ mod guest;
 mod pod;
 
 use agent_domain::{Interface, Vmi};
-use agent_plan::{Phase, Record};
+use agent_plan::{OperationTold, Phase, Record};
 use proto_node::vmi::{
-    Condition, CpuTopology, InterfaceStatus, Machine, MemoryStatus, PhaseTransitionTimestamp,
-    VirtualMachineInstanceStatus, VolumeStatus,
+    Condition, CpuTopology, InterfaceStatus, Machine, MemoryStatus, OperationStatus,
+    PhaseTransitionTimestamp, VirtualMachineInstanceStatus, VolumeStatus,
 };
 
 use crate::clock::rfc3339;
@@ -32,6 +32,7 @@ pub(crate) fn project(
         ..before
     };
     status.vsock_cid = record.vsock_cid;
+    status.operation = record.operation.as_ref().map(operation);
     if phase >= Phase::Scheduling {
         status.node_name = node_name.to_owned();
     }
@@ -43,6 +44,21 @@ pub(crate) fn project(
         pod::tell(&mut status, vmi, record);
     }
     status
+}
+
+fn operation(told: &OperationTold) -> OperationStatus {
+    let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    let progress = &told.progress;
+    OperationStatus {
+        reason: told.reason.clone(),
+        message: progress.what.clone(),
+        state: String::from(if told.unknown { "Unknown" } else { "Running" }),
+        start_time: rfc3339(told.since),
+        done_bytes: bytes(progress.done_bytes),
+        total_bytes: bytes(progress.total_bytes),
+        bytes_per_second: bytes(progress.bytes_per_second),
+        seconds_left: progress.left().map(|left| (left.0 + 999) / 1000),
+    }
 }
 
 fn transitions(record: &Record) -> Vec<PhaseTransitionTimestamp> {

@@ -27,6 +27,7 @@ use crate::failure::{chain, fatal, retry};
 use crate::kernels::KernelError;
 use crate::layout::absent_is_none;
 use crate::registry::RegistrySettings;
+use crate::work::Work;
 pub(crate) use import::Importer;
 use import::Source;
 use names::Names;
@@ -105,6 +106,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) disk: &'a ContainerDisk,
     pub(crate) allowed: AllowedPaths,
     pub(crate) registries: &'a RegistrySettings,
+    /// The operation that waits for it.
+    pub(crate) work: &'a Work,
 }
 
 impl ContainerDisks {
@@ -116,17 +119,14 @@ impl ContainerDisks {
         })
     }
 
-    /// The raw disk, opened for reading and locked against removal. Begins to make it when it is not there.
+    /// The raw disk, opened for reading and locked against removal. Makes it when it is not there, or waits for whoever
+    /// is at it already.
     pub(crate) async fn open(self: &Arc<Self>, wanted: Wanted<'_>) -> Result<File, Failure> {
-        let name = wanted.disk.name.clone();
-        match self.ensure(wanted).await? {
-            Outcome::There(file, _) => Ok(file),
-            Outcome::Running(done, of) => {
-                let so_far = so_far(done, of);
-                Err(pending(
-                    "Pulling",
-                    format!("Pulling image {name:?}{so_far}"),
-                ))
+        let pulling = format!("Pulling image {:?}", wanted.disk.name);
+        loop {
+            match self.ensure(&wanted).await? {
+                Outcome::There(file, _) => return Ok(file),
+                Outcome::Running(done, of) => wanted.work.tell("Pulling", &pulling, (done, of)),
             }
         }
     }
@@ -136,16 +136,16 @@ impl ContainerDisks {
         self: &Arc<Self>,
         wanted: Wanted<'_>,
     ) -> Result<PullProgress, Failure> {
-        Ok(match self.ensure(wanted).await? {
+        Ok(match self.ensure(&wanted).await? {
             Outcome::There(_, digest) => PullProgress::Done(digest),
             Outcome::Running(done, of) => PullProgress::Running(done, of),
         })
     }
 
-    async fn ensure(self: &Arc<Self>, wanted: Wanted<'_>) -> Result<Outcome, Failure> {
+    async fn ensure(self: &Arc<Self>, wanted: &Wanted<'_>) -> Result<Outcome, Failure> {
         let name = &wanted.disk.name;
-        let (job, source) = self.job(&wanted).await?;
-        if let Some((file, digest)) = self.found(&job, &wanted)? {
+        let (job, source) = self.job(wanted).await?;
+        if let Some((file, digest)) = self.found(&job, wanted)? {
             return Ok(Outcome::There(file, digest));
         }
         let is_named = matches!(wanted.disk.image, ContainerImage::Registry(_));
@@ -158,7 +158,7 @@ impl ContainerDisks {
         // One that is quick needs no second look.
         let waited = tokio::time::timeout(SHORT, done.wait_for(|is_done| *is_done)).await;
         let is_done = waited.is_ok_and(|done| done.is_ok());
-        if is_done && let Some((file, digest)) = self.found(&job, &wanted)? {
+        if is_done && let Some((file, digest)) = self.found(&job, wanted)? {
             return Ok(Outcome::There(file, digest));
         }
         if let Some(failure) = self.failed(&job.work, name) {
@@ -183,9 +183,9 @@ impl ContainerDisks {
             let source = Source::Registry(image.clone(), wanted.registries.clone(), credentials);
             return Ok((job, source));
         }
-        let image = local::open(&wanted.disk.image, &wanted.allowed, &self.importer.helper)
-            .await
-            .map_err(|error| layout_failure(&error))?;
+        let opened = local::open(&wanted.disk.image, &wanted.allowed, &self.importer.helper);
+        let opened = wanted.work.during(&wanted.disk.name, opened).await;
+        let image = opened.map_err(|error| layout_failure(&error))?;
         let digest = image.manifest.digest();
         let origin = image.location.clone();
         let key = key(&digest, wanted.disk.path.as_deref());
@@ -390,15 +390,6 @@ fn key(digest: &str, path: Option<&Path>) -> String {
             format!("{digest}-{}", hash.get(..16).unwrap_or(&hash))
         }
     }
-}
-
-/// How far a pull is, in steps that are worth a word.
-fn so_far(done: u64, of: u64) -> String {
-    if of == 0 {
-        return String::new();
-    }
-    let tenths = done.saturating_mul(10) / of;
-    format!(": {} % of {} MiB", tenths * 10, of >> 20)
 }
 
 /// What it is noted by that a place had a whole image.

@@ -20,6 +20,7 @@ use crate::config_disks::ConfigVolume;
 use crate::disk_images::Draft;
 use crate::layout::{absent_is_none, ensure_private_dir};
 use crate::machine_config::OpenedDisk;
+use crate::work::Work;
 use device::Device;
 
 /// Unit of a disk's size.
@@ -121,6 +122,8 @@ pub(crate) struct DiskOpener {
     pub(crate) allowed: AllowedPaths,
     /// Where the VMI's own images are.
     pub(crate) own_dir: PathBuf,
+    /// The operation that they are opened for.
+    pub(crate) work: Work,
 }
 
 impl DiskOpener {
@@ -146,9 +149,10 @@ impl DiskOpener {
             }
             DiskSource::Container(_) => return self.open_container(disk, base),
         };
-        let _turn = device::turn();
         let found = Found { disk, path: &path };
         let device = Device::of(&file).map_err(|error| found.failed("looked at", error))?;
+        // Only for devices: a file may be on a file system that does not answer, and others would wait for their turn.
+        let _turn = device.is_some().then(device::turn);
         let file = match device {
             Some(device) => found.claim(device, &file)?,
             None => file,
@@ -198,7 +202,10 @@ impl DiskOpener {
         disk: &Disk,
         volume: io::Result<ConfigVolume>,
     ) -> Result<(File, PathBuf), DiskError> {
-        let made = volume.and_then(|volume| volume.make(&self.own_dir, disk.name.as_str()));
+        let made = volume.and_then(|volume| {
+            self.work
+                .make_own(|| volume.make(&self.own_dir, disk.name.as_str()))
+        });
         let path = self.own_dir.join(format!("{}.iso", disk.name));
         match made {
             Ok(file) => Ok((file, path)),
@@ -225,7 +232,7 @@ impl DiskOpener {
             overlay.set_len(bytes.next_multiple_of(SECTOR_BYTES))?;
             Ok(overlay)
         };
-        let overlay = make().map_err(failed)?;
+        let overlay = self.work.make_own(make).map_err(failed)?;
         let (image, cache) = match disk.options.cache {
             // What is thrown away need not go past the cache.
             DiskCache::Default => (overlay, DiskCache::WriteBack),
@@ -273,7 +280,7 @@ impl DiskOpener {
             file.set_len(bytes)?;
             Ok(file)
         };
-        match make() {
+        match self.work.make_own(make) {
             Ok(file) => Ok((file, path)),
             Err(source) => Err(io_error(disk, &path, "made", source)),
         }

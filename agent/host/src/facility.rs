@@ -17,6 +17,7 @@ use crate::container_disks::{RemoveImageError, StoreUsage, StoredImage};
 use crate::guest_agent::GuestCredentials;
 use crate::logs::{LogReader, LogsError, Printed, Run};
 use crate::usage::Usage;
+use crate::work::WorkSeen;
 
 /// Told whenever something may have changed for one VMI. The actor that owns it looks again; what
 /// changed is not said, because a wake-up may be lost or doubled and looking tells all.
@@ -68,8 +69,8 @@ pub trait ImageStore: Send + Sync + 'static {
     fn image_usage(&self) -> impl Future<Output = io::Result<StoreUsage>> + Send;
 }
 
-/// What a plan can do to a host, for one VMI at a time. Calls for one uid never overlap; calls for
-/// different uids do.
+/// What a plan can do to a host, for one VMI at a time. Calls for different uids overlap. Of one uid there may be looks
+/// while an action is carried out that is an operation ([`Action::work`]), and no other action.
 pub trait Host: ImageStore {
     /// Looks, changing nothing. What cannot be told within a second or so is `Unknown`. Processes
     /// are looked at before exit records (see [`Observed`]).
@@ -78,12 +79,18 @@ pub trait Host: ImageStore {
     /// Carries out one action. Carrying out an action again is success. An action of an incarnation
     /// older than one already seen for this uid is refused with [`agent_plan::Verdict::Retry`] and the reason
     /// `Fenced`.
+    ///
+    /// Dropping the future of an operation cancels it: nothing is made for the VMI any more that a later
+    /// [`Action::Release`] would not find, though a thread may still wait for a file system.
     fn execute(
         &self,
         action: &Action,
         vmi: &Vmi,
         record: &Record,
     ) -> impl Future<Output = Result<Completed, Failure>> + Send;
+
+    /// How far the action is that is being carried out for a uid, if it takes more than a moment. Nobody is asked.
+    fn work(&self, uid: &str) -> WorkSeen;
 
     /// From now on, while the record's present VMM lives, `wake` is notified when its machine changes
     /// state and when its process ends. Idempotent for a uid and incarnation. Called after a look

@@ -17,6 +17,7 @@ pub use kept::{KeptVariables, RemoveError, kept_variables, remove_kept_variables
 pub(crate) use words::stands_still;
 
 use crate::machine_config::OpenedBoot;
+use crate::work::Work;
 
 /// Images of more bytes are none that the machine has room for.
 const MAX_IMAGE_BYTES: u64 = 8 << 20;
@@ -109,6 +110,7 @@ pub(crate) fn open(
     boot: &FirmwareBoot,
     finder: &FirmwareFinder,
     places: &VariablePlaces,
+    work: &Work,
 ) -> Result<OpenedBoot, FirmwareError> {
     let (code, variables, serial) = match boot.bootloader {
         Bootloader::Bios { serial } => (finder.bios()?, None, serial),
@@ -119,7 +121,7 @@ pub(crate) fn open(
             } else {
                 &places.own
             };
-            let variables = variables::open(&files.variables, place)?;
+            let variables = variables::open(&files.variables, place, work)?;
             // It finds the serial port by itself.
             (files.code, Some(variables), false)
         }

@@ -13,6 +13,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use crate::child::RUN_HOOK;
+use crate::work::on_thread;
 
 /// The largest answer.
 const MAX_OUTPUT_BYTES: u64 = 1 << 20;
@@ -70,7 +71,12 @@ pub enum HookProgramError {
 ///
 /// # Errors
 /// When the directory can not be read, and for programs that others than root may change.
-pub fn hook_programs(directory: &Path) -> Result<Vec<PathBuf>, HookProgramError> {
+pub async fn hook_programs(directory: &Path) -> Result<Vec<PathBuf>, HookProgramError> {
+    let directory = directory.to_owned();
+    on_thread(move || list(&directory)).await?
+}
+
+fn list(directory: &Path) -> Result<Vec<PathBuf>, HookProgramError> {
     let unreadable = |path: &Path| {
         let path = path.to_owned();
         move |source| HookProgramError::Unreadable { path, source }

@@ -14,7 +14,8 @@ use agent_images::kernel::{KernelFormat, UnpackKernelError, UnpackLimits, kernel
 use agent_images::oci::OciError;
 
 use crate::beneath::{AllowedPaths, BeneathError};
-pub(crate) use cache::{KernelCache, KernelCacheSettings};
+use crate::work::{Foreign, Work, on_thread};
+pub(crate) use cache::{KernelCache, KernelCacheSettings, PackedKernel};
 pub(crate) use image::open_layout;
 pub(crate) use layers::{LayerReading, find_in_archive, read_layers};
 
@@ -107,31 +108,44 @@ pub(crate) struct BootFiles {
 pub(crate) async fn boot_files(
     boot: &KernelBoot,
     allowed: &AllowedPaths,
-    cache: &KernelCache,
-    unpack: bool,
-) -> Result<BootFiles, KernelError> {
-    let found = image::find(boot, allowed, &cache.extracted_files()).await?;
+    (cache, unpack): (&KernelCache, bool),
+    work: &Work,
+) -> Result<Foreign<BootFiles>, KernelError> {
+    let place = image::image_path(&boot.image);
+    let found = image::find(boot, allowed, &cache.extracted_files(), work).await?;
+    let mut initrd = Foreign::new(found.initrd);
     let path = boot.kernel_path.display().to_string();
-    let format = {
-        let mut kernel = found.kernel.try_clone()?;
-        blocking(move || Ok(kernel_format(&mut kernel))).await?
-    }
-    .map_err(|source| KernelError::Format {
+    let mut kernel = found.kernel;
+    let (kernel, format) = work
+        .files(place, move || {
+            let format = kernel_format(&mut kernel);
+            Ok::<_, KernelError>((kernel, format))
+        })
+        .await?;
+    let mut kernel = Foreign::new(kernel);
+    let format = format.map_err(|source| KernelError::Format {
         path: path.clone(),
         source,
     })?;
-    let kernel = match (format, unpack) {
-        (KernelFormat::Elf, _) | (KernelFormat::BzImage(_), false) => found.kernel,
-        (KernelFormat::Compressed(_), _) | (KernelFormat::BzImage(_), true) => {
-            cache
-                .unpacked(found.kernel, &path, UnpackLimits::default().input_bytes)
-                .await?
-        }
+    let needs_unpacking = match format {
+        KernelFormat::Elf => false,
+        KernelFormat::Compressed(_) => true,
+        KernelFormat::BzImage(_) => unpack,
     };
-    Ok(BootFiles {
-        kernel,
-        initrd: found.initrd,
-    })
+    if needs_unpacking {
+        let packed = PackedKernel {
+            name: &path,
+            place,
+            max_bytes: UnpackLimits::default().input_bytes,
+        };
+        let unpacked = cache.unpacked(&packed, kernel, work).await?;
+        kernel = Foreign::new(unpacked);
+    }
+    let gone = || io::Error::from(io::ErrorKind::NotFound);
+    Ok(Foreign::new(BootFiles {
+        kernel: kernel.take().ok_or_else(gone)?,
+        initrd: initrd.take().flatten(),
+    }))
 }
 
 /// An image as the spec names it.
@@ -147,11 +161,9 @@ pub(crate) fn location_text(location: &ImageLocation) -> String {
 
 /// Runs what reads files on a thread that may wait.
 pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, KernelError> + Send + 'static,
+    call: impl FnOnce() -> Result<T, KernelError> + Send + 'static,
 ) -> Result<T, KernelError> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|error| KernelError::Cache(io::Error::other(error)))?
+    on_thread(call).await?
 }
 
 /// Files that were taken out of images.

@@ -37,6 +37,7 @@ mod taps;
 mod usage;
 mod users;
 mod vsock;
+mod work;
 mod zone;
 
 pub use config::{DebugPorts, KnownPaths, LinuxHostConfig};
@@ -63,3 +64,4 @@ pub use usage::{
     Told, TrafficUsage, Usage, VcpuUsage,
 };
 pub use users::USER_BASES;
+pub use work::WorkSeen;

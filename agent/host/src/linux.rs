@@ -46,6 +46,7 @@ use crate::taps::AttachedTap;
 use crate::usage::Usage;
 use crate::users::VmmUsers;
 use crate::vsock::Broker;
+use crate::work::{Work, WorkSeen};
 
 pub(crate) use place::Unasked;
 
@@ -108,6 +109,8 @@ struct VmiMemory {
     /// Connects the guest's programs to the node's.
     broker: Arc<Broker>,
     watch: Option<VmmWatch>,
+    /// Of the operation that is under way, or was last.
+    work: Work,
 }
 
 /// The watch over a VMM. It ends with it.
@@ -232,6 +235,13 @@ impl LinuxHost {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Begins the work of an operation.
+    fn begin_work(&self, uid: &PathUid) -> Work {
+        let work = Work::default();
+        self.memory().vmi(uid).work = work.clone();
+        work
+    }
+
     /// The user for a VMI's VMM; `None` when the agent is not root and can not change users.
     fn vmm_user(&self, uid: &PathUid) -> Option<u32> {
         geteuid().is_root().then(|| self.memory().users.assign(uid))
@@ -277,6 +287,15 @@ impl Host for LinuxHost {
         record: &Record,
     ) -> Result<Completed, Failure> {
         self.carry_out(action, vmi, record).await
+    }
+
+    fn work(&self, uid: &str) -> WorkSeen {
+        let memory = self.memory();
+        memory
+            .vmis
+            .get(uid)
+            .map(|vmi| vmi.work.seen())
+            .unwrap_or_default()
     }
 
     fn watch(&self, record: &Record, wake: Wake) {

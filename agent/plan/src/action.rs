@@ -67,6 +67,9 @@ pub enum Action {
         /// Exactly this process.
         identity: VmmIdentity,
     },
+    /// The operation that is under way ends, and leaves nothing that a [`Action::Release`] does not take away. That there
+    /// is none is success.
+    CancelOperation,
     /// Things that no live VMM needs any more are taken away. What is not there is success.
     Release {
         /// Incarnations up to this one.
@@ -93,6 +96,7 @@ impl Action {
             Self::PressPowerButton { .. } => "PressPowerButton",
             Self::StopVmm { .. } => "StopVmm",
             Self::KillVmm { .. } => "KillVmm",
+            Self::CancelOperation => "CancelOperation",
             Self::Release { .. } => "Release",
         }
     }
@@ -128,6 +132,8 @@ pub enum Completed {
     Done,
     /// [`Action::StartVmm`]: who was started, or was found running.
     Started(VmmIdentity),
+    /// The action takes more than a moment: it is an operation now (see [`Work`](crate::Work)).
+    Begun,
 }
 
 /// Why an action did not succeed.
@@ -148,6 +154,6 @@ pub enum Verdict {
     Retry,
     /// It can never succeed with this spec.
     Fatal,
-    /// Work that it needs is under way beside the actor, or pauses after an error of its own: look again soon.
+    /// What it needs is awaited, such as a Secret, or pauses after an error of its own: look again soon.
     Pending,
 }

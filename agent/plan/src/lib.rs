@@ -28,6 +28,7 @@ mod lease;
 mod lease_orders;
 mod maintenance;
 mod observation;
+mod operation;
 mod orders;
 mod places;
 mod planner;
@@ -61,6 +62,7 @@ pub use observation::{
     BootId, Enforcement, ExitObserved, ExitReason, FailedSync, MachineObserved, MachineState,
     Observation, Observed, PauseObserved, StandsStill, VmmIdentity, VmmObserved,
 };
+pub use operation::{OperationObserved, OperationState, OperationTold, Progress, Work};
 pub use orders::{Misfit, Order, Orders, StopCause, StopOrder, order, order_stop};
 pub use places::{PciDemand, PciPlace, PciPlaces, PlaceDemand};
 pub use planner::{Plan, plan};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Holding, PciPlace, Timestamp};
+use crate::{Holding, OperationObserved, PciPlace, Timestamp};
 
 /// One facet of the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +76,8 @@ pub struct Observed {
     /// Firmware that has nothing to boot and stays. `Absent` unless the record has a
     /// [`FirmwareWatch`](crate::FirmwareWatch): nobody looks then.
     pub stands_still: Observation<StandsStill>,
+    /// What is carried out beside the actor. `Unknown`: it waits for a file system that does not answer.
+    pub operation: Observation<OperationObserved>,
 }
 
 /// Firmware's last words on the console of the record's present incarnation.

@@ -3,6 +3,7 @@
 pub(crate) mod finish;
 mod firmware;
 mod hold;
+mod operation;
 mod room;
 
 use crate::ending::{self, Fate};
@@ -79,6 +80,10 @@ pub fn plan(wanted: &Wanted, record: &Record, observed: &Observed, now: Timestam
         .plan
         .events
         .extend(report::lost_data(record, &draft.plan.record));
+    draft
+        .plan
+        .events
+        .extend(report::operation_begun(record, &draft.plan.record));
     draft.plan
 }
 
@@ -200,6 +205,9 @@ impl Draft<'_> {
         if !self.kill_strays() {
             return;
         }
+        if self.waits_for_operation() {
+            return;
+        }
         if let Some(retry_at) = self.plan.record.failures.retry_at
             && self.now < retry_at
             && self
@@ -236,11 +244,8 @@ impl Draft<'_> {
             MachineState::Unconfigured => {
                 // Does nothing but after an agent that did not record places.
                 self.plan.record.pci.complete(&self.wanted.pci);
-                self.plan.actions.extend([
-                    Action::EnsureKernel,
-                    Action::EnsureDisks,
-                    Action::EnsureTaps,
-                ]);
+                self.prepare();
+                self.plan.actions.push(Action::EnsureTaps);
                 self.plan.actions.push(Action::ConfigureVmm { incarnation });
             }
             MachineState::Configured if self.plan.record.orders.hold() => self.keep_unstarted(),
@@ -284,9 +289,8 @@ impl Draft<'_> {
             boot_intended_at: None,
             running_at: None,
         });
+        self.prepare();
         self.plan.actions.extend([
-            Action::EnsureKernel,
-            Action::EnsureDisks,
             Action::EnsureTaps,
             Action::EnsureRunDir { incarnation },
             Action::StartVmm { incarnation },

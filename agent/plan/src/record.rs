@@ -6,8 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BootId, Claim, ClockMark, Condition, CredentialsSync, Failure, GuestTold, Heard, Orders,
-    PciPlaces, PodAddress, ProbesKept, Timestamp, VmmIdentity,
+    BootId, Claim, ClockMark, Condition, CredentialsSync, Failure, GuestTold, Heard, OperationTold,
+    Orders, PciPlaces, PodAddress, ProbesKept, Timestamp, VmmIdentity,
 };
 
 /// Which VMI.
@@ -84,6 +84,9 @@ pub struct Record {
     /// What became of keys and passwords that the agent in the guest sets; nothing where it has none to set.
     #[serde(default)]
     pub credentials: Option<CredentialsSync>,
+    /// What was told of the operation that is under way.
+    #[serde(default)]
+    pub operation: Option<OperationTold>,
 }
 
 /// What is known of a guest's firmware.
@@ -230,6 +233,7 @@ impl Record {
             deletion: None,
             guest: None,
             credentials: None,
+            operation: None,
         }
     }
 

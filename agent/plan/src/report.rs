@@ -1,12 +1,13 @@
 //! Conditions: what the record and the look say to people.
 
 use crate::credentials;
+use crate::operation;
 use crate::orders::PAUSED;
 use crate::planner::finish::ending;
 use crate::planner::ours;
 use crate::{
     Condition, ConditionStatus, Enforcement, EventKind, MachineState, Observation, Observed,
-    PauseObserved, PlanEvent, ProbeVerdict, Record, Room, Timestamp, Wanted,
+    PauseObserved, PlanEvent, ProbeVerdict, Progress, Record, Room, Timestamp, Wanted,
 };
 
 /// KubeVirt's condition of a VMI whose pod finds no node; it is there as long as it waits.
@@ -14,6 +15,9 @@ pub(crate) const POD_SCHEDULED: &str = "PodScheduled";
 
 /// Its reason where there is no room.
 pub(crate) const UNSCHEDULABLE: &str = "Unschedulable";
+
+/// KubeVirt's condition of a VMI whose storage is being made ready; here of any operation.
+const PROVISIONING: &str = "Provisioning";
 
 /// Says that the guest is being ended on request, and until when it may do so itself.
 const TERMINATING: &str = "Terminating";
@@ -66,6 +70,8 @@ pub(crate) fn report(wanted: &Wanted, observed: &Observed, now: Timestamp, recor
             now,
         ));
     }
+    record.operation = operation::told(record.operation.as_ref(), observed, now);
+    conditions.extend(provisioning(wanted, record, now));
     conditions.extend(failed_syncs(wanted, observed, record, now));
     conditions.extend(enforcement(wanted, observed, record, now));
     for admitted in &wanted.admitted {
@@ -216,6 +222,69 @@ fn failed_syncs(
         message,
     );
     Some(condition(record, SYNC_FAILED, said, wanted.generation, now))
+}
+
+/// What is carried out for the guest, with its progress; it is there as long as that takes.
+fn provisioning(wanted: &Wanted, record: &Record, now: Timestamp) -> Option<Condition> {
+    let told = record.operation.as_ref()?;
+    let status = if told.unknown {
+        ConditionStatus::Unknown
+    } else {
+        ConditionStatus::True
+    };
+    let said = (status, told.reason.clone(), progress_text(&told.progress));
+    Some(condition(
+        record,
+        PROVISIONING,
+        said,
+        wanted.generation,
+        now,
+    ))
+}
+
+/// Such as `Pulling image "debian:12": 40 % of 120 MiB, 12 MiB/s, 6 s left`.
+fn progress_text(progress: &Progress) -> String {
+    let mut text = progress.what.clone();
+    let percent = progress
+        .done_bytes
+        .saturating_mul(100)
+        .checked_div(progress.total_bytes);
+    if let Some(percent) = percent {
+        let total = mebibytes(progress.total_bytes);
+        text.push_str(&format!(": {percent} % of {total}"));
+    }
+    if progress.bytes_per_second > 0 {
+        text.push_str(&format!(", {}/s", mebibytes(progress.bytes_per_second)));
+    }
+    if let Some(left) = progress.left() {
+        text.push_str(&format!(", {} s left", (left.0 + 999) / 1000));
+    }
+    text
+}
+
+/// Bytes as people read them.
+fn mebibytes(bytes: u64) -> String {
+    match bytes {
+        0..0x10_0000 => format!("{} KiB", bytes >> 10),
+        _ => format!("{} MiB", bytes >> 20),
+    }
+}
+
+/// What is said when an operation begins that has a name of its own, and when one gets no answer.
+pub(crate) fn operation_begun(before: &Record, after: &Record) -> Option<PlanEvent> {
+    let told = after.operation.as_ref()?;
+    let was = before.operation.as_ref();
+    let is_new = was.is_none_or(|was| was.reason != told.reason);
+    let has_name = !told.progress.reason.is_empty();
+    (is_new && (told.unknown || has_name)).then(|| PlanEvent {
+        kind: if told.unknown {
+            EventKind::Warning
+        } else {
+            EventKind::Normal
+        },
+        reason: told.reason.clone(),
+        message: told.progress.what.clone(),
+    })
 }
 
 /// As under KubeVirt it is there while the agent in the guest answers.

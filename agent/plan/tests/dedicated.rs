@@ -206,6 +206,7 @@ fn cpus_are_recorded_with_the_room_before_the_launch_and_told_once() {
         exit: Observation::Absent,
         holdings: Observation::Absent,
         stands_still: Observation::Absent,
+        operation: Observation::Absent,
     };
     let id = VmiId {
         uid: String::from("u1"),

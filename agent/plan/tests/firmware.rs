@@ -53,6 +53,7 @@ impl Guest {
                 exit: Observation::Absent,
                 holdings: Observation::Absent,
                 stands_still: Observation::Absent,
+                operation: Observation::Absent,
             },
             now: Timestamp(1000),
         };

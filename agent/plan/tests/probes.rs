@@ -49,6 +49,7 @@ impl Guest {
                 exit: Observation::Absent,
                 holdings: Observation::Absent,
                 stands_still: Observation::Absent,
+                operation: Observation::Absent,
             },
             actions: Vec::new(),
             events: Vec::new(),

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use agent_plan::{
-    Action, BootId, Claim, Closed, Deletion, Enforcement, ExitObserved, ExitReason, Holding,
-    Launch, MachineObserved, MachineState, Millis, Observation, Observed, Orders, PauseObserved,
-    Phase, ProbeVerdict, ProbesSaid, Record, Room, StandsStill, StopCause, StopOrder, Timestamp,
-    VmiId, VmmIdentity, VmmObserved, Wanted, plan,
+    Action, BootId, Claim, Closed, ConditionStatus, Deletion, Enforcement, ExitObserved,
+    ExitReason, Holding, Launch, MachineObserved, MachineState, Millis, Observation, Observed,
+    OperationObserved, OperationState, Orders, PauseObserved, Phase, ProbeVerdict, ProbesSaid,
+    Progress, Record, Room, StandsStill, StopCause, StopOrder, Timestamp, VmiId, VmmIdentity,
+    VmmObserved, Wanted, Work, plan,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -141,6 +142,34 @@ fn holdings() -> impl Strategy<Value = BTreeSet<Holding>> {
     )
 }
 
+fn operation() -> impl Strategy<Value = OperationObserved> {
+    let work = (0_u64..4).prop_flat_map(|incarnation| {
+        prop_oneof![
+            Just(Work::BootFiles),
+            Just(Work::Disks),
+            Just(Work::Machine { incarnation }),
+            Just(Work::PowerButton { incarnation }),
+        ]
+    });
+    let progress = option::of(Just(Progress {
+        what: String::from("Pulling image \"a\""),
+        done_bytes: 5,
+        total_bytes: 10,
+        ..Progress::default()
+    }));
+    (work, any::<bool>(), progress).prop_map(|(work, is_done, progress)| OperationObserved {
+        work,
+        state: if is_done {
+            OperationState::Done
+        } else {
+            OperationState::Running {
+                since: NOW,
+                progress,
+            }
+        },
+    })
+}
+
 fn observed() -> impl Strategy<Value = Observed> {
     (
         prop_oneof![1 => Just(unknown()), 6 => (1_u8..3).prop_map(|number| Observation::Present(boot(number)))],
@@ -148,8 +177,9 @@ fn observed() -> impl Strategy<Value = Observed> {
         observation(exit()),
         observation(holdings()),
         observation((0_u64..3).prop_map(|at| StandsStill { words: "No bootable device.", at })),
+        observation(operation()),
     )
-        .prop_map(|(boot_id, vmms, exit, holdings, stands_still)| Observed { boot_id, vmms, exit, holdings, stands_still })
+        .prop_map(|(boot_id, vmms, exit, holdings, stands_still, operation)| Observed { boot_id, vmms, exit, holdings, stands_still, operation })
 }
 
 fn wanted() -> impl Strategy<Value = Wanted> {
@@ -252,6 +282,50 @@ proptest! {
     }
 
     #[test]
+    fn no_operation_is_begun_beside_one_that_is_under_way(wanted in wanted(), record in record(), seen in observed()) {
+        let is_under_way = match &seen.operation {
+            Observation::Absent => false,
+            Observation::Present(operation) => operation.state != OperationState::Done,
+            Observation::Unknown { .. } => true,
+        };
+        let actions = plan(&wanted, &record, &seen, NOW).actions;
+        let cancels = actions.iter().position(|action| *action == Action::CancelOperation);
+        let begins = actions.iter().position(|action| action.work().is_some());
+        match (begins, cancels) {
+            (Some(begins), Some(cancels)) => prop_assert!(cancels < begins, "{:?}", actions),
+            (Some(_), None) => prop_assert!(!is_under_way, "{:?}", actions),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn an_operation_that_gets_no_answer_fails_nothing(mut wanted in wanted(), mut record in record(), mut seen in observed()) {
+        (wanted.deletion, record.orders.stop) = (None, None);
+        wanted.probes = ProbesSaid::default();
+        (seen.vmms, seen.exit) = (Observation::Absent, Observation::Absent);
+        record.launch = None;
+        seen.operation = unknown();
+        let planned = plan(&wanted, &record, &seen, NOW);
+        prop_assert_eq!(planned.actions, vec![]);
+        prop_assert!(planned.record.end.is_none());
+        prop_assert_eq!(planned.record.failures, record.failures);
+        let told = planned.record.conditions.iter().find(|it| it.kind == "Provisioning").unwrap();
+        prop_assert_eq!((told.status, told.reason.as_str()), (ConditionStatus::Unknown, "FileSystemNotAnswering"));
+        prop_assert!(planned.wake_at.is_some());
+    }
+
+    #[test]
+    fn whoever_is_deleted_waits_for_no_operation_but_the_press_of_the_button(mut wanted in wanted(), record in record(), mut seen in observed()) {
+        wanted.deletion = Some(Deletion { requested_at: Timestamp(0), grace: Millis(0) });
+        (seen.vmms, seen.exit) = (Observation::Absent, Observation::Absent);
+        seen.boot_id = Observation::Present(boot(1));
+        seen.operation = unknown();
+        let planned = plan(&wanted, &record, &seen, NOW);
+        prop_assert_eq!(planned.actions.first(), Some(&Action::CancelOperation));
+        prop_assert!(planned.record.end.is_some());
+    }
+
+    #[test]
     fn a_closed_node_starts_no_vmm(mut wanted in wanted(), record in record(), seen in observed()) {
         wanted.closed = Some(Closed::going_down("node1"));
         let planned = plan(&wanted, &record, &seen, NOW);
@@ -268,6 +342,7 @@ proptest! {
         let Some(identity) = launch.identity else { return Ok(()) };
         seen.boot_id = Observation::Present(launch.boot_id);
         seen.exit = Observation::Absent;
+        seen.operation = Observation::Absent;
         let ours = VmmObserved {
             incarnation: record.incarnation,
             identity: identity.clone(),

@@ -7,9 +7,9 @@ use std::fmt::Write;
 use agent_plan::{
     Action, AdmittedCondition, BootId, Closed, Completed, ConditionStatus, Deletion, Enforcement,
     ExitObserved, ExitReason, FailedSync, Failure, Holding, MachineObserved, MachineState,
-    Maintenance, Millis, Observation, Observed, Order, Orders, PauseObserved, PciPlace, PlanEvent,
-    Record, Room, StopCause, Timestamp, Verdict, VmiId, VmmIdentity, VmmObserved, Wanted, complete,
-    order, order_stop, plan,
+    Maintenance, Millis, Observation, Observed, OperationObserved, OperationState, Order, Orders,
+    PauseObserved, PciPlace, PlanEvent, Progress, Record, Room, StopCause, Timestamp, Verdict,
+    VmiId, VmmIdentity, VmmObserved, Wanted, Work, complete, order, order_stop, plan,
 };
 
 /// A VMI, its host as far as the story needs one, and the story so far.
@@ -42,6 +42,7 @@ impl Story {
                 exit: Observation::Absent,
                 holdings: Observation::Absent,
                 stands_still: Observation::Absent,
+                operation: Observation::Absent,
             },
         }
     }
@@ -310,6 +311,81 @@ fn a_missing_kernel_is_waited_for_and_a_bad_one_ends_the_vmi() {
     story.note("much later, and it is no kernel");
     story.wait(400);
     story.round(fails(Verdict::Fatal));
+    insta::assert_snapshot!(story.text);
+}
+
+#[test]
+fn a_start_waits_for_an_operation_and_a_hung_one_fails_nothing() {
+    let mut story = Story::new();
+    let begun = |action: &Action| match action {
+        Action::EnsureDisks => Ok(Completed::Begun),
+        other => done(other),
+    };
+    story.note("an image has to be pulled");
+    story.round(begun);
+    let pulls = |done_bytes| {
+        Observation::Present(OperationObserved {
+            work: Work::Disks,
+            state: OperationState::Running {
+                since: Timestamp(0),
+                progress: Some(Progress {
+                    reason: String::from("Pulling"),
+                    what: String::from("Pulling image \"debian:12\""),
+                    done_bytes,
+                    total_bytes: 100 << 20,
+                    bytes_per_second: 10 << 20,
+                }),
+            },
+        })
+    };
+    for (seconds, mebibytes) in [(1, 10), (1, 20), (2, 40)] {
+        story.note(&format!("{seconds} s later"));
+        story.wait(seconds);
+        story.seen.operation = pulls(mebibytes << 20);
+        story.round(done);
+    }
+    story.note("the file system of the next disk does not answer");
+    story.wait(5);
+    story.seen.operation = Observation::Unknown {
+        why: String::from("/srv/nfs/data.img: its file system does not answer"),
+        since: story.now,
+    };
+    story.round(done);
+    story.note("an hour later");
+    story.wait(3600);
+    story.round(done);
+    story.note("it answers again, and the disks are there");
+    story.seen.operation = Observation::Present(OperationObserved {
+        work: Work::Disks,
+        state: OperationState::Done,
+    });
+    story.round(done);
+    insta::assert_snapshot!(story.text);
+}
+
+#[test]
+fn whoever_is_deleted_during_an_operation_is_gone_at_once() {
+    let mut story = Story::new();
+    story.note("the machine is put together, and a disk does not answer");
+    story.round(|action| match action {
+        Action::ConfigureVmm { .. } => Ok(Completed::Begun),
+        other => done(other),
+    });
+    story.vmm(MachineState::Unconfigured);
+    story.seen.operation = Observation::Unknown {
+        why: String::from("/srv/nfs/data.img: its file system does not answer"),
+        since: story.now,
+    };
+    story.round(done);
+    story.delete(30);
+    story.note("nothing is under way any more");
+    story.seen.operation = Observation::Absent;
+    story.wait(1);
+    story.round(done);
+    story.seen.vmms = Observation::Absent;
+    story.seen.holdings = Observation::Present(BTreeSet::from([Holding::RunDir]));
+    story.note("its VMM is gone");
+    story.round(done);
     insta::assert_snapshot!(story.text);
 }
 

@@ -2,9 +2,11 @@
 //! after every step; what it kept in memory is lost then, what it stored is not.
 
 use agent_plan::{
-    Action, Deletion, Observed, PciDemand, Plan, Record, Timestamp, Wanted, complete, plan,
+    Action, Completed, Deletion, Observed, PciDemand, Plan, Record, Timestamp, Wanted, complete,
+    plan,
 };
 
+use super::operation::Operations;
 use super::world::{GRACE, World};
 
 /// The part of an agent that owns one VMI.
@@ -13,6 +15,7 @@ pub(crate) struct Agent {
     /// As it was last read or stored; `None` right after a start.
     memory: Option<Record>,
     wake_at: Option<Timestamp>,
+    operations: Operations,
     /// The last plan, for the invariants.
     pub(crate) last: Option<(Plan, Observed)>,
 }
@@ -26,8 +29,13 @@ impl Agent {
         let stored = world.disk.record.clone();
         let mut record = stored.clone();
         world.follow_clock(&mut record);
+        if let Some((action, outcome)) = self.operations.ended(world, faults) {
+            world.say(|| format!("agent    {} ended with {outcome:?}", action.name()));
+            record = complete(&record, &action, &outcome, world.wall()).0;
+        }
         self.memory = Some(record.clone());
-        let observed = world.observe(record.incarnation, faults);
+        let mut observed = world.observe(record.incarnation, faults);
+        observed.operation = self.operations.observe();
         let wanted = wanted(world, &record, faults);
         let planned = plan(&wanted, &record, &observed, world.wall());
         let starts = |action: &Action| matches!(action, Action::StartVmm { .. });
@@ -52,7 +60,7 @@ impl Agent {
             if self.dies(world, faults) {
                 return false;
             }
-            let outcome = world.execute(action, faults);
+            let outcome = self.operations.execute(world, action, faults);
             world.say(|| format!("agent    {} gave {outcome:?}", action.name()));
             if self.dies(world, faults) {
                 return false;
@@ -63,7 +71,8 @@ impl Agent {
             world.follow_clock(&mut record);
             let (after, event) = complete(&record, action, &outcome, world.wall());
             let is_news = event.is_some() || self.memory.as_ref() != Some(&after);
-            if (is_news && !self.store(world, &after)) || outcome.is_err() {
+            let goes_on = outcome.is_ok() && outcome != Ok(Completed::Begun);
+            if (is_news && !self.store(world, &after)) || !goes_on {
                 return false;
             }
         }
@@ -111,6 +120,7 @@ impl Agent {
         world.say(|| String::from("agent    is killed"));
         self.memory = None;
         self.wake_at = None;
+        self.operations = Operations::default();
         world.older = world.weather.changes_release && world.random.chance(30);
         world.weather.seen.downgrades += u64::from(world.older);
         let record = &mut world.disk.record;
@@ -130,6 +140,7 @@ impl Agent {
 fn forget_the_new(record: &mut Record) {
     record.clock = None;
     record.deletion = None;
+    record.operation = None;
 }
 
 /// As the ledger has it.

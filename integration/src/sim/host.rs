@@ -59,6 +59,7 @@ impl World {
             exit,
             holdings,
             stands_still: Observation::Absent,
+            operation: Observation::Absent,
         }
     }
 
@@ -117,7 +118,7 @@ impl World {
         }
     }
 
-    fn do_later(&mut self, action: &Action) {
+    pub(crate) fn do_later(&mut self, action: &Action) {
         let after = i64::try_from(self.random.below(4000)).unwrap_or(0);
         self.late.push(Late {
             due: self.now.plus(Millis(after)),
@@ -181,6 +182,7 @@ impl World {
                 }
                 Ok(Completed::Done)
             }
+            Action::CancelOperation => Ok(Completed::Done),
             Action::Release {
                 incarnation,
                 holdings,

@@ -92,6 +92,8 @@ pub(crate) struct World {
     pub(crate) murders: Vec<String>,
     pub(crate) effects: u64,
     pub(crate) kills: u64,
+    operations: u64,
+    cancelled: u64,
     pub(crate) gone: bool,
     pub(crate) verbose: bool,
     next_pid: u32,
@@ -156,6 +158,8 @@ impl World {
             murders: Vec::new(),
             effects: 0,
             kills: 0,
+            operations: 0,
+            cancelled: 0,
             gone: false,
             verbose,
             next_pid: 100,
@@ -354,6 +358,14 @@ impl World {
         }
     }
 
+    pub(crate) const fn tally_begun(&mut self) {
+        self.operations += 1;
+    }
+
+    pub(crate) const fn tally_cancelled(&mut self) {
+        self.cancelled += 1;
+    }
+
     pub(crate) fn tally(&self) -> Tally {
         let running = self
             .processes
@@ -362,6 +374,8 @@ impl World {
         Tally {
             effects: self.effects,
             kills: self.kills,
+            operations: self.operations,
+            cancelled: self.cancelled,
             reboots: u64::from(self.boot - 1),
             boots: u64::try_from(self.booted.len()).unwrap_or(u64::MAX),
             gone: u64::from(self.gone),

@@ -17,6 +17,7 @@ use crate::failure::chain;
 use crate::kernels::{KernelError, LayerReading, read_layers};
 use crate::layout::ensure_private_dir;
 use crate::registry::{PullOrder, PulledImage, Puller, RegistrySettings};
+use crate::work::on_thread;
 
 /// Largest disk, as VMMs take it (`MAX_BASE_BYTES`).
 const MAX_DISK_BYTES: u64 = 128 << 30;
@@ -107,7 +108,7 @@ impl Importer {
         let taken_out = self.take_out(&manifest, file, layers, &place).await;
         let taken_out = taken_out.map_err(|error| chain(&error))?;
         let name = format!("the disk of {digest}");
-        let converted = tokio::task::spawn_blocking(move || convert(&name, &taken_out, &place));
+        let converted = on_thread(move || convert(&name, &taken_out, &place));
         let converted = converted.await.map_err(|error| error.to_string())?;
         converted.map_err(|error| chain(&error))?;
         if is_ours {
@@ -121,7 +122,7 @@ impl Importer {
     async fn make_room(&self) -> Result<(), String> {
         let dir = self.dir.join("sha256");
         let layers = self.puller.dir.join("blobs/sha256");
-        let collected = tokio::task::spawn_blocking(move || {
+        let collected = on_thread(move || {
             ensure_private_dir(&dir)?;
             let there = layers.is_dir();
             let of_pulls = there

@@ -5,6 +5,8 @@
 //! later is found.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use agent_domain::{FirmwareLacks, Lack};
 
@@ -43,6 +45,23 @@ pub struct EfiFiles {
 pub struct FirmwareFinder {
     root: PathBuf,
     settings: FirmwareSettings,
+    known: Arc<Mutex<Known>>,
+}
+
+/// What was found last.
+#[derive(Debug, Default)]
+struct Known {
+    last: FirmwareLacks,
+    /// A thread is looking: its file system may never answer.
+    is_asked: bool,
+}
+
+/// How long admission waits for the file systems with firmware.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What the lock guards is whole at any time.
+fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
+    known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl FirmwareFinder {
@@ -55,12 +74,51 @@ impl FirmwareFinder {
     /// For files below `root`, but for those of the settings.
     pub(super) fn below(root: &Path, settings: FirmwareSettings) -> Self {
         let root = root.to_owned();
-        Self { root, settings }
+        Self {
+            root,
+            settings,
+            known: Arc::default(),
+        }
     }
 
-    /// What is missing.
+    /// Where firmware is looked for first.
+    pub(crate) fn place(&self) -> &Path {
+        let efi = self.settings.efi.as_ref().map(|files| files.code.as_path());
+        let configured = self.settings.bios.as_deref().or(efi);
+        configured.unwrap_or(Path::new("/usr/share"))
+    }
+
+    /// What is missing, within [`PATIENCE`]. While a file system does not answer nobody can tell: then what was found last
+    /// holds, and nothing is missing where nothing was found yet.
     #[must_use]
     pub fn lacks(&self) -> FirmwareLacks {
+        let known = || lock(&self.known).last.clone();
+        if std::mem::replace(&mut lock(&self.known).is_asked, true) {
+            return known();
+        }
+        let (tell, told) = std::sync::mpsc::channel();
+        let finder = self.clone();
+        let asked = std::thread::Builder::new().spawn(move || {
+            let lacks = finder.look();
+            *lock(&finder.known) = Known {
+                last: lacks.clone(),
+                is_asked: false,
+            };
+            // Whoever has waited for too long is gone.
+            drop(tell.send(lacks));
+        });
+        if let Err(error) = asked {
+            tracing::warn!(%error, "firmware is not looked for");
+            lock(&self.known).is_asked = false;
+            return known();
+        }
+        told.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+            tracing::warn!("the file systems with firmware do not answer");
+            known()
+        })
+    }
+
+    fn look(&self) -> FirmwareLacks {
         FirmwareLacks {
             bios: self.bios().err(),
             efi: self.efi().err(),

@@ -7,10 +7,11 @@ use std::path::Path;
 
 use super::{FirmwareError, MAX_IMAGE_BYTES};
 use crate::layout::{absent_is_none, ensure_private_dir};
+use crate::work::Work;
 
 /// Opens and locks a store, which is made of the template when there is none. As a disk, it has one owner
 /// at a time: the lock goes when the file and all that was duplicated from it are closed.
-pub(super) fn open(template: &Path, place: &Path) -> Result<File, FirmwareError> {
+pub(super) fn open(template: &Path, place: &Path, work: &Work) -> Result<File, FirmwareError> {
     let failed = |action: &'static str| {
         move |source: io::Error| FirmwareError::Variables {
             path: place.display().to_string(),
@@ -20,7 +21,7 @@ pub(super) fn open(template: &Path, place: &Path) -> Result<File, FirmwareError>
     };
     let file = match absent_is_none(open_own(place)).map_err(failed("opened"))? {
         Some(file) => file,
-        None => make(template, place).map_err(failed("made"))?,
+        None => make(template, place, work).map_err(failed("made"))?,
     };
     let in_use = || FirmwareError::InUse {
         path: place.display().to_string(),
@@ -53,13 +54,17 @@ fn open_own(place: &Path) -> io::Result<File> {
 }
 
 /// Whole or not at all: half a store would be taken for a broken one.
-fn make(template: &Path, place: &Path) -> io::Result<File> {
-    let directory = place.parent().unwrap_or(Path::new("/"));
-    ensure_private_dir(directory)?;
+fn make(template: &Path, place: &Path, work: &Work) -> io::Result<File> {
     let mut content = Vec::new();
     File::open(template)?
         .take(MAX_IMAGE_BYTES)
         .read_to_end(&mut content)?;
+    work.make_own(|| write(&content, place))
+}
+
+fn write(content: &[u8], place: &Path) -> io::Result<File> {
+    let directory = place.parent().unwrap_or(Path::new("/"));
+    ensure_private_dir(directory)?;
     let partial = place.with_extension("new");
     let mut file = fs::OpenOptions::new()
         .write(true)
@@ -67,7 +72,7 @@ fn make(template: &Path, place: &Path) -> io::Result<File> {
         .truncate(true)
         .mode(0o600)
         .open(&partial)?;
-    file.write_all(&content)?;
+    file.write_all(content)?;
     file.sync_all()?;
     fs::rename(&partial, place)?;
     File::open(directory)?.sync_all()?;
@@ -85,14 +90,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (template, place) = (dir.path().join("vars.fd"), dir.path().join("a/b/web.fd"));
         fs::write(&template, vec![0xff; 8192]).unwrap();
-        let store = open(&template, &place).unwrap();
+        let store = open(&template, &place, &Work::default()).unwrap();
         store.write_all_at(b"Boot0001", 100).unwrap();
         assert!(matches!(
-            open(&template, &place),
+            open(&template, &place, &Work::default()),
             Err(FirmwareError::InUse { .. })
         ));
         drop(store);
-        let again = open(&template, &place).unwrap();
+        let again = open(&template, &place, &Work::default()).unwrap();
         let mut read = [0; 8];
         again.read_exact_at(&mut read, 100).unwrap();
         assert_eq!(&read, b"Boot0001");
@@ -100,11 +105,15 @@ mod tests {
         drop(again);
 
         fs::write(&template, vec![0xff; 4096]).unwrap();
-        let error = open(&template, &place).unwrap_err();
+        let error = open(&template, &place, &Work::default()).unwrap_err();
         assert_eq!(error.reason(), "FirmwareVariablesOfOtherFirmware");
         fs::remove_file(&place).unwrap();
         assert_eq!(
-            open(&template, &place).unwrap().metadata().unwrap().len(),
+            open(&template, &place, &Work::default())
+                .unwrap()
+                .metadata()
+                .unwrap()
+                .len(),
             4096
         );
     }

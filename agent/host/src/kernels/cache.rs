@@ -17,9 +17,10 @@ use sha2::{Digest, Sha256};
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 
-use super::{ExtractedFiles, KernelError, blocking};
+use super::{ExtractedFiles, KernelError};
 use crate::child::UNPACK_KERNEL;
 use crate::layout::{absent_is_none, ensure_private_dir};
+use crate::work::{Foreign, Work, on_thread};
 
 /// Longest that unpacking may take; the child's own CPU limit is the same.
 const UNPACK_DEADLINE: Duration = Duration::from_secs(60);
@@ -53,6 +54,16 @@ pub(crate) struct KernelCache {
     /// One lock for each file and each digest that is being looked for: the second waits for the first.
     busy: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
     digests: Mutex<HashMap<FileVersion, String>>,
+}
+
+/// A kernel that has to be unpacked.
+pub(crate) struct PackedKernel<'a> {
+    /// Its path within the image, for messages.
+    pub(crate) name: &'a str,
+    /// The directory or layout that it is in.
+    pub(crate) place: &'a Path,
+    /// More is no kernel.
+    pub(crate) max_bytes: u64,
 }
 
 /// A file and its contents, as far as the file system tells versions apart.
@@ -108,17 +119,24 @@ impl KernelCache {
         Ok(())
     }
 
-    /// The ELF inside of `input`, opened for reading. `name` is for messages.
+    /// The ELF inside of `input`, opened for reading.
     ///
     /// Whoever can write to `input` may do so at any time. Therefore what is hashed and unpacked is one
     /// private copy: a file of the cache always holds what its digest stands for.
     pub(crate) async fn unpacked(
         &self,
-        input: File,
-        name: &str,
-        max_input_bytes: u64,
+        packed: &PackedKernel<'_>,
+        mut input: Foreign<File>,
+        work: &Work,
     ) -> Result<File, KernelError> {
-        let version = FileVersion::of(&input)?;
+        let (place, name) = (packed.place, packed.name);
+        let file = input.take().ok_or(io::ErrorKind::NotFound);
+        let file = file.map_err(io::Error::from)?;
+        let looked_at = work.files(place, move || {
+            let version = FileVersion::of(&file)?;
+            Ok::<_, KernelError>((Foreign::new(file), version))
+        });
+        let (mut input, version) = looked_at.await?;
         // Starts that need the same file wait for the first of them instead of copying it, too.
         let same_file = self.lock_of(&format!("{version:?}"));
         let _same_file = same_file.lock().await;
@@ -128,12 +146,17 @@ impl KernelCache {
         {
             return Ok(file);
         }
-        let copied = {
-            let (input, dir) = (input.try_clone()?, self.settings.dir.clone());
-            blocking(move || Ok(private_copy(input, &dir, max_input_bytes)?)).await?
-        };
+        work.tell("", &format!("The kernel {name} is unpacked"), (0, 0));
+        let (dir, max_bytes) = (self.settings.dir.clone(), packed.max_bytes);
+        let file = input.take().ok_or(io::ErrorKind::NotFound);
+        let file = file.map_err(io::Error::from)?;
+        let copied = work.files(place, move || {
+            let copied = private_copy(&file, &dir, max_bytes)?;
+            Ok::<_, KernelError>((copied, FileVersion::of(&file)?))
+        });
+        let (copied, version_then) = copied.await?;
         // The digest of a file that changed during the copy belongs to neither of its versions.
-        if FileVersion::of(&input)? == version {
+        if version_then == version {
             self.remember(version, copied.digest.clone());
         }
         let digest = copied.digest;
@@ -234,13 +257,13 @@ impl KernelCache {
         }
         let (from, to) = (temporary.to_owned(), path.to_owned());
         let (dir, max_bytes) = (self.settings.dir.clone(), self.settings.max_bytes);
-        blocking(move || {
+        let kept = on_thread(move || {
             output.sync_data()?;
             fs::rename(&from, &to)?;
             evict(&dir, &to, max_bytes)?;
-            Ok(File::open(&to)?)
-        })
-        .await
+            File::open(&to)
+        });
+        Ok(kept.await??)
     }
 
     fn lock_of(&self, key: &str) -> Arc<tokio::sync::Mutex<()>> {
@@ -267,7 +290,7 @@ struct PrivateCopy {
 }
 
 /// Copies the file, and of one that is larger than allowed as much as shows that it is.
-fn private_copy(mut input: File, dir: &Path, max_bytes: u64) -> io::Result<PrivateCopy> {
+fn private_copy(mut input: &File, dir: &Path, max_bytes: u64) -> io::Result<PrivateCopy> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
 
     ensure_private_dir(dir)?;
@@ -377,8 +400,14 @@ mod tests {
         let script = format!("printf evil > {}; exec /bin/cat", kernel.display());
         let cache = cache_with_helper(dir.path(), &script);
         let unpack = async || {
-            let input = File::open(&kernel).unwrap();
-            let unpacked = cache.unpacked(input, "vmlinuz", 1 << 20).await.unwrap();
+            let input = Foreign::new(File::open(&kernel).unwrap());
+            let packed = PackedKernel {
+                name: "vmlinuz",
+                place: dir.path(),
+                max_bytes: 1 << 20,
+            };
+            let work = Work::default();
+            let unpacked = cache.unpacked(&packed, input, &work).await.unwrap();
             io::read_to_string(unpacked).unwrap()
         };
         assert_eq!(unpack().await, "good");

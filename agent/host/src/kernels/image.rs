@@ -9,8 +9,9 @@ use agent_domain::{ImageLocation, KernelBoot};
 use agent_images::oci::{ImageManifest, OciError, OciLimits};
 
 use super::layers::OpenedImage;
-use super::{BootFiles, ExtractedFiles, KernelError, blocking, location_text};
+use super::{BootFiles, ExtractedFiles, KernelError, location_text};
 use crate::beneath::{AllowedPaths, BeneathError};
+use crate::work::Work;
 
 /// Go's word for the architecture that VMMs of this release run.
 const ARCHITECTURE: &str = "amd64";
@@ -20,23 +21,27 @@ pub(super) async fn find(
     boot: &KernelBoot,
     allowed: &AllowedPaths,
     extracted: &ExtractedFiles,
+    work: &Work,
 ) -> Result<BootFiles, KernelError> {
     let (wanted, allowed) = (boot.clone(), allowed.clone());
+    let place = image_path(&boot.image);
     let image = match &boot.image {
         ImageLocation::Directory(_) => {
-            return blocking(move || find_in_directory(&wanted, &allowed)).await;
+            let found = work.files(place, move || find_in_directory(&wanted, &allowed));
+            return found.await;
         }
         ImageLocation::OciLayout { .. } => {
-            blocking(move || open_layout(&wanted.image, &allowed)).await?
+            let opened = work.files(place, move || open_layout(&wanted.image, &allowed));
+            opened.await?
         }
     };
     let image = Arc::new(image);
     let initrd = match &boot.initrd_path {
-        Some(path) => Some(extracted.open(&image, path).await?),
+        Some(path) => Some(extracted.open(&image, path, work).await?),
         None => None,
     };
     Ok(BootFiles {
-        kernel: extracted.open(&image, &boot.kernel_path).await?,
+        kernel: extracted.open(&image, &boot.kernel_path, work).await?,
         initrd,
     })
 }
@@ -67,11 +72,12 @@ pub(crate) fn open_layout(
     Ok(OpenedImage {
         manifest,
         dir,
+        path: image_path(image).to_owned(),
         location: location_text(image),
     })
 }
 
-fn image_path(image: &ImageLocation) -> &Path {
+pub(crate) fn image_path(image: &ImageLocation) -> &Path {
     match image {
         ImageLocation::Directory(path) | ImageLocation::OciLayout { path, .. } => path,
     }

@@ -19,12 +19,13 @@ use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 
 use super::cache::{TEMPORARY, evict, touch};
-use super::{ExtractedFiles, KernelError, blocking};
+use super::{ExtractedFiles, KernelError};
 use crate::beneath::BeneathDir;
 use crate::child::{
     ArchiveReply, ArchiveRequest, LayersReply, LayersRequest, READ_ARCHIVE, READ_LAYERS, send,
 };
 use crate::layout::{absent_is_none, ensure_private_dir};
+use crate::work::{Foreign, Work, on_thread};
 
 /// Longest that taking out one file may take, over all layers and links; the child's CPU limit is the same.
 const LONGEST: Duration = Duration::from_secs(600);
@@ -44,6 +45,8 @@ pub(crate) struct OpenedImage {
     pub(crate) manifest: ImageManifest,
     /// The layout's directory.
     pub(super) dir: BeneathDir,
+    /// Its path.
+    pub(crate) path: PathBuf,
     /// What messages call it.
     pub(super) location: String,
 }
@@ -74,6 +77,7 @@ impl ExtractedFiles {
         &self,
         image: &Arc<OpenedImage>,
         path: &Path,
+        work: &Work,
     ) -> Result<File, KernelError> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
 
@@ -98,7 +102,10 @@ impl ExtractedFiles {
             .mode(0o400)
             .open(&temporary.0)?;
         let opened = Arc::clone(image);
-        let layers = blocking(move || opened.open_layers()).await?;
+        let layers = work.files(&image.path, move || opened.open_layers());
+        let layers = Foreign::new(layers.await?);
+        let what = format!("{} is taken out of {}", path.display(), image.location);
+        work.tell("", &what, (0, 0));
         let reading = LayerReading {
             helper: &self.helper,
             location: &image.location,
@@ -107,15 +114,16 @@ impl ExtractedFiles {
             longest: LONGEST,
         };
         let file = ImageFile::At(path.to_owned());
-        read_layers(&reading, &image.manifest, file, &layers, &output).await?;
+        let layers = layers.get().map_or(&[][..], Vec::as_slice);
+        read_layers(&reading, &image.manifest, file, layers, &output).await?;
         let (dir, max_bytes) = (self.dir.clone(), self.max_bytes);
-        blocking(move || {
+        let kept = on_thread(move || {
             output.sync_data()?;
             fs::rename(&temporary.0, &target)?;
             evict(&dir, &target, max_bytes)?;
-            Ok(File::open(&target)?)
-        })
-        .await
+            File::open(&target)
+        });
+        Ok(kept.await??)
     }
 }
 
@@ -232,14 +240,13 @@ impl Asked<'_> {
         unless_gone(send(&socket, descriptors))?;
         // A child that does not read holds nobody up.
         socket.set_write_timeout(Some(Duration::from_secs(10)))?;
-        let handed_over = blocking(move || {
+        let handed_over = on_thread(move || {
             let written = socket.write_all(&request);
-            let written = written.and_then(|()| socket.shutdown(Shutdown::Write));
-            Ok(unless_gone(written)?)
+            unless_gone(written.and_then(|()| socket.shutdown(Shutdown::Write)))
         });
         let most = self.max_reply_bytes;
         let finished = tokio::time::timeout(self.longest, async {
-            handed_over.await?;
+            handed_over.await??;
             let mut reply = Vec::new();
             if let Some(stdout) = child.stdout.take() {
                 stdout.take(most).read_to_end(&mut reply).await?;

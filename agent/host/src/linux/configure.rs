@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use agent_domain::{Attachment, Boot, DiskSource, FirmwareBoot, KernelBoot, Vmi};
+use agent_domain::{Attachment, Boot, Disk, DiskSource, FirmwareBoot, KernelBoot, Vmi};
 use agent_plan::{Failure, Record, Timestamp};
 use proto_vmm::v1::{self, request::Kind};
 
@@ -20,9 +20,10 @@ use crate::firmware::{self, FirmwareError, VariablePlaces};
 use crate::kernels::{KernelError, boot_files};
 use crate::layout::PathUid;
 use crate::machine_config::{
-    Launch, MachinePolicy, Opened, OpenedBoot, OpenedDisk, OpenedTap, OpenedVsock, assemble,
+    Launch, MachinePolicy, Opened, OpenedBoot, OpenedTap, OpenedVsock, assemble,
 };
 use crate::taps::{self, TapSpec};
+use crate::work::{Foreign, Work};
 
 const VHOST_NET: &str = "/dev/vhost-net";
 
@@ -31,10 +32,15 @@ const MAX_DESCRIPTORS: usize = 64;
 
 impl LinuxHost {
     /// Makes sure that what is booted can be had.
-    pub(super) async fn ensure_boot_files(&self, uid: &PathUid, vmi: &Vmi) -> Result<(), Failure> {
+    pub(super) async fn ensure_boot_files(
+        &self,
+        uid: &PathUid,
+        vmi: &Vmi,
+        work: &Work,
+    ) -> Result<(), Failure> {
         let failure = match &vmi.boot {
-            Boot::Kernel(kernel) => return self.open_kernel(vmi, kernel).await.map(drop),
-            Boot::Firmware(boot) => match self.open_firmware(uid, vmi, boot) {
+            Boot::Kernel(kernel) => return self.open_kernel(vmi, kernel, work).await.map(drop),
+            Boot::Firmware(boot) => match self.open_firmware(uid, vmi, boot, work).await {
                 Ok(_) => return Ok(()),
                 // The VMI's own VMM may have its variables already.
                 Err(FirmwareError::InUse { .. }) if self.is_configured(uid).await => return Ok(()),
@@ -44,65 +50,87 @@ impl LinuxHost {
         Err(firmware_failure(&failure))
     }
 
-    async fn open_boot(&self, uid: &PathUid, vmi: &Vmi) -> Result<OpenedBoot, Failure> {
+    async fn open_boot(
+        &self,
+        uid: &PathUid,
+        vmi: &Vmi,
+        work: &Work,
+    ) -> Result<Foreign<OpenedBoot>, Failure> {
         match &vmi.boot {
-            Boot::Kernel(kernel) => self.open_kernel(vmi, kernel).await,
-            Boot::Firmware(boot) => self
-                .open_firmware(uid, vmi, boot)
-                .map_err(|error| firmware_failure(&error)),
+            Boot::Kernel(kernel) => self.open_kernel(vmi, kernel, work).await,
+            Boot::Firmware(boot) => {
+                let opened = self.open_firmware(uid, vmi, boot, work).await;
+                opened.map_err(|error| firmware_failure(&error))
+            }
         }
     }
 
     /// Finds, unpacks and caches kernel and initrd.
-    async fn open_kernel(&self, vmi: &Vmi, kernel: &KernelBoot) -> Result<OpenedBoot, Failure> {
+    async fn open_kernel(
+        &self,
+        vmi: &Vmi,
+        kernel: &KernelBoot,
+        work: &Work,
+    ) -> Result<Foreign<OpenedBoot>, Failure> {
         let settings = self.settings();
         let unpack = settings.config.unpack_kernels;
         let allowed = settings.allowed_paths(&vmi.namespace);
-        let files = boot_files(kernel, &allowed, &self.kernels, unpack)
+        let mut files = boot_files(kernel, &allowed, (&self.kernels, unpack), work)
             .await
             .map_err(|error| kernel_failure(&error))?;
-        Ok(OpenedBoot::Kernel {
+        let files = files.take().ok_or_else(|| nothing_opened("a kernel"))?;
+        Ok(Foreign::new(OpenedBoot::Kernel {
             kernel: files.kernel.into(),
             initrd: files.initrd.map(Into::into),
             cmdline: kernel.cmdline.clone(),
-        })
+        }))
     }
 
-    fn open_firmware(
+    async fn open_firmware(
         &self,
         uid: &PathUid,
         vmi: &Vmi,
         boot: &FirmwareBoot,
-    ) -> Result<OpenedBoot, FirmwareError> {
+        work: &Work,
+    ) -> Result<Foreign<OpenedBoot>, FirmwareError> {
         let places = VariablePlaces {
             own: self.layout.variables_of(uid),
             kept: self.layout.kept_variables(&vmi.namespace, &vmi.name),
         };
-        firmware::open(boot, &self.settings().firmware, &places)
+        let (boot, settings) = (boot.clone(), self.settings());
+        let place = settings.firmware.place().to_owned();
+        let of_operation = work.clone();
+        let opened = work.files(&place, move || {
+            let opened = firmware::open(&boot, &settings.firmware, &places, &of_operation);
+            Ok::<_, io::Error>(opened.map(Foreign::new))
+        });
+        opened.await.map_err(|source| FirmwareError::Open {
+            path: place.display().to_string(),
+            source,
+        })?
     }
 
     /// Makes sure that every disk can be had.
-    pub(super) async fn ensure_disks(&self, uid: &PathUid, vmi: &Vmi) -> Result<(), Failure> {
-        let bases = self.open_bases(vmi).await?;
-        let opener = self.disk_opener(uid, vmi);
-        let mut disks = vmi.disks.iter().zip(bases);
-        match disks.try_for_each(|(disk, base)| opener.ensure(vmi, disk, base)) {
-            Ok(()) => Ok(()),
+    pub(super) async fn ensure_disks(
+        &self,
+        uid: &PathUid,
+        vmi: &Vmi,
+        work: &Work,
+    ) -> Result<(), Failure> {
+        let bases = self.open_bases(vmi, work).await?;
+        match self
+            .each_disk(uid, (vmi, bases), work, DiskOpener::ensure)
+            .await
+        {
+            Ok(_) => Ok(()),
             // The VMI's own VMM may have it already.
             Err(DiskError::InUse { .. }) if self.is_configured(uid).await => Ok(()),
             Err(error) => Err(disk_failure(&error)),
         }
     }
 
-    fn disk_opener(&self, uid: &PathUid, vmi: &Vmi) -> DiskOpener {
-        DiskOpener {
-            allowed: self.settings().allowed_paths(&vmi.namespace),
-            own_dir: self.layout.disks_of(uid),
-        }
-    }
-
     /// The disks out of images, as far as there are any; the work on others is begun.
-    async fn open_bases(&self, vmi: &Vmi) -> Result<Vec<Option<File>>, Failure> {
+    async fn open_bases(&self, vmi: &Vmi, work: &Work) -> Result<Vec<Option<File>>, Failure> {
         let settings = self.settings();
         let mut bases = Vec::new();
         for disk in &vmi.disks {
@@ -114,23 +142,45 @@ impl LinuxHost {
                 disk: container,
                 allowed: settings.allowed_paths(&vmi.namespace),
                 registries: &settings.config.registries,
+                work,
             };
             bases.push(Some(self.container_disks.open(wanted).await?));
         }
         Ok(bases)
     }
 
-    fn open_disks(
+    /// Does something with each disk, one after the other, so that what has to be waited for has a name.
+    async fn each_disk<T: Send + 'static>(
         &self,
         uid: &PathUid,
-        vmi: &Vmi,
-        bases: Vec<Option<File>>,
-    ) -> Result<Vec<OpenedDisk>, DiskError> {
-        let opener = self.disk_opener(uid, vmi);
-        let disks = vmi.disks.iter().zip(bases);
-        disks
-            .map(|(disk, base)| opener.open(vmi, disk, base))
-            .collect()
+        (vmi, bases): (&Vmi, Vec<Option<File>>),
+        work: &Work,
+        call: fn(&DiskOpener, &Vmi, &Disk, Option<File>) -> Result<T, DiskError>,
+    ) -> Result<Vec<T>, DiskError> {
+        let vmi = Arc::new(vmi.clone());
+        let mut done = Vec::new();
+        for (disk, base) in vmi.disks.iter().zip(bases) {
+            let opener = DiskOpener {
+                allowed: self.settings().allowed_paths(&vmi.namespace),
+                own_dir: self.layout.disks_of(uid),
+                work: work.clone(),
+            };
+            let place = match &disk.source {
+                DiskSource::Host { path, .. } => path.clone(),
+                _ => opener.own_dir.clone(),
+            };
+            let (of_thread, wanted) = (Arc::clone(&vmi), disk.clone());
+            let open = move || Ok::<_, io::Error>(call(&opener, &of_thread, &wanted, base));
+            let outcome = work.files(&place, open).await;
+            let outcome = outcome.map_err(|source| DiskError::Io {
+                disk: disk.name.to_string(),
+                path: place.display().to_string(),
+                action: "opened",
+                source,
+            })?;
+            done.push(outcome?);
+        }
+        Ok(done)
     }
 
     /// Makes sure that there is a tap for every interface.
@@ -252,13 +302,53 @@ impl LinuxHost {
         false
     }
 
+    /// Opens what a machine is put together of.
+    async fn open_all(
+        &self,
+        uid: &PathUid,
+        incarnation: u64,
+        (vmi, record): (&Vmi, &Record),
+        work: &Work,
+    ) -> Result<Foreign<Opened>, Failure> {
+        let mut boot = self.open_boot(uid, vmi, work).await?;
+        let bases = self.open_bases(vmi, work).await?;
+        let disks = self.each_disk(uid, (vmi, bases), work, |opener, vmi, disk, base| {
+            opener.open(vmi, disk, base).map(Foreign::new)
+        });
+        let disks = disks.await;
+        let mut disks = disks.map_err(|error| disk_failure(&error))?;
+        let exit_record_path = self.layout.exit_record(uid, incarnation);
+        let console_log_path = self.layout.console_log(uid, incarnation);
+        let kvm = open_kvm(Path::new("/dev/kvm"))?;
+        let exit_record = open_own(&exit_record_path);
+        let exit_record = exit_record.map_err(|error| host_failure(&error, &exit_record_path))?;
+        let console_log = open_own(&console_log_path);
+        let console_log = console_log.map_err(|error| host_failure(&error, &console_log_path))?;
+        let taps = self.held_taps(uid, vmi.interfaces.len())?;
+        let guest_agent = self.listen_for_guest_agent(uid, incarnation)?;
+        let vsock = self.vsock(uid, incarnation, vmi, record)?;
+        let boot = boot.take().ok_or_else(|| nothing_opened("a boot image"))?;
+        let mut opened = Opened {
+            kvm,
+            exit_record,
+            console_log,
+            boot,
+            disks: disks.iter_mut().filter_map(Foreign::take).collect(),
+            taps,
+            guest_agent,
+            vsock,
+        };
+        offer_vhost(&mut opened);
+        Ok(Foreign::new(opened))
+    }
+
     /// Opens everything and sends it. A VMM that has its machine already is left alone.
     pub(super) async fn configure_vmm(
         &self,
         uid: &PathUid,
         incarnation: u64,
-        vmi: &Vmi,
-        record: &Record,
+        (vmi, record): (&Vmi, &Record),
+        work: &Work,
     ) -> Result<(), Failure> {
         let mut connection = self.connect(uid, incarnation).await?;
         if let Some(configured) = configured_as(&connection) {
@@ -276,33 +366,14 @@ impl LinuxHost {
         self.ensure_taps(uid, vmi).await?;
         self.join_pod_network(uid, incarnation, (vmi, record))
             .await?;
-        let boot = self.open_boot(uid, vmi).await?;
-        let bases = self.open_bases(vmi).await?;
-        let host = |error: io::Error, path: &Path| {
-            retry("HostFailed", format!("{}: {error}", path.display()))
-        };
-        let exit_record = self.layout.exit_record(uid, incarnation);
-        let console_log = self.layout.console_log(uid, incarnation);
-        let kvm = Path::new("/dev/kvm");
-        let mut opened = Opened {
-            kvm: open_kvm(kvm)?,
-            exit_record: open_own(&exit_record).map_err(|error| host(error, &exit_record))?,
-            console_log: open_own(&console_log).map_err(|error| host(error, &console_log))?,
-            boot,
-            disks: self
-                .open_disks(uid, vmi, bases)
-                .map_err(|error| disk_failure(&error))?,
-            taps: self.held_taps(uid, vmi.interfaces.len())?,
-            guest_agent: self.listen_for_guest_agent(uid, incarnation)?,
-            vsock: self.vsock(uid, incarnation, vmi, record)?,
-        };
-        offer_vhost(&mut opened);
+        let opened = self.open_all(uid, incarnation, (vmi, record), work);
+        let opened = opened.await?;
         let launch = Launch {
             incarnation,
             places: &record.pci,
             cpus: record.room.as_ref().and_then(|room| room.cpus.as_ref()),
             generation_id: generation_id()
-                .map_err(|error| host(error, Path::new("/dev/urandom")))?,
+                .map_err(|error| host_failure(&error, Path::new("/dev/urandom")))?,
         };
         let settings = self.settings();
         let policy = MachinePolicy {
@@ -310,7 +381,8 @@ impl LinuxHost {
             memory_mapped_pci: settings.config.memory_mapped_pci,
             debug_ports: settings.config.debug_ports,
         };
-        let (machine, descriptors) = assemble(vmi, launch, &opened, policy)
+        let all = opened.get().ok_or_else(|| nothing_opened("a machine"))?;
+        let (machine, descriptors) = assemble(vmi, launch, all, policy)
             .map_err(|error| fatal(error.reason(), chain(&error)))?;
         let request = Kind::Configure(v1::Configure {
             machine: Some(machine),
@@ -382,6 +454,15 @@ fn open_kvm(path: &Path) -> Result<OwnedFd, Failure> {
                         the agent access to the device";
             retry("KvmNotAvailable", format!("{}: {error} ({hint})", path.display()))
         })
+}
+
+fn host_failure(error: &io::Error, path: &Path) -> Failure {
+    retry("HostFailed", format!("{}: {error}", path.display()))
+}
+
+/// Files that were opened and taken already; this is a fault of the agent.
+fn nothing_opened(what: &str) -> Failure {
+    retry("HostFailed", format!("{what} was opened and is not there"))
 }
 
 /// A file that the agent makes and the VMM writes.

@@ -27,14 +27,25 @@ impl LinuxHost {
         }
         let done = match action {
             Action::EnsureRunDir { incarnation } => self.ensure_run_dir(&uid, *incarnation),
-            Action::EnsureKernel => self.ensure_boot_files(&uid, vmi).await,
-            Action::EnsureDisks => self.ensure_disks(&uid, vmi).await,
+            Action::EnsureKernel => {
+                let work = self.begin_work(&uid);
+                let _end = work.until_dropped();
+                self.ensure_boot_files(&uid, vmi, &work).await
+            }
+            Action::EnsureDisks => {
+                let work = self.begin_work(&uid);
+                let _end = work.until_dropped();
+                self.ensure_disks(&uid, vmi, &work).await
+            }
             Action::EnsureTaps => self.ensure_taps(&uid, vmi).await,
             Action::StartVmm { incarnation } => {
                 return self.start_vmm(&uid, *incarnation, (vmi, record)).await;
             }
             Action::ConfigureVmm { incarnation } => {
-                self.configure_vmm(&uid, *incarnation, vmi, record).await
+                let work = self.begin_work(&uid);
+                let _end = work.until_dropped();
+                self.configure_vmm(&uid, *incarnation, (vmi, record), &work)
+                    .await
             }
             Action::BootVmm { incarnation } => {
                 self.ask(&uid, *incarnation, Kind::Boot(v1::Boot {})).await
@@ -63,6 +74,8 @@ impl LinuxHost {
                 let message = format!("the VMM (pid {}) can not be killed: {error}", identity.pid);
                 retry("KillFailed", message)
             }),
+            // Dropping the future of the operation has done it.
+            Action::CancelOperation => Ok(()),
             Action::Release {
                 incarnation,
                 holdings,
@@ -166,6 +179,7 @@ fn incarnation_of(action: &Action) -> Option<u64> {
         | Action::EnsureDisks
         | Action::EnsureTaps
         | Action::KillVmm { .. }
+        | Action::CancelOperation
         | Action::Release { .. } => None,
     }
 }

@@ -9,6 +9,7 @@ use agent_plan::Failure;
 use super::LinuxHost;
 use crate::container_disks::{ContainerDisks, RemoveImageError, StoreUsage, StoredImage, Wanted};
 use crate::facility::{ImageStore, PullProgress};
+use crate::work::Work;
 
 impl LinuxHost {
     /// What asks the file system goes on beside those who serve.
@@ -33,6 +34,7 @@ impl ImageStore for LinuxHost {
             disk,
             allowed: settings.allowed_paths(namespace),
             registries: &settings.config.registries,
+            work: &Work::default(),
         };
         self.container_disks.pull(wanted).await
     }

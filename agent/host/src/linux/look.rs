@@ -50,6 +50,8 @@ impl LinuxHost {
             exit: observation(exit, look.now),
             holdings: observation(holdings, look.now),
             stands_still: observation(self.stands_still(&uid, look), look.now),
+            // Whoever executes actions knows.
+            operation: Observation::Absent,
         }
     }
 
@@ -282,6 +284,7 @@ fn nothing_known(why: &str, now: Timestamp) -> Observed {
         exit: observation(Err(why.to_owned()), now),
         holdings: observation(Err(why.to_owned()), now),
         stands_still: observation(Err(why.to_owned()), now),
+        operation: Observation::Absent,
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{conclude, count_failure};
 use crate::{
     Action, Completed, EventKind, Failure, Millis, Phase, PlanEvent, Record, Timestamp, Verdict,
+    Work,
 };
 
 /// Until an action that waits for other work is tried again.
@@ -39,6 +40,10 @@ fn succeed(
     now: Timestamp,
 ) -> Option<PlanEvent> {
     match (action, completed) {
+        (_, Completed::Begun) => {
+            await_operation(record, action);
+            None
+        }
         (Action::StartVmm { incarnation }, Completed::Started(identity))
             if *incarnation == record.incarnation =>
         {
@@ -81,14 +86,7 @@ fn fail(
         | Action::EnsureDisks
         | Action::EnsureTaps
         | Action::EnsureRunDir { .. } => {
-            // No VMM was asked for yet under this intent, unless one was known before.
-            if record
-                .launch
-                .as_ref()
-                .is_some_and(|launch| launch.identity.is_none())
-            {
-                record.launch = None;
-            }
+            withdraw_intent(record);
         }
         Action::StartVmm { .. } | Action::ConfigureVmm { .. } | Action::BootVmm { .. } => {}
         Action::PauseVmm { .. }
@@ -96,6 +94,7 @@ fn fail(
         | Action::PressPowerButton { .. }
         | Action::StopVmm { .. }
         | Action::KillVmm { .. }
+        | Action::CancelOperation
         | Action::Release { .. } => {
             let message = format!("{}: {}: {}", action.name(), failure.reason, failure.message);
             return Some(PlanEvent {
@@ -118,6 +117,21 @@ fn fail(
         return note_pending(record, failure, now);
     }
     Some(count_failure(record, failure.clone(), now))
+}
+
+/// No VMM was asked for yet under this intent, unless one was known before.
+fn withdraw_intent(record: &mut Record) {
+    let launch = record.launch.as_ref();
+    if launch.is_some_and(|launch| launch.identity.is_none()) {
+        record.launch = None;
+    }
+}
+
+/// The start waits for what an operation makes ready. Nothing of the actions after it was carried out.
+fn await_operation(record: &mut Record, action: &Action) {
+    if matches!(action.work(), Some(Work::BootFiles | Work::Disks)) {
+        withdraw_intent(record);
+    }
 }
 
 /// Looks again soon, and says so once. What is worked at counts its own failures.

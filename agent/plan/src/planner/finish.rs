@@ -41,6 +41,7 @@ impl Draft<'_> {
             return;
         }
         let Some(vmm) = ours(&self.plan.record, self.observed) else {
+            self.end_operation(false);
             if self.plan.record.launch.is_none() && self.observed.vmms.is_absent() {
                 self.conclude_unstarted();
             } else {
@@ -50,16 +51,19 @@ impl Draft<'_> {
         };
         let stop = self.stop_progress(requested_at);
         let deadline = stop.since.plus(grace);
+        let presses = self.end_operation(self.now < deadline);
         match vmm.machine.present().map(|machine| machine.state) {
             Some(MachineState::Exited) => self.look_again(LOOK_AGAIN),
             Some(MachineState::Running) if self.now < deadline => {
-                if stop.pressed_at.is_none() {
+                if stop.pressed_at.is_none() && !presses {
                     self.press(vmm.incarnation);
                 }
                 self.wake(deadline);
             }
             Some(MachineState::Paused) if self.now < deadline => {
-                self.let_shut_down(vmm, &stop);
+                if !presses {
+                    self.let_shut_down(vmm, &stop);
+                }
                 self.wake(deadline);
             }
             None if self.now < deadline => {
@@ -168,6 +172,10 @@ impl Draft<'_> {
     /// The VMI is in a final phase: no VMM may stay, and what only a VMM needs is released. What a
     /// user may still want to see (console log, exit record, disks) stays until deletion.
     pub(super) fn clear_away(&mut self) {
+        let is_cancelled = |action: &Action| *action == Action::CancelOperation;
+        if !self.plan.actions.iter().any(is_cancelled) {
+            self.end_operation(false);
+        }
         match &self.observed.vmms {
             Observation::Unknown { .. } => self.look_again(LOOK_AGAIN),
             Observation::Present(vmms) => self.reap(vmms),

@@ -1,0 +1,102 @@
+//! Whose turn it is to make a call into a file system. Mounts are told apart by their paths alone: asking a dead file
+//! system what it is would hang.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock, Mutex};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::{THREADS_OF_A_MOUNT, lock};
+
+/// Turns of every mount that somebody has a turn of.
+#[derive(Debug, Default)]
+pub(super) struct Mounts(Mutex<HashMap<PathBuf, Arc<Semaphore>>>);
+
+static MOUNTS: LazyLock<Mounts> = LazyLock::new(Mounts::default);
+
+impl Mounts {
+    /// Those of this process.
+    pub(super) fn get() -> &'static Self {
+        &MOUNTS
+    }
+
+    /// Waits for a turn at the mount that a path is on.
+    pub(super) async fn turn(&self, path: &Path) -> io::Result<OwnedSemaphorePermit> {
+        let table = fs::read("/proc/self/mountinfo")?;
+        let turns = {
+            let mut mounts = lock(&self.0);
+            mounts.retain(|_, turns| Arc::strong_count(turns) > 1);
+            let turns = mounts.entry(mount_of(path, &table));
+            Arc::clone(turns.or_insert_with(|| Arc::new(Semaphore::new(THREADS_OF_A_MOUNT))))
+        };
+        turns.acquire_owned().await.map_err(io::Error::other)
+    }
+}
+
+/// The mount point in a table as of proc_pid_mountinfo(5) that is the longest beginning of a path.
+fn mount_of(path: &Path, table: &[u8]) -> PathBuf {
+    let points = table.split(|byte| *byte == b'\n').filter_map(|line| {
+        let point = line.split(|byte| *byte == b' ').nth(4)?;
+        Some(PathBuf::from(OsString::from_vec(unescaped(point))))
+    });
+    let found = points.filter(|point| path.starts_with(point));
+    found
+        .max_by_key(|point| point.as_os_str().len())
+        .unwrap_or_else(|| PathBuf::from("/"))
+}
+
+/// Blanks and backslashes stand there as three octal digits.
+fn unescaped(field: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..3).filter(|_| *first == b'\\');
+        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        bytes.push(byte.unwrap_or(*first));
+        rest = match byte {
+            Some(_) => after.get(3..).unwrap_or_default(),
+            None => after,
+        };
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_on_the_mount_that_is_the_longest_beginning_of_it() {
+        let table = b"22 1 8:1 / / rw - ext4 /dev/sda rw\n\
+            30 22 0:40 / /srv/nfs rw - nfs4 a:/ rw\n\
+            31 22 0:41 / /srv/with\\040blank rw - fuse x rw\nhalf a line";
+        let of = |path: &str| mount_of(Path::new(path), table);
+        assert_eq!(of("/srv/nfs/a/b.img"), Path::new("/srv/nfs"));
+        assert_eq!(of("/srv/nfs"), Path::new("/srv/nfs"));
+        assert_eq!(of("/srv/nfs2/b.img"), Path::new("/"));
+        assert_eq!(of("/srv/with blank/x"), Path::new("/srv/with blank"));
+        assert_eq!(mount_of(Path::new("/a"), b""), Path::new("/"));
+    }
+
+    #[tokio::test]
+    async fn a_mount_whose_turns_are_all_taken_holds_up_no_other() {
+        let mounts = Mounts::default();
+        let mut taken = Vec::new();
+        for _ in 0..THREADS_OF_A_MOUNT {
+            taken.push(mounts.turn(Path::new("/proc/self")).await.unwrap());
+        }
+        tokio::select! {
+            biased;
+            _ = mounts.turn(Path::new("/proc/1")) => panic!("all turns are taken"),
+            other = mounts.turn(Path::new("/nowhere")) => assert!(other.is_ok()),
+        }
+        taken.pop();
+        assert!(mounts.turn(Path::new("/proc/1")).await.is_ok());
+    }
+}

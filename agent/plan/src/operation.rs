@@ -1,0 +1,242 @@
+//! Operations: actions that may take more than a moment, and are carried out beside the VMI's actor.
+//!
+//! The plan starts one by planning its action, sees how far it is in [`Observed::operation`](crate::Observed), and
+//! cancels it by [`Action::CancelOperation`](crate::Action). Whoever executes actions keeps one operation for each VMI.
+//! Nothing of an operation outlives the agent but what it has put on disk: another agent starts it again, and what is
+//! there by then is found.
+
+use serde::{Deserialize, Serialize};
+
+use crate::planner::ours;
+use crate::{Action, MachineState, Millis, Observation, Observed, Record, Timestamp};
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Work {
+    /// [`Action::EnsureKernel`].
+    BootFiles,
+    /// [`Action::EnsureDisks`].
+    Disks,
+    /// [`Action::ConfigureVmm`]: hooks are asked and everything is opened.
+    Machine {
+        /// For which incarnation.
+        incarnation: u64,
+    },
+    /// [`Action::PressPowerButton`]: hooks are told first.
+    PowerButton {
+        /// For which incarnation.
+        incarnation: u64,
+    },
+}
+
+impl Work {
+    /// The reason in conditions.
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::BootFiles => "PreparingBootFiles",
+            Self::Disks => "PreparingDisks",
+            Self::Machine { .. } => "ConfiguringMachine",
+            Self::PowerButton { .. } => "ShuttingDown",
+        }
+    }
+
+    /// What is going on, where nobody says it better.
+    #[must_use]
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Self::BootFiles => "The kernel or firmware is made ready",
+            Self::Disks => "Disks are made ready",
+            Self::Machine { .. } => "The machine is put together",
+            Self::PowerButton { .. } => "The power button is pressed",
+        }
+    }
+}
+
+impl Action {
+    /// The operation that the action starts; nothing for one that is over in a moment.
+    #[must_use]
+    pub const fn work(&self) -> Option<Work> {
+        match self {
+            Self::EnsureKernel => Some(Work::BootFiles),
+            Self::EnsureDisks => Some(Work::Disks),
+            Self::ConfigureVmm { incarnation } => Some(Work::Machine {
+                incarnation: *incarnation,
+            }),
+            Self::PressPowerButton { incarnation } => Some(Work::PowerButton {
+                incarnation: *incarnation,
+            }),
+            Self::EnsureRunDir { .. }
+            | Self::EnsureTaps
+            | Self::StartVmm { .. }
+            | Self::BootVmm { .. }
+            | Self::PauseVmm { .. }
+            | Self::ResumeVmm { .. }
+            | Self::StopVmm { .. }
+            | Self::KillVmm { .. }
+            | Self::CancelOperation
+            | Self::Release { .. } => None,
+        }
+    }
+}
+
+/// An operation, as it was seen. A running one that waits for a file system without an answer is `Unknown`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperationObserved {
+    /// What it does.
+    pub work: Work,
+    /// Where it stands.
+    pub state: OperationState,
+}
+
+/// Where an operation stands. One that failed is gone: its failure went to [`complete`](crate::complete).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OperationState {
+    /// It is under way.
+    Running {
+        /// Since when.
+        since: Timestamp,
+        /// How far it is, where that can be told.
+        progress: Option<Progress>,
+    },
+    /// It was the last, and all is there.
+    Done,
+}
+
+/// How far an operation is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// CamelCase, such as `Pulling`. Empty: the operation's own reason.
+    pub reason: String,
+    /// What is going on, such as `Pulling image "debian:12"`.
+    pub what: String,
+    /// Bytes that are done.
+    pub done_bytes: u64,
+    /// Bytes in all; 0 while that is not known.
+    pub total_bytes: u64,
+    /// Bytes per second of late; 0 while that is not known.
+    pub bytes_per_second: u64,
+}
+
+impl Progress {
+    /// Time left, at the present rate.
+    #[must_use]
+    pub fn left(&self) -> Option<Millis> {
+        let left = self.total_bytes.checked_sub(self.done_bytes)?;
+        let millis = left.checked_mul(1000)?.checked_div(self.bytes_per_second)?;
+        (self.total_bytes > 0).then(|| Millis(i64::try_from(millis).unwrap_or(i64::MAX)))
+    }
+}
+
+/// What is told of the operation that is under way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperationTold {
+    /// The reason of its condition.
+    pub reason: String,
+    /// Since when it runs.
+    pub since: Timestamp,
+    /// When this was written down.
+    pub at: Timestamp,
+    /// It waits for a file system that does not answer: nobody knows whether it ever will.
+    pub unknown: bool,
+    /// How far it is.
+    pub progress: Progress,
+}
+
+/// Between two words on how far an operation is: each costs a write to disk.
+const TELL_AGAIN: Millis = Millis::from_secs(2);
+
+/// What to tell of the operation that was seen. Of one that only went on, not too often.
+pub(crate) fn told(
+    before: Option<&OperationTold>,
+    observed: &Observed,
+    now: Timestamp,
+) -> Option<OperationTold> {
+    let told = match &observed.operation {
+        Observation::Absent => return None,
+        Observation::Unknown { why, since } => OperationTold {
+            reason: String::from(NO_ANSWER),
+            since: *since,
+            at: now,
+            unknown: true,
+            progress: Progress {
+                what: why.clone(),
+                ..Progress::default()
+            },
+        },
+        Observation::Present(OperationObserved { work, state }) => match state {
+            OperationState::Done => return None,
+            OperationState::Running { since, progress } => {
+                let mut progress = progress.clone().unwrap_or_default();
+                if progress.what.is_empty() {
+                    work.describe().clone_into(&mut progress.what);
+                }
+                let reason = match &progress.reason {
+                    reason if reason.is_empty() => work.reason().to_owned(),
+                    reason => reason.clone(),
+                };
+                OperationTold {
+                    reason,
+                    since: *since,
+                    at: now,
+                    unknown: false,
+                    progress,
+                }
+            }
+        },
+    };
+    let is_same = |before: &&OperationTold| {
+        let what = |told: &OperationTold| (told.reason.clone(), told.progress.what.clone());
+        let is_fresh = now.since(before.at).0 < TELL_AGAIN.0 && before.at <= now;
+        let is_still = before.progress == told.progress;
+        what(before) == what(&told) && before.unknown == told.unknown && (is_fresh || is_still)
+    };
+    before.filter(is_same).cloned().or(Some(told))
+}
+
+/// Reason of an operation that waits for a file system.
+pub(crate) const NO_ANSWER: &str = "FileSystemNotAnswering";
+
+/// Whether somebody still wants what an operation brings, on the way to a running guest.
+pub(crate) fn is_wanted(work: Work, record: &Record, observed: &Observed) -> bool {
+    if has_machine(record, observed) {
+        return false;
+    }
+    match work {
+        Work::BootFiles | Work::Disks => true,
+        Work::Machine { incarnation } => {
+            incarnation == record.incarnation && ours(record, observed).is_some()
+        }
+        Work::PowerButton { .. } => false,
+    }
+}
+
+/// Whether the present VMM is known to have its machine. One that does not answer may have none yet.
+pub(crate) fn has_machine(record: &Record, observed: &Observed) -> bool {
+    let vmm = ours(record, observed);
+    let machine = vmm.and_then(|vmm| vmm.machine.present());
+    machine.is_some_and(|machine| machine.state != MachineState::Unconfigured)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_left_follows_from_the_rate_and_is_unknown_without_one() {
+        let mut progress = Progress {
+            done_bytes: 25,
+            total_bytes: 100,
+            bytes_per_second: 50,
+            ..Progress::default()
+        };
+        assert_eq!(progress.left(), Some(Millis(1500)));
+        progress.bytes_per_second = 0;
+        assert_eq!(progress.left(), None);
+        progress = Progress {
+            bytes_per_second: 50,
+            ..Progress::default()
+        };
+        assert_eq!(progress.left(), None, "the total is not known");
+    }
+}
