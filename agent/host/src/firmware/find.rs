@@ -88,7 +88,7 @@ impl FirmwareFinder {
         configured.unwrap_or(Path::new("/usr/share"))
     }
 
-    /// What is missing, within [`PATIENCE`]. While a file system does not answer nobody can tell: then what was found last
+    /// What is missing, within a second. While a file system does not answer nobody can tell: then what was found last
     /// holds, and nothing is missing where nothing was found yet.
     #[must_use]
     pub fn lacks(&self) -> FirmwareLacks {
