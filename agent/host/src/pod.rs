@@ -51,7 +51,7 @@ pub struct PodNetworkConfig {
     pub network: Ipv4Addr,
     /// Its bits.
     pub prefix: u8,
-    /// The network of IPv6 addresses, of [`PREFIX6`] bits; none when guests have no IPv6.
+    /// The network of IPv6 addresses, of 64 bits; none when guests have no IPv6.
     pub network6: Option<Ipv6Addr>,
     /// The MTU of the bridge and of everything that is joined to it.
     pub mtu: u32,
