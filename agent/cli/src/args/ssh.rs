@@ -34,8 +34,8 @@ pub struct SshOptions {
     after_help = "Examples:\n  kvmctl ssh debian@vm/web\n  kvmctl ssh -i key -t '-o StrictHostKeyChecking=accept-new' debian@vm/web\n  kvmctl ssh -c 'uname -r' debian@vm/web/team-a\n\nThe local ssh is run, with a ProxyCommand that goes through the agent: the guest needs no route from here. Its known\nhosts have the name vm.NAME.NAMESPACE. The exit code is that of ssh."
 )]
 pub struct Ssh {
-    /// Whom to reach: [USER@]vm/NAME[/NAMESPACE] or [USER@]vmi/NAME[/NAMESPACE]
-    #[arg(value_name = "[USER@]TYPE/NAME")]
+    /// Whom to reach: a vm or a vmi
+    #[arg(value_name = "[USER@]TYPE/NAME[/NAMESPACE]")]
     pub target: String,
     #[command(flatten)]
     pub options: SshOptions,
@@ -49,7 +49,8 @@ pub struct Ssh {
     after_help = "Examples:\n  kvmctl scp notes.txt debian@vm/web:notes.txt\n  kvmctl scp -r debian@vm/web/team-a:/var/log ./log"
 )]
 pub struct Scp {
-    /// From where: a path, or [USER@]TYPE/NAME[/NAMESPACE]:PATH
+    /// From where: a path here, or one in a guest
+    #[arg(value_name = "PATH | [USER@]TYPE/NAME[/NAMESPACE]:PATH")]
     pub source: String,
     /// To where: the other one of them
     pub destination: String,
