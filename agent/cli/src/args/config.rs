@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 /// Contexts of the file of settings.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  kvmctl config set-context rack1 --server https://rack1:9774 --cert me.crt --key me.key --cacert ca.crt\n  kvmctl config use-context rack1\n  kvmctl --context rack2 get vmi"
+    after_help = "Examples:\n  kvmctl config set-context rack1 --server https://rack1:9774 --cert me.crt \\\n    --key me.key --cacert ca.crt\n  kvmctl config use-context rack1\n  kvmctl --context rack2 get vmi"
 )]
 pub struct Config {
     #[command(subcommand)]
