@@ -159,7 +159,7 @@ fn megabytes_go_both_ways_to_the_guest_and_to_nobody_else() -> anyhow::Result<()
     );
     let options = setup.authority.options("alice", SERVER);
     let forward =
-        format!("exec kvmctl {options} port-forward vmi/web.default 18080:80 udp/15353:53");
+        format!("exec kvmctl {options} port-forward vmi/web/default 18080:80 udp/15353:53");
     let mut forward = host.exec_in_terminal(&["sh", "-c", &forward])?;
     forward.read_until("Forwarding 127.0.0.1:18080 to 80", PATIENCE)?;
     forward.read_until("Forwarding 127.0.0.1:15353 to 53 (udp)", PATIENCE)?;

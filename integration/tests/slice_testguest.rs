@@ -171,6 +171,7 @@ fn any_grpc_tool_finds_out_what_the_agent_serves_and_that_it_does() -> anyhow::R
         [
             "service grpc.health.v1.Health",
             "service grpc.reflection.v1.ServerReflection",
+            "service kvmlet.node.v1.ImageService",
             "service kvmlet.node.v1.MaintenanceService",
             "service kvmlet.node.v1.NodeService",
             "service kvmlet.node.v1.ObjectService",
