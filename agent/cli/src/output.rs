@@ -112,7 +112,7 @@ pub fn json_text(value: &Value) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|error| Failure::refused(format!("no JSON: {error}")))
 }
 
-/// As kubectl does unless it is told otherwise: who manages which field is of little interest to people.
+/// As kubectl does by default: who manages which field is of little interest to people.
 pub fn hide_managed_fields(object: &mut Value) {
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
         metadata.shift_remove("managedFields");

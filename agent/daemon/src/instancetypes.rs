@@ -43,7 +43,7 @@ impl<H: Host> Agent<H> {
             let object = object.map_err(|errors| ApiError::Internal(format!("{errors:?}")))?;
             if !there.contains(&(object.kind.clone(), object.metadata.name.clone())) {
                 match self.create_object(object, &by) {
-                    // One that was told to go is there until its finalizers are.
+                    // One that is being deleted is there until its finalizers are gone.
                     Ok(_) | Err(ApiError::AlreadyExists(_)) => {}
                     Err(error) => return Err(error),
                 }

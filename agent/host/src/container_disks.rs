@@ -63,7 +63,7 @@ enum Import {
         error: String,
         failures: u32,
         retry_at: Instant,
-        /// Somebody was told: from then on it is a pause.
+        /// The failure was reported: from then on it is a pause.
         is_told: bool,
     },
     Done {

@@ -22,7 +22,7 @@ pub enum Work {
         /// For which incarnation.
         incarnation: u64,
     },
-    /// [`Action::PressPowerButton`]: hooks are told first.
+    /// [`Action::PressPowerButton`]: hooks are called first.
     PowerButton {
         /// For which incarnation.
         incarnation: u64,
@@ -128,7 +128,7 @@ impl Progress {
     }
 }
 
-/// What is told of the operation that is under way.
+/// What status says of the operation that is under way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationTold {
     /// The reason of its condition.

@@ -24,7 +24,7 @@ const SECOND: jiff::SignedDuration = jiff::SignedDuration::from_secs(1);
 /// How long to wait before events are asked for again.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// What is told of a machine while it starts.
+/// What is shown of a machine while it starts.
 struct Steps<'a> {
     name: &'a str,
     start: Instant,
@@ -214,7 +214,7 @@ impl<'a> Steps<'a> {
         self.why = why;
     }
 
-    /// A step of the guest. One that is repeated with other figures stays on its line at a terminal, and is told once
+    /// A step of the guest. One that is repeated with other figures stays on its line at a terminal, and is shown once
     /// elsewhere.
     fn event(&mut self, event: &Value) {
         let (reason, message) = (text(event, "/reason"), text(event, "/message"));

@@ -32,7 +32,7 @@ pub(super) struct CredentialsWatch {
 }
 
 impl CredentialsWatch {
-    /// One that asks nobody before it is told whom.
+    /// One that asks nobody before it knows whom.
     pub(super) fn of<H: Host>(agent: &Agent<H>, vmi: &Vmi, wake: &Wake) -> Option<Self> {
         let credentials = vmi.access_credentials.iter();
         let credentials: Vec<AccessCredential> = credentials

@@ -141,6 +141,18 @@ async fn open_archive(
         limits: LIMITS,
     };
     let found = find_in_archive(helper, &location, file.as_fd(), &request).await?;
+    // The process that answered has read what others wrote: each layer becomes a descriptor here.
+    let layers = found.manifest.layer_paths().count();
+    if layers > LIMITS.layers || found.windows.len() != layers {
+        return Err(KernelError::Layers {
+            location,
+            message: format!(
+                "{} places were found for {layers} layers; there can be {}",
+                found.windows.len(),
+                LIMITS.layers
+            ),
+        });
+    }
     Ok(LocalImage {
         manifest: found.manifest,
         location,

@@ -195,7 +195,11 @@ impl StoredImage {
     /// Whether a text names it: by digest, by so many digits of it, or by name.
     fn is_called(&self, text: &str) -> bool {
         let plain = |text: &str| text.trim_start_matches("docker://").to_owned();
-        let digits = text.rsplit_once(':').map_or(text, |(_, digits)| digits);
+        // The tag of a name may look like digits of a digest.
+        let digits = ["sha256:", "sha512:"]
+            .iter()
+            .find_map(|algorithm| text.strip_prefix(algorithm))
+            .unwrap_or(text);
         let own = self.digest.rsplit(':').next().unwrap_or(&self.digest);
         let is_name = self.names.iter().any(|name| plain(name) == plain(text));
         is_name || digits.len() >= MIN_DIGITS && own.starts_with(digits)

@@ -1,4 +1,4 @@
-//! Whose turn it is to make a call into a file system. Mounts are told apart by their paths alone: asking a dead file
+//! Whose turn it is to make a call into a file system. Mounts are distinguished by their paths alone: asking a dead file
 //! system what it is would hang.
 
 use std::collections::HashMap;
