@@ -36,6 +36,8 @@ fn a_guest_without_a_network_in_its_manifest_has_an_address_and_keeps_it() -> an
     let node = Node::boot(spec()?)?;
     let agent = Agent::prepare(&node)?;
     agent.add_image("/opt/payload/images/busybox/boot", "busybox")?;
+    // What the network of IPv6 addresses is made of.
+    node.sh("echo 5a4d0b7c9f6e4e6f8d2a1c3b5d7e9f01 >/etc/machine-id")?;
     agent.start()?;
     let manifest = GuestSpec::busybox("web", "quiet")
         .on_pod_network()
@@ -45,6 +47,8 @@ fn a_guest_without_a_network_in_its_manifest_has_an_address_and_keeps_it() -> an
     let mut console = agent.console("web")?;
     console.read_until(GuestImage::PROMPT, PATIENCE)?;
     reach_the_node(&mut console).with_context(|| agent.log())?;
+    let by_ipv6 = agent.value("web", ".status.interfaces[0].ipAddresses[1]")?;
+    reach_by_ipv6(&mut console, &node, &by_ipv6).with_context(|| agent.log())?;
 
     let address = agent.value("web", ".status.interfaces[0].ipAddress")?;
     ensure!(address.starts_with("10.213."), "the address is {address}");
@@ -74,6 +78,7 @@ fn a_guest_without_a_network_in_its_manifest_has_an_address_and_keeps_it() -> an
     );
     drop(console);
 
+    a_neighbour_is_bridged(&node, &agent, &address)?;
     let deleted = agent.kvmctl("delete vmi web --grace-period 0")?;
     ensure!(deleted.code == Some(0), "{deleted}");
     node.wait_for(
@@ -88,6 +93,26 @@ fn a_guest_without_a_network_in_its_manifest_has_an_address_and_keeps_it() -> an
     Ok(())
 }
 
+/// The guest's kernel learns its router. It has no client of DHCPv6, so it is given what it would be offered.
+fn reach_by_ipv6(console: &mut Session, node: &Node, address: &str) -> anyhow::Result<()> {
+    ensure!(address.starts_with("fd"), "the address is {address}");
+    let route = ask(
+        console,
+        "until ip -6 route | grep ^default; do usleep 100000; done",
+    )?;
+    ensure!(route.contains("default via fe80::"), "{route}");
+    let usable = ask(
+        console,
+        "ip addr add fd10:0:2::2/120 dev eth0; while ip addr | grep tentative; do usleep 100000; done; ip addr show eth0",
+    )?;
+    ensure!(usable.contains("inet6 fd10:0:2::2/120"), "{usable}");
+    let gateway = node.sh("ip -6 addr show dev kvmlet0 scope global | grep -o 'fd[^/]*'")?;
+    let said = ask(console, &format!("ping -c 1 {}", gateway.trim()))?;
+    ensure!(said.contains(" 0% packet loss"), "{said}");
+    node.sh(&format!("ping -c 1 {address}"))?;
+    Ok(())
+}
+
 fn reach_the_node(console: &mut Session) -> anyhow::Result<()> {
     ask(console, HAS_ADDRESS)?;
     let route = ask(console, "ip route")?;
@@ -96,5 +121,41 @@ fn reach_the_node(console: &mut Session) -> anyhow::Result<()> {
         let said = ask(console, &format!("ping -c 1 {node}"))?;
         ensure!(said.contains(" 0% packet loss"), "{said}");
     }
+    Ok(())
+}
+
+/// A guest with `bridge` has the pool's address itself, and sees the node and another guest.
+fn a_neighbour_is_bridged(
+    node: &Node,
+    agent: &Agent<'_, Node>,
+    neighbour: &str,
+) -> anyhow::Result<()> {
+    let manifest = GuestSpec::busybox("bridged", "quiet")
+        .on_pod_network()
+        .manifest()
+        .replace(
+            "      rng: {}\n",
+            "      rng: {}\n      interfaces:\n      - name: default\n        bridge: {}\n",
+        );
+    agent.apply(&format!(
+        "{manifest}  networks:\n  - name: default\n    pod: {{}}\n"
+    ))?;
+    agent.wait_for_phase("bridged", "Running", PATIENCE)?;
+    let mut console = agent.console("bridged")?;
+    console.read_until(GuestImage::PROMPT, PATIENCE)?;
+    let address = agent.value("bridged", ".status.interfaces[0].ipAddress")?;
+    let shown = ask(
+        &mut console,
+        &format!("until ip addr show eth0 | grep 'inet {address}/16'; do usleep 100000; done"),
+    )
+    .with_context(|| agent.log())?;
+    ensure!(shown.contains(&address), "{shown}");
+    for other in ["10.213.0.1", neighbour] {
+        let said = ask(&mut console, &format!("ping -c 1 {other}"))?;
+        ensure!(said.contains(" 0% packet loss"), "{said}");
+    }
+    node.sh(&format!("ping -c 1 {address}"))?;
+    let deleted = agent.kvmctl("delete vmi bridged --grace-period 0")?;
+    ensure!(deleted.code == Some(0), "{deleted}");
     Ok(())
 }

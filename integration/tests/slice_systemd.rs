@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use anyhow::Context;
 use integration::agent::{Agent, DISKS, GuestSpec, IMAGES};
 use integration::commands::Commands;
 use integration::image::busybox;
@@ -174,15 +175,22 @@ fn reload(node: &Node, agent: &Agent<'_, Node>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// systemd takes the cgroup of a dead VMM away, and the agent knows all the same what it died of.
-fn run_out_of_memory(agent: &Agent<'_, Node>, other: &str) -> anyhow::Result<()> {
+/// A guest of the pod network is served by the unit as it is packaged, by IPv6 too. Then systemd takes the cgroup of its
+/// dead VMM away, and the agent knows all the same what it died of.
+fn run_out_of_memory(node: &Node, agent: &Agent<'_, Node>, other: &str) -> anyhow::Result<()> {
     let hungry = GuestSpec {
         memory_mib: 96,
-        ..GuestSpec::busybox("hungry", "quiet kvmlet.ip=none").without_devices()
+        ..GuestSpec::busybox("hungry", "quiet kvmlet.ip=none").on_pod_network()
     };
     agent.apply(&hungry.manifest())?;
     agent.wait_for_phase("hungry", "Running", PATIENCE)?;
     let pid = format!("$(pidof kvmlet-vmm | tr ' ' '\\n' | grep -v -x {other})");
+    // The port of DHCP, and the protocol of router advertisements.
+    for socket in ["udp | grep -i ' 00000000:0043 '", "raw6 | grep -i ':003A '"] {
+        let opened = format!("nsenter --net --target {pid} cat /proc/net/{socket}");
+        node.wait_for(&opened, PATIENCE)
+            .with_context(|| agent.log())?;
+    }
     agent.run_out_of_memory("hungry", &pid)
 }
 
@@ -291,7 +299,7 @@ fn a_guest_counts_on_while_its_agent_restarts_dies_and_is_away() -> anyhow::Resu
     }
 
     fill_memory(&node, &agent, &vmm)?;
-    run_out_of_memory(&agent, vmm.trim())?;
+    run_out_of_memory(&node, &agent, vmm.trim())?;
 
     let mut console = agent.console("steady")?;
     while counter::next(&mut console)? <= last {}

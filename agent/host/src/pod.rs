@@ -5,6 +5,8 @@
 //!                     eth0 ─┴─ veth ── kvmlet0 10.213.0.1/16, the node's bridge ── the node's routes
 //! ```
 //!
+//! A guest with `bridge` has the pool's address itself: tap0 and eth0 are ports of a bridge k6t-eth0 in the namespace.
+//!
 //! The namespace dies with the VMM, and takes along everything that is in it and the veth. What the node has for all
 //! guests is a bridge and a table; both are made when the first guest needs them.
 
@@ -28,13 +30,19 @@ pub(crate) use namespace::Namespace;
 pub(crate) use node::{change_member, prepare_node};
 pub(crate) use responder::{Responder, Served};
 pub(crate) use rules::Member;
-pub(crate) use sockets::open as open_sockets;
+pub(crate) use sockets::{Opened as OpenedSockets, open as open_sockets};
 
 /// The tap's name within the namespace.
 const TAP: &str = "tap0";
 
 /// The veth's name within the namespace, as in a pod.
 const ETH: &str = "eth0";
+
+/// The bridge within the namespace of a guest that is bridged, as in a launcher pod.
+const BRIDGE: &str = "k6t-eth0";
+
+/// That bridge's own address, by which its DHCP server answers; nobody beyond it sees it.
+pub(crate) const BRIDGE_ADDRESS: Ipv4Addr = Ipv4Addr::new(169, 254, 75, 10);
 
 /// Bits of the network of IPv6 addresses.
 pub(crate) const PREFIX6: u8 = 64;
@@ -76,12 +84,10 @@ impl PodNetworkConfig {
 #[derive(Clone, Debug)]
 pub(crate) struct PodPlan {
     pub(crate) node: PodNetworkConfig,
-    /// The name of the veth's end at the node.
-    pub(crate) veth: String,
     /// Whose it is: shown as the veth's alias, by which leftovers are known.
     pub(crate) owner: String,
-    /// The guest's address of the pool.
-    pub(crate) address: Ipv4Addr,
+    /// Its veth, and its addresses on the node's bridge.
+    pub(crate) member: Member,
     /// Its IPv6 part, if there is one.
     pub(crate) v6: Option<PodPlan6>,
     pub(crate) binding: PodBinding,

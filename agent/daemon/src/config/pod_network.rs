@@ -26,7 +26,7 @@ impl Default for PodNetwork {
         Self {
             enabled: true,
             cidr: String::from("10.213.0.0/16"),
-            cidr6: String::from("none"),
+            cidr6: String::from("auto"),
             bridge: String::from("kvmlet0"),
             mtu: 1500,
         }

@@ -43,21 +43,7 @@ fn network6(settings: &PodNetwork) -> Result<Option<Ipv6Addr>, &'static str> {
     if disabled.map_or(true, |disabled| disabled.trim() != "0") {
         return Err("the node has none (net.ipv6.conf.all.disable_ipv6)");
     }
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    if !may_open_raw_sockets(&status) {
-        return Err(
-            "routers are advertised by raw sockets, which takes CAP_NET_RAW (in the unit: CapabilityBoundingSet=CAP_NET_RAW)",
-        );
-    }
     Ok(Some(network))
-}
-
-/// Whether the effective capabilities of a process, as `/proc/PID/status` shows them, have CAP_NET_RAW.
-fn may_open_raw_sockets(status: &str) -> bool {
-    const CAP_NET_RAW: u32 = 13;
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let effective = effective.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
-    effective.is_some_and(|bits| bits >> CAP_NET_RAW & 1 != 0)
 }
 
 /// A unique local network (RFC 4193) made of a machine's id, which others learn nothing of by it.
@@ -81,17 +67,6 @@ fn unique_network(machine_id: &str) -> Option<Ipv6Addr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn raw_sockets_take_a_capability() {
-        assert!(may_open_raw_sockets(
-            "Name:\tx\nCapEff:\t000001ffffffffff\nCapBnd:\t0\n"
-        ));
-        assert!(!may_open_raw_sockets(
-            "CapEff:\t00000000002010fb\nCapBnd:\t000001ffffffffff\n"
-        ));
-        assert!(!may_open_raw_sockets(""));
-    }
 
     #[test]
     fn a_machine_has_one_unique_local_network_and_another_has_another() {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use agent_domain::Vmi;
+use agent_domain::{PodBinding, Vmi};
 use agent_plan::{Phase, Record};
 use proto_node::vmi::VirtualMachineInstanceStatus;
 
@@ -12,11 +12,16 @@ pub(super) fn tell(status: &mut VirtualMachineInstanceStatus, vmi: &Vmi, record:
     let Some(address) = record.pod.filter(|_| is_used) else {
         return;
     };
-    let index = vmi.pod_interface().map(|(index, _)| index);
-    let interface = index.and_then(|index| status.interfaces.get_mut(index));
-    if let Some(interface) = interface {
+    let Some((index, attachment)) = vmi.pod_interface() else {
+        return;
+    };
+    if let Some(interface) = status.interfaces.get_mut(index) {
         let v4 = Some(IpAddr::V4(address.v4));
-        let all = v4.into_iter().chain(address.v6.map(IpAddr::V6));
+        // One that is bridged is served by IPv4 alone.
+        let v6 = address
+            .v6
+            .filter(|_| attachment.binding == PodBinding::Masquerade);
+        let all = v4.into_iter().chain(v6.map(IpAddr::V6));
         "eth0".clone_into(&mut interface.pod_interface_name);
         interface.ip_addresses = all.map(|address| address.to_string()).collect();
         interface.ip_address = address.v4.to_string();

@@ -358,16 +358,37 @@ fn fields_of_the_pod_network_elsewhere_have_no_effect_or_are_refused() {
         errors[0].contains("the node answers DHCP on the pod network only"),
         "{errors:?}"
     );
-    let bridged = with(&[
-        (
-            "/spec/domain/devices/interfaces",
-            json!([{"name": "default", "bridge": {}}]),
-        ),
-        ("/spec/networks", json!([{"name": "default", "pod": {}}])),
-    ]);
-    let errors = admit(bridged).unwrap_err();
-    assert!(
-        errors[0].contains("Bridge on pod network configuration is not enabled"),
-        "{errors:?}"
-    );
+}
+
+#[test]
+fn a_guest_may_be_bridged_to_the_pod_network() {
+    let bridged = |card: Value| {
+        let mut interface = json!({"name": "default", "bridge": {}});
+        let members = card.as_object().unwrap().clone();
+        interface.as_object_mut().unwrap().extend(members);
+        with(&[
+            ("/spec/domain/devices/interfaces", json!([interface])),
+            ("/spec/networks", json!([{"name": "default", "pod": {}}])),
+        ])
+    };
+    let admitted = admit(bridged(json!({"ports": [{"port": 80}]}))).unwrap();
+    let (_, interface) = admitted.vmi.pod_interface().unwrap();
+    assert_eq!(interface.binding, PodBinding::Bridge);
+    assert_eq!(interface.ports, []);
+    let ignored: Vec<&str> = admitted
+        .ignored
+        .iter()
+        .map(|remark| remark.path.as_str())
+        .collect();
+    assert_eq!(ignored, ["spec.domain.devices.interfaces[0].ports"]);
+    let ranges = json!({"portRanges": [{"protocol": "TCP", "start": 1, "end": 2}]});
+    let errors = admit(bridged(ranges)).unwrap_err();
+    let words = "portRanges are only supported on masquerade interfaces";
+    assert!(errors[0].contains(words), "{errors:?}");
+    // Addresses of others on the bridge: a guest's veth at 10.213.0.7, and the node's.
+    for mac in ["0a:58:0a:d5:00:07", "fe:58:0a:d5:00:07"] {
+        let errors = admit(bridged(json!({"macAddress": mac}))).unwrap_err();
+        assert!(errors[0].contains("links of the pod network"), "{errors:?}");
+    }
+    assert!(admit(bridged(json!({"macAddress": "02:58:0a:d5:00:07"}))).is_ok());
 }

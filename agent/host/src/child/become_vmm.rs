@@ -108,6 +108,11 @@ fn launch(
     if with_users && !enter_namespaces(CloneFlags::CLONE_NEWUSER)? {
         return Err(Failed::NoUsers);
     }
+    // After the users, so that the network is theirs: whoever made them may do there what it may not do on the
+    // host, such as open the raw sockets by which routers are advertised. The VMM keeps no such right.
+    if agent.is_root() {
+        enter_or_say(CloneFlags::CLONE_NEWNET, "network")?;
+    }
     ask(UnixStream::from(starter), with_users)?;
     become_user(arguments.user, arguments.user)?;
     set_no_new_privs()?;
@@ -146,18 +151,8 @@ fn ask(mut launcher: UnixStream, with_users: bool) -> Result<(), Failed> {
 
 /// Namespaces of its own and an empty, read-only root, where the host allows it.
 fn isolate(root: &Path) -> io::Result<()> {
-    for (namespace, what) in [
-        (CloneFlags::CLONE_NEWNET, "network"),
-        (CloneFlags::CLONE_NEWIPC, "IPC"),
-        (CloneFlags::CLONE_NEWUTS, "host name"),
-    ] {
-        if !enter_namespaces(namespace)? {
-            writeln!(
-                io::stderr(),
-                "this host allows no {what} namespace: the VMM shares the agent's"
-            )?;
-        }
-    }
+    enter_or_say(CloneFlags::CLONE_NEWIPC, "IPC")?;
+    enter_or_say(CloneFlags::CLONE_NEWUTS, "host name")?;
     if !enter_namespaces(CloneFlags::CLONE_NEWNS)? {
         writeln!(
             io::stderr(),
@@ -190,6 +185,17 @@ fn isolate(root: &Path) -> io::Result<()> {
     let read_only = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | flags;
     mount(none, "/", none, read_only, none)?;
     Ok(())
+}
+
+/// Enters a new namespace, or writes to the log that the host allows none.
+fn enter_or_say(namespace: CloneFlags, what: &str) -> io::Result<()> {
+    if enter_namespaces(namespace)? {
+        return Ok(());
+    }
+    writeln!(
+        io::stderr(),
+        "this host allows no {what} namespace: the VMM shares the agent's"
+    )
 }
 
 fn naming(path: &Path, error: &io::Error) -> io::Error {

@@ -17,7 +17,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use super::answer_dhcp;
 use super::dhcp_orders::{Order, Received, receive, send_waiting};
-use crate::pod::open_sockets;
+use crate::pod::{OpenedSockets, open_sockets};
 
 /// The hidden subcommand's name.
 pub(crate) const SUBCOMMAND: &str = "open-dhcp";
@@ -109,9 +109,15 @@ fn pass_on(server: &Server, order: &Order, descriptors: Vec<OwnedFd>) -> io::Res
         PodBinding::Masquerade
     };
     match open_within(namespace, binding, guest.v6.is_some()) {
-        Ok(sockets) => {
+        Ok(opened) => {
+            if let Some(error) = opened.missing_ipv6 {
+                drop(writeln!(
+                    io::stderr(),
+                    "open-dhcp: {id} has no IPv6: {error}"
+                ));
+            }
             let mut handed = vec![vmm.as_fd()];
-            handed.extend(sockets.iter().map(AsFd::as_fd));
+            handed.extend(opened.sockets.iter().map(AsFd::as_fd));
             send_waiting(&server.orders, order, &handed)
         }
         Err(error) => {
@@ -127,7 +133,7 @@ fn open_within(
     namespace: OwnedFd,
     binding: PodBinding,
     with_ipv6: bool,
-) -> io::Result<Vec<OwnedFd>> {
+) -> io::Result<OpenedSockets> {
     let opened = std::thread::spawn(move || {
         setns(namespace, CloneFlags::CLONE_NEWNET)?;
         open_sockets(binding, with_ipv6)

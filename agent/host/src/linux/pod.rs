@@ -2,10 +2,10 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use agent_dhcp::{Guest, Lease4, Lease6};
-use agent_domain::{Interface, PodBinding, PodInterface, Vmi};
+use agent_domain::{Interface, MacAddress, PodBinding, PodInterface, Vmi};
 use agent_plan::{Failure, PodAddress, Record, Timestamp, VmmIdentity};
 
 use super::LinuxHost;
@@ -108,15 +108,14 @@ impl LinuxHost {
             },
             upstreams: resolver.servers,
         };
+        let member = file.member(taps::veth_name(uid));
         let dir = self.layout.run_of_vmm(uid, incarnation);
-        file.write(&dir)
-            .map_err(|error| failed(format!("{}: {error}", dir.display())))?;
+        self.note_member(&dir, (&file, &member), card.mac).await?;
         let mtu = config.mtu;
         let plan = PodPlan {
             node: config,
-            veth: taps::veth_name(uid),
+            member,
             owner: format!("kvmlet:{}", uid.as_str()),
-            address: address.v4,
             v6,
             binding: interface.binding,
             inside: interface.v4,
@@ -153,6 +152,31 @@ impl LinuxHost {
         Ok(())
     }
 
+    /// Writes down who the guest is on the node's bridge. Frames find their guest by its hardware address, so nobody may have
+    /// another's.
+    async fn note_member(
+        &self,
+        dir: &Path,
+        (file, member): (&PodFile, &Member),
+        mac: MacAddress,
+    ) -> Result<(), Failure> {
+        let failed = |why: String| retry(NOT_READY, format!("pod network: {why}"));
+        // Guests that join at the same time see each other's notes.
+        let _one_at_a_time = self.pod_prepared.lock().await;
+        if file.bridged {
+            let members = self.members_of_pod_network();
+            let members = members.map_err(|error| failed(error.to_string()))?;
+            let is_taken = |other: &Member| other.mac == member.mac && other.veth != member.veth;
+            if members.iter().any(is_taken) {
+                return Err(failed(format!(
+                    "the MAC address {mac} is in use on the pod network: choose another macAddress"
+                )));
+            }
+        }
+        file.write(dir)
+            .map_err(|error| failed(format!("{}: {error}", dir.display())))
+    }
+
     async fn identity_of(&self, uid: &PathUid, incarnation: u64) -> Result<VmmIdentity, Failure> {
         let vmm = self
             .living_vmm(uid, incarnation, Timestamp::default())
@@ -174,7 +198,8 @@ impl LinuxHost {
         };
         let upstreams = resolver::read().servers;
         // None is what a file that is being written anew says, too.
-        if !upstreams.is_empty() && file.upstreams != upstreams {
+        // A guest that is bridged asks them itself, and was handed those of its start.
+        if !file.bridged && !upstreams.is_empty() && file.upstreams != upstreams {
             let changed = PodFile {
                 upstreams,
                 ..file.clone()
@@ -324,21 +349,22 @@ fn told(
             address,
             prefix: config.prefix,
             gateway: config.gateway(),
-            server: None,
+            server: Some(pod::BRIDGE_ADDRESS),
             dns: Vec::new(),
         },
     };
-    let own = names.servers.iter().filter_map(|server| match server {
-        IpAddr::V4(server) => Some(*server),
-        IpAddr::V6(_) => None,
-    });
-    let gateway = (!names.own_only).then_some(lease.gateway);
+    // A gateway of the guest's own passes questions on; one that is bridged asks whom the node asks.
+    let of_node = match interface.binding {
+        _ if names.own_only => Vec::new(),
+        PodBinding::Masquerade => vec![lease.gateway],
+        PodBinding::Bridge => v4_of(&node.servers),
+    };
     let dhcp = interface.dhcp.clone();
     Guest {
         mac: card.mac.octets(),
         mtu: u16::try_from(config.mtu).unwrap_or(u16::MAX),
         v4: Some(Lease4 {
-            dns: gateway.into_iter().chain(own).collect(),
+            dns: [of_node, v4_of(&names.servers)].concat(),
             ..lease
         }),
         v6: None,
@@ -350,4 +376,12 @@ fn told(
         ntp_servers: dhcp.ntp_servers,
         private: dhcp.private,
     }
+}
+
+fn v4_of(servers: &[IpAddr]) -> Vec<Ipv4Addr> {
+    let v4 = servers.iter().filter_map(|server| match server {
+        IpAddr::V4(server) => Some(*server),
+        IpAddr::V6(_) => None,
+    });
+    v4.collect()
 }

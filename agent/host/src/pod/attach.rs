@@ -6,18 +6,17 @@ use std::os::fd::OwnedFd;
 
 use agent_domain::PodBinding;
 use rtnetlink::packet_route::link::{InfoData, InfoVeth};
-use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder};
+use rtnetlink::{
+    Handle, LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder,
+};
 
 use super::node::{add_address, change_member, index_of};
-use super::rules::Member;
 use super::{
-    ETH, Namespace, PREFIX6, PodError, PodPlan, TAP, forwarding, link_error, mac_of, rules,
+    BRIDGE, BRIDGE_ADDRESS, ETH, Namespace, PREFIX6, PodError, PodPlan, TAP, forwarding,
+    link_error, mac_of, rules,
 };
 use crate::netfilter::{Batch, Netfilter};
 use crate::taps::{self, open_tap};
-
-/// The bridge within the namespace of a guest that is bridged.
-pub(super) const BRIDGE: &str = "k6t-eth0";
 
 /// A guest's part of the pod network.
 #[derive(Debug)]
@@ -33,19 +32,13 @@ pub(crate) async fn attach(plan: PodPlan, namespace: Namespace) -> Result<Attach
         return Err(PodError::NoNamespace);
     }
     // Of an earlier attempt, or of an earlier VMM whose namespace is on its way out.
-    taps::remove(&plan.veth)
+    taps::remove(&plan.member.veth)
         .await
         .map_err(link_error("an older veth cannot be removed"))?;
     let inside = plan.clone();
     let made = namespace.run(async move || make(&inside, &own).await);
     let attached = made.await.map_err(PodError::Namespace)??;
-    let member = Member {
-        veth: plan.veth.clone(),
-        mac: mac_of(plan.address),
-        address: plan.address,
-        address6: plan.v6.map(|v6| v6.address),
-    };
-    change_member(&member, true).map_err(PodError::Rules)?;
+    change_member(&plan.member, true).map_err(PodError::Rules)?;
     join_bridge(&plan).await?;
     Ok(attached)
 }
@@ -110,7 +103,7 @@ async fn make_links(
         PodBinding::Masquerade => {
             let inside = plan.inside;
             add_address(handle, tap, (inside.gateway.into(), inside.prefix)).await?;
-            add_address(handle, eth, (plan.address.into(), plan.node.prefix)).await?;
+            add_address(handle, eth, (plan.member.address.into(), plan.node.prefix)).await?;
             add_default_route(handle, plan.node.gateway()).await?;
             if let Some(v6) = plan.v6 {
                 add_address(handle, tap, (v6.inside.gateway.into(), v6.inside.prefix)).await?;
@@ -118,27 +111,48 @@ async fn make_links(
                 add_default_route6(handle, v6.gateway).await?;
             }
         }
-        PodBinding::Bridge => {}
+        PodBinding::Bridge => bridge(plan, handle, [tap, eth]).await?,
     }
     Ok(queues)
+}
+
+/// Makes both links ports of one bridge, which hands the guest its address and takes no other part.
+async fn bridge(plan: &PodPlan, handle: &Handle, ports: [u32; 2]) -> Result<(), PodError> {
+    if let Some(older) = index_of(handle, BRIDGE).await {
+        let removed = handle.link().del(older).execute().await;
+        removed.map_err(link_error("an older bridge cannot be removed"))?;
+    }
+    let what = "the bridge between tap and veth";
+    let made = handle
+        .link()
+        .add(LinkBridge::new(BRIDGE).mtu(plan.node.mtu).up().build());
+    made.execute().await.map_err(link_error(what))?;
+    let index = index_of(handle, BRIDGE).await;
+    let index = index.ok_or_else(|| link_error(what)("it vanished after it was made"))?;
+    for port in ports {
+        let link = LinkUnspec::new_with_index(port).controller(index).build();
+        let set = handle.link().set(link).execute().await;
+        set.map_err(link_error(what))?;
+    }
+    add_address(handle, index, (BRIDGE_ADDRESS.into(), 32)).await
 }
 
 /// Both ends, the one for the node in the node's namespace from the start: moving a link takes the kernel long.
 fn veth(plan: &PodPlan, node: &Namespace) -> rtnetlink::packet_route::link::LinkMessage {
     // As high as a unicast address can be: the node's bridge keeps its own.
-    let [_, rest @ ..] = mac_of(plan.address);
+    let [_, rest @ ..] = mac_of(plan.member.address);
     let mut outer = vec![0xfe];
     outer.extend(rest);
     let peer = LinkMessageBuilder::<LinkUnspec>::new()
-        .name(plan.veth.clone())
+        .name(plan.member.veth.clone())
         .mtu(plan.node.mtu)
         .address(outer)
         .setns_by_fd(node.number())
         .build();
-    LinkVeth::new(ETH, &plan.veth)
+    LinkVeth::new(ETH, &plan.member.veth)
         .set_info_data(InfoData::Veth(InfoVeth::Peer(peer)))
         .mtu(plan.node.mtu)
-        .address(mac_of(plan.address).to_vec())
+        .address(mac_of(plan.member.address).to_vec())
         .up()
         .build()
 }
@@ -167,8 +181,8 @@ async fn join_bridge(plan: &PodPlan) -> Result<(), PodError> {
     let joined = async {
         let bridge = &plan.node.bridge;
         let gone = |name: &str| link_error(format!("the link {name}"))("it is not there");
-        let port = index_of(&handle, &plan.veth).await;
-        let port = port.ok_or_else(|| gone(&plan.veth))?;
+        let port = index_of(&handle, &plan.member.veth).await;
+        let port = port.ok_or_else(|| gone(&plan.member.veth))?;
         let index = index_of(&handle, bridge)
             .await
             .ok_or_else(|| gone(bridge))?;

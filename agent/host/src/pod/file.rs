@@ -35,9 +35,14 @@ pub(crate) struct PodFile {
 impl PodFile {
     /// What it may send from.
     pub(crate) fn member(&self, veth: String) -> Member {
+        let mac = if self.bridged {
+            self.guest.mac
+        } else {
+            mac_of(self.address)
+        };
         Member {
             veth,
-            mac: mac_of(self.address),
+            mac,
             address: self.address,
             address6: self.address6,
         }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use agent_domain::{OpenPorts, PodBinding, Transport};
 
-use super::{ETH, PREFIX6, PodNetworkConfig, PodPlan, TABLE, TAP};
+use super::{BRIDGE, ETH, PREFIX6, PodNetworkConfig, PodPlan, TABLE, TAP};
 use crate::netfilter::{
     Base, Batch, Chain, ChainKind, Comparison, Family, Field, Hook, Part, Rule, Set, Table, Value,
     Verdict,
@@ -43,7 +43,7 @@ fn base(kind: ChainKind, hook: Hook, priority: i32, drops: bool) -> Base {
 pub(super) fn inside(plan: &PodPlan) -> Table {
     let chains = match plan.binding {
         PodBinding::Masquerade => masquerade(plan),
-        PodBinding::Bridge => Vec::new(),
+        PodBinding::Bridge => bridged(),
     };
     Table {
         family: Family::Inet,
@@ -69,7 +69,7 @@ impl Side {
         let v4 = Self {
             guest: plan.inside.guest.into(),
             gateway: plan.inside.gateway.into(),
-            address: plan.address.into(),
+            address: plan.member.address.into(),
             questions: DNS,
         };
         let v6 = plan.v6.map(|v6| Self {
@@ -181,10 +181,23 @@ fn masquerade(plan: &PodPlan) -> Vec<Chain> {
             sides.iter().map(Side::leaves).collect(),
         ),
         chain("forward", filter(Hook::Forward), forward),
-        chain("input", filter(Hook::Input), own_input(has_ipv6)),
-        chain("output", filter(Hook::Output), own_output(has_ipv6)),
+        chain("input", filter(Hook::Input), own_input(TAP, has_ipv6)),
+        chain("output", filter(Hook::Output), own_output(TAP, has_ipv6)),
     ]);
     chains
+}
+
+/// Frames of a bridged guest pass by these chains. What it may send is judged at the node's end of the veth ([`walls`]).
+fn bridged() -> Vec<Chain> {
+    let filter = |name, hook, rules| Chain {
+        name,
+        base: Some(base(ChainKind::Filter, hook, FILTER, true)),
+        rules,
+    };
+    vec![
+        filter("input", Hook::Input, own_input(BRIDGE, false)),
+        filter("output", Hook::Output, own_output(BRIDGE, false)),
+    ]
 }
 
 /// Has a transaction change whom the gateway asks.
@@ -224,12 +237,12 @@ fn control_messages(has_ipv6: bool) -> impl Iterator<Item = Rule> {
     protocols.map(|protocol| Rule::new().transport(protocol).accept())
 }
 
-/// What the namespace itself takes: the guest's requests for addresses, and echo requests.
-fn own_input(has_ipv6: bool) -> Vec<Rule> {
+/// What the namespace itself takes: the guest's requests for addresses, by the link that leads to it, and echo requests.
+fn own_input(link: &str, has_ipv6: bool) -> Vec<Rule> {
     let mut rules = vec![Rule::new().of_known_connection().accept()];
     rules.extend(address_ports(has_ipv6).map(|port| {
         Rule::new()
-            .input(Is, TAP)
+            .input(Is, link)
             .transport(UDP)
             .destination_ports(port, port)
             .accept()
@@ -240,11 +253,11 @@ fn own_input(has_ipv6: bool) -> Vec<Rule> {
 }
 
 /// What the namespace itself sends. A VMM that a guest has taken over can make no connections of its own.
-fn own_output(has_ipv6: bool) -> Vec<Rule> {
+fn own_output(link: &str, has_ipv6: bool) -> Vec<Rule> {
     let mut rules: Vec<Rule> = address_ports(has_ipv6)
         .map(|port| {
             Rule::new()
-                .output(Is, TAP)
+                .output(Is, link)
                 .transport(UDP)
                 .source_port(port)
                 .accept()

@@ -12,8 +12,7 @@ use agent_domain::PodBinding;
 use nix::net::if_::if_nametoindex;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::TAP;
-use super::attach::BRIDGE;
+use super::{BRIDGE, TAP};
 
 /// Ports of servers, of DHCPv4 and DHCPv6.
 const SERVER_PORT: u16 = 67;
@@ -29,17 +28,33 @@ const HOPS: u32 = 255;
 /// Requests that wait: a guest that sends more loses them.
 const BUFFER_BYTES: usize = 16 << 10;
 
-/// Opens them in the namespace of this thread: for DHCPv4, and where the guest has IPv6 for DHCPv6 and for routers.
-pub(crate) fn open(binding: PodBinding, with_ipv6: bool) -> io::Result<Vec<OwnedFd>> {
+/// What was opened for a guest.
+pub(crate) struct Opened {
+    /// For DHCPv4, and where the guest has IPv6 for DHCPv6 and for routers.
+    pub(crate) sockets: Vec<OwnedFd>,
+    /// Why those of IPv6 are missing, where they should be there.
+    pub(crate) missing_ipv6: Option<io::Error>,
+}
+
+/// Opens them in the namespace of this thread. A guest whose IPv6 cannot be served is served by IPv4 all the same:
+/// raw sockets take `CAP_NET_RAW`, or a namespace that belongs to users of the VMM's own.
+pub(crate) fn open(binding: PodBinding, with_ipv6: bool) -> io::Result<Opened> {
     let link = match binding {
         PodBinding::Masquerade => TAP,
         PodBinding::Bridge => BRIDGE,
     };
     let mut sockets = vec![v4(link)?];
+    let mut missing_ipv6 = None;
     if with_ipv6 {
-        sockets.extend([v6(link)?, router(link)?]);
+        match v6(link).and_then(|dhcp| Ok([dhcp, router(link)?])) {
+            Ok(opened) => sockets.extend(opened),
+            Err(error) => missing_ipv6 = Some(error),
+        }
     }
-    Ok(sockets)
+    Ok(Opened {
+        sockets,
+        missing_ipv6,
+    })
 }
 
 fn v4(link: &str) -> io::Result<OwnedFd> {

@@ -19,6 +19,9 @@ use crate::taps::open_tap;
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
 
+/// The guest's address of the pool.
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 213, 0, 7);
+
 const POOL6: Ipv6Addr = Ipv6Addr::new(0xfd00, 1, 2, 3, 0, 0, 0, 0);
 
 /// A process in a network namespace of its own, which ends with its value.
@@ -84,9 +87,13 @@ fn plan() -> PodPlan {
             network6: Some(POOL6),
             mtu: 1400,
         },
-        veth: "kvp0123456789".to_owned(),
+        member: Member {
+            veth: "kvp0123456789".to_owned(),
+            mac: mac_of(ADDRESS),
+            address: ADDRESS,
+            address6: Some("fd00:1:2:3::7".parse().unwrap()),
+        },
         owner: "kvmlet:uid".to_owned(),
-        address: Ipv4Addr::new(10, 213, 0, 7),
         v6: Some(PodPlan6 {
             address: "fd00:1:2:3::7".parse().unwrap(),
             gateway: "fd00:1:2:3::1".parse().unwrap(),
@@ -156,8 +163,27 @@ ip route add default via $router
 echo host=$hostname search=$search dns=$dns lease=$lease
 ";
 
+/// Answers the guest of a VMM that is bridged.
+fn answer_bridged(vmm: &Elsewhere) -> OwnedFd {
+    let mut guest = told();
+    guest.v6 = None;
+    guest.v4 = Some(Lease4 {
+        address: ADDRESS,
+        prefix: 16,
+        gateway: plan().node.gateway(),
+        server: Some(BRIDGE_ADDRESS),
+        dns: vec!["192.0.2.53".parse().unwrap()],
+    });
+    serve(vmm, PodBinding::Bridge, guest)
+}
+
 /// Answers the guest of a VMM as the agent's processes do, on a thread of this one, for as long as the value lives.
 fn answer(vmm: &Elsewhere) -> OwnedFd {
+    serve(vmm, PodBinding::Masquerade, told())
+}
+
+fn serve(vmm: &Elsewhere, binding: PodBinding, guest: Guest) -> OwnedFd {
+    let with_ipv6 = guest.v6.is_some();
     let (orders, theirs) = socketpair(
         AddressFamily::Unix,
         SockType::SeqPacket,
@@ -169,21 +195,29 @@ fn answer(vmm: &Elsewhere) -> OwnedFd {
     let namespace = File::open(format!("/proc/{}/ns/net", vmm.pid())).unwrap();
     let opened = std::thread::spawn(move || {
         setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
-        open_sockets(PodBinding::Masquerade, true).unwrap()
+        let opened = open_sockets(binding, with_ipv6).unwrap();
+        assert!(opened.missing_ipv6.is_none());
+        opened.sockets
     });
     let mut descriptors = vec![vmm.pidfd()];
     descriptors.extend(opened.join().unwrap());
     let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
     let order = DhcpOrder::Serve {
         id: "a".to_owned(),
-        bridged: false,
-        guest: Box::new(told()),
+        bridged: binding == PodBinding::Bridge,
+        guest: Box::new(guest),
     };
     send_dhcp_order(&orders, &order, &descriptors).unwrap();
     orders
 }
 
 fn ask_for_an_address(guest: &Elsewhere) {
+    let words = "host=web search=example.org dns=10.0.2.1 lease=";
+    ask_for(guest, "lease of 10.0.2.2 obtained from 10.0.2.1", words);
+}
+
+/// What the client says of the lease, and what its script is told.
+fn ask_for(guest: &Elsewhere, lease: &str, words: &str) {
     let script = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(script.path(), SCRIPT).unwrap();
     let client = format!(
@@ -193,12 +227,7 @@ fn ask_for_an_address(guest: &Elsewhere) {
     let (_, path) = script.keep().unwrap();
     let said = guest.say(&client);
     std::fs::remove_file(path).unwrap();
-    assert!(
-        said.contains("lease of 10.0.2.2 obtained from 10.0.2.1"),
-        "{said}"
-    );
-    let words = "host=web search=example.org dns=10.0.2.1 lease=";
-    assert!(said.contains(words), "{said}");
+    assert!(said.contains(lease) && said.contains(words), "{said}");
 }
 
 /// The kernel hears of its router; a stock client asks for the address, and the guest reaches the node and is reached.
@@ -261,9 +290,14 @@ async fn ask_for_a_name(vmm: &Elsewhere, guest: &Elsewhere) {
 /// The namespace goes with the VMM, though the DHCP server had sockets in it, and takes the veth along.
 async fn its_network_goes_with_a_vmm(node: impl Fn(&str) -> String) {
     let vmm = Elsewhere::new();
+    let address = Ipv4Addr::new(10, 213, 0, 8);
     let plan = PodPlan {
-        veth: "kvp9876543210".to_owned(),
-        address: Ipv4Addr::new(10, 213, 0, 8),
+        member: Member {
+            veth: "kvp9876543210".to_owned(),
+            mac: mac_of(address),
+            address,
+            address6: None,
+        },
         v6: None,
         ..plan()
     };
@@ -336,5 +370,52 @@ fn a_stock_client_gets_its_address_and_reaches_the_node_and_is_reached() {
         ask_for_a_name(&vmm, &guest).await;
 
         its_network_goes_with_a_vmm(node).await;
+    });
+}
+
+#[test]
+fn a_bridged_guest_has_the_address_of_the_pool_itself() {
+    in_a_namespace(async || {
+        let (vmm, guest) = (Elsewhere::new(), Elsewhere::new());
+        let node = |command: &str| {
+            let output = Command::new("sh").args(["-c", command]).output().unwrap();
+            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+        };
+        let mut plan = plan();
+        plan.node.network6 = None;
+        plan.v6 = None;
+        plan.binding = PodBinding::Bridge;
+        plan.member.mac = MAC;
+        plan.member.address6 = None;
+        prepare_node(&plan.node, &[]).await.unwrap();
+        let attach_once = async || {
+            let namespace = Namespace::of(vmm.pid()).unwrap();
+            attach(plan.clone(), namespace).await.unwrap()
+        };
+        drop(attach_once().await);
+        let mut attached = attach_once().await;
+        connect_guest(&guest, attached.queues.remove(0));
+        let _orders = answer_bridged(&vmm);
+        ask_for(
+            &guest,
+            "lease of 10.213.0.7 obtained from 169.254.75.10",
+            "host=web search=example.org dns=192.0.2.53 lease=",
+        );
+        let said = guest.say("busybox ping -c 1 -W 5 10.213.0.1");
+        assert!(said.contains(" 0% packet loss"), "{said}");
+        let said = node("busybox ping -c 1 -W 5 10.213.0.7");
+        assert!(said.contains(" 0% packet loss"), "{said}");
+        // Neither another address nor another card is let through, and the VMM's namespace sends nothing of its own.
+        guest.say("ip addr add 10.213.0.9/16 dev card0");
+        let said = guest.say("busybox ping -c 1 -W 1 -I 10.213.0.9 10.213.0.1");
+        assert!(said.contains("100% packet loss"), "{said}");
+        guest.say(
+            "ip addr del 10.213.0.9/16 dev card0; ip link set card0 address 02:00:00:00:00:09",
+        );
+        let said = guest.say("busybox ping -c 1 -W 1 10.213.0.1");
+        assert!(said.contains("100% packet loss"), "{said}");
+        let said = vmm
+            .say("busybox timeout 1 busybox nc 10.213.0.1 80; nft list chain inet kvmlet output");
+        assert!(!said.contains("counter packets 0 "), "{said}");
     });
 }

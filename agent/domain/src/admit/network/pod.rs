@@ -189,7 +189,7 @@ pub(super) fn interface(
         check_mac(path, interface, review);
         PodBinding::Masquerade
     } else {
-        check_bridge(path, interface, review);
+        check_bridged_mac(path, interface, review);
         PodBinding::Bridge
     };
     PodInterface {
@@ -201,15 +201,6 @@ pub(super) fn interface(
     }
 }
 
-/// Not provided by this release yet, as on a cluster that does not permit it.
-fn check_bridge(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
-    if interface.bridge.is_some() {
-        let message = "Bridge on pod network configuration is not enabled under kubevirt-config";
-        let error = FieldError::new(format!("{path}.name"), Rule::Invalid, message);
-        review.push(error.fix("masquerade: {}").beyond(Bound::Release));
-    }
-}
-
 fn check_mac(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
     let mac = interface.mac_address.parse::<crate::MacAddress>();
     if mac.is_ok_and(|mac| mac.octets() == RESERVED_MAC) {
@@ -218,6 +209,16 @@ fn check_mac(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
             &interface.mac_address,
             "The requested MAC address is reserved for the in-pod bridge. Please choose another one.",
         );
+    }
+}
+
+/// A guest that is bridged is a neighbour of the links that the pod network makes: theirs are no addresses for it.
+fn check_bridged_mac(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
+    let mac = interface.mac_address.parse::<crate::MacAddress>();
+    if mac.is_ok_and(|mac| matches!(mac.octets(), [0x0a | 0xfe, 0x58, ..])) {
+        let message = "is one of those that links of the pod network have: choose one that begins otherwise than                        0a:58 and fe:58";
+        let field = format!("{path}.macAddress");
+        review.unable(&field, &interface.mac_address, message);
     }
 }
 
