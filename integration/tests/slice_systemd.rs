@@ -261,6 +261,9 @@ fn a_guest_counts_on_while_its_agent_restarts_dies_and_is_away() -> anyhow::Resu
     );
     cgroup.expect_limits(256)?;
 
+    // Nobody there is anybody of the node, which takes a capability that the unit must leave.
+    node.sh("test $(readlink /proc/$(pidof kvmlet-vmm)/ns/user) != $(readlink /proc/1/ns/user)")?;
+
     // Huge pages are asked for.
     node.sh("grep -A30 kvmlet-guest-ram /proc/$(pidof kvmlet-vmm)/smaps | grep -m1 ^VmFlags | grep -w hg")?;
 

@@ -41,6 +41,13 @@ pub(super) async fn connect(
         }
         match tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => return Ok(stream),
+            // The node's own firewall, or that of its unit.
+            Ok(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
+                last = format!(
+                    "the node may not connect to {host}:{port} ({}): {error} (under systemd: IPAddressAllow= of kvmlet.service)",
+                    address.ip()
+                );
+            }
             Ok(Err(error)) => last = format!("{host}:{port}: {error}"),
             Err(_) => last = format!("{host}:{port}: no answer within {PATIENCE:?}"),
         }
