@@ -40,6 +40,7 @@ const APIS: &[Api] = &[
             "kvmlet/node/v1/objects.proto",
             "kvmlet/node/v1/machines.proto",
             "kvmlet/node/v1/images.proto",
+            "kubevirt/v1/preset.proto",
             "kubevirt/v1/replicaset.proto",
             "kubevirt/v1/virtualmachine.proto",
             "kubevirt/instancetype/v1beta1/instancetype.proto",

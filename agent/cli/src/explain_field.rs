@@ -207,7 +207,7 @@ mod tests {
             "FIELD: cpu <object>",
             "SUPPORT:\n    honoured\n",
             "  cores\t<integer, not negative>\n",
-            "  realtime\t<any>\n",
+            "  realtime\t<object>\n",
             "[unsupported: refused: vCPUs are not scheduled in real time",
             "  features\t<[]object>\n",
         ] {

@@ -7,6 +7,8 @@
 mod access;
 mod boot;
 mod boot_order;
+mod cdi;
+mod claims;
 mod clock;
 mod cloud_init;
 mod cpu;
@@ -20,6 +22,7 @@ mod firmware;
 mod hyperv;
 mod identity;
 mod image_reference;
+mod launch_security;
 mod life;
 mod machine;
 mod memory;
@@ -31,8 +34,12 @@ mod pci;
 mod probes;
 mod review;
 mod rules;
+mod scheduling;
 mod sidecars;
+mod unserved;
+mod unsupported;
 mod virtual_machine;
+mod volume_claim;
 mod volumes;
 mod without_effect;
 
@@ -48,6 +55,7 @@ pub(crate) use boot::MAX_CMDLINE_BYTES;
 pub(crate) use disks::MAX_SERIAL_BYTES;
 pub(crate) use identity::MAX_STRING_BYTES;
 pub use metadata::check_metadata;
+pub use unserved::{judge_claim, judge_data_volume, judge_metadata, judge_preset};
 pub use virtual_machine::{AdmittedVirtualMachine, FindKit, admit_virtual_machine};
 
 use crate::vmi::BaseBoard;
@@ -226,13 +234,14 @@ fn admit_spec(
     architecture(spec, review);
     metadata::check_host_names(&spec.hostname, &spec.subdomain, review);
     metadata::check_node_selector(&spec.node_selector, review);
-    without_effect::check(spec, review);
+    unsupported::check(spec, review);
     let termination_grace_period = grace_period(spec, review);
     let start_paused = life::start_paused(spec, review);
-    let probes = probes::probes(spec, review);
     let disks = disks::disks(spec, review);
     let access_credentials = access::credentials(&spec.access_credentials, &spec.volumes, review);
     let mut interfaces = network::interfaces(spec, namespace, seed, review);
+    // After the default network, which they may go over.
+    let probes = probes::probes(spec, review);
     let names = dns::names(spec, review);
     let spec_hostname = spec.hostname.clone();
     let domain = spec.domain.as_mut()?;

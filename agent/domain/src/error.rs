@@ -124,6 +124,18 @@ impl FieldError {
         self
     }
 
+    /// The same of an object that is within another, at `place`: the fields that it names are there.
+    #[must_use]
+    pub fn within(mut self, place: &str) -> Self {
+        self.path = if self.path.is_empty() {
+            place.to_owned()
+        } else {
+            format!("{place}.{}", self.path)
+        };
+        self.message = of_fields_within(place, &self.message);
+        self
+    }
+
     /// All but the path, as kubectl prints it: `Invalid value: "v": message (fix)`.
     #[must_use]
     pub fn detail(&self) -> String {
@@ -156,6 +168,28 @@ impl fmt::Display for FieldError {
 
 impl std::error::Error for FieldError {}
 
+/// What is said of fields of an object, said of an object within another, at `place`.
+pub(crate) fn of_fields_within(place: &str, text: &str) -> String {
+    const SPEC: &str = "spec.";
+    let mut told = String::with_capacity(text.len() + place.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(SPEC) {
+        let (before, found) = rest.split_at(at);
+        told.push_str(before);
+        // Not the end of another word, and not a field of an object within.
+        let is_part = told.ends_with(|letter: char| letter.is_alphanumeric() || letter == '.');
+        if !is_part {
+            told.push_str(place);
+            told.push('.');
+        }
+        let (spec, after) = found.split_at(SPEC.len());
+        told.push_str(spec);
+        rest = after;
+    }
+    told.push_str(rest);
+    told
+}
+
 /// Values come from callers: control characters are escaped and the length is bounded.
 fn quoted(value: &str) -> String {
     const MAX_CHARS: usize = 128;
@@ -164,4 +198,26 @@ fn quoted(value: &str) -> String {
         text.push('…');
     }
     format!("{text:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_within_another_object_names_its_fields_there() {
+        let error = FieldError::new(
+            "spec.volumes[0]",
+            Rule::Invalid,
+            "spec.volumes[0] must go with spec.domain, not metadata.spec.x or respec.y",
+        );
+        let error = error.within("spec.template");
+        assert_eq!(error.path, "spec.template.spec.volumes[0]");
+        assert_eq!(
+            error.message,
+            "spec.template.spec.volumes[0] must go with spec.template.spec.domain, not metadata.spec.x or respec.y"
+        );
+        let whole = FieldError::new("", Rule::Invalid, "odd").within("spec.template");
+        assert_eq!(whole.path, "spec.template");
+    }
 }

@@ -40,14 +40,21 @@ impl std::error::Error for DecodeError {}
 /// All fields that are unknown or have the wrong type.
 pub fn from_node<M: Message + Name + Default>(node: &Node) -> Result<M, Vec<DecodeError>> {
     let schema = schema();
-    dynamic_from_node(schema, schema.message(&M::full_name()), node)?
-        .transcode_to()
-        .map_err(|error| {
-            vec![DecodeError {
-                path: String::new(),
-                message: format!("does not fit the API: {error}"),
-            }]
-        })
+    typed(&dynamic_from_node(
+        schema,
+        schema.message(&M::full_name()),
+        node,
+    )?)
+}
+
+/// The message of generated code.
+pub(crate) fn typed<M: Message + Default>(message: &DynamicMessage) -> Result<M, Vec<DecodeError>> {
+    message.transcode_to().map_err(|error| {
+        vec![DecodeError {
+            path: String::new(),
+            message: format!("does not fit the API: {error}"),
+        }]
+    })
 }
 
 /// Makes a message of a value, by its descriptor alone.
@@ -162,7 +169,7 @@ impl Decoder<'_> {
     fn field(&mut self, field: &FieldSchema, node: &Node, path: &Path<'_>) -> Option<Value> {
         // An object must be an object; everything else may be null for absent, as clients of
         // Kubernetes write `creationTimestamp: null`.
-        let is_object = field.shape == Shape::Single && matches!(field.kind, FieldKind::Message(_));
+        let is_object = field.shape == Shape::Single && field.form().is_some();
         if *node == Node::Null && !is_object {
             return None;
         }
@@ -231,10 +238,25 @@ impl Decoder<'_> {
                 Some(Value::String(text.clone()))
             }
             (FieldKind::Quantity, Node::Number(number)) => Some(Value::String(number.to_string())),
-            (FieldKind::Json, node) => Some(Value::Bytes(node.to_json().to_string().into())),
+            (FieldKind::Json(form), node) => {
+                if let Some(form) = form {
+                    let schema = self.schema;
+                    self.message(schema.message(form), node, path);
+                }
+                Some(Value::Bytes(node.to_json().to_string().into()))
+            }
             (FieldKind::Base64, Node::Text(text)) => return self.base64(path, text),
             (FieldKind::Integer(width), Node::Number(number)) if !number.is_f64() => {
                 let value = integer(*width, number);
+                if value.is_none() && number.as_i64().is_none() {
+                    // A larger one is no integer to Kubernetes.
+                    let message = format!(
+                        "{} in body must be of type integer: \"number\"",
+                        path.render(false)
+                    );
+                    self.error(path, message);
+                    return None;
+                }
                 if value.is_none() {
                     self.error(
                         path,

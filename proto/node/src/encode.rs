@@ -86,7 +86,7 @@ fn value_to_json(schema: &Schema, kind: &FieldKind, value: &Value) -> Json {
             message_to_json(schema, schema.message(name), message)
         }
         // What was not made by the codec may be anything: text that is no JSON is shown as text.
-        (FieldKind::Json, Value::Bytes(bytes)) => serde_json::from_slice(bytes)
+        (FieldKind::Json(_), Value::Bytes(bytes)) => serde_json::from_slice(bytes)
             .unwrap_or_else(|_| String::from_utf8_lossy(bytes).into_owned().into()),
         (FieldKind::Base64, Value::Bytes(bytes)) => BASE64.encode(bytes).into(),
         (_, Value::Bool(value)) => (*value).into(),

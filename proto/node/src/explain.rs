@@ -85,8 +85,8 @@ fn append(
             doc,
             path: path.clone(),
         });
-        if let FieldKind::Message(name) = &field.kind {
-            append(name, &path, unread, comments, docs);
+        if let Some(form) = field.form() {
+            append(form, &path, unread, comments, docs);
         }
     }
 }
@@ -98,9 +98,9 @@ fn type_name(field: &FieldSchema) -> String {
         FieldKind::Integer(Width::U32 | Width::U64) => "integer, not negative",
         FieldKind::Text => "string",
         FieldKind::Quantity => "quantity",
-        FieldKind::Json => "any",
+        FieldKind::Json(None) => "any",
         FieldKind::Base64 => "base64",
-        FieldKind::Message(_) => "object",
+        FieldKind::Message(_) | FieldKind::Json(Some(_)) => "object",
     }
     .to_owned()
 }

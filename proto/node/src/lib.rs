@@ -71,6 +71,13 @@ pub mod kubevirt {
     pub mod v1 {
         include!("generated/kubevirt.v1.rs");
     }
+    /// Group `cdi.kubevirt.io`.
+    pub mod cdi {
+        /// Version `v1beta1`.
+        pub mod v1beta1 {
+            include!("generated/kubevirt.cdi.v1beta1.rs");
+        }
+    }
     /// Group `instancetype.kubevirt.io`.
     pub mod instancetype {
         /// Version `v1beta1`.
@@ -104,6 +111,7 @@ pub use status::{FailureReason, Violation, failure, failure_reason, invalid, vio
 pub use tree::{MAX_DEPTH, Node, tame};
 pub use visit::{Seen, Visited, visit};
 
+pub use kubevirt::cdi::v1beta1 as cdi;
 pub use kubevirt::instancetype::v1beta1 as instancetype;
 pub use kubevirt::v1 as vmi;
 pub use kvmlet::apps::v1 as apps;

@@ -20,8 +20,10 @@ impl Schema {
                 Shape::Map => members.next().is_some_and(|key| !key.is_empty()),
             };
             match &field.kind {
-                FieldKind::Message(name) if has_value => message.clone_from(name),
-                FieldKind::Json => return has_value,
+                FieldKind::Message(name) | FieldKind::Json(Some(name)) if has_value => {
+                    message.clone_from(name);
+                }
+                FieldKind::Json(None) => return has_value,
                 _ => return has_value && members.next().is_none(),
             }
         }

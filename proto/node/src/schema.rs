@@ -54,8 +54,8 @@ pub(crate) enum FieldKind {
     Text,
     /// A string or a number, kept as text.
     Quantity,
-    /// Any JSON, kept as text in bytes.
-    Json,
+    /// JSON, kept as text in bytes: of the form of the message of this full name, or any.
+    Json(Option<String>),
     /// A string of base64, kept as bytes.
     Base64,
     /// The message of this full name.
@@ -152,7 +152,9 @@ impl FieldSchema {
             (Kind::Uint64, _) => FieldKind::Integer(Width::U64),
             (Kind::String, crate::node::Format::Quantity) => FieldKind::Quantity,
             (Kind::String, _) => FieldKind::Text,
-            (Kind::Bytes, crate::node::Format::Json) => FieldKind::Json,
+            (Kind::Bytes, crate::node::Format::Json) => {
+                FieldKind::Json((!rules.form.is_empty()).then(|| rules.form.clone()))
+            }
             (Kind::Bytes, crate::node::Format::Base64) => FieldKind::Base64,
             (Kind::Message(message), _) => FieldKind::Message(message.full_name().to_owned()),
             (other, _) => {
@@ -165,6 +167,14 @@ impl FieldSchema {
             shape,
             kind,
         })
+    }
+
+    /// The message that describes a value, if there is one.
+    pub(crate) fn form(&self) -> Option<&str> {
+        match &self.kind {
+            FieldKind::Message(name) | FieldKind::Json(Some(name)) => Some(name),
+            _ => None,
+        }
     }
 
     /// Name in JSON.
@@ -200,9 +210,11 @@ mod tests {
         assert!(schema.messages.len() > 50);
         for message in schema.messages.values() {
             for field in &message.fields {
-                if let FieldKind::Message(name) = &field.kind {
+                if let Some(name) = field.form() {
                     schema.message(name);
                 }
+                let has_form = matches!(field.kind, FieldKind::Json(Some(_)));
+                assert_eq!(has_form, !field.rules.form.is_empty(), "{}", field.name());
             }
         }
     }

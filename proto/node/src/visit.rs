@@ -3,10 +3,11 @@
 use prost::{Message, Name};
 use prost_reflect::{DynamicMessage, Value};
 
+use crate::decode::dynamic_from_node;
 use crate::encode::dynamic;
 use crate::node::FieldRules;
 use crate::schema::{FieldKind, FieldSchema, MessageSchema, Shape, schema};
-use crate::tree::path_segment;
+use crate::tree::{Node, path_segment};
 
 /// One field of one message, as the walk comes by.
 pub struct Visited<'a> {
@@ -73,13 +74,17 @@ impl Walk<'_> {
         match (field.shape, value) {
             (Shape::Single, value) => self.value(field, value, path),
             (Shape::List, Value::List(items)) => {
-                if field.kind == FieldKind::Json {
-                    self.report(field, path, Seen::Object);
+                let is_json = matches!(field.kind, FieldKind::Json(_));
+                if is_json && !self.report(field, path, Seen::Object) {
                     return;
                 }
                 for (index, item) in items.iter().enumerate() {
                     self.within(&format!("[{index}]"), path, |walk, path| {
-                        walk.value(field, item, path);
+                        if is_json {
+                            walk.beneath(field, item, path);
+                        } else {
+                            walk.value(field, item, path);
+                        }
                     });
                 }
             }
@@ -123,11 +128,28 @@ impl Walk<'_> {
             }
             _ => Seen::Object,
         };
-        let descend = self.report(field, path, seen);
-        if let (true, FieldKind::Message(name), Value::Message(message)) =
-            (descend, &field.kind, value)
-        {
-            self.message(schema().message(name), message, path);
+        if self.report(field, path, seen) {
+            self.beneath(field, value, path);
+        }
+    }
+
+    /// What is in a value that is described by a message.
+    fn beneath(&mut self, field: &FieldSchema, value: &Value, path: &mut String) {
+        let Some(form) = field.form() else { return };
+        let form = schema().message(form);
+        match value {
+            Value::Message(message) => self.message(form, message, path),
+            // JSON that the codec did not make may be anything: what has another form is nobody's to judge here.
+            Value::Bytes(json) => {
+                let node = serde_json::from_slice::<serde_json::Value>(json).map(Node::from);
+                let message = node
+                    .ok()
+                    .map(|node| dynamic_from_node(schema(), form, &node));
+                if let Some(Ok(message)) = message {
+                    self.message(form, &message, path);
+                }
+            }
+            _ => {}
         }
     }
 

@@ -102,7 +102,8 @@ fn all_wrong_fields_are_reported_with_their_paths() {
         "spec": {
             "domian": {},
             "domain": {
-                "cpu": {"cores": "two", "sockets": -1, "threads": 4_294_967_296_u64},
+                "cpu": {"cores": "two", "sockets": -1, "threads": 4_294_967_296_u64,
+                    "maxSockets": u64::MAX},
                 "memory": {"guest": true},
                 "devices": {"disks": [{"name": 7}, {"name": "a", "disk": null}], "interfaces": {}},
             },
@@ -116,6 +117,7 @@ fn all_wrong_fields_are_reported_with_their_paths() {
             "spec.domain.cpu.cores: spec.domain.cpu.cores in body must be of type integer: \"string\"",
             "spec.domain.cpu.sockets: spec.domain.cpu.sockets in body must be of type uint32: -1",
             "spec.domain.cpu.threads: spec.domain.cpu.threads in body must be of type uint32: 4294967296",
+            "spec.domain.cpu.maxSockets: spec.domain.cpu.maxSockets in body must be of type integer: \"number\"",
             "spec.domain.memory.guest: spec.domain.memory.guest in body must be of type string or number: \"boolean\"",
             "spec.domain.devices.disks[0].name: spec.domain.devices.disks.name in body must be of type string: \"integer\"",
             "spec.domain.devices.disks[1].disk: spec.domain.devices.disks.disk in body must be of type object: \"null\"",

@@ -37,7 +37,9 @@ pub(super) fn disks(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'
     else {
         return Vec::new();
     };
-    add_implied(&mut devices.disks, &spec.volumes);
+    let filesystems = devices.filesystems.iter();
+    let shared: BTreeSet<String> = filesystems.map(|shared| shared.name.clone()).collect();
+    add_implied(&mut devices.disks, &spec.volumes, shared);
     let volume_names: Vec<&str> = spec
         .volumes
         .iter()
@@ -47,25 +49,10 @@ pub(super) fn disks(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'
     let mut disks = Vec::new();
     for (index, disk) in devices.disks.iter_mut().enumerate() {
         let path = format!("spec.domain.devices.disks[{index}]");
-        unique(
-            &path,
-            &disk.name,
-            index,
-            &mut seen,
-            "spec.domain.devices.disks",
-            review,
-        );
+        let read_only = shape(&path, index, disk, &mut seen, review);
         if !disk.name.is_empty() && !volume_names.contains(&disk.name.as_str()) {
-            let name = format!("{path}.name");
-            let message = format!("{path}.Name '{}' not found.", disk.name);
-            let error = FieldError::new(name, Rule::Invalid, message)
-                .value(&disk.name)
-                .fix(format!("volumes: {}", list_of(&volume_names)));
-            review.push(error);
+            without_volume(&path, disk, &volume_names, review);
         }
-        let read_only = target(&path, disk, review);
-        disk_bus::check(&path, disk, review);
-        check_serial(&path, &disk.serial, review);
         if let Some(source) = sources.get(&disk.name) {
             if !read_only {
                 check_writing(source, &disk.name, &volume_names, review);
@@ -84,6 +71,50 @@ pub(super) fn disks(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'
         }
     }
     disks
+}
+
+/// Judges disks without their volumes, and fills in their targets.
+pub(super) fn check_shapes(disks: &mut [WireDisk], review: &mut Review<'_>) {
+    let lists = [("spec.domain.devices.disks", disks.len())];
+    if !review.lists_fit(&lists, MAX_VOLUMES) {
+        return;
+    }
+    let mut seen = BTreeMap::new();
+    for (index, disk) in disks.iter_mut().enumerate() {
+        let path = format!("spec.domain.devices.disks[{index}]");
+        shape(&path, index, disk, &mut seen, review);
+        disk_options::options(&path, disk, review);
+    }
+}
+
+/// What holds of a disk whatever its volume is. The answer is whether the guest may only read.
+fn shape(
+    path: &str,
+    index: usize,
+    disk: &mut WireDisk,
+    seen: &mut BTreeMap<String, usize>,
+    review: &mut Review<'_>,
+) -> bool {
+    let list = "spec.domain.devices.disks";
+    unique(path, &disk.name, index, seen, list, review);
+    let read_only = target(path, disk, review);
+    disk_bus::check(path, disk, review);
+    check_serial(path, &disk.serial, review);
+    read_only
+}
+
+/// A disk that no volume has the name of: a CD-ROM drive may be empty.
+fn without_volume(path: &str, disk: &WireDisk, volumes: &[&str], review: &mut Review<'_>) {
+    let field = format!("{path}.name");
+    let error = if disk.cdrom.is_some() {
+        let message = "a CD-ROM drive without a medium is not supported by this release";
+        FieldError::new(field, Rule::NotSupported, message)
+    } else {
+        let message = format!("{path}.Name '{}' not found.", disk.name);
+        FieldError::new(field, Rule::Invalid, message)
+    };
+    let names = list_of(volumes);
+    review.push(error.value(&disk.name).fix(format!("volumes: {names}")));
 }
 
 /// Whether the namespace may write to a file of the host that it may read.
@@ -115,10 +146,12 @@ fn lists_fit(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) -> bool
     review.lists_fit(&lists, MAX_VOLUMES)
 }
 
-/// A disk for every volume that no disk names. Listed twice, a volume still gets one.
-fn add_implied(disks: &mut Vec<WireDisk>, volumes: &[Volume]) {
-    let mut named: BTreeSet<String> = disks.iter().map(|disk| disk.name.clone()).collect();
-    for volume in volumes {
+/// A disk for every volume that neither a disk nor a file system names, but for targets of dumps. Listed twice, a volume
+/// still gets one.
+fn add_implied(disks: &mut Vec<WireDisk>, volumes: &[Volume], shared: BTreeSet<String>) {
+    let mut named = shared;
+    named.extend(disks.iter().map(|disk| disk.name.clone()));
+    for volume in volumes.iter().filter(|volume| volume.memory_dump.is_none()) {
         if !volume.name.is_empty() && named.insert(volume.name.clone()) {
             disks.push(WireDisk {
                 name: volume.name.clone(),
@@ -132,7 +165,7 @@ fn add_implied(disks: &mut Vec<WireDisk>, volumes: &[Volume]) {
 fn target(path: &str, disk: &mut WireDisk, review: &mut Review<'_>) -> bool {
     let targets = [
         disk.disk.is_some(),
-        !disk.lun.is_empty(),
+        disk.lun.is_some(),
         disk.cdrom.is_some(),
     ];
     if targets.iter().filter(|target| **target).count() > 1 {
@@ -157,19 +190,20 @@ fn target(path: &str, disk: &mut WireDisk, review: &mut Review<'_>) -> bool {
                 "Bus type virtio is invalid for CD-ROM device",
             );
         } else {
-            check_bus(&format!("{path}.cdrom.bus"), &cdrom.bus, review);
+            check_bus(path, "cdrom", &cdrom.bus, review);
             review.substitute(format!("{path}.cdrom"), &disk.name, "CD-ROM");
         }
         return true;
     }
-    if !disk.lun.is_empty() {
-        return false;
+    if let Some(lun) = &disk.lun {
+        check_bus(path, "lun", &lun.bus, review);
+        return lun.readonly;
     }
     let target = disk.disk.get_or_insert_with(DiskTarget::default);
     let field = format!("{path}.disk.bus");
     if target.bus.is_empty() {
         "virtio".clone_into(&mut target.bus);
-    } else if check_bus(&field, &target.bus, review) && target.bus != "virtio" {
+    } else if check_bus(path, "disk", &target.bus, review) && target.bus != "virtio" {
         let bus = target.bus.clone();
         review.substitute(field, &bus, "bus");
     }
@@ -177,7 +211,7 @@ fn target(path: &str, disk: &mut WireDisk, review: &mut Review<'_>) -> bool {
 }
 
 /// Whether KubeVirt has the bus.
-fn check_bus(field: &str, bus: &str, review: &mut Review<'_>) -> bool {
+fn check_bus(path: &str, target: &str, bus: &str, review: &mut Review<'_>) -> bool {
     if bus.is_empty() || BUSES.contains(&bus) {
         return true;
     }
@@ -185,10 +219,10 @@ fn check_bus(field: &str, bus: &str, review: &mut Review<'_>) -> bool {
         "IDE bus is not supported".to_owned()
     } else {
         format!(
-            "{field} is set with an unrecognized bus {bus}, must be one of: [virtio scsi sata usb]"
+            "{path} is set with an unrecognized bus {bus}, must be one of: [virtio scsi sata usb]"
         )
     };
-    review.invalid(field, bus, message);
+    review.invalid(&format!("{path}.{target}.bus"), bus, message);
     false
 }
 
@@ -198,13 +232,13 @@ fn check_serial(path: &str, serial: &str, review: &mut Review<'_>) {
         |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'+' | b'-');
     if !serial.bytes().all(legal) {
         let message = format!(
-            "{field} must be made up of the following characters [A-Za-z0-9_.+-], if specified"
+            "{path} must be made up of the following characters [A-Za-z0-9_.+-], if specified"
         );
         review.invalid(&field, serial, message);
     }
     if serial.len() > MAX_KUBEVIRT_SERIAL_BYTES {
         let message = format!(
-            "{field} must be less than or equal to {MAX_KUBEVIRT_SERIAL_BYTES} in length, if specified"
+            "{path} must be less than or equal to {MAX_KUBEVIRT_SERIAL_BYTES} in length, if specified"
         );
         review.invalid(&field, serial, message);
     } else if serial.len() > MAX_SERIAL_BYTES {
@@ -229,7 +263,7 @@ pub(super) fn unique(
         return false;
     }
     if let Some(other) = seen.get(name) {
-        let message = format!("{list}[{other}] and {list}[{index}] must not have the same Name.");
+        let message = format!("{list}[{index}] and {list}[{other}] must not have the same Name.");
         let error = FieldError::new(format!("{path}.name"), Rule::Duplicate, message).value(name);
         review.push(error);
         return false;

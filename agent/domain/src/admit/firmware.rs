@@ -42,6 +42,11 @@ pub(super) fn check(domain: &DomainSpec, review: &mut Review<'_>) {
     }
     let smm = domain.features.as_ref().and_then(|features| features.smm);
     let smm = smm.is_some_and(|smm| smm.enabled.unwrap_or(true));
+    let security = domain.launch_security.as_ref();
+    if security.is_some_and(|security| security.tdx.is_some()) {
+        // Its firmware keeps the keys itself.
+        return;
+    }
     if let Some(efi) = &given.efi
         && efi.secure_boot != Some(false)
     {

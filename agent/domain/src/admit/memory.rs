@@ -131,6 +131,16 @@ fn max_guest(
     } else if has_numa_of_the_node(domain) {
         let message = "Memory hotplug is not compatible with guest mapping passthrough";
         Some((MAX_GUEST, &memory.max_guest, message.to_owned()))
+    } else if domain.launch_security.is_some() {
+        let message = "Memory hotplug is not compatible with encrypted VMs";
+        Some((MAX_GUEST, &memory.max_guest, message.to_owned()))
+    } else if domain
+        .cpu
+        .as_ref()
+        .is_some_and(|cpu| cpu.realtime.is_some())
+    {
+        let message = "Memory hotplug is not compatible with realtime VMs";
+        Some((MAX_GUEST, &memory.max_guest, message.to_owned()))
     } else {
         None
     };

@@ -97,7 +97,7 @@ fn file(
         review.invalid(&name, &wire.path, message);
     }
     // It is refused by its level.
-    if !wire.resource_field_ref.is_empty() {
+    if wire.resource_field_ref.is_some() {
         return None;
     }
     let field = wire

@@ -190,7 +190,7 @@ fn networks(
         let kinds = [
             network.pod.is_some(),
             network.multus.is_some(),
-            !network.resource_claim.is_empty(),
+            network.resource_claim.is_some(),
         ];
         let count = kinds.iter().filter(|kind| **kind).count();
         if count != 1 {
@@ -296,17 +296,15 @@ fn check_name(
 }
 
 fn check_binding(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
-    let opaque = [
-        &interface.sriov,
-        &interface.passt_binding,
-        &interface.binding,
-        &interface.slirp,
-        &interface.macvtap,
-        &interface.passt,
+    let given = [
+        interface.bridge.is_some(),
+        interface.masquerade.is_some(),
+        interface.sriov.is_some(),
+        interface.passt_binding.is_some(),
+        interface.binding.is_some(),
     ];
-    let count = opaque.iter().filter(|binding| !binding.is_empty()).count()
-        + usize::from(interface.bridge.is_some())
-        + usize::from(interface.masquerade.is_some());
+    // Those that KubeVirt has no more are refused by their level, and count for nothing.
+    let count = given.into_iter().filter(|is_given| *is_given).count();
     if count != 1 {
         let message = format!(
             "logical {} interface must have exactly one binding method or binding plugin",
@@ -360,7 +358,7 @@ fn model(path: &str, interface: &mut WireInterface, review: &mut Review<'_>) {
         "virtio".clone_into(&mut interface.model);
     } else if !MODELS.contains(&interface.model.as_str()) {
         let message = format!(
-            "interface {field} uses model {} that is not supported.",
+            "interface {path}.name uses model {} that is not supported.",
             interface.model
         );
         review.invalid(&field, &interface.model, message);
@@ -393,11 +391,10 @@ fn mac(
             None
         }
         Err(()) => {
-            review.invalid(
-                &field,
-                &interface.mac_address,
-                "must be six octets, such as 02:00:00:12:34:56",
-            );
+            let text = &interface.mac_address;
+            let message = format!("interface {path}.name has malformed MAC address ({text}).");
+            let error = FieldError::new(field, Rule::Invalid, message).value(text);
+            review.push(error.fix("six octets, such as 02:00:00:12:34:56"));
             None
         }
     }

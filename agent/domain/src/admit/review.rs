@@ -19,6 +19,8 @@ pub(super) struct Review<'a> {
     pub(super) caps: Option<&'a NodeCaps>,
     /// The VMI's namespace.
     pub(super) namespace: String,
+    /// The VMI would have the pod network, which the node has not.
+    pub(super) lacks_pod_network: bool,
     /// The object is its caller's, who may not write what is the server's.
     pub(super) is_new: bool,
     pub(super) errors: Vec<FieldError>,
@@ -32,6 +34,7 @@ impl<'a> Review<'a> {
         Self {
             caps,
             namespace: String::from("default"),
+            lacks_pod_network: false,
             is_new,
             errors: Vec::new(),
             warnings: Vec::new(),

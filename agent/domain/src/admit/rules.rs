@@ -10,24 +10,59 @@ use crate::quantity::Quantity;
 use crate::{Bound, FieldError, Rule};
 
 /// Judges every field that is set or required, but for what is in the fields of `left_out`: those are another's to judge.
+///
+/// What is in a field that is refused or without effect is judged by the API's rules alone, and only of what is new.
 pub(super) fn check<M: Message + Name>(object: &M, left_out: &[&str], review: &mut Review<'_>) {
+    let mut unread: Option<String> = None;
     visit(object, "", &mut |field| {
         if field.seen != Seen::Absent && left_out.contains(&field.path) {
             return false;
         }
-        check_field(&field, review)
+        unread.take_if(|above| !is_within(field.path, above));
+        let is_unread = unread.is_some();
+        match check_field(&field, is_unread, review) {
+            Children::Judged => true,
+            Children::LeftOut => false,
+            Children::Unread => {
+                unread.get_or_insert_with(|| field.path.to_owned());
+                review.is_new
+            }
+        }
     });
 }
 
-/// Answers whether the children of the field are to be judged too.
-fn check_field(field: &Visited<'_>, review: &mut Review<'_>) -> bool {
+/// What becomes of the fields that are in a field.
+enum Children {
+    /// They are judged by all rules.
+    Judged,
+    /// They are judged by the API's rules: this release does not read them.
+    Unread,
+    /// They are not judged.
+    LeftOut,
+}
+
+fn is_within(path: &str, above: &str) -> bool {
+    let rest = path.strip_prefix(above);
+    rest.is_some_and(|rest| rest.starts_with(['.', '[']))
+}
+
+/// The path at which the level of a field is reported: once for a list, at its first element.
+fn reported_at(path: &str) -> Option<&str> {
+    match path.rsplit_once('[') {
+        Some((list, "0]")) => Some(list),
+        Some((_, index)) if index.ends_with(']') => None,
+        _ => Some(path),
+    }
+}
+
+fn check_field(field: &Visited<'_>, is_unread: bool, review: &mut Review<'_>) -> Children {
     let rules = field.rules;
     if field.seen == Seen::Absent {
         review.required(
             field.path,
             format!("{} in body is required", without_indexes(field.path)),
         );
-        return false;
+        return Children::LeftOut;
     }
     if let Seen::Quantity(text) = field.seen
         && Quantity::parse(text).is_none()
@@ -37,7 +72,7 @@ fn check_field(field: &Visited<'_>, review: &mut Review<'_>) -> bool {
             text,
             "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
         );
-        return false;
+        return Children::LeftOut;
     }
     let value = match field.seen {
         Seen::Bool(true) => Some("true"),
@@ -49,21 +84,28 @@ fn check_field(field: &Visited<'_>, review: &mut Review<'_>) -> bool {
         && !known(rules, value)
     {
         review.push(unknown_value(field.path, rules, value));
-        return false;
+        return Children::LeftOut;
+    }
+    if is_unread {
+        return Children::Unread;
     }
     match rules.support() {
         // What a host lacks is judged where its abilities are known.
         SupportLevel::Supported | SupportLevel::Host => {}
         SupportLevel::Ignored => {
-            review.ignored.push(Remark {
-                path: field.path.to_owned(),
-                message: rules.note.clone(),
-            });
-            return false;
+            review
+                .ignored
+                .extend(reported_at(field.path).map(|path| Remark {
+                    path: path.to_owned(),
+                    message: rules.note.clone(),
+                }));
+            return Children::Unread;
         }
         SupportLevel::Unsupported => {
-            review.push(not_honoured(field.path, rules, value));
-            return false;
+            if let Some(path) = reported_at(field.path) {
+                review.push(not_honoured(path, rules, value));
+            }
+            return Children::Unread;
         }
     }
     if let Some(value) = value
@@ -72,7 +114,7 @@ fn check_field(field: &Visited<'_>, review: &mut Review<'_>) -> bool {
     {
         review.push(not_honoured(field.path, rules, Some(value)));
     }
-    true
+    Children::Judged
 }
 
 fn known(rules: &FieldRules, value: &str) -> bool {
@@ -80,8 +122,12 @@ fn known(rules: &FieldRules, value: &str) -> bool {
 }
 
 fn not_honoured(path: &str, rules: &FieldRules, value: Option<&str>) -> FieldError {
-    let mut error = FieldError::new(path, Rule::NotSupported, "not supported by this release")
-        .fix(rules.note.clone());
+    let (rule, words) = if rules.refusal.is_empty() {
+        (Rule::NotSupported, "not supported by this release")
+    } else {
+        (Rule::Invalid, rules.refusal.as_str())
+    };
+    let mut error = FieldError::new(path, rule, words).fix(rules.note.clone());
     error.value = value.map(str::to_owned);
     error
 }
@@ -95,7 +141,7 @@ fn unknown_value(path: &str, rules: &FieldRules, value: &str) -> FieldError {
         }
         "spec.domain.ioThreadsPolicy" => format!("Invalid IOThreadsPolicy ({value})"),
         "spec.runStrategy" => format!("Invalid RunStrategy ({value})"),
-        _ => String::new(),
+        _ => of_list_element(path, value).unwrap_or_default(),
     };
     let allowed: Vec<String> = rules
         .allowed
@@ -111,6 +157,29 @@ fn unknown_value(path: &str, rules: &FieldRules, value: &str) -> FieldError {
             .fix(supported)
     };
     error.beyond(Bound::Api)
+}
+
+/// KubeVirt's words of a value in an element of a list.
+fn of_list_element(path: &str, value: &str) -> Option<String> {
+    const DISKS: &str = "spec.domain.devices.disks";
+    let (element, member) = path.rsplit_once("].")?;
+    let (list, _) = element.rsplit_once('[')?;
+    Some(match (list, member) {
+        (DISKS, "cache") => format!("{path} has invalid value {value}"),
+        (DISKS, "errorPolicy") => format!("{path} has invalid value {value:?}"),
+        (DISKS, "io") => {
+            format!(
+                "Disk IO mode for {DISKS} is not supported. Supported modes are: native, threads."
+            )
+        }
+        ("spec.domain.devices.panicDevices", "model") => {
+            format!("invalid PanicDeviceModel({value})")
+        }
+        ("spec.volumes", "hostDisk.type") => {
+            format!("{path} has invalid value '{value}', allowed are 'Disk' or 'DiskOrCreate'")
+        }
+        _ => return None,
+    })
 }
 
 /// OpenAPI's messages name fields without list indexes.

@@ -9,13 +9,17 @@ use proto_node::{from_json, to_json};
 use serde_json::Value;
 
 use super::review::Review;
-use super::{Admitted, Remark, rules};
+use super::{Admitted, Remark, cdi, rules};
 use crate::derive::{firmware_serial, firmware_uuid};
+use crate::error::of_fields_within;
 use crate::instancetype::{
     Kit, Named, Sort, apply, check_matchers, check_requirements, check_spread, conflict_text,
     is_inferred, named, origin,
 };
 use crate::{FieldError, NodeCaps, Rule, RunStrategy, Vmi};
+
+/// Where a machine holds what its VMIs are made of.
+const TEMPLATE: &str = "spec.template";
 
 /// An admitted machine and what its owner should know.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,6 +57,7 @@ pub fn admit_virtual_machine(
         return Err(review.errors);
     };
     check_run_strategy(spec, &mut review);
+    cdi::templates(spec, &metadata.namespace, &mut review);
     for error in check_matchers(spec) {
         review.push(error);
     }
@@ -169,10 +174,10 @@ fn admit_template(
             let warnings = admitted.warnings.iter();
             review
                 .warnings
-                .extend(warnings.map(|text| of_template(text)));
+                .extend(warnings.map(|text| of_fields_within(TEMPLATE, text)));
             let ignored = admitted.ignored.into_iter();
             review.ignored.extend(ignored.map(|remark| Remark {
-                path: format!("spec.template.{}", remark.path),
+                path: format!("{TEMPLATE}.{}", remark.path),
                 ..remark
             }));
         }
@@ -201,17 +206,7 @@ fn of_kit(error: FieldError, source: Option<Sort>, found: &FoundKit) -> FieldErr
         (Some(sort), Some(name)) => format!("it comes from the {} {name:?}", sort.word()),
         _ => error.fix,
     };
-    FieldError {
-        path: format!("spec.template.{}", error.path),
-        message: of_template(&error.message),
-        fix,
-        ..error
-    }
-}
-
-/// What is said of a VMI's field, said of the template's.
-fn of_template(text: &str) -> String {
-    text.replace("spec.domain", "spec.template.spec.domain")
+    FieldError { fix, ..error }.within(TEMPLATE)
 }
 
 fn check_run_strategy(spec: &VirtualMachineSpec, review: &mut Review<'_>) {

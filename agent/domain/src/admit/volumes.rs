@@ -190,15 +190,13 @@ pub(super) fn container(
 
 /// How many sources a volume names, those that this release refuses among them.
 fn source_count(volume: &Volume) -> usize {
-    let opaque = [
-        &volume.persistent_volume_claim,
-        &volume.data_volume,
-        &volume.ephemeral,
-        &volume.downward_metrics,
-        &volume.memory_dump,
-        &volume.container_path,
-    ];
-    let known = [
+    let given = [
+        volume.persistent_volume_claim.is_some(),
+        volume.data_volume.is_some(),
+        volume.ephemeral.is_some(),
+        volume.downward_metrics.is_some(),
+        volume.memory_dump.is_some(),
+        volume.container_path.is_some(),
         volume.host_disk.is_some(),
         volume.empty_disk.is_some(),
         volume.container_disk.is_some(),
@@ -210,8 +208,7 @@ fn source_count(volume: &Volume) -> usize {
         volume.service_account.is_some(),
         volume.downward_api.is_some(),
     ];
-    opaque.iter().filter(|source| !source.is_empty()).count()
-        + known.iter().filter(|is_set| **is_set).count()
+    given.into_iter().filter(|is_given| *is_given).count()
 }
 
 fn host_disk(path: &str, disk: &HostDisk, review: &mut Review<'_>) -> Option<DiskSource> {

@@ -6,11 +6,8 @@ use serde_json::Value;
 use super::review::Review;
 use crate::{FieldError, Rule};
 
-/// Judges what is new; what runs is left alone.
+/// Judges what is new.
 pub(super) fn check(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) {
-    if !review.is_new {
-        return;
-    }
     if let Some(domain) = &spec.domain {
         io_threads(domain, review);
     }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod access;
+mod beneath;
 mod boot;
 mod fields;
 mod hooks;
@@ -255,7 +256,7 @@ fn all_errors_are_reported_at_once() {
     ]);
     for wanted in [
         "spec.domain.devices.disks[1].name: Invalid value: \"data\": spec.domain.devices.disks[1].Name 'data' not found. (volumes: root, scratch)",
-        "spec.domain.devices.interfaces[1].macAddress: Invalid value: \"52:54:00\": must be six octets, such as 02:00:00:12:34:56",
+        "spec.domain.devices.interfaces[1].macAddress: Invalid value: \"52:54:00\": interface spec.domain.devices.interfaces[1].name has malformed MAC address (52:54:00). (six octets, such as 02:00:00:12:34:56)",
         "spec.domain.devices.interfaces[1].name: Duplicate value: \"net\": Only one interface can be connected to one specific network",
         "spec.domain.devices.tpm: Unsupported value: not supported by this release (there is no TPM in this release: leave it out)",
         "spec.domain.memory.guest: Invalid value: \"-1Gi\": spec.domain.memory.guest '-1Gi': must be greater than or equal to 0.",

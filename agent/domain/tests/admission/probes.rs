@@ -49,6 +49,25 @@ fn what_is_left_out_or_less_than_one_is_kubevirts_default_and_stored() {
 }
 
 #[test]
+fn a_probe_may_go_over_the_pod_network_that_a_guest_has_by_default() {
+    let value = with(&[
+        (LIVENESS, json!({"httpGet": {"port": 80}})),
+        ("/spec/networks", Value::Null),
+        ("/spec/domain/devices/interfaces", Value::Null),
+    ]);
+    let admitted = admit(value.clone()).unwrap();
+    assert_eq!(admitted.vmi.interfaces.len(), 1);
+    assert!(admitted.vmi.probes.liveness.is_some());
+    // KubeVirt takes it all the same where a node has none.
+    let mut node = caps();
+    node.pod_network = None;
+    let object: proto_node::vmi::VirtualMachineInstance = from_node(&Node::from(value)).unwrap();
+    let errors = Vmi::admit(object, &node).unwrap_err();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert_eq!(errors[0].bound, agent_domain::Bound::Node);
+}
+
+#[test]
 fn a_probe_is_one_question() {
     assert_eq!(
         refused(&[(READINESS, json!({"periodSeconds": 5}))]),
@@ -167,6 +186,7 @@ fn a_guest_without_an_interface_is_not_asked_over_the_network() {
             (READINESS, probe),
             ("/spec/networks", Value::Null),
             ("/spec/domain/devices/interfaces", Value::Null),
+            ("/spec/domain/devices/autoattachPodInterface", json!(false)),
         ])
     };
     let errors = bare(json!({"httpGet": {"port": 80}}));

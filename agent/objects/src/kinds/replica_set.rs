@@ -129,12 +129,11 @@ fn admit_template(
     };
     match admitted {
         Ok(admitted) => admission.warnings.extend(admitted.warnings),
-        Err(errors) => admission
-            .errors
-            .extend(errors.into_iter().map(|error| FieldError {
-                path: format!("spec.template.{}", error.path),
-                ..error
-            })),
+        Err(errors) => {
+            let errors = errors.into_iter();
+            let errors = errors.map(|error| error.within("spec.template"));
+            admission.errors.extend(errors);
+        }
     }
 }
 

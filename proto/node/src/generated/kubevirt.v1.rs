@@ -192,6 +192,763 @@ impl ::prost::Name for PasswordGuestAgentPropagation {
         "/kubevirt.v1.PasswordGuestAgentPropagation".into()
     }
 }
+/// A persistent volume claim.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PersistentVolumeClaimVolumeSource {
+    /// Name of the claim, of the VMI's namespace.
+    #[prost(string, tag = "1")]
+    pub claim_name: ::prost::alloc::string::String,
+    /// The volume is only read.
+    #[prost(bool, tag = "2")]
+    pub read_only: bool,
+    /// The volume can be taken from a guest that runs.
+    #[prost(bool, tag = "3")]
+    pub hotpluggable: bool,
+}
+impl ::prost::Name for PersistentVolumeClaimVolumeSource {
+    const NAME: &'static str = "PersistentVolumeClaimVolumeSource";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.PersistentVolumeClaimVolumeSource".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.PersistentVolumeClaimVolumeSource".into()
+    }
+}
+/// A DataVolume.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DataVolumeSource {
+    /// Name of the DataVolume, of the VMI's namespace.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// The volume can be taken from a guest that runs.
+    #[prost(bool, tag = "2")]
+    pub hotpluggable: bool,
+}
+impl ::prost::Name for DataVolumeSource {
+    const NAME: &'static str = "DataVolumeSource";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.DataVolumeSource".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.DataVolumeSource".into()
+    }
+}
+/// A claim under a throw-away overlay.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EphemeralVolumeSource {
+    /// The claim, which is not written to.
+    #[prost(message, optional, tag = "1")]
+    pub persistent_volume_claim: ::core::option::Option<EphemeralClaim>,
+}
+impl ::prost::Name for EphemeralVolumeSource {
+    const NAME: &'static str = "EphemeralVolumeSource";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.EphemeralVolumeSource".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.EphemeralVolumeSource".into()
+    }
+}
+/// The claim under an overlay.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EphemeralClaim {
+    /// Name of the claim, of the VMI's namespace.
+    #[prost(string, tag = "1")]
+    pub claim_name: ::prost::alloc::string::String,
+    /// The volume is only read.
+    #[prost(bool, tag = "2")]
+    pub read_only: bool,
+}
+impl ::prost::Name for EphemeralClaim {
+    const NAME: &'static str = "EphemeralClaim";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.EphemeralClaim".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.EphemeralClaim".into()
+    }
+}
+/// Figures of the host as a disk; nothing to choose. One at most.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DownwardMetricsVolumeSource {}
+impl ::prost::Name for DownwardMetricsVolumeSource {
+    const NAME: &'static str = "DownwardMetricsVolumeSource";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.DownwardMetricsVolumeSource".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.DownwardMetricsVolumeSource".into()
+    }
+}
+/// The claim that a dump of the guest's memory is written to. One at most.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MemoryDumpVolumeSource {
+    /// Name of the claim, of the VMI's namespace.
+    #[prost(string, tag = "1")]
+    pub claim_name: ::prost::alloc::string::String,
+    /// The volume is only read.
+    #[prost(bool, tag = "2")]
+    pub read_only: bool,
+    /// The volume can be taken from a guest that runs.
+    #[prost(bool, tag = "3")]
+    pub hotpluggable: bool,
+}
+impl ::prost::Name for MemoryDumpVolumeSource {
+    const NAME: &'static str = "MemoryDumpVolumeSource";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.MemoryDumpVolumeSource".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.MemoryDumpVolumeSource".into()
+    }
+}
+/// A directory of the launcher's image.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ContainerPathVolumeSource {
+    /// The directory: absolute, without "..", of at most 4096 bytes.
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    /// The guest may only read. Nothing else is possible.
+    #[prost(bool, optional, tag = "2")]
+    pub read_only: ::core::option::Option<bool>,
+}
+impl ::prost::Name for ContainerPathVolumeSource {
+    const NAME: &'static str = "ContainerPathVolumeSource";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.ContainerPathVolumeSource".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.ContainerPathVolumeSource".into()
+    }
+}
+/// A claim for a helper of KubeVirt.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UtilityVolume {
+    /// Unique name.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Name of the claim, of the VMI's namespace.
+    #[prost(string, tag = "2")]
+    pub claim_name: ::prost::alloc::string::String,
+    /// The volume is only read.
+    #[prost(bool, tag = "3")]
+    pub read_only: bool,
+    /// What the helper does with it.
+    #[prost(string, tag = "4")]
+    pub r#type: ::prost::alloc::string::String,
+}
+impl ::prost::Name for UtilityVolume {
+    const NAME: &'static str = "UtilityVolume";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.UtilityVolume".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.UtilityVolume".into()
+    }
+}
+/// Features of the platform.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Features {
+    /// ACPI.
+    #[prost(message, optional, tag = "1")]
+    pub acpi: ::core::option::Option<FeatureAcpi>,
+    /// APIC.
+    #[prost(message, optional, tag = "2")]
+    pub apic: ::core::option::Option<FeatureApic>,
+    /// Hyper-V enlightenments.
+    #[prost(message, optional, tag = "3")]
+    pub hyperv: ::core::option::Option<FeatureHyperv>,
+    /// All Hyper-V enlightenments that the host's KVM has. Not with hyperv.
+    #[prost(message, optional, tag = "4")]
+    pub hyperv_passthrough: ::core::option::Option<FeatureState>,
+    /// System management mode.
+    #[prost(message, optional, tag = "5")]
+    pub smm: ::core::option::Option<FeatureSmm>,
+    /// Whether the guest sees that it runs on KVM.
+    #[prost(message, optional, tag = "6")]
+    pub kvm: ::core::option::Option<FeatureKvm>,
+    /// Paravirtual spin locks. Default: if the host's KVM has them.
+    #[prost(message, optional, tag = "7")]
+    pub pvspinlock: ::core::option::Option<FeatureState>,
+}
+impl ::prost::Name for Features {
+    const NAME: &'static str = "Features";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.Features".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.Features".into()
+    }
+}
+/// A feature that is on or off.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FeatureState {
+    /// On. Default true.
+    #[prost(bool, optional, tag = "1")]
+    pub enabled: ::core::option::Option<bool>,
+}
+impl ::prost::Name for FeatureState {
+    const NAME: &'static str = "FeatureState";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.FeatureState".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.FeatureState".into()
+    }
+}
+/// System management mode.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FeatureSmm {
+    /// On. Default true.
+    #[prost(bool, optional, tag = "1")]
+    pub enabled: ::core::option::Option<bool>,
+}
+impl ::prost::Name for FeatureSmm {
+    const NAME: &'static str = "FeatureSmm";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.FeatureSmm".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.FeatureSmm".into()
+    }
+}
+/// Hyper-V enlightenments. One that needs another switches it on, unless that is disabled.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FeatureHyperv {
+    /// No watchdogs that a slow host would trip.
+    #[prost(message, optional, tag = "1")]
+    pub relaxed: ::core::option::Option<FeatureState>,
+    /// The APIC by MSRs.
+    #[prost(message, optional, tag = "2")]
+    pub vapic: ::core::option::Option<FeatureState>,
+    /// Spin locks tell of long waits.
+    #[prost(message, optional, tag = "3")]
+    pub spinlocks: ::core::option::Option<FeatureSpinlocks>,
+    /// Numbers of virtual processors.
+    #[prost(message, optional, tag = "4")]
+    pub vpindex: ::core::option::Option<FeatureState>,
+    /// Time that a virtual processor has run.
+    #[prost(message, optional, tag = "5")]
+    pub runtime: ::core::option::Option<FeatureState>,
+    /// Synthetic interrupt controller. Needs vpindex.
+    #[prost(message, optional, tag = "6")]
+    pub synic: ::core::option::Option<FeatureState>,
+    /// Synthetic timers. Needs synic and clock.timer.hyperv.
+    #[prost(message, optional, tag = "7")]
+    pub synictimer: ::core::option::Option<FeatureSynicTimer>,
+    /// Reset by MSR.
+    #[prost(message, optional, tag = "8")]
+    pub reset: ::core::option::Option<FeatureState>,
+    /// Signature of the hypervisor.
+    #[prost(message, optional, tag = "9")]
+    pub vendorid: ::core::option::Option<FeatureVendorId>,
+    /// Frequencies of TSC and APIC by MSR.
+    #[prost(message, optional, tag = "10")]
+    pub frequencies: ::core::option::Option<FeatureState>,
+    /// Notice of a migration to another frequency.
+    #[prost(message, optional, tag = "11")]
+    pub reenlightenment: ::core::option::Option<FeatureState>,
+    /// TLB flushes of other processors by hypercall. Needs vpindex.
+    #[prost(message, optional, tag = "12")]
+    pub tlbflush: ::core::option::Option<FeatureTlbFlush>,
+    /// Interrupts between processors by hypercall. Needs vpindex.
+    #[prost(message, optional, tag = "13")]
+    pub ipi: ::core::option::Option<FeatureState>,
+    /// Enlightened VMCS for nested guests. Needs vapic and the CPU feature vmx.
+    #[prost(message, optional, tag = "14")]
+    pub evmcs: ::core::option::Option<FeatureState>,
+}
+impl ::prost::Name for FeatureHyperv {
+    const NAME: &'static str = "FeatureHyperv";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.FeatureHyperv".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.FeatureHyperv".into()
+    }
+}
+/// Spin locks that tell of long waits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FeatureSpinlocks {
+    /// On. Default true.
+    #[prost(bool, optional, tag = "1")]
+    pub enabled: ::core::option::Option<bool>,
+    /// Tries before a wait is long, at least 4096, which is the default.
+    #[prost(uint32, optional, tag = "2")]
+    pub spinlocks: ::core::option::Option<u32>,
+}
+impl ::prost::Name for FeatureSpinlocks {
+    const NAME: &'static str = "FeatureSpinlocks";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.FeatureSpinlocks".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.FeatureSpinlocks".into()
+    }
+}
+/// Synthetic timers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FeatureSynicTimer {
+    /// On. Default true.
+    #[prost(bool, optional, tag = "1")]
+    pub enabled: ::core::option::Option<bool>,
+    /// They interrupt without a message.
+    #[prost(message, optional, tag = "2")]
+    pub direct: ::core::option::Option<FeatureState>,
+}
+impl ::prost::Name for FeatureSynicTimer {
+    const NAME: &'static str = "FeatureSynicTimer";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.FeatureSynicTimer".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.FeatureSynicTimer".into()
+    }
+}
+/// Signature of the hypervisor.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FeatureVendorId {
+    /// On. Default true.
+    #[prost(bool, optional, tag = "1")]
+    pub enabled: ::core::option::Option<bool>,
+    /// At most 12 characters of ASCII.
+    #[prost(string, tag = "2")]
+    pub vendorid: ::prost::alloc::string::String,
+}
+impl ::prost::Name for FeatureVendorId {
+    const NAME: &'static str = "FeatureVendorId";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.FeatureVendorId".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.FeatureVendorId".into()
+    }
+}
+/// TLB flushes by hypercall.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FeatureTlbFlush {
+    /// On. Default true.
+    #[prost(bool, optional, tag = "1")]
+    pub enabled: ::core::option::Option<bool>,
+    /// Of nested guests, without exits.
+    #[prost(message, optional, tag = "2")]
+    pub direct: ::core::option::Option<FeatureState>,
+    /// Of ranges.
+    #[prost(message, optional, tag = "3")]
+    pub extended: ::core::option::Option<FeatureState>,
+}
+impl ::prost::Name for FeatureTlbFlush {
+    const NAME: &'static str = "FeatureTlbFlush";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.FeatureTlbFlush".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.FeatureTlbFlush".into()
+    }
+}
+/// ACPI.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FeatureAcpi {
+    /// On. Default true.
+    #[prost(bool, optional, tag = "1")]
+    pub enabled: ::core::option::Option<bool>,
+}
+impl ::prost::Name for FeatureAcpi {
+    const NAME: &'static str = "FeatureAcpi";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.FeatureAcpi".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.FeatureAcpi".into()
+    }
+}
+/// APIC.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FeatureApic {
+    /// On. Default true.
+    #[prost(bool, optional, tag = "1")]
+    pub enabled: ::core::option::Option<bool>,
+    /// Paravirtual end of interrupt; without it if the host's KVM has it.
+    #[prost(bool, tag = "2")]
+    pub end_of_interrupt: bool,
+}
+impl ::prost::Name for FeatureApic {
+    const NAME: &'static str = "FeatureApic";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.FeatureApic".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.FeatureApic".into()
+    }
+}
+/// Whether the guest sees that it runs on KVM.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FeatureKvm {
+    /// Hide it.
+    #[prost(bool, tag = "1")]
+    pub hidden: bool,
+}
+impl ::prost::Name for FeatureKvm {
+    const NAME: &'static str = "FeatureKvm";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.FeatureKvm".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.FeatureKvm".into()
+    }
+}
+/// An input device.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Input {
+    /// Bus: usb, the default, or virtio.
+    #[prost(string, tag = "1")]
+    pub bus: ::prost::alloc::string::String,
+    /// Type: tablet.
+    #[prost(string, tag = "2")]
+    pub r#type: ::prost::alloc::string::String,
+    /// Name of the device.
+    #[prost(string, tag = "3")]
+    pub name: ::prost::alloc::string::String,
+}
+impl ::prost::Name for Input {
+    const NAME: &'static str = "Input";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.Input".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.Input".into()
+    }
+}
+/// A TPM.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TpmDevice {
+    /// There is one. Default true.
+    #[prost(bool, optional, tag = "1")]
+    pub enabled: ::core::option::Option<bool>,
+    /// What it remembers outlives the VMI. Default false.
+    #[prost(bool, optional, tag = "2")]
+    pub persistent: ::core::option::Option<bool>,
+}
+impl ::prost::Name for TpmDevice {
+    const NAME: &'static str = "TpmDevice";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.TpmDevice".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.TpmDevice".into()
+    }
+}
+/// A graphics card.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VideoDevice {
+    /// Its model.
+    #[prost(string, tag = "1")]
+    pub r#type: ::prost::alloc::string::String,
+}
+impl ::prost::Name for VideoDevice {
+    const NAME: &'static str = "VideoDevice";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.VideoDevice".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.VideoDevice".into()
+    }
+}
+/// A sound card.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SoundDevice {
+    /// Name of the device.
+    #[prost(string, optional, tag = "1")]
+    pub name: ::core::option::Option<::prost::alloc::string::String>,
+    /// Its model: ich9, the default, or ac97.
+    #[prost(string, tag = "2")]
+    pub model: ::prost::alloc::string::String,
+}
+impl ::prost::Name for SoundDevice {
+    const NAME: &'static str = "SoundDevice";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.SoundDevice".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.SoundDevice".into()
+    }
+}
+/// A GPU of the host. Named as a device plugin has it, or claimed through dynamic resource allocation.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Gpu {
+    /// Name of the device.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// The device plugin's name of it.
+    #[prost(string, tag = "2")]
+    pub device_name: ::prost::alloc::string::String,
+    /// Options of a virtual GPU.
+    #[prost(message, optional, tag = "3")]
+    pub virtual_gpu_options: ::core::option::Option<VGpuOptions>,
+    /// Word for the guest's metadata.
+    #[prost(string, tag = "4")]
+    pub tag: ::prost::alloc::string::String,
+    /// Name of one of resourceClaims.
+    #[prost(string, tag = "5")]
+    pub claim_name: ::prost::alloc::string::String,
+    /// Name of a request of that claim.
+    #[prost(string, tag = "6")]
+    pub request_name: ::prost::alloc::string::String,
+}
+impl ::prost::Name for Gpu {
+    const NAME: &'static str = "Gpu";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.Gpu".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.Gpu".into()
+    }
+}
+/// Options of a virtual GPU.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VGpuOptions {
+    /// Its display.
+    #[prost(message, optional, tag = "1")]
+    pub display: ::core::option::Option<VGpuDisplayOptions>,
+}
+impl ::prost::Name for VGpuOptions {
+    const NAME: &'static str = "VGpuOptions";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.VGpuOptions".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.VGpuOptions".into()
+    }
+}
+/// The display of a virtual GPU.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VGpuDisplayOptions {
+    /// There is one. Default true.
+    #[prost(bool, optional, tag = "1")]
+    pub enabled: ::core::option::Option<bool>,
+    /// A frame buffer while the guest boots. Default on.
+    #[prost(message, optional, tag = "2")]
+    pub ram_fb: ::core::option::Option<FeatureState>,
+}
+impl ::prost::Name for VGpuDisplayOptions {
+    const NAME: &'static str = "VGpuDisplayOptions";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.VGpuDisplayOptions".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.VGpuDisplayOptions".into()
+    }
+}
+/// A device of the host. Named as a device plugin has it, or claimed through dynamic resource allocation.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HostDevice {
+    /// Name of the device.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// The device plugin's name of it.
+    #[prost(string, tag = "2")]
+    pub device_name: ::prost::alloc::string::String,
+    /// Word for the guest's metadata.
+    #[prost(string, tag = "3")]
+    pub tag: ::prost::alloc::string::String,
+    /// Name of one of resourceClaims.
+    #[prost(string, tag = "4")]
+    pub claim_name: ::prost::alloc::string::String,
+    /// Name of a request of that claim.
+    #[prost(string, tag = "5")]
+    pub request_name: ::prost::alloc::string::String,
+}
+impl ::prost::Name for HostDevice {
+    const NAME: &'static str = "HostDevice";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.HostDevice".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.HostDevice".into()
+    }
+}
+/// A volume that the guest mounts as a file system.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Filesystem {
+    /// Name of a volume.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// By virtiofs.
+    #[prost(message, optional, tag = "2")]
+    pub virtiofs: ::core::option::Option<FilesystemVirtiofs>,
+}
+impl ::prost::Name for Filesystem {
+    const NAME: &'static str = "Filesystem";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.Filesystem".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.Filesystem".into()
+    }
+}
+/// virtiofs; nothing to choose.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FilesystemVirtiofs {}
+impl ::prost::Name for FilesystemVirtiofs {
+    const NAME: &'static str = "FilesystemVirtiofs";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.FilesystemVirtiofs".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.FilesystemVirtiofs".into()
+    }
+}
+/// A port with figures of the host; nothing to choose.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DownwardMetricsDevice {}
+impl ::prost::Name for DownwardMetricsDevice {
+    const NAME: &'static str = "DownwardMetricsDevice";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.DownwardMetricsDevice".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.DownwardMetricsDevice".into()
+    }
+}
+/// USB redirection; nothing to choose.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ClientPassthroughDevices {}
+impl ::prost::Name for ClientPassthroughDevices {
+    const NAME: &'static str = "ClientPassthroughDevices";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.ClientPassthroughDevices".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.ClientPassthroughDevices".into()
+    }
+}
+/// The watchdog of s390x.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Diag288Watchdog {
+    /// What follows when it runs out. Default reset.
+    #[prost(string, tag = "1")]
+    pub action: ::prost::alloc::string::String,
+}
+impl ::prost::Name for Diag288Watchdog {
+    const NAME: &'static str = "Diag288Watchdog";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.Diag288Watchdog".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.Diag288Watchdog".into()
+    }
+}
+/// A SCSI device passed through.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LunTarget {
+    /// Bus: scsi, sata, virtio or usb.
+    #[prost(string, tag = "1")]
+    pub bus: ::prost::alloc::string::String,
+    /// The guest may only read.
+    #[prost(bool, tag = "2")]
+    pub readonly: bool,
+    /// The guest may reserve the device for itself.
+    #[prost(bool, tag = "3")]
+    pub reservation: bool,
+}
+impl ::prost::Name for LunTarget {
+    const NAME: &'static str = "LunTarget";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.LunTarget".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.LunTarget".into()
+    }
+}
+/// A function of a host device; nothing to choose.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct InterfaceSriov {}
+impl ::prost::Name for InterfaceSriov {
+    const NAME: &'static str = "InterfaceSriov";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.InterfaceSriov".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.InterfaceSriov".into()
+    }
+}
+/// passt; nothing to choose.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct InterfacePasstBinding {}
+impl ::prost::Name for InterfacePasstBinding {
+    const NAME: &'static str = "InterfacePasstBinding";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.InterfacePasstBinding".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.InterfacePasstBinding".into()
+    }
+}
+/// A binding plugin.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PluginBinding {
+    /// Name under which the cluster knows it.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+}
+impl ::prost::Name for PluginBinding {
+    const NAME: &'static str = "PluginBinding";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.PluginBinding".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.PluginBinding".into()
+    }
+}
+/// A binding that KubeVirt removed; nothing to choose.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DiscontinuedBinding {}
+impl ::prost::Name for DiscontinuedBinding {
+    const NAME: &'static str = "DiscontinuedBinding";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.DiscontinuedBinding".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.DiscontinuedBinding".into()
+    }
+}
 /// Devices.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Devices {
@@ -239,38 +996,38 @@ pub struct Devices {
     #[prost(bool, tag = "14")]
     pub disable_hotplug: bool,
     /// Input devices.
-    #[prost(bytes = "vec", repeated, tag = "15")]
-    pub inputs: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    #[prost(message, repeated, tag = "26")]
+    pub inputs: ::prost::alloc::vec::Vec<Input>,
     /// Watchdog.
     #[prost(message, optional, tag = "16")]
     pub watchdog: ::core::option::Option<Watchdog>,
     /// TPM.
-    #[prost(bytes = "vec", tag = "17")]
-    pub tpm: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "27")]
+    pub tpm: ::core::option::Option<TpmDevice>,
     /// Graphics card.
-    #[prost(bytes = "vec", tag = "18")]
-    pub video: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "28")]
+    pub video: ::core::option::Option<VideoDevice>,
     /// Sound card.
-    #[prost(bytes = "vec", tag = "19")]
-    pub sound: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "29")]
+    pub sound: ::core::option::Option<SoundDevice>,
     /// GPUs of the host.
-    #[prost(bytes = "vec", repeated, tag = "20")]
-    pub gpus: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    #[prost(message, repeated, tag = "30")]
+    pub gpus: ::prost::alloc::vec::Vec<Gpu>,
     /// Devices of the host.
-    #[prost(bytes = "vec", repeated, tag = "21")]
-    pub host_devices: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    #[prost(message, repeated, tag = "31")]
+    pub host_devices: ::prost::alloc::vec::Vec<HostDevice>,
     /// Shared file systems.
-    #[prost(bytes = "vec", repeated, tag = "22")]
-    pub filesystems: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    #[prost(message, repeated, tag = "32")]
+    pub filesystems: ::prost::alloc::vec::Vec<Filesystem>,
     /// Devices by which a guest reports a panic.
     #[prost(message, repeated, tag = "23")]
     pub panic_devices: ::prost::alloc::vec::Vec<PanicDevice>,
     /// A port with figures of the host.
-    #[prost(bytes = "vec", tag = "24")]
-    pub downward_metrics: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "33")]
+    pub downward_metrics: ::core::option::Option<DownwardMetricsDevice>,
     /// USB redirection.
-    #[prost(bytes = "vec", tag = "25")]
-    pub client_passthrough: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "34")]
+    pub client_passthrough: ::core::option::Option<ClientPassthroughDevices>,
 }
 impl ::prost::Name for Devices {
     const NAME: &'static str = "Devices";
@@ -305,8 +1062,8 @@ pub struct Watchdog {
     #[prost(message, optional, tag = "2")]
     pub i6300esb: ::core::option::Option<I6300EsbWatchdog>,
     /// The watchdog of s390x.
-    #[prost(bytes = "vec", tag = "3")]
-    pub diag288: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "4")]
+    pub diag288: ::core::option::Option<Diag288Watchdog>,
 }
 impl ::prost::Name for Watchdog {
     const NAME: &'static str = "Watchdog";
@@ -362,8 +1119,8 @@ pub struct Disk {
     #[prost(message, optional, tag = "2")]
     pub disk: ::core::option::Option<DiskTarget>,
     /// A SCSI device passed through.
-    #[prost(bytes = "vec", tag = "3")]
-    pub lun: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "15")]
+    pub lun: ::core::option::Option<LunTarget>,
     /// A CD-ROM.
     #[prost(message, optional, tag = "4")]
     pub cdrom: ::core::option::Option<CdRomTarget>,
@@ -535,23 +1292,23 @@ pub struct Interface {
     #[prost(message, optional, tag = "3")]
     pub masquerade: ::core::option::Option<InterfaceMasquerade>,
     /// A function of a host device.
-    #[prost(bytes = "vec", tag = "4")]
-    pub sriov: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "20")]
+    pub sriov: ::core::option::Option<InterfaceSriov>,
     /// passt.
-    #[prost(bytes = "vec", tag = "5")]
-    pub passt_binding: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "21")]
+    pub passt_binding: ::core::option::Option<InterfacePasstBinding>,
     /// A binding plugin.
-    #[prost(bytes = "vec", tag = "6")]
-    pub binding: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "22")]
+    pub binding: ::core::option::Option<PluginBinding>,
     /// Removed from KubeVirt.
-    #[prost(bytes = "vec", tag = "7")]
-    pub slirp: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "23")]
+    pub slirp: ::core::option::Option<DiscontinuedBinding>,
     /// Removed from KubeVirt.
-    #[prost(bytes = "vec", tag = "8")]
-    pub macvtap: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "24")]
+    pub macvtap: ::core::option::Option<DiscontinuedBinding>,
     /// Removed from KubeVirt.
-    #[prost(bytes = "vec", tag = "9")]
-    pub passt: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "25")]
+    pub passt: ::core::option::Option<DiscontinuedBinding>,
     /// Model; virtio when left out. Others are provided as virtio, with a warning.
     #[prost(string, tag = "10")]
     pub model: ::prost::alloc::string::String,
@@ -712,6 +1469,111 @@ impl ::prost::Name for DhcpPrivateOptions {
         "/kubevirt.v1.DhcpPrivateOptions".into()
     }
 }
+/// How the guest is kept from its host. Exactly one, on amd64.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LaunchSecurity {
+    /// AMD's memory encryption.
+    #[prost(message, optional, tag = "1")]
+    pub sev: ::core::option::Option<Sev>,
+    /// AMD's memory encryption with integrity.
+    #[prost(message, optional, tag = "2")]
+    pub snp: ::core::option::Option<SevSnp>,
+    /// Intel's trust domains.
+    #[prost(message, optional, tag = "3")]
+    pub tdx: ::core::option::Option<Tdx>,
+}
+impl ::prost::Name for LaunchSecurity {
+    const NAME: &'static str = "LaunchSecurity";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.LaunchSecurity".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.LaunchSecurity".into()
+    }
+}
+/// AMD's memory encryption.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Sev {
+    /// What the host may not do.
+    #[prost(message, optional, tag = "1")]
+    pub policy: ::core::option::Option<SevPolicy>,
+    /// The guest is attested before it runs.
+    #[prost(message, optional, tag = "2")]
+    pub attestation: ::core::option::Option<SevAttestation>,
+    /// Session of the guest's owner, in base64.
+    #[prost(string, tag = "3")]
+    pub session: ::prost::alloc::string::String,
+    /// Diffie-Hellman key of the guest's owner, in base64.
+    #[prost(string, tag = "4")]
+    pub dh_cert: ::prost::alloc::string::String,
+}
+impl ::prost::Name for Sev {
+    const NAME: &'static str = "Sev";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.Sev".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.Sev".into()
+    }
+}
+/// What the host may not do.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SevPolicy {
+    /// Read the registers of the guest (SEV-ES). Default false.
+    #[prost(bool, optional, tag = "1")]
+    pub encrypted_state: ::core::option::Option<bool>,
+}
+impl ::prost::Name for SevPolicy {
+    const NAME: &'static str = "SevPolicy";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.SevPolicy".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.SevPolicy".into()
+    }
+}
+/// The guest is attested before it runs; nothing to choose.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SevAttestation {}
+impl ::prost::Name for SevAttestation {
+    const NAME: &'static str = "SevAttestation";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.SevAttestation".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.SevAttestation".into()
+    }
+}
+/// AMD's memory encryption with integrity; nothing to choose.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SevSnp {}
+impl ::prost::Name for SevSnp {
+    const NAME: &'static str = "SevSnp";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.SevSnp".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.SevSnp".into()
+    }
+}
+/// Intel's trust domains; nothing to choose.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Tdx {}
+impl ::prost::Name for Tdx {
+    const NAME: &'static str = "Tdx";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.Tdx".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.Tdx".into()
+    }
+}
 /// The machine.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DomainSpec {
@@ -749,8 +1611,8 @@ pub struct DomainSpec {
     #[prost(bytes = "vec", tag = "11")]
     pub io_threads: ::prost::alloc::vec::Vec<u8>,
     /// Confidential computing.
-    #[prost(bytes = "vec", tag = "12")]
-    pub launch_security: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "14")]
+    pub launch_security: ::core::option::Option<LaunchSecurity>,
     /// What the guest's reset does. Default "Reboot"; "Terminate" ends the VMI.
     #[prost(string, tag = "13")]
     pub reboot_policy: ::prost::alloc::string::String,
@@ -763,6 +1625,23 @@ impl ::prost::Name for DomainSpec {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kubevirt.v1.DomainSpec".into()
+    }
+}
+/// Threads that do the I/O of disks.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DiskIoThreads {
+    /// Threads beside the vCPUs' for ioThreadsPolicy supplementalPool.
+    #[prost(uint32, optional, tag = "1")]
+    pub supplemental_pool_thread_count: ::core::option::Option<u32>,
+}
+impl ::prost::Name for DiskIoThreads {
+    const NAME: &'static str = "DiskIoThreads";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.DiskIoThreads".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.DiskIoThreads".into()
     }
 }
 /// vCPUs: the product of sockets, cores and threads; members left out count as 1.
@@ -797,8 +1676,8 @@ pub struct Cpu {
     #[prost(message, optional, tag = "9")]
     pub numa: ::core::option::Option<Numa>,
     /// Real-time scheduling of vCPUs.
-    #[prost(bytes = "vec", tag = "10")]
-    pub realtime: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "11")]
+    pub realtime: ::core::option::Option<Realtime>,
 }
 impl ::prost::Name for Cpu {
     const NAME: &'static str = "Cpu";
@@ -808,6 +1687,23 @@ impl ::prost::Name for Cpu {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kubevirt.v1.Cpu".into()
+    }
+}
+/// Real-time scheduling of vCPUs.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Realtime {
+    /// The vCPUs, such as "0-3,^1". Default: all.
+    #[prost(string, tag = "1")]
+    pub mask: ::prost::alloc::string::String,
+}
+impl ::prost::Name for Realtime {
+    const NAME: &'static str = "Realtime";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.Realtime".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.Realtime".into()
     }
 }
 /// NUMA of the guest.
@@ -886,6 +1782,26 @@ impl ::prost::Name for Memory {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kubevirt.v1.Memory".into()
+    }
+}
+/// Memory set aside for the VMM.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReservedOverhead {
+    /// Beyond what is set aside by itself.
+    #[prost(string, tag = "1")]
+    pub added_overhead: ::prost::alloc::string::String,
+    /// Whether all of it must be locked.
+    #[prost(string, tag = "2")]
+    pub mem_lock: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ReservedOverhead {
+    const NAME: &'static str = "ReservedOverhead";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.ReservedOverhead".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.ReservedOverhead".into()
     }
 }
 /// Huge pages of the node.
@@ -996,8 +1912,8 @@ pub struct Firmware {
     #[prost(message, optional, tag = "4")]
     pub kernel_boot: ::core::option::Option<KernelBoot>,
     /// Windows licence tables.
-    #[prost(bytes = "vec", tag = "5")]
-    pub acpi: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "6")]
+    pub acpi: ::core::option::Option<AcpiTables>,
 }
 impl ::prost::Name for Firmware {
     const NAME: &'static str = "Firmware";
@@ -1007,6 +1923,26 @@ impl ::prost::Name for Firmware {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kubevirt.v1.Firmware".into()
+    }
+}
+/// Tables of ACPI that hold licences of Windows. At least one.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AcpiTables {
+    /// Name of a volume of a Secret with the SLIC table.
+    #[prost(string, tag = "1")]
+    pub slic_name_ref: ::prost::alloc::string::String,
+    /// Name of a volume of a Secret with the MSDM table.
+    #[prost(string, tag = "2")]
+    pub msdm_name_ref: ::prost::alloc::string::String,
+}
+impl ::prost::Name for AcpiTables {
+    const NAME: &'static str = "AcpiTables";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.AcpiTables".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.AcpiTables".into()
     }
 }
 /// Which firmware boots the machine; not both.
@@ -1283,268 +2219,6 @@ impl ::prost::Name for HypervTimer {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kubevirt.v1.HypervTimer".into()
-    }
-}
-/// Features of the platform.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Features {
-    /// ACPI.
-    #[prost(message, optional, tag = "1")]
-    pub acpi: ::core::option::Option<FeatureAcpi>,
-    /// APIC.
-    #[prost(message, optional, tag = "2")]
-    pub apic: ::core::option::Option<FeatureApic>,
-    /// Hyper-V enlightenments.
-    #[prost(message, optional, tag = "3")]
-    pub hyperv: ::core::option::Option<FeatureHyperv>,
-    /// All Hyper-V enlightenments that the host's KVM has. Not with hyperv.
-    #[prost(message, optional, tag = "4")]
-    pub hyperv_passthrough: ::core::option::Option<FeatureState>,
-    /// System management mode.
-    #[prost(message, optional, tag = "5")]
-    pub smm: ::core::option::Option<FeatureSmm>,
-    /// Whether the guest sees that it runs on KVM.
-    #[prost(message, optional, tag = "6")]
-    pub kvm: ::core::option::Option<FeatureKvm>,
-    /// Paravirtual spin locks. Default: if the host's KVM has them.
-    #[prost(message, optional, tag = "7")]
-    pub pvspinlock: ::core::option::Option<FeatureState>,
-}
-impl ::prost::Name for Features {
-    const NAME: &'static str = "Features";
-    const PACKAGE: &'static str = "kubevirt.v1";
-    fn full_name() -> ::prost::alloc::string::String {
-        "kubevirt.v1.Features".into()
-    }
-    fn type_url() -> ::prost::alloc::string::String {
-        "/kubevirt.v1.Features".into()
-    }
-}
-/// A feature that is on or off.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct FeatureState {
-    /// On. Default true.
-    #[prost(bool, optional, tag = "1")]
-    pub enabled: ::core::option::Option<bool>,
-}
-impl ::prost::Name for FeatureState {
-    const NAME: &'static str = "FeatureState";
-    const PACKAGE: &'static str = "kubevirt.v1";
-    fn full_name() -> ::prost::alloc::string::String {
-        "kubevirt.v1.FeatureState".into()
-    }
-    fn type_url() -> ::prost::alloc::string::String {
-        "/kubevirt.v1.FeatureState".into()
-    }
-}
-/// System management mode.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct FeatureSmm {
-    /// On. Default true.
-    #[prost(bool, optional, tag = "1")]
-    pub enabled: ::core::option::Option<bool>,
-}
-impl ::prost::Name for FeatureSmm {
-    const NAME: &'static str = "FeatureSmm";
-    const PACKAGE: &'static str = "kubevirt.v1";
-    fn full_name() -> ::prost::alloc::string::String {
-        "kubevirt.v1.FeatureSmm".into()
-    }
-    fn type_url() -> ::prost::alloc::string::String {
-        "/kubevirt.v1.FeatureSmm".into()
-    }
-}
-/// Hyper-V enlightenments. One that needs another switches it on, unless that is disabled.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct FeatureHyperv {
-    /// No watchdogs that a slow host would trip.
-    #[prost(message, optional, tag = "1")]
-    pub relaxed: ::core::option::Option<FeatureState>,
-    /// The APIC by MSRs.
-    #[prost(message, optional, tag = "2")]
-    pub vapic: ::core::option::Option<FeatureState>,
-    /// Spin locks tell of long waits.
-    #[prost(message, optional, tag = "3")]
-    pub spinlocks: ::core::option::Option<FeatureSpinlocks>,
-    /// Numbers of virtual processors.
-    #[prost(message, optional, tag = "4")]
-    pub vpindex: ::core::option::Option<FeatureState>,
-    /// Time that a virtual processor has run.
-    #[prost(message, optional, tag = "5")]
-    pub runtime: ::core::option::Option<FeatureState>,
-    /// Synthetic interrupt controller. Needs vpindex.
-    #[prost(message, optional, tag = "6")]
-    pub synic: ::core::option::Option<FeatureState>,
-    /// Synthetic timers. Needs synic and clock.timer.hyperv.
-    #[prost(message, optional, tag = "7")]
-    pub synictimer: ::core::option::Option<FeatureSynicTimer>,
-    /// Reset by MSR.
-    #[prost(message, optional, tag = "8")]
-    pub reset: ::core::option::Option<FeatureState>,
-    /// Signature of the hypervisor.
-    #[prost(message, optional, tag = "9")]
-    pub vendorid: ::core::option::Option<FeatureVendorId>,
-    /// Frequencies of TSC and APIC by MSR.
-    #[prost(message, optional, tag = "10")]
-    pub frequencies: ::core::option::Option<FeatureState>,
-    /// Notice of a migration to another frequency.
-    #[prost(message, optional, tag = "11")]
-    pub reenlightenment: ::core::option::Option<FeatureState>,
-    /// TLB flushes of other processors by hypercall. Needs vpindex.
-    #[prost(message, optional, tag = "12")]
-    pub tlbflush: ::core::option::Option<FeatureTlbFlush>,
-    /// Interrupts between processors by hypercall. Needs vpindex.
-    #[prost(message, optional, tag = "13")]
-    pub ipi: ::core::option::Option<FeatureState>,
-    /// Enlightened VMCS for nested guests. Needs vapic and the CPU feature vmx.
-    #[prost(message, optional, tag = "14")]
-    pub evmcs: ::core::option::Option<FeatureState>,
-}
-impl ::prost::Name for FeatureHyperv {
-    const NAME: &'static str = "FeatureHyperv";
-    const PACKAGE: &'static str = "kubevirt.v1";
-    fn full_name() -> ::prost::alloc::string::String {
-        "kubevirt.v1.FeatureHyperv".into()
-    }
-    fn type_url() -> ::prost::alloc::string::String {
-        "/kubevirt.v1.FeatureHyperv".into()
-    }
-}
-/// Spin locks that tell of long waits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct FeatureSpinlocks {
-    /// On. Default true.
-    #[prost(bool, optional, tag = "1")]
-    pub enabled: ::core::option::Option<bool>,
-    /// Tries before a wait is long, at least 4096, which is the default.
-    #[prost(uint32, optional, tag = "2")]
-    pub spinlocks: ::core::option::Option<u32>,
-}
-impl ::prost::Name for FeatureSpinlocks {
-    const NAME: &'static str = "FeatureSpinlocks";
-    const PACKAGE: &'static str = "kubevirt.v1";
-    fn full_name() -> ::prost::alloc::string::String {
-        "kubevirt.v1.FeatureSpinlocks".into()
-    }
-    fn type_url() -> ::prost::alloc::string::String {
-        "/kubevirt.v1.FeatureSpinlocks".into()
-    }
-}
-/// Synthetic timers.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct FeatureSynicTimer {
-    /// On. Default true.
-    #[prost(bool, optional, tag = "1")]
-    pub enabled: ::core::option::Option<bool>,
-    /// They interrupt without a message.
-    #[prost(message, optional, tag = "2")]
-    pub direct: ::core::option::Option<FeatureState>,
-}
-impl ::prost::Name for FeatureSynicTimer {
-    const NAME: &'static str = "FeatureSynicTimer";
-    const PACKAGE: &'static str = "kubevirt.v1";
-    fn full_name() -> ::prost::alloc::string::String {
-        "kubevirt.v1.FeatureSynicTimer".into()
-    }
-    fn type_url() -> ::prost::alloc::string::String {
-        "/kubevirt.v1.FeatureSynicTimer".into()
-    }
-}
-/// Signature of the hypervisor.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct FeatureVendorId {
-    /// On. Default true.
-    #[prost(bool, optional, tag = "1")]
-    pub enabled: ::core::option::Option<bool>,
-    /// At most 12 characters of ASCII.
-    #[prost(string, tag = "2")]
-    pub vendorid: ::prost::alloc::string::String,
-}
-impl ::prost::Name for FeatureVendorId {
-    const NAME: &'static str = "FeatureVendorId";
-    const PACKAGE: &'static str = "kubevirt.v1";
-    fn full_name() -> ::prost::alloc::string::String {
-        "kubevirt.v1.FeatureVendorId".into()
-    }
-    fn type_url() -> ::prost::alloc::string::String {
-        "/kubevirt.v1.FeatureVendorId".into()
-    }
-}
-/// TLB flushes by hypercall.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct FeatureTlbFlush {
-    /// On. Default true.
-    #[prost(bool, optional, tag = "1")]
-    pub enabled: ::core::option::Option<bool>,
-    /// Of nested guests, without exits.
-    #[prost(message, optional, tag = "2")]
-    pub direct: ::core::option::Option<FeatureState>,
-    /// Of ranges.
-    #[prost(message, optional, tag = "3")]
-    pub extended: ::core::option::Option<FeatureState>,
-}
-impl ::prost::Name for FeatureTlbFlush {
-    const NAME: &'static str = "FeatureTlbFlush";
-    const PACKAGE: &'static str = "kubevirt.v1";
-    fn full_name() -> ::prost::alloc::string::String {
-        "kubevirt.v1.FeatureTlbFlush".into()
-    }
-    fn type_url() -> ::prost::alloc::string::String {
-        "/kubevirt.v1.FeatureTlbFlush".into()
-    }
-}
-/// ACPI.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct FeatureAcpi {
-    /// On. Default true.
-    #[prost(bool, optional, tag = "1")]
-    pub enabled: ::core::option::Option<bool>,
-}
-impl ::prost::Name for FeatureAcpi {
-    const NAME: &'static str = "FeatureAcpi";
-    const PACKAGE: &'static str = "kubevirt.v1";
-    fn full_name() -> ::prost::alloc::string::String {
-        "kubevirt.v1.FeatureAcpi".into()
-    }
-    fn type_url() -> ::prost::alloc::string::String {
-        "/kubevirt.v1.FeatureAcpi".into()
-    }
-}
-/// APIC.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct FeatureApic {
-    /// On. Default true.
-    #[prost(bool, optional, tag = "1")]
-    pub enabled: ::core::option::Option<bool>,
-    /// Paravirtual end of interrupt; without it if the host's KVM has it.
-    #[prost(bool, tag = "2")]
-    pub end_of_interrupt: bool,
-}
-impl ::prost::Name for FeatureApic {
-    const NAME: &'static str = "FeatureApic";
-    const PACKAGE: &'static str = "kubevirt.v1";
-    fn full_name() -> ::prost::alloc::string::String {
-        "kubevirt.v1.FeatureApic".into()
-    }
-    fn type_url() -> ::prost::alloc::string::String {
-        "/kubevirt.v1.FeatureApic".into()
-    }
-}
-/// Whether the guest sees that it runs on KVM.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct FeatureKvm {
-    /// Hide it.
-    #[prost(bool, tag = "1")]
-    pub hidden: bool,
-}
-impl ::prost::Name for FeatureKvm {
-    const NAME: &'static str = "FeatureKvm";
-    const PACKAGE: &'static str = "kubevirt.v1";
-    fn full_name() -> ::prost::alloc::string::String {
-        "kubevirt.v1.FeatureKvm".into()
-    }
-    fn type_url() -> ::prost::alloc::string::String {
-        "/kubevirt.v1.FeatureKvm".into()
     }
 }
 /// A question that a guest is asked again and again. Exactly one kind must be given.
@@ -2138,23 +2812,25 @@ pub struct Volume {
     #[prost(message, optional, tag = "3")]
     pub empty_disk: ::core::option::Option<EmptyDisk>,
     /// A persistent volume claim.
-    #[prost(bytes = "vec", tag = "5")]
-    pub persistent_volume_claim: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "26")]
+    pub persistent_volume_claim: ::core::option::Option<
+        PersistentVolumeClaimVolumeSource,
+    >,
     /// A DataVolume.
-    #[prost(bytes = "vec", tag = "6")]
-    pub data_volume: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "27")]
+    pub data_volume: ::core::option::Option<DataVolumeSource>,
     /// A claim under a throw-away overlay.
-    #[prost(bytes = "vec", tag = "7")]
-    pub ephemeral: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "28")]
+    pub ephemeral: ::core::option::Option<EphemeralVolumeSource>,
     /// Figures of the host as a disk.
-    #[prost(bytes = "vec", tag = "14")]
-    pub downward_metrics: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "29")]
+    pub downward_metrics: ::core::option::Option<DownwardMetricsVolumeSource>,
     /// Target of a memory dump.
-    #[prost(bytes = "vec", tag = "16")]
-    pub memory_dump: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "30")]
+    pub memory_dump: ::core::option::Option<MemoryDumpVolumeSource>,
     /// A directory of the launcher's image.
-    #[prost(bytes = "vec", tag = "17")]
-    pub container_path: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "31")]
+    pub container_path: ::core::option::Option<ContainerPathVolumeSource>,
     /// A disk in an image, which many guests share; what a guest writes is thrown away when it stops.
     #[prost(message, optional, tag = "18")]
     pub container_disk: ::core::option::Option<ContainerDiskSource>,
@@ -2424,8 +3100,8 @@ pub struct DownwardApiVolumeFile {
     #[prost(message, optional, tag = "2")]
     pub field_ref: ::core::option::Option<ObjectFieldSelector>,
     /// A resource of a container.
-    #[prost(bytes = "vec", tag = "3")]
-    pub resource_field_ref: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "5")]
+    pub resource_field_ref: ::core::option::Option<ResourceFieldSelector>,
     /// Mode of the file.
     #[prost(int32, optional, tag = "4")]
     pub mode: ::core::option::Option<i32>,
@@ -2459,6 +3135,29 @@ impl ::prost::Name for ObjectFieldSelector {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kubevirt.v1.ObjectFieldSelector".into()
+    }
+}
+/// A resource of a container.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ResourceFieldSelector {
+    /// The container.
+    #[prost(string, tag = "1")]
+    pub container_name: ::prost::alloc::string::String,
+    /// The resource, such as "limits.memory".
+    #[prost(string, tag = "2")]
+    pub resource: ::prost::alloc::string::String,
+    /// What it is divided by. Default 1.
+    #[prost(string, tag = "3")]
+    pub divisor: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ResourceFieldSelector {
+    const NAME: &'static str = "ResourceFieldSelector";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.ResourceFieldSelector".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.ResourceFieldSelector".into()
     }
 }
 /// A running guest, or one that is to run once.
@@ -2505,8 +3204,8 @@ pub struct VirtualMachineInstanceSpec {
         ::prost::alloc::string::String,
     >,
     /// Rules about nodes and other guests.
-    #[prost(bytes = "vec", tag = "4")]
-    pub affinity: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "25")]
+    pub affinity: ::core::option::Option<super::super::kvmlet::core::v1::Affinity>,
     /// Taints of nodes that the VMI tolerates.
     #[prost(bytes = "vec", repeated, tag = "5")]
     pub tolerations: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
@@ -2566,11 +3265,11 @@ pub struct VirtualMachineInstanceSpec {
     #[prost(string, tag = "21")]
     pub service_account_name: ::prost::alloc::string::String,
     /// Devices claimed through dynamic resource allocation.
-    #[prost(bytes = "vec", repeated, tag = "22")]
-    pub resource_claims: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    #[prost(message, repeated, tag = "26")]
+    pub resource_claims: ::prost::alloc::vec::Vec<ResourceClaim>,
     /// Volumes that KubeVirt's own helpers use.
-    #[prost(bytes = "vec", repeated, tag = "23")]
-    pub utility_volumes: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    #[prost(message, repeated, tag = "27")]
+    pub utility_volumes: ::prost::alloc::vec::Vec<UtilityVolume>,
 }
 impl ::prost::Name for VirtualMachineInstanceSpec {
     const NAME: &'static str = "VirtualMachineInstanceSpec";
@@ -2580,6 +3279,49 @@ impl ::prost::Name for VirtualMachineInstanceSpec {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kubevirt.v1.VirtualMachineInstanceSpec".into()
+    }
+}
+/// A device claimed through dynamic resource allocation. Names a claim, or a template of one.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ResourceClaim {
+    /// Name by which devices call it.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Name of a ResourceClaim.
+    #[prost(string, tag = "2")]
+    pub resource_claim_name: ::prost::alloc::string::String,
+    /// Name of a ResourceClaimTemplate.
+    #[prost(string, tag = "3")]
+    pub resource_claim_template_name: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ResourceClaim {
+    const NAME: &'static str = "ResourceClaim";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.ResourceClaim".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.ResourceClaim".into()
+    }
+}
+/// A network device of a claim.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NetworkResourceClaim {
+    /// Name of one of resourceClaims.
+    #[prost(string, tag = "1")]
+    pub claim_name: ::prost::alloc::string::String,
+    /// Name of a request of that claim.
+    #[prost(string, tag = "2")]
+    pub request_name: ::prost::alloc::string::String,
+}
+impl ::prost::Name for NetworkResourceClaim {
+    const NAME: &'static str = "NetworkResourceClaim";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.NetworkResourceClaim".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.NetworkResourceClaim".into()
     }
 }
 /// Whom the guest asks for names, and how.
@@ -2638,8 +3380,8 @@ pub struct Network {
     #[prost(message, optional, tag = "3")]
     pub multus: ::core::option::Option<MultusNetwork>,
     /// A network device claimed through dynamic resource allocation.
-    #[prost(bytes = "vec", tag = "4")]
-    pub resource_claim: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "5")]
+    pub resource_claim: ::core::option::Option<NetworkResourceClaim>,
 }
 impl ::prost::Name for Network {
     const NAME: &'static str = "Network";
@@ -2689,6 +3431,51 @@ impl ::prost::Name for MultusNetwork {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kubevirt.v1.MultusNetwork".into()
+    }
+}
+/// What VMIs with certain labels are given when they are made. Deprecated.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct VirtualMachineInstancePreset {
+    /// "kubevirt.io/v1" ("kubevirt.io/v1alpha3" is legal).
+    #[prost(string, tag = "1")]
+    pub api_version: ::prost::alloc::string::String,
+    /// "VirtualMachineInstancePreset".
+    #[prost(string, tag = "2")]
+    pub kind: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "3")]
+    pub metadata: ::core::option::Option<super::super::kvmlet::meta::v1::ObjectMeta>,
+    /// What is given to whom.
+    #[prost(message, optional, tag = "4")]
+    pub spec: ::core::option::Option<VirtualMachineInstancePresetSpec>,
+}
+impl ::prost::Name for VirtualMachineInstancePreset {
+    const NAME: &'static str = "VirtualMachineInstancePreset";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.VirtualMachineInstancePreset".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.VirtualMachineInstancePreset".into()
+    }
+}
+/// What is given to whom.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct VirtualMachineInstancePresetSpec {
+    /// The VMIs; an empty selector is all of them.
+    #[prost(message, optional, tag = "1")]
+    pub selector: ::core::option::Option<super::super::kvmlet::meta::v1::LabelSelector>,
+    /// Parts of a machine, for VMIs that have none of their own.
+    #[prost(message, optional, tag = "2")]
+    pub domain: ::core::option::Option<DomainSpec>,
+}
+impl ::prost::Name for VirtualMachineInstancePresetSpec {
+    const NAME: &'static str = "VirtualMachineInstancePresetSpec";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.VirtualMachineInstancePresetSpec".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.VirtualMachineInstancePresetSpec".into()
     }
 }
 /// A number of VMIs that are made of one template and replaced when they end.
@@ -2872,8 +3659,8 @@ pub struct VirtualMachineSpec {
     #[prost(message, optional, tag = "5")]
     pub template: ::core::option::Option<VirtualMachineInstanceTemplateSpec>,
     /// Volumes that are made for the machine.
-    #[prost(bytes = "vec", repeated, tag = "6")]
-    pub data_volume_templates: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    #[prost(message, repeated, tag = "8")]
+    pub data_volume_templates: ::prost::alloc::vec::Vec<DataVolumeTemplateSpec>,
     /// What becomes of the guest when volumes are exchanged. Default Replacement: the guest gets them at its next start.
     #[prost(string, tag = "7")]
     pub update_volumes_strategy: ::prost::alloc::string::String,
@@ -2886,6 +3673,35 @@ impl ::prost::Name for VirtualMachineSpec {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kubevirt.v1.VirtualMachineSpec".into()
+    }
+}
+/// A DataVolume that is made for a machine and deleted with it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DataVolumeTemplateSpec {
+    /// "cdi.kubevirt.io/v1beta1", or nothing.
+    #[prost(string, tag = "1")]
+    pub api_version: ::prost::alloc::string::String,
+    /// "DataVolume", or nothing.
+    #[prost(string, tag = "2")]
+    pub kind: ::prost::alloc::string::String,
+    /// Its name, by which a volume of the template must call it, labels and annotations.
+    #[prost(message, optional, tag = "3")]
+    pub metadata: ::core::option::Option<super::super::kvmlet::meta::v1::ObjectMeta>,
+    /// Its spec.
+    #[prost(message, optional, tag = "4")]
+    pub spec: ::core::option::Option<super::cdi::v1beta1::DataVolumeSpec>,
+    /// Nothing. Not judged.
+    #[prost(bytes = "vec", tag = "5")]
+    pub status: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for DataVolumeTemplateSpec {
+    const NAME: &'static str = "DataVolumeTemplateSpec";
+    const PACKAGE: &'static str = "kubevirt.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kubevirt.v1.DataVolumeTemplateSpec".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kubevirt.v1.DataVolumeTemplateSpec".into()
     }
 }
 /// Names an instance type.

@@ -19,6 +19,13 @@ pub struct FieldRules {
     /// note. Empty: all.
     #[prost(string, repeated, tag = "6")]
     pub honoured: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Full name of the message that describes the value of a field of FORMAT_JSON, which is judged by it and kept as it was
+    /// written. Empty: the value may be anything.
+    #[prost(string, tag = "7")]
+    pub form: ::prost::alloc::string::String,
+    /// The words with which KubeVirt refuses the field, whatever is in it. Empty: it takes it.
+    #[prost(string, tag = "8")]
+    pub refusal: ::prost::alloc::string::String,
 }
 impl ::prost::Name for FieldRules {
     const NAME: &'static str = "FieldRules";

@@ -39,6 +39,7 @@ pub(super) fn attach_by_default(spec: &mut VirtualMachineInstanceSpec, review: &
     match review.caps {
         Some(caps) if caps.pod_network.is_none() => {
             let node = caps.node_name.clone();
+            review.lacks_pod_network = true;
             refuse_default(wanted, &node, review);
         }
         Some(_) | None => add_default(devices, &mut spec.networks),

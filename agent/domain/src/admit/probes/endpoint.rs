@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::super::review::Review;
 use crate::probe::Endpoint;
-use crate::{FieldError, Rule};
+use crate::{Bound, FieldError, Rule};
 
 /// Where a probe that goes over the network of the guest goes.
 pub(super) fn admit(
@@ -20,7 +20,12 @@ pub(super) fn admit(
     let interfaces = devices.map_or(&[][..], |devices| &devices.interfaces);
     if interfaces.is_empty() {
         let message = format!("{path} is only allowed if the Pod Network is attached");
-        let error = FieldError::new(path, Rule::Invalid, message);
+        let bound = if review.lacks_pod_network {
+            Bound::Node
+        } else {
+            Bound::Api
+        };
+        let error = FieldError::new(path, Rule::Invalid, message).beyond(bound);
         review.push(error.fix("give the guest an interface, or ask with exec or guestAgentPing"));
     }
     let host = self::host(&format!("{path}.host"), host, review);
