@@ -1,11 +1,13 @@
 //! `kvmctl validate`: what a node would say of manifests, for people without one and for their CI.
 //! Asks nobody.
 
+mod form;
 mod generated;
 mod judge;
 pub mod kinds;
 mod node;
 mod others;
+mod unserved;
 
 use proto_node::json_to_yaml;
 use serde_json::Value;

@@ -65,6 +65,13 @@ fn people_read_sentences() {
 }
 
 #[test]
+fn kinds_that_no_node_takes_are_judged_all_the_same() {
+    let output = validate(&["-f", "../kinds/unserved.yaml"]);
+    assert_eq!(code(&output), 1);
+    insta::assert_snapshot!(out(&output));
+}
+
+#[test]
 fn defaults_are_filled_in_and_nothing_that_a_node_generates() {
     let output = validate(&["-f", "buses.yaml", "-f", "accepted.yaml", "--defaulted"]);
     assert_eq!(code(&output), 0, "{}", err(&output));

@@ -108,10 +108,11 @@ pub fn judge(file: &str, index: usize, document: Document, node: Option<&NodeCap
     };
     // What has no kind, or not the form of a map, is refused with the reason that decoding gives.
     let is_named = !document.name.kind.is_empty() && !document.name.api_version.is_empty();
-    if let (true, Standing::Legal(way_out)) = (is_named, standing(&document.name)) {
-        judged.causes = others::beneath(&document, node);
+    if let (true, Standing::Legal(kind)) = (is_named, standing(&document.name)) {
+        let object = document.other.clone().unwrap_or_default();
+        judged.causes = (kind.judge)(&kind, object, node);
         judged.verdict = if judged.causes.is_empty() {
-            judged.causes = vec![not_taken(&document, way_out)];
+            judged.causes = vec![not_taken(&document, kind.way_out)];
             Verdict::Unsupported
         } else {
             Verdict::Refused

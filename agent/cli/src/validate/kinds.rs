@@ -3,13 +3,14 @@
 use agent_objects::Kinds;
 use proto_node::object::{ObjectName, VMI_KIND};
 
+use super::unserved::{self, Judge};
+
 /// What a manifest's `apiVersion` and `kind` come to.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Standing {
+pub(super) enum Standing {
     /// This release takes it.
     Taken,
-    /// It is a legal kind that this release does not take; what to do instead.
-    Legal(&'static str),
+    /// It is a legal kind that this release does not take.
+    Legal(LegalKind),
     /// KubeVirt has no such kind, or not in that version.
     Unknown,
 }
@@ -18,84 +19,206 @@ pub enum Standing {
 struct Group {
     name: &'static str,
     versions: &'static [&'static str],
-    kinds: &'static [&'static str],
+    kinds: &'static [LegalKind],
+    /// There are others in it, which nothing is known of here.
+    has_others: bool,
 }
+
+/// What is known of a kind.
+#[derive(Clone, Copy)]
+pub(super) struct LegalKind {
+    name: &'static str,
+    /// What to do with a manifest of it while this release does not take it.
+    pub(super) way_out: &'static str,
+    /// Its form; empty where none is known, or a message has it.
+    pub(super) form: &'static str,
+    /// What is illegal in an object.
+    pub(super) judge: Judge,
+}
+
+const fn kind(name: &'static str) -> LegalKind {
+    LegalKind {
+        name,
+        way_out: WAY_OUT,
+        form: "",
+        judge: unserved::nothing,
+    }
+}
+
+const fn formed(name: &'static str, form: &'static str) -> LegalKind {
+    LegalKind {
+        form,
+        ..judged(name, unserved::by_form)
+    }
+}
+
+const fn judged(name: &'static str, judge: Judge) -> LegalKind {
+    LegalKind {
+        judge,
+        ..kind(name)
+    }
+}
+
+const POOL: LegalKind = LegalKind {
+    way_out: "a node takes VirtualMachines one by one: the template holds the spec of one",
+    ..judged("VirtualMachinePool", unserved::pool)
+};
+
+/// What nothing is known of.
+const OTHER: LegalKind = kind("");
+
+const DATA_SOURCE: &str =
+    "spec!{source!{dataSource{name! namespace!} pvc{name! namespace!} snapshot{name! namespace!}}}";
 
 const GROUPS: &[Group] = &[
     Group {
         name: "kubevirt.io",
         versions: &["v1", "v1alpha3"],
         kinds: &[
-            "KubeVirt",
-            "VirtualMachine",
-            VMI_KIND,
-            "VirtualMachineInstanceMigration",
-            "VirtualMachineInstancePreset",
-            "VirtualMachineInstanceReplicaSet",
+            kind("KubeVirt"),
+            kind("VirtualMachine"),
+            kind(VMI_KIND),
+            formed(
+                "VirtualMachineInstanceMigration",
+                "spec!{addedNodeSelector.* priority receive{migrationID!} sendTo{connectURL! migrationID!} vmiName}",
+            ),
+            judged("VirtualMachineInstancePreset", unserved::preset),
+            kind("VirtualMachineInstanceReplicaSet"),
         ],
+        has_others: false,
     },
     Group {
         name: "instancetype.kubevirt.io",
         versions: &["v1beta1", "v1alpha2", "v1alpha1"],
         kinds: &[
-            "VirtualMachineClusterInstancetype",
-            "VirtualMachineClusterPreference",
-            "VirtualMachineInstancetype",
-            "VirtualMachinePreference",
+            kind("VirtualMachineClusterInstancetype"),
+            kind("VirtualMachineClusterPreference"),
+            kind("VirtualMachineInstancetype"),
+            kind("VirtualMachinePreference"),
         ],
+        has_others: false,
     },
     Group {
         name: "pool.kubevirt.io",
         versions: &["v1beta1", "v1alpha1"],
-        kinds: &["VirtualMachinePool"],
+        kinds: &[POOL],
+        has_others: false,
     },
     Group {
         name: "snapshot.kubevirt.io",
         versions: &["v1beta1", "v1alpha1"],
         kinds: &[
-            "VirtualMachineRestore",
-            "VirtualMachineSnapshot",
-            "VirtualMachineSnapshotContent",
+            formed(
+                "VirtualMachineRestore",
+                "spec!{patches[] target!{apiGroup kind! name!} targetReadinessPolicy virtualMachineSnapshotName! \
+                 volumeOwnershipPolicy volumeRestoreOverrides[]{annotations.* labels.* restoreName volumeName} \
+                 volumeRestorePolicy}",
+            ),
+            formed(
+                "VirtualMachineSnapshot",
+                "spec!{deletionPolicy failureDeadline source!{apiGroup kind! name!}}",
+            ),
+            kind("VirtualMachineSnapshotContent"),
         ],
+        has_others: false,
     },
     Group {
         name: "export.kubevirt.io",
-        versions: &["v1beta1", "v1alpha1"],
-        kinds: &["VirtualMachineExport"],
+        versions: &["v1", "v1beta1", "v1alpha1"],
+        kinds: &[formed(
+            "VirtualMachineExport",
+            "spec!{source!{apiGroup kind! name!} tokenSecretRef ttlDuration}",
+        )],
+        has_others: false,
     },
     Group {
         name: "clone.kubevirt.io",
         versions: &["v1beta1", "v1alpha1"],
-        kinds: &["VirtualMachineClone"],
+        kinds: &[formed(
+            "VirtualMachineClone",
+            "spec!{annotationFilters[] labelFilters[] newMacAddresses.* newSMBiosSerial patches[] \
+             source!{apiGroup kind! name!} target{apiGroup kind! name!} template{annotationFilters[] labelFilters[]} \
+             volumeNamePolicy}",
+        )],
+        has_others: false,
     },
     Group {
         name: "migrations.kubevirt.io",
         versions: &["v1alpha1"],
-        kinds: &["MigrationPolicy"],
+        kinds: &[formed(
+            "MigrationPolicy",
+            "spec!{allowAutoConverge:b allowPostCopy:b allowWorkloadDisruption:b bandwidthPerMigration:q \
+             completionTimeoutPerGiB:i experimental:any maxDowntimeMs:i \
+             selectors!{namespaceSelector.* virtualMachineInstanceSelector.*}}",
+        )],
+        has_others: false,
+    },
+    Group {
+        name: "backup.kubevirt.io",
+        versions: &["v1alpha1"],
+        kinds: &[
+            formed(
+                "VirtualMachineBackup",
+                "spec!{forceFullBackup:b mode pvcName skipQuiesce:b source!{apiGroup kind! name!} tokenSecretRef \
+                 ttlDuration}",
+            ),
+            formed(
+                "VirtualMachineBackupTracker",
+                "spec!{source!{apiGroup kind! name!}}",
+            ),
+        ],
+        has_others: false,
     },
     Group {
         name: "cdi.kubevirt.io",
         versions: &["v1beta1"],
         kinds: &[
-            "CDI",
-            "CDIConfig",
-            "DataImportCron",
-            "DataSource",
-            "DataVolume",
-            "ObjectTransfer",
-            "StorageProfile",
-            "VolumeCloneSource",
-            "VolumeImportSource",
-            "VolumeUploadSource",
+            kind("CDI"),
+            kind("CDIConfig"),
+            formed(
+                "DataImportCron",
+                "spec!{createdBy garbageCollect importsToKeep:i managedDataSource! retentionPolicy schedule! \
+                 serviceAccountName template!:any}",
+            ),
+            formed("DataSource", DATA_SOURCE),
+            judged("DataVolume", unserved::data_volume),
+            formed(
+                "ObjectTransfer",
+                "spec!{parentName source!{apiVersion kind! name! namespace! requiredAnnotations.*} \
+                 target!{name namespace}}",
+            ),
+            formed(
+                "StorageProfile",
+                "spec!{claimPropertySets[]{accessModes![] volumeMode!} cloneStrategy dataImportCronSourceFormat \
+                 snapshotClass}",
+            ),
+            formed(
+                "VolumeCloneSource",
+                "spec!{preallocation:b priorityClassName source!{apiGroup kind! name!}}",
+            ),
+            formed(
+                "VolumeImportSource",
+                "spec!{checkpoints[]{current! previous!} contentType finalCheckpoint:b preallocation:b source:any \
+                 targetClaim}",
+            ),
+            formed("VolumeUploadSource", "spec!{contentType preallocation:b}"),
         ],
+        has_others: false,
+    },
+    Group {
+        name: "",
+        versions: &["v1"],
+        kinds: &[judged("PersistentVolumeClaim", unserved::claim)],
+        has_others: true,
     },
 ];
 
 /// Whether a word, in lower case, is one of those kinds: its singular or its plural.
 pub fn is_type(word: &str) -> bool {
-    let mut kinds = GROUPS.iter().flat_map(|group| group.kinds);
+    let groups = GROUPS.iter().filter(|group| !group.has_others);
+    let mut kinds = groups.flat_map(|group| group.kinds);
     kinds.any(|kind| {
-        let singular = kind.to_lowercase();
+        let singular = kind.name.to_lowercase();
         let plural = match singular.strip_suffix('y') {
             Some(stem) => format!("{stem}ies"),
             None => format!("{singular}s"),
@@ -107,12 +230,8 @@ pub fn is_type(word: &str) -> bool {
 /// What to do with a manifest of another kind.
 const WAY_OUT: &str = "`kvmctl api-resources` shows what a node takes";
 
-/// What becomes of kinds whose spec holds a VMI's.
-const TEMPLATE: &str =
-    "a node takes VirtualMachines one by one: the template holds the spec of one";
-
 /// Where an object stands.
-pub fn standing(name: &ObjectName) -> Standing {
+pub(super) fn standing(name: &ObjectName) -> Standing {
     let served = Kinds::this_release().find(&name.kind);
     if served.is_some_and(|kind| kind.is_served_as(&name.api_version)) {
         return Standing::Taken;
@@ -122,23 +241,38 @@ pub fn standing(name: &ObjectName) -> Standing {
         .split_once('/')
         .unwrap_or(("", &name.api_version));
     let Some(known) = GROUPS.iter().find(|known| known.name == group) else {
-        // Secrets, claims and the like are Kubernetes', not ours to judge.
-        return Standing::Legal(WAY_OUT);
+        // Others' are not ours to judge.
+        return Standing::Legal(OTHER);
     };
     // A list stands for its items; one that came this far has none.
-    let kind = name.kind.strip_suffix("List").unwrap_or(&name.kind);
-    if !known.versions.contains(&version) || !known.kinds.contains(&kind) {
-        return Standing::Unknown;
-    }
-    match kind {
-        "VirtualMachinePool" => Standing::Legal(TEMPLATE),
-        _ => Standing::Legal(WAY_OUT),
+    let name = name.kind.strip_suffix("List").unwrap_or(&name.kind);
+    let mut kinds = known.kinds.iter();
+    match kinds.find(|kind| kind.name == name) {
+        Some(kind) if known.versions.contains(&version) => Standing::Legal(*kind),
+        _ if known.has_others => Standing::Legal(OTHER),
+        _ => Standing::Unknown,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::form;
+    use super::super::judge::Cause;
     use super::*;
+
+    /// Otherwise the rest of the form would be lost.
+    #[test]
+    fn forms_are_written_to_their_end() {
+        let groups = GROUPS.iter().flat_map(|group| group.kinds);
+        for kind in groups.filter(|kind| !kind.form.is_empty()) {
+            let braces = |brace| kind.form.matches(brace).count();
+            assert_eq!(braces('{'), braces('}'), "{}", kind.name);
+            let object = serde_json::json!({"spec": {"novel": 1}});
+            let causes = form::misfits(kind.form, &object);
+            let is_named = |cause: &Cause| cause.field == "spec.novel";
+            assert!(causes.iter().any(is_named), "{}: {causes:?}", kind.name);
+        }
+    }
 
     #[test]
     fn types_are_singular_or_plural() {
@@ -151,31 +285,37 @@ mod tests {
     #[test]
     fn kinds_are_known_by_group_version_and_name() {
         let of = |api_version: &str, kind: &str| {
-            standing(&ObjectName {
+            let standing = standing(&ObjectName {
                 api_version: api_version.to_owned(),
                 kind: kind.to_owned(),
                 ..ObjectName::default()
-            })
+            });
+            match standing {
+                Standing::Taken => "taken",
+                Standing::Legal(LegalKind { name: "", .. }) => "not ours",
+                Standing::Legal(kind) => kind.name,
+                Standing::Unknown => "unknown",
+            }
         };
-        assert_eq!(of("kubevirt.io/v1", VMI_KIND), Standing::Taken);
-        assert_eq!(of("kubevirt.io/v1alpha3", VMI_KIND), Standing::Taken);
-        assert_eq!(of("kubevirt.io/v1alpha1", VMI_KIND), Standing::Unknown);
-        assert_eq!(of("kubevirt.io/v1", "VirtualMachine"), Standing::Taken);
-        assert_eq!(
-            of("pool.kubevirt.io/v1beta1", "VirtualMachinePool"),
-            Standing::Legal(TEMPLATE)
-        );
+        assert_eq!(of("kubevirt.io/v1", VMI_KIND), "taken");
+        assert_eq!(of("kubevirt.io/v1alpha3", VMI_KIND), "taken");
+        assert_eq!(of("kubevirt.io/v1alpha1", VMI_KIND), "unknown");
+        assert_eq!(of("kubevirt.io/v1", "VirtualMachine"), "taken");
+        for (api_version, kind) in [
+            ("pool.kubevirt.io/v1beta1", "VirtualMachinePool"),
+            ("cdi.kubevirt.io/v1beta1", "DataVolume"),
+            ("v1", "PersistentVolumeClaim"),
+        ] {
+            assert_eq!(of(api_version, kind), kind);
+        }
         assert_eq!(
             of("kubevirt.io/v1alpha1", "OfflineVirtualMachine"),
-            Standing::Unknown
+            "unknown"
         );
-        assert_eq!(
-            of("cdi.kubevirt.io/v1beta1", "DataVolume"),
-            Standing::Legal(WAY_OUT)
-        );
-        assert_eq!(of("kubevirt.io/v1", "VirtualMachin"), Standing::Unknown);
-        assert_eq!(of("v1", "Secret"), Standing::Taken);
-        assert_eq!(of("v2", "Secret"), Standing::Legal(WAY_OUT));
-        assert_eq!(of("v1", "Pod"), Standing::Legal(WAY_OUT));
+        assert_eq!(of("cdi.kubevirt.io/v1alpha1", "DataVolume"), "unknown");
+        assert_eq!(of("kubevirt.io/v1", "VirtualMachin"), "unknown");
+        assert_eq!(of("v1", "Secret"), "taken");
+        assert_eq!(of("v2", "Secret"), "not ours");
+        assert_eq!(of("v1", "Pod"), "not ours");
     }
 }
