@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use agent_domain::{FieldError, NodeCaps};
-use proto_node::Schema;
+use proto_node::meta::ObjectMeta;
 use proto_node::node::Role;
+use proto_node::{Schema, from_json_lenient, to_json};
 use serde_json::Value;
 
 use crate::data::redact;
 use crate::kinds;
+use crate::object::in_metadata;
 use crate::{Object, ObjectId, Refusal};
 
 /// Where objects of a kind live.
@@ -260,16 +262,41 @@ impl Kinds {
     /// # Errors
     /// [`Refusal::UnknownKind`], [`Refusal::Malformed`].
     pub fn read(&self, value: Value) -> Result<(&ObjectKind, Object), Refusal> {
-        let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
-        let (api_version, name) = (text("apiVersion").to_owned(), text("kind").to_owned());
-        let kind = self
-            .find(&name)
-            .filter(|kind| kind.is_served_as(&api_version))
-            .ok_or(Refusal::UnknownKind {
-                api_version,
-                kind: name,
-            })?;
+        let kind = self.kind_of(&value)?;
         Ok((kind, self.read_as(kind, value)?))
+    }
+
+    /// The kind that a value says it is of.
+    fn kind_of(&self, value: &Value) -> Result<&ObjectKind, Refusal> {
+        let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
+        let (api_version, name) = (text("apiVersion"), text("kind"));
+        self.find(name)
+            .filter(|kind| kind.is_served_as(api_version))
+            .ok_or_else(|| Refusal::UnknownKind {
+                api_version: api_version.to_owned(),
+                kind: name.to_owned(),
+            })
+    }
+
+    /// Reads an object of a Kubernetes API, in the version that is stored. The server may be newer: fields that the kind
+    /// does not have here are kept as they are, and their paths come with the object. Those of metadata are left out.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownKind`], [`Refusal::Malformed`].
+    pub fn read_lenient(
+        &self,
+        mut value: Value,
+    ) -> Result<(&ObjectKind, Object, Vec<String>), Refusal> {
+        let kind = self.kind_of(&value)?;
+        let metadata = value.get_mut("metadata").map(Value::take);
+        if let Some(metadata) = metadata {
+            let known = from_json_lenient::<ObjectMeta>(metadata);
+            let (known, _) = known.map_err(|errors| Refusal::Malformed(in_metadata(errors)))?;
+            value["metadata"] = to_json(&known);
+        }
+        let value = self.schema.canonical_lenient(kind.message, value);
+        let (value, unknown) = value.map_err(Refusal::Malformed)?;
+        Ok((kind, object_of(kind, value)?, unknown))
     }
 
     /// Reads an object of a known kind.
@@ -279,16 +306,7 @@ impl Kinds {
     pub fn read_as(&self, kind: &ObjectKind, value: Value) -> Result<Object, Refusal> {
         let value = self.schema.canonical(kind.message, value);
         let value = value.map_err(Refusal::Malformed)?;
-        let mut object = Object::from_json(value).map_err(Refusal::Malformed)?;
-        object.api_version = kind.api_version();
-        kind.kind.clone_into(&mut object.kind);
-        if let Some(normalize) = kind.normalize {
-            normalize(&mut object);
-        }
-        if !kind.confidential.is_empty() {
-            redact(kind.confidential, &mut object.metadata);
-        }
-        Ok(object)
+        object_of(kind, value)
     }
 
     /// The bytes of an object in the store: its message on the wire.
@@ -312,6 +330,20 @@ impl Kinds {
         kind.kind.clone_into(&mut object.kind);
         Ok(object)
     }
+}
+
+/// The object of a value in the form of its kind, as it is stored.
+fn object_of(kind: &ObjectKind, value: Value) -> Result<Object, Refusal> {
+    let mut object = Object::from_json(value).map_err(Refusal::Malformed)?;
+    object.api_version = kind.api_version();
+    kind.kind.clone_into(&mut object.kind);
+    if let Some(normalize) = kind.normalize {
+        normalize(&mut object);
+    }
+    if !kind.confidential.is_empty() {
+        redact(kind.confidential, &mut object.metadata);
+    }
+    Ok(object)
 }
 
 #[cfg(test)]
@@ -352,5 +384,24 @@ mod tests {
                 assert!(is_field, "{}: {path}", kind.kind);
             }
         }
+    }
+
+    #[test]
+    fn an_object_of_a_newer_server_keeps_what_is_unknown_here() {
+        let kinds = Kinds::this_release();
+        let value = serde_json::json!({
+            "apiVersion": "kubevirt.io/v1alpha3", "kind": "VirtualMachineInstance",
+            "metadata": {"name": "web", "novel": 1},
+            "spec": {"domain": {"devices": {}, "novel": {"a": []}}},
+            "status": {"novel": "x"},
+        });
+        assert!(kinds.read(value.clone()).is_err());
+        let (kind, object, unknown) = kinds.read_lenient(value.clone()).unwrap();
+        assert_eq!(kind.kind, "VirtualMachineInstance");
+        assert_eq!(unknown, ["spec.domain.novel", "status.novel"]);
+        assert_eq!(object.api_version, "kubevirt.io/v1");
+        assert_eq!(object.metadata.name, "web");
+        assert_eq!(object.content["spec"], value["spec"]);
+        assert_eq!(object.content["status"], value["status"]);
     }
 }

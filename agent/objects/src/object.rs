@@ -123,7 +123,7 @@ pub fn controller_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
     owners.find(|owner| owner.controller == Some(true))
 }
 
-fn in_metadata(errors: Vec<DecodeError>) -> Vec<DecodeError> {
+pub(crate) fn in_metadata(errors: Vec<DecodeError>) -> Vec<DecodeError> {
     let within = |error: DecodeError| DecodeError {
         path: if error.path.is_empty() {
             String::from("metadata")

@@ -66,6 +66,7 @@ pub(crate) fn dynamic_from_node(
     let mut decoder = Decoder {
         schema,
         errors: Vec::new(),
+        unknown: None,
     };
     let message = decoder.message(message, node, &Path::Root);
     if decoder.errors.is_empty() {
@@ -73,6 +74,45 @@ pub(crate) fn dynamic_from_node(
     } else {
         Err(decoder.errors)
     }
+}
+
+/// The same of a value that may have fields which the descriptor has not: they are handed out.
+pub(crate) fn dynamic_and_unknown(
+    schema: &Schema,
+    message: &MessageSchema,
+    node: &Node,
+) -> Result<(DynamicMessage, Vec<Unknown>), Vec<DecodeError>> {
+    let mut decoder = Decoder {
+        schema,
+        errors: Vec::new(),
+        unknown: Some(Vec::new()),
+    };
+    let message = decoder.message(message, node, &Path::Root);
+    if decoder.errors.is_empty() {
+        Ok((message, decoder.unknown.unwrap_or_default()))
+    } else {
+        Err(decoder.errors)
+    }
+}
+
+/// A field that no descriptor has.
+pub(crate) struct Unknown {
+    /// Its path, such as `spec.volumes[1].novel`.
+    pub(crate) path: String,
+    /// The way to what it is in.
+    pub(crate) above: Vec<Step>,
+    /// Its name.
+    pub(crate) name: String,
+    /// What it is set to.
+    pub(crate) value: Node,
+}
+
+/// A step into a JSON value.
+pub(crate) enum Step {
+    /// To a member of a map.
+    Member(String),
+    /// To an element of a list.
+    Element(usize),
 }
 
 /// Where the decoder is. A list linked through the stack: nothing is built until an error needs it.
@@ -89,6 +129,20 @@ impl Path<'_> {
         let mut text = String::new();
         self.append(indexes, &mut text);
         text
+    }
+
+    /// The way from the root.
+    fn steps(&self) -> Vec<Step> {
+        let (parent, step) = match self {
+            Self::Root => return Vec::new(),
+            Self::Field(parent, name) | Self::Key(parent, name) => {
+                (parent, Step::Member((*name).to_owned()))
+            }
+            Self::Index(parent, index) => (parent, Step::Element(*index)),
+        };
+        let mut steps = parent.steps();
+        steps.push(step);
+        steps
     }
 
     fn append(&self, indexes: bool, text: &mut String) {
@@ -124,6 +178,8 @@ impl Path<'_> {
 struct Decoder<'a> {
     schema: &'a Schema,
     errors: Vec<DecodeError>,
+    /// Unknown fields as they are met; nothing where they are errors.
+    unknown: Option<Vec<Unknown>>,
 }
 
 impl Decoder<'_> {
@@ -155,7 +211,15 @@ impl Decoder<'_> {
             let here = Path::Field(path, name);
             let Some(field) = schema.fields.iter().find(|field| field.name() == name) else {
                 let full = here.render(true);
-                self.error(&here, format!("unknown field {full:?}"));
+                match &mut self.unknown {
+                    Some(unknown) => unknown.push(Unknown {
+                        path: full,
+                        above: path.steps(),
+                        name: name.clone(),
+                        value: value.clone(),
+                    }),
+                    None => self.error(&here, format!("unknown field {full:?}")),
+                }
                 continue;
             };
             if let Some(value) = self.field(field, value, &here) {

@@ -2,9 +2,9 @@
 
 use prost::{Message, Name};
 use prost_reflect::DynamicMessage;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::decode::{DecodeError, dynamic_from_node, from_node};
+use crate::decode::{DecodeError, Step, dynamic_and_unknown, dynamic_from_node, from_node, typed};
 use crate::encode::message_to_json;
 use crate::schema::{MessageSchema, Schema};
 use crate::tree::Node;
@@ -25,6 +25,35 @@ impl Schema {
         let form = self.named(message).map_err(|error| vec![error])?;
         let dynamic = dynamic_from_node(self, form, &Node::from(value))?;
         Ok(message_to_json(self, form, &dynamic))
+    }
+
+    /// The same of a value that may have fields which this API has not, such as an object of a server that is newer:
+    /// they stay where they were, and their paths come with the value.
+    ///
+    /// # Errors
+    /// All fields that have the wrong type.
+    pub fn canonical_lenient(
+        &self,
+        message: &str,
+        value: Value,
+    ) -> Result<(Value, Vec<String>), Vec<DecodeError>> {
+        let form = self.named(message).map_err(|error| vec![error])?;
+        let (dynamic, unknown) = dynamic_and_unknown(self, form, &Node::from(value))?;
+        let mut value = message_to_json(self, form, &dynamic);
+        let mut paths = Vec::new();
+        for field in unknown {
+            let Some(place) = place_of(&mut value, &field.above) else {
+                return Err(vec![DecodeError {
+                    message: String::from(
+                        "cannot be kept: what it is in is not part of the API's form",
+                    ),
+                    path: field.path,
+                }]);
+            };
+            place.insert(field.name, field.value.to_json());
+            paths.push(field.path);
+        }
+        Ok((value, paths))
     }
 
     /// The bytes of a JSON value on the wire.
@@ -59,10 +88,94 @@ impl Schema {
     }
 }
 
+/// The map at the end of a way; one that has no member yet is made.
+fn place_of<'a>(value: &'a mut Value, steps: &[Step]) -> Option<&'a mut Map<String, Value>> {
+    let mut place = value;
+    for step in steps {
+        place = match step {
+            Step::Member(name) => place
+                .as_object_mut()?
+                .entry(name.clone())
+                .or_insert_with(|| Value::Object(Map::new())),
+            Step::Element(index) => place.as_array_mut()?.get_mut(*index)?,
+        };
+    }
+    place.as_object_mut()
+}
+
+/// Makes a message of a JSON value that may have fields which the message has not; their paths come with it.
+///
+/// # Errors
+/// All fields that have the wrong type.
+pub fn from_json_lenient<M: Message + Name + Default>(
+    value: Value,
+) -> Result<(M, Vec<String>), Vec<DecodeError>> {
+    let schema = Schema::this_release();
+    let form = schema.named(&M::full_name()).map_err(|error| vec![error])?;
+    let (message, unknown) = dynamic_and_unknown(schema, form, &Node::from(value))?;
+    let message = typed(&message)?;
+    Ok((
+        message,
+        unknown.into_iter().map(|field| field.path).collect(),
+    ))
+}
+
 /// Makes a message of a JSON value.
 ///
 /// # Errors
 /// All fields that are unknown or have the wrong type.
 pub fn from_json<M: Message + Name + Default>(value: Value) -> Result<M, Vec<DecodeError>> {
     from_node(&Node::from(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const VMI: &str = "kubevirt.v1.VirtualMachineInstance";
+
+    #[test]
+    fn a_lenient_decode_keeps_what_is_unknown_where_it_was() {
+        let value = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": "web"},
+            "novel": [1, 2],
+            "spec": {
+                "domain": {"devices": {"disks": [{"name": "a"}, {"name": "b", "novel": {"x": null}}]}, "later": {}},
+                "tolerations": [{"key": "a", "novel": true}],
+                "volumes": [],
+            },
+        });
+        let schema = Schema::this_release();
+        assert_eq!(schema.canonical(VMI, value.clone()).unwrap_err().len(), 4);
+        let (kept, paths) = schema.canonical_lenient(VMI, value.clone()).unwrap();
+        assert_eq!(
+            paths,
+            [
+                "novel",
+                "spec.domain.devices.disks[1].novel",
+                "spec.domain.later",
+                "spec.tolerations[0].novel"
+            ]
+        );
+        let mut wanted = value;
+        wanted["spec"]
+            .as_object_mut()
+            .unwrap()
+            .shift_remove("volumes");
+        assert_eq!(kept, wanted);
+        // What it keeps is kept again.
+        assert_eq!(schema.canonical_lenient(VMI, kept.clone()).unwrap().0, kept);
+    }
+
+    #[test]
+    fn a_lenient_decode_refuses_what_has_the_wrong_type() {
+        let value = json!({"spec": {"domain": {"cpu": {"cores": "two", "novel": 1}}}});
+        let errors = Schema::this_release()
+            .canonical_lenient(VMI, value)
+            .unwrap_err();
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert_eq!(errors[0].path, "spec.domain.cpu.cores");
+    }
 }

@@ -104,7 +104,7 @@ mod visit;
 pub use decode::{DecodeError, from_node};
 pub use encode::{json_to_yaml, to_json, to_yaml};
 pub use explain::{FieldDoc, explain, explain_message};
-pub use form::from_json;
+pub use form::{from_json, from_json_lenient};
 pub use methods::{Method, methods};
 pub use schema::Schema;
 pub use status::{FailureReason, Violation, failure, failure_reason, invalid, violations};
