@@ -29,6 +29,7 @@ pub mod sim;
 pub mod skip;
 pub mod snapshot_pause;
 pub mod soak;
+pub mod story;
 pub mod testguest;
 pub mod tools;
 pub mod traced;

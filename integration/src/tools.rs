@@ -80,6 +80,9 @@ pub const QEMU_BUILD: &[Tool] = &[
     tool("/usr/include/libfdt.h", "libfdt-dev"),
 ];
 
+/// What serves images in tests.
+pub const REGISTRY: Tool = tool("docker-registry", "docker-registry");
+
 /// What tests compare with or make their files with, beyond the above.
 pub const TESTS: &[Tool] = &[
     tool("openssl", "openssl"),
@@ -88,7 +91,7 @@ pub const TESTS: &[Tool] = &[
     tool("promtool", "prometheus"),
     tool("isoinfo", "genisoimage"),
     tool("xorriso", "xorriso"),
-    tool("docker-registry", "docker-registry"),
+    REGISTRY,
     tool("skopeo", "skopeo"),
     tool("/usr/sbin/qemu-ga", "qemu-guest-agent"),
     tool("dhclient", "isc-dhcp-client"),

@@ -1,7 +1,11 @@
-//! `cargo xtask demo`: one guest from manifest to shell prompt and away again, before your eyes.
+//! `cargo xtask demo`: one guest from manifest to shell prompt and away again, before your eyes; or with `--story` from
+//! the Debian package to a login.
+
+pub mod story;
+mod svg;
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use integration::agent::{Agent, GuestSpec};
@@ -23,11 +27,26 @@ const AT_THE_PROMPT: &[&str] = &[
     "head -c 16 /dev/hwrng | xxd",
 ];
 
+/// What to show.
+#[derive(clap::Args)]
+pub struct DemoOptions {
+    /// From the Debian package, in a node in a box, to a login in a machine that one command makes.
+    #[arg(long)]
+    story: bool,
+    /// Also draw the story's terminal, as SVG.
+    #[arg(long, value_name = "FILE", requires = "story")]
+    svg: Option<PathBuf>,
+}
+
 /// Runs the demo where stock kernels can run: on this host, else in a node in a box.
 ///
 /// # Errors
 /// When any step does not do what it has to.
-pub fn run(root: &Path) -> anyhow::Result<()> {
+pub fn run(root: &Path, options: &DemoOptions) -> anyhow::Result<()> {
+    if options.story {
+        let picture = options.svg.as_deref();
+        return story::run(root, crate::images::cloud, None, picture);
+    }
     step("build the programs", || crate::build::run(root))?;
     let image = step(
         "guest image: Debian's stock kernel and busybox",

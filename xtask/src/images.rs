@@ -27,6 +27,16 @@ pub fn debian() -> anyhow::Result<debian_disk::DebianDisk> {
     Ok(disk)
 }
 
+/// Makes the small cloud image's disk.
+///
+/// # Errors
+/// When it can not be made.
+pub fn cloud() -> anyhow::Result<debian_disk::DebianDisk> {
+    let disk = step("small cloud image", debian_disk::cloud_disk)?;
+    eprintln!("    {}", disk.qcow2.display());
+    Ok(disk)
+}
+
 /// Makes what tests, demo and benchmarks boot, and gives the kernel in it; with `refresh` takes the newest stock
 /// kernel that apt knows.
 ///
@@ -51,5 +61,6 @@ pub fn run(refresh: bool) -> anyhow::Result<StockKernel> {
     eprintln!("    {}", root.display());
     let tools = step("tools disk", || tools_disk::tools_disk(&kernel))?;
     eprintln!("    {}", tools.display());
+    cloud()?;
     Ok(kernel)
 }

@@ -39,7 +39,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Watch one guest from manifest to shell prompt and away again.
-    Demo,
+    Demo(demo::DemoOptions),
     /// Check everything, then run every test; the last line counts them.
     Test(test::TestOptions),
     /// Formatting, clippy, documentation, dependencies, layers, generated code.
@@ -59,7 +59,7 @@ enum Command {
         /// Take the newest stock kernel that apt knows.
         #[arg(long)]
         refresh: bool,
-        /// Also the Debian disk, which only `soak firmware` boots.
+        /// Also the Debian disk, which only `soak firmware` and `soak story` boot.
         #[arg(long)]
         debian: bool,
     },
@@ -148,7 +148,7 @@ fn main() -> std::process::ExitCode {
 fn run(command: Command) -> anyhow::Result<()> {
     let root = workspace::root()?;
     match command {
-        Command::Demo => demo::run(&root),
+        Command::Demo(options) => demo::run(&root, &options),
         Command::Test(options) => test::run(&root, &options),
         Command::Check => check::run(&root),
         Command::Audit(options) => audit::run(&root, &options),

@@ -7,6 +7,7 @@ mod scheduler;
 mod virtctl;
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context;
 use integration::agent::Agent;
@@ -34,9 +35,15 @@ pub enum Soak {
     Scheduler,
     /// The planner against a simulated host that loses, repeats and delays, and an agent that is killed.
     Sim(crate::sim::SimOptions),
+    /// The story of `demo --story` with a stock Debian disk.
+    Story,
     /// Record what a real virtctl prints and refuses, for kvmctl's tests to compare with.
     Virtctl(virtctl::VirtctlOptions),
 }
+
+/// How long the story's commands wait: a stock Debian takes five minutes through OVMF on a machine that does nothing
+/// else.
+const STORY: Duration = Duration::from_secs(2400);
 
 /// How long it goes on, and with what.
 #[derive(clap::Args)]
@@ -67,6 +74,7 @@ pub fn run(root: &Path, what: &Soak) -> anyhow::Result<()> {
         Soak::Powercut(options) => powercut::run(root, options),
         Soak::Scheduler => scheduler::run(root),
         Soak::Sim(options) => crate::sim::campaign(options),
+        Soak::Story => crate::demo::story::run(root, crate::images::debian, Some(STORY), None),
         Soak::Virtctl(options) => virtctl::run(root, options),
     }
 }

@@ -220,6 +220,28 @@ impl Session {
         })
     }
 
+    /// As [`Self::wait`]; what the program prints on standard output is also written to `sink` as it comes.
+    ///
+    /// # Errors
+    /// As [`Self::wait`], and when `sink` fails.
+    pub fn follow(mut self, limit: Duration, sink: &mut dyn Write) -> anyhow::Result<Output> {
+        let until = Instant::now() + limit;
+        let mut written = 0;
+        loop {
+            sink.write_all(self.output.get(written..).unwrap_or_default())?;
+            sink.flush()?;
+            written = self.output.len();
+            if self.outcome.is_some() {
+                return self.wait(Duration::ZERO);
+            }
+            anyhow::ensure!(
+                self.advance(until)?,
+                "not done within {limit:?}; printed so far:\n{}",
+                self.printed()
+            );
+        }
+    }
+
     /// Waits for the session's end and gives the raw output.
     pub(super) fn finish(&mut self, limit: Duration) -> anyhow::Result<Vec<u8>> {
         let until = Instant::now() + limit;

@@ -96,6 +96,19 @@ pub fn node(kernel: &StockKernel) -> anyhow::Result<PathBuf> {
     Ok(directory.join("initrd"))
 }
 
+/// The initramfs of the small cloud image, packed: drivers, and a switch to the root file system on its disk.
+///
+/// # Errors
+/// When kernel or busybox can not be had.
+pub(super) fn cloud(kernel: &StockKernel) -> anyhow::Result<PathBuf> {
+    let recipe = Recipe::read("cloud", &["init"], kernel)?;
+    let directory = cache::directory("cloud-initramfs", &recipe.key(), |partial| {
+        fs::write(partial.join("initrd"), recipe.packed_initramfs()?)?;
+        Ok(())
+    })?;
+    Ok(directory.join("initrd"))
+}
+
 /// `guest-images/NAME`: scripts and a list of modules, with the kernel and busybox they go with.
 struct Recipe {
     /// What goes to the root, by name; `init` is one.

@@ -1,14 +1,14 @@
-//! OCI image layouts with disks, written file by file.
+//! OCI images with disks: layouts, and what a registry keeps of them, written file by file.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::process;
+use crate::{cache, process};
 
 /// Writes a layout to `layout` whose one layer has what is in `tree`.
 ///
@@ -54,4 +54,107 @@ pub fn layout(tree: &Path, layout: &Path) -> anyhow::Result<()> {
     let version = json!({"imageLayoutVersion": "1.0.0"});
     fs::write(layout.join("oci-layout"), version.to_string())?;
     Ok(())
+}
+
+/// The directory of a registry (`storage.filesystem.rootdirectory` of Debian's `docker-registry`) that has one image,
+/// `REPOSITORY:TAG`, whose one layer has `disk` in `/disk`. It is shared by everybody, so nobody writes to it.
+///
+/// # Errors
+/// When the disk cannot be read or the cache cannot be written.
+pub fn registry(disk: &Path, repository: &str, tag: &str) -> anyhow::Result<PathBuf> {
+    let path = disk.as_os_str().as_encoded_bytes();
+    // The cache has another path for another disk.
+    let key = cache::key(&[path, repository.as_bytes(), tag.as_bytes(), b"layout 1"]);
+    let made = cache::directory("registry", &key, |partial| {
+        let (tree, layout) = (partial.join("tree"), partial.join("layout"));
+        fs::create_dir_all(tree.join("disk"))?;
+        let name = disk.file_name().context("a disk without a name")?;
+        fs::copy(disk, tree.join("disk").join(name)).with_context(|| disk.display().to_string())?;
+        self::layout(&tree, &layout)?;
+        fs::remove_dir_all(tree)?;
+        store(&layout, &partial.join("registry"), repository, tag)?;
+        Ok(fs::remove_dir_all(layout)?)
+    })?;
+    Ok(made.join("registry"))
+}
+
+/// Moves what is in a layout to where a registry looks for it.
+fn store(layout: &Path, registry: &Path, repository: &str, tag: &str) -> anyhow::Result<()> {
+    let own = registry.join("docker/registry/v2");
+    let blobs = layout.join("blobs/sha256");
+    let of = own.join("repositories").join(repository);
+    let link = |place: &str, digest: &str| -> anyhow::Result<()> {
+        let directory = of.join(place);
+        fs::create_dir_all(&directory)?;
+        Ok(fs::write(directory.join("link"), digest)?)
+    };
+    let read = |path: &Path| -> anyhow::Result<Value> {
+        let bytes = fs::read(path).with_context(|| path.display().to_string())?;
+        Ok(serde_json::from_slice(&bytes)?)
+    };
+    let index = read(&layout.join("index.json"))?;
+    let manifest = digest(&index["manifests"][0])?;
+    let content = read(&blobs.join(manifest))?;
+    for part in [&content["config"], &content["layers"][0]] {
+        let part = digest(part)?;
+        link(&format!("_layers/sha256/{part}"), &format!("sha256:{part}"))?;
+    }
+    let named = format!("sha256:{manifest}");
+    for place in [
+        format!("_manifests/revisions/sha256/{manifest}"),
+        format!("_manifests/tags/{tag}/current"),
+        format!("_manifests/tags/{tag}/index/sha256/{manifest}"),
+    ] {
+        link(&place, &named)?;
+    }
+    for blob in fs::read_dir(&blobs)? {
+        let blob = blob?;
+        let name = blob.file_name();
+        let name = name.to_str().context("a blob that is no digest")?;
+        let first = name.get(..2).context("a digest of one digit")?;
+        let directory = own.join("blobs/sha256").join(first).join(name);
+        fs::create_dir_all(&directory)?;
+        fs::rename(blob.path(), directory.join("data"))?;
+    }
+    Ok(())
+}
+
+/// The digest of a descriptor, without its algorithm.
+fn digest(descriptor: &Value) -> anyhow::Result<&str> {
+    let digest = descriptor["digest"].as_str().unwrap_or_default();
+    digest
+        .strip_prefix("sha256:")
+        .with_context(|| format!("no digest in {descriptor}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_registry_finds_the_manifest_by_its_tag_and_the_disk_by_its_digest() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| directory.path().join(name);
+        fs::create_dir_all(at("tree/disk")).expect("made");
+        fs::write(at("tree/disk/disk.raw"), b"a disk").expect("written");
+        layout(&at("tree"), &at("layout")).expect("a layout");
+        store(&at("layout"), &at("registry"), "team/debian", "12").expect("a registry");
+
+        let own = at("registry/docker/registry/v2");
+        let of = own.join("repositories/team/debian");
+        let link = fs::read_to_string(of.join("_manifests/tags/12/current/link"));
+        let link = link.expect("a link");
+        let data = |digest: &str| {
+            let digest = digest.strip_prefix("sha256:").expect("a digest");
+            let first = digest.get(..2).expect("two digits");
+            fs::read(own.join(format!("blobs/sha256/{first}/{digest}/data"))).expect("a blob")
+        };
+        let manifest: Value = serde_json::from_slice(&data(&link)).expect("JSON");
+        let layer = manifest["layers"][0]["digest"].as_str().expect("a digest");
+        let bare = layer.trim_start_matches("sha256:");
+        let known = fs::read_to_string(of.join(format!("_layers/sha256/{bare}/link")));
+        assert_eq!(known.expect("a link"), layer);
+        let content = data(layer);
+        assert!(content.windows(6).any(|window| window == b"a disk"));
+    }
 }

@@ -7,7 +7,7 @@ use super::kernel::StockKernel;
 
 const NODE: Recipe = Recipe {
     name: "node-systemd",
-    packages: "systemd,systemd-sysv,udev,dbus,nftables,iproute2,kmod,procps",
+    packages: "systemd,systemd-sysv,udev,dbus,nftables,iproute2,kmod,procps,openssh-client",
     directory: "node/systemd",
     files: &["node-agent.service"],
     mib: 4096,

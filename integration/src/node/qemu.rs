@@ -19,7 +19,7 @@ const STATE_MIB: u64 = 4096;
 /// What gives nested SVM under TCG. With XSAVE, a nested kernel warns that its XSAVE area does not suit
 /// its XCR0, as if the node's KVM had not seen its XSETBV; it would then not save the vector registers
 /// of its processes. Without, it uses FXSAVE.
-const CPU: &str = "max,+svm,+npt,-erms,-mpx,-xsave";
+pub(super) const CPU: &str = "max,+svm,+npt,-erms,-mpx,-xsave";
 
 pub(super) fn agent_socket(directory: &Path) -> PathBuf {
     directory.join("agent.sock")
