@@ -27,7 +27,7 @@ const BITMAP_BYTES: u64 = 4 * MIB;
 const CARD_BYTES: u64 = MIB;
 const PAIR_BYTES: u64 = MIB / 2;
 
-/// Sockets of the guest: 1024 connections of 64 KiB, and their headers.
+/// Sockets of the guest: 1024 connections of 64 KiB, and what is noted of them (`vsock::HELD_BYTES` of the VMM).
 const VSOCK_BYTES: u64 = 72 * MIB;
 
 /// Page tables of KVM and of the VMM, and KVM's way back from pages to them, a 512th of memory each; what

@@ -146,9 +146,19 @@ impl Connection {
             // Nobody will ever take it.
             self.credit.forward(bytes);
         } else {
-            self.buffer.extend(rest);
+            self.keep(rest);
         }
         Ok(())
+    }
+
+    /// Puts data into the buffer, which by itself would grow to twice of what is ever in it.
+    fn keep(&mut self, data: &[u8]) {
+        let (length, needed) = (self.buffer.len(), self.buffer.len() + data.len());
+        if needed > self.buffer.capacity() {
+            self.buffer
+                .reserve_exact(needed.next_power_of_two() - length);
+        }
+        self.buffer.extend(data);
     }
 
     /// The guest takes or sends no more.
@@ -319,5 +329,21 @@ impl Connection {
     #[cfg(test)]
     pub(super) fn buffered(&self) -> usize {
         self.buffer.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_for_a_host_takes_no_more_memory_than_there_may_be_of_it() {
+        let mut connection = Connection::new(1, Phase::Asked, None);
+        for bytes in [60 << 10, 4 << 10] {
+            connection.deliver(&vec![1; bytes]).unwrap();
+        }
+        assert_eq!(connection.buffered(), 64 << 10);
+        assert!(connection.buffer.capacity() <= 64 << 10);
+        assert_eq!(connection.deliver(&[1]), Err(Violation));
     }
 }

@@ -34,9 +34,11 @@ use vmm_sys::event;
 use vmm_sys::timer::Timer;
 
 pub use self::config::{MAX_GUEST_CID, MIN_GUEST_CID, VsockConfig};
+use self::connection::Connection;
 pub use self::control::VsockControl;
 use self::hub::Hub;
 pub use self::hub::MAX_CONNECTIONS;
+use self::packet::Header;
 use self::state::VsockState;
 use self::work::Active;
 use super::device::{
@@ -74,6 +76,16 @@ pub enum VsockError {
     #[error("the device's state can not be used")]
     State(#[from] StateError),
 }
+
+/// Most memory that the device holds, whatever its guest and programs of the host do: all connections with what
+/// their programs have not read, answers that wait for the guest, and a packet.
+pub const HELD_BYTES: usize = MAX_CONNECTIONS
+    * (credit::BUFFER_BYTES as usize + 4 * size_of::<Connection>())
+    + hub::MAX_RESETS * size_of::<Header>()
+    + packet::MAX_PAYLOAD_BYTES;
+
+/// What the agent counts (`agent/plan/src/room.rs`).
+const _: () = assert!(HELD_BYTES <= 72 << 20);
 
 /// A socket device.
 pub struct VsockDevice {
