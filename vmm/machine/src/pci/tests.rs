@@ -1,5 +1,7 @@
 //! The bus as a guest sees it, with a real root port and functions that only have BARs.
 
+mod rest;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 

@@ -3,6 +3,7 @@
 use std::os::unix::fs::OpenOptionsExt;
 
 use super::*;
+use crate::pci::function::PciFunction;
 
 /// The kernel's `O_DIRECT` and `O_DSYNC` on x86.
 const O_DIRECT: i32 = 0o40000;
@@ -145,4 +146,57 @@ fn completed_reads_are_in_the_dirty_log() {
             assert_eq!(word >> (page % 64) & 1, 1);
         }
     }
+}
+
+/// Sends reads of a page each and resets the disk at once. The pages that were being read then.
+fn reset_while_reading(driver: &mut Driver) -> Vec<u64> {
+    const COUNT: u64 = 16;
+    let mut pages = Vec::new();
+    for index in 0..COUNT {
+        let (header_at, page) = (HEADER + 0x1000 + index * 16, DATA + index * 4096);
+        driver.fill(header_at, &header(IN, 0));
+        let status = write(STATUS + 0x100 + index, 1);
+        let head = driver.offer(0, &[read(header_at, 16), write(page, 4096), status]);
+        pages.push((u32::from(head), page));
+    }
+    driver.ring_kick(0);
+    driver.function.handle_event(0);
+    while let Some((answered, _)) = driver.used(0) {
+        pages.retain(|(head, _)| *head != answered);
+    }
+    driver.set_status(0);
+    while driver.status() != 0 {
+        std::thread::yield_now();
+    }
+    pages.into_iter().map(|(_, page)| page).collect()
+}
+
+#[test]
+fn what_a_read_leaves_behind_after_a_reset_is_in_the_dirty_log() {
+    use vmm_memory::{start_dirty_log, take_dirty_log};
+
+    let Some((_directory, _plain, image)) = open(O_DIRECT) else {
+        return;
+    };
+    let configured = BlkConfig {
+        cache: CacheMode::Direct,
+        ..config_with(IoEngine::Automatic)
+    };
+    if !super::rest::has_ring_on(&image, &configured) {
+        return println!("skipped, there is no io_uring");
+    }
+    for _ in 0..100 {
+        let driver = &mut bench(&image, &configured).driver;
+        start_dirty_log(&driver.memory);
+        let pages = reset_while_reading(driver);
+        let log = take_dirty_log(&driver.memory);
+        for page in &pages {
+            let word = log[0].words[usize::try_from(page / 4096 / 64).unwrap()];
+            assert_eq!(word >> (page / 4096 % 64) & 1, 1, "{page:#x}");
+        }
+        if !pages.is_empty() {
+            return;
+        }
+    }
+    panic!("the host was always done at once");
 }

@@ -23,6 +23,12 @@ fn has_ring(device: &mut BlkDevice) -> bool {
     disk.engine.ring().is_some()
 }
 
+/// Whether a disk on `image` has a ring.
+pub(super) fn has_ring_on(image: &File, config: &BlkConfig) -> bool {
+    let image = image.try_clone().unwrap().into();
+    has_ring(&mut BlkDevice::new(image, config, Arc::new(|_| {})).unwrap())
+}
+
 /// Has the driver of a disk ask for zeroes of `sectors`, and the machine held before the ring is done with
 /// all of them. Some filters forbid the machine's own thread what serving a disk takes, such as `BLKZEROOUT`.
 fn held_with_zeroes_in_flight(file: &File, sectors: u8) -> (Driver, usize) {
