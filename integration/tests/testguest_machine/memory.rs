@@ -4,8 +4,9 @@
 use std::os::unix::fs::MetadataExt;
 
 use integration::huge_pages::HugePages;
-use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryRegion};
 use vmm_machine::{CpuSet, HostPlacement, HostPolicy, NumaNode, Pages};
+use vmm_memory::{Layout, Window, create_ram_of, release};
 
 use super::*;
 
@@ -218,6 +219,32 @@ fn huge_pages_work_and_their_memory_moves_to_another_machine() {
     assert_eq!(results.one("done"), done, "{results:#?}");
     let end = status.end.map(|end| end.reason);
     assert_eq!(end, Some(EndReason::PoweredOff));
+}
+
+/// A page that a balloon gave back to the pool could be somebody else's when the guest touches it again, which then
+/// is a SIGBUS of the VMM.
+#[test]
+fn pages_of_a_pool_stay_with_their_guest_whatever_its_balloon_takes() {
+    let pool = match HugePages::add(2048, 2) {
+        Ok(pool) => pool,
+        Err(reason) => return skip::say(&reason),
+    };
+    let layout = Layout::new(4 * MIB, 40).expect("a layout");
+    let ram = create_ram_of(&layout, Pages::Huge2Mib).expect("two pages");
+    for place in [0, 2 * MIB] {
+        ram.write_obj(!place, GuestAddress(place)).expect("RAM");
+    }
+    let free = pool.free();
+    let all = Window {
+        base: 0,
+        bytes: 4 * MIB,
+    };
+    assert_eq!(release(&ram, all).expect("nothing to do"), 0);
+    assert_eq!(pool.free(), free);
+    for place in [0, 2 * MIB] {
+        let kept: u64 = ram.read_obj(GuestAddress(place)).expect("RAM");
+        assert_eq!(kept, !place);
+    }
 }
 
 #[test]

@@ -138,21 +138,3 @@ proptest! {
         }
     }
 }
-
-#[test]
-fn pages_of_a_pool_stay_with_their_guest() {
-    let layout = Layout::new(4 << 20, 40).unwrap();
-    let ram = match crate::create_ram_of(&layout, crate::Pages::Huge2Mib) {
-        Ok(ram) => ram,
-        Err(error) => return println!("SKIPPED: no pool of huge pages: {error}"),
-    };
-    ram.write_obj(7u64, GuestAddress(2 << 20)).unwrap();
-    let before = allocated_bytes(&ram);
-    let range = Window {
-        base: 0,
-        bytes: 4 << 20,
-    };
-    assert_eq!(release(&ram, range).unwrap(), 0);
-    assert_eq!(allocated_bytes(&ram), before);
-    assert_eq!(ram.read_obj::<u64>(GuestAddress(2 << 20)).unwrap(), 7);
-}
