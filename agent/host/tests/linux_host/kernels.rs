@@ -1,9 +1,9 @@
 //! Kernels: unpacked by the child, kept by digest.
 
-use std::fs::Permissions;
+use std::fs::{File, Permissions};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent_host::LinuxHost;
@@ -25,7 +25,18 @@ pub fn trials() -> Vec<Trial> {
         trial("a_kernel_that_is_not_there_may_come", missing),
         trial("an_elf_is_booted_as_it_is", plain_elf),
         trial("a_file_of_an_oci_layout_is_taken_out_once", layout),
-        trial("layers_are_decoded_by_a_child_that_has_no_rights", confined),
+        trial(
+            "layers_are_decoded_by_a_child_and_by_nobody_else",
+            by_a_child,
+        ),
+        trial(
+            "the_child_that_decodes_layers_has_no_rights_no_network_and_no_files_but_its_own",
+            layers_confined,
+        ),
+        trial(
+            "the_child_that_unpacks_a_kernel_has_no_rights_no_network_and_no_files_but_its_own",
+            kernel_confined,
+        ),
         trial(
             "a_start_that_is_given_up_ends_the_child_that_reads_its_image",
             given_up,
@@ -148,25 +159,53 @@ async fn plain_elf() -> Outcome {
 
 /// An image layout of one layer with `vmlinuz` in it.
 fn write_layout(dir: &Path, kernel: &[u8]) {
-    std::fs::create_dir_all(dir.join("blobs/sha256")).unwrap();
-    let blob = |media_type: &str, bytes: &[u8]| {
-        let hex = hex::encode(Sha256::digest(bytes));
-        std::fs::write(dir.join("blobs/sha256").join(&hex), bytes).unwrap();
-        json!({"mediaType": media_type, "digest": format!("sha256:{hex}"), "size": bytes.len()})
-    };
     let mut builder = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_gnu();
     header.set_size(kernel.len() as u64);
     builder.append_data(&mut header, "vmlinuz", kernel).unwrap();
-    let layer = blob(
+    let layer = write_blob(
+        dir,
         "application/vnd.oci.image.layer.v1.tar+gzip",
         &gzip(&builder.into_inner().unwrap()),
     );
+    write_index(dir, &layer);
+}
+
+/// One whose layer takes long to read: a file of 4 GiB without a byte in it.
+fn write_long_layout(dir: &Path) {
+    const BYTES: u64 = 4 << 30;
+    let mut header = tar::Header::new_gnu();
+    header.set_path("large").unwrap();
+    header.set_size(BYTES);
+    header.set_cksum();
+    // Nobody gets to its end, where the digest is compared.
+    let media_type = "application/vnd.oci.image.layer.v1.tar";
+    let mut layer = write_blob(dir, media_type, header.as_bytes());
+    let size = BYTES + header.as_bytes().len() as u64;
+    let hex = layer["digest"].as_str().unwrap().replace("sha256:", "");
+    let blob = File::options().write(true).open(blobs(dir).join(hex));
+    blob.unwrap().set_len(size).unwrap();
+    layer["size"] = json!(size);
+    write_index(dir, &layer);
+}
+
+fn blobs(dir: &Path) -> PathBuf {
+    dir.join("blobs/sha256")
+}
+
+/// Puts a blob into a layout. What refers to it.
+fn write_blob(dir: &Path, media_type: &str, bytes: &[u8]) -> Value {
+    std::fs::create_dir_all(blobs(dir)).unwrap();
+    let hex = hex::encode(Sha256::digest(bytes));
+    std::fs::write(blobs(dir).join(&hex), bytes).unwrap();
+    json!({"mediaType": media_type, "digest": format!("sha256:{hex}"), "size": bytes.len()})
+}
+
+/// Makes an image of one layer of a layout.
+fn write_index(dir: &Path, layer: &Value) {
     let manifest = json!({"layers": [layer]}).to_string();
-    let manifest = blob(
-        "application/vnd.oci.image.manifest.v1+json",
-        manifest.as_bytes(),
-    );
+    let media_type = "application/vnd.oci.image.manifest.v1+json";
+    let manifest = write_blob(dir, media_type, manifest.as_bytes());
     let index = json!({"manifests": [manifest]}).to_string();
     std::fs::write(dir.join("index.json"), index).unwrap();
 }
@@ -230,7 +269,7 @@ async fn with_helper(place: &Place, script: &str) -> LinuxHost {
     LinuxHost::start(config).await.unwrap()
 }
 
-async fn confined() -> Outcome {
+async fn by_a_child() -> Outcome {
     let place = Place::new();
     write_layout(&place.images().join("layout"), &elf());
     let noted = place.run().join("asked");
@@ -243,6 +282,109 @@ async fn confined() -> Outcome {
     assert_eq!(failure.verdict, Verdict::Retry, "{failure:?}");
     assert!(failure.message.contains("without an answer"), "{failure:?}");
     assert_eq!(std::fs::read_to_string(noted)?, "read-layers\n");
+    Ok(())
+}
+
+/// A process that reads layers, as the kernel shows it.
+struct Reader {
+    pid: String,
+    status: String,
+    /// All but the standard ones that are files.
+    files: Vec<PathBuf>,
+}
+
+impl Reader {
+    /// The one that reads files of `place`, once it has given up its rights.
+    fn of(place: &Place) -> Option<Self> {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let children = tasks.filter_map(|task| {
+            // A thread may have ended.
+            std::fs::read_to_string(task.ok()?.path().join("children")).ok()
+        });
+        let children: Vec<String> = children.collect();
+        let pids = children.iter().flat_map(|pids| pids.split_whitespace());
+        pids.filter_map(Self::look)
+            .find(|reader| reader.files.iter().any(|file| file.starts_with(&place.dir)))
+    }
+
+    fn look(pid: &str) -> Option<Self> {
+        let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+        let files = descriptors.filter_map(|entry| {
+            let entry = entry.ok()?;
+            let number: u32 = entry.file_name().to_str()?.parse().ok()?;
+            let file = std::fs::read_link(entry.path()).ok()?;
+            // This program may have been started with devices, for messages.
+            (number > 2 && file.is_absolute() && !file.starts_with("/dev")).then_some(file)
+        });
+        let reader = Self {
+            pid: pid.to_owned(),
+            files: files.collect(),
+            status: std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?,
+        };
+        (reader.field("Seccomp:") == "2").then_some(reader)
+    }
+
+    fn field(&self, name: &str) -> String {
+        let mut lines = self.status.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name));
+        let words = value.unwrap_or_default().split_whitespace();
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    fn expect_no_rights(&self, place: &Place) {
+        assert_eq!(self.field("NoNewPrivs:"), "1");
+        assert_eq!(self.field("CapEff:"), "0000000000000000");
+        // What is read, and the new file.
+        let own = |file: &PathBuf| file.starts_with(&place.dir);
+        assert!(self.files.iter().all(own), "{:?}", self.files);
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        for ids in ["Uid:", "Gid:"] {
+            assert_eq!(self.field(ids), ["65534"; 4].join(" "), "{ids}");
+        }
+        for namespace in ["net", "mnt", "ipc"] {
+            let of = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/{namespace}")).unwrap();
+            assert_ne!(of(&self.pid), of("self"), "{namespace}");
+        }
+        let limits = std::fs::read_to_string(format!("/proc/{}/limits", self.pid)).unwrap();
+        let mut rows = limits.lines();
+        let space = rows.find(|row| row.starts_with("Max address space"));
+        assert!(space.unwrap().contains("536870912"), "{limits}");
+    }
+}
+
+/// Has kernel and image of a VMI looked for, and looks at the process that reads them meanwhile.
+async fn expect_confined_reader(place: &Place, changes: &[(&str, Value)]) {
+    let host = place.host().await;
+    let vmi = place.vmi(UID, changes);
+    let looked_at = async {
+        loop {
+            if let Some(reader) = Reader::of(place) {
+                return reader.expect_no_rights(place);
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        done = execute(&host, &vmi, 1, Action::EnsureKernel) => panic!("nobody gave up its rights: {done:?}"),
+        () = looked_at => {}
+    }
+}
+
+async fn layers_confined() -> Outcome {
+    let place = Place::new();
+    write_long_layout(&place.images().join("layout"));
+    expect_confined_reader(&place, &[of_layout(&place)]).await;
+    Ok(())
+}
+
+async fn kernel_confined() -> Outcome {
+    let place = Place::new();
+    let mut large = elf();
+    large.resize(200 << 20, 0);
+    std::fs::write(place.images().join("vmlinuz"), bzimage(&gzip(&large)))?;
+    expect_confined_reader(&place, &[]).await;
     Ok(())
 }
 
