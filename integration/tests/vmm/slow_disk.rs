@@ -109,16 +109,18 @@ impl Drop for Stuck {
 impl Stuck {
     /// One that does `then` when it has given its disk up.
     fn new(then: &str) -> Self {
+        Self::with(then, v1::VirtioBlk::default())
+    }
+
+    /// The same with a disk like `blk`.
+    fn with(then: &str, blk: v1::VirtioBlk) -> Self {
         let mut freezer = Freezer::new().expect("looked at before");
         let disk = freezer.disk();
         let mut by_hand = ByHand::new(File::open(testguest::elf().expect("a guest")).expect("it"));
         if let Some(kernel) = &mut by_hand.config.kernel {
             kernel.cmdline = format!("tests=blk {then}");
         }
-        let blk = v1::VirtioBlk {
-            disk_fd: 4,
-            ..v1::VirtioBlk::default()
-        };
+        let blk = v1::VirtioBlk { disk_fd: 4, ..blk };
         by_hand.config.devices = vec![v1::PciDevice::at(0, 1, Device::Blk(blk))];
         let vmm = VmmProcess::start().expect("a VMM");
         let mut client = vmm.connect().expect("connected");
@@ -240,4 +242,36 @@ fn a_reset_that_a_disk_does_not_allow_is_refused_and_the_guest_goes_on() {
         .must(Kind::Reset(v1::Reset {}))
         .expect("the host is done");
     guest.until(|printed, status| status.resets == 1 && printed.contains("TESTGUEST blk ok"));
+}
+
+#[test]
+fn a_thread_that_the_host_keeps_keeps_neither_a_pause_nor_a_stop_waiting_for_ever() {
+    skip_if!(without_machine());
+    let blk = v1::VirtioBlk {
+        io: v1::DiskIo::Threads.into(),
+        ..v1::VirtioBlk::default()
+    };
+    let mut guest = Stuck::with("then=poweroff", blk);
+    // Until the guest has written.
+    let error = loop {
+        let paused = guest.client.request(Kind::Pause(v1::Pause {}), &[]);
+        if let Some(error) = paused.expect("an answer").error {
+            break error;
+        }
+        let resumed = guest.client.must(Kind::Resume(v1::Resume {}));
+        resumed.expect("resumed");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert!(error.message.contains("0000:00:01.0"), "{error:?}");
+    assert!(error.message.contains("does not come to rest"), "{error:?}");
+    assert_eq!(guest.status().state(), v1::MachineState::Running);
+    let reason = "test".to_owned();
+    guest
+        .client
+        .must(Kind::Stop(v1::Stop { reason }))
+        .expect("stopped");
+    let exit = guest.client.wait_for_exit().expect("an end");
+    assert_eq!(exit.reason(), v1::ExitReason::Stopped);
+    assert!(exit.detail.contains("0000:00:01.0"), "{exit:?}");
+    assert!(guest.freezer.is_frozen);
 }
