@@ -179,6 +179,38 @@ impl<'a> Disk<'a> {
 
     /// Waits for `count` requests in slots 0.. and checks that each ended with `status`.
     pub(super) fn finish(&mut self, count: usize, status: u8) -> Result<(), DeviceError> {
+        self.end(count, |got| {
+            if got == status {
+                return Ok(());
+            }
+            let (expected, got) = (u64::from(status), u64::from(got));
+            Err(DeviceError::Mismatch {
+                what: "block status",
+                expected,
+                got,
+            })
+        })
+    }
+
+    /// Waits for `count` requests in slots 0.., whatever comes of them: the first status that is not
+    /// [`STATUS_OK`], if there is one.
+    pub(super) fn outcome(&mut self, count: usize) -> Result<u8, DeviceError> {
+        let mut outcome = STATUS_OK;
+        self.end(count, |got| {
+            if outcome == STATUS_OK {
+                outcome = got;
+            }
+            Ok(())
+        })?;
+        Ok(outcome)
+    }
+
+    /// Waits for `count` requests in slots 0.., whose statuses `judge` is shown.
+    fn end(
+        &mut self,
+        count: usize,
+        mut judge: impl FnMut(u8) -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
         let deadline = self.deadline();
         for _ in 0..count {
             let used = self.queue.wait_used(deadline, "block request")?;
@@ -188,14 +220,7 @@ impl<'a> Disk<'a> {
             }
             let mut got = [0];
             slot.status.read(0, &mut got);
-            if got[0] != status {
-                let (expected, got) = (u64::from(status), u64::from(got[0]));
-                return Err(DeviceError::Mismatch {
-                    what: "block status",
-                    expected,
-                    got,
-                });
-            }
+            judge(got[0])?;
         }
         self.queue.confirm_irq(self.deadline(), "block request")
     }

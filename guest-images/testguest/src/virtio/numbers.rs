@@ -1,5 +1,6 @@
 //! Numbered blocks on every disk, without end. A block is acknowledged on the console once the disk has
-//! promised to keep it, so that a test which cuts the power knows what must be there afterwards.
+//! promised to keep it, so that a test which cuts the power knows what must be there afterwards. What a disk
+//! fails to keep is told as well, and the guest goes on.
 
 use testguest_lib::command_line::Settings;
 
@@ -34,7 +35,8 @@ struct Numbered<'a> {
     next: u64,
 }
 
-/// Writes to all disks in turn until the machine ends. Switches the power off when a disk fails.
+/// Writes to all disks in turn until the machine ends. Switches the power off when a disk does not answer as
+/// a device should.
 pub fn run(acpi: Option<&Acpi>, clock: &Clock, settings: &Settings) -> ! {
     let Err(error) = write_for_ever(acpi, clock, settings);
     console_line!("TESTGUEST numbers FAIL error=\"{error}\"");
@@ -68,8 +70,12 @@ fn write_for_ever(
         return Err(DeviceError::Missing("disk"));
     }
     loop {
+        let mut is_kept = true;
         for disk in disks.iter_mut().flatten() {
-            disk.write_batch()?;
+            is_kept &= disk.write_batch()?;
+        }
+        if !is_kept {
+            clock.sleep_until(clock.after_ms(settings.tick_ms));
         }
     }
 }
@@ -113,8 +119,8 @@ impl<'a> Numbered<'a> {
         })
     }
 
-    /// Writes some blocks, makes them durable, and acknowledges the last.
-    fn write_batch(&mut self) -> Result<(), DeviceError> {
+    /// Writes some blocks, makes them durable, and acknowledges the last. Whether the disk keeps them.
+    fn write_batch(&mut self) -> Result<bool, DeviceError> {
         let count = self.disk.depth().min(BATCH);
         for (index, number) in (0..count).zip(self.next..) {
             let slot = self.disk.slot(index)?;
@@ -123,14 +129,23 @@ impl<'a> Numbered<'a> {
             self.disk.submit(index, TYPE_OUT, sector, CHUNK_BYTES, 1)?;
         }
         self.disk.queue.kick();
-        self.disk.finish(count, STATUS_OK)?;
-        let flushes = self.device.features & FEATURE_FLUSH != 0;
-        if flushes && !self.id.starts_with(UNFLUSHED) {
-            self.disk.run(TYPE_FLUSH, 0, 0, 0, STATUS_OK)?;
-        }
+        let write = self.disk.outcome(count)?;
+        let has_flush = self.device.features & FEATURE_FLUSH != 0;
+        let flush = if has_flush && !self.id.starts_with(UNFLUSHED) {
+            self.disk.submit(0, TYPE_FLUSH, 0, 0, 0)?;
+            self.disk.queue.kick();
+            self.disk.outcome(1)?
+        } else {
+            STATUS_OK
+        };
         self.next += count as u64;
         let (id, last) = (PaddedText(&self.id), self.next - 1);
-        console_line!("TESTGUEST kept {id} {last}");
-        Ok(())
+        let is_kept = (write, flush) == (STATUS_OK, STATUS_OK);
+        if is_kept {
+            console_line!("TESTGUEST kept {id} {last}");
+        } else {
+            console_line!("TESTGUEST lost {id} {last} write={write} flush={flush}");
+        }
+        Ok(is_kept)
     }
 }

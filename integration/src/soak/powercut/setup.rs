@@ -172,7 +172,8 @@ fn read(mut session: Session, power: &Power) -> anyhow::Result<()> {
         let Some(result) = testguest::result(&line) else {
             continue;
         };
-        anyhow::ensure!(!result.contains(" FAIL "), "the guest: {result}");
+        let has_failed = result.contains(" FAIL ") || result.starts_with("lost ");
+        anyhow::ensure!(!has_failed, "the guest: {result}");
         if let Some(kept) = result.strip_prefix("kept ") {
             let (name, number) = kept.split_once(' ').context("no number")?;
             power.keep(name, number.parse()?);
