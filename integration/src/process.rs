@@ -32,6 +32,18 @@ pub fn output(command: &mut Command) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&stdout).into_owned())
 }
 
+/// The program at `path` and the libraries that it is linked to, where they are on this machine.
+///
+/// # Errors
+/// When it is not there.
+pub fn with_libraries(path: &str) -> anyhow::Result<Vec<String>> {
+    let libraries = output(Command::new("ldd").arg(path))?;
+    let libraries = libraries
+        .split_whitespace()
+        .filter(|word| word.starts_with('/'));
+    Ok(libraries.chain([path]).map(str::to_owned).collect())
+}
+
 /// Runs `command` with this process's own standard streams.
 ///
 /// # Errors

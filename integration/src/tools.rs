@@ -83,6 +83,9 @@ pub const QEMU_BUILD: &[Tool] = &[
 /// What serves images in tests.
 pub const REGISTRY: Tool = tool("docker-registry", "docker-registry");
 
+/// Makes devices out of others, and has them fail.
+pub const DMSETUP: &str = "/usr/sbin/dmsetup";
+
 /// What tests compare with or make their files with, beyond the above.
 pub const TESTS: &[Tool] = &[
     tool("openssl", "openssl"),
@@ -95,6 +98,7 @@ pub const TESTS: &[Tool] = &[
     tool("skopeo", "skopeo"),
     tool("/usr/sbin/qemu-ga", "qemu-guest-agent"),
     tool("dhclient", "isc-dhcp-client"),
+    tool(DMSETUP, "dmsetup"),
     tool("ping", "iputils-ping"),
 ];
 

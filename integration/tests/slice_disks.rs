@@ -1,8 +1,9 @@
-//! Disks in a busybox node: owners of block devices, and a slice of `cargo xtask soak powercut`.
+//! Disks in a busybox node: owners of block devices, devices that fail, and a slice of `cargo xtask soak powercut`.
 
 #![forbid(unsafe_code)]
 
 use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -10,7 +11,8 @@ use integration::agent::{Agent, DISKS, GuestSpec};
 use integration::commands::Commands;
 use integration::node::{Flavour, Node, NodeSpec};
 use integration::soak::powercut::{Campaign, Tally, power_cuts};
-use integration::{skip, skip_if, testguest};
+use integration::testguest::Results;
+use integration::{process, skip, skip_if, testguest, tools};
 
 /// Each cut is one of every cache mode, on a file and on a block device. The controls, disks whose flushes go nowhere,
 /// must lose something for it to pass.
@@ -108,18 +110,23 @@ impl Owners<'_> {
     }
 }
 
+/// A disk of a node, as QEMU's arguments have it.
+fn drive(name: &str, image: &Path) -> [String; 4] {
+    [
+        "-drive".to_owned(),
+        format!("if=none,id={name},format=raw,file={}", image.display()),
+        "-device".to_owned(),
+        format!("virtio-blk-pci,drive={name},serial={name}"),
+    ]
+}
+
 fn booted() -> anyhow::Result<(Node, tempfile::NamedTempFile)> {
     let mut disk = tempfile::NamedTempFile::new()?;
     disk.write_all(&partitioned())?;
     let mut spec = NodeSpec::bare(Flavour::Busybox)
         .with_programs(&["kvmlet", "kvmlet-vmm", "kvmctl"])?
         .with(testguest::elf()?, "testguest");
-    spec.qemu_arguments.extend([
-        "-drive".to_owned(),
-        format!("if=none,id=owned,format=raw,file={}", disk.path().display()),
-        "-device".to_owned(),
-        "virtio-blk-pci,drive=owned,serial=owned".to_owned(),
-    ]);
+    spec.qemu_arguments.extend(drive("owned", disk.path()));
     let node = Node::boot(spec)?;
     // Each name is a node of its own.
     node.sh(&format!(
@@ -190,4 +197,189 @@ fn a_block_device_has_one_owner_whatever_node_or_partition_names_it() -> anyhow:
     }
     owners.runs("beside", "part2", Alone)?;
     owners.delete("beside")
+}
+
+/// Modes of caches, which are also the names of a guest's disks and of the devices that these lie on.
+const CACHES: [&str; 3] = ["none", "writeback", "writethrough"];
+/// Size of each device.
+const FAILING_SECTORS: usize = 16384;
+/// In a node, which has no udev that would be waited for.
+const DMSETUP: &str = "DM_DISABLE_UDEV=1 /usr/sbin/dmsetup";
+
+/// A node with a device for each mode, made by the device mapper of one disk of the node.
+struct FailingHost {
+    node: Node,
+    _disk: tempfile::NamedTempFile,
+}
+
+/// What becomes of requests to the devices.
+#[derive(Clone, Copy)]
+enum Fate {
+    /// They are carried out.
+    Done,
+    /// Writes and flushes fail.
+    Failed,
+}
+
+impl FailingHost {
+    fn boot() -> anyhow::Result<Self> {
+        tools::ensure(tools::TESTS)?;
+        let disk = tempfile::NamedTempFile::new()?;
+        let sectors = CACHES.len() * FAILING_SECTORS;
+        disk.as_file().set_len((sectors * SECTOR_BYTES) as u64)?;
+        let mut spec = NodeSpec::bare(Flavour::Busybox)
+            .with_programs(&["kvmlet", "kvmlet-vmm", "kvmctl"])?
+            .with_system_files(process::with_libraries(tools::DMSETUP)?)
+            .with(testguest::elf()?, "testguest");
+        spec.qemu_arguments.extend(drive("below", disk.path()));
+        let host = Self {
+            node: Node::boot(spec)?,
+            _disk: disk,
+        };
+        host.node.sh(&format!(
+            "cp -a /opt/payload/system/. / && mkdir -p {DISKS}
+             for disk in /sys/block/vd*; do [ \"$(cat $disk/serial)\" != below ] || ln -s /dev/${{disk##*/}} /dev/below; done"
+        ))?;
+        host.for_each(|cache| {
+            let table = Self::table(cache, Fate::Done);
+            let numbers = "info -c --noheadings --separator ' ' -o major,minor";
+            format!(
+                "{DMSETUP} create {cache} --table '{table}' &&
+                 mknod {DISKS}/{cache} b $({DMSETUP} {numbers} {cache})"
+            )
+        })?;
+        Ok(host)
+    }
+
+    fn table(cache: &str, fate: Fate) -> String {
+        let index = CACHES.iter().position(|name| *name == cache);
+        let first = index.unwrap_or_default() * FAILING_SECTORS;
+        match fate {
+            Fate::Done => format!("0 {FAILING_SECTORS} linear /dev/below {first}"),
+            // Never up, an hour down.
+            Fate::Failed => {
+                format!("0 {FAILING_SECTORS} flakey /dev/below {first} 0 3600 1 error_writes")
+            }
+        }
+    }
+
+    /// Runs a script for each of them, all at once: a command takes the node its time.
+    fn for_each(&self, script: impl Fn(&str) -> String) -> anyhow::Result<()> {
+        self.node.sh(&CACHES.map(script).join(" && ")).map(drop)
+    }
+
+    /// From now on. What the node's kernel has in its cache is not written back before.
+    fn switch(&self, fate: Fate) -> anyhow::Result<()> {
+        self.for_each(|cache| {
+            let table = Self::table(cache, fate);
+            format!(
+                "{DMSETUP} load {cache} --table '{table}' &&
+                 {DMSETUP} suspend --nolockfs {cache} && {DMSETUP} resume {cache}"
+            )
+        })
+    }
+
+    /// Waits for lines of the guest on each of its disks, `count` of them: "kept" or "lost".
+    fn wait_for(&self, what: &str, count: usize) -> anyhow::Result<()> {
+        let has_enough = CACHES.map(|cache| {
+            let lines = format!("echo \"$log\" | grep -c 'TESTGUEST {what} {cache} '");
+            format!("[ $({lines}) -ge {count} ]")
+        });
+        let script = format!("log=$(kvmctl logs web) && {}", has_enough.join(" && "));
+        self.node.wait_for(&script, PATIENCE).map(drop)
+    }
+
+    fn results(&self) -> anyhow::Result<Results> {
+        Ok(Results::of_console(&self.node.sh("kvmctl logs web")?))
+    }
+}
+
+/// A guest that writes to all of them for ever.
+fn writer() -> String {
+    let disk = |cache: &&str| {
+        format!(
+            "      - name: {cache}\n        serial: {cache}\n        cache: {cache}\n        \
+             errorPolicy: report\n        disk: {{bus: virtio}}\n"
+        )
+    };
+    let volume = |cache: &&str| {
+        format!("  - name: {cache}\n    hostDisk: {{path: {DISKS}/{cache}, type: Disk}}\n")
+    };
+    format!(
+        "{}      disks:\n{}  volumes:\n{}",
+        GuestSpec::testguest("web", "tests=none then=numbers")
+            .without_devices()
+            .manifest(),
+        CACHES.iter().map(disk).collect::<String>(),
+        CACHES.iter().map(volume).collect::<String>(),
+    )
+}
+
+/// By `kvmctl why`, besides the names of the disks.
+const SAID: [&str; 2] = ["DiskSyncFailed", "kvmctl delete vmi web, check the disk"];
+
+/// No number is kept after the first that was lost, and the last write and flush ended so.
+fn expect_final(results: &Results, cache: &str, last: &str) {
+    let of = |what| {
+        let lines = results.0.iter().enumerate();
+        let prefix = format!("{what} {cache} ");
+        lines.filter(move |(_, line)| line.starts_with(&prefix))
+    };
+    let (first_lost, _) = of("lost").next().expect("something is lost");
+    let (last_kept, _) = of("kept").next_back().expect("something was kept");
+    assert!(last_kept < first_lost, "{cache}: {results:#?}");
+    let (_, line) = of("lost").next_back().expect("something is lost");
+    assert!(line.ends_with(last), "{line}");
+}
+
+#[test]
+fn a_disk_whose_device_failed_fails_for_good_though_the_device_does_not_in_all_cache_modes()
+-> anyhow::Result<()> {
+    skip_if!(skip::without_node(), Ok(()));
+    let host = FailingHost::boot()?;
+    let agent = Agent::prepare(&host.node)?;
+    agent.add_image("/opt/payload/testguest", "testguest")?;
+    agent.start()?;
+    agent.apply(&writer())?;
+    agent.wait_for_phase("web", "Running", PATIENCE)?;
+    host.wait_for("kept", 1)?;
+
+    host.switch(Fate::Failed)?;
+    host.wait_for("lost", 1)?;
+    host.switch(Fate::Done)?;
+    // The devices are whole again.
+    host.for_each(|cache| {
+        format!("dd if=/dev/zero of=/dev/mapper/{cache} bs=4096 count=1 conv=fsync")
+    })?;
+    // And are asked again, and again.
+    let most = host.results()?.of("lost").len();
+    host.wait_for("lost", most.div_ceil(CACHES.len()) + 3)?;
+    let results = host.results()?;
+    for (cache, last) in [
+        ("none", "write=0 flush=1"),
+        ("writeback", "write=0 flush=1"),
+        ("writethrough", "write=1 flush=0"),
+    ] {
+        expect_final(&results, cache, last);
+    }
+
+    let disks = CACHES.map(|cache| format!("{cache:?} (Input/output error"));
+    let said = disks.iter().map(String::as_str).chain(SAID);
+    let said: String = said
+        .map(|words| format!(" && grep -F '{words}' /run/why"))
+        .collect();
+    let why = format!("kvmctl why web >/run/why{said}");
+    host.node.wait_for(&why, PATIENCE)?;
+    let events = "kvmctl events --for vmi/web --types Warning -o 'jsonpath={.items[*].reason}'";
+    host.node
+        .wait_for(&format!("{events} | grep -w DiskSyncFailed"), PATIENCE)?;
+
+    // It ends with the VMM.
+    let deleted = agent.kvmctl("delete vmi web --grace-period 0")?;
+    ensure!(deleted.code == Some(0), "{deleted}\n{}", agent.log());
+    agent.apply(&writer())?;
+    agent.wait_for_phase("web", "Running", PATIENCE)?;
+    host.wait_for("kept", 3)?;
+    assert_eq!(host.results()?.of("lost"), [""; 0]);
+    Ok(())
 }

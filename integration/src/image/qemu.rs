@@ -30,12 +30,9 @@ const FIRMWARE: [&str; 5] = [
 /// When it can not be had.
 pub fn stock_files() -> anyhow::Result<Vec<String>> {
     tools::ensure(tools::NODE)?;
-    let libraries = process::output(Command::new("ldd").arg(STOCK))?;
-    let libraries = libraries
-        .split_whitespace()
-        .filter(|word| word.starts_with('/'));
-    let files = libraries.chain(FIRMWARE).chain([STOCK]);
-    Ok(files.map(str::to_owned).collect())
+    let mut files = process::with_libraries(STOCK)?;
+    files.extend(FIRMWARE.map(str::to_owned));
+    Ok(files)
 }
 
 /// The mended program, built when the cache has none of this recipe: about five minutes of two processors. One in

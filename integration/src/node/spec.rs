@@ -93,6 +93,16 @@ impl NodeSpec {
         self
     }
 
+    /// Brings files of this machine along as they are: `cp -a /opt/payload/system/. /` puts them where they are
+    /// here.
+    #[must_use]
+    pub fn with_system_files(self, files: impl IntoIterator<Item = String>) -> Self {
+        files.into_iter().fold(self, |spec, file| {
+            let to = format!("system{file}");
+            spec.with(file, &to)
+        })
+    }
+
     /// Brings the project's programs along.
     ///
     /// # Errors

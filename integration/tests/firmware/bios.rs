@@ -4,7 +4,7 @@ use anyhow::ensure;
 use integration::commands::Commands;
 use integration::image::busybox::GuestImage;
 use integration::image::qemu;
-use integration::node::{Node, NodeSpec};
+use integration::node::Node;
 use integration::{skip, skip_if};
 
 use crate::machine::Machine;
@@ -18,20 +18,12 @@ const SNAPSHOT: &str = "/var/lib/kvmlet/snapshot";
 fn stock_disks_boot_through_seabios() -> anyhow::Result<()> {
     skip_if!(skip::without_node(), Ok(()));
     let spec = crate::spec()?.with("/usr/share/seabios/bios-256k.bin", "firmware/bios.bin");
-    let node = crate::node(with_qemu(spec)?)?;
+    // QEMU, to compare with.
+    let node = crate::node(spec.with_system_files(qemu::stock_files()?))?;
     order::the_agent_finds_seabios_and_boots_what_is_first_in_order(&node)?;
-    node.sh("cp -a /opt/payload/qemu/. /")?;
+    node.sh("cp -a /opt/payload/system/. /")?;
     let warnings = the_disk_that_is_asked_for_boots_is_saved_reboots_and_powers_off(&node)?;
     linux_warns_of_nothing_that_it_does_not_warn_of_under_qemu(&node, &warnings)
-}
-
-/// QEMU, to compare with.
-fn with_qemu(spec: NodeSpec) -> anyhow::Result<NodeSpec> {
-    let files = qemu::stock_files()?.into_iter();
-    Ok(files.fold(spec, |spec, file| {
-        let to = format!("qemu{file}");
-        spec.with(file, &to)
-    }))
 }
 
 fn boot(machine: &mut Machine<'_>) -> anyhow::Result<()> {
