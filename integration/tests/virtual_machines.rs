@@ -318,3 +318,50 @@ fn a_machine_whose_template_cannot_be_honoured_is_refused_with_the_field() -> an
     }
     Ok(())
 }
+
+#[test]
+fn keys_of_a_machine_are_added_and_taken_away_in_its_secret() -> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = started(&host)?;
+    agent.apply(&machine("dev", "runStrategy: Halted", &small("dev"))?)?;
+    let credentials = |words: &str| format!("credentials {words} --user debian dev");
+    let first = succeed(
+        &agent,
+        &credentials("add-ssh-key --value 'ssh-ed25519 AAA'"),
+    )?;
+    let secret = succeed(
+        &agent,
+        "get vm dev -o jsonpath='{.spec.template.spec.accessCredentials[0].sshPublicKey.source.secret.secretName}'",
+    )?;
+    anyhow::ensure!(
+        secret.starts_with("dev-ssh-key-") && first.contains(&secret),
+        "{first}: {secret}"
+    );
+    succeed(
+        &agent,
+        &credentials("add-ssh-key --value 'ssh-rsa BBB me@here'"),
+    )?;
+    let again = succeed(&agent, &credentials("add-ssh-key --value 'ssh-rsa BBB'"))?;
+    anyhow::ensure!(again.contains("already contains this SSH key"), "{again}");
+    let keys = || {
+        let all = succeed(
+            &agent,
+            &format!("get secret {secret} -o jsonpath='{{.data.*}}'"),
+        )?;
+        anyhow::Ok(all.split_whitespace().count())
+    };
+    anyhow::ensure!(keys()? == 2, "{} keys", keys()?);
+    succeed(&agent, &credentials("remove-ssh-key --value 'ssh-rsa BBB'"))?;
+    anyhow::ensure!(keys()? == 1, "{} keys", keys()?);
+    let none = agent.kvmctl(&credentials("set-password --password x"))?;
+    anyhow::ensure!(
+        none.code == Some(1) && none.stderr.contains("no secrets assigned to UserPassword"),
+        "{none}"
+    );
+    let silent = agent.kvmctl("guestosinfo dev")?;
+    anyhow::ensure!(silent.code == Some(1), "{silent}");
+    // The Secret is the machine's, and goes with it.
+    succeed(&agent, "delete vm dev")?;
+    wait(&host, &agent, &format!("! kvmctl get secret {secret}"))
+}

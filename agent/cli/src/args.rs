@@ -2,6 +2,7 @@
 
 mod config;
 mod create;
+mod credentials;
 mod dry_run;
 mod expand;
 mod image;
@@ -27,6 +28,9 @@ use crate::wait::Goal;
 pub use self::config::{Config, ConfigCommand, ContextName};
 pub use self::create::{
     CreateInstancetype, CreatePreference, CreateVm, Login, Manifest, Size, Volumes,
+};
+pub use self::credentials::{
+    AddSshKey, Credentials, CredentialsCommand, OfUser, PublicKey, RemoveSshKey, SetPassword,
 };
 pub use self::dry_run::DryRun;
 pub use self::expand::Expand;
@@ -126,6 +130,20 @@ pub enum Command {
     Stop(Stop),
     /// Show a VirtualMachine with all that its instance type and its preference give
     Expand(Expand),
+    /// SSH keys and passwords of users of VirtualMachines
+    Credentials(Credentials),
+    /// Show what the agent in a guest (qemu-guest-agent) says of it, as JSON
+    #[command(
+        name = "guestosinfo",
+        after_help = "Example:\n  kvmctl guestosinfo web"
+    )]
+    GuestOsInfo(GuestName),
+    /// Show who is logged in to a guest, as JSON
+    #[command(name = "userlist", after_help = "Example:\n  kvmctl userlist web")]
+    UserList(GuestName),
+    /// Show the file systems that are mounted in a guest, as JSON
+    #[command(name = "fslist", after_help = "Example:\n  kvmctl fslist web")]
+    FsList(GuestName),
     /// Show, pull and remove what the node keeps of images
     Image(Image),
     /// Have the node start no guests; those that run go on
@@ -157,6 +175,14 @@ pub enum Command {
     ManualPages(ManualPages),
     #[command(flatten)]
     Later(Later),
+}
+
+/// A guest.
+#[derive(Args)]
+pub struct GuestName {
+    /// Name of the VMI, which is that of its VirtualMachine
+    #[arg(value_name = "NAME")]
+    pub name: String,
 }
 
 #[derive(Args)]

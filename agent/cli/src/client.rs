@@ -11,10 +11,10 @@ use proto_node::node::object_service_client::ObjectServiceClient;
 use proto_node::node::virtual_machine_service_client::VirtualMachineServiceClient;
 use proto_node::node::{
     ApplyRequest, ApplyResponse, ConsoleRequest, ConsoleResponse, DeleteRequest, DeleteResponse,
-    GetNodeInfoRequest, GetNodeInfoResponse, GetRequest, GetUsageRequest, GuestUsage,
-    ListKindsRequest, ListRequest, LogsRequest, LogsResponse, Object, ObjectKind,
-    PortForwardRequest, PortForwardResponse, StopRequest, VerbRequest, VerbResponse, WatchRequest,
-    WatchResponse,
+    GetGuestInfoRequest, GetGuestInfoResponse, GetNodeInfoRequest, GetNodeInfoResponse, GetRequest,
+    GetUsageRequest, GuestUsage, ListKindsRequest, ListRequest, LogsRequest, LogsResponse, Object,
+    ObjectKind, PortForwardRequest, PortForwardResponse, StopRequest, VerbRequest, VerbResponse,
+    WatchRequest, WatchResponse,
 };
 use tokio_stream::Stream;
 use tonic::Streaming;
@@ -211,6 +211,14 @@ impl Client {
         request: GetUsageRequest,
     ) -> Result<Vec<GuestUsage>, tonic::Status> {
         Ok(self.service.get_usage(request).await?.into_inner().items)
+    }
+
+    /// What the agent in a guest says of it.
+    pub async fn guest_info(
+        &mut self,
+        request: GetGuestInfoRequest,
+    ) -> Result<GetGuestInfoResponse, tonic::Status> {
+        Ok(self.service.get_guest_info(request).await?.into_inner())
     }
 
     pub async fn node_info(&mut self) -> Result<GetNodeInfoResponse, tonic::Status> {

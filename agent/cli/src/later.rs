@@ -21,14 +21,6 @@ pub enum Later {
     MemoryDump(Rest),
     #[command(hide = true, name = "guestfs")]
     GuestFs(Rest),
-    #[command(hide = true, name = "guestosinfo")]
-    GuestOsInfo(Rest),
-    #[command(hide = true, name = "userlist")]
-    UserList(Rest),
-    #[command(hide = true, name = "fslist")]
-    FsList(Rest),
-    #[command(hide = true)]
-    Credentials(Rest),
     #[command(hide = true)]
     Expose(Rest),
     #[command(hide = true)]
@@ -51,8 +43,6 @@ const NO_MOVES: &str =
     "guests do not move to other nodes: `kvmctl drain` shuts those of this node down in order";
 const NO_PLUGS: &str = "disks are not plugged while a guest runs: `kvmctl edit vm NAME` changes its volumes, and \
                         `kvmctl restart NAME` gives it the new ones";
-const NO_AGENT: &str =
-    "what qemu-guest-agent tells is in the status so far: `kvmctl get vmi NAME -o yaml`";
 
 /// Refuses a verb.
 pub fn refuse(verb: &Later) -> Failure {
@@ -72,13 +62,6 @@ pub fn refuse(verb: &Later) -> Failure {
         Later::GuestFs(_) => (
             "guestfs",
             "the node has no claims yet: a disk is looked at in a guest that has it as a second one",
-        ),
-        Later::GuestOsInfo(_) => ("guestosinfo", NO_AGENT),
-        Later::UserList(_) => ("userlist", NO_AGENT),
-        Later::FsList(_) => ("fslist", NO_AGENT),
-        Later::Credentials(_) => (
-            "credentials",
-            "keys and passwords are those of cloud-init: `kvmctl create vm --ssh-key`",
         ),
         Later::Expose(_) => (
             "expose",

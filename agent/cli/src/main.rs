@@ -13,6 +13,7 @@ mod client;
 mod console;
 mod contexts;
 mod create;
+mod credentials;
 mod delete;
 mod describe;
 mod describe_node;
@@ -29,6 +30,7 @@ mod generate;
 mod get;
 mod grace;
 mod guest;
+mod guest_info;
 mod image;
 mod later;
 mod logs;
@@ -61,6 +63,7 @@ use clap::Parser;
 use crate::args::{Cli, Command};
 use crate::change::Marks;
 use crate::failure::Failure;
+use crate::guest_info::Part;
 use crate::verbs::Verb;
 
 fn main() -> ExitCode {
@@ -120,6 +123,10 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Restart(args) => machines::restart(&scope, &args).await,
         Command::Stop(args) => verbs::stop(&scope, args).await,
         Command::Expand(args) => expand::run(&scope, &args).await,
+        Command::Credentials(args) => credentials::run(&scope, &args.command).await,
+        Command::GuestOsInfo(args) => guest_info::run(&scope, &args, Part::All).await,
+        Command::UserList(args) => guest_info::run(&scope, &args, Part::Users).await,
+        Command::FsList(args) => guest_info::run(&scope, &args, Part::FileSystems).await,
         Command::Image(args) => image::run(&scope, &args).await,
         Command::Cordon(args) => maintenance::cordon(&scope, &args).await,
         Command::Uncordon(args) => maintenance::uncordon(&scope, &args).await,

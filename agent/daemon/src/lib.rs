@@ -19,6 +19,7 @@ mod events;
 mod facts;
 mod forward;
 mod given;
+mod guest_info;
 mod hooks;
 mod image;
 mod images;

@@ -8,6 +8,7 @@ use agent_sources::{
     Forwarded, Kind, Listed, Logs, LogsPieces, ObjectRef, Registry, Served, Tell, Told,
 };
 use proto_node::node::{GetNodeInfoResponse, GuestUsage, Object, VmmRelease};
+use proto_node::vmi::VirtualMachineInstanceGuestAgentInfo;
 use tokio::sync::watch;
 use tracing::warn;
 
@@ -120,6 +121,14 @@ impl<H: Host> Registry for Agent<H> {
 
     async fn forward(&self, forward: Forward) -> Result<Forwarded, ApiError> {
         self.open_forward(forward).await
+    }
+
+    async fn guest_info(
+        &self,
+        target: &ObjectRef,
+        uid: &str,
+    ) -> Result<VirtualMachineInstanceGuestAgentInfo, ApiError> {
+        self.ask_guest(target, uid).await
     }
 
     async fn usage(&self) -> Result<Vec<GuestUsage>, ApiError> {

@@ -3,6 +3,7 @@
 mod guest;
 mod pod;
 
+pub(crate) use self::guest::os as guest_os;
 use agent_domain::{Interface, Vmi};
 use agent_plan::{OperationTold, Phase, Record};
 use proto_node::vmi::{

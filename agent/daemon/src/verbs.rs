@@ -110,7 +110,7 @@ impl<H: Host> Agent<H> {
     }
 
     /// The VMI and its record.
-    fn present(&self, target: &ObjectRef) -> Result<(StoredObject, Record), ApiError> {
+    pub(crate) fn present(&self, target: &ObjectRef) -> Result<(StoredObject, Record), ApiError> {
         let row = self.row(target)?;
         let record = self.ledger.record(&row.uid).map_err(store)?;
         let record = record.ok_or_else(|| object::not_found(target))?;
@@ -175,7 +175,7 @@ fn judge(
 }
 
 /// Kubernetes' sentence for what does not fit the state of an object.
-fn conflict(target: &ObjectRef, why: &str) -> ApiError {
+pub(crate) fn conflict(target: &ObjectRef, why: &str) -> ApiError {
     let name = &target.name;
     ApiError::Conflict(format!(
         "Operation cannot be fulfilled on virtualmachineinstance.kubevirt.io {name:?}: {why}"

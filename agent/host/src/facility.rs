@@ -14,7 +14,7 @@ use tokio::net::{TcpStream, UdpSocket, UnixStream};
 use tokio::sync::Notify;
 
 use crate::container_disks::{RemoveImageError, StoreUsage, StoredImage};
-use crate::guest_agent::GuestCredentials;
+use crate::guest_agent::{GuestCredentials, GuestInfo};
 use crate::logs::{LogReader, LogsError, Printed, Run};
 use crate::usage::Usage;
 use crate::work::WorkSeen;
@@ -119,6 +119,13 @@ pub trait Host: ImageStore {
     /// Asks the agent in the guest of the record's present VMM what the guest is; or why there is no answer. Takes some
     /// seconds at most once others are done with the agent.
     fn guest(&self, record: &Record) -> impl Future<Output = Result<GuestTold, String>> + Send;
+
+    /// Asks the agent in the guest of the record's present VMM for all that it says of the guest. Takes some seconds at most
+    /// once others are done with the agent.
+    fn guest_info(
+        &self,
+        record: &Record,
+    ) -> impl Future<Output = Result<GuestInfo, VerbError>> + Send;
 
     /// Has the agent in the guest of the record's present VMM set keys and passwords; or why it did not set them all. Takes
     /// some seconds at most once others are done with the agent.

@@ -5,8 +5,11 @@
 //! nothing but that the guest said so.
 
 mod credentials;
+mod info;
 mod line;
 mod questions;
+#[cfg(test)]
+mod real_agent;
 
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,6 +20,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 pub use self::credentials::GuestCredentials;
+pub use self::info::{GuestFileSystem, GuestInfo, GuestUser};
 use self::line::CutLine;
 
 /// How long an agent may take to say that it is there. Nobody may read at the other end at all.
@@ -58,6 +62,17 @@ pub(crate) enum GuestAgentError {
 #[derive(Debug)]
 pub(crate) struct GuestAgent {
     stream: BufReader<UnixStream>,
+}
+
+/// An agent may know fewer questions than others, or be told not to answer some; or have more to say than is read.
+pub(crate) fn unless_refused<T>(
+    answer: Result<T, GuestAgentError>,
+) -> Result<Option<T>, GuestAgentError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(GuestAgentError::Refused(_) | GuestAgentError::NoAgent) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 impl GuestAgent {

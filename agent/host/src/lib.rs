@@ -51,7 +51,7 @@ pub use firmware::{
     EfiFiles, FirmwareFinder, FirmwareSettings, KeptVariables, RemoveError, kept_variables,
     remove_kept_variables,
 };
-pub use guest_agent::GuestCredentials;
+pub use guest_agent::{GuestCredentials, GuestFileSystem, GuestInfo, GuestUser};
 pub use hook_program::{HookProgramError, hook_programs, run_hook_program};
 pub use linux::{LinuxHost, StartHostError};
 pub use logs::{LogReader, LogsError, Piece, Printed, Run};

@@ -34,7 +34,7 @@ use crate::facility::{
     ReachedPhase, VerbError, Wake,
 };
 use crate::firmware::FirmwareFinder;
-use crate::guest_agent::GuestCredentials;
+use crate::guest_agent::{GuestCredentials, GuestInfo};
 use crate::kernels::{KernelCache, KernelCacheSettings};
 use crate::launch_file::LaunchFile;
 use crate::layout::{Layout, PathUid, absent_is_none, ensure_private_dir};
@@ -326,6 +326,10 @@ impl Host for LinuxHost {
 
     async fn guest(&self, record: &Record) -> Result<GuestTold, String> {
         self.guest_told(record).await
+    }
+
+    async fn guest_info(&self, record: &Record) -> Result<GuestInfo, VerbError> {
+        self.ask_guest_agent_of_guest(record).await
     }
 
     async fn give_credentials(

@@ -16,10 +16,10 @@ use prost::Message;
 use proto_node::node::node_service_server::NodeService;
 use proto_node::node::{
     ApplyRequest, ApplyResponse, ConsoleRequest, ConsoleResponse, DeleteRequest, DeleteResponse,
-    GetNodeInfoRequest, GetNodeInfoResponse, GetRequest, GetResponse, GetUsageRequest,
-    GetUsageResponse, ListRequest, ListResponse, LogsRequest, LogsResponse, Object,
-    PortForwardRequest, PortForwardResponse, StopRequest, VerbRequest, VerbResponse, WatchRequest,
-    WatchResponse, apply_response, object,
+    GetGuestInfoRequest, GetGuestInfoResponse, GetNodeInfoRequest, GetNodeInfoResponse, GetRequest,
+    GetResponse, GetUsageRequest, GetUsageResponse, ListRequest, ListResponse, LogsRequest,
+    LogsResponse, Object, PortForwardRequest, PortForwardResponse, StopRequest, VerbRequest,
+    VerbResponse, WatchRequest, WatchResponse, apply_response, object,
 };
 use proto_node::vmi::VirtualMachineInstance;
 use tokio::sync::mpsc;
@@ -319,6 +319,18 @@ impl<R: Registry> NodeService for Service<R> {
                 && (wanted.name.is_empty() || item.name == wanted.name)
         });
         Ok(Response::new(GetUsageResponse { items }))
+    }
+
+    async fn get_guest_info(
+        &self,
+        request: Request<GetGuestInfoRequest>,
+    ) -> Result<Response<GetGuestInfoResponse>, Status> {
+        let permit = Permit::of(&request)?;
+        let request = request.into_inner();
+        let kind = Kind::VirtualMachineInstance;
+        let target = permit.target(kind, request.namespace, request.name)?;
+        let info = self.registry.guest_info(&target, &request.uid).await?;
+        Ok(Response::new(GetGuestInfoResponse { info: Some(info) }))
     }
 
     async fn get_node_info(

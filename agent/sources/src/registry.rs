@@ -7,7 +7,7 @@ use std::time::Duration;
 use agent_domain::Owner;
 use proto_node::node::{GetNodeInfoResponse, GuestUsage, LogsResponse, Object};
 use proto_node::object::{EVENT_KIND, VMI_KIND};
-use proto_node::vmi::VirtualMachineInstance;
+use proto_node::vmi::{VirtualMachineInstance, VirtualMachineInstanceGuestAgentInfo};
 use tokio::net::{TcpStream, UdpSocket, UnixStream};
 use tokio::sync::{mpsc, watch};
 
@@ -337,6 +337,13 @@ pub trait Registry: Clone + Send + Sync + 'static {
     /// Connects to a port of a guest.
     fn forward(&self, forward: Forward)
     -> impl Future<Output = Result<Forwarded, ApiError>> + Send;
+
+    /// What the agent in a guest says of it; of this uid only, unless that is empty.
+    fn guest_info(
+        &self,
+        target: &ObjectRef,
+        uid: &str,
+    ) -> impl Future<Output = Result<VirtualMachineInstanceGuestAgentInfo, ApiError>> + Send;
 
     /// What all guests with a VMM have used, by namespace and name.
     fn usage(&self) -> impl Future<Output = Result<Vec<GuestUsage>, ApiError>> + Send;

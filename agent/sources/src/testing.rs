@@ -13,6 +13,7 @@ use proto_node::node::node_service_client::NodeServiceClient;
 use proto_node::node::{
     DedicatedCpus, GetNodeInfoResponse, GuestUsage, LogsResponse, Maintenance, Object,
 };
+use proto_node::vmi::VirtualMachineInstanceGuestAgentInfo;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
@@ -157,6 +158,14 @@ impl Registry for FakeRegistry {
     }
 
     async fn forward(&self, _: Forward) -> Result<Forwarded, ApiError> {
+        nothing()
+    }
+
+    async fn guest_info(
+        &self,
+        _: &ObjectRef,
+        _: &str,
+    ) -> Result<VirtualMachineInstanceGuestAgentInfo, ApiError> {
         nothing()
     }
 

@@ -395,3 +395,22 @@ fn versions_of_both_sides_are_told() {
         "{text}"
     );
 }
+
+#[test]
+fn what_a_guest_says_of_itself_is_json() {
+    let agent = Agent::new();
+    let _server = agent.serve();
+    let all = agent.kvmctl(&["guestosinfo", "web"]);
+    let info: serde_json::Value = serde_json::from_str(&out(&all)).unwrap();
+    assert_eq!(info["hostname"], "web");
+    let users = agent.kvmctl(&["userlist", "web"]);
+    let users: serde_json::Value = serde_json::from_str(&out(&users)).unwrap();
+    let wanted = serde_json::json!({"metadata": {}, "items": [{"userName": "debian"}]});
+    assert_eq!(users, wanted);
+    let none = agent.kvmctl(&["fslist", "web"]);
+    assert!(out(&none).contains("\"items\": []"), "{}", out(&none));
+    let silent = agent.kvmctl(&["guestosinfo", "db"]);
+    assert_eq!(code(&silent), 1);
+    let words = "VMI does not have guest agent connected";
+    assert!(err(&silent).contains(words), "{}", err(&silent));
+}

@@ -36,7 +36,8 @@ fn fill(status: &mut InterfaceStatus, told: &GuestInterface) {
     status.ip_address = status.ip_addresses.first().cloned().unwrap_or_default();
 }
 
-fn os(os: &GuestOs) -> GuestOsInfo {
+/// The operating system, as the guest says.
+pub(crate) fn os(os: &GuestOs) -> GuestOsInfo {
     let os = os.clone();
     GuestOsInfo {
         id: os.id,

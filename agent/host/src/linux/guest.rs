@@ -7,7 +7,10 @@ use tokio::time::timeout;
 
 use super::LinuxHost;
 use super::talk::channel;
-use crate::guest_agent::{GuestAgent, GuestAgentError, GuestCredentials};
+use crate::facility::VerbError;
+use crate::guest_agent::{
+    GuestAgent, GuestAgentError, GuestCredentials, GuestInfo, unless_refused,
+};
 use crate::layout::PathUid;
 
 /// How long the agent may take to say that it is there.
@@ -43,6 +46,26 @@ impl LinuxHost {
         answered.map_err(|error| error.to_string())
     }
 
+    /// Each question that the agent in the guest does not answer is left out.
+    pub(super) async fn ask_guest_agent_of_guest(
+        &self,
+        record: &Record,
+    ) -> Result<GuestInfo, VerbError> {
+        let uid =
+            PathUid::new(&record.id.uid).map_err(|error| VerbError::Vmm(error.to_string()))?;
+        let dir = self.layout.run_of_vmm(&uid, record.incarnation);
+        let turn = self.agent_turn(&uid);
+        let asked = async {
+            // Probes may take long; whoever asks this does not wait for them.
+            let _turn = turn.lock().await;
+            let mut agent = GuestAgent::greet_within(channel(&dir).await?, GREETING).await?;
+            agent.info().await
+        };
+        let silent = |_| VerbError::NoGuestAgent(format!("no answer within {ANSWERS:?}"));
+        let answered = timeout(ANSWERS, asked).await.map_err(silent)?;
+        answered.map_err(|error| VerbError::NoGuestAgent(error.to_string()))
+    }
+
     pub(super) async fn set_credentials(
         &self,
         record: &Record,
@@ -61,14 +84,5 @@ impl LinuxHost {
         };
         let set = timeout(SETTING, set).await;
         set.map_err(|_| format!("the guest agent did not answer within {SETTING:?}"))?
-    }
-}
-
-/// An agent may know fewer questions than others, or be told not to answer some; or have more to say than is read.
-fn unless_refused<T>(answer: Result<T, GuestAgentError>) -> Result<Option<T>, GuestAgentError> {
-    match answer {
-        Ok(answer) => Ok(Some(answer)),
-        Err(GuestAgentError::Refused(_) | GuestAgentError::NoAgent) => Ok(None),
-        Err(error) => Err(error),
     }
 }

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use proto_node::node::node_service_server::NodeService;
 use proto_node::node::{
-    ApplyRequest, ApplyResponse, ConsoleRequest, DeleteRequest, DeleteResponse, GetNodeInfoRequest,
-    GetNodeInfoResponse, GetRequest, GetResponse, GetUsageRequest, GetUsageResponse, ListRequest,
-    ListResponse, LogsRequest, PortForwardRequest, StopRequest, VerbRequest, VerbResponse,
-    WatchRequest,
+    ApplyRequest, ApplyResponse, ConsoleRequest, DeleteRequest, DeleteResponse,
+    GetGuestInfoRequest, GetGuestInfoResponse, GetNodeInfoRequest, GetNodeInfoResponse, GetRequest,
+    GetResponse, GetUsageRequest, GetUsageResponse, ListRequest, ListResponse, LogsRequest,
+    PortForwardRequest, StopRequest, VerbRequest, VerbResponse, WatchRequest,
 };
 use tonic::{Code, Request, Response, Status, Streaming};
 
@@ -111,6 +111,14 @@ impl<R: Registry> NodeService for Counted<R> {
 
     async fn get_usage(&self, request: Request<GetUsageRequest>) -> Answer<GetUsageResponse> {
         self.count("GetUsage", self.0.get_usage(request)).await
+    }
+
+    async fn get_guest_info(
+        &self,
+        request: Request<GetGuestInfoRequest>,
+    ) -> Answer<GetGuestInfoResponse> {
+        self.count("GetGuestInfo", self.0.get_guest_info(request))
+            .await
     }
 
     async fn get_node_info(

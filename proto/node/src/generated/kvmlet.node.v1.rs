@@ -1135,6 +1135,48 @@ impl ::prost::Name for InterfaceUsage {
         "/kvmlet.node.v1.InterfaceUsage".into()
     }
 }
+/// Which guest.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetGuestInfoRequest {
+    /// Namespace. Empty: "default".
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    /// Name of the VMI.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// Only of this uid. Empty: any.
+    #[prost(string, tag = "3")]
+    pub uid: ::prost::alloc::string::String,
+}
+impl ::prost::Name for GetGuestInfoRequest {
+    const NAME: &'static str = "GetGuestInfoRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.GetGuestInfoRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.GetGuestInfoRequest".into()
+    }
+}
+/// What the agent in it says.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GetGuestInfoResponse {
+    /// All of it is the guest's word.
+    #[prost(message, optional, tag = "1")]
+    pub info: ::core::option::Option<
+        super::super::super::kubevirt::v1::VirtualMachineInstanceGuestAgentInfo,
+    >,
+}
+impl ::prost::Name for GetGuestInfoResponse {
+    const NAME: &'static str = "GetGuestInfoResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.GetGuestInfoResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.GetGuestInfoResponse".into()
+    }
+}
 /// Asks what the node is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetNodeInfoRequest {}
@@ -1706,6 +1748,32 @@ pub mod node_service_client {
                 .insert(GrpcMethod::new("kvmlet.node.v1.NodeService", "GetUsage"));
             self.inner.unary(req, path, codec).await
         }
+        /// What the agent in a guest (qemu-guest-agent) says of the guest. It is asked for each call. ABORTED with reason
+        /// "Conflict" when the guest does not run, or no agent in it answers.
+        pub async fn get_guest_info(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetGuestInfoRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetGuestInfoResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.NodeService/GetGuestInfo",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvmlet.node.v1.NodeService", "GetGuestInfo"));
+            self.inner.unary(req, path, codec).await
+        }
         /// What the node is and can do.
         pub async fn get_node_info(
             &mut self,
@@ -1856,6 +1924,15 @@ pub mod node_service_server {
             request: tonic::Request<super::GetUsageRequest>,
         ) -> std::result::Result<
             tonic::Response<super::GetUsageResponse>,
+            tonic::Status,
+        >;
+        /// What the agent in a guest (qemu-guest-agent) says of the guest. It is asked for each call. ABORTED with reason
+        /// "Conflict" when the guest does not run, or no agent in it answers.
+        async fn get_guest_info(
+            &self,
+            request: tonic::Request<super::GetGuestInfoRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetGuestInfoResponse>,
             tonic::Status,
         >;
         /// What the node is and can do.
@@ -2551,6 +2628,51 @@ pub mod node_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetUsageSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.NodeService/GetGuestInfo" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetGuestInfoSvc<T: NodeService>(pub Arc<T>);
+                    impl<
+                        T: NodeService,
+                    > tonic::server::UnaryService<super::GetGuestInfoRequest>
+                    for GetGuestInfoSvc<T> {
+                        type Response = super::GetGuestInfoResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetGuestInfoRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as NodeService>::get_guest_info(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetGuestInfoSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

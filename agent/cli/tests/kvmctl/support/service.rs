@@ -8,7 +8,9 @@ use agent_domain::{EVERY_NAMESPACE, FirmwareLacks, NodeCaps, PathGrant, PathRule
 use proto_node::node::node_service_server::NodeService;
 use proto_node::node::object::Kind;
 use proto_node::node::*;
-use proto_node::vmi::VirtualMachineInstance;
+use proto_node::vmi::{
+    VirtualMachineInstance, VirtualMachineInstanceGuestAgentInfo, VirtualMachineInstanceGuestOsUser,
+};
 use proto_node::{FailureReason, Violation, failure, invalid};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -293,6 +295,30 @@ impl NodeService for Agent {
         _request: Request<GetUsageRequest>,
     ) -> Result<Response<GetUsageResponse>, Status> {
         Ok(Response::new(self.next_usage()))
+    }
+
+    /// One guest has an agent.
+    async fn get_guest_info(
+        &self,
+        request: Request<GetGuestInfoRequest>,
+    ) -> Result<Response<GetGuestInfoResponse>, Status> {
+        let name = request.into_inner().name;
+        if name != "web" {
+            let text = format!(
+                "Operation cannot be fulfilled on virtualmachineinstance.kubevirt.io {name:?}: VMI does not have guest \
+                 agent connected"
+            );
+            return Err(Status::aborted(text));
+        }
+        let info = VirtualMachineInstanceGuestAgentInfo {
+            hostname: name,
+            user_list: vec![VirtualMachineInstanceGuestOsUser {
+                user_name: "debian".to_owned(),
+                ..Default::default()
+            }],
+            ..Default::default()
+        };
+        Ok(Response::new(GetGuestInfoResponse { info: Some(info) }))
     }
 
     async fn get_node_info(

@@ -1,0 +1,96 @@
+//! What can be typed after `credentials`: the flags of `virtctl`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  kvmctl credentials add-ssh-key --user debian --file k.pub dev\n  kvmctl credentials set-password --user debian --password changed dev"
+)]
+pub struct Credentials {
+    #[command(subcommand)]
+    pub command: CredentialsCommand,
+}
+
+#[derive(Subcommand)]
+pub enum CredentialsCommand {
+    /// Let the owner of an SSH key log in to a VirtualMachine
+    #[command(
+        name = "add-ssh-key",
+        after_help = "Examples:\n  kvmctl credentials add-ssh-key --user debian --file k.pub dev\n  kvmctl credentials add-ssh-key --create-secret --force -u debian -f k.pub dev"
+    )]
+    AddSshKey(AddSshKey),
+    /// Take an SSH key away again
+    #[command(
+        name = "remove-ssh-key",
+        after_help = "Example:\n  kvmctl credentials remove-ssh-key --user debian --file k.pub dev"
+    )]
+    RemoveSshKey(RemoveSshKey),
+    /// Set the password of a user, in the Secret that the VirtualMachine has its passwords of
+    #[command(
+        name = "set-password",
+        after_help = "Example:\n  kvmctl credentials set-password --user debian --password changed dev"
+    )]
+    SetPassword(SetPassword),
+}
+
+/// Whose credentials.
+#[derive(Args)]
+pub struct OfUser {
+    /// Name of the VirtualMachine
+    #[arg(value_name = "VM")]
+    pub vm: String,
+    /// Name of the user in the guest
+    #[arg(short, long, value_name = "NAME")]
+    pub user: String,
+    /// Name of the Secret, where the VirtualMachine has several
+    #[arg(long, value_name = "NAME")]
+    pub secret: Option<String>,
+    /// Change a Secret that the VirtualMachine does not own, or add one to a machine that runs
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// A public key.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+pub struct PublicKey {
+    /// File with the public key
+    #[arg(short, long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// The public key itself
+    #[arg(long, value_name = "KEY")]
+    pub value: Option<String>,
+}
+
+#[derive(Args)]
+pub struct AddSshKey {
+    #[command(flatten)]
+    pub whose: OfUser,
+    #[command(flatten)]
+    pub key: PublicKey,
+    /// Make a new Secret, which counts from the next start on
+    #[arg(long, conflicts_with = "update_secret")]
+    pub create_secret: bool,
+    /// Add to the Secret that is there
+    #[arg(long)]
+    pub update_secret: bool,
+}
+
+#[derive(Args)]
+pub struct RemoveSshKey {
+    #[command(flatten)]
+    pub whose: OfUser,
+    #[command(flatten)]
+    pub key: PublicKey,
+}
+
+#[derive(Args)]
+pub struct SetPassword {
+    #[command(flatten)]
+    pub whose: OfUser,
+    /// The password
+    #[arg(short, long, value_name = "PASSWORD")]
+    pub password: String,
+}
