@@ -1,14 +1,16 @@
 //! `kvmctl apply`.
 
 mod machine;
+mod progress;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use proto_node::node::apply_response::Result as Outcome;
 use proto_node::node::object::Kind;
 use proto_node::node::{ApplyRequest, Object};
 use serde_json::Value;
 
+use self::progress::View;
 use crate::args::Apply;
 use crate::client::Client;
 use crate::failure::Failure;
@@ -166,10 +168,9 @@ pub fn report_json(
     }
 }
 
-/// Shows each phase as it is reached, until Ready.
+/// Shows the steps of the guest, until Ready.
 async fn wait_ready(client: &mut Client, key: &Key, timeout: Duration) -> Result<(), Failure> {
-    let start = Instant::now();
-    let mut phase = String::new();
+    let mut view = View::new(&key.name);
     let mut story = String::new();
     let mut held = false;
     follow::until(client, key, timeout, "condition Ready", |object| {
@@ -177,17 +178,8 @@ async fn wait_ready(client: &mut Client, key: &Key, timeout: Duration) -> Result
             return Err(Failure::refused(format!("{} was deleted", key.full_name())));
         };
         let status = vmi.status.clone().unwrap_or_default();
-        if status.phase != phase {
-            let seconds = start.elapsed().as_secs_f64();
-            if phase.is_empty() {
-                note(&format!("  {}: {}", key.name, status.phase));
-            } else {
-                note(&format!(
-                    "  {}: {phase} → {} after {seconds:.1} s",
-                    key.name, status.phase
-                ));
-            }
-            phase.clone_from(&status.phase);
+        if let Some(object) = object {
+            view.look(&object.to_json());
         }
         if let Some(over) = ended(vmi, &key.option) {
             return Err(Failure::refused(format!(
@@ -207,20 +199,20 @@ async fn wait_ready(client: &mut Client, key: &Key, timeout: Duration) -> Result
         let ready = condition(&status, "Ready").is_some_and(|ready| ready.status == "True");
         let why = held_back(vmi).unwrap_or_default();
         if !ready && !why.is_empty() && why != story {
-            note(&format!("  {}: not ready: {why}", key.name));
+            view.line(&format!("not ready: {why}"));
             story = why;
         }
         Ok(ready)
     })
     .await?;
-    let seconds = start.elapsed().as_secs_f64();
+    let seconds = view.seconds();
     let (name, option) = (&key.name, &key.option);
     if held {
-        note(&format!(
-            "  {name}: Paused after {seconds:.1} s, as its startStrategy says; `kvmctl unpause vmi {name}{option}` lets it go on"
+        view.end(&format!(
+            "Paused after {seconds:.1} s, as its startStrategy says; `kvmctl unpause vmi {name}{option}` lets it go on"
         ));
     } else {
-        note(&format!("  {name}: Ready after {seconds:.1} s"));
+        view.end(&format!("Ready after {seconds:.1} s"));
     }
     Ok(())
 }

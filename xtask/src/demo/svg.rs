@@ -9,8 +9,8 @@ const LINE: usize = 19;
 const MARGIN: usize = 16;
 const BAR: usize = 30;
 
-/// Draws what is left on a terminal of `printed`: lines that were cleared (`ESC [2K`) or begun again are not shown, and
-/// other control sequences are left out. Lines that begin with `$ ` were typed.
+/// Draws what is left on a terminal of `printed`: what was cleared or drawn over is not shown, and control sequences that
+/// are not about that are left out. Lines that begin with `$ ` were typed.
 pub fn draw(printed: &str) -> String {
     let lines = lines(printed);
     let columns = lines.iter().map(|line| line.text.chars().count()).max();
@@ -50,15 +50,13 @@ struct Line {
 fn lines(printed: &str) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut is_typed = false;
-    for line in printed.lines() {
+    for characters in left_of(printed) {
         // A typed line goes on after a backslash.
         let goes_on = is_typed
             && lines
                 .last()
                 .is_some_and(|last: &Line| last.text.ends_with('\\'));
-        let text = left_of(line);
-        is_typed = goes_on || text.starts_with("$ ");
-        let characters: Vec<char> = text.chars().collect();
+        is_typed = goes_on || characters.starts_with(&['$', ' ']);
         let mut pieces = characters.chunks(COLUMNS);
         let mut add = |piece: &[char]| {
             lines.push(Line {
@@ -72,37 +70,63 @@ fn lines(printed: &str) -> Vec<Line> {
     lines
 }
 
-/// What a terminal shows of a line once all of it was printed.
-fn left_of(line: &str) -> String {
-    let mut shown: Vec<char> = Vec::new();
-    let mut column = 0;
-    let mut characters = line.chars();
+/// The lines that a terminal shows once all was printed.
+fn left_of(printed: &str) -> Vec<Vec<char>> {
+    let mut screen: Vec<Vec<char>> = Vec::new();
+    let (mut row, mut column) = (0_usize, 0_usize);
+    let mut characters = printed.chars();
     while let Some(character) = characters.next() {
         match character {
             '\r' => column = 0,
+            '\n' => (row, column) = (row + 1, 0),
             '\u{1b}' => {
-                let sequence: String = characters
-                    .by_ref()
-                    .take_while(|c| !c.is_ascii_alphabetic())
-                    .collect();
-                // `take_while` has eaten the letter; of the sequences that are used only this one ends in 2.
-                if sequence == "[2" {
-                    shown.clear();
+                let mut argument = String::new();
+                let last = characters.by_ref().find(|character| {
+                    let is_last = character.is_ascii_alphabetic();
+                    if character.is_ascii_digit() {
+                        argument.push(*character);
+                    }
+                    is_last
+                });
+                match last {
+                    Some('A') => row = row.saturating_sub(argument.parse().unwrap_or(1)),
+                    // From here to the end.
+                    Some('J') => {
+                        screen.truncate(row + 1);
+                        if let Some(line) = screen.get_mut(row) {
+                            line.truncate(column);
+                        }
+                    }
+                    Some('K') => {
+                        if let Some(line) = screen.get_mut(row) {
+                            line.clear();
+                        }
+                    }
+                    _ => {}
                 }
             }
             character if character.is_control() => {}
             character => {
-                if shown.len() <= column {
-                    shown.resize(column + 1, ' ');
+                if screen.len() <= row {
+                    screen.resize(row + 1, Vec::new());
                 }
-                if let Some(place) = shown.get_mut(column) {
-                    *place = character;
+                if let Some(line) = screen.get_mut(row) {
+                    if line.len() <= column {
+                        line.resize(column + 1, ' ');
+                    }
+                    if let Some(place) = line.get_mut(column) {
+                        *place = character;
+                    }
                 }
                 column += 1;
             }
         }
     }
-    shown.into_iter().collect()
+    // The last lines of a view that was cleared.
+    while screen.last().is_some_and(Vec::is_empty) {
+        screen.pop();
+    }
+    screen
 }
 
 fn escaped(text: &str) -> String {
@@ -116,15 +140,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_shown_as_the_terminal_left_it() {
+    fn what_is_shown_is_what_the_terminal_has_in_the_end() {
         for (printed, left) in [
             ("plain", "plain"),
             ("10 %\r\u{1b}[2K20 %\r\u{1b}[2Kdone", "done"),
             ("abc\rx", "xbc"),
             ("\u{1b}[1mbold\u{1b}[0m", "bold"),
-            ("ended\r", "ended"),
+            ("ended\r\n", "ended"),
+            ("a\nb\nc\n\u{1b}[2A\u{1b}[Jd\n", "a|d"),
+            ("a\n\nb\n", "a||b"),
         ] {
-            assert_eq!(left_of(printed), left, "{printed:?}");
+            let lines: Vec<String> = left_of(printed)
+                .iter()
+                .map(|line| line.iter().collect())
+                .collect();
+            assert_eq!(lines.join("|"), left, "{printed:?}");
         }
     }
 

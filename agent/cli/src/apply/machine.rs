@@ -1,19 +1,20 @@
-//! Waiting for a VirtualMachine that was applied, and telling what it goes through: its own states, and the steps of its
-//! guest, which are events of the VMI.
+//! Waiting for a VirtualMachine that was applied, and telling what it goes through: its own states, the steps of its
+//! guest, and what goes wrong with it, which are events of the VMI.
 
 use std::cell::RefCell;
-use std::io::{IsTerminal, Write};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use proto_node::node::watch_response::Type;
-use proto_node::node::{ObjectName, WatchRequest};
+use proto_node::node::{Object, ObjectName, WatchRequest};
 use serde_json::Value;
 
+use super::progress::View;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::get::text;
 use crate::objects;
+use crate::resource::Resource;
 
 /// Kind in manifests.
 pub const KIND: &str = "VirtualMachine";
@@ -25,17 +26,11 @@ const SECOND: jiff::SignedDuration = jiff::SignedDuration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(500);
 
 /// What is shown of a machine while it starts.
-struct Steps<'a> {
-    name: &'a str,
-    start: Instant,
-    /// Lines are replaced at a terminal while only their figures change.
-    is_terminal: bool,
+struct Steps {
+    view: View,
     state: String,
     why: String,
-    /// The reason of the last event, and whether its line is still open.
-    event: Option<String>,
-    is_open: bool,
-    /// What it said, which the machine's conditions often say, too.
+    /// What the last event said, which the machine's conditions often say, too.
     message: String,
 }
 
@@ -55,7 +50,7 @@ pub async fn wait_ready(
     timeout: Duration,
 ) -> Result<(), Failure> {
     let steps = RefCell::new(Steps::new(&id.name));
-    let mut events = client.clone();
+    let (mut events, mut guest) = (client.clone(), client.clone());
     let mut outcome = Look::Waiting;
     let followed = objects::until(client, id, (timeout, "condition Ready"), |object| {
         let Some(object) = object else {
@@ -69,13 +64,13 @@ pub async fn wait_ready(
     let waited = tokio::select! {
         waited = followed => waited,
         never = tell_events(&mut events, id, &steps) => never,
+        never = show_guest(&mut guest, id, &steps) => never,
         _ = tokio::signal::ctrl_c() => {
             let text = format!("no longer waiting; vm/{} stays as it is on the node", id.name);
             Err(Failure::Interrupted(text))
         }
     };
     let mut steps = steps.into_inner();
-    steps.close();
     match waited {
         Ok(()) => {}
         Err(Failure::TimedOut(text)) if !steps.why.is_empty() => {
@@ -85,12 +80,12 @@ pub async fn wait_ready(
     }
     let name = &id.name;
     match outcome {
-        Look::Stays(strategy) => steps.line(&format!(
+        Look::Stays(strategy) => steps.view.end(&format!(
             "is not started, as its run strategy {strategy} says; `kvmctl start vm {name}{option}` starts it"
         )),
         Look::Waiting | Look::Ready => {
-            let seconds = steps.start.elapsed().as_secs_f64();
-            steps.line(&format!("Ready after {seconds:.1} s"));
+            let seconds = steps.view.seconds();
+            steps.view.end(&format!("Ready after {seconds:.1} s"));
         }
     }
     Ok(())
@@ -147,31 +142,62 @@ fn lack(object: &Value) -> Option<String> {
     })
 }
 
-/// Tells the events of a machine's guest for as long as it is waited for.
+/// Tells the warnings about a machine's guest for as long as it is waited for.
 async fn tell_events(
     client: &mut Client,
     id: &ObjectName,
-    steps: &RefCell<Steps<'_>>,
+    steps: &RefCell<Steps>,
 ) -> Result<(), Failure> {
     let since = Timestamp::now() - SECOND;
+    let about = format!("involvedObject.name={}", id.name);
+    let kind = proto_node::object::EVENT_KIND;
+    follow(client, (kind, &id.namespace, &about), |event| {
+        let at = text(event, "/lastTimestamp").parse::<Timestamp>();
+        if at.is_ok_and(|at| at >= since) {
+            steps.borrow_mut().event(event);
+        }
+    })
+    .await
+}
+
+/// Shows how far a machine's guest is for as long as it is waited for.
+async fn show_guest(
+    client: &mut Client,
+    id: &ObjectName,
+    steps: &RefCell<Steps>,
+) -> Result<(), Failure> {
+    let name = format!("metadata.name={}", id.name);
+    let kind = Resource::Vmi.kind();
+    follow(client, (kind, &id.namespace, &name), |vmi| {
+        steps.borrow_mut().view.look(vmi);
+    })
+    .await
+}
+
+/// Calls `look` with objects of a kind, a namespace and a field selector as they are and whenever they change. Never ends:
+/// whoever may not read them waits without them.
+async fn follow(
+    client: &mut Client,
+    (kind, namespace, selector): (&str, &str, &str),
+    look: impl Fn(&Value),
+) -> Result<(), Failure> {
     loop {
         let request = WatchRequest {
-            kind: proto_node::object::EVENT_KIND.to_owned(),
-            namespace: id.namespace.clone(),
-            field_selector: format!("involvedObject.name={}", id.name),
+            kind: kind.to_owned(),
+            namespace: namespace.to_owned(),
+            field_selector: selector.to_owned(),
             ..WatchRequest::default()
         };
-        // Whoever may not read events waits without them.
         if let Ok(mut changes) = client.watch(request).await {
             while let Ok(Some(change)) = changes.message().await {
-                if let (Type::Added | Type::Modified, Some(event)) =
-                    (change.r#type(), &change.object)
-                {
-                    let event = event.to_json();
-                    let at = text(&event, "/lastTimestamp").parse::<Timestamp>();
-                    if at.is_ok_and(|at| at >= since) {
-                        steps.borrow_mut().event(&event);
-                    }
+                if matches!(change.r#type(), Type::Added | Type::Modified) {
+                    look(
+                        &change
+                            .object
+                            .as_ref()
+                            .map(Object::to_json)
+                            .unwrap_or_default(),
+                    );
                 }
             }
         }
@@ -179,16 +205,12 @@ async fn tell_events(
     }
 }
 
-impl<'a> Steps<'a> {
-    fn new(name: &'a str) -> Self {
+impl Steps {
+    fn new(name: &str) -> Self {
         Self {
-            name,
-            start: Instant::now(),
-            is_terminal: std::io::stderr().is_terminal(),
+            view: View::new(name),
             state: String::new(),
             why: String::new(),
-            event: None,
-            is_open: false,
             message: String::new(),
         }
     }
@@ -197,61 +219,32 @@ impl<'a> Steps<'a> {
     fn state(&mut self, object: &Value) {
         let state = text(object, "/status/printableStatus");
         if !state.is_empty() && state != self.state {
-            let seconds = self.start.elapsed().as_secs_f64();
             let line = if self.state.is_empty() {
                 state.clone()
             } else {
+                let seconds = self.view.seconds();
                 format!("{} → {state} after {seconds:.1} s", self.state)
             };
-            self.line(&line);
+            self.view.line(&line);
             self.state = state;
         }
         let why = lack(object).unwrap_or_default();
         let is_told = !self.message.is_empty() && why.ends_with(&self.message);
         if !why.is_empty() && why != self.why && !is_told {
-            self.line(&format!("not ready: {why}"));
+            self.view.line(&format!("not ready: {why}"));
         }
         self.why = why;
     }
 
-    /// A step of the guest. One that is repeated with other figures stays on its line at a terminal, and is shown once
-    /// elsewhere.
+    /// A warning about the guest, once. Its steps are the view's.
     fn event(&mut self, event: &Value) {
         let (reason, message) = (text(event, "/reason"), text(event, "/message"));
-        let is_same = self.event.as_ref() == Some(&reason);
-        let is_told = !message.is_empty() && self.why.ends_with(&message);
-        if is_told || (is_same && !self.is_terminal) {
+        let is_told = self.message == message || self.why.ends_with(&message);
+        if text(event, "/type") != "Warning" || message.is_empty() || is_told {
             return;
         }
-        self.message.clone_from(&message);
-        if !is_same {
-            self.close();
-        }
-        let seconds = self.start.elapsed().as_secs_f64();
-        let text = format!("  {}: {seconds:5.1} s  {reason}: {message}", self.name);
-        let text = text.replace(|c: char| c.is_control(), " ");
-        self.event = Some(reason);
-        if self.is_terminal {
-            let mut err = std::io::stderr().lock();
-            // Where nobody can be told, nothing is lost.
-            drop(write!(err, "\r\x1b[2K{text}").and_then(|()| err.flush()));
-            self.is_open = true;
-        } else {
-            crate::output::note(&text);
-        }
-    }
-
-    fn line(&mut self, text: &str) {
-        self.close();
-        self.event = None;
-        crate::output::note(&format!("  {}: {text}", self.name));
-    }
-
-    /// Ends the line that figures change on.
-    fn close(&mut self) {
-        if std::mem::take(&mut self.is_open) {
-            crate::output::note("");
-        }
+        self.view.line(&format!("{reason}: {message}"));
+        self.message = message;
     }
 }
 
