@@ -54,6 +54,7 @@ impl Drop for RealAgent {
     fn drop(&mut self) {
         // It may have ended already.
         drop(self.child.kill());
+        // Then this says so, too.
         drop(self.child.wait());
     }
 }
