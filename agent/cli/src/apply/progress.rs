@@ -245,6 +245,7 @@ impl View {
 
 fn write(text: &str) {
     let mut err = std::io::stderr().lock();
+    // A terminal that is gone shows nothing; what is waited for goes on.
     drop(err.write_all(text.as_bytes()).and_then(|()| err.flush()));
 }
 
