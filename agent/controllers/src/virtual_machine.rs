@@ -8,6 +8,7 @@ mod kit;
 mod make;
 mod memory;
 mod printable;
+mod revision;
 mod start_failure;
 mod status;
 mod step;
@@ -24,7 +25,7 @@ pub use work::VirtualMachines;
 /// Kind of a machine.
 pub const MACHINE: &str = "VirtualMachine";
 
-/// Kind of copies of instance types and preferences.
+/// Kind of copies of instance types and preferences, and of machines as they were started.
 const REVISION: &str = "ControllerRevision";
 
 /// Kind of what runs.
@@ -53,6 +54,8 @@ pub struct View {
     pub instancetype: KitPart,
     /// The preference that it names.
     pub preference: KitPart,
+    /// What the machine was when the VMI was made, if it has been changed since.
+    pub started: Option<Object>,
 }
 
 impl View {

@@ -155,7 +155,10 @@ fn stop(
         // gone, so that it is not run again.
         (RunStrategy::RerunOnFailure | RunStrategy::Manual, None) if waits_for_start(machine) => {
             let stop: Vec<StateChange> = vmi.map(request_stop).into_iter().collect();
-            Ok(requests(machine, &stop))
+            let mut change = requests(machine, &stop);
+            // Nor does the first start come that a strategy has by itself, if it has not come yet.
+            change.patch["status"]["runStrategy"] = strategy.as_str().into();
+            Ok(change)
         }
         (_, None) => conflict("VM is not running"),
     }

@@ -20,8 +20,8 @@ use super::printable::Expected;
 use super::status::{self, Facts, report};
 use super::step::{Guest, Request, Situation, Step, step};
 use super::{
-    FINALIZER, GUEST_FINALIZER, Moment, View, has_finalizer, is_final, make, phase, start_failure,
-    status_of,
+    FINALIZER, GUEST_FINALIZER, Moment, View, has_finalizer, is_final, make, phase, revision,
+    start_failure, status_of,
 };
 
 /// Marks the start by which `RerunOnFailure` answers a failure; it is void under any other strategy.
@@ -136,6 +136,7 @@ impl Look<'_> {
                     stop: step == Step::Stop,
                 },
                 failure,
+                needs_restart: self.needs_restart(),
                 moment: self.moment,
             });
             outcome.writes.extend(status);
@@ -143,8 +144,13 @@ impl Look<'_> {
         outcome.writes.extend(own.and_then(release));
         match (step, own) {
             (Step::Start { .. }, _) => {
-                let made = made.map(|vmi| Write::Create(Box::new(vmi)));
-                outcome.writes.extend(made);
+                if let Some(vmi) = made {
+                    let last = self.before.observed_generation;
+                    outcome
+                        .writes
+                        .extend(revision::keep(&self.view.machine, last));
+                    outcome.writes.push(Write::Create(Box::new(vmi)));
+                }
             }
             (Step::Stop, Some(own)) if !own.is_deleted() => outcome.writes.push(removal(own)),
             (Step::TurnOn, _) => outcome.writes.push(self.turn_on()),
@@ -197,6 +203,7 @@ impl Look<'_> {
                 stop: false,
             },
             failure: memory.failure.as_ref(),
+            needs_restart: false,
             moment: self.moment,
         });
         let held = own.filter(|vmi| !is_orphaning || has_finalizer(vmi, FINALIZER));
@@ -239,6 +246,17 @@ impl Look<'_> {
                 vmi.metadata.name
             ),
         })
+    }
+
+    /// A guest that runs was made of something else.
+    fn needs_restart(&self) -> bool {
+        let runs = self
+            .view
+            .own_vmi()
+            .is_some_and(|vmi| !vmi.is_deleted() && !is_final(vmi));
+        let machine = &self.view.machine;
+        let started = self.view.started.as_ref();
+        runs && started.is_some_and(|started| revision::needs_restart(machine, started))
     }
 
     fn requests(&self, recorded: Option<RunStrategy>) -> Vec<StateChange> {

@@ -11,12 +11,17 @@ use serde_json::{Map, Value, json};
 
 use super::memory::Failure;
 use super::printable::{self, Expected};
-use super::{GENERATION_ANNOTATION, Moment, start_failure};
+use super::revision::made_of;
+use super::{Moment, start_failure};
 use crate::patch::replacing;
 
 /// Conditions that are the machine's own; all others are its VMI's.
 const READY: &str = "Ready";
 const FAILURE: &str = "Failure";
+const RESTART_REQUIRED: &str = "RestartRequired";
+
+/// KubeVirt's sentence.
+const CHANGED: &str = "a non-live-updatable field was changed in the template spec";
 
 /// What a status is made of.
 pub(super) struct Facts<'a> {
@@ -32,6 +37,8 @@ pub(super) struct Facts<'a> {
     pub(super) recorded: Option<RunStrategy>,
     pub(super) expected: Expected,
     pub(super) failure: Option<&'a Failure>,
+    /// The VMI is not as the machine would make it today.
+    pub(super) needs_restart: bool,
     pub(super) moment: Moment,
 }
 
@@ -102,12 +109,6 @@ fn next(facts: Facts<'_>) -> Status {
     status
 }
 
-/// The generation of the machine that a VMI was made of.
-fn made_of(vmi: &Object) -> Option<i64> {
-    let generation = vmi.metadata.annotations.get(GENERATION_ANNOTATION)?;
-    generation.parse().ok()
-}
-
 fn conditions(facts: &Facts<'_>) -> Vec<Condition> {
     let of_vmi: Vec<Condition> = facts.vmi.map(conditions_of).unwrap_or_default();
     let mut conditions = vec![ready(facts, &of_vmi)];
@@ -115,7 +116,11 @@ fn conditions(facts: &Facts<'_>) -> Vec<Condition> {
         let failure = holds(FAILURE, failure.reason, &failure.message);
         conditions.push(since(failure, facts));
     }
-    let own = [READY, FAILURE];
+    if facts.needs_restart {
+        let required = holds(RESTART_REQUIRED, RESTART_REQUIRED, CHANGED);
+        conditions.push(since(required, facts));
+    }
+    let own = [READY, FAILURE, RESTART_REQUIRED];
     let others = of_vmi
         .into_iter()
         .filter(|condition| !own.contains(&condition.r#type.as_str()));

@@ -11,7 +11,7 @@ use proto_node::from_json;
 use proto_node::vmi::VirtualMachine;
 
 use super::memory::Failure;
-use super::{MACHINE, Memory, Moment, REVISION, VMI, View, decide, has_finalizer, make};
+use super::{MACHINE, Memory, Moment, REVISION, VMI, View, decide, has_finalizer, make, revision};
 use crate::{Change, ChangeKind, ObjectStore, Said, StoreError, WorkQueue};
 
 /// The controller of all machines of a store.
@@ -163,7 +163,13 @@ fn look(store: &impl ObjectStore, id: &ObjectId) -> Result<Option<View>, StoreEr
             store.view(id).map(|(_, found)| found)
         })
     };
+    let made_of = vmi.as_ref().and_then(revision::made_of);
+    let started = match made_of.filter(|made_of| *made_of != machine.metadata.generation) {
+        Some(made_of) => store.view(&revision::id(&machine, made_of))?.1,
+        None => None,
+    };
     Ok(Some(View {
+        started,
         instancetype: part(Sort::Instancetype)?,
         preference: part(Sort::Preference)?,
         machine,
@@ -281,14 +287,14 @@ fn tell(view: &View, write: &Write, say: &mut impl FnMut(&Object, Said)) {
             );
             say(&view.machine, Said::normal("SuccessfulCreate", message));
         }
-        Write::Delete { preconditions, .. } => {
+        Write::Delete { id, preconditions } if id.kind == VMI => {
             let message = format!(
                 "Stopped the virtual machine by deleting the virtual machine instance {}",
                 preconditions.uid
             );
             say(&view.machine, Said::normal("SuccessfulDelete", message));
         }
-        Write::Create(_) | Write::Patch { .. } => {}
+        Write::Create(_) | Write::Patch { .. } | Write::Delete { .. } => {}
     }
 }
 
@@ -299,6 +305,10 @@ fn failure(write: &Write, error: &StoreError) -> Option<Failure> {
     }
     let (reason, what) = match write {
         Write::Create(_) => ("FailedCreate", "Failure while starting VMI"),
+        // What a start leaves over is tried again with it.
+        Write::Delete { id, .. } if id.kind != VMI => {
+            ("FailedCreate", "Failure while starting VMI")
+        }
         Write::Delete { .. } => ("FailedDelete", "Failure attempting to delete VMI"),
         Write::Patch {
             part: Part::Main, ..
@@ -314,13 +324,15 @@ fn failure(write: &Write, error: &StoreError) -> Option<Failure> {
 /// The same as an event says it.
 fn failed(write: &Write, error: &StoreError) -> String {
     match write {
-        Write::Delete { id, .. } => {
+        Write::Delete { id, .. } if id.kind == VMI => {
             format!(
                 "Error deleting virtual machine instance {}: {error}",
                 id.name
             )
         }
         Write::Patch { id, .. } => format!("Error updating {}: {error}", id.name),
-        Write::Create(_) => format!("Error creating virtual machine instance: {error}"),
+        Write::Create(_) | Write::Delete { .. } => {
+            format!("Error creating virtual machine instance: {error}")
+        }
     }
 }

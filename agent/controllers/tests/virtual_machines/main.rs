@@ -90,7 +90,7 @@ fn what_was_asked_for_last_is_so_in_the_end() {
             };
             // One of the two fits, unless something is under way, which the controller brings to its end.
             let mut is_taken = false;
-            for _ in 0..200 {
+            for _ in 0..2_000 {
                 is_taken = wishes.into_iter().any(|wish| world.wish(wish));
                 if is_taken || (!is_up && world.is_down()) {
                     break;

@@ -259,3 +259,79 @@ fn a_machine_that_is_orphaned_leaves_its_vmi() {
     assert!(!vmi.is_deleted());
     assert_eq!(vmi.metadata.finalizers.len(), 1);
 }
+
+/// Names of the copies of the machine, of each start that is remembered.
+fn revisions(world: &World) -> Vec<String> {
+    let all = world.store.all("ControllerRevision").into_iter();
+    let mut names: Vec<String> = all.map(|revision| revision.metadata.name).collect();
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn what_only_a_restart_changes_is_said_until_it_is_changed() {
+    let mut world = calm(RunStrategy::Manual);
+    assert!(world.wish(MachineWish::Start { paused: false }));
+    let runs = |world: &mut World| {
+        for _ in 0..4 {
+            world.catch_up();
+            world.guest_goes_on();
+        }
+        world.catch_up();
+    };
+    let change = |world: &mut World, spec: serde_json::Value| {
+        let change = json!({"spec": {"template": {"spec": spec}}});
+        let id = world.machine().id();
+        world.store.change(&id, Part::Main, &change);
+        world.catch_up();
+    };
+    let is_required = |world: &World| {
+        let required = String::from("RestartRequired True RestartRequired");
+        conditions(&world.machine()).contains(&required)
+    };
+    runs(&mut world);
+    let uid = world.machine().metadata.uid;
+    assert_eq!(revisions(&world), [format!("revision-start-vm-{uid}-1")]);
+    // Where a guest may run, and when it is to, is no matter of the guest.
+    change(&mut world, json!({"nodeSelector": {"disk": "fast"}}));
+    assert!(!is_required(&world));
+    let memory = |size: &str| json!({"domain": {"memory": {"guest": size}}});
+    change(&mut world, memory("1Gi"));
+    assert!(is_required(&world));
+    change(&mut world, json!({"domain": {"memory": null}}));
+    assert!(!is_required(&world));
+    change(&mut world, memory("2Gi"));
+    assert!(is_required(&world));
+    assert!(world.wish(MachineWish::Restart { grace: None }));
+    for _ in 0..8 {
+        world.catch_up();
+        world.guest_goes_on();
+    }
+    runs(&mut world);
+    assert!(world.is_running() && !is_required(&world));
+    let generation = world.machine().metadata.generation;
+    assert_eq!(
+        revisions(&world),
+        [format!("revision-start-vm-{uid}-{generation}")]
+    );
+    assert!(world.wish(MachineWish::Stop { grace: None }));
+    change(&mut world, memory("3Gi"));
+    for _ in 0..4 {
+        world.guest_goes_on();
+        world.catch_up();
+    }
+    assert!(world.vmi().is_none() && !is_required(&world));
+}
+
+#[test]
+fn a_machine_that_is_stopped_before_its_first_start_is_not_started() {
+    let mut world = World::new(1, RunStrategy::RerunOnFailure);
+    world.store.end_faults();
+    assert!(world.wish(MachineWish::Start { paused: false }));
+    assert!(world.wish(MachineWish::Stop { grace: None }));
+    world.settle();
+    assert!(world.vmi().is_none() && world.starts == 0);
+    assert!(world.wish(MachineWish::Start { paused: false }));
+    world.settle();
+    assert!(world.is_running() && world.starts == 1);
+}

@@ -240,7 +240,8 @@ fn ask_by_ipv6(guest: &Elsewhere, node: impl Fn(&str) -> String) {
     let directory = tempfile::tempdir().unwrap();
     let place = directory.path().display();
     let said = guest.say(&format!(
-        "dhclient -6 -1 -v -lf {place}/leases -pf {place}/pid -sf {} card0; kill $(cat {place}/pid)",
+        "dhclient -6 -1 -v -lf {place}/leases -pf {place}/pid -sf {} card0
+         busybox timeout 10 sh -c 'until [ -s {place}/pid ]; do sleep 0.1; done'; kill $(cat {place}/pid)",
         script6(directory.path())
     ));
     assert!(said.contains("address=fd10:0:2::2"), "{said}");

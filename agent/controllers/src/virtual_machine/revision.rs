@@ -1,0 +1,78 @@
+//! What a machine was when its guest was started: a ControllerRevision, by which is known what only a restart would change.
+
+use agent_objects::{Object, ObjectId, Preconditions, Write};
+use proto_node::meta::ObjectMeta;
+use serde_json::{Map, Value, json};
+
+use super::{GENERATION_ANNOTATION, REVISION, make};
+
+/// Members of a template's spec that nobody has to restart a guest for: they say where it may run.
+const OF_PLACES: [&str; 3] = ["nodeSelector", "affinity", "tolerations"];
+
+/// The generation of its machine that a VMI was made of.
+pub(super) fn made_of(vmi: &Object) -> Option<i64> {
+    let generation = vmi.metadata.annotations.get(GENERATION_ANNOTATION)?;
+    generation.parse().ok()
+}
+
+/// Names the revision of a generation, as KubeVirt does.
+pub(super) fn id(machine: &Object, generation: i64) -> ObjectId {
+    let metadata = &machine.metadata;
+    ObjectId {
+        kind: REVISION.to_owned(),
+        namespace: metadata.namespace.clone(),
+        name: format!("revision-start-vm-{}-{generation}", metadata.uid),
+    }
+}
+
+/// The writes that keep a machine as it is, and that of its last start no more.
+pub(super) fn keep(machine: &Object, last: i64) -> Vec<Write> {
+    let mut writes = vec![Write::Create(Box::new(of(machine)))];
+    if last != 0 && last != machine.metadata.generation {
+        writes.push(Write::Delete {
+            id: id(machine, last),
+            preconditions: Preconditions::default(),
+        });
+    }
+    writes
+}
+
+fn of(machine: &Object) -> Object {
+    let generation = machine.metadata.generation;
+    let id = id(machine, generation);
+    let mut content = Map::new();
+    let spec = machine.content.get("spec").cloned().unwrap_or_default();
+    content.insert(String::from("data"), json!({ "spec": spec }));
+    content.insert(String::from("revision"), generation.into());
+    Object {
+        api_version: String::from("apps/v1"),
+        kind: id.kind,
+        metadata: ObjectMeta {
+            name: id.name,
+            namespace: id.namespace,
+            owner_references: vec![make::owner_reference(machine)],
+            ..ObjectMeta::default()
+        },
+        content,
+    }
+}
+
+/// Whether a machine differs from what it was in something that a guest gets at its start.
+pub(super) fn needs_restart(machine: &Object, started: &Object) -> bool {
+    let now = machine.content.get("spec");
+    given(now) != given(started.at(&["data", "spec"]))
+}
+
+/// What a guest is made of.
+fn given(spec: Option<&Value>) -> [Option<Value>; 3] {
+    let part = |name: &str| spec.and_then(|spec| spec.get(name)).cloned();
+    let mut template = spec
+        .and_then(|spec| spec.pointer("/template/spec"))
+        .cloned();
+    if let Some(Value::Object(members)) = &mut template {
+        for name in OF_PLACES {
+            members.shift_remove(name);
+        }
+    }
+    [template, part("instancetype"), part("preference")]
+}
