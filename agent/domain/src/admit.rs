@@ -8,6 +8,7 @@ mod access;
 mod boot;
 mod boot_order;
 mod cdi;
+mod claimed_devices;
 mod claims;
 mod clock;
 mod cloud_init;

@@ -6,7 +6,7 @@ use proto_node::vmi::{
     VirtualMachineInstanceTemplateSpec, VirtualMachineSpec,
 };
 use proto_node::{from_json, to_json};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::review::Review;
 use super::{Admitted, Remark, cdi, rules};
@@ -147,6 +147,7 @@ fn admit_template(
         return;
     }
     if found.is_incomplete {
+        judge_without_kit(&plain, metadata, caps, review);
         return;
     }
     let required = check_requirements(kit.instancetype, kit.preference, &sized(&made["spec"]));
@@ -186,6 +187,53 @@ fn admit_template(
                 let source = origin(&error.path, &plain, kit);
                 review.push(of_kit(error, source, found));
             }
+        }
+    }
+}
+
+/// Fields of a VMI that neither instance types nor preferences make legal. KubeVirt's errors leave parents out of the path of
+/// some.
+const OF_TEMPLATE_ALONE: [&str; 13] = [
+    "spec.GPUs",
+    "spec.Sound",
+    "spec.accessCredentials",
+    "spec.affinity",
+    "spec.domain.devices",
+    "spec.networks",
+    "spec.nodeAffinity",
+    "spec.podAffinity",
+    "spec.podAntiAffinity",
+    "spec.resourceClaims",
+    "spec.topologySpreadConstraints",
+    "spec.utilityVolumes",
+    "spec.volumes",
+];
+
+/// Judges what does not depend on an instance type or a preference that is not there.
+fn judge_without_kit(
+    template: &Value,
+    metadata: &ObjectMeta,
+    caps: Option<&NodeCaps>,
+    review: &mut Review<'_>,
+) {
+    let mut example = template.clone();
+    let domain = example.pointer_mut("/spec/domain");
+    if let Some(domain) = domain.filter(|domain| domain.is_object()) {
+        // The size is unknown; any will do.
+        domain["memory"] = json!({"guest": "1Gi"});
+    }
+    // It was decoded once.
+    let Ok(example) = from_json(example) else {
+        return;
+    };
+    let errors = admit_vmi(&example, metadata, caps)
+        .err()
+        .unwrap_or_default();
+    for error in errors {
+        let is_of_schema = error.message.ends_with(" in body is required");
+        let mut fields = OF_TEMPLATE_ALONE.iter();
+        if is_of_schema || fields.any(|field| error.path.starts_with(field)) {
+            review.push(error.within(TEMPLATE));
         }
     }
 }

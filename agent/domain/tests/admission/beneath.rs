@@ -206,3 +206,39 @@ fn data_volumes_of_a_machine_are_judged_by_the_rules_of_kubevirt() {
         assert_eq!(illegal(&errors), wanted(&row), "{row}");
     }
 }
+
+#[test]
+fn what_does_not_depend_on_an_instance_type_is_judged_without_it() {
+    let machine = |devices: Value, volumes: Value| {
+        let object = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+            "metadata": {"name": "web", "namespace": "default", "uid": "7c1f8a52-0000-4000-8000-000000000001"},
+            "spec": {
+                "runStrategy": "Halted", "instancetype": {"name": "not-there"},
+                "template": {"spec": {"domain": {"devices": devices}, "volumes": volumes}},
+            },
+        });
+        admit_virtual_machine(from_json(object).unwrap(), None, &|_, _, _| None)
+    };
+    let empty = json!([{"name": "root", "emptyDisk": {"capacity": "1Gi"}}]);
+    let admitted = machine(json!({}), empty.clone()).unwrap();
+    assert_eq!(admitted.warnings.len(), 1, "{:?}", admitted.warnings);
+    let claim = json!([{"name": "root", "persistentVolumeClaim": {"claimName": "a"}}]);
+    let errors = machine(json!({}), claim).unwrap_err();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert_eq!(
+        (errors[0].path.as_str(), errors[0].bound),
+        (
+            "spec.template.spec.volumes[0].persistentVolumeClaim",
+            Bound::Release
+        )
+    );
+    let errors = machine(
+        json!({"disks": [{"name": "root", "disk": {"bus": "ide"}}]}),
+        empty,
+    );
+    assert_eq!(
+        illegal(&errors.unwrap_err()),
+        ["spec.template.spec.domain.devices.disks[0].disk.bus: IDE bus is not supported"]
+    );
+}

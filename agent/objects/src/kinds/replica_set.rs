@@ -40,7 +40,7 @@ pub(super) const KIND: ObjectKind = ObjectKind {
 /// made of it, so that a set is refused rather than left without replicas.
 fn admit(object: &mut Object, context: &AdmitContext<'_>) -> Admission {
     let Some(spec) = object.content.get("spec").cloned() else {
-        return refuse(FieldError::new("spec", Rule::Required, "missing spec"));
+        return refuse(required("spec"));
     };
     let mut spec: VirtualMachineInstanceReplicaSetSpec = match from_json(spec) {
         Ok(spec) => spec,
@@ -66,11 +66,7 @@ fn admit(object: &mut Object, context: &AdmitContext<'_>) -> Admission {
     }
     match &spec.template {
         Some(template) => admit_template(template, context, &mut admission),
-        None => admission.errors.push(FieldError::new(
-            "spec.template",
-            Rule::Required,
-            "missing virtual machine template.",
-        )),
+        None => admission.errors.push(required("spec.template")),
     }
     admit_selector(&spec, &mut admission);
     if admission.errors.is_empty() {
@@ -81,8 +77,7 @@ fn admit(object: &mut Object, context: &AdmitContext<'_>) -> Admission {
 
 fn admit_selector(spec: &VirtualMachineInstanceReplicaSetSpec, admission: &mut Admission) {
     let Some(selector) = &spec.selector else {
-        let error = FieldError::new("spec.selector", Rule::Required, "selector is required");
-        admission.errors.push(error);
+        admission.errors.push(required("spec.selector"));
         return;
     };
     let labels = spec
@@ -135,6 +130,15 @@ fn admit_template(
             admission.errors.extend(errors);
         }
     }
+}
+
+/// A field that the schema of KubeVirt demands.
+fn required(field: &str) -> FieldError {
+    FieldError::new(
+        field,
+        Rule::Required,
+        format!("{field} in body is required"),
+    )
 }
 
 fn refuse(error: FieldError) -> Admission {
