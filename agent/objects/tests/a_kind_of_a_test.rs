@@ -72,7 +72,9 @@ fn kinds() -> &'static Kinds {
 }
 
 fn compiled() -> Kinds {
-    let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("gadget-proto");
+    // Other processes run tests of this file at the same time.
+    let name = format!("gadget-proto-{}", std::process::id());
+    let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&directory).expect("a directory");
     std::fs::write(directory.join("gadget.proto"), PROTO).expect("a file");
     let ours = concat!(env!("CARGO_MANIFEST_DIR"), "/../../proto/node/proto");
@@ -81,6 +83,7 @@ fn compiled() -> Kinds {
     compiler.include_imports(true);
     compiler.open_file("gadget.proto").expect("a .proto file");
     let schema = Schema::of_descriptors(&compiler.encode_file_descriptor_set());
+    std::fs::remove_dir_all(&directory).expect("it is no more needed");
     Kinds::new(
         Box::leak(Box::new(schema.expect("descriptors"))),
         vec![GADGET],
