@@ -142,10 +142,11 @@ impl ConsoleLine {
         if input.len() > MAX_INPUT_BYTES {
             return false;
         }
-        // What was typed since this process began comes after it: at most as much again.
+        // What was typed since this process began comes after it, as far as there is room: what is saved must be taken.
         let later = std::mem::take(&mut state.input);
-        state.input.extend(input);
-        state.input.extend(later);
+        state
+            .input
+            .extend(input.iter().copied().chain(later).take(MAX_INPUT_BYTES));
         state.set_size(size);
         true
     }

@@ -83,6 +83,25 @@ fn what_was_typed_and_the_size_go_along() {
 }
 
 #[test]
+fn what_was_typed_before_and_after_a_move_can_be_moved_again() {
+    let (first, _) = host(true, &[]);
+    let pasted = [b'a'; 5000];
+    let taken = first.console().unwrap().input(&pasted);
+    let saved = ConsoleDevice::new(first).save().unwrap();
+    // Somebody types before the new process has what was typed into the former.
+    let (next, _) = host(true, &[]);
+    next.console().unwrap().input(b"later");
+    let payloads = &mut Payloads::new(vec![saved]);
+    let device = ConsoleDevice::restored(Arc::clone(&next), payloads).unwrap();
+    let again = &mut Payloads::new(vec![device.save().unwrap()]);
+    let (last, _) = host(true, &[]);
+    assert!(ConsoleDevice::restored(Arc::clone(&last), again).is_ok());
+    let (input, _) = last.console().unwrap().saved();
+    assert_eq!(input, &pasted[..taken]);
+    assert_eq!(last.console().unwrap().input(b"more"), 0);
+}
+
+#[test]
 fn a_console_that_is_saved_goes_on_itself() {
     let mut bench = Bench::open(false, &["a"]);
     let mut peer = bench.talking();
