@@ -1,4 +1,4 @@
-//! Runs tests, three at a time, each in a process of its own.
+//! Runs tests, two at a time, each in a process of its own.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,8 +15,8 @@ use integration::skip;
 
 use super::list::Test;
 
-/// How many tests run at once on two cores: a node in a box keeps one busy, and others wait for most of their time.
-const AT_ONCE: usize = 3;
+/// How many tests run at once; a node in a box keeps more than one core busy.
+const AT_ONCE: usize = 2;
 
 /// A test that takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(600);
