@@ -39,7 +39,7 @@ const LIST: &str = "kvmctl get vms";
 const LOG_IN: &str =
     "kvmctl ssh -i k -t '-o StrictHostKeyChecking=accept-new' -c hostname debian@vm/dev";
 
-/// How long a command may take besides what it is told to wait.
+/// How long a command may take beyond the wait that it is given.
 const BESIDES: Duration = Duration::from_secs(240);
 /// How long `apply --wait` and `ssh` wait when nobody says how long.
 const USUAL: Duration = Duration::from_secs(300);

@@ -99,7 +99,7 @@ pub fn node(kernel: &StockKernel) -> anyhow::Result<PathBuf> {
 /// The initramfs of the small cloud image, packed: drivers, and a switch to the root file system on its disk.
 ///
 /// # Errors
-/// When kernel or busybox can not be had.
+/// When kernel or busybox cannot be had.
 pub(super) fn cloud(kernel: &StockKernel) -> anyhow::Result<PathBuf> {
     let recipe = Recipe::read("cloud", &["init"], kernel)?;
     let directory = cache::directory("cloud-initramfs", &recipe.key(), |partial| {

@@ -49,6 +49,7 @@ pub fn judge_preset(object: &VirtualMachineInstancePreset) -> Vec<FieldError> {
     check_selector("spec.selector", spec.selector.as_ref(), &mut review);
     match spec.domain {
         Some(mut domain) => {
+            // Judged alone: no machine is made of a preset.
             let _ = boot::boot(&domain, &mut review);
             if let Some(devices) = &mut domain.devices {
                 disks::check_shapes(&mut devices.disks, &mut review);

@@ -56,7 +56,7 @@ impl LinuxHost {
         let dir = self.layout.run_of_vmm(&uid, record.incarnation);
         let turn = self.agent_turn(&uid);
         let asked = async {
-            // Probes may take long; whoever asks this does not wait for them.
+            // A probe may have its turn for long: waiting for that is part of the time.
             let _turn = turn.lock().await;
             let mut agent = GuestAgent::greet_within(channel(&dir).await?, GREETING).await?;
             agent.info().await

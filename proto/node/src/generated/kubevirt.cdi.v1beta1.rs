@@ -12,7 +12,7 @@ pub struct DataVolume {
     pub metadata: ::core::option::Option<
         super::super::super::kvmlet::meta::v1::ObjectMeta,
     >,
-    /// What the owner wants. Can not be changed once created.
+    /// What the owner wants. Cannot be changed once created.
     #[prost(message, optional, tag = "4")]
     pub spec: ::core::option::Option<DataVolumeSpec>,
     /// What became of it. Not judged.

@@ -3321,7 +3321,7 @@ pub struct VirtualMachineInstance {
     pub kind: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "3")]
     pub metadata: ::core::option::Option<super::super::kvmlet::meta::v1::ObjectMeta>,
-    /// What the owner wants. Can not be changed once created.
+    /// What the owner wants. Cannot be changed once created.
     #[prost(message, optional, tag = "4")]
     pub spec: ::core::option::Option<VirtualMachineInstanceSpec>,
     /// What the node reports.
