@@ -319,6 +319,49 @@ fn a_machine_whose_template_cannot_be_honoured_is_refused_with_the_field() -> an
     Ok(())
 }
 
+/// Values of an expanded machine.
+fn expanded(agent: &Agent<'_, Host>, arguments: &str) -> anyhow::Result<serde_json::Value> {
+    Ok(serde_json::from_str(&succeed(agent, arguments)?)?)
+}
+
+#[test]
+fn a_machine_is_expanded_where_its_instance_type_is() -> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = started(&host)?;
+    let given = expanded(
+        &agent,
+        "create vm --name dev --instancetype u1.nano --preference alpine --run-strategy Halted \
+         --volume-containerdisk src:registry.example/alpine:3 > /run/dev.yaml && \
+         kvmctl expand --file /run/dev.yaml -o json",
+    )?;
+    let spec = &given["spec"]["template"]["spec"];
+    let domain = &spec["domain"];
+    assert_eq!(domain["memory"]["guest"], "512Mi");
+    assert_eq!(domain["devices"]["interfaces"][0]["model"], "virtio");
+    assert_eq!(spec["networks"][0]["pod"], serde_json::json!({}));
+    assert_eq!(spec["architecture"], "amd64");
+    assert_eq!(given["spec"].get("instancetype"), None);
+
+    // A stored one is expanded by its own copies, whatever became of the originals.
+    succeed(&agent, "apply -f /run/dev.yaml")?;
+    wait(
+        &host,
+        &agent,
+        "kvmctl get vm dev -o jsonpath='{.status.instancetypeRef.controllerRevisionRef.name}' | grep -q .",
+    )?;
+    succeed(&agent, "delete vmcf u1.nano")?;
+    let stored = expanded(&agent, "expand --vm dev -o json")?;
+    let domain = &stored["spec"]["template"]["spec"]["domain"];
+    assert_eq!(domain["memory"]["guest"], "512Mi");
+    let gone = agent.kvmctl("expand --file /run/dev.yaml")?;
+    assert_eq!(gone.code, Some(1), "{gone}");
+    let wanted = "error expanding VirtualMachine - dev in namespace - default: \
+                  virtualmachineclusterinstancetypes.instancetype.kubevirt.io \"u1.nano\" not found";
+    assert!(gone.stderr.contains(wanted), "{gone}");
+    Ok(())
+}
+
 #[test]
 fn keys_of_a_machine_are_added_and_taken_away_in_its_secret() -> anyhow::Result<()> {
     skip_if!(host::without_host(), Ok(()));

@@ -55,6 +55,7 @@ use self::review::Review;
 pub(crate) use boot::MAX_CMDLINE_BYTES;
 pub(crate) use disks::MAX_SERIAL_BYTES;
 pub(crate) use identity::MAX_STRING_BYTES;
+pub(crate) use image_reference::default_pull_policy;
 pub use metadata::check_metadata;
 pub use unserved::{judge_claim, judge_data_volume, judge_metadata, judge_preset};
 pub use virtual_machine::{AdmittedVirtualMachine, FindKit, admit_virtual_machine};
@@ -331,7 +332,7 @@ fn grace_period(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'_>) 
         .get_or_insert(DEFAULT_GRACE_SECONDS);
     u64::try_from(seconds).map_or_else(
         |_| {
-            review.invalid(
+            review.unable(
                 "spec.terminationGracePeriodSeconds",
                 &seconds.to_string(),
                 "must be greater than or equal to 0",

@@ -6,6 +6,8 @@
 
 mod admit;
 mod common;
+mod defaults;
+mod expand;
 mod matcher;
 mod origin;
 mod preference;
@@ -19,13 +21,13 @@ use serde_json::Value;
 
 pub use admit::{judge_instancetype, judge_preference};
 pub use common::{CommonRelease, RELEASE_LABEL};
+pub(crate) use defaults::fill_in_defaults;
+pub use expand::expand;
 pub(crate) use matcher::is_inferred;
 pub use matcher::{Named, Sort, check_matchers, named};
 pub use origin::origin;
 pub use requirements::{Shortfall, check_requirements};
 pub use topology::check_spread;
-
-use tree::Tree;
 
 /// What a machine is made of beside its template: the specs of its instance type and its preference.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,7 +56,7 @@ pub fn apply(kit: Kit<'_>, template: &mut Value, field: &str) -> Result<(), Vec<
         return Ok(());
     }
     let mut made = template.clone();
-    attach_volumes(&mut made);
+    defaults::attach_volumes(&mut made);
     if let Some(preference) = kit.preference {
         preference::attach(preference, &mut made);
     }
@@ -75,42 +77,4 @@ pub fn apply(kit: Kit<'_>, template: &mut Value, field: &str) -> Result<(), Vec<
 #[must_use]
 pub fn conflict_text(path: &str) -> String {
     format!("VM field(s) {path} conflicts with selected instance type")
-}
-
-/// A volume that no disk names gets one, so that preferences of disks hold for it.
-fn attach_volumes(template: &mut Value) {
-    let names = |list: Option<&Value>| -> Vec<Value> {
-        let items = list.and_then(Value::as_array).into_iter().flatten();
-        items.filter_map(|item| item.get("name").cloned()).collect()
-    };
-    let devices = ["spec", "domain", "devices"];
-    let mut used = names(template.found(&["spec", "domain", "devices", "disks"]));
-    used.extend(names(template.found(&[
-        "spec",
-        "domain",
-        "devices",
-        "filesystems",
-    ])));
-    let volumes = template
-        .found(&["spec", "volumes"])
-        .and_then(Value::as_array);
-    let idle: Vec<Value> = volumes
-        .into_iter()
-        .flatten()
-        .filter(|volume| volume.get("memoryDump").is_none())
-        .filter_map(|volume| {
-            volume
-                .get("name")
-                .filter(|name| !used.contains(name))
-                .cloned()
-        })
-        .collect();
-    if idle.is_empty() {
-        return;
-    }
-    let disks = template.made(&devices).made_list("disks");
-    disks.extend(
-        idle.into_iter()
-            .map(|name| serde_json::json!({"name": name})),
-    );
 }

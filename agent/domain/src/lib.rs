@@ -52,7 +52,8 @@ pub use error::{Bound, FieldError, Rule};
 pub use hooked::{cloud_init_volumes, describe, with_cloud_init, with_machine};
 pub use instancetype::{
     CommonRelease, Kit, Named, RELEASE_LABEL, Shortfall, Sort, apply as apply_kit,
-    check_requirements, check_spread, conflict_text, judge_instancetype, judge_preference, named,
+    check_requirements, check_spread, expand as expand_machine, judge_instancetype,
+    judge_preference, named,
 };
 pub use name::{MacAddress, Name, Namespace, NetworkName, Uid};
 pub use owner::{Owner, SOURCE_ANNOTATION};

@@ -1,4 +1,6 @@
-//! Starting, stopping and restarting VirtualMachines over gRPC.
+//! Starting, stopping, restarting and expanding VirtualMachines over gRPC.
+
+mod expand;
 
 use std::time::Instant;
 
@@ -6,8 +8,9 @@ use agent_domain::Owner;
 use agent_objects::{MachineWish, Object};
 use proto_node::node::virtual_machine_service_server::VirtualMachineService;
 use proto_node::node::{
-    ChangeStateResponse, RestartVirtualMachineRequest, StartVirtualMachineRequest,
-    StopVirtualMachineRequest, VirtualMachineName,
+    ChangeStateResponse, ExpandVirtualMachineRequest, ExpandVirtualMachineResponse,
+    RestartVirtualMachineRequest, StartVirtualMachineRequest, StopVirtualMachineRequest,
+    VirtualMachineName,
 };
 use tonic::{Code, Request, Response, Status};
 
@@ -43,6 +46,16 @@ impl<R: MachineRegistry> MachineCalls<R> {
     ) -> Result<Response<ChangeStateResponse>, Status> {
         let begun = Instant::now();
         let answer = self.carry_out(request, machine.unwrap_or_default(), wish);
+        self.answered(method, begun, answer)
+    }
+
+    /// Counts a call.
+    fn answered<A>(
+        &self,
+        method: &'static str,
+        begun: Instant,
+        answer: Result<A, ApiError>,
+    ) -> Result<Response<A>, Status> {
         let answer = answer.map_err(Status::from);
         let code = answer.as_ref().err().map_or(Code::Ok, Status::code);
         self.0.served(&Served {
@@ -62,15 +75,7 @@ impl<R: MachineRegistry> MachineCalls<R> {
         machine: VirtualMachineName,
         wish: MachineWish,
     ) -> Result<ChangeStateResponse, ApiError> {
-        let permit = Permit::of(request)?;
-        if machine.name.is_empty() {
-            return Err(ApiError::BadRequest(String::from("name is missing")));
-        }
-        let namespace = match machine.namespace.as_str() {
-            "" => "default",
-            namespace => namespace,
-        };
-        permit.check(namespace)?;
+        let namespace = permitted(request, &machine)?;
         let by = WriteBy {
             owner: Owner::GrpcCaller,
             dry_run: machine.dry_run,
@@ -79,11 +84,24 @@ impl<R: MachineRegistry> MachineCalls<R> {
         };
         let changed = self
             .0
-            .change_machine((namespace, &machine.name), wish, &by)?;
+            .change_machine((&namespace, &machine.name), wish, &by)?;
         Ok(ChangeStateResponse {
             object: changed.to_json().to_string().into_bytes(),
         })
     }
+}
+
+/// The namespace of a machine that is named, and that the caller may know.
+fn permitted<T>(request: &Request<T>, machine: &VirtualMachineName) -> Result<String, ApiError> {
+    if machine.name.is_empty() {
+        return Err(ApiError::BadRequest(String::from("name is missing")));
+    }
+    let namespace = match machine.namespace.as_str() {
+        "" => "default",
+        namespace => namespace,
+    };
+    Permit::of(request)?.check(namespace)?;
+    Ok(namespace.to_owned())
 }
 
 #[tonic::async_trait]
@@ -122,5 +140,14 @@ impl<R: MachineRegistry> VirtualMachineService for MachineCalls<R> {
         };
         let machine = asked.machine.clone();
         self.change("RestartVirtualMachine", &request, machine, wish)
+    }
+
+    async fn expand_virtual_machine(
+        &self,
+        request: Request<ExpandVirtualMachineRequest>,
+    ) -> Result<Response<ExpandVirtualMachineResponse>, Status> {
+        let begun = Instant::now();
+        let answer = expand::expanded(&self.0, &request);
+        self.answered("ExpandVirtualMachine", begun, answer)
     }
 }

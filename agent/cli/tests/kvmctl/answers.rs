@@ -83,7 +83,7 @@ fn a_refused_manifest_lists_every_field_and_spares_its_neighbours() {
     );
     let errors = err(&output);
     assert!(errors.contains("The VirtualMachineInstance \"bad\" is invalid:\n* spec.domain.memory.guest: Invalid value: \"-1Mi\""), "{errors}");
-    assert!(errors.contains("\n* spec.domain.firmware.kernelBoot.container.kernelPath: Invalid value: \"vmlinuz\": must be an absolute path"), "{errors}");
+    assert!(errors.contains("\n* spec.domain.firmware.kernelBoot.container.kernelPath: Invalid value: \"vmlinuz\": spec.domain.firmware.kernelBoot.container.kernelPath must be an absolute path"), "{errors}");
     assert!(errors.contains("The VirtualMachineInstance \"worse\" is invalid:\n* spec.domain.memroy: unknown field \"spec.domain.memroy\""), "{errors}");
     assert!(errors.contains("all.yaml, document at line 11"), "{errors}");
 }

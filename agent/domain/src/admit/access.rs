@@ -77,7 +77,7 @@ impl Judged<'_, '_> {
         if secret.secret_name.is_empty() {
             let field = format!("{}.{kind}.source.secret.secretName", self.path);
             let message = format!("{field} is a required field");
-            self.review.required(&field, message);
+            self.review.missing(&field, message);
             return None;
         }
         Some(secret.secret_name.clone())

@@ -35,7 +35,8 @@ pub(super) fn order(
     for (path, order, device) in disks.chain(interfaces) {
         let Some(order) = order else { continue };
         if order == 0 {
-            let message = format!("{path} must have a boot order > 0, if supplied");
+            let device = path.trim_end_matches(".bootOrder");
+            let message = format!("{device} must have a boot order > 0, if supplied");
             review.invalid(&path, "0", message);
         } else if !seen.insert(order) {
             let message = format!("Boot order for {path} already set for a different device.");

@@ -13,7 +13,7 @@ use proto_node::vmi::{DataVolumeTemplateSpec, VirtualMachineInstanceSpec, Virtua
 use super::review::Review;
 use super::volume_claim::{ACCESS_MODES, CLAIM_KIND, SIZE};
 use crate::quantity::Quantity;
-use crate::{FieldError, Rule};
+use crate::{Bound, FieldError, Rule};
 
 const MIB: i64 = 1024 * 1024;
 const EITHER_SOURCE: &str =
@@ -24,6 +24,9 @@ const POPULATED_TWICE: &str = "External population is incompatible with Source a
 
 /// Digests of files, and how many digits they have.
 const CHECKSUMS: [(&str, usize); 4] = [("md5", 32), ("sha1", 40), ("sha256", 64), ("sha512", 128)];
+
+/// `FromStorageProfile` is CDI's own.
+const VOLUME_MODES: [&str; 3] = ["Block", "Filesystem", "FromStorageProfile"];
 
 type Judgement = Result<(), FieldError>;
 
@@ -384,6 +387,13 @@ pub(super) fn templates(spec: &VirtualMachineSpec, namespace: &str, review: &mut
             review.push(error);
             continue;
         }
+        if let Some(spec) = &template.spec {
+            check_enums(
+                &format!("spec.dataVolumeTemplates[{index}].spec"),
+                spec,
+                review,
+            );
+        }
         let metadata = template.metadata.clone().unwrap_or_default();
         if !vmi.is_some_and(|vmi| is_named(vmi, &metadata.name)) {
             let message = format!(
@@ -403,6 +413,33 @@ pub(super) fn templates(spec: &VirtualMachineSpec, namespace: &str, review: &mut
                 "Embedded DataVolume namespace {own} differs from VM namespace {namespace}"
             );
             review.push(FieldError::new(field, Rule::Invalid, message));
+        }
+    }
+}
+
+/// What the schema of machines allows in the two forms of a target; that of DataVolumes leaves it to CDI.
+fn check_enums(path: &str, spec: &DataVolumeSpec, review: &mut Review<'_>) {
+    let pvc = spec.pvc.as_ref();
+    let pvc = pvc.map(|pvc| ("pvc", &pvc.access_modes, &pvc.volume_mode));
+    let storage = spec.storage.as_ref();
+    let storage = storage.map(|it| ("storage", &it.access_modes, &it.volume_mode));
+    for (name, access_modes, volume_mode) in pvc.into_iter().chain(storage) {
+        let modes = access_modes.iter().map(|mode| ("accessModes", mode));
+        let mode = Some(("volumeMode", volume_mode)).filter(|(_, mode)| !mode.is_empty());
+        for (member, value) in modes.chain(mode) {
+            let allowed: &[&str] = match member {
+                "accessModes" => &ACCESS_MODES,
+                _ => &VOLUME_MODES,
+            };
+            if !allowed.contains(&value.as_str()) {
+                let message = format!("supported values: {}", allowed.join(", "));
+                let error = FieldError::new(
+                    format!("{path}.{name}.{member}"),
+                    Rule::NotSupported,
+                    message,
+                );
+                review.push(error.value(value).beyond(Bound::Api));
+            }
         }
     }
 }

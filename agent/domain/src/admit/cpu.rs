@@ -57,11 +57,11 @@ fn max_sockets(cpu: &Cpu, topology: CpuTopology, review: &mut Review<'_>) -> Opt
     if cpu.max_sockets == 0 {
         return Some(topology.sockets);
     }
-    let given = cpu.max_sockets.to_string();
     if topology.sockets > cpu.max_sockets {
         let message =
             "Number of sockets in CPU topology is greater than the maximum sockets allowed";
-        review.invalid(&format!("{CPU}.maxSockets"), &given, message);
+        let sockets = topology.sockets.to_string();
+        review.invalid(&format!("{CPU}.sockets"), &sockets, message);
         return None;
     }
     let most = review.max_vcpus();
@@ -71,6 +71,7 @@ fn max_sockets(cpu: &Cpu, topology: CpuTopology, review: &mut Review<'_>) -> Opt
         .and_then(|count| count.checked_mul(topology.threads));
     if count.is_none_or(|count| count > most) {
         let message = format!("a VMI may have at most {most} vCPUs on this node");
+        let given = cpu.max_sockets.to_string();
         let error = FieldError::new(format!("{CPU}.maxSockets"), Rule::Invalid, message);
         review.push(
             error

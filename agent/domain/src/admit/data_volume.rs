@@ -4,7 +4,7 @@ use proto_node::vmi::{ConfigMapVolumeSource, SecretVolumeSource, SysprepSource};
 
 use super::review::Review;
 use crate::cloud_init::{DataKind, DataVolume, DataVolumeSource};
-use crate::{FieldError, Rule};
+use crate::{Bound, FieldError, Rule};
 
 /// KubeVirt's labels.
 pub(super) const LABEL: &str = "cfgdata";
@@ -57,7 +57,8 @@ pub(super) fn sysprep(
         .filter_map(|(kind, field, reference)| Some((kind, field, reference?)));
     let (Some((kind, field, reference)), None) = (given.next(), given.next()) else {
         let message = format!("{path} must have exactly one of secret and configMap");
-        review.push(FieldError::new(path, Rule::Invalid, message));
+        let error = FieldError::new(path, Rule::Invalid, message);
+        review.push(error.beyond(Bound::Release));
         return None;
     };
     let named = Named {

@@ -21,7 +21,8 @@ pub(super) fn options(path: &str, disk: &WireDisk, review: &mut Review<'_>) -> D
             "a sharable disk requires cache = none got: {}; leave the cache out",
             disk.cache
         );
-        review.invalid(&format!("{path}.cache"), &disk.cache, message);
+        // KubeVirt finds it out when the guest starts.
+        review.unable(&format!("{path}.cache"), &disk.cache, message);
     }
     DiskOptions {
         cache: match disk.cache.as_str() {

@@ -6,6 +6,7 @@ use proto_node::vmi::{Disk as WireDisk, DiskTarget, VirtualMachineInstanceSpec, 
 
 use super::disk_bus;
 use super::disk_options;
+use super::metadata::check_label;
 use super::metadata_volume;
 use super::path::refused;
 use super::pci;
@@ -51,6 +52,8 @@ pub(super) fn disks(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'
         let path = format!("spec.domain.devices.disks[{index}]");
         let read_only = shape(&path, index, disk, &mut seen, review);
         if !disk.name.is_empty() && !volume_names.contains(&disk.name.as_str()) {
+            // One that a volume has was judged with it.
+            check_label(&format!("{path}.name"), &disk.name, review);
             without_volume(&path, disk, &volume_names, review);
         }
         if let Some(source) = sources.get(&disk.name) {

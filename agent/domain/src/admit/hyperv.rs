@@ -185,7 +185,7 @@ fn numbers(hyperv: &mut FeatureHyperv, options: &mut HypervOptions, review: &mut
         if retries < MIN_RETRIES {
             let path = format!("{HYPERV}.spinlocks.spinlocks");
             let message = format!("must be greater than or equal to {MIN_RETRIES}");
-            review.invalid(&path, &retries.to_string(), message);
+            review.unable(&path, &retries.to_string(), message);
         }
         options.spinlock_retries = retries;
     }

@@ -52,6 +52,18 @@ pub(super) fn parse(text: &str) -> Result<RegistryImage, &'static str> {
     })
 }
 
+/// The pull policy of an image of a registry for which none is given; nothing when the text names none.
+pub(crate) fn default_pull_policy(image: &str) -> Option<&'static str> {
+    parse(image)
+        .ok()
+        .map(|image| pull_policy(is_latest(&image)))
+}
+
+/// The pull policy where none is given.
+pub(super) const fn pull_policy(is_latest: bool) -> &'static str {
+    if is_latest { "Always" } else { "IfNotPresent" }
+}
+
 /// Whether text names what may change: no digest, and the tag `latest` or none.
 pub(super) fn is_latest(image: &RegistryImage) -> bool {
     image.reference == "latest"

@@ -38,7 +38,8 @@ pub(super) fn watchdog(devices: &mut Devices, review: &mut Review<'_>) -> Option
                 Rule::Required,
                 "amd64 only supports I6300ESB watchdog device",
             )
-            .fix("name its action: poweroff, reset or shutdown"),
+            .fix("name its action: poweroff, reset or shutdown")
+            .beyond(Bound::Release),
         );
         return None;
     };

@@ -116,7 +116,7 @@ pub(super) fn memory(
     } else {
         review.required(
             "spec.domain.memory",
-            "no memory requested, at least one of 'spec.domain.memory.guest', 'spec.domain.memory.hugepages.pageSize' or 'spec.domain.resources.requests.memory' must be set",
+            "no memory requested, at least one of 'spec.domain.memory.guest', 'spec.domain.memory.hugepages.size' or 'spec.domain.resources.requests.memory' must be set",
         );
         return None;
     };
@@ -226,7 +226,7 @@ fn bytes(path: &str, text: &str, review: &mut Review<'_>) -> Option<u64> {
     let bytes = not_negative(path, text, review)?.units()?;
     if bytes < MIN_MEMORY_BYTES {
         let message = format!("{path} '{text}': must be greater than or equal to 1M.");
-        review.invalid(path, text, message);
+        review.push(below(path, text, message));
         return None;
     }
     Some(bytes)
@@ -237,8 +237,21 @@ fn not_negative(path: &str, text: &str, review: &mut Review<'_>) -> Option<Quant
     let quantity = Quantity::parse(text)?;
     if quantity.is_negative() {
         let message = format!("{path} '{text}': must be greater than or equal to 0.");
-        review.invalid(path, text, message);
+        review.push(below(path, text, message));
         return None;
     }
     Some(quantity)
+}
+
+/// A quantity that is too small. KubeVirt lets any `memory.guest` in, and any limit that is not negative.
+fn below(path: &str, text: &str, message: String) -> FieldError {
+    let is_admitted = path == GUEST || path == LIMIT_MEMORY && !text.starts_with('-');
+    let bound = if is_admitted {
+        Bound::Release
+    } else {
+        Bound::Api
+    };
+    FieldError::new(path, Rule::Invalid, message)
+        .value(text)
+        .beyond(bound)
 }

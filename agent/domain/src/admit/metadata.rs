@@ -11,6 +11,9 @@ use crate::{Bound, FieldError, Rule};
 /// Kubernetes' bound on all annotations together.
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 
+/// Longest DNS label.
+const MAX_LABEL_BYTES: usize = 63;
+
 pub(super) const DNS_LABEL_RULE: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 pub(super) const DNS_SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LABEL_VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
@@ -145,6 +148,19 @@ pub(super) fn check_node_selector(selector: &BTreeMap<String, String>, review: &
                 .beyond(Bound::Node),
             );
         }
+    }
+}
+
+/// Reports a name that is no DNS label, in the words of Kubernetes' validation (`IsDNS1123Label`).
+pub(super) fn check_label(field: &str, name: &str, review: &mut Review<'_>) {
+    if name.len() > MAX_LABEL_BYTES {
+        let message = format!("must be no more than {MAX_LABEL_BYTES} characters");
+        review.invalid(field, name, message);
+    }
+    match (is_dns_subdomain(name), name.contains('.')) {
+        (true, false) => {}
+        (true, true) => review.invalid(field, name, "must not contain dots"),
+        (false, _) => review.invalid(field, name, DNS_LABEL_RULE),
     }
 }
 

@@ -89,12 +89,12 @@ fn file(
 ) -> Option<MetadataFile> {
     let name = format!("{path}.path");
     if wire.path.is_empty() {
-        review.required(&name, "names the file on the volume");
+        review.missing(&name, "names the file on the volume");
     } else if let Err(rule) = check_path(&wire.path) {
-        review.invalid(&name, &wire.path, rule);
+        review.unable(&name, &wire.path, rule);
     } else if !taken.take(&wire.path) {
         let message = "is the path of another file, or the directory of one";
-        review.invalid(&name, &wire.path, message);
+        review.unable(&name, &wire.path, message);
     }
     // It is refused by its level.
     if wire.resource_field_ref.is_some() {
@@ -105,7 +105,7 @@ fn file(
         .as_ref()
         .map(|field| field.field_path.as_str());
     let Some(field) = field.filter(|field| !field.is_empty()) else {
-        review.required(&format!("{path}.fieldRef.fieldPath"), "names the field");
+        review.missing(&format!("{path}.fieldRef.fieldPath"), "names the field");
         return None;
     };
     let version = wire
@@ -113,7 +113,7 @@ fn file(
         .as_ref()
         .map_or("", |field| field.api_version.as_str());
     if !["", "v1"].contains(&version) {
-        review.invalid(
+        review.unable(
             &format!("{path}.fieldRef.apiVersion"),
             version,
             "must be v1",
@@ -122,7 +122,7 @@ fn file(
     let Some(field) = metadata_field(field) else {
         let message = "must be one of: metadata.name, metadata.namespace, metadata.uid, metadata.labels, \
                        metadata.annotations, metadata.labels['KEY'], metadata.annotations['KEY']";
-        review.invalid(&format!("{path}.fieldRef.fieldPath"), field, message);
+        review.unable(&format!("{path}.fieldRef.fieldPath"), field, message);
         return None;
     };
     Some(MetadataFile {

@@ -58,6 +58,9 @@ pub(super) fn interfaces(
     else {
         return Vec::new();
     };
+    let untyped = spec.networks.iter();
+    let untyped = untyped.filter(|it| it.pod.is_none() && it.multus.is_none());
+    let without_pod: BTreeSet<&str> = untyped.map(|it| it.name.as_str()).collect();
     let mut seen = BTreeSet::new();
     let mut macs = BTreeMap::new();
     let mut interfaces = Vec::new();
@@ -91,8 +94,12 @@ pub(super) fn interfaces(
                     .value(&interface.name)
                     .fix(format!("networks: {}", list_of(&names)));
                 review.push(error);
+                pod::check_masquerade(&path, interface, review);
             }
             (Some(joined), mac) => {
+                if without_pod.contains(interface.name.as_str()) {
+                    pod::check_masquerade(&path, interface, review);
+                }
                 let attachment = attachment(&path, interface, joined, review);
                 let both = attachment.zip(mac);
                 interfaces.extend(both.map(|(attachment, mac)| Interface {
@@ -305,14 +312,26 @@ fn check_binding(path: &str, interface: &WireInterface, review: &mut Review<'_>)
     ];
     // Those that KubeVirt has no more are refused by their level, and count for nothing.
     let count = given.into_iter().filter(|is_given| *is_given).count();
-    if count != 1 {
+    if interface.binding.is_some() && count > 1 {
+        let message = format!(
+            "logical {} interface cannot have both binding plugin and interface binding method",
+            interface.name
+        );
+        review.push(FieldError::new(
+            format!("{path}.binding"),
+            Rule::Invalid,
+            message,
+        ));
+    } else if count != 1 {
+        // KubeVirt takes them, and gives the guest no such interface.
         let message = format!(
             "logical {} interface must have exactly one binding method or binding plugin",
             interface.name
         );
         review.push(
             FieldError::new(path, Rule::Invalid, message)
-                .fix("masquerade: {} on the pod network, bridge: {} elsewhere"),
+                .fix("masquerade: {} on the pod network, bridge: {} elsewhere")
+                .beyond(Bound::Release),
         );
     }
 }

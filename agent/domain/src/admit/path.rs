@@ -8,6 +8,8 @@ use crate::{FieldError, PathUse, Rule};
 /// Linux' PATH_MAX without the terminating zero.
 const MAX_PATH_BYTES: usize = 4095;
 
+const NOT_ABSOLUTE: &str = "must be an absolute path";
+
 /// A path of the host, absolute and normalised, that the VMI's namespace may use.
 pub(super) fn host_path(
     field: &str,
@@ -18,7 +20,7 @@ pub(super) fn host_path(
     let path = match plain(text) {
         Ok(path) => path,
         Err(why) => {
-            review.invalid(field, text, why);
+            review.unable(field, text, why);
             return None;
         }
     };
@@ -62,6 +64,12 @@ pub(super) fn image_path(field: &str, text: &str, review: &mut Review<'_>) -> Op
             }
             Some(relative)
         }
+        Err(NOT_ABSOLUTE) => {
+            let message =
+                format!("{field} must be an absolute path to a file without relative components");
+            review.invalid(field, text, message);
+            None
+        }
         Err(why) => {
             review.invalid(field, text, why);
             None
@@ -78,7 +86,7 @@ fn plain(text: &str) -> Result<PathBuf, &'static str> {
         return Err("must not contain control characters");
     }
     if !text.starts_with('/') {
-        return Err("must be an absolute path");
+        return Err(NOT_ABSOLUTE);
     }
     if text.split('/').any(|part| part == "..") {
         return Err("must not contain '..'");

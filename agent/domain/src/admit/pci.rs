@@ -29,13 +29,18 @@ pub(super) fn check(devices: &Devices, review: &mut Review<'_>) {
             .as_ref()
             .map_or("", |target| target.pci_address.as_str());
         let field = format!("spec.domain.devices.disks[{index}].disk.pciAddress");
-        (field, "disk", disk.name.as_str(), address)
+        (
+            field,
+            "disk",
+            format!("spec.domain.devices.disks[{index}].name"),
+            address,
+        )
     });
     let interfaces = devices.interfaces.iter().enumerate();
     let interfaces = interfaces.map(|(index, interface)| {
         let field = format!("spec.domain.devices.interfaces[{index}].pciAddress");
-        let (name, address) = (&interface.name, &interface.pci_address);
-        (field, "interface", name.as_str(), address.as_str())
+        let name = format!("spec.domain.devices.interfaces[{index}].name");
+        (field, "interface", name, interface.pci_address.as_str())
     });
     let mut taken: BTreeMap<PciAddress, String> = BTreeMap::new();
     for (field, what, name, text) in disks.chain(interfaces) {

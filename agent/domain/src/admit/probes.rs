@@ -48,7 +48,7 @@ fn probe(
 ) -> Option<Probe> {
     let question = question(path, probe, spec, review);
     let initial_delay = u64::try_from(probe.initial_delay_seconds).unwrap_or_else(|_| {
-        review.invalid(
+        review.unable(
             &format!("{path}.initialDelaySeconds"),
             &probe.initial_delay_seconds.to_string(),
             "must be greater than or equal to 0",
@@ -114,7 +114,8 @@ fn command(path: &str, exec: &ExecAction, review: &mut Review<'_>) -> Option<Vec
     let words = &exec.command;
     let bytes: usize = words.iter().map(String::len).sum();
     if words.first().is_none_or(String::is_empty) {
-        review.required(path, "");
+        // KubeVirt takes it, and the probe fails.
+        review.missing(path, "");
     } else if words.iter().any(|word| word.contains('\0')) {
         review.invalid(path, &words.concat(), "must not contain NUL characters");
     } else if words.len() > MAX_WORDS || bytes > MAX_COMMAND_BYTES {

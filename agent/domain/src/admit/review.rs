@@ -87,6 +87,12 @@ impl<'a> Review<'a> {
         self.push(error.beyond(Bound::Release));
     }
 
+    /// Something that KubeVirt takes without, and that this release must be given.
+    pub(super) fn missing(&mut self, path: &str, message: impl Into<String>) {
+        let error = FieldError::new(path, Rule::Required, message);
+        self.push(error.beyond(Bound::Release));
+    }
+
     /// Something that must be given.
     pub(super) fn required(&mut self, path: &str, message: impl Into<String>) {
         self.push(FieldError::new(path, Rule::Required, message));

@@ -132,6 +132,15 @@ fn not_honoured(path: &str, rules: &FieldRules, value: Option<&str>) -> FieldErr
     error
 }
 
+/// Fields of which KubeVirt takes any value, and finds out later what it can do with it.
+const ADMITTED_BY_KUBEVIRT: [&str; 5] = [
+    ".i6300esb.action",
+    ".tickPolicy",
+    ".rtc.track",
+    ".cdrom.tray",
+    "spec.updateVolumesStrategy",
+];
+
 /// A value that KubeVirt itself does not know, in its words where it has some.
 fn unknown_value(path: &str, rules: &FieldRules, value: &str) -> FieldError {
     let message = match path {
@@ -156,7 +165,12 @@ fn unknown_value(path: &str, rules: &FieldRules, value: &str) -> FieldError {
             .value(value)
             .fix(supported)
     };
-    error.beyond(Bound::Api)
+    let is_admitted = ADMITTED_BY_KUBEVIRT.iter().any(|end| path.ends_with(end));
+    error.beyond(if is_admitted {
+        Bound::Release
+    } else {
+        Bound::Api
+    })
 }
 
 /// KubeVirt's words of a value in an element of a list.

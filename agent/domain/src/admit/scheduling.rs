@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use proto_node::core::{
-    Affinity, NodeSelectorRequirement, NodeSelectorTerm, PodAffinity, PodAffinityTerm,
+    Affinity, NodeSelectorRequirement, NodeSelectorTerm, PodAffinity, PodAffinityTerm, Toleration,
     TopologySpreadConstraint,
 };
 use proto_node::from_json;
@@ -12,14 +12,18 @@ use proto_node::vmi::VirtualMachineInstanceSpec;
 
 use super::metadata::{QUALIFIED_NAME_RULE, is_qualified_name};
 use super::review::Review;
-use crate::{FieldError, Rule};
+use crate::{Bound, FieldError, Rule};
 
 const WITH_VALUES: &str = "must be specified when `operator` is 'In' or 'NotIn'";
 const WITHOUT_VALUES: &str = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+/// Operators and effects of tolerations.
+const OPERATORS: [&str; 2] = ["Equal", "Exists"];
+const EFFECTS: [&str; 3] = ["NoExecute", "NoSchedule", "PreferNoSchedule"];
 const NO_OPERATOR: &str = "not a valid selector operator";
 
-/// Judges affinity and spread.
+/// Judges affinity, spread and tolerations.
 pub(super) fn check(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) {
+    check_tolerations(&spec.tolerations, review);
     if let Some(affinity) = &spec.affinity {
         // KubeVirt's errors leave `affinity` out of the path.
         check_affinity("spec", affinity, review);
@@ -30,6 +34,28 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) 
         .filter_map(|json| from_json(serde_json::from_slice(json).ok()?).ok())
         .collect();
     check_spread("spec.topologySpreadConstraints", &constraints, review);
+}
+
+/// What the schema of KubeVirt's objects allows in a toleration.
+fn check_tolerations(tolerations: &[Vec<u8>], review: &mut Review<'_>) {
+    for (index, json) in tolerations.iter().enumerate() {
+        // What has another form was refused while it was decoded.
+        let decoded = serde_json::from_slice(json).ok();
+        let Some(toleration) = decoded.and_then(|json| from_json::<Toleration>(json).ok()) else {
+            continue;
+        };
+        for (member, value, allowed) in [
+            ("operator", &toleration.operator, &OPERATORS[..]),
+            ("effect", &toleration.effect, &EFFECTS[..]),
+        ] {
+            if !value.is_empty() && !allowed.contains(&value.as_str()) {
+                let message = format!("supported values: {}", allowed.join(", "));
+                let field = format!("spec.tolerations[{index}].{member}");
+                let error = FieldError::new(field, Rule::NotSupported, message);
+                review.push(error.value(value).beyond(Bound::Api));
+            }
+        }
+    }
 }
 
 fn check_affinity(path: &str, affinity: &Affinity, review: &mut Review<'_>) {

@@ -43,10 +43,10 @@ fn check_sidecars(text: &str, review: &mut Review<'_>) {
     let path = path_of(SIDECARS);
     let sidecars = match serde_json::from_str(text) {
         Ok(Value::Array(sidecars)) => sidecars,
-        Ok(_) => return review.invalid(&path, text, "must be a JSON list of sidecars"),
+        Ok(_) => return review.unable(&path, text, "must be a JSON list of sidecars"),
         Err(error) => {
             let message = format!("must be a JSON list of sidecars: {error}");
-            return review.invalid(&path, text, message);
+            return review.unable(&path, text, message);
         }
     };
     for (index, sidecar) in sidecars.iter().enumerate() {

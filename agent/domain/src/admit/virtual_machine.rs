@@ -2,8 +2,7 @@
 
 use proto_node::meta::ObjectMeta;
 use proto_node::vmi::{
-    VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceSpec,
-    VirtualMachineInstanceTemplateSpec, VirtualMachineSpec,
+    VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceTemplateSpec, VirtualMachineSpec,
 };
 use proto_node::{from_json, to_json};
 use serde_json::{Value, json};
@@ -14,7 +13,7 @@ use crate::derive::{firmware_serial, firmware_uuid};
 use crate::error::of_fields_within;
 use crate::instancetype::{
     Kit, Named, Sort, apply, check_matchers, check_requirements, check_spread, conflict_text,
-    is_inferred, named, origin,
+    fill_in_defaults, is_inferred, named, origin,
 };
 use crate::{FieldError, NodeCaps, Rule, RunStrategy, Vmi};
 
@@ -159,6 +158,14 @@ fn admit_template(
         review.push(FieldError::new(short.field, Rule::NotFound, text));
         return;
     }
+    if let Some(domain) = without_memory(&mut made) {
+        // KubeVirt takes such a machine, too: its VMI is what it refuses. The rest is judged with any size.
+        review.warn(
+            "the machine has no memory, and is not started before it has: set spec.template.spec.domain.memory.guest, or \
+             spec.instancetype",
+        );
+        domain["memory"] = json!({"guest": "1Gi"});
+    }
     let expanded = match from_json(made) {
         Ok(expanded) => expanded,
         Err(errors) => {
@@ -208,6 +215,20 @@ const OF_TEMPLATE_ALONE: [&str; 13] = [
     "spec.utilityVolumes",
     "spec.volumes",
 ];
+
+/// The domain of a template that does not say how much memory the guest has.
+fn without_memory(template: &mut Value) -> Option<&mut Value> {
+    let domain = template.pointer_mut("/spec/domain")?;
+    let given = [
+        &domain["memory"]["guest"],
+        &domain["memory"]["hugepages"]["pageSize"],
+        &domain["resources"]["requests"]["memory"],
+        &domain["resources"]["limits"]["memory"],
+    ];
+    let is_given = |size: &Value| size.as_str().is_some_and(|size| !size.is_empty());
+    let says_nothing = !given.into_iter().any(is_given);
+    (says_nothing && domain.is_object()).then_some(domain)
+}
 
 /// Judges what does not depend on an instance type or a preference that is not there.
 fn judge_without_kit(
@@ -276,42 +297,10 @@ fn check_run_strategy(spec: &VirtualMachineSpec, review: &mut Review<'_>) {
     }
 }
 
-/// A spec with the sizes that it has when it says nothing, as far as requirements are judged by them.
+/// A spec with the sizes that it has when it says nothing: requirements are judged by them.
 fn sized(spec: &Value) -> Value {
     let mut sized = spec.clone();
-    let Ok(spec) = from_json::<VirtualMachineInstanceSpec>(spec.clone()) else {
-        return sized;
-    };
-    let domain = spec.domain.unwrap_or_default();
-    let resources = domain.resources.unwrap_or_default();
-    let given = |name: &str| {
-        let found = resources.requests.get(name).or(resources.limits.get(name));
-        found.cloned()
-    };
-    let memory = domain.memory.unwrap_or_default();
-    if let (true, Some(guest)) = (memory.guest.is_empty(), given("memory")) {
-        sized["domain"]["memory"]["guest"] = guest.into();
-    }
-    let cpu = domain.cpu.unwrap_or_default();
-    let is_open = cpu.sockets == 0 && cpu.cores == 0 && cpu.threads == 0;
-    let limit = resources
-        .limits
-        .get("cpu")
-        .or(resources.requests.get("cpu"));
-    let sockets = limit.and_then(|text| crate::quantity::Quantity::parse(text)?.units());
-    for (name, count, default) in [
-        (
-            "sockets",
-            cpu.sockets,
-            if is_open { sockets.unwrap_or(1) } else { 1 },
-        ),
-        ("cores", cpu.cores, 1),
-        ("threads", cpu.threads, 1),
-    ] {
-        if count == 0 {
-            sized["domain"]["cpu"][name] = default.into();
-        }
-    }
+    fill_in_defaults(&mut sized);
     sized
 }
 

@@ -9,12 +9,11 @@ use super::cloud_init::cloud_init;
 use super::data_volume;
 use super::disks::unique;
 use super::image_reference;
-use super::metadata::DNS_LABEL_RULE;
+use super::metadata::check_label;
 use super::metadata_volume;
 use super::path::{host_path, image_path};
 use super::review::Review;
 use crate::cloud_init::CloudInitKind;
-use crate::name::is_dns_label;
 use crate::quantity::Quantity;
 use crate::vmi::{ContainerDisk, ContainerImage, DiskSource, ImageArchive, PullPolicy};
 use crate::{FieldError, PathUse, Rule};
@@ -40,8 +39,8 @@ pub(super) fn volumes(
             "spec.volumes",
             review,
         );
-        if !volume.name.is_empty() && !is_dns_label(&volume.name) {
-            review.invalid(&format!("{path}.name"), &volume.name, DNS_LABEL_RULE);
+        if !volume.name.is_empty() {
+            check_label(&format!("{path}.name"), &volume.name, review);
         }
         if source_count(volume) != 1 {
             review.push(FieldError::new(
@@ -150,7 +149,7 @@ fn container_image(
             Some((ContainerImage::Registry(image), is_latest))
         }
         Err(rule) => {
-            review.invalid(field, text, rule);
+            review.unable(field, text, rule);
             None
         }
     }
@@ -171,7 +170,7 @@ pub(super) fn container(
     }
     let (image, is_latest) = container_image(&format!("{path}.image"), &wire.image, review)?;
     if wire.image_pull_policy.is_empty() {
-        let default = if is_latest { "Always" } else { "IfNotPresent" };
+        let default = image_reference::pull_policy(is_latest);
         default.clone_into(&mut wire.image_pull_policy);
     }
     Some(ContainerDisk {
@@ -215,7 +214,7 @@ fn host_disk(path: &str, disk: &HostDisk, review: &mut Review<'_>) -> Option<Dis
     let creates = disk.r#type == "DiskOrCreate";
     let size = if creates {
         if disk.capacity.is_empty() {
-            review.required(
+            review.missing(
                 &format!("{path}.capacity"),
                 "says how large the image becomes when it is made",
             );

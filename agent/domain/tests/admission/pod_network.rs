@@ -140,17 +140,17 @@ fn what_kubevirt_refuses_is_refused_in_its_words() {
     let table: &[(Value, &str, &str)] = &[
         (
             json!({"ports": [{"port": 0}]}),
-            ".ports[0].port",
+            ".ports[0]",
             "Required value: Port field is mandatory.",
         ),
         (
             json!({"ports": [{"port": 65536}]}),
-            ".ports[0].port",
+            ".ports[0]",
             "Port field must be in range 0 < x < 65536.",
         ),
         (
             json!({"ports": [{"port": -1}]}),
-            ".ports[0].port",
+            ".ports[0]",
             "Port field must be in range 0 < x < 65536.",
         ),
         (

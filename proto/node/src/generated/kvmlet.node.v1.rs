@@ -5565,6 +5565,51 @@ impl ::prost::Name for ChangeStateResponse {
         "/kvmlet.node.v1.ChangeStateResponse".into()
     }
 }
+/// A machine to expand.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ExpandVirtualMachineRequest {
+    #[prost(oneof = "expand_virtual_machine_request::Of", tags = "1, 2")]
+    pub of: ::core::option::Option<expand_virtual_machine_request::Of>,
+}
+/// Nested message and enum types in `ExpandVirtualMachineRequest`.
+pub mod expand_virtual_machine_request {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Of {
+        /// One that is stored.
+        #[prost(message, tag = "1")]
+        Machine(super::VirtualMachineName),
+        /// Any other, as JSON. Its namespace, or "default", is where instance types and preferences are looked for.
+        #[prost(bytes, tag = "2")]
+        Object(::prost::alloc::vec::Vec<u8>),
+    }
+}
+impl ::prost::Name for ExpandVirtualMachineRequest {
+    const NAME: &'static str = "ExpandVirtualMachineRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.ExpandVirtualMachineRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.ExpandVirtualMachineRequest".into()
+    }
+}
+/// An expanded machine.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ExpandVirtualMachineResponse {
+    /// As JSON.
+    #[prost(bytes = "vec", tag = "1")]
+    pub object: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for ExpandVirtualMachineResponse {
+    const NAME: &'static str = "ExpandVirtualMachineResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.ExpandVirtualMachineResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.ExpandVirtualMachineResponse".into()
+    }
+}
 /// Generated client implementations.
 pub mod virtual_machine_service_client {
     #![allow(
@@ -5736,6 +5781,37 @@ pub mod virtual_machine_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
+        /// Answers a machine with all that its instance type, its preference and the defaults give it, and without their names: it
+        /// could be applied as it is. Nothing is changed. (KubeVirt's subresource "expand-spec".)
+        pub async fn expand_virtual_machine(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ExpandVirtualMachineRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ExpandVirtualMachineResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.VirtualMachineService/ExpandVirtualMachine",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "kvmlet.node.v1.VirtualMachineService",
+                        "ExpandVirtualMachine",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -5773,6 +5849,15 @@ pub mod virtual_machine_service_server {
             request: tonic::Request<super::RestartVirtualMachineRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ChangeStateResponse>,
+            tonic::Status,
+        >;
+        /// Answers a machine with all that its instance type, its preference and the defaults give it, and without their names: it
+        /// could be applied as it is. Nothing is changed. (KubeVirt's subresource "expand-spec".)
+        async fn expand_virtual_machine(
+            &self,
+            request: tonic::Request<super::ExpandVirtualMachineRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ExpandVirtualMachineResponse>,
             tonic::Status,
         >;
     }
@@ -5988,6 +6073,55 @@ pub mod virtual_machine_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RestartVirtualMachineSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.VirtualMachineService/ExpandVirtualMachine" => {
+                    #[allow(non_camel_case_types)]
+                    struct ExpandVirtualMachineSvc<T: VirtualMachineService>(pub Arc<T>);
+                    impl<
+                        T: VirtualMachineService,
+                    > tonic::server::UnaryService<super::ExpandVirtualMachineRequest>
+                    for ExpandVirtualMachineSvc<T> {
+                        type Response = super::ExpandVirtualMachineResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ExpandVirtualMachineRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as VirtualMachineService>::expand_virtual_machine(
+                                        &inner,
+                                        request,
+                                    )
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ExpandVirtualMachineSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -223,14 +223,19 @@ fn check_bridged_mac(path: &str, interface: &WireInterface, review: &mut Review<
     }
 }
 
-/// What only the pod network has, on an interface of another.
-pub(super) fn check_elsewhere(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
-    const PORTS: &str = "ports are forwarded on the pod network only";
+/// Masquerade on an interface that is not the pod network's.
+pub(super) fn check_masquerade(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
     if interface.masquerade.is_some() {
         let message = "Masquerade interface only implemented with pod network";
         let error = FieldError::new(format!("{path}.name"), Rule::Invalid, message);
         review.push(error.fix("bridge: {}"));
     }
+}
+
+/// What only the pod network has, on an interface of another.
+pub(super) fn check_elsewhere(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
+    const PORTS: &str = "ports are forwarded on the pod network only";
+    check_masquerade(path, interface, review);
     if !interface.ports.is_empty() {
         review.ignore(format!("{path}.ports"), PORTS);
     }
@@ -238,6 +243,7 @@ pub(super) fn check_elsewhere(path: &str, interface: &WireInterface, review: &mu
         review.ignore(format!("{path}.portRanges"), PORTS);
     }
     if interface.dhcp_options.is_some() {
+        dhcp::options(path, interface.dhcp_options.as_ref(), review);
         let field = format!("{path}.dhcpOptions");
         let message = "the node answers DHCP on the pod network only";
         let error = FieldError::new(field, Rule::NotSupported, message);

@@ -92,7 +92,7 @@ fn port(
     };
     let port = u16::try_from(number).ok().filter(|port| *port > 0);
     if port.is_none() {
-        review.invalid(field, &text, "must be between 1 and 65535, inclusive");
+        review.unable(field, &text, "must be between 1 and 65535, inclusive");
     }
     port
 }
