@@ -17,7 +17,8 @@ use crate::machine::Machine;
 const INSIDE: &str = "/tmp/sockets";
 pub const OUTSIDE: &str = "/mnt/tools/tmp/sockets";
 /// How long whatever is under way may take to go on.
-const SOON: Duration = Duration::from_secs(120);
+// A node in which a guest runs may have little of the machine beside builds.
+const SOON: Duration = Duration::from_secs(300);
 /// How many rounds the campaign has, if not 20.
 const ROUNDS: &str = "KVMLET_ROUNDS";
 
