@@ -1,5 +1,9 @@
 //! `cargo xtask sim` and `cargo xtask soak sim`: the planner against a simulated host on its worst day.
 
+mod controllers;
+
+use std::path::Path;
+
 use anyhow::ensure;
 use integration::sim;
 
@@ -15,6 +19,9 @@ pub struct SimOptions {
     /// How many seeds.
     #[arg(long, default_value_t = 100_000)]
     count: u64,
+    /// The controllers of machines and replica sets alone.
+    #[arg(long)]
+    controllers: bool,
 }
 
 /// Shows one schedule step by step.
@@ -36,8 +43,15 @@ pub fn replay(seed: u64, cluster: bool) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When an invariant does not hold in one of them.
-pub fn campaign(options: &SimOptions) -> anyhow::Result<()> {
-    let SimOptions { seed, count } = *options;
+pub fn campaign(root: &Path, options: &SimOptions) -> anyhow::Result<()> {
+    let SimOptions { seed, count, .. } = *options;
+    if !options.controllers {
+        planners(seed, count)?;
+    }
+    controllers::campaign(root, seed, count)
+}
+
+fn planners(seed: u64, count: u64) -> anyhow::Result<()> {
     let (total, mut violations) = sim::campaign(seed, count);
     println!("{count} schedules of a VMI from seed {seed} on: {total:?}");
     let (total, more) = sim::cluster::campaign(seed, count);

@@ -33,7 +33,8 @@ pub enum Soak {
     Powercut(powercut::PowercutOptions),
     /// The reference scheduler over three nodes: one is drained, one loses its power, one its network.
     Scheduler,
-    /// The planner against a simulated host that loses, repeats and delays, and an agent that is killed.
+    /// The planner against a simulated host that loses, repeats and delays, and an agent that is killed; controllers against
+    /// a store that does.
     Sim(crate::sim::SimOptions),
     /// The story of `demo --story` with a stock Debian disk.
     Story,
@@ -73,7 +74,7 @@ pub fn run(root: &Path, what: &Soak) -> anyhow::Result<()> {
         Soak::Fuzz(options) => fuzz::run(root, options),
         Soak::Powercut(options) => powercut::run(root, options),
         Soak::Scheduler => scheduler::run(root),
-        Soak::Sim(options) => crate::sim::campaign(options),
+        Soak::Sim(options) => crate::sim::campaign(root, options),
         Soak::Story => crate::demo::story::run(root, crate::images::debian, Some(STORY), None),
         Soak::Virtctl(options) => virtctl::run(root, options),
     }

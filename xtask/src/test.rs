@@ -4,7 +4,7 @@
 //! test that hangs or aborts takes no other with it.
 
 mod doctests;
-mod list;
+pub(crate) mod list;
 mod run;
 mod summary;
 

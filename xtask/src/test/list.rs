@@ -12,7 +12,7 @@ use crate::build::{TESTGUEST, testguest_target};
 
 /// One test function.
 #[derive(Clone)]
-pub(super) struct Test {
+pub(crate) struct Test {
     /// The package, for example `agent-plan`.
     pub package: String,
     /// The target inside the package: library, binary or file of `tests/`.
@@ -53,6 +53,22 @@ pub(super) fn all(root: &Path) -> anyhow::Result<Vec<Test>> {
     let mut tests = Vec::new();
     for binary in &binaries {
         tests.extend(tests_of(binary)?);
+    }
+    Ok(tests)
+}
+
+/// The tests of one package in files of `tests/`. They are built of the whole workspace, so that dependencies serve that
+/// were built before.
+pub(crate) fn of_package(root: &Path, package: &str, files: &[&str]) -> anyhow::Result<Vec<Test>> {
+    let mut arguments = vec!["--workspace".to_owned()];
+    for file in files {
+        arguments.extend(["--test".to_owned(), (*file).to_owned()]);
+    }
+    let mut tests = Vec::new();
+    for binary in build(root, &arguments)? {
+        if binary.package == package {
+            tests.extend(tests_of(&binary)?);
+        }
     }
     Ok(tests)
 }
