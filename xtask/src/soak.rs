@@ -4,6 +4,7 @@ mod firmware;
 mod fuzz;
 mod powercut;
 mod scheduler;
+mod strikes;
 mod virtctl;
 
 use std::path::Path;
@@ -38,6 +39,9 @@ pub enum Soak {
     Sim(crate::sim::SimOptions),
     /// The story of `demo --story` with a stock Debian disk.
     Story,
+    /// A machine with a stock Debian disk under each run strategy is restarted, crashes, and loses its VMM and its node's
+    /// power: it answers again where its strategy says so.
+    Strikes(strikes::StrikesOptions),
     /// Record what a real virtctl prints and refuses, for kvmctl's tests to compare with.
     Virtctl(virtctl::VirtctlOptions),
 }
@@ -76,6 +80,7 @@ pub fn run(root: &Path, what: &Soak) -> anyhow::Result<()> {
         Soak::Scheduler => scheduler::run(root),
         Soak::Sim(options) => crate::sim::campaign(root, options),
         Soak::Story => crate::demo::story::run(root, crate::images::debian, Some(STORY), None),
+        Soak::Strikes(options) => strikes::run(root, options),
         Soak::Virtctl(options) => virtctl::run(root, options),
     }
 }
