@@ -13,13 +13,11 @@ use super::made::{Chance, Images, disk};
 fn features_that_can_not_be_read_are_named() {
     skip_if!(skip::without_node());
     let images = Images::new();
-    images.qemu_img("create -f qcow2 -o extended_l2=on,cluster_size=64k subclusters 1M");
     images.qemu_img("create -f qcow2 -o data_file=secret,data_file_raw=on data 1M");
     images.qemu_img(
         "create -f qcow2 --object secret,id=s,data=x -o encrypt.format=luks,encrypt.key-secret=s,encrypt.iter-time=10 luks 1M",
     );
     for (image, what) in [
-        ("subclusters", "extended L2 entries (subclusters)"),
         ("data", "external data file 'secret'"),
         ("luks", "encrypted (LUKS)"),
     ] {

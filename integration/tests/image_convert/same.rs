@@ -34,6 +34,14 @@ fn images_of_every_cluster_size_version_and_compression_are_the_disks_they_are()
             images.assert_same("it", &[]);
         }
     }
+    for packed in ["", "-c"] {
+        for cluster in ["16k", "128k"] {
+            images.qemu_img(&format!(
+                "convert {packed} -f raw -O qcow2 -o cluster_size={cluster},extended_l2=on disk it"
+            ));
+            images.assert_same("it", &[]);
+        }
+    }
     images.assert_same("disk", &[]);
 }
 
@@ -106,7 +114,11 @@ fn chains_of_any_clusters_and_sizes_are_the_disks_they_are() {
         let mut below = vec![if is_raw { "base.raw" } else { "base" }];
         let mut format = if is_raw { "raw" } else { "qcow2" };
         for name in ["one", "two", "three"] {
-            let cluster = CLUSTERS[chance.below(4)];
+            let cluster = match chance.below(6) {
+                4 => "16k,extended_l2=on",
+                5 => "64k,extended_l2=on",
+                plain => CLUSTERS[plain],
+            };
             // Smaller than what lies below, as large, or larger.
             let sectors = mebibyte + chance.below(3 * mebibyte);
             images.qemu_img(&format!(

@@ -59,13 +59,16 @@ impl Qcow2 {
 
     /// What the image has for the bytes from `at` on, which lie inside of the disk; at most `most`.
     pub(super) fn find(&mut self, at: u64, most: u64) -> Result<Run, DiskError> {
-        let cluster = self.header.cluster_bytes();
         let first = self.mapping(at)?;
+        let unit = match first {
+            Mapping::Compressed { .. } => self.header.cluster_bytes(),
+            _ => self.header.unit_bytes(),
+        };
         let mut length = if first == Mapping::Unallocated && self.l2_of(at)?.is_none() {
             let covered = self.header.l2_covers_bytes();
             covered - at % covered
         } else {
-            cluster - at % cluster
+            unit - at % unit
         };
         // Neighbours of the same kind within the same L2 table.
         let l1_index = self.header.l1_index(at);
@@ -80,7 +83,7 @@ impl Qcow2 {
             if self.mapping(at + length)? != expected {
                 break;
             }
-            length += cluster;
+            length += unit;
         }
         Ok(Run {
             length: length.min(most),
@@ -116,15 +119,21 @@ impl Qcow2 {
         Ok(())
     }
 
-    /// What the cluster that holds the byte at `at` is; the offset of data is that of this byte.
+    /// What the cluster or subcluster that holds the byte at `at` is; the offset of data is that of this byte.
     fn mapping(&mut self, at: u64) -> Result<Mapping, DiskError> {
-        let cluster = self.header.cluster_bytes();
-        let entry_index = self.header.l2_index(at);
+        let (cluster, unit) = (self.header.cluster_bytes(), self.header.unit_bytes());
+        let place = self.header.l2_index(at) * self.header.l2_entry_bytes();
         let Some(table) = self.l2_of(at)? else {
             return Ok(Mapping::Unallocated);
         };
-        let entry = be64(table, index(entry_index * ENTRY_BYTES));
-        let mapping = entry::mapping(&self.header, entry).map_err(|what| {
+        let entry = be64(table, index(place));
+        let mapping = if unit == cluster {
+            entry::mapping(&self.header, entry)
+        } else {
+            let bitmap = be64(table, index(place + ENTRY_BYTES));
+            entry::subcluster(&self.header, (entry, bitmap), at % cluster / unit)
+        };
+        let mapping = mapping.map_err(|what| {
             self.source.damaged(format_args!(
                 "the L2 entry of the disk's byte {at:#x} {what} ({entry:#018x})"
             ))

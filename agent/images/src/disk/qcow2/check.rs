@@ -49,7 +49,7 @@ impl Qcow2 {
         let Some(offset) = self.l2_offset(l1_index)? else {
             return Ok(());
         };
-        let cluster = self.header.cluster_bytes();
+        let (cluster, unit) = (self.header.cluster_bytes(), self.header.unit_bytes());
         let what = format!("the L2 table of L1 entry {l1_index}");
         take_table(&self.source, used, (&what, offset, cluster), cluster)?;
         let mut at = l1_index * self.header.l2_covers_bytes();
@@ -57,17 +57,20 @@ impl Qcow2 {
             .saturating_add(self.header.l2_covers_bytes())
             .min(disk_bytes);
         while at < end {
-            let length = cluster.min(end - at);
-            match self.mapping(at)? {
-                Mapping::Unallocated => {}
-                Mapping::Zero => self.hold_zero(at, used)?,
-                Mapping::Data { offset } => {
-                    let what = format_args!("the disk's data at {at:#x}");
-                    self.source.holds(what, offset, length)?;
-                    if !used.take(offset, length) {
-                        return Err(in_use(&self.source, what, offset));
-                    }
+            let length = unit.min(end - at);
+            let mapping = self.mapping(at)?;
+            let is_new = at.is_multiple_of(cluster);
+            if let Mapping::Data { offset } = mapping {
+                let what = format_args!("the disk's data at {at:#x}");
+                self.source.holds(what, offset, length)?;
+            }
+            match mapping {
+                // What came of the cluster's first part holds for all.
+                _ if !is_new => {}
+                Mapping::Unallocated | Mapping::Zero => {
+                    self.hold(("the place for the disk's cluster", at), used)?;
                 }
+                Mapping::Data { .. } => self.hold(("the disk's data", at), used)?,
                 Mapping::Compressed { offset, length } => {
                     let what = format_args!("the compressed data of the disk's cluster at {at:#x}");
                     self.source.holds(what, offset, 1)?;
@@ -76,19 +79,19 @@ impl Qcow2 {
                     }
                 }
             }
-            at += cluster;
+            at += unit;
         }
         Ok(())
     }
 
-    /// A cluster that reads as zero may have a place in the file, for later.
-    fn hold_zero(&mut self, at: u64, used: &mut Used) -> Result<(), DiskError> {
-        let entry_index = self.header.l2_index(at);
-        let held = self.l2_of(at)?.map_or(0, |table| {
-            entry::held(be64(table, index(entry_index * ENTRY_BYTES)))
-        });
+    /// Takes the place that a cluster has in the file. One that reads as zero may have one for later.
+    fn hold(&mut self, (what, at): (&str, u64), used: &mut Used) -> Result<(), DiskError> {
+        let place = self.header.l2_index(at) * self.header.l2_entry_bytes();
+        let held = self
+            .l2_of(at)?
+            .map_or(0, |table| entry::held(be64(table, index(place))));
         if held != 0 && held < self.source.bytes && !used.take(held, 1) {
-            let what = format_args!("the place for the disk's cluster at {at:#x}");
+            let what = format_args!("{what} at {at:#x}");
             return Err(in_use(&self.source, what, held));
         }
         Ok(())

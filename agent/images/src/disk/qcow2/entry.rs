@@ -10,6 +10,10 @@ const COPIED: u64 = 1 << 63;
 const COMPRESSED: u64 = 1 << 62;
 /// Bit 0 of an L2 entry, from version 3 on: the cluster reads as zero.
 const ZERO: u64 = 1;
+/// Bits of an extended L2 entry's second half: that the first subcluster is there, and that it reads as zero.
+const SUBCLUSTER_IS_THERE: u64 = 1;
+const SUBCLUSTER_IS_ZERO: u64 = 1 << 32;
+const ALL_ARE_THERE: u64 = SUBCLUSTER_IS_ZERO - 1;
 /// Lengths of compressed clusters count these.
 const SECTOR_BYTES: u64 = 512;
 
@@ -62,7 +66,36 @@ pub(super) fn mapping(header: &Header, entry: u64) -> Result<Mapping, &'static s
     })
 }
 
-/// The cluster that a standard L2 entry holds on to, also when it reads as zero.
+/// What an extended L2 entry, with the bitmap of its subclusters, says of one of them; or what is wrong.
+pub(super) fn subcluster(
+    header: &Header,
+    (entry, bitmap): (u64, u64),
+    number: u64,
+) -> Result<Mapping, &'static str> {
+    if entry & COMPRESSED != 0 {
+        if bitmap != 0 {
+            return Err("is compressed and has subclusters at once");
+        }
+        return compressed(header, entry);
+    }
+    if entry & !(OFFSET | COPIED) != 0 {
+        return Err("has bits set that the format reserves");
+    }
+    let offset = aligned(header, entry)?;
+    if offset.is_none() && bitmap & ALL_ARE_THERE != 0 {
+        return Err("has subclusters and no place for them");
+    }
+    let is_there = bitmap & SUBCLUSTER_IS_THERE << number != 0;
+    let is_zero = bitmap & SUBCLUSTER_IS_ZERO << number != 0;
+    match (is_there, is_zero, offset) {
+        (true, true, _) => Err("has a subcluster that is there and zero at once"),
+        (_, true, _) => Ok(Mapping::Zero),
+        (true, _, Some(offset)) => Ok(Mapping::Data { offset }),
+        _ => Ok(Mapping::Unallocated),
+    }
+}
+
+/// The cluster that an L2 entry holds on to, also when it reads as zero. Compressed ones share theirs.
 pub(super) fn held(entry: u64) -> u64 {
     if entry & COMPRESSED == 0 {
         entry & OFFSET

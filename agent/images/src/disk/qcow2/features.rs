@@ -11,7 +11,7 @@ const DATA_FILE: u64 = 1 << 2;
 /// Bit 3: the header says how clusters are compressed.
 pub(super) const COMPRESSION: u64 = 1 << 3;
 /// Bit 4: L2 entries with subclusters.
-const EXTENDED_L2: u64 = 1 << 4;
+pub(super) const EXTENDED_L2: u64 = 1 << 4;
 
 /// What of the set bits can not be read, in words that follow "the image".
 pub(super) fn unsupported(bits: u64, names: &FeatureNames, data_file: Option<&str>) -> Vec<String> {
@@ -25,9 +25,6 @@ pub(super) fn unsupported(bits: u64, names: &FeatureNames, data_file: Option<&st
             "keeps its data in an external data file{}",
             name.unwrap_or_default()
         ));
-    }
-    if bits & EXTENDED_L2 != 0 {
-        found.push("has extended L2 entries (subclusters)".to_owned());
     }
     let known = DIRTY | CORRUPT | DATA_FILE | COMPRESSION | EXTENDED_L2;
     for bit in (0..64).filter(|bit| bits & !known & 1 << bit != 0) {

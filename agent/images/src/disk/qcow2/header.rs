@@ -4,11 +4,14 @@ use super::super::probe::QCOW2_MAGIC;
 use super::super::source::Source;
 use super::super::{BackingInfo, DiskError, DiskFormat, be32, be64, index, shown};
 use super::extensions::Extensions;
-use super::features::{self, COMPRESSION, DIRTY};
+use super::features::{self, COMPRESSION, DIRTY, EXTENDED_L2};
 use super::{Compression, ENTRY_BYTES};
 
 /// Sizes of clusters that QEMU knows: 512 bytes to 2 MiB.
 const CLUSTER_BITS: std::ops::RangeInclusive<u32> = 9..=21;
+/// Subclusters of a cluster, as a power of two, and the smallest clusters that have them.
+const SUBCLUSTER_BITS: u32 = 5;
+const LEAST_WITH_SUBCLUSTERS: u32 = 14;
 /// Length of a version 2 header in bytes.
 const V2_BYTES: u64 = 72;
 /// Least length of a version 3 header in bytes.
@@ -23,6 +26,8 @@ const MAX_L1_BYTES: u64 = 32 << 20;
 pub(in crate::disk) struct Header {
     pub(in crate::disk) version: u32,
     pub(super) cluster_bits: u32,
+    /// Whether L2 entries are extended: a bitmap says of each subcluster what it is.
+    pub(super) has_subclusters: bool,
     pub(in crate::disk) virtual_bytes: u64,
     pub(super) l1_offset: u64,
     pub(super) l1_entries: u64,
@@ -113,9 +118,17 @@ impl Header {
                 "its header gives reference counts of 2^{refcount_order} bits; at most 2^6 are possible"
             )));
         }
+        let cluster_bits = be32(first, 20);
+        let has_subclusters = features & EXTENDED_L2 != 0;
+        if has_subclusters && cluster_bits < LEAST_WITH_SUBCLUSTERS {
+            return Err(source.damaged(format_args!(
+                "its header gives clusters of 2^{cluster_bits} bytes with subclusters (extended L2 entries); 2^{LEAST_WITH_SUBCLUSTERS} bytes or more are possible"
+            )));
+        }
         let header = Self {
             version,
-            cluster_bits: be32(first, 20),
+            cluster_bits,
+            has_subclusters,
             virtual_bytes: be64(first, 24),
             l1_entries: be32(first, 36).into(),
             l1_offset: be64(first, 40),
@@ -157,9 +170,27 @@ impl Header {
         1 << self.cluster_bits
     }
 
+    /// Size in bytes of what is mapped as one: a subcluster, or a cluster where there are none.
+    pub(super) fn unit_bytes(&self) -> u64 {
+        if self.has_subclusters {
+            self.cluster_bytes() >> SUBCLUSTER_BITS
+        } else {
+            self.cluster_bytes()
+        }
+    }
+
+    /// Size of an entry of an L2 table in bytes.
+    pub(super) fn l2_entry_bytes(&self) -> u64 {
+        if self.has_subclusters {
+            2 * ENTRY_BYTES
+        } else {
+            ENTRY_BYTES
+        }
+    }
+
     /// Bytes of the disk that one L2 table maps.
     pub(super) fn l2_covers_bytes(&self) -> u64 {
-        (self.cluster_bytes() / ENTRY_BYTES) << self.cluster_bits
+        (self.cluster_bytes() / self.l2_entry_bytes()) << self.cluster_bits
     }
 
     /// The L1 entry of the disk's byte `at`.

@@ -23,6 +23,8 @@ pub(super) struct Builder {
     pub(super) version: u32,
     pub(super) cluster_bits: u32,
     pub(super) is_zstd: bool,
+    /// L2 entries have bitmaps of subclusters.
+    pub(super) has_subclusters: bool,
     pub(super) virtual_bytes: u64,
     pub(super) backing: Option<(&'static str, Option<&'static str>)>,
     pub(super) clusters: Vec<Content>,
@@ -66,6 +68,7 @@ impl Builder {
             version: 3,
             cluster_bits: 9,
             is_zstd: false,
+            has_subclusters: false,
             virtual_bytes: clusters.len() as u64 * 512,
             backing: None,
             clusters,
@@ -91,7 +94,7 @@ impl Builder {
 
     pub(super) fn build(&self) -> Built {
         let cluster = self.cluster_bytes();
-        let per_l2 = cluster / 8;
+        let per_l2 = cluster / if self.has_subclusters { 16 } else { 8 };
         let tables = self.clusters.len().div_ceil(per_l2);
         // Header, L1 table (a cluster or more), reference count table, one block.
         let l1 = cluster;
@@ -104,8 +107,19 @@ impl Builder {
             pad(&mut file, cluster);
             let table = file.len();
             l2.push(table);
-            for entry in entries {
-                file.extend(entry.to_be_bytes());
+            for (entry, content) in entries.into_iter().zip(contents) {
+                if self.has_subclusters {
+                    let bitmap: u64 = match content {
+                        Content::Hole | Content::Packed(_) => 0,
+                        Content::Zero | Content::ZeroHeld => 0xffff_ffff << 32,
+                        Content::Data(_) => 0xffff_ffff,
+                    };
+                    // Bit 0 is no longer that of a cluster of zeros.
+                    file.extend((entry & !1).to_be_bytes());
+                    file.extend(bitmap.to_be_bytes());
+                } else {
+                    file.extend(entry.to_be_bytes());
+                }
             }
             pad(&mut file, cluster);
             put(
@@ -201,7 +215,8 @@ impl Builder {
         put(file, 56, &number(1));
         let mut end = 72;
         if self.version >= 3 {
-            put(file, 79, &[u8::from(self.is_zstd) << 3]);
+            let features = u8::from(self.is_zstd) << 3 | u8::from(self.has_subclusters) << 4;
+            put(file, 79, &[features]);
             put(file, 96, &number(4));
             put(file, 100, &number(112));
             put(file, 104, &[u8::from(self.is_zstd)]);

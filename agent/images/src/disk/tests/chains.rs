@@ -28,6 +28,7 @@ fn image() -> impl Strategy<Value = Builder> {
                 version,
                 cluster_bits,
                 is_zstd: is_zstd && version >= 3,
+                has_subclusters: false,
                 virtual_bytes: bytes - (cut * 512).min(last),
                 backing: None,
                 clusters,

@@ -152,7 +152,7 @@ fn what_can_not_be_read_is_refused_by_name() {
     let feature = |bits| built.with64(72, bits);
     assert_refused(&feature(1 << 1), &["marked as corrupt", "check -r"]);
     assert_refused(&feature(1 << 2), &["external data file"]);
-    assert_refused(&feature(1 << 4), &["subclusters"]);
+    assert_refused(&feature(1 << 4), &["2^9 bytes with subclusters"]);
     assert_refused(&feature(1 << 63), &["unknown incompatible", "bit 63"]);
     assert_refused(&feature(1 << 3), &["contradicts itself about compression"]);
     assert_refused(&built.with32(32, 1), &["encrypted (AES)"]);
@@ -283,10 +283,58 @@ fn a_chain_that_is_too_long_is_refused() {
 #[test]
 fn an_image_is_told_by_its_header_also_when_it_can_not_be_converted() {
     let built = sound();
-    let info = disk_info(layer("it", &built.with64(72, 1 << 4))).unwrap();
+    let info = disk_info(layer("it", &built.with64(72, 1 << 1))).unwrap();
     assert_eq!(info.format, DiskFormat::Qcow2);
     assert_eq!(info.virtual_bytes, 2048);
     let qcow2 = info.qcow2.unwrap();
     assert_eq!(qcow2.cluster_bytes, 512);
-    assert_eq!(qcow2.unsupported, ["has extended L2 entries (subclusters)"]);
+    assert_eq!(qcow2.unsupported, ["is marked as corrupt"]);
+}
+
+#[test]
+fn subclusters_are_read_and_contradictions_in_them_refused() {
+    let clusters = vec![
+        Content::Data(3),
+        Content::Packed(5),
+        Content::ZeroHeld,
+        Content::Hole,
+        Content::Zero,
+        Content::Data(7),
+    ];
+    let mut builder = Builder::new(clusters);
+    builder.cluster_bits = 14;
+    builder.has_subclusters = true;
+    builder.virtual_bytes = 6 << 14;
+    let built = builder.build();
+    let mut expected: Vec<u8> = builder
+        .clusters
+        .iter()
+        .flat_map(|content| builder.bytes_of(*content).unwrap_or(vec![0; 1 << 14]))
+        .collect();
+    let disk = |image: &[u8]| converted(vec![layer("it", image)]).unwrap().0;
+    assert_eq!(disk(&built.bytes), expected);
+    // The first cluster's second subcluster is zeros, its third is not there, and nothing lies below.
+    let first = built.l2[0] + 8;
+    let mixed = built.with64(first, 0xffff_fff9 | 1 << 33);
+    expected[512..3 * 512].fill(0);
+    assert_eq!(disk(&mixed), expected);
+    assert_refused(
+        &built.with64(first, 0xffff_ffff | 1 << 32),
+        &["there and zero at once"],
+    );
+    assert_refused(
+        &built.with64(first + 16, 1),
+        &["compressed and has subclusters"],
+    );
+    assert_refused(&built.with64(first + 3 * 16, 1), &["no place for them"]);
+    assert_refused(
+        &built.with64(first + 8, u64::MAX),
+        &["compressed and copied at once"],
+    );
+    let at = built.l2[0];
+    assert_refused(&built.with64(at, built.data[0] as u64 | 1), &["reserves"]);
+    assert_refused(
+        &built.with64(at + 5 * 16, built.data[0] as u64),
+        &["in a cluster that something else is in already"],
+    );
 }
