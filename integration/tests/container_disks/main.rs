@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod registries;
+mod tokens;
 
 use std::path::Path;
 use std::process::Command;
