@@ -13,7 +13,7 @@ mod tracing;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use agent_host::USER_BASES;
+use agent_host::{EVERY_REGISTRY, USER_BASES};
 use agent_sources::ControlPlaneSettings;
 use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
@@ -218,6 +218,15 @@ impl Config {
                     bridge.clone(),
                     "must be the name of a bridge, of 1 to 15 bytes",
                 ));
+            }
+        }
+        for (name, registry) in &self.registries {
+            if let Some((key, value, rule)) = registry.fault(name) {
+                let setting = match key {
+                    EVERY_REGISTRY => format!("registries.{name:?}"),
+                    key => format!("registries.{name:?}.{key}"),
+                };
+                return Err(self.wrong(&setting, value, rule));
             }
         }
         self.check_numbers()

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use agent_domain::{NodeCaps, PathGrant, PathRules, PodPool};
 use agent_host::{
     DebugPorts, EfiFiles, FirmwareFinder, FirmwareSettings, KnownPaths, LinuxHostConfig, NodeFacts,
-    RegistryHost, RegistrySettings,
+    RegistryHost, RegistryProxy, RegistrySettings,
 };
 
 use crate::config::{Config, DeviceSubstitution, Firmware};
@@ -143,6 +143,7 @@ fn registries(config: &Config) -> RegistrySettings {
             insecure: registry.insecure,
             ca: registry.ca.clone(),
             mirrors: registry.mirrors.clone(),
+            proxy: registry.proxy.as_deref().and_then(RegistryProxy::parse),
         };
         (name.clone(), host)
     });

@@ -58,7 +58,7 @@ pub use logs::{LogReader, LogsError, Piece, Printed, Run};
 pub use node::{KvmFacts, NodeFacts, huge_pages};
 pub use oom_score::offer_first;
 pub use pod::PodNetworkConfig;
-pub use registry::{RegistryHost, RegistrySettings};
+pub use registry::{EVERY_REGISTRY, RegistryHost, RegistryProxy, RegistrySettings};
 pub use usage::{
     CardUsage, DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, ProcessUsage, RequestUsage,
     Told, TrafficUsage, Usage, VcpuUsage,

@@ -2,6 +2,7 @@
 //! registry; here is decided whom it may reach, and what is kept where.
 
 mod connect;
+mod proxy;
 mod serve;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use tokio::process::Command;
 use crate::child::{PULL_IMAGE, PullRequest};
 use crate::failure::chain;
 use crate::layout::ensure_private_dir;
+pub use proxy::{EVERY_REGISTRY, RegistryProxy};
 use serve::{Pulled, Serving};
 
 /// Where distributions keep the certificates of public authorities.
@@ -30,7 +32,7 @@ const LONGEST: Duration = Duration::from_secs(4 * 3600);
 /// What the operator says of registries: `[registries."HOST[:PORT]"]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RegistrySettings {
-    /// By host and port as images name them.
+    /// By host and port as images name them, or [`EVERY_REGISTRY`], of which the proxy alone counts.
     pub hosts: BTreeMap<String, RegistryHost>,
 }
 
@@ -43,6 +45,8 @@ pub struct RegistryHost {
     pub ca: Option<PathBuf>,
     /// `HOST[:PORT][/PREFIX]`, asked before it, in order.
     pub mirrors: Vec<String>,
+    /// How it is reached; without it as [`EVERY_REGISTRY`] says.
+    pub proxy: Option<RegistryProxy>,
 }
 
 /// Why there is no image.

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod proxies;
 mod registries;
 mod tokens;
 

@@ -99,7 +99,12 @@ fn start_secure(host: &Host) -> anyhow::Result<()> {
 }
 
 /// Waits until a VMI says why it has no image.
-fn wait_for_words(host: &Host, namespace: &str, name: &str, words: &[&str]) -> anyhow::Result<()> {
+pub(crate) fn wait_for_words(
+    host: &Host,
+    namespace: &str,
+    name: &str,
+    words: &[&str],
+) -> anyhow::Result<()> {
     let mut script = format!("kvmctl -n {namespace} get vmi {name} -o json >/run/{name}.json");
     for words in words {
         script.push_str(&format!(" && grep -F '{words}' /run/{name}.json"));

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use agent_domain::{EVERY_NAMESPACE, Namespace};
+use agent_host::{EVERY_REGISTRY, RegistryProxy};
 use serde::Deserialize;
 
 /// `[networks.NAME]`
@@ -24,6 +25,26 @@ pub(crate) struct Registry {
     pub(crate) ca: Option<PathBuf>,
     /// `HOST[:PORT][/PREFIX]`, asked before it, in order.
     pub(crate) mirrors: Vec<String>,
+    /// `http://HOST:PORT`, over which it is reached, or `none`.
+    pub(crate) proxy: Option<String>,
+}
+
+impl Registry {
+    /// The first key that is wrong, its value, and the rule.
+    pub(crate) fn fault(&self, name: &str) -> Option<(&'static str, String, &'static str)> {
+        let wrong = |proxy: &&String| RegistryProxy::parse(proxy).is_none();
+        if let Some(proxy) = self.proxy.as_ref().filter(wrong) {
+            // It may hold a password, which a log should not.
+            let shown = proxy.rsplit('@').next().unwrap_or(proxy).to_owned();
+            let rule = "must be http://HOST:PORT, without a user, or none";
+            return Some(("proxy", shown, rule));
+        }
+        let is_special = self.insecure || self.ca.is_some() || !self.mirrors.is_empty();
+        (name == EVERY_REGISTRY && is_special).then(|| {
+            let rule = "takes proxy alone: the other keys are those of one registry";
+            ("*", name.to_owned(), rule)
+        })
+    }
 }
 
 /// `[paths]`

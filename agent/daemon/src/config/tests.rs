@@ -186,3 +186,25 @@ fn the_node_waits_for_its_guests_within_bounds() {
     let error = longest("[shutdown]\nlongest_grace_seconds = 1201").expect_err("too long");
     assert!(error.contains("shutdown.longest_grace_seconds"), "{error}");
 }
+
+#[test]
+fn a_proxy_of_registries_is_a_host_with_a_port_and_shows_no_password() {
+    let text = "[registries.\"*\"]\nproxy = \"http://proxy.example:3128\"\n\
+                [registries.\"near.example:5000\"]\nproxy = \"none\"\ninsecure = true\n";
+    parse(text).expect("is fine");
+    for (text, words) in [
+        (
+            "[registries.\"*\"]\nproxy = \"http://u:secret@proxy.example:3128\"\n",
+            "registries.\"*\".proxy",
+        ),
+        (
+            "[registries.\"a.example\"]\nproxy = \"proxy.example\"\n",
+            "must be http://HOST:PORT",
+        ),
+        ("[registries.\"*\"]\ninsecure = true\n", "takes proxy alone"),
+    ] {
+        let refused = parse(text).expect_err("is wrong");
+        assert!(refused.contains(words), "{refused}");
+        assert!(!refused.contains("secret"), "{refused}");
+    }
+}

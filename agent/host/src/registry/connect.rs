@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::net::{TcpStream, lookup_host};
 
 use super::RegistrySettings;
+use super::proxy::tunnel;
 
 /// Addresses of one host that are tried: whoever answers for its name may give any number.
 const MAX_ADDRESSES: usize = 8;
@@ -18,25 +19,54 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// Where clouds tell a node's secrets over IPv6 (fd00:ec2::254). Over IPv4 it is link-local.
 const CLOUD_METADATA: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254));
 
-/// A connection to a host that may be reached.
+/// Until a name's addresses are known that a proxy could look up as well.
+const LOOKUP: Duration = Duration::from_secs(3);
+
+/// A connection to a host that may be reached, over the proxy that the configuration has for it.
 pub(super) async fn connect(
     host: &str,
     port: u16,
     settings: &RegistrySettings,
 ) -> Result<TcpStream, String> {
     let written = written(host);
-    let is_named = is_named(&written, port, settings);
+    let judge = |address| {
+        let what = forbidden(address).filter(|_| !is_named(&written, port, settings))?;
+        Some(format!(
+            "{host}:{port} is {address}, {what}: only a registry that the configuration names may be there (registries.\"{written}:{port}\")"
+        ))
+    };
+    let Some((proxy, proxy_port)) = settings.proxy(&written, port) else {
+        return dial(host, port, judge).await;
+    };
+    // The proxy may know names that the node does not. Those that both know lead nowhere else than without it.
+    let known = tokio::time::timeout(LOOKUP, lookup_host((host, port))).await;
+    let known = known.ok().and_then(Result::ok).into_iter().flatten();
+    if let Some(why) = known
+        .take(MAX_ADDRESSES)
+        .find_map(|address| judge(address.ip()))
+    {
+        return Err(why);
+    }
+    let failed = |why| format!("the proxy {proxy}:{proxy_port} does not connect to {host}: {why}");
+    // It is the operator who named the proxy, wherever it is.
+    let stream = dial(proxy, proxy_port, |_| None).await.map_err(failed)?;
+    tunnel(stream, &written, port).await.map_err(failed)
+}
+
+/// A connection to the first address of a host that answers and of which `judge` says nothing.
+async fn dial(
+    host: &str,
+    port: u16,
+    judge: impl Fn(IpAddr) -> Option<String>,
+) -> Result<TcpStream, String> {
     let addresses: Vec<SocketAddr> = lookup_host((host, port))
         .await
         .map_err(|error| format!("{host}: {error}"))?
         .collect();
     let mut last = format!("{host} has no address");
     for address in addresses.into_iter().take(MAX_ADDRESSES) {
-        if !is_named && let Some(what) = forbidden(address.ip()) {
-            last = format!(
-                "{host}:{port} is {}, {what}: only a registry that the configuration names may be there (registries.\"{written}:{port}\")",
-                address.ip()
-            );
+        if let Some(why) = judge(address.ip()) {
+            last = why;
             continue;
         }
         match tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await {
@@ -119,7 +149,7 @@ fn is_own(address: IpAddr) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::RegistryHost;
+    use super::super::{EVERY_REGISTRY, RegistryHost, RegistryProxy};
     use super::*;
 
     fn named(name: &str) -> RegistrySettings {
@@ -161,7 +191,20 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let refused = connect("127.0.0.1", port, &RegistrySettings::default()).await;
         assert!(refused.unwrap_err().contains("the node itself"));
-        let settings = named(&format!("127.0.0.1:{port}"));
+        let mut settings = named(&format!("127.0.0.1:{port}"));
         assert!(connect("127.0.0.1", port, &settings).await.is_ok());
+        // Nor does a proxy lead there, which is itself one that the configuration names.
+        let every = RegistryHost {
+            proxy: RegistryProxy::parse(&format!("http://127.0.0.1:{port}")),
+            ..RegistryHost::default()
+        };
+        settings.hosts.insert(EVERY_REGISTRY.to_owned(), every);
+        for (host, words) in [
+            ("127.0.0.2", "the node itself"),
+            ("169.254.169.254", "a link-local address"),
+        ] {
+            let refused = connect(host, 80, &settings).await.unwrap_err();
+            assert!(refused.contains(words), "{refused}");
+        }
     }
 }
