@@ -148,6 +148,9 @@ impl Guided {
     /// Copies those programs of a corpus to `to`, which is empty, that together reach all that it reaches.
     pub(crate) fn minimise(&self, target: &str, from: &Path, to: &Path) -> anyhow::Result<()> {
         let mut command = self.command(target);
+        // A program that fails is copied, too: not to where this happens to run.
+        let beside = to.parent().unwrap_or(to).display();
+        command.arg(format!("-artifact_prefix={beside}/{target}-"));
         command.arg("-merge=1").arg(to).arg(from);
         process::output(&mut command).map(drop)
     }

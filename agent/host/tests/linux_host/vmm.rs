@@ -11,7 +11,8 @@ use std::time::Duration;
 use agent_domain::Vmi;
 use agent_host::{ConsoleError, ConsoleRequest, Host, LinuxHost};
 use agent_plan::{
-    Action, Completed, Enforcement, MachineState, Observation, Observed, Verdict, VmmIdentity,
+    Action, Completed, Enforcement, Failure, MachineState, Observation, Observed, Verdict,
+    VmmIdentity,
 };
 use libtest_mimic::Trial;
 use nix::sys::signal::{Signal, kill};
