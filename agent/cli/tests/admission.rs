@@ -79,12 +79,11 @@ fn is_of_the_api_server(cause: &Cause) -> bool {
 }
 
 /// Where an object that KubeVirt takes is refused here on purpose.
-const STRICTER: [&str; 4] = [
+const STRICTER: [&str; 3] = [
     // These fail when the guest is started: no device, no such port, a request above a limit of nothing.
     "contains HostDevices without deviceName or claimRequest",
     "Port field must be in range 0 < x < 65536.",
     "is greater than spec.domain.resources.limits.cpu '0'",
-    "a sharable disk requires cache = none",
 ];
 
 /// Where an object that KubeVirt refuses is taken here on purpose: a disk without a bus is a virtio disk, not one of SATA;

@@ -125,7 +125,7 @@ fn features(cpu: &mut Cpu, review: &mut Review<'_>) -> Vec<CpuFeature> {
         };
         if !feature.name.is_empty() && !seen.insert(known) {
             let error = FieldError::new(path, Rule::Duplicate, "a feature has one policy");
-            review.push(error.value(&feature.name));
+            review.push(error.value(&feature.name).beyond(Bound::Release));
             continue;
         }
         // Unknown policies were reported already.

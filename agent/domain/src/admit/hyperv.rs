@@ -196,7 +196,7 @@ fn numbers(hyperv: &mut FeatureHyperv, options: &mut HypervOptions, review: &mut
         let is_printable = vendor.bytes().all(|byte| (b' '..=b'~').contains(&byte));
         if vendor.len() > MAX_VENDOR_BYTES || !is_printable {
             let path = format!("{HYPERV}.vendorid.vendorid");
-            review.invalid(&path, vendor, "must have at most 12 characters of ASCII");
+            review.unable(&path, vendor, "must have at most 12 characters of ASCII");
         }
         options.vendor.clone_from(vendor);
     }

@@ -26,7 +26,7 @@ pub(super) fn identity(
     }
     let uuid = parse_uuid(&firmware.uuid);
     if uuid.is_none() {
-        review.invalid(
+        review.unable(
             UUID,
             &firmware.uuid,
             "must be a UUID, such as 5d307ca9-b3ef-428c-8861-06e72d69f223",
