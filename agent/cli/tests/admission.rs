@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+#[path = "support/packed.rs"]
+mod packed;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -33,11 +36,7 @@ struct Judged {
 }
 
 fn recorded() -> Vec<Recorded> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/admission/recorded.jsonl.zst");
-    let packed = std::fs::read(path).unwrap();
-    let text = String::from_utf8(zstd::decode_all(packed.as_slice()).unwrap()).unwrap();
-    let lines = text.lines().map(serde_json::from_str);
-    lines.collect::<Result<_, _>>().unwrap()
+    packed::recorded("admission/recorded.jsonl.zst")
 }
 
 /// The verdicts, by number of the object.

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+#[path = "support/packed.rs"]
+mod packed;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -27,10 +30,7 @@ fn directory() -> PathBuf {
 }
 
 fn recorded() -> Vec<Recorded> {
-    let packed = std::fs::read(directory().join("recorded.jsonl.zst")).unwrap();
-    let text = String::from_utf8(zstd::decode_all(packed.as_slice()).unwrap()).unwrap();
-    let lines = text.lines().map(serde_json::from_str);
-    lines.collect::<Result<_, _>>().unwrap()
+    packed::recorded("virtctl/recorded.jsonl.zst")
 }
 
 fn kvmctl(directory: &Path, args: &[String]) -> Output {

@@ -1,6 +1,5 @@
 //! The controllers of machines and of replica sets, whose properties are tests of their room, over many seeds.
 
-use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -60,12 +59,15 @@ fn slice(test: &Test, from: u64, to: u64) -> anyhow::Result<()> {
         begun.push((first, last, start(test, first, last)?));
         first = last;
     }
-    for (first, last, mut child) in begun {
-        let mut said = String::new();
-        if let Some(mut output) = child.stdout.take() {
-            output.read_to_string(&mut said)?;
-        }
-        let status = child.wait()?;
+    // All of them, so that none goes on when another has failed.
+    let ended = begun.into_iter().map(|(first, last, child)| {
+        let output = child.wait_with_output()?;
+        Ok((first, last, output))
+    });
+    let ended: Vec<std::io::Result<_>> = ended.collect();
+    for outcome in ended {
+        let (first, last, output) = outcome?;
+        let (status, said) = (output.status, String::from_utf8_lossy(&output.stdout));
         ensure!(
             status.success(),
             "{} with {VARIABLE}={first}..{last}: {status}\n{said}",

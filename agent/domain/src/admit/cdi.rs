@@ -11,9 +11,10 @@ use proto_node::core::{TypedLocalObjectReference, TypedObjectReference};
 use proto_node::vmi::{DataVolumeTemplateSpec, VirtualMachineInstanceSpec, VirtualMachineSpec};
 
 use super::review::Review;
+use super::rules::check_allowed;
 use super::volume_claim::{ACCESS_MODES, CLAIM_KIND, SIZE};
 use crate::quantity::Quantity;
-use crate::{Bound, FieldError, Rule};
+use crate::{FieldError, Rule};
 
 const MIB: i64 = 1024 * 1024;
 const EITHER_SOURCE: &str =
@@ -424,23 +425,16 @@ fn check_enums(path: &str, spec: &DataVolumeSpec, review: &mut Review<'_>) {
     let storage = spec.storage.as_ref();
     let storage = storage.map(|it| ("storage", &it.access_modes, &it.volume_mode));
     for (name, access_modes, volume_mode) in pvc.into_iter().chain(storage) {
-        let modes = access_modes.iter().map(|mode| ("accessModes", mode));
-        let mode = Some(("volumeMode", volume_mode)).filter(|(_, mode)| !mode.is_empty());
-        for (member, value) in modes.chain(mode) {
-            let allowed: &[&str] = match member {
-                "accessModes" => &ACCESS_MODES,
-                _ => &VOLUME_MODES,
-            };
-            if !allowed.contains(&value.as_str()) {
-                let message = format!("supported values: {}", allowed.join(", "));
-                let error = FieldError::new(
-                    format!("{path}.{name}.{member}"),
-                    Rule::NotSupported,
-                    message,
-                );
-                review.push(error.value(value).beyond(Bound::Api));
-            }
+        let path = format!("{path}.{name}");
+        for mode in access_modes {
+            check_allowed(&format!("{path}.accessModes"), mode, &ACCESS_MODES, review);
         }
+        check_allowed(
+            &format!("{path}.volumeMode"),
+            volume_mode,
+            &VOLUME_MODES,
+            review,
+        );
     }
 }
 

@@ -152,12 +152,7 @@ fn unknown_value(path: &str, rules: &FieldRules, value: &str) -> FieldError {
         "spec.runStrategy" => format!("Invalid RunStrategy ({value})"),
         _ => of_list_element(path, value).unwrap_or_default(),
     };
-    let allowed: Vec<String> = rules
-        .allowed
-        .iter()
-        .map(|value| format!("{value:?}"))
-        .collect();
-    let supported = format!("supported values: {}", allowed.join(", "));
+    let supported = supported(&rules.allowed);
     let error = if message.is_empty() {
         FieldError::new(path, Rule::NotSupported, supported).value(value)
     } else {
@@ -171,6 +166,24 @@ fn unknown_value(path: &str, rules: &FieldRules, value: &str) -> FieldError {
     } else {
         Bound::Api
     })
+}
+
+/// Names the values that a field may have.
+fn supported<T: AsRef<str>>(allowed: &[T]) -> String {
+    let quoted: Vec<String> = allowed
+        .iter()
+        .map(|value| format!("{:?}", value.as_ref()))
+        .collect();
+    format!("supported values: {}", quoted.join(", "))
+}
+
+/// Refuses a value that the schema of KubeVirt's objects does not have, where descriptors do not say it. An empty one is one
+/// that is not given.
+pub(super) fn check_allowed(path: &str, value: &str, allowed: &[&str], review: &mut Review<'_>) {
+    if !value.is_empty() && !allowed.contains(&value) {
+        let error = FieldError::new(path, Rule::NotSupported, supported(allowed));
+        review.push(error.value(value).beyond(Bound::Api));
+    }
 }
 
 /// KubeVirt's words of a value in an element of a list.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use prost::{Message, Name};
 use proto_node::core::{
     Affinity, NodeSelectorRequirement, NodeSelectorTerm, PodAffinity, PodAffinityTerm, Toleration,
     TopologySpreadConstraint,
@@ -12,7 +13,8 @@ use proto_node::vmi::VirtualMachineInstanceSpec;
 
 use super::metadata::{QUALIFIED_NAME_RULE, is_qualified_name};
 use super::review::Review;
-use crate::{Bound, FieldError, Rule};
+use super::rules::check_allowed;
+use crate::{FieldError, Rule};
 
 const WITH_VALUES: &str = "must be specified when `operator` is 'In' or 'NotIn'";
 const WITHOUT_VALUES: &str = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
@@ -28,33 +30,36 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) 
         // KubeVirt's errors leave `affinity` out of the path.
         check_affinity("spec", affinity, review);
     }
-    let constraints = spec.topology_spread_constraints.iter();
-    // What has another form was refused while it was decoded.
-    let constraints: Vec<TopologySpreadConstraint> = constraints
-        .filter_map(|json| from_json(serde_json::from_slice(json).ok()?).ok())
+    let constraints: Vec<TopologySpreadConstraint> = decoded(&spec.topology_spread_constraints)
+        .map(|(_, constraint)| constraint)
         .collect();
     check_spread("spec.topologySpreadConstraints", &constraints, review);
 }
 
+/// What a list of JSON holds, with its indexes. What has another form was refused while it was decoded.
+fn decoded<M: Message + Name + Default>(list: &[Vec<u8>]) -> impl Iterator<Item = (usize, M)> {
+    list.iter().enumerate().filter_map(|(index, json)| {
+        let message = from_json(serde_json::from_slice(json).ok()?).ok()?;
+        Some((index, message))
+    })
+}
+
 /// What the schema of KubeVirt's objects allows in a toleration.
 fn check_tolerations(tolerations: &[Vec<u8>], review: &mut Review<'_>) {
-    for (index, json) in tolerations.iter().enumerate() {
-        // What has another form was refused while it was decoded.
-        let decoded = serde_json::from_slice(json).ok();
-        let Some(toleration) = decoded.and_then(|json| from_json::<Toleration>(json).ok()) else {
-            continue;
-        };
-        for (member, value, allowed) in [
-            ("operator", &toleration.operator, &OPERATORS[..]),
-            ("effect", &toleration.effect, &EFFECTS[..]),
-        ] {
-            if !value.is_empty() && !allowed.contains(&value.as_str()) {
-                let message = format!("supported values: {}", allowed.join(", "));
-                let field = format!("spec.tolerations[{index}].{member}");
-                let error = FieldError::new(field, Rule::NotSupported, message);
-                review.push(error.value(value).beyond(Bound::Api));
-            }
-        }
+    for (index, toleration) in decoded::<Toleration>(tolerations) {
+        let path = format!("spec.tolerations[{index}]");
+        check_allowed(
+            &format!("{path}.operator"),
+            &toleration.operator,
+            &OPERATORS,
+            review,
+        );
+        check_allowed(
+            &format!("{path}.effect"),
+            &toleration.effect,
+            &EFFECTS,
+            review,
+        );
     }
 }
 

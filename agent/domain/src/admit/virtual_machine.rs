@@ -149,8 +149,9 @@ fn admit_template(
         judge_without_kit(&plain, metadata, caps, review);
         return;
     }
-    let required = check_requirements(kit.instancetype, kit.preference, &sized(&made["spec"]));
-    if let Err(short) = required {
+    let mut sized = made["spec"].clone();
+    fill_in_defaults(&mut sized);
+    if let Err(short) = check_requirements(kit.instancetype, kit.preference, &sized) {
         let text = format!(
             "failure checking preference requirements: {}",
             short.message
@@ -158,13 +159,14 @@ fn admit_template(
         review.push(FieldError::new(short.field, Rule::NotFound, text));
         return;
     }
-    if let Some(domain) = without_memory(&mut made) {
+    let domain = made.pointer_mut("/spec/domain");
+    if let (Some(Value::Object(domain)), None) = (domain, sized.pointer("/domain/memory/guest")) {
         // KubeVirt takes such a machine, too: its VMI is what it refuses. The rest is judged with any size.
         review.warn(
             "the machine has no memory, and is not started before it has: set spec.template.spec.domain.memory.guest, or \
              spec.instancetype",
         );
-        domain["memory"] = json!({"guest": "1Gi"});
+        domain.insert("memory".to_owned(), json!({"guest": "1Gi"}));
     }
     let expanded = match from_json(made) {
         Ok(expanded) => expanded,
@@ -215,20 +217,6 @@ const OF_TEMPLATE_ALONE: [&str; 13] = [
     "spec.utilityVolumes",
     "spec.volumes",
 ];
-
-/// The domain of a template that does not say how much memory the guest has.
-fn without_memory(template: &mut Value) -> Option<&mut Value> {
-    let domain = template.pointer_mut("/spec/domain")?;
-    let given = [
-        &domain["memory"]["guest"],
-        &domain["memory"]["hugepages"]["pageSize"],
-        &domain["resources"]["requests"]["memory"],
-        &domain["resources"]["limits"]["memory"],
-    ];
-    let is_given = |size: &Value| size.as_str().is_some_and(|size| !size.is_empty());
-    let says_nothing = !given.into_iter().any(is_given);
-    (says_nothing && domain.is_object()).then_some(domain)
-}
 
 /// Judges what does not depend on an instance type or a preference that is not there.
 fn judge_without_kit(
@@ -295,13 +283,6 @@ fn check_run_strategy(spec: &VirtualMachineSpec, review: &mut Review<'_>) {
         }
         (Some(_), None) => {}
     }
-}
-
-/// A spec with the sizes that it has when it says nothing: requirements are judged by them.
-fn sized(spec: &Value) -> Value {
-    let mut sized = spec.clone();
-    fill_in_defaults(&mut sized);
-    sized
 }
 
 /// Judges the VMI that would be made of a template.

@@ -10,14 +10,8 @@ use crate::quantity::Quantity;
 /// Name of the default network and of its interface.
 const DEFAULT_NETWORK: &str = "default";
 
-/// Gives a template the default network and a disk for each volume that has none.
-pub(super) fn attach_devices(template: &mut Value) {
-    attach_network(template.made(&["spec"]));
-    attach_volumes(template);
-}
-
 /// A machine without networks and interfaces gets the pod network, unless it does not want it.
-fn attach_network(spec: &mut Value) {
+pub(super) fn attach_network(spec: &mut Value) {
     let devices = ["domain", "devices"];
     let is_wanted = spec
         .found(&["domain", "devices", "autoattachPodInterface"])

@@ -16,7 +16,7 @@ pub fn expand(kit: Kit<'_>, machine: &mut Value) -> Result<(), String> {
     }
     let template = machine.made(&["spec", "template"]);
     let mut made = template.clone();
-    defaults::attach_devices(&mut made);
+    defaults::attach_network(made.made(&["spec"]));
     apply(kit, &mut made, "spec.template.spec")
         .map_err(|paths| conflict_text(&paths.join(", ")))?;
     defaults::fill_in_defaults(made.made(&["spec"]));

@@ -20,6 +20,19 @@ struct Recorded {
     causes: Vec<Cause>,
 }
 
+impl Recorded {
+    fn name(&self) -> String {
+        let Self {
+            release,
+            instancetype,
+            preference,
+            base,
+            ..
+        } = self;
+        format!("{release}: {instancetype}, {preference}, {base}")
+    }
+}
+
 #[derive(Debug, Deserialize, PartialEq, Eq)]
 struct Cause {
     #[serde(default)]
@@ -120,18 +133,7 @@ fn every_pair_is_expanded_as_kubevirt_expands_it() {
         };
         let mut made = machine(&recorded, &bases);
         expand_machine(kit, &mut made).unwrap();
-        let Recorded {
-            release,
-            instancetype,
-            preference,
-            base,
-            ..
-        } = &recorded;
-        assert_eq!(
-            bare(&made),
-            bare(&recorded.expanded),
-            "{release}: {instancetype}, {preference}, {base}"
-        );
+        assert_eq!(bare(&made), bare(&recorded.expanded), "{}", recorded.name());
         count += 1;
     }
     assert_eq!(count, 10_292);
@@ -158,17 +160,7 @@ fn every_pair_is_refused_where_kubevirt_refuses_it() {
                 message: error.message.clone(),
             })
             .collect();
-        let Recorded {
-            release,
-            instancetype,
-            preference,
-            base,
-            ..
-        } = &recorded;
-        assert_eq!(
-            causes, recorded.causes,
-            "{release}: {instancetype}, {preference}, {base}"
-        );
+        assert_eq!(causes, recorded.causes, "{}", recorded.name());
         refused += usize::from(!causes.is_empty());
     }
     assert_eq!(refused, 1166);

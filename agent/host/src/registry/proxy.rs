@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registry_of_its_own_settings_takes_no_notice_of_those_for_all() {
+    fn a_registry_without_a_proxy_of_its_own_has_that_of_all() {
         let host = |proxy| RegistryHost {
             proxy,
             ..RegistryHost::default()
