@@ -97,7 +97,7 @@ impl Story {
     pub fn tell(&self, wait: Option<Duration>, screen: &mut dyn Write) -> anyhow::Result<()> {
         self.told(wait, screen).with_context(|| {
             const LOOK: &str =
-                "kvmctl logs vmi/dev --raw | tail -c 4000; kvmctl events; kvmctl why dev";
+                "kvmctl logs vmi/dev --raw | tail -c 20000; kvmctl events; kvmctl why dev";
             let shown = self.node.sh(LOOK);
             let shown = shown.unwrap_or_else(|error| format!("{error:#}"));
             format!("{shown}\n{}", Agent::of(&self.node).log())

@@ -108,6 +108,8 @@ fn a_machine_runs_as_its_strategy_says_whenever_the_agent_is_killed() -> anyhow:
     agent.apply(&machine("web", "runStrategy: Always", &spec)?)?;
     restart_agent(&agent)?;
     settle(&host, &agent, &[("web", "Running")])?;
+    // What a machine is ready by is written a moment after its state.
+    succeed(&agent, "wait --for=condition=Ready vm/web --timeout 60s")?;
     let table = succeed(&agent, "get vm")?;
     let words: Vec<&str> = table.split_whitespace().collect();
     assert_eq!(

@@ -198,7 +198,7 @@ impl Story {
     }
 
     fn known(&self) -> String {
-        const LOOK: &str = "kvmctl get vm,vmi; kvmctl why vm/dev; kvmctl events; kvmctl logs vmi/dev --raw | tail -c 2000";
+        const LOOK: &str = "kvmctl get vm,vmi; kvmctl why vm/dev; kvmctl events; kvmctl logs vmi/dev --raw | tail -c 20000";
         let shown = self.node.sh(LOOK);
         let shown = shown.unwrap_or_else(|error| format!("{error:#}"));
         format!("{shown}\n{}", Agent::of(&self.node).log())
