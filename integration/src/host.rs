@@ -18,6 +18,7 @@ const PROGRAMS: &[&str] = &[
     "node-agent",
     "echo-peer",
     "create-bench",
+    "watch-bench",
     "grpc-probe",
     "scheduler",
     "hook-peer",

@@ -14,7 +14,7 @@ use agent_sources::{
     ApiError, ChangeKind, ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale,
     ObjectWritten, ObjectsListed, WriteBy,
 };
-use agent_store::ObjectKey;
+use agent_store::{ObjectKey, Page, StoredObject};
 use tracing::warn;
 
 use crate::agent::Agent;
@@ -24,6 +24,12 @@ use crate::{clock, events};
 
 /// Changes that a watch reads in one go: each may be as large as an object.
 const WATCHED: usize = 16;
+
+/// What a watch reads in one go of what is there when it begins.
+pub(crate) const PAGE: Page = Page {
+    objects: 64,
+    bytes: 256 << 10,
+};
 
 /// Changes that are looked at in one go.
 const CHANGES: usize = 256;
@@ -55,11 +61,20 @@ impl<H: Host> ObjectRegistry for Agent<H> {
     fn list_objects(&self, kind: &str) -> Result<ObjectsListed, ApiError> {
         let kind = kind_of(kind)?;
         let (rows, version) = self.ledger.objects(kind.kind).map_err(store)?;
-        let items = rows.iter().map(|(_, row)| self.read(kind, row));
-        Ok(ObjectsListed {
-            version,
-            items: items.collect::<Result<_, _>>()?,
-        })
+        self.listed(kind, &rows, version)
+    }
+
+    fn list_objects_after(
+        &self,
+        kind: &str,
+        after: Option<(&str, &str)>,
+    ) -> Result<ObjectsListed, ApiError> {
+        let kind = kind_of(kind)?;
+        let (rows, version) = self
+            .ledger
+            .objects_after(kind.kind, after, PAGE)
+            .map_err(store)?;
+        self.listed(kind, &rows, version)
     }
 
     fn object_changes(&self, kind: &str, after: u64) -> Result<(Vec<ObjectChange>, u64), ApiError> {
@@ -122,6 +137,21 @@ impl<H: Host> ObjectRegistry for Agent<H> {
         by: &WriteBy,
     ) -> Result<ObjectWritten, ApiError> {
         self.delete_any(delete, by)
+    }
+}
+
+impl<H: Host> Agent<H> {
+    fn listed(
+        &self,
+        kind: &'static ObjectKind,
+        rows: &[(ObjectKey, StoredObject)],
+        version: u64,
+    ) -> Result<ObjectsListed, ApiError> {
+        let items = rows.iter().map(|(_, row)| self.read(kind, row));
+        Ok(ObjectsListed {
+            version,
+            items: items.collect::<Result<_, _>>()?,
+        })
     }
 }
 

@@ -7,6 +7,7 @@ use agent_sources::{
     ApiError, Applied, Apply, Attach, Attached, Change, ChangeKind, Delete, Deleted, Forward,
     Forwarded, Kind, Listed, Logs, LogsPieces, ObjectRef, Registry, Served, Tell, Told,
 };
+use agent_store::{ObjectKey, StoredObject};
 use proto_node::node::{GetNodeInfoResponse, GuestUsage, Object, VmmRelease};
 use proto_node::vmi::VirtualMachineInstanceGuestAgentInfo;
 use tokio::sync::watch;
@@ -14,6 +15,7 @@ use tracing::warn;
 
 use crate::agent::Agent;
 use crate::error::store;
+use crate::objects::PAGE;
 use crate::resources::Resources;
 use crate::{clock, events, facts, object, usage};
 
@@ -59,11 +61,13 @@ impl<H: Host> Registry for Agent<H> {
 
     fn list(&self, kind: Kind) -> Result<Listed, ApiError> {
         let (rows, version) = self.ledger.objects(kind.as_str()).map_err(store)?;
-        let items = rows
-            .iter()
-            .map(|(_, row)| object::object(kind, row))
-            .collect::<Result<_, _>>()?;
-        Ok(Listed { version, items })
+        listed(kind, &rows, version)
+    }
+
+    fn list_after(&self, kind: Kind, after: Option<(&str, &str)>) -> Result<Listed, ApiError> {
+        let some = self.ledger.objects_after(kind.as_str(), after, PAGE);
+        let (rows, version) = some.map_err(store)?;
+        listed(kind, &rows, version)
     }
 
     fn changes_after(
@@ -198,6 +202,18 @@ fn counted(releases: Vec<String>) -> Vec<VmmRelease> {
     }
     let release = |(version, guests)| VmmRelease { version, guests };
     guests.into_iter().map(release).collect()
+}
+
+fn listed(
+    kind: Kind,
+    rows: &[(ObjectKey, StoredObject)],
+    version: u64,
+) -> Result<Listed, ApiError> {
+    let items = rows.iter().map(|(_, row)| object::object(kind, row));
+    Ok(Listed {
+        version,
+        items: items.collect::<Result<_, _>>()?,
+    })
 }
 
 fn change(kind: Kind, change: agent_store::Change) -> Result<Change, ApiError> {

@@ -132,6 +132,17 @@ pub trait ObjectRegistry: Registry {
     /// [`ApiError::Internal`].
     fn list_objects(&self, kind: &str) -> Result<ObjectsListed, ApiError>;
 
+    /// Some objects of a kind: those after an object (namespace and name), which need not be there any more, or the first.
+    /// There are none only at the end.
+    ///
+    /// # Errors
+    /// [`ApiError::BadRequest`], [`ApiError::Internal`].
+    fn list_objects_after(
+        &self,
+        kind: &str,
+        after: Option<(&str, &str)>,
+    ) -> Result<ObjectsListed, ApiError>;
+
     /// The changes of objects of a kind after a version, the oldest first, and up to which version they reach. Only some
     /// are looked at, so there may be more.
     ///

@@ -314,6 +314,13 @@ pub trait Registry: Clone + Send + Sync + 'static {
     /// [`ApiError::Internal`].
     fn list(&self, kind: Kind) -> Result<Listed, ApiError>;
 
+    /// Some objects of a kind, by namespace and name: those after an object, which need not be there any more, or the
+    /// first. There are none only at the end.
+    ///
+    /// # Errors
+    /// [`ApiError::Internal`].
+    fn list_after(&self, kind: Kind, after: Option<(&str, &str)>) -> Result<Listed, ApiError>;
+
     /// At most `limit` changes of a kind after a version, the oldest first, and up to which version they reach.
     ///
     /// # Errors

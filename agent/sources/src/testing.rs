@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 
 use agent_objects::{Kinds, ObjectId};
 use hyper_util::rt::TokioIo;
+use proto_node::meta::ObjectMeta;
 use proto_node::node::node_service_client::NodeServiceClient;
 use proto_node::node::{
     DedicatedCpus, GetNodeInfoResponse, GuestUsage, LogsResponse, Maintenance, Object,
@@ -24,6 +25,7 @@ use tonic::transport::{Channel, Endpoint};
 use crate::access::{Caller, Subject};
 use crate::grpc::serve_on;
 use crate::listen::Connection;
+use crate::watch::Watched;
 use crate::{
     Access, ApiError, Applied, Apply, Attach, Attached, CallLimits, Change, Delete, Deleted,
     Forward, Forwarded, Grant, Kind, Listed, Logs, LogsPieces, MachineRegistry, Maintained,
@@ -85,6 +87,13 @@ impl FakeRegistry {
     }
 }
 
+/// Whether an object comes after one of this namespace and name.
+fn is_after(object: &impl Watched, after: Option<(&str, &str)>) -> bool {
+    let key = |metadata: &ObjectMeta| (metadata.namespace.clone(), metadata.name.clone());
+    let key = object.metadata().map(key).unwrap_or_default();
+    after.is_none_or(|after| (key.0.as_str(), key.1.as_str()) > after)
+}
+
 fn nothing<T>() -> Result<T, ApiError> {
     Err(ApiError::Unavailable(String::from("not in this test")))
 }
@@ -111,6 +120,12 @@ impl Registry for FakeRegistry {
             version: *self.0.versions.borrow(),
             items: self.0.objects.lock().expect("not poisoned").clone(),
         })
+    }
+
+    fn list_after(&self, kind: Kind, after: Option<(&str, &str)>) -> Result<Listed, ApiError> {
+        let mut listed = self.list(kind)?;
+        listed.items.retain(|object| is_after(object, after));
+        Ok(listed)
     }
 
     fn changes_after(
@@ -245,6 +260,16 @@ impl ObjectRegistry for FakeRegistry {
             version: *self.0.versions.borrow(),
             items: items.collect(),
         })
+    }
+
+    fn list_objects_after(
+        &self,
+        kind: &str,
+        after: Option<(&str, &str)>,
+    ) -> Result<ObjectsListed, ApiError> {
+        let mut listed = self.list_objects(kind)?;
+        listed.items.retain(|object| is_after(object, after));
+        Ok(listed)
     }
 
     fn object_changes(&self, _: &str, after: u64) -> Result<(Vec<ObjectChange>, u64), ApiError> {

@@ -4,6 +4,9 @@ mod feed;
 mod filter;
 mod told;
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use proto_node::node::watch_response::Type;
@@ -42,6 +45,8 @@ pub(crate) struct Watch<F: Feed> {
     /// What the watcher knows, so that what no longer matches can be taken back.
     told: Told,
     version: u64,
+    /// The version of the last page of what was there: from then on the watcher knows all of it.
+    complete_at: u64,
     /// The version that the watcher was sent last.
     sent: u64,
     /// What it keeps for its client is charged to this.
@@ -65,6 +70,7 @@ impl<F: Feed> Watch<F> {
             filter,
             told: Told::default(),
             version: 0,
+            complete_at: 0,
             sent: 0,
             call,
             out,
@@ -90,56 +96,103 @@ impl<F: Feed> Watch<F> {
         }
     }
 
+    /// Reads what is there in pages, so that no watcher keeps all of it. Objects change meanwhile: each is told as it is in
+    /// its page, and of the changes since the first page only what came later.
     async fn begin(&mut self, resource_version: &str) -> Result<(), Ended> {
-        let (listed, items) = match self.feed.list(self.filter.kind) {
-            Ok(listed) => listed,
-            Err(error) => return self.fail(error).await,
+        let resumed = match resource_version {
+            "" => None,
+            text => match text.parse() {
+                Ok(version) => Some(version),
+                Err(_) => {
+                    let text = format!("resourceVersion {text:?} is not a version of this agent");
+                    return self.fail(ApiError::BadRequest(text)).await;
+                }
+            },
         };
-        if resource_version.is_empty() {
-            self.version = listed;
-            // What the watcher does not see is not kept until it has read the rest.
-            let items = items.into_iter();
-            let seen = items.filter(|object| self.told.note(object, &self.filter));
-            let seen: Vec<_> = seen.map(|object| (Type::Added, listed, object)).collect();
-            self.send_all(seen).await?;
-            return self.bookmark(listed).await;
+        if let (Some(version), false) = (resumed, self.filter.is_selective()) {
+            (self.version, self.sent) = (version, version);
+            return Ok(());
         }
-        let Ok(version) = resource_version.parse() else {
-            let text =
-                format!("resourceVersion {resource_version:?} is not a version of this agent");
-            return self.fail(ApiError::BadRequest(text)).await;
-        };
-        (self.version, self.sent) = (version, version);
-        // What has not changed since was then as it is now.
-        for object in &items {
-            let metadata = object.metadata();
-            let changed = metadata.and_then(|it| it.resource_version.parse::<u64>().ok());
-            if changed.is_some_and(|changed| changed <= version) {
+        let mut last: Option<(String, String)> = None;
+        loop {
+            // Whoever does not read has nothing more read for it.
+            self.call.room().await;
+            let after = last.as_ref();
+            let after = after.map(|(namespace, name)| (namespace.as_str(), name.as_str()));
+            let (listed, items) = match self.feed.list(self.filter.kind, after) {
+                Ok(page) => page,
+                Err(error) => return self.fail(error).await,
+            };
+            if last.is_none() {
+                self.version = resumed.unwrap_or(listed);
+                self.sent = self.version;
+            }
+            let Some(metadata) = items.last().map(Watched::metadata) else {
+                break;
+            };
+            last = metadata.map(|it| (it.namespace.clone(), it.name.clone()));
+            if let Some(version) = resumed {
+                self.note_unchanged(&items, version);
+            } else {
+                self.complete_at = listed;
+                self.send_page(items).await?;
+            }
+            if last.is_none() {
+                break;
+            }
+        }
+        if resumed.is_some() {
+            return Ok(());
+        }
+        while self.version < self.complete_at && self.advance().await? {}
+        self.bookmark(self.version).await
+    }
+
+    /// What has not changed since a version was then as it is now.
+    fn note_unchanged(&mut self, items: &[F::Item], version: u64) {
+        for object in items {
+            if version_of(object).is_some_and(|changed| changed <= version) {
                 self.told.note(object, &self.filter);
             }
         }
-        Ok(())
+    }
+
+    async fn send_page(&mut self, items: Vec<F::Item>) -> Result<(), Ended> {
+        let mut seen = Vec::new();
+        for object in items {
+            if let Some(changed) = version_of(&object).filter(|it| *it > self.version) {
+                self.told.note_ahead(&object, changed);
+            }
+            if self.told.note(&object, &self.filter) {
+                seen.push((Type::Added, 0, object));
+            }
+        }
+        self.send_all(seen).await
     }
 
     async fn catch_up(&mut self) -> Result<(), Ended> {
-        loop {
-            // Whoever does not read has no further changes read for it.
-            self.call.room().await;
-            let (changes, until) = match self.feed.changes(self.filter.kind, self.version) {
-                Ok(changes) => changes,
-                Err(error) => return self.fail(error).await,
-            };
-            if until == self.version {
-                break;
-            }
-            self.version = until;
-            let seen = self.seen(changes);
-            self.send_all(seen).await?;
-        }
+        while self.advance().await? {}
         if self.version.saturating_sub(self.sent) >= BOOKMARK_EVERY {
             self.bookmark(self.version).await?;
         }
         Ok(())
+    }
+
+    /// Sends some changes, if there are any.
+    async fn advance(&mut self) -> Result<bool, Ended> {
+        // Whoever does not read has no further changes read for it.
+        self.call.room().await;
+        let (changes, until) = match self.feed.changes(self.filter.kind, self.version) {
+            Ok(changes) => changes,
+            Err(error) => return self.fail(error).await.map(|()| false),
+        };
+        if until == self.version {
+            return Ok(false);
+        }
+        self.version = until;
+        let seen = self.seen(changes);
+        self.send_all(seen).await?;
+        Ok(true)
     }
 
     /// Of changes those that the watcher is told, and how.
@@ -148,28 +201,34 @@ impl<F: Feed> Watch<F> {
         let seen = changes
             .into_iter()
             .filter_map(|(version, happened, object)| {
+                if told.is_behind(&object, version) {
+                    return None;
+                }
                 let kind = told.judge(happened, &object, filter)?;
                 Some((kind, version, object))
             });
         seen.collect()
     }
 
-    /// Sends objects, each charged to the caller until it is handed on.
+    /// Sends objects, each charged to the caller until it is handed on. A watch resumes after those alone with which it
+    /// knows all that there is.
     async fn send_all(&mut self, seen: Vec<(Type, u64, F::Item)>) -> Result<(), Ended> {
-        let charged = |(kind, version, object)| {
-            let (response, size) = F::response(kind, Some(object), version);
+        let charged = |(kind, version, object): (Type, u64, F::Item)| {
+            let resumable = Some(version).filter(|it| *it >= self.complete_at && *it > 0);
+            let text = resumable.map_or_else(String::new, |version| version.to_string());
+            let (response, size) = F::response(kind, Some(object), text);
             (version, response, self.call.charge(size))
         };
         let kept: Vec<(u64, F::Response, Charge)> = seen.into_iter().map(charged).collect();
         for (version, response, _charge) in kept {
             self.out.send(Ok(response)).await.map_err(|_| Ended)?;
-            self.sent = version;
+            self.sent = self.sent.max(version);
         }
         Ok(())
     }
 
     async fn bookmark(&mut self, version: u64) -> Result<(), Ended> {
-        let (response, _) = F::response(Type::Bookmark, None, version);
+        let (response, _) = F::response(Type::Bookmark, None, version.to_string());
         self.out.send(Ok(response)).await.map_err(|_| Ended)?;
         self.sent = version;
         Ok(())
@@ -180,4 +239,9 @@ impl<F: Feed> Watch<F> {
         drop(self.out.send(Err(error.into())).await);
         Err(Ended)
     }
+}
+
+/// The version of the store that wrote an object.
+fn version_of(object: &impl Watched) -> Option<u64> {
+    object.metadata()?.resource_version.parse().ok()
 }

@@ -1,5 +1,6 @@
 //! Opening the ledger, reading it, and the change log.
 
+use std::ops::Bound;
 use std::path::Path;
 
 use agent_plan::Record;
@@ -24,6 +25,22 @@ const TABLES: usize = 17;
 pub struct Limits {
     /// Entries of the change log of each kind.
     pub changes: u64,
+}
+
+/// How much is read in one go: until there is enough of either.
+#[derive(Clone, Copy, Debug)]
+pub struct Page {
+    /// Objects.
+    pub objects: usize,
+    /// Bytes of their rows.
+    pub bytes: usize,
+}
+
+impl Page {
+    const WITHOUT_END: Self = Self {
+        objects: usize::MAX,
+        bytes: usize::MAX,
+    };
 }
 
 impl Default for Limits {
@@ -211,20 +228,63 @@ impl Ledger {
         )
     }
 
+    /// Some objects of a kind, by namespace and name, and the version they were read at: those after `after`, which need
+    /// not be there any more, or the first. There are none only at the end: one is read however large it is.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`], [`StoreError::Undecodable`].
+    pub fn objects_after(
+        &self,
+        kind: &str,
+        after: Option<(&str, &str)>,
+        page: Page,
+    ) -> Result<(Vec<(ObjectKey, StoredObject)>, u64), StoreError> {
+        let first = after.map_or_else(
+            || ObjectKey::before_kind(kind),
+            |(namespace, name)| {
+                let (kind, namespace) = (kind.to_owned(), namespace.to_owned());
+                let name = name.to_owned();
+                let key = ObjectKey {
+                    kind,
+                    namespace,
+                    name,
+                };
+                key.row()
+            },
+        );
+        let end = ObjectKey::after_kind(kind);
+        self.some_between((Bound::Excluded(&first), Bound::Excluded(&end)), page)
+    }
+
     fn between(
         &self,
         first: &str,
         end: &str,
+    ) -> Result<(Vec<(ObjectKey, StoredObject)>, u64), StoreError> {
+        self.some_between(
+            (Bound::Included(first), Bound::Excluded(end)),
+            Page::WITHOUT_END,
+        )
+    }
+
+    fn some_between(
+        &self,
+        rows: (Bound<&str>, Bound<&str>),
+        page: Page,
     ) -> Result<(Vec<(ObjectKey, StoredObject)>, u64), StoreError> {
         self.read(|database| {
             let read = database.begin_read()?;
             let meta = read.open_table(META)?;
             let version = meta.get(META_VERSION)?.map_or(0, |value| value.value());
             let table = read.open_table(OBJECTS)?;
-            let mut objects = Vec::new();
-            for row in table.range(first..end)? {
+            let (mut objects, mut bytes) = (Vec::new(), 0usize);
+            for row in table.range::<&str>(rows)? {
                 let (key, value) = row?;
+                bytes = bytes.saturating_add(value.value().len());
                 objects.push((parse_key(key.value())?, decode(value.value(), "an object")?));
+                if objects.len() >= page.objects || bytes >= page.bytes {
+                    break;
+                }
             }
             Ok((objects, version))
         })

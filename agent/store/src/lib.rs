@@ -29,6 +29,6 @@ pub use changes::{Change, ChangeKind, Changes};
 pub use check::Checked;
 pub use error::{OpenError, StoreError};
 pub use garbage::Everything;
-pub use ledger::{Ledger, Limits};
+pub use ledger::{Ledger, Limits, Page};
 pub use rows::{ObjectKey, Sealed, StoredObject};
 pub use transaction::Transaction;

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use agent_plan::{Record, Timestamp, VmiId};
-use agent_store::{ChangeKind, Ledger, Limits, ObjectKey, OpenError, StoreError, StoredObject};
+use agent_store::{
+    ChangeKind, Ledger, Limits, ObjectKey, OpenError, Page, StoreError, StoredObject,
+};
 
 const KIND: &str = "VirtualMachineInstance";
 
@@ -391,4 +393,52 @@ fn a_record_of_the_first_release_asks_nothing_of_its_guest() {
         (stop.pressed_at, stop.resumed_at),
         (Some(Timestamp(5)), None)
     );
+}
+
+#[test]
+fn pages_together_are_all_objects_of_a_kind_whatever_their_size() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ledger = open(directory.path());
+    let mut names = vec!["b", "a", "a.b", "a-b", "c"];
+    for (index, name) in names.iter().enumerate() {
+        put(
+            &ledger,
+            name,
+            &format!("u{index}"),
+            1,
+            &vec![b'x'; 100 * index],
+        )
+        .expect("put");
+    }
+    names.sort_unstable();
+    for (objects, bytes) in [
+        (1, usize::MAX),
+        (2, usize::MAX),
+        (9, 1),
+        (9, 250),
+        (9, 9000),
+    ] {
+        let page = Page { objects, bytes };
+        let (mut seen, mut after) = (Vec::new(), None::<ObjectKey>);
+        loop {
+            let last = after.as_ref();
+            let last = last.map(|key| (key.namespace.as_str(), key.name.as_str()));
+            let (rows, version) = ledger.objects_after(KIND, last, page).expect("read");
+            assert_eq!(version, 5);
+            assert!(rows.len() <= objects);
+            let Some((key, _)) = rows.last() else { break };
+            after = Some(key.clone());
+            seen.extend(rows.into_iter().map(|(key, _)| key.name));
+        }
+        assert_eq!(seen, names, "{page:?}");
+    }
+    let gone = Some(("default", "aa"));
+    let page = Page {
+        objects: 1,
+        bytes: 1,
+    };
+    let (rows, _) = ledger.objects_after(KIND, gone, page).expect("read");
+    assert_eq!(rows[0].0, key("b"));
+    let (rows, _) = ledger.objects_after("Virtual", None, page).expect("read");
+    assert!(rows.is_empty());
 }

@@ -22,6 +22,9 @@ const KINDS: [(&str, &str, &str, u32); 5] = [
     ("v1", "Namespace", "spec: {}", 10),
 ];
 
+/// Watchers at the same time.
+const WATCHERS: u32 = 100;
+
 /// Everything must be done after this.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -51,10 +54,10 @@ pub(super) fn measure(
     let listed = agent.kvmctl("get configmaps -o name")?;
     let list = begun.elapsed().as_secs_f64();
     ensure!(listed.stdout.lines().count() == 5000, "{listed}");
-    let kib = host.sh("awk '/^VmRSS/ {print $2}' /proc/$(pidof kvmlet)/status")?;
-    let memory = kib.trim().parse::<f64>()? / 1024.0;
+    let memory = memory(host, "VmRSS")?;
     let budget = 40.0 + count * 4.0 / 1024.0 + f64::from(guests) * 64.0 / 1024.0;
-    Ok(vec![
+    let mut figures = watchers(host)?;
+    figures.extend([
         Figure::new(
             "creates a second, each synced",
             count / seconds,
@@ -72,7 +75,43 @@ pub(super) fn measure(
         )
         .budget(budget, budget)
         .how("VmRSS of the agent, after the list"),
+    ]);
+    Ok(figures)
+}
+
+/// Has many watchers begin at the same time with all ConfigMaps.
+fn watchers(host: &Host) -> anyhow::Result<Vec<Figure>> {
+    let before = memory(host, "VmRSS")?;
+    // The peak begins anew.
+    host.sh("echo 5 >/proc/$(pidof kvmlet)/clear_refs")?;
+    let watchers = WATCHERS.to_string();
+    let told = host.run_for(&["watch-bench", &watchers, "ConfigMap"], PATIENCE)?;
+    let (objects, seconds) = told.stdout.trim().split_once(' ').unwrap_or_default();
+    let wanted = (WATCHERS * 5000).to_string();
+    ensure!(told.code == Some(0) && objects == wanted, "{told}");
+    let (peak, after) = (memory(host, "VmHWM")?, memory(host, "VmRSS")?);
+    Ok(vec![
+        Figure::new(
+            "100 watchers begin with 5,000 objects",
+            seconds.parse()?,
+            "s",
+            Better::Less,
+        )
+        .how("until the last of them has its first bookmark, all at the same time over a connection each"),
+        Figure::new("their peak of memory", peak - before, "MiB", Better::Less)
+            .budget(32.0, 32.0)
+            .how("VmHWM of the agent beyond its VmRSS before"),
+        Figure::new("what of it stays", after - before, "MiB", Better::Less)
+            .how("VmRSS of the agent when they have gone, beyond that before"),
     ])
+}
+
+/// A line of the agent's `/proc/PID/status`, in MiB.
+fn memory(host: &Host, line: &str) -> anyhow::Result<f64> {
+    let kib = host.sh(&format!(
+        "awk '/^{line}/ {{print $2}}' /proc/$(pidof kvmlet)/status"
+    ))?;
+    Ok(kib.trim().parse::<f64>()? / 1024.0)
 }
 
 fn manifest(client: u32) -> anyhow::Result<String> {

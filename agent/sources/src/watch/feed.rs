@@ -13,6 +13,12 @@ use crate::{ApiError, ChangeKind, Kind, ObjectRegistry, Registry};
 /// One change: the version that it made, what happened, and the object or its last state.
 pub(crate) type Happened<T> = (u64, ChangeKind, T);
 
+/// Namespace and name of the object after which a list goes on.
+pub(crate) type After<'a> = Option<(&'a str, &'a str)>;
+
+/// The version of the store, and objects that were there.
+pub(crate) type Page<T> = (u64, Vec<T>);
+
 /// Changes, and up to which version they reach.
 pub(crate) type Batch<T> = (Vec<Happened<T>>, u64);
 
@@ -26,11 +32,16 @@ pub(crate) trait Feed: Send + Sync + 'static {
     /// Follows the version of the store.
     fn versions(&self) -> watch::Receiver<u64>;
 
-    /// All objects of a kind, and the version of the store.
+    /// Some objects of a kind, those after an object or the first, and the version of the store. There are none only at the
+    /// end.
     ///
     /// # Errors
     /// Those of the registry.
-    fn list(&self, kind: &'static ObjectKind) -> Result<(u64, Vec<Self::Item>), ApiError>;
+    fn list(
+        &self,
+        kind: &'static ObjectKind,
+        after: After<'_>,
+    ) -> Result<Page<Self::Item>, ApiError>;
 
     /// Some changes after a version, the oldest first, and up to which version they reach.
     ///
@@ -39,8 +50,10 @@ pub(crate) trait Feed: Send + Sync + 'static {
     fn changes(&self, kind: &'static ObjectKind, after: u64)
     -> Result<Batch<Self::Item>, ApiError>;
 
-    /// A response, and how much of the client's budget it takes until it is sent.
-    fn response(kind: Type, object: Option<Self::Item>, version: u64) -> (Self::Response, usize);
+    /// A response, and how much of the client's budget it takes until it is sent. `version` is empty when a watch cannot
+    /// resume after it.
+    fn response(kind: Type, object: Option<Self::Item>, version: String)
+    -> (Self::Response, usize);
 }
 
 /// Of `NodeService`.
@@ -54,8 +67,8 @@ impl<R: Registry> Feed for NodeFeed<R> {
         self.0.versions()
     }
 
-    fn list(&self, kind: &'static ObjectKind) -> Result<(u64, Vec<Object>), ApiError> {
-        let listed = self.0.list(served(kind)?)?;
+    fn list(&self, kind: &'static ObjectKind, after: After<'_>) -> Result<Page<Object>, ApiError> {
+        let listed = self.0.list_after(served(kind)?, after)?;
         Ok((listed.version, listed.items))
     }
 
@@ -66,12 +79,12 @@ impl<R: Registry> Feed for NodeFeed<R> {
         Ok((changes.collect(), until))
     }
 
-    fn response(kind: Type, object: Option<Object>, version: u64) -> (WatchResponse, usize) {
+    fn response(kind: Type, object: Option<Object>, version: String) -> (WatchResponse, usize) {
         let size = object.as_ref().map_or(0, Message::encoded_len);
         let response = WatchResponse {
             r#type: kind.into(),
             object,
-            resource_version: version.to_string(),
+            resource_version: version,
         };
         (response, size)
     }
@@ -95,8 +108,9 @@ impl<R: ObjectRegistry> Feed for ObjectFeed<R> {
     fn list(
         &self,
         kind: &'static ObjectKind,
-    ) -> Result<(u64, Vec<agent_objects::Object>), ApiError> {
-        let listed = self.0.list_objects(kind.kind)?;
+        after: After<'_>,
+    ) -> Result<Page<agent_objects::Object>, ApiError> {
+        let listed = self.0.list_objects_after(kind.kind, after)?;
         Ok((listed.version, listed.items))
     }
 
@@ -114,14 +128,14 @@ impl<R: ObjectRegistry> Feed for ObjectFeed<R> {
     fn response(
         kind: Type,
         object: Option<agent_objects::Object>,
-        version: u64,
+        version: String,
     ) -> (WatchObjectsResponse, usize) {
         let object = object.as_ref().map(bytes).unwrap_or_default();
         let size = object.len();
         let response = WatchObjectsResponse {
             r#type: kind.into(),
             object,
-            resource_version: version.to_string(),
+            resource_version: version,
         };
         (response, size)
     }

@@ -92,6 +92,11 @@ impl Filter {
             && (self.fields == FieldSelector::default() || self.fields.can_match(&object.to_json()))
     }
 
+    /// Whether an object where the caller looks may match at one time and not at another.
+    pub(super) fn is_selective(&self) -> bool {
+        self.labels != LabelSelector::default() || self.fields != FieldSelector::default()
+    }
+
     /// Whether it is where the caller looks.
     pub(super) fn covers(&self, object: &impl Watched) -> bool {
         let metadata = object.metadata();

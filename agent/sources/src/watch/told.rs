@@ -8,9 +8,14 @@ use super::{Filter, Watched};
 use crate::ChangeKind;
 
 /// Whether the watcher was told of an object and not that it is gone, by uid. Of what is missing here in a watch that
-/// resumes nobody knows: it has changed since the version at which that goes on.
+/// resumes nobody knows: it has changed since the version at which that goes on. A watcher that sees all objects where it
+/// looks was told of each, so nothing is kept for it.
 #[derive(Debug, Default)]
-pub(crate) struct Told(BTreeMap<String, bool>);
+pub(crate) struct Told {
+    objects: BTreeMap<String, bool>,
+    /// Versions, by uid, of objects that the watcher was told of as they are, while changes up to there are still to come.
+    ahead: BTreeMap<String, u64>,
+}
 
 impl Told {
     /// The watcher knows an object as it is. Whether it is told of that.
@@ -19,10 +24,31 @@ impl Told {
             return false;
         }
         let matches = filter.matches(object);
-        if let Some(metadata) = object.metadata() {
-            self.0.insert(metadata.uid.clone(), matches);
+        if let (true, Some(metadata)) = (filter.is_selective(), object.metadata()) {
+            self.objects.insert(metadata.uid.clone(), matches);
         }
         matches
+    }
+
+    /// The watcher is told of an object as a later version than that of the watch made it.
+    pub(super) fn note_ahead(&mut self, object: &impl Watched, version: u64) {
+        if let Some(metadata) = object.metadata() {
+            self.ahead.insert(metadata.uid.clone(), version);
+        }
+    }
+
+    /// Whether the watcher knew of a change before it came.
+    pub(super) fn is_behind(&mut self, object: &impl Watched, version: u64) -> bool {
+        let Some(metadata) = object.metadata() else {
+            return false;
+        };
+        let Some(known) = self.ahead.get(&metadata.uid).copied() else {
+            return false;
+        };
+        if version >= known {
+            self.ahead.remove(&metadata.uid);
+        }
+        version <= known
     }
 
     /// As what the watcher is to be told of a change, if it is.
@@ -37,14 +63,14 @@ impl Told {
         }
         let uid = object.metadata()?.uid.as_str();
         let matches = filter.matches(object);
-        let known = match self.0.get(uid) {
+        let known = match self.objects.get(uid) {
             Some(told) => *told,
             None => change != ChangeKind::Added && filter.can_match(object),
         };
         if change == ChangeKind::Deleted {
-            self.0.remove(uid);
-        } else {
-            self.0.insert(uid.to_owned(), matches);
+            self.objects.remove(uid);
+        } else if filter.is_selective() {
+            self.objects.insert(uid.to_owned(), matches);
         }
         match change {
             ChangeKind::Deleted => (known || matches).then_some(Type::Deleted),
@@ -156,6 +182,21 @@ mod tests {
             if kind == ChangeKind::Modified {
                 assert_eq!(judged(&mut told, &ended, &filter), None, "told twice");
             }
+        }
+    }
+
+    #[test]
+    fn nothing_is_kept_for_a_watcher_that_sees_all() {
+        let (mut told, filter) = (Told::default(), filter("default", "", ""));
+        for (kind, expected) in [
+            (ChangeKind::Added, Type::Added),
+            (ChangeKind::Modified, Type::Modified),
+            (ChangeKind::Deleted, Type::Deleted),
+        ] {
+            let change = change(kind, "web", "web", "Running");
+            assert!(told.note(&change.object, &filter));
+            assert_eq!(judged(&mut told, &change, &filter), Some(expected));
+            assert!(told.objects.is_empty());
         }
     }
 

@@ -436,7 +436,8 @@ pub struct WatchResponse {
     /// Absent in a bookmark.
     #[prost(message, optional, tag = "2")]
     pub object: ::core::option::Option<Object>,
-    /// The version from which a watch can resume after this response.
+    /// The version from which a watch can resume after this response. Empty until all that was there when the watch
+    /// began has been sent: begin anew.
     #[prost(string, tag = "3")]
     pub resource_version: ::prost::alloc::string::String,
 }
@@ -4140,7 +4141,8 @@ pub struct WatchObjectsResponse {
     /// The object as JSON. Absent in a bookmark.
     #[prost(bytes = "vec", tag = "2")]
     pub object: ::prost::alloc::vec::Vec<u8>,
-    /// The version from which a watch can resume after this response.
+    /// The version from which a watch can resume after this response. Empty until all that was there when the watch
+    /// began has been sent: begin anew.
     #[prost(string, tag = "3")]
     pub resource_version: ::prost::alloc::string::String,
 }
