@@ -116,7 +116,7 @@ impl<F: Feed> Watch<F> {
         let mut last: Option<(String, String)> = None;
         loop {
             // Whoever does not read has nothing more read for it.
-            self.call.room().await;
+            self.room().await?;
             let after = last.as_ref();
             let after = after.map(|(namespace, name)| (namespace.as_str(), name.as_str()));
             let (listed, items) = match self.feed.list(self.filter.kind, after) {
@@ -146,6 +146,14 @@ impl<F: Feed> Watch<F> {
         }
         while self.version < self.complete_at && self.advance().await? {}
         self.bookmark(self.version).await
+    }
+
+    /// Waits until more may wait for the caller. A client that is gone ends its watch, whatever others of it do.
+    async fn room(&self) -> Result<(), Ended> {
+        tokio::select! {
+            () = self.call.room() => Ok(()),
+            () = self.out.closed() => Err(Ended),
+        }
     }
 
     /// What has not changed since a version was then as it is now.
@@ -181,7 +189,7 @@ impl<F: Feed> Watch<F> {
     /// Sends some changes, if there are any.
     async fn advance(&mut self) -> Result<bool, Ended> {
         // Whoever does not read has no further changes read for it.
-        self.call.room().await;
+        self.room().await?;
         let (changes, until) = match self.feed.changes(self.filter.kind, self.version) {
             Ok(changes) => changes,
             Err(error) => return self.fail(error).await.map(|()| false),
