@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use integration::agent::{Agent, GuestSpec, LOG};
+use integration::artifacts;
 use integration::commands::Commands;
 use integration::host::{self, Host};
 
@@ -37,6 +38,10 @@ pub fn run(root: &Path, guests: u32, json: Option<PathBuf>) -> anyhow::Result<()
 
 fn measure(guests: u32) -> anyhow::Result<Vec<Figure>> {
     let host = Host::enter()?;
+    // What is synced is to reach a disk, as on a node, and not memory.
+    let disk = tempfile::tempdir_in(artifacts::directory()?)?;
+    let path = disk.path().display();
+    host.sh(&format!("chmod 755 {path} && mount --bind {path} /var/lib"))?;
     let agent = Agent::prepare(&host)?;
     agent.add_image("/run/bin/testguest", "testguest")?;
     agent.start()?;
