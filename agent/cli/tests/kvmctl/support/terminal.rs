@@ -1,5 +1,6 @@
 //! A terminal: what a program paints on it, and what a person types.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,6 +23,8 @@ pub struct Terminal {
     before: Termios,
     painted: Arc<Mutex<Vec<u8>>>,
     size: (usize, usize),
+    /// Whether the program has painted what fits since the size changed.
+    is_size_known: Cell<bool>,
 }
 
 impl Terminal {
@@ -62,6 +65,7 @@ impl Terminal {
             before,
             painted,
             size: (columns.into(), lines.into()),
+            is_size_known: Cell::new(true),
         }
     }
 
@@ -81,6 +85,7 @@ impl Terminal {
         assert!(status.unwrap().success());
         self.size = (columns.parse().unwrap(), lines.parse().unwrap());
         self.painted.lock().unwrap().clear();
+        self.is_size_known.set(false);
     }
 
     pub fn signal(&self, signal: Signal) {
@@ -93,16 +98,27 @@ impl Terminal {
         let end = Instant::now() + PATIENCE;
         loop {
             let screen = self.screen();
-            if is_so(&screen) {
-                return screen;
+            if let Ok(screen) = &screen
+                && is_so(screen)
+            {
+                self.is_size_known.set(true);
+                return screen.clone();
             }
-            assert!(Instant::now() < end, "no {what} in {screen:#?}");
+            // What was on its way when the size changed is of the old one, and is painted over.
+            let is_of_old_size = screen.is_err() && !self.is_size_known.get();
+            assert!(
+                Instant::now() < end && (screen.is_ok() || is_of_old_size),
+                "no {what} in {screen:#?}"
+            );
+            if is_of_old_size {
+                self.painted.lock().unwrap().clear();
+            }
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
     /// What is seen.
-    fn screen(&self) -> Vec<String> {
+    fn screen(&self) -> Result<Vec<String>, String> {
         screen(&self.printed(), self.size)
     }
 
@@ -145,8 +161,8 @@ impl Drop for Terminal {
     }
 }
 
-/// As xterm would show it, as far as it is made use of. What would not be on the screen fails the test.
-fn screen(printed: &str, (columns, lines): (usize, usize)) -> Vec<String> {
+/// As xterm would show it, as far as it is made use of. What would not be on the screen is an error.
+fn screen(printed: &str, (columns, lines): (usize, usize)) -> Result<Vec<String>, String> {
     let mut shown = vec![String::new(); lines];
     let mut line = 0;
     let mut rest = printed;
@@ -169,7 +185,9 @@ fn screen(printed: &str, (columns, lines): (usize, usize)) -> Vec<String> {
             rest
         } else if let Some(rest) = rest.strip_prefix("\r\n") {
             line += 1;
-            assert!(line < lines, "it scrolls: {printed:?}");
+            if line >= lines {
+                return Err(format!("it scrolls: {printed:?}"));
+            }
             rest
         } else {
             // A sequence of which only the beginning is there yet, or something that a view should not send.
@@ -177,9 +195,11 @@ fn screen(printed: &str, (columns, lines): (usize, usize)) -> Vec<String> {
                 break;
             }
             shown[line].push(first);
-            assert!(shown[line].chars().count() <= columns, "{shown:?}");
+            if shown[line].chars().count() > columns {
+                return Err(format!("it is too wide: {shown:?}"));
+            }
             &rest[first.len_utf8()..]
         };
     }
-    shown
+    Ok(shown)
 }
