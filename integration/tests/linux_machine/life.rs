@@ -67,7 +67,10 @@ fn starts_over(reboots: u32) -> anyhow::Result<()> {
         "--vmm=/opt/payload/bin/kvmlet-vmm".to_owned(),
         "--kernel=/opt/payload/images/vmlinux".to_owned(),
         "--initrd=/opt/payload/images/initrd".to_owned(),
-        "--cmdline=console=ttyS0 quiet panic=1 kvmlet.ip=none kvmlet.script=/dev/vdb".to_owned(),
+        // Periodic ticks: an emulated node loses a timer interrupt now and then, which is not asked for again otherwise.
+        "--cmdline=console=ttyS0 quiet panic=1 lapic=notscdeadline nohz=off highres=off kvmlet.ip=none \
+         kvmlet.script=/dev/vdb"
+            .to_owned(),
     ];
     flags.extend(put(&node, reboots)?);
     let mut machine = Machine::start(&node, &flags)?;
