@@ -96,8 +96,8 @@ impl<F: Feed> Watch<F> {
         }
     }
 
-    /// Reads what is there in pages, so that no watcher keeps all of it. Objects change meanwhile: each is told as it is in
-    /// its page, and of the changes since the first page only what came later.
+    /// Reads what is there in pages, so that no watcher keeps all of it. Objects change meanwhile: the watcher is
+    /// sent each as it was in its page, and then only those changes since the first page that came later.
     async fn begin(&mut self, resource_version: &str) -> Result<(), Ended> {
         let resumed = match resource_version {
             "" => None,

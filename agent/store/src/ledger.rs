@@ -242,12 +242,10 @@ impl Ledger {
         let first = after.map_or_else(
             || ObjectKey::before_kind(kind),
             |(namespace, name)| {
-                let (kind, namespace) = (kind.to_owned(), namespace.to_owned());
-                let name = name.to_owned();
                 let key = ObjectKey {
-                    kind,
-                    namespace,
-                    name,
+                    kind: kind.to_owned(),
+                    namespace: namespace.to_owned(),
+                    name: name.to_owned(),
                 };
                 key.row()
             },

@@ -155,7 +155,7 @@ async fn what_changes_between_pages_is_told_once_and_never_backwards() {
     use ChangeKind::{Added, Deleted, Modified};
     let script = vec![
         Vec::new(),
-        // After "a" was read: one that was told changes, one that was not changes twice, another comes before and one after.
+        // After "a" was read: "a" changes, "c" changes twice before it is read, "aa" and "d" are new.
         vec![
             (Modified, "a"),
             (Modified, "c"),

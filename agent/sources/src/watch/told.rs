@@ -9,11 +9,12 @@ use crate::ChangeKind;
 
 /// Whether the watcher was told of an object and not that it is gone, by uid. Of what is missing here in a watch that
 /// resumes nobody knows: it has changed since the version at which that goes on. A watcher that sees all objects where it
-/// looks was told of each, so nothing is kept for it.
+/// looks has been sent each of them, so nothing is kept for it.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     objects: BTreeMap<String, bool>,
-    /// Versions, by uid, of objects that the watcher was told of as they are, while changes up to there are still to come.
+    /// Versions, by uid, of objects that were sent in a later state than the watch has reached; changes up to that version
+    /// are skipped.
     ahead: BTreeMap<String, u64>,
 }
 
@@ -30,7 +31,7 @@ impl Told {
         matches
     }
 
-    /// The watcher is told of an object as a later version than that of the watch made it.
+    /// Notes that an object was sent as `version` made it, which the watch has not reached yet.
     pub(super) fn note_ahead(&mut self, object: &impl Watched, version: u64) {
         if let Some(metadata) = object.metadata() {
             self.ahead.insert(metadata.uid.clone(), version);
