@@ -23,17 +23,17 @@ pub fn root() -> PathBuf {
 /// Waits for the lock `name` and holds it until the value is dropped.
 ///
 /// # Errors
-/// When the cache directory can not be written.
+/// When the cache directory cannot be written.
 pub fn lock(name: &str) -> anyhow::Result<Flock<File>> {
     let file = lock_file(name)?;
     Flock::lock(file, FlockArg::LockExclusive)
-        .map_err(|(_, errno)| anyhow::anyhow!("the lock {name} can not be taken: {errno}"))
+        .map_err(|(_, errno)| anyhow::anyhow!("the lock {name} cannot be taken: {errno}"))
 }
 
 /// Takes the lock `name` if nobody holds it.
 ///
 /// # Errors
-/// When the cache directory can not be written.
+/// When the cache directory cannot be written.
 pub fn try_lock(name: &str) -> anyhow::Result<Option<Flock<File>>> {
     Ok(Flock::lock(lock_file(name)?, FlockArg::LockExclusiveNonblock).ok())
 }
@@ -41,9 +41,9 @@ pub fn try_lock(name: &str) -> anyhow::Result<Option<Flock<File>>> {
 fn lock_file(name: &str) -> anyhow::Result<File> {
     let directory = root().join("locks");
     fs::create_dir_all(&directory)
-        .with_context(|| format!("{} can not be made", directory.display()))?;
+        .with_context(|| format!("{} cannot be made", directory.display()))?;
     let path = directory.join(name);
-    File::create(&path).with_context(|| format!("{} can not be made", path.display()))
+    File::create(&path).with_context(|| format!("{} cannot be made", path.display()))
 }
 
 /// The directory `images/NAME-KEY`, filled by `build` when it is not there yet. `build` works in a
@@ -51,7 +51,7 @@ fn lock_file(name: &str) -> anyhow::Result<File> {
 /// leaves nothing that looks whole.
 ///
 /// # Errors
-/// When `build` fails or the cache directory can not be written.
+/// When `build` fails or the cache directory cannot be written.
 pub fn directory(
     name: &str,
     key: &str,
@@ -68,7 +68,7 @@ pub fn directory(
         fs::remove_dir_all(&partial)?;
     }
     fs::create_dir_all(&partial)
-        .with_context(|| format!("{} can not be made", partial.display()))?;
+        .with_context(|| format!("{} cannot be made", partial.display()))?;
     build(&partial).with_context(|| format!("image {name}"))?;
     fs::rename(&partial, &whole)?;
     Ok(whole)

@@ -26,7 +26,7 @@ pub trait Commands {
     /// Starts a program, without a terminal.
     ///
     /// # Errors
-    /// When the machine is gone. A program that can not be started shows as the session's outcome.
+    /// When the machine is gone. A program that cannot be started shows as the session's outcome.
     fn exec(&self, argv: &[&str]) -> anyhow::Result<Session> {
         self.channel()?.exec(argv, false, None)
     }
@@ -42,7 +42,7 @@ pub trait Commands {
     /// Runs a program to its end, at most [`COMMAND_TIMEOUT`].
     ///
     /// # Errors
-    /// When the machine is gone or the program can not be started or takes too long; an exit code is
+    /// When the machine is gone or the program cannot be started or takes too long; an exit code is
     /// no error here.
     fn run(&self, argv: &[&str]) -> anyhow::Result<Output> {
         self.run_for(argv, COMMAND_TIMEOUT)

@@ -23,7 +23,7 @@ pub const USER_EXITS: &str = "kvm/kvm_userspace_exit";
 /// What the buffer keeps of events; the others are only counted.
 const BUFFER_KIB: &str = "64";
 
-/// Why events can not be counted here, if so. Mounts the file system that counts them where nobody has.
+/// Why events cannot be counted here, if so. Mounts the file system that counts them where nobody has.
 #[must_use]
 pub fn missing() -> Option<String> {
     let instances = Path::new(TRACING).join("instances");
@@ -42,7 +42,7 @@ pub fn missing() -> Option<String> {
         none,
     )
     .err()
-    .map(|error| format!("{TRACING} is not mounted and can not be: {error}"))
+    .map(|error| format!("{TRACING} is not mounted and cannot be: {error}"))
 }
 
 /// A count of one kind of event that the threads of one process cause. Dropping it ends the count.

@@ -42,7 +42,7 @@ impl Host {
     /// in `/run/bin`: VMMs run as other users, who may not look into the directories of this one.
     ///
     /// # Errors
-    /// Without root, or when namespaces can not be made.
+    /// Without root, or when namespaces cannot be made.
     pub fn enter() -> anyhow::Result<Self> {
         tools::ensure(tools::HOST)?;
         let agent = artifacts::program("node-agent")?;
@@ -114,7 +114,7 @@ impl Drop for Host {
     }
 }
 
-/// Why the machine's KVM can not run stock kernels, if so.
+/// Why the machine's KVM cannot run stock kernels, if so.
 #[must_use]
 pub fn without_stock_kernels() -> Option<String> {
     if let Some(reason) = crate::skip::without_kvm() {

@@ -17,7 +17,7 @@ impl HugePages {
     /// Adds `count` pages of `page_kib` KiB to their pool.
     ///
     /// # Errors
-    /// Why a test can not have them.
+    /// Why a test cannot have them.
     pub fn add(page_kib: u64, count: u64) -> Result<Self, String> {
         let pool = PathBuf::from(format!("/sys/kernel/mm/hugepages/hugepages-{page_kib}kB"));
         let without = |error| format!("no huge pages of {page_kib} KiB can be had: {error}");

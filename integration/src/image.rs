@@ -23,5 +23,5 @@ pub(crate) fn recipe_file(path: &str) -> anyhow::Result<Vec<u8>> {
     let full = crate::artifacts::workspace()?
         .join("guest-images")
         .join(path);
-    std::fs::read(&full).with_context(|| format!("{} can not be read", full.display()))
+    std::fs::read(&full).with_context(|| format!("{} cannot be read", full.display()))
 }

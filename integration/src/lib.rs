@@ -3,7 +3,7 @@
 //! A *node* is a whole Linux machine under QEMU's TCG with nested SVM: a stock Debian kernel with a
 //! true `/dev/kvm`, in which the project's own programs run. [`image`] makes what nodes and guests
 //! boot from, [`node`] boots them and runs commands in them, [`skip`] is how a test says that it
-//! can not run here. QEMU is a tool of the tests; nothing of it is in the product.
+//! cannot run here. QEMU is a tool of the tests; nothing of it is in the product.
 
 #![forbid(unsafe_code)]
 

@@ -124,7 +124,7 @@ impl Node {
     /// `limit`, if there is one.
     ///
     /// # Errors
-    /// When it goes on, or can not be waited for.
+    /// When it goes on, or cannot be waited for.
     pub fn wait_for_power_off(&mut self, limit: Option<Duration>) -> anyhow::Result<()> {
         let Some(mut running) = self.machine.take() else {
             return Ok(());

@@ -21,14 +21,14 @@ const PROFILE: [&str; 2] = [
 /// Which version it is.
 ///
 /// # Errors
-/// When the file that names it can not be read.
+/// When the file that names it cannot be read.
 fn commit() -> anyhow::Result<String> {
     let named = artifacts::workspace()?.join("integration/compat/PREVIOUS");
     let text = fs::read_to_string(&named).with_context(|| named.display().to_string())?;
     Ok(text.trim().to_owned())
 }
 
-/// Why its source can not be had here, if so.
+/// Why its source cannot be had here, if so.
 #[must_use]
 pub fn without_source() -> Option<String> {
     let looked = commit().and_then(|commit| {
@@ -44,7 +44,7 @@ pub fn without_source() -> Option<String> {
 /// The directory of its agent and its VMM.
 ///
 /// # Errors
-/// When they can not be built.
+/// When they cannot be built.
 pub fn programs() -> anyhow::Result<PathBuf> {
     let commit = commit()?;
     let key = cache::key(&[commit.as_bytes(), PROFILE.concat().as_bytes()]);

@@ -12,7 +12,7 @@ use nix::unistd::{SysconfVar, sysconf};
 /// Runs `command` to its end and gives its standard output.
 ///
 /// # Errors
-/// When it can not be started or ends with anything but success; the error holds what it printed.
+/// When it cannot be started or ends with anything but success; the error holds what it printed.
 pub fn output(command: &mut Command) -> anyhow::Result<String> {
     let shown = format!("{command:?}");
     let Output {
@@ -22,7 +22,7 @@ pub fn output(command: &mut Command) -> anyhow::Result<String> {
     } = command
         .stdin(Stdio::null())
         .output()
-        .with_context(|| format!("{shown} can not be started"))?;
+        .with_context(|| format!("{shown} cannot be started"))?;
     anyhow::ensure!(
         status.success(),
         "{shown} ended with {status}:\n{}{}",
@@ -47,12 +47,12 @@ pub fn with_libraries(path: &str) -> anyhow::Result<Vec<String>> {
 /// Runs `command` with this process's own standard streams.
 ///
 /// # Errors
-/// When it can not be started or ends with anything but success.
+/// When it cannot be started or ends with anything but success.
 pub fn stream(command: &mut Command) -> anyhow::Result<()> {
     let shown = format!("{command:?}");
     let status = command
         .status()
-        .with_context(|| format!("{shown} can not be started"))?;
+        .with_context(|| format!("{shown} cannot be started"))?;
     anyhow::ensure!(status.success(), "{shown} ended with {status}");
     Ok(())
 }
@@ -112,7 +112,7 @@ impl Bound {
     /// Starts `program` with `arguments`; `adjust` may set its streams and directory.
     ///
     /// # Errors
-    /// When `setpriv` (util-linux) can not be started; a missing `program` shows as an exit.
+    /// When `setpriv` (util-linux) cannot be started; a missing `program` shows as an exit.
     pub fn start(
         program: &str,
         arguments: &[String],
@@ -131,7 +131,7 @@ impl Bound {
         let child = answer
             .recv()
             .context("the spawning thread is gone")?
-            .with_context(|| format!("setpriv can not be started for {program}"))?;
+            .with_context(|| format!("setpriv cannot be started for {program}"))?;
         Ok(Self { child })
     }
 

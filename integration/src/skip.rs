@@ -1,4 +1,4 @@
-//! How a test says that it can not run here.
+//! How a test says that it cannot run here.
 
 /// What a line of a skipped test starts with; `cargo xtask test` counts these lines.
 pub const MARK: &str = "SKIPPED: ";
@@ -8,7 +8,7 @@ pub fn say(reason: &str) {
     println!("{MARK}{reason}");
 }
 
-/// Ends the running test as skipped when `reason` says why it can not run here; a test that returns
+/// Ends the running test as skipped when `reason` says why it cannot run here; a test that returns
 /// something gives it as second argument.
 #[macro_export]
 macro_rules! skip_if {
@@ -37,7 +37,7 @@ pub fn without_node() -> Option<String> {
     })
 }
 
-/// Why the machine's own `/dev/kvm` can not be used, if so.
+/// Why the machine's own `/dev/kvm` cannot be used, if so.
 #[must_use]
 pub fn without_kvm() -> Option<String> {
     std::fs::OpenOptions::new()
@@ -45,5 +45,5 @@ pub fn without_kvm() -> Option<String> {
         .write(true)
         .open("/dev/kvm")
         .err()
-        .map(|error| format!("/dev/kvm can not be opened: {error}"))
+        .map(|error| format!("/dev/kvm cannot be opened: {error}"))
 }

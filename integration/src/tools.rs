@@ -161,7 +161,7 @@ pub fn can_install() -> bool {
 /// Installs through apt what is missing of `tools`, saying so; without root says what to install.
 ///
 /// # Errors
-/// When packages are missing and can not be installed.
+/// When packages are missing and cannot be installed.
 pub fn ensure(tools: &[Tool]) -> anyhow::Result<()> {
     let missing = missing(tools);
     if missing.is_empty() {

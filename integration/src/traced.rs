@@ -85,7 +85,7 @@ pub(crate) fn begin(node: &impl Commands) -> anyhow::Result<()> {
 /// Takes the trace out of a node that is about to lose its power, if traces are wanted.
 ///
 /// # Errors
-/// When the node does not answer any more, or the file can not be written.
+/// When the node does not answer any more, or the file cannot be written.
 pub(crate) fn collect(node: &impl Commands) -> anyhow::Result<()> {
     if let Some(file) = next_file("node") {
         std::fs::write(file, node.sh(COLLECT)?)?;

@@ -34,7 +34,7 @@ impl VmmProcess {
     /// Starts the built program with a control socket of its own and nothing else.
     ///
     /// # Errors
-    /// When the program was not built or can not be started.
+    /// When the program was not built or cannot be started.
     pub fn start() -> anyhow::Result<Self> {
         Self::start_program(&artifacts::program("kvmlet-vmm")?)
     }
@@ -42,7 +42,7 @@ impl VmmProcess {
     /// As [`Self::start`], with the program at `path`.
     ///
     /// # Errors
-    /// When it can not be started.
+    /// When it cannot be started.
     pub fn start_program(path: &Path) -> anyhow::Result<Self> {
         Self::start_as(path, |_command| {})
     }
@@ -50,7 +50,7 @@ impl VmmProcess {
     /// As [`Self::start_program`], with `change` made to how it is started.
     ///
     /// # Errors
-    /// When it can not be started.
+    /// When it cannot be started.
     pub fn start_as(path: &Path, change: impl FnOnce(&mut Command)) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir()?;
         let listener = UnixListener::bind(directory.path().join("control.sock"))?;
@@ -86,7 +86,7 @@ impl VmmProcess {
     /// What it wrote to its log so far.
     ///
     /// # Errors
-    /// When the log can not be read.
+    /// When the log cannot be read.
     pub fn log(&self) -> anyhow::Result<String> {
         Ok(std::fs::read_to_string(self.directory.path().join("log"))?)
     }

@@ -133,7 +133,7 @@ impl Frame {
     /// A frame whose payload is `value` as JSON.
     ///
     /// # Errors
-    /// When `value` can not be encoded.
+    /// When `value` cannot be encoded.
     pub fn json(kind: Kind, session: u32, value: &impl Serialize) -> io::Result<Self> {
         Ok(Self::new(kind, session, serde_json::to_vec(value)?))
     }

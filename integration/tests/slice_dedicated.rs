@@ -20,7 +20,7 @@ const THREADS: &str = r#"for task in $(for pid in $(pidof kvmlet-vmm); do ls -d 
   echo "${task##*/} $(cat $task/comm) $(sed -n 's/^Cpus_allowed_list:\t//p' $task/status)"
 done"#;
 
-/// Why two guests can not have a CPU each, if so.
+/// Why two guests cannot have a CPU each, if so.
 fn without_two_cpus() -> Option<String> {
     host::without_host().or_else(|| {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

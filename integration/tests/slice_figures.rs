@@ -24,7 +24,7 @@ $head =~ / 200 / or die $head;
 print $body;
 "#;
 
-/// Why a scrape can not be checked, if so.
+/// Why a scrape cannot be checked, if so.
 fn without_promtool() -> Option<String> {
     host::without_host().or_else(|| {
         let there = tools::is_there("promtool") && tools::is_there("/usr/bin/perl");

@@ -92,7 +92,7 @@ fn a_program_changes_a_machine_and_has_no_rights() -> anyhow::Result<()> {
     let written = agent.value("web", ".spec.domain.firmware.kernelBoot.kernelArgs")?;
     assert_eq!(written, "tests=none then=idle");
 
-    // One that is told to end: its hook is told first, and can not keep it.
+    // One that is told to end: its hook is told first, and cannot keep it.
     host.sh(&format!(
         "sed -i 's/then=poweroff/then=tick/' {HOOKS}/10-board"
     ))?;

@@ -79,7 +79,7 @@ fn a_guest_is_ready_when_its_agent_answers_and_stays_so_while_nobody_asks() -> a
     agent.start()?;
     assert_eq!(agent.value("web", &format!("{READY}.status"))?, "True");
 
-    // Who is paused can not answer, and is not asked.
+    // Who is paused cannot answer, and is not asked.
     let paused = agent
         .kvmctl("pause vmi web && kvmctl wait --for=condition=Paused vmi/web --timeout 60s")?;
     assert_eq!(paused.code, Some(0), "{paused}");

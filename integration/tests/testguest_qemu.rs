@@ -33,7 +33,7 @@ const RNG: &[&str] = &["-device", "virtio-rng-pci,disable-legacy=on"];
 
 fn without_guest() -> Option<String> {
     let qemu = tools::missing(tools::NODE).into_iter().next();
-    qemu.map(|package| format!("testguest can not run under QEMU without the package {package}"))
+    qemu.map(|package| format!("testguest cannot run under QEMU without the package {package}"))
         .or_else(testguest::missing)
 }
 

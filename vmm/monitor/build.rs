@@ -84,7 +84,7 @@ fn compile<'a>(rules: impl Iterator<Item = &'a Rule>) -> Result<Vec<Instruction>
         }
     }
     if verdicts.contains_key(&u32::try_from(libc::SYS_clone)?) {
-        // A filter can not see the flags of `clone3`, so it is as if the kernel had none: the C library
+        // A filter cannot see the flags of `clone3`, so it is as if the kernel had none: the C library
         // takes `clone`.
         let no_such_call = Verdict::Fails(libc::ENOSYS.unsigned_abs());
         verdicts.insert(u32::try_from(libc::SYS_clone3)?, no_such_call);

@@ -27,7 +27,7 @@ use crate::progress::step;
 /// Measures everything and prints a table; with `json` also writes the figures there.
 ///
 /// # Errors
-/// When something can not be built or measured.
+/// When something cannot be built or measured.
 pub fn run(root: &Path, json: Option<PathBuf>) -> anyhow::Result<()> {
     step("build", || crate::build::run(root))?;
     step("images", || crate::images::run(false))?;

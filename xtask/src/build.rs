@@ -42,6 +42,6 @@ fn testguest(root: &Path) -> anyhow::Result<()> {
     )?;
     let built = target.join("x86_64-unknown-linux-gnu/release/testguest");
     let beside = artifacts::directory()?.join("testguest");
-    fs::copy(&built, &beside).with_context(|| format!("{} can not be copied", built.display()))?;
+    fs::copy(&built, &beside).with_context(|| format!("{} cannot be copied", built.display()))?;
     Ok(())
 }

@@ -9,7 +9,7 @@ use integration::tools;
 
 use crate::build::TESTGUEST;
 use crate::progress::step;
-use crate::{audit, documented, fuzz, r#gen, layers};
+use crate::{audit, documented, fuzz, r#gen, layers, words};
 
 /// Runs all checks; the first that fails ends it.
 ///
@@ -19,6 +19,7 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
     components(root)?;
     let guest = root.join(TESTGUEST);
     step("layers", || layers::run(root))?;
+    step("words", || words::run(root))?;
     step("tests that pages name", || documented::run(root))?;
     step("generated code", || r#gen::run(root, true))?;
     step("formatting", || {

@@ -67,7 +67,7 @@ pub fn run(root: &Path, check: bool) -> anyhow::Result<()> {
     let mut drifted = Vec::new();
     for api in APIS {
         let files = generate(root, api)
-            .with_context(|| format!("can not generate the code of {}", api.crate_dir))?;
+            .with_context(|| format!("cannot generate the code of {}", api.crate_dir))?;
         let target = root.join(api.crate_dir).join(GENERATED);
         if check {
             drifted.extend(drift(&target, &files)?);
@@ -119,8 +119,7 @@ fn generate(root: &Path, api: &Api) -> anyhow::Result<BTreeMap<String, Vec<u8>>>
     let files = result
         .context("code generator failed")
         .and_then(|()| read_all(&scratch));
-    fs::remove_dir_all(&scratch)
-        .with_context(|| format!("can not remove {}", scratch.display()))?;
+    fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
     let mut files = files?;
     if matches!(api.flavour, Flavour::ServiceAndDescriptors) {
         // The encoded form keeps the custom options, which prost's own types do not know.
@@ -140,7 +139,7 @@ fn scratch_dir(api: &Api) -> anyhow::Result<PathBuf> {
         api.crate_dir.replace('/', "-")
     );
     let scratch = std::env::temp_dir().join(name);
-    fs::create_dir_all(&scratch).with_context(|| format!("can not make {}", scratch.display()))?;
+    fs::create_dir_all(&scratch).with_context(|| format!("cannot make {}", scratch.display()))?;
     Ok(scratch)
 }
 
@@ -150,15 +149,14 @@ fn read_all(dir: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
     if !dir.exists() {
         return Ok(files);
     }
-    for entry in fs::read_dir(dir).with_context(|| format!("can not list {}", dir.display()))? {
+    for entry in fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))? {
         let path = entry?.path();
         let name = path
             .file_name()
             .and_then(|name| name.to_str())
             .with_context(|| format!("{} has an odd name", path.display()))?
             .to_owned();
-        let content =
-            fs::read(&path).with_context(|| format!("can not read {}", path.display()))?;
+        let content = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         files.insert(name, content);
     }
     Ok(files)
@@ -179,7 +177,7 @@ fn drift(target: &Path, wanted: &BTreeMap<String, Vec<u8>>) -> anyhow::Result<Ve
 
 /// Makes `target` hold exactly these files.
 fn write(target: &Path, files: &BTreeMap<String, Vec<u8>>) -> anyhow::Result<()> {
-    fs::create_dir_all(target).with_context(|| format!("can not make {}", target.display()))?;
+    fs::create_dir_all(target).with_context(|| format!("cannot make {}", target.display()))?;
     for path in drift(target, files)? {
         let wanted = path
             .file_name()
@@ -187,9 +185,9 @@ fn write(target: &Path, files: &BTreeMap<String, Vec<u8>>) -> anyhow::Result<()>
             .and_then(|name| files.get(name));
         match wanted {
             Some(content) => fs::write(&path, content)
-                .with_context(|| format!("can not write {}", path.display()))?,
+                .with_context(|| format!("cannot write {}", path.display()))?,
             None => fs::remove_file(&path)
-                .with_context(|| format!("can not remove {}", path.display()))?,
+                .with_context(|| format!("cannot remove {}", path.display()))?,
         }
         println!("gen   {}", path.display());
     }

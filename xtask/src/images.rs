@@ -8,7 +8,7 @@ use crate::progress::step;
 /// As [`run`]; with `debian` the Debian disk, too, which takes longer than all others.
 ///
 /// # Errors
-/// When one can not be made.
+/// When one cannot be made.
 pub fn all(refresh: bool, debian: bool) -> anyhow::Result<()> {
     run(refresh)?;
     if debian {
@@ -20,7 +20,7 @@ pub fn all(refresh: bool, debian: bool) -> anyhow::Result<()> {
 /// Makes the Debian disk.
 ///
 /// # Errors
-/// When it can not be made.
+/// When it cannot be made.
 pub fn debian() -> anyhow::Result<debian_disk::DebianDisk> {
     let disk = step("Debian disk", debian_disk::debian_disk)?;
     eprintln!("    {}, {}", disk.raw.display(), disk.qcow2.display());
@@ -30,7 +30,7 @@ pub fn debian() -> anyhow::Result<debian_disk::DebianDisk> {
 /// Makes the small cloud image's disk.
 ///
 /// # Errors
-/// When it can not be made.
+/// When it cannot be made.
 pub fn cloud() -> anyhow::Result<debian_disk::DebianDisk> {
     let disk = step("small cloud image", debian_disk::cloud_disk)?;
     eprintln!("    {}", disk.qcow2.display());
@@ -41,7 +41,7 @@ pub fn cloud() -> anyhow::Result<debian_disk::DebianDisk> {
 /// kernel that apt knows.
 ///
 /// # Errors
-/// When one can not be made.
+/// When one cannot be made.
 pub fn run(refresh: bool) -> anyhow::Result<StockKernel> {
     let kernel = step("stock kernel", || {
         if refresh {

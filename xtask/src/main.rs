@@ -25,6 +25,7 @@ mod soak;
 mod syscalls;
 mod test;
 mod verdicts;
+mod words;
 mod workspace;
 
 use clap::{Parser, Subcommand};

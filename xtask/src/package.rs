@@ -33,7 +33,7 @@ pub struct PackageOptions {
 /// Builds the programs as they are shipped, and the package.
 ///
 /// # Errors
-/// When something can not be built.
+/// When something cannot be built.
 pub fn run(root: &Path, options: &PackageOptions) -> anyhow::Result<()> {
     let cargo_deb = step("cargo-deb", || cargo_deb(root))?;
     step("build", || {
@@ -61,7 +61,7 @@ pub fn run(root: &Path, options: &PackageOptions) -> anyhow::Result<()> {
 /// none, and the test says so.
 ///
 /// # Errors
-/// When they can not be made.
+/// When they cannot be made.
 pub fn for_tests(root: &Path) -> anyhow::Result<()> {
     let cargo_deb = cargo_deb(root);
     if let Err(error) = &cargo_deb {

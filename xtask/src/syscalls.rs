@@ -36,7 +36,7 @@ pub struct SyscallsOptions {
 /// Traces, compares and tells.
 ///
 /// # Errors
-/// When something can not be run, or the tables and the calls differ.
+/// When something cannot be run, or the tables and the calls differ.
 pub fn run(root: &Path, options: &SyscallsOptions) -> anyhow::Result<()> {
     if let Some(directory) = &options.of {
         return compare::report(&trace::read_all(directory)?);

@@ -52,31 +52,31 @@ struct Cause {
 /// Judges every manifest and writes the page.
 ///
 /// # Errors
-/// When something can not be read or, with `check`, when the page is not as it would be.
+/// When something cannot be read or, with `check`, when the page is not as it would be.
 pub fn run(root: &Path, options: &VerdictsOptions) -> anyhow::Result<()> {
     let (judged, unread) = judged(root, &options.directory)?;
     let page = page(&judged, &unread, &options.directory)?;
     let path = root.join(PAGE);
     if options.check {
         let present =
-            fs::read_to_string(&path).with_context(|| format!("{PAGE} can not be read"))?;
+            fs::read_to_string(&path).with_context(|| format!("{PAGE} cannot be read"))?;
         anyhow::ensure!(
             present == page,
             "{PAGE} is not what `cargo xtask verdicts` writes of these manifests"
         );
         return Ok(());
     }
-    fs::write(&path, page).with_context(|| format!("{PAGE} can not be written"))
+    fs::write(&path, page).with_context(|| format!("{PAGE} cannot be written"))
 }
 
-/// The verdicts, and the complaints about what can not be read.
+/// The verdicts, and the complaints about what cannot be read.
 fn judged(root: &Path, directory: &Path) -> anyhow::Result<(Vec<Judged>, Vec<String>)> {
     let output = integration::process::cargo(root)
         .args(["run", "--release", "--quiet", "--bin", "kvmctl", "--"])
         .args(["validate", "-R", "-o", "json", "-f"])
         .arg(directory)
         .output()
-        .context("kvmctl can not be run")?;
+        .context("kvmctl cannot be run")?;
     let complaints = String::from_utf8(output.stderr)?;
     // 1: not all are accepted; 2: not all can be read.
     anyhow::ensure!(
@@ -165,7 +165,7 @@ mod tests {
             {"type":"T","field":"","message":"c"},{"type":"T","field":"","message":"d"}],"warnings":[],"ignored":[]}"#;
         let judged: Judged = serde_json::from_str(line).expect("a line");
         let complaints =
-            "error: d/b.yaml, document at line 1:\n* spec: odd\nerror: d/b.yaml can not be read\n";
+            "error: d/b.yaml, document at line 1:\n* spec: odd\nerror: d/b.yaml cannot be read\n";
         let page = page(&[judged], &unread(complaints), Path::new("d")).expect("a page");
         let row = page.lines().last().expect("a row");
         assert_eq!(

@@ -112,7 +112,7 @@ async fn apply_one(
 fn set_namespace(object: &mut Object, scope: &Scope) -> Result<(), Failure> {
     let Some(Kind::VirtualMachineInstance(vmi)) = &mut object.kind else {
         return Err(Failure::refused(format!(
-            "a {} can not be applied",
+            "a {} cannot be applied",
             object.kind_name()
         )));
     };

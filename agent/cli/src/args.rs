@@ -243,7 +243,7 @@ pub struct Get {
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  kvmctl validate -f web.yaml\n  kvmctl validate -f manifests -R -o json\n  kvmctl validate -f web.yaml --defaulted -o yaml\n\nVerdicts:\n  accepted     a node would take it\n  unsupported  legal in KubeVirt's API, and beyond this release or the node\n  refused      KubeVirt refuses it too\n\nExit codes: 0 all accepted, 1 not all, 2 something can not be read"
+    after_help = "Examples:\n  kvmctl validate -f web.yaml\n  kvmctl validate -f manifests -R -o json\n  kvmctl validate -f web.yaml --defaulted -o yaml\n\nVerdicts:\n  accepted     a node would take it\n  unsupported  legal in KubeVirt's API, and beyond this release or the node\n  refused      KubeVirt refuses it too\n\nExit codes: 0 all accepted, 1 not all, 2 something cannot be read"
 )]
 pub struct Validate {
     /// Manifest, directory of manifests, or - for standard input; may be repeated

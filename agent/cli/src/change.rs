@@ -225,7 +225,7 @@ fn parse_changes(words: &[&String], marks: Marks) -> Result<Changes, Failure> {
     for (key, value) in &changes {
         let mut others = changes.iter().filter(|(other, _)| other == key);
         if others.any(|(_, other)| other.is_none() != value.is_none()) {
-            let text = format!("can not both modify and remove {key:?} in the same command");
+            let text = format!("cannot both modify and remove {key:?} in the same command");
             return Err(Failure::Usage(text));
         }
     }

@@ -108,7 +108,7 @@ fn keys(scope: &Scope, args: &Delete) -> Result<(Vec<Key>, Vec<ObjectName>), Fai
     let documents = files::read(&args.filenames)?;
     let (mut keys, mut others) = (Vec::new(), Vec::new());
     for sourced in documents {
-        // What can not be read whole may still be deleted, as long as it says what it is.
+        // What cannot be read whole may still be deleted, as long as it says what it is.
         let name = &sourced.document.name;
         let namespace = if name.namespace.is_empty() {
             scope.namespace()

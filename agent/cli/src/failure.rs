@@ -15,10 +15,10 @@ pub enum Failure {
     /// What was typed makes no sense.
     #[error("error: {0}")]
     Usage(String),
-    /// A file can not be read.
+    /// A file cannot be read.
     #[error("{0}")]
     Unreadable(String),
-    /// The agent can not be reached.
+    /// The agent cannot be reached.
     #[error("{0}")]
     Unreachable(String),
     /// `--timeout` is over.
@@ -105,7 +105,7 @@ fn with_causes(status: &Status) -> String {
     text
 }
 
-/// Why a file can not be had, without the number of the error.
+/// Why a file cannot be had, without the number of the error.
 pub fn file_error(error: &std::io::Error) -> String {
     if error.kind() == std::io::ErrorKind::NotFound {
         return "no such file".to_owned();

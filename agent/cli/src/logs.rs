@@ -70,7 +70,7 @@ impl Reader {
                 }
                 Err(status) => status,
             };
-            // One that never answered, or that can not say where it was, is not asked again.
+            // One that never answered, or that cannot say where it was, is not asked again.
             let may_go_on = self.request.follow && self.request.since_offset.is_some();
             failures += 1;
             let is_away = is_unreachable(&lost) || lost.code() == Code::Unavailable;

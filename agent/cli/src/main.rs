@@ -1,7 +1,7 @@
 //! `kvmctl`: the command line client.
 //!
 //! Verbs, flags, columns and words are `kubectl`'s and `virtctl`'s where those have them. Data goes to
-//! standard output and nothing else does. What is admitted is the agent's to say; only what can not be
+//! standard output and nothing else does. What is admitted is the agent's to say; only what cannot be
 //! read at all is refused here.
 
 #![forbid(unsafe_code)]

@@ -76,7 +76,7 @@ async fn over_stdio(scope: &Scope, key: &Key, ports: &[Ports]) -> Result<(), Fai
     };
     if ports.protocol == Protocol::Udp {
         let text =
-            "udp can not be forwarded to standard input and output: datagrams have no end there";
+            "udp cannot be forwarded to standard input and output: datagrams have no end there";
         return Err(Failure::Usage(text.to_owned()));
     }
     let target = Target {
@@ -104,7 +104,7 @@ async fn listen(
 ) -> Result<(), Failure> {
     let failed = |error: std::io::Error| {
         Failure::refused(format!(
-            "{} port {local} can not be listened on: {error}",
+            "{} port {local} cannot be listened on: {error}",
             target.ports.protocol
         ))
     };

@@ -40,7 +40,7 @@ impl Drop for RawMode {
 }
 
 /// Bytes from standard input. The channel closes at the end of the input. The thread is never joined:
-/// a read of a terminal can not be interrupted, and the process ends without it.
+/// a read of a terminal cannot be interrupted, and the process ends without it.
 pub fn stdin_bytes() -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(16);
     std::thread::spawn(move || {

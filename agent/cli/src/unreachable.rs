@@ -1,4 +1,4 @@
-//! Why an agent can not be reached, and the way out.
+//! Why an agent cannot be reached, and the way out.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub fn unreachable(address: &AgentAddress, why: &str) -> Failure {
             cacert,
         } => {
             let hint = server_hint(why, cert, cacert);
-            format!("error: the agent can not be reached at {url}: {hint} ({why})")
+            format!("error: the agent cannot be reached at {url}: {hint} ({why})")
         }
     })
 }
@@ -32,7 +32,7 @@ fn at_socket(socket: &Path, why: &str) -> String {
         "nobody answers there: is the service running? (systemctl status kvmlet)"
     };
     let mut text = format!(
-        "error: the agent can not be reached at {}: {hint}",
+        "error: the agent cannot be reached at {}: {hint}",
         socket.display()
     );
     let bare = ["", "tcp connect error", "transport error"].contains(&why);

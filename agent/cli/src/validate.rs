@@ -28,7 +28,7 @@ enum Form {
     Defaulted { yaml: bool },
 }
 
-/// Judges every object of every file; what can not be read does not keep others from being judged.
+/// Judges every object of every file; what cannot be read does not keep others from being judged.
 pub fn run(args: &Validate) -> Result<(), Failure> {
     let form = form(args)?;
     let node = args.node.as_deref().map(node::read).transpose()?;
@@ -58,9 +58,7 @@ pub fn run(args: &Validate) -> Result<(), Failure> {
         }
     }
     match unreadable {
-        Some(file) => Err(Failure::Unreadable(format!(
-            "error: {file} can not be read"
-        ))),
+        Some(file) => Err(Failure::Unreadable(format!("error: {file} cannot be read"))),
         None if count == 0 => Err(Failure::Unreadable(
             "error: there are no objects in what was given".to_owned(),
         )),

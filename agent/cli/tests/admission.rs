@@ -202,7 +202,7 @@ const ELSEWHERE: [&str; 17] = [
     // A zero or an empty text counts as not given.
     "must be in the range 1-100",
     "name part must",
-    "can not be empty",
+    "can not be empty", // Word for word Kubernetes'
     "must have at least one node selector term",
     // What is not read for another error of form.
     "devices in body is required",

@@ -108,7 +108,7 @@ fn verdicts_of_what_is_not_accepted_do_not_mix_with_defaulted_objects() {
 }
 
 #[test]
-fn what_can_not_be_read_is_exit_code_2_and_spares_its_neighbours() {
+fn what_cannot_be_read_is_exit_code_2_and_spares_its_neighbours() {
     let dir = tempfile::tempdir().unwrap();
     let broken = dir.path().join("broken.yaml");
     std::fs::write(&broken, "a: [1\n---\nkind: Secret\napiVersion: v1\n").unwrap();

@@ -318,7 +318,7 @@ impl<H: Host> Actor<H> {
             .map(|object| (target, object)))
     }
 
-    /// What is wanted; nothing when this release can not read the spec.
+    /// What is wanted; nothing when this release cannot read the spec.
     fn wanted(&mut self, object: &VirtualMachineInstance, metadata: &ObjectMeta) -> Option<Wanted> {
         if self.spec.is_none() {
             match Vmi::restore(object.clone()) {

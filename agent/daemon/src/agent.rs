@@ -196,7 +196,7 @@ impl<H: Host> Agent<H> {
         let claim = match (&record.room, &record.end) {
             (Some(claim), _) => claim.clone(),
             (None, Some(_)) => return Ok(()),
-            // What this release can not read keeps what it has; how much nobody can tell.
+            // What this release cannot read keeps what it has; how much nobody can tell.
             (None, None) => match Vmi::restore(object::vmi(row)?) {
                 Ok(admitted) => self.rooms.claim_of(&admitted.vmi),
                 Err(_) => return Ok(()),

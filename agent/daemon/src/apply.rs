@@ -299,7 +299,7 @@ fn create(
     })
 }
 
-/// Labels, annotations, owners and finalizers can change; the spec of a VMI can not.
+/// Labels, annotations, owners and finalizers can change; the spec of a VMI cannot.
 fn update(
     offered: VirtualMachineInstance,
     present: VirtualMachineInstance,

@@ -30,10 +30,10 @@ use instancetypes::Instancetypes;
 pub(crate) use pod_network::{Network6, PodNetwork};
 pub(crate) use shutdown::Shutdown;
 
-/// Why the configuration can not be used.
+/// Why the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
-    #[error("the configuration {path} can not be read")]
+    #[error("the configuration {path} cannot be read")]
     Unreadable {
         path: PathBuf,
         source: std::io::Error,
@@ -278,7 +278,7 @@ impl Config {
         })
     }
 
-    /// Takes back what can not change while the agent runs; the answer names it.
+    /// Takes back what cannot change while the agent runs; the answer names it.
     pub(crate) fn keep_fixed(&mut self, present: &Self) -> Vec<&'static str> {
         let mut kept = Vec::new();
         macro_rules! keep {

@@ -20,9 +20,9 @@ pub(crate) enum Output {
     Json,
 }
 
-/// Looks, and says what was seen. Fails when something was found without which guests can not run.
+/// Looks, and says what was seen. Fails when something was found without which guests cannot run.
 pub(crate) fn run(config: &Config, output: Option<Output>) -> anyhow::Result<ExitCode> {
-    let facts = NodeFacts::collect().context("this node can not be looked at")?;
+    let facts = NodeFacts::collect().context("this node cannot be looked at")?;
     let mut findings = examine(&Patient {
         vmm_program: config.vmm.program.clone(),
         state_dir: config.state_dir.clone(),

@@ -18,7 +18,7 @@ pub(crate) use pod_network::pod_network;
 /// KubeVirt's word for the only architecture that the VMM has.
 pub(crate) const ARCHITECTURE: &str = "amd64";
 
-/// vCPUs when KVM can not say: the VMM will be refused anyway, but admission need not be wrong.
+/// vCPUs when KVM cannot say: the VMM will be refused anyway, but admission need not be wrong.
 const DEFAULT_MAX_VCPUS: u32 = 64;
 
 /// The name under which the node is known.

@@ -27,7 +27,7 @@ impl<H: Host> Agent<H> {
         }
         let admitted = Vmi::restore(object::vmi(&row)?).map_err(|errors| {
             let first = errors.first().map(ToString::to_string).unwrap_or_default();
-            ApiError::Internal(format!("this release can not read the VMI: {first}"))
+            ApiError::Internal(format!("this release cannot read the VMI: {first}"))
         })?;
         let port = GuestPort {
             datagrams: forward.datagrams,

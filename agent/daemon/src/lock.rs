@@ -13,7 +13,7 @@ pub(crate) enum LockError {
         "the state directory {0} is in use by another kvmlet; stop it, or set another state_dir"
     )]
     Held(PathBuf),
-    #[error("the state directory {path} can not be used")]
+    #[error("the state directory {path} cannot be used")]
     Io {
         path: PathBuf,
         source: std::io::Error,

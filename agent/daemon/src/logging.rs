@@ -28,7 +28,7 @@ pub(crate) fn start(config: &Config) -> Result<LevelSwitch, ConfigError> {
         Err(_) => config.log_filter()?,
     };
     let (filter, handle) = reload::Layer::new(filter);
-    // A line that can not be written, such as to a file on a full disk, is lost. To say so at the same place would end
+    // A line that cannot be written, such as to a file on a full disk, is lost. To say so at the same place would end
     // the agent.
     let lines = fmt::layer()
         .with_writer(std::io::stderr)

@@ -83,7 +83,7 @@ pub(crate) fn object(kind: Kind, row: &StoredObject) -> Result<Object, ApiError>
 
 fn undecodable(row: &StoredObject, error: &prost::DecodeError) -> ApiError {
     ApiError::Internal(format!(
-        "the object with uid {} can not be decoded: {error}",
+        "the object with uid {} cannot be decoded: {error}",
         row.uid
     ))
 }

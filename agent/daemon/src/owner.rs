@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_can_not_pass_an_object_off_as_somebody_elses() {
+    fn a_caller_cannot_pass_an_object_off_as_somebody_elses() {
         let mut metadata = of("file:web.yaml");
         claim(&mut metadata, &Owner::GrpcCaller);
         assert_eq!(Owner::of(&metadata.annotations), Owner::GrpcCaller);

@@ -1,6 +1,6 @@
 //! The configuration, read again while the agent runs (SIGHUP, `systemctl reload`).
 //!
-//! A file that is wrong changes nothing. What can not change while the agent runs is named, and waits for
+//! A file that is wrong changes nothing. What cannot change while the agent runs is named, and waits for
 //! its next start. Guests that run are not touched in either case.
 
 use agent_host::LinuxHost;

@@ -25,7 +25,7 @@ const FINISH: Duration = Duration::from_secs(10);
 
 /// Runs the agent until it is told to end. Guests stay as they are.
 pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()> {
-    let facts = NodeFacts::collect().context("this node can not be looked at")?;
+    let facts = NodeFacts::collect().context("this node cannot be looked at")?;
     facts::warn_of_lacks(&config, &facts);
     go_before_guests();
     let _lock = lock::lock(&config.state_dir)?;
@@ -130,7 +130,7 @@ async fn open(config: &Config, facts: NodeFacts) -> anyhow::Result<Agent<LinuxHo
     let known_paths = paths::load(&ledger, &facts::path_rules(config))?;
     let host = LinuxHost::start(facts::host_config(config, &known_paths))
         .await
-        .context("the host can not be prepared")?;
+        .context("the host cannot be prepared")?;
     let judged_by = (facts::caps(config, &facts), facts::firmware(config));
     let rules = config.capacity.rules();
     let stored = (ledger, secrets);
@@ -188,7 +188,7 @@ async fn bind_metrics(config: &Config) -> anyhow::Result<Option<metrics::Endpoin
     };
     let endpoint = metrics::Endpoint::bind(address).await.with_context(|| {
         format!(
-            "metrics.listen = \"{address}\" in {}: it can not be listened there",
+            "metrics.listen = \"{address}\" in {}: it cannot be listened there",
             config.origin.display()
         )
     })?;
@@ -203,7 +203,7 @@ fn make_dirs(config: &Config) -> anyhow::Result<()> {
         std::fs::create_dir_all(directory)
             .with_context(|| {
                 format!(
-                    "the directory {} can not be made (the unit of systemd opens no others than its own: \
+                    "the directory {} cannot be made (the unit of systemd opens no others than its own: \
                      systemctl edit kvmlet, ReadWritePaths=)",
                     directory.display()
                 )
@@ -211,7 +211,7 @@ fn make_dirs(config: &Config) -> anyhow::Result<()> {
     }
     // Without it the source waits for it; a read-only /etc is no reason not to run.
     if let Err(error) = std::fs::create_dir_all(&config.manifest_dir) {
-        warn!(directory = %config.manifest_dir.display(), %error, "the manifest directory can not be made");
+        warn!(directory = %config.manifest_dir.display(), %error, "the manifest directory cannot be made");
     }
     Ok(())
 }

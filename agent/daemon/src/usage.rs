@@ -97,7 +97,7 @@ impl<H: Host> Agent<H> {
                     error!(
                         vmi = %format_args!("{}/{}", key.namespace, key.name),
                         %error,
-                        "this VMI has no figures: the ledger can not be read"
+                        "this VMI has no figures: the ledger cannot be read"
                     );
                 }
             }
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_not_be_read_is_an_error_and_no_absence() {
+    fn what_cannot_be_read_is_an_error_and_no_absence() {
         let mut row = object::row(VirtualMachineInstance::default(), 1);
         let error = read(&row).unwrap_err();
         assert!(error.to_string().contains("does not understand"), "{error}");

@@ -8,7 +8,7 @@ use tracing::{debug, warn};
 /// Tells the service manager, when there is one.
 pub(crate) fn tell(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        warn!(%error, "the service manager can not be told");
+        warn!(%error, "the service manager cannot be told");
     }
 }
 

@@ -26,7 +26,7 @@ pub struct FieldError {
 pub enum Bound {
     /// KubeVirt's: it refuses the object too.
     Api,
-    /// This release's: it can not honour the field or the value.
+    /// This release's: it cannot honour the field or the value.
     Release,
     /// The node's: its size, its configuration.
     Node,

@@ -56,7 +56,7 @@ pub(crate) enum BeneathError {
         wanted: &'static str,
     },
     /// The host could not open it.
-    #[error("{path}: can not be opened")]
+    #[error("{path}: cannot be opened")]
     Io {
         /// The path.
         path: String,
@@ -67,7 +67,7 @@ pub(crate) enum BeneathError {
 }
 
 impl BeneathError {
-    /// Whether trying again can not help.
+    /// Whether trying again cannot help.
     pub(crate) fn is_final(&self) -> bool {
         match self {
             Self::Escapes { .. } | Self::WrongType { .. } => true,

@@ -1,6 +1,6 @@
 //! What the agent's program does when it is started again as a helper.
 //!
-//! The agent can not run code between fork and exec of a child, so what must happen there happens
+//! The agent cannot run code between fork and exec of a child, so what must happen there happens
 //! at the start of a program: the agent starts itself anew with a hidden subcommand, which drops
 //! its privileges as its first act. The daemon's `main` calls [`run`] before anything else.
 

@@ -30,8 +30,8 @@ pub enum DiskImageError {
     /// The file is no disk image.
     #[error("{0} is neither a regular file nor a block device")]
     NoFile(String),
-    /// A file can not be opened or made.
-    #[error("{0} can not be opened")]
+    /// A file cannot be opened or made.
+    #[error("{0} cannot be opened")]
     Open(String, #[source] io::Error),
     /// The image is not converted. The text names it, what is wrong, and where.
     #[error("{0}")]
@@ -48,8 +48,8 @@ pub enum DiskImageError {
     /// The child ended without an answer.
     #[error("the process that reads the image ended without an answer ({0})")]
     Died(ExitStatus),
-    /// The child can not be started or talked to.
-    #[error("the process that reads the image can not be used")]
+    /// The child cannot be started or talked to.
+    #[error("the process that reads the image cannot be used")]
     Child(#[from] io::Error),
 }
 

@@ -26,10 +26,10 @@ use device::Device;
 /// Unit of a disk's size.
 const SECTOR_BYTES: u64 = 512;
 
-/// Why a disk can not be used.
+/// Why a disk cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DiskError {
-    /// Its path is not allowed, is missing, or can not be opened.
+    /// Its path is not allowed, is missing, or cannot be opened.
     #[error("disk {disk}")]
     Open {
         /// Name of the disk.
@@ -63,8 +63,8 @@ pub(crate) enum DiskError {
         /// Where.
         at: String,
     },
-    /// Its file system can not do what the cache mode asks for.
-    #[error("disk {disk}: {path} can not be used in its cache mode")]
+    /// Its file system cannot do what the cache mode asks for.
+    #[error("disk {disk}: {path} cannot be used in its cache mode")]
     NoCacheMode {
         /// Name of the disk.
         disk: String,
@@ -75,7 +75,7 @@ pub(crate) enum DiskError {
         source: io::Error,
     },
     /// The host could not make or lock it.
-    #[error("disk {disk}: {path} can not be {action}")]
+    #[error("disk {disk}: {path} cannot be {action}")]
     Io {
         /// Name of the disk.
         disk: String,
@@ -90,7 +90,7 @@ pub(crate) enum DiskError {
 }
 
 impl DiskError {
-    /// Whether trying again can not help.
+    /// Whether trying again cannot help.
     pub(crate) fn is_final(&self) -> bool {
         match self {
             Self::Open { source, .. } => source.is_final(),
@@ -382,7 +382,7 @@ fn with_cache(disk: &Disk, file: File) -> io::Result<(File, DiskCache)> {
     }
 }
 
-/// A file system that can not do without its cache says so (`EINVAL`).
+/// A file system that cannot do without its cache says so (`EINVAL`).
 fn go_direct(file: &File) -> io::Result<()> {
     let flags = OFlag::from_bits_retain(fcntl(file, FcntlArg::F_GETFL)?);
     fcntl(file, FcntlArg::F_SETFL(flags | OFlag::O_DIRECT))?;

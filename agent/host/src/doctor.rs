@@ -25,7 +25,7 @@ pub enum Health {
     Ok,
     /// Something goes without, or slower.
     Warn,
-    /// Guests can not run, or not those that need it.
+    /// Guests cannot run, or not those that need it.
     Fail,
 }
 
@@ -125,13 +125,13 @@ pub fn examine(patient: &Patient) -> Vec<Finding> {
     findings
 }
 
-/// A file's text without the white space around it; nothing when it can not be read.
+/// A file's text without the white space around it; nothing when it cannot be read.
 fn text_of(root: &Path, path: &str) -> Option<String> {
     let text = std::fs::read_to_string(root.join(path)).ok()?;
     Some(text.trim().to_owned())
 }
 
-/// Why something can not be opened, for people.
+/// Why something cannot be opened, for people.
 fn told(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => String::from("it is not there"),

@@ -217,7 +217,7 @@ pub enum ReachError {
     /// Nobody knows where the guest is; with the way out.
     #[error("{0}")]
     NoAddress(String),
-    /// The node can not go there.
+    /// The node cannot go there.
     #[error("{0}")]
     Node(String),
     /// The guest did not take the connection.

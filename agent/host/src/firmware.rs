@@ -36,8 +36,8 @@ pub(crate) enum FirmwareError {
         /// What to do.
         way_out: String,
     },
-    /// The image can not be opened.
-    #[error("{path}: can not be opened")]
+    /// The image cannot be opened.
+    #[error("{path}: cannot be opened")]
     Open {
         /// Its path.
         path: String,
@@ -45,8 +45,8 @@ pub(crate) enum FirmwareError {
         #[source]
         source: io::Error,
     },
-    /// The variable store can not be had.
-    #[error("the variable store {path} can not be {action}")]
+    /// The variable store cannot be had.
+    #[error("the variable store {path} cannot be {action}")]
     Variables {
         /// Its path.
         path: String,
@@ -142,7 +142,7 @@ pub(crate) fn open(
 fn image_bytes(path: &Path, least: u64) -> Result<u64, String> {
     let found = std::fs::metadata(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => "is missing".to_owned(),
-        _ => format!("can not be read: {error}"),
+        _ => format!("cannot be read: {error}"),
     })?;
     let bytes = found.len();
     if !found.is_file() {

@@ -27,8 +27,8 @@ const MAX_PROGRAMS: usize = 64;
 /// Why a hook gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum HookProgramError {
-    /// The directory or the program can not be read.
-    #[error("{} can not be read", path.display())]
+    /// The directory or the program cannot be read.
+    #[error("{} cannot be read", path.display())]
     Unreadable {
         /// Which.
         path: PathBuf,
@@ -47,8 +47,8 @@ pub enum HookProgramError {
         /// The directory.
         path: PathBuf,
     },
-    /// It can not be started or talked to.
-    #[error("it can not be run")]
+    /// It cannot be started or talked to.
+    #[error("it cannot be run")]
     Io(#[from] io::Error),
     /// It took too long, and was killed.
     #[error("it did not answer within {0:?} and was killed")]
@@ -70,7 +70,7 @@ pub enum HookProgramError {
 /// what is not executable are left out.
 ///
 /// # Errors
-/// When the directory can not be read, and for programs that others than root may change.
+/// When the directory cannot be read, and for programs that others than root may change.
 pub async fn hook_programs(directory: &Path) -> Result<Vec<PathBuf>, HookProgramError> {
     let directory = directory.to_owned();
     on_thread(move || list(&directory)).await?
@@ -215,6 +215,6 @@ async fn end(child: &mut Child) {
         tracing::debug!(%errno, "a hook has no group of processes");
     }
     if let Err(error) = child.kill().await {
-        tracing::warn!(%error, "a hook that was too slow can not be ended");
+        tracing::warn!(%error, "a hook that was too slow cannot be ended");
     }
 }

@@ -22,7 +22,7 @@ pub(crate) use layers::{LayerReading, find_in_archive, read_layers};
 /// Why there is no kernel to boot.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KernelError {
-    /// A file of the image can not be opened.
+    /// A file of the image cannot be opened.
     #[error(transparent)]
     Open(#[from] BeneathError),
     /// A guest has it as a disk to write to.
@@ -31,8 +31,8 @@ pub(crate) enum KernelError {
         /// Path of the file.
         path: String,
     },
-    /// The image can not be read.
-    #[error("the image {location} can not be used")]
+    /// The image cannot be read.
+    #[error("the image {location} cannot be used")]
     Image {
         /// The image, as the spec names it.
         location: String,
@@ -48,8 +48,8 @@ pub(crate) enum KernelError {
         /// What the child said.
         message: String,
     },
-    /// The kernel is none, or in a form that can not be booted.
-    #[error("{path} can not be booted")]
+    /// The kernel is none, or in a form that cannot be booted.
+    #[error("{path} cannot be booted")]
     Format {
         /// Path within the image.
         path: String,
@@ -58,7 +58,7 @@ pub(crate) enum KernelError {
         source: UnpackKernelError,
     },
     /// The child that unpacks refused the kernel.
-    #[error("{path} can not be unpacked: {message}")]
+    #[error("{path} cannot be unpacked: {message}")]
     Unpack {
         /// Path within the image.
         path: String,
@@ -68,12 +68,12 @@ pub(crate) enum KernelError {
         is_final: bool,
     },
     /// The host failed.
-    #[error("the kernel cache can not be used")]
+    #[error("the kernel cache cannot be used")]
     Cache(#[from] io::Error),
 }
 
 impl KernelError {
-    /// Whether trying again can not help: files may appear and hosts may recover, but a path that
+    /// Whether trying again cannot help: files may appear and hosts may recover, but a path that
     /// is not allowed stays so, and so does a kernel that is none.
     pub(crate) fn is_final(&self) -> bool {
         match self {

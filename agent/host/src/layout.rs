@@ -44,7 +44,7 @@ impl PathUid {
         if uid.is_empty() || uid.len() > 128 || uid.starts_with('.') || !uid.bytes().all(allowed) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("the uid {uid:?} can not be part of a path"),
+                format!("the uid {uid:?} cannot be part of a path"),
             ));
         }
         Ok(Self(uid.to_owned()))

@@ -122,11 +122,11 @@ struct VmmWatch {
     release: Arc<OnceLock<String>>,
 }
 
-/// Why the host can not be used.
+/// Why the host cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StartHostError {
-    /// A directory of the configuration can not be made.
-    #[error("the directory {path} can not be made")]
+    /// A directory of the configuration cannot be made.
+    #[error("the directory {path} cannot be made")]
     Directory {
         /// Path of the directory.
         path: String,
@@ -134,11 +134,11 @@ pub enum StartHostError {
         #[source]
         source: io::Error,
     },
-    /// What an earlier agent left can not be read.
-    #[error("the run directory can not be read")]
+    /// What an earlier agent left cannot be read.
+    #[error("the run directory cannot be read")]
     RunDirectory(#[source] io::Error),
-    /// The caches can not be cleaned up.
-    #[error("the state directory can not be cleaned up")]
+    /// The caches cannot be cleaned up.
+    #[error("the state directory cannot be cleaned up")]
     StateDirectory(#[source] io::Error),
 }
 
@@ -146,7 +146,7 @@ impl LinuxHost {
     /// Takes possession of the host's directories and finds out where guests can live.
     ///
     /// # Errors
-    /// When a directory can not be made or read.
+    /// When a directory cannot be made or read.
     pub async fn start(config: LinuxHostConfig) -> Result<Self, StartHostError> {
         for path in [&config.run_dir, &config.state_dir] {
             ensure_private_dir(path).map_err(|source| StartHostError::Directory {
@@ -242,7 +242,7 @@ impl LinuxHost {
         work
     }
 
-    /// The user for a VMI's VMM; `None` when the agent is not root and can not change users.
+    /// The user for a VMI's VMM; `None` when the agent is not root and cannot change users.
     fn vmm_user(&self, uid: &PathUid) -> Option<u32> {
         geteuid().is_root().then(|| self.memory().users.assign(uid))
     }

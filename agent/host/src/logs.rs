@@ -176,8 +176,8 @@ pub enum LogsError {
     /// No VMM runs.
     #[error("the guest is not running")]
     NotRunning,
-    /// The file can not be read.
-    #[error("the console log can not be read")]
+    /// The file cannot be read.
+    #[error("the console log cannot be read")]
     Unreadable(#[source] std::io::Error),
     /// The VMM did not answer.
     #[error("the VMM did not tell what its guest printed: {0}")]

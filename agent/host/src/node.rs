@@ -32,7 +32,7 @@ pub struct KvmFacts {
     pub api_version: i32,
     /// `KVM_CAP_MAX_VCPUS`.
     pub max_vcpus: u32,
-    /// Why stock kernels can not run, when they can not; one sentence for people.
+    /// Why stock kernels cannot run, when they cannot; one sentence for people.
     pub cannot_run_stock_kernels: Option<String>,
 }
 
@@ -40,7 +40,7 @@ impl NodeFacts {
     /// Looks at the node.
     ///
     /// # Errors
-    /// When `/proc` can not be read.
+    /// When `/proc` cannot be read.
     pub fn collect() -> io::Result<Self> {
         Ok(Self {
             boot_id: process::boot_id()?,
@@ -119,7 +119,7 @@ fn huge_pages_of(pools: &Path) -> BTreeMap<u64, u64> {
 }
 
 fn kvm_facts() -> Result<KvmFacts, String> {
-    let kvm = Kvm::new().map_err(|error| format!("/dev/kvm can not be opened: {error}"))?;
+    let kvm = Kvm::new().map_err(|error| format!("/dev/kvm cannot be opened: {error}"))?;
     Ok(KvmFacts {
         api_version: kvm.get_api_version(),
         max_vcpus: u32::try_from(kvm.get_max_vcpus()).unwrap_or(u32::MAX),

@@ -69,7 +69,7 @@ pub(crate) fn liveness(identity: &VmmIdentity) -> io::Result<Liveness> {
 
 /// Kills exactly this process. That it is gone already is success.
 ///
-/// The pidfd is opened before the identity is compared, so that the signal can not reach a process
+/// The pidfd is opened before the identity is compared, so that the signal cannot reach a process
 /// that got the pid in between.
 pub(crate) fn kill(identity: &VmmIdentity) -> io::Result<()> {
     let Some(pid) = i32::try_from(identity.pid).ok().and_then(Pid::from_raw) else {
@@ -99,7 +99,7 @@ pub(crate) fn pidfd_of(identity: &VmmIdentity) -> io::Result<Option<OwnedFd>> {
         Err(rustix::io::Errno::SRCH) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    // With the descriptor open the number can not become another's.
+    // With the descriptor open the number cannot become another's.
     Ok((liveness(identity)? == Liveness::Alive).then_some(pidfd))
 }
 

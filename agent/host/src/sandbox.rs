@@ -42,7 +42,7 @@ pub(crate) enum Sandbox {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SandboxError {
     /// systemd refused.
-    #[error("the scope {unit} can not be {action}")]
+    #[error("the scope {unit} cannot be {action}")]
     Systemd {
         /// Name of the scope.
         unit: String,
@@ -53,7 +53,7 @@ pub(crate) enum SandboxError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The kernel refused.
-    #[error("the cgroup {path} can not be {action}")]
+    #[error("the cgroup {path} cannot be {action}")]
     Cgroup {
         /// Path of the cgroup.
         path: String,

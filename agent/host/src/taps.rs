@@ -34,8 +34,8 @@ pub(crate) enum TapError {
         /// Name of the interface.
         bridge: String,
     },
-    /// The tap can not be made.
-    #[error("the tap {tap} can not be made")]
+    /// The tap cannot be made.
+    #[error("the tap {tap} cannot be made")]
     Create {
         /// Name of the tap.
         tap: String,
@@ -43,8 +43,8 @@ pub(crate) enum TapError {
         #[source]
         source: io::Error,
     },
-    /// The tap can not be attached.
-    #[error("the tap {tap} can not be made a port of the bridge {bridge}")]
+    /// The tap cannot be attached.
+    #[error("the tap {tap} cannot be made a port of the bridge {bridge}")]
     Attach {
         /// Name of the tap.
         tap: String,
@@ -54,7 +54,7 @@ pub(crate) enum TapError {
         #[source]
         source: rtnetlink::Error,
     },
-    /// The kernel's routing socket can not be had.
+    /// The kernel's routing socket cannot be had.
     #[error("no netlink socket")]
     Netlink(#[source] io::Error),
 }

@@ -1,6 +1,6 @@
 //! What a VMM and its guest have used, as the kernel and the VMM count it.
 //!
-//! Counts begin anew with each VMM. What can not be told is absent, never 0.
+//! Counts begin anew with each VMM. What cannot be told is absent, never 0.
 
 /// Figures of one guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -82,7 +82,7 @@ pub enum UnpackKernelError {
         /// Length of the file in bytes.
         file: u64,
     },
-    /// The compressed data can not be decoded.
+    /// The compressed data cannot be decoded.
     #[error("the kernel's {0} data is damaged")]
     Damaged(Compression, #[source] io::Error),
     /// The payload unpacked to another size than it announces.
@@ -108,7 +108,7 @@ pub enum UnpackKernelError {
     #[error("the kernel unpacks to more than {0} bytes, which are allowed")]
     OutputTooLarge(u64),
     /// Reading the input or writing the output failed.
-    #[error("the kernel can not be read or written")]
+    #[error("the kernel cannot be read or written")]
     Io(#[from] io::Error),
 }
 

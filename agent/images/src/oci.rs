@@ -72,8 +72,8 @@ impl Default for OciLimits {
 /// Why a file could not be taken out of an image.
 #[derive(Debug, thiserror::Error)]
 pub enum OciError {
-    /// A file of the layout can not be opened or read.
-    #[error("{file} of the image layout can not be read")]
+    /// A file of the layout cannot be opened or read.
+    #[error("{file} of the image layout cannot be read")]
     Read {
         /// Path within the layout.
         file: String,
@@ -113,8 +113,8 @@ pub enum OciError {
         /// Digest or size.
         what: &'static str,
     },
-    /// Something that the specification allows and this release can not do.
-    #[error("{0} can not be read by this release")]
+    /// Something that the specification allows and this release cannot do.
+    #[error("{0} cannot be read by this release")]
     Unsupported(String),
     /// The file is not in the image.
     #[error("{0}: not in the image")]
@@ -131,7 +131,7 @@ pub enum OciError {
     #[error("{0}")]
     NoOneFile(String),
     /// Writing the file failed.
-    #[error("the file can not be written")]
+    #[error("the file cannot be written")]
     Write(#[source] io::Error),
 }
 

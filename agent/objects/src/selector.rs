@@ -17,7 +17,7 @@ pub enum SelectorError {
     /// It is too long.
     #[error("selector is {0} bytes long; at most {MAX_BYTES} are read")]
     TooLong(usize),
-    /// A requirement can not be read.
+    /// A requirement cannot be read.
     #[error(
         "selector requirement {0:?} is none of: key, !key, key=value, key!=value, key in (a,b), key notin (a,b)"
     )]

@@ -28,7 +28,7 @@ pub enum ConditionStatus {
     True,
     /// It does not hold.
     False,
-    /// It can not be told.
+    /// It cannot be told.
     Unknown,
 }
 

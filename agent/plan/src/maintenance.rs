@@ -93,7 +93,7 @@ pub enum EvictionStrategy {
     /// Shuts it down; its owner starts it elsewhere.
     #[default]
     None,
-    /// Would migrate it, which this release can not: it is in the way.
+    /// Would migrate it, which this release cannot: it is in the way.
     LiveMigrate,
     /// Would migrate it where possible; else as none.
     LiveMigrateIfPossible,
@@ -147,7 +147,7 @@ pub enum EvictionStep {
     Ending,
     /// Its controller has to see to it.
     External,
-    /// It can not be moved, and may not be ended.
+    /// It cannot be moved, and may not be ended.
     Blocked,
 }
 

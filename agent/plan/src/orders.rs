@@ -125,7 +125,7 @@ pub enum Misfit {
     AlreadyPaused,
     /// It is to go on, and is not paused.
     NotPaused,
-    /// It can not be asked for anything while it is paused.
+    /// It cannot be asked for anything while it is paused.
     Paused,
     /// It is to go on, and nobody but its lease holds it.
     LeaseOver,

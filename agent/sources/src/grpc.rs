@@ -115,7 +115,7 @@ impl<R: Registry> NodeService for Service<R> {
         let object = match request.object.and_then(|object| object.kind) {
             Some(object::Kind::VirtualMachineInstance(vmi)) => vmi,
             Some(object::Kind::Event(_)) => {
-                return Err(ApiError::BadRequest(String::from("events can not be applied")).into());
+                return Err(ApiError::BadRequest(String::from("events cannot be applied")).into());
             }
             None => return Err(ApiError::BadRequest(String::from("object is missing")).into()),
         };

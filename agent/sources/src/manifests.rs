@@ -4,8 +4,8 @@
 //! spec ends the VMI and makes it anew. Objects made from here carry the file's name and a digest of what it
 //! said. Objects without a guest, such as Secrets and sets, are applied and deleted with their file. Three rules keep mistakes small:
 //!
-//! * a file that can not be read or parsed, or is empty, keeps the state that it had when it last could;
-//! * nothing is deleted while the directory itself can not be read;
+//! * a file that cannot be read or parsed, or is empty, keeps the state that it had when it last could;
+//! * nothing is deleted while the directory itself cannot be read;
 //! * an object that came from elsewhere is never touched.
 
 mod directory;

@@ -50,7 +50,7 @@ impl Ledger {
     /// agent left open when it died is brought to its end, as by the next agent; nothing else is changed.
     ///
     /// # Errors
-    /// See [`OpenError`]: there is none, an agent has it, or it can not be opened at all.
+    /// See [`OpenError`]: there is none, an agent has it, or it cannot be opened at all.
     pub fn check(path: &Path) -> Result<Checked, OpenError> {
         let mut checked = Checked::default();
         {
@@ -138,7 +138,7 @@ fn read_all(database: &Database, checked: &mut Checked) -> Result<(), StoreError
     Ok(())
 }
 
-/// Why a ledger that is not there can not be looked at.
+/// Why a ledger that is not there cannot be looked at.
 pub(crate) fn absent(path: &Path) -> OpenError {
     OpenError::Io {
         path: path.to_owned(),

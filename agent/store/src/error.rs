@@ -1,8 +1,8 @@
-//! Why the ledger can not be opened, and why it refuses.
+//! Why the ledger cannot be opened, and why it refuses.
 
 use std::path::PathBuf;
 
-/// Why the ledger can not be opened.
+/// Why the ledger cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another agent has it.
@@ -37,7 +37,7 @@ pub enum OpenError {
         what: String,
     },
     /// The file system refused.
-    #[error("{path}: the ledger can not be opened")]
+    #[error("{path}: the ledger cannot be opened")]
     Io {
         /// The file.
         path: PathBuf,
@@ -71,8 +71,8 @@ pub enum StoreError {
         /// The oldest version that one can go on from.
         oldest: u64,
     },
-    /// What is stored can not be read back.
-    #[error("the ledger holds {what} that can not be decoded")]
+    /// What is stored cannot be read back.
+    #[error("the ledger holds {what} that cannot be decoded")]
     Undecodable {
         /// What.
         what: String,
@@ -86,11 +86,11 @@ pub enum StoreError {
     /// Its file failed a moment ago.
     #[error("the ledger failed a moment ago and is about to be opened again")]
     Closed,
-    /// Its file failed before, and can not be opened again.
-    #[error("the ledger can not be opened again")]
+    /// Its file failed before, and cannot be opened again.
+    #[error("the ledger cannot be opened again")]
     Lost(#[source] Box<OpenError>),
     /// The database failed; nothing was written.
-    #[error("the ledger can not be read or written")]
+    #[error("the ledger cannot be read or written")]
     Database(#[source] redb::Error),
 }
 

@@ -16,7 +16,7 @@ use crate::{OpenError, StoreError};
 /// Pages kept in memory. The agent's whole budget is 40 MiB; the working set is far below this.
 const CACHE_BYTES: usize = 4 << 20;
 
-/// A file that can not be opened again is left alone for so long: opening it reads all of it.
+/// A file that cannot be opened again is left alone for so long: opening it reads all of it.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// The file.

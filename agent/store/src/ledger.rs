@@ -83,7 +83,7 @@ impl Ledger {
     /// Runs `work` on the database, which is opened anew if it failed before.
     ///
     /// # Errors
-    /// Those of `work`, and why it can not be opened.
+    /// Those of `work`, and why it cannot be opened.
     pub(crate) fn read<T>(
         &self,
         work: impl FnOnce(&Database) -> Result<T, StoreError>,

@@ -86,7 +86,7 @@ fn only_a_ledger_of_an_earlier_release_lacks_what_its_vmis_name() {
 }
 
 #[test]
-fn a_path_whose_row_can_not_be_read_is_named_by_the_check() {
+fn a_path_whose_row_cannot_be_read_is_named_by_the_check() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("ledger.redb");
     drop(open(&path));

@@ -145,7 +145,7 @@ fn put(path: &Path, mode: u32, inbox: &Receiver<Input>) -> io::Result<Outcome> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
     }
-    // A running program can not be overwritten, but replaced.
+    // A running program cannot be overwritten, but replaced.
     let partial = path.with_extension("partial");
     let mut file = File::create(&partial)?;
     for input in inbox {

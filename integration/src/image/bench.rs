@@ -20,7 +20,7 @@ const SCRIPT: &str = "bench/build-kernel";
 /// of two processors. An image in the cache stays, whatever newer source there is.
 ///
 /// # Errors
-/// When the source can not be had or the build fails.
+/// When the source cannot be had or the build fails.
 pub fn kernel() -> anyhow::Result<PathBuf> {
     let key = cache::key(&[
         SOURCE_PACKAGE.as_bytes(),
@@ -59,7 +59,7 @@ fn download(into: &Path) -> anyhow::Result<PathBuf> {
 /// An uncompressed initramfs whose `/init` says that it runs and waits: for starts.
 ///
 /// # Errors
-/// When it can not be assembled.
+/// When it cannot be assembled.
 pub fn start_initramfs() -> anyhow::Result<Vec<u8>> {
     let file = tempfile::NamedTempFile::new()?;
     let source = artifacts::workspace()?.join("guest-images/bench/init.S");

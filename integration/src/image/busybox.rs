@@ -46,7 +46,7 @@ impl GuestImage {
 /// The busybox guest on the stock kernel. What its `/init` does is in `guest-images/README.md`.
 ///
 /// # Errors
-/// When kernel or busybox can not be had.
+/// When kernel or busybox cannot be had.
 pub fn guest() -> anyhow::Result<GuestImage> {
     let kernel = kernel::stock()?;
     let recipe = Recipe::read("busybox", &["init", "end"], &kernel)?;
@@ -66,7 +66,7 @@ pub fn guest() -> anyhow::Result<GuestImage> {
 /// for everything that watches over a guest's life; those of panic devices are not loaded.
 ///
 /// # Errors
-/// When kernel or busybox can not be had.
+/// When kernel or busybox cannot be had.
 pub fn generic_guest() -> anyhow::Result<GuestImage> {
     let kernel = kernel::generic()?;
     let scripts = &["init", "end"];
@@ -86,7 +86,7 @@ pub fn generic_guest() -> anyhow::Result<GuestImage> {
 /// The initramfs of nodes of both flavours: busybox, or a switch to the root file system on disk.
 ///
 /// # Errors
-/// When kernel or busybox can not be had.
+/// When kernel or busybox cannot be had.
 pub fn node(kernel: &StockKernel) -> anyhow::Result<PathBuf> {
     let recipe = Recipe::read("node", &["init"], kernel)?;
     let directory = cache::directory("node-initramfs", &recipe.key(), |partial| {

@@ -8,7 +8,7 @@ use crate::{cache, tools};
 /// A disk by the name `name`, which GRUB prints, with more `words` on the kernel's command line.
 ///
 /// # Errors
-/// When GRUB or what makes partitions can not be had.
+/// When GRUB or what makes partitions cannot be had.
 pub fn boot_disk(name: &str, words: &str) -> anyhow::Result<PathBuf> {
     tools::ensure(tools::FIRMWARE)?;
     let guest = busybox::guest()?;

@@ -82,7 +82,7 @@ impl StockKernel {
 /// --refresh` asks apt for a newer one.
 ///
 /// # Errors
-/// When it is not cached and apt can not give it.
+/// When it is not cached and apt cannot give it.
 pub fn stock() -> anyhow::Result<StockKernel> {
     cached(&CLOUD)
 }

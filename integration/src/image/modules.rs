@@ -26,11 +26,11 @@ impl Modules {
     /// Looks at the module directory of a kernel.
     ///
     /// # Errors
-    /// When it can not be read.
+    /// When it cannot be read.
     pub fn of(directory: &Path) -> anyhow::Result<Self> {
         let list = |name: &str| {
             let path = directory.join(name);
-            fs::read_to_string(&path).with_context(|| format!("{} can not be read", path.display()))
+            fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))
         };
         let files = list("modules.order")?
             .lines()

@@ -27,7 +27,7 @@ const FIRMWARE: [&str; 5] = [
 /// All files that [`STOCK`] needs to run, where they are on this machine and are to be in a node.
 ///
 /// # Errors
-/// When it can not be had.
+/// When it cannot be had.
 pub fn stock_files() -> anyhow::Result<Vec<String>> {
     tools::ensure(tools::NODE)?;
     let mut files = process::with_libraries(STOCK)?;
@@ -39,7 +39,7 @@ pub fn stock_files() -> anyhow::Result<Vec<String>> {
 /// the cache stays, whatever newer source there is.
 ///
 /// # Errors
-/// When the source can not be had or the build fails.
+/// When the source cannot be had or the build fails.
 pub fn mended() -> anyhow::Result<PathBuf> {
     let [one, other] = PATCHES.map(recipe_file);
     let key = cache::key(&[&one?, &other?, &recipe_file(SCRIPT)?]);

@@ -11,7 +11,7 @@ const BYTES: u64 = 8 << 20;
 /// A disk that tells cloud-init `user_data`, as the instance `instance`. It is shared, so nobody writes to it.
 ///
 /// # Errors
-/// When the disk can not be made.
+/// When the disk cannot be made.
 pub fn seed(instance: &str, user_data: &str) -> anyhow::Result<PathBuf> {
     let meta_data = format!("instance-id: {instance}\n");
     let key = cache::key(&[meta_data.as_bytes(), user_data.as_bytes(), b"layout 1"]);

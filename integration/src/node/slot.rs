@@ -31,7 +31,7 @@ impl Slot {
                         fs::remove_dir_all(&directory)?;
                     }
                     fs::create_dir_all(&directory)
-                        .with_context(|| format!("{} can not be made", directory.display()))?;
+                        .with_context(|| format!("{} cannot be made", directory.display()))?;
                     return Ok(Self {
                         directory,
                         held: Arc::new(held),
@@ -46,7 +46,7 @@ impl Slot {
     pub(super) fn beside(&self, number: u8) -> anyhow::Result<Self> {
         let directory = self.directory.join(format!("beside-{number}"));
         fs::create_dir(&directory)
-            .with_context(|| format!("{} can not be made", directory.display()))?;
+            .with_context(|| format!("{} cannot be made", directory.display()))?;
         Ok(Self {
             directory,
             held: Arc::clone(&self.held),

@@ -83,7 +83,7 @@ impl Agent {
     fn store(&mut self, world: &mut World, record: &Record) -> bool {
         let is_full = world.store_is_full();
         if is_full && world.random.chance(75) {
-            world.say(|| String::from("agent    can not store the record"));
+            world.say(|| String::from("agent    cannot store the record"));
             return false;
         }
         if record.phase() != world.disk.record.phase() {

@@ -229,7 +229,7 @@ impl Guest<'_> {
         Ok(())
     }
 
-    /// The seed's disk can not be written, cloud-init had no error, no unit failed, and the firmware is the one
+    /// The seed's disk cannot be written, cloud-init had no error, no unit failed, and the firmware is the one
     /// that was asked for.
     fn look(&mut self, firmware: Firmware) -> anyhow::Result<()> {
         ensure!(self.tell("hostname")? == "seeded");

@@ -10,7 +10,7 @@ use integration::{skip, skip_if};
 use super::made::{Chance, Images, disk};
 
 #[test]
-fn features_that_can_not_be_read_are_named() {
+fn features_that_cannot_be_read_are_named() {
     skip_if!(skip::without_node());
     let images = Images::new();
     images.qemu_img("create -f qcow2 -o data_file=secret,data_file_raw=on data 1M");
@@ -155,7 +155,7 @@ fn a_destination_that_is_there_stays_unless_it_is_to_be_replaced() {
     );
     assert_eq!(images.read("out"), images.read("disk"));
     let text = images.refusal("convert missing out2");
-    assert!(text.contains("missing can not be opened"), "{text}");
+    assert!(text.contains("missing cannot be opened"), "{text}");
     let text = images.refusal("convert /dev/zero out2");
     assert!(text.contains("neither a regular file"), "{text}");
     assert_eq!(images.names(), ["disk", "out"]);

@@ -60,7 +60,7 @@ fn boot(node: &Node, more: &[&str]) -> anyhow::Result<Report> {
     guest::run(node, &flags)
 }
 
-/// Every model that the node can not give is refused by the names of what is missing.
+/// Every model that the node cannot give is refused by the names of what is missing.
 fn check_refusals(node: &Node) -> anyhow::Result<()> {
     let cpuinfo = node.sh("cat /proc/cpuinfo")?;
     let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
@@ -82,7 +82,7 @@ fn check_refusals(node: &Node) -> anyhow::Result<()> {
         let begin = format!("the CPU model {} needs ", model.name);
         let missing = said
             .split_once(&begin)
-            .and_then(|(_, rest)| rest.split_once(", which this host's KVM can not provide"))
+            .and_then(|(_, rest)| rest.split_once(", which this host's KVM cannot provide"))
             .with_context(|| said.clone())?
             .0;
         let missing: BTreeSet<&str> = missing.split(", ").collect();

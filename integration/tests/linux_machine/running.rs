@@ -49,7 +49,7 @@ impl<'a> Running<'a> {
     }
 }
 
-/// Tries to start a machine that can not be; what the VMM said.
+/// Tries to start a machine that cannot be; what the VMM said.
 pub fn refusal(node: &Node, flags: &[String]) -> anyhow::Result<String> {
     let mut argv = vec!["timeout", "60", "vmm-front", "run"];
     argv.extend(flags.iter().map(String::as_str));

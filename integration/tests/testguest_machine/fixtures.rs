@@ -302,7 +302,7 @@ fn this_release_goes_on_from_kept_snapshots_and_saves_the_same() {
         let wanted = sections.clone();
         let restore = Restore {
             snapshot: Snapshot { sections },
-            // Without RAM the guest can not run. Nothing of its devices is there either.
+            // Without RAM the guest cannot run. Nothing of its devices is there either.
             fill_ram: Box::new(|_| Ok(())),
         };
         let (machine, _network) = Everything::new().machine(Some(restore));

@@ -207,7 +207,7 @@ fn limits_hold_frames_back_until_they_are_lifted() {
     wait_for(&machine, "limits");
     std::thread::sleep(Duration::from_millis(200));
     let (passed, elapsed) = (network.echoed(), begin.elapsed().as_secs());
-    // Whatever the machine was busy with: more can not have been earned. One passes on credit.
+    // Whatever the machine was busy with: more cannot have been earned. One passes on credit.
     assert!(passed <= 5 + elapsed + 2, "{passed} in {elapsed} s");
     change(&machine, NetChange::SetLimits(NetLimits::default()));
     machine.wait_until("all frames", |_| network.echoed() >= 32);

@@ -99,7 +99,7 @@ fn a_guest_is_led_by_requests() {
 }
 
 #[test]
-fn what_can_not_be_is_refused_by_field() {
+fn what_cannot_be_is_refused_by_field() {
     skip_if!(without_kvm().or_else(testguest::missing));
     let vmm = VmmProcess::start().unwrap();
     let mut client = vmm.connect().unwrap();

@@ -220,7 +220,7 @@ fn each_event_has_the_status_of_its_moment_and_none_is_older_than_the_first_pict
 }
 
 #[test]
-fn an_instruction_that_kvm_can_not_carry_out_is_a_kvm_error() {
+fn an_instruction_that_kvm_cannot_carry_out_is_a_kvm_error() {
     let without_limits = || {
         let why = "KVM on this machine carries out every instruction";
         host::without_stock_kernels()

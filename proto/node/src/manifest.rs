@@ -55,7 +55,7 @@ pub enum ManifestError {
 /// Reads a manifest. Documents of comments or nothing are left out; a `kind: List` counts as its items.
 ///
 /// # Errors
-/// When the manifest as a whole can not be read. What is wrong with one object is in its [`Document`].
+/// When the manifest as a whole cannot be read. What is wrong with one object is in its [`Document`].
 pub fn parse(bytes: &[u8]) -> Result<Vec<Document>, ManifestError> {
     if bytes.len() > MAX_MANIFEST_BYTES {
         return Err(ManifestError::TooLarge { bytes: bytes.len() });

@@ -43,7 +43,7 @@ pub enum FrameError {
     #[error("{0} descriptors arrived that belong to no frame")]
     StrayDescriptors(usize),
     /// The body is not an encoded `Frame`.
-    #[error("the body of a frame can not be decoded")]
+    #[error("the body of a frame cannot be decoded")]
     Body(#[source] prost::DecodeError),
 }
 

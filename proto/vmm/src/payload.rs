@@ -91,7 +91,7 @@ pub enum PayloadError {
         newest: u32,
     },
     /// The body is not what its kind and version promise.
-    #[error("the payload's body can not be decoded")]
+    #[error("the payload's body cannot be decoded")]
     Body(#[source] prost::DecodeError),
 }
 

@@ -2,11 +2,11 @@
 //!
 //! The set of a device's event sources is fixed when the device is built. The machine registers
 //! each once, **edge-triggered and for reading** (`EPOLLIN | EPOLLET`), and never removes it before
-//! the device goes. So nothing spins when a source stays readable that the device can not serve
+//! the device goes. So nothing spins when a source stays readable that the device cannot serve
 //! now, such as a tap with packets while the guest has offered no receive buffers:
 //!
 //! * An eventfd need not be read: each write to it is an edge, whatever its count.
-//! * The device consumes any other source until it would block, or until it can not go on. Whatever ends
+//! * The device consumes any other source until it would block, or until it cannot go on. Whatever ends
 //!   the second state (a kick, an activation) makes the device look at the source again by itself.
 //! * A device that stops because it has used up its turn (a guest must not hold the event loop) writes to
 //!   one of its own eventfds, which raises a new edge, and so queues behind the other devices.

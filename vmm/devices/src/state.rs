@@ -67,7 +67,7 @@ impl Payload {
     }
 }
 
-/// A payload can not be used.
+/// A payload cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// There is none of the kind.
@@ -101,7 +101,7 @@ pub enum StateError {
         bytes: usize,
     },
     /// The content is no message.
-    #[error("state of {kind} can not be decoded")]
+    #[error("state of {kind} cannot be decoded")]
     Decode {
         /// Which kind.
         kind: &'static str,
@@ -109,12 +109,12 @@ pub enum StateError {
         #[source]
         source: prost::DecodeError,
     },
-    /// A value can not be: the state is of another device, or damaged.
+    /// A value cannot be: the state is of another device, or damaged.
     #[error("state of {kind}: {what}")]
     Value {
         /// Which kind.
         kind: &'static str,
-        /// Which value, and why it can not be.
+        /// Which value, and why it cannot be.
         what: String,
     },
 }
@@ -162,7 +162,7 @@ impl Payloads {
     /// Takes the state of kind `S`.
     ///
     /// # Errors
-    /// There is none, or it can not be read.
+    /// There is none, or it cannot be read.
     pub fn take<S: DeviceState>(&mut self) -> Result<S, StateError> {
         let at = self.0.iter().position(|payload| payload.kind == S::KIND);
         match at {
@@ -174,7 +174,7 @@ impl Payloads {
     /// Takes the state of kind `S`, which may not be there.
     ///
     /// # Errors
-    /// It can not be read.
+    /// It cannot be read.
     pub fn take_if_there<S: DeviceState>(&mut self) -> Result<Option<S>, StateError> {
         match self.take() {
             Err(StateError::Missing { .. }) => Ok(None),

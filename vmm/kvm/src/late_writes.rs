@@ -36,7 +36,7 @@ impl LateWrites {
     /// The ring of `vm`, which `vcpu` is one of. `None` where KVM has none for ports.
     ///
     /// # Errors
-    /// When the ring can not be mapped.
+    /// When the ring cannot be mapped.
     pub fn new(vm: &Arc<Vm>, vcpu: &Vcpu) -> Result<Option<Self>, KvmError> {
         let number = |capability: u32| vm.fd().check_extension_raw(u64::from(capability));
         let pages = usize::try_from(number(KVM_CAP_COALESCED_MMIO)).unwrap_or(0);

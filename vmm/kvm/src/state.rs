@@ -120,7 +120,7 @@ impl Vcpu {
         }
         fd.set_debug_regs(&state.debug)
             .map_err(KvmError::ioctl("KVM_SET_DEBUGREGS"))?;
-        // What can not be written did not change.
+        // What cannot be written did not change.
         self.write_msrs(&state.msrs)?;
         fd.set_lapic(&state.lapic)
             .map_err(KvmError::ioctl("KVM_SET_LAPIC"))?;

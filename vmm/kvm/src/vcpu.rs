@@ -116,7 +116,7 @@ pub enum Exit<'a> {
     SystemReset,
     /// The guest told the hypervisor that it crashed.
     SystemCrash,
-    /// The vCPU can not go on.
+    /// The vCPU cannot go on.
     Failure(FailureDetail),
 }
 
@@ -210,7 +210,7 @@ impl Vcpu {
     /// When the host refuses.
     pub fn note_pause(&self) -> Result<(), KvmError> {
         match self.fd.kvmclock_ctrl() {
-            // A guest without a kvmclock can not be told.
+            // A guest without a kvmclock cannot be told.
             Err(errno) if errno.errno() == libc::EINVAL => Ok(()),
             result => result.map_err(KvmError::ioctl("KVM_KVMCLOCK_CTRL")),
         }

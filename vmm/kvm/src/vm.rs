@@ -117,7 +117,7 @@ impl Vm {
     /// Adds the in-kernel PIT.
     ///
     /// # Errors
-    /// When the host refuses, or can not do as asked about missed ticks.
+    /// When the host refuses, or cannot do as asked about missed ticks.
     pub fn create_pit(&mut self, host: &KvmHost, missed: MissedTicks) -> Result<(), KvmError> {
         let pit = kvm_pit_config {
             flags: KVM_PIT_SPEAKER_DUMMY,
@@ -288,7 +288,7 @@ impl Vm {
 
 /// An ioeventfd that is registered.
 #[derive(Debug)]
-#[must_use = "a binding that is dropped can not be undone"]
+#[must_use = "a binding that is dropped cannot be undone"]
 pub struct IoEventBinding {
     address: u64,
 }

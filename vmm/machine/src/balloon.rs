@@ -12,13 +12,13 @@ use vmm_devices::{GuestRam, Payloads};
 use crate::functions::{DeviceErrorKind, Handles};
 use crate::request::MachineHandle;
 
-/// A balloon can not be changed as asked.
+/// A balloon cannot be changed as asked.
 #[derive(Debug, thiserror::Error)]
 pub enum SetBalloonError {
     /// The machine has none, or is not built yet.
     #[error("the machine has no balloon")]
     NoBalloon,
-    /// It can not be that large.
+    /// It cannot be that large.
     #[error(transparent)]
     Target(#[from] BalloonTargetError),
 }
@@ -34,7 +34,7 @@ impl MachineHandle {
     /// [`Status::balloon`](crate::Status::balloon). A guest that is paused is told when it goes on.
     ///
     /// # Errors
-    /// There is no balloon, or it can not be that large.
+    /// There is no balloon, or it cannot be that large.
     pub fn set_balloon(&self, target_bytes: u64) -> Result<(), SetBalloonError> {
         let balloon = self.board.balloon().ok_or(SetBalloonError::NoBalloon)?;
         Ok(balloon.set_target(target_bytes)?)

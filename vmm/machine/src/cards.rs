@@ -40,7 +40,7 @@ pub enum NetChange {
     Announce,
 }
 
-/// A card can not be made of what was given.
+/// A card cannot be made of what was given.
 #[derive(Debug, thiserror::Error)]
 pub enum NetCardError {
     /// A tap.
@@ -55,18 +55,18 @@ pub enum NetCardError {
         other: String,
     },
     /// The card.
-    #[error("the card can not be made")]
+    #[error("the card cannot be made")]
     Card(#[from] NetError),
 }
 
-/// A card can not be changed as asked.
+/// A card cannot be changed as asked.
 #[derive(Debug, thiserror::Error)]
 pub enum CardError {
     /// The function at the address is no card, or there is none.
     #[error("there is no network card at {0}")]
     NoCard(PciAddress),
     /// The card refused.
-    #[error("the card at {address} can not be changed")]
+    #[error("the card at {address} cannot be changed")]
     Card {
         /// Where it is.
         address: PciAddress,

@@ -9,14 +9,14 @@ use crate::pci::PciAddress;
 use crate::request::MachineHandle;
 use crate::snapshot::SnapshotError;
 
-/// A disk can not be changed as asked.
+/// A disk cannot be changed as asked.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
     /// The function at the address is no disk, or there is none.
     #[error("there is no disk at {0}")]
     NoDisk(PciAddress),
     /// The disk refused.
-    #[error("the disk at {address} can not be changed")]
+    #[error("the disk at {address} cannot be changed")]
     Disk {
         /// Where it is.
         address: PciAddress,

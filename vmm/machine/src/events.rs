@@ -61,7 +61,7 @@ pub(crate) enum GuestEvent {
     AwaitRest,
     /// The debug exit port was written.
     DebugExit(u32),
-    /// KVM can not run a vCPU any more.
+    /// KVM cannot run a vCPU any more.
     VcpuFailed(String),
     /// The host refused something that no guest can cause.
     HostFailure(String),

@@ -27,7 +27,7 @@ use crate::snapshot::Snapshot;
 
 /// A PCI function could not be made.
 #[derive(Debug, thiserror::Error)]
-#[error("the function at {address} can not be made")]
+#[error("the function at {address} cannot be made")]
 pub struct DeviceError {
     /// Where it was to be.
     pub address: PciAddress,
@@ -52,7 +52,7 @@ pub enum DeviceErrorKind {
     #[error("no root port leads to its bus")]
     NoRootPort,
     /// A root port.
-    #[error("the root port can not be made")]
+    #[error("the root port cannot be made")]
     RootPort(#[from] RootPortError),
     /// A disk.
     #[error("the disk is not usable")]
@@ -61,7 +61,7 @@ pub enum DeviceErrorKind {
     #[error("the network card is not usable")]
     Net(#[from] NetCardError),
     /// A balloon.
-    #[error("the balloon can not be made")]
+    #[error("the balloon cannot be made")]
     Balloon(#[from] BalloonError),
     /// Which of two balloons would requests be for?
     #[error("a machine has one balloon at most")]
@@ -70,13 +70,13 @@ pub enum DeviceErrorKind {
     #[error("the socket device is not usable")]
     Vsock(#[from] VsockError),
     /// The transport.
-    #[error("its virtio transport can not be made")]
+    #[error("its virtio transport cannot be made")]
     Transport(#[from] transport::BuildError),
     /// A watchdog.
-    #[error("the watchdog can not be made")]
+    #[error("the watchdog cannot be made")]
     I6300Esb(#[from] I6300EsbError),
     /// A panic device.
-    #[error("the panic device can not be made")]
+    #[error("the panic device cannot be made")]
     Pvpanic(#[from] PvpanicError),
     /// State of it that nothing took.
     #[error("its state does not fit")]

@@ -203,7 +203,7 @@ pub fn take_apart(mut snapshot: Snapshot, functions: &[PciAddress], line: Option
 /// Reads the state of a vCPU as a restored machine does before it makes one.
 ///
 /// # Errors
-/// It can not be that of a vCPU.
+/// It cannot be that of a vCPU.
 pub fn read_vcpu(bytes: &[u8]) -> Result<(), crate::SnapshotError> {
     let mut snapshot = Snapshot::default();
     snapshot.put_vcpu_bytes(0, bytes.to_vec());

@@ -29,7 +29,7 @@ const MOST_IDLE_LOOKS: u32 = 20;
 
 /// The late writes of a machine.
 pub(crate) struct LateWrites {
-    /// `None` where the host can not do it: all writes are exits.
+    /// `None` where the host cannot do it: all writes are exits.
     ring: Option<Ring>,
     /// Since the last look.
     was_used: AtomicBool,

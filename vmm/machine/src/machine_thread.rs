@@ -119,7 +119,7 @@ fn serve(orders: &Receiver<Order>, threads: Threads) {
             }
             Err(error) => {
                 if let Some(free) = free {
-                    // The next machine may have another place, and says so when it can not be there.
+                    // The next machine may have another place, and says so when it cannot be there.
                     pin_this_thread(&free).unwrap_or_default();
                 }
                 observer.built(Err(error));

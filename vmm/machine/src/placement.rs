@@ -31,7 +31,7 @@ pub enum Placed {
     IoThread(String),
 }
 
-/// A thread can not run where it is to.
+/// A thread cannot run where it is to.
 #[derive(Debug, thiserror::Error)]
 pub enum PlacementError {
     /// The host has none of its CPUs, or lets this process use none of them.
@@ -45,7 +45,7 @@ pub enum PlacementError {
         allowed: CpuSet,
     },
     /// The host refuses.
-    #[error("threads can not be pinned")]
+    #[error("threads cannot be pinned")]
     Host(#[source] io::Error),
 }
 

@@ -78,7 +78,7 @@ pub enum RequestError {
     /// Whoever was to see to its memory could not.
     #[error("its memory could not be seen to")]
     Memory(#[source] io::Error),
-    /// The machine can not be saved.
+    /// The machine cannot be saved.
     #[error("the machine could not be saved")]
     Save(#[from] SnapshotError),
 }

@@ -41,7 +41,7 @@ pub enum EndReason {
     TripleFault,
     /// Its kernel gave up.
     Panicked,
-    /// KVM can not run it any more.
+    /// KVM cannot run it any more.
     KvmFailed,
     /// It was asked to stop.
     Stopped,
@@ -243,6 +243,6 @@ impl StatusBoard {
 
 /// Now, in nanoseconds of `CLOCK_BOOTTIME`.
 pub(crate) fn boottime_ns() -> u64 {
-    // Can not fail for a clock that every kernel since 2.6.39 has.
+    // Cannot fail for a clock that every kernel since 2.6.39 has.
     clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(0, nanoseconds)
 }

@@ -90,7 +90,7 @@ impl Timeline {
 /// Now, in nanoseconds of `CLOCK_MONOTONIC`; never 0.
 #[must_use]
 pub fn monotonic_ns() -> u64 {
-    // Can not fail for a clock that every kernel has.
+    // Cannot fail for a clock that every kernel has.
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(1, |now| nanoseconds(now).max(1))
 }
 

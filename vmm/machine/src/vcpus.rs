@@ -18,7 +18,7 @@ use crate::ports::Buses;
 use crate::snapshot::SnapshotError;
 use crate::timeline::{Phase, Timeline};
 
-/// A kick can not be lost, but a vCPU may be held up by the host; then it is kicked again.
+/// A kick cannot be lost, but a vCPU may be held up by the host; then it is kicked again.
 const KICK_INTERVAL: Duration = Duration::from_millis(20);
 const KICK_ATTEMPTS: u32 = 500;
 
@@ -180,7 +180,7 @@ impl Vcpus {
         }
         for _ in 0..KICK_ATTEMPTS {
             for kick in &self.kicks {
-                // ESRCH is no error of kick(), and others can not happen to our own threads.
+                // ESRCH is no error of kick(), and others cannot happen to our own threads.
                 drop(kick.kick());
             }
             if self.gate.wait_done(KICK_INTERVAL) {

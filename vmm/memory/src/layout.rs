@@ -62,7 +62,7 @@ impl Window {
     }
 }
 
-/// Why RAM of a size can not be laid out.
+/// Why RAM of a size cannot be laid out.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum LayoutError {
     /// Not a positive whole number of pages.
@@ -112,7 +112,7 @@ pub struct Layout {
     hot_plug: Window,
     mmio32: Window,
     mmio64: Window,
-    /// First address that vCPUs can not name.
+    /// First address that vCPUs cannot name.
     limit: u64,
 }
 

@@ -28,7 +28,7 @@ pub enum LoadError {
         /// Bytes that are not there.
         missing: usize,
     },
-    /// The file can not be read at that offset.
+    /// The file cannot be read at that offset.
     #[error("reading the file at offset {offset} failed")]
     Read {
         /// Offset within the file.

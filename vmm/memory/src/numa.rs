@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ram_and_nodes_that_can_not_be_are_refused() {
+    fn what_is_not_ram_and_nodes_that_cannot_be_are_refused() {
         let ram = create_ram(&Layout::new(64 << 20, 40).unwrap()).unwrap();
         let beyond = Window {
             base: 48 << 20,

@@ -62,7 +62,7 @@ pub enum ControlSocketError {
     /// Nothing was passed on.
     #[error("no control socket: neither --control-fd nor LISTEN_FDS with exactly one descriptor")]
     Missing,
-    /// What was passed on can not be taken.
+    /// What was passed on cannot be taken.
     #[error("the inherited descriptor is not usable")]
     Inherit(#[from] ListenError),
     /// It is no listening Unix socket.

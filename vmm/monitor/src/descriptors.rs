@@ -92,7 +92,7 @@ impl Descriptors {
 }
 
 fn check(descriptor: &OwnedFd, kind: Kind, access: Access) -> Result<(), String> {
-    let status = fstat(descriptor).map_err(|errno| format!("can not be examined: {errno}"))?;
+    let status = fstat(descriptor).map_err(|errno| format!("cannot be examined: {errno}"))?;
     let format = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT;
     let (fits, name) = match kind {
         Kind::File => (format == SFlag::S_IFREG, "a regular file"),
@@ -111,7 +111,7 @@ fn check(descriptor: &OwnedFd, kind: Kind, access: Access) -> Result<(), String>
         return Err(format!("is not {name}"));
     }
     let flags = fcntl(descriptor.as_fd(), FcntlArg::F_GETFL)
-        .map_err(|errno| format!("can not be examined: {errno}"))?;
+        .map_err(|errno| format!("cannot be examined: {errno}"))?;
     let mode = OFlag::from_bits_truncate(flags) & OFlag::O_ACCMODE;
     let readable = mode == OFlag::O_RDONLY || mode == OFlag::O_RDWR;
     let writable = mode == OFlag::O_WRONLY || mode == OFlag::O_RDWR;

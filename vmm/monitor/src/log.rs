@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_can_not_forge_a_line_and_is_bounded() {
+    fn a_value_cannot_forge_a_line_and_is_bounded() {
         let mut line = String::new();
         append(&mut line, "level", "a\"b\nc");
         assert_eq!(line, r#"level="a\"b\nc""#);

@@ -33,7 +33,7 @@ const FAREWELL: Duration = Duration::from_millis(200);
 /// A peer that is refused.
 #[derive(Debug, thiserror::Error)]
 enum RefusedPeer {
-    #[error("its credentials can not be read")]
+    #[error("its credentials cannot be read")]
     Unknown(#[source] io::Error),
     #[error("user id {uid} (process {pid}) is not allowed")]
     User { uid: u32, pid: i32 },
@@ -172,7 +172,7 @@ impl Server {
             .map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// A peer that can not be watched is closed: it must not end the guest.
+    /// A peer that cannot be watched is closed: it must not end the guest.
     fn watch_peers(&mut self) {
         let mut failed = Vec::new();
         for (number, connection) in &self.connections {
@@ -316,7 +316,7 @@ impl Server {
         }
     }
 
-    /// Sends, or closes a connection that can not be sent to.
+    /// Sends, or closes a connection that cannot be sent to.
     pub(crate) fn send(&mut self, number: u32, body: Body) {
         if let Some(connection) = self.connection(number) {
             let result = connection.send(body);

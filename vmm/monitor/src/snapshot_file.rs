@@ -24,8 +24,8 @@ const WITHOUT_CHECKSUMS: u32 = 1;
 /// A file is no snapshot of this program's.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotFileError {
-    /// It can not be read.
-    #[error("it can not be read")]
+    /// It cannot be read.
+    #[error("it cannot be read")]
     Read(#[from] io::Error),
     /// Its head is none.
     #[error("its head is wrong")]

@@ -304,7 +304,7 @@ fn sizes() -> Result<(), Failed> {
     Ok(())
 }
 
-/// None of our filters is so long that a comparison can not reach where it leads to, which is 255
+/// None of our filters is so long that a comparison cannot reach where it leads to, which is 255
 /// instructions away at most. Each of these is.
 fn far_ends() -> Result<(), Failed> {
     const CALLS: u32 = 1_000;

@@ -1,4 +1,4 @@
-//! Giving up what a VMM does not need. Every step only takes away and can not be undone.
+//! Giving up what a VMM does not need. Every step only takes away and cannot be undone.
 
 use std::io;
 use std::os::fd::RawFd;

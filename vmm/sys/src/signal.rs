@@ -28,7 +28,7 @@ pub fn signals_as_fd(signals: &[Signal]) -> io::Result<SignalFd> {
 /// it to a vCPU thread ends `KVM_RUN`.
 ///
 /// # Errors
-/// The signal can not be handled (`SIGKILL`, `SIGSTOP`).
+/// The signal cannot be handled (`SIGKILL`, `SIGSTOP`).
 pub fn install_kick(signal: libc::c_int) -> io::Result<()> {
     extern "C" fn nothing(_: libc::c_int) {}
 
@@ -49,7 +49,7 @@ pub fn install_kick(signal: libc::c_int) -> io::Result<()> {
 /// is an error and not the end.
 ///
 /// # Errors
-/// The signal can not be ignored (`SIGKILL`, `SIGSTOP`).
+/// The signal cannot be ignored (`SIGKILL`, `SIGSTOP`).
 pub fn ignore(signal: Signal) -> io::Result<()> {
     let action = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
     // SAFETY: SIG_IGN runs no code.
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn sigkill_can_not_be_turned_into_a_kick() {
+    fn sigkill_cannot_be_turned_into_a_kick() {
         assert!(install_kick(libc::SIGKILL).is_err());
     }
 }

@@ -11,7 +11,7 @@ use nix::sys::socket::{
 
 use crate::frame::{self, FrameError};
 
-/// Why a descriptor can not be taken over.
+/// Why a descriptor cannot be taken over.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// It is something else.

@@ -18,7 +18,7 @@ pub enum Half {
 pub fn split() -> io::Result<Half> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(io::Error::other(
-            "a process of several threads can not be split",
+            "a process of several threads cannot be split",
         ));
     }
     // SAFETY: there is no other thread, so the child has all that it had before.

@@ -53,7 +53,7 @@ impl IfReq {
     }
 }
 
-/// Why a descriptor can not serve as tap.
+/// Why a descriptor cannot serve as tap.
 #[derive(Debug, thiserror::Error)]
 pub enum TapError {
     /// It is a tap with the wrong flags.

@@ -91,7 +91,7 @@ impl Threads {
         }
     }
 
-    /// Starts a thread that is confined before it begins `work`. One that can not be confined
+    /// Starts a thread that is confined before it begins `work`. One that cannot be confined
     /// panics, and that is to end the process.
     ///
     /// # Errors
@@ -111,7 +111,7 @@ impl Threads {
             .stack_size(STACK_BYTES)
             .spawn(move || {
                 if let Err(error) = self.confine(kind) {
-                    panic!("a {} thread can not be confined: {error}", kind.name());
+                    panic!("a {} thread cannot be confined: {error}", kind.name());
                 }
                 work();
             })
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_can_not_be_confined_does_not_work() {
+    fn a_thread_that_cannot_be_confined_does_not_work() {
         let threads = Threads::confined_by(|_kind| {
             Err(HardenError {
                 call: "seccomp",

@@ -27,7 +27,7 @@ pub const LOG_ALL: u64 = 1 << 26;
 /// Receive and transmit, as vhost numbers them.
 pub const RINGS: u32 = 2;
 
-/// vhost-net can not be used.
+/// vhost-net cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum VhostError {
     /// It is no vhost-net, or a call failed.
@@ -48,7 +48,7 @@ pub enum VhostError {
         needed: u64,
     },
     /// A ring or a region is not in guest memory, or there are too many regions.
-    #[error("vhost-net: {0} can not be handed to the kernel")]
+    #[error("vhost-net: {0} cannot be handed to the kernel")]
     Memory(&'static str),
     /// The kernel found a ring that makes no sense, and does not go on with it.
     #[error("vhost-net: the kernel gave up a ring that its driver broke")]
@@ -294,7 +294,7 @@ mod tests {
             .write(true)
             .open("/dev/vhost-net");
         let Ok(file) = opened else {
-            eprintln!("skipped: /dev/vhost-net can not be opened");
+            eprintln!("skipped: /dev/vhost-net cannot be opened");
             return;
         };
         let needed = LOG_ALL | 1 << 32;

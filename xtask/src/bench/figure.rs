@@ -56,7 +56,7 @@ impl Figure {
 /// Writes the JSON file.
 ///
 /// # Errors
-/// When it can not be written.
+/// When it cannot be written.
 pub(super) fn write(figures: &[Figure], path: &Path) -> anyhow::Result<()> {
     std::fs::write(path, serde_json::to_string_pretty(figures)?)?;
     eprintln!("written: {}", path.display());

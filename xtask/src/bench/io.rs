@@ -42,7 +42,7 @@ pub struct IoOptions {
 /// Measures and prints.
 ///
 /// # Errors
-/// When something can not be built or measured.
+/// When something cannot be built or measured.
 pub fn run(root: &Path, options: IoOptions, json: Option<PathBuf>) -> anyhow::Result<()> {
     if let Some(reason) = skip::without_kvm() {
         anyhow::bail!("SKIPPED, {reason}");

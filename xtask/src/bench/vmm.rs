@@ -59,7 +59,7 @@ const PARALLEL: [Step; 4] = [
 /// is counted in instructions. With `only` just that work is measured.
 ///
 /// # Errors
-/// When something can not be built or measured.
+/// When something cannot be built or measured.
 pub fn run(
     root: &Path,
     icount: bool,

@@ -38,7 +38,7 @@ pub(super) fn violations(root: &Path) -> anyhow::Result<Vec<String>> {
                 continue;
             }
             let text = fs::read_to_string(path)
-                .with_context(|| format!("{} can not be read", path.display()))?;
+                .with_context(|| format!("{} cannot be read", path.display()))?;
             if text.lines().any(|line| line.trim() == FORBID) {
                 continue;
             }

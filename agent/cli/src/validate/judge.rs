@@ -16,7 +16,7 @@ use super::others;
 pub enum Verdict {
     /// It would take the object.
     Accepted,
-    /// The object is legal, and this release or this node can not honour it.
+    /// The object is legal, and this release or this node cannot honour it.
     Unsupported,
     /// KubeVirt refuses it too.
     Refused,

@@ -105,7 +105,7 @@ fn guests_in_the_way_are_named_and_a_controller_is_waited_for() {
         err(&stuck)
     );
     assert!(
-        err(&stuck).contains("error when evicting VMI default/db: it can not be moved"),
+        err(&stuck).contains("error when evicting VMI default/db: it cannot be moved"),
         "{}",
         err(&stuck)
     );

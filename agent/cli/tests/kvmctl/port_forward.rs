@@ -147,7 +147,7 @@ fn a_connection_that_is_refused_or_lost_ends_alone_and_is_told() {
     );
     assert_eq!(rest(connect(&address)).unwrap_err().kind(), reset);
     let note = forwarding.note();
-    assert!(note.contains("the agent can not be reached at"), "{note}");
+    assert!(note.contains("the agent cannot be reached at"), "{note}");
 
     let _server = agent.serve();
     let mut again = connect(&address);
@@ -230,12 +230,12 @@ fn what_makes_no_sense_is_refused_before_anybody_listens() {
         (
             &["--stdio", "vmi/web", "udp/1"],
             2,
-            "udp can not be forwarded",
+            "udp cannot be forwarded",
         ),
         (
             &["vmi/web", "0:1", "--address", "192.0.2.1"],
             1,
-            "can not be listened on",
+            "cannot be listened on",
         ),
     ] {
         let output = agent.kvmctl(&[&["port-forward"], args].concat());

@@ -69,7 +69,7 @@ fn metrics_are_nowhere_unless_an_address_is_given() {
 }
 
 #[test]
-fn what_can_not_change_while_the_agent_runs_is_kept_and_named() {
+fn what_cannot_change_while_the_agent_runs_is_kept_and_named() {
     let present = parse("").expect("is fine");
     let mut next = parse(
         "node_name = \"other\"\ndevice_substitution = \"Refuse\"\n[metrics]\nlisten = \"127.0.0.1:1\"\n\

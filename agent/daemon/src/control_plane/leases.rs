@@ -43,7 +43,7 @@ impl<H: Host> Agent<H> {
                     Some(Duration::from_millis(u64::try_from(left.0).unwrap_or(0)).min(LOOK))
                 }
                 Err(error) => {
-                    error!(%error, "leases can not be looked at");
+                    error!(%error, "leases cannot be looked at");
                     Some(PAUSE)
                 }
             };

@@ -72,8 +72,7 @@ pub(super) fn run(arguments: &ConvertArguments) -> anyhow::Result<()> {
     }
     let place = &arguments.destination;
     check_place(place, arguments.force, &images)?;
-    let draft =
-        Draft::new(place).with_context(|| format!("{} can not be made", place.display()))?;
+    let draft = Draft::new(place).with_context(|| format!("{} cannot be made", place.display()))?;
     let limits = ConvertLimits {
         output_bytes: arguments.max_size,
         ..ConvertLimits::default()
@@ -94,7 +93,7 @@ pub(super) fn run(arguments: &ConvertArguments) -> anyhow::Result<()> {
     let failed = || format!("{} is not converted", arguments.source.display());
     result.with_context(failed)?;
     let placed = draft.finish(arguments.force);
-    placed.with_context(|| format!("{} can not be put in place", place.display()))
+    placed.with_context(|| format!("{} cannot be put in place", place.display()))
 }
 
 /// Refuses early what would be refused, or be a mistake, after all the work.

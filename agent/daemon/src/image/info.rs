@@ -46,7 +46,7 @@ pub(super) fn run(arguments: &InfoArguments) -> anyhow::Result<()> {
     let image = DiskImage::open(&arguments.file, arguments.format.map(Into::into))?;
     let disk_bytes = image.file().metadata()?.blocks() * 512;
     let name = arguments.file.display().to_string();
-    let info = image_info(image).with_context(|| format!("{name} can not be looked at"))?;
+    let info = image_info(image).with_context(|| format!("{name} cannot be looked at"))?;
     let text = match arguments.output {
         Output::Human => human(&name, &info, disk_bytes),
         Output::Json => format!("{:#}\n", object(&name, &info, disk_bytes)),
@@ -84,7 +84,7 @@ fn human(name: &str, info: &DiskInfo, disk_bytes: u64) -> String {
         qcow2.refcount_bits
     ));
     for what in &qcow2.unsupported {
-        text.push_str(&format!("can not be converted: it {what}\n"));
+        text.push_str(&format!("cannot be converted: it {what}\n"));
     }
     text
 }

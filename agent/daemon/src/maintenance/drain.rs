@@ -80,7 +80,7 @@ impl<H: Host> Agent<H> {
                 Ok(true) => Some(LOOK),
                 Ok(false) => None,
                 Err(error) => {
-                    error!(%error, "the drain can not be looked at");
+                    error!(%error, "the drain cannot be looked at");
                     Some(PAUSE)
                 }
             };

@@ -36,7 +36,7 @@ impl<H: Host> Agent<H> {
                 Ok(0) => return info!("no guest is left"),
                 Ok(left) => left.to_string(),
                 Err(error) => {
-                    error!(%error, "guests can not be told to end; trying again");
+                    error!(%error, "guests cannot be told to end; trying again");
                     String::from("some")
                 }
             };

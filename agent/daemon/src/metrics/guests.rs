@@ -144,7 +144,7 @@ impl GuestMetrics {
         let mut labels = self.name(guest);
         let own = guest.object.metadata.as_ref();
         let own = own.map(|metadata| metadata.labels.iter());
-        // Two labels may become one; a series can not have it twice.
+        // Two labels may become one; a series cannot have it twice.
         let mut named = BTreeMap::new();
         for (key, value) in own.into_iter().flatten() {
             let key = key.replace(['.', '/', '-'], "_");

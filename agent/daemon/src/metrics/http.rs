@@ -133,7 +133,7 @@ async fn respond<H: Host>(agent: &Agent<H>, request: &Request<Incoming>) -> Resp
         }
         Err(error) => plain(
             StatusCode::INTERNAL_SERVER_ERROR,
-            format!("the figures can not be had: {error:#}\n"),
+            format!("the figures cannot be had: {error:#}\n"),
         ),
     }
 }

@@ -17,7 +17,7 @@ pub(crate) struct ProcessMetrics {
     pub(crate) started_at: f64,
     /// VMIs that have an actor.
     pub(crate) actors: usize,
-    /// VMIs that have no figures because the ledger can not be read.
+    /// VMIs that have no figures because the ledger cannot be read.
     pub(crate) unreadable: usize,
     /// How long the guests' figures took.
     pub(crate) collected_in: f64,

@@ -23,11 +23,11 @@ use crate::metrics::SpanCounts;
 /// How long the end of the agent waits for spans to be sent.
 pub(super) const FLUSH: Duration = Duration::from_secs(2);
 
-/// Why spans can not be sent.
+/// Why spans cannot be sent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PipelineError {
     /// A file of TLS.
-    #[error("{setting} = {path:?} can not be read")]
+    #[error("{setting} = {path:?} cannot be read")]
     File {
         /// The setting that names it.
         setting: &'static str,
@@ -37,7 +37,7 @@ pub(crate) enum PipelineError {
         source: io::Error,
     },
     /// What is wrong with the address or with what is in the files.
-    #[error("tracing.endpoint = {endpoint:?} can not be used")]
+    #[error("tracing.endpoint = {endpoint:?} cannot be used")]
     Exporter {
         /// The setting.
         endpoint: String,
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn files_that_can_not_be_read_are_named() {
+    async fn files_that_cannot_be_read_are_named() {
         let files = TlsFiles {
             ca: PathBuf::from("/nowhere/ca.pem"),
             identity: None,

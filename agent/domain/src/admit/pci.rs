@@ -12,7 +12,7 @@ use crate::{Bound, FieldError, Rule};
 const FIRST_DEVICE: u8 = 1;
 const LAST_DEVICE: u8 = 30;
 
-/// Why an address can not be given.
+/// Why an address cannot be given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BadAddress {
     /// Not of the form 0000:00:00.0.

@@ -81,7 +81,7 @@ impl<'a> Review<'a> {
         self.push(FieldError::new(path, Rule::Invalid, message).value(value));
     }
 
-    /// A value that is legal and can not be honoured by this release.
+    /// A value that is legal and cannot be honoured by this release.
     pub(super) fn unable(&mut self, path: &str, value: &str, message: impl Into<String>) {
         let error = FieldError::new(path, Rule::Invalid, message).value(value);
         self.push(error.beyond(Bound::Release));

@@ -72,7 +72,7 @@ pub(super) fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Err(Failed::Io(error)) => {
             drop(writeln!(
                 io::stderr(),
-                "the VMM can not be launched: {error}"
+                "the VMM cannot be launched: {error}"
             ));
             ExitCode::FAILURE
         }
@@ -174,7 +174,7 @@ fn isolate(root: &Path) -> io::Result<()> {
     chdir(root)?;
     match pivot_root(".", ".") {
         Ok(()) => umount2(".", MntFlags::MNT_DETACH)?,
-        // The initial ramdisk can not be left by pivot_root(2), only be covered.
+        // The initial ramdisk cannot be left by pivot_root(2), only be covered.
         Err(Errno::EINVAL) => {
             mount(Some("."), "/", none, MsFlags::MS_MOVE, none)?;
             chroot(".")?;

@@ -58,7 +58,7 @@ pub(crate) enum Reply {
     Converted(Converted),
     /// What an image is.
     Info(DiskInfo),
-    /// It can not be done.
+    /// It cannot be done.
     Refused {
         /// Why, with all causes.
         message: String,

@@ -83,7 +83,7 @@ pub(super) fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             drop(writeln!(
                 io::stderr(),
-                "the VMM can not be launched: {error}"
+                "the VMM cannot be launched: {error}"
             ));
             ExitCode::FAILURE
         }

@@ -45,8 +45,8 @@ pub(super) fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
 
 /// The one who asked shows this line.
 fn failed(error: &io::Error) -> ExitCode {
-    // That it can not be written changes nothing: the exit code tells.
-    drop(writeln!(io::stderr(), "it can not be started: {error}"));
+    // That it cannot be written changes nothing: the exit code tells.
+    drop(writeln!(io::stderr(), "it cannot be started: {error}"));
     ExitCode::FAILURE
 }
 

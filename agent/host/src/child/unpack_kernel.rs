@@ -27,7 +27,7 @@ pub(super) fn main() -> ExitCode {
     match unpack() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // The parent shows this line to the user. That it can not be written changes nothing.
+            // The parent shows this line to the user. That it cannot be written changes nothing.
             drop(writeln!(io::stderr(), "{}", chain(error.as_ref())));
             ExitCode::FAILURE
         }

@@ -29,7 +29,7 @@ impl Draft {
     /// A new, empty file for `place`.
     ///
     /// # Errors
-    /// When the directory can not be written to.
+    /// When the directory cannot be written to.
     pub fn new(place: &Path) -> io::Result<Self> {
         let mut options = File::options();
         options.read(true).write(true).mode(MODE);

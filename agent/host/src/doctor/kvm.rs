@@ -9,7 +9,7 @@ use super::{Finding, text_of, told};
 /// The only version that there ever was.
 const API_VERSION: i32 = 12;
 
-/// What the VMM can not do without.
+/// What the VMM cannot do without.
 const REQUIRED: [(Cap, &str); 9] = [
     (Cap::UserMemory, "KVM_CAP_USER_MEMORY"),
     (Cap::Irqchip, "KVM_CAP_IRQCHIP"),
@@ -38,7 +38,7 @@ pub(super) fn usable(root: &Path) -> Finding {
         Ok(kvm) => kvm,
         Err(error) => {
             let why = told(&std::io::Error::from_raw_os_error(error.errno()));
-            let message = format!("/dev/kvm can not be opened ({why}): no guest can run");
+            let message = format!("/dev/kvm cannot be opened ({why}): no guest can run");
             let way_out = "run as root, or as a member of the group that owns /dev/kvm";
             return Finding::fail(CHECK, message, way_out);
         }

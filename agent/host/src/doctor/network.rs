@@ -15,7 +15,7 @@ pub(super) fn taps(root: &Path) -> Finding {
         Err(error) => Finding::fail(
             CHECK,
             format!(
-                "{} can not be opened ({}): a VMI with an interface is not started",
+                "{} cannot be opened ({}): a VMI with an interface is not started",
                 device.display(),
                 told(&error)
             ),
@@ -33,7 +33,7 @@ pub(super) fn vhost(root: &Path) -> Finding {
         Err(error) => Finding::warn(
             CHECK,
             format!(
-                "{} can not be opened ({}): VMMs move guests' frames themselves, which is slower",
+                "{} cannot be opened ({}): VMMs move guests' frames themselves, which is slower",
                 device.display(),
                 told(&error)
             ),

@@ -17,7 +17,7 @@ const MAX_FILES: usize = 256;
 /// A descriptor has about 1 KiB.
 const MAX_FILE_BYTES: u64 = 64 << 10;
 
-/// Features that firmware has which this machine can not run, or which would change what runs on it.
+/// Features that firmware has which this machine cannot run, or which would change what runs on it.
 const UNSUITABLE: [&str; 4] = [
     "requires-smm",
     "secure-boot",

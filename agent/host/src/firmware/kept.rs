@@ -42,7 +42,7 @@ pub enum RemoveError {
 /// All that are kept below the host's state directory, by namespace and name.
 ///
 /// # Errors
-/// When a directory can not be read; the path is the one that could not.
+/// When a directory cannot be read; the path is the one that could not.
 pub fn kept_variables(state_dir: &Path) -> Result<Vec<KeptVariables>, (PathBuf, io::Error)> {
     let mut found = Vec::new();
     for (namespace, directory) in directories(&root(state_dir))? {

@@ -71,7 +71,7 @@ impl LinuxHost {
                 reason,
             } => self.stop_vmm(&uid, *incarnation, reason).await,
             Action::KillVmm { identity, .. } => process::kill(identity).map_err(|error| {
-                let message = format!("the VMM (pid {}) can not be killed: {error}", identity.pid);
+                let message = format!("the VMM (pid {}) cannot be killed: {error}", identity.pid);
                 retry("KillFailed", message)
             }),
             // Dropping the future of the operation has done it.

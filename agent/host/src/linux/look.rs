@@ -1,4 +1,4 @@
-//! Observing one VMI. Nothing is changed, and what can not be told is `Unknown`.
+//! Observing one VMI. Nothing is changed, and what cannot be told is `Unknown`.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -62,14 +62,14 @@ impl LinuxHost {
         }
         let log = self.layout.console_log(uid, look.record.incarnation);
         firmware::stands_still(&log)
-            .map_err(|error| format!("the console's log can not be read: {error}"))
+            .map_err(|error| format!("the console's log cannot be read: {error}"))
     }
 
     async fn living_vmms(&self, uid: &PathUid, look: Look<'_>) -> Answer<Vec<VmmObserved>> {
         let incarnations = self
             .layout
             .run_incarnations(uid)
-            .map_err(|error| format!("the run directory can not be read: {error}"))?;
+            .map_err(|error| format!("the run directory cannot be read: {error}"))?;
         let mut found = Vec::new();
         for incarnation in incarnations {
             found.extend(self.living_vmm(uid, incarnation, look.now).await?);
@@ -99,7 +99,7 @@ impl LinuxHost {
     ) -> Answer<VmmObserved> {
         let dir = self.layout.run_of_vmm(uid, incarnation);
         let note = LaunchFile::read(&dir)
-            .map_err(|error| format!("the note of a start can not be read: {error}"))?;
+            .map_err(|error| format!("the note of a start cannot be read: {error}"))?;
         if let Some(note) = &note
             && !is_alive(&note.identity)?
         {
@@ -161,7 +161,7 @@ impl LinuxHost {
             Err(error) if !vmms_are_gone => Err(error.to_string()),
             Err(error) => Ok(Some(ExitObserved {
                 reason: ExitReason::Other,
-                detail: format!("the exit record can not be read: {error}"),
+                detail: format!("the exit record cannot be read: {error}"),
                 at: modified_at(&path),
                 uptime_ns: 0,
             })),
@@ -180,7 +180,7 @@ impl LinuxHost {
         }
         let note = self.layout.oom_note(uid, incarnation);
         let unreadable =
-            |error: io::Error| format!("what the kernel killed can not be read: {error}");
+            |error: io::Error| format!("what the kernel killed cannot be read: {error}");
         let mut kill = OomKill::noted(&note).map_err(unreadable)?;
         let cgroup = self.sandbox.cgroup_of(&sandbox::name_of(uid, incarnation));
         if let (None, Some(cgroup)) = (&kill, cgroup) {
@@ -238,7 +238,7 @@ fn identity_of(connection: &Connection) -> Answer<VmmIdentity> {
     Err("the process behind the control socket is not the one that it says it is".to_owned())
 }
 
-/// Whether what a VMM says of itself is true of a process. In its empty root it can not read what
+/// Whether what a VMM says of itself is true of a process. In its empty root it cannot read what
 /// it would have to say; then the kernel's word alone counts. It knows itself by the pid that it has in
 /// its pid namespace.
 fn claims(claimed: &v1::Identity, identity: &VmmIdentity) -> Result<bool, String> {
@@ -266,7 +266,7 @@ fn machine_of(connection: &Connection, identity: &VmmIdentity) -> Result<Machine
 fn is_alive(identity: &VmmIdentity) -> Result<bool, String> {
     process::liveness(identity)
         .map(|liveness| liveness == Liveness::Alive)
-        .map_err(|error| format!("the process {} can not be looked at: {error}", identity.pid))
+        .map_err(|error| format!("the process {} cannot be looked at: {error}", identity.pid))
 }
 
 fn observation<T>(answer: Answer<T>, now: Timestamp) -> Observation<T> {

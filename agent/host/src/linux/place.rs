@@ -31,7 +31,7 @@ const GREETING: Duration = Duration::from_secs(1);
 pub(crate) enum Unasked {
     /// It is the guest's doing.
     Bad(String),
-    /// The node can not ask.
+    /// The node cannot ask.
     Here(String),
 }
 

@@ -41,7 +41,7 @@ impl LinuxHost {
             ensure_private_dir(&dir).map_err(|error| {
                 retry(
                     "RunDirFailed",
-                    format!("{}: can not be made: {error}", dir.display()),
+                    format!("{}: cannot be made: {error}", dir.display()),
                 )
             })?;
         }
@@ -68,7 +68,7 @@ impl LinuxHost {
         };
         let (mut launcher, socket) = self
             .spawn(&dir, &self.layout.vmm_root(uid, incarnation), user)
-            .map_err(|error| failed("the VMM can not be started", &error))?;
+            .map_err(|error| failed("the VMM cannot be started", &error))?;
         let limit = self.settings().config.launch_limit;
         let Ok(launched) = timeout(limit, launcher.wait()).await else {
             let why = format!("its launcher did not end within {limit:?} and was killed");
@@ -83,7 +83,7 @@ impl LinuxHost {
         let identity = match process::identify_running(launched.pid, &launched.pidfd) {
             Ok(Some(identity)) => identity,
             Ok(None) => return Err(did_not_start(&dir, "it ended at once")),
-            Err(error) => return Err(failed("the VMM can not be identified", &error)),
+            Err(error) => return Err(failed("the VMM cannot be identified", &error)),
         };
         let note = LaunchFile {
             identity: identity.clone(),
@@ -92,7 +92,7 @@ impl LinuxHost {
         let name = sandbox::name_of(uid, incarnation);
         let settled = async {
             note.write(&dir)
-                .map_err(|error| failed("the start of the VMM can not be noted", &error))?;
+                .map_err(|error| failed("the start of the VMM cannot be noted", &error))?;
             self.sandbox
                 .adopt(&name, identity.pid, &limits)
                 .await
@@ -115,7 +115,7 @@ impl LinuxHost {
     /// Ends a VMM that was started just now. It has no configuration yet, so there is nothing to lose.
     async fn give_up(&self, identity: &VmmIdentity, name: &str) {
         if let Err(error) = process::kill(identity) {
-            tracing::warn!(name, %error, "a VMM that did not start can not be ended");
+            tracing::warn!(name, %error, "a VMM that did not start cannot be ended");
         }
         if let Err(error) = self.sandbox.remove(name).await {
             tracing::warn!(name, error = %chain(&error), "the home of a VMM that did not start stays");
@@ -162,7 +162,7 @@ impl LinuxHost {
                 note.write(&dir).map_err(|error| {
                     retry(
                         "VmmStartFailed",
-                        format!("the VMM can not be noted: {error}"),
+                        format!("the VMM cannot be noted: {error}"),
                     )
                 })?;
             }

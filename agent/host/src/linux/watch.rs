@@ -90,7 +90,7 @@ struct Watched {
 async fn follow_to_the_end(dir: &Path, watched: &Watched, note: PathBuf) {
     let pid = watched.identity.pid;
     let unwatched = |error: io::Error| {
-        tracing::debug!(pid, %error, "the VMM's cgroup can not be watched");
+        tracing::debug!(pid, %error, "the VMM's cgroup cannot be watched");
     };
     let oom = OomWatch::of(pid, note).unwrap_or_else(|error| {
         unwatched(error);
@@ -128,7 +128,7 @@ async fn follow(dir: &Path, watched: &Watched, at_hang_up: &(impl Fn() + Sync)) 
         }
         at_hang_up();
         for _ in 0..ENDING_LOOKS {
-            // What can not be looked at is looked at again.
+            // What cannot be looked at is looked at again.
             if process::liveness(identity).is_ok_and(|liveness| liveness == Liveness::Dead) {
                 return;
             }

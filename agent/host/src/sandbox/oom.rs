@@ -88,7 +88,7 @@ fn count(events: &str, name: &str) -> Option<u64> {
     line.and_then(|rest| rest.trim().parse().ok())
 }
 
-/// In bytes; nothing when it can not be read.
+/// In bytes; nothing when it cannot be read.
 fn limit_of(cgroup: &Path) -> Option<u64> {
     let text = fs::read_to_string(cgroup.join("memory.max")).ok()?;
     match text.trim() {
@@ -123,7 +123,7 @@ impl OomWatch {
     /// Of a process that lives; nothing when it lives in no guest's cgroup.
     ///
     /// # Errors
-    /// When the cgroup can not be watched.
+    /// When the cgroup cannot be watched.
     #[expect(
         deprecated,
         reason = "what replaces it is unsafe for the sake of descriptors that are borrowed; this one is owned"
@@ -147,7 +147,7 @@ impl OomWatch {
     /// Ends once a kill was noted, or the cgroup is gone.
     ///
     /// # Errors
-    /// When the cgroup can not be read or nothing be noted.
+    /// When the cgroup cannot be read or nothing be noted.
     pub(crate) async fn run(&self) -> io::Result<()> {
         loop {
             for _ in 0..LOOKS {

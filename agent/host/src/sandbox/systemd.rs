@@ -57,7 +57,7 @@ impl Systemd {
             return Err("process 1 is not systemd".to_owned());
         }
         open().await.map(|_| Self(())).map_err(|error| {
-            format!("systemd can not be reached over the message bus of the system ({error})")
+            format!("systemd cannot be reached over the message bus of the system ({error})")
         })
     }
 
@@ -100,8 +100,8 @@ impl Systemd {
 /// systemd does not say how the machine stands.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoAnswer {
-    /// It can not be asked.
-    #[error("systemctl can not be run")]
+    /// It cannot be asked.
+    #[error("systemctl cannot be run")]
     NotThere(#[source] io::Error),
     /// It did not answer, however often it was asked.
     #[error("systemctl did not answer within {PATIENCE:?}")]

@@ -40,7 +40,7 @@ pub fn testguest() -> Result<PathBuf, &'static str> {
         .open("/dev/kvm")
         .is_err()
     {
-        return Err("/dev/kvm can not be opened");
+        return Err("/dev/kvm cannot be opened");
     }
     std::env::var_os("KVMLET_TESTGUEST")
         .map(PathBuf::from)

@@ -32,7 +32,7 @@ pub fn trials() -> Vec<Trial> {
             "nothing_is_absent_and_releasing_nothing_is_success",
             nothing,
         ),
-        trial("a_vmm_that_can_not_start_says_why", bad_program),
+        trial("a_vmm_that_cannot_start_says_why", bad_program),
         trial(
             "a_vmm_that_hangs_before_its_first_word_is_given_up",
             hanging_program,

@@ -7,8 +7,8 @@ use super::DiskFormat;
 /// Why a disk image could not be converted. Each variant names the image as the caller did.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
-    /// The image can not be read.
-    #[error("{image} can not be read at byte {offset}")]
+    /// The image cannot be read.
+    #[error("{image} cannot be read at byte {offset}")]
     Read {
         /// The image.
         image: String,
@@ -42,7 +42,7 @@ pub enum DiskError {
         /// What is wrong, and where.
         what: String,
     },
-    /// The image is what it says, but this release can not read it.
+    /// The image is what it says, but this release cannot read it.
     #[error("{image} {what}, which is not supported; {way_out}")]
     Unsupported {
         /// The image.
@@ -96,8 +96,8 @@ pub enum DiskError {
         /// What the user can do, or nothing.
         way_out: &'static str,
     },
-    /// The output can not be written.
-    #[error("the disk can not be written at byte {offset} of {total}")]
+    /// The output cannot be written.
+    #[error("the disk cannot be written at byte {offset} of {total}")]
     Write {
         /// Where.
         offset: u64,

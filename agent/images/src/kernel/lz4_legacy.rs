@@ -1,7 +1,7 @@
 //! The LZ4 legacy frame: a magic number, then blocks of at most 8 MiB, each behind its packed size.
 //!
 //! Source: `lz4_Frame_format.md`, "Legacy frame". There is no end mark: the data ends where the file
-//! does, or where a size can not be one.
+//! does, or where a size cannot be one.
 
 use std::io::{self, Read, Write};
 

@@ -95,7 +95,7 @@ impl Draft<'_> {
         self.clear_away();
     }
 
-    /// A paused guest can not heed the button: it goes on, so that its grace period is worth
+    /// A paused guest cannot heed the button: it goes on, so that its grace period is worth
     /// something. One whose disk failed gets one more try; one whose kernel is dead gets none.
     fn let_shut_down(&mut self, vmm: &VmmObserved, stop: &StopProgress) {
         let incarnation = vmm.incarnation;

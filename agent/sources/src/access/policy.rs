@@ -132,7 +132,7 @@ impl Policy {
     }
 }
 
-/// Who could replace the agent can not be kept from anything by it.
+/// Who could replace the agent cannot be kept from anything by it.
 pub(super) fn is_master(caller: &Caller) -> bool {
     match caller {
         Caller::Local(account) => {

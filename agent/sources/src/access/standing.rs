@@ -53,7 +53,7 @@ impl Standing {
     pub(super) fn poll_withdrawn(&mut self, context: &mut Context<'_>) -> Poll<ApiError> {
         loop {
             if ready!(Pin::new(&mut self.changes).poll_next(context)).is_none() {
-                // The policy can not change any more.
+                // The policy cannot change any more.
                 return Poll::Pending;
             }
             match judge(&self.access, Some(&self.caller), self.method) {

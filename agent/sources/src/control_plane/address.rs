@@ -73,7 +73,7 @@ impl Address {
     /// Dials it. Certificates are read each time, so that new ones need no word to the agent.
     ///
     /// # Errors
-    /// A file can not be read, nobody is there, or one side does not take the other's certificate.
+    /// A file cannot be read, nobody is there, or one side does not take the other's certificate.
     pub(super) async fn dial(
         &self,
         credentials: Option<&CredentialFiles>,

@@ -16,9 +16,9 @@ pub struct CredentialFiles {
     pub ca: PathBuf,
 }
 
-/// A file that can not be read.
+/// A file that cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("{} can not be read", path.display())]
+#[error("{} cannot be read", path.display())]
 pub(super) struct UnreadableFile {
     path: PathBuf,
     source: io::Error,

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_control_plane_can_not_ask_for_silence_or_a_storm() {
+    fn a_control_plane_cannot_ask_for_silence_or_a_storm() {
         assert_eq!(Heartbeats::interval(0), at(10));
         assert_eq!(Heartbeats::interval(1), at(1));
         assert_eq!(Heartbeats::interval(u32::MAX), at(60));

@@ -36,7 +36,7 @@ const CHANGES: usize = 64;
 /// Why a session ended, or did not begin.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SessionError {
-    #[error("the control plane can not be reached")]
+    #[error("the control plane cannot be reached")]
     Unreachable(#[source] DialError),
     #[error("the control plane ended the session: {}", .0.message())]
     Ended(Status),
@@ -52,7 +52,7 @@ pub(super) enum SessionError {
     TooMany,
     #[error("this node does not believe the control plane")]
     NotBelieved(#[source] ApiError),
-    #[error("this node can not go on with the session")]
+    #[error("this node cannot go on with the session")]
     Node(#[from] ApiError),
 }
 
@@ -307,7 +307,7 @@ fn request(body: Said) -> SessionRequest {
     SessionRequest { body: Some(body) }
 }
 
-/// What was heard. A message that this release does not know is from a newer control plane, and can not be
+/// What was heard. A message that this release does not know is from a newer control plane, and cannot be
 /// passed over: it might be what guests depend on.
 fn next(heard: Result<Option<SessionResponse>, Status>) -> Result<Heard, SessionError> {
     let message = heard

@@ -28,7 +28,7 @@ struct Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         if !self.in_order {
-            // A socket that can not be told so is broken by itself.
+            // A socket that cannot be told so is broken by itself.
             drop(self.stream.set_zero_linger());
         }
     }

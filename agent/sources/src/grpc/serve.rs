@@ -50,8 +50,8 @@ pub enum ServeError {
     /// The socket was used up by an earlier call.
     #[error("the socket is served already")]
     Taken,
-    /// The description of the service can not be read.
-    #[error("the descriptors of the service can not be read")]
+    /// The description of the service cannot be read.
+    #[error("the descriptors of the service cannot be read")]
     Reflection(#[source] tonic_reflection::server::Error),
     /// The transport failed.
     #[error("the gRPC transport failed")]

@@ -1,4 +1,4 @@
-//! How many there may be of something for each who asks for it, so that one can not use up what all need.
+//! How many there may be of something for each who asks for it, so that one cannot use up what all need.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

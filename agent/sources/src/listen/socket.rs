@@ -23,7 +23,7 @@ impl SocketAccess {
     /// Gives a socket the permissions.
     ///
     /// # Errors
-    /// When the file can not be changed.
+    /// When the file cannot be changed.
     pub fn apply(&self, path: &Path) -> io::Result<()> {
         let mode = if self.everybody { 0o666 } else { 0o660 };
         if let Some(gid) = self.gid() {
@@ -43,7 +43,7 @@ impl SocketAccess {
 
 /// Why there is no socket.
 #[derive(Debug, thiserror::Error)]
-#[error("the socket {path} can not be made ({doing})")]
+#[error("the socket {path} cannot be made ({doing})")]
 pub struct SocketError {
     path: PathBuf,
     doing: &'static str,
@@ -98,7 +98,7 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // A socket file without a listener only misleads; that it can not be removed harms nobody.
+        // A socket file without a listener only misleads; that it cannot be removed harms nobody.
         drop(std::fs::remove_file(&self.path));
     }
 }

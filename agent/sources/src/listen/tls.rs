@@ -44,11 +44,11 @@ pub struct TlsFiles {
     pub client_crl: Option<PathBuf>,
 }
 
-/// Why TLS can not be spoken.
+/// Why TLS cannot be spoken.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file can not be read, or is no PEM.
-    #[error("{} can not be read as PEM ({what})", path.display())]
+    /// A file cannot be read, or is no PEM.
+    #[error("{} cannot be read as PEM ({what})", path.display())]
     File {
         /// Which.
         path: PathBuf,
@@ -65,8 +65,8 @@ pub enum TlsError {
         /// What it should hold.
         what: &'static str,
     },
-    /// The authority of clients, or its list of what it withdrew, can not be used.
-    #[error("{} can not be used to judge certificates of clients", path.display())]
+    /// The authority of clients, or its list of what it withdrew, cannot be used.
+    #[error("{} cannot be used to judge certificates of clients", path.display())]
     Authority {
         /// Which file.
         path: PathBuf,
@@ -74,7 +74,7 @@ pub enum TlsError {
         source: rustls::server::VerifierBuilderError,
     },
     /// Certificate and key do not do.
-    #[error("the certificate {} with the key {} can not be used", certificate.display(), key.display())]
+    #[error("the certificate {} with the key {} cannot be used", certificate.display(), key.display())]
     Pair {
         /// The certificate.
         certificate: PathBuf,
@@ -84,7 +84,7 @@ pub enum TlsError {
         source: rustls::Error,
     },
     /// Nothing can listen there.
-    #[error("{address} can not be listened on")]
+    #[error("{address} cannot be listened on")]
     Address {
         /// Where.
         address: SocketAddr,
@@ -121,7 +121,7 @@ impl TlsKeys {
         Ok(Self(Arc::new(watch::Sender::new(loaded))))
     }
 
-    /// Reads the files again. What can not be used changes nothing.
+    /// Reads the files again. What cannot be used changes nothing.
     ///
     /// # Errors
     /// See [`TlsError`].
@@ -137,7 +137,7 @@ impl TlsKeys {
     /// Reads the files again whenever the list of withdrawn certificates was changed or replaced; never ends.
     pub(super) async fn follow_withdrawals(self) {
         let mut turns = tokio::time::interval(LOOK);
-        // A list that can not be used is complained about once.
+        // A list that cannot be used is complained about once.
         let mut refused = None;
         loop {
             turns.tick().await;

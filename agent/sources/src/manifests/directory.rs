@@ -83,7 +83,7 @@ impl Directory {
     /// Reads the directory again. Complaints are made once for each content of a file.
     ///
     /// # Errors
-    /// The directory can not be listed; everything stays as it was.
+    /// The directory cannot be listed; everything stays as it was.
     pub(crate) fn scan(&mut self, path: &Path) -> io::Result<Vec<Complaint>> {
         let mut names = BTreeSet::new();
         let mut complaints = Vec::new();
@@ -203,7 +203,7 @@ impl FileState {
         vec![Complaint {
             file: file.to_owned(),
             object: WishKey::default(),
-            message: format!("can not be read: {why}"),
+            message: format!("cannot be read: {why}"),
         }]
     }
 }

@@ -30,7 +30,7 @@ pub(crate) enum Step {
 }
 
 /// What is to be done so that exactly the wishes are there. `is_open` says whether the node starts guests, and
-/// `is_unknown` tells of files that are there and can not be read: what came from them stays.
+/// `is_unknown` tells of files that are there and cannot be read: what came from them stays.
 pub(crate) fn reconcile(
     wishes: &BTreeMap<WishKey, Wish>,
     present: &[VirtualMachineInstance],

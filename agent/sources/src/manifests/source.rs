@@ -90,7 +90,7 @@ impl<R: ObjectRegistry> ManifestSource<R> {
         }
     }
 
-    /// Reads the directory; false when it can not be listed.
+    /// Reads the directory; false when it cannot be listed.
     async fn scan(&mut self) -> bool {
         match self.directory.scan(&self.path) {
             Ok(complaints) => {
@@ -104,7 +104,7 @@ impl<R: ObjectRegistry> ManifestSource<R> {
             Err(error) => {
                 if std::mem::replace(&mut self.listable, false) {
                     warn!(directory = %self.path.display(), %error,
-                        "the manifest directory can not be listed; what came from it stays as it is");
+                        "the manifest directory cannot be listed; what came from it stays as it is");
                 }
                 false
             }
@@ -120,7 +120,7 @@ impl<R: ObjectRegistry> ManifestSource<R> {
         }
         let present = match self.registry.list(Kind::VirtualMachineInstance) {
             Ok(listed) => listed.items.into_iter().filter_map(vmi).collect::<Vec<_>>(),
-            Err(error) => return warn!(%error, "objects can not be listed; manifests wait"),
+            Err(error) => return warn!(%error, "objects cannot be listed; manifests wait"),
         };
         let digests: BTreeSet<(WishKey, String)> = wishes
             .iter()
@@ -158,7 +158,7 @@ impl<R: ObjectRegistry> ManifestSource<R> {
                     by: directory(),
                 };
                 if let Err(error) = self.registry.delete(delete).await {
-                    warn!(%error, "a VMI whose manifest is gone can not be deleted; trying again");
+                    warn!(%error, "a VMI whose manifest is gone cannot be deleted; trying again");
                 }
             }
             Step::Taken { key, file, owner } => {

@@ -1,4 +1,4 @@
-//! Pages that a balloon can not take, and statistics that are none.
+//! Pages that a balloon cannot take, and statistics that are none.
 
 use super::Outcome::Ignored;
 use super::victim::{BEYOND_MEMORY, Victim, read, write};

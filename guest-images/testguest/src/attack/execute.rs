@@ -1,4 +1,4 @@
-//! An attack that ends the machine: instructions from where no memory is. KVM can not go on, and the
+//! An attack that ends the machine: instructions from where no memory is. KVM cannot go on, and the
 //! host says so.
 
 use core::arch::asm;

@@ -53,7 +53,7 @@ pub(crate) const ACKNOWLEDGE: u8 = 1;
 pub(crate) const DRIVER: u8 = 2;
 pub(crate) const DRIVER_OK: u8 = 4;
 pub(crate) const FEATURES_OK: u8 = 8;
-/// The device can not go on before it is reset.
+/// The device cannot go on before it is reset.
 pub(crate) const NEEDS_RESET: u8 = 64;
 const FAILED: u8 = 128;
 

@@ -41,7 +41,7 @@ pub fn run(contender: &Contender, plan: &Plan) -> anyhow::Result<Sample> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
     let started = Instant::now();
-    let mut child = command.spawn().context("it can not be started")?;
+    let mut child = command.spawn().context("it cannot be started")?;
     let followed = follow(&mut child, started, plan);
     // The guest's reset may have ended it already; vmm-front's helper ends with it.
     child.kill().ok();

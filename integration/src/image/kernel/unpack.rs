@@ -45,7 +45,7 @@ fn unpack_xz(payload: &[u8]) -> anyhow::Result<Vec<u8>> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .context("xz can not be started")?;
+        .context("xz cannot be started")?;
     let mut input = xz.stdin.take().context("xz has no input")?;
     std::thread::scope(|scope| {
         // It may end without having read what follows the stream; its own verdict counts.

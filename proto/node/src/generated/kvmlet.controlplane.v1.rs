@@ -472,7 +472,7 @@ pub mod answer {
         Invalid = 6,
         /// It was made under this token before, and is gone. It needs a new token to be made again.
         Gone = 7,
-        /// The node can not now; it tries again.
+        /// The node cannot now; it tries again.
         Unavailable = 8,
     }
     impl Result {

@@ -80,7 +80,7 @@ impl ::prost::Name for PreCloudInitIsoResponse {
 /// A volume for cloud-init.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CloudInit {
-    /// Name of the VMI's volume. Can not be changed.
+    /// Name of the VMI's volume. Cannot be changed.
     #[prost(string, tag = "1")]
     pub volume: ::prost::alloc::string::String,
     /// User data; base64 in JSON. May be changed.

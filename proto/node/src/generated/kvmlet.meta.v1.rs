@@ -2,7 +2,7 @@
 /// Metadata that every persisted object has.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ObjectMeta {
-    /// Unique within the namespace; a DNS subdomain. Can not be changed.
+    /// Unique within the namespace; a DNS subdomain. Cannot be changed.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     /// Prefix of a name that the server makes when `name` is empty.
@@ -82,7 +82,7 @@ pub struct OwnerReference {
     /// The owner is the managing controller.
     #[prost(bool, optional, tag = "5")]
     pub controller: ::core::option::Option<bool>,
-    /// The owner can not be deleted in the foreground before this object is gone.
+    /// The owner cannot be deleted in the foreground before this object is gone.
     #[prost(bool, optional, tag = "6")]
     pub block_owner_deletion: ::core::option::Option<bool>,
 }

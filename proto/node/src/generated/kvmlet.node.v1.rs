@@ -63,7 +63,7 @@ impl ::prost::Name for MethodRules {
 pub enum SupportLevel {
     /// Honoured.
     Supported = 0,
-    /// Accepted and reported as ignored: it can not change what the guest sees.
+    /// Accepted and reported as ignored: it cannot change what the guest sees.
     Ignored = 1,
     /// Refused by admission, with the note as the way out.
     Unsupported = 2,
@@ -192,7 +192,7 @@ pub mod object {
         VirtualMachineInstance(
             super::super::super::super::kubevirt::v1::VirtualMachineInstance,
         ),
-        /// Something that happened. Events can not be applied.
+        /// Something that happened. Events cannot be applied.
         #[prost(message, tag = "2")]
         Event(super::super::super::core::v1::Event),
     }
@@ -2893,7 +2893,7 @@ pub mod eviction {
         Ending = 2,
         /// Its controller was told, by status.evacuationNodeName and an event, and has to see to it.
         External = 3,
-        /// It can not be evicted; the message says why, and the way out.
+        /// It cannot be evicted; the message says why, and the way out.
         Blocked = 4,
     }
     impl Step {

@@ -848,7 +848,7 @@ pub struct KvmFeatures {
 /// Time stamp counter.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Tsc {
-    /// Frequency in kHz; 0: the host's. Refused if the host can not scale to it.
+    /// Frequency in kHz; 0: the host's. Refused if the host cannot scale to it.
     #[prost(uint32, tag = "1")]
     pub khz: u32,
     /// Tell the frequency by CPUID leaves 0x15, 0x16 and 0x40000010.
@@ -1566,7 +1566,7 @@ pub enum CpuFeaturePolicy {
     Unspecified = 0,
     /// On, whether or not the host has it.
     Force = 1,
-    /// On; refused if the host's KVM can not provide it.
+    /// On; refused if the host's KVM cannot provide it.
     Require = 2,
     /// On if the host's KVM can provide it.
     Optional = 3,
@@ -1610,7 +1610,7 @@ pub enum Toggle {
     /// On if the host's KVM can.
     Unspecified = 0,
     Off = 1,
-    /// On; refused if the host's KVM can not.
+    /// On; refused if the host's KVM cannot.
     On = 2,
 }
 impl Toggle {

@@ -37,11 +37,11 @@ pub enum Content {
     Written(usize),
 }
 
-/// An item can not be added.
+/// An item cannot be added.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ItemError {
     /// The name is too long, or taken.
-    #[error("a file of fw_cfg can not have the name {0:?}")]
+    #[error("a file of fw_cfg cannot have the name {0:?}")]
     Name(String),
     /// The key is taken, or one of the device's own.
     #[error("key {0:#x} of fw_cfg is taken")]

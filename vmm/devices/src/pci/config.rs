@@ -51,8 +51,8 @@ pub enum LayoutError {
         /// Capability id.
         id: u8,
     },
-    /// Index, size or place of a BAR can not be.
-    #[error("BAR {index} of {size} bytes can not be laid out")]
+    /// Index, size or place of a BAR cannot be.
+    #[error("BAR {index} of {size} bytes cannot be laid out")]
     Bar {
         /// The BAR's index.
         index: usize,
@@ -241,7 +241,7 @@ impl ConfigSpace {
     }
 
     /// Takes registers as they were saved. False, and nothing is changed, when they are those of
-    /// another function: whatever a guest can not write has to be equal.
+    /// another function: whatever a guest cannot write has to be equal.
     pub fn load(&mut self, saved: &[u8]) -> bool {
         let fixed_differs = |((now, saved), mask): ((&u8, &u8), &u8)| (now ^ saved) & !mask != 0;
         let Ok(saved) = <[u8; SPACE_BYTES]>::try_from(saved) else {

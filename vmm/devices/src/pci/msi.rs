@@ -15,7 +15,7 @@ pub trait MsiBinding: Send + Sync {
     /// the interrupt while the vector is routed and is without effect on the guest otherwise.
     ///
     /// # Errors
-    /// The eventfd can not be made.
+    /// The eventfd cannot be made.
     fn vector_event(&self, vector: u16) -> Result<Arc<EventFd>, MsiError>;
 
     /// Unmasked, or its message changed: from now on writes to the eventfd send `message`.

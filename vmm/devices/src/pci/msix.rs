@@ -74,7 +74,7 @@ impl Msix {
     /// A table of `vectors` entries, at most 2048, all masked.
     ///
     /// # Errors
-    /// The eventfd of a vector can not be made.
+    /// The eventfd of a vector cannot be made.
     pub fn new(vectors: u16, binding: Arc<dyn MsiBinding>) -> Result<Self, MsiError> {
         let count = usize::from(vectors).min(MAX_VECTORS);
         let events = (0..vectors)

@@ -90,7 +90,7 @@ impl Flash {
     /// Flash memory with the content of `file`, which takes what is programmed.
     ///
     /// # Errors
-    /// The file is empty, too long, no whole number of blocks, or can not be read.
+    /// The file is empty, too long, no whole number of blocks, or cannot be read.
     pub fn new(file: File) -> Result<Self, FlashError> {
         Ok(Self {
             store: Store::new(file)?,

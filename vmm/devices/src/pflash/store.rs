@@ -12,7 +12,7 @@ use super::{BLOCK_BYTES, MAX_BYTES};
 /// A block.
 const ERASED: [u8; 4096] = [0xff; 4096];
 
-/// A file can not be flash memory.
+/// A file cannot be flash memory.
 #[derive(Debug, thiserror::Error)]
 pub enum FlashError {
     /// Its length.
@@ -20,8 +20,8 @@ pub enum FlashError {
         "the variable store has {0} bytes; it must be a multiple of {BLOCK_BYTES} up to {MAX_BYTES}"
     )]
     Size(u64),
-    /// It can not be read.
-    #[error("the variable store can not be read")]
+    /// It cannot be read.
+    #[error("the variable store cannot be read")]
     Read(#[source] io::Error),
     /// There is no memory for it.
     #[error("the variable store does not fit into memory")]

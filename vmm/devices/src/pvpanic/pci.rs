@@ -24,10 +24,10 @@ const BAR_BYTES: u64 = 4096;
 #[derive(Debug, thiserror::Error)]
 pub enum PvpanicError {
     /// A mistake of this module.
-    #[error("configuration space can not be laid out")]
+    #[error("configuration space cannot be laid out")]
     Layout(#[from] LayoutError),
     /// Its state.
-    #[error("it can not be made of its state")]
+    #[error("it cannot be made of its state")]
     State(#[from] StateError),
 }
 

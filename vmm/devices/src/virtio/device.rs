@@ -38,7 +38,7 @@ pub struct ActiveContext {
     pub config_call: ConfigCall,
 }
 
-/// A device can not start with what was agreed on.
+/// A device cannot start with what was agreed on.
 #[derive(Debug, thiserror::Error)]
 pub enum ActivateError {
     /// The host side did not take the agreed features.
@@ -46,7 +46,7 @@ pub enum ActivateError {
     Backend(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// A device can not go on: the driver broke the rules of its rings, or the host failed. The transport sets
+/// A device cannot go on: the driver broke the rules of its rings, or the host failed. The transport sets
 /// `DEVICE_NEEDS_RESET`.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceFault {
@@ -121,7 +121,7 @@ pub trait VirtioDevice: Send {
     /// is found by kicking the own queue.
     ///
     /// # Errors
-    /// The device can not start; it is left as after [`reset`](Self::reset).
+    /// The device cannot start; it is left as after [`reset`](Self::reset).
     fn activate(&mut self, context: ActiveContext) -> Result<(), ActivateError>;
 
     /// Stops and gives up the queues. Does not wait for what the host is still busy with: see

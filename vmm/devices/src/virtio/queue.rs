@@ -46,7 +46,7 @@ pub enum QueueError {
     /// The ring's index or addresses are out of range.
     #[error("ring")]
     Ring(#[source] virtio_queue::Error),
-    /// A field of the ring can not be accessed.
+    /// A field of the ring cannot be accessed.
     #[error("ring field")]
     Memory(#[source] GuestMemoryError),
     /// The chain has no descriptor, loops, leaves its table, or is longer than 4 GiB.
@@ -136,7 +136,7 @@ impl VirtQueue {
         }
     }
 
-    /// Goes on at `position`. False when it can not be one.
+    /// Goes on at `position`. False when it cannot be one.
     pub(crate) fn go_on_at(&mut self, position: &QueuePosition) -> bool {
         let fields = [position.next_avail, position.next_used, position.announced];
         let [Ok(avail), Ok(used), Ok(announced)] = fields.map(u16::try_from) else {
@@ -180,7 +180,7 @@ impl VirtQueue {
     /// Whether the driver has added chains that were not taken yet.
     ///
     /// # Errors
-    /// The ring can not be read.
+    /// The ring cannot be read.
     pub fn has_more(&self) -> Result<bool, DeviceFault> {
         let next = self.queue.next_avail();
         self.on_notify(false, |notify| Ok(notify.added()? != next))
@@ -195,7 +195,7 @@ impl VirtQueue {
     /// Asks the driver not to kick: the device is at work anyway.
     ///
     /// # Errors
-    /// The ring can not be written.
+    /// The ring cannot be written.
     pub fn hush(&mut self) -> Result<(), DeviceFault> {
         let next = self.queue.next_avail();
         self.on_notify((), |notify| notify.hush(next))
@@ -205,7 +205,7 @@ impl VirtQueue {
     /// there may be no kick.
     ///
     /// # Errors
-    /// The ring can not be written.
+    /// The ring cannot be written.
     pub fn listen(&mut self) -> Result<bool, DeviceFault> {
         let next = self.queue.next_avail();
         self.on_notify(false, |notify| notify.listen(next))

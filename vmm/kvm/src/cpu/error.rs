@@ -1,13 +1,13 @@
-//! Why a guest can not have the CPUs that are asked for.
+//! Why a guest cannot have the CPUs that are asked for.
 
 use super::features::{Feature, FeatureSet};
 use super::hyperv::Enlightenment;
 
-/// CPUs that this host can not give, or that can not be.
+/// CPUs that this host cannot give, or that cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CpuError {
     /// The host is smaller than the model.
-    #[error("the CPU model {model} needs {missing}, which this host's KVM can not provide")]
+    #[error("the CPU model {model} needs {missing}, which this host's KVM cannot provide")]
     ModelTooLarge {
         /// Name of the model.
         model: &'static str,
@@ -15,7 +15,7 @@ pub enum CpuError {
         missing: Box<FeatureSet>,
     },
     /// Policy `require`.
-    #[error("the CPU feature {feature} is required, but this host's KVM can not provide it")]
+    #[error("the CPU feature {feature} is required, but this host's KVM cannot provide it")]
     FeatureMissing {
         /// Number of the policy.
         index: usize,
@@ -41,7 +41,7 @@ pub enum CpuError {
         need: Feature,
     },
     /// The host's KVM is too old, or the CPU has no VMX.
-    #[error("this host's KVM can not provide Hyper-V's {}", .0.name())]
+    #[error("this host's KVM cannot provide Hyper-V's {}", .0.name())]
     HypervMissing(Enlightenment),
     /// An enlightenment that builds upon another.
     #[error("Hyper-V's {} needs {}, which is off", .enlightenment.name(), .need)]
@@ -52,14 +52,14 @@ pub enum CpuError {
         need: &'static str,
     },
     /// A feature of KVM itself.
-    #[error("this host's KVM can not provide its guests with {0}")]
+    #[error("this host's KVM cannot provide its guests with {0}")]
     KvmMissing(KvmFeature),
     /// Something of KVM is asked for while KVM is hidden.
     #[error("{0} is asked for, but KVM is to be hidden")]
     KvmHidden(KvmFeature),
-    /// A frequency that the host can not give its guests.
+    /// A frequency that the host cannot give its guests.
     #[error(
-        "a TSC of {wanted_khz} kHz is asked for; this host has {host_khz} kHz and can not scale it"
+        "a TSC of {wanted_khz} kHz is asked for; this host has {host_khz} kHz and cannot scale it"
     )]
     TscFrequency {
         /// Asked for.
@@ -67,7 +67,7 @@ pub enum CpuError {
         /// The host's.
         host_khz: u32,
     },
-    /// APIC ids above 254 on a host that can not.
+    /// APIC ids above 254 on a host that cannot.
     #[error(
         "the topology needs APIC ids above 254, for which this host's KVM has no KVM_CAP_X2APIC_API or no x2apic feature is left"
     )]

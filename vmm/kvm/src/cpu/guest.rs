@@ -40,7 +40,7 @@ impl GuestCpu {
     /// Decides what the guest's CPUs are on this host.
     ///
     /// # Errors
-    /// When this host can not give them.
+    /// When this host cannot give them.
     pub fn resolve(config: &CpuConfig, host: &HostCpu) -> Result<Self, CpuError> {
         let features = policy::features(config, host)?;
         let topology = config.topology;

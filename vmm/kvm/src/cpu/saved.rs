@@ -63,11 +63,11 @@ struct LeafState {
     edx: u32,
 }
 
-/// A guest can not go on with these CPUs, because it was told of others.
+/// A guest cannot go on with these CPUs, because it was told of others.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CpuMismatch {
     /// The host is another, and less able.
-    #[error("the guest uses {0}, which this host's KVM can not provide")]
+    #[error("the guest uses {0}, which this host's KVM cannot provide")]
     HostLacks(Box<FeatureSet>),
     /// The host is able, the configuration does not want it.
     #[error("the guest uses {0}, which the CPUs of this configuration do not have")]

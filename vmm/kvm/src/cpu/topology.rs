@@ -17,7 +17,7 @@ pub struct CpuTopology {
     threads: u32,
 }
 
-/// A topology that can not be.
+/// A topology that cannot be.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TopologyError {
     /// One of the three is zero.

@@ -19,7 +19,7 @@ pub use vm::VmState;
 use crate::cpu::CpuMismatch;
 use crate::error::KvmError;
 
-/// State can not be taken, or a VM can not be brought to it.
+/// State cannot be taken, or a VM cannot be brought to it.
 #[derive(Debug, thiserror::Error)]
 pub enum SavedStateError {
     /// KVM refused.
@@ -45,23 +45,23 @@ pub enum SavedStateError {
         /// Of so many at most.
         most: usize,
     },
-    /// The state of a guest's own guests can not be used.
+    /// The state of a guest's own guests cannot be used.
     #[error("state of nested guests: {0}")]
     Nested(&'static str),
     /// The guest was told of other CPUs.
     #[error("the guest's CPUs are not those of this machine")]
     Cpus(#[from] CpuMismatch),
     /// The host does not take the value of an MSR, and has another.
-    #[error("MSR {index:#x} can not be set to {value:#x} on this host")]
+    #[error("MSR {index:#x} cannot be set to {value:#x} on this host")]
     Msr {
         /// Index of the MSR.
         index: u32,
         /// Value in the state.
         value: u64,
     },
-    /// The guest's TSC had a frequency that this host can not give.
+    /// The guest's TSC had a frequency that this host cannot give.
     #[error(
-        "the guest's TSC runs at {wanted_khz} kHz, this host's at {khz} kHz and can not be scaled"
+        "the guest's TSC runs at {wanted_khz} kHz, this host's at {khz} kHz and cannot be scaled"
     )]
     TscFrequency {
         /// In the state.

@@ -40,7 +40,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), SavedStateError> {
 fn read(bytes: &[u8]) -> Result<KvmNestedStateBuffer, SavedStateError> {
     let wrong = |what| Err(SavedStateError::Nested(what));
     if !(HEADER_BYTES..=MOST_BYTES).contains(&bytes.len()) {
-        return wrong("its length can not be");
+        return wrong("its length cannot be");
     }
     let mut padded = bytes.to_vec();
     padded.resize(MOST_BYTES, 0);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_is_refused() {
+    fn what_cannot_be_is_refused() {
         check(&[]).unwrap();
         check(&svm(GIF_SET | GUEST_MODE, HEADER_BYTES + 4096)).unwrap();
         check(&svm(GIF_SET, HEADER_BYTES)[..HEADER_BYTES - 1]).unwrap_err();

@@ -160,7 +160,7 @@ impl Vcpu {
     /// [`start_clock`](Self::start_clock) starts.
     ///
     /// # Errors
-    /// When the state is damaged, or is one that this host can not give.
+    /// When the state is damaged, or is one that this host cannot give.
     pub fn restore(&self, host: &KvmHost, state: &VcpuState) -> Result<(), SavedStateError> {
         let fd = self.fd();
         let failed = KvmError::ioctl;
@@ -207,7 +207,7 @@ impl Vcpu {
     /// restored, so that their TSCs stay in step.
     ///
     /// # Errors
-    /// When the state is one that this host can not give.
+    /// When the state is one that this host cannot give.
     pub fn start_clock(&self, host: &KvmHost, state: &VcpuState) -> Result<(), SavedStateError> {
         let of = |index| state.msrs.iter().filter(move |msr| msr.index == index);
         let clock: Vec<MsrState> = of(MSR_TSC).chain(of(MSR_TSC_DEADLINE)).copied().collect();

@@ -54,17 +54,17 @@ pub struct KernelConfig {
     pub maps_pci: bool,
 }
 
-/// Why a kernel can not be booted.
+/// Why a kernel cannot be booted.
 #[derive(Debug, thiserror::Error)]
 pub enum BootError {
     /// Neither ELF nor bzImage.
     #[error("the kernel is neither an ELF file nor a bzImage")]
     UnknownFormat,
     /// The file contradicts itself or uses what we do not support.
-    #[error("the kernel can not be booted: {0}")]
+    #[error("the kernel cannot be booted: {0}")]
     Malformed(&'static str),
     /// The file's tables are wrong, or a part of it is not there or does not fit.
-    #[error("the kernel can not be loaded")]
+    #[error("the kernel cannot be loaded")]
     Loader(#[source] linux_loader::loader::Error),
     /// Entered by PVH but without the note.
     #[error("the kernel has no PVH entry (ELF note Xen, type 18)")]
@@ -89,8 +89,8 @@ pub enum BootError {
         #[source]
         source: LoadError,
     },
-    /// A file can not be examined.
-    #[error("the size of {0} can not be learned")]
+    /// A file cannot be examined.
+    #[error("the size of {0} cannot be learned")]
     Stat(&'static str, #[source] std::io::Error),
     /// Boot structures do not fit: guest memory is too small.
     #[error("guest memory is too small for the boot structures")]

@@ -22,19 +22,19 @@ use crate::vcpus::StuckVcpus;
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// KVM refused.
-    #[error("KVM can not make this machine")]
+    #[error("KVM cannot make this machine")]
     Kvm(#[from] KvmError),
-    /// RAM can not be laid out.
-    #[error("guest memory can not be laid out")]
+    /// RAM cannot be laid out.
+    #[error("guest memory cannot be laid out")]
     Layout(#[from] LayoutError),
     /// KVM has too few memslots.
-    #[error("guest memory can not be laid out")]
+    #[error("guest memory cannot be laid out")]
     Slots(#[from] TooManySlots),
-    /// RAM can not be made.
-    #[error("guest memory can not be made")]
+    /// RAM cannot be made.
+    #[error("guest memory cannot be made")]
     Ram(#[from] RamError),
-    /// Threads can not run where they are to.
-    #[error("threads can not run where they are to")]
+    /// Threads cannot run where they are to.
+    #[error("threads cannot run where they are to")]
     Placement(#[from] PlacementError),
     /// More vCPUs than the host takes.
     #[error("{wanted} vCPUs are more than the {limit} that this host's KVM allows")]
@@ -44,29 +44,29 @@ pub enum BuildError {
         /// The host's limit.
         limit: usize,
     },
-    /// The host can not give such CPUs.
-    #[error("this host can not give the guest its CPUs")]
+    /// The host cannot give such CPUs.
+    #[error("this host cannot give the guest its CPUs")]
     Cpus(#[from] CpuError),
-    /// A PCI function can not be made.
-    #[error("PCI functions can not be made")]
+    /// A PCI function cannot be made.
+    #[error("PCI functions cannot be made")]
     Device(#[from] DeviceError),
     /// BARs do not fit.
     #[error("PCI functions do not fit")]
     Pci(#[from] PciBusError),
     /// There is no memory to show them in.
-    #[error("PCI functions can not be shown")]
+    #[error("PCI functions cannot be shown")]
     Shown(#[from] RomError),
     /// ACPI tables do not fit.
-    #[error("ACPI tables can not be written")]
+    #[error("ACPI tables cannot be written")]
     Acpi(#[from] AcpiError),
     /// SMBIOS does not fit.
-    #[error("SMBIOS can not be written")]
+    #[error("SMBIOS cannot be written")]
     Smbios(#[from] SmbiosError),
     /// Kernel, initrd or command line.
-    #[error("the guest can not be booted")]
+    #[error("the guest cannot be booted")]
     Boot(#[from] BootError),
     /// Firmware.
-    #[error("the guest can not be booted by firmware")]
+    #[error("the guest cannot be booted by firmware")]
     Firmware(#[from] FirmwareError),
     /// Threads or descriptors.
     #[error("{what} could not be started")]
@@ -77,7 +77,7 @@ pub enum BuildError {
         #[source]
         source: io::Error,
     },
-    /// It can not be made of the snapshot.
+    /// It cannot be made of the snapshot.
     #[error("the snapshot does not fit")]
     Snapshot(#[from] SnapshotError),
     /// A device does not come to rest.

@@ -41,7 +41,7 @@ impl DebugPort {
         let left = self.log.max_bytes.saturating_sub(self.written);
         let left = usize::try_from(left).unwrap_or(usize::MAX);
         let part = line.get(..left).unwrap_or(&line);
-        // A log that can not be written is full.
+        // A log that cannot be written is full.
         match self.log.file.write_all_at(part, self.written) {
             Ok(()) => self.written += part.len() as u64,
             Err(_) => self.written = self.log.max_bytes,

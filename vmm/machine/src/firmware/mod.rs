@@ -31,7 +31,7 @@ pub(crate) use shadow::{HOLE, REGISTERS as PAM_REGISTERS, Shadow};
 #[cfg(test)]
 pub(crate) use state::PlatformState;
 
-/// Firmware can not be set up.
+/// Firmware cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum FirmwareError {
     /// The image's length.
@@ -41,8 +41,8 @@ pub enum FirmwareError {
         max = image::MAX_BYTES
     )]
     Size(u64),
-    /// The image can not be read.
-    #[error("the firmware image can not be read")]
+    /// The image cannot be read.
+    #[error("the firmware image cannot be read")]
     Read(#[source] std::io::Error),
     /// There is no memory for it.
     #[error("the firmware image does not fit into memory")]
@@ -54,9 +54,9 @@ pub enum FirmwareError {
     #[error("a second descriptor of {0}")]
     Descriptor(&'static str, #[source] std::io::Error),
     /// What firmware is configured by.
-    #[error("firmware can not be configured")]
+    #[error("firmware cannot be configured")]
     Items(#[from] ItemError),
-    /// Boot order names a device that is not there, or can not be booted from.
+    /// Boot order names a device that is not there, or cannot be booted from.
     #[error("{0} is in the boot order, but no disk or network card is there")]
     BootOrder(crate::pci::PciAddress),
     /// The machine's tables have no place for the address of the generation id.

@@ -31,7 +31,7 @@ use crate::snapshot::{Snapshot, SnapshotError, device_error};
 const IMAGE_SLOT: u16 = shadow::SLOTS;
 const FLASH_SLOT: u16 = shadow::SLOTS + 1;
 
-/// General control of the root complex: the watchdog of the chipset can not reset (bit 5); there is
+/// General control of the root complex: the watchdog of the chipset cannot reset (bit 5); there is
 /// none.
 const GENERAL_CONTROL: u64 = 0x3410;
 const NO_REBOOT: u8 = 1 << 5;

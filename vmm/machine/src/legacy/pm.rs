@@ -176,7 +176,7 @@ impl PowerManagement {
     }
 
     fn write_control(&mut self, value: u16) {
-        // SLP_EN is write only; ACPI mode can not be left.
+        // SLP_EN is write only; ACPI mode cannot be left.
         self.control = value & !SLEEP_ENABLE | SCI_ENABLED;
         let sleep_type = value >> SLEEP_TYPE_SHIFT & SLEEP_TYPE_MASK;
         if value & SLEEP_ENABLE != 0 && sleep_type == u16::from(SLEEP_TYPE_S5) {

@@ -42,7 +42,7 @@ impl Owner {
     }
 
     /// Resets by the guest's own doing. A device that does not come to rest is waited for: the guest has
-    /// begun to start over, so it can not go on meanwhile, and nothing that it has would be lost by that.
+    /// begun to start over, so it cannot go on meanwhile, and nothing that it has would be lost by that.
     pub(super) fn reset_by_guest(&mut self, source: ResetSource, delay: Duration) -> Flow {
         match self.machine.hold() {
             Ok(()) => {

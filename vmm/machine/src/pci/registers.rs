@@ -72,7 +72,7 @@ impl Registers {
         self.bytes.to_vec()
     }
 
-    /// Takes what [`Self::save`] gave. What can not be written stays as it is; false when the length is
+    /// Takes what [`Self::save`] gave. What cannot be written stays as it is; false when the length is
     /// another.
     pub(super) fn load(&mut self, saved: &[u8]) -> bool {
         if saved.len() != BYTES {

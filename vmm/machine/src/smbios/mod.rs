@@ -28,7 +28,7 @@ const ANCHOR_TABLE: usize = 0x10;
 /// The entry point is searched for at multiples of this, so the structures may be there, too.
 const ALIGN: u64 = 16;
 
-/// SMBIOS can not be handed to the guest.
+/// SMBIOS cannot be handed to the guest.
 #[derive(Debug, thiserror::Error)]
 pub enum SmbiosError {
     /// Too many strings, processors or memory modules.

@@ -39,7 +39,7 @@ pub struct Snapshot {
     pub sections: Vec<Section>,
 }
 
-/// A machine can not be saved, or not be built of a snapshot.
+/// A machine cannot be saved, or not be built of a snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     /// State of KVM's.
@@ -77,7 +77,7 @@ pub enum SnapshotError {
         #[source]
         source: BlkControlError,
     },
-    /// RAM can not be written or read.
+    /// RAM cannot be written or read.
     #[error("guest memory")]
     Ram(#[source] std::io::Error),
 }

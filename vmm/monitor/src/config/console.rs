@@ -56,7 +56,7 @@ fn console(
         rows: characters(path, "rows", wire.rows)?,
     };
     let host_failed =
-        |error: &dyn std::error::Error| FieldError::new(path, format!("can not be made: {error}"));
+        |error: &dyn std::error::Error| FieldError::new(path, format!("cannot be made: {error}"));
     let mut output = None;
     let mut spec = None;
     let mut names = Vec::new();
@@ -74,7 +74,7 @@ fn console(
         }
     }
     let host = ConsolePorts::new(spec, names).map_err(|error: ConsolePortsError| {
-        FieldError::new(format!("{path}.ports"), format!("can not be made: {error}"))
+        FieldError::new(format!("{path}.ports"), format!("cannot be made: {error}"))
     })?;
     let listeners = listeners(path, &wire.ports, &host, descriptors)?;
     Ok(ConsoleParts {
@@ -143,7 +143,7 @@ fn listeners(
         let socket = descriptors.take(&field, number, Kind::Listener, Access::ReadWrite)?;
         let socket = UnixListener::from(socket);
         socket.set_nonblocking(true).map_err(|error| {
-            FieldError::new(field, format!("can not be made non-blocking: {error}"))
+            FieldError::new(field, format!("cannot be made non-blocking: {error}"))
         })?;
         listeners.push((Arc::clone(host_port), socket));
     }

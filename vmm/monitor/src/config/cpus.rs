@@ -31,7 +31,7 @@ pub(super) fn cpus(wire: Option<&v1::Cpus>) -> Result<CpuConfig, FieldError> {
     };
     config.hyperv.check().map_err(|error| {
         let field = format!("cpus.{}", error.field());
-        FieldError::new(field, format!("can not be: {error}"))
+        FieldError::new(field, format!("cannot be: {error}"))
     })?;
     Ok(config)
 }
@@ -44,7 +44,7 @@ fn topology(wire: &v1::Cpus) -> Result<CpuTopology, FieldError> {
     };
     let topology = CpuTopology::new(max_sockets, wire.cores, wire.threads)
         .and_then(|topology| topology.with_boot_sockets(wire.sockets))
-        .map_err(|error| FieldError::new("cpus", format!("can not be built: {error}")))?;
+        .map_err(|error| FieldError::new("cpus", format!("cannot be built: {error}")))?;
     if topology.count() != wire.count {
         let rule = format!(
             "is {}, but sockets, cores and threads make {}",

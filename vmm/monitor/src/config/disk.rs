@@ -33,7 +33,7 @@ pub(super) fn disk(
     };
     let image = descriptors.take(&field("disk_fd"), wire.disk_fd, Kind::Image, access)?;
     let mode = open_mode(&image).map_err(|error| {
-        FieldError::new(field("disk_fd"), format!("can not be examined: {error}"))
+        FieldError::new(field("disk_fd"), format!("cannot be examined: {error}"))
     })?;
     let wrong = match config.cache {
         CacheMode::WriteBack => mode
@@ -71,7 +71,7 @@ fn base(
         Ok(_) => Ok(Some(base)),
         Err(error) => Err(FieldError::new(
             field,
-            format!("can not be examined: {error}"),
+            format!("cannot be examined: {error}"),
         )),
     }
 }

@@ -17,7 +17,7 @@ const NODE_ALIGN: u64 = 2 << 20;
 const MAX_NODES: usize = 64;
 /// Distance to itself (ACPI 6.3, 5.2.17).
 const LOCAL: u32 = 10;
-/// Largest distance that is not "can not be reached".
+/// Largest distance that is not "cannot be reached".
 const FARTHEST: u32 = 254;
 
 /// Checks sizes and pages.
@@ -218,7 +218,7 @@ fn host(
     let allowed = allowed.get_or_insert_with(|| allowed_host_nodes().map_err(|error| error.kind()));
     match allowed {
         Err(kind) => wrong(format!(
-            "can not be had: the host's nodes are not known ({kind})"
+            "cannot be had: the host's nodes are not known ({kind})"
         )),
         Ok(allowed) => match nodes.difference(allowed).next() {
             Some(node) => wrong(format!(

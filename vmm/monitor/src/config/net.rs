@@ -35,7 +35,7 @@ pub(super) fn card(
         return Err(FieldError::new(field("vhost_fds"), rule));
     }
     if !wire.vhost_fds.is_empty() && config.limits != NetLimits::default() {
-        let rule = "can not be with vhost-net, which knows none";
+        let rule = "cannot be with vhost-net, which knows none";
         return Err(FieldError::new(field("limits"), rule));
     }
     let mut vhost = Vec::new();

@@ -33,7 +33,7 @@ pub(super) fn vsock(
         .transpose()
         .map_err(|error| FieldError::new(field("listen_fd"), chain(&error)))?;
     let control = VsockControl::new()
-        .map_err(|error| FieldError::new(path, format!("can not be made: {error}")))?;
+        .map_err(|error| FieldError::new(path, format!("cannot be made: {error}")))?;
     if let Some(broker) = broker {
         control
             .attach_broker(broker)

@@ -122,7 +122,7 @@ impl Server {
         clients.any(|(_, interest)| interest.writable)
     }
 
-    /// A client that can not be watched is closed: it must not end the guest.
+    /// A client that cannot be watched is closed: it must not end the guest.
     pub(crate) fn watch_clients(&mut self) {
         for terminal in Terminal::ALL {
             let source = Source::ConsoleClient(terminal);

@@ -64,7 +64,7 @@ pub enum RingError {
     #[error("{0} slots are not possible, 1 to 4096 are")]
     Slots(usize),
     /// The kernel is older than 5.11.
-    #[error("the kernel can not wait for completions with a time limit")]
+    #[error("the kernel cannot wait for completions with a time limit")]
     TooOld,
     /// A system call failed.
     #[error("{call} failed")]
@@ -286,7 +286,7 @@ impl GuestRing {
     }
 
     /// Asks the kernel to give up what is in flight, as far as it can: requests that wait for a
-    /// worker can be, those at work on a disk can not. Each ends with a completion in any case.
+    /// worker can be, those at work on a disk cannot. Each ends with a completion in any case.
     pub fn cancel(&mut self) {
         if self.in_flight == 0 || self.submit().is_err() {
             return;

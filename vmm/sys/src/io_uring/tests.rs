@@ -136,7 +136,7 @@ fn told(bench: &Bench) -> u64 {
 }
 
 #[test]
-fn what_can_not_be_queued_leaves_the_slot_free() {
+fn what_cannot_be_queued_leaves_the_slot_free() {
     let Some(mut bench) = bench() else { return };
     let ring = &mut bench.ring;
     for outside in [

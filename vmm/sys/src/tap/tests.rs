@@ -7,7 +7,7 @@ const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
 fn make_tap(name: &str, flags: u16) -> Option<OwnedFd> {
     let tun = File::options().read(true).write(true).open("/dev/net/tun");
     let Ok(tun) = tun else {
-        eprintln!("skipped: /dev/net/tun can not be opened");
+        eprintln!("skipped: /dev/net/tun cannot be opened");
         return None;
     };
     let mut request = IfReq::with_flags(IFF_TAP | flags);

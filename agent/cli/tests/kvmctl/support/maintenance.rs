@@ -58,7 +58,7 @@ impl Store {
                 uid: format!("uid-of-{name}"),
                 step: step.into(),
                 message: match step {
-                    Step::Blocked => "it can not be moved: drain with --force".to_owned(),
+                    Step::Blocked => "it cannot be moved: drain with --force".to_owned(),
                     _ => String::new(),
                 },
                 eviction_strategy: strategy,

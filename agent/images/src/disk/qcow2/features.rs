@@ -13,7 +13,7 @@ pub(super) const COMPRESSION: u64 = 1 << 3;
 /// Bit 4: L2 entries with subclusters.
 pub(super) const EXTENDED_L2: u64 = 1 << 4;
 
-/// What of the set bits can not be read, in words that follow "the image".
+/// What of the set bits cannot be read, in words that follow "the image".
 pub(super) fn unsupported(bits: u64, names: &FeatureNames, data_file: Option<&str>) -> Vec<String> {
     let mut found = Vec::new();
     if bits & CORRUPT != 0 {

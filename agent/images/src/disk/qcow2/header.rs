@@ -149,7 +149,7 @@ impl Header {
         Ok(header)
     }
 
-    /// Fails when the image has something that can not be read.
+    /// Fails when the image has something that cannot be read.
     pub(in crate::disk) fn refuse_unsupported(&self, source: &Source) -> Result<(), DiskError> {
         let Some(what) = self.unsupported.first() else {
             return Ok(());

@@ -147,7 +147,7 @@ fn a_cluster_in_use_whose_count_is_zero_is_refused_unless_counts_are_stale() {
 }
 
 #[test]
-fn what_can_not_be_read_is_refused_by_name() {
+fn what_cannot_be_read_is_refused_by_name() {
     let built = sound();
     let feature = |bits| built.with64(72, bits);
     assert_refused(&feature(1 << 1), &["marked as corrupt", "check -r"]);
@@ -281,7 +281,7 @@ fn a_chain_that_is_too_long_is_refused() {
 }
 
 #[test]
-fn an_image_is_told_by_its_header_also_when_it_can_not_be_converted() {
+fn an_image_is_told_by_its_header_also_when_it_cannot_be_converted() {
     let built = sound();
     let info = disk_info(layer("it", &built.with64(72, 1 << 1))).unwrap();
     assert_eq!(info.format, DiskFormat::Qcow2);

@@ -135,7 +135,7 @@ fn the_first_file_wins_an_object_that_two_have() {
 }
 
 #[test]
-fn a_directory_that_can_not_be_listed_changes_nothing() {
+fn a_directory_that_cannot_be_listed_changes_nothing() {
     let path = tempfile::tempdir().expect("a directory");
     std::fs::write(path.path().join("a.yaml"), GOOD).expect("write");
     let mut directory = Directory::new(Kinds::this_release());

@@ -45,7 +45,7 @@ fn a_bar_is_decoded_only_while_command_says_so() {
 }
 
 #[test]
-fn identity_and_status_can_not_be_overwritten() {
+fn identity_and_status_cannot_be_overwritten() {
     let mut space = space();
     let offset = space.add_capability(0x11, &[1, 2, 3], &[0, 0xf0]).unwrap();
     for at in 0..SPACE_BYTES {
@@ -78,7 +78,7 @@ fn capabilities_are_chained_and_end() {
 }
 
 #[test]
-fn bars_that_can_not_be_are_refused() {
+fn bars_that_cannot_be_are_refused() {
     let mut space = space();
     for (index, size, kind) in [
         (1, 0x1000, BarKind::Memory32),

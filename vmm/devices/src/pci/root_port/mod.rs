@@ -44,13 +44,13 @@ const WINDOW_UNIT: u64 = 1 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum RootPortError {
     /// Its interrupt.
-    #[error("the interrupt can not be made")]
+    #[error("the interrupt cannot be made")]
     Interrupt(#[from] MsiError),
     /// A mistake of this module.
-    #[error("configuration space can not be laid out")]
+    #[error("configuration space cannot be laid out")]
     Layout(#[from] LayoutError),
     /// Its state.
-    #[error("it can not be made of its state")]
+    #[error("it cannot be made of its state")]
     State(#[from] StateError),
 }
 

@@ -11,7 +11,7 @@ use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 use super::config::BALLOON_PAGE_BYTES;
 use super::stats::BalloonStats;
 
-/// A balloon can not be made that large.
+/// A balloon cannot be made that large.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum BalloonTargetError {
     /// Not whole pages.

@@ -47,14 +47,14 @@ const QUEUE_SIZES: [u16; 5] = [128; 5];
 const WORK: u64 = 0;
 const TIMER: u64 = 1;
 
-/// A balloon can not be made.
+/// A balloon cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum BalloonError {
     /// Its target.
-    #[error("the target can not be")]
+    #[error("the target cannot be")]
     Target(#[from] BalloonTargetError),
     /// The state that it is to be made of.
-    #[error("the balloon's state can not be used")]
+    #[error("the balloon's state cannot be used")]
     State(#[from] StateError),
     /// The host has no descriptor left.
     #[error("the host has no descriptors left")]

@@ -256,7 +256,7 @@ impl Backend {
         }
     }
 
-    /// A discard is a hint: a host that can not do it has done what it could.
+    /// A discard is a hint: a host that cannot do it has done what it could.
     fn discard(&self, extent: Extent) -> Result<(), Failure> {
         let result = if self.is_block {
             image::discard_blocks(&self.image, extent.offset, extent.bytes)

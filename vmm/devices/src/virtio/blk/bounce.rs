@@ -1,4 +1,4 @@
-//! A detour for data whose place in guest memory the host's disk can not reach: with `O_DIRECT`,
+//! A detour for data whose place in guest memory the host's disk cannot reach: with `O_DIRECT`,
 //! buffers that are not aligned.
 
 use std::fs::File;

@@ -20,11 +20,11 @@ const SYNC_PATIENCE: Duration = Duration::from_secs(5);
 /// The kernel's `EIO`.
 const EIO: i32 = 5;
 
-/// A disk can not be changed that way.
+/// A disk cannot be changed that way.
 #[derive(Debug, thiserror::Error)]
 pub enum BlkControlError {
-    /// The image's size can not be found out.
-    #[error("the image's size can not be read")]
+    /// The image's size cannot be found out.
+    #[error("the image's size cannot be read")]
     Size(#[source] io::Error),
     /// The image cannot be synced.
     #[error("the image cannot be synced")]

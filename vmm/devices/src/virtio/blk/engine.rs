@@ -73,7 +73,7 @@ impl Engine {
 
     /// Makes the ring if that was not tried yet. A host that has none, or forbids it, serves its
     /// guests all the same. An image in memory has none: there is nothing to wait for, and io_uring,
-    /// which can not know, hands each request to a thread of the kernel.
+    /// which cannot know, hands each request to a thread of the kernel.
     pub(super) fn prepare(
         &mut self,
         backend: &Backend,

@@ -84,11 +84,11 @@ const LEAST_WAIT: Duration = Duration::from_micros(500);
 /// Length of the answer to `VIRTIO_BLK_T_GET_ID`.
 pub const ID_BYTES: usize = 20;
 
-/// A disk can not be made of what was given.
+/// A disk cannot be made of what was given.
 #[derive(Debug, thiserror::Error)]
 pub enum BlkError {
-    /// The image can not be examined.
-    #[error("the image can not be examined")]
+    /// The image cannot be examined.
+    #[error("the image cannot be examined")]
     Image(#[source] io::Error),
     /// The image is not open as its cache mode wants.
     #[error("cache mode {cache:?} does not fit an image that is open with {mode:?}")]
@@ -101,7 +101,7 @@ pub enum BlkError {
     /// The serial is longer than the answer to `VIRTIO_BLK_T_GET_ID`.
     #[error("disk serial has {0} bytes, at most {ID_BYTES} are allowed")]
     Serial(usize),
-    /// Block sizes that can not be.
+    /// Block sizes that cannot be.
     #[error(
         "block sizes {logical} (logical) and {physical} (physical) are not powers of two from {least} to {MAX_BLOCK_BYTES} in this order"
     )]
@@ -113,9 +113,9 @@ pub enum BlkError {
         /// What the image wants at least.
         least: u32,
     },
-    /// A unit of discards that can not be.
+    /// A unit of discards that cannot be.
     #[error(
-        "space can not be given back by {bytes} bytes: no multiple of the logical block size {logical} up to {MAX_DISCARD_BYTES}"
+        "space cannot be given back by {bytes} bytes: no multiple of the logical block size {logical} up to {MAX_DISCARD_BYTES}"
     )]
     DiscardGranularity {
         /// The unit in bytes.
@@ -125,7 +125,7 @@ pub enum BlkError {
     },
     /// Image and base do not fit each other.
     #[error(
-        "an image of {image_bytes} bytes can not be laid over a base of {base_bytes}: it has to be as large in whole sectors, and the base at most {MAX_BASE_BYTES}"
+        "an image of {image_bytes} bytes cannot be laid over a base of {base_bytes}: it has to be as large in whole sectors, and the base at most {MAX_BASE_BYTES}"
     )]
     BaseSize {
         /// Size of the base.
@@ -133,14 +133,14 @@ pub enum BlkError {
         /// Size of the image.
         image_bytes: u64,
     },
-    /// What the image is can not be laid over a base.
+    /// What the image is cannot be laid over a base.
     #[error("only a regular file that takes writes of 4096 bytes can be laid over a base")]
     NoOverlay,
     /// No queue or too many.
     #[error("{0} queues are not possible, 1 to {MAX_QUEUES} are")]
     Queues(u16),
     /// The state that the disk is to be made of.
-    #[error("the disk's state can not be used")]
+    #[error("the disk's state cannot be used")]
     State(#[from] StateError),
     /// The host has no descriptor left.
     #[error("the host has no descriptors left")]
@@ -322,7 +322,7 @@ impl Disk {
             Ok(()) => true,
             Err(wait_ns) => {
                 let wait = Duration::from_nanos(wait_ns).max(LEAST_WAIT);
-                // A timer that can not be set must not hold the disk up for ever.
+                // A timer that cannot be set must not hold the disk up for ever.
                 self.timer.set(wait).is_err()
             }
         }

@@ -37,7 +37,7 @@ pub struct ErrorPolicies {
 /// Why a request was not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// The driver asked for what can not be.
+    /// The driver asked for what cannot be.
     Guest(Refusal),
     /// The host failed, with this error number.
     Host(i32),

@@ -73,7 +73,7 @@ impl GuestSide {
         }
     }
 
-    /// State that was saved. None when it can not be.
+    /// State that was saved. None when it cannot be.
     pub(super) fn restored(
         is_ready: bool,
         is_open: bool,

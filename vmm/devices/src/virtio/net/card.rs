@@ -99,7 +99,7 @@ impl Card {
         self.timer.clear().unwrap_or_default();
     }
 
-    /// Sets the timer, unless it fires earlier anyway. False when it can not be set: then nothing must
+    /// Sets the timer, unless it fires earlier anyway. False when it cannot be set: then nothing must
     /// wait for it.
     fn call_in(&mut self, wait_ns: u64) -> bool {
         let due_ns = self.now_ns().saturating_add(wait_ns);

@@ -10,7 +10,7 @@ use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 use super::config::{ANNOUNCE, LINK_UP};
 use super::limits::NetLimits;
 
-/// A card can not be changed that way.
+/// A card cannot be changed that way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NetControlError {
     /// Nobody in the guest would announce anything.

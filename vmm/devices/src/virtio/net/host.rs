@@ -53,7 +53,7 @@ impl Host {
     /// Says what may be left undone in packets that are received.
     ///
     /// # Errors
-    /// The driver asks too often, or the host can not do that.
+    /// The driver asks too often, or the host cannot do that.
     pub(super) fn set_offloads(
         &mut self,
         ports: &[impl PacketPort],

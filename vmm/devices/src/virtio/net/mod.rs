@@ -3,7 +3,7 @@
 //!
 //! Frames go straight between guest memory and the tap. They wait in the tap while the guest offers
 //! no buffers, but for one that turned out longer than the buffers there were; a kick of the receive
-//! queue goes on with it. Frames that can not be delivered or sent are dropped and counted, as a card
+//! queue goes on with it. Frames that cannot be delivered or sent are dropped and counted, as a card
 //! does.
 
 mod card;
@@ -70,7 +70,7 @@ const HEADER_BYTES: u64 = VNET_HEADER_BYTES as u64;
 const MIN_PACKET_BYTES: u64 = HEADER_BYTES + 14;
 const MAX_PACKET_BYTES: u64 = HEADER_BYTES + 65_536 + 64;
 
-/// A card can not be made of what was given.
+/// A card cannot be made of what was given.
 #[derive(Debug, thiserror::Error)]
 pub enum NetError {
     /// No port or too many.
@@ -83,13 +83,13 @@ pub enum NetError {
     #[error("{0} instances of vhost-net do not fit {1} pairs of queues: one each, or none")]
     VhostCount(usize, usize),
     /// vhost-net has no limits.
-    #[error("frames that are moved by vhost-net can not be limited")]
+    #[error("frames that are moved by vhost-net cannot be limited")]
     VhostLimits,
     /// vhost-net.
     #[error("vhost-net is not usable")]
     Vhost(#[from] VhostError),
     /// The state that the card is to be made of.
-    #[error("the card's state can not be used")]
+    #[error("the card's state cannot be used")]
     State(#[from] StateError),
     /// The host has no descriptor left.
     #[error("the host has no descriptors left")]
@@ -123,7 +123,7 @@ impl<P: PacketPort> NetDevice<P> {
     /// A card on `ports`, which are queues of one interface.
     ///
     /// # Errors
-    /// The ports can not be those of a card, or the host has no descriptor left.
+    /// The ports cannot be those of a card, or the host has no descriptor left.
     pub fn new(ports: Vec<P>, config: &NetConfig) -> Result<Self, NetError> {
         let pairs = ports.len();
         if pairs == 0 || pairs > MAX_PAIRS {

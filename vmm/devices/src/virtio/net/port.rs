@@ -32,7 +32,7 @@ pub trait PacketPort: AsRawFd + Send {
     /// Says what may be left undone in packets that are received, on all ports of the interface.
     ///
     /// # Errors
-    /// The host can not do that.
+    /// The host cannot do that.
     fn set_offloads(&self, offloads: TapOffloads) -> Result<(), TapError>;
 
     /// Whether several ports can share an interface of this kind.

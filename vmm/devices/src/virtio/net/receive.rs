@@ -312,7 +312,7 @@ impl Receiver {
             if self.taken.room() >= bytes {
                 return Ok(Room::Enough);
             }
-            // More chains than the ring has can not come, so waiting would be for ever.
+            // More chains than the ring has cannot come, so waiting would be for ever.
             if !self.may_take() {
                 return Ok(Room::Never);
             }

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_can_not_be_are_refused() {
+    fn values_that_cannot_be_are_refused() {
         let wrong = |change: fn(&mut SessionState)| {
             let mut state = SessionState::of(&session());
             change(&mut state);

@@ -10,7 +10,7 @@ impl VirtQueue {
     /// [`announce`](Self::announce).
     ///
     /// # Errors
-    /// The used ring can not be written.
+    /// The used ring cannot be written.
     pub fn push(&mut self, head: u16, written: u32) -> Result<(), DeviceFault> {
         self.fill(head, written)?;
         self.publish()
@@ -21,7 +21,7 @@ impl VirtQueue {
     /// many.
     ///
     /// # Errors
-    /// The used ring can not be written.
+    /// The used ring cannot be written.
     pub fn fill(&mut self, head: u16, written: u32) -> Result<(), DeviceFault> {
         // Of a chain that was restored, nobody has asked the ring.
         if head >= self.queue.size() {
@@ -41,7 +41,7 @@ impl VirtQueue {
     /// (VIRTIO 1.2, 5.1.6.4: the buffers of one packet).
     ///
     /// # Errors
-    /// The used ring can not be written.
+    /// The used ring cannot be written.
     pub fn push_together(&mut self, chains: &[(u16, u32)]) -> Result<(), DeviceFault> {
         for (head, written) in chains {
             self.fill(*head, *written)?;
@@ -61,7 +61,7 @@ impl VirtQueue {
     /// Tells the driver of the chains given back, if it wants to know.
     ///
     /// # Errors
-    /// The ring can not be read.
+    /// The ring cannot be read.
     pub fn announce(&mut self) -> Result<(), DeviceFault> {
         self.publish()?;
         let used = self.queue.next_used();

@@ -57,7 +57,7 @@ pub enum BuildError {
     /// No eventfd for a kick.
     #[error("eventfd")]
     EventFd(#[source] std::io::Error),
-    /// The state that it was to have can not be.
+    /// The state that it was to have cannot be.
     #[error("state")]
     State(#[from] StateError),
 }
@@ -84,7 +84,7 @@ impl VirtioPciFunction {
     /// configuration, and one for each queue or for all.
     ///
     /// # Errors
-    /// The device's queues can not be laid out, or the host has no descriptor left.
+    /// The device's queues cannot be laid out, or the host has no descriptor left.
     pub fn new(
         device: Box<dyn VirtioDevice>,
         memory: Arc<GuestRam>,
@@ -243,7 +243,7 @@ impl VirtioPciFunction {
         }
     }
 
-    /// The device can not go on before the driver resets it.
+    /// The device cannot go on before the driver resets it.
     fn fail(&mut self) {
         if std::mem::take(&mut self.active) {
             self.device.reset();

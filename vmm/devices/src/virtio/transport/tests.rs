@@ -60,7 +60,7 @@ fn features_that_were_not_offered_are_refused() {
 }
 
 #[test]
-fn features_can_not_change_once_agreed() {
+fn features_cannot_change_once_agreed() {
     let mut driver = function();
     driver.set_status(3);
     driver.negotiate(VERSION_1);
@@ -73,7 +73,7 @@ fn features_can_not_change_once_agreed() {
 }
 
 #[test]
-fn a_driver_can_not_be_ready_before_features_are_agreed() {
+fn a_driver_cannot_be_ready_before_features_are_agreed() {
     let mut driver = function();
     driver.set_status(7);
     assert_eq!(driver.status(), 3);
@@ -136,7 +136,7 @@ fn rings_outside_of_ram_or_misaligned_are_refused_when_enabled() {
 }
 
 #[test]
-fn a_queue_that_runs_can_not_be_moved() {
+fn a_queue_that_runs_cannot_be_moved() {
     let mut driver = Driver::ready(Box::new(RngDevice::new()), 16, VERSION_1);
     driver.common(32, &[0x55; 8]);
     let mut address = [0; 8];

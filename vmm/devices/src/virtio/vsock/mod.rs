@@ -63,7 +63,7 @@ const POLL: u64 = 0;
 const TIMER: u64 = 1;
 const CONTROL: u64 = 2;
 
-/// A device can not be made of what was given.
+/// A device cannot be made of what was given.
 #[derive(Debug, thiserror::Error)]
 pub enum VsockError {
     /// The CID is reserved.
@@ -73,7 +73,7 @@ pub enum VsockError {
     #[error("the host has no descriptors left")]
     Descriptors(#[source] io::Error),
     /// The state that the device is to be made of.
-    #[error("the device's state can not be used")]
+    #[error("the device's state cannot be used")]
     State(#[from] StateError),
 }
 

@@ -140,7 +140,7 @@ impl Active {
     }
 
     /// Writes a packet into the chain; returns its length, or `None` when there is no packet. A
-    /// chain that can not take any is given back empty.
+    /// chain that cannot take any is given back empty.
     fn give_packet(&mut self, hub: &mut Hub) -> Option<u32> {
         let room = usize::try_from(self.chain.writable_bytes()).unwrap_or(usize::MAX);
         if room <= HEADER_BYTES {

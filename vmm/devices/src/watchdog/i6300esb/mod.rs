@@ -52,13 +52,13 @@ const TIMER: u64 = 0;
 #[derive(Debug, thiserror::Error)]
 pub enum I6300EsbError {
     /// Its timer.
-    #[error("the timer can not be made")]
+    #[error("the timer cannot be made")]
     Timer(#[source] io::Error),
     /// A mistake of this module.
-    #[error("configuration space can not be laid out")]
+    #[error("configuration space cannot be laid out")]
     Layout(#[from] LayoutError),
     /// Its state.
-    #[error("it can not be made of its state")]
+    #[error("it cannot be made of its state")]
     State(#[from] StateError),
 }
 

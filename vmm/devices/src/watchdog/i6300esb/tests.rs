@@ -202,7 +202,7 @@ fn time_stands_still_while_the_machine_is_paused_and_in_its_saved_state() {
 }
 
 #[test]
-fn state_that_can_not_be_is_refused() {
+fn state_that_cannot_be_is_refused() {
     let (watchdog, told) = watchdog();
     let good = watchdog.state();
     let long = u64::try_from(longest_stage().as_nanos()).unwrap();

@@ -113,7 +113,7 @@ fn enlightenments_that_the_host_does_not_have_are_refused_by_name() {
     assert_eq!(error.field(), "hyperv.evmcs");
     assert_eq!(
         error.to_string(),
-        "this host's KVM can not provide Hyper-V's evmcs"
+        "this host's KVM cannot provide Hyper-V's evmcs"
     );
     // All that the host has goes without.
     let config = CpuConfig {

@@ -74,13 +74,13 @@ fn amd_hosts_get_signatures_of_their_own_and_repeat_old_bits() {
 }
 
 #[test]
-fn a_model_that_the_host_can_not_give_is_refused_with_what_is_missing() {
+fn a_model_that_the_host_cannot_give_is_refused_with_what_is_missing() {
     let error = refused(&of_model("EPYC"), &intel());
     assert_eq!(error.field(), "model");
     assert_eq!(
         error.to_string(),
         "the CPU model EPYC needs mmxext, fxsr_opt, cr8_legacy, sse4a, misalignsse, osvw, topoext, \
-         which this host's KVM can not provide"
+         which this host's KVM cannot provide"
     );
     let error = refused(&of_model("Cascadelake-Server-noTSX"), &amd());
     assert!(error.to_string().contains("avx512f"), "{error}");

@@ -40,7 +40,7 @@ fn a_host_that_lacks_a_feature_is_refused_by_the_features_name() {
     host.leaves.set(7, 0, Register::Ebx, 0);
     let text = mismatch(&was, &cpu(&config(1, 1, 1), &host));
     assert!(text.contains("avx2"), "{text}");
-    assert!(text.contains("this host's KVM can not provide"), "{text}");
+    assert!(text.contains("this host's KVM cannot provide"), "{text}");
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn ids_above_254_are_told_in_full_where_there_is_room() {
 }
 
 #[test]
-fn ids_above_254_are_refused_where_they_can_not_be() {
+fn ids_above_254_are_refused_where_they_cannot_be() {
     let old = HostCpu {
         has_x2apic_ids: false,
         ..intel()

@@ -27,7 +27,7 @@ pub const COMMON: &[Rule] = table! {
     SYS_write, Any => Seen("eventfds; the log on standard error");
     SYS_read, Any => Seen("eventfds");
     SYS_close, Any => Seen("descriptors that go with their owner");
-    // Time, where the vDSO can not tell it: another clock source than the TSC.
+    // Time, where the vDSO cannot tell it: another clock source than the TSC.
     SYS_clock_gettime, Any => Unseen("hosts whose clock is not the TSC");
     SYS_gettimeofday, Any => Unseen("hosts whose clock is not the TSC");
     // Signals.

@@ -41,7 +41,7 @@ pub(super) const RULES: &[Rule] = table! {
     // Disks without it.
     SYS_preadv, Any => Seen("a read");
     SYS_pwritev, Any => Seen("a write");
-    SYS_pread64, Any => Unseen("a read that O_DIRECT can not take as it is");
+    SYS_pread64, Any => Unseen("a read that O_DIRECT cannot take as it is");
     SYS_fdatasync, Any => Seen("a flush");
     SYS_fallocate, Any => Seen("discard and write-zeroes; memory that a balloon gives back");
     SYS_statx, Any => Unseen("how large the huge pages are that a balloon gives back");

@@ -288,7 +288,7 @@ fn buffers_outside_of_ram_are_io_errors() {
 }
 
 #[test]
-fn requests_that_can_not_be_answered_come_back_empty() {
+fn requests_that_cannot_be_answered_come_back_empty() {
     for engine in ENGINES {
         let mut driver = disk_on(&image(), engine, false);
         driver.fill(HEADER, &header(0, 0));

@@ -22,7 +22,7 @@ pub const MAX_NAMED_PORTS: usize = 31;
 /// Longest name of a port.
 pub const MAX_NAME_BYTES: usize = 64;
 
-/// Ports can not be made as asked.
+/// Ports cannot be made as asked.
 #[derive(Debug, thiserror::Error)]
 pub enum ConsolePortsError {
     /// No port at all.
@@ -63,7 +63,7 @@ impl ConsolePorts {
     /// attached.
     ///
     /// # Errors
-    /// Too many or no ports, names that can not be, or a host without descriptors.
+    /// Too many or no ports, names that cannot be, or a host without descriptors.
     pub fn new(
         console: Option<ConsoleSpec>,
         names: Vec<String>,

@@ -8,7 +8,7 @@ use vmm_sys::stream::{Received, Sent, has_input, is_hung_up, receive_now, send_n
 
 use super::Watch;
 
-/// A peer can not be attached.
+/// A peer cannot be attached.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
     /// Another one is.
@@ -17,8 +17,8 @@ pub enum AttachError {
         /// Who.
         client: String,
     },
-    /// The host can not watch its socket.
-    #[error("the socket can not be watched")]
+    /// The host cannot watch its socket.
+    #[error("the socket cannot be watched")]
     Watch(#[source] io::Error),
 }
 
@@ -70,7 +70,7 @@ impl HostPort {
     /// One whose other end is gone is no obstacle. Never waits for the device.
     ///
     /// # Errors
-    /// Another peer is attached, or the host can not watch the socket.
+    /// Another peer is attached, or the host cannot watch the socket.
     pub fn attach(&self, socket: OwnedFd, client: &str, force: bool) -> Result<(), AttachError> {
         let mut state = self.lock();
         if let Some(present) = &state.peer

@@ -77,7 +77,7 @@ fn a_reset_leaves_one_pair() {
 }
 
 #[test]
-fn ports_that_can_not_be_those_of_a_card_are_refused() {
+fn ports_that_cannot_be_those_of_a_card_are_refused() {
     let told = Arc::default();
     let none = NetDevice::<Socket>::new(Vec::new(), &super::config());
     assert!(matches!(none, Err(NetError::Pairs(0))));

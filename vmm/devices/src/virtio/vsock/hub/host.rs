@@ -101,7 +101,7 @@ impl Hub {
 
     fn on_accepted(&mut self, socket: StreamSocket) {
         let number = self.new_number();
-        // One that can not be watched is closed.
+        // One that cannot be watched is closed.
         if self.watch(socket.as_raw_fd(), number).is_ok() {
             self.greetings.insert(number, Greeting::new(socket));
             let deadline = Instant::now() + GREETING_PATIENCE;
@@ -149,7 +149,7 @@ impl Hub {
         }
     }
 
-    /// Reads the broker's answers: as many as questions, so that it can not keep us busy.
+    /// Reads the broker's answers: as many as questions, so that it cannot keep us busy.
     fn on_broker(&mut self) {
         let most = self.asked.len() + 1;
         for _ in 0..most {

@@ -166,7 +166,7 @@ impl Hub {
     pub(super) fn set_broker(&mut self, socket: PacketSocket) {
         self.drop_broker();
         let broker = Broker::new(socket);
-        // One that can not be watched is none: the guest's connections are refused.
+        // One that cannot be watched is none: the guest's connections are refused.
         if self.watch(broker.as_raw_fd(), BROKER).is_ok() {
             self.broker = Some(broker);
         }

@@ -1,0 +1,134 @@
+//! `cargo xtask check`: spellings that no file of the project has, and the form of a commit's subject.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Context;
+
+/// What is not written, in small letters and in pieces, so that this table does not refuse itself, and what is
+/// written for it.
+const REFUSED: &[([&str; 2], &str)] = &[(["can ", "not"], "cannot"), (["can_", "not"], "cannot")];
+
+/// Lines that repeat what another program says have this, and are spared.
+const QUOTED: &str = "// word for word";
+
+/// Subjects of later commits are checked. Some before it are longer.
+const SINCE: &str = "a39e37ff2834";
+
+/// The longest subject, in characters.
+const SUBJECT: usize = 72;
+
+/// Checks every file that git tracks below `root`, and the subjects of the commits since [`SINCE`].
+///
+/// # Errors
+/// Lists every line with a refused spelling, and every subject that is too long or names no room.
+pub fn run(root: &Path) -> anyhow::Result<()> {
+    let mut wrong = Vec::new();
+    for file in git(root, &["ls-files", "-z"])?.split_terminator('\0') {
+        // A link, a file that was removed and not yet committed, or one that is no text.
+        let Ok(text) = fs::read_to_string(root.join(file)) else {
+            continue;
+        };
+        wrong.extend(refused(&text).map(|(number, better)| format!("{file}:{number}: {better}")));
+    }
+    // A shallow clone may lack the commit: what it has of later ones is then not known.
+    let range = format!("{SINCE}..HEAD");
+    match git(root, &["log", "--no-merges", "--format=%h %s", &range]) {
+        Ok(subjects) => wrong.extend(subjects.lines().filter_map(wrong_subject)),
+        Err(error) => eprintln!("subjects of commits are not checked: {error:#}"),
+    }
+    anyhow::ensure!(
+        wrong.is_empty(),
+        "not the words of the project (CONTRIBUTING.md):\n  {}",
+        wrong.join("\n  ")
+    );
+    Ok(())
+}
+
+/// Numbers of the lines with a refused spelling, and what to write.
+fn refused(text: &str) -> impl Iterator<Item = (usize, String)> + '_ {
+    let lines = text.lines().map(str::to_lowercase).enumerate();
+    let ours = lines.filter(|(_, line)| !line.contains(QUOTED));
+    ours.flat_map(|(index, line)| {
+        REFUSED.iter().filter_map(move |(parts, better)| {
+            let spelling = parts.concat();
+            has_words(&line, &spelling)
+                .then(|| (index + 1, format!("write {better:?} for {spelling:?}")))
+        })
+    })
+}
+
+/// Whether `spelling` stands in `line` as whole words.
+fn has_words(line: &str, spelling: &str) -> bool {
+    line.match_indices(spelling).any(|(at, found)| {
+        let before = line.get(..at).and_then(|text| text.chars().next_back());
+        let after = line
+            .get(at + found.len()..)
+            .and_then(|text| text.chars().next());
+        !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(char::is_alphanumeric)
+    })
+}
+
+/// What is wrong with `ID SUBJECT`.
+fn wrong_subject(line: &str) -> Option<String> {
+    let (id, subject) = line.split_once(' ')?;
+    let length = subject.chars().count();
+    if length > SUBJECT {
+        return Some(format!(
+            "commit {id}: its subject has {length} characters, of at most {SUBJECT}"
+        ));
+    }
+    let room = subject.split_once(": ").map_or("", |(room, _)| room);
+    if room.trim().is_empty() {
+        return Some(format!(
+            "commit {id}: its subject begins with no room: {subject:?}"
+        ));
+    }
+    None
+}
+
+fn git(root: &Path, args: &[&str]) -> anyhow::Result<String> {
+    let output = Command::new("git")
+        .args(args)
+        .current_dir(root)
+        .output()
+        .context("git cannot be run")?;
+    anyhow::ensure!(
+        output.status.success(),
+        "git {}: {}",
+        args.join(" "),
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    String::from_utf8(output.stdout).context("git printed no UTF-8")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_words_for_one_are_refused_wherever_they_stand() {
+        let spelling = ["It can", "not be."].join(" ");
+        let text = format!("It cannot be.\n{spelling}\nfn it_can{}", "_not_be() {}");
+        let lines: Vec<usize> = refused(&text).map(|(line, _)| line).collect();
+        assert_eq!(lines, [2, 3]);
+        assert_eq!(
+            refused(&format!("{spelling:?}, // Word for word virtctl's")).count(),
+            0
+        );
+        assert_eq!(refused("A pecan nothing else.").count(), 0);
+    }
+
+    #[test]
+    fn a_subject_has_a_room_and_at_most_72_characters() {
+        assert_eq!(wrong_subject("abc agent/cli: list what is there"), None);
+        assert!(wrong_subject("abc list what is there").is_some());
+        assert_eq!(
+            wrong_subject("abc vmm, agent/host: list what is there"),
+            None
+        );
+        let long = format!("abc vmm: {}", "x".repeat(68));
+        assert!(wrong_subject(&long).is_some_and(|text| text.contains("73 characters")));
+    }
+}
