@@ -3,19 +3,20 @@
 //! Everything is learned from `KVM_CAP`s and `KVM_GET_SUPPORTED_CPUID`, never from the vendor of the
 //! CPU. The descriptor of `/dev/kvm` is inherited; nothing is opened here.
 
+mod coalesced_pio;
 mod cpu;
 mod dirty;
 mod error;
 mod host;
 mod irq;
 mod kick;
-mod late_writes;
 mod overlay;
 mod saved;
 mod state;
 mod vcpu;
 mod vm;
 
+pub use coalesced_pio::CoalescedPio;
 pub use cpu::{
     CpuConfig, CpuError, CpuMismatch, CpuModel, CpuState, CpuTopology, Enlightenment, Feature,
     FeaturePolicy, FeatureSet, GuestCpu, HostCpu, HypervConfig, KvmConfig, KvmFeature,
@@ -25,7 +26,6 @@ pub use error::KvmError;
 pub use host::{HostKind, KvmHost};
 pub use irq::{GsiPool, InterruptRouter};
 pub use kick::{VcpuKick, kick_signal};
-pub use late_writes::LateWrites;
 pub use overlay::{Backing, Overlay};
 pub use saved::{SavedStateError, VcpuState, VmState};
 pub use state::{PowerOnState, VmPowerOnState};

@@ -24,6 +24,7 @@ use crate::beside::beside;
 use crate::built::BuiltMachine;
 use crate::cards::Cards;
 use crate::chipset::Chipset;
+use crate::coalesced_pio::CoalescedPio;
 use crate::config::MachineConfig;
 use crate::device_thread::DeviceThreads;
 use crate::disks::Disks;
@@ -32,7 +33,6 @@ use crate::firmware::{self, BootOrder, Platform};
 use crate::functions::{self, Handles};
 use crate::gate::{Command, Gate};
 use crate::generation;
-use crate::late_writes::LateWrites;
 use crate::legacy::{Clock, PowerManagement};
 use crate::memory;
 use crate::pci::{ConfigPorts, PciBus};
@@ -311,12 +311,12 @@ impl WithDevices {
         let vcpus = (0..parts.cpu.topology().count())
             .map(|index| Vcpu::new(&parts.vm, &parts.cpu, index))
             .collect::<Result<Vec<_>, _>>()?;
-        let late_writes = Arc::new(LateWrites::new(&parts.vm, vcpus.first())?);
+        let coalesced_pio = Arc::new(CoalescedPio::new(&parts.vm, vcpus.first())?);
         let context = VcpuContext {
             host: Arc::clone(&parts.host),
             gate: Arc::clone(gate),
             buses: Arc::clone(&devices.buses),
-            late_writes: Arc::clone(&late_writes),
+            coalesced_pio: Arc::clone(&coalesced_pio),
             events: events.clone(),
             timeline: board.timeline().clone(),
             has_firmware: devices.platform.is_some(),
@@ -351,7 +351,7 @@ impl WithDevices {
             parts,
             devices,
             vcpus,
-            late_writes,
+            coalesced_pio,
             board: board.clone(),
             is_at_rest: Cell::new(true),
         })

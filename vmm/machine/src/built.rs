@@ -9,10 +9,10 @@ use vmm_memory::GuestRam;
 
 use crate::build::{BuildError, Devices, Parts};
 use crate::cards::Cards;
+use crate::coalesced_pio::CoalescedPio;
 use crate::disks::Disks;
 use crate::gate::Command;
 use crate::generation::{self, GenerationState};
-use crate::late_writes::LateWrites;
 use crate::memory;
 use crate::snapshot::{Snapshot, SnapshotError, kvm_error};
 use crate::status::StatusBoard;
@@ -23,7 +23,7 @@ pub(crate) struct BuiltMachine {
     pub(crate) parts: Parts,
     pub(crate) devices: Devices,
     pub(crate) vcpus: Vcpus,
-    pub(crate) late_writes: Arc<LateWrites>,
+    pub(crate) coalesced_pio: Arc<CoalescedPio>,
     pub(crate) board: StatusBoard,
     /// Functions were brought to rest, or were never begun with.
     pub(crate) is_at_rest: Cell<bool>,
@@ -37,18 +37,18 @@ impl BuiltMachine {
             self.devices.bus.resume();
         }
         self.devices.threads.resume();
-        self.late_writes.begin();
+        self.coalesced_pio.begin();
         Ok(self.vcpus.command(Command::Run)?)
     }
 
-    /// When [`Self::look`] is due next, if ever.
-    pub(crate) fn look_due(&self) -> Option<Instant> {
-        self.late_writes.due()
+    /// When [`Self::poll_coalesced_pio`] has to be called next, if ever.
+    pub(crate) fn coalesced_pio_due(&self) -> Option<Instant> {
+        self.coalesced_pio.poll_due()
     }
 
-    /// Sees to what the guest wrote without coming out.
-    pub(crate) fn look(&self) {
-        self.late_writes.look(&self.devices.buses);
+    /// Applies port writes that caused no exit.
+    pub(crate) fn poll_coalesced_pio(&self) {
+        self.coalesced_pio.poll(&self.devices.buses);
     }
 
     /// Holds the guest: no vCPU runs, no device is served, and nothing is in flight.

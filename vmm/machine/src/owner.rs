@@ -81,7 +81,7 @@ impl Owner {
                 Next::RestartDue => self.restart(),
                 Next::RestDue => self.await_rest(),
                 Next::LookDue => {
-                    self.machine.look();
+                    self.machine.poll_coalesced_pio();
                     Flow::Continue
                 }
             };
@@ -98,7 +98,10 @@ impl Owner {
         }
         let restart = self.restart.map(|it| (it.at, Next::RestartDue));
         let rest = self.rest_due.map(|at| (at, Next::RestDue));
-        let look = self.machine.look_due().map(|at| (at, Next::LookDue));
+        let look = self
+            .machine
+            .coalesced_pio_due()
+            .map(|at| (at, Next::LookDue));
         let all = restart.into_iter().chain(rest).chain(look);
         let due = all.min_by_key(|(at, _)| *at);
         let Some((at, next)) = due else {

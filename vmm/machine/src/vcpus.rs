@@ -10,10 +10,10 @@ use vmm_sys::threads::{ThreadKind, Threads};
 
 use crate::build::BuildError;
 use crate::chain::chain;
+use crate::coalesced_pio::CoalescedPio;
 use crate::config::MachineConfig;
 use crate::events::{GuestEvent, GuestEvents, ResetSource};
 use crate::gate::{Command, Gate};
-use crate::late_writes::LateWrites;
 use crate::ports::Buses;
 use crate::snapshot::SnapshotError;
 use crate::timeline::{Phase, Timeline};
@@ -81,7 +81,7 @@ pub(crate) struct VcpuContext {
     pub host: Arc<KvmHost>,
     pub gate: Arc<Gate>,
     pub buses: Arc<Buses>,
-    pub late_writes: Arc<LateWrites>,
+    pub coalesced_pio: Arc<CoalescedPio>,
     pub events: GuestEvents,
     pub timeline: Timeline,
     /// Firmware sets vCPUs up.
@@ -331,7 +331,7 @@ impl VcpuThread {
     fn enter(&mut self) -> After {
         let context = &self.context;
         let exit = self.vcpu.run();
-        context.late_writes.carry_out(&context.buses);
+        context.coalesced_pio.drain(&context.buses);
         match exit {
             Ok(Exit::PortRead { port, width, data }) => {
                 for unit in data.chunks_mut(width) {

@@ -1,19 +1,20 @@
-//! A split virtqueue as devices use it: chains are taken, checked as a whole, given back.
+//! A split virtqueue as devices use it: chains are popped, checked as a whole, and returned through the
+//! used ring.
 //!
-//! Rings and descriptors are in guest memory and hostile. What is wrong with the structure of a
-//! ring or a chain (a loop, an index out of range, a table outside of RAM, a readable buffer after
-//! a writable one) ends the device ([`QueueError`], `DEVICE_NEEDS_RESET`). Buffers are only ranges
-//! here; whether they lie in RAM is found out by whoever uses them.
+//! Rings and descriptors are in guest memory and hostile. A malformed ring or chain (a loop, an index out of
+//! range, a table outside RAM, a readable buffer after a writable one) stops the device with [`QueueError`]
+//! and `DEVICE_NEEDS_RESET`. Buffers are only address ranges here; whoever accesses them checks that they
+//! are RAM.
 
 mod buffers;
 mod chain;
 mod event_index;
 #[cfg(test)]
 mod interleavings;
-mod notify;
-mod outside;
+mod notifications;
 mod rings;
 mod used;
+mod vhost_handover;
 
 use std::sync::Arc;
 
@@ -24,13 +25,13 @@ use vmm_sys_util::eventfd::EventFd;
 
 pub use self::buffers::{Buffer, copy_in, copy_out, mark_written, slices_of, window};
 pub use self::chain::Chain;
-use self::notify::Notify;
+use self::notifications::Notifications;
 use self::rings::{Rings, RingsInRam};
 use super::device::DeviceFault;
 use super::interrupt::QueueCall;
 use crate::GuestRam;
 
-/// What [`notify`] is made of; loom's in `interleavings`.
+/// The atomics that [`notifications`] uses. `interleavings` compiles it with loom's instead.
 mod atomics {
     pub(super) use std::sync::atomic::{Ordering, fence};
 }
@@ -40,7 +41,7 @@ mod atomics {
 /// takes 1024).
 pub const MAX_CHAIN_DESCRIPTORS: usize = 1024;
 
-/// What is wrong with a ring or a chain.
+/// A malformed ring or chain.
 #[derive(Debug, thiserror::Error)]
 pub enum QueueError {
     /// The ring's index or addresses are out of range.
@@ -69,18 +70,18 @@ pub enum QueueError {
     },
 }
 
-/// How far a queue is: counters as the ring has them, which wrap at 65,536.
+/// Progress of a queue, as a snapshot holds it: ring indexes, which wrap at 65,536.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct QueuePosition {
-    /// Chains taken.
+    /// Chains popped.
     #[prost(uint32, tag = "1")]
     next_avail: u32,
-    /// Chains given back.
+    /// Chains returned.
     #[prost(uint32, tag = "2")]
     next_used: u32,
-    /// Chains given back when the driver was last told.
+    /// `next_used` at the last used-buffer notification.
     #[prost(uint32, tag = "3")]
-    announced: u32,
+    signalled: u32,
 }
 
 /// One queue of an active device.
@@ -88,20 +89,20 @@ pub struct VirtQueue {
     index: u16,
     queue: Queue,
     memory: Arc<GuestRam>,
-    /// Nothing when the driver has not enabled the queue.
+    /// `None` when the driver has not enabled the queue.
     rings: Option<Rings>,
-    /// The available index when it was last looked at: up to there, chains are known to be there.
-    added: u16,
+    /// `avail.idx` as it was last read: chains below it can be popped without reading it again.
+    avail_index: u16,
     kick: Arc<EventFd>,
     call: QueueCall,
-    /// The used index when the driver was last told.
-    announced: u16,
-    /// There are used elements beyond the used index that the driver sees.
-    has_unseen: bool,
+    /// `used.idx` at the last used-buffer notification.
+    signalled: u16,
+    /// Used elements were written that `used.idx` does not cover yet.
+    has_unpublished: bool,
 }
 
 impl VirtQueue {
-    /// Nothing when a ring is not in one piece of RAM.
+    /// `None` when a ring is not within one region of RAM.
     pub(crate) fn new(
         index: u16,
         queue: Queue,
@@ -119,36 +120,36 @@ impl VirtQueue {
             queue,
             memory,
             rings,
-            added: 0,
+            avail_index: 0,
             kick,
             call,
-            announced: 0,
-            has_unseen: false,
+            signalled: 0,
+            has_unpublished: false,
         })
     }
 
-    /// How far the queue is.
+    /// Progress of the queue, for a snapshot.
     pub fn position(&self) -> QueuePosition {
         QueuePosition {
             next_avail: self.queue.next_avail().into(),
             next_used: self.queue.next_used().into(),
-            announced: self.announced.into(),
+            signalled: self.signalled.into(),
         }
     }
 
-    /// Goes on at `position`. False when it cannot be one.
-    pub(crate) fn go_on_at(&mut self, position: &QueuePosition) -> bool {
-        let fields = [position.next_avail, position.next_used, position.announced];
-        let [Ok(avail), Ok(used), Ok(announced)] = fields.map(u16::try_from) else {
+    /// Continues at the `position` of a snapshot. False when one of its indexes exceeds 16 bits.
+    pub(crate) fn set_position(&mut self, position: &QueuePosition) -> bool {
+        let fields = [position.next_avail, position.next_used, position.signalled];
+        let [Ok(avail), Ok(used), Ok(signalled)] = fields.map(u16::try_from) else {
             return false;
         };
-        self.set_taken(avail);
+        self.set_next_avail(avail);
         self.queue.set_next_used(used);
-        self.announced = announced;
+        self.signalled = signalled;
         true
     }
 
-    /// Number of descriptors.
+    /// Queue size: the number of descriptors.
     pub fn size(&self) -> u16 {
         self.queue.size()
     }
@@ -158,72 +159,75 @@ impl VirtQueue {
         self.queue.ready()
     }
 
-    /// Takes the next chain into `chain`, whose former content is dropped. False when there is
-    /// none, or the driver has not enabled the queue.
+    /// Reads the next available chain into `chain`, replacing its content. False when the avail ring is
+    /// empty or the driver has not enabled the queue.
     ///
     /// # Errors
-    /// The ring or the chain is broken.
+    /// The ring or the chain is malformed.
     pub fn pop(&mut self, chain: &mut Chain) -> Result<bool, DeviceFault> {
         let popped = match &self.rings {
-            Some(rings) => take(rings, &mut self.queue, &mut self.added, &self.memory, chain),
+            Some(rings) => {
+                let (queue, avail_index) = (&mut self.queue, &mut self.avail_index);
+                pop(rings, queue, avail_index, &self.memory, chain)
+            }
             None => Ok(false),
         };
         popped.map_err(|error| self.fault(error))
     }
 
-    /// So many chains were taken, modulo 65,536; it is not known whether there are more.
-    fn set_taken(&mut self, next: u16) {
+    /// Sets the index of the next chain to pop, and forgets what is known of `avail.idx`.
+    fn set_next_avail(&mut self, next: u16) {
         self.queue.set_next_avail(next);
-        self.added = next;
+        self.avail_index = next;
     }
 
-    /// Whether the driver has added chains that were not taken yet.
+    /// Whether the driver has added chains that were not popped yet.
     ///
     /// # Errors
     /// The ring cannot be read.
     pub fn has_more(&self) -> Result<bool, DeviceFault> {
         let next = self.queue.next_avail();
-        self.on_notify(false, |notify| Ok(notify.added()? != next))
+        self.with_notifications(false, |notify| Ok(notify.added()? != next))
     }
 
-    /// Takes back the last `count` [`pop`](Self::pop)s: the same chains come again.
-    pub fn unpop(&mut self, count: u16) {
+    /// Undoes the last `count` [`pop`](Self::pop)s: the same chains are popped again.
+    pub fn undo_pop(&mut self, count: u16) {
         let next = self.queue.next_avail().wrapping_sub(count);
         self.queue.set_next_avail(next);
     }
 
-    /// Asks the driver not to kick: the device is at work anyway.
+    /// Asks the driver not to kick while the device serves the queue anyway (VIRTIO 1.2, 2.7.10).
     ///
     /// # Errors
     /// The ring cannot be written.
-    pub fn hush(&mut self) -> Result<(), DeviceFault> {
+    pub fn disable_notification(&mut self) -> Result<(), DeviceFault> {
         let next = self.queue.next_avail();
-        self.on_notify((), |notify| notify.hush(next))
+        self.with_notifications((), |notify| notify.disable_notification(next))
     }
 
-    /// Asks the driver to kick when it adds chains. True when it has added some already, for which
-    /// there may be no kick.
+    /// Asks the driver to kick when it adds chains. True when it has added some meanwhile: they may come
+    /// without a kick, so the device must look at the ring again.
     ///
     /// # Errors
     /// The ring cannot be written.
-    pub fn listen(&mut self) -> Result<bool, DeviceFault> {
+    pub fn enable_notification(&mut self) -> Result<bool, DeviceFault> {
         let next = self.queue.next_avail();
-        self.on_notify(false, |notify| notify.listen(next))
+        self.with_notifications(false, |notify| notify.enable_notification(next))
     }
 
-    /// What `work` says of notifications; `otherwise` when the driver has not enabled the queue.
-    fn on_notify<T>(
+    /// Result of `work` on the notification fields; `otherwise` when the driver has not enabled the queue.
+    fn with_notifications<T>(
         &self,
         otherwise: T,
-        work: impl FnOnce(&Notify<RingsInRam<'_>>) -> Result<T, GuestMemoryError>,
+        work: impl FnOnce(&Notifications<RingsInRam<'_>>) -> Result<T, GuestMemoryError>,
     ) -> Result<T, DeviceFault> {
-        self.on_rings(otherwise, |rings| {
+        self.with_rings(otherwise, |rings| {
             work(&notify(rings, &self.queue, &self.memory))
         })
     }
 
-    /// What `work` says of the rings; `otherwise` when the driver has not enabled the queue.
-    fn on_rings<T>(
+    /// Result of `work` on the rings; `otherwise` when the driver has not enabled the queue.
+    fn with_rings<T>(
         &self,
         otherwise: T,
         work: impl FnOnce(&Rings) -> Result<T, GuestMemoryError>,
@@ -234,8 +238,8 @@ impl VirtQueue {
         }
     }
 
-    /// Has the device called for this queue again, after other devices had their turn.
-    pub fn again(&self) {
+    /// Kicks the device for this queue, so that it is served again after other devices.
+    pub fn reschedule(&self) {
         event::signal(&self.kick);
     }
 
@@ -247,31 +251,35 @@ impl VirtQueue {
     }
 }
 
-fn notify<'a>(rings: &'a Rings, queue: &Queue, memory: &'a GuestRam) -> Notify<RingsInRam<'a>> {
-    Notify {
+fn notify<'a>(
+    rings: &'a Rings,
+    queue: &Queue,
+    memory: &'a GuestRam,
+) -> Notifications<RingsInRam<'a>> {
+    Notifications {
         fields: rings.in_ram(memory),
         has_event_index: queue.event_idx_enabled(),
     }
 }
 
-/// Takes the next chain that is available, if any is.
-fn take(
+/// Pops the next available chain into `chain`. False when there is none.
+fn pop(
     rings: &Rings,
     queue: &mut Queue,
-    added: &mut u16,
+    avail_index: &mut u16,
     memory: &GuestRam,
     chain: &mut Chain,
 ) -> Result<bool, QueueError> {
     let next = queue.next_avail();
-    if *added == next {
+    if *avail_index == next {
         let now = notify(rings, queue, memory).added();
         let now = now.map_err(QueueError::Memory)?;
         if now.wrapping_sub(next) > queue.size() {
             return Err(QueueError::Ring(virtio_queue::Error::InvalidAvailRingIndex));
         }
-        *added = now;
+        *avail_index = now;
     }
-    if *added == next {
+    if *avail_index == next {
         return Ok(false);
     }
     let slot = next % queue.size();
@@ -282,51 +290,51 @@ fn take(
     Ok(true)
 }
 
-/// How much of a queue is served before other devices have their turn: a guest that keeps adding
-/// requests must not hold the event loop (nor, meanwhile, the vCPUs that access the device).
+/// Limit of the work done for a queue before other devices are served. Without it a guest that keeps
+/// adding requests would hold the event loop, and with it the vCPUs that access the device.
 #[derive(Clone, Copy, Debug)]
-pub struct Turn {
+pub struct Budget {
     /// Chains, at least 1.
     pub chains: u32,
-    /// Bytes moved; the chain that exceeds them is the last.
+    /// Bytes moved; the chain that exceeds the limit is the last.
     pub bytes: u64,
 }
 
-/// Outcome of one chain.
+/// Result of serving one chain.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Served {
-    /// Bytes written to the guest, for the used ring.
+pub struct ChainOutcome {
+    /// Bytes written to the guest, for the used element.
     pub written: u32,
-    /// Bytes moved in either direction, for the turn.
+    /// Bytes moved in either direction, charged to the [`Budget`].
     pub moved: u64,
 }
 
-/// Serves a queue: every chain goes through `one` and back to the driver. Ends when there is none,
-/// or when the turn is over; the queue then kicks itself.
+/// Serves a queue: passes every chain to `one` and returns it to the driver. Stops when the avail ring is
+/// empty, or reschedules the queue when `budget` is spent.
 ///
 /// # Errors
-/// The ring or a chain is broken.
+/// The ring or a chain is malformed.
 pub fn serve(
     queue: &mut VirtQueue,
-    turn: Turn,
-    mut one: impl FnMut(&Chain) -> Served,
+    budget: Budget,
+    mut one: impl FnMut(&Chain) -> ChainOutcome,
 ) -> Result<(), DeviceFault> {
     let mut chain = Chain::default();
     let (mut chains, mut bytes) = (0, 0u64);
     loop {
-        queue.hush()?;
+        queue.disable_notification()?;
         while queue.pop(&mut chain)? {
             let served = one(&chain);
-            queue.push(chain.head, served.written)?;
+            queue.add_used(chain.head, served.written)?;
             chains += 1;
             bytes = bytes.saturating_add(served.moved);
-            if chains >= turn.chains || bytes >= turn.bytes {
-                queue.again();
-                return queue.announce();
+            if chains >= budget.chains || bytes >= budget.bytes {
+                queue.reschedule();
+                return queue.signal_used();
             }
         }
-        if !queue.listen()? {
-            return queue.announce();
+        if !queue.enable_notification()? {
+            return queue.signal_used();
         }
     }
 }

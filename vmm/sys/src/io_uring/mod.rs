@@ -230,18 +230,17 @@ impl GuestRing {
         Ok(())
     }
 
-    /// Has nothing written to the eventfd from now on: whoever submits looks at what has ended without
-    /// being told.
-    pub fn hush(&mut self) {
+    /// Stops the kernel from signalling the eventfd (`IORING_CQ_EVENTFD_DISABLED`), while the caller polls
+    /// the completion queue anyway.
+    pub fn disable_notification(&mut self) {
         self.ring.completion().disable_eventfd();
     }
 
-    /// Has the eventfd written again. True when there are requests that have ended already, of which
-    /// it may not tell.
-    pub fn listen(&mut self) -> bool {
+    /// Has the kernel signal the eventfd again. True when completions came meanwhile, possibly unsignalled.
+    pub fn enable_notification(&mut self) -> bool {
         self.ring.completion().enable_eventfd();
-        // The kernel, too, has a barrier between a completion and its look at the flag: one of both
-        // sides sees what the other did.
+        // The kernel has a barrier between posting a completion and reading the flag, so either it sees
+        // the flag cleared or we see the completion.
         fence(Ordering::SeqCst);
         self.has_completion()
     }

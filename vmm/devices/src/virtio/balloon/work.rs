@@ -10,7 +10,7 @@ use super::control::BalloonControl;
 use super::stats::BalloonStats;
 use crate::virtio::device::{ActiveContext, DeviceFault};
 use crate::virtio::interrupt::ConfigCall;
-use crate::virtio::queue::{Chain, Served, Turn, VirtQueue, copy_out, serve, window};
+use crate::virtio::queue::{Budget, Chain, ChainOutcome, VirtQueue, copy_out, serve, window};
 
 /// Page numbers that are read of one request, 4 bytes each. One chain could hold a billion of them;
 /// Windows' driver sends 1024 at most, Linux and FreeBSD 256. The others are acknowledged, and stay
@@ -27,7 +27,7 @@ const MAX_REPORT_BYTES: u64 = 256 << 20;
 const CALL_BYTES: u64 = 64 << 10;
 
 /// At most a thousand runs and then one request: a few milliseconds.
-const TURN: Turn = Turn {
+const BUDGET: Budget = Budget {
     chains: 128,
     bytes: 64 << 20,
 };
@@ -112,10 +112,10 @@ impl Active {
             return Ok(());
         };
         match role {
-            Role::Inflate => serve(queue, TURN, |chain| inflate(memory, chain, control)),
+            Role::Inflate => serve(queue, BUDGET, |chain| inflate(memory, chain, control)),
             // The driver may use its pages again without asking (`MUST_TELL_HOST` is not offered).
-            Role::Deflate => serve(queue, TURN, |_| Served::default()),
-            Role::Report => serve(queue, TURN, |chain| report(memory, chain, control)),
+            Role::Deflate => serve(queue, BUDGET, |_| ChainOutcome::default()),
+            Role::Report => serve(queue, BUDGET, |chain| report(memory, chain, control)),
             Role::Stats => take_stats(memory, queue, held, control),
             Role::None => Ok(()),
         }
@@ -127,13 +127,13 @@ impl Active {
         let (Some(queue), Some(head)) = (queue, self.held.take()) else {
             return Ok(());
         };
-        queue.push(head, 0)?;
-        queue.announce()
+        queue.add_used(head, 0)?;
+        queue.signal_used()
     }
 }
 
 /// Gives the pages of an inflation back.
-fn inflate(memory: &GuestRam, chain: &Chain, control: &BalloonControl) -> Served {
+fn inflate(memory: &GuestRam, chain: &Chain, control: &BalloonControl) -> ChainOutcome {
     let mut bytes = [0; MAX_NUMBERS * NUMBER_BYTES];
     let buffers = window(&chain.readable, 0, bytes.len() as u64);
     // Numbers in memory that is no RAM are none.
@@ -147,7 +147,7 @@ fn inflate(memory: &GuestRam, chain: &Chain, control: &BalloonControl) -> Served
 }
 
 /// Gives the pages of a report back.
-fn report(memory: &GuestRam, chain: &Chain, control: &BalloonControl) -> Served {
+fn report(memory: &GuestRam, chain: &Chain, control: &BalloonControl) -> ChainOutcome {
     let buffers = window(&chain.writable, 0, MAX_REPORT_BYTES);
     let ranges = buffers.map(|buffer| Window {
         base: buffer.address,
@@ -160,7 +160,7 @@ fn give_back(
     memory: &GuestRam,
     ranges: impl Iterator<Item = Window>,
     control: &BalloonControl,
-) -> Served {
+) -> ChainOutcome {
     let mut moved = 0;
     for range in ranges {
         // A host that refuses keeps the pages it has: nothing is lost but room.
@@ -168,7 +168,7 @@ fn give_back(
         control.add_released(released);
         moved += CALL_BYTES + released;
     }
-    Served { written: 0, moved }
+    ChainOutcome { written: 0, moved }
 }
 
 /// Takes what the driver tells, and keeps its buffer until new values are wanted.
@@ -181,19 +181,19 @@ fn take_stats(
     let mut chain = Chain::default();
     for _ in 0..STATS_TURN {
         if !queue.pop(&mut chain)? {
-            if queue.listen()? {
+            if queue.enable_notification()? {
                 continue;
             }
-            return queue.announce();
+            return queue.signal_used();
         }
         if let Some(stats) = BalloonStats::read(memory, &chain) {
             control.set_stats(stats, std::time::Duration::ZERO);
         }
         // A driver with more than one buffer gets the older one back.
         if let Some(older) = held.replace(chain.head) {
-            queue.push(older, 0)?;
+            queue.add_used(older, 0)?;
         }
     }
-    queue.again();
-    queue.announce()
+    queue.reschedule();
+    queue.signal_used()
 }

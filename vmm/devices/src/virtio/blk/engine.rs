@@ -48,17 +48,17 @@ impl Engine {
         }
     }
 
-    /// The device looks at what has ended, without being told.
-    pub(super) fn hush(&mut self) {
+    /// Stops completions from signalling the eventfd, while the device polls for them anyway.
+    pub(super) fn disable_notification(&mut self) {
         if let Self::Ring(ring) = self {
-            ring.hush();
+            ring.disable_notification();
         }
     }
 
-    /// The device is to be told what has ended. True when something has, of which it may not be.
-    pub(super) fn listen(&mut self) -> bool {
+    /// Has completions signal the eventfd again. True when some came meanwhile, possibly unsignalled.
+    pub(super) fn enable_notification(&mut self) -> bool {
         match self {
-            Self::Ring(ring) => ring.listen(),
+            Self::Ring(ring) => ring.enable_notification(),
             Self::Untried | Self::Synchronous => false,
         }
     }

@@ -185,7 +185,7 @@ impl Active {
             && ring.submit().is_err()
             && let Some(queue) = self.queues.first()
         {
-            queue.again();
+            queue.reschedule();
         }
         Ok(())
     }

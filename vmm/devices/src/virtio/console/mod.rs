@@ -31,7 +31,7 @@ use super::device::{
     ActivateError, ActiveContext, DeviceEvent, DeviceFault, DeviceKind, VirtioDevice,
 };
 use super::interrupt::ConfigCall;
-use super::queue::{Chain, Served, Turn, VirtQueue, copy_in, copy_out, serve, window};
+use super::queue::{Budget, Chain, ChainOutcome, VirtQueue, copy_in, copy_out, serve, window};
 use crate::GuestRam;
 use crate::event::EventSource;
 use crate::state::{DeviceState, Payload, Payloads, StateError};
@@ -43,7 +43,7 @@ const KIND: DeviceKind = DeviceKind {
 };
 
 /// Messages of the driver before others have their turn.
-const CONTROL_TURN: Turn = Turn {
+const CONTROL_BUDGET: Budget = Budget {
     chains: 64,
     bytes: 64 << 10,
 };
@@ -168,7 +168,7 @@ impl Active {
     /// Gives chains of a queue that belongs to no port back.
     fn discard(&mut self, queue: usize) -> Result<(), DeviceFault> {
         match self.queues.get_mut(queue) {
-            Some(queue) => serve(queue, CONTROL_TURN, |_| Served::default()),
+            Some(queue) => serve(queue, CONTROL_BUDGET, |_| ChainOutcome::default()),
             None => Ok(()),
         }
     }
@@ -182,19 +182,19 @@ impl Active {
         for port in ports {
             while let Some(message) = port.next_message() {
                 while !queue.pop(&mut chain)? {
-                    if !queue.listen()? {
-                        return queue.announce();
+                    if !queue.enable_notification()? {
+                        return queue.signal_used();
                     }
                 }
                 let message = message.bytes(port.number);
                 let buffers = window(&chain.writable, 0, message.len() as u64);
                 // A buffer that is too short, or no RAM, is the driver's loss.
                 let written = copy_in(&self.memory, buffers, &message).unwrap_or(0);
-                queue.push(chain.head, u32::try_from(written).unwrap_or(0))?;
+                queue.add_used(chain.head, u32::try_from(written).unwrap_or(0))?;
                 port.guest.on_told();
             }
         }
-        queue.announce()
+        queue.signal_used()
     }
 
     /// Takes the driver's messages. Those that are too short, or of ports that are not there, say
@@ -205,7 +205,7 @@ impl Active {
         let Some(queue) = self.queues.get_mut(CONTROL_TRANSMIT) else {
             return Ok(());
         };
-        serve(queue, CONTROL_TURN, |chain| {
+        serve(queue, CONTROL_BUDGET, |chain| {
             let mut message = [0; MESSAGE_BYTES];
             let buffers = window(&chain.readable, 0, MESSAGE_BYTES as u64);
             let copied = copy_out(memory, buffers, &mut message).unwrap_or(0);
@@ -214,7 +214,7 @@ impl Active {
             {
                 take_message(ports, message, wants_size);
             }
-            Served {
+            ChainOutcome {
                 written: 0,
                 moved: copied as u64,
             }

@@ -65,7 +65,7 @@ enum Taken {
     /// The peer takes no more now.
     Full,
     /// The turn is over.
-    TurnOver,
+    BudgetSpent,
 }
 
 impl Port {
@@ -187,30 +187,30 @@ impl Port {
         let mut bytes_left = TURN_BYTES;
         let mut chains_left = TURN_CHAINS;
         loop {
-            queue.hush()?;
+            queue.disable_notification()?;
             while queue.pop(&mut scratch.chain)? {
                 match self.take(memory, scratch, &mut bytes_left) {
-                    Taken::All => queue.push(scratch.chain.head, 0)?,
+                    Taken::All => queue.add_used(scratch.chain.head, 0)?,
                     Taken::Full => {
-                        queue.unpop(1);
-                        return queue.announce();
+                        queue.undo_pop(1);
+                        return queue.signal_used();
                     }
-                    Taken::TurnOver => {
-                        queue.unpop(1);
-                        queue.again();
-                        return queue.announce();
+                    Taken::BudgetSpent => {
+                        queue.undo_pop(1);
+                        queue.reschedule();
+                        return queue.signal_used();
                     }
                 }
                 self.sent = 0;
                 chains_left -= 1;
                 if chains_left == 0 {
-                    queue.again();
-                    return queue.announce();
+                    queue.reschedule();
+                    return queue.signal_used();
                 }
             }
             self.stale_chains = 0;
-            if !queue.listen()? {
-                return queue.announce();
+            if !queue.enable_notification()? {
+                return queue.signal_used();
             }
         }
     }
@@ -223,7 +223,7 @@ impl Port {
         let total = scratch.chain.readable_bytes();
         while self.sent < total && self.is_host_open() {
             if *bytes_left == 0 {
-                return Taken::TurnOver;
+                return Taken::BudgetSpent;
             }
             let left = usize::try_from(total - self.sent).unwrap_or(usize::MAX);
             let count = left.min(PIECE_BYTES).min(*bytes_left);
@@ -266,7 +266,7 @@ impl Port {
     ) -> Result<(), DeviceFault> {
         if self.guest.can_receive() {
             self.fill(queue, memory, scratch)?;
-            queue.announce()?;
+            queue.signal_used()?;
         }
         self.look_for_end();
         Ok(())
@@ -278,14 +278,14 @@ impl Port {
         memory: &GuestRam,
         scratch: &mut Scratch,
     ) -> Result<(), DeviceFault> {
-        queue.hush()?;
+        queue.disable_notification()?;
         let mut moved = 0;
         for _ in 0..TURN_CHAINS {
             if moved >= TURN_BYTES {
                 break;
             }
             if !queue.pop(&mut scratch.chain)? {
-                if queue.listen()? {
+                if queue.enable_notification()? {
                     continue;
                 }
                 return Ok(());
@@ -294,12 +294,12 @@ impl Port {
             let room = usize::try_from(chain.writable_bytes()).unwrap_or(usize::MAX);
             let room = room.min(PIECE_BYTES);
             if room == 0 {
-                queue.push(chain.head, 0)?;
+                queue.add_used(chain.head, 0)?;
                 continue;
             }
             let piece = scratch.piece.get_mut(..room).unwrap_or_default();
             let Received::Bytes(count) = self.receive_from_host(piece) else {
-                queue.unpop(1);
+                queue.undo_pop(1);
                 return Ok(());
             };
             moved += count;
@@ -307,9 +307,9 @@ impl Port {
             let buffers = window(&chain.writable, 0, count as u64);
             // A buffer outside of RAM gets nothing; the driver asked for that.
             let written = copy_in(memory, buffers, data).unwrap_or(0);
-            queue.push(chain.head, u32::try_from(written).unwrap_or(0))?;
+            queue.add_used(chain.head, u32::try_from(written).unwrap_or(0))?;
         }
-        queue.again();
+        queue.reschedule();
         Ok(())
     }
 

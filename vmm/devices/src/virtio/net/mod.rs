@@ -13,10 +13,10 @@ mod control;
 mod filter;
 mod host;
 mod limits;
+mod popped_chains;
 mod port;
 mod receive;
 mod state;
-mod taken;
 mod transmit;
 mod vhost;
 mod work;
@@ -324,7 +324,7 @@ impl<P: PacketPort> VirtioDevice for NetDevice<P> {
 
     fn quiesce(&mut self) -> Result<(), QuiesceError> {
         match &mut self.active {
-            Some(active) => active.come_to_rest(&mut self.card),
+            Some(active) => active.quiesce(&mut self.card),
             None => Ok(()),
         }
     }

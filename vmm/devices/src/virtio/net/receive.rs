@@ -1,28 +1,28 @@
 //! The receive side: from the port into the guest's buffers.
 //!
 //! ```text
-//! avail ring -> taken -> readv(2) by the kernel, then the header's num_buffers -> used ring
+//! avail ring -> popped -> readv(2) by the kernel, then the header's num_buffers -> used ring
 //!                  |         |
-//!                  |         +- what did not fit, into `buffer` -> more chains, by copy
-//!                  |                                        \-> none there: the whole frame waits
-//!                  +- at rest: back into the avail ring
+//!                  |         +- the tail that did not fit, into `buffer` -> more chains, by copy
+//!                  |                                        \-> no chains left: the whole frame waits
+//!                  +- quiesce: the pops are undone
 //! ```
 //!
-//! No frame is read while there is no chain at all: frames wait in the port.
+//! No frame is read before a chain was popped: until then frames wait in the port.
 
 use vmm_sys::tap::VNET_HEADER_BYTES;
 
 use super::card::{Card, Direction};
 use super::filter::DECIDING_BYTES;
+use super::popped_chains::PoppedChains;
 use super::port::PacketPort;
-use super::taken::Taken;
 use super::{HEADER_BYTES, MAX_PACKET_BYTES};
 use crate::GuestRam;
 use crate::virtio::device::DeviceFault;
 use crate::virtio::queue::{Chain, VirtQueue, copy_in, copy_out, slices_of, window};
 
-/// Frames of one turn; see [`Turn`](crate::virtio::queue::Turn).
-const TURN_FRAMES: u32 = 64;
+/// Frames received before other devices are served; see [`Budget`](crate::virtio::queue::Budget).
+const FRAME_BUDGET: u32 = 64;
 
 /// Most parts of one `readv(2)`, less one for our own buffer.
 const MAX_PARTS: usize = 1023;
@@ -31,52 +31,55 @@ const MAX_PARTS: usize = 1023;
 const NUM_BUFFERS: u64 = 10;
 const NUM_BUFFERS_BYTES: u64 = 2;
 
-/// Why no more frames are read for now.
-enum Pause {
-    /// The port has none now; it becomes readable with the next.
+/// Why the receiver stops reading frames for now.
+enum StopReason {
+    /// The port has no frame; it becomes readable with the next one.
     Empty,
-    /// The guest has too few buffers; a kick comes when it adds some.
-    Starved,
-    TurnOver,
-    /// The timer says when to go on.
-    Later,
+    /// The avail ring has too few chains; the driver kicks when it adds some.
+    OutOfBuffers,
+    /// The queue has rescheduled itself.
+    BudgetSpent,
+    /// The rate limit is reached; the card's timer says when to continue.
+    Throttled,
 }
 
-/// What became of an attempt to deliver a frame.
-enum Step {
+/// Result of one attempt to receive a frame.
+enum FrameOutcome {
     Delivered,
-    /// It never fits, or the port failed to give it.
+    /// No number of chains could hold it, or the port failed.
     Dropped,
-    /// The driver does not want it.
+    /// The driver's receive filter refuses it.
     Filtered,
-    Paused(Pause),
+    Stopped(StopReason),
 }
 
-/// Whether there is room for a frame.
-enum Room {
+/// Whether the popped chains can hold a frame.
+enum BufferSpace {
     Enough,
-    /// When the driver adds buffers; it has been asked to kick.
+    /// They can after the driver adds chains; notifications are enabled.
     Later,
+    /// The frame needs more chains than the ring has.
     Never,
 }
 
-/// A receive queue and the frame on its way.
+/// A receive queue and the frame that waits for buffers, if any.
 pub(super) struct Receiver {
     queue: VirtQueue,
-    /// A frame may be spread over several chains.
+    /// `VIRTIO_NET_F_MRG_RXBUF`: a frame may use several chains.
     is_mergeable: bool,
-    taken: Taken,
-    /// What of a frame does not fit into the chains taken, or a frame that waits.
+    /// Chains popped and not yet returned.
+    popped: PoppedChains,
+    /// The tail of a frame that did not fit into `popped`, or a whole frame that waits for chains.
     buffer: Vec<u8>,
-    /// Length of the frame that waits in `buffer`, header and all.
+    /// Bytes of the frame that waits in `buffer`, including its header.
     pending: Option<usize>,
-    /// Room that the next frame is likely to need.
-    expected: u64,
-    /// The guest has been asked to kick; until then there is no use in looking at the port.
-    is_starved: bool,
-    /// There may be frames for which the port says nothing.
-    is_waiting: bool,
-    /// Kept for their memory.
+    /// Bytes that the next frame is likely to need: a decaying maximum of recent frames.
+    expected_bytes: u64,
+    /// Notifications are enabled because chains ran out; reading the port is useless before the kick.
+    is_out_of_buffers: bool,
+    /// Frames may be left in the port that caused no new edge of its descriptor; the timer resumes them.
+    needs_timer: bool,
+    /// Scratch space, kept to reuse its allocation.
     chain: Chain,
     used: Vec<(u16, u32)>,
 }
@@ -87,12 +90,12 @@ impl Receiver {
         Self {
             queue,
             is_mergeable,
-            taken: Taken::default(),
+            popped: PoppedChains::default(),
             buffer: vec![0; longest],
             pending: None,
-            expected: 0,
-            is_starved: false,
-            is_waiting: false,
+            expected_bytes: 0,
+            is_out_of_buffers: false,
+            needs_timer: false,
             chain: Chain::default(),
             used: Vec::new(),
         }
@@ -106,12 +109,12 @@ impl Receiver {
         &mut self.queue
     }
 
-    /// Whether the queue waits for the timer.
-    pub(super) fn is_waiting(&self) -> bool {
-        self.is_waiting
+    /// Whether the card's timer has to resume this queue.
+    pub(super) fn needs_timer(&self) -> bool {
+        self.needs_timer
     }
 
-    /// The port has frames.
+    /// Handles an edge of the port's descriptor: it has frames.
     pub(super) fn on_frames(
         &mut self,
         port: &impl PacketPort,
@@ -119,131 +122,131 @@ impl Receiver {
         card: &mut Card,
     ) -> Result<(), DeviceFault> {
         // While the link is down frames are lost, buffers or not.
-        if self.is_starved && card.control.is_link_up() {
+        if self.is_out_of_buffers && card.control.is_link_up() {
             return Ok(());
         }
         self.serve(port, memory, card)
     }
 
-    /// Delivers frames until the port has none, the guest has no room, the limits say later, or the
-    /// turn is over.
+    /// Delivers frames until the port is empty, chains run out, the rate limit is reached, or the
+    /// budget is spent.
     pub(super) fn serve(
         &mut self,
         port: &impl PacketPort,
         memory: &GuestRam,
         card: &mut Card,
     ) -> Result<(), DeviceFault> {
-        (self.is_starved, self.is_waiting) = (false, false);
-        self.queue.hush()?;
-        match self.take_frames(port, memory, card)? {
-            Pause::Empty => {}
-            Pause::Starved => self.is_starved = true,
-            Pause::Later => self.is_waiting = true,
-            Pause::TurnOver => self.queue.again(),
+        (self.is_out_of_buffers, self.needs_timer) = (false, false);
+        self.queue.disable_notification()?;
+        match self.receive_frames(port, memory, card)? {
+            StopReason::Empty => {}
+            StopReason::OutOfBuffers => self.is_out_of_buffers = true,
+            StopReason::Throttled => self.needs_timer = true,
+            StopReason::BudgetSpent => self.queue.reschedule(),
         }
-        self.queue.announce()
+        self.queue.signal_used()
     }
 
-    /// Gives chains that no frame has filled back to the ring.
-    pub(super) fn come_to_rest(&mut self) {
-        let count = self.taken.count();
+    /// Returns popped chains that hold no frame to the avail ring, for a snapshot or for vhost.
+    pub(super) fn undo_pops(&mut self) {
+        let count = self.popped.count();
         // No more than the ring has.
-        self.queue.unpop(u16::try_from(count).unwrap_or(0));
-        self.taken.drop_first(count);
+        self.queue.undo_pop(u16::try_from(count).unwrap_or(0));
+        self.popped.drop_first(count);
     }
 
-    fn take_frames(
+    fn receive_frames(
         &mut self,
         port: &impl PacketPort,
         memory: &GuestRam,
         card: &mut Card,
-    ) -> Result<Pause, DeviceFault> {
-        for _ in 0..TURN_FRAMES {
+    ) -> Result<StopReason, DeviceFault> {
+        for _ in 0..FRAME_BUDGET {
             if !card.admits(Direction::ToGuest) {
-                return Ok(Pause::Later);
+                return Ok(StopReason::Throttled);
             }
             let step = if !card.control.is_link_up() {
-                self.lose(port, card)
+                self.discard_frame(port, card)
             } else if let Some(length) = self.pending {
                 self.deliver(memory, card, length, 0)?
             } else {
-                self.receive(port, memory, card)?
+                self.receive_frame(port, memory, card)?
             };
             match step {
-                Step::Delivered => card.counters.count_received(),
-                Step::Dropped => card.counters.count_receive_dropped(),
-                Step::Filtered => card.counters.count_receive_filtered(),
-                Step::Paused(pause) => return Ok(pause),
+                FrameOutcome::Delivered => card.counters.count_received(),
+                FrameOutcome::Dropped => card.counters.count_receive_dropped(),
+                FrameOutcome::Filtered => card.counters.count_receive_filtered(),
+                FrameOutcome::Stopped(pause) => return Ok(pause),
             }
             self.pending = None;
         }
-        Ok(Pause::TurnOver)
+        Ok(StopReason::BudgetSpent)
     }
 
-    /// Reads a frame that nobody gets.
-    fn lose(&mut self, port: &impl PacketPort, card: &Card) -> Step {
+    /// Reads one frame and drops it, because the link is down.
+    fn discard_frame(&mut self, port: &impl PacketPort, card: &Card) -> FrameOutcome {
         if self.pending.is_some() {
-            return Step::Dropped;
+            return FrameOutcome::Dropped;
         }
         match port.receive::<()>(&[], &mut self.buffer) {
-            Ok(Some(_)) => Step::Dropped,
-            Ok(None) => Step::Paused(Pause::Empty),
+            Ok(Some(_)) => FrameOutcome::Dropped,
+            Ok(None) => FrameOutcome::Stopped(StopReason::Empty),
             Err(_) => {
                 card.counters.count_port_error();
-                Step::Paused(Pause::Empty)
+                FrameOutcome::Stopped(StopReason::Empty)
             }
         }
     }
 
-    /// Reads a frame into chains of the driver and delivers it.
-    fn receive(
+    /// Reads a frame into the driver's chains and delivers it.
+    fn receive_frame(
         &mut self,
         port: &impl PacketPort,
         memory: &GuestRam,
         card: &mut Card,
-    ) -> Result<Step, DeviceFault> {
-        while self.taken.room() < self.expected && self.take_chain()? {}
-        if let Room::Later = self.require(1)? {
-            return Ok(Step::Paused(Pause::Starved));
+    ) -> Result<FrameOutcome, DeviceFault> {
+        while self.popped.writable_bytes() < self.expected_bytes && self.pop_chain()? {}
+        if let BufferSpace::Later = self.ensure_space(1)? {
+            return Ok(FrameOutcome::Stopped(StopReason::OutOfBuffers));
         }
-        // Buffers that are not RAM get nothing: then all goes by our own.
-        let parts = slices_of(memory, self.taken.buffers().iter().copied())
+        // Buffers outside RAM cannot be given to readv(2): the whole frame then goes through `buffer`.
+        let parts = slices_of(memory, self.popped.buffers().iter().copied())
             .ok()
             .filter(|parts| parts.len() <= MAX_PARTS)
             .unwrap_or_default();
         let direct = if parts.is_empty() {
             0
         } else {
-            self.taken.room()
+            self.popped.writable_bytes()
         };
         let length = match port.receive(&parts, &mut self.buffer) {
             Ok(Some(length)) => length,
-            Ok(None) => return Ok(Step::Paused(Pause::Empty)),
+            Ok(None) => return Ok(FrameOutcome::Stopped(StopReason::Empty)),
             Err(_) => {
                 card.counters.count_port_error();
                 card.counters.count_receive_dropped();
-                return Ok(Step::Paused(Pause::Empty));
+                return Ok(FrameOutcome::Stopped(StopReason::Empty));
             }
         };
         drop(parts);
-        // Longer than any that could wait: no host sends it.
+        // Longer than `buffer`, which no tap device sends.
         if length > self.buffer.len() {
-            return Ok(Step::Dropped);
+            return Ok(FrameOutcome::Dropped);
         }
-        let there = direct.min(length as u64);
-        if !card.filter.is_open() && !self.is_wanted(memory, card, length, there) {
-            return Ok(Step::Filtered);
+        let in_chains = direct.min(length as u64);
+        if !card.filter.is_open() && !self.is_wanted(memory, card, length, in_chains) {
+            return Ok(FrameOutcome::Filtered);
         }
-        self.deliver(memory, card, length, there)
+        self.deliver(memory, card, length, in_chains)
     }
 
-    /// Whether the filter lets a frame pass, of which `there` bytes are in the chains taken.
-    fn is_wanted(&self, memory: &GuestRam, card: &Card, length: usize, there: u64) -> bool {
+    /// Whether the receive filter accepts a frame, of which `in_chains` bytes are in the popped chains.
+    fn is_wanted(&self, memory: &GuestRam, card: &Card, length: usize, in_chains: u64) -> bool {
         const SEEN: usize = VNET_HEADER_BYTES + DECIDING_BYTES;
         let mut seen = [0; SEEN];
         let start = seen.get_mut(..length.min(SEEN)).unwrap_or_default();
-        let buffers = window(self.taken.buffers(), 0, there);
-        // The driver may change what it sees: the harm is its own.
+        let buffers = window(self.popped.buffers(), 0, in_chains);
+        // A driver that changes its buffers meanwhile only misleads its own filter.
         let copied = copy_out(memory, buffers, start).unwrap_or(0);
         let rest = start.get_mut(copied..).unwrap_or_default();
         let from_buffer = self.buffer.get(..rest.len()).unwrap_or_default();
@@ -252,30 +255,30 @@ impl Receiver {
         card.filter.passes(frame, card.mac)
     }
 
-    /// Delivers the frame of `length` bytes, header and all, of which `there` are in the chains taken
-    /// and the others at the start of `buffer`.
+    /// Delivers a frame of `length` bytes including its header. `in_chains` of them are in the popped
+    /// chains already, the others at the start of `buffer`.
     fn deliver(
         &mut self,
         memory: &GuestRam,
         card: &mut Card,
         length: usize,
-        there: u64,
-    ) -> Result<Step, DeviceFault> {
-        match self.require(length as u64)? {
-            Room::Enough => {}
-            Room::Never => return Ok(Step::Dropped),
-            Room::Later => {
-                self.keep(memory, length, there);
-                return Ok(Step::Paused(Pause::Starved));
+        in_chains: u64,
+    ) -> Result<FrameOutcome, DeviceFault> {
+        match self.ensure_space(length as u64)? {
+            BufferSpace::Enough => {}
+            BufferSpace::Never => return Ok(FrameOutcome::Dropped),
+            BufferSpace::Later => {
+                self.hold_frame(memory, length, in_chains);
+                return Ok(FrameOutcome::Stopped(StopReason::OutOfBuffers));
             }
         }
         let bytes = length as u64;
-        let missing = usize::try_from(bytes - there).unwrap_or(0);
+        let missing = usize::try_from(bytes - in_chains).unwrap_or(0);
         let rest = self.buffer.get(..missing).unwrap_or_default();
-        let buffers = self.taken.buffers();
-        let mut is_intact =
-            missing == 0 || copy_in(memory, window(buffers, there, bytes - there), rest).is_ok();
-        self.taken.spread(bytes, &mut self.used);
+        let buffers = self.popped.buffers();
+        let mut is_intact = missing == 0
+            || copy_in(memory, window(buffers, in_chains, bytes - in_chains), rest).is_ok();
+        self.popped.used_elements(bytes, &mut self.used);
         // 1 without mergeable buffers (5.1.6.4.1).
         let count = u16::try_from(self.used.len()).unwrap_or(u16::MAX);
         let field = window(buffers, NUM_BUFFERS, NUM_BUFFERS_BYTES);
@@ -285,57 +288,58 @@ impl Receiver {
                 *written = 0;
             }
         }
-        self.queue.push_together(&self.used)?;
-        self.taken.drop_first(self.used.len());
-        self.expected = bytes.max(self.expected - self.expected / 8);
+        self.queue.add_used_together(&self.used)?;
+        self.popped.drop_first(self.used.len());
+        self.expected_bytes = bytes.max(self.expected_bytes - self.expected_bytes / 8);
         if !is_intact {
-            return Ok(Step::Dropped);
+            return Ok(FrameOutcome::Dropped);
         }
         card.charge(Direction::ToGuest, bytes.saturating_sub(HEADER_BYTES));
-        Ok(Step::Delivered)
+        Ok(FrameOutcome::Delivered)
     }
 
-    /// Has a frame wait, all of it in `buffer`.
-    fn keep(&mut self, memory: &GuestRam, length: usize, there: u64) {
-        let first = usize::try_from(there).unwrap_or(0);
+    /// Collects a whole frame in `buffer`, where it waits until the driver adds chains.
+    fn hold_frame(&mut self, memory: &GuestRam, length: usize, in_chains: u64) {
+        let first = usize::try_from(in_chains).unwrap_or(0);
         self.buffer.copy_within(..length - first, first);
         if let Some(start) = self.buffer.get_mut(..first) {
-            // They were RAM when the kernel wrote them.
-            copy_out(memory, window(self.taken.buffers(), 0, there), start).unwrap_or_default();
+            // Cannot fail: the kernel has just written these bytes through the same RAM.
+            copy_out(memory, window(self.popped.buffers(), 0, in_chains), start)
+                .unwrap_or_default();
         }
         self.pending = Some(length);
     }
 
-    /// Takes chains until there is room for `bytes`.
-    fn require(&mut self, bytes: u64) -> Result<Room, DeviceFault> {
+    /// Pops chains until they can hold `bytes`.
+    fn ensure_space(&mut self, bytes: u64) -> Result<BufferSpace, DeviceFault> {
         loop {
-            if self.taken.room() >= bytes {
-                return Ok(Room::Enough);
+            if self.popped.writable_bytes() >= bytes {
+                return Ok(BufferSpace::Enough);
             }
-            // More chains than the ring has cannot come, so waiting would be for ever.
-            if !self.may_take() {
-                return Ok(Room::Never);
+            // The driver cannot add more chains than the ring has: the frame would wait for ever.
+            if !self.may_pop() {
+                return Ok(BufferSpace::Never);
             }
-            if !self.take_chain()? && !self.queue.listen()? {
-                return Ok(Room::Later);
+            if !self.pop_chain()? && !self.queue.enable_notification()? {
+                return Ok(BufferSpace::Later);
             }
         }
     }
 
-    fn take_chain(&mut self) -> Result<bool, DeviceFault> {
-        let is_taken = self.may_take() && self.queue.pop(&mut self.chain)?;
-        if is_taken {
-            self.taken.push(&self.chain);
+    fn pop_chain(&mut self) -> Result<bool, DeviceFault> {
+        let is_popped = self.may_pop() && self.queue.pop(&mut self.chain)?;
+        if is_popped {
+            self.popped.push(&self.chain);
         }
-        Ok(is_taken)
+        Ok(is_popped)
     }
 
-    fn may_take(&self) -> bool {
+    fn may_pop(&self) -> bool {
         let most = if self.is_mergeable {
             usize::from(self.queue.size())
         } else {
             1
         };
-        self.taken.count() < most && !self.taken.is_full()
+        self.popped.count() < most && !self.popped.is_full()
     }
 }

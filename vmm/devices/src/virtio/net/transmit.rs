@@ -7,37 +7,38 @@ use super::port::PacketPort;
 use super::{MAX_PACKET_BYTES, MIN_PACKET_BYTES};
 use crate::GuestRam;
 use crate::virtio::device::DeviceFault;
-use crate::virtio::queue::{Chain, Turn, VirtQueue, slices_of};
+use crate::virtio::queue::{Budget, Chain, VirtQueue, slices_of};
 
-const TURN: Turn = Turn {
+const BUDGET: Budget = Budget {
     chains: 128,
     bytes: 4 << 20,
 };
 
-/// Why no more frames are taken for now.
-enum Pause {
-    /// There are none. A kick comes with the next.
+/// Why the transmitter stops taking frames for now.
+enum StopReason {
+    /// The avail ring is empty; the driver kicks with the next frame.
     Empty,
-    TurnOver,
-    /// The timer says when to go on.
-    Later,
+    /// The queue has rescheduled itself.
+    BudgetSpent,
+    /// The rate limit or a busy host; the card's timer says when to continue.
+    Throttled,
 }
 
-/// What became of a frame.
-enum Sent {
-    /// It is gone, or lost.
+/// Result of sending one frame.
+enum SendOutcome {
+    /// SendOutcome, or dropped and counted: its chain is returned.
     Done,
-    /// The host takes none now.
+    /// The port's send queue is full: the pop is undone and the frame is sent later.
     Busy,
 }
 
 /// A transmit queue.
 pub(super) struct Transmitter {
     queue: VirtQueue,
-    /// Kept for its memory.
+    /// Scratch space, kept to reuse its allocation.
     chain: Chain,
-    /// There may be frames for which no kick comes.
-    is_waiting: bool,
+    /// Frames may be left in the queue for which no kick comes; the timer resumes them.
+    needs_timer: bool,
 }
 
 impl Transmitter {
@@ -45,7 +46,7 @@ impl Transmitter {
         Self {
             queue,
             chain: Chain::default(),
-            is_waiting: false,
+            needs_timer: false,
         }
     }
 
@@ -57,29 +58,29 @@ impl Transmitter {
         &mut self.queue
     }
 
-    /// Whether the queue waits for the timer.
-    pub(super) fn is_waiting(&self) -> bool {
-        self.is_waiting
+    /// Whether the card's timer has to resume this queue.
+    pub(super) fn needs_timer(&self) -> bool {
+        self.needs_timer
     }
 
-    /// Sends frames until the guest has none, the limits say later, or the turn is over.
+    /// Sends frames until the avail ring is empty, the rate limit is reached, or the budget is spent.
     pub(super) fn serve(
         &mut self,
         port: &impl PacketPort,
         memory: &GuestRam,
         card: &mut Card,
     ) -> Result<(), DeviceFault> {
-        self.is_waiting = false;
-        let mut left = TURN;
+        self.needs_timer = false;
+        let mut left = BUDGET;
         loop {
-            self.queue.hush()?;
+            self.queue.disable_notification()?;
             match self.send_frames(port, memory, card, &mut left)? {
-                Pause::Empty if self.queue.listen()? => continue,
-                Pause::Empty => {}
-                Pause::TurnOver => self.queue.again(),
-                Pause::Later => self.is_waiting = true,
+                StopReason::Empty if self.queue.enable_notification()? => continue,
+                StopReason::Empty => {}
+                StopReason::BudgetSpent => self.queue.reschedule(),
+                StopReason::Throttled => self.needs_timer = true,
             }
-            return self.queue.announce();
+            return self.queue.signal_used();
         }
     }
 
@@ -88,23 +89,23 @@ impl Transmitter {
         port: &impl PacketPort,
         memory: &GuestRam,
         card: &mut Card,
-        left: &mut Turn,
-    ) -> Result<Pause, DeviceFault> {
+        left: &mut Budget,
+    ) -> Result<StopReason, DeviceFault> {
         loop {
             if left.chains == 0 || left.bytes == 0 {
-                return Ok(Pause::TurnOver);
+                return Ok(StopReason::BudgetSpent);
             }
             if !card.admits(Direction::FromGuest) {
-                return Ok(Pause::Later);
+                return Ok(StopReason::Throttled);
             }
             if !self.queue.pop(&mut self.chain)? {
-                return Ok(Pause::Empty);
+                return Ok(StopReason::Empty);
             }
-            if let Sent::Busy = send(port, memory, card, &self.chain) {
-                self.queue.unpop(1);
-                return Ok(Pause::Later);
+            if let SendOutcome::Busy = send(port, memory, card, &self.chain) {
+                self.queue.undo_pop(1);
+                return Ok(StopReason::Throttled);
             }
-            self.queue.push(self.chain.head, 0)?;
+            self.queue.add_used(self.chain.head, 0)?;
             let bytes = self.chain.readable_bytes().min(MAX_PACKET_BYTES);
             left.chains -= 1;
             left.bytes = left.bytes.saturating_sub(bytes);
@@ -114,7 +115,7 @@ impl Transmitter {
 
 /// Sends one frame, header and all, straight from guest memory. The kernel checks the header: what it
 /// refuses is lost, as is what is sent while the link is down.
-fn send(port: &impl PacketPort, memory: &GuestRam, card: &mut Card, chain: &Chain) -> Sent {
+fn send(port: &impl PacketPort, memory: &GuestRam, card: &mut Card, chain: &Chain) -> SendOutcome {
     let bytes = chain.readable_bytes();
     let possible = (MIN_PACKET_BYTES..=MAX_PACKET_BYTES).contains(&bytes);
     let sent = if possible && card.control.is_link_up() {
@@ -128,7 +129,7 @@ fn send(port: &impl PacketPort, memory: &GuestRam, card: &mut Card, chain: &Chai
             card.counters.count_sent();
         }
         Err(error) if error.kind() == io::ErrorKind::WouldBlock && card.call_later() => {
-            return Sent::Busy;
+            return SendOutcome::Busy;
         }
         Err(error) => {
             // The kernel's word, and ours, for what the guest did wrong.
@@ -138,5 +139,5 @@ fn send(port: &impl PacketPort, memory: &GuestRam, card: &mut Card, chain: &Chai
             card.counters.count_send_dropped();
         }
     }
-    Sent::Done
+    SendOutcome::Done
 }

@@ -155,7 +155,7 @@ impl Vhost {
             for (index, queue) in [RECEIVE, TRANSMIT].into_iter().zip(queues) {
                 if let Some(ring) = queue.ring() {
                     let next_avail = net.stop_ring(index)?;
-                    queue.take_over(next_avail, used_index(memory, ring.used)?);
+                    queue.resume_at(next_avail, used_index(memory, ring.used)?);
                 }
             }
         }

@@ -22,10 +22,12 @@ use super::vhost::{FORWARDED, Queues, Start};
 use crate::GuestRam;
 use crate::virtio::device::{ActiveContext, DeviceFault, QuiesceError};
 use crate::virtio::interrupt::ConfigCall;
-use crate::virtio::queue::{Chain, Served, Turn, VirtQueue, copy_in, copy_out, serve, window};
+use crate::virtio::queue::{
+    Budget, Chain, ChainOutcome, VirtQueue, copy_in, copy_out, serve, window,
+};
 
 /// Commands of one turn.
-const CONTROL_TURN: Turn = Turn {
+const CONTROL_BUDGET: Budget = Budget {
     chains: 16,
     bytes: 64 << 10,
 };
@@ -42,9 +44,9 @@ impl Pair {
     }
 
     /// Has both queues looked at.
-    fn again(&self) {
-        self.receiver.queue().again();
-        self.transmitter.queue().again();
+    fn reschedule(&self) {
+        self.receiver.queue().reschedule();
+        self.transmitter.queue().reschedule();
     }
 }
 
@@ -98,7 +100,7 @@ impl Active {
         };
         // Frames may be waiting, whose edge is past.
         for pair in active.pairs.iter().take(active.in_use) {
-            pair.receiver.queue().again();
+            pair.receiver.queue().reschedule();
         }
         active
     }
@@ -171,10 +173,10 @@ impl Active {
         card: &mut Card,
     ) -> Result<(), DeviceFault> {
         for (pair, port) in self.pairs.iter_mut().take(self.in_use).zip(ports) {
-            if pair.receiver.is_waiting() {
+            if pair.receiver.needs_timer() {
                 pair.receiver.serve(port, &self.memory, card)?;
             }
-            if pair.transmitter.is_waiting() {
+            if pair.transmitter.needs_timer() {
                 pair.transmitter.serve(port, &self.memory, card)?;
             }
         }
@@ -189,14 +191,14 @@ impl Active {
         }
         self.start_vhost(ports, card);
         for pair in self.pairs.iter().take(self.in_use) {
-            pair.again();
+            pair.reschedule();
         }
     }
 
     /// Gives back what no frame has filled, and has the kernel stop.
-    pub(super) fn come_to_rest(&mut self, card: &mut Card) -> Result<(), QuiesceError> {
+    pub(super) fn quiesce(&mut self, card: &mut Card) -> Result<(), QuiesceError> {
         for pair in &mut self.pairs {
-            pair.receiver.come_to_rest();
+            pair.receiver.undo_pops();
         }
         // What failed before is for the driver.
         let before = self.failed.take();
@@ -264,7 +266,7 @@ impl Active {
         let Some(mut queue) = self.control.take() else {
             return Ok(());
         };
-        let served = serve(&mut queue, CONTROL_TURN, |chain| {
+        let served = serve(&mut queue, CONTROL_BUDGET, |chain| {
             self.answer(ports, card, chain)
         });
         self.control = Some(queue);
@@ -272,13 +274,18 @@ impl Active {
     }
 
     /// Carries out one command and writes its answer.
-    fn answer(&mut self, ports: &[impl PacketPort], card: &mut Card, chain: &Chain) -> Served {
+    fn answer(
+        &mut self,
+        ports: &[impl PacketPort],
+        card: &mut Card,
+        chain: &Chain,
+    ) -> ChainOutcome {
         let done = read_command(&self.memory, chain, self.features)
             .is_some_and(|command| self.carry_out(ports, card, command));
         let answer = if done { command::OK } else { command::ERROR };
         let place = window(&chain.writable, 0, 1);
         let written = copy_in(&self.memory, place, &[answer]).unwrap_or(0);
-        Served {
+        ChainOutcome {
             written: u32::try_from(written).unwrap_or(0),
             moved: chain.readable_bytes().min(MAX_COMMAND_BYTES as u64),
         }
@@ -324,7 +331,7 @@ impl Active {
         }
         if is_attached {
             let new = self.pairs.iter().take(pairs).skip(self.in_use);
-            new.for_each(Pair::again);
+            new.for_each(Pair::reschedule);
             self.in_use = pairs;
         }
         self.start_vhost(ports, card);

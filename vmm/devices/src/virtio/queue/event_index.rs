@@ -1,4 +1,4 @@
-//! When the other side wants to be told (VIRTIO 1.2, 2.7.7.2).
+//! When `VIRTIO_F_EVENT_IDX` calls for a notification (VIRTIO 1.2, 2.7.7.2).
 
 /// Whether a ring whose index went from `before` to `after` passed the element `event`. Indexes wrap
 /// at 65,536, and a ring is shorter than that.

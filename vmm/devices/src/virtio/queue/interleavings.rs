@@ -7,8 +7,8 @@
     reason = "the same source on std's atomics is what ships"
 )]
 
-#[path = "notify.rs"]
-mod notify;
+#[path = "notifications.rs"]
+mod notifications;
 
 use std::convert::Infallible;
 
@@ -17,7 +17,7 @@ use loom::sync::atomic::{AtomicU16, fence};
 use loom::thread;
 
 use self::atomics::Ordering;
-use self::notify::{Field, Fields, Notify};
+use self::notifications::{Field, Fields, Notifications};
 use super::event_index;
 
 mod atomics {
@@ -82,10 +82,10 @@ fn driver_waits(rings: &Rings, has_event_index: bool) -> bool {
     is_there
 }
 
-fn model(has_event_index: bool, check: fn(&Arc<Rings>, &Notify<Arc<Rings>>)) {
+fn model(has_event_index: bool, check: fn(&Arc<Rings>, &Notifications<Arc<Rings>>)) {
     loom::model(move || {
         let rings = Arc::new(Rings::default());
-        let device = Notify {
+        let device = Notifications {
             fields: Arc::clone(&rings),
             has_event_index,
         };
@@ -98,12 +98,12 @@ fn a_chain_that_is_added_while_the_device_goes_to_sleep_is_seen_or_kicked_for() 
     for has_event_index in [false, true] {
         model(has_event_index, |rings, device| {
             let has_event_index = device.has_event_index;
-            let Ok(()) = device.hush(0);
+            let Ok(()) = device.disable_notification(0);
             let driver = {
                 let rings = Arc::clone(rings);
                 thread::spawn(move || driver_adds(&rings, has_event_index))
             };
-            let Ok(is_there) = device.listen(0);
+            let Ok(is_there) = device.enable_notification(0);
             if is_there {
                 assert_eq!(rings.head.load(Ordering::Relaxed), HEAD);
             }

@@ -1,4 +1,4 @@
-//! Where the three parts of a queue are in guest memory, found once (VIRTIO 1.2, 2.7).
+//! The three areas of a split virtqueue in guest memory, resolved once at activation (VIRTIO 1.2, 2.7).
 //!
 //! ```text
 //! available: flags u16, index u16, heads u16 x size, used_event u16
@@ -15,7 +15,7 @@ use vm_memory::{
 
 use super::buffers::Piece;
 use super::chain::DESCRIPTOR_BYTES;
-use super::notify::{Field, Fields};
+use super::notifications::{Field, Fields};
 use crate::GuestRam;
 
 /// Offset of the index in both rings, and of their elements.
@@ -25,25 +25,25 @@ const HEAD_BYTES: usize = 2;
 const USED_ELEMENT_BYTES: usize = 8;
 const EVENT_BYTES: usize = 2;
 
-/// The parts of an enabled queue.
+/// The three areas of an enabled queue.
 pub(super) struct Rings {
     size: usize,
-    descriptors: Place,
-    available: Place,
-    used: Place,
+    descriptors: RingArea,
+    available: RingArea,
+    used: RingArea,
 }
 
 impl Rings {
-    /// The parts of `queue`. Nothing when one of them does not lie in one piece of RAM.
+    /// Resolves the areas of `queue`. `None` when one of them is not within one region of RAM.
     pub(super) fn find(queue: &Queue, memory: &GuestRam) -> Option<Self> {
         let size = usize::from(queue.size());
         let heads = ELEMENTS + HEAD_BYTES * size + EVENT_BYTES;
         let elements = ELEMENTS + USED_ELEMENT_BYTES * size + EVENT_BYTES;
         Some(Self {
             size,
-            descriptors: Place::find(memory, queue.desc_table(), DESCRIPTOR_BYTES * size)?,
-            available: Place::find(memory, queue.avail_ring(), heads)?,
-            used: Place::find(memory, queue.used_ring(), elements)?,
+            descriptors: RingArea::find(memory, queue.desc_table(), DESCRIPTOR_BYTES * size)?,
+            available: RingArea::find(memory, queue.avail_ring(), heads)?,
+            used: RingArea::find(memory, queue.used_ring(), elements)?,
         })
     }
 
@@ -55,7 +55,7 @@ impl Rings {
         self.descriptors.piece(memory)
     }
 
-    /// The fields that both sides look at.
+    /// Access to the fields that control notifications.
     pub(super) fn in_ram<'a>(&'a self, memory: &'a GuestRam) -> RingsInRam<'a> {
         RingsInRam {
             rings: self,
@@ -92,7 +92,7 @@ pub(super) struct RingsInRam<'a> {
 
 impl RingsInRam<'_> {
     /// The ring that a field is in, and where.
-    fn place(&self, field: Field) -> (&Place, usize) {
+    fn place(&self, field: Field) -> (&RingArea, usize) {
         let Rings {
             size,
             available,
@@ -128,16 +128,16 @@ fn load(piece: Piece<'_>, at: usize, order: Ordering) -> Result<u16, GuestMemory
     Ok(u16::from_le(piece.load(at, order)?))
 }
 
-/// A stretch of RAM by region, so that it is not looked up anew for every access.
-struct Place {
-    /// Which of the regions of guest memory.
+/// An area of RAM, resolved to its region so that an access needs no search by address.
+struct RingArea {
+    /// Index of the region in guest memory.
     region: usize,
     /// Within the region.
     offset: MemoryRegionAddress,
     bytes: usize,
 }
 
-impl Place {
+impl RingArea {
     fn find(memory: &GuestRam, address: u64, bytes: usize) -> Option<Self> {
         let address = GuestAddress(address);
         let (region, found) = memory

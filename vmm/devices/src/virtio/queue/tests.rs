@@ -1,4 +1,4 @@
-use super::notify::FAR;
+use super::notifications::FAR_AHEAD;
 use super::*;
 use crate::pci::function::PciFunction as _;
 use crate::virtio::rng::RngDevice;
@@ -175,7 +175,7 @@ fn with_event_index_a_device_at_work_names_an_element_far_away() {
     }
     driver.ring_kick(0);
     driver.function.handle_event(0);
-    assert_eq!(driver.bytes(avail_event, 2), FAR.to_le_bytes());
+    assert_eq!(driver.bytes(avail_event, 2), FAR_AHEAD.to_le_bytes());
     driver.settle();
     assert_eq!(driver.bytes(avail_event, 2), 5u16.to_le_bytes());
 }

@@ -1,4 +1,4 @@
-//! The used ring: chains are given back, and the driver is told.
+//! The used ring: returns chains to the driver and sends used-buffer notifications.
 
 use virtio_queue::{Error, QueueT};
 
@@ -6,70 +6,72 @@ use super::{QueueError, VirtQueue};
 use crate::virtio::device::DeviceFault;
 
 impl VirtQueue {
-    /// Gives a chain back, `written` bytes of it filled. The driver is told by
-    /// [`announce`](Self::announce).
+    /// Returns a chain, `written` bytes of which were written. Sends no notification:
+    /// [`signal_used`](Self::signal_used) does.
     ///
     /// # Errors
     /// The used ring cannot be written.
-    pub fn push(&mut self, head: u16, written: u32) -> Result<(), DeviceFault> {
-        self.fill(head, written)?;
+    pub fn add_used(&mut self, head: u16, written: u32) -> Result<(), DeviceFault> {
+        self.write_used(head, written)?;
         self.publish()
     }
 
-    /// Gives a chain back as [`push`](Self::push) does, but the driver sees it no earlier than at the
-    /// next [`announce`](Self::announce): one that polls then finds all at once, and goes on with as
-    /// many.
+    /// Writes the used element of a chain without moving `used.idx`: the driver sees it at the next
+    /// [`signal_used`](Self::signal_used). A driver that polls then finds the whole batch at once, and sends
+    /// as large a batch next.
     ///
     /// # Errors
     /// The used ring cannot be written.
-    pub fn fill(&mut self, head: u16, written: u32) -> Result<(), DeviceFault> {
-        // Of a chain that was restored, nobody has asked the ring.
+    pub fn write_used(&mut self, head: u16, written: u32) -> Result<(), DeviceFault> {
+        // The head of a restored chain comes from a snapshot, not from the ring, and was not checked.
         if head >= self.queue.size() {
             return Err(self.fault(QueueError::Ring(Error::InvalidDescriptorIndex)));
         }
         let next = self.queue.next_used();
         let slot = next % self.queue.size();
-        self.on_rings((), |rings| {
+        self.with_rings((), |rings| {
             rings.set_element(&self.memory, slot, head, written)
         })?;
         self.queue.set_next_used(next.wrapping_add(1));
-        self.has_unseen = true;
+        self.has_unpublished = true;
         Ok(())
     }
 
-    /// Gives chains back that belong together: a driver that polls sees all of them or none
-    /// (VIRTIO 1.2, 5.1.6.4: the buffers of one packet).
+    /// Returns several chains as one: a driver that polls sees all of them or none (VIRTIO 1.2, 5.1.6.4:
+    /// the buffers of one packet).
     ///
     /// # Errors
     /// The used ring cannot be written.
-    pub fn push_together(&mut self, chains: &[(u16, u32)]) -> Result<(), DeviceFault> {
+    pub fn add_used_together(&mut self, chains: &[(u16, u32)]) -> Result<(), DeviceFault> {
         for (head, written) in chains {
-            self.fill(*head, *written)?;
+            self.write_used(*head, *written)?;
         }
         self.publish()
     }
 
-    /// Has the driver see all that was given back.
+    /// Moves `used.idx` behind all elements written so far.
     fn publish(&mut self) -> Result<(), DeviceFault> {
-        if std::mem::take(&mut self.has_unseen) {
+        if std::mem::take(&mut self.has_unpublished) {
             let used = self.queue.next_used();
-            self.on_notify((), |notify| notify.publish(used))?;
+            self.with_notifications((), |notify| notify.publish(used))?;
         }
         Ok(())
     }
 
-    /// Tells the driver of the chains given back, if it wants to know.
+    /// Sends a used-buffer notification for the chains returned since the last one, unless the driver
+    /// suppresses it.
     ///
     /// # Errors
     /// The ring cannot be read.
-    pub fn announce(&mut self) -> Result<(), DeviceFault> {
+    pub fn signal_used(&mut self) -> Result<(), DeviceFault> {
         self.publish()?;
         let used = self.queue.next_used();
-        let before = std::mem::replace(&mut self.announced, used);
+        let before = std::mem::replace(&mut self.signalled, used);
         if used == before {
             return Ok(());
         }
-        let wanted = self.on_notify(false, |notify| notify.is_call_wanted(before, used))?;
+        let wanted =
+            self.with_notifications(false, |notify| notify.is_call_wanted(before, used))?;
         if wanted {
             self.call.send();
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::device::{
     ActivateError, ActiveContext, DeviceEvent, DeviceFault, DeviceKind, VirtioDevice,
 };
-use super::queue::{Chain, Served, Turn, VirtQueue, copy_in, serve, window};
+use super::queue::{Budget, Chain, ChainOutcome, VirtQueue, copy_in, serve, window};
 use crate::GuestRam;
 
 const KIND: DeviceKind = DeviceKind {
@@ -23,7 +23,7 @@ const QUEUE_SIZES: [u16; 1] = [256];
 /// the device fill less than was offered; Linux asks for 64 bytes at a time.
 const MAX_REQUEST_BYTES: usize = 64 << 10;
 
-const TURN: Turn = Turn {
+const BUDGET: Budget = Budget {
     chains: 256,
     bytes: 256 << 10,
 };
@@ -74,7 +74,7 @@ impl VirtioDevice for RngDevice {
 
     fn handle(&mut self, _event: DeviceEvent) -> Result<(), DeviceFault> {
         match &mut self.active {
-            Some((memory, queue)) => serve(queue, TURN, |chain| fill(memory, chain)),
+            Some((memory, queue)) => serve(queue, BUDGET, |chain| fill(memory, chain)),
             None => Ok(()),
         }
     }
@@ -82,14 +82,14 @@ impl VirtioDevice for RngDevice {
 
 /// Fills the writable buffers of a request. One outside of RAM, or a host that has no entropy,
 /// gives the driver nothing, and it has to look at the length anyway.
-fn fill(memory: &GuestRam, chain: &Chain) -> Served {
+fn fill(memory: &GuestRam, chain: &Chain) -> ChainOutcome {
     let offered = usize::try_from(chain.writable_bytes()).unwrap_or(usize::MAX);
     let mut entropy = vec![0; offered.min(MAX_REQUEST_BYTES)];
     let buffers = window(&chain.writable, 0, entropy.len() as u64);
     let written = vmm_sys::entropy::fill_random(&mut entropy)
         .and_then(|()| copy_in(memory, buffers, &entropy))
         .unwrap_or(0);
-    Served {
+    ChainOutcome {
         written: u32::try_from(written).unwrap_or(0),
         moved: entropy.len() as u64,
     }

@@ -174,7 +174,7 @@ impl VirtioPciFunction {
         };
         for (queue, saved) in queues.iter_mut().zip(&state.queues) {
             let position = saved.position.unwrap_or_default();
-            if !queue.go_on_at(&position) {
+            if !queue.set_position(&position) {
                 return Err(VirtioPciState::wrong("position of a queue"));
             }
         }

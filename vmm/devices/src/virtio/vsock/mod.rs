@@ -175,7 +175,7 @@ impl VirtioDevice for VsockDevice {
         self.hub.is_poll_due = true;
         if let Some(active) = &self.active {
             // Programs may be waiting, whose edges are past.
-            active.again();
+            active.reschedule();
         }
         Ok(())
     }
@@ -230,7 +230,7 @@ impl VirtioDevice for VsockDevice {
         }
         let mut is_kicked = event == DeviceEvent::Kick(TRANSMIT);
         if self.is_reset_due {
-            if active.has_events() && !active.tell_reset()? {
+            if active.has_events() && !active.send_transport_reset()? {
                 // A kick comes when the driver has a buffer for it. New connections would be taken
                 // for those that were.
                 return Ok(());
@@ -246,7 +246,7 @@ impl VirtioDevice for VsockDevice {
         hub.accept();
         active.serve_receive(hub)?;
         if hub.is_due() {
-            active.again();
+            active.reschedule();
         }
         self.set_timer();
         Ok(())

@@ -6,10 +6,10 @@ use super::hub::Hub;
 use super::packet::{HEADER_BYTES, Header, MAX_PAYLOAD_BYTES};
 use crate::GuestRam;
 use crate::virtio::device::DeviceFault;
-use crate::virtio::queue::{Chain, Turn, VirtQueue, copy_in, copy_out, window};
+use crate::virtio::queue::{Budget, Chain, VirtQueue, copy_in, copy_out, window};
 
 /// What is done for the guest before other devices have their turn, in each direction.
-const TURN: Turn = Turn {
+const BUDGET: Budget = Budget {
     chains: 256,
     bytes: 4 << 20,
 };
@@ -50,8 +50,8 @@ impl Active {
     }
 
     /// Has the device called again, after other devices had their turn.
-    pub(super) fn again(&self) {
-        self.receive.again();
+    pub(super) fn reschedule(&self) {
+        self.receive.reschedule();
     }
 
     /// Takes packets of the guest.
@@ -59,26 +59,26 @@ impl Active {
         let (mut chains, mut bytes) = (0, 0u64);
         self.is_transmit_held = false;
         loop {
-            self.transmit.hush()?;
+            self.transmit.disable_notification()?;
             loop {
                 if hub.is_backlogged() {
                     self.is_transmit_held = true;
-                    return self.transmit.announce();
+                    return self.transmit.signal_used();
                 }
                 if !self.transmit.pop(&mut self.chain)? {
                     break;
                 }
                 let moved = self.take_packet(hub);
-                self.transmit.push(self.chain.head, 0)?;
+                self.transmit.add_used(self.chain.head, 0)?;
                 chains += 1;
                 bytes += moved;
-                if chains >= TURN.chains || bytes >= TURN.bytes {
-                    self.transmit.again();
-                    return self.transmit.announce();
+                if chains >= BUDGET.chains || bytes >= BUDGET.bytes {
+                    self.transmit.reschedule();
+                    return self.transmit.signal_used();
                 }
             }
-            if !self.transmit.listen()? {
-                return self.transmit.announce();
+            if !self.transmit.enable_notification()? {
+                return self.transmit.signal_used();
             }
         }
     }
@@ -112,31 +112,31 @@ impl Active {
     /// Gives the guest its packets, as many as it has buffers for.
     pub(super) fn serve_receive(&mut self, hub: &mut Hub) -> Result<(), DeviceFault> {
         let (mut chains, mut bytes) = (0, 0u64);
-        self.receive.hush()?;
+        self.receive.disable_notification()?;
         while hub.has_packets() {
-            if chains >= TURN.chains || bytes >= TURN.bytes {
-                self.receive.again();
+            if chains >= BUDGET.chains || bytes >= BUDGET.bytes {
+                self.receive.reschedule();
                 break;
             }
             chains += 1;
             if !self.receive.pop(&mut self.chain)? {
-                if self.receive.listen()? {
+                if self.receive.enable_notification()? {
                     continue;
                 }
                 break;
             }
             match self.give_packet(hub) {
-                None => self.receive.unpop(1),
+                None => self.receive.undo_pop(1),
                 Some(written) => {
-                    self.receive.push(self.chain.head, written)?;
+                    self.receive.add_used(self.chain.head, written)?;
                     bytes += u64::from(written);
                 }
             }
         }
         if self.is_transmit_held && !hub.is_backlogged() {
-            self.transmit.again();
+            self.transmit.reschedule();
         }
-        self.receive.announce()
+        self.receive.signal_used()
     }
 
     /// Writes a packet into the chain; returns its length, or `None` when there is no packet. A
@@ -160,20 +160,20 @@ impl Active {
     }
 
     /// Tells the guest that its connections are no more. False when it has no buffer for that now.
-    pub(super) fn tell_reset(&mut self) -> Result<bool, DeviceFault> {
+    pub(super) fn send_transport_reset(&mut self) -> Result<bool, DeviceFault> {
         loop {
             if self.event.pop(&mut self.chain)? {
                 break;
             }
-            if !self.event.listen()? {
+            if !self.event.enable_notification()? {
                 return Ok(false);
             }
         }
         let buffers = window(&self.chain.writable, 0, TRANSPORT_RESET.len() as u64);
         let copied = copy_in(&self.memory, buffers, &TRANSPORT_RESET).unwrap_or(0);
         let written = u32::try_from(copied).unwrap_or(0);
-        self.event.push(self.chain.head, written)?;
-        self.event.announce()?;
+        self.event.add_used(self.chain.head, written)?;
+        self.event.signal_used()?;
         Ok(true)
     }
 

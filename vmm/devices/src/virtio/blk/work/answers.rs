@@ -53,7 +53,7 @@ impl Active {
             self.submit(disk)?;
         }
         for queue in &mut self.queues {
-            queue.announce()?;
+            queue.signal_used()?;
         }
         Ok(())
     }
@@ -205,7 +205,7 @@ impl Active {
             *answered = true;
         }
         match self.queues.get_mut(queue) {
-            Some(queue) => queue.fill(head, written),
+            Some(queue) => queue.write_used(head, written),
             None => Ok(()),
         }
     }

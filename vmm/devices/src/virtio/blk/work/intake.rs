@@ -5,10 +5,10 @@ use super::super::request::{Request, Shape};
 use super::Active;
 use super::linger::Allowance;
 use crate::virtio::device::DeviceFault;
-use crate::virtio::queue::Turn;
+use crate::virtio::queue::Budget;
 
 /// Requests and bytes of one turn.
-const TURN: Turn = Turn {
+const BUDGET: Budget = Budget {
     chains: 128,
     bytes: 8 << 20,
 };
@@ -19,7 +19,7 @@ enum Pause {
     /// There are none. A kick comes with the next.
     Empty,
     /// It is others' turn.
-    TurnOver,
+    BudgetSpent,
     /// There is no room for more; there will be when a request ends.
     Full,
     /// The limits say later; the timer knows when.
@@ -63,9 +63,9 @@ impl Active {
         disk: &mut Disk,
         work: impl FnOnce(&mut Self, &mut Disk) -> Result<(), DeviceFault>,
     ) -> Result<(), DeviceFault> {
-        disk.engine.hush();
+        disk.engine.disable_notification();
         let done = work(self, disk);
-        let has_ended = disk.engine.listen();
+        let has_ended = disk.engine.enable_notification();
         done?;
         if has_ended {
             self.reap(disk)?;
@@ -74,13 +74,13 @@ impl Active {
     }
 
     fn take_turn(&mut self, disk: &mut Disk, index: usize) -> Result<(), DeviceFault> {
-        let mut left = TURN;
+        let mut left = BUDGET;
         let mut allowance = Allowance::default();
         loop {
             let Some(queue) = self.queues.get_mut(index) else {
                 return Ok(());
             };
-            queue.hush()?;
+            queue.disable_notification()?;
             let pause = self.take_requests(disk, index, &mut left)?;
             self.submit(disk)?;
             self.reap(disk)?;
@@ -96,12 +96,12 @@ impl Active {
                 Pause::Empty => {
                     let goes_on =
                         has_answered && self.linger.look(&mut allowance, || queue.has_more())?;
-                    if !goes_on && !queue.listen()? {
+                    if !goes_on && !queue.enable_notification()? {
                         return Ok(());
                     }
                 }
-                Pause::TurnOver => {
-                    queue.again();
+                Pause::BudgetSpent => {
+                    queue.reschedule();
                     return Ok(());
                 }
                 // What has ended made room.
@@ -119,7 +119,7 @@ impl Active {
         &mut self,
         disk: &mut Disk,
         index: usize,
-        left: &mut Turn,
+        left: &mut Budget,
     ) -> Result<Pause, DeviceFault> {
         let shape = disk.shape();
         loop {
@@ -127,7 +127,7 @@ impl Active {
                 return Ok(Pause::Stopped);
             }
             if left.chains == 0 || left.bytes == 0 {
-                return Ok(Pause::TurnOver);
+                return Ok(Pause::BudgetSpent);
             }
             if self.flights.is_full() {
                 return Ok(Pause::Full);
@@ -149,7 +149,7 @@ impl Active {
         index: usize,
         place: usize,
         shape: &Shape,
-        left: &mut Turn,
+        left: &mut Budget,
     ) -> Result<Option<Pause>, DeviceFault> {
         let (Some(queue), Some(flight)) = (self.queues.get_mut(index), self.flights.get_mut(place))
         else {
@@ -165,7 +165,7 @@ impl Active {
             Ok(request) => {
                 let cost = request.cost();
                 if !disk.admit(cost) {
-                    queue.unpop(1);
+                    queue.undo_pop(1);
                     return Ok(Some(Pause::Throttled));
                 }
                 self.flights.put(place, request, disk.now_ns());

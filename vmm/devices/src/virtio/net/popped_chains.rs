@@ -1,13 +1,13 @@
-//! Chains that the device has taken for frames to come.
+//! Chains popped from the receive queue, ready for the next frames.
 
 use crate::virtio::queue::{Buffer, Chain};
 
-/// Most buffers of all chains taken: more of them are not needed for a frame, but by a driver that
-/// wants to cost us memory.
+/// Most buffers of all popped chains. No frame needs as many; without a limit a driver with long chains
+/// of tiny buffers could make the device allocate megabytes.
 const MAX_BUFFERS: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
-struct TakenChain {
+struct PoppedChain {
     head: u16,
     bytes: u64,
     buffers: usize,
@@ -15,39 +15,39 @@ struct TakenChain {
 
 /// Chains, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
-    chains: Vec<TakenChain>,
+pub(super) struct PoppedChains {
+    chains: Vec<PoppedChain>,
     /// Of all chains, in order.
     buffers: Vec<Buffer>,
-    room: u64,
+    writable_bytes: u64,
 }
 
-impl Taken {
+impl PoppedChains {
     /// Adds a chain.
     pub(super) fn push(&mut self, chain: &Chain) {
         let bytes = chain.writable_bytes();
-        self.chains.push(TakenChain {
+        self.chains.push(PoppedChain {
             head: chain.head,
             bytes,
             buffers: chain.writable.len(),
         });
         self.buffers.extend_from_slice(&chain.writable);
-        self.room += bytes;
+        self.writable_bytes += bytes;
     }
 
-    /// How many chains.
+    /// Number of chains.
     pub(super) fn count(&self) -> usize {
         self.chains.len()
     }
 
-    /// Whether there are so many buffers that no more chains are taken.
+    /// Whether `MAX_BUFFERS` is reached and no more chains may be popped.
     pub(super) fn is_full(&self) -> bool {
         self.buffers.len() >= MAX_BUFFERS
     }
 
-    /// Bytes of all chains.
-    pub(super) fn room(&self) -> u64 {
-        self.room
+    /// Sum of all buffers' lengths.
+    pub(super) fn writable_bytes(&self) -> u64 {
+        self.writable_bytes
     }
 
     /// Buffers of all chains, in order.
@@ -55,9 +55,10 @@ impl Taken {
         &self.buffers
     }
 
-    /// How `bytes` (no more than there is room for) spread over chains: for each that is needed, and
-    /// at least one, its head and the bytes in it, into `used`.
-    pub(super) fn spread(&self, bytes: u64, used: &mut Vec<(u16, u32)>) {
+    /// Computes the used elements of a frame of `bytes`, which must not exceed
+    /// [`writable_bytes`](Self::writable_bytes): `(head, bytes written)` of every chain it fills, and of at
+    /// least one. They replace what is in `used`.
+    pub(super) fn used_elements(&self, bytes: u64, used: &mut Vec<(u16, u32)>) {
         used.clear();
         let mut left = bytes;
         for chain in &self.chains {
@@ -71,13 +72,13 @@ impl Taken {
         }
     }
 
-    /// Drops the first `count` chains.
+    /// Forgets the first `count` chains, which were returned to the driver.
     pub(super) fn drop_first(&mut self, count: usize) {
         let count = count.min(self.chains.len());
         let mut buffers = 0;
         for chain in self.chains.drain(..count) {
             buffers += chain.buffers;
-            self.room -= chain.bytes;
+            self.writable_bytes -= chain.bytes;
         }
         self.buffers.drain(..buffers);
     }
@@ -103,20 +104,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_spread_is_all_and_in_order(
+        fn used_elements_sum_to_the_frame_and_keep_the_order_of_chains(
             chains in prop::collection::vec(prop::collection::vec(0u32..3000, 0..4), 1..12),
             share in 0u64..=1000,
         ) {
-            let mut taken = Taken::default();
+            let mut popped = PoppedChains::default();
             for (head, lengths) in (0..).zip(&chains) {
-                taken.push(&chain(head, lengths));
+                popped.push(&chain(head, lengths));
             }
             let sums: Vec<u64> =
                 chains.iter().map(|lengths| lengths.iter().copied().map(u64::from).sum()).collect();
-            prop_assert_eq!(taken.room(), sums.iter().sum::<u64>());
-            let bytes = taken.room() * share / 1000;
+            prop_assert_eq!(popped.writable_bytes(), sums.iter().sum::<u64>());
+            let bytes = popped.writable_bytes() * share / 1000;
             let mut used = vec![(9, 9)];
-            taken.spread(bytes, &mut used);
+            popped.used_elements(bytes, &mut used);
             prop_assert!(!used.is_empty());
             prop_assert_eq!(used.iter().map(|(_, part)| u64::from(*part)).sum::<u64>(), bytes);
             // All but the last are full.
@@ -126,22 +127,22 @@ mod tests {
             }
 
             let count = used.len();
-            taken.drop_first(count);
-            prop_assert_eq!(taken.count(), chains.len() - count);
-            prop_assert_eq!(taken.room(), sums[count..].iter().sum::<u64>());
+            popped.drop_first(count);
+            prop_assert_eq!(popped.count(), chains.len() - count);
+            prop_assert_eq!(popped.writable_bytes(), sums[count..].iter().sum::<u64>());
             let buffers: usize = chains[count..].iter().map(Vec::len).sum();
-            prop_assert_eq!(taken.buffers().len(), buffers);
+            prop_assert_eq!(popped.buffers().len(), buffers);
         }
     }
 
     #[test]
-    fn there_is_an_end_to_buffers() {
-        let mut taken = Taken::default();
-        while !taken.is_full() {
-            taken.push(&chain(1, &[1; 100]));
+    fn the_number_of_buffers_is_bounded() {
+        let mut popped = PoppedChains::default();
+        while !popped.is_full() {
+            popped.push(&chain(1, &[1; 100]));
         }
-        assert!(taken.buffers().len() <= 1100);
-        taken.drop_first(usize::MAX);
-        assert_eq!((taken.count(), taken.room()), (0, 0));
+        assert!(popped.buffers().len() <= 1100);
+        popped.drop_first(usize::MAX);
+        assert_eq!((popped.count(), popped.writable_bytes()), (0, 0));
     }
 }

@@ -1,6 +1,6 @@
-//! How the two sides of a queue ask each other for notifications, and do without (VIRTIO 1.2, 2.7.7 and
-//! 2.7.10). Nothing but loads and stores and their order, so that loom can try the interleavings of device
-//! and driver.
+//! Suppression of notifications in both directions (VIRTIO 1.2, 2.7.7 and 2.7.10): available-buffer
+//! notifications (kicks) and used-buffer notifications (calls). This file has only loads, stores and their
+//! order, so that loom can try all interleavings of device and driver.
 
 use super::atomics::{Ordering, fence};
 use super::event_index;
@@ -9,10 +9,11 @@ use super::event_index;
 const NO_NOTIFY: u16 = 1;
 /// `VIRTQ_AVAIL_F_NO_INTERRUPT`.
 const NO_INTERRUPT: u16 = 1;
-/// More chains than a ring can have between two looks of the device.
-pub(super) const FAR: u16 = 0x8000;
+/// An `avail_event` this far ahead of `avail.idx` is never reached while the device serves the queue: a
+/// ring has at most 32,768 entries.
+pub(super) const FAR_AHEAD: u16 = 0x8000;
 
-/// The fields of the two rings that both sides look at.
+/// The fields of the two rings that control notifications.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Field {
     /// `flags` of the available ring, which the driver writes.
@@ -23,13 +24,13 @@ pub(super) enum Field {
     UsedEvent,
     /// `flags` of the used ring, which the device writes.
     UsedFlags,
-    /// `idx` of the used ring: chains given back, modulo 65,536.
+    /// `idx` of the used ring: chains returned, modulo 65,536.
     UsedIndex,
     /// `avail_event`: the available element at which the device wants a kick.
     AvailEvent,
 }
 
-/// Where the fields are.
+/// Access to the fields, in guest memory or in a model of it.
 pub(super) trait Fields {
     type Error;
 
@@ -38,25 +39,24 @@ pub(super) trait Fields {
     fn store(&self, field: Field, value: u16, order: Ordering) -> Result<(), Self::Error>;
 }
 
-/// The device's half of it.
-pub(super) struct Notify<F> {
+/// The device's side of the protocol.
+pub(super) struct Notifications<F> {
     pub(super) fields: F,
     /// `VIRTIO_F_EVENT_IDX` was negotiated.
     pub(super) has_event_index: bool,
 }
 
-impl<F: Fields> Notify<F> {
-    /// How many chains the driver has added, modulo 65,536. They are there to be read.
+impl<F: Fields> Notifications<F> {
+    /// `avail.idx`: chains added by the driver, modulo 65,536. Their ring entries may be read after this.
     pub(super) fn added(&self) -> Result<u16, F::Error> {
         self.fields.load(Field::AvailIndex, Ordering::Acquire)
     }
 
-    /// Asks the driver not to kick. `next` is the chain that the device takes next.
-    pub(super) fn hush(&self, next: u16) -> Result<(), F::Error> {
+    /// Asks the driver not to kick. `next` is the index of the next chain that the device pops.
+    pub(super) fn disable_notification(&self, next: u16) -> Result<(), F::Error> {
         if self.has_event_index {
-            // There is no flag. An element that the driver does not come to for half of all indexes is
-            // as good.
-            let event = next.wrapping_add(FAR);
+            // With VIRTIO_F_EVENT_IDX the flag is ignored; an event far ahead has the same effect.
+            let event = next.wrapping_add(FAR_AHEAD);
             self.fields
                 .store(Field::AvailEvent, event, Ordering::Relaxed)
         } else {
@@ -65,29 +65,29 @@ impl<F: Fields> Notify<F> {
         }
     }
 
-    /// Asks the driver to kick when it adds `next`. True when it has added it already: there may be no
-    /// kick for it.
-    pub(super) fn listen(&self, next: u16) -> Result<bool, F::Error> {
+    /// Asks the driver to kick when it adds `next`. True when it has added it already, possibly without
+    /// a kick.
+    pub(super) fn enable_notification(&self, next: u16) -> Result<bool, F::Error> {
         if self.has_event_index {
             self.fields
                 .store(Field::AvailEvent, next, Ordering::Relaxed)?;
         } else {
             self.fields.store(Field::UsedFlags, 0, Ordering::Relaxed)?;
         }
-        // Publish the wish before re-reading `avail.idx`, or a kick is lost.
+        // Publish `avail_event` or `flags` before re-reading `avail.idx`, or a kick is lost.
         fence(Ordering::SeqCst);
         Ok(self.added()? != next)
     }
 
-    /// Shows the driver that chains up to `used` were given back, and their elements.
+    /// Sets `used.idx` to `used`, after the elements below it were written.
     pub(super) fn publish(&self, used: u16) -> Result<(), F::Error> {
-        // Behind the elements (VIRTIO 1.2, 2.7.8.2).
+        // Release: the driver sees the elements no later than the index (VIRTIO 1.2, 2.7.8.2).
         self.fields.store(Field::UsedIndex, used, Ordering::Release)
     }
 
-    /// Whether the driver wants an interrupt for the chains from `before` to `used`, which were published.
+    /// Whether the driver wants an interrupt now that `used.idx` went from `before` to `used`.
     pub(super) fn is_call_wanted(&self, before: u16, used: u16) -> Result<bool, F::Error> {
-        // Publish `used.idx` before reading whether the driver waits for it, or an interrupt is lost.
+        // Publish `used.idx` before reading `used_event` or `flags`, or an interrupt is lost.
         fence(Ordering::SeqCst);
         if self.has_event_index {
             let event = self.fields.load(Field::UsedEvent, Ordering::Relaxed)?;

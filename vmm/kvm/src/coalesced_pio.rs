@@ -1,9 +1,9 @@
-//! Writes to ports that do not bring a vCPU out of the guest (`KVM_CAP_COALESCED_PIO`).
+//! Coalesced port I/O (`KVM_CAP_COALESCED_PIO`): writes to registered ports cause no vCPU exit.
 //!
-//! KVM puts them into a ring of one page, the same for all vCPUs of a VM, from which they are taken
-//! later (Documentation/virt/kvm/api.rst, `KVM_REGISTER_COALESCED_MMIO`). When the ring is full, writes
-//! are exits as ever. Only the kernel adds to the ring: what a guest chooses is address, length and
-//! value of an entry, within the ports that were asked for.
+//! KVM appends them to a ring of one page, which all vCPUs of a VM share, and the VMM drains it later
+//! (Documentation/virt/kvm/api.rst, `KVM_REGISTER_COALESCED_MMIO`). When the ring is full, writes cause
+//! exits as usual. Only the kernel writes to the ring: a guest chooses address, length and value of an
+//! entry, within the registered ports.
 
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
@@ -22,18 +22,18 @@ use crate::vm::Vm;
 const PAGE_BYTES: usize = 4096;
 /// Entries of the ring: as many as the page has room for (`KVM_COALESCED_MMIO_MAX` of `linux/kvm.h`).
 const ENTRIES: u32 = 170;
-/// Of one access to ports.
+/// Widest port access of a processor, in bytes.
 const MOST_BYTES: usize = 4;
 
-/// Writes of a VM that its vCPUs did not come out for.
+/// The coalesced port writes of a VM.
 #[derive(Debug)]
-pub struct LateWrites {
+pub struct CoalescedPio {
     ring: Ring,
     vm: Arc<Vm>,
 }
 
-impl LateWrites {
-    /// The ring of `vm`, which `vcpu` is one of. `None` where KVM has none for ports.
+impl CoalescedPio {
+    /// Maps the ring of `vm`, of which `vcpu` is any vCPU. `None` where KVM cannot coalesce port writes.
     ///
     /// # Errors
     /// When the ring cannot be mapped.
@@ -48,11 +48,11 @@ impl LateWrites {
         Ok(Some(Self { ring, vm }))
     }
 
-    /// Lets writes to `count` ports from `first` on, of any length within these, go to the ring.
+    /// Coalesces writes to `count` ports from `first` on, of any length within these.
     ///
     /// # Errors
-    /// The kernel's; writes are exits then.
-    pub fn begin(&self, first: u16, count: u16) -> Result<(), KvmError> {
+    /// When the ioctl fails; the writes then cause exits as before.
+    pub fn register(&self, first: u16, count: u16) -> Result<(), KvmError> {
         let address = IoEventAddress::Pio(u64::from(first));
         self.vm
             .fd()
@@ -60,11 +60,11 @@ impl LateWrites {
             .map_err(KvmError::ioctl("KVM_REGISTER_COALESCED_MMIO"))
     }
 
-    /// Undoes [`Self::begin`]. What is in the ring stays there.
+    /// Undoes [`Self::register`]. Entries in the ring stay there.
     ///
     /// # Errors
-    /// The kernel's; none is expected.
-    pub fn end(&self, first: u16, count: u16) -> Result<(), KvmError> {
+    /// When the ioctl fails, which no known kernel does for a registered range.
+    pub fn unregister(&self, first: u16, count: u16) -> Result<(), KvmError> {
         let address = IoEventAddress::Pio(u64::from(first));
         self.vm
             .fd()
@@ -72,23 +72,23 @@ impl LateWrites {
             .map_err(KvmError::ioctl("KVM_UNREGISTER_COALESCED_MMIO"))
     }
 
-    /// Carries out all writes so far, in their order, by `write`: port and value. Tells how many there
-    /// were. When it returns, those that another thread took meanwhile are carried out as well.
-    pub fn carry_out(&self, write: impl FnMut(u16, &[u8])) -> u32 {
-        self.ring.carry_out(write)
+    /// Passes port and value of every entry to `write`, in order, and returns their number. When it
+    /// returns, entries that another thread drained meanwhile have been written as well.
+    pub fn drain(&self, write: impl FnMut(u16, &[u8])) -> u32 {
+        self.ring.drain(write)
     }
 }
 
-/// The page that has them.
+/// The ring that the kernel shares with us.
 #[derive(Debug)]
 struct Ring {
     page: NonNull<kvm_coalesced_mmio_ring>,
-    /// Held by who takes entries, until they are carried out.
-    taker: Mutex<()>,
+    /// Held by the thread that drains the ring, until its last entry is applied.
+    drainer: Mutex<()>,
 }
 
-// SAFETY: the page is a mapping of its own, of no thread. Its indexes are only used as atomics, and its
-// entries only by the holder of `taker`.
+// SAFETY: the page is a separate mapping that no thread owns. Its indexes are only used as atomics, and its
+// entries only by the holder of `drainer`.
 unsafe impl Send for Ring {}
 // SAFETY: as above.
 unsafe impl Sync for Ring {}
@@ -113,16 +113,16 @@ impl Ring {
             return Err(kvm_ioctls::Error::last());
         }
         let page = NonNull::new(page.cast()).ok_or(kvm_ioctls::Error::new(libc::EFAULT))?;
-        let taker = Mutex::new(());
-        Ok(Self { page, taker })
+        let drainer = Mutex::new(());
+        Ok(Self { page, drainer })
     }
 
-    fn carry_out(&self, mut write: impl FnMut(u16, &[u8])) -> u32 {
+    fn drain(&self, mut write: impl FnMut(u16, &[u8])) -> u32 {
         if self.first().load(Ordering::Acquire) == self.last().load(Ordering::Acquire) {
             return 0;
         }
-        let _taker = self.taker.lock().unwrap_or_else(PoisonError::into_inner);
-        // A guest that writes on and on from another vCPU is not waited for.
+        let _drainer = self.drainer.lock().unwrap_or_else(PoisonError::into_inner);
+        // Bounded: another vCPU may add entries as fast as they are drained.
         for taken in 0..ENTRIES {
             let first = self.first().load(Ordering::Acquire) % ENTRIES;
             if first == self.last().load(Ordering::Acquire) % ENTRIES {
@@ -132,7 +132,7 @@ impl Ring {
             if let Some((port, bytes)) = port_write(&entry) {
                 write(port, bytes);
             }
-            // Not before: an empty ring means that everything is carried out.
+            // Only now: others take an empty ring as proof that everything is applied.
             self.first().store((first + 1) % ENTRIES, Ordering::Release);
         }
         ENTRIES
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_no_port_write_makes_are_none() {
+    fn entries_that_are_no_port_write_are_ignored() {
         let entry = |phys_addr, len| kvm_coalesced_mmio {
             phys_addr,
             len,
@@ -229,14 +229,14 @@ mod tests {
 
     #[allow(clippy::disallowed_methods, reason = "threads of a test, not of a VMM")]
     #[test]
-    fn takers_at_once_carry_out_every_write_in_its_order() {
+    fn concurrent_drainers_apply_every_write_once_and_in_order() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(PAGE_BYTES as u64).unwrap();
         let ring = Ring::map(&file, 0).unwrap();
-        // The last value that was carried out.
+        // The last value that was applied.
         let done = AtomicU32::new(0);
         let take = || {
-            ring.carry_out(|port, value| {
+            ring.drain(|port, value| {
                 let value = u32::from_le_bytes(value.try_into().unwrap());
                 assert_eq!((port, value), (0xcf8, done.load(Ordering::SeqCst) + 1));
                 // Others would overtake here if they could.
@@ -257,7 +257,7 @@ mod tests {
                     take();
                 }
                 if value % 7 == 0 {
-                    // Whatever others do: what was written before is carried out now.
+                    // Whatever other threads drain: earlier writes are applied when this returns.
                     take();
                     assert!(done.load(Ordering::SeqCst) >= value);
                 }
