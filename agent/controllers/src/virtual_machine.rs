@@ -14,7 +14,7 @@ mod status;
 mod step;
 mod work;
 
-use agent_objects::{KitPart, Object, controller_of};
+use agent_objects::{KitPart, Object, ObjectId, controller_of};
 use proto_node::vmi::VirtualMachineStatus;
 
 pub use decide::{Outcome, decide};
@@ -56,6 +56,8 @@ pub struct View {
     pub preference: KitPart,
     /// What the machine was when the VMI was made, if it has been changed since.
     pub started: Option<Object>,
+    /// Revisions that keep what it was at earlier starts than its VMI's.
+    pub outdated: Vec<ObjectId>,
 }
 
 impl View {

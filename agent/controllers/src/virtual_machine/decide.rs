@@ -142,13 +142,13 @@ impl Look<'_> {
             outcome.writes.extend(status);
         }
         outcome.writes.extend(own.and_then(release));
+        // Not at the start, which nothing is to hold up.
+        let outdated = self.view.outdated.iter();
+        outcome.writes.extend(outdated.map(revision::forget));
         match (step, own) {
             (Step::Start { .. }, _) => {
                 if let Some(vmi) = made {
-                    let last = self.before.observed_generation;
-                    outcome
-                        .writes
-                        .extend(revision::keep(&self.view.machine, last));
+                    outcome.writes.push(revision::keep(&self.view.machine));
                     outcome.writes.push(Write::Create(Box::new(vmi)));
                 }
             }

@@ -21,20 +21,38 @@ pub(super) fn id(machine: &Object, generation: i64) -> ObjectId {
     ObjectId {
         kind: REVISION.to_owned(),
         namespace: metadata.namespace.clone(),
-        name: format!("revision-start-vm-{}-{generation}", metadata.uid),
+        name: format!("{}{generation}", prefix(machine)),
     }
 }
 
-/// The writes that keep a machine as it is, and that of its last start no more.
-pub(super) fn keep(machine: &Object, last: i64) -> Vec<Write> {
-    let mut writes = vec![Write::Create(Box::new(of(machine)))];
-    if last != 0 && last != machine.metadata.generation {
-        writes.push(Write::Delete {
-            id: id(machine, last),
-            preconditions: Preconditions::default(),
-        });
+/// What the names of all these revisions of a machine begin with; its generation follows.
+fn prefix(machine: &Object) -> String {
+    format!("revision-start-vm-{}-", machine.metadata.uid)
+}
+
+/// The write that keeps a machine as it is.
+pub(super) fn keep(machine: &Object) -> Write {
+    Write::Create(Box::new(of(machine)))
+}
+
+/// Those of `objects` that keep a machine as it was before the generation that its guest is made of. A later one may be of
+/// a guest that is not seen yet.
+pub(super) fn outdated(machine: &Object, made_of: i64, objects: &[Object]) -> Vec<ObjectId> {
+    let prefix = prefix(machine);
+    let is_outdated = |object: &&Object| {
+        let generation = object.metadata.name.strip_prefix(&prefix);
+        let generation = generation.and_then(|text| text.parse::<i64>().ok());
+        object.kind == REVISION && generation.is_some_and(|generation| generation < made_of)
+    };
+    objects.iter().filter(is_outdated).map(Object::id).collect()
+}
+
+/// The write that keeps a machine as it was no more.
+pub(super) fn forget(id: &ObjectId) -> Write {
+    Write::Delete {
+        id: id.clone(),
+        preconditions: Preconditions::default(),
     }
-    writes
 }
 
 fn of(machine: &Object) -> Object {

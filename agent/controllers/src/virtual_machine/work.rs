@@ -164,12 +164,21 @@ fn look(store: &impl ObjectStore, id: &ObjectId) -> Result<Option<View>, StoreEr
         })
     };
     let made_of = vmi.as_ref().and_then(revision::made_of);
+    let outdated = match made_of {
+        Some(made_of) => {
+            let of = (REVISION, machine.metadata.namespace.as_str());
+            let kept = store.list_owned_or_labelled(of, &machine.metadata.uid, "")?;
+            revision::outdated(&machine, made_of, &kept.items)
+        }
+        None => Vec::new(),
+    };
     let started = match made_of.filter(|made_of| *made_of != machine.metadata.generation) {
         Some(made_of) => store.view(&revision::id(&machine, made_of))?.1,
         None => None,
     };
     Ok(Some(View {
         started,
+        outdated,
         instancetype: part(Sort::Instancetype)?,
         preference: part(Sort::Preference)?,
         machine,

@@ -309,6 +309,7 @@ fn what_only_a_restart_changes_is_said_until_it_is_changed() {
     }
     runs(&mut world);
     assert!(world.is_running() && !is_required(&world));
+    // Those of changes between two starts are not made, and the one before this start is gone.
     let generation = world.machine().metadata.generation;
     assert_eq!(
         revisions(&world),
