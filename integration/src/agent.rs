@@ -408,6 +408,22 @@ impl GuestSpec {
              image: dir:{IMAGES}/{image}\n          kernelPath: {kernel}\n{initrd}{devices}{volumes}"
         )
     }
+
+    /// The manifest of a VirtualMachine whose guest this is.
+    #[must_use]
+    pub fn machine(&self, run_strategy: &str) -> String {
+        let manifest = self.manifest();
+        let spec: String = manifest
+            .lines()
+            .skip_while(|line| *line != "spec:")
+            .map(|line| format!("    {line}\n"))
+            .collect();
+        format!(
+            "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata:\n  name: {}\nspec:\n  \
+             runStrategy: {run_strategy}\n  template:\n{spec}",
+            self.name
+        )
+    }
 }
 
 /// More devices may follow.

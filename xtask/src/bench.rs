@@ -9,6 +9,7 @@ mod figure;
 mod guests;
 pub mod images;
 pub mod io;
+pub mod machines;
 mod median;
 mod nodes;
 mod objects;

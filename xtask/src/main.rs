@@ -129,6 +129,13 @@ enum Bench {
         #[arg(long, default_value_t = 200)]
         guests: u32,
     },
+    /// VirtualMachines that are halted beside guests that run.
+    Machines {
+        #[arg(long, default_value_t = 1000)]
+        halted: u32,
+        #[arg(long, default_value_t = 200)]
+        running: u32,
+    },
     /// Many small machines at once on this machine's own KVM.
     Crowd {
         #[arg(long, default_value_t = 900)]
@@ -175,6 +182,10 @@ fn run(command: Command) -> anyhow::Result<()> {
             json,
             what: Some(Bench::Agent { guests }),
         } => bench::agent::run(&root, guests, json),
+        Command::Bench {
+            json,
+            what: Some(Bench::Machines { halted, running }),
+        } => bench::machines::run(&root, halted, running, json),
         Command::Bench {
             json,
             what: Some(Bench::Images { mib }),

@@ -1,5 +1,6 @@
 //! Measures, beside an agent, how long a VMI takes from the client's send to the guest's first
-//! instruction: `create-bench RUNS MANIFEST`. Prints one number of nanoseconds a line.
+//! instruction: `create-bench RUNS MANIFEST`; `create-bench RUNS start MACHINE` does so for a halted VirtualMachine that
+//! is started. Prints one number of nanoseconds a line.
 //!
 //! Both ends are read from one clock, CLOCK_MONOTONIC: this program before it sends, the VMM when
 //! the guest first writes to the boot timestamp port. Between runs everything is deleted.
@@ -15,7 +16,11 @@ use anyhow::Context;
 use nix::time::{ClockId, clock_gettime};
 use prost::Message;
 use proto_node::node::node_service_client::NodeServiceClient;
-use proto_node::node::{ApplyRequest, DeleteRequest, GetRequest, Object, object::Kind};
+use proto_node::node::virtual_machine_service_client::VirtualMachineServiceClient;
+use proto_node::node::{
+    ApplyRequest, DeleteRequest, GetRequest, Object, StartVirtualMachineRequest,
+    StopVirtualMachineRequest, VirtualMachineName, object::Kind,
+};
 use proto_node::vmi::VirtualMachineInstance;
 use proto_vmm::v1::{Frame, frame::Body};
 use proto_vmm::{FRAME_HEADER_BYTES, FrameHeader};
@@ -25,25 +30,74 @@ const SOCKET: &str = "unix:///run/kvmlet/kvmlet.sock";
 const VMMS: &str = "/run/kvmlet/host/vmm";
 const KIND: &str = "VirtualMachineInstance";
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is looked for what is waited for; no figure depends on it.
+const LOOK: Duration = Duration::from_millis(5);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [runs, manifest] = arguments.as_slice() else {
-        anyhow::bail!("usage: create-bench RUNS MANIFEST");
-    };
-    let vmi: VirtualMachineInstance = std::fs::read_to_string(manifest)?.parse()?;
     let channel = Endpoint::from_static(SOCKET)
         .connect()
         .await
         .context("the agent")?;
+    match arguments.as_slice() {
+        [runs, manifest] => created(channel, runs.parse()?, manifest).await,
+        [runs, start, machine] if start == "start" => {
+            started(channel, runs.parse()?, machine).await
+        }
+        _ => anyhow::bail!("usage: create-bench RUNS MANIFEST, create-bench RUNS start MACHINE"),
+    }
+}
+
+/// Creates a VMI and deletes it again, `runs` times.
+async fn created(channel: Channel, runs: u32, manifest: &str) -> anyhow::Result<()> {
+    let vmi: VirtualMachineInstance = std::fs::read_to_string(manifest)?.parse()?;
     let mut service = NodeServiceClient::new(channel);
-    for run in 0..runs.parse::<u32>()? {
+    for run in 0..runs {
         let mut vmi = vmi.clone();
         let name = format!("bench-{run}");
         vmi.metadata.get_or_insert_default().name.clone_from(&name);
         println!("{}", create(&mut service, vmi).await?);
         delete(&mut service, &name).await?;
+    }
+    Ok(())
+}
+
+/// Starts a halted VirtualMachine and stops it again, `runs` times.
+async fn started(channel: Channel, runs: u32, name: &str) -> anyhow::Result<()> {
+    let mut service = NodeServiceClient::new(channel.clone());
+    let mut machines = VirtualMachineServiceClient::new(channel);
+    let machine = || {
+        Some(VirtualMachineName {
+            name: name.to_owned(),
+            ..VirtualMachineName::default()
+        })
+    };
+    for _ in 0..runs {
+        let sent_ns = monotonic_ns()?;
+        let start = StartVirtualMachineRequest {
+            machine: machine(),
+            paused: false,
+        };
+        machines.start_virtual_machine(start).await?;
+        let until = Instant::now() + PATIENCE;
+        let vmi = loop {
+            if let Ok(answer) = service.get(get(name)).await {
+                break answer.into_inner().object;
+            }
+            anyhow::ensure!(
+                Instant::now() < until,
+                "{name} has no VMI after {PATIENCE:?}"
+            );
+            tokio::time::sleep(LOOK).await;
+        };
+        println!("{}", first_instruction_after(sent_ns, vmi).await?);
+        let stop = StopVirtualMachineRequest {
+            machine: machine(),
+            grace_period_seconds: Some(0),
+        };
+        machines.stop_virtual_machine(stop).await?;
+        gone(&mut service, name).await?;
     }
     Ok(())
 }
@@ -68,8 +122,12 @@ async fn create(
         })
         .await?
         .into_inner();
-    let Some(Kind::VirtualMachineInstance(stored)) = answer.object.and_then(|object| object.kind)
-    else {
+    first_instruction_after(sent_ns, answer.object).await
+}
+
+/// How long after `sent_ns` the guest of a VMI ran its first instruction.
+async fn first_instruction_after(sent_ns: u64, vmi: Option<Object>) -> anyhow::Result<u64> {
+    let Some(Kind::VirtualMachineInstance(stored)) = vmi.and_then(|object| object.kind) else {
         anyhow::bail!("the agent answered with another object");
     };
     let uid = stored.metadata.context("no metadata")?.uid;
@@ -82,8 +140,7 @@ async fn create(
                 .context("the guest ran before it was asked for");
         }
         anyhow::ensure!(Instant::now() < until, "no guest ran within {PATIENCE:?}");
-        // The figure does not depend on how often this looks.
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::time::sleep(LOOK).await;
     }
 }
 
@@ -112,18 +169,26 @@ async fn delete(service: &mut NodeServiceClient<Channel>, name: &str) -> anyhow:
         ..DeleteRequest::default()
     };
     service.delete(request).await?;
-    let until = Instant::now() + PATIENCE;
-    let get = || GetRequest {
+    gone(service, name).await
+}
+
+fn get(name: &str) -> GetRequest {
+    GetRequest {
         kind: KIND.to_owned(),
         name: name.to_owned(),
         ..GetRequest::default()
-    };
-    while service.get(get()).await.is_ok() {
+    }
+}
+
+/// Waits until there is no VMI of a name.
+async fn gone(service: &mut NodeServiceClient<Channel>, name: &str) -> anyhow::Result<()> {
+    let until = Instant::now() + PATIENCE;
+    while service.get(get(name)).await.is_ok() {
         anyhow::ensure!(
             Instant::now() < until,
             "{name} is not gone within {PATIENCE:?}"
         );
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::time::sleep(LOOK).await;
     }
     Ok(())
 }

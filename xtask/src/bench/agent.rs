@@ -38,10 +38,7 @@ pub fn run(root: &Path, guests: u32, json: Option<PathBuf>) -> anyhow::Result<()
 
 fn measure(guests: u32) -> anyhow::Result<Vec<Figure>> {
     let host = Host::enter()?;
-    // What is synced is to reach a disk, as on a node, and not memory.
-    let disk = tempfile::tempdir_in(artifacts::directory()?)?;
-    let path = disk.path().display();
-    host.sh(&format!("chmod 755 {path} && mount --bind {path} /var/lib"))?;
+    let _disk = ledger_on_disk(&host)?;
     let agent = Agent::prepare(&host)?;
     agent.add_image("/run/bin/testguest", "testguest")?;
     agent.start()?;
@@ -53,8 +50,16 @@ fn measure(guests: u32) -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
+/// What is synced is to reach a disk, as on a node, and not memory. The directory is removed with the answer.
+pub(super) fn ledger_on_disk(host: &Host) -> anyhow::Result<tempfile::TempDir> {
+    let disk = tempfile::tempdir_in(artifacts::directory()?)?;
+    let path = disk.path().display();
+    host.sh(&format!("chmod 755 {path} && mount --bind {path} /var/lib"))?;
+    Ok(disk)
+}
+
 /// All of them in one file, by one command.
-fn start(host: &Host, agent: &Agent<'_, Host>, guests: u32) -> anyhow::Result<Figure> {
+pub(super) fn start(host: &Host, agent: &Agent<'_, Host>, guests: u32) -> anyhow::Result<Figure> {
     let manifests: Vec<String> = (0..guests)
         .map(|number| GuestSpec::testguest(&format!("guest-{number}"), "tests=none then=idle"))
         .map(|guest| guest.manifest())
@@ -131,6 +136,22 @@ fn memory(host: &Host, guests: u32) -> anyhow::Result<Figure> {
 
 /// CPU time that agent and VMMs take while nobody wants anything of them.
 fn idle(host: &Host, guests: u32) -> anyhow::Result<[Figure; 2]> {
+    let [agent, vmms] = idle_percent(host)?;
+    let how = "utime and stime over 60 s, guests halted; a process that took less than a hundredth of a second took none";
+    Ok([
+        Figure::new("idle CPU of kvmlet", agent, "% of 1", Better::Less).how(how),
+        Figure::new(
+            &format!("idle CPU of {guests} kvmlet-vmm together"),
+            vmms,
+            "% of 1",
+            Better::Less,
+        )
+        .how(how),
+    ])
+}
+
+/// Percent of a CPU that the agent, and all VMMs together, take while nobody wants anything of them.
+pub(super) fn idle_percent(host: &Host) -> anyhow::Result<[f64; 2]> {
     // In hundredths of a second, of all threads, also of those that are gone (proc(5)).
     let spent = |program: &str| -> anyhow::Result<f64> {
         let script = format!(
@@ -143,25 +164,13 @@ fn idle(host: &Host, guests: u32) -> anyhow::Result<[Figure; 2]> {
             .parse::<f64>()
             .with_context(|| format!("{program}: {ticks:?}"))
     };
-    let (agent, vmms) = (spent("kvmlet")?, spent("kvmlet-vmm")?);
+    let before = [spent("kvmlet")?, spent("kvmlet-vmm")?];
     std::thread::sleep(IDLE);
+    let after = [spent("kvmlet")?, spent("kvmlet-vmm")?];
     // A hundred ticks are a second, and all of a CPU.
-    let percent = |ticks: f64| ticks / IDLE.as_secs_f64();
-    let how = "utime and stime over 60 s, guests halted; a process that took less than a hundredth of a second took none";
+    let seconds = IDLE.as_secs_f64();
     Ok([
-        Figure::new(
-            "idle CPU of kvmlet",
-            percent(spent("kvmlet")? - agent),
-            "% of 1",
-            Better::Less,
-        )
-        .how(how),
-        Figure::new(
-            &format!("idle CPU of {guests} kvmlet-vmm together"),
-            percent(spent("kvmlet-vmm")? - vmms),
-            "% of 1",
-            Better::Less,
-        )
-        .how(how),
+        (after[0] - before[0]) / seconds,
+        (after[1] - before[1]) / seconds,
     ])
 }

@@ -25,17 +25,7 @@ pub(super) fn figures() -> anyhow::Result<Vec<Figure>> {
 fn creation(host: &Host) -> anyhow::Result<Vec<Figure>> {
     let manifest = GuestSpec::testguest("bench", "tests=none then=idle").manifest();
     host.put("/run/bench.yaml", 0o644, manifest.as_bytes())?;
-    let output = host.run_for(
-        &["create-bench", &RUNS.to_string(), "/run/bench.yaml"],
-        PATIENCE,
-    )?;
-    anyhow::ensure!(output.code == Some(0), "create-bench: {output}");
-    let mut ms: Vec<f64> = output
-        .stdout
-        .lines()
-        .map(|line| line.parse().map(|ns: f64| ns / 1e6))
-        .collect::<Result<_, _>>()?;
-    ms.sort_by(f64::total_cmp);
+    let ms = first_instructions(host, RUNS, "/run/bench.yaml")?;
     let how = "gRPC client's send to testguest's first port write, one clock (CLOCK_MONOTONIC), image local, \
                admission, store sync and sandbox included; this machine's KVM";
     let at = |rank: usize| ms.get(rank).copied().context("too few runs");
@@ -57,6 +47,21 @@ fn creation(host: &Host) -> anyhow::Result<Vec<Figure>> {
         )
         .how(how),
     ])
+}
+
+/// Milliseconds from a client's call to the guest's first instruction, sorted, of so many starts of `what`: the
+/// arguments of `create-bench`.
+pub(super) fn first_instructions(host: &Host, runs: usize, what: &str) -> anyhow::Result<Vec<f64>> {
+    let script = format!("create-bench {runs} {what}");
+    let output = host.run_for(&["sh", "-c", &script], PATIENCE)?;
+    anyhow::ensure!(output.code == Some(0), "{script}: {output}");
+    let mut ms: Vec<f64> = output
+        .stdout
+        .lines()
+        .map(|line| line.parse().map(|ns: f64| ns / 1e6))
+        .collect::<Result<_, _>>()?;
+    ms.sort_by(f64::total_cmp);
+    Ok(ms)
 }
 
 fn memory(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<Vec<Figure>> {

@@ -107,7 +107,7 @@ fn watchers(host: &Host) -> anyhow::Result<Vec<Figure>> {
 }
 
 /// A line of the agent's `/proc/PID/status`, in MiB.
-fn memory(host: &Host, line: &str) -> anyhow::Result<f64> {
+pub(super) fn memory(host: &Host, line: &str) -> anyhow::Result<f64> {
     let kib = host.sh(&format!(
         "awk '/^{line}/ {{print $2}}' /proc/$(pidof kvmlet)/status"
     ))?;

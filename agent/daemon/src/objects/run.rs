@@ -8,7 +8,7 @@ use agent_controllers::{Namespaces, ObjectStore, ReplicaSets, Said, StoreError, 
 use agent_host::Host;
 use agent_objects::{Kinds, ORPHAN_FINALIZER, Object, Write, Writer, collect};
 use agent_sources::ApiError;
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 use crate::agent::Agent;
 use crate::error::{WriteError, store};
@@ -28,12 +28,37 @@ struct Controllers {
     collected: Option<u64>,
 }
 
+/// What the controllers do at the agent's start, until nothing is left to do.
+struct FirstPass {
+    begun: std::time::Instant,
+    rounds: u64,
+}
+
+impl FirstPass {
+    fn begin() -> Self {
+        Self {
+            begun: std::time::Instant::now(),
+            rounds: 0,
+        }
+    }
+
+    fn log(self) {
+        let took = self.begun.elapsed();
+        info!(
+            rounds = self.rounds,
+            milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            "controllers have seen to everything that is stored"
+        );
+    }
+}
+
 impl<H: Host> Agent<H> {
     /// Runs until `shutdown` is done.
     pub(crate) async fn run_controllers(self, shutdown: impl Future<Output = ()> + Send) {
         tokio::pin!(shutdown);
         let mut versions = self.versions();
         let mut controllers = Controllers::default();
+        let mut first_pass = Some(FirstPass::begin());
         loop {
             // Changes from here on wake the controller.
             versions.mark_unchanged();
@@ -44,6 +69,14 @@ impl<H: Host> Agent<H> {
                     Some(PAUSE)
                 }
             };
+            if let Some(pass) = &mut first_pass {
+                pass.rounds += 1;
+            }
+            if pause != Some(Duration::ZERO)
+                && let Some(pass) = first_pass.take()
+            {
+                pass.log();
+            }
             let pause = async {
                 match pause {
                     Some(pause) => tokio::time::sleep(pause).await,
