@@ -98,6 +98,7 @@ mod methods;
 mod paths;
 mod schema;
 mod status;
+mod transcode;
 mod tree;
 mod visit;
 

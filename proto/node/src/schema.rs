@@ -32,6 +32,8 @@ pub(crate) struct MessageSchema {
 /// One field.
 pub(crate) struct FieldSchema {
     pub(crate) descriptor: FieldDescriptor,
+    /// Its number on the wire.
+    pub(crate) number: u32,
     pub(crate) rules: FieldRules,
     pub(crate) shape: Shape,
     pub(crate) kind: FieldKind,
@@ -162,6 +164,7 @@ impl FieldSchema {
             }
         };
         Ok(Self {
+            number: descriptor.number(),
             descriptor,
             rules,
             shape,

@@ -1,0 +1,348 @@
+//! From the wire to JSON text with no tree in between, for lists and watches of many objects.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use prost::bytes::Buf;
+use prost::encoding::{WireType, decode_key, decode_varint};
+use serde_json::Value as Json;
+
+use crate::decode::DecodeError;
+use crate::schema::{FieldKind, FieldSchema, MessageSchema, Schema, Shape, Width};
+
+/// Messages within messages, at most: prost's own limit.
+const DEEPEST: usize = 100;
+
+impl Schema {
+    /// Appends the JSON text of a message on the wire: that of [`Self::from_wire`]'s value. The members of `head` come
+    /// first, in place of the message's own.
+    ///
+    /// # Errors
+    /// When the bytes are no message of this name. What was appended until then is of no use.
+    pub fn write_json(
+        &self,
+        message: &str,
+        head: &[(&str, &str)],
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        let form = self
+            .find(message)
+            .ok_or_else(|| unfit(&format!("{message} is not a message of the API")))?;
+        let mut text = Text {
+            schema: self,
+            out,
+            deep: 0,
+        };
+        text.message(form, head, bytes)
+    }
+}
+
+/// A value as it stands on the wire.
+#[derive(Clone, Copy)]
+enum Raw<'a> {
+    Varint(u64),
+    Bytes(&'a [u8]),
+}
+
+/// A value of a known field: the field's place in its message's description, and the value.
+type Part<'a> = (usize, Raw<'a>);
+
+struct Text<'s, 'o> {
+    schema: &'s Schema,
+    out: &'o mut Vec<u8>,
+    deep: usize,
+}
+
+impl Text<'_, '_> {
+    fn message(
+        &mut self,
+        form: &MessageSchema,
+        head: &[(&str, &str)],
+        bytes: &[u8],
+    ) -> Result<(), DecodeError> {
+        self.deep += 1;
+        if self.deep > DEEPEST {
+            return Err(unfit("it is nested too deeply"));
+        }
+        self.out.push(b'{');
+        let mut is_first = true;
+        for (name, value) in head {
+            self.name(name, &mut is_first);
+            self.string(value);
+        }
+        let mut parts = parts(form, bytes)?;
+        // Fields in the order of declaration, and values of one field in that of the wire.
+        parts.sort_by_key(|(field, _)| *field);
+        for values in parts.chunk_by(|one, next| one.0 == next.0) {
+            let Some(field) = values.first().and_then(|(at, _)| form.fields.get(*at)) else {
+                continue;
+            };
+            if !head.iter().any(|(name, _)| *name == field.name()) {
+                self.field(field, values, &mut is_first)?;
+            }
+        }
+        self.out.push(b'}');
+        self.deep -= 1;
+        Ok(())
+    }
+
+    fn field(
+        &mut self,
+        field: &FieldSchema,
+        values: &[Part<'_>],
+        is_first: &mut bool,
+    ) -> Result<(), DecodeError> {
+        match field.shape {
+            Shape::Single => self.single(field, values, is_first),
+            Shape::List => {
+                self.name(field.name(), is_first);
+                self.list(field, values)
+            }
+            Shape::Map => {
+                self.name(field.name(), is_first);
+                self.map(field, values)
+            }
+        }
+    }
+
+    fn single(
+        &mut self,
+        field: &FieldSchema,
+        values: &[Part<'_>],
+        is_first: &mut bool,
+    ) -> Result<(), DecodeError> {
+        let Some((_, last)) = values.last() else {
+            return Ok(());
+        };
+        if let (FieldKind::Message(_), [_, _, ..]) = (&field.kind, values) {
+            // A message that comes in pieces is what they are together.
+            let mut whole = Vec::new();
+            for (_, piece) in values {
+                whole.extend_from_slice(piece.bytes()?);
+            }
+            self.name(field.name(), is_first);
+            return self.value(&field.kind, Raw::Bytes(&whole));
+        }
+        if let (FieldKind::Text | FieldKind::Quantity, [earlier @ .., _]) = (&field.kind, values) {
+            // The last one counts, and none may be anything else than text.
+            for (_, value) in earlier {
+                utf8(value.bytes()?)?;
+            }
+        }
+        if last.is_default() && !field.descriptor.supports_presence() {
+            return Ok(());
+        }
+        self.name(field.name(), is_first);
+        self.value(&field.kind, *last)
+    }
+
+    fn list(&mut self, field: &FieldSchema, values: &[Part<'_>]) -> Result<(), DecodeError> {
+        let is_number = is_number(field);
+        self.out.push(b'[');
+        let start = self.out.len();
+        for (_, value) in values {
+            match *value {
+                // Numbers may come packed.
+                Raw::Bytes(mut packed) if is_number => {
+                    while packed.has_remaining() {
+                        let number = varint(&mut packed)?;
+                        self.comma(start);
+                        self.value(&field.kind, Raw::Varint(number))?;
+                    }
+                }
+                value => {
+                    self.comma(start);
+                    self.value(&field.kind, value)?;
+                }
+            }
+        }
+        self.out.push(b']');
+        Ok(())
+    }
+
+    fn map(&mut self, field: &FieldSchema, values: &[Part<'_>]) -> Result<(), DecodeError> {
+        let mut entries = Vec::with_capacity(values.len());
+        for (_, entry) in values {
+            entries.push(map_entry(field, entry.bytes()?)?);
+        }
+        // The last value of a key counts.
+        entries.reverse();
+        entries.sort_by_key(|(key, _)| *key);
+        entries.dedup_by_key(|(key, _)| *key);
+        self.out.push(b'{');
+        let mut is_first = true;
+        for (key, value) in entries {
+            self.name(key, &mut is_first);
+            self.value(&field.kind, value)?;
+        }
+        self.out.push(b'}');
+        Ok(())
+    }
+
+    fn value(&mut self, kind: &FieldKind, value: Raw<'_>) -> Result<(), DecodeError> {
+        match (kind, value) {
+            (FieldKind::Message(name), Raw::Bytes(bytes)) => {
+                let schema = self.schema;
+                self.message(schema.message(name), &[], bytes)?;
+            }
+            (FieldKind::Text | FieldKind::Quantity, Raw::Bytes(bytes)) => {
+                self.string(utf8(bytes)?);
+            }
+            // What was not made by the codec may be anything: text that is no JSON is shown as text.
+            (FieldKind::Json(_), Raw::Bytes(bytes)) => {
+                match serde_json::from_slice::<Json>(bytes) {
+                    Ok(value) => self.json(&value),
+                    Err(_) => self.string(&String::from_utf8_lossy(bytes)),
+                }
+            }
+            (FieldKind::Base64, Raw::Bytes(bytes)) => self.string(&BASE64.encode(bytes)),
+            (FieldKind::Bool, Raw::Varint(value)) => self.json(&Json::from(value != 0)),
+            (FieldKind::Integer(width), Raw::Varint(value)) => self.json(&number(*width, value)),
+            _ => return Err(unfit("a field has the wrong wire type")),
+        }
+        Ok(())
+    }
+
+    fn name(&mut self, name: &str, is_first: &mut bool) {
+        if !std::mem::take(is_first) {
+            self.out.push(b',');
+        }
+        self.string(name);
+        self.out.push(b':');
+    }
+
+    /// Before every item of a list that begins at `start` but the first.
+    fn comma(&mut self, start: usize) {
+        if self.out.len() > start {
+            self.out.push(b',');
+        }
+    }
+
+    fn string(&mut self, text: &str) {
+        serde_json::to_writer(&mut *self.out, text).expect("a vector takes all that is written");
+    }
+
+    fn json(&mut self, value: &Json) {
+        serde_json::to_writer(&mut *self.out, value).expect("a vector takes all that is written");
+    }
+}
+
+impl<'a> Raw<'a> {
+    fn bytes(self) -> Result<&'a [u8], DecodeError> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes),
+            Self::Varint(_) => Err(unfit("a field has the wrong wire type")),
+        }
+    }
+
+    const fn is_default(self) -> bool {
+        match self {
+            Self::Varint(value) => value == 0,
+            Self::Bytes(bytes) => bytes.is_empty(),
+        }
+    }
+}
+
+/// The values of all fields that a message has here, in the order of the wire.
+fn parts<'a>(form: &MessageSchema, mut bytes: &'a [u8]) -> Result<Vec<Part<'a>>, DecodeError> {
+    let mut parts = Vec::new();
+    while bytes.has_remaining() {
+        let (number, raw) = part(&mut bytes)?;
+        let mut fields = form.fields.iter().enumerate();
+        let Some((at, field)) = fields.find(|(_, field)| field.number == number) else {
+            continue;
+        };
+        match raw {
+            Some(raw @ Raw::Varint(_)) if is_number(field) => parts.push((at, raw)),
+            Some(raw @ Raw::Bytes(_)) if !is_number(field) || field.shape != Shape::Single => {
+                parts.push((at, raw));
+            }
+            _ => return Err(unfit("a field has the wrong wire type")),
+        }
+    }
+    Ok(parts)
+}
+
+/// The next field's number and its value; no value where it has a wire type that no field of the API has.
+fn part<'a>(bytes: &mut &'a [u8]) -> Result<(u32, Option<Raw<'a>>), DecodeError> {
+    let (number, wire_type) = decode_key(bytes).map_err(|error| unfit(&error.to_string()))?;
+    let raw = match wire_type {
+        WireType::Varint => Some(Raw::Varint(varint(bytes)?)),
+        WireType::LengthDelimited => {
+            let length = usize::try_from(varint(bytes)?).unwrap_or(usize::MAX);
+            Some(Raw::Bytes(take(bytes, length)?))
+        }
+        WireType::SixtyFourBit => take(bytes, 8).map(|_| None)?,
+        WireType::ThirtyTwoBit => take(bytes, 4).map(|_| None)?,
+        WireType::StartGroup | WireType::EndGroup => return Err(unfit("it has groups")),
+    };
+    Ok((number, raw))
+}
+
+/// Key and value of an entry; both are default where they are left out.
+fn map_entry<'a>(
+    field: &FieldSchema,
+    mut bytes: &'a [u8],
+) -> Result<(&'a str, Raw<'a>), DecodeError> {
+    let mut value = if is_number(field) {
+        Raw::Varint(0)
+    } else {
+        Raw::Bytes(&[])
+    };
+    let mut key = "";
+    while bytes.has_remaining() {
+        match part(&mut bytes)? {
+            (1, Some(raw)) => key = utf8(raw.bytes()?)?,
+            (2, Some(raw)) => value = raw,
+            (1 | 2, None) => return Err(unfit("a field has the wrong wire type")),
+            _ => {}
+        }
+    }
+    Ok((key, value))
+}
+
+/// Whether values of a field are numbers on the wire.
+const fn is_number(field: &FieldSchema) -> bool {
+    matches!(field.kind, FieldKind::Bool | FieldKind::Integer(_))
+}
+
+fn varint(bytes: &mut &[u8]) -> Result<u64, DecodeError> {
+    decode_varint(bytes).map_err(|error| unfit(&error.to_string()))
+}
+
+fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Result<&'a [u8], DecodeError> {
+    let (taken, rest) = bytes
+        .split_at_checked(length)
+        .ok_or_else(|| unfit("it ends within a field"))?;
+    *bytes = rest;
+    Ok(taken)
+}
+
+fn utf8(bytes: &[u8]) -> Result<&str, DecodeError> {
+    std::str::from_utf8(bytes).map_err(|error| unfit(&error.to_string()))
+}
+
+/// Numbers are as wide as their field: what is beyond that is cut off, as protobuf has it.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    reason = "the wire format says so"
+)]
+fn number(width: Width, value: u64) -> Json {
+    match width {
+        Width::I32 => Json::from(value as i32),
+        Width::I64 => Json::from(value as i64),
+        Width::U32 => Json::from(value as u32),
+        Width::U64 => Json::from(value),
+    }
+}
+
+fn unfit(why: &str) -> DecodeError {
+    DecodeError {
+        path: String::new(),
+        message: format!("does not fit the API: {why}"),
+    }
+}
+
+#[cfg(test)]
+mod tests;
