@@ -12,15 +12,16 @@ use agent_host::Host;
 use agent_objects::{Kinds, Object, ObjectId, ObjectKind, Refusal};
 use agent_sources::{
     ApiError, ChangeKind, ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale,
-    ObjectWritten, ObjectsListed, WriteBy,
+    ObjectText, ObjectWritten, ObjectsListed, WriteBy,
 };
 use agent_store::{ObjectKey, Page, StoredObject};
+use proto_node::meta::ObjectMeta;
 use tracing::warn;
 
 use crate::agent::Agent;
 use crate::error::store;
 use crate::events::About;
-use crate::{clock, events};
+use crate::{clock, events, object};
 
 /// Changes that a watch reads in one go: each may be as large as an object.
 const WATCHED: usize = 16;
@@ -61,20 +62,31 @@ impl<H: Host> ObjectRegistry for Agent<H> {
     fn list_objects(&self, kind: &str) -> Result<ObjectsListed, ApiError> {
         let kind = kind_of(kind)?;
         let (rows, version) = self.ledger.objects(kind.kind).map_err(store)?;
-        self.listed(kind, &rows, version)
+        let items = rows.iter().map(|(_, row)| self.read(kind, row));
+        Ok(ObjectsListed {
+            version,
+            items: items.collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn list_texts(
+        &self,
+        kind: &str,
+        is_wanted: &mut dyn FnMut(&ObjectMeta) -> bool,
+    ) -> Result<ObjectsListed<ObjectText>, ApiError> {
+        let kind = kind_of(kind)?;
+        let (rows, version) = self.ledger.objects(kind.kind).map_err(store)?;
+        self.texts(kind, (rows, version), is_wanted)
     }
 
     fn list_objects_after(
         &self,
         kind: &str,
         after: Option<(&str, &str)>,
-    ) -> Result<ObjectsListed, ApiError> {
+    ) -> Result<ObjectsListed<ObjectText>, ApiError> {
         let kind = kind_of(kind)?;
-        let (rows, version) = self
-            .ledger
-            .objects_after(kind.kind, after, PAGE)
-            .map_err(store)?;
-        self.listed(kind, &rows, version)
+        let page = self.ledger.objects_after(kind.kind, after, PAGE);
+        self.texts(kind, page.map_err(store)?, &mut |_| true)
     }
 
     fn object_changes(&self, kind: &str, after: u64) -> Result<(Vec<ObjectChange>, u64), ApiError> {
@@ -90,7 +102,7 @@ impl<H: Host> ObjectRegistry for Agent<H> {
                     agent_store::ChangeKind::Modified => ChangeKind::Modified,
                     agent_store::ChangeKind::Deleted => ChangeKind::Deleted,
                 },
-                object: self.read(kind, &change.object)?,
+                object: self.text(kind, &change.object, object::metadata_of(&change.object)?)?,
             })
         });
         Ok((read.collect::<Result<_, ApiError>>()?, until))
@@ -141,17 +153,20 @@ impl<H: Host> ObjectRegistry for Agent<H> {
 }
 
 impl<H: Host> Agent<H> {
-    fn listed(
+    fn texts(
         &self,
         kind: &'static ObjectKind,
-        rows: &[(ObjectKey, StoredObject)],
-        version: u64,
-    ) -> Result<ObjectsListed, ApiError> {
-        let items = rows.iter().map(|(_, row)| self.read(kind, row));
-        Ok(ObjectsListed {
-            version,
-            items: items.collect::<Result<_, _>>()?,
-        })
+        (rows, version): (Vec<(ObjectKey, StoredObject)>, u64),
+        is_wanted: &mut dyn FnMut(&ObjectMeta) -> bool,
+    ) -> Result<ObjectsListed<ObjectText>, ApiError> {
+        let mut items = Vec::new();
+        for (_, row) in rows {
+            let metadata = object::metadata_of(&row)?;
+            if is_wanted(&metadata) {
+                items.push(self.text(kind, &row, metadata)?);
+            }
+        }
+        Ok(ObjectsListed { version, items })
     }
 }
 

@@ -42,8 +42,8 @@ pub use listen::{
 pub use machines::MachineRegistry;
 pub use maintenance::{Maintained, Upkeep, UpkeepWish};
 pub use objects::{
-    ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale, ObjectWritten,
-    ObjectsListed, WriteBy,
+    ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale, ObjectText,
+    ObjectWritten, ObjectsListed, WriteBy,
 };
 pub use registry::{
     Applied, Apply, Attach, Attached, CallerTrace, Change, ChangeKind, Delete, Deleted, Forward,

@@ -6,11 +6,12 @@ mod tests;
 
 use agent_domain::Owner;
 use agent_objects::{Kinds, Object, ObjectId, Part, Preconditions, Propagation};
+use proto_node::meta::ObjectMeta;
 use serde_json::Value;
 
 use crate::{ApiError, ChangeKind, Registry};
 
-pub(crate) use calls::{ObjectCalls, bytes, manager_of};
+pub(crate) use calls::{ObjectCalls, manager_of};
 
 /// Who writes, and whether anything is to come of it.
 #[derive(Clone, Debug)]
@@ -42,11 +43,20 @@ pub struct ObjectWritten {
 
 /// Objects of one kind at one version.
 #[derive(Clone, Debug)]
-pub struct ObjectsListed {
+pub struct ObjectsListed<T = Object> {
     /// The version of the store that was read.
     pub version: u64,
     /// By namespace and name.
-    pub items: Vec<Object>,
+    pub items: Vec<T>,
+}
+
+/// An object in the form that callers are sent.
+#[derive(Clone, Debug)]
+pub struct ObjectText {
+    /// Its metadata.
+    pub metadata: ObjectMeta,
+    /// All of it as JSON text.
+    pub json: Vec<u8>,
 }
 
 /// One change of an object.
@@ -57,7 +67,7 @@ pub struct ObjectChange {
     /// What happened.
     pub happened: ChangeKind,
     /// The object, or its last state.
-    pub object: Object,
+    pub object: ObjectText,
 }
 
 /// A change of one object by a merge patch.
@@ -132,6 +142,16 @@ pub trait ObjectRegistry: Registry {
     /// [`ApiError::Internal`].
     fn list_objects(&self, kind: &str) -> Result<ObjectsListed, ApiError>;
 
+    /// The objects of a kind whose metadata are wanted, as text. Every object is asked for once, by namespace and name.
+    ///
+    /// # Errors
+    /// [`ApiError::BadRequest`], [`ApiError::Internal`].
+    fn list_texts(
+        &self,
+        kind: &str,
+        is_wanted: &mut dyn FnMut(&ObjectMeta) -> bool,
+    ) -> Result<ObjectsListed<ObjectText>, ApiError>;
+
     /// Some objects of a kind: those after an object (namespace and name), which need not be there any more, or the first.
     /// There are none only at the end.
     ///
@@ -141,7 +161,7 @@ pub trait ObjectRegistry: Registry {
         &self,
         kind: &str,
         after: Option<(&str, &str)>,
-    ) -> Result<ObjectsListed, ApiError>;
+    ) -> Result<ObjectsListed<ObjectText>, ApiError>;
 
     /// The changes of objects of a kind after a version, the oldest first, and up to which version they reach. Only some
     /// are looked at, so there may be more.

@@ -1,6 +1,6 @@
 //! Lists in pages.
 
-use proto_node::meta::ListMeta;
+use proto_node::meta::{ListMeta, ObjectMeta};
 
 use crate::ApiError;
 use crate::watch::Watched;
@@ -39,44 +39,71 @@ impl Token {
     }
 }
 
-/// At most `limit` (0: all) of the objects after a page, which come by namespace and name.
+/// A page in the making: at most `limit` (0: all) of the objects after the page before, which come by namespace and name.
+pub(crate) struct Pager {
+    after: Option<Token>,
+    left: u32,
+    last: (String, String),
+    remaining: u64,
+}
+
+impl Pager {
+    pub(crate) fn new(limit: u32, after: Option<Token>) -> Self {
+        Self {
+            after,
+            left: if limit == 0 { u32::MAX } else { limit },
+            last: <(String, String)>::default(),
+            remaining: 0,
+        }
+    }
+
+    /// Whether the next object is on the page.
+    pub(crate) fn takes(&mut self, object: &ObjectMeta) -> bool {
+        let key = (object.namespace.as_str(), object.name.as_str());
+        let is_later = |token: &Token| key > (token.last.0.as_str(), token.last.1.as_str());
+        if !self.after.as_ref().is_none_or(is_later) {
+            return false;
+        }
+        if self.left == 0 {
+            self.remaining += 1;
+            return false;
+        }
+        self.left -= 1;
+        self.last = (key.0.to_owned(), key.1.to_owned());
+        true
+    }
+
+    /// What a list says of the page once all objects were asked about; `version` is that of the store.
+    pub(crate) fn metadata(self, version: u64) -> ListMeta {
+        let version = self.after.map_or(version, |token| token.version);
+        let mut metadata = ListMeta {
+            resource_version: version.to_string(),
+            ..ListMeta::default()
+        };
+        if self.remaining > 0 {
+            let (namespace, name) = self.last;
+            metadata.r#continue = format!("{version}/{namespace}/{name}");
+            metadata.remaining_item_count = i64::try_from(self.remaining).ok();
+        }
+        metadata
+    }
+}
+
+/// One page of objects that match.
 pub(crate) fn page<T: Watched>(
     objects: impl Iterator<Item = T>,
     limit: u32,
     after: Option<Token>,
     version: u64,
 ) -> (ListMeta, Vec<T>) {
-    let version = after.as_ref().map_or(version, |token| token.version);
-    let mut rest = objects.filter(|object| {
-        let is_later = |token: &Token| key(object) > token.last;
-        after.as_ref().is_none_or(is_later)
-    });
-    let most = if limit == 0 { u32::MAX } else { limit };
-    let most = usize::try_from(most).unwrap_or(usize::MAX);
-    let items: Vec<T> = rest.by_ref().take(most).collect();
-    let remaining = rest.count();
-    let mut metadata = ListMeta {
-        resource_version: version.to_string(),
-        ..ListMeta::default()
-    };
-    if let (Some(last), 1..) = (items.last(), remaining) {
-        let (namespace, name) = key(last);
-        metadata.r#continue = format!("{version}/{namespace}/{name}");
-        metadata.remaining_item_count = i64::try_from(remaining).ok();
-    }
-    (metadata, items)
-}
-
-fn key(object: &impl Watched) -> (String, String) {
-    let metadata = object.metadata();
-    metadata.map_or_else(Default::default, |metadata| {
-        (metadata.namespace.clone(), metadata.name.clone())
-    })
+    let mut pager = Pager::new(limit, after);
+    let is_taken = |object: &T| object.metadata().is_some_and(|it| pager.takes(it));
+    let items = objects.filter(is_taken).collect();
+    (pager.metadata(version), items)
 }
 
 #[cfg(test)]
 mod tests {
-    use proto_node::meta::ObjectMeta;
     use proto_node::node::Object;
     use proto_node::vmi::VirtualMachineInstance;
 
@@ -91,6 +118,11 @@ mod tests {
             }),
             ..VirtualMachineInstance::default()
         })
+    }
+
+    fn key(object: &Object) -> (String, String) {
+        let metadata = object.metadata().expect("has metadata");
+        (metadata.namespace.clone(), metadata.name.clone())
     }
 
     const ALL: [(&str, &str); 5] = [("a", "x"), ("a", "x.y"), ("b", "a"), ("b", "b"), ("c", "a")];

@@ -29,8 +29,9 @@ use crate::watch::Watched;
 use crate::{
     Access, ApiError, Applied, Apply, Attach, Attached, CallLimits, Change, Delete, Deleted,
     Forward, Forwarded, Grant, Kind, Listed, Logs, LogsPieces, MachineRegistry, Maintained,
-    ObjectChange, ObjectDelete, ObjectPatch, ObjectRef, ObjectRegistry, ObjectScale, ObjectWritten,
-    ObjectsListed, Policy, Registry, Served, Tell, Told, Upkeep, UpkeepWish, WriteBy,
+    ObjectChange, ObjectDelete, ObjectPatch, ObjectRef, ObjectRegistry, ObjectScale, ObjectText,
+    ObjectWritten, ObjectsListed, Policy, Registry, Served, Tell, Told, Upkeep, UpkeepWish,
+    WriteBy,
 };
 
 /// Bytes of one piece of a log.
@@ -262,12 +263,30 @@ impl ObjectRegistry for FakeRegistry {
         })
     }
 
+    fn list_texts(
+        &self,
+        kind: &str,
+        is_wanted: &mut dyn FnMut(&ObjectMeta) -> bool,
+    ) -> Result<ObjectsListed<ObjectText>, ApiError> {
+        let listed = self.list_objects(kind)?;
+        let items = listed.items.into_iter();
+        let wanted = items.filter(|object| is_wanted(&object.metadata));
+        let texts = wanted.map(|object| ObjectText {
+            json: object.to_json().to_string().into_bytes(),
+            metadata: object.metadata,
+        });
+        Ok(ObjectsListed {
+            version: listed.version,
+            items: texts.collect(),
+        })
+    }
+
     fn list_objects_after(
         &self,
         kind: &str,
         after: Option<(&str, &str)>,
-    ) -> Result<ObjectsListed, ApiError> {
-        let mut listed = self.list_objects(kind)?;
+    ) -> Result<ObjectsListed<ObjectText>, ApiError> {
+        let mut listed = self.list_texts(kind, &mut |_| true)?;
         listed.items.retain(|object| is_after(object, after));
         Ok(listed)
     }

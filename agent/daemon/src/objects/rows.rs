@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use agent_host::Host;
 use agent_objects::{Kinds, Object, ObjectKind, Writer};
-use agent_sources::ApiError;
+use agent_sources::{ApiError, ObjectText};
 use agent_store::{Sealed, StoredObject};
 use proto_node::meta::ObjectMeta;
 use serde_json::Value;
@@ -18,16 +18,36 @@ use crate::secrets::{Place, SealError};
 impl<H: Host> Agent<H> {
     /// The object of a row.
     pub(super) fn read(&self, kind: &ObjectKind, row: &StoredObject) -> Result<Object, ApiError> {
-        let bytes = match &row.sealed {
+        let object = Kinds::this_release().from_wire(kind, &self.whole(kind, row)?);
+        object.map_err(|error| undecodable(row, &error))
+    }
+
+    /// The same as text.
+    pub(super) fn text(
+        &self,
+        kind: &ObjectKind,
+        row: &StoredObject,
+        metadata: ObjectMeta,
+    ) -> Result<ObjectText, ApiError> {
+        let json = Kinds::this_release().text_from_wire(kind, &self.whole(kind, row)?);
+        let json = json.map_err(|error| undecodable(row, &error))?;
+        Ok(ObjectText { metadata, json })
+    }
+
+    /// The bytes of a row's object, with what is confidential.
+    fn whole<'a>(
+        &self,
+        kind: &ObjectKind,
+        row: &'a StoredObject,
+    ) -> Result<Cow<'a, [u8]>, ApiError> {
+        Ok(match &row.sealed {
             None => Cow::Borrowed(row.object.as_slice()),
             Some(sealed) => {
                 let mut whole = row.object.clone();
                 whole.extend(self.opened(kind, row, sealed)?);
                 Cow::Owned(whole)
             }
-        };
-        let object = Kinds::this_release().from_wire(kind, &bytes);
-        object.map_err(|error| undecodable(row, &error))
+        })
     }
 
     /// The row of an object in the place of another one's, or of none.

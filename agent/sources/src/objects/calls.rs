@@ -20,7 +20,7 @@ use tonic::{Code, Request, Response, Status};
 use super::{ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale, WriteBy};
 use crate::access::Permit;
 use crate::budget::Call;
-use crate::pages;
+use crate::pages::{Pager, Token};
 use crate::watch::{Filter, ObjectFeed, Watch};
 use crate::{ApiError, Served};
 
@@ -215,15 +215,20 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
             let asked = request.into_inner();
             let selectors = (asked.label_selector.as_str(), asked.field_selector.as_str());
             let filter = self.filter(&permit, (&asked.kind, asked.namespace), selectors)?;
-            let after = pages::Token::parse(&asked.r#continue)?;
+            let after = Token::parse(&asked.r#continue)?;
             call.check_room()?;
-            let listed = self.0.list_objects(filter.kind.kind)?;
-            let items = listed.items.into_iter();
-            let matching = items.filter(|object| filter.matches(object));
-            let (metadata, items) = pages::page(matching, asked.limit, after, listed.version);
+            let mut pager = Pager::new(asked.limit, after);
+            let has_fields = filter.has_fields();
+            let listed = self.0.list_texts(filter.kind.kind, &mut |metadata| {
+                filter.matches_metadata(metadata) && (has_fields || pager.takes(metadata))
+            })?;
+            let mut items = listed.items;
+            if has_fields {
+                items.retain(|object| filter.matches(object) && pager.takes(&object.metadata));
+            }
             let list = node::ListObjectsResponse {
-                metadata: Some(metadata),
-                items: items.iter().map(bytes).collect(),
+                metadata: Some(pager.metadata(listed.version)),
+                items: items.into_iter().map(|object| object.json).collect(),
             };
             // It is kept as a whole until the client has read it.
             charge = Some(call.charge(list.encoded_len()));
@@ -404,7 +409,7 @@ fn json(bytes: &[u8], what: &str) -> Result<Value, ApiError> {
         .map_err(|error| ApiError::BadRequest(format!("{what} is no JSON: {error}")))
 }
 
-pub(crate) fn bytes(object: &Object) -> Vec<u8> {
+fn bytes(object: &Object) -> Vec<u8> {
     object.to_json().to_string().into_bytes()
 }
 

@@ -7,8 +7,7 @@ use proto_node::node::{Object, WatchObjectsResponse, WatchResponse};
 use tokio::sync::watch;
 
 use super::{BATCH, Watched};
-use crate::objects::bytes;
-use crate::{ApiError, ChangeKind, Kind, ObjectRegistry, Registry};
+use crate::{ApiError, ChangeKind, Kind, ObjectRegistry, ObjectText, Registry};
 
 /// One change: the version that it made, what happened, and the object or its last state.
 pub(crate) type Happened<T> = (u64, ChangeKind, T);
@@ -98,7 +97,7 @@ fn served(kind: &ObjectKind) -> Result<Kind, ApiError> {
 pub(crate) struct ObjectFeed<R>(pub(crate) R);
 
 impl<R: ObjectRegistry> Feed for ObjectFeed<R> {
-    type Item = agent_objects::Object;
+    type Item = ObjectText;
     type Response = WatchObjectsResponse;
 
     fn versions(&self) -> watch::Receiver<u64> {
@@ -109,7 +108,7 @@ impl<R: ObjectRegistry> Feed for ObjectFeed<R> {
         &self,
         kind: &'static ObjectKind,
         after: After<'_>,
-    ) -> Result<Page<agent_objects::Object>, ApiError> {
+    ) -> Result<Page<ObjectText>, ApiError> {
         let listed = self.0.list_objects_after(kind.kind, after)?;
         Ok((listed.version, listed.items))
     }
@@ -118,7 +117,7 @@ impl<R: ObjectRegistry> Feed for ObjectFeed<R> {
         &self,
         kind: &'static ObjectKind,
         after: u64,
-    ) -> Result<Batch<agent_objects::Object>, ApiError> {
+    ) -> Result<Batch<ObjectText>, ApiError> {
         let (changes, until) = self.0.object_changes(kind.kind, after)?;
         let changes = changes.into_iter();
         let changes = changes.map(|change| (change.version, change.happened, change.object));
@@ -127,10 +126,10 @@ impl<R: ObjectRegistry> Feed for ObjectFeed<R> {
 
     fn response(
         kind: Type,
-        object: Option<agent_objects::Object>,
+        object: Option<ObjectText>,
         version: String,
     ) -> (WatchObjectsResponse, usize) {
-        let object = object.as_ref().map(bytes).unwrap_or_default();
+        let object = object.map(|object| object.json).unwrap_or_default();
         let size = object.len();
         let response = WatchObjectsResponse {
             r#type: kind.into(),

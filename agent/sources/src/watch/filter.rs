@@ -4,8 +4,8 @@ use agent_objects::{FieldSelector, Kinds, LabelSelector, ObjectKind, Scope, Sele
 use proto_node::meta::ObjectMeta;
 use serde_json::Value;
 
-use crate::ApiError;
 use crate::access::Permit;
+use crate::{ApiError, ObjectText};
 
 /// An object in the form that a service has of it.
 pub(crate) trait Watched: Send + Sync + 'static {
@@ -26,13 +26,14 @@ impl Watched for proto_node::node::Object {
     }
 }
 
-impl Watched for agent_objects::Object {
+impl Watched for ObjectText {
     fn metadata(&self) -> Option<&ObjectMeta> {
         Some(&self.metadata)
     }
 
     fn to_json(&self) -> Value {
-        Self::to_json(self)
+        // The text is the agent's own. Of what it could not read again, no field matches.
+        serde_json::from_slice(&self.json).unwrap_or_default()
     }
 }
 
@@ -80,27 +81,38 @@ impl Filter {
 
     /// Whether it is what was asked for.
     pub(crate) fn matches(&self, object: &impl Watched) -> bool {
-        let labels = object.metadata().map(|metadata| &metadata.labels);
-        self.covers(object)
-            && labels.is_some_and(|labels| self.labels.matches(labels))
-            && (self.fields == FieldSelector::default() || self.fields.matches(&object.to_json()))
+        let metadata = object.metadata();
+        metadata.is_some_and(|metadata| self.matches_metadata(metadata))
+            && (!self.has_fields() || self.fields.matches(&object.to_json()))
+    }
+
+    /// Whether an object of this metadata is what was asked for, as far as metadata can say.
+    pub(crate) fn matches_metadata(&self, metadata: &ObjectMeta) -> bool {
+        self.covers_namespace(&metadata.namespace) && self.labels.matches(&metadata.labels)
+    }
+
+    /// Whether it takes more than metadata to say what matches.
+    pub(crate) fn has_fields(&self) -> bool {
+        self.fields != FieldSelector::default()
     }
 
     /// Whether the object may have matched at another time.
     pub(super) fn can_match(&self, object: &impl Watched) -> bool {
-        self.covers(object)
-            && (self.fields == FieldSelector::default() || self.fields.can_match(&object.to_json()))
+        self.covers(object) && (!self.has_fields() || self.fields.can_match(&object.to_json()))
     }
 
     /// Whether an object where the caller looks may match at one time and not at another.
     pub(super) fn is_selective(&self) -> bool {
-        self.labels != LabelSelector::default() || self.fields != FieldSelector::default()
+        self.labels != LabelSelector::default() || self.has_fields()
     }
 
     /// Whether it is where the caller looks.
     pub(super) fn covers(&self, object: &impl Watched) -> bool {
         let metadata = object.metadata();
-        let namespace = metadata.map_or("", |metadata| metadata.namespace.as_str());
+        self.covers_namespace(metadata.map_or("", |metadata| metadata.namespace.as_str()))
+    }
+
+    fn covers_namespace(&self, namespace: &str) -> bool {
         let wanted = self.namespace.is_empty() || namespace == self.namespace;
         let is_granted = self.kind.scope == Scope::Cluster || self.permit.covers(namespace);
         wanted && is_granted
