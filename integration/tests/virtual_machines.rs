@@ -125,7 +125,8 @@ fn a_machine_runs_as_its_strategy_says_whenever_the_agent_is_killed() -> anyhow:
     assert_eq!(told, "VM web was scheduled to stop");
     restart_agent(&agent)?;
     settle(&host, &agent, &[("web", "Stopped")])?;
-    assert_eq!(succeed(&agent, "get vmi -o name")?, "");
+    // The guest that has ended is let go a moment after the state is written.
+    wait(&host, &agent, "test -z \"$(kvmctl get vmi -o name)\"")?;
     let strategy = "get vm web -o 'jsonpath={.spec.runStrategy}'";
     assert_eq!(succeed(&agent, strategy)?, "Halted");
     let refused = agent.kvmctl("stop web")?;
