@@ -80,8 +80,10 @@ fn uid(agent: &Agent<'_, Host>, name: &str) -> anyhow::Result<String> {
     agent.value(name, ".metadata.uid")
 }
 
-/// Kills the VMM of a machine, as the kernel does when it is out of memory.
+/// Kills the VMM of a machine, as the kernel does when it is out of memory. The machine's state may be that of its guest
+/// before; one that is killed before it runs is a failed start, and waits.
 fn crash(host: &Host, agent: &Agent<'_, Host>, name: &str) -> anyhow::Result<()> {
+    agent.wait_for_phase(name, "Running", PATIENCE)?;
     let vmms = agent.living_vmms()?;
     let pids = vmms.get(&uid(agent, name)?).context("no VMM")?;
     host.sh(&format!("kill -9 {}", pids.join(" "))).map(drop)
@@ -146,16 +148,11 @@ fn a_machine_runs_as_its_strategy_says_whenever_the_agent_is_killed() -> anyhow:
 
     succeed(&agent, "restart vm/web")?;
     restart_agent(&agent)?;
-    let other = |uid: &str| {
-        format!(
-            "test \"$(kvmctl get vmi web -o jsonpath='{{.metadata.uid}} {{.status.phase}}')\" != '' && test \"$(kvmctl get vmi web -o jsonpath='{{.metadata.uid}}')\" != {uid}"
-        )
-    };
-    wait(&host, &agent, &other(&second))?;
+    wait_for_another(&host, &agent, "web", &second)?;
     settle(&host, &agent, &[("web", "Running")])?;
     let third = uid(&agent, "web")?;
     crash(&host, &agent, "web")?;
-    wait(&host, &agent, &other(&third))?;
+    wait_for_another(&host, &agent, "web", &third)?;
     settle(&host, &agent, &[("web", "Running")])?;
     assert_eq!(identity(&agent, "web")?, known_by);
     assert_eq!(agent.living_vmms_by_name()?.get("web"), Some(&1));
