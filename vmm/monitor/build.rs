@@ -22,7 +22,7 @@ use std::path::PathBuf;
 #[path = "src/sandbox/tables/mod.rs"]
 mod tables;
 
-use program::{EQUAL, Instruction, NOT_BELOW, Place, Program};
+use program::{EQUAL, Instruction, Label, NOT_BELOW, Program};
 use tables::{Arguments, BUILDER, COMMON, KINDS, Rule};
 
 /// The most instructions that the kernel takes (`BPF_MAXINSNS`).
@@ -46,7 +46,7 @@ const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
 const TRAP: u32 = libc::SECCOMP_RET_TRAP;
 
 /// What becomes of a call.
-enum Verdict {
+enum FilterAction {
     /// It is made if one of these holds.
     If(Vec<Arguments>),
     /// It is answered with this error.
@@ -73,11 +73,13 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// A program that allows what `rules` say and else ends the process.
 fn compile<'a>(rules: impl Iterator<Item = &'a Rule>) -> Result<Vec<Instruction>, Box<dyn Error>> {
-    let mut verdicts: BTreeMap<u32, Verdict> = BTreeMap::new();
+    let mut verdicts: BTreeMap<u32, FilterAction> = BTreeMap::new();
     for rule in rules {
         let number = u32::try_from(rule.number)?;
-        let verdict = verdicts.entry(number).or_insert(Verdict::If(Vec::new()));
-        if let Verdict::If(arguments) = verdict
+        let verdict = verdicts
+            .entry(number)
+            .or_insert(FilterAction::If(Vec::new()));
+        if let FilterAction::If(arguments) = verdict
             && !arguments.contains(&rule.arguments)
         {
             arguments.push(rule.arguments);
@@ -86,10 +88,10 @@ fn compile<'a>(rules: impl Iterator<Item = &'a Rule>) -> Result<Vec<Instruction>
     if verdicts.contains_key(&u32::try_from(libc::SYS_clone)?) {
         // A filter cannot see the flags of `clone3`, so it is as if the kernel had none: the C library
         // takes `clone`.
-        let no_such_call = Verdict::Fails(libc::ENOSYS.unsigned_abs());
+        let no_such_call = FilterAction::Fails(libc::ENOSYS.unsigned_abs());
         verdicts.insert(u32::try_from(libc::SYS_clone3)?, no_such_call);
     }
-    let verdicts: Vec<(u32, Verdict)> = verdicts.into_iter().collect();
+    let verdicts: Vec<(u32, FilterAction)> = verdicts.into_iter().collect();
     let mut program = Program::default();
     find(&mut program, &verdicts);
     program.load(NUMBER);
@@ -101,7 +103,7 @@ fn compile<'a>(rules: impl Iterator<Item = &'a Rule>) -> Result<Vec<Instruction>
 }
 
 /// Finds the call, whose number is loaded, among `verdicts`, which are in order.
-fn find(program: &mut Program, verdicts: &[(u32, Verdict)]) {
+fn find(program: &mut Program, verdicts: &[(u32, FilterAction)]) {
     if verdicts.len() > LEAF {
         let (lower, upper) = verdicts.split_at(verdicts.len() / 2);
         find(program, upper);
@@ -112,7 +114,7 @@ fn find(program: &mut Program, verdicts: &[(u32, Verdict)]) {
         program.compare(NOT_BELOW, first, is_upper, is_lower);
         return;
     }
-    let found: Vec<Place> = verdicts.iter().map(|(_, it)| decide(program, it)).collect();
+    let found: Vec<Label> = verdicts.iter().map(|(_, it)| decide(program, it)).collect();
     let mut otherwise = program.end(TRAP);
     for ((number, _), found) in verdicts.iter().zip(found).rev() {
         program.compare(EQUAL, *number, found, otherwise);
@@ -121,13 +123,13 @@ fn find(program: &mut Program, verdicts: &[(u32, Verdict)]) {
 }
 
 /// Decides on a call by its arguments.
-fn decide(program: &mut Program, verdict: &Verdict) -> Place {
+fn decide(program: &mut Program, verdict: &FilterAction) -> Label {
     let arguments = match verdict {
-        Verdict::Fails(error) => return program.end(libc::SECCOMP_RET_ERRNO | error),
-        Verdict::If(arguments) if arguments.contains(&Arguments::Any) => {
+        FilterAction::Fails(error) => return program.end(libc::SECCOMP_RET_ERRNO | error),
+        FilterAction::If(arguments) if arguments.contains(&Arguments::Any) => {
             return program.end(libc::SECCOMP_RET_ALLOW);
         }
-        Verdict::If(arguments) => arguments,
+        FilterAction::If(arguments) => arguments,
     };
     let holds = program.end(libc::SECCOMP_RET_ALLOW);
     let mut otherwise = program.end(TRAP);

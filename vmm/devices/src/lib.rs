@@ -20,6 +20,7 @@ pub mod notice;
 pub mod pci;
 pub mod pflash;
 pub mod pvpanic;
+mod quiesce;
 pub mod serial;
 pub mod state;
 pub mod virtio;
@@ -34,7 +35,7 @@ pub use pci::function::{
 };
 pub use pci::msi::{MsiBinding, MsiError, MsiMessage};
 pub use pvpanic::Panic;
+pub use quiesce::QuiesceError;
 pub use state::{DeviceState, Payload, Payloads, StateError};
-pub use virtio::QuiesceError;
 pub use vmm_memory::GuestRam;
 pub use watchdog::WatchdogAction;

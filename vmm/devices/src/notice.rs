@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::pvpanic::Panic;
+use crate::pvpanic::panic::Panic;
 use crate::watchdog::WatchdogAction;
 
 /// Something that concerns the machine as a whole.

@@ -6,13 +6,12 @@
 //! not miss is a new version. Content is read as if it were hostile: whoever restores checks every
 //! value against the device that it makes.
 
+#[cfg(test)]
 mod format;
 #[cfg(test)]
 pub(crate) mod kept;
 
 use prost::Message;
-
-pub use format::format_of;
 
 /// Longest content that is read: a disk with all its requests in flight and the bitmap of the largest base
 /// stays below.
@@ -73,19 +72,19 @@ pub enum StateError {
     /// There is none of the kind.
     #[error("state of {kind} is missing")]
     Missing {
-        /// Which kind.
+        /// Kind of the payload.
         kind: &'static str,
     },
     /// There is one that nothing asked for.
     #[error("state of {kind} belongs to nothing here")]
     Leftover {
-        /// Which kind.
+        /// Kind of the payload.
         kind: String,
     },
     /// The format is newer than this program, or older than it still reads.
     #[error("state of {kind} has version {version}; version {known} is known here")]
     Version {
-        /// Which kind.
+        /// Kind of the payload.
         kind: &'static str,
         /// Of the payload.
         version: u32,
@@ -95,7 +94,7 @@ pub enum StateError {
     /// The content is too long.
     #[error("state of {kind} has {bytes} bytes, at most {MAX_PAYLOAD_BYTES} are read")]
     TooLong {
-        /// Which kind.
+        /// Kind of the payload.
         kind: &'static str,
         /// Its length.
         bytes: usize,
@@ -103,16 +102,16 @@ pub enum StateError {
     /// The content is no message.
     #[error("state of {kind} cannot be decoded")]
     Decode {
-        /// Which kind.
+        /// Kind of the payload.
         kind: &'static str,
-        /// Why.
+        /// The underlying error.
         #[source]
         source: prost::DecodeError,
     },
     /// A value cannot be: the state is of another device, or damaged.
     #[error("state of {kind}: {what}")]
     Value {
-        /// Which kind.
+        /// Kind of the payload.
         kind: &'static str,
         /// Which value, and why it cannot be.
         what: String,

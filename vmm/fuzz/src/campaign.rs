@@ -25,7 +25,7 @@ pub enum Limit {
 /// A program that the target did not stand.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// What it died of.
+    /// The panic, or how the process ended.
     pub what: String,
     /// The program.
     pub program: Vec<u8>,
@@ -56,7 +56,7 @@ pub fn corpus(target: Target) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Where they are.
+/// Directory of the target's corpus.
 #[must_use]
 pub fn corpus_directory(target: Target) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

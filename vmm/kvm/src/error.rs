@@ -11,6 +11,15 @@ pub enum KvmError {
         /// Name of the `KVM_CAP`.
         capability: &'static str,
     },
+    /// A table has more entries than the ioctl takes.
+    #[error("a table is too long for {call}")]
+    TableTooLong {
+        /// Name of the ioctl.
+        call: &'static str,
+    },
+    /// KVM refused bits of `IA32_ARCH_CAPABILITIES` that it offered.
+    #[error("the host's KVM does not take the guest's IA32_ARCH_CAPABILITIES, value {0:#x}")]
+    ArchCapabilities(u64),
     /// The descriptor is not `/dev/kvm`, or its API is not the stable one.
     #[error("the descriptor given as /dev/kvm answers with API version {0} instead of 12")]
     ApiVersion(i32),

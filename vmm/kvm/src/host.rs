@@ -11,7 +11,7 @@ use vmm_sys_util::ioctl::ioctl_with_mut_ptr;
 
 use crate::cpu::{CpuConfig, HostCpu, HostTsc, Leaves, l1};
 use crate::error::KvmError;
-use crate::state::{MSR_ARCH_CAPABILITIES, msr};
+use crate::msr::{MSR_ARCH_CAPABILITIES, msr};
 
 vmm_sys_util::ioctl_iowr_nr!(KVM_GET_SUPPORTED_HV_CPUID, KVMIO, 0xc1, kvm_cpuid2);
 
@@ -132,10 +132,9 @@ impl KvmHost {
             return Ok(None);
         }
         let call = "KVM_GET_SUPPORTED_HV_CPUID";
-        let mut cpuid =
-            CpuId::new(KVM_MAX_CPUID_ENTRIES).map_err(|_| KvmError::MissingCapability {
-                capability: "room for the table of KVM_GET_SUPPORTED_HV_CPUID",
-            })?;
+        let mut cpuid = CpuId::new(KVM_MAX_CPUID_ENTRIES).map_err(|_| KvmError::TableTooLong {
+            call: "KVM_GET_SUPPORTED_HV_CPUID",
+        })?;
         // SAFETY: the kernel writes no more entries than the table says it has, and then their
         // number.
         let result = unsafe {
@@ -162,8 +161,8 @@ impl KvmHost {
             return Ok(0);
         }
         let mut msrs = Msrs::from_entries(&[msr(MSR_ARCH_CAPABILITIES, 0)]).map_err(|_| {
-            KvmError::MissingCapability {
-                capability: "room for one MSR",
+            KvmError::TableTooLong {
+                call: "KVM_GET_MSRS",
             }
         })?;
         let read = self

@@ -3,80 +3,17 @@
 //! GSIs 0 to 23 are the pins of PIC and IOAPIC, as KVM routes them itself; those from 24 up are given
 //! out for message-signalled interrupts.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use kvm_bindings::{
-    KVM_IRQ_ROUTING_IRQCHIP, KVM_IRQ_ROUTING_MSI, KVM_IRQCHIP_IOAPIC, KVM_IRQCHIP_PIC_MASTER,
-    KVM_IRQCHIP_PIC_SLAVE, KvmIrqRouting, kvm_irq_routing_entry,
-};
+use kvm_bindings::{KVM_IRQ_ROUTING_MSI, kvm_irq_routing_entry};
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::error::KvmError;
+use crate::routing_table::{IOAPIC_PINS, PIC_PINS, RoutingTable};
 use crate::vm::Vm;
-
-/// Pins of the IOAPIC.
-const IOAPIC_PINS: u32 = 24;
-const PIC_PINS: u32 = 8;
 
 /// Most GSIs for messages (`KVM_MAX_IRQ_ROUTES` is 4096).
 const MAX_MESSAGE_GSIS: u32 = 4096 - IOAPIC_PINS - 2 * PIC_PINS;
-
-/// What `KVM_SET_GSI_ROUTING` was last given. It always replaces the whole table.
-#[derive(Debug)]
-pub(crate) struct RoutingTable {
-    /// Addresses of messages hold 15 bits of destination instead of 8.
-    pub uses_x2apic_ids: bool,
-    chips: Vec<kvm_irq_routing_entry>,
-    messages: BTreeMap<u32, kvm_irq_routing_entry>,
-}
-
-impl RoutingTable {
-    /// The pins as KVM routes them after `KVM_CREATE_IRQCHIP`.
-    pub(crate) fn with_chips() -> Self {
-        let pic_pins = (0..2 * PIC_PINS).map(|gsi| {
-            let chip = if gsi < PIC_PINS {
-                KVM_IRQCHIP_PIC_MASTER
-            } else {
-                KVM_IRQCHIP_PIC_SLAVE
-            };
-            chip_entry(gsi, chip, gsi % PIC_PINS)
-        });
-        let ioapic_pins = (0..IOAPIC_PINS).map(|gsi| chip_entry(gsi, KVM_IRQCHIP_IOAPIC, gsi));
-        Self {
-            uses_x2apic_ids: false,
-            chips: pic_pins.chain(ioapic_pins).collect(),
-            messages: BTreeMap::new(),
-        }
-    }
-
-    fn apply(&self, vm: &Vm) -> Result<(), KvmError> {
-        let entries: Vec<_> = self
-            .chips
-            .iter()
-            .chain(self.messages.values())
-            .copied()
-            .collect();
-        let table =
-            KvmIrqRouting::from_entries(&entries).map_err(|_| KvmError::MissingCapability {
-                capability: "room in the table of KVM_SET_GSI_ROUTING",
-            })?;
-        vm.fd()
-            .set_gsi_routing(&table)
-            .map_err(KvmError::ioctl("KVM_SET_GSI_ROUTING"))
-    }
-}
-
-fn chip_entry(gsi: u32, irqchip: u32, pin: u32) -> kvm_irq_routing_entry {
-    let mut entry = kvm_irq_routing_entry {
-        gsi,
-        type_: KVM_IRQ_ROUTING_IRQCHIP,
-        ..kvm_irq_routing_entry::default()
-    };
-    entry.u.irqchip.irqchip = irqchip;
-    entry.u.irqchip.pin = pin;
-    entry
-}
 
 fn message_entry(gsi: u32, address: u64, data: u32) -> kvm_irq_routing_entry {
     let [a0, a1, a2, a3, a4, a5, a6, a7] = address.to_le_bytes();
@@ -142,7 +79,7 @@ impl InterruptRouter {
         let former = table
             .messages
             .insert(gsi, message_entry(gsi, address, data));
-        let result = table.apply(&self.vm);
+        let result = table.apply(self.vm.fd());
         if result.is_err() {
             match former {
                 Some(entry) => table.messages.insert(gsi, entry),

@@ -4,47 +4,19 @@
 //! can be written, so a change takes it away and sets another. vCPUs that look meanwhile come out of the
 //! guest as if nothing were there.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{MutexGuard, PoisonError};
 
 use kvm_bindings::{KVM_MEM_LOG_DIRTY_PAGES, KVM_MEM_READONLY, kvm_userspace_memory_region};
 use vm_memory::bitmap::Bitmap;
 use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryRegion};
-use vmm_memory::{AddressSpace, Memslot, OVERLAY_SLOTS, RomMemory, SlotNumber, Window};
+use vmm_memory::{AddressSpace, Memslot, OVERLAY_SLOTS, SlotNumber, Window};
 
 use crate::error::KvmError;
+use crate::overlay_set::{Backing, Overlay, Overlays};
 use crate::vm::Vm;
 
 /// Overlays have the last memslots of those that every host has (`KVM_USER_MEM_SLOTS` of Linux 3.17).
 const FIRST_SLOT: u16 = 509 - OVERLAY_SLOTS;
-
-/// What a guest finds in an overlay.
-#[derive(Clone, Debug)]
-pub enum Backing {
-    /// The RAM that is at these addresses, to be written or not.
-    Ram {
-        /// Whether writes reach it; they are vCPU exits otherwise.
-        is_writable: bool,
-    },
-    /// Read-only memory from this offset on. Writes are vCPU exits.
-    Rom(Arc<RomMemory>, u64),
-}
-
-/// A range of guest-physical addresses, and what is there.
-#[derive(Clone, Debug)]
-pub struct Overlay {
-    /// Whole pages.
-    pub range: Window,
-    /// What is there.
-    pub backing: Backing,
-}
-
-/// All that are set, and whether writes to them are logged.
-#[derive(Debug, Default)]
-pub(crate) struct Overlays {
-    set: BTreeMap<u16, Overlay>,
-    flags: u32,
-}
 
 impl Vm {
     /// Shows an overlay under `number`, which is below [`OVERLAY_SLOTS`], instead of what was shown
@@ -164,12 +136,6 @@ impl Vm {
 enum Change {
     Shown { flags: u32 },
     Gone,
-}
-
-impl Overlay {
-    fn is_writable(&self) -> bool {
-        matches!(self.backing, Backing::Ram { is_writable: true })
-    }
 }
 
 fn slot_number(number: u16) -> SlotNumber {

@@ -8,11 +8,10 @@ use kvm_bindings::{
 
 use crate::error::KvmError;
 use crate::host::KvmHost;
+use crate::msr::{MSR_TSC, msr};
 use crate::vcpu::Vcpu;
 use crate::vm::Vm;
 
-pub(crate) const MSR_TSC: u32 = 0x10;
-pub(crate) const MSR_ARCH_CAPABILITIES: u32 = 0x10a;
 const MSR_TSC_ADJUST: u32 = 0x3b;
 const MSR_MISC_ENABLE: u32 = 0x1a0;
 const MISC_ENABLE_FAST_STRINGS: u64 = 1;
@@ -248,18 +247,10 @@ impl Vm {
 fn batch(entries: &[kvm_msr_entry]) -> Result<Msrs, KvmError> {
     let length = entries.len().min(KVM_MAX_CPUID_ENTRIES);
     Msrs::from_entries(entries.get(..length).unwrap_or_default()).map_err(|_| {
-        KvmError::MissingCapability {
-            capability: "room in the table of KVM_SET_MSRS",
+        KvmError::TableTooLong {
+            call: "KVM_SET_MSRS",
         }
     })
-}
-
-pub(crate) fn msr(index: u32, data: u64) -> kvm_msr_entry {
-    kvm_msr_entry {
-        index,
-        data,
-        ..kvm_msr_entry::default()
-    }
 }
 
 fn set_lvt(lapic: &mut kvm_lapic_state, register: usize, mode: u32) {

@@ -16,8 +16,8 @@ use vmm_sys_util::ioctl::ioctl_with_ref;
 use crate::cpu::GuestCpu;
 use crate::error::KvmError;
 use crate::host::{KvmHost, X2APIC_IDS};
-use crate::irq::RoutingTable;
-use crate::overlay::Overlays;
+use crate::overlay_set::Overlays;
+use crate::routing_table::RoutingTable;
 
 /// Three pages that KVM wants below 4 GiB on some hosts, next to the last 16 MiB where firmware
 /// lies (`KVM_SET_TSS_ADDR`). The page before is for the identity map.

@@ -22,7 +22,7 @@ pub(crate) struct ResetBackoff {
 
 /// What to do about a reset.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum ResetVerdict {
+pub(crate) enum ResetDecision {
     /// Start again after this time.
     After(Duration),
     /// Give up: the guest only faults.
@@ -31,19 +31,19 @@ pub(crate) enum ResetVerdict {
 
 impl ResetBackoff {
     /// A reset after the guest ran for `ran`.
-    pub(crate) fn on_reset(&mut self, ran: Duration, triple_fault: bool) -> ResetVerdict {
+    pub(crate) fn on_reset(&mut self, ran: Duration, triple_fault: bool) -> ResetDecision {
         if ran >= HEALTHY {
             self.in_a_row = 0;
         }
         self.in_a_row += 1;
         if triple_fault && self.in_a_row >= HOPELESS {
-            return ResetVerdict::Hopeless;
+            return ResetDecision::Hopeless;
         }
         let Some(late) = self.in_a_row.checked_sub(FREE + 1) else {
-            return ResetVerdict::After(Duration::ZERO);
+            return ResetDecision::After(Duration::ZERO);
         };
         let delay = FIRST_DELAY.saturating_mul(1 << late.min(16));
-        ResetVerdict::After(delay.min(LONGEST_DELAY))
+        ResetDecision::After(delay.min(LONGEST_DELAY))
     }
 }
 
@@ -59,19 +59,19 @@ mod tests {
         for _ in 0..5 {
             assert_eq!(
                 backoff.on_reset(SOON, false),
-                ResetVerdict::After(Duration::ZERO)
+                ResetDecision::After(Duration::ZERO)
             );
         }
         assert_eq!(
             backoff.on_reset(SOON, false),
-            ResetVerdict::After(FIRST_DELAY)
+            ResetDecision::After(FIRST_DELAY)
         );
         for _ in 0..100 {
             backoff.on_reset(SOON, false);
         }
         assert_eq!(
             backoff.on_reset(SOON, false),
-            ResetVerdict::After(LONGEST_DELAY)
+            ResetDecision::After(LONGEST_DELAY)
         );
     }
 
@@ -83,7 +83,7 @@ mod tests {
         }
         assert_eq!(
             backoff.on_reset(HEALTHY, false),
-            ResetVerdict::After(Duration::ZERO)
+            ResetDecision::After(Duration::ZERO)
         );
     }
 
@@ -93,6 +93,6 @@ mod tests {
         let verdicts: Vec<_> = (0..HOPELESS)
             .map(|_| backoff.on_reset(SOON, true))
             .collect();
-        assert_eq!(verdicts.last(), Some(&ResetVerdict::Hopeless));
+        assert_eq!(verdicts.last(), Some(&ResetDecision::Hopeless));
     }
 }

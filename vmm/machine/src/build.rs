@@ -5,7 +5,8 @@
 //! Configured -> Memory -> Devices -> Vcpus   (then the owner runs it)
 //! ```
 
-mod error;
+pub(crate) mod error;
+pub(crate) mod made;
 mod parts;
 
 use std::cell::Cell;
@@ -14,13 +15,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use vmm_devices::pvpanic::PvpanicPort;
-use vmm_kvm::{BareVm, GuestCpu, InterruptRouter, KvmHost, StartState, Vcpu, Vm, VmPowerOnState};
+use vmm_kvm::{BareVm, GuestCpu, InterruptRouter, KvmHost, StartState, Vcpu};
 use vmm_memory::{GuestRam, Layout};
-use vmm_sys::affinity::CpuSet;
 use vmm_sys::threads::Threads;
 
 use crate::acpi::COM1_GSI;
-use crate::beside::beside;
 use crate::built::BuiltMachine;
 use crate::cards::Cards;
 use crate::chipset::Chipset;
@@ -29,20 +28,23 @@ use crate::config::MachineConfig;
 use crate::device_thread::DeviceThreads;
 use crate::disks::Disks;
 use crate::events::GuestEvents;
-use crate::firmware::{self, BootOrder, Platform};
-use crate::functions::{self, Handles};
+use crate::firmware::order::BootOrder;
+use crate::firmware::{self};
+use crate::functions;
+use crate::functions::handles::Handles;
 use crate::gate::{Command, Gate};
-use crate::generation;
 use crate::legacy::{Clock, PowerManagement};
-use crate::memory;
-use crate::pci::{ConfigPorts, PciBus};
-use crate::ports::Buses;
-use crate::snapshot::{Snapshot, SnapshotError};
+use crate::pci::ConfigPorts;
+use crate::side_thread::run_beside;
+use crate::snapshot::Snapshot;
+use crate::snapshot::error::SnapshotError;
 use crate::status::StatusBoard;
 use crate::timeline::Phase;
 use crate::vcpus::{self, VcpuContext, Vcpus};
+use crate::{generation, memory};
 
 pub use self::error::BuildError;
+use self::made::{Devices, Parts};
 use self::parts::load;
 
 /// Fills RAM, which is all zero.
@@ -60,7 +62,7 @@ pub struct Restore {
 enum Beginning {
     /// At the entry of its kernel, or where processors begin.
     Start(Option<StartState>),
-    /// Where it was.
+    /// A machine that continues where the snapshot was taken.
     Snapshot(Snapshot),
 }
 
@@ -85,31 +87,6 @@ pub(crate) struct WithDevices {
     parts: Parts,
     beginning: Beginning,
     devices: Devices,
-}
-
-/// What later phases keep of the former.
-pub(crate) struct Parts {
-    pub(crate) config: MachineConfig,
-    threads: Threads,
-    host: Arc<KvmHost>,
-    pub(crate) cpu: GuestCpu,
-    layout: Layout,
-    last_bus: u8,
-    /// Where threads without a place of their own run; `None` leaves them where they start.
-    free_cpus: Option<CpuSet>,
-    pub(crate) vm: Arc<Vm>,
-    pub(crate) chips: VmPowerOnState,
-}
-
-pub(crate) struct Devices {
-    pub(crate) bus: Arc<PciBus>,
-    pub(crate) buses: Arc<Buses>,
-    pub(crate) chipset: Chipset,
-    pub(crate) threads: DeviceThreads,
-    pub(crate) disks: Disks,
-    pub(crate) cards: Cards,
-    /// Of a machine that boots by firmware.
-    pub(crate) platform: Option<Arc<Platform>>,
 }
 
 impl Configured {
@@ -166,7 +143,7 @@ impl Configured {
             timeline.note(Phase::VmMade);
             bare
         };
-        let both = beside("fill", fill, make);
+        let both = run_beside("fill", fill, make);
         let ((this, ram, filled), bare) = both.map_err(|source| BuildError::Thread {
             what: "the thread that fills memory",
             source,

@@ -7,14 +7,17 @@ use std::time::Instant;
 use vmm_kvm::Vm;
 use vmm_memory::GuestRam;
 
-use crate::build::{BuildError, Devices, Parts};
+use crate::build::error::BuildError;
+use crate::build::made::{Devices, Parts};
 use crate::cards::Cards;
 use crate::coalesced_pio::CoalescedPio;
 use crate::disks::Disks;
 use crate::gate::Command;
-use crate::generation::{self, GenerationState};
+use crate::generation;
+use crate::generation_id::GenerationState;
 use crate::memory;
-use crate::snapshot::{Snapshot, SnapshotError, kvm_error};
+use crate::snapshot::error::SnapshotError;
+use crate::snapshot::{Snapshot, kvm_error};
 use crate::status::StatusBoard;
 use crate::vcpus::Vcpus;
 

@@ -10,8 +10,7 @@ use vmm_devices::virtio::net::{
 };
 use vmm_sys::tap::{Tap, TapError};
 
-use crate::pci::PciAddress;
-use crate::request::MachineHandle;
+use crate::pci::address::PciAddress;
 
 /// A network card as it is wanted.
 #[derive(Debug)]
@@ -68,9 +67,9 @@ pub enum CardError {
     /// The card refused.
     #[error("the card at {address} cannot be changed")]
     Card {
-        /// Where it is.
+        /// PCI address of the device.
         address: PciAddress,
-        /// Why.
+        /// The underlying error.
         #[source]
         source: NetControlError,
     },
@@ -127,7 +126,7 @@ impl Cards {
     }
 
     /// What each has moved and lost. Frames that the kernel moves by vhost-net are not among it.
-    fn counts(&self) -> Vec<(PciAddress, CardCounts)> {
+    pub(crate) fn counts(&self) -> Vec<(PciAddress, CardCounts)> {
         let counts = |counters: &NetCounters| CardCounts {
             received: counters.received(),
             receive_dropped: counters.receive_dropped(),
@@ -153,15 +152,6 @@ impl Cards {
             NetChange::Announce => card.announce().map_err(refused)?,
         }
         Ok(())
-    }
-}
-
-impl MachineHandle {
-    /// What each network card has moved and lost since this process made it; nothing before the machine is
-    /// built. Waits for nobody.
-    #[must_use]
-    pub fn card_counts(&self) -> Vec<(PciAddress, CardCounts)> {
-        self.board.cards().map(Cards::counts).unwrap_or_default()
     }
 }
 

@@ -13,15 +13,13 @@ use crate::legacy::{
     Clock, DEBUG_EXIT_PORT, DebugExit, KEYBOARD_COMMAND_PORT, KeyboardReset, LegacyState,
     PowerManagement, RTC_PORT, TIMESTAMP_PORT, Timestamp,
 };
+use crate::pci::ports::{CONFIG_PORT, CONFIG_PORTS};
 use crate::pci::{ConfigPorts, PciBus};
-use crate::ports::{Buses, SharedDevice};
-use crate::snapshot::{Snapshot, SnapshotError, device_error};
+use crate::ports::Buses;
+use crate::shared_device::SharedDevice;
+use crate::snapshot::error::SnapshotError;
+use crate::snapshot::{Snapshot, device_error};
 use crate::status::StatusBoard;
-
-/// First port of configuration space.
-pub(crate) const CONFIG_PORT: u16 = 0xcf8;
-/// Number of its ports.
-pub(crate) const CONFIG_PORTS: u16 = 8;
 
 /// Devices with state.
 pub(crate) struct Chipset {

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use vmm_kvm::{CoalescedPio as Ring, KvmError, Vcpu, Vm};
 
-use crate::chipset::CONFIG_PORT;
+use crate::pci::ports::CONFIG_PORT;
 use crate::ports::Buses;
 
 /// Ports of `CONFIG_ADDRESS`, which is four bytes wide.

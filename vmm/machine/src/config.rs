@@ -16,11 +16,11 @@ use vmm_sys_util::eventfd::EventFd;
 
 use crate::boot::KernelConfig;
 use crate::cards::NetCard;
-use crate::firmware::FirmwareConfig;
-use crate::generation::GenerationId;
+use crate::firmware::config::FirmwareConfig;
+use crate::generation_id::GenerationId;
 use crate::memory::MemoryConfig;
 use crate::numa::NumaNode;
-use crate::pci::PciAddress;
+use crate::pci::address::PciAddress;
 use crate::placement::Placement;
 use crate::smbios::SmbiosConfig;
 
@@ -162,9 +162,9 @@ pub struct MachineConfig {
     pub clock: ClockConfig,
     /// RAM.
     pub memory: MemoryConfig,
-    /// Where threads run.
+    /// Host CPUs of each kind of thread.
     pub placement: Placement,
-    /// What is booted.
+    /// Kernel or firmware.
     pub boot: BootSource,
     /// What a guest's reset does.
     pub reboot_policy: RebootPolicy,

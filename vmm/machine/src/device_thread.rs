@@ -12,8 +12,10 @@ use vmm_sys::threads::{ThreadKind, Threads};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
-use crate::pci::{PciAddress, PciBus, Slot};
+use crate::pci::address::PciAddress;
+use crate::pci::{PciBus, Slot};
 use crate::placement::Placement;
+use crate::stuck::StuckThread;
 
 /// Events taken at a time.
 const BATCH: usize = 16;
@@ -27,15 +29,6 @@ const SHARED: &str = "devices";
 /// A thread that serves a device is waited for so long when the machine is to hold still: it may be in a
 /// system call that the host does not end.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// A device keeps its thread from pausing.
-#[derive(Debug)]
-pub(crate) struct StuckThread {
-    /// Which device, unless the thread is between two.
-    pub(crate) device: Option<PciAddress>,
-    /// How long it was waited for.
-    pub(crate) waited: Duration,
-}
 
 /// Handle of all device threads.
 pub(crate) struct DeviceThreads(Vec<DeviceThread>);

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use vmm_devices::virtio::blk::{BlkControl, BlkControlError, DiskCounts, DiskLimits};
 
-use crate::pci::PciAddress;
-use crate::request::MachineHandle;
-use crate::snapshot::SnapshotError;
+use crate::pci::address::PciAddress;
+use crate::snapshot::error::SnapshotError;
 
 /// A disk cannot be changed as asked.
 #[derive(Debug, thiserror::Error)]
@@ -18,9 +17,9 @@ pub enum DiskError {
     /// The disk refused.
     #[error("the disk at {address} cannot be changed")]
     Disk {
-        /// Where it is.
+        /// PCI address of the device.
         address: PciAddress,
-        /// Why.
+        /// The underlying error.
         #[source]
         source: BlkControlError,
     },
@@ -30,7 +29,7 @@ pub enum DiskError {
 /// from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyncFailure {
-    /// Which disk.
+    /// PCI address of the disk.
     pub disk: PciAddress,
     /// The host's error number.
     pub errno: i32,
@@ -46,7 +45,7 @@ impl Disks {
     }
 
     /// What each has done.
-    fn counts(&self) -> Vec<(PciAddress, DiskCounts)> {
+    pub(crate) fn counts(&self) -> Vec<(PciAddress, DiskCounts)> {
         let counts = self
             .0
             .iter()
@@ -107,14 +106,5 @@ impl Disks {
     /// Whether a disk holds requests that the host failed, or that a snapshot had.
     pub(crate) fn is_one_stopped(&self) -> bool {
         self.0.values().any(|disk| disk.is_stopped())
-    }
-}
-
-impl MachineHandle {
-    /// What each disk has done since this process made it; nothing before the machine is built. Waits for
-    /// nobody.
-    #[must_use]
-    pub fn disk_counts(&self) -> Vec<(PciAddress, DiskCounts)> {
-        self.board.disks().map(Disks::counts).unwrap_or_default()
     }
 }

@@ -6,11 +6,10 @@ use vmm_memory::{GuestRam, Layout};
 
 use crate::acpi::{self, AcpiError, Addresses, Described};
 use crate::boot::Firmware;
-use crate::build::BuildError;
+use crate::build::error::BuildError;
 use crate::config::MachineConfig;
-use crate::generation;
-use crate::mp_table;
 use crate::smbios::{self, Processors, Smbios};
+use crate::{generation, mp_table};
 
 /// Writes everything; what boot protocols tell of it.
 pub(crate) fn write(

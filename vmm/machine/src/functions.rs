@@ -1,87 +1,28 @@
 //! From configurations to PCI functions.
 
+pub(crate) mod error;
+pub(crate) mod handles;
 mod life;
 
 use std::sync::{Arc, Mutex};
 
-use vmm_devices::pci::root_port::{RootPort, RootPortError};
-use vmm_devices::pvpanic::PvpanicError;
-use vmm_devices::virtio::balloon::{BalloonControl, BalloonError};
-use vmm_devices::virtio::blk::{BlkDevice, BlkError};
+use vmm_devices::pci::root_port::RootPort;
+use vmm_devices::virtio::blk::BlkDevice;
 use vmm_devices::virtio::console::ConsoleDevice;
 use vmm_devices::virtio::rng::RngDevice;
-use vmm_devices::virtio::vsock::{VsockDevice, VsockError};
-use vmm_devices::virtio::{VirtioDevice, VirtioPciFunction, transport};
-use vmm_devices::watchdog::i6300esb::I6300EsbError;
-use vmm_devices::{GuestRam, MsiBinding, Payloads, PciFunction, StateError};
+use vmm_devices::virtio::vsock::VsockDevice;
+use vmm_devices::virtio::{VirtioDevice, VirtioPciFunction};
+use vmm_devices::{GuestRam, MsiBinding, Payloads, PciFunction};
 use vmm_kvm::{GsiPool, InterruptRouter, Vm};
 
 use crate::balloon;
-use crate::cards::{Cards, NetCardError};
 use crate::config::DeviceConfig;
-use crate::disks::Disks;
-use crate::events::GuestEvents;
+use crate::functions::error::{DeviceError, DeviceErrorKind};
+use crate::functions::handles::Handles;
 use crate::pace::Pace;
-use crate::pci::{PacedBinding, PciAddress, PlacedFunction, VectorBinding};
+use crate::pci::address::PciAddress;
+use crate::pci::{PacedBinding, PlacedFunction, VectorBinding};
 use crate::snapshot::Snapshot;
-
-/// A PCI function could not be made.
-#[derive(Debug, thiserror::Error)]
-#[error("the function at {address} cannot be made")]
-pub struct DeviceError {
-    /// Where it was to be.
-    pub address: PciAddress,
-    /// Why.
-    #[source]
-    pub source: DeviceErrorKind,
-}
-
-/// Why a PCI function could not be made.
-#[derive(Debug, thiserror::Error)]
-pub enum DeviceErrorKind {
-    /// Two functions at one address.
-    #[error("another function is there already")]
-    AddressTaken,
-    /// A root port is on another bus than 0.
-    #[error("a root port must be on bus 0")]
-    NestedRootPort,
-    /// Two root ports with one bus, or one with bus 0.
-    #[error("bus {0:#04x} is not free for this root port")]
-    BusTaken(u8),
-    /// No root port leads to the function's bus.
-    #[error("no root port leads to its bus")]
-    NoRootPort,
-    /// A root port.
-    #[error("the root port cannot be made")]
-    RootPort(#[from] RootPortError),
-    /// A disk.
-    #[error("the disk is not usable")]
-    Blk(#[from] BlkError),
-    /// A network card.
-    #[error("the network card is not usable")]
-    Net(#[from] NetCardError),
-    /// A balloon.
-    #[error("the balloon cannot be made")]
-    Balloon(#[from] BalloonError),
-    /// Which of two balloons would requests be for?
-    #[error("a machine has one balloon at most")]
-    SecondBalloon,
-    /// Sockets.
-    #[error("the socket device is not usable")]
-    Vsock(#[from] VsockError),
-    /// The transport.
-    #[error("its virtio transport cannot be made")]
-    Transport(#[from] transport::BuildError),
-    /// A watchdog.
-    #[error("the watchdog cannot be made")]
-    I6300Esb(#[from] I6300EsbError),
-    /// A panic device.
-    #[error("the panic device cannot be made")]
-    Pvpanic(#[from] PvpanicError),
-    /// State of it that nothing took.
-    #[error("its state does not fit")]
-    State(#[from] StateError),
-}
 
 /// The highest bus that a root port leads to; 0 without one. No other bus ever has devices.
 pub(crate) fn last_bus(devices: &[(PciAddress, DeviceConfig)]) -> u8 {
@@ -90,18 +31,6 @@ pub(crate) fn last_bus(devices: &[(PciAddress, DeviceConfig)]) -> u8 {
         _ => None,
     });
     buses.max().unwrap_or(0)
-}
-
-/// How devices and the machine's owner reach each other, while both work.
-pub(crate) struct Handles<'a> {
-    /// Where notices of devices go.
-    pub(crate) events: &'a GuestEvents,
-    /// Disks that were made.
-    pub(crate) disks: Disks,
-    /// Network cards that were made.
-    pub(crate) cards: Cards,
-    /// The balloon that was made.
-    pub(crate) balloon: Option<Arc<BalloonControl>>,
 }
 
 /// Makes all functions, with their interrupts bound to `vm`: new ones, or those of `snapshot`.
@@ -125,7 +54,7 @@ pub(crate) fn make(
         let state = snapshot
             .as_mut()
             .map(|snapshot| snapshot.take_function(address));
-        let place = Place {
+        let context = FunctionContext {
             address,
             ram: &ram,
             binding,
@@ -134,13 +63,13 @@ pub(crate) fn make(
         let function = match config {
             DeviceConfig::RootPort { secondary_bus: bus } => {
                 secondary_bus = Some(bus);
-                make_root_port(place, occupied.contains(&bus), state)
+                make_root_port(context, occupied.contains(&bus), state)
             }
             DeviceConfig::I6300Esb { action } => {
                 life::watchdog(action, handles.events.notice_sink(address), state)
             }
             DeviceConfig::Pvpanic => life::pvpanic(handles.events.notice_sink(address), state),
-            config => make_one(place, config, handles, state),
+            config => make_one(context, config, handles, state),
         };
         functions.push(PlacedFunction {
             address,
@@ -151,7 +80,7 @@ pub(crate) fn make(
     Ok(functions)
 }
 
-/// Every function has a place of its own, which some bus leads to.
+/// Every function has a context of its own, which some bus leads to.
 fn check_places(devices: &[(PciAddress, DeviceConfig)]) -> Result<(), DeviceError> {
     let mut buses = vec![0];
     for (index, (address, config)) in devices.iter().enumerate() {
@@ -185,23 +114,23 @@ fn check_places(devices: &[(PciAddress, DeviceConfig)]) -> Result<(), DeviceErro
     })
 }
 
-/// Where a function is made.
-struct Place<'a> {
+/// What every PCI function is made with.
+struct FunctionContext<'a> {
     address: PciAddress,
     ram: &'a Arc<GuestRam>,
     binding: Arc<dyn MsiBinding>,
 }
 
 fn make_root_port(
-    place: Place<'_>,
+    context: FunctionContext<'_>,
     is_occupied: bool,
     state: Option<Payloads>,
 ) -> Result<Box<dyn PciFunction>, DeviceErrorKind> {
-    let number = place.address.device();
+    let number = context.address.device();
     let port = match state {
-        None => RootPort::new(number, is_occupied, place.binding)?,
+        None => RootPort::new(number, is_occupied, context.binding)?,
         Some(mut payloads) => {
-            let port = RootPort::restored(number, is_occupied, place.binding, &mut payloads)?;
+            let port = RootPort::restored(number, is_occupied, context.binding, &mut payloads)?;
             payloads.finish()?;
             port
         }
@@ -210,16 +139,16 @@ fn make_root_port(
 }
 
 fn make_one(
-    place: Place<'_>,
+    context: FunctionContext<'_>,
     config: DeviceConfig,
     handles: &mut Handles<'_>,
     mut state: Option<Payloads>,
 ) -> Result<Box<dyn PciFunction>, DeviceErrorKind> {
-    let Place {
+    let FunctionContext {
         address,
         ram,
         binding,
-    } = place;
+    } = context;
     let device: Box<dyn VirtioDevice> = match config {
         DeviceConfig::Blk { image, config } => {
             let notices = handles.events.notice_sink(address);

@@ -11,17 +11,19 @@ use vmm_devices::{GuestRam, PciFunction};
 use vmm_kvm::{CpuConfig, CpuError, CpuTopology, GuestCpu, KvmError, KvmHost, TopologyError, Vm};
 use vmm_memory::{Layout, RamError, create_ram};
 
+use crate::acpi;
 use crate::boot::{self, BootError, Firmware, KernelConfig};
 use crate::events::GuestEvents;
 use crate::gate::Gate;
 use crate::legacy::{
     Clock, KEYBOARD_COMMAND_PORT, KeyboardReset, LegacyState, PowerManagement, RTC_PORT,
 };
-use crate::pci::{ConfigPorts, PciAddress, PciBus, PlacedFunction};
-use crate::ports::{Buses, SharedDevice};
+use crate::pci::address::PciAddress;
+use crate::pci::{ConfigPorts, PciBus, PlacedFunction};
+use crate::ports::Buses;
 use crate::request::Message;
+use crate::shared_device::SharedDevice;
 use crate::snapshot::Snapshot;
-use crate::{acpi, chipset};
 
 /// Why there is no line to interrupt a guest by.
 #[derive(Debug, thiserror::Error)]
@@ -102,8 +104,8 @@ impl Exits {
         let mut ports: Vec<(u16, u16, SharedDevice)> = vec![
             (acpi::COM1_PORT, acpi::COM1_PORTS, shared(serial)),
             (
-                chipset::CONFIG_PORT,
-                chipset::CONFIG_PORTS,
+                crate::pci::ports::CONFIG_PORT,
+                crate::pci::ports::CONFIG_PORTS,
                 shared(config_ports),
             ),
             (KEYBOARD_COMMAND_PORT, 1, shared(keyboard)),

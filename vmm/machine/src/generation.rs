@@ -7,41 +7,14 @@ use vmm_memory::GuestRam;
 
 use crate::acpi::VM_GEN_ID_EVENT;
 use crate::boot::GENERATION_PAGE;
-use crate::build::{Devices, Parts};
-use crate::snapshot::{Snapshot, SnapshotError, device_error};
+use crate::build::made::{Devices, Parts};
+use crate::generation_id::{GenerationId, GenerationState};
+use crate::snapshot::error::SnapshotError;
+use crate::snapshot::{Snapshot, device_error};
 
 /// Where the id is in a machine without firmware. Not at the beginning of its page, so that no firmware takes it for the header of
 /// something (QEMU, `docs/specs/vmgenid.rst`).
 pub(crate) const ADDRESS: u64 = GENERATION_PAGE + 40;
-
-/// The id, as it lies in memory.
-pub type GenerationId = [u8; 16];
-
-/// The id that a guest had.
-#[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct GenerationState {
-    /// Where it is.
-    #[prost(uint64, tag = "1")]
-    address: u64,
-    /// What it is.
-    #[prost(bytes = "vec", tag = "2")]
-    id: Vec<u8>,
-}
-
-impl DeviceState for GenerationState {
-    const KIND: &'static str = "vm-gen-id";
-    const VERSION: u32 = 1;
-}
-
-impl GenerationState {
-    /// The id at `address`.
-    pub(crate) fn new(address: u64, id: GenerationId) -> Self {
-        Self {
-            address,
-            id: id.to_vec(),
-        }
-    }
-}
 
 /// Where the id is now: firmware says, once it has put it somewhere.
 pub(crate) fn address(devices: &Devices) -> Option<u64> {

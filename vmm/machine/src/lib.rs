@@ -13,13 +13,14 @@
 mod acpi;
 mod backoff;
 mod balloon;
-mod beside;
 mod boot;
 pub mod build;
 mod built;
+mod cancelled_build;
 mod cards;
 mod chain;
 mod chipset;
+mod clock_time;
 mod coalesced_pio;
 mod config;
 mod device_thread;
@@ -32,7 +33,9 @@ mod functions;
 pub mod fuzzing;
 mod gate;
 mod generation;
-mod given_up;
+mod generation_id;
+mod guest_event;
+mod handle;
 mod legacy;
 mod machine_thread;
 mod memory;
@@ -45,16 +48,19 @@ mod pci;
 mod placement;
 mod ports;
 mod request;
+mod shared_device;
+mod side_thread;
 mod smbios;
 mod snapshot;
 mod status;
+mod stuck;
 mod timeline;
 mod vcpus;
 
 pub use acpi::AcpiError;
-pub use balloon::SetBalloonError;
 pub use boot::{BootError, KernelConfig, KernelEntry, MAX_CMDLINE_BYTES};
-pub use build::{BuildError, RamFiller, Restore};
+pub use build::error::BuildError;
+pub use build::{RamFiller, Restore};
 pub use cards::{CardCounts, CardError, NetCard, NetCardError, NetChange};
 pub use chain::chain;
 pub use config::{
@@ -62,28 +68,32 @@ pub use config::{
     RebootPolicy, SerialConfig,
 };
 pub use disks::{DiskError, SyncFailure};
-pub use events::ResetSource;
-pub use firmware::{DebugLog, FirmwareConfig, FirmwareError};
-pub use functions::{DeviceError, DeviceErrorKind};
-pub use generation::GenerationId;
+pub use firmware::config::{DebugLog, FirmwareConfig};
+pub use firmware::error::FirmwareError;
+pub use functions::error::{DeviceError, DeviceErrorKind};
+pub use generation_id::GenerationId;
+pub use guest_event::ResetSource;
+pub use handle::SetBalloonError;
 pub use machine_thread::MachineThread;
-pub use memory::{MemoryConfig, TooManySlots};
+pub use memory::MemoryConfig;
+pub use memory::error::TooManySlots;
 pub use memory_log::{HeldMemory, MemoryVisitor, WrittenPages};
 pub use numa::NumaNode;
-pub use pci::{PciAddress, PciBusError};
+pub use pci::address::PciAddress;
+pub use pci::error::PciBusError;
 pub use placement::{Placed, Placement, PlacementError};
 pub use request::{MachineHandle, Observer, Request, RequestError, Saver};
 pub use smbios::{
     BaseBoardInfo, ChassisInfo, MAX_OEM_STRINGS, MAX_SMBIOS_STRING_BYTES, SmbiosConfig,
     SmbiosError, SystemInfo,
 };
+pub use snapshot::error::SnapshotError;
 pub use snapshot::{
-    RAM_CHUNK_BYTES, Section, Snapshot, SnapshotError, load_ram, ram_bytes, ram_checksum_count,
-    save_ram,
+    RAM_CHUNK_BYTES, Section, Snapshot, load_ram, ram_bytes, ram_checksum_count, save_ram,
 };
 pub use status::{Change, End, EndReason, LastReset, MachineState, PauseReason, Status};
+pub use stuck::StuckVcpus;
 pub use timeline::{Phase, Timeline, monotonic_ns};
-pub use vcpus::StuckVcpus;
 pub use vmm_devices::WatchdogAction;
 pub use vmm_kvm::{
     CpuConfig, CpuError, CpuModel, CpuTopology, Enlightenment, Feature, FeaturePolicy,

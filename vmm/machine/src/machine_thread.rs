@@ -11,13 +11,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use vmm_sys::affinity::{of_this_thread, pin_this_thread};
 use vmm_sys::threads::{ThreadKind, Threads};
 
-use crate::build::{BuildError, Configured, Restore};
-use crate::built::BuiltMachine;
-use crate::config::{MachineConfig, RebootPolicy};
+use crate::build::error::BuildError;
+use crate::build::{Configured, Restore};
+use crate::cancelled_build::end_unbuilt;
+use crate::config::MachineConfig;
 use crate::events::GuestEvents;
 use crate::gate::Gate;
-use crate::given_up::end_unbuilt;
-use crate::owner::Owner;
+use crate::owner::{Built, Owner};
 use crate::request::{MachineHandle, Message, Observer};
 use crate::status::{MachineState, StatusBoard, boottime_ns};
 use crate::timeline::Phase;
@@ -36,12 +36,6 @@ struct Order {
     queue: Sender<Message>,
     messages: Receiver<Message>,
     board: StatusBoard,
-}
-
-/// A machine that is built, and what its owner has to know.
-pub(crate) struct Built {
-    pub(crate) machine: BuiltMachine,
-    pub(crate) reboot_policy: RebootPolicy,
 }
 
 impl MachineThread {

@@ -1,5 +1,7 @@
 //! Guest memory as it is asked for, and how it comes to be.
 
+pub(crate) mod error;
+
 use std::num::NonZeroUsize;
 
 use vmm_kvm::KvmHost;
@@ -9,7 +11,8 @@ use vmm_memory::{
 };
 use vmm_sys::affinity;
 
-use crate::build::BuildError;
+use crate::build::error::BuildError;
+use crate::memory::error::TooManySlots;
 use crate::numa::{self, NumaNode};
 use crate::status::StatusBoard;
 
@@ -41,14 +44,6 @@ impl MemoryConfig {
     fn is_populated(&self) -> bool {
         self.prefault || self.pages.are_pooled()
     }
-}
-
-/// More memslots than the host takes.
-#[derive(Debug, thiserror::Error)]
-#[error("guest memory needs {needed} memslots, and KVM on this host has {limit}")]
-pub struct TooManySlots {
-    needed: u32,
-    limit: usize,
 }
 
 /// Says where RAM is to be, for guests of `host`, which must have memslots for all that there may

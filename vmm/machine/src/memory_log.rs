@@ -6,8 +6,6 @@ use std::io;
 use vmm_kvm::{KvmError, Vm};
 use vmm_memory::{DirtyPages, GuestRam, start_dirty_log, stop_dirty_log, take_dirty_log};
 
-use crate::request::{MachineHandle, Message};
-
 /// Sees to the memory of a machine that is paused, on the machine's own thread: the machine goes on
 /// with requests when it returns.
 pub type MemoryVisitor = Box<dyn FnOnce(&HeldMemory<'_>) -> io::Result<()> + Send>;
@@ -65,14 +63,5 @@ impl<'a> HeldMemory<'a> {
             by_vcpus: self.vm.take_dirty_log()?,
             by_devices: take_dirty_log(self.ram()),
         })
-    }
-}
-
-impl MachineHandle {
-    /// Gives the memory of a paused machine to `visitor`; the observer is told the outcome with this
-    /// ticket, as for a [`request`](Self::request).
-    pub fn visit_memory(&self, ticket: u64, visitor: MemoryVisitor) {
-        // After the end nobody answers.
-        self.send(Message::VisitMemory { ticket, visitor });
     }
 }

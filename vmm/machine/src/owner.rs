@@ -4,6 +4,7 @@ mod guest_events;
 mod life;
 mod requests;
 mod rest;
+mod restart;
 mod starting_over;
 
 use std::collections::VecDeque;
@@ -11,16 +12,22 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Instant;
 
 use crate::backoff::ResetBackoff;
-use crate::build::BuildError;
+use crate::build::error::BuildError;
 use crate::built::BuiltMachine;
 use crate::chain::chain;
 use crate::config::RebootPolicy;
-use crate::machine_thread::Built;
 use crate::request::{Message, Observer};
 use crate::status::{Change, End, EndReason, MachineState, PauseReason, StatusBoard, boottime_ns};
 use crate::timeline::Phase;
-use starting_over::Restart;
+use restart::Restart;
 
+/// A machine that is built, and what its owner has to know.
+pub(crate) struct Built {
+    pub(crate) machine: BuiltMachine,
+    pub(crate) reboot_policy: RebootPolicy,
+}
+
+/// The thread that owns the machine's state.
 pub(crate) struct Owner {
     machine: BuiltMachine,
     reboot_policy: RebootPolicy,
@@ -117,7 +124,7 @@ impl Owner {
 
     /// Tells the observer of a change, with the status as it is right after it, whose number no status that
     /// was read before has.
-    fn tell(&mut self, change: Change) {
+    fn notify(&mut self, change: Change) {
         self.board.update(|_| {});
         self.observer.changed(change, &self.board.read());
     }
@@ -130,7 +137,7 @@ impl Owner {
             status.booted_at_ns = boottime_ns();
         });
         self.machine.run()?;
-        self.tell(Change::Booted);
+        self.notify(Change::Booted);
         Ok(())
     }
 
@@ -143,7 +150,7 @@ impl Owner {
             status.state = MachineState::Paused;
             status.pause_reason = Some(reason);
         });
-        self.tell(Change::Paused);
+        self.notify(Change::Paused);
         Ok(())
     }
 
@@ -172,7 +179,7 @@ impl Owner {
             status.pause_reason = None;
         });
         self.run_if_it_may()?;
-        self.tell(Change::Resumed);
+        self.notify(Change::Resumed);
         Ok(())
     }
 
@@ -185,7 +192,7 @@ impl Owner {
             status.state = MachineState::Ended;
             status.end = Some(End { reason, detail });
         });
-        self.tell(Change::Ended);
+        self.notify(Change::Ended);
         Flow::Ended
     }
 }

@@ -37,7 +37,7 @@ pub enum PlacementError {
     /// The host has none of its CPUs, or lets this process use none of them.
     #[error("this process may use none of the CPUs {cpus}; it may use {allowed}")]
     NoCpu {
-        /// Which thread.
+        /// The thread that was to be pinned.
         thread: Placed,
         /// Where it is to run.
         cpus: CpuSet,

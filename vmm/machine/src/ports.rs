@@ -1,15 +1,12 @@
 //! I/O ports and fixed memory ranges: from an exit to a device.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
-use vmm_devices::BusDevice;
+use std::sync::{Arc, PoisonError};
 
 use crate::acpi::PM_PORTS;
-use crate::firmware::{Decode, Platform};
+use crate::firmware::Platform;
+use crate::firmware::decode::Decode;
 use crate::pci::{PciBus, ecam_read, ecam_write};
-
-/// A device that several ports lead to.
-pub(crate) type SharedDevice = Arc<Mutex<dyn BusDevice>>;
+use crate::shared_device::SharedDevice;
 
 struct PortRange {
     first: u16,

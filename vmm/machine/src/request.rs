@@ -6,13 +6,14 @@ use std::sync::mpsc::Sender;
 use vmm_devices::virtio::blk::DiskLimits;
 use vmm_memory::GuestRam;
 
-use crate::build::BuildError;
+use crate::build::error::BuildError;
 use crate::cards::{CardError, NetChange};
 use crate::disks::DiskError;
-use crate::events::GuestEvent;
+use crate::guest_event::GuestEvent;
 use crate::memory_log::MemoryVisitor;
-use crate::pci::PciAddress;
-use crate::snapshot::{Snapshot, SnapshotError};
+use crate::pci::address::PciAddress;
+use crate::snapshot::Snapshot;
+use crate::snapshot::error::SnapshotError;
 use crate::status::{Change, MachineState, Status, StatusBoard};
 use crate::timeline::Timeline;
 
@@ -36,21 +37,21 @@ pub enum Request {
     Resume,
     /// Make a disk as large as its image is now, and tell the guest.
     GrowDisk {
-        /// Where the disk is.
+        /// PCI address of the disk.
         disk: PciAddress,
     },
     /// Change a disk's limits.
     SetDiskLimits {
-        /// Where the disk is.
+        /// PCI address of the disk.
         disk: PciAddress,
         /// All of its limits.
         limits: DiskLimits,
     },
     /// Change a network card.
     ChangeCard {
-        /// Where the card is.
+        /// PCI address of the network card.
         card: PciAddress,
-        /// How.
+        /// The change of the card's link or limits.
         change: NetChange,
     },
 }
@@ -61,7 +62,7 @@ pub enum RequestError {
     /// It does not fit the machine's state.
     #[error("{request} is not possible while the machine is {state:?}")]
     WrongState {
-        /// What was asked.
+        /// Name of the request.
         request: &'static str,
         /// The state.
         state: MachineState,

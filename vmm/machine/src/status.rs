@@ -8,10 +8,10 @@ use vmm_devices::WatchdogAction;
 use vmm_devices::virtio::balloon::{BalloonControl, BalloonSize};
 
 use crate::cards::Cards;
+use crate::clock_time::nanoseconds;
 use crate::disks::{Disks, SyncFailure};
-use crate::events::ResetSource;
-use crate::legacy::nanoseconds;
-use crate::pci::PciAddress;
+use crate::guest_event::ResetSource;
+use crate::pci::address::PciAddress;
 use crate::timeline::Timeline;
 
 /// States of a machine. They follow each other downwards; `Paused` and `Running` alternate.
@@ -56,7 +56,7 @@ pub enum EndReason {
 /// How a guest ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
-    /// Why.
+    /// Reason of the end, as a kind.
     pub reason: EndReason,
     /// For people.
     pub detail: String,
@@ -69,7 +69,7 @@ pub enum PauseReason {
     Requested,
     /// The host failed a disk's request, and the disk's policy is to wait.
     IoError {
-        /// Which disk.
+        /// PCI address of the disk.
         disk: PciAddress,
         /// The host's error number.
         errno: i32,
@@ -77,7 +77,7 @@ pub enum PauseReason {
     /// The guest has stopped a device, and the host still works on what the device asked for. It goes on
     /// by itself once that is done.
     DeviceBusy {
-        /// Which device.
+        /// PCI address of the device.
         device: PciAddress,
     },
     /// The guest let its watchdog run out.
@@ -150,7 +150,7 @@ pub enum Change {
     CrashLoaded,
     /// The host failed to make durable what a disk had written.
     SyncFailed {
-        /// Which disk.
+        /// PCI address of the disk.
         disk: PciAddress,
         /// The host's error number.
         errno: i32,

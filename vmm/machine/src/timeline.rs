@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::time::{ClockId, clock_gettime};
 
-use crate::legacy::nanoseconds;
+use crate::clock_time::nanoseconds;
 
 /// A point on the way from a configuration to a guest that runs, in the order of a start, but for
 /// [`Phase::VmMade`]: the VM is made beside the filling of memory.

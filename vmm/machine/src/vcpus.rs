@@ -8,14 +8,16 @@ use std::time::Duration;
 use vmm_kvm::{Exit, KvmError, KvmHost, PowerOnState, SavedStateError, Vcpu, VcpuKick, VcpuState};
 use vmm_sys::threads::{ThreadKind, Threads};
 
-use crate::build::BuildError;
+use crate::build::error::BuildError;
 use crate::chain::chain;
 use crate::coalesced_pio::CoalescedPio;
 use crate::config::MachineConfig;
-use crate::events::{GuestEvent, GuestEvents, ResetSource};
+use crate::events::GuestEvents;
 use crate::gate::{Command, Gate};
+use crate::guest_event::{GuestEvent, ResetSource};
 use crate::ports::Buses;
-use crate::snapshot::SnapshotError;
+use crate::snapshot::error::SnapshotError;
+use crate::stuck::StuckVcpus;
 use crate::timeline::{Phase, Timeline};
 
 /// A kick cannot be lost, but a vCPU may be held up by the host; then it is kicked again.
@@ -53,11 +55,6 @@ impl StateTable {
         }
     }
 }
-
-/// vCPUs did not leave the guest within ten seconds.
-#[derive(Debug, thiserror::Error)]
-#[error("vCPUs did not come out of the guest within 10 s")]
-pub struct StuckVcpus;
 
 /// Checks that the host's KVM takes so many vCPUs; those that are yet to come count, too.
 pub(crate) fn check_count(config: &MachineConfig, host: &KvmHost) -> Result<(), BuildError> {
@@ -167,7 +164,7 @@ impl Vcpus {
         &self.gate
     }
 
-    /// How many there are.
+    /// Number of vCPUs.
     pub(crate) fn count(&self) -> usize {
         self.kicks.len()
     }
@@ -196,7 +193,7 @@ const MOST_ACCESSES: u32 = 65_536;
 
 /// What a vCPU came back after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum After {
+enum EntryOutcome {
     /// Something of the guest, which was seen to.
     Exit,
     /// Nothing: it was called, or held back.
@@ -304,7 +301,7 @@ impl VcpuThread {
             self.context.timeline.note(Phase::FirstEntry);
         }
         while self.context.gate.is_open() {
-            if self.enter() == After::Interruption {
+            if self.enter() == EntryOutcome::Interruption {
                 // The flag is cleared before the gate is looked at: no kick is lost.
                 kick.acknowledge();
             }
@@ -317,7 +314,7 @@ impl VcpuThread {
     fn finish_instruction(&mut self, kick: &VcpuKick) {
         let is_finished = (0..MOST_ACCESSES).any(|_| {
             kick.hold_back();
-            self.enter() != After::Exit
+            self.enter() != EntryOutcome::Exit
         });
         kick.acknowledge();
         if !is_finished {
@@ -328,7 +325,7 @@ impl VcpuThread {
     }
 
     /// Enters the guest until something happens, and sees to it.
-    fn enter(&mut self) -> After {
+    fn enter(&mut self) -> EntryOutcome {
         let context = &self.context;
         let exit = self.vcpu.run();
         context.coalesced_pio.drain(&context.buses);
@@ -346,22 +343,22 @@ impl VcpuThread {
             Ok(Exit::MmioRead { address, data }) => context.buses.mmio_read(address, data),
             Ok(Exit::MmioWrite { address, data }) => context.buses.mmio_write(address, data),
             Ok(Exit::Answered) => {}
-            Ok(Exit::Interrupted) => return After::Interruption,
+            Ok(Exit::Interrupted) => return EntryOutcome::Interruption,
             Ok(exit) => {
                 if let Some(event) = event_of(&exit) {
                     let event = self.locate(event);
                     self.context.events.post(event);
-                    return After::Failure;
+                    return EntryOutcome::Failure;
                 }
             }
             Err(error) => {
                 let event = GuestEvent::VcpuFailed(chain(&error));
                 let event = self.locate(event);
                 self.context.events.post(event);
-                return After::Failure;
+                return EntryOutcome::Failure;
             }
         }
-        After::Exit
+        EntryOutcome::Exit
     }
 
     /// Adds where the guest was to a failure.

@@ -4,45 +4,21 @@
 //! transfer that the kernel made for a device. While the log is off (nearly always) a mark costs one
 //! load; the bits are not even allocated.
 
+mod atomics;
 mod bits;
 #[cfg(test)]
 mod interleavings;
+pub(crate) mod log;
+pub(crate) mod pages;
 
 use std::sync::{Arc, OnceLock};
 
-use vm_memory::bitmap::{Bitmap, BitmapSlice, NewBitmap, WithBitmapSlice};
-use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
+use vm_memory::{Address, GuestMemoryBackend, GuestMemoryRegion};
 
-use self::bits::Bits;
+use self::log::DirtyLog;
+use self::pages::DirtyPages;
+use crate::guest_ram::GuestRam;
 use crate::kernel_log::KernelLog;
-use crate::ram::GuestRam;
-
-/// What [`bits`] is made of; loom's in `interleavings`.
-mod atomics {
-    pub(super) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-}
-
-/// Size of what one bit stands for, in bytes: KVM's dirty log has the same.
-pub const DIRTY_PAGE_BYTES: u64 = 4096;
-
-const PAGE_SHIFT: u32 = DIRTY_PAGE_BYTES.trailing_zeros();
-
-/// The log of one region.
-#[derive(Debug, Default)]
-pub struct DirtyLog {
-    bits: Bits,
-    /// What the kernel writes by itself, of all regions; in the first of them, if anywhere.
-    kernel: OnceLock<Arc<KernelLog>>,
-}
-
-/// Dirty pages of one region, as KVM's log has them: bit `n` of word `w` is page `64 w + n`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DirtyPages {
-    /// Guest-physical address of the region.
-    pub base: u64,
-    /// One bit a page.
-    pub words: Vec<u64>,
-}
 
 /// Turns the log on, all clean. Nothing may be writing to guest memory on the VMM's side meanwhile:
 /// a write that saw the log off would be in neither the log nor in what is copied next.
@@ -63,9 +39,18 @@ pub fn is_dirty_log_on(ram: &GuestRam) -> bool {
 }
 
 /// Where the kernel's log of `ram` is, once somebody wants it.
-pub(crate) fn kernel_log_of(ram: &GuestRam) -> Option<&OnceLock<Arc<KernelLog>>> {
+fn kernel_log_of(ram: &GuestRam) -> Option<&OnceLock<Arc<KernelLog>>> {
     let first = ram.iter().next()?;
     Some(&first.bitmap_of_region().kernel)
+}
+
+/// The kernel's log of `ram`, the same for all who ask. What is in it goes with the next
+/// [`take_dirty_log`].
+#[must_use]
+pub fn kernel_log(ram: &GuestRam) -> Option<Arc<KernelLog>> {
+    kernel_log_of(ram).map(|place| {
+        Arc::clone(place.get_or_init(|| Arc::new(KernelLog::new(ram.last_addr().raw_value()))))
+    })
 }
 
 /// Turns the log off.
@@ -101,82 +86,12 @@ impl RegionLog for vm_memory::GuestRegionMmap<DirtyLog> {
     }
 }
 
-impl DirtyLog {
-    fn mark(&self, offset: usize, bytes: usize) {
-        let Some(last) = bytes.checked_sub(1) else {
-            return;
-        };
-        let last = offset.saturating_add(last) >> PAGE_SHIFT;
-        self.bits.mark(offset >> PAGE_SHIFT..=last);
-    }
-
-    fn is_dirty(&self, offset: usize) -> bool {
-        self.bits.is_marked(offset >> PAGE_SHIFT)
-    }
-}
-
-impl NewBitmap for DirtyLog {
-    fn with_len(bytes: usize) -> Self {
-        Self {
-            bits: Bits::new(bytes.div_ceil(1 << PAGE_SHIFT)),
-            kernel: OnceLock::new(),
-        }
-    }
-}
-
-impl<'a> WithBitmapSlice<'a> for DirtyLog {
-    type S = DirtySlice<'a>;
-}
-
-impl Bitmap for DirtyLog {
-    fn mark_dirty(&self, offset: usize, len: usize) {
-        self.mark(offset, len);
-    }
-
-    fn dirty_at(&self, offset: usize) -> bool {
-        self.is_dirty(offset)
-    }
-
-    fn slice_at(&self, offset: usize) -> DirtySlice<'_> {
-        DirtySlice { log: self, offset }
-    }
-}
-
-/// The log of a region from an offset on.
-#[derive(Clone, Copy, Debug)]
-pub struct DirtySlice<'a> {
-    log: &'a DirtyLog,
-    offset: usize,
-}
-
-impl WithBitmapSlice<'_> for DirtySlice<'_> {
-    type S = Self;
-}
-
-impl BitmapSlice for DirtySlice<'_> {}
-
-impl Bitmap for DirtySlice<'_> {
-    fn mark_dirty(&self, offset: usize, len: usize) {
-        self.log.mark(self.offset.saturating_add(offset), len);
-    }
-
-    fn dirty_at(&self, offset: usize) -> bool {
-        self.log.is_dirty(self.offset.saturating_add(offset))
-    }
-
-    fn slice_at(&self, offset: usize) -> Self {
-        Self {
-            log: self.log,
-            offset: self.offset.saturating_add(offset),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
     use vm_memory::{Bytes, GuestAddress, GuestMemory, Permissions};
 
+    use super::pages::DIRTY_PAGE_BYTES;
     use super::*;
     use crate::{Layout, create_ram};
 

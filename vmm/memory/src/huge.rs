@@ -7,8 +7,8 @@
 
 use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 
+use crate::guest_ram::{GuestRam, Region};
 use crate::layout::Window;
-use crate::ram::{GuestRam, Region};
 
 /// Size of a huge page.
 pub(crate) const HUGE_BYTES: u64 = 2 << 20;

@@ -1,12 +1,8 @@
 //! The part of the dirty log that the kernel writes by itself, for devices that it serves (vhost).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vm_memory::{Address, GuestMemoryBackend};
-
-use crate::dirty::{DIRTY_PAGE_BYTES, DirtyPages, kernel_log_of};
-use crate::ram::GuestRam;
+use crate::dirty::pages::{DIRTY_PAGE_BYTES, DirtyPages};
 
 /// A bit for each page of guest-physical addresses from 0 to the end of RAM: bit `n` of word `w` is
 /// page `64 w + n`, as `VHOST_SET_LOG_BASE` wants it on x86.
@@ -15,16 +11,10 @@ pub struct KernelLog {
     words: Box<[AtomicU64]>,
 }
 
-/// The kernel's log of `ram`, the same for all who ask. What is in it goes with the next
-/// [`take_dirty_log`](crate::take_dirty_log).
-#[must_use]
-pub fn kernel_log(ram: &GuestRam) -> Option<Arc<KernelLog>> {
-    kernel_log_of(ram).map(|place| Arc::clone(place.get_or_init(|| Arc::new(KernelLog::new(ram)))))
-}
-
 impl KernelLog {
-    fn new(ram: &GuestRam) -> Self {
-        let pages = ram.last_addr().raw_value() / DIRTY_PAGE_BYTES + 1;
+    /// A clean log of all pages up to that of the guest-physical address `last`.
+    pub(crate) fn new(last: u64) -> Self {
+        let pages = last / DIRTY_PAGE_BYTES + 1;
         let words = usize::try_from(pages.div_ceil(64)).unwrap_or(0);
         Self {
             words: (0..words).map(|_| AtomicU64::new(0)).collect(),
@@ -75,10 +65,12 @@ fn mark(log: &mut [DirtyPages], page: u64) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use vm_memory::{Bytes, GuestAddress};
 
     use super::*;
-    use crate::{Layout, create_ram, start_dirty_log, stop_dirty_log, take_dirty_log};
+    use crate::{Layout, create_ram, kernel_log, start_dirty_log, stop_dirty_log, take_dirty_log};
 
     #[test]
     fn what_the_kernel_marks_is_in_the_log_once() {

@@ -7,9 +7,9 @@ use std::os::fd::AsRawFd;
 use vm_memory::bitmap::BitmapSlice;
 use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryRegion, VolatileSlice};
 
+use crate::guest_ram::GuestRam;
 use crate::huge::prefer_huge;
 use crate::layout::Window;
-use crate::ram::GuestRam;
 
 /// A part of a file could not be read into guest memory.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +33,7 @@ pub enum LoadError {
     Read {
         /// Offset within the file.
         offset: u64,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },

@@ -5,8 +5,8 @@ use std::io;
 
 use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryRegion};
 
+use crate::guest_ram::{GuestRam, RamError};
 use crate::layout::Window;
-use crate::ram::{GuestRam, RamError};
 
 /// One more than the largest number of a node that a kernel can be built for (`NODES_SHIFT` 10).
 pub const MAX_HOST_NODES: u32 = 1024;
@@ -84,7 +84,7 @@ pub fn place_ram(ram: &GuestRam, range: Window, placement: &HostPlacement) -> Re
     }
 }
 
-fn ram_pointer(region: &crate::ram::Region, address: u64) -> Option<*mut u8> {
+fn ram_pointer(region: &crate::guest_ram::Region, address: u64) -> Option<*mut u8> {
     let offset = usize::try_from(address.checked_sub(region.start_addr().0)?).ok()?;
     Some(region.as_ptr().wrapping_add(offset))
 }

@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use vm_memory::bitmap::Bitmap;
 use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 
+use crate::guest_ram::{GuestRam, RamError, Region};
 use crate::pages::Pages;
-use crate::ram::{GuestRam, RamError, Region};
 
 /// What a thread does at a time, if pages are not larger. It looks in between whether it is to stop.
 const STEP_BYTES: usize = 64 << 20;

@@ -4,9 +4,10 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use vm_memory::bitmap::Bitmap;
 use vm_memory::{GuestMemoryBackend, GuestMemoryRegion, GuestRegionMmap};
 
-use crate::dirty::{DIRTY_PAGE_BYTES, DirtyLog};
+use crate::dirty::log::DirtyLog;
+use crate::dirty::pages::DIRTY_PAGE_BYTES;
+use crate::guest_ram::{GuestRam, RamError};
 use crate::layout::Window;
-use crate::ram::{GuestRam, RamError};
 
 /// Gives the pages of `range` back to the host, as far as they are RAM; returns how many bytes that
 /// were. Only whole pages of what backs them are given back: the range is rounded inwards, region by

@@ -8,9 +8,9 @@ use crate::layout::Window;
 #[derive(Debug, thiserror::Error)]
 #[error("{bytes} bytes of read-only memory could not be mapped")]
 pub struct RomError {
-    /// How much.
+    /// Length in bytes.
     pub bytes: usize,
-    /// Why.
+    /// The underlying error.
     #[source]
     source: MmapRegionError,
 }

@@ -2,8 +2,8 @@
 
 use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 
+use crate::guest_ram::GuestRam;
 use crate::layout::{Layout, Window};
-use crate::ram::GuestRam;
 
 /// Most bytes of one memslot. KVM takes a little less than 2^31 pages, 8 TiB
 /// (`KVM_MEM_MAX_NR_PAGES`); this is the largest that keeps every size of page aligned.

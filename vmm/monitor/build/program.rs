@@ -21,20 +21,20 @@ const JUMP: u16 = 0x05;
 
 /// An instruction, by how many there are from it to the end.
 #[derive(Clone, Copy)]
-pub struct Place(usize);
+pub struct Label(usize);
 
 /// What is written so far.
 #[derive(Default)]
 pub struct Program {
     reversed: Vec<Instruction>,
     /// The nearest end with each outcome.
-    ends: BTreeMap<u32, Place>,
+    ends: BTreeMap<u32, Label>,
 }
 
 impl Program {
     /// The instruction that was written last, which what is written next goes on to.
-    pub fn next(&self) -> Place {
-        Place(self.reversed.len())
+    pub fn next(&self) -> Label {
+        Label(self.reversed.len())
     }
 
     /// Loads the word at `offset` of the data, and goes on.
@@ -48,7 +48,7 @@ impl Program {
     }
 
     /// Compares what is loaded by `how`, and goes on there.
-    pub fn compare(&mut self, how: u16, value: u32, holds: Place, otherwise: Place) {
+    pub fn compare(&mut self, how: u16, value: u32, holds: Label, otherwise: Label) {
         // The other may need a step of its own, which is one more instruction between.
         let holds = self.near(holds, 1);
         let otherwise = self.near(otherwise, 0);
@@ -60,7 +60,7 @@ impl Program {
     }
 
     /// The end with `outcome`: one that there is within reach, or another.
-    pub fn end(&mut self, outcome: u32) -> Place {
+    pub fn end(&mut self, outcome: u32) -> Label {
         if let Some(place) = self.ends.get(&outcome)
             && self.reaches(*place, MARGIN)
         {
@@ -79,12 +79,12 @@ impl Program {
     }
 
     /// Whether a comparison that is written `later` instructions from now can lead to it.
-    fn reaches(&self, place: Place, later: usize) -> bool {
+    fn reaches(&self, place: Label, later: usize) -> bool {
         self.reversed.len() + later - place.0 <= usize::from(u8::MAX)
     }
 
     /// A place that leads to `place`, near enough for a comparison.
-    fn near(&mut self, place: Place, later: usize) -> Place {
+    fn near(&mut self, place: Label, later: usize) -> Label {
         if self.reaches(place, later) {
             return place;
         }

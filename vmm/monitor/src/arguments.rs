@@ -22,7 +22,7 @@ Usage: kvmlet-vmm [--control-fd N] [--controller-uid UID]...
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 16;
 
-/// What to do.
+/// Command that the program's arguments ask for.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Command {
     /// Run a guest.
@@ -51,7 +51,7 @@ pub enum ArgumentError {
     Number {
         /// The option.
         option: &'static str,
-        /// What stood there.
+        /// Value of the option as it was given.
         value: Option<OsString>,
     },
 }

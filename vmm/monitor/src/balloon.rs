@@ -5,32 +5,32 @@ use proto_vmm::v1::{self, frame::Body};
 use vmm_devices::virtio::balloon::{BalloonControl, Stat};
 use vmm_machine::SetBalloonError;
 
-use crate::requests::{Asker, error};
+use crate::answers::{Requester, error};
 use crate::server::Server;
 
 impl Server {
     /// Changes the balloon's target.
     pub(crate) fn set_balloon(
         &mut self,
-        asker: Asker,
+        requester: Requester,
         change: v1::SetBalloon,
     ) -> Result<(), v1::Error> {
         let set = self.live_machine()?.set_balloon(change.target_bytes);
         set.map_err(|refused| refusal(&refused))?;
-        self.answer(asker, None);
+        self.answer(requester, None);
         Ok(())
     }
 
     /// Tells the last statistics.
     pub(crate) fn balloon_stats(
         &mut self,
-        asker: Asker,
+        requester: Requester,
         wanted: v1::GetBalloonStats,
     ) -> Result<(), v1::Error> {
         let balloon = self.live_machine()?.balloon();
         let balloon = balloon.ok_or_else(|| refusal(&SetBalloonError::NoBalloon))?;
         let response = v1::Response {
-            id: asker.request,
+            id: requester.request,
             status: Some(self.status()),
             balloon_stats: Some(stats(&balloon)),
             ..v1::Response::default()
@@ -38,7 +38,7 @@ impl Server {
         if wanted.refresh {
             balloon.refresh_stats();
         }
-        self.send(asker.connection, Body::Response(response));
+        self.send(requester.connection, Body::Response(response));
         Ok(())
     }
 }

@@ -3,44 +3,44 @@
 use proto_vmm::v1;
 use vmm_machine::{NetChange, Request};
 
+use crate::answers::{Requester, field_error};
 use crate::config;
-use crate::requests::{Asker, field_error};
 use crate::server::Server;
 
 impl Server {
     pub(crate) fn set_link(
         &mut self,
-        asker: Asker,
+        requester: Requester,
         request: &v1::SetLink,
     ) -> Result<(), v1::Error> {
         let change = NetChange::SetLink { up: request.up };
-        self.change_card(asker, request.card.as_ref(), change)
+        self.change_card(requester, request.card.as_ref(), change)
     }
 
     pub(crate) fn set_net_limits(
         &mut self,
-        asker: Asker,
+        requester: Requester,
         request: &v1::SetNetLimits,
     ) -> Result<(), v1::Error> {
         let change = NetChange::SetLimits(config::net_limits(request.limits.as_ref()));
-        self.change_card(asker, request.card.as_ref(), change)
+        self.change_card(requester, request.card.as_ref(), change)
     }
 
     pub(crate) fn announce_net(
         &mut self,
-        asker: Asker,
+        requester: Requester,
         request: &v1::AnnounceNet,
     ) -> Result<(), v1::Error> {
-        self.change_card(asker, request.card.as_ref(), NetChange::Announce)
+        self.change_card(requester, request.card.as_ref(), NetChange::Announce)
     }
 
     fn change_card(
         &mut self,
-        asker: Asker,
+        requester: Requester,
         address: Option<&v1::PciAddress>,
         change: NetChange,
     ) -> Result<(), v1::Error> {
         let card = config::card_address(address).map_err(field_error)?;
-        self.ask(asker, Request::ChangeCard { card, change })
+        self.ask(requester, Request::ChangeCard { card, change })
     }
 }

@@ -5,6 +5,7 @@ mod clock;
 mod console;
 mod cpus;
 mod disk;
+pub mod error;
 mod firmware;
 #[cfg(test)]
 mod hostile;
@@ -18,19 +19,18 @@ mod smbios;
 mod tests;
 mod vsock;
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::Arc;
 
 use proto_vmm::v1;
 use vmm_machine::{
-    BootSource, ClockConfig, CpuConfig, DebugPorts, DeviceConfig, KernelConfig, KernelEntry,
-    LifeConfig, MAX_CMDLINE_BYTES, MemoryConfig, NumaNode, PciAddress, Placement, RebootPolicy,
-    SmbiosConfig,
+    BootSource, DebugPorts, DeviceConfig, KernelConfig, KernelEntry, MAX_CMDLINE_BYTES,
+    MachineConfig, PciAddress, RebootPolicy, SerialConfig,
 };
 
 pub use self::console::ConsoleParts;
 pub use self::disk::limits as disk_limits;
+use self::error::{FieldError, unknown};
 pub use self::net::limits as net_limits;
 pub use self::placement::field as placement_field;
 pub use self::vsock::control as vsock_control;
@@ -41,66 +41,23 @@ const MAX_DEVICES: usize = 2 * PciAddress::MAX_ON_BUS_0;
 const MIN_LOG_BYTES: u64 = 64 << 10;
 const MAX_NAME_BYTES: usize = 512;
 
-/// A field that is wrong.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field} {rule}")]
-pub struct FieldError {
-    /// Path within `MachineConfig`.
-    pub field: String,
-    /// What is wrong with it and what it must be; continues the path as a sentence.
-    pub rule: String,
-}
-
-impl FieldError {
-    /// An error of `field`.
-    pub fn new(field: impl Into<String>, rule: impl Into<String>) -> Self {
-        Self {
-            field: field.into(),
-            rule: rule.into(),
-        }
-    }
-}
-
-/// A configuration with all its descriptors, and nothing left to find out.
+/// A machine that can be built, and the files of its process.
 pub struct CheckedConfig {
-    /// `/dev/kvm`.
-    pub dev_kvm: std::os::fd::OwnedFd,
-    /// vCPUs.
-    pub cpus: CpuConfig,
-    /// Clocks that are not the CPUs'.
-    pub clock: ClockConfig,
-    /// RAM.
-    pub memory: MemoryConfig,
-    /// NUMA nodes.
-    pub numa_nodes: Vec<NumaNode>,
-    /// Where threads run.
-    pub placement: Placement,
-    /// What is booted.
-    pub boot: BootSource,
+    /// The machine, with all its descriptors.
+    pub machine: MachineConfig,
     /// Takes the exit record.
     pub exit_record: File,
     /// Log of the console and its limit in bytes.
     pub console_log: Option<(File, u64)>,
-    /// PCI functions.
-    pub devices: Vec<(PciAddress, DeviceConfig)>,
-    /// The virtio console, if there is one among them.
+    /// The virtio console, if there is one among the machine's devices.
     pub console: Option<ConsoleParts>,
-    /// Functions with a thread of their own, and its name.
-    pub io_threads: BTreeMap<PciAddress, String>,
-    /// What a guest's reset does.
-    pub reboot_policy: RebootPolicy,
-    /// Debug ports.
-    pub debug: DebugPorts,
-    /// What SMBIOS tells.
-    pub smbios: Option<SmbiosConfig>,
-    /// Panic device and policy.
-    pub life: LifeConfig,
 }
 
-/// Checks `wire` and takes its descriptors.
+/// Checks `wire` and takes its descriptors, for a machine whose COM1 is `serial`.
 pub fn check(
     wire: &v1::MachineConfig,
     mut descriptors: Descriptors,
+    serial: SerialConfig,
 ) -> Result<CheckedConfig, FieldError> {
     check_names(wire)?;
     let cpus = cpus::cpus(wire.cpus.as_ref())?;
@@ -134,25 +91,28 @@ pub fn check(
     }
     let debug = wire.debug.unwrap_or_default();
     Ok(CheckedConfig {
-        dev_kvm,
-        cpus,
-        clock,
-        memory,
-        numa_nodes,
-        placement,
-        boot,
+        machine: MachineConfig {
+            dev_kvm,
+            cpus,
+            clock,
+            memory,
+            numa_nodes,
+            placement,
+            boot,
+            reboot_policy,
+            serial,
+            devices,
+            io_threads,
+            debug: DebugPorts {
+                timestamp: debug.boot_timestamp_port,
+                exit: debug.debug_exit_port,
+            },
+            smbios: wire.smbios.as_ref().map(smbios::smbios).transpose()?,
+            life: life::life(wire)?,
+        },
         exit_record,
         console_log,
-        devices,
         console,
-        io_threads,
-        reboot_policy,
-        debug: DebugPorts {
-            timestamp: debug.boot_timestamp_port,
-            exit: debug.debug_exit_port,
-        },
-        smbios: wire.smbios.as_ref().map(smbios::smbios).transpose()?,
-        life: life::life(wire)?,
     })
 }
 
@@ -287,8 +247,4 @@ fn kind(
         Some(Wire::I6300esb(watchdog)) => life::watchdog(path, *watchdog),
         Some(Wire::Pvpanic(v1::Pvpanic {})) => Ok(DeviceConfig::Pvpanic),
     }
-}
-
-fn unknown(field: &str, value: i32) -> FieldError {
-    FieldError::new(field, format!("is {value}, which this VMM does not know"))
 }

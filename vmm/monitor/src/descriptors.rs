@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::{SFlag, fstat};
 
-use crate::config::FieldError;
+use crate::config::error::FieldError;
 
 /// What a descriptor must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

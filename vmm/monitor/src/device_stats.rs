@@ -4,32 +4,32 @@ use proto_vmm::v1::{self, frame::Body};
 use vmm_devices::virtio::blk::{DiskCount, DiskCounts};
 use vmm_machine::{CardCounts, PciAddress};
 
-use crate::requests::Asker;
+use crate::answers::Requester;
 use crate::server::Server;
 use crate::status;
 
 impl Server {
-    pub(crate) fn answer_disk_stats(&mut self, asker: Asker) -> Result<(), v1::Error> {
+    pub(crate) fn answer_disk_stats(&mut self, requester: Requester) -> Result<(), v1::Error> {
         let counts = self.live_machine()?.disk_counts();
         let response = v1::Response {
-            id: asker.request,
+            id: requester.request,
             status: Some(self.status()),
             disk_stats: counts.iter().map(stats).collect(),
             ..v1::Response::default()
         };
-        self.send(asker.connection, Body::Response(response));
+        self.send(requester.connection, Body::Response(response));
         Ok(())
     }
 
-    pub(crate) fn answer_net_stats(&mut self, asker: Asker) -> Result<(), v1::Error> {
+    pub(crate) fn answer_net_stats(&mut self, requester: Requester) -> Result<(), v1::Error> {
         let counts = self.live_machine()?.card_counts();
         let response = v1::Response {
-            id: asker.request,
+            id: requester.request,
             status: Some(self.status()),
             net_stats: counts.iter().map(net_stats).collect(),
             ..v1::Response::default()
         };
-        self.send(asker.connection, Body::Response(response));
+        self.send(requester.connection, Body::Response(response));
         Ok(())
     }
 }

@@ -7,28 +7,33 @@
 
 #![forbid(unsafe_code)]
 
+mod answers;
 mod arguments;
 mod balloon;
 mod card_requests;
 mod config;
+
 mod connection;
 mod console;
 mod descriptors;
 mod device_stats;
 mod exit_record;
 mod guest;
+mod guest_lifecycle;
 mod harden;
 mod identity;
 mod log;
 mod log_file;
 mod notices;
 mod poller;
+mod port_requests;
 mod ports;
 mod requests;
 mod server;
 mod snapshot_file;
 mod status;
 mod timeline;
+mod timeline_request;
 mod vsock;
 
 use std::process::ExitCode;

@@ -17,12 +17,12 @@ pub enum Notice {
     Answered {
         /// Given with the request.
         ticket: u64,
-        /// What became of it.
+        /// Result of the request.
         result: Result<(), RequestError>,
     },
     /// Something happened.
     Changed {
-        /// What.
+        /// Kind of the change.
         change: Change,
         /// The status right after it.
         status: Box<Status>,

@@ -97,7 +97,7 @@ struct Watched {
 /// What happened to a source.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
-    /// Which.
+    /// Source that is ready.
     pub source: Source,
     /// Can be read, or the peer closed its sending side.
     pub readable: bool,

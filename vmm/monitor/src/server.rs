@@ -12,6 +12,7 @@ use proto_vmm::v1::{self, frame::Body};
 use vmm_machine::{MachineThread, Status, chain};
 use vmm_sys::peer::Peer;
 
+use crate::answers::{PendingAnswers, error};
 use crate::connection::{Connection, ConnectionError};
 use crate::console::{Console, SerialLine};
 use crate::exit_record::Recorder;
@@ -21,7 +22,6 @@ use crate::log::{Level, Log};
 use crate::notices::Notices;
 use crate::poller::{Poller, Ready, Source, Terminal};
 use crate::ports::Ports;
-use crate::requests::{PendingAnswers, error};
 use crate::status;
 use crate::timeline::ProcessTimes;
 
@@ -90,7 +90,8 @@ impl Server {
         recorder.install_panic_hook(&log);
         let mut allowed = controllers;
         allowed.extend([0, nix::unistd::geteuid().as_raw()]);
-        let (serial, console) = SerialLine::new()?;
+        let (serial, output) = SerialLine::new()?;
+        let console = Console::new(output, Box::new(serial.clone()));
         Ok(Self {
             listener,
             allowed,

@@ -43,9 +43,9 @@ pub enum SnapshotFileError {
         "it has {count} checksums of {chunk_bytes} bytes of RAM each, which is not what its RAM needs"
     )]
     Checksums {
-        /// How many it has.
+        /// Number of checksums in the file.
         count: usize,
-        /// What each is of.
+        /// Bytes of RAM that one checksum covers.
         chunk_bytes: u64,
     },
 }

@@ -7,8 +7,8 @@ use proto_vmm::v1;
 use vmm_devices::virtio::vsock::VsockControl;
 use vmm_machine::chain;
 
-use crate::config::FieldError;
-use crate::requests::{error, field_error};
+use crate::answers::{error, field_error};
+use crate::config::error::FieldError;
 
 /// Gives the socket device another broker. The device is not waited for.
 pub fn attach_broker(

@@ -17,7 +17,7 @@ use std::process::{Command, ExitCode, Output, Stdio};
 
 use libtest_mimic::{Arguments as Options, Failed, Trial};
 use nix::sys::signal::Signal;
-use program::{EQUAL, NOT_BELOW, Place, Program};
+use program::{EQUAL, Label, NOT_BELOW, Program};
 use vmm_monitor::sandbox::tables::{Arguments, COMMON, KINDS, Rule, includes};
 use vmm_monitor::sandbox::{enter, filter_of, process_filter};
 use vmm_sys::forbidden::tell_forbidden_calls;
@@ -312,7 +312,7 @@ fn far_ends() -> Result<(), Failed> {
     type Shape = (
         &'static str,
         u16,
-        fn([Place; 3]) -> [Place; 2],
+        fn([Label; 3]) -> [Label; 2],
         fn(u32) -> bool,
     );
     let shapes: [Shape; 3] = [

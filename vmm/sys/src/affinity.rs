@@ -32,7 +32,7 @@ impl CpuSet {
         self.0.is_empty()
     }
 
-    /// How many there are.
+    /// Number of CPUs in the set.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()

@@ -9,7 +9,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 #[derive(Debug, thiserror::Error)]
 #[error("hardening: {call} failed")]
 pub struct HardenError {
-    /// What was tried.
+    /// Name of the system call or ioctl.
     pub call: &'static str,
     /// What the kernel said.
     #[source]

@@ -23,7 +23,7 @@ pub enum SocketError {
     /// The kernel refused.
     #[error("{call} failed")]
     Call {
-        /// What was tried.
+        /// Name of the system call or ioctl.
         call: &'static str,
         /// What the kernel said.
         #[source]
@@ -36,7 +36,7 @@ pub enum SocketError {
 pub enum Half {
     /// What the peer sends.
     Incoming,
-    /// What we send.
+    /// The direction from us to the peer.
     Outgoing,
 }
 

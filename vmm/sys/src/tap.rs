@@ -67,7 +67,7 @@ pub enum TapError {
     /// It is no tap, or an ioctl failed.
     #[error("tap: {call} failed")]
     Call {
-        /// What was tried.
+        /// Name of the system call or ioctl.
         call: &'static str,
         /// What the kernel said.
         #[source]

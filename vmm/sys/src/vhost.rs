@@ -8,9 +8,9 @@
 //! ```
 
 mod abi;
+mod error;
 
 use std::fs::File;
-use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
@@ -20,40 +20,13 @@ use vmm_memory::{GuestRam, KernelLog};
 use self::abi::{
     LOG_RING, MAX_REGIONS, MemoryRegion, MemoryTable, RingAddresses, RingFile, RingState,
 };
+pub use self::error::VhostError;
 
 /// `VHOST_F_LOG_ALL`: writes to guest memory are logged.
 pub const LOG_ALL: u64 = 1 << 26;
 
 /// Receive and transmit, as vhost numbers them.
 pub const RINGS: u32 = 2;
-
-/// vhost-net cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum VhostError {
-    /// It is no vhost-net, or a call failed.
-    #[error("vhost-net: {call} failed")]
-    Call {
-        /// What was tried.
-        call: &'static str,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
-    /// The kernel's is too old.
-    #[error("vhost-net has features {has:#x}, of {needed:#x} that are needed")]
-    Features {
-        /// What it has.
-        has: u64,
-        /// What it must have.
-        needed: u64,
-    },
-    /// A ring or a region is not in guest memory, or there are too many regions.
-    #[error("vhost-net: {0} cannot be handed to the kernel")]
-    Memory(&'static str),
-    /// The kernel found a ring that makes no sense, and does not go on with it.
-    #[error("vhost-net: the kernel gave up a ring that its driver broke")]
-    BrokenRing,
-}
 
 /// Where a ring is and how far, in guest-physical addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,7 +21,7 @@ const FEATURE_BITS: u32 = 1 | 1 << 1;
 /// Length of a directory's entry.
 const ENTRY_BYTES: usize = 64;
 
-/// What an item is.
+/// Content of an item.
 pub enum Content {
     /// Always these bytes.
     Fixed(Vec<u8>),

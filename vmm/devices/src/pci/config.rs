@@ -232,7 +232,7 @@ impl ConfigSpace {
         &self.bytes
     }
 
-    /// What reads give.
+    /// The bytes that reads return.
     pub fn image(&self) -> ConfigImage<'_> {
         ConfigImage {
             bytes: &self.bytes,

@@ -1,8 +1,8 @@
 //! The machine's view of a PCI function.
 
 use crate::event::{EventSource, IoEvent};
+use crate::quiesce::QuiesceError;
 use crate::state::Payload;
-use crate::virtio::QuiesceError;
 
 /// Bytes of conventional configuration space, the first of 4096.
 pub const CONVENTIONAL_BYTES: usize = 256;

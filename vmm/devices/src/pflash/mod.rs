@@ -11,6 +11,7 @@
 //! again.
 
 mod cfi;
+mod layout;
 mod state;
 mod store;
 #[cfg(test)]
@@ -23,14 +24,10 @@ use vmm_memory::RomMemory;
 
 use crate::state::{DeviceState, Payload, StateError};
 
+pub use layout::{BLOCK_BYTES, MAX_BYTES};
 pub use state::FlashState;
 pub use store::FlashError;
 use store::Store;
-
-/// Size of what is erased at once.
-pub const BLOCK_BYTES: u64 = 4096;
-/// Most bytes of a flash memory.
-pub const MAX_BYTES: u64 = 8 << 20;
 
 const PROGRAM_ALTERNATE: u8 = 0x10;
 const ERASE: u8 = 0x20;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use vmm_memory::{RomError, RomMemory};
 
-use super::{BLOCK_BYTES, MAX_BYTES};
+use super::layout::{BLOCK_BYTES, MAX_BYTES};
 
 /// A block.
 const ERASED: [u8; 4096] = [0xff; 4096];

@@ -1,6 +1,6 @@
 //! The panic device as a PCI function (QEMU's `pvpanic-pci`).
 
-use super::{Register, SUPPORTED};
+use super::register::{Register, SUPPORTED};
 use crate::notice::NoticeSink;
 use crate::pci::config::{ConfigSpace, LayoutError, PciIdentity};
 use crate::pci::function::{BarKind, BarWindow, ConfigEffect, ConfigImage, PciFunction};

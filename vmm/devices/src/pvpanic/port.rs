@@ -1,6 +1,6 @@
 //! The panic device at an I/O port (QEMU's `pvpanic`, ACPI's QEMU0001).
 
-use super::{Register, SUPPORTED};
+use super::register::{Register, SUPPORTED};
 use crate::bus::BusDevice;
 use crate::notice::NoticeSink;
 

@@ -4,16 +4,17 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::bus::BusDevice;
+use crate::notice::{DeviceNotice, NoticeSink};
 use crate::pci::function::PciFunction;
 use crate::state::Payloads;
 
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<DeviceNotice>>>);
+struct RecordedNotices(Arc<Mutex<Vec<DeviceNotice>>>);
 
-impl Told {
+impl RecordedNotices {
     fn sink(&self) -> NoticeSink {
-        let told = Arc::clone(&self.0);
-        Arc::new(move |notice| told.lock().unwrap().push(notice))
+        let notices = Arc::clone(&self.0);
+        Arc::new(move |notice| notices.lock().unwrap().push(notice))
     }
 
     fn take(&self) -> Vec<DeviceNotice> {
@@ -23,9 +24,9 @@ impl Told {
 
 #[test]
 fn both_devices_tell_what_the_guest_wrote() {
-    let told = Told::default();
-    let mut port = PvpanicPort::new(told.sink());
-    let mut function = PvpanicPci::new(told.sink()).unwrap();
+    let notices = RecordedNotices::default();
+    let mut port = PvpanicPort::new(notices.sink());
+    let mut function = PvpanicPci::new(notices.sink()).unwrap();
     for (value, panic) in [
         (1, Some(Panic::Panicked)),
         (2, Some(Panic::CrashLoaded)),
@@ -36,18 +37,18 @@ fn both_devices_tell_what_the_guest_wrote() {
     ] {
         let expected: Vec<_> = panic.map(DeviceNotice::Panic).into_iter().collect();
         port.write(0, &[value]);
-        assert_eq!(told.take(), expected, "{value:#x} to the port");
+        assert_eq!(notices.take(), expected, "{value:#x} to the port");
         function.bar_write(0, 0, &[value]);
-        assert_eq!(told.take(), expected, "{value:#x} to the function");
+        assert_eq!(notices.take(), expected, "{value:#x} to the function");
     }
 }
 
 #[test]
 fn a_read_gives_the_bits_that_mean_something() {
     let mut byte = [0];
-    PvpanicPort::new(Told::default().sink()).read(0, &mut byte);
+    PvpanicPort::new(RecordedNotices::default().sink()).read(0, &mut byte);
     assert_eq!(byte, [7]);
-    let mut function = PvpanicPci::new(Told::default().sink()).unwrap();
+    let mut function = PvpanicPci::new(RecordedNotices::default().sink()).unwrap();
     function.bar_read(0, 0, &mut byte);
     assert_eq!(byte, [7]);
     let mut id = [0; 4];
@@ -57,20 +58,20 @@ fn a_read_gives_the_bits_that_mean_something() {
 
 #[test]
 fn a_crash_kernel_is_told_of_once_until_the_reset_and_after_a_restore() {
-    let told = Told::default();
-    let mut function = PvpanicPci::new(told.sink()).unwrap();
+    let notices = RecordedNotices::default();
+    let mut function = PvpanicPci::new(notices.sink()).unwrap();
     for _ in 0..3 {
         function.bar_write(0, 0, &[2]);
     }
-    assert_eq!(told.take().len(), 1);
+    assert_eq!(notices.take().len(), 1);
     let mut payloads = Payloads::new(function.save());
-    let mut again = PvpanicPci::restored(told.sink(), &mut payloads).unwrap();
+    let mut again = PvpanicPci::restored(notices.sink(), &mut payloads).unwrap();
     payloads.finish().unwrap();
     again.bar_write(0, 0, &[2]);
-    assert_eq!(told.take(), []);
+    assert_eq!(notices.take(), []);
     again.reset();
     again.bar_write(0, 0, &[2]);
-    assert_eq!(told.take().len(), 1);
+    assert_eq!(notices.take().len(), 1);
 }
 
 proptest! {
@@ -81,14 +82,14 @@ proptest! {
         width in prop::sample::select(vec![1usize, 2, 4, 8]),
         value in any::<u8>(),
     ) {
-        let told = Told::default();
-        let mut function = PvpanicPci::new(told.sink()).unwrap();
-        let mut port = PvpanicPort::new(told.sink());
+        let notices = RecordedNotices::default();
+        let mut function = PvpanicPci::new(notices.sink()).unwrap();
+        let mut port = PvpanicPort::new(notices.sink());
         let mut data = vec![value; width];
         function.bar_write(0, offset, &data);
         port.write(offset, &data);
         let expected = if offset == 0 && width == 1 && value & 7 != 0 { 2 } else { 0 };
-        prop_assert_eq!(told.take().len(), expected);
+        prop_assert_eq!(notices.take().len(), expected);
         function.bar_read(0, offset, &mut data);
         port.read(offset, &mut data);
         let at = u16::try_from(offset & 0xfff).unwrap();

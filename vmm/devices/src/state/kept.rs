@@ -6,7 +6,8 @@
 use std::fs;
 use std::path::Path;
 
-use super::{DeviceState, format_of};
+use super::DeviceState;
+use super::format::format_of;
 
 /// Fails when `S` has another format than its version had. With `KVMLET_NEW_FORMATS` in the
 /// environment a version that has none is given one.

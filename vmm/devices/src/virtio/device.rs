@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use super::fault::DeviceFault;
 use super::interrupt::ConfigCall;
-use super::queue::{QueueError, VirtQueue};
-use crate::GuestRam;
+use super::queue::VirtQueue;
 use crate::event::EventSource;
+use crate::quiesce::QuiesceError;
 use crate::state::Payload;
+use vmm_memory::GuestRam;
 
 /// A kind of virtio device: its number and its place among PCI classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,40 +45,6 @@ pub struct ActiveContext {
 pub enum ActivateError {
     /// The host side did not take the agreed features.
     #[error("the backend refused the features agreed on")]
-    Backend(#[source] Box<dyn std::error::Error + Send + Sync>),
-}
-
-/// A device cannot go on: the driver broke the rules of its rings, or the host failed. The transport sets
-/// `DEVICE_NEEDS_RESET`.
-#[derive(Debug, thiserror::Error)]
-pub enum DeviceFault {
-    /// A ring or a descriptor chain is broken.
-    #[error("queue {queue} is broken")]
-    Queue {
-        /// Index of the queue.
-        queue: u16,
-        /// How.
-        #[source]
-        source: QueueError,
-    },
-    /// The host side is gone.
-    #[error("the backend failed")]
-    Backend(#[source] Box<dyn std::error::Error + Send + Sync>),
-}
-
-/// A device does not come to rest.
-#[derive(Debug, thiserror::Error)]
-pub enum QuiesceError {
-    /// The host does not finish what was asked of it.
-    #[error("{in_flight} requests did not end within {waited_ms} ms")]
-    InFlight {
-        /// How many are left.
-        in_flight: usize,
-        /// How long they were waited for.
-        waited_ms: u64,
-    },
-    /// The host side does not give up what it has.
-    #[error("the backend does not stop")]
     Backend(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 

@@ -8,6 +8,7 @@ pub mod balloon;
 pub mod blk;
 pub mod console;
 pub mod device;
+mod fault;
 pub mod interrupt;
 pub mod net;
 pub mod queue;
@@ -19,5 +20,6 @@ pub mod vsock;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use device::{ActivateError, DeviceEvent, DeviceFault, QuiesceError, VirtioDevice};
+pub use device::{ActivateError, DeviceEvent, VirtioDevice};
+pub use fault::DeviceFault;
 pub use transport::VirtioPciFunction;

@@ -6,8 +6,10 @@
 //! and `DEVICE_NEEDS_RESET`. Buffers are only address ranges here; whoever accesses them checks that they
 //! are RAM.
 
+mod atomics;
 mod buffers;
 mod chain;
+pub(crate) mod error;
 mod event_index;
 #[cfg(test)]
 mod interleavings;
@@ -25,50 +27,12 @@ use vmm_sys_util::eventfd::EventFd;
 
 pub use self::buffers::{Buffer, copy_in, copy_out, mark_written, slices_of, window};
 pub use self::chain::Chain;
+pub use self::error::{MAX_CHAIN_DESCRIPTORS, QueueError};
 use self::notifications::Notifications;
 use self::rings::{Rings, RingsInRam};
-use super::device::DeviceFault;
+use super::fault::DeviceFault;
 use super::interrupt::QueueCall;
-use crate::GuestRam;
-
-/// The atomics that [`notifications`] uses. `interleavings` compiles it with loom's instead.
-mod atomics {
-    pub(super) use std::sync::atomic::{Ordering, fence};
-}
-
-/// Most descriptors of a chain. An indirect table could have 65,535, each of which costs the host a
-/// read and, in most requests, a part of an I/O vector; no driver comes near (and `preadv(2)`
-/// takes 1024).
-pub const MAX_CHAIN_DESCRIPTORS: usize = 1024;
-
-/// A malformed ring or chain.
-#[derive(Debug, thiserror::Error)]
-pub enum QueueError {
-    /// The ring's index or addresses are out of range.
-    #[error("ring")]
-    Ring(#[source] virtio_queue::Error),
-    /// A field of the ring cannot be accessed.
-    #[error("ring field")]
-    Memory(#[source] GuestMemoryError),
-    /// The chain has no descriptor, loops, leaves its table, or is longer than 4 GiB.
-    #[error("descriptor chain {head} is malformed")]
-    Malformed {
-        /// Index of its first descriptor.
-        head: u16,
-    },
-    /// The chain has more descriptors than any request needs.
-    #[error("descriptor chain {head} has more than {MAX_CHAIN_DESCRIPTORS} descriptors")]
-    TooLong {
-        /// Index of its first descriptor.
-        head: u16,
-    },
-    /// A buffer for the driver to read comes before one for the device to read.
-    #[error("descriptor chain {head} has a readable buffer after a writable one")]
-    Order {
-        /// Index of its first descriptor.
-        head: u16,
-    },
-}
+use vmm_memory::GuestRam;
 
 /// Progress of a queue, as a snapshot holds it: ring indexes, which wrap at 65,536.
 #[derive(Clone, Copy, PartialEq, prost::Message)]

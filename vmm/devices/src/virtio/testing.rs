@@ -12,11 +12,11 @@ use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
 use super::device::VirtioDevice;
 use super::transport::VirtioPciFunction;
-use crate::GuestRam;
 use crate::event::EventSource;
 use crate::pci::function::PciFunction;
 use crate::pci::msi::testing::RecordingMsi;
 use crate::state::Payloads;
+use vmm_memory::GuestRam;
 
 /// Descriptor flags.
 pub(crate) const NEXT: u16 = 1;

@@ -1,7 +1,7 @@
 //! Why a guest cannot have the CPUs that are asked for.
 
+use super::enlightenment::Enlightenment;
 use super::features::{Feature, FeatureSet};
-use super::hyperv::Enlightenment;
 
 /// CPUs that this host cannot give, or that cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -11,7 +11,7 @@ pub enum CpuError {
     ModelTooLarge {
         /// Name of the model.
         model: &'static str,
-        /// What is missing.
+        /// Features of the model that the host lacks.
         missing: Box<FeatureSet>,
     },
     /// Policy `require`.
@@ -37,7 +37,7 @@ pub enum CpuError {
         index: usize,
         /// The feature.
         feature: Feature,
-        /// What it needs.
+        /// The feature that it depends on.
         need: Feature,
     },
     /// The host's KVM is too old, or the CPU has no VMX.
@@ -46,9 +46,9 @@ pub enum CpuError {
     /// An enlightenment that builds upon another.
     #[error("Hyper-V's {} needs {}, which is off", .enlightenment.name(), .need)]
     HypervNeeds {
-        /// Which.
+        /// The enlightenment whose dependency is off.
         enlightenment: Enlightenment,
-        /// What it needs.
+        /// Name of the enlightenment that it depends on.
         need: &'static str,
     },
     /// A feature of KVM itself.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::leaves::Leaves;
-use super::words::{ALIASES, Place, SHOWN_AS, WORD_COUNT, WORDS, Word};
+use super::words::{ALIASES, BitSource, SHOWN_AS, WORD_COUNT, WORDS, Word};
 
 /// A feature of a CPU: one bit with a name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -216,12 +216,12 @@ impl FeatureSet {
         let mut set = Self::default();
         for (word, value) in WORDS.iter().zip(&mut set.0) {
             let said = match word.place {
-                Place::Cpuid {
+                BitSource::Cpuid {
                     leaf,
                     subleaf,
                     register,
                 } => u64::from(leaves.get(leaf, subleaf, register)),
-                Place::ArchCapabilities => arch_capabilities,
+                BitSource::ArchCapabilities => arch_capabilities,
             };
             *value = said & mask(word.bits);
         }
@@ -231,7 +231,7 @@ impl FeatureSet {
     /// Makes `leaves` say exactly this set of the features that are known; other bits stay.
     pub(crate) fn write(&self, leaves: &mut Leaves) {
         for (word, value) in WORDS.iter().zip(self.0) {
-            if let Place::Cpuid {
+            if let BitSource::Cpuid {
                 leaf,
                 subleaf,
                 register,
@@ -251,7 +251,7 @@ impl FeatureSet {
 
     /// The bits of `IA32_ARCH_CAPABILITIES` that are in it.
     pub(crate) fn arch_capabilities(&self) -> u64 {
-        let at = |(word, _): &(&super::words::Word, u64)| word.place == Place::ArchCapabilities;
+        let at = |(word, _): &(&super::words::Word, u64)| word.place == BitSource::ArchCapabilities;
         let mut words = WORDS.iter().zip(self.0);
         words.find(at).map_or(0, |(_, value)| value)
     }

@@ -4,9 +4,10 @@
 //! 2.4; Intel SDM 2A (CPUID 0x15, 0x16).
 
 use super::config::{CpuConfig, KvmConfig, Toggle};
+use super::enlightenment::Enlightenment;
 use super::error::{CpuError, KvmFeature};
 use super::host::HostCpu;
-use super::hyperv::{Enlightenment, HypervConfig};
+use super::hyperv::HypervConfig;
 use super::leaves::Leaves;
 use super::words::Register;
 

@@ -142,8 +142,8 @@ impl Leaves {
 
     /// As KVM takes them.
     pub(crate) fn to_kvm(&self) -> Result<CpuId, KvmError> {
-        CpuId::from_entries(&self.0).map_err(|_| KvmError::MissingCapability {
-            capability: "room in the table of KVM_SET_CPUID2",
+        CpuId::from_entries(&self.0).map_err(|_| KvmError::TableTooLong {
+            call: "KVM_SET_CPUID2",
         })
     }
 }

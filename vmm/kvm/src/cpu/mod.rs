@@ -5,6 +5,7 @@
 //! matters only where the manuals differ.
 
 mod config;
+mod enlightenment;
 mod error;
 mod features;
 mod guest;
@@ -25,12 +26,13 @@ mod words;
 mod xsave;
 
 pub use config::{CpuConfig, CpuModel, FeaturePolicy, KvmConfig, Toggle, TscConfig};
+pub use enlightenment::Enlightenment;
 pub use error::{CpuError, KvmFeature};
 pub use features::{Feature, FeatureSet};
 pub use guest::GuestCpu;
 pub use host::HostCpu;
 pub(crate) use host::HostTsc;
-pub use hyperv::{Enlightenment, HypervConfig, MAX_HYPERV_VENDOR_BYTES};
+pub use hyperv::{HypervConfig, MAX_HYPERV_VENDOR_BYTES};
 pub(crate) use leaves::Leaves;
 pub use models::{NamedModel, Signature};
 pub use saved::{CpuMismatch, CpuState};

@@ -78,7 +78,7 @@ pub enum CpuMismatch {
     /// Other numbers of sockets, cores or threads.
     #[error("the guest has {saved} of its CPUs' {what}, this configuration {here}")]
     Topology {
-        /// Which number.
+        /// Name of the number: sockets, cores or threads.
         what: &'static str,
         /// The guest's.
         saved: u32,

@@ -13,9 +13,9 @@ pub(crate) enum Register {
     Edx,
 }
 
-/// Where the bits of a word are.
+/// Register that holds the bits of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum BitSource {
     /// A register of a CPUID leaf.
     Cpuid {
         leaf: u32,
@@ -29,7 +29,7 @@ pub(crate) enum Place {
 /// Features whose bits are together.
 #[derive(Debug)]
 pub(crate) struct Word {
-    pub place: Place,
+    pub place: BitSource,
     pub bits: &'static [(u8, &'static str)],
 }
 
@@ -42,7 +42,7 @@ const fn cpuid(
     register: Register,
     bits: &'static [(u8, &'static str)],
 ) -> Word {
-    let place = Place::Cpuid {
+    let place = BitSource::Cpuid {
         leaf,
         subleaf,
         register,
@@ -129,7 +129,7 @@ pub(crate) static WORDS: [Word; WORD_COUNT] = [
         (28, "ibpb-brtype"), (29, "srso-no"), (30, "srso-user-kernel-no"),
     ]),
     Word {
-        place: Place::ArchCapabilities,
+        place: BitSource::ArchCapabilities,
         bits: &[
             (0, "rdctl-no"), (1, "ibrs-all"), (2, "rsba"), (3, "skip-l1dfl-vmentry"), (4, "ssb-no"),
             (5, "mds-no"), (6, "pschange-mc-no"), (7, "tsx-ctrl"), (8, "taa-no"), (13, "sbdr-ssdp-no"),

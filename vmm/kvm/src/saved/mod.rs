@@ -7,66 +7,13 @@
 //! state was taken, as if the time between had not been; the real-time clock is the host's. The whole
 //! rule is in `docs/clocks.md`.
 
+mod error;
 mod nested;
 mod raw;
 mod vcpu;
 mod vm;
 mod xsave;
 
+pub use error::SavedStateError;
 pub use vcpu::VcpuState;
 pub use vm::VmState;
-
-use crate::cpu::CpuMismatch;
-use crate::error::KvmError;
-
-/// State cannot be taken, or a VM cannot be brought to it.
-#[derive(Debug, thiserror::Error)]
-pub enum SavedStateError {
-    /// KVM refused.
-    #[error("KVM refused")]
-    Kvm(#[from] KvmError),
-    /// A structure is not as long as the kernel has it.
-    #[error("{what} has {bytes} bytes instead of {expected}")]
-    Length {
-        /// Which structure.
-        what: &'static str,
-        /// Its length.
-        bytes: usize,
-        /// As it is here.
-        expected: usize,
-    },
-    /// There are more of something than there can be.
-    #[error("{count} {what}, at most {most} can be")]
-    TooMany {
-        /// Of what.
-        what: &'static str,
-        /// How many.
-        count: usize,
-        /// Of so many at most.
-        most: usize,
-    },
-    /// The state of a guest's own guests cannot be used.
-    #[error("state of nested guests: {0}")]
-    Nested(&'static str),
-    /// The guest was told of other CPUs.
-    #[error("the guest's CPUs are not those of this machine")]
-    Cpus(#[from] CpuMismatch),
-    /// The host does not take the value of an MSR, and has another.
-    #[error("MSR {index:#x} cannot be set to {value:#x} on this host")]
-    Msr {
-        /// Index of the MSR.
-        index: u32,
-        /// Value in the state.
-        value: u64,
-    },
-    /// The guest's TSC had a frequency that this host cannot give.
-    #[error(
-        "the guest's TSC runs at {wanted_khz} kHz, this host's at {khz} kHz and cannot be scaled"
-    )]
-    TscFrequency {
-        /// In the state.
-        wanted_khz: u32,
-        /// Of this host.
-        khz: u32,
-    },
-}

@@ -8,7 +8,8 @@ use std::mem::offset_of;
 use kvm_bindings::{KVM_STATE_NESTED_FORMAT_SVM, KVM_STATE_NESTED_FORMAT_VMX};
 use kvm_ioctls::{Cap, KvmNestedStateBuffer};
 
-use super::{SavedStateError, raw};
+use super::error::SavedStateError;
+use super::raw;
 use crate::error::KvmError;
 use crate::host::KvmHost;
 use crate::vcpu::Vcpu;

@@ -2,7 +2,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::SavedStateError;
+use super::error::SavedStateError;
 
 /// The structure as the kernel has it in memory.
 pub(super) fn bytes<T: IntoBytes + Immutable>(value: &T) -> Vec<u8> {

@@ -6,10 +6,11 @@ use kvm_bindings::{
 };
 use kvm_ioctls::Cap;
 
-use super::{SavedStateError, nested, raw, xsave};
+use super::error::SavedStateError;
+use super::{nested, raw, xsave};
 use crate::error::KvmError;
 use crate::host::KvmHost;
-use crate::state::{MSR_TSC, msr};
+use crate::msr::{MSR_TSC, msr};
 use crate::vcpu::Vcpu;
 
 /// Its timer is armed by the write, so everything else is there before.

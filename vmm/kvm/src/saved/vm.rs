@@ -4,7 +4,8 @@ use kvm_bindings::{
     KVM_IRQCHIP_IOAPIC, KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE, kvm_clock_data, kvm_irqchip,
 };
 
-use super::{SavedStateError, raw};
+use super::error::SavedStateError;
+use super::raw;
 use crate::error::KvmError;
 use crate::vm::Vm;
 

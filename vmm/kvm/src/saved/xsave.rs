@@ -7,7 +7,8 @@ use kvm_bindings::{Xsave, kvm_xsave};
 use kvm_ioctls::Cap;
 use zerocopy::IntoBytes;
 
-use super::{SavedStateError, raw};
+use super::error::SavedStateError;
+use super::raw;
 use crate::error::KvmError;
 use crate::vcpu::Vcpu;
 
@@ -91,8 +92,8 @@ impl Vcpu {
             return Ok(None);
         }
         let table = Xsave::new(beyond.div_ceil(WORD_BYTES));
-        table.map(Some).map_err(|_| KvmError::MissingCapability {
-            capability: "room for the table of KVM_GET_XSAVE2",
+        table.map(Some).map_err(|_| KvmError::TableTooLong {
+            call: "KVM_GET_XSAVE2",
         })
     }
 }

@@ -8,7 +8,7 @@ use kvm_ioctls::VcpuFd;
 
 use crate::cpu::GuestCpu;
 use crate::error::KvmError;
-use crate::state::{MSR_ARCH_CAPABILITIES, msr};
+use crate::msr::{MSR_ARCH_CAPABILITIES, msr};
 use crate::vm::Vm;
 
 /// Capabilities, and the TSC's frequency, from which KVM answers other questions.
@@ -59,17 +59,15 @@ pub(super) fn after_cpuid(fd: &VcpuFd, cpu: &GuestCpu) -> Result<(), KvmError> {
         return Ok(());
     };
     let msrs = Msrs::from_entries(&[msr(MSR_ARCH_CAPABILITIES, value)]).map_err(|_| {
-        KvmError::MissingCapability {
-            capability: "room for one MSR",
+        KvmError::TableTooLong {
+            call: "KVM_SET_MSRS",
         }
     })?;
     let written = fd
         .set_msrs(&msrs)
         .map_err(KvmError::ioctl("KVM_SET_MSRS"))?;
     if written != 1 {
-        return Err(KvmError::MissingCapability {
-            capability: "IA32_ARCH_CAPABILITIES with fewer bits than its own",
-        });
+        return Err(KvmError::ArchCapabilities(value));
     }
     Ok(())
 }

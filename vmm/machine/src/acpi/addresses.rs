@@ -2,7 +2,7 @@
 
 use vmm_memory::{ECAM_BASE, ECAM_BYTES, Layout, MMIO32_END, Window};
 
-use super::PM_BASE;
+use super::hardware::PM_BASE;
 
 /// Firmware that has a window of 32-bit BARs below configuration space has it from here on, or from
 /// the end of RAM.

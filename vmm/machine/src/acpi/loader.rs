@@ -15,7 +15,7 @@ pub(crate) enum Zone {
     Search,
 }
 
-/// Which blob.
+/// Blobs of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlobName {
     /// The root pointer: `etc/acpi/rsdp` of fw_cfg.
@@ -29,11 +29,11 @@ pub(crate) enum BlobName {
 pub(crate) enum Step {
     /// Put a blob into memory. Comes once for each, before all that names it.
     Allocate {
-        /// Which.
+        /// The blob to place.
         blob: BlobName,
         /// Alignment in bytes, a power of two.
         align: u64,
-        /// Where.
+        /// Where in guest memory it may be placed.
         zone: Zone,
     },
     /// Add the address of `target` to the little-endian number of `bytes` bytes at `offset`.
@@ -50,13 +50,13 @@ pub(crate) enum Step {
     /// Subtract the sum of `bytes` bytes from `start` on from the byte at `offset`, which is one of
     /// them, so that they sum up to zero.
     AddChecksum {
-        /// Where.
+        /// The blob that is summed.
         blob: BlobName,
         /// Offset of the checksum.
         offset: usize,
         /// First byte that is summed.
         start: usize,
-        /// How many are summed.
+        /// Number of bytes that are summed.
         bytes: usize,
     },
 }

@@ -6,10 +6,10 @@ use acpi_tables::rsdp::Rsdp;
 use acpi_tables::sdt::Sdt;
 use vmm_kvm::CpuTopology;
 
-use super::loader::Pointer;
-use super::{
+use super::hardware::{
     GPE0, GPE0_BYTES, PM_BASE, PM_TIMER, PM1A_CONTROL, PM1A_EVENT, RESET_PORT, RESET_VALUE, SCI_GSI,
 };
+use super::loader::Pointer;
 
 pub(super) const OEM_ID: [u8; 6] = *b"KVMLET";
 pub(super) const OEM_TABLE_ID: [u8; 8] = *b"KVMLET  ";

@@ -9,9 +9,10 @@ use linux_loader::loader::bzimage::BzImage;
 use vm_memory::GuestAddress;
 use vmm_memory::GuestRam;
 
+use super::LoadedKernel;
+use super::error::BootError;
 use super::image::KernelImage;
 use super::map::HIGH_START;
-use super::{BootError, LoadedKernel};
 
 const WHAT: &str = "the kernel";
 /// The setup header within file and zero page.

@@ -8,9 +8,10 @@ use linux_loader::loader::elf::{Elf, PvhBootCapability};
 use vm_memory::{Address, GuestAddress, GuestMemoryBackend};
 use vmm_memory::GuestRam;
 
+use super::LoadedKernel;
+use super::error::BootError;
 use super::image::KernelImage;
 use super::map::HIGH_START;
-use super::{BootError, LoadedKernel};
 
 const CLASS_64: u8 = 2;
 const LITTLE_ENDIAN: u8 = 1;

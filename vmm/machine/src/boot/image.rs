@@ -15,7 +15,7 @@ const MAX_HEADER_READS: u32 = 4096;
 /// Reads at a position of its own: that of the descriptor is shared with whoever passed it.
 pub(super) struct KernelImage<'a> {
     file: &'a File,
-    /// Where segments go.
+    /// Guest memory that segments are copied to.
     ram: &'a GuestRam,
     position: u64,
     header_reads_left: u32,

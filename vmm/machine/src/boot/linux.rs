@@ -3,8 +3,9 @@
 use vmm_memory::{GuestRam, Layout};
 
 use super::bzimage::SETUP_HEADER;
+use super::error::BootError;
 use super::map::{CMDLINE, memory_map, write};
-use super::{BootError, Firmware, Initrd, LoadedKernel};
+use super::{Firmware, Initrd, LoadedKernel};
 use crate::fields::Fields;
 
 /// Where `boot_params` lies.

@@ -3,7 +3,7 @@
 use vm_memory::{Bytes, GuestAddress};
 use vmm_memory::{ECAM_BASE, ECAM_BYTES, GuestRam, Layout};
 
-use super::BootError;
+use super::error::BootError;
 
 /// Global descriptor table.
 pub(super) const GDT: u64 = 0x500;

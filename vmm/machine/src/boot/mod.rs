@@ -7,6 +7,7 @@
 mod bzimage;
 mod early;
 mod elf;
+mod error;
 mod image;
 mod linux;
 mod map;
@@ -16,15 +17,13 @@ mod registers;
 use std::fs::File;
 
 use vmm_kvm::StartState;
-use vmm_memory::{GuestRam, Layout, LoadError};
+use vmm_memory::{GuestRam, Layout};
 
+pub use error::{BootError, MAX_CMDLINE_BYTES};
 pub(crate) use map::{
     ACPI_BASE, ACPI_BYTES, GENERATION_PAGE, MP_POINTER, MP_TABLE, MP_TABLE_BYTES, SMBIOS_BASE,
     SMBIOS_BYTES,
 };
-
-/// Longest command line that every kernel takes (`COMMAND_LINE_SIZE` on x86), without its NUL.
-pub const MAX_CMDLINE_BYTES: usize = 2047;
 
 /// How the kernel is entered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,7 +38,7 @@ pub enum KernelEntry {
     Linux64,
 }
 
-/// What is booted.
+/// A kernel that is booted directly.
 #[derive(Debug)]
 pub struct KernelConfig {
     /// ELF or bzImage.
@@ -52,49 +51,6 @@ pub struct KernelConfig {
     pub entry: KernelEntry,
     /// Linux is to reach PCI's configuration space by memory alone, where reads are no exits.
     pub maps_pci: bool,
-}
-
-/// Why a kernel cannot be booted.
-#[derive(Debug, thiserror::Error)]
-pub enum BootError {
-    /// Neither ELF nor bzImage.
-    #[error("the kernel is neither an ELF file nor a bzImage")]
-    UnknownFormat,
-    /// The file contradicts itself or uses what we do not support.
-    #[error("the kernel cannot be booted: {0}")]
-    Malformed(&'static str),
-    /// The file's tables are wrong, or a part of it is not there or does not fit.
-    #[error("the kernel cannot be loaded")]
-    Loader(#[source] linux_loader::loader::Error),
-    /// Entered by PVH but without the note.
-    #[error("the kernel has no PVH entry (ELF note Xen, type 18)")]
-    NoPvhEntry,
-    /// Kernel or initrd do not fit.
-    #[error("{what} of {bytes} bytes does not fit into guest memory")]
-    TooLarge {
-        /// Kernel, initrd.
-        what: &'static str,
-        /// Its size in memory.
-        bytes: u64,
-    },
-    /// The command line is too long or has a NUL.
-    #[error("the kernel command line of {0} bytes is longer than {MAX_CMDLINE_BYTES} or has a NUL")]
-    Cmdline(usize),
-    /// A file could not be read.
-    #[error("{what} could not be loaded")]
-    Load {
-        /// Kernel, initrd.
-        what: &'static str,
-        /// Why.
-        #[source]
-        source: LoadError,
-    },
-    /// A file cannot be examined.
-    #[error("the size of {0} cannot be learned")]
-    Stat(&'static str, #[source] std::io::Error),
-    /// Boot structures do not fit: guest memory is too small.
-    #[error("guest memory is too small for the boot structures")]
-    Memory(#[source] vm_memory::GuestMemoryError),
 }
 
 /// A kernel in guest memory.

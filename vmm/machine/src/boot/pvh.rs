@@ -2,8 +2,9 @@
 
 use vmm_memory::{GuestRam, Layout};
 
+use super::error::BootError;
 use super::map::{CMDLINE, memory_map, write};
-use super::{BootError, Firmware, Initrd};
+use super::{Firmware, Initrd};
 use crate::fields::Fields;
 
 /// Where `hvm_start_info` lies.

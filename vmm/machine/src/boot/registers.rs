@@ -3,7 +3,7 @@
 use vmm_kvm::{Segment, StartState};
 use vmm_memory::GuestRam;
 
-use super::BootError;
+use super::error::BootError;
 use super::map::{GDT, PAGE_TABLES, STACK_TOP, write};
 
 const CR0_PROTECTED: u64 = 1;

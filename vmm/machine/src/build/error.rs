@@ -8,15 +8,15 @@ use vmm_memory::{LayoutError, RamError, RomError};
 
 use crate::acpi::AcpiError;
 use crate::boot::BootError;
-use crate::device_thread::StuckThread;
-use crate::firmware::FirmwareError;
-use crate::functions::DeviceError;
-use crate::memory::TooManySlots;
-use crate::pci::{PciAddress, PciBusError};
+use crate::firmware::error::FirmwareError;
+use crate::functions::error::DeviceError;
+use crate::memory::error::TooManySlots;
+use crate::pci::address::PciAddress;
+use crate::pci::error::PciBusError;
 use crate::placement::PlacementError;
 use crate::smbios::SmbiosError;
-use crate::snapshot::SnapshotError;
-use crate::vcpus::StuckVcpus;
+use crate::snapshot::error::SnapshotError;
+use crate::stuck::{StuckThread, StuckVcpus};
 
 /// Why a machine could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -71,9 +71,9 @@ pub enum BuildError {
     /// Threads or descriptors.
     #[error("{what} could not be started")]
     Thread {
-        /// Which.
+        /// The thread or descriptor.
         what: &'static str,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -83,7 +83,7 @@ pub enum BuildError {
     /// A device does not come to rest.
     #[error("{address} does not come to rest")]
     Quiesce {
-        /// Where it is.
+        /// PCI address of the device.
         address: PciAddress,
         /// What it waits for.
         #[source]

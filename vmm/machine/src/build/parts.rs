@@ -5,16 +5,20 @@ use std::sync::Arc;
 use vmm_kvm::{Backing, GuestCpu, Overlay, StartState, Vm};
 use vmm_memory::{ECAM_BASE, GuestRam, Layout, RomMemory, Window};
 
-use super::{BuildError, Parts};
-use crate::boot;
+use super::made::Parts;
+use crate::build::error::BuildError;
 use crate::chain::chain;
 use crate::config::{BootSource, MachineConfig};
-use crate::events::{GuestEvent, GuestEvents};
-use crate::firmware::{self, BootOrder, Plan, Platform};
-use crate::firmware_tables;
+use crate::events::GuestEvents;
+use crate::firmware::order::BootOrder;
+use crate::firmware::{self, Plan, Platform};
+use crate::guest_event::GuestEvent;
 use crate::pace::Pace;
-use crate::pci::{self, BindKick, PciBus, PlacedFunction, ShowPage, Shown, Unbind};
-use crate::snapshot::{Snapshot, SnapshotError, kvm_error};
+use crate::pci::hooks::{BindKick, Unbind};
+use crate::pci::{self, PciBus, PlacedFunction, ShowPage, Shown};
+use crate::snapshot::error::SnapshotError;
+use crate::snapshot::{Snapshot, kvm_error};
+use crate::{boot, firmware_tables};
 
 /// Tables, kernel, initrd and command line into RAM; nothing for firmware, which does that itself.
 pub(super) fn load(

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use crate::pci::PciAddress;
+use crate::pci::address::PciAddress;
 
 /// Firmware to boot by.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 
 use vmm_devices::BusDevice;
 
-use super::config::DebugLog;
+use crate::firmware::config::DebugLog;
 
 /// The port.
 pub(crate) const PORT: u16 = 0x402;

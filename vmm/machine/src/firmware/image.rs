@@ -6,19 +6,16 @@ use std::sync::Arc;
 
 use vmm_memory::{RomMemory, Window};
 
-use super::FirmwareError;
+use crate::firmware::error::{FirmwareError, MAX_IMAGE_BYTES, MIN_IMAGE_BYTES};
 
-/// The last 64 KiB are always firmware's: that is where processors begin.
-pub(super) const MIN_BYTES: u64 = 64 << 10;
-/// With a variable store of as much, all stays above what KVM has below 4 GiB.
-pub(super) const MAX_BYTES: u64 = 8 << 20;
 const PAGE_BYTES: u64 = 4096;
 const END: u64 = 4 << 30;
 
 /// Reads an image.
 pub(super) fn read(file: &File) -> Result<Arc<RomMemory>, FirmwareError> {
     let bytes = file.metadata().map_err(FirmwareError::Read)?.len();
-    let fits = (MIN_BYTES..=MAX_BYTES).contains(&bytes) && bytes.is_multiple_of(PAGE_BYTES);
+    let fits =
+        (MIN_IMAGE_BYTES..=MAX_IMAGE_BYTES).contains(&bytes) && bytes.is_multiple_of(PAGE_BYTES);
     let (true, Ok(length)) = (fits, usize::try_from(bytes)) else {
         return Err(FirmwareError::Size(bytes));
     };
@@ -42,7 +39,12 @@ mod tests {
 
     #[test]
     fn an_image_has_a_length_that_can_be_mapped() {
-        for bytes in [0, MIN_BYTES - 4096, MIN_BYTES + 1, MAX_BYTES + 4096] {
+        for bytes in [
+            0,
+            MIN_IMAGE_BYTES - 4096,
+            MIN_IMAGE_BYTES + 1,
+            MAX_IMAGE_BYTES + 4096,
+        ] {
             let file = tempfile::tempfile().unwrap();
             file.set_len(bytes).unwrap();
             assert!(matches!(read(&file), Err(FirmwareError::Size(seen)) if seen == bytes));

@@ -4,12 +4,13 @@ use vmm_devices::fw_cfg::{Content, Items};
 use vmm_kvm::GuestCpu;
 use vmm_memory::Layout;
 
-use super::order::BootOrder;
 use super::script::{GENERATION_ADDRESS_FILE, GENERATION_FILE, ROOT_FILE, TABLES_FILE};
 use super::tables::{TableSource, generation_file};
-use super::{FirmwareConfig, FirmwareError};
 use crate::acpi::COM1_PORT;
-use crate::generation::GenerationId;
+use crate::firmware::config::FirmwareConfig;
+use crate::firmware::error::FirmwareError;
+use crate::firmware::order::BootOrder;
+use crate::generation_id::GenerationId;
 use crate::smbios::{Processors, Smbios, SmbiosConfig};
 
 /// Keys that have no name (QEMU, `include/standard-headers/linux/qemu_fw_cfg.h`).

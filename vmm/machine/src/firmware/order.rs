@@ -1,8 +1,8 @@
 //! What is booted from, as firmware's file `bootorder` tells it: paths of Open Firmware, one a line.
 
-use super::FirmwareError;
 use crate::config::DeviceConfig;
-use crate::pci::PciAddress;
+use crate::firmware::error::FirmwareError;
+use crate::pci::address::PciAddress;
 
 /// Root of all paths: the host bridge, by its ports.
 const HOST_BRIDGE: &str = "/pci@i0cf8";

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use vmm_kvm::CpuTopology;
 use vmm_memory::Layout;
 
-use super::FirmwareError;
-use super::decode::Decode;
 use super::script::{self, GenerationPointer};
 use crate::acpi::{self, Addresses, Described, PM_BASE, TableSet};
-use crate::generation::GenerationId;
+use crate::firmware::decode::Decode;
+use crate::firmware::error::FirmwareError;
+use crate::generation_id::GenerationId;
 use crate::numa::NumaNode;
 
 /// Where the generation id is within its file, so that no firmware takes it for the header of a table

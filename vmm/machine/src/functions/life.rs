@@ -4,7 +4,7 @@ use vmm_devices::pvpanic::PvpanicPci;
 use vmm_devices::watchdog::i6300esb::I6300Esb;
 use vmm_devices::{NoticeSink, Payloads, PciFunction, WatchdogAction};
 
-use super::DeviceErrorKind;
+use crate::functions::error::DeviceErrorKind;
 
 pub(super) fn watchdog(
     action: WatchdogAction,

@@ -3,7 +3,8 @@
 
 use vmm_devices::BusDevice;
 
-use crate::events::{GuestEvent, GuestEvents, ResetSource};
+use crate::events::GuestEvents;
+use crate::guest_event::{GuestEvent, ResetSource};
 
 /// APM control, then status (Intel I/O Controller Hub 9 Family, 13.7.2).
 pub(crate) const APM_PORT: u16 = 0xb2;

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use nix::time::{ClockId, clock_gettime};
 use vmm_devices::BusDevice;
 
-use crate::events::{GuestEvent, GuestEvents};
+use crate::clock_time::nanoseconds;
+use crate::events::GuestEvents;
+use crate::guest_event::GuestEvent;
 
 /// The first write is timed.
 pub(crate) const TIMESTAMP_PORT: u16 = 0x0d02;
@@ -35,13 +37,6 @@ impl BusDevice for Timestamp {
             self.first_ns.store(now.max(1), Ordering::Relaxed);
         }
     }
-}
-
-/// A time as nanoseconds.
-pub(crate) fn nanoseconds(time: nix::sys::time::TimeSpec) -> u64 {
-    let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);
-    let rest = u64::try_from(time.tv_nsec()).unwrap_or(0);
-    seconds.saturating_mul(1_000_000_000).saturating_add(rest)
 }
 
 /// Ends the guest with what it writes.

@@ -2,7 +2,8 @@
 
 use vmm_devices::BusDevice;
 
-use crate::events::{GuestEvent, GuestEvents, ResetSource};
+use crate::events::GuestEvents;
+use crate::guest_event::{GuestEvent, ResetSource};
 
 /// Command and status port of the 8042.
 pub(crate) const KEYBOARD_COMMAND_PORT: u16 = 0x64;

@@ -12,7 +12,8 @@ use super::state::PowerState;
 use crate::acpi::{
     GPE0, GPE0_BYTES, PM_BASE, PM_TIMER, PM1A_CONTROL, PM1A_EVENT, SCI_GSI, SLEEP_TYPE_S5,
 };
-use crate::events::{GuestEvent, GuestEvents};
+use crate::events::GuestEvents;
+use crate::guest_event::GuestEvent;
 
 const STATUS: u16 = PM1A_EVENT;
 const ENABLE: u16 = PM1A_EVENT + 2;

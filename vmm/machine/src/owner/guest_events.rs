@@ -1,10 +1,10 @@
 //! What the owner does about events of the guest.
 
 use super::{Flow, Owner};
-use crate::backoff::ResetVerdict;
+use crate::backoff::ResetDecision;
 use crate::config::RebootPolicy;
-use crate::events::{GuestEvent, ResetSource};
-use crate::pci::PciAddress;
+use crate::guest_event::{GuestEvent, ResetSource};
+use crate::pci::address::PciAddress;
 use crate::request::Message;
 use crate::status::{Change, EndReason, MachineState, PauseReason};
 
@@ -63,7 +63,7 @@ impl Owner {
             GuestEvent::Reset(source) => self.on_guest_reset(source),
             GuestEvent::IoStopped { disk, errno } => self.on_io_stopped(disk, errno),
             GuestEvent::SyncFailed { disk, errno } => {
-                self.tell(Change::SyncFailed { disk, errno });
+                self.notify(Change::SyncFailed { disk, errno });
                 Flow::Continue
             }
             GuestEvent::AwaitRest => self.on_await_rest(),
@@ -102,11 +102,11 @@ impl Owner {
             return self.end(reason, source.to_string());
         }
         match self.backoff.on_reset(self.started.elapsed(), is_fault) {
-            ResetVerdict::Hopeless => self.end(
+            ResetDecision::Hopeless => self.end(
                 reason,
                 format!("{source}, again and again right after start"),
             ),
-            ResetVerdict::After(delay) => self.reset_by_guest(source, delay),
+            ResetDecision::After(delay) => self.reset_by_guest(source, delay),
         }
     }
 }

@@ -3,16 +3,16 @@
 use vmm_devices::{Panic, WatchdogAction};
 
 use super::{Flow, Owner};
-use crate::build::BuildError;
+use crate::build::error::BuildError;
 use crate::chain::chain;
 use crate::config::PanicPolicy;
-use crate::events::ResetSource;
+use crate::guest_event::ResetSource;
 use crate::status::{Change, EndReason, MachineState, PauseReason};
 
 impl Owner {
     pub(super) fn on_watchdog(&mut self, action: WatchdogAction) -> Flow {
         self.board.update(|status| status.watchdog_expirations += 1);
-        self.tell(Change::WatchdogExpired(action));
+        self.notify(Change::WatchdogExpired(action));
         match action {
             WatchdogAction::PowerOff => {
                 self.end(EndReason::Watchdog, "the watchdog ran out".to_owned())
@@ -33,7 +33,7 @@ impl Owner {
             Panic::Panicked => self.on_panic("by the panic device"),
             Panic::CrashLoaded => {
                 self.board.update(|status| status.panics += 1);
-                self.tell(Change::CrashLoaded);
+                self.notify(Change::CrashLoaded);
                 self.go_on()
             }
             Panic::Shutdown => self.end(EndReason::PoweredOff, "by the panic device".to_owned()),
@@ -46,11 +46,11 @@ impl Owner {
         match self.machine.parts.config.life.on_panic {
             PanicPolicy::End => self.end(EndReason::Panicked, format!("reported {how}")),
             PanicPolicy::Pause => {
-                self.tell(Change::Panicked);
+                self.notify(Change::Panicked);
                 self.pause_for(PauseReason::Panicked)
             }
             PanicPolicy::Restart => {
-                self.tell(Change::Panicked);
+                self.notify(Change::Panicked);
                 self.on_guest_reset(ResetSource::Panic)
             }
         }

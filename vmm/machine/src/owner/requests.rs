@@ -4,7 +4,7 @@ use super::{Flow, Owner};
 use crate::disks::{Disks, SyncFailure};
 use crate::memory_log::{HeldMemory, MemoryVisitor};
 use crate::request::{Request, RequestError, Saver};
-use crate::snapshot::SnapshotError;
+use crate::snapshot::error::SnapshotError;
 use crate::status::{Change, EndReason, MachineState, PauseReason};
 
 impl Owner {
@@ -91,7 +91,7 @@ impl Owner {
         for failure in self.machine.disks().sync_failures() {
             if !before.contains(&failure) {
                 let SyncFailure { disk, errno } = failure;
-                self.tell(Change::SyncFailed { disk, errno });
+                self.notify(Change::SyncFailed { disk, errno });
             }
         }
         done

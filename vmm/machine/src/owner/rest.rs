@@ -7,9 +7,9 @@
 use std::time::{Duration, Instant};
 
 use super::{Flow, Owner};
-use crate::build::BuildError;
+use crate::build::error::BuildError;
 use crate::chain::chain;
-use crate::pci::PciAddress;
+use crate::pci::address::PciAddress;
 use crate::status::{Change, EndReason, MachineState, PauseReason};
 
 /// When a device, which has its own patience, did not come to rest, it is tried again after this time.
@@ -56,7 +56,7 @@ impl Owner {
             status.state = MachineState::Paused;
             status.pause_reason = Some(PauseReason::DeviceBusy { device });
         });
-        self.tell(Change::Paused);
+        self.notify(Change::Paused);
     }
 
     /// A pause that somebody asks for outlasts that for a device.

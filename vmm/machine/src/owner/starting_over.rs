@@ -2,25 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+use super::restart::Restart;
 use super::{Flow, Owner};
-use crate::build::BuildError;
+use crate::build::error::BuildError;
 use crate::chain::chain;
-use crate::events::ResetSource;
+use crate::guest_event::ResetSource;
 use crate::request::RequestError;
 use crate::status::{Change, EndReason, LastReset};
 
 /// When a device, which has its own patience, did not come to rest, it is tried again after this time.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-
-/// What becomes of a guest that is held between two starts.
-#[derive(Clone, Copy)]
-pub(super) struct Restart {
-    /// The owner goes on with it then.
-    pub(super) at: Instant,
-    /// The machine is not as at power-on yet: this reset is to be carried out, by a guest that starts so
-    /// long after it.
-    unfinished: Option<(ResetSource, Duration)>,
-}
 
 impl Owner {
     /// Resets because somebody asked for it, whom a device that does not come to rest is told to.
@@ -56,7 +47,7 @@ impl Owner {
                     unfinished: Some((source, delay)),
                 });
                 if waited.is_none() {
-                    self.tell(Change::ResetWaits(address));
+                    self.notify(Change::ResetWaits(address));
                 }
                 Flow::Continue
             }
@@ -88,7 +79,7 @@ impl Owner {
             status.resets += 1;
             status.last_reset = source.map_or(LastReset::Requested, LastReset::Guest);
         });
-        self.tell(Change::Reset(source));
+        self.notify(Change::Reset(source));
         self.restart = Some(Restart {
             at: Instant::now() + delay,
             unfinished: None,

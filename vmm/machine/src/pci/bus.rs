@@ -8,35 +8,16 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use vmm_devices::{BarWindow, BusNumbers, IoEvent};
 use vmm_memory::Layout;
-use vmm_sys_util::eventfd::EventFd;
 
-use super::PciAddress;
 use super::address_map::AddressMap;
 use super::shown::Shown;
 use super::slot::{MappedBar, Slot};
 use super::tree::{Bridges, PlacedFunction, Tree};
 use super::windows::BarAllocator;
-use crate::build::BuildError;
+use crate::build::error::BuildError;
+use crate::pci::error::PciBusError;
+use crate::pci::hooks::{AwaitRest, BindKick, Unbind};
 use crate::snapshot::Snapshot;
-
-/// A BAR found no room.
-#[derive(Debug, thiserror::Error)]
-#[error("BAR {bar} of {address} ({bytes} bytes) does not fit into the windows of PCI memory")]
-pub struct PciBusError {
-    address: PciAddress,
-    bar: usize,
-    bytes: u64,
-}
-
-/// Undoes a binding of [`BindKick`].
-pub(crate) type Unbind = Box<dyn FnOnce() + Send>;
-
-/// Makes writes at a guest-physical address signal an eventfd. `None` when it is not possible:
-/// kicks are vCPU exits then.
-pub(crate) type BindKick = Box<dyn Fn(&Arc<EventFd>, u64) -> Option<Unbind> + Send + Sync>;
-
-/// Keeps the guest from going on before all functions have come to rest.
-pub(crate) type AwaitRest = Box<dyn Fn() + Send + Sync>;
 
 /// A BAR of a function: where an access goes.
 #[derive(Clone)]

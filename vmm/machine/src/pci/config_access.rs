@@ -7,7 +7,8 @@ use vmm_devices::BusDevice;
 use super::bus::PciBus;
 use super::search::Search;
 use crate::acpi::{RESET_PORT, RESET_VALUE};
-use crate::events::{GuestEvent, GuestEvents, ResetSource};
+use crate::events::GuestEvents;
+use crate::guest_event::{GuestEvent, ResetSource};
 
 const CONFIG_ADDRESS: u16 = 0xcf8;
 const ENABLE: u32 = 1 << 31;

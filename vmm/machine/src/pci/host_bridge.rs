@@ -8,8 +8,10 @@ use vmm_memory::ECAM_BASE;
 use super::followed::{Follow, Followed};
 use super::registers::Registers;
 use crate::chain::chain;
-use crate::events::{GuestEvent, GuestEvents};
-use crate::firmware::{Decode, PAM_REGISTERS, Shadow};
+use crate::events::GuestEvents;
+use crate::firmware::decode::Decode;
+use crate::firmware::shadow::{REGISTERS as PAM_REGISTERS, Shadow};
+use crate::guest_event::GuestEvent;
 
 const VENDOR_INTEL: [u8; 2] = 0x8086u16.to_le_bytes();
 const DEVICE_Q35_MCH: [u8; 2] = 0x29c0u16.to_le_bytes();

@@ -9,7 +9,7 @@ use vmm_devices::DeviceState;
 use super::followed::{Follow, Followed};
 use super::host_bridge::{SUBSYSTEM, SUBSYSTEM_VIRTUAL};
 use super::registers::Registers;
-use crate::firmware::Decode;
+use crate::firmware::decode::Decode;
 
 const VENDOR_INTEL: [u8; 2] = 0x8086u16.to_le_bytes();
 const DEVICE_ICH9: [u8; 2] = 0x2918u16.to_le_bytes();

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vmm_devices::{BarWindow, BridgeRouting, PciFunction};
 
-use super::PciAddress;
-use super::bus::Unbind;
+use crate::pci::address::PciAddress;
+use crate::pci::hooks::Unbind;
 
 /// One function in its place.
 pub(crate) struct Slot {
@@ -45,7 +45,7 @@ impl Slot {
         self.function.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where it is.
+    /// PCI address of the slot.
     pub(crate) fn address(&self) -> PciAddress {
         self.address
     }

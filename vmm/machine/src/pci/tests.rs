@@ -15,8 +15,10 @@ use vmm_devices::{
 use vmm_memory::{Layout, RomMemory};
 use vmm_sys_util::eventfd::EventFd;
 
-use super::bus::{BindKick, PciBus};
-use super::{PAGE_BYTES, PciAddress, PlacedFunction, ShowPage, Shown, ecam_read, ecam_write};
+use super::address::PciAddress;
+use super::bus::PciBus;
+use super::hooks::BindKick;
+use super::{PAGE_BYTES, PlacedFunction, ShowPage, Shown, ecam_read, ecam_write};
 
 const BAR_BYTES: u64 = 0x8000;
 const KICK: u64 = 0x3000;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use vmm_devices::PciFunction;
 
-use super::PciAddress;
 use super::host_bridge::{self, HostBridge};
 use super::lpc::LpcBridge;
 use super::slot::Slot;
+use crate::pci::address::PciAddress;
 
 /// Of an offset in configuration space (PCI Express Base 4.0, 7.2.2).
 const BUS_SHIFT: u32 = 20;

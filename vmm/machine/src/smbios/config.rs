@@ -22,7 +22,7 @@ pub struct SmbiosConfig {
 /// System information (type 1).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SystemInfo {
-    /// Who made it.
+    /// Manufacturer, as SMBIOS has it; empty for none.
     pub manufacturer: String,
     /// Its name.
     pub product: String,
@@ -41,7 +41,7 @@ pub struct SystemInfo {
 /// Base board information (type 2).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BaseBoardInfo {
-    /// Who made it.
+    /// Manufacturer, as SMBIOS has it; empty for none.
     pub manufacturer: String,
     /// Its name.
     pub product: String,
@@ -58,7 +58,7 @@ pub struct BaseBoardInfo {
 /// Chassis information (type 3).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChassisInfo {
-    /// Who made it.
+    /// Manufacturer, as SMBIOS has it; empty for none.
     pub manufacturer: String,
     /// Its version.
     pub version: String,

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::ram::{BLOCK_BYTES, ZERO};
+use super::blocks::{BLOCK_BYTES, ZERO};
 
 /// Bytes of RAM that have one checksum. The last chunk may be shorter.
 pub const RAM_CHUNK_BYTES: u64 = 2 << 20;

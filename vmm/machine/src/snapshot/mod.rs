@@ -4,18 +4,20 @@
 //! until it is resumed. The configuration comes anew with new descriptors: whoever restores gives the
 //! same machine, and every section is checked against it. A section that nothing takes is an error.
 
+mod blocks;
 mod checksums;
+pub(crate) mod error;
 mod ram;
 
 use prost::Message;
-use vmm_devices::virtio::blk::BlkControlError;
 use vmm_devices::{DeviceState, Payload, Payloads, StateError};
 use vmm_kvm::{CpuState, GuestCpu, SavedStateError, VcpuState, VmState};
 
 pub use self::checksums::{RAM_CHUNK_BYTES, ram_checksum_count};
 pub use self::ram::{load_ram, ram_bytes, save_ram};
-use crate::generation::GenerationState;
-use crate::pci::PciAddress;
+use crate::generation_id::GenerationState;
+use crate::pci::address::PciAddress;
+use crate::snapshot::error::SnapshotError;
 
 const VM: &str = "vm";
 const CPUS: &str = "cpus";
@@ -37,49 +39,6 @@ pub struct Section {
 pub struct Snapshot {
     /// All parts, in no order.
     pub sections: Vec<Section>,
-}
-
-/// A machine cannot be saved, or not be built of a snapshot.
-#[derive(Debug, thiserror::Error)]
-pub enum SnapshotError {
-    /// State of KVM's.
-    #[error("{part}")]
-    Kvm {
-        /// Which part.
-        part: String,
-        /// Why.
-        #[source]
-        source: SavedStateError,
-    },
-    /// State of a device.
-    #[error("{part}")]
-    Device {
-        /// Which part.
-        part: String,
-        /// Why.
-        #[source]
-        source: StateError,
-    },
-    /// A vCPU gave no state.
-    #[error("vCPU {index}: {reason}")]
-    Vcpu {
-        /// Index of the vCPU.
-        index: usize,
-        /// What it said.
-        reason: String,
-    },
-    /// A disk cannot be synced, so that the snapshot's RAM would be of writes that the disk may lose.
-    #[error("the disk at {disk} cannot be synced")]
-    Disk {
-        /// Which disk.
-        disk: PciAddress,
-        /// Why.
-        #[source]
-        source: BlkControlError,
-    },
-    /// RAM cannot be written or read.
-    #[error("guest memory")]
-    Ram(#[source] std::io::Error),
 }
 
 /// Messages of KVM's room as payloads.

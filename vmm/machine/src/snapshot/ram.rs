@@ -11,13 +11,11 @@ use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryRegion, VolatileSli
 use vmm_memory::GuestRam;
 use vmm_sys::guest_io;
 
+use super::blocks::{BLOCK_BYTES, ZERO};
 use super::checksums::{RAM_CHUNK_BYTES, Summing};
 
 /// Bytes of one transfer.
 const STEP_BYTES: u64 = 8 << 20;
-/// What is looked at to find out whether it is zero, in bytes. Smaller holes would save little.
-pub(super) const BLOCK_BYTES: usize = 64 << 10;
-pub(super) static ZERO: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
 
 /// Writes all RAM to `file`, which is empty from `offset` on, to there: a byte of RAM lies where it
 /// lies in the memfd. What is zero stays a hole. Returns the checksum of each chunk.

@@ -1,12 +1,15 @@
 use std::fs;
 use std::path::Path;
 
-use vmm_devices::state::format_of;
-
+use self::format::format_of;
 use super::*;
 use crate::firmware::PlatformState;
 use crate::legacy::LegacyState;
 use crate::pci::{HostBridgeState, LpcState};
+
+/// The prober of vmm-devices' tests, compiled for these tests, too: no crate ships it.
+#[path = "../../../devices/src/state/format.rs"]
+mod format;
 
 #[test]
 fn every_section_is_taken_once() {

@@ -6,7 +6,7 @@ use proto_vmm::v1;
 use vmm_devices::virtio::balloon::{BALLOON_PAGE_BYTES, BalloonConfig};
 use vmm_machine::DeviceConfig;
 
-use super::FieldError;
+use super::error::FieldError;
 
 /// Longest interval between two questions for statistics: a day.
 const MAX_INTERVAL_MS: u32 = 24 * 60 * 60 * 1000;

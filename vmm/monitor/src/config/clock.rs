@@ -3,7 +3,7 @@
 use proto_vmm::v1;
 use vmm_machine::{ClockConfig, MissedTicks};
 
-use super::FieldError;
+use super::error::FieldError;
 
 /// 100 years: the clock shows two digits of the year and the century apart.
 const MAX_OFFSET_SECONDS: i64 = 100 * 365 * 86_400;

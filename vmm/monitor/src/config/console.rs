@@ -9,7 +9,7 @@ use vmm_devices::virtio::console::{
     MAX_NAMED_PORTS, is_name,
 };
 
-use super::FieldError;
+use super::error::FieldError;
 use crate::console::Output;
 use crate::descriptors::{Access, Descriptors, Kind};
 

@@ -6,7 +6,7 @@ use vmm_machine::{
     KvmConfig, MAX_HYPERV_VENDOR_BYTES, NamedModel, Toggle, TscConfig,
 };
 
-use super::{FieldError, unknown};
+use super::error::{FieldError, unknown};
 
 /// More than there are features with names.
 const MAX_FEATURES: usize = 512;

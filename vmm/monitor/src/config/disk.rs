@@ -12,7 +12,7 @@ use vmm_devices::virtio::rate::RateLimit;
 use vmm_machine::{DeviceConfig, PciAddress};
 use vmm_sys::image::open_mode;
 
-use super::{FieldError, unknown};
+use super::error::{FieldError, unknown};
 use crate::descriptors::{Access, Descriptors, Kind};
 
 /// With the prefix `io-` a thread's name, of which the kernel keeps 15 bytes.

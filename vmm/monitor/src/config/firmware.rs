@@ -3,7 +3,8 @@
 use proto_vmm::v1;
 use vmm_machine::{DebugLog, FirmwareConfig};
 
-use super::{FieldError, MAX_DEVICES, places};
+use super::error::FieldError;
+use super::{MAX_DEVICES, places};
 use crate::descriptors::{Access, Descriptors};
 
 /// Reads everything but the files' lengths, which the machine looks at.

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use prost::Message;
 use proto_vmm::v1::pci_device::Kind;
 
+use super::tests::serial;
 use super::*;
 
 fn device(device: u32, kind: Kind) -> v1::PciDevice {
@@ -77,7 +78,7 @@ fn descriptors() -> Descriptors {
 
 #[test]
 fn the_configuration_is_whole_before_it_is_changed() {
-    let checked = check(&wire(), descriptors());
+    let checked = check(&wire(), descriptors(), serial());
     assert_eq!(checked.err(), None);
 }
 
@@ -99,7 +100,7 @@ proptest! {
             }
         }
         if let Ok(wire) = v1::MachineConfig::decode(bytes.as_slice())
-            && let Err(error) = check(&wire, descriptors())
+            && let Err(error) = check(&wire, descriptors(), serial())
         {
             prop_assert!(!error.field.is_empty() && !error.rule.is_empty());
         }

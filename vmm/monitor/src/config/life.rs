@@ -3,7 +3,7 @@
 use proto_vmm::v1;
 use vmm_machine::{DeviceConfig, GenerationId, LifeConfig, PanicPolicy, WatchdogAction};
 
-use super::{FieldError, unknown};
+use super::error::{FieldError, unknown};
 
 pub(super) fn life(wire: &v1::MachineConfig) -> Result<LifeConfig, FieldError> {
     let on_panic = match v1::PanicPolicy::try_from(wire.on_panic) {

@@ -7,7 +7,7 @@ use proto_vmm::v1;
 use vmm_machine::{CpuTopology, HostPlacement, HostPolicy, MemoryConfig, NumaNode, Pages};
 use vmm_memory::{MAX_HOST_NODES, allowed_host_nodes};
 
-use super::{FieldError, unknown};
+use super::error::{FieldError, unknown};
 
 const MIN_RAM_BYTES: u64 = 2 << 20;
 const PAGE_BYTES: u64 = 4096;

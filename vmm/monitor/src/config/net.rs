@@ -5,7 +5,7 @@ use vmm_devices::virtio::net::{MAX_PAIRS, NetConfig, NetLimits};
 use vmm_devices::virtio::rate::RateLimit;
 use vmm_machine::{DeviceConfig, NetCard};
 
-use super::FieldError;
+use super::error::FieldError;
 use crate::descriptors::{Access, Descriptors, Kind};
 
 /// Least MTU that a card may have (VIRTIO 1.2, 5.1.4.1).

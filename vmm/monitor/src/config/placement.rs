@@ -6,7 +6,7 @@ use proto_vmm::v1;
 use vmm_machine::{CpuSet, CpuTopology, PciAddress, Placed, Placement, PlacementError};
 use vmm_sys::affinity::MAX_HOST_CPUS;
 
-use super::FieldError;
+use super::error::FieldError;
 
 /// Checks all that can be known without trying.
 pub(super) fn placement(

@@ -3,7 +3,7 @@
 use proto_vmm::v1;
 use vmm_machine::{DeviceConfig, PciAddress};
 
-use super::FieldError;
+use super::error::FieldError;
 
 /// Reads an address.
 pub(super) fn address(path: &str, wire: Option<&v1::PciAddress>) -> Result<PciAddress, FieldError> {

@@ -5,7 +5,7 @@ use vmm_machine::{
     BaseBoardInfo, ChassisInfo, MAX_OEM_STRINGS, MAX_SMBIOS_STRING_BYTES, SmbiosConfig, SystemInfo,
 };
 
-use super::FieldError;
+use super::error::FieldError;
 
 /// Reads everything.
 pub(super) fn smbios(wire: &v1::Smbios) -> Result<SmbiosConfig, FieldError> {

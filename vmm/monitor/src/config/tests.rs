@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use super::*;
+use crate::console::SerialLine;
 
 /// A configuration that is whole: a kernel, memory and two vCPUs. Descriptors 0 to 2 are taken.
 pub(super) fn wire() -> v1::MachineConfig {
@@ -42,13 +43,18 @@ fn descriptors(extra: usize) -> Descriptors {
     Descriptors::new(all)
 }
 
+/// COM1 of a machine that is never built.
+pub(super) fn serial() -> SerialConfig {
+    SerialLine::new().unwrap().0.config()
+}
+
 fn field_of(wire: &v1::MachineConfig) -> String {
-    check(wire, descriptors(0)).err().unwrap().field
+    check(wire, descriptors(0), serial()).err().unwrap().field
 }
 
 #[test]
 fn a_whole_configuration_is_accepted() {
-    assert!(check(&wire(), descriptors(0)).is_ok());
+    assert!(check(&wire(), descriptors(0), serial()).is_ok());
 }
 
 #[test]
@@ -111,6 +117,6 @@ fn devices_are_of_known_kinds() {
 
 #[test]
 fn a_descriptor_that_no_field_names_is_refused() {
-    let error = check(&wire(), descriptors(1)).err().unwrap();
+    let error = check(&wire(), descriptors(1), serial()).err().unwrap();
     assert_eq!(error.field, "descriptors");
 }

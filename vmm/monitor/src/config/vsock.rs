@@ -7,7 +7,7 @@ use vmm_devices::virtio::vsock::{MAX_GUEST_CID, MIN_GUEST_CID, VsockConfig, Vsoc
 use vmm_machine::{DeviceConfig, PciAddress, chain};
 use vmm_sys::socket::ListeningSocket;
 
-use super::FieldError;
+use super::error::FieldError;
 use crate::descriptors::{Access, Descriptors, Kind};
 
 /// Reads a socket device.

@@ -9,7 +9,7 @@ use vmm_devices::virtio::console::ConsoleLine;
 use vmm_machine::SerialConfig;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
-use super::{Console, Output};
+use super::output::Output;
 
 /// A console device, as whoever types sees it.
 pub trait ConsoleInput {
@@ -30,8 +30,8 @@ pub struct SerialLine {
 }
 
 impl SerialLine {
-    /// A port, and the console on it, without log and client.
-    pub fn new() -> io::Result<(Self, Console)> {
+    /// A port, and what the guest writes to it.
+    pub fn new() -> io::Result<(Self, Arc<Output>)> {
         let output = Output::new()?;
         let interrupt = Arc::new(EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)?);
         let port = SerialPort::new(Arc::clone(&interrupt), Arc::clone(&output) as _)?;
@@ -41,8 +41,7 @@ impl SerialLine {
             interrupt,
             room,
         };
-        let console = Console::new(output, Box::new(line.clone()));
-        Ok((line, console))
+        Ok((line, output))
     }
 
     /// The port, for the machine.

@@ -6,6 +6,7 @@
 //! the guest. Input goes the other way with flow control: what the device has no room for stays in the
 //! client's socket.
 
+mod client;
 mod input;
 mod output;
 mod serve;
@@ -19,10 +20,11 @@ use std::sync::Arc;
 
 use vmm_sys::stream::{Received, Sent, receive_now, send_now};
 
+pub use self::client::{NewClient, client_name, stream_socket};
 pub use self::input::{ConsoleInput, SerialLine};
 pub use self::output::Output;
 use self::output::OutputState;
-pub use self::serve::{NewClient, client_name, stream_socket};
+
 use crate::log_file::LogFile;
 
 const SEND_CHUNK_BYTES: usize = 16 << 10;
@@ -74,7 +76,7 @@ pub struct Past {
 /// Somebody else is attached.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ConsoleBusy {
-    /// Who.
+    /// Name of the client that is attached.
     pub client: String,
 }
 

@@ -31,7 +31,7 @@ pub struct Output {
 
 /// When the main thread looks next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Look {
+pub(super) enum WakeTime {
     /// When something is printed.
     #[default]
     Unset,
@@ -41,7 +41,7 @@ pub(super) enum Look {
     Now,
 }
 
-impl Look {
+impl WakeTime {
     fn delay(self) -> Duration {
         match self {
             Self::Soon => LINE_PATIENCE,
@@ -61,7 +61,7 @@ pub(super) struct OutputState {
     log_error: Option<io::Error>,
     /// Bytes that the main thread has looked at, of those ever printed.
     seen: u64,
-    look: Look,
+    look: WakeTime,
 }
 
 impl OutputState {
@@ -93,7 +93,7 @@ impl OutputState {
     }
 
     /// Takes what the guest prints. Returns when the main thread is to look, if that is earlier now.
-    pub(super) fn print(&mut self, bytes: &[u8]) -> Option<Look> {
+    pub(super) fn print(&mut self, bytes: &[u8]) -> Option<WakeTime> {
         for byte in bytes {
             if self.ring.len() == RING_BYTES {
                 self.ring.pop_front();
@@ -105,7 +105,11 @@ impl OutputState {
             }
         }
         let is_line = bytes.contains(&b'\n') || self.printed - self.seen >= MAX_UNSEEN_BYTES;
-        let look = if is_line { Look::Now } else { Look::Soon };
+        let look = if is_line {
+            WakeTime::Now
+        } else {
+            WakeTime::Soon
+        };
         let is_earlier = look > self.look;
         self.look = self.look.max(look);
         is_earlier.then_some(look)
@@ -163,7 +167,7 @@ impl Output {
         // A write in between sets it for nothing: one look too many.
         drop(self.wake.clear());
         let mut state = self.lock();
-        state.look = Look::Unset;
+        state.look = WakeTime::Unset;
         state.seen = state.printed;
         state.flush_log();
         state

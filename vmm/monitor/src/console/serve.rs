@@ -6,45 +6,11 @@ use std::os::fd::OwnedFd;
 use proto_vmm::v1::{self, frame::Body};
 
 use super::Console;
+use super::client::{NewClient, client_name, stream_socket};
+use crate::answers::{Requester, error};
 use crate::log::Level;
 use crate::poller::{Ready, Source, Terminal};
-use crate::requests::{Asker, error};
 use crate::server::Server;
-
-/// Longest name of a client, in characters.
-const MAX_CLIENT_CHARS: usize = 256;
-
-/// A client that wants to be attached.
-pub struct NewClient {
-    /// Where to.
-    pub terminal: Terminal,
-    /// Its end.
-    pub socket: OwnedFd,
-    /// Who it is.
-    pub name: String,
-    /// In place of another one.
-    pub force: bool,
-    /// The byte from which on it wants what was printed before.
-    pub replay: Option<u64>,
-}
-
-/// A client's name as it is kept.
-pub fn client_name(name: &str) -> String {
-    name.chars().take(MAX_CLIENT_CHARS).collect()
-}
-
-/// Takes the one descriptor of a request that attaches something, a stream socket.
-pub fn stream_socket(request: &str, descriptors: Vec<OwnedFd>) -> Result<OwnedFd, v1::Error> {
-    let Ok([socket]) = <[OwnedFd; 1]>::try_from(descriptors) else {
-        let text = format!("{request} takes exactly one descriptor, a stream socket");
-        return Err(error(v1::ErrorCode::InvalidArgument, &text));
-    };
-    if !vmm_sys::stream::is_stream(&socket) {
-        let text = format!("the descriptor of {request} is not a stream socket");
-        return Err(error(v1::ErrorCode::InvalidArgument, &text));
-    }
-    Ok(socket)
-}
 
 impl Server {
     fn terminal(&mut self, terminal: Terminal) -> Option<&mut Console> {
@@ -56,7 +22,7 @@ impl Server {
 
     pub(crate) fn attach_console(
         &mut self,
-        asker: Asker,
+        requester: Requester,
         attach: &v1::AttachConsole,
         descriptors: Vec<OwnedFd>,
     ) -> Result<(), v1::Error> {
@@ -67,12 +33,12 @@ impl Server {
             force: attach.force,
             replay: attach.replay.then_some(attach.replay_from),
         };
-        self.attach_client(asker, client)
+        self.attach_client(requester, client)
     }
 
     pub(crate) fn attach_client(
         &mut self,
-        asker: Asker,
+        requester: Requester,
         client: NewClient,
     ) -> Result<(), v1::Error> {
         if client.force {
@@ -89,22 +55,22 @@ impl Server {
             error(v1::ErrorCode::ConsoleBusy, &text)
         })?;
         let response = v1::Response {
-            id: asker.request,
+            id: requester.request,
             error: None,
             status: Some(self.status()),
             console_offset,
             ..v1::Response::default()
         };
-        self.send(asker.connection, Body::Response(response));
+        self.send(requester.connection, Body::Response(response));
         Ok(())
     }
 
     /// Answers with what the guest printed last; all that was printed before the request is in the log.
-    pub(crate) fn read_console(&mut self, asker: Asker, read: v1::ReadConsole) {
+    pub(crate) fn read_console(&mut self, requester: Requester, read: v1::ReadConsole) {
         self.on_console_output(Terminal::Serial);
         let past = self.console.past(read.from);
         let response = v1::Response {
-            id: asker.request,
+            id: requester.request,
             status: Some(self.status()),
             console_offset: past.offset,
             console_bytes: past.bytes,
@@ -112,7 +78,7 @@ impl Server {
             console_logged: past.logged,
             ..v1::Response::default()
         };
-        self.send(asker.connection, Body::Response(response));
+        self.send(requester.connection, Body::Response(response));
     }
 
     /// Whether a client has not been sent everything.

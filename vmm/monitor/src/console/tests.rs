@@ -6,8 +6,14 @@ use vmm_devices::serial::ConsoleOutput;
 use super::*;
 use crate::log_file::LogFile;
 
+fn console_of_line() -> (SerialLine, Console) {
+    let (line, output) = SerialLine::new().unwrap();
+    let console = Console::new(output, Box::new(line.clone()));
+    (line, console)
+}
+
 fn console() -> Console {
-    SerialLine::new().unwrap().1
+    console_of_line().1
 }
 
 fn read_all(socket: &mut UnixStream) -> Vec<u8> {
@@ -110,7 +116,7 @@ fn room_for_a_client_that_is_gone_is_told_once() {
     use vmm_devices::BusDevice;
     use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
-    let (line, mut console) = SerialLine::new().unwrap();
+    let (line, mut console) = console_of_line();
     let (mut ours, theirs) = UnixStream::pair().unwrap();
     console
         .attach(theirs.into(), "a".into(), None, false)
@@ -161,9 +167,12 @@ fn a_line_is_told_at_once_and_its_start_before_long() {
     let much = usize::try_from(output::MAX_UNSEEN_BYTES).unwrap();
     assert_eq!(
         console.output.lock().print(&vec![b'x'; much - 1]),
-        Some(output::Look::Soon)
+        Some(output::WakeTime::Soon)
     );
-    assert_eq!(console.output.lock().print(b"x"), Some(output::Look::Now));
+    assert_eq!(
+        console.output.lock().print(b"x"),
+        Some(output::WakeTime::Now)
+    );
     assert_eq!(console.output.lock().print(b"\n"), None);
 }
 

@@ -9,20 +9,16 @@
 //! ([`UnixStream::set_read_timeout`]) ends them with [`FrameError::Io`] of kind `WouldBlock`. After
 //! an error the stream is out of step and has to be closed.
 
+mod error;
 mod rights;
 
 use std::io::{self, Read, Write};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+pub use error::{FrameError, MAX_BODY_BYTES, MAX_DESCRIPTORS};
 pub use rights::receive;
 pub(crate) use rights::send;
-
-/// Longest body of a frame.
-pub const MAX_BODY_BYTES: usize = 1 << 20;
-
-/// Most descriptors of a frame.
-pub const MAX_DESCRIPTORS: usize = 64;
 
 const HEADER_BYTES: usize = 8;
 
@@ -33,46 +29,6 @@ pub struct Frame {
     pub body: Vec<u8>,
     /// As many as the header announced, close-on-exec, in the sender's order.
     pub descriptors: Vec<OwnedFd>,
-}
-
-/// Why a frame could not be sent or received.
-#[derive(Debug, thiserror::Error)]
-pub enum FrameError {
-    /// The body is longer than a frame can carry.
-    #[error("frame body of {bytes} bytes, at most {MAX_BODY_BYTES} are allowed")]
-    BodyTooLong {
-        /// Its length.
-        bytes: usize,
-    },
-    /// More descriptors than a frame can carry.
-    #[error("frame with {count} descriptors, at most {MAX_DESCRIPTORS} are allowed")]
-    TooManyDescriptors {
-        /// Their number.
-        count: usize,
-    },
-    /// The descriptors that came are not those that the header announced.
-    #[error("frame announced {announced} descriptors and came with {received}")]
-    DescriptorCount {
-        /// What the header says.
-        announced: usize,
-        /// What came.
-        received: usize,
-    },
-    /// The header's reserved field is not zero: the peer speaks something else.
-    #[error("reserved header field is {value}, must be 0")]
-    Reserved {
-        /// What it holds.
-        value: u16,
-    },
-    /// The kernel could not hand over all descriptors (the descriptor limit was reached).
-    #[error("descriptors were lost on the way: descriptor limit reached")]
-    DescriptorsLost,
-    /// The peer closed the connection within a frame.
-    #[error("connection closed within a frame")]
-    Truncated,
-    /// The socket failed or timed out.
-    #[error("socket")]
-    Io(#[from] io::Error),
 }
 
 /// Sends one frame.

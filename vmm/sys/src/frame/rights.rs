@@ -7,7 +7,7 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use super::FrameError;
+use super::error::FrameError;
 
 /// The kernel's `SCM_MAX_FD`: nobody can send more in one message, so a buffer for this many is
 /// only ever too small when our own descriptor limit is reached.

@@ -17,6 +17,7 @@
 //! system call, and wake it from one that sleeps.
 
 mod slot;
+mod transfer;
 
 #[cfg(test)]
 mod tests;
@@ -29,17 +30,15 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use ::io_uring::register::Restriction;
-use ::io_uring::types::{CancelBuilder, Fixed, FsyncFlags, SubmitArgs, Timespec};
+use ::io_uring::types::{CancelBuilder, FsyncFlags, SubmitArgs, Timespec};
 use ::io_uring::{IoUring, opcode, squeue};
 use vmm_memory::GuestRam;
 
 use self::slot::Slot;
 pub use self::slot::{PushError, Range};
+use self::transfer::FILE;
+pub use self::transfer::Transfer;
 
-/// The file of the ring.
-const FILE: Fixed = Fixed(0);
-/// The file under it, which is only read.
-const BASE: Fixed = Fixed(1);
 /// All that a ring carries out.
 const OPCODES: [u8; 8] = [
     opcode::Read::CODE,
@@ -69,23 +68,12 @@ pub enum RingError {
     /// A system call failed.
     #[error("{call} failed")]
     System {
-        /// Which one.
+        /// Name of the system call.
         call: &'static str,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
-}
-
-/// Direction of a transfer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transfer {
-    /// From the file to guest memory.
-    Read,
-    /// From the file under it to guest memory.
-    ReadBase,
-    /// From guest memory to the file.
-    Write,
 }
 
 /// A request that has ended.

@@ -4,7 +4,7 @@ use ::io_uring::{opcode, squeue};
 use vm_memory::{GuestAddress, GuestMemory, Permissions};
 use vmm_memory::GuestRam;
 
-use super::{BASE, FILE, Transfer};
+use super::transfer::{BASE, FILE, Transfer};
 
 /// The kernel's `UIO_MAXIOV`: most parts of one transfer.
 const MAX_PARTS: usize = 1024;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
-use super::VhostError;
+use super::error::VhostError;
 
 /// Most regions that are handed over; the kernel takes 64 by default.
 pub(super) const MAX_REGIONS: usize = 32;

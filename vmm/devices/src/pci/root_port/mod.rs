@@ -10,6 +10,7 @@
 mod layout;
 mod message;
 mod registers;
+mod saving;
 mod state;
 #[cfg(test)]
 mod tests;

@@ -54,18 +54,19 @@ pub(super) struct Pending {
     pub(super) stats: bool,
 }
 
+/// Statistics as the guest last sent them.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct GuestStats {
     stats: BalloonStats,
     at: Instant,
-    /// How old they were then.
+    /// Their age at `at`; more than zero only after a restore.
     age: Duration,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
     pending: Pending,
-    told: Option<Told>,
+    guest_stats: Option<GuestStats>,
 }
 
 /// A handle on a balloon, for whoever owns the machine. Nothing here waits for the device or the
@@ -136,7 +137,7 @@ impl BalloonControl {
 
     /// The last statistics; none if the guest's driver told none.
     pub fn stats(&self) -> Option<StatsReport> {
-        let told = self.lock().told?;
+        let told = self.lock().guest_stats?;
         Some(StatsReport {
             stats: told.stats,
             age: told.age.saturating_add(told.at.elapsed()),
@@ -171,7 +172,7 @@ impl BalloonControl {
     }
 
     pub(super) fn set_stats(&self, stats: BalloonStats, age: Duration) {
-        self.lock().told = Some(Told {
+        self.lock().guest_stats = Some(GuestStats {
             stats,
             at: Instant::now(),
             age,
@@ -181,7 +182,7 @@ impl BalloonControl {
     /// The driver is gone, and what it said with it.
     pub(super) fn forget_driver(&self) {
         self.set_actual_pages(0);
-        self.lock().told = None;
+        self.lock().guest_stats = None;
     }
 
     pub(super) fn take_pending(&self) -> Pending {

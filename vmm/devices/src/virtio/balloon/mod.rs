@@ -26,9 +26,8 @@ pub use self::control::{BalloonControl, BalloonSize, BalloonTargetError, StatsRe
 use self::state::BalloonState;
 pub use self::stats::{BalloonStats, Stat};
 use self::work::Active;
-use super::device::{
-    ActivateError, ActiveContext, DeviceEvent, DeviceFault, DeviceKind, VirtioDevice,
-};
+use super::device::{ActivateError, ActiveContext, DeviceEvent, DeviceKind, VirtioDevice};
+use super::fault::DeviceFault;
 use super::queue::VirtQueue;
 use crate::event::EventSource;
 use crate::state::{DeviceState, Payload, Payloads, StateError};

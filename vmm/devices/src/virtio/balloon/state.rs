@@ -64,7 +64,7 @@ impl BalloonState {
     /// Brings a new balloon's handle to this state; returns the buffer that the device held, whose
     /// queue is not known yet.
     pub(super) fn load(&self, control: &BalloonControl) -> Result<Option<u16>, StateError> {
-        let target_bytes = u64::from(self.target_pages) * super::BALLOON_PAGE_BYTES;
+        let target_bytes = u64::from(self.target_pages) * super::config::BALLOON_PAGE_BYTES;
         control
             .set_target(target_bytes)
             .map_err(|error| Self::wrong(error.to_string()))?;

@@ -8,7 +8,8 @@ use vmm_memory::{GuestRam, Window, page_runs, release};
 use super::config::{REPORTING, STATS_VQ};
 use super::control::BalloonControl;
 use super::stats::BalloonStats;
-use crate::virtio::device::{ActiveContext, DeviceFault};
+use crate::virtio::device::ActiveContext;
+use crate::virtio::fault::DeviceFault;
 use crate::virtio::interrupt::ConfigCall;
 use crate::virtio::queue::{Budget, Chain, ChainOutcome, VirtQueue, copy_out, serve, window};
 

@@ -11,12 +11,13 @@ use super::bounce::Bounce;
 use super::config::{
     BlkConfig, CacheMode, Geometry, MAX_BLOCK_BYTES, MAX_DISCARD_BYTES, MAX_QUEUES, SECTOR_BYTES,
 };
+use super::error::BlkError;
+use super::image::BlkImage;
 use super::overlay::{BLOCK_BYTES, Layer, MAX_BASE_BYTES, Overlay};
 use super::policy::Failure;
 use super::request::{Extent, Refusal, Request, data};
-use super::{BlkError, BlkImage};
-use crate::GuestRam;
 use crate::virtio::queue::{Buffer, Chain, slices_of, window};
+use vmm_memory::GuestRam;
 
 /// The kernel's `EOPNOTSUPP`, `ENOSYS` and `ENOTTY`: the host has no such thing.
 const UNSUPPORTED: [i32; 3] = [95, 38, 25];

@@ -9,8 +9,8 @@ use vmm_sys::image::Alignment;
 
 use super::policy::Failure;
 use super::request::{Extent, Refusal};
-use crate::GuestRam;
 use crate::virtio::queue::{Buffer, copy_in, copy_out, window};
+use vmm_memory::GuestRam;
 
 /// Data on the detour at a time; a request goes there piece by piece. A multiple of all block sizes.
 pub(super) const BOUNCE_BYTES: usize = 128 << 10;

@@ -1,7 +1,7 @@
 //! What a disk is configured with, and its configuration space (`struct virtio_blk_config`).
 
+use super::error_policy::ErrorPolicies;
 use super::limits::DiskLimits;
-use super::policy::ErrorPolicies;
 
 /// Unit of `capacity` and of request offsets.
 pub(super) const SECTOR_BYTES: u64 = 512;

@@ -7,7 +7,7 @@ use super::request::Request;
 /// Requests of one kind that succeeded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCount {
-    /// How many.
+    /// Number of requests.
     pub requests: u64,
     /// Bytes that they were about; 0 for flushes.
     pub bytes: u64,

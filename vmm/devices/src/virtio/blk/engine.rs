@@ -12,8 +12,8 @@ use super::control::BlkControl;
 use super::flight::{Flight, MAX_IN_FLIGHT};
 use super::overlay::Layer;
 use super::request::{Request, data};
-use crate::GuestRam;
 use crate::virtio::queue::Buffer;
+use vmm_memory::GuestRam;
 
 /// How a request was begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

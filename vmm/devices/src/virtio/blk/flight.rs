@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::request::{MAX_REQUEST_BYTES, Request, data};
-use crate::GuestRam;
 use crate::virtio::queue::{Chain, mark_written};
+use vmm_memory::GuestRam;
 
 /// Most requests that a disk has taken at a time; the others wait in their rings.
 pub(super) const MAX_IN_FLIGHT: usize = 128;

@@ -13,8 +13,13 @@ mod bounce;
 mod config;
 mod control;
 mod counts;
+mod disk;
 mod engine;
+mod error;
+mod error_policy;
 mod flight;
+mod image;
+mod image_sync;
 mod limits;
 mod overlaid;
 mod overlay;
@@ -28,41 +33,39 @@ mod work;
 #[cfg(test)]
 mod tests;
 
-use std::fs::File;
-use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vmm_sys::event;
-use vmm_sys::image::OpenMode;
 use vmm_sys::timer::Timer;
 
 use self::backend::Backend;
-use self::config::Geometry;
 pub use self::config::{
     BlkConfig, CacheMode, IoEngine, MAX_BLOCK_BYTES, MAX_DISCARD_BYTES, MAX_QUEUES,
 };
 pub use self::control::{BlkControl, BlkControlError};
 pub use self::counts::{DiskCount, DiskCounts};
+use self::disk::Disk;
 use self::engine::Engine;
-use self::flight::Abandoned;
+pub use self::error::BlkError;
+pub use self::error_policy::{ErrorPolicies, ErrorPolicy};
+pub use self::image::BlkImage;
+use self::image_sync::ImageSync;
 pub use self::limits::DiskLimits;
-use self::limits::{Cost, Limiter};
+use self::limits::Limiter;
 pub use self::overlay::MAX_BASE_BYTES;
-pub use self::policy::{ErrorPolicies, ErrorPolicy};
-use self::request::Shape;
-use self::state::{BlkState, HeldChain};
-use self::sync::{Ended, ImageSync};
+pub use self::request::ID_BYTES;
+use self::state::BlkState;
 use self::work::Active;
-use super::device::{
-    ActivateError, ActiveContext, DeviceEvent, DeviceFault, DeviceKind, QuiesceError, VirtioDevice,
-};
+use super::device::{ActivateError, ActiveContext, DeviceEvent, DeviceKind, VirtioDevice};
+use super::fault::DeviceFault;
 use super::queue::{Buffer, MAX_CHAIN_DESCRIPTORS, VirtQueue};
-use crate::GuestRam;
 use crate::event::EventSource;
 use crate::notice::NoticeSink;
+use crate::quiesce::QuiesceError;
 use crate::state::{DeviceState, Payload, Payloads, StateError};
+use vmm_memory::GuestRam;
 
 /// A mass storage controller of no further kind: PCI class as QEMU has it (SCSI).
 const KIND: DeviceKind = DeviceKind {
@@ -78,127 +81,17 @@ const TIMER: u64 = 1;
 
 /// A machine that is paused waits this long for them.
 const QUIESCE_PATIENCE: Duration = Duration::from_secs(5);
-/// The least time between two looks at the limits: what was earned meanwhile is not lost.
-const LEAST_WAIT: Duration = Duration::from_micros(500);
-
-/// Length of the answer to `VIRTIO_BLK_T_GET_ID`.
-pub const ID_BYTES: usize = 20;
-
-/// A disk cannot be made of what was given.
-#[derive(Debug, thiserror::Error)]
-pub enum BlkError {
-    /// The image cannot be examined.
-    #[error("the image cannot be examined")]
-    Image(#[source] io::Error),
-    /// The image is not open as its cache mode wants.
-    #[error("cache mode {cache:?} does not fit an image that is open with {mode:?}")]
-    Cache {
-        /// Asked for.
-        cache: CacheMode,
-        /// Found.
-        mode: OpenMode,
-    },
-    /// The serial is longer than the answer to `VIRTIO_BLK_T_GET_ID`.
-    #[error("disk serial has {0} bytes, at most {ID_BYTES} are allowed")]
-    Serial(usize),
-    /// Block sizes that cannot be.
-    #[error(
-        "block sizes {logical} (logical) and {physical} (physical) are not powers of two from {least} to {MAX_BLOCK_BYTES} in this order"
-    )]
-    BlockSize {
-        /// Logical block size in bytes.
-        logical: u32,
-        /// Physical block size in bytes.
-        physical: u32,
-        /// What the image wants at least.
-        least: u32,
-    },
-    /// A unit of discards that cannot be.
-    #[error(
-        "space cannot be given back by {bytes} bytes: no multiple of the logical block size {logical} up to {MAX_DISCARD_BYTES}"
-    )]
-    DiscardGranularity {
-        /// The unit in bytes.
-        bytes: u32,
-        /// Logical block size in bytes.
-        logical: u32,
-    },
-    /// Image and base do not fit each other.
-    #[error(
-        "an image of {image_bytes} bytes cannot be laid over a base of {base_bytes}: it has to be as large in whole sectors, and the base at most {MAX_BASE_BYTES}"
-    )]
-    BaseSize {
-        /// Size of the base.
-        base_bytes: u64,
-        /// Size of the image.
-        image_bytes: u64,
-    },
-    /// What the image is cannot be laid over a base.
-    #[error("only a regular file that takes writes of 4096 bytes can be laid over a base")]
-    NoOverlay,
-    /// No queue or too many.
-    #[error("{0} queues are not possible, 1 to {MAX_QUEUES} are")]
-    Queues(u16),
-    /// The state that the disk is to be made of.
-    #[error("the disk's state cannot be used")]
-    State(#[from] StateError),
-    /// The host has no descriptor left.
-    #[error("the host has no descriptors left")]
-    Descriptors(#[source] io::Error),
-}
 
 /// The host does not finish what an earlier driver asked for.
 #[derive(Debug, thiserror::Error)]
 #[error("{0} requests of before the reset are still with the host")]
 struct StillInFlight(usize);
 
-/// What a disk's data is in.
-#[derive(Debug)]
-pub struct BlkImage {
-    /// A raw image; its size is the disk's.
-    pub image: OwnedFd,
-    /// A raw image that is only read, under `image`, which is sparse and thrown away: see the module
-    /// `overlay`.
-    pub base: Option<OwnedFd>,
-}
-
-impl From<OwnedFd> for BlkImage {
-    fn from(image: OwnedFd) -> Self {
-        Self { image, base: None }
-    }
-}
-
-impl From<File> for BlkImage {
-    fn from(image: File) -> Self {
-        OwnedFd::from(image).into()
-    }
-}
-
 /// A disk.
 pub struct BlkDevice {
     disk: Disk,
     queue_sizes: Vec<u16>,
     active: Option<Active>,
-}
-
-/// What requests work on.
-struct Disk {
-    backend: Backend,
-    engine: Engine,
-    geometry: Geometry,
-    id: [u8; ID_BYTES],
-    control: Arc<BlkControl>,
-    limiter: Limiter,
-    timer: Timer,
-    /// The limits' clock starts here.
-    made: Instant,
-    errors: ErrorPolicies,
-    notices: NoticeSink,
-    sync: ImageSync,
-    /// Requests that were held when the disk was saved, until it is activated.
-    restored: Vec<HeldChain>,
-    /// What the disk had in flight when it was reset, until the host is done with it.
-    abandoned: Option<Abandoned>,
 }
 
 /// What the agent counts for each disk, and for each with a base (`agent/plan/src/room.rs`).
@@ -297,60 +190,6 @@ impl BlkDevice {
     /// The handle by which the disk is changed while its guest runs.
     pub fn control(&self) -> Arc<BlkControl> {
         Arc::clone(&self.disk.control)
-    }
-}
-
-impl Disk {
-    fn shape(&self) -> Shape {
-        Shape {
-            geometry: self.geometry,
-            sectors: self.control.sectors(),
-        }
-    }
-
-    fn now_ns(&self) -> u64 {
-        u64::try_from(self.made.elapsed().as_nanos()).unwrap_or(u64::MAX)
-    }
-
-    /// Whether the limits let a request pass; if not, the timer is set.
-    fn admit(&mut self, cost: Cost) -> bool {
-        if !self.limiter.is_on {
-            return true;
-        }
-        let now_ns = self.now_ns();
-        match self.limiter.admit(cost, now_ns) {
-            Ok(()) => true,
-            Err(wait_ns) => {
-                let wait = Duration::from_nanos(wait_ns).max(LEAST_WAIT);
-                // A timer that cannot be set must not hold the disk up for ever.
-                self.timer.set(wait).is_err()
-            }
-        }
-    }
-
-    fn set_limits(&mut self, limits: DiskLimits) {
-        self.limiter = Limiter::new(limits, self.now_ns());
-    }
-
-    /// Takes note of requests that have ended and of which nobody wants an answer any more. True when
-    /// none is left.
-    fn reap_abandoned(&mut self) -> bool {
-        // A sync that failed is remembered all the same.
-        while let Some(ended) = self.next_ended() {
-            if let (Ended::Request(done), Some(abandoned)) = (ended, &self.abandoned) {
-                abandoned.note_ended(done.slot);
-            }
-        }
-        let is_done = self.engine.in_flight() == 0;
-        if is_done {
-            self.abandoned = None;
-        }
-        is_done
-    }
-
-    /// Waits for them, at most until `deadline`.
-    fn wait_for_abandoned(&mut self, deadline: Instant) {
-        while !self.reap_abandoned() && self.engine.wait_until(deadline) {}
     }
 }
 

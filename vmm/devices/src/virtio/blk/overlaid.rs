@@ -6,8 +6,8 @@ use super::backend::{ANY, Backend, is_unsupported};
 use super::overlay::Layer;
 use super::policy::Failure;
 use super::request::{Extent, Refusal};
-use crate::GuestRam;
 use crate::virtio::queue::{Buffer, copy_in, window};
+use vmm_memory::GuestRam;
 
 /// What a block has beyond the base's end.
 static ZEROS: [u8; 4096] = [0; 4096];

@@ -23,7 +23,7 @@ pub const MAX_BASE_BYTES: u64 = 128 << 30;
 
 const WORD_BITS: u64 = 64;
 
-/// Where data is.
+/// Where the data of a block lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layer {
     /// In the image.

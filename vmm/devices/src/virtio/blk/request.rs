@@ -1,10 +1,9 @@
 //! One request: header, data, status (VIRTIO 1.2, 5.2.6).
 
-use super::ID_BYTES;
 use super::config::{Geometry, MAX_DISCARD_BYTES, MAX_ZEROES_BYTES, SECTOR_BYTES};
 use super::limits::Cost;
-use crate::GuestRam;
 use crate::virtio::queue::{Buffer, Chain, copy_in, copy_out, window};
+use vmm_memory::GuestRam;
 
 const HEADER_BYTES: u64 = 16;
 /// `struct virtio_blk_discard_write_zeroes`.
@@ -50,7 +49,7 @@ pub(super) struct Extent {
 }
 
 impl Extent {
-    /// Where it ends.
+    /// First byte behind the extent.
     pub(super) fn end(self) -> u64 {
         self.offset.saturating_add(self.bytes)
     }
@@ -261,3 +260,6 @@ fn data_in(chain: &Chain) -> u64 {
 fn data_out(chain: &Chain) -> u64 {
     chain.readable_bytes().saturating_sub(HEADER_BYTES)
 }
+
+/// Length of the answer to `VIRTIO_BLK_T_GET_ID`.
+pub const ID_BYTES: usize = 20;

@@ -7,43 +7,15 @@
 
 use std::io;
 
-use vmm_sys::io_uring::Completion;
-
-use super::Disk;
+use super::disk::Disk;
 use super::engine::Begun;
+use super::image_sync::{RingOutcome, SyncBegun};
 use super::policy::Failure;
 use super::request::Request;
 use crate::notice::DeviceNotice;
 
 /// The kernel's `ECANCELED`.
 const ECANCELED: i32 = 125;
-
-/// The sync that the ring has.
-#[derive(Debug, Default)]
-pub(super) struct ImageSync {
-    /// The slot that it has in the ring.
-    slot: Option<usize>,
-}
-
-/// How a sync was begun.
-pub(super) enum SyncBegun {
-    /// The ring has it.
-    Queued,
-    /// It has ended.
-    Ended(Result<(), Failure>),
-    /// Somebody else syncs the image; the disk looks again when that has ended.
-    Busy,
-}
-
-/// What the ring has ended.
-pub(super) enum Ended {
-    /// A request.
-    Request(Completion),
-    /// The sync.
-    Sync(Result<(), Failure>),
-    /// The sync, without having asked the host.
-    SyncCancelled,
-}
 
 impl Disk {
     /// Whether a sync failed before.
@@ -69,7 +41,7 @@ impl Disk {
     /// Begins a sync in a slot of the ring that is free, or carries it out.
     pub(super) fn begin_sync(&mut self, slot: usize) -> SyncBegun {
         if self.has_lost_data() {
-            return SyncBegun::Ended(Err(Failure::LostBefore));
+            return SyncBegun::RingOutcome(Err(Failure::LostBefore));
         }
         if !self.control.sync_turn().try_begin() {
             return SyncBegun::Busy;
@@ -79,7 +51,7 @@ impl Disk {
             return SyncBegun::Queued;
         }
         let outcome = self.backend.image.sync_data();
-        SyncBegun::Ended(self.end_sync(outcome))
+        SyncBegun::RingOutcome(self.end_sync(outcome))
     }
 
     /// Takes down what came of a sync, and only then lets others begin one.
@@ -93,19 +65,19 @@ impl Disk {
     }
 
     /// The next thing that the ring has ended.
-    pub(super) fn next_ended(&mut self) -> Option<Ended> {
+    pub(super) fn next_outcome(&mut self) -> Option<RingOutcome> {
         let done = self.engine.ring()?.next_completion()?;
         if self.sync.slot != Some(done.slot) {
-            return Some(Ended::Request(done));
+            return Some(RingOutcome::Request(done));
         }
         self.sync.slot = None;
         let outcome = done.result.map(|_| ());
         Some(match outcome {
             Err(error) if was_cancelled(&error) => {
                 self.control.sync_turn().end();
-                Ended::SyncCancelled
+                RingOutcome::SyncCancelled
             }
-            outcome => Ended::Sync(self.end_sync(outcome)),
+            outcome => RingOutcome::Sync(self.end_sync(outcome)),
         })
     }
 }

@@ -13,24 +13,25 @@
 
 mod answers;
 mod intake;
+mod left_over;
 mod linger;
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use self::answers::LeftOver;
+use self::left_over::PartialTransfer;
 use self::linger::Linger;
-use super::Disk;
+use super::disk::Disk;
 use super::engine::Begun;
 use super::flight::{Abandoned, Flights};
+use super::image_sync::SyncBegun;
 use super::policy::Failure;
 use super::request::{self, Request};
 use super::state::HeldChain;
-use super::sync::SyncBegun;
-use crate::GuestRam;
-use crate::virtio::device::DeviceFault;
+use crate::virtio::fault::DeviceFault;
 use crate::virtio::interrupt::ConfigCall;
 use crate::virtio::queue::{Chain, VirtQueue};
+use vmm_memory::GuestRam;
 
 /// A disk whose driver is ready.
 pub(super) struct Active {
@@ -151,7 +152,7 @@ impl Active {
         std::mem::swap(&mut self.unsynced, &mut self.syncing);
         match disk.begin_sync(slot) {
             SyncBegun::Queued => Ok(()),
-            SyncBegun::Ended(outcome) => self.end_sync(disk, outcome),
+            SyncBegun::RingOutcome(outcome) => self.end_sync(disk, outcome),
             SyncBegun::Busy => {
                 self.sync_again();
                 Ok(())
@@ -234,7 +235,7 @@ impl Active {
         self.held.iter().chain(&self.left_over).copied()
     }
 
-    /// What is held.
+    /// Queue and chain of each request that is held.
     pub(super) fn held_chains(&self) -> impl Iterator<Item = (usize, &Chain)> {
         let restored = self.restored.iter().map(|held| (held.queue, &held.chain));
         let held = self.waiting_places().filter_map(|place| {
@@ -258,9 +259,9 @@ impl Active {
         deadline: Instant,
     ) -> Result<(), DeviceFault> {
         self.submit(disk)?;
-        self.reap_by(disk, LeftOver::Wait)?;
+        self.reap_by(disk, PartialTransfer::Wait)?;
         while disk.engine.in_flight() > 0 && disk.engine.wait_until(deadline) {
-            self.reap_by(disk, LeftOver::Wait)?;
+            self.reap_by(disk, PartialTransfer::Wait)?;
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use super::host::ConsoleSize;
 /// A message that is owed, in the order in which they are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-enum Owed {
+enum OwedMessage {
     Add = 1 << 0,
     Console = 1 << 1,
     Name = 1 << 2,
@@ -19,13 +19,13 @@ enum Owed {
     Resize = 1 << 5,
 }
 
-const ORDER: [Owed; 6] = [
-    Owed::Add,
-    Owed::Console,
-    Owed::Name,
-    Owed::Close,
-    Owed::Open,
-    Owed::Resize,
+const ORDER: [OwedMessage; 6] = [
+    OwedMessage::Add,
+    OwedMessage::Console,
+    OwedMessage::Name,
+    OwedMessage::Close,
+    OwedMessage::Open,
+    OwedMessage::Resize,
 ];
 
 /// The guest's side of a port.
@@ -40,16 +40,16 @@ pub(super) struct GuestSide {
     owed: u32,
 }
 
-/// What a port's messages say.
+/// Name and size of a port, as its messages carry them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told<'a> {
+pub(super) struct PortDescription<'a> {
     /// Name of the port; empty for none.
     pub(super) name: &'a str,
     /// Size of the console.
     pub(super) size: ConsoleSize,
 }
 
-/// What a driver that made a port is told of it.
+/// What decides which messages introduce a port to its driver.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Introduction {
     /// It is a console.
@@ -96,7 +96,7 @@ impl GuestSide {
 
     /// The driver wants to hear of the port.
     pub(super) fn announce(&mut self) {
-        self.owe(Owed::Add);
+        self.owe(OwedMessage::Add);
     }
 
     /// The driver has made the port, or could not.
@@ -107,12 +107,12 @@ impl GuestSide {
         }
         self.is_ready = true;
         // A driver that says so twice may know of a peer that it has to forget.
-        self.owed &= Owed::Close as u32;
+        self.owed &= OwedMessage::Close as u32;
         let messages = [
-            (Owed::Console, introduction.is_console),
-            (Owed::Name, introduction.is_named),
-            (Owed::Open, introduction.is_open),
-            (Owed::Resize, introduction.has_size),
+            (OwedMessage::Console, introduction.is_console),
+            (OwedMessage::Name, introduction.is_named),
+            (OwedMessage::Open, introduction.is_open),
+            (OwedMessage::Resize, introduction.has_size),
         ];
         for (message, wanted) in messages {
             if wanted {
@@ -124,41 +124,41 @@ impl GuestSide {
     /// The host's side was opened.
     pub(super) fn on_host_open(&mut self) {
         if self.is_ready {
-            self.owe(Owed::Open);
+            self.owe(OwedMessage::Open);
         }
     }
 
     /// The host's side was closed.
     pub(super) fn on_host_close(&mut self) {
         // A driver that has not heard of the peer need not hear of its end either.
-        self.owed &= !(Owed::Open as u32);
+        self.owed &= !(OwedMessage::Open as u32);
         if self.told_open {
-            self.owe(Owed::Close);
+            self.owe(OwedMessage::Close);
         }
     }
 
     /// The console's size changed.
     pub(super) fn on_resize(&mut self) {
         if self.is_ready {
-            self.owe(Owed::Resize);
+            self.owe(OwedMessage::Resize);
         }
     }
 
     /// Whether data may go to the guest: both sides are open, and the driver knows which peer it is.
     pub(super) fn can_receive(&self) -> bool {
-        let changes = Owed::Close as u32 | Owed::Open as u32;
+        let changes = OwedMessage::Close as u32 | OwedMessage::Open as u32;
         self.is_open && self.told_open && self.owed & changes == 0
     }
 
     /// The next message that is owed.
-    pub(super) fn next<'a>(&self, told: Told<'a>) -> Option<DeviceMessage<'a>> {
+    pub(super) fn next<'a>(&self, told: PortDescription<'a>) -> Option<DeviceMessage<'a>> {
         Some(match self.first()? {
-            Owed::Add => DeviceMessage::PortAdd,
-            Owed::Console => DeviceMessage::ConsolePort,
-            Owed::Name => DeviceMessage::PortName(told.name),
-            Owed::Close => DeviceMessage::PortOpen(false),
-            Owed::Open => DeviceMessage::PortOpen(true),
-            Owed::Resize => DeviceMessage::Resize {
+            OwedMessage::Add => DeviceMessage::PortAdd,
+            OwedMessage::Console => DeviceMessage::ConsolePort,
+            OwedMessage::Name => DeviceMessage::PortName(told.name),
+            OwedMessage::Close => DeviceMessage::PortOpen(false),
+            OwedMessage::Open => DeviceMessage::PortOpen(true),
+            OwedMessage::Resize => DeviceMessage::Resize {
                 columns: told.size.columns,
                 rows: told.size.rows,
             },
@@ -170,20 +170,23 @@ impl GuestSide {
         if let Some(owed) = self.first() {
             self.owed &= !(owed as u32);
             match owed {
-                Owed::Close => self.told_open = false,
-                Owed::Open => self.told_open = true,
-                Owed::Add | Owed::Console | Owed::Name | Owed::Resize => {}
+                OwedMessage::Close => self.told_open = false,
+                OwedMessage::Open => self.told_open = true,
+                OwedMessage::Add
+                | OwedMessage::Console
+                | OwedMessage::Name
+                | OwedMessage::Resize => {}
             }
         }
     }
 
-    fn first(&self) -> Option<Owed> {
+    fn first(&self) -> Option<OwedMessage> {
         ORDER
             .into_iter()
             .find(|message| self.owed & *message as u32 != 0)
     }
 
-    fn owe(&mut self, message: Owed) {
+    fn owe(&mut self, message: OwedMessage) {
         self.owed |= message as u32;
     }
 }
@@ -209,7 +212,7 @@ mod tests {
     }
 
     fn told(side: &mut GuestSide) -> Option<DeviceMessage<'static>> {
-        let told = Told {
+        let told = PortDescription {
             name: "n",
             size: ConsoleSize::default(),
         };

@@ -27,14 +27,13 @@ pub use self::host::{
 };
 use self::port::{Port, Scratch};
 use self::state::ConsoleState;
-use super::device::{
-    ActivateError, ActiveContext, DeviceEvent, DeviceFault, DeviceKind, VirtioDevice,
-};
+use super::device::{ActivateError, ActiveContext, DeviceEvent, DeviceKind, VirtioDevice};
+use super::fault::DeviceFault;
 use super::interrupt::ConfigCall;
 use super::queue::{Budget, Chain, ChainOutcome, VirtQueue, copy_in, copy_out, serve, window};
-use crate::GuestRam;
 use crate::event::EventSource;
 use crate::state::{DeviceState, Payload, Payloads, StateError};
+use vmm_memory::GuestRam;
 
 /// A communication controller of no further kind.
 const KIND: DeviceKind = DeviceKind {

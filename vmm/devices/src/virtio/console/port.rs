@@ -10,11 +10,11 @@ use vmm_sys::stream::{Received, Sent};
 
 use super::config::MAX_CHAINS;
 use super::control::DeviceMessage;
-use super::guest::{GuestSide, Introduction, Told};
+use super::guest::{GuestSide, Introduction, PortDescription};
 use super::host::{ConsoleLine, ConsoleSize, HostPort};
-use crate::GuestRam;
-use crate::virtio::device::DeviceFault;
+use crate::virtio::fault::DeviceFault;
 use crate::virtio::queue::{Chain, VirtQueue, copy_in, copy_out, window};
+use vmm_memory::GuestRam;
 
 /// Bytes moved by one system call at most.
 const PIECE_BYTES: usize = 16 << 10;
@@ -58,13 +58,13 @@ pub(super) struct Port {
     stale_chains: u16,
 }
 
-/// What became of a chain of the guest's.
-enum Taken {
-    /// All of it went.
+/// Result of writing a chain of the guest's to the peer.
+enum WriteOutcome {
+    /// The peer took all of it.
     All,
     /// The peer takes no more now.
     Full,
-    /// The turn is over.
+    /// The queue has rescheduled itself.
     BudgetSpent,
 }
 
@@ -143,7 +143,7 @@ impl Port {
 
     /// The next message that the driver is owed.
     pub(super) fn next_message(&self) -> Option<DeviceMessage<'_>> {
-        self.guest.next(Told {
+        self.guest.next(PortDescription {
             name: self.name(),
             size: self.size(),
         })
@@ -190,12 +190,12 @@ impl Port {
             queue.disable_notification()?;
             while queue.pop(&mut scratch.chain)? {
                 match self.take(memory, scratch, &mut bytes_left) {
-                    Taken::All => queue.add_used(scratch.chain.head, 0)?,
-                    Taken::Full => {
+                    WriteOutcome::All => queue.add_used(scratch.chain.head, 0)?,
+                    WriteOutcome::Full => {
                         queue.undo_pop(1);
                         return queue.signal_used();
                     }
-                    Taken::BudgetSpent => {
+                    WriteOutcome::BudgetSpent => {
                         queue.undo_pop(1);
                         queue.reschedule();
                         return queue.signal_used();
@@ -215,15 +215,20 @@ impl Port {
         }
     }
 
-    fn take(&mut self, memory: &GuestRam, scratch: &mut Scratch, bytes_left: &mut usize) -> Taken {
+    fn take(
+        &mut self,
+        memory: &GuestRam,
+        scratch: &mut Scratch,
+        bytes_left: &mut usize,
+    ) -> WriteOutcome {
         if self.stale_chains > 0 {
             self.stale_chains -= 1;
-            return Taken::All;
+            return WriteOutcome::All;
         }
         let total = scratch.chain.readable_bytes();
         while self.sent < total && self.is_host_open() {
             if *bytes_left == 0 {
-                return Taken::BudgetSpent;
+                return WriteOutcome::BudgetSpent;
             }
             let left = usize::try_from(total - self.sent).unwrap_or(usize::MAX);
             let count = left.min(PIECE_BYTES).min(*bytes_left);
@@ -231,18 +236,18 @@ impl Port {
             let buffers = window(&scratch.chain.readable, self.sent, count as u64);
             // The rest of a chain that is not all RAM is dropped.
             let Ok(copied) = copy_out(memory, buffers, piece) else {
-                return Taken::All;
+                return WriteOutcome::All;
             };
             match self.send(piece.get(..copied).unwrap_or_default()) {
-                Sent::Bytes(0) | Sent::Ended => return Taken::All,
+                Sent::Bytes(0) | Sent::Ended => return WriteOutcome::All,
                 Sent::Bytes(sent) => {
                     self.sent += sent as u64;
                     *bytes_left -= sent.min(*bytes_left);
                 }
-                Sent::Full => return Taken::Full,
+                Sent::Full => return WriteOutcome::Full,
             }
         }
-        Taken::All
+        WriteOutcome::All
     }
 
     fn send(&self, piece: &[u8]) -> Sent {

@@ -10,9 +10,11 @@ mod card;
 mod command;
 mod config;
 mod control;
+mod error;
 mod filter;
 mod host;
 mod limits;
+mod packet;
 mod popped_chains;
 mod port;
 mod receive;
@@ -24,30 +26,30 @@ mod work;
 #[cfg(test)]
 mod tests;
 
-use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use vmm_sys::event;
-use vmm_sys::tap::{TapOffloads, VNET_HEADER_BYTES};
-use vmm_sys::vhost::VhostError;
+use vmm_sys::tap::TapOffloads;
 
 use self::card::Card;
 use self::config::Abilities;
 pub use self::config::{MAX_PAIRS, NetConfig};
 pub use self::control::{NetControl, NetControlError};
+pub use self::error::NetError;
 use self::filter::Filter;
 pub use self::limits::NetLimits;
+use self::packet::MAX_PACKET_BYTES;
 pub use self::port::{NetCounters, PacketPort};
 use self::state::{NetState, Session};
 use self::vhost::Vhost;
 use self::work::Active;
-use super::device::{
-    ActivateError, ActiveContext, DeviceEvent, DeviceFault, DeviceKind, QuiesceError, VirtioDevice,
-};
+use super::device::{ActivateError, ActiveContext, DeviceEvent, DeviceKind, VirtioDevice};
+use super::fault::DeviceFault;
 use super::queue::{Buffer, MAX_CHAIN_DESCRIPTORS, VirtQueue};
 use crate::event::EventSource;
-use crate::state::{DeviceState, Payload, Payloads, StateError};
+use crate::quiesce::QuiesceError;
+use crate::state::{DeviceState, Payload, Payloads};
 
 /// An Ethernet controller.
 const KIND: DeviceKind = DeviceKind {
@@ -63,38 +65,6 @@ const WORK: u64 = 0;
 const TIMER: u64 = 1;
 const BROKEN: u64 = 2;
 const PORTS: u64 = 3;
-
-const HEADER_BYTES: u64 = VNET_HEADER_BYTES as u64;
-
-/// Shortest and longest packet, header and all: an Ethernet header, and a segment of 64 KiB with tags.
-const MIN_PACKET_BYTES: u64 = HEADER_BYTES + 14;
-const MAX_PACKET_BYTES: u64 = HEADER_BYTES + 65_536 + 64;
-
-/// A card cannot be made of what was given.
-#[derive(Debug, thiserror::Error)]
-pub enum NetError {
-    /// No port or too many.
-    #[error("{0} pairs of queues are not possible, 1 to {MAX_PAIRS} are")]
-    Pairs(usize),
-    /// Several ports that are not queues of one interface.
-    #[error("several taps must be queues of one interface, made with IFF_MULTI_QUEUE")]
-    NotQueues,
-    /// vhost-net for some pairs only, or for more than there are.
-    #[error("{0} instances of vhost-net do not fit {1} pairs of queues: one each, or none")]
-    VhostCount(usize, usize),
-    /// vhost-net has no limits.
-    #[error("frames that are moved by vhost-net cannot be limited")]
-    VhostLimits,
-    /// vhost-net.
-    #[error("vhost-net is not usable")]
-    Vhost(#[from] VhostError),
-    /// The state that the card is to be made of.
-    #[error("the card's state cannot be used")]
-    State(#[from] StateError),
-    /// The host has no descriptor left.
-    #[error("the host has no descriptors left")]
-    Descriptors(#[source] io::Error),
-}
 
 /// Most memory that a pair of queues holds, whatever its guest does: a frame, the chains taken for those to
 /// come, a chain being sent, and what the kernel is handed of each.
@@ -230,8 +200,8 @@ impl<P: PacketPort> NetDevice<P> {
         Ok(())
     }
 
-    /// Wakes the device's thread, which has no other reason to look while the kernel serves the rings.
-    fn have_refusals_told(&self) {
+    /// Wakes the device thread to report errors of vhost: while the kernel serves the rings, no other event does.
+    fn wake_to_report_vhost_errors(&self) {
         if self.card.vhost.is_some() {
             event::signal(self.card.control.event());
         }
@@ -332,7 +302,7 @@ impl<P: PacketPort> VirtioDevice for NetDevice<P> {
     fn resume(&mut self) {
         if let Some(active) = &mut self.active {
             active.start_vhost(&self.ports, &mut self.card);
-            self.have_refusals_told();
+            self.wake_to_report_vhost_errors();
         }
         if std::mem::take(&mut self.has_moved) {
             // A driver that does not announce itself has to be found.
@@ -357,7 +327,7 @@ impl<P: PacketPort> VirtioDevice for NetDevice<P> {
     fn vectors_changed(&mut self) {
         if let Some(active) = &mut self.active {
             active.on_vectors_changed(&self.card);
-            self.have_refusals_told();
+            self.wake_to_report_vhost_errors();
         }
     }
 

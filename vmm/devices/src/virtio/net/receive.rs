@@ -14,12 +14,12 @@ use vmm_sys::tap::VNET_HEADER_BYTES;
 
 use super::card::{Card, Direction};
 use super::filter::DECIDING_BYTES;
+use super::packet::{HEADER_BYTES, MAX_PACKET_BYTES};
 use super::popped_chains::PoppedChains;
 use super::port::PacketPort;
-use super::{HEADER_BYTES, MAX_PACKET_BYTES};
-use crate::GuestRam;
-use crate::virtio::device::DeviceFault;
+use crate::virtio::fault::DeviceFault;
 use crate::virtio::queue::{Chain, VirtQueue, copy_in, copy_out, slices_of, window};
+use vmm_memory::GuestRam;
 
 /// Frames received before other devices are served; see [`Budget`](crate::virtio::queue::Budget).
 const FRAME_BUDGET: u32 = 64;

@@ -3,11 +3,11 @@
 use std::io;
 
 use super::card::{Card, Direction};
+use super::packet::{HEADER_BYTES, MAX_PACKET_BYTES, MIN_PACKET_BYTES};
 use super::port::PacketPort;
-use super::{MAX_PACKET_BYTES, MIN_PACKET_BYTES};
-use crate::GuestRam;
-use crate::virtio::device::DeviceFault;
+use crate::virtio::fault::DeviceFault;
 use crate::virtio::queue::{Budget, Chain, VirtQueue, slices_of};
+use vmm_memory::GuestRam;
 
 const BUDGET: Budget = Budget {
     chains: 128,
@@ -125,7 +125,7 @@ fn send(port: &impl PacketPort, memory: &GuestRam, card: &mut Card, chain: &Chai
     };
     match sent {
         Ok(()) => {
-            card.charge(Direction::FromGuest, bytes - super::HEADER_BYTES);
+            card.charge(Direction::FromGuest, bytes - HEADER_BYTES);
             card.counters.count_sent();
         }
         Err(error) if error.kind() == io::ErrorKind::WouldBlock && card.call_later() => {

@@ -13,10 +13,11 @@ use vmm_sys::event;
 use vmm_sys::vhost::{LOG_ALL, VhostError, VhostNet, used_index};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
-use super::{NetError, config};
-use crate::GuestRam;
+use super::config;
+use super::error::NetError;
 use crate::virtio::queue::VirtQueue;
 use crate::virtio::transport::{EVENT_IDX, INDIRECT_DESC, VERSION_1};
+use vmm_memory::GuestRam;
 
 /// Features that concern whoever serves the rings.
 const RING_FEATURES: u64 = VERSION_1 | EVENT_IDX | INDIRECT_DESC | config::MRG_RXBUF;

@@ -19,12 +19,14 @@ use super::receive::Receiver;
 use super::state::Session;
 use super::transmit::Transmitter;
 use super::vhost::{FORWARDED, Queues, Start};
-use crate::GuestRam;
-use crate::virtio::device::{ActiveContext, DeviceFault, QuiesceError};
+use crate::quiesce::QuiesceError;
+use crate::virtio::device::ActiveContext;
+use crate::virtio::fault::DeviceFault;
 use crate::virtio::interrupt::ConfigCall;
 use crate::virtio::queue::{
     Budget, Chain, ChainOutcome, VirtQueue, copy_in, copy_out, serve, window,
 };
+use vmm_memory::GuestRam;
 
 /// Commands of one turn.
 const CONTROL_BUDGET: Budget = Budget {

@@ -11,7 +11,7 @@ use vm_memory::{
 };
 use vmm_memory::DirtySlice;
 
-use crate::GuestRam;
+use vmm_memory::GuestRam;
 
 /// A buffer in guest memory, as the descriptor names it: not yet known to be RAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

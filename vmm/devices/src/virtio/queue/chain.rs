@@ -6,9 +6,9 @@
 use virtio_queue::desc::split::Descriptor;
 use vm_memory::VolatileMemory;
 
-use super::buffers::{Piece, piece_of, total};
-use super::{Buffer, MAX_CHAIN_DESCRIPTORS, QueueError};
-use crate::GuestRam;
+use super::buffers::{Buffer, Piece, piece_of, total};
+use super::error::{MAX_CHAIN_DESCRIPTORS, QueueError};
+use vmm_memory::GuestRam;
 
 /// Bytes of a descriptor.
 pub(super) const DESCRIPTOR_BYTES: usize = 16;

@@ -16,7 +16,7 @@ use vm_memory::{
 use super::buffers::Piece;
 use super::chain::DESCRIPTOR_BYTES;
 use super::notifications::{Field, Fields};
-use crate::GuestRam;
+use vmm_memory::GuestRam;
 
 /// Offset of the index in both rings, and of their elements.
 const INDEX: usize = 2;

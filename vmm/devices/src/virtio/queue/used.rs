@@ -2,8 +2,9 @@
 
 use virtio_queue::{Error, QueueT};
 
-use super::{QueueError, VirtQueue};
-use crate::virtio::device::DeviceFault;
+use super::VirtQueue;
+use super::error::QueueError;
+use crate::virtio::fault::DeviceFault;
 
 impl VirtQueue {
     /// Returns a chain, `written` bytes of which were written. Sends no notification:

@@ -5,11 +5,10 @@ mod tests;
 
 use std::sync::Arc;
 
-use super::device::{
-    ActivateError, ActiveContext, DeviceEvent, DeviceFault, DeviceKind, VirtioDevice,
-};
+use super::device::{ActivateError, ActiveContext, DeviceEvent, DeviceKind, VirtioDevice};
+use super::fault::DeviceFault;
 use super::queue::{Budget, Chain, ChainOutcome, VirtQueue, copy_in, serve, window};
-use crate::GuestRam;
+use vmm_memory::GuestRam;
 
 const KIND: DeviceKind = DeviceKind {
     id: 4,

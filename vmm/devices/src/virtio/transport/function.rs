@@ -9,8 +9,9 @@ use super::registers::View;
 use super::{DEVICE_TOKENS, VirtioPciFunction};
 use crate::event::{EventSource, IoEvent};
 use crate::pci::function::{BarWindow, ConfigEffect, ConfigImage, PciFunction};
+use crate::quiesce::QuiesceError;
 use crate::state::{DeviceState, Payload};
-use crate::virtio::device::{DeviceEvent, QuiesceError};
+use crate::virtio::device::DeviceEvent;
 
 impl PciFunction for VirtioPciFunction {
     fn config_read(&mut self, offset: u16, data: &mut [u8]) {

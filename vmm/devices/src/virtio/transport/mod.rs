@@ -20,11 +20,11 @@ use self::registers::{
 use super::device::{ActiveContext, DeviceEvent, VirtioDevice};
 use super::interrupt::{ConfigCall, Interrupts, QueueCall};
 use super::queue::VirtQueue;
-use crate::GuestRam;
 use crate::pci::config::{ConfigSpace, LayoutError};
 use crate::pci::msi::{MsiBinding, MsiError};
 use crate::pci::msix::Msix;
 use crate::state::{Payloads, StateError};
+use vmm_memory::GuestRam;
 
 /// `VIRTIO_F_INDIRECT_DESC`.
 pub const INDIRECT_DESC: u64 = 1 << 28;

@@ -16,9 +16,9 @@ pub(super) struct Greeting {
     line: Vec<u8>,
 }
 
-/// What became of it.
+/// Result of reading a greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum GreetingOutcome {
     /// The line is not complete.
     Nothing,
     /// It wants to reach this port of the guest.
@@ -36,28 +36,28 @@ impl Greeting {
     }
 
     /// Reads on, and not a byte beyond the line: what follows is for the guest.
-    pub(super) fn read(&mut self) -> Said {
+    pub(super) fn read(&mut self) -> GreetingOutcome {
         let mut ahead = [0; MAX_LINE_BYTES];
         loop {
             let seen = match self.socket.peek(&mut ahead) {
-                Ok(None) => return Said::Nothing,
-                Ok(Some(0)) | Err(_) => return Said::Nonsense,
+                Ok(None) => return GreetingOutcome::Nothing,
+                Ok(Some(0)) | Err(_) => return GreetingOutcome::Nonsense,
                 Ok(Some(count)) => ahead.get(..count).unwrap_or_default(),
             };
             let end = seen.iter().position(|byte| *byte == b'\n');
             let count = end.map_or(seen.len(), |end| end + 1);
             if self.line.len() + count > MAX_LINE_BYTES {
-                return Said::Nonsense;
+                return GreetingOutcome::Nonsense;
             }
             let mut taken = [0; MAX_LINE_BYTES];
             let room = taken.get_mut(..count).unwrap_or_default();
             let Ok(Some(count)) = self.socket.receive(room) else {
-                return Said::Nonsense;
+                return GreetingOutcome::Nonsense;
             };
             self.line
                 .extend_from_slice(taken.get(..count).unwrap_or_default());
             if end.is_some() {
-                return port(&self.line).map_or(Said::Nonsense, Said::Port);
+                return port(&self.line).map_or(GreetingOutcome::Nonsense, GreetingOutcome::Port);
             }
         }
     }
@@ -92,13 +92,13 @@ mod tests {
     #[test]
     fn a_line_may_come_in_pieces_and_what_follows_stays_in_the_socket() {
         let (mut greeting, mut peer) = greeting();
-        assert_eq!(greeting.read(), Said::Nothing);
+        assert_eq!(greeting.read(), GreetingOutcome::Nothing);
         for byte in b"CONNECT 52" {
             peer.write_all(&[*byte]).unwrap();
-            assert_eq!(greeting.read(), Said::Nothing);
+            assert_eq!(greeting.read(), GreetingOutcome::Nothing);
         }
         peer.write_all(b"\nGET /").unwrap();
-        assert_eq!(greeting.read(), Said::Port(52));
+        assert_eq!(greeting.read(), GreetingOutcome::Port(52));
         let mut rest = [0; 8];
         assert_eq!(greeting.socket.receive(&mut rest).unwrap(), Some(5));
     }
@@ -120,11 +120,11 @@ mod tests {
         ] {
             let (mut greeting, mut peer) = greeting();
             peer.write_all(line.as_bytes()).unwrap();
-            assert_eq!(greeting.read(), Said::Nonsense, "{line:?}");
+            assert_eq!(greeting.read(), GreetingOutcome::Nonsense, "{line:?}");
         }
         let (mut greeting, mut peer) = greeting();
         peer.write_all(b"CONNECT 4294967294\n").unwrap();
-        assert_eq!(greeting.read(), Said::Port(u32::MAX - 1));
+        assert_eq!(greeting.read(), GreetingOutcome::Port(u32::MAX - 1));
     }
 
     #[test]
@@ -132,7 +132,7 @@ mod tests {
         let (mut greeting, mut peer) = greeting();
         peer.write_all(b"CONNECT 5").unwrap();
         peer.shutdown(std::net::Shutdown::Write).unwrap();
-        assert_eq!(greeting.read(), Said::Nonsense);
+        assert_eq!(greeting.read(), GreetingOutcome::Nonsense);
         drop(greeting);
         assert_eq!(peer.read(&mut [0]).unwrap(), 0);
     }
@@ -147,7 +147,7 @@ mod tests {
                 all.extend(piece);
                 let is_line = all.contains(&b'\n') || all.len() > MAX_LINE_BYTES;
                 let said = greeting.read();
-                prop_assert_eq!(said == Said::Nothing, !is_line);
+                prop_assert_eq!(said == GreetingOutcome::Nothing, !is_line);
                 if is_line {
                     return Ok(());
                 }

@@ -41,9 +41,8 @@ pub use self::hub::MAX_CONNECTIONS;
 use self::packet::Header;
 use self::state::VsockState;
 use self::work::Active;
-use super::device::{
-    ActivateError, ActiveContext, DeviceEvent, DeviceFault, DeviceKind, VirtioDevice,
-};
+use super::device::{ActivateError, ActiveContext, DeviceEvent, DeviceKind, VirtioDevice};
+use super::fault::DeviceFault;
 use super::queue::VirtQueue;
 use crate::event::EventSource;
 use crate::state::{DeviceState, Payload, Payloads, StateError};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::hub::Hub;
 use super::packet::{HEADER_BYTES, Header, MAX_PAYLOAD_BYTES};
-use crate::GuestRam;
-use crate::virtio::device::DeviceFault;
+use crate::virtio::fault::DeviceFault;
 use crate::virtio::queue::{Budget, Chain, VirtQueue, copy_in, copy_out, window};
+use vmm_memory::GuestRam;
 
 /// What is done for the guest before other devices have their turn, in each direction.
 const BUDGET: Budget = Budget {

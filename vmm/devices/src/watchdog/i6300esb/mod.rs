@@ -13,6 +13,7 @@
 
 mod countdown;
 mod registers;
+mod saving;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -32,8 +33,8 @@ use crate::event::EventSource;
 use crate::notice::{DeviceNotice, NoticeSink};
 use crate::pci::config::{ConfigSpace, LayoutError, PciIdentity};
 use crate::pci::function::{BarKind, BarWindow, ConfigEffect, PciFunction};
+use crate::quiesce::QuiesceError;
 use crate::state::{DeviceState, Payload, Payloads, StateError};
-use crate::virtio::QuiesceError;
 
 pub use self::state::I6300EsbState;
 

@@ -7,12 +7,12 @@ use super::registers::{SHORTEST_STAGE, longest_stage};
 use super::*;
 
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<DeviceNotice>>>);
+struct RecordedNotices(Arc<Mutex<Vec<DeviceNotice>>>);
 
-impl Told {
+impl RecordedNotices {
     fn sink(&self) -> NoticeSink {
-        let told = Arc::clone(&self.0);
-        Arc::new(move |notice| told.lock().unwrap().push(notice))
+        let notices = Arc::clone(&self.0);
+        Arc::new(move |notice| notices.lock().unwrap().push(notice))
     }
 
     fn count(&self) -> usize {
@@ -20,10 +20,10 @@ impl Told {
     }
 }
 
-fn watchdog() -> (I6300Esb, Told) {
-    let told = Told::default();
-    let watchdog = I6300Esb::new(WatchdogAction::PowerOff, told.sink()).unwrap();
-    (watchdog, told)
+fn watchdog() -> (I6300Esb, RecordedNotices) {
+    let notices = RecordedNotices::default();
+    let watchdog = I6300Esb::new(WatchdogAction::PowerOff, notices.sink()).unwrap();
+    (watchdog, notices)
 }
 
 fn unlock(watchdog: &mut I6300Esb) {
@@ -99,12 +99,12 @@ fn registers_are_written_once_after_the_unlock_sequence_only() {
 
 #[test]
 fn two_stages_pass_before_the_action_and_a_reload_starts_over() {
-    let (mut watchdog, told) = watchdog();
+    let (mut watchdog, notices) = watchdog();
     set_shortest(&mut watchdog);
     set_config(&mut watchdog, 0);
     set_lock(&mut watchdog, LOCK_ENABLED);
     end_stage(&mut watchdog);
-    assert_eq!((watchdog.stage, told.count()), (Stage::Second, 0));
+    assert_eq!((watchdog.stage, notices.count()), (Stage::Second, 0));
     assert_eq!(read(&mut watchdog, INTERRUPT_STATUS), 1);
     watchdog.bar_write(0, INTERRUPT_STATUS, &1u32.to_le_bytes());
     assert_eq!(read(&mut watchdog, INTERRUPT_STATUS), 0);
@@ -115,7 +115,7 @@ fn two_stages_pass_before_the_action_and_a_reload_starts_over() {
     end_stage(&mut watchdog);
     let action = WatchdogAction::PowerOff;
     let expected = vec![DeviceNotice::WatchdogExpired { action }];
-    assert_eq!(*told.0.lock().unwrap(), expected);
+    assert_eq!(*notices.0.lock().unwrap(), expected);
     assert_eq!(watchdog.countdown.left(), None);
     assert_eq!(read(&mut watchdog, RELOAD), RELOAD_TIMED_OUT);
     // As a driver asks after a reset, and then clears it.
@@ -129,12 +129,12 @@ fn two_stages_pass_before_the_action_and_a_reload_starts_over() {
 
 #[test]
 fn an_output_that_is_disabled_does_nothing() {
-    let (mut watchdog, told) = watchdog();
+    let (mut watchdog, notices) = watchdog();
     set_config(&mut watchdog, CONFIG_OUTPUT_DISABLED | CONFIG_NO_INTERRUPT);
     set_lock(&mut watchdog, LOCK_ENABLED);
     end_stage(&mut watchdog);
     end_stage(&mut watchdog);
-    assert_eq!(told.count(), 0);
+    assert_eq!(notices.count(), 0);
     assert_eq!(read(&mut watchdog, INTERRUPT_STATUS), 0);
     assert_eq!(read(&mut watchdog, RELOAD), 0);
 }
@@ -155,29 +155,29 @@ fn a_locked_watchdog_is_not_switched_off_until_the_reset() {
 
 #[test]
 fn a_free_running_watchdog_counts_its_second_stage_again_and_again() {
-    let (mut watchdog, told) = watchdog();
+    let (mut watchdog, notices) = watchdog();
     set_lock(&mut watchdog, LOCK_ENABLED | LOCK_FREE_RUNNING);
     for times in 1..4 {
         assert_eq!(watchdog.stage, Stage::Second);
         end_stage(&mut watchdog);
-        assert_eq!(told.count(), times);
+        assert_eq!(notices.count(), times);
         assert!(watchdog.countdown.left().is_some());
     }
 }
 
 #[test]
 fn events_before_the_end_and_of_unknown_sources_are_nothing() {
-    let (mut watchdog, told) = watchdog();
+    let (mut watchdog, notices) = watchdog();
     watchdog.handle_event(TIMER);
     set_lock(&mut watchdog, LOCK_ENABLED);
     watchdog.handle_event(TIMER);
     watchdog.handle_event(77);
-    assert_eq!((watchdog.stage, told.count()), (Stage::First, 0));
+    assert_eq!((watchdog.stage, notices.count()), (Stage::First, 0));
 }
 
 #[test]
 fn time_stands_still_while_the_machine_is_paused_and_in_its_saved_state() {
-    let (mut watchdog, told) = watchdog();
+    let (mut watchdog, notices) = watchdog();
     write_unlocked(&mut watchdog, PRELOAD_1, 0x200);
     set_lock(&mut watchdog, LOCK_ENABLED);
     watchdog.stage = Stage::Second;
@@ -190,7 +190,7 @@ fn time_stands_still_while_the_machine_is_paused_and_in_its_saved_state() {
 
     let mut payloads = Payloads::new(watchdog.save());
     let mut again =
-        I6300Esb::restored(WatchdogAction::PowerOff, told.sink(), &mut payloads).unwrap();
+        I6300Esb::restored(WatchdogAction::PowerOff, notices.sink(), &mut payloads).unwrap();
     payloads.finish().unwrap();
     assert_eq!(again.countdown.left(), left);
     assert_eq!(again.save(), watchdog.save());
@@ -198,12 +198,12 @@ fn time_stands_still_while_the_machine_is_paused_and_in_its_saved_state() {
     again.bar_write(0, PRELOAD_2, &7u32.to_le_bytes());
     assert_eq!(read(&mut again, PRELOAD_2), 7, "it was unlocked");
     end_stage(&mut again);
-    assert_eq!(told.count(), 1);
+    assert_eq!(notices.count(), 1);
 }
 
 #[test]
 fn state_that_cannot_be_is_refused() {
-    let (watchdog, told) = watchdog();
+    let (watchdog, notices) = watchdog();
     let good = watchdog.state();
     let long = u64::try_from(longest_stage().as_nanos()).unwrap();
     let wrong = [
@@ -216,7 +216,7 @@ fn state_that_cannot_be_is_refused() {
     ];
     for state in wrong {
         let mut payloads = Payloads::new(vec![state.to_payload()]);
-        let made = I6300Esb::restored(WatchdogAction::Reset, told.sink(), &mut payloads);
+        let made = I6300Esb::restored(WatchdogAction::Reset, notices.sink(), &mut payloads);
         assert!(matches!(made, Err(I6300EsbError::State(_))), "{state:?}");
     }
 }

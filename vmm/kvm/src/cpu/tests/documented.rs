@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::*;
 use crate::cpu::Signature;
-use crate::cpu::words::{ALIASES, Place, WORDS};
+use crate::cpu::words::{ALIASES, BitSource, WORDS};
 
 const PAGE: &str = include_str!("../../../../../docs/cpu-models.md");
 const BEGIN: &str = "<!-- generated from vmm/kvm/src/cpu: begin -->\n";
@@ -49,7 +49,7 @@ fn generated() -> String {
     );
     for word in &WORDS {
         let place = match word.place {
-            Place::Cpuid {
+            BitSource::Cpuid {
                 leaf,
                 subleaf,
                 register,
@@ -57,7 +57,7 @@ fn generated() -> String {
                 let register = format!("{register:?}").to_uppercase();
                 format!("CPUID {leaf:#x}.{subleaf} {register}")
             }
-            Place::ArchCapabilities => "`IA32_ARCH_CAPABILITIES`".to_owned(),
+            BitSource::ArchCapabilities => "`IA32_ARCH_CAPABILITIES`".to_owned(),
         };
         let names = code_list(word.bits.iter().map(|(_, name)| *name));
         writeln!(text, "| {place} | {names} |").expect("text");

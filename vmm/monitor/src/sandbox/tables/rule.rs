@@ -9,7 +9,7 @@ pub struct Rule {
     pub number: i64,
     /// With which arguments.
     pub arguments: Arguments,
-    /// What it is for.
+    /// Why the filter allows the call.
     pub reason: Reason,
 }
 

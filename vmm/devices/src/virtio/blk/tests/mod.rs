@@ -14,6 +14,7 @@ mod space;
 mod state;
 mod sync;
 
+use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Mutex;

@@ -4,25 +4,17 @@ use std::io;
 
 use vmm_sys::io_uring::Completion;
 
-use super::super::Disk;
 use super::super::backend::is_unsupported;
-use super::super::policy::{Failure, Verdict};
+use super::super::disk::Disk;
+use super::super::image_sync::RingOutcome;
+use super::super::policy::{Failure, FailureAction};
 use super::super::request::{self, Refusal, Request, data};
 use super::super::state::MAX_HELD_BUFFERS;
-use super::super::sync::Ended;
 use super::Active;
+use super::left_over::PartialTransfer;
 use crate::notice::DeviceNotice;
-use crate::virtio::device::DeviceFault;
+use crate::virtio::fault::DeviceFault;
 use crate::virtio::queue::mark_written;
-
-/// What becomes of a request that the ring did not carry out as a whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LeftOver {
-    /// The calling thread, which serves the disk, does it.
-    Execute,
-    /// It waits until the disk is resumed.
-    Wait,
-}
 
 /// What a result of the ring means.
 enum Outcome {
@@ -34,19 +26,19 @@ enum Outcome {
 impl Active {
     /// Answers what has ended, and tells the driver.
     pub(in super::super) fn reap(&mut self, disk: &mut Disk) -> Result<(), DeviceFault> {
-        self.reap_by(disk, LeftOver::Execute)
+        self.reap_by(disk, PartialTransfer::Execute)
     }
 
     pub(super) fn reap_by(
         &mut self,
         disk: &mut Disk,
-        left_over: LeftOver,
+        left_over: PartialTransfer,
     ) -> Result<(), DeviceFault> {
-        while let Some(ended) = disk.next_ended() {
+        while let Some(ended) = disk.next_outcome() {
             match ended {
-                Ended::Request(done) => self.on_ended(disk, done, left_over)?,
-                Ended::Sync(outcome) => self.end_sync(disk, outcome)?,
-                Ended::SyncCancelled => self.sync_again(),
+                RingOutcome::Request(done) => self.on_ended(disk, done, left_over)?,
+                RingOutcome::Sync(outcome) => self.end_sync(disk, outcome)?,
+                RingOutcome::SyncCancelled => self.sync_again(),
             }
         }
         if !self.unsynced.is_empty() {
@@ -63,18 +55,20 @@ impl Active {
         &mut self,
         disk: &mut Disk,
         done: Completion,
-        left_over: LeftOver,
+        left_over: PartialTransfer,
     ) -> Result<(), DeviceFault> {
         let place = done.slot;
         match (self.outcome(disk, place, done.result), left_over) {
             (Outcome::Done(outcome), _) => self.carried_out(disk, place, outcome),
             // As a whole: what is done twice comes to the same before it is answered.
-            (Outcome::LeftFrom(_), LeftOver::Wait) if self.can_hold(place) => {
+            (Outcome::LeftFrom(_), PartialTransfer::Wait) if self.can_hold(place) => {
                 self.left_over.push(place);
                 Ok(())
             }
-            (Outcome::LeftFrom(_), LeftOver::Wait) => self.answer(place, Err(Refusal::IoError)),
-            (Outcome::LeftFrom(byte), LeftOver::Execute) => {
+            (Outcome::LeftFrom(_), PartialTransfer::Wait) => {
+                self.answer(place, Err(Refusal::IoError))
+            }
+            (Outcome::LeftFrom(byte), PartialTransfer::Execute) => {
                 let outcome = self.finish(disk, place, byte);
                 self.carried_out(disk, place, outcome)
             }
@@ -148,17 +142,19 @@ impl Active {
         } else {
             disk.errors.write
         };
-        let (errno, verdict) = match outcome {
-            Err(Failure::Host(errno)) => (errno, policy.judge(errno)),
-            Err(Failure::Sync(errno)) => (errno, policy.judge_sync(errno)),
+        let (errno, action) = match outcome {
+            Err(Failure::Host(errno)) => (errno, policy.action_for(errno)),
+            Err(Failure::Sync(errno)) => (errno, policy.action_for_sync(errno)),
             // The guest was paused for the failure itself. To pause it for each that follows would leave
             // it no way to see to its data.
             _ => return self.answer(place, Err(Refusal::IoError)),
         };
-        match verdict {
-            Verdict::Answer(answer) => self.answer(place, answer),
-            Verdict::Hold if !self.can_hold(place) => self.answer(place, Err(Refusal::IoError)),
-            Verdict::Hold => {
+        match action {
+            FailureAction::Answer(answer) => self.answer(place, answer),
+            FailureAction::Hold if !self.can_hold(place) => {
+                self.answer(place, Err(Refusal::IoError))
+            }
+            FailureAction::Hold => {
                 self.held.push(place);
                 if !disk.control.is_stopped() {
                     disk.control.set_stopped();

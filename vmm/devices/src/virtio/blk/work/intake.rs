@@ -1,10 +1,10 @@
 //! Requests come in: out of a queue, into a place.
 
-use super::super::Disk;
+use super::super::disk::Disk;
 use super::super::request::{Request, Shape};
 use super::Active;
 use super::linger::Allowance;
-use crate::virtio::device::DeviceFault;
+use crate::virtio::fault::DeviceFault;
 use crate::virtio::queue::Budget;
 
 /// Requests and bytes of one turn.

@@ -9,7 +9,7 @@ use vmm_sys::event;
 use vmm_sys::stream::Received;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
-use super::{ConsoleSpec, Watch};
+use super::watch::Watch;
 use crate::serial::ConsoleOutput;
 
 /// Input that waits for the guest at most; more stays with whoever brings it.
@@ -168,4 +168,14 @@ impl State {
         self.size = size;
         self.generation = self.generation.wrapping_add(1);
     }
+}
+
+/// What the console port is made of.
+pub struct ConsoleSpec {
+    /// Its name; empty for none.
+    pub name: String,
+    /// Where the guest's output goes.
+    pub output: Arc<dyn ConsoleOutput>,
+    /// Its size when the machine starts.
+    pub size: ConsoleSize,
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vmm_sys::stream::{Received, Sent, has_input, is_hung_up, receive_now, send_now};
 
-use super::Watch;
+use super::watch::Watch;
 
 /// A peer cannot be attached.
 #[derive(Debug, thiserror::Error)]
@@ -14,7 +14,7 @@ pub enum AttachError {
     /// Another one is.
     #[error("{client} is attached")]
     Busy {
-        /// Who.
+        /// Name of the client that is attached.
         client: String,
     },
     /// The host cannot watch its socket.

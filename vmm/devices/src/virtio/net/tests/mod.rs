@@ -11,18 +11,19 @@ use super::*;
 use crate::pci::function::PciFunction;
 use crate::virtio::testing::{BUFFERS, Driver, read, write};
 use crate::virtio::transport::VERSION_1;
+use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::sync::Mutex;
 use vm_memory::bitmap::BitmapSlice;
 use vm_memory::{Bytes, VolatileSlice};
-use vmm_sys::tap::TapError;
+use vmm_sys::tap::{TapError, VNET_HEADER_BYTES};
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
 const MTU_VALUE: u16 = 1450;
 
 /// What a device told its ports.
 #[derive(Debug, Default)]
-struct Told {
+struct RecordedSettings {
     offloads: Option<TapOffloads>,
     /// Changes of offloads and queues, each of which takes a lock of all the host's interfaces.
     changes: usize,
@@ -41,7 +42,7 @@ struct Socket {
     socket: UnixDatagram,
     index: usize,
     knows_uso: bool,
-    told: Arc<Mutex<Told>>,
+    told: Arc<Mutex<RecordedSettings>>,
 }
 
 fn refused(call: &'static str) -> TapError {
@@ -120,7 +121,7 @@ struct Card {
     wires: Vec<UnixDatagram>,
     counters: Arc<NetCounters>,
     control: Arc<NetControl>,
-    told: Arc<Mutex<Told>>,
+    told: Arc<Mutex<RecordedSettings>>,
 }
 
 fn config() -> NetConfig {
@@ -132,7 +133,7 @@ fn config() -> NetConfig {
 }
 
 /// Ports and their other ends.
-fn ports(pairs: usize, told: &Arc<Mutex<Told>>) -> (Vec<Socket>, Vec<UnixDatagram>) {
+fn ports(pairs: usize, told: &Arc<Mutex<RecordedSettings>>) -> (Vec<Socket>, Vec<UnixDatagram>) {
     told.lock().unwrap().attached = vec![true; pairs];
     let pair = |index| {
         let (socket, wire) = UnixDatagram::pair().unwrap();

@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::virtio::device::{ActivateError, DeviceFault, DeviceKind, QuiesceError};
+use crate::quiesce::QuiesceError;
+use crate::virtio::device::{ActivateError, DeviceKind};
+use crate::virtio::fault::DeviceFault;
 
 /// A device whose host does not end what it was asked for before it is told to.
 struct Busy {

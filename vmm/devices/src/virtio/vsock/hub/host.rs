@@ -12,7 +12,7 @@ use super::{
 };
 use crate::virtio::vsock::broker::{Answer, FromBroker};
 use crate::virtio::vsock::connection::{Connection, Key, Phase};
-use crate::virtio::vsock::greeting::{Greeting, Said};
+use crate::virtio::vsock::greeting::{Greeting, GreetingOutcome};
 
 /// Events taken at a time, and how often in one turn.
 const BATCH: usize = 64;
@@ -116,12 +116,12 @@ impl Hub {
             return;
         };
         let said = greeting.read();
-        if said == Said::Nothing {
+        if said == GreetingOutcome::Nothing {
             return;
         }
         self.deadlines.clear(number);
         let greeting = self.greetings.remove(&number);
-        if let (Said::Port(guest_port), Some(greeting)) = (said, greeting) {
+        if let (GreetingOutcome::Port(guest_port), Some(greeting)) = (said, greeting) {
             let host_port = self.new_host_port(guest_port);
             let key = Key {
                 host_port,

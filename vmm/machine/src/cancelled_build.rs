@@ -4,7 +4,7 @@ use std::sync::mpsc::Receiver;
 
 use vmm_memory::RamError;
 
-use crate::build::BuildError;
+use crate::build::error::BuildError;
 use crate::request::{Message, Observer, Request, RequestError};
 use crate::status::{Change, End, EndReason, MachineState, StatusBoard};
 

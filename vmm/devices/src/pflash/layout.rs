@@ -1,0 +1,7 @@
+//! Sizes of the flash memory.
+
+/// Size of what is erased at once.
+pub const BLOCK_BYTES: u64 = 4096;
+
+/// Most bytes of a flash memory.
+pub const MAX_BYTES: u64 = 8 << 20;

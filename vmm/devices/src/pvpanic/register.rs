@@ -1,0 +1,47 @@
+//! The register of one byte that both panic devices have.
+
+use super::panic::Panic;
+use crate::notice::{DeviceNotice, NoticeSink};
+
+/// Bits of the register, those that matter most first.
+const EVENTS: [(u8, Panic); 3] = [
+    (1, Panic::Panicked),
+    (1 << 2, Panic::Shutdown),
+    (1 << 1, Panic::CrashLoaded),
+];
+
+/// All of them: what a read gives.
+pub(super) const SUPPORTED: u8 = 0b111;
+
+/// The register.
+pub(super) struct Register {
+    pub(super) notices: NoticeSink,
+    /// That a crash kernel takes over is told once until the next reset: a guest that tells for ever
+    /// would keep all those busy who listen.
+    pub(super) crash_was_told: bool,
+}
+
+impl Register {
+    pub(super) fn new(notices: NoticeSink) -> Self {
+        Self {
+            notices,
+            crash_was_told: false,
+        }
+    }
+
+    pub(super) fn reset(&mut self) {
+        self.crash_was_told = false;
+    }
+
+    /// A byte was written. Unknown bits are ignored, and of several the first counts.
+    pub(super) fn write(&mut self, value: u8) {
+        let told = EVENTS.into_iter().find(|(bit, _)| value & bit != 0);
+        let Some((_, panic)) = told else {
+            return;
+        };
+        if panic == Panic::CrashLoaded && std::mem::replace(&mut self.crash_was_told, true) {
+            return;
+        }
+        (self.notices)(DeviceNotice::Panic(panic));
+    }
+}

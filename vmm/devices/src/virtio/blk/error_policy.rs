@@ -1,0 +1,26 @@
+//! What to do about a failure of the host, as the configuration says.
+
+/// What to do about a failure of the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ErrorPolicy {
+    /// The guest gets an I/O error.
+    #[default]
+    Report,
+    /// The guest is told that all is well. Not of a sync that failed, which is about data of other
+    /// requests: that is reported.
+    Ignore,
+    /// The request is held and the guest paused; it is tried again when the guest is resumed. A sync that
+    /// failed is not tried again: the guest gets an I/O error then.
+    Stop,
+    /// `Stop` when the host has no space left, else `Report`.
+    StopOnNoSpace,
+}
+
+/// Policies by direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ErrorPolicies {
+    /// For reads.
+    pub read: ErrorPolicy,
+    /// For everything else.
+    pub write: ErrorPolicy,
+}

@@ -1,0 +1,32 @@
+//! The sync of an image that is under way, and results of the ring.
+
+use vmm_sys::io_uring::Completion;
+
+use super::policy::Failure;
+
+/// The sync that the ring has.
+#[derive(Debug, Default)]
+pub(super) struct ImageSync {
+    /// The slot that it has in the ring.
+    pub(super) slot: Option<usize>,
+}
+
+/// How a sync was begun.
+pub(super) enum SyncBegun {
+    /// The ring has it.
+    Queued,
+    /// It has ended.
+    RingOutcome(Result<(), Failure>),
+    /// Somebody else syncs the image; the disk looks again when that has ended.
+    Busy,
+}
+
+/// What the ring has ended.
+pub(super) enum RingOutcome {
+    /// A request.
+    Request(Completion),
+    /// The sync.
+    Sync(Result<(), Failure>),
+    /// The sync, without having asked the host.
+    SyncCancelled,
+}
