@@ -295,6 +295,68 @@ fn guests_that_crash_or_shut_down_come_back_where_the_strategy_says_so() -> anyh
     Ok(())
 }
 
+/// Gives the machine's interface a state.
+fn set_link(agent: &Agent<'_, Host>, state: &str) -> anyhow::Result<()> {
+    let interface = format!("{{name: lan, bridge: {{}}, state: {state}}}");
+    let patch = format!(
+        "{{spec: {{template: {{spec: {{domain: {{devices: {{interfaces: [{interface}]}}}}}}}}}}}}"
+    );
+    succeed(agent, &format!("patch vm web -p '{patch}'")).map(drop)
+}
+
+#[test]
+fn a_running_guest_sees_the_states_of_its_interfaces_in_its_machines_template() -> anyhow::Result<()>
+{
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = started(&host)?;
+    host.sh("setsid echo-peer echo0 br0 </dev/null >/run/echo-peer.log 2>&1 &")?;
+    host.wait_for("grep port /run/echo-peer.log", PATIENCE)?;
+    let words = "tests=net net_cases=link then=button";
+    agent.apply(&machine(
+        "web",
+        "runStrategy: Always",
+        &GuestSpec::testguest("web", words),
+    )?)?;
+    settle(&host, &agent, &[("web", "Running")])?;
+    let shows = |state: &str| {
+        let path = ".status.interfaces[0].linkState";
+        let test = format!("test \"$(kvmctl get vmi web -o 'jsonpath={{{path}}}')\" = {state}");
+        wait(&host, &agent, &test)
+    };
+    let mut console = agent.console("web")?;
+    let mut says = |what: &str| console.read_until(&format!("TESTGUEST {what}"), PATIENCE);
+    says("waiting for=link-down")?;
+    shows("up")?;
+    set_link(&agent, "down")?;
+    says("waiting for=link-up")?;
+    shows("down")?;
+    // A new agent leaves it so.
+    restart_agent(&agent)?;
+    shows("down")?;
+    set_link(&agent, "up")?;
+    says("net ok")?;
+    shows("up")?;
+    let conditions = "get vm web -o 'jsonpath={.status.conditions[*].type}'";
+    let said = succeed(&agent, conditions)?;
+    anyhow::ensure!(!said.contains("RestartRequired"), "{said}");
+
+    // One that is to go is out of use at once, and gone after a restart.
+    set_link(&agent, "absent")?;
+    shows("down")?;
+    wait(
+        &host,
+        &agent,
+        &format!("kvmctl {conditions} | grep RestartRequired"),
+    )?;
+    let first = uid(&agent, "web")?;
+    succeed(&agent, "restart web --grace-period 0 --force")?;
+    wait_for_another(&host, &agent, "web", &first)?;
+    settle(&host, &agent, &[("web", "Running")])?;
+    assert_eq!(agent.value("web", ".status.interfaces")?, "");
+    Ok(())
+}
+
 #[test]
 fn a_machine_whose_template_cannot_be_honoured_is_refused_with_the_field() -> anyhow::Result<()> {
     skip_if!(host::without_host(), Ok(()));

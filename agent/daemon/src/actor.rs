@@ -58,7 +58,7 @@ pub(crate) struct Actor<H> {
     wake: Wake,
     /// As it was last logged.
     phase: Option<Phase>,
-    /// The spec never changes under a uid, so it is read once.
+    /// Read once: under a uid nothing of a spec changes but states of interfaces.
     spec: Option<Box<Spec>>,
     /// Asks the guest, from when the spec was read.
     probes: Option<Probes>,
@@ -326,7 +326,7 @@ impl<H: Host> Actor<H> {
                     self.probes = Some(Probes::of(&self.agent, &admitted.vmi, &self.wake));
                     self.guest = Some(GuestWatch::of(&self.agent, &self.wake));
                     self.credentials = CredentialsWatch::of(&self.agent, &admitted.vmi, &self.wake);
-                    self.spec = Some(Box::new(Spec::of(admitted)));
+                    self.spec = Some(Box::new(Spec::of(admitted, metadata.generation)));
                 }
                 Err(errors) => {
                     let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
@@ -338,7 +338,8 @@ impl<H: Host> Actor<H> {
                 }
             }
         }
-        let spec = self.spec.as_ref()?;
+        let spec = self.spec.as_mut()?;
+        spec.follow(object, metadata.generation);
         let own_grace =
             i64::try_from(spec.vmi.termination_grace_period.as_secs()).unwrap_or(i64::MAX);
         let deletion = clock::parse(&metadata.deletion_timestamp).map(|requested_at| Deletion {
@@ -350,6 +351,7 @@ impl<H: Host> Actor<H> {
             deletion,
             admitted: spec.conditions.clone(),
             pci: PciDemand::of(&spec.vmi),
+            links_down: spec.links_down(),
             firmware: spec.vmi.boot.firmware().is_some(),
             room: Room::default(),
             probes: self.probes.as_ref().map(Probes::said).unwrap_or_default(),

@@ -6,7 +6,7 @@ use prost::Message;
 use proto_node::events::Event;
 use proto_node::meta::ObjectMeta;
 use proto_node::node::Object;
-use proto_node::vmi::VirtualMachineInstance;
+use proto_node::vmi::{Interface, VirtualMachineInstance};
 use sha2::{Digest, Sha256};
 
 /// KubeVirt's finalizer of a VMI: it goes when nothing of the guest is left on the node.
@@ -66,6 +66,35 @@ pub(crate) fn event_row(mut event: Event, version: u64) -> StoredObject {
 /// The VMI of a row.
 pub(crate) fn vmi(row: &StoredObject) -> Result<VirtualMachineInstance, ApiError> {
     VirtualMachineInstance::decode(row.object.as_slice()).map_err(|error| undecodable(row, &error))
+}
+
+/// The interfaces of a VMI.
+fn interfaces(vmi: &VirtualMachineInstance) -> &[Interface] {
+    let spec = vmi.spec.as_ref();
+    let devices = spec
+        .and_then(|spec| spec.domain.as_ref())
+        .and_then(|domain| domain.devices.as_ref());
+    devices
+        .map(|devices| &*devices.interfaces)
+        .unwrap_or_default()
+}
+
+/// Gives interfaces the states that those of the same names have in another VMI.
+pub(crate) fn set_links(vmi: &mut VirtualMachineInstance, of: &VirtualMachineInstance) {
+    let devices = vmi
+        .spec
+        .as_mut()
+        .and_then(|spec| spec.domain.as_mut())
+        .and_then(|domain| domain.devices.as_mut());
+    let present = devices
+        .into_iter()
+        .flat_map(|devices| &mut devices.interfaces);
+    for interface in present {
+        let same_name = |it: &&Interface| it.name == interface.name;
+        if let Some(wanted) = interfaces(of).iter().find(same_name) {
+            interface.state.clone_from(&wanted.state);
+        }
+    }
 }
 
 /// The event of a row.

@@ -38,7 +38,7 @@ pub(crate) fn project(
         status.node_name = node_name.to_owned();
     }
     if let Some(vmi) = vmi {
-        describe(&mut status, vmi, phase);
+        describe(&mut status, vmi, record);
         if let Some(guest) = &record.guest {
             guest::tell(&mut status, guest);
         }
@@ -83,7 +83,8 @@ fn condition(condition: &agent_plan::Condition) -> Condition {
 }
 
 /// What follows from the spec.
-fn describe(status: &mut VirtualMachineInstanceStatus, vmi: &Vmi, phase: Phase) {
+fn describe(status: &mut VirtualMachineInstanceStatus, vmi: &Vmi, record: &Record) {
+    let phase = record.phase();
     let cpus = vmi.cpus;
     status.current_cpu_topology = Some(CpuTopology {
         cores: cpus.cores,
@@ -123,15 +124,22 @@ fn describe(status: &mut VirtualMachineInstanceStatus, vmi: &Vmi, phase: Phase) 
             mac: interface.mac.to_string(),
             info_source: String::from("domain"),
             queue_count: i32::try_from(interface.queues).unwrap_or(i32::MAX),
-            link_state: link_state(interface, phase).to_owned(),
+            link_state: link_state(interface, record).to_owned(),
             ..InterfaceStatus::default()
         })
         .collect();
 }
 
-/// `linkState` of a running guest's interface; nothing is known of any other's.
-fn link_state(interface: &Interface, phase: Phase) -> &'static str {
-    match (phase, interface.link_down) {
+/// `linkState` of a running guest's interface, as its VMM last reported it, or as it is wanted where a VMM of an earlier
+/// release does not. Empty for guests that do not run.
+fn link_state(interface: &Interface, record: &Record) -> &'static str {
+    let is_out = record
+        .links_down
+        .as_ref()
+        .map_or(interface.link_down, |out| {
+            out.contains(interface.name.as_str())
+        });
+    match (record.phase(), is_out) {
         (Phase::Running, true) => "down",
         (Phase::Running, false) => "up",
         _ => "",

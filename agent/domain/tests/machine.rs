@@ -397,7 +397,7 @@ fn queues_follow_vcpus_where_they_are_asked_for() {
 }
 
 #[test]
-fn a_link_is_up_or_down_but_no_interface_is_absent() {
+fn a_link_is_up_or_down_and_an_absent_interface_is_none() {
     let with = |state: &str| {
         let interface = json!({"name": "net", "bridge": {}, "state": state});
         json!({"devices": {"interfaces": [interface]}})
@@ -406,9 +406,11 @@ fn a_link_is_up_or_down_but_no_interface_is_absent() {
         let (vmi, _) = admitted(&with(state));
         assert_eq!(vmi.interfaces[0].link_down, is_down);
     }
-    let refused = refusal(&with("absent"));
+    let (vmi, _) = admitted(&with("absent"));
+    assert!(vmi.interfaces.is_empty());
+    let refused = refusal(&with("away"));
     assert!(
-        refused.contains("interfaces[0].state: Unsupported value"),
+        refused.contains("logical net interface state value is unsupported: away"),
         "{refused}"
     );
 }

@@ -10,6 +10,7 @@ mod garbage;
 mod kind;
 mod kinds;
 mod kit;
+mod links;
 mod machine_requests;
 mod managed;
 mod object;
@@ -25,6 +26,7 @@ pub use kind::{
     Writer,
 };
 pub use kit::{KitPart, REVISION_NAME_LABEL, find_kit};
+pub use links::{forget_links, links_of_template};
 pub use machine_requests::{
     ASKED_GENERATION, MachineChange, MachineWish, Unfit, change_state, with_strategy,
 };

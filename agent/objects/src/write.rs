@@ -5,6 +5,7 @@ use proto_node::meta::ObjectMeta;
 use serde_json::Value;
 
 use crate::garbage::ORPHAN_FINALIZER;
+use crate::links::with_links;
 use crate::patch::merge_patch;
 use crate::{Kinds, Object, ObjectId, ObjectKind, Refusal, Scope};
 
@@ -24,6 +25,9 @@ pub enum Part {
     Main,
     /// The status alone.
     Status,
+    /// States of a guest's interfaces, the only part of its spec that may change. For controllers alone: callers of the
+    /// service may change nothing of the spec, as under KubeVirt.
+    Links,
 }
 
 /// What becomes of the objects that a deleted object owns.
@@ -172,8 +176,9 @@ pub fn update(
     let mut object = match part {
         Part::Main => with_main(kind, present, offered),
         Part::Status => with_status(kind, present, offered)?,
+        Part::Links => with_links(present, &offered),
     };
-    for member in kind.frozen {
+    for member in kind.frozen.iter().filter(|_| part != Part::Links) {
         if object.content.get(*member) != present.content.get(*member) {
             return Err(invalid(member, "field is immutable"));
         }

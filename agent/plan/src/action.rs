@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::VmmIdentity;
+use crate::{PciPlace, VmmIdentity};
 
 /// One step. Every action may be carried out twice, and one that is late (its incarnation is no
 /// longer the present one) must be refused by the host.
@@ -46,6 +46,15 @@ pub enum Action {
     ResumeVmm {
         /// For which incarnation.
         incarnation: u64,
+    },
+    /// The link of a network card is set up or down.
+    SetLink {
+        /// For which incarnation.
+        incarnation: u64,
+        /// Where the card is.
+        card: PciPlace,
+        /// Up.
+        up: bool,
     },
     /// The ACPI power button was pressed.
     PressPowerButton {
@@ -93,6 +102,7 @@ impl Action {
             Self::BootVmm { .. } => "BootVmm",
             Self::PauseVmm { .. } => "PauseVmm",
             Self::ResumeVmm { .. } => "ResumeVmm",
+            Self::SetLink { .. } => "SetLink",
             Self::PressPowerButton { .. } => "PressPowerButton",
             Self::StopVmm { .. } => "StopVmm",
             Self::KillVmm { .. } => "KillVmm",

@@ -113,6 +113,8 @@ pub struct MachineObserved {
     pub pause: Option<PauseObserved>,
     /// Disks that the host failed to sync.
     pub failed_syncs: Vec<FailedSync>,
+    /// Network cards whose link is down. `None` from a VMM that does not report it, and before its machine is built.
+    pub links_down: Option<BTreeSet<PciPlace>>,
 }
 
 /// A disk that the host failed to sync: it has lost data, and fails every flush until its VMM ends.

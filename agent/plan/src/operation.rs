@@ -72,6 +72,7 @@ impl Action {
             | Self::BootVmm { .. }
             | Self::PauseVmm { .. }
             | Self::ResumeVmm { .. }
+            | Self::SetLink { .. }
             | Self::StopVmm { .. }
             | Self::KillVmm { .. }
             | Self::CancelOperation

@@ -3,6 +3,7 @@
 pub(crate) mod finish;
 mod firmware;
 mod hold;
+mod links;
 mod operation;
 mod room;
 
@@ -118,6 +119,9 @@ impl Draft<'_> {
             return;
         };
         let state = vmm.machine.present().map(|machine| machine.state);
+        if let Some(machine) = vmm.machine.present() {
+            links::note(&mut self.plan.record, machine);
+        }
         let identity = vmm.identity.clone();
         if let Some(launch) = &mut self.plan.record.launch {
             launch.identity.get_or_insert(identity);
@@ -256,10 +260,14 @@ impl Draft<'_> {
                 self.plan.actions.push(Action::BootVmm { incarnation });
             }
             MachineState::Running => {
+                self.keep_links(incarnation, machine);
                 self.keep_running(incarnation);
                 self.watch_firmware(machine.resets);
             }
-            MachineState::Paused => self.keep_paused(incarnation, machine.pause.as_ref()),
+            MachineState::Paused => {
+                self.keep_links(incarnation, machine);
+                self.keep_paused(incarnation, machine.pause.as_ref());
+            }
             MachineState::Exited => self.look_again(LOOK_AGAIN),
         }
     }
@@ -280,6 +288,7 @@ impl Draft<'_> {
         let boot_id: BootId = boot_id.clone();
         let record = &mut self.plan.record;
         record.incarnation += 1;
+        record.links_down = None;
         record.pci.complete(&self.wanted.pci);
         let incarnation = record.incarnation;
         record.launch = Some(Launch {

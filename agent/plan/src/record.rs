@@ -3,6 +3,8 @@
 //! The ledger stores a record as it is here. Fields may be added with a default and are never given
 //! another meaning.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -87,6 +89,9 @@ pub struct Record {
     /// What was told of the operation that is under way.
     #[serde(default)]
     pub operation: Option<OperationTold>,
+    /// Interfaces, by name, whose link was down when last observed; `None` before the first observation.
+    #[serde(default)]
+    pub links_down: Option<BTreeSet<String>>,
 }
 
 /// What is known of a guest's firmware.
@@ -234,6 +239,7 @@ impl Record {
             guest: None,
             credentials: None,
             operation: None,
+            links_down: None,
         }
     }
 

@@ -1,5 +1,7 @@
 //! What is wanted of one VMI, as far as the planner has a say in it.
 
+use std::collections::BTreeSet;
+
 use crate::{Closed, ConditionStatus, Millis, PciDemand, ProbesSaid, Room, Timestamp};
 
 /// What is wanted. The machine itself is the host's business: an action carries it out for the
@@ -14,6 +16,8 @@ pub struct Wanted {
     pub admitted: Vec<AdmittedCondition>,
     /// What needs a place on a PCI bus.
     pub pci: PciDemand,
+    /// Interfaces, by name, whose link is to be down.
+    pub links_down: BTreeSet<String>,
     /// Firmware boots the guest.
     pub firmware: bool,
     /// Whether the node has room for it. Of no account once it was granted.

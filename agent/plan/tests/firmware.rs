@@ -71,6 +71,7 @@ impl Guest {
                     resets,
                     pause: None,
                     failed_syncs: Vec::new(),
+                    links_down: None,
                 });
             }
         }

@@ -72,6 +72,7 @@ impl Guest {
             resets: 0,
             pause,
             failed_syncs: Vec::new(),
+            links_down: None,
         }));
     }
 

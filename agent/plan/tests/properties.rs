@@ -67,6 +67,7 @@ fn machine() -> impl Strategy<Value = MachineObserved> {
         resets: 0,
         pause: (state == MachineState::Paused).then_some(pause),
         failed_syncs: Vec::new(),
+        links_down: None,
     })
 }
 
@@ -200,6 +201,7 @@ fn wanted() -> impl Strategy<Value = Wanted> {
                 }),
                 admitted: Vec::new(),
                 pci: agent_plan::PciDemand::default(),
+                links_down: BTreeSet::new(),
                 firmware,
                 room,
                 probes: ProbesSaid {
@@ -346,7 +348,7 @@ proptest! {
         let ours = VmmObserved {
             incarnation: record.incarnation,
             identity: identity.clone(),
-            machine: Observation::Present(MachineObserved { state: MachineState::Running, resets: 0, pause: None, failed_syncs: Vec::new() }),
+            machine: Observation::Present(MachineObserved { state: MachineState::Running, resets: 0, pause: None, failed_syncs: Vec::new(), links_down: None }),
             enforcement: Observation::Absent,
         };
         seen.vmms = Observation::Present(vec![ours]);

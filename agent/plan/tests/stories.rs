@@ -69,6 +69,7 @@ impl Story {
                 resets: 0,
                 pause,
                 failed_syncs: Vec::new(),
+                links_down: None,
             }),
             enforcement: Observation::Present(Enforcement::NotEnforced {
                 why: String::from("no cgroup v2"),

@@ -2,12 +2,15 @@
 //! after every step; what it kept in memory is lost then, what it stored is not.
 
 use agent_plan::{
-    Action, Completed, Deletion, Observed, PciDemand, Plan, Record, Timestamp, Wanted, complete,
-    plan,
+    Action, Completed, Deletion, Observed, PciDemand, PlaceDemand, Plan, Record, Timestamp, Wanted,
+    complete, plan,
 };
 
 use super::operation::Operations;
 use super::world::{GRACE, World};
+
+/// The guest's only network card.
+const CARD: &str = "default";
 
 /// The part of an agent that owns one VMI.
 #[derive(Default)]
@@ -141,6 +144,7 @@ fn forget_the_new(record: &mut Record) {
     record.clock = None;
     record.deletion = None;
     record.operation = None;
+    record.links_down = None;
 }
 
 /// As the ledger has it.
@@ -157,7 +161,18 @@ fn wanted(world: &mut World, record: &Record, faults: bool) -> Wanted {
             grace: GRACE,
         }),
         admitted: Vec::new(),
-        pci: PciDemand::default(),
+        pci: PciDemand {
+            interfaces: vec![PlaceDemand {
+                name: CARD.to_owned(),
+                place: None,
+            }],
+            ..PciDemand::default()
+        },
+        links_down: world
+            .cable_out
+            .then(|| CARD.to_owned())
+            .into_iter()
+            .collect(),
         firmware: false,
         room: world.room(record),
         probes: world.probes(faults),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use agent_plan::{
     Action, Completed, Enforcement, ExitReason, Failure, Holding, MachineObserved, MachineState,
-    Millis, Observation, Observed, PauseObserved, Verdict, VmmObserved,
+    Millis, Observation, Observed, PauseObserved, PciPlace, Verdict, VmmObserved,
 };
 
 use super::world::{Late, World};
@@ -79,6 +79,7 @@ impl World {
                         resets: 0,
                         pause: process.pause.clone(),
                         failed_syncs: Vec::new(),
+                        links_down: Some(process.links_down.clone()),
                     })
                 } else {
                     self.unknown()
@@ -169,6 +170,11 @@ impl World {
                 self.hold_guest(*incarnation, Some(PauseObserved::Requested))
             }
             Action::ResumeVmm { incarnation } => self.hold_guest(*incarnation, None),
+            Action::SetLink {
+                incarnation,
+                card,
+                up,
+            } => self.set_link(*incarnation, *card, *up),
             Action::PressPowerButton { incarnation } => self.press(*incarnation),
             Action::StopVmm { incarnation, .. } => self.stop(*incarnation),
             Action::KillVmm { identity, .. } => {
@@ -273,6 +279,23 @@ impl World {
                 process.pause = None;
             }
             _ => return Err(failure("WrongState")),
+        }
+        Ok(Completed::Done)
+    }
+
+    fn set_link(
+        &mut self,
+        incarnation: u64,
+        card: PciPlace,
+        up: bool,
+    ) -> Result<Completed, Failure> {
+        let mut living = self.processes.iter_mut();
+        let process = living.find(|process| process.incarnation == incarnation && process.answers);
+        let process = process.ok_or_else(|| failure("VmmNotAnswering"))?;
+        if up {
+            process.links_down.remove(&card);
+        } else {
+            process.links_down.insert(card);
         }
         Ok(Completed::Done)
     }

@@ -25,6 +25,16 @@ fn check_limits(world: &World) -> Result<(), String> {
     Ok(())
 }
 
+/// In a settled world the link of a guest's card is as it is wanted.
+fn check_cables(world: &World) -> Result<(), String> {
+    let is_on = |state| matches!(state, MachineState::Running | MachineState::Paused);
+    let mut on = world.processes.iter().filter(|it| is_on(it.state));
+    if on.any(|process| process.links_down.is_empty() == world.cable_out) {
+        return Err(format!("the cable is to be out: {}", world.cable_out));
+    }
+    Ok(())
+}
+
 /// A guest whose VMM is silent is told to be neither ready nor ended.
 fn check_silence(agent: &Agent) -> Result<(), String> {
     let Some((plan, observed)) = &agent.last else {
@@ -202,6 +212,7 @@ impl Watcher {
             return Err(String::from("the VMI ended and its VMM stayed"));
         }
         check_limits(world)?;
+        check_cables(world)?;
         self.check_held(world)?;
         match &agent.last {
             Some((plan, _)) if !plan.actions.is_empty() => {

@@ -36,6 +36,11 @@ impl World {
             0..4 => Order::Pause,
             4..9 => Order::Unpause,
             9 if self.random.chance(10) => Order::Stop { grace: GRACE },
+            10..13 if !self.store_is_full() => {
+                self.cable_out = !self.cable_out;
+                self.say(|| format!("user     wants the cable out: {}", self.cable_out));
+                return;
+            }
             _ => return,
         };
         let mut record = self.disk.record.clone();

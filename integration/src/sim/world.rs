@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use agent_plan::{
     BootId, Claim, Closed, ExitObserved, ExitReason, Holding, MachineState, Millis, Observation,
-    Orders, PauseObserved, ProbeVerdict, ProbesSaid, Record, Room, Timestamp, VmiId, VmmIdentity,
+    Orders, PauseObserved, PciPlace, ProbeVerdict, ProbesSaid, Record, Room, Timestamp, VmiId,
+    VmmIdentity,
 };
 
 use super::people::Asked;
@@ -35,6 +36,8 @@ pub(crate) struct Process {
     pub(crate) enforced: bool,
     /// Why it is paused, when it is.
     pub(crate) pause: Option<PauseObserved>,
+    /// Cards whose cable is out.
+    pub(crate) links_down: BTreeSet<PciPlace>,
 }
 
 impl Process {
@@ -73,6 +76,8 @@ pub(crate) struct World {
     pub(crate) asked: Asked,
     /// What people were told yes to.
     pub(crate) promised: Orders,
+    /// The cable of the guest's only card is to be out.
+    pub(crate) cable_out: bool,
     /// The agent is of an earlier release.
     pub(crate) older: bool,
     pub(crate) random: Random,
@@ -144,6 +149,7 @@ impl World {
             weather,
             asked: Asked::default(),
             promised: disk.record.orders.clone(),
+            cable_out: false,
             older: false,
             random,
             disk,
@@ -342,6 +348,7 @@ impl World {
             silent_until: self.now,
             enforced: true,
             pause: None,
+            links_down: BTreeSet::new(),
         });
         identity
     }

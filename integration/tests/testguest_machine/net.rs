@@ -172,8 +172,11 @@ fn the_cable_is_pulled_and_put_back() {
     let machine = boot(&network, config(), "net_cases=link");
     wait_for(&machine, "link-down");
     let before = network.echoed();
+    assert_eq!(machine.handle.status().links_down, Some(Vec::new()));
     change(&machine, NetChange::SetLink { up: false });
     wait_for(&machine, "link-up");
+    let down = machine.handle.status().links_down.unwrap_or_default();
+    assert_eq!(down.len(), 1, "{down:?}");
     assert_eq!(network.echoed(), before, "a frame went out without a link");
     change(&machine, NetChange::SetLink { up: true });
     assert_passed(machine);

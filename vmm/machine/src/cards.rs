@@ -141,6 +141,12 @@ impl Cards {
             .collect()
     }
 
+    /// Those whose link is down.
+    pub(crate) fn links_down(&self) -> Vec<PciAddress> {
+        let out = self.0.iter().filter(|(_, card)| !card.control.is_link_up());
+        out.map(|(address, _)| *address).collect()
+    }
+
     /// Changes the card at `address`.
     pub(crate) fn change(&self, address: PciAddress, change: NetChange) -> Result<(), CardError> {
         let card = self.0.get(&address).ok_or(CardError::NoCard(address))?;

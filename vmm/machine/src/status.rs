@@ -123,6 +123,8 @@ pub struct Status {
     pub balloon: Option<BalloonSize>,
     /// Disks that lost data, in the order of their addresses.
     pub sync_failures: Vec<SyncFailure>,
+    /// Network cards whose link is down; `None` before the machine is built.
+    pub links_down: Option<Vec<PciAddress>>,
     /// How often its owner has changed the status: tells which of two was first.
     pub updates: u64,
 }
@@ -175,6 +177,7 @@ impl StatusBoard {
         status.first_timestamp_ns = self.first_timestamp_ns.load(Ordering::Relaxed);
         status.balloon = self.balloon().map(|balloon| balloon.size());
         status.sync_failures = self.disks().map(Disks::sync_failures).unwrap_or_default();
+        status.links_down = self.cards().map(Cards::links_down);
         status
     }
 

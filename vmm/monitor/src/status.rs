@@ -38,6 +38,13 @@ pub fn of_machine(status: &Status, exit: Option<&v1::ExitRecord>) -> v1::Machine
         balloon_target_bytes: status.balloon.map(|balloon| balloon.target_bytes),
         balloon_actual_bytes: status.balloon.map(|balloon| balloon.actual_bytes),
         disk_sync_failures: status.sync_failures.iter().map(sync_failure).collect(),
+        net_links: status.links_down.as_deref().map(net_links),
+    }
+}
+
+fn net_links(down: &[PciAddress]) -> v1::NetLinks {
+    v1::NetLinks {
+        down: down.iter().copied().map(pci_address).collect(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use agent_domain::{Kit, Owner, RunStrategy};
 use agent_objects::{
     ASKED_GENERATION, ORPHAN_FINALIZER, Object, Part, Preconditions, Write, controller_of,
-    with_strategy,
+    links_of_template, with_strategy,
 };
 use proto_node::vmi::{
     VirtualMachineSpec as Spec, VirtualMachineStateChangeRequest as StateChange,
@@ -154,6 +154,7 @@ impl Look<'_> {
             }
             (Step::Stop, Some(own)) if !own.is_deleted() => outcome.writes.push(removal(own)),
             (Step::TurnOn, _) => outcome.writes.push(self.turn_on()),
+            (_, Some(own)) => outcome.writes.extend(follow_links(&self.view.machine, own)),
             _ => {}
         }
         outcome
@@ -359,6 +360,21 @@ fn rerun(uid: &str) -> Vec<StateChange> {
 fn release(vmi: &Object) -> Option<Write> {
     let is_over = is_final(vmi) || (vmi.is_deleted() && !has_finalizer(vmi, GUEST_FINALIZER));
     (is_over && has_finalizer(vmi, FINALIZER)).then(|| without_finalizer(vmi))
+}
+
+/// Carries the states of interfaces from a machine's template to its VMI.
+fn follow_links(machine: &Object, vmi: &Object) -> Option<Write> {
+    if vmi.is_deleted() || is_final(vmi) {
+        return None;
+    }
+    let template = machine.at(&["spec", "template", "spec"])?;
+    let interfaces = links_of_template(vmi.content.get("spec")?, template)?;
+    Some(Write::Patch {
+        id: vmi.id(),
+        part: Part::Links,
+        patch: json!({"spec": {"domain": {"devices": {"interfaces": interfaces}}}}),
+        preconditions: Preconditions::exactly(&vmi.metadata),
+    })
 }
 
 fn removal(vmi: &Object) -> Write {

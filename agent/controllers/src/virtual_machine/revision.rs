@@ -1,6 +1,6 @@
 //! What a machine was when its guest was started: a ControllerRevision, by which is known what only a restart would change.
 
-use agent_objects::{Object, ObjectId, Preconditions, Write};
+use agent_objects::{Object, ObjectId, Preconditions, Write, forget_links};
 use proto_node::meta::ObjectMeta;
 use serde_json::{Map, Value, json};
 
@@ -91,6 +91,9 @@ fn given(spec: Option<&Value>) -> [Option<Value>; 3] {
         for name in OF_PLACES {
             members.shift_remove(name);
         }
+    }
+    if let Some(template) = &mut template {
+        forget_links(template);
     }
     [template, part("instancetype"), part("preference")]
 }

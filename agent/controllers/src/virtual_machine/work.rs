@@ -322,6 +322,13 @@ fn failure(write: &Write, error: &StoreError) -> Option<Failure> {
         Write::Patch {
             part: Part::Main, ..
         } if matches!(error, StoreError::Refused(_)) => ("FailedUpdate", "Failure while updating"),
+        // KubeVirt's words.
+        Write::Patch {
+            part: Part::Links, ..
+        } if matches!(error, StoreError::Refused(_)) => (
+            "HotPlugNetworkInterfaceError",
+            "error encountered when trying to patch vmi",
+        ),
         Write::Patch { .. } => return None,
     };
     Some(Failure {

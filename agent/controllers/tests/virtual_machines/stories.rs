@@ -325,6 +325,58 @@ fn what_only_a_restart_changes_is_said_until_it_is_changed() {
 }
 
 #[test]
+fn a_guest_that_runs_follows_the_states_of_its_templates_interfaces() {
+    let mut world = calm(RunStrategy::Manual);
+    let change = |world: &mut World, states: [&str; 2]| {
+        let interface =
+            |(name, state): (&str, &str)| json!({"name": name, "bridge": {}, "state": state});
+        let interfaces: Vec<_> = ["lan", "wan"]
+            .into_iter()
+            .zip(states)
+            .map(interface)
+            .collect();
+        let spec = json!({"domain": {"devices": {"interfaces": interfaces}}});
+        let id = world.machine().id();
+        let change = json!({"spec": {"template": {"spec": spec}}});
+        world.store.change(&id, Part::Main, &change);
+        world.catch_up();
+    };
+    let states = |world: &World| {
+        let vmi = world.vmi().expect("runs");
+        let state = |index: usize| {
+            let all = vmi.at(&["spec", "domain", "devices", "interfaces"]);
+            let state = all.and_then(|all| all.get(index)?.get("state")?.as_str());
+            state.unwrap_or("-").to_owned()
+        };
+        [state(0), state(1)]
+    };
+    let is_restart_required = |world: &World| {
+        let all = conditions(&world.machine());
+        all.iter().any(|it| it.starts_with("RestartRequired True"))
+    };
+    change(&mut world, ["up", "down"]);
+    assert!(world.wish(MachineWish::Start { paused: false }));
+    for _ in 0..4 {
+        world.catch_up();
+        world.guest_goes_on();
+    }
+    world.catch_up();
+    assert!(world.is_running() && !is_restart_required(&world));
+    let uid = world.vmi().map(|vmi| vmi.metadata.uid);
+    assert_eq!(states(&world), ["up", "down"]);
+    change(&mut world, ["down", "up"]);
+    assert_eq!(states(&world), ["down", "up"]);
+    assert!(!is_restart_required(&world));
+    change(&mut world, ["up", "absent"]);
+    assert_eq!(states(&world), ["up", "down"]);
+    assert!(is_restart_required(&world));
+    change(&mut world, ["up", "up"]);
+    assert_eq!(states(&world), ["up", "up"]);
+    assert!(!is_restart_required(&world));
+    assert_eq!(world.vmi().map(|vmi| vmi.metadata.uid), uid);
+}
+
+#[test]
 fn a_machine_that_is_stopped_before_its_first_start_is_not_started() {
     let mut world = World::new(1, RunStrategy::RerunOnFailure);
     world.store.end_faults();

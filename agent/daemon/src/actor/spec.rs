@@ -1,17 +1,22 @@
 //! The spec of a VMI, as its actor keeps it.
 
+use std::collections::BTreeSet;
+
 use agent_domain::{Admitted, Remark, Vmi};
 use agent_plan::{AdmittedCondition, ConditionStatus};
+use proto_node::vmi::VirtualMachineInstance;
 
 /// What admission made of the spec.
 pub(super) struct Spec {
+    /// The generation of the object that it was read from.
+    generation: i64,
     pub(super) vmi: Vmi,
     pub(super) conditions: Vec<AdmittedCondition>,
 }
 
 impl Spec {
     /// What follows from admission.
-    pub(super) fn of(admitted: Admitted) -> Self {
+    pub(super) fn of(admitted: Admitted, generation: i64) -> Self {
         let remark = |kind: &str, reason: &str, remarks: &[Remark]| {
             let text: Vec<String> = remarks
                 .iter()
@@ -33,8 +38,42 @@ impl Spec {
             remark("FieldsIgnored", "NoEffect", &admitted.ignored),
         ];
         Spec {
+            generation,
             vmi: admitted.vmi,
             conditions: conditions.into_iter().flatten().collect(),
         }
+    }
+
+    /// Takes over what changes of a spec while its guest runs: the states of its interfaces.
+    pub(super) fn follow(&mut self, object: &VirtualMachineInstance, generation: i64) {
+        if generation == self.generation {
+            return;
+        }
+        match Vmi::restore(object.clone()) {
+            Ok(admitted) => {
+                self.generation = generation;
+                for interface in &mut self.vmi.interfaces {
+                    let mut now = admitted.vmi.interfaces.iter();
+                    if let Some(now) = now.find(|now| now.name == interface.name) {
+                        interface.link_down = now.link_down;
+                    }
+                }
+            }
+            Err(errors) => {
+                let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                let errors = errors.join("; ");
+                tracing::error!(
+                    errors,
+                    "a change of the spec cannot be read: the guest keeps its interfaces as they are"
+                );
+            }
+        }
+    }
+
+    /// Interfaces, by name, whose link is to be down.
+    pub(super) fn links_down(&self) -> BTreeSet<String> {
+        let interfaces = self.vmi.interfaces.iter();
+        let down = interfaces.filter(|interface| interface.link_down);
+        down.map(|interface| interface.name.to_string()).collect()
     }
 }

@@ -3,10 +3,12 @@
 use std::borrow::Cow;
 
 use agent_host::Host;
-use agent_objects::{Kinds, Object, ObjectKind, Writer};
+use agent_objects::{Kinds, Object, ObjectKind, Refusal, Writer};
 use agent_sources::{ApiError, ObjectText};
 use agent_store::{Sealed, StoredObject};
+use proto_node::from_json;
 use proto_node::meta::ObjectMeta;
+use proto_node::vmi::VirtualMachineInstance;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -59,9 +61,14 @@ impl<H: Host> Agent<H> {
         version: u64,
     ) -> Result<StoredObject, ApiError> {
         if let (Writer::Guests, Some(present)) = (kind.writer, present) {
-            // Only its metadata can have changed. The rest stays byte for byte as it was admitted.
+            // Only its metadata and states of interfaces can have changed. The rest stays byte for byte as it was admitted.
             let mut vmi = object::vmi(present)?;
             vmi.metadata = Some(object.metadata.clone());
+            let changed: VirtualMachineInstance =
+                from_json(object.to_json()).map_err(|errors| {
+                    refused(kind, &object.metadata.name, Refusal::Malformed(errors))
+                })?;
+            object::set_links(&mut vmi, &changed);
             return Ok(object::row(vmi, version));
         }
         let mut spec = object.content.clone();

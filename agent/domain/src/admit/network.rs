@@ -30,6 +30,9 @@ const MAX_NETWORKS: usize = 256;
 const MAX_QUEUES: u32 = 8;
 const MAX_ALL_QUEUES: u32 = 24;
 
+/// The state of an interface that the guest does not get.
+const ABSENT: &str = "absent";
+
 /// What an interface of some network joins.
 enum Joined {
     Configured(NetworkName),
@@ -101,7 +104,7 @@ pub(super) fn interfaces(
                     pod::check_masquerade(&path, interface, review);
                 }
                 let attachment = attachment(&path, interface, joined, review);
-                let both = attachment.zip(mac);
+                let both = attachment.zip(mac).filter(|_| interface.state != ABSENT);
                 interfaces.extend(both.map(|(attachment, mac)| Interface {
                     name: Name(interface.name.clone()),
                     mac,
@@ -336,7 +339,7 @@ fn check_binding(path: &str, interface: &WireInterface, review: &mut Review<'_>)
     }
 }
 
-/// `state`: interfaces are not removed from a guest by this release.
+/// `state`: an interface that is `absent` is one that the guest does not get.
 fn check_state(
     path: &str,
     interface: &WireInterface,
@@ -347,23 +350,19 @@ fn check_state(
     let field = format!("{path}.state");
     match state.as_str() {
         "" | "up" | "down" => {}
-        "absent" if interface.bridge.is_none() => {
+        ABSENT if interface.bridge.is_none() => {
             let message = format!(
                 "{name:?} interface's state {state:?} is supported only for bridge binding"
             );
             review.invalid(&field, state, message);
         }
-        "absent" if matches!(joined, Some(Joined::Pod(_))) => {
+        ABSENT if matches!(joined, Some(Joined::Pod(_))) => {
             let message = format!(
                 "{name:?} interface's state {state:?} is not supported on default networks"
             );
             review.invalid(&field, state, message);
         }
-        "absent" => {
-            let message = "interfaces are not removed from a guest by this release";
-            let error = FieldError::new(field, Rule::NotSupported, message).value(state);
-            review.push(error.fix("leave it out, or take interface and network out"));
-        }
+        ABSENT => {}
         _ => {
             let message = format!("logical {name} interface state value is unsupported: {state}");
             review.invalid(&field, state, message);

@@ -1,7 +1,10 @@
 //! From the protocol's messages to what the planner knows.
 
+use std::collections::BTreeSet;
+
 use agent_plan::{
-    ExitObserved, ExitReason, FailedSync, MachineObserved, MachineState, PauseObserved, Timestamp,
+    ExitObserved, ExitReason, FailedSync, MachineObserved, MachineState, PauseObserved, PciPlace,
+    Timestamp,
 };
 use proto_vmm::v1;
 
@@ -23,7 +26,19 @@ pub(crate) fn machine_observed(status: &v1::MachineStatus) -> Option<MachineObse
         resets: status.resets,
         pause,
         failed_syncs: status.disk_sync_failures.iter().map(failed_sync).collect(),
+        links_down: status.net_links.as_ref().map(links_down),
     })
+}
+
+/// Addresses where no card can be are left out.
+fn links_down(links: &v1::NetLinks) -> BTreeSet<PciPlace> {
+    let place = |address: &v1::PciAddress| {
+        Some(PciPlace {
+            bus: address.bus.try_into().ok()?,
+            device: address.device.try_into().ok()?,
+        })
+    };
+    links.down.iter().filter_map(place).collect()
 }
 
 fn failed_sync(failure: &v1::DiskSyncFailure) -> FailedSync {

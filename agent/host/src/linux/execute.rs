@@ -1,7 +1,7 @@
 //! Carrying out one action.
 
 use agent_domain::Vmi;
-use agent_plan::{Action, Completed, Failure, Record, Timestamp};
+use agent_plan::{Action, Completed, Failure, PciPlace, Record, Timestamp};
 use proto_vmm::v1::{self, request::Kind};
 
 use super::LinuxHost;
@@ -58,6 +58,11 @@ impl LinuxHost {
                 self.ask(&uid, *incarnation, Kind::Resume(v1::Resume {}))
                     .await
             }
+            Action::SetLink {
+                incarnation,
+                card,
+                up,
+            } => self.ask(&uid, *incarnation, set_link(*card, *up)).await,
             Action::PressPowerButton { incarnation } => {
                 let press = Kind::PowerButton(v1::PowerButton {});
                 let pressed = self.ask(&uid, *incarnation, press).await;
@@ -164,6 +169,15 @@ impl LinuxHost {
     }
 }
 
+fn set_link(card: PciPlace, up: bool) -> Kind {
+    let card = Some(v1::PciAddress {
+        bus: u32::from(card.bus),
+        device: u32::from(card.device),
+        function: 0,
+    });
+    Kind::SetLink(v1::SetLink { card, up })
+}
+
 /// The incarnation by which an action is fenced. Killing and releasing are for what is over.
 fn incarnation_of(action: &Action) -> Option<u64> {
     match action {
@@ -173,6 +187,7 @@ fn incarnation_of(action: &Action) -> Option<u64> {
         | Action::BootVmm { incarnation }
         | Action::PauseVmm { incarnation }
         | Action::ResumeVmm { incarnation }
+        | Action::SetLink { incarnation, .. }
         | Action::PressPowerButton { incarnation }
         | Action::StopVmm { incarnation, .. } => Some(*incarnation),
         Action::EnsureKernel

@@ -91,6 +91,7 @@ fn fail(
         Action::StartVmm { .. } | Action::ConfigureVmm { .. } | Action::BootVmm { .. } => {}
         Action::PauseVmm { .. }
         | Action::ResumeVmm { .. }
+        | Action::SetLink { .. }
         | Action::PressPowerButton { .. }
         | Action::StopVmm { .. }
         | Action::KillVmm { .. }

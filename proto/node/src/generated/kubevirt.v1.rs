@@ -976,7 +976,9 @@ pub struct Interface {
     /// Index of the slot, for the guest's names.
     #[prost(int64, tag = "16")]
     pub acpi_index: i64,
-    /// State of the link at the guest's start, up or down; up when left out. absent is not supported by this release.
+    /// State of the link, up or down; up when left out. An interface that is absent is one that the guest does not get.
+    /// A change in the template of a VirtualMachine reaches the guest that runs; absent sets the link down then, and the
+    /// interface goes with the next start.
     #[prost(string, tag = "17")]
     pub state: ::prost::alloc::string::String,
     /// PCI address in the guest, as a disk's.
@@ -2079,7 +2081,7 @@ pub struct InterfaceStatus {
     /// Name in the guest.
     #[prost(string, tag = "5")]
     pub interface_name: ::prost::alloc::string::String,
-    /// Name on the node.
+    /// Name of the link that leads out of the VMI's network namespace; of interfaces of the pod network only.
     #[prost(string, tag = "6")]
     pub pod_interface_name: ::prost::alloc::string::String,
     /// Where this is known from: comma list of domain, guest-agent, multus-status.

@@ -559,6 +559,15 @@ pub struct MachineStatus {
     /// Disks that the host failed to sync. Each has lost data and fails every flush until its VMM ends.
     #[prost(message, repeated, tag = "14")]
     pub disk_sync_failures: ::prost::alloc::vec::Vec<DiskSyncFailure>,
+    /// Links of the network cards. Absent before the machine is built, and from a VMM of a release that does not report them.
+    #[prost(message, optional, tag = "15")]
+    pub net_links: ::core::option::Option<NetLinks>,
+}
+/// Which network cards have their link down. All others have it up.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NetLinks {
+    #[prost(message, repeated, tag = "1")]
+    pub down: ::prost::alloc::vec::Vec<PciAddress>,
 }
 /// A disk that the host failed to sync.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
