@@ -4,7 +4,7 @@ mod guest;
 mod pod;
 
 pub(crate) use self::guest::os as guest_os;
-use agent_domain::{Interface, Vmi};
+use agent_domain::{Attachment, Interface, Vmi};
 use agent_plan::{OperationTold, Phase, Record};
 use proto_node::vmi::{
     Condition, CpuTopology, InterfaceStatus, Machine, MemoryStatus, OperationStatus,
@@ -39,10 +39,10 @@ pub(crate) fn project(
     }
     if let Some(vmi) = vmi {
         describe(&mut status, vmi, record);
-        if let Some(guest) = &record.guest {
-            guest::tell(&mut status, guest);
-        }
         pod::tell(&mut status, vmi, record);
+        if let Some(guest) = &record.guest {
+            guest::tell(&mut status, vmi, guest);
+        }
     }
     status
 }
@@ -122,12 +122,20 @@ fn describe(status: &mut VirtualMachineInstanceStatus, vmi: &Vmi, record: &Recor
         .map(|interface| InterfaceStatus {
             name: interface.name.to_string(),
             mac: interface.mac.to_string(),
-            info_source: String::from("domain"),
+            info_source: info_source(interface, phase).to_owned(),
             queue_count: i32::try_from(interface.queues).unwrap_or(i32::MAX),
             link_state: link_state(interface, record).to_owned(),
             ..InterfaceStatus::default()
         })
         .collect();
+}
+
+/// KubeVirt's words for where an interface is known from: its network was joined from when the VMM has its machine.
+fn info_source(interface: &Interface, phase: Phase) -> &'static str {
+    match &interface.attachment {
+        Attachment::Network(_) if phase >= Phase::Scheduled => "domain, multus-status",
+        Attachment::Network(_) | Attachment::Pod(_) => "domain",
+    }
 }
 
 /// `linkState` of a running guest's interface, as its VMM last reported it, or as it is wanted where a VMM of an earlier

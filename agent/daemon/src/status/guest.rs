@@ -1,13 +1,19 @@
 //! What a guest told of itself, where KubeVirt shows it.
 
+use agent_domain::{PodBinding, Vmi};
 use agent_plan::{GuestInterface, GuestOs, GuestTold};
 use proto_node::vmi::{GuestOsInfo, InterfaceStatus, VirtualMachineInstanceStatus};
 
-/// KubeVirt's word for where something is known from.
-const SOURCE: &str = "guest-agent";
+/// KubeVirt's words for where an interface is known from.
+const SPEC: &str = "domain";
+const AGENT: &str = "guest-agent";
+const SPEC_AND_AGENT: &str = "domain, guest-agent";
 
-/// Adds what the guest told to what the spec says.
-pub(super) fn tell(status: &mut VirtualMachineInstanceStatus, guest: &GuestTold) {
+/// Adds what the guest told to what the node knows.
+///
+/// As under KubeVirt, the addresses of an interface with `masquerade` are those of the pod network alone. Those of a bridged one
+/// are followed by what the guest says, so that `ipAddress` stays the one that the node gave it.
+pub(super) fn tell(status: &mut VirtualMachineInstanceStatus, vmi: &Vmi, guest: &GuestTold) {
     status.guest_os_info = guest.os.as_ref().map(os);
     for told in &guest.interfaces {
         // The first of that address: what is built upon an interface in the guest, such as a VLAN, shares it.
@@ -16,23 +22,38 @@ pub(super) fn tell(status: &mut VirtualMachineInstanceStatus, guest: &GuestTold)
         };
         let known = status.interfaces.iter_mut().find(is_meant);
         if let Some(known) = known {
-            fill(known, told);
-            known.info_source = format!("{}, {SOURCE}", known.info_source);
+            if !is_masqueraded(vmi, &known.name) {
+                add_addresses(known, told);
+            }
+            known.interface_name.clone_from(&told.name);
+            known.info_source = known.info_source.replacen(SPEC, SPEC_AND_AGENT, 1);
         } else {
             let mut own = InterfaceStatus {
                 mac: told.mac.clone(),
-                info_source: SOURCE.to_owned(),
+                interface_name: told.name.clone(),
+                info_source: AGENT.to_owned(),
                 ..InterfaceStatus::default()
             };
-            fill(&mut own, told);
+            add_addresses(&mut own, told);
             status.interfaces.push(own);
         }
     }
 }
 
-fn fill(status: &mut InterfaceStatus, told: &GuestInterface) {
-    status.interface_name.clone_from(&told.name);
-    status.ip_addresses = told.addresses.iter().map(ToString::to_string).collect();
+fn is_masqueraded(vmi: &Vmi, name: &str) -> bool {
+    vmi.pod_interface().is_some_and(|(index, pod)| {
+        let interface = vmi.interfaces.get(index);
+        pod.binding == PodBinding::Masquerade
+            && interface.is_some_and(|interface| interface.name.as_str() == name)
+    })
+}
+
+fn add_addresses(status: &mut InterfaceStatus, told: &GuestInterface) {
+    for address in told.addresses.iter().map(ToString::to_string) {
+        if !status.ip_addresses.contains(&address) {
+            status.ip_addresses.push(address);
+        }
+    }
     status.ip_address = status.ip_addresses.first().cloned().unwrap_or_default();
 }
 
@@ -53,54 +74,126 @@ pub(crate) fn os(os: &GuestOs) -> GuestOsInfo {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use agent_plan::{Phase, PhaseEntry, PodAddress, Record, Timestamp, VmiId};
+    use proto_node::from_json;
+    use serde_json::json;
 
-    #[test]
-    fn a_guest_fills_in_what_is_known_of_its_interfaces_and_adds_its_own() {
-        let mut status = VirtualMachineInstanceStatus {
-            interfaces: vec![InterfaceStatus {
-                name: String::from("default"),
-                mac: String::from("02:00:00:00:00:01"),
-                info_source: String::from("domain"),
-                ..InterfaceStatus::default()
-            }],
-            ..VirtualMachineInstanceStatus::default()
-        };
-        let told = |name: &str, mac: &str, address: &str| GuestInterface {
+    use super::*;
+    use crate::status::project;
+
+    const POOL: PodAddress = PodAddress {
+        v4: std::net::Ipv4Addr::new(10, 213, 0, 7),
+        v6: Some(std::net::Ipv6Addr::new(0xfd00, 1, 2, 3, 0, 0, 0, 7)),
+    };
+
+    /// A guest with a card on the pod network and one on a bridge of the configuration.
+    fn vmi(binding: &str) -> Vmi {
+        let manifest = json!({
+            "metadata": {"name": "web", "namespace": "default", "uid": "u-1"},
+            "spec": {
+                "domain": {
+                    "firmware": {"kernelBoot": {"container": {"image": "dir:/x", "kernelPath": "/k"}}},
+                    "memory": {"guest": "64Mi"},
+                    "devices": {"interfaces": [
+                        {"name": "default", binding: {}, "macAddress": "02:00:00:00:00:01"},
+                        {"name": "lan", "bridge": {}, "macAddress": "02:00:00:00:00:02"},
+                    ]},
+                },
+                "networks": [
+                    {"name": "default", "pod": {}},
+                    {"name": "lan", "multus": {"networkName": "lan"}},
+                ],
+            },
+        });
+        Vmi::restore(from_json(manifest).unwrap()).unwrap().vmi
+    }
+
+    fn told(name: &str, mac: &str, addresses: &[&str]) -> GuestInterface {
+        GuestInterface {
             name: name.to_owned(),
             mac: mac.to_owned(),
-            addresses: address.parse().into_iter().collect(),
+            addresses: addresses.iter().flat_map(|text| text.parse()).collect(),
+        }
+    }
+
+    /// The status's interfaces as lines, of a guest that runs and has told this.
+    fn shown(binding: &str, interfaces: Vec<GuestInterface>) -> Vec<String> {
+        let id = VmiId {
+            uid: String::from("u-1"),
+            namespace: String::from("default"),
+            name: String::from("web"),
         };
-        let guest = GuestTold {
+        let mut record = Record::new(id, Timestamp(0));
+        for phase in [Phase::Scheduling, Phase::Scheduled, Phase::Running] {
+            let at = Timestamp(0);
+            record.phases.push(PhaseEntry { phase, at });
+        }
+        record.pod = Some(POOL);
+        record.links_down = Some([String::from("lan")].into());
+        record.guest = Some(GuestTold {
             answers: true,
-            os: Some(GuestOs {
-                id: String::from("debian"),
-                ..GuestOs::default()
-            }),
-            interfaces: vec![
-                told("docker0", "02:00:00:00:00:09", "172.17.0.1"),
-                told("enp1s0", "02:00:00:00:00:01", "10.77.0.2"),
-                told("tun0", "", "10.8.0.1"),
-                told("enp1s0.5", "02:00:00:00:00:01", "10.5.0.2"),
-            ],
-        };
-        tell(&mut status, &guest);
+            os: None,
+            interfaces,
+        });
+        let status = project(
+            VirtualMachineInstanceStatus::default(),
+            &record,
+            Some(&vmi(binding)),
+            "node1",
+        );
         let line = |it: &InterfaceStatus| {
+            let names = [&it.name, &it.interface_name, &it.pod_interface_name];
+            let names = names.map(|name| if name.is_empty() { "-" } else { name });
+            assert_eq!(
+                it.ip_address,
+                it.ip_addresses.first().cloned().unwrap_or_default()
+            );
+            let addresses = it.ip_addresses.join(",");
+            let (queues, link) = (it.queue_count, &it.link_state);
             format!(
-                "{} {} {} {}",
-                it.name, it.interface_name, it.ip_address, it.info_source
+                "{} {addresses} {queues} {link} ({})",
+                names.join(" "),
+                it.info_source
             )
         };
-        let lines: Vec<String> = status.interfaces.iter().map(line).collect();
+        status.interfaces.iter().map(line).collect()
+    }
+
+    #[test]
+    fn a_masqueraded_guest_is_shown_where_others_reach_it() {
+        let guest = vec![
+            told("docker0", "02:00:00:00:00:09", &["172.17.0.1"]),
+            told("enp1s0", "02:00:00:00:00:01", &["10.0.2.2", "fd10:0:2::2"]),
+            told("enp2s0", "02:00:00:00:00:02", &["10.77.0.2"]),
+            told("tun0", "", &["10.8.0.1"]),
+            told("enp1s0.5", "02:00:00:00:00:01", &["10.5.0.2"]),
+        ];
         assert_eq!(
-            lines,
+            shown("masquerade", guest),
             [
-                "default enp1s0 10.77.0.2 domain, guest-agent",
-                " docker0 172.17.0.1 guest-agent",
-                " tun0 10.8.0.1 guest-agent",
-                " enp1s0.5 10.5.0.2 guest-agent",
+                "default enp1s0 eth0 10.213.0.7,fd00:1:2:3::7 1 up (domain, guest-agent)",
+                "lan enp2s0 - 10.77.0.2 1 down (domain, guest-agent, multus-status)",
+                "- docker0 - 172.17.0.1 0  (guest-agent)",
+                "- tun0 - 10.8.0.1 0  (guest-agent)",
+                "- enp1s0.5 - 10.5.0.2 0  (guest-agent)",
             ]
         );
-        assert_eq!(status.guest_os_info.unwrap_or_default().id, "debian");
+    }
+
+    #[test]
+    fn a_bridged_guest_keeps_its_own_addresses_behind_that_of_the_pool() {
+        let addresses = ["10.213.0.7", "10.9.9.9", "fe80::1"];
+        let guest = vec![told("enp1s0", "02:00:00:00:00:01", &addresses)];
+        assert_eq!(
+            shown("bridge", guest),
+            [
+                "default enp1s0 eth0 10.213.0.7,10.9.9.9,fe80::1 1 up (domain, guest-agent)",
+                "lan - -  1 down (domain, multus-status)",
+            ]
+        );
+        assert_eq!(
+            shown("bridge", Vec::new()).first().map(String::as_str),
+            Some("default - eth0 10.213.0.7 1 up (domain)")
+        );
     }
 }

@@ -6,7 +6,7 @@ use agent_domain::{PodBinding, Vmi};
 use agent_plan::{Phase, Record};
 use proto_node::vmi::VirtualMachineInstanceStatus;
 
-/// Puts the guest's address of the pod network first: others reach it there, whatever it says of itself.
+/// Shows the guest's addresses of the pod network: others reach it there, whatever it says of itself.
 pub(super) fn tell(status: &mut VirtualMachineInstanceStatus, vmi: &Vmi, record: &Record) {
     let is_used = record.phase() >= Phase::Scheduled;
     let Some(address) = record.pod.filter(|_| is_used) else {
