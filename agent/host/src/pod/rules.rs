@@ -356,7 +356,7 @@ const SOURCES: &str = "sources";
 const SOURCES6: &str = "sources6";
 
 /// The release of the rules of [`walls`]: a table of another is replaced.
-const WALLS: &str = "kvmlet walls 2";
+const WALLS: &str = "kvmlet walls 3";
 
 const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
@@ -373,6 +373,8 @@ pub(super) fn walls(members: &[Member]) -> Table {
     // Of the frame's own header, and behind it: of IPv4, of ARP, and of IPv6; and whom a neighbour advertises.
     let ipv4 = [(Part::Link, 6, 6), (Part::Network, 12, 4)];
     let arp = [(Part::Network, 8, 6), (Part::Network, 14, 4)];
+    // The bridge learns from the frame's own header, which may differ from what ARP says behind it.
+    let arp_frame = [(Part::Link, 6, 6), (Part::Network, 14, 4)];
     let ipv6 = [(Part::Link, 6, 6), (Part::Network, 8, 16)];
     let advertised = [(Part::Link, 6, 6), (Part::Transport, 8, 16)];
     let from_guest = || Rule::new().input_begins(VETHS);
@@ -389,6 +391,7 @@ pub(super) fn walls(members: &[Member]) -> Table {
             .input_and(SOURCES6, true, &advertised)
             .drop(),
         of_type(IPV4).input_and(SOURCES, false, &ipv4).accept(),
+        of_type(ARP).input_and(SOURCES, true, &arp_frame).drop(),
         of_type(ARP).input_and(SOURCES, false, &arp).accept(),
         of_type(IPV6).input_and(SOURCES6, false, &ipv6).accept(),
         from_guest().drop(),

@@ -1,6 +1,8 @@
 //! The pod network with foreign programs in the place of a guest: what they send goes through the tap that a VMM would
 //! have.
 
+mod forged;
+
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr};

@@ -200,6 +200,8 @@ fn who_is_behind_a_veth_sends_from_its_own_addresses_or_nothing() {
             "iifname \"kvp*\" icmpv6 type nd-neighbor-advert iifname . ether saddr . @th,64,128 != @sources6 \
              counter packets 0 bytes 0 drop",
             "iifname \"kvp*\" iifname . ether saddr . ip saddr @sources accept",
+            "iifname \"kvp*\" iifname . ether saddr . arp saddr ip != @sources \
+             counter packets 0 bytes 0 drop",
             "iifname \"kvp*\" iifname . arp saddr ether . arp saddr ip @sources accept",
             "iifname \"kvp*\" iifname . ether saddr . ip6 saddr @sources6 accept",
             "iifname \"kvp*\" counter packets 0 bytes 0 drop",
