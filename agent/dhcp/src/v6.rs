@@ -53,6 +53,9 @@ mod status {
     pub(super) const NOT_ON_LINK: u16 = 4;
 }
 
+/// Longest name of a client (RFC 8415, section 11.1). Answers repeat it, and have to fit.
+const MAX_CLIENT_ID_BYTES: usize = 130;
+
 /// Answers a request of a guest; nothing when there is nothing to say, or it is no request.
 #[must_use]
 pub fn answer6(request: &[u8], guest: &Guest) -> Option<Vec<u8>> {
@@ -63,6 +66,9 @@ pub fn answer6(request: &[u8], guest: &Guest) -> Option<Vec<u8>> {
         return None;
     };
     let client = find(options, option::CLIENT_ID);
+    if client.is_some_and(|id| id.len() > MAX_CLIENT_ID_BYTES) {
+        return None;
+    }
     let server = find(options, option::SERVER_ID);
     let is_for_us = match *asked {
         kind::SOLICIT | kind::CONFIRM | kind::REBIND => server.is_none() && client.is_some(),

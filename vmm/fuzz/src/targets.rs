@@ -1,6 +1,7 @@
 //! All targets, by name.
 
 mod boot;
+mod dhcp;
 mod exits;
 mod firmware;
 mod functions;
@@ -104,6 +105,10 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "messages",
         run: messages::run,
+    },
+    Target {
+        name: "dhcp",
+        run: dhcp::run,
     },
 ];
 

@@ -58,4 +58,5 @@ slices! {
     kernels_of_any_kind_do_no_harm: "kernel",
     disk_images_of_any_kind_do_no_harm: "disk-image",
     messages_of_any_kind_do_no_harm: "messages",
+    requests_for_addresses_do_no_harm: "dhcp",
 }

@@ -199,8 +199,9 @@ pub(super) const ROOMS: &[Room] = &[
     Room {
         name: "vmm-fuzz",
         imports: &[
-            // Images are hostile before there is a guest of them.
+            // Images are hostile before there is a guest of them, and so are a guest's requests for addresses.
             "agent-images",
+            "agent-dhcp",
             "vmm-machine",
             "vmm-memory",
             "vmm-sys",

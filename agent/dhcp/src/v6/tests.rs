@@ -91,6 +91,17 @@ fn requests_to_another_server_or_without_one_have_no_answer() {
 }
 
 #[test]
+fn a_client_whose_name_is_too_long_has_no_answer() {
+    let named = |bytes: usize| {
+        let mut asked = vec![kind::SOLICIT, 1, 2, 3];
+        push(&mut asked, option::CLIENT_ID, &vec![7; bytes]);
+        answer6(&asked, &guest())
+    };
+    assert!(named(130).is_some());
+    assert!(named(131).is_none());
+}
+
+#[test]
 fn only_the_guests_own_address_is_confirmed() {
     for (address, code) in [("fd10:0:2::2", 0), ("fd10:0:2::3", 4)] {
         let has = association(1, Some(address));
