@@ -22,6 +22,7 @@ const PROGRAMS: &[&str] = &[
     "grpc-probe",
     "scheduler",
     "hook-peer",
+    "image-registry",
     "watch-vmi",
     "testguest",
     "kvmlet",

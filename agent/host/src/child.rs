@@ -30,7 +30,8 @@ pub(crate) use dhcp_orders::{Order as DhcpOrder, send as send_dhcp_order};
 pub(crate) use launch_vmm::{LaunchArguments, Launched};
 pub(crate) use open_dhcp::SUBCOMMAND as OPEN_DHCP;
 pub(crate) use pull_image::{
-    Ask as PullAsk, Request as PullRequest, SUBCOMMAND as PULL_IMAGE, is_digest,
+    Ask as PullAsk, BUSY as PULL_IS_BUSY, Request as PullRequest, SUBCOMMAND as PULL_IMAGE,
+    is_digest,
 };
 pub(crate) use read_archive::{
     Reply as ArchiveReply, Request as ArchiveRequest, SUBCOMMAND as READ_ARCHIVE,

@@ -7,7 +7,7 @@ mod serve;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::child::{PULL_IMAGE, PullRequest};
 use crate::failure::chain;
 use crate::layout::ensure_private_dir;
 pub use proxy::{EVERY_REGISTRY, RegistryProxy};
-use serve::{Pulled, Serving};
+use serve::{Fetched, Pulled, Serving};
 
 /// Where distributions keep the certificates of public authorities.
 const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
@@ -117,13 +117,15 @@ impl Puller {
             let name = request.registry.clone();
             let serving = Serving {
                 dir: &self.dir,
+                // The manifest is one.
+                max_blobs: limits.layers + 1,
                 settings,
                 is_kept,
                 progress,
             };
             match self.ask(request, &serving).await {
                 Ok(Pulled::Kept(digest)) => return Ok(PulledImage::Kept(digest)),
-                Ok(Pulled::New(index)) => return self.open(&index, limits),
+                Ok(Pulled::New(fetched)) => return self.open(&fetched, limits),
                 Err(PullFailure::Refused(why)) => failures.push(format!("{name}: {why}")),
                 Err(PullFailure::Denied(why)) => {
                     let way_out = way_out(order, mirror.is_some());
@@ -172,24 +174,26 @@ impl Puller {
         Ok(pulled)
     }
 
-    /// Reads the manifest that was pulled, and opens its layers. Whoever decodes them verifies them again.
-    fn open(&self, index: &[u8], limits: OciLimits) -> Result<PulledImage, PullFailure> {
+    /// Reads the manifest that was pulled, and finds its layers. Whoever decodes them verifies them again.
+    fn open(&self, fetched: &Fetched, limits: OciLimits) -> Result<PulledImage, PullFailure> {
         let open = |path: &Path| {
-            if path == Path::new("index.json") {
-                use std::io::{Seek, Write};
+            let mut file = if path == Path::new("index.json") {
                 let mut file = tempfile_in(&self.dir)?;
-                file.write_all(index)?;
-                file.rewind()?;
-                return Ok(file);
-            }
-            File::open(self.dir.join(path))
+                file.write_all(&fetched.index)?;
+                file
+            } else {
+                let name = path.file_name().unwrap_or_default();
+                let digest = format!("sha256:{}", name.to_string_lossy());
+                let kept = fetched.blobs.get(&digest).ok_or(io::ErrorKind::NotFound)?;
+                kept.try_clone()?
+            };
+            file.rewind()?;
+            Ok(file)
         };
         let manifest = ImageManifest::open(&open, None, "amd64", limits)
             .map_err(|error| PullFailure::Refused(chain(&error)))?;
-        let layers = manifest
-            .layer_paths()
-            .map(|path| File::open(self.dir.join(path)))
-            .collect::<Result<_, _>>()?;
+        let layers = manifest.layer_paths().map(|path| open(&path));
+        let layers = layers.collect::<io::Result<_>>()?;
         Ok(PulledImage::Layers { manifest, layers })
     }
 

@@ -15,12 +15,30 @@ use crate::{cache, process};
 /// # Errors
 /// When a file cannot be read or written.
 pub fn layout(tree: &Path, layout: &Path) -> anyhow::Result<()> {
-    let layer = layout.with_extension("layer");
-    let mut command = Command::new("tar");
-    command.args(["--owner=107", "--group=107", "-C"]);
-    process::output(command.arg(tree).arg("-cf").arg(&layer).arg("."))?;
-    let data = fs::read(&layer).with_context(|| layer.display().to_string())?;
-    fs::remove_file(&layer)?;
+    add_image(&[tree.to_owned()], layout, None).map(drop)
+}
+
+/// Adds an image to a layout, which is made when it is not there: a layer of each tree, the lowest first. Returns the
+/// digest of its manifest.
+///
+/// # Errors
+/// When a file cannot be read or written.
+pub fn add_image(trees: &[PathBuf], layout: &Path, tag: Option<&str>) -> anyhow::Result<String> {
+    let layers = trees.iter().map(|tree| packed(tree, layout));
+    let layers = layers.collect::<anyhow::Result<Vec<Vec<u8>>>>()?;
+    add_layers(&layers, "layer.v1.tar", layout, tag)
+}
+
+/// The same of layers that are packed already, each as the end of the media type says.
+///
+/// # Errors
+/// When a file cannot be read or written.
+pub fn add_layers(
+    layers: &[Vec<u8>],
+    media: &str,
+    layout: &Path,
+    tag: Option<&str>,
+) -> anyhow::Result<String> {
     let blobs = layout.join("blobs/sha256");
     fs::create_dir_all(&blobs)?;
     let blob = |data: &[u8], media: &str| -> anyhow::Result<Value> {
@@ -35,25 +53,56 @@ pub fn layout(tree: &Path, layout: &Path) -> anyhow::Result<()> {
             "size": data.len(),
         }))
     };
-    let layer = blob(&data, "layer.v1.tar")?;
+    let layers = layers.iter().map(|layer| blob(layer, media));
+    let layers = layers.collect::<anyhow::Result<Vec<Value>>>()?;
+    let diff_ids: Vec<&Value> = layers.iter().map(|layer| &layer["digest"]).collect();
     let config = json!({
         "architecture": "amd64",
         "os": "linux",
-        "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
+        "rootfs": {"type": "layers", "diff_ids": diff_ids},
     });
     let config = blob(config.to_string().as_bytes(), "config.v1+json")?;
     let manifest = json!({
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.manifest.v1+json",
         "config": config,
-        "layers": [layer],
+        "layers": layers,
     });
-    let manifest = blob(manifest.to_string().as_bytes(), "manifest.v1+json")?;
-    let index = json!({"schemaVersion": 2, "manifests": [manifest]});
-    fs::write(layout.join("index.json"), index.to_string())?;
+    let mut manifest = blob(manifest.to_string().as_bytes(), "manifest.v1+json")?;
+    let digest = format!("sha256:{}", digest(&manifest)?);
+    if let Some(tag) = tag {
+        manifest["annotations"] = json!({"org.opencontainers.image.ref.name": tag});
+    }
+    let index = layout.join("index.json");
+    let mut manifests = match fs::read(&index) {
+        Ok(bytes) => serde_json::from_slice::<Value>(&bytes)?["manifests"].take(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => json!([]),
+        Err(error) => return Err(error).context("the index of a layout"),
+    };
+    let known = manifests.as_array_mut().context("an index of no images")?;
+    known.push(manifest);
+    let content = json!({"schemaVersion": 2, "manifests": known});
+    fs::write(index, content.to_string())?;
     let version = json!({"imageLayoutVersion": "1.0.0"});
     fs::write(layout.join("oci-layout"), version.to_string())?;
-    Ok(())
+    Ok(digest)
+}
+
+/// A tree as a layer, not compressed; the same bytes whenever it is packed.
+fn packed(tree: &Path, layout: &Path) -> anyhow::Result<Vec<u8>> {
+    let layer = layout.with_extension("layer");
+    let mut command = Command::new("tar");
+    command.args([
+        "--owner=107",
+        "--group=107",
+        "--mtime=@0",
+        "--sort=name",
+        "-C",
+    ]);
+    process::output(command.arg(tree).arg("-cf").arg(&layer).arg("."))?;
+    let data = fs::read(&layer).with_context(|| layer.display().to_string())?;
+    fs::remove_file(&layer)?;
+    Ok(data)
 }
 
 /// The directory of a registry (`storage.filesystem.rootdirectory` of Debian's `docker-registry`) that has one image,

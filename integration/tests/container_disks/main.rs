@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod layers;
 mod proxies;
 mod registries;
 mod tokens;
@@ -33,6 +34,12 @@ fn missing() -> Option<String> {
 
 /// An OCI image layout in `directory` whose one layer has a qcow2 of 16 MiB in `/disk`.
 fn write_image(directory: &Path) -> anyhow::Result<()> {
+    write_disk(directory)?;
+    container::layout(&directory.join("tree"), &directory.join("layout"))
+}
+
+/// A qcow2 of 16 MiB as `tree/disk/disk.qcow2`.
+fn write_disk(directory: &Path) -> anyhow::Result<()> {
     let tree = directory.join("tree/disk");
     std::fs::create_dir_all(&tree)?;
     let raw = directory.join("disk.raw");
@@ -42,8 +49,7 @@ fn write_image(directory: &Path) -> anyhow::Result<()> {
     std::fs::write(&raw, content)?;
     let mut command = Command::new("qemu-img");
     command.args(["convert", "-c", "-f", "raw", "-O", "qcow2"]);
-    process::output(command.arg(&raw).arg(tree.join("disk.qcow2")))?;
-    container::layout(&directory.join("tree"), &directory.join("layout"))
+    process::output(command.arg(&raw).arg(tree.join("disk.qcow2"))).map(drop)
 }
 
 /// A guest that tests its disk, which is that of an image.

@@ -6,14 +6,14 @@
 //! blob, as a descriptor with the byte `d`, or `e` and a line that says why not. The agent decides which hosts
 //! may be reached, at each connection anew. The last word is [`Ask::Done`] or [`Ask::Refused`].
 
+mod asking;
 mod blob;
 mod http;
 mod manifest;
 mod token;
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,8 +21,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::confine::{Bounds, confine_with};
-use super::descriptors::receive_one;
 use crate::failure::chain;
+use asking::Agent;
 use http::Client;
 pub(crate) use manifest::is_digest;
 
@@ -32,6 +32,9 @@ pub(crate) const SUBCOMMAND: &str = "pull-image";
 const ADDRESS_SPACE_BYTES: u64 = 512 << 20;
 /// Longest request: certificates of authorities are in it.
 const MAX_REQUEST_BYTES: u64 = 4 << 20;
+
+/// The agent's answer when another pull has the file of a blob: ask again.
+pub(crate) const BUSY: &str = "another pull fetches the same layer now";
 
 /// What is to be pulled.
 #[derive(Debug, Serialize, Deserialize)]
@@ -60,7 +63,12 @@ pub(crate) enum Ask {
     /// A TCP connection.
     Connect { host: String, port: u16 },
     /// The file of a blob; what is in it already was fetched before.
-    Blob { digest: String, bytes: u64 },
+    Blob {
+        digest: String,
+        bytes: u64,
+        /// What the blobs that this process fetches meanwhile still lack.
+        beside: u64,
+    },
     /// Whether the image of this manifest is wanted. The agent ends this process when it has its disk.
     Manifest { digest: String },
     /// So much of the layers is there.
@@ -136,83 +144,37 @@ fn serve() -> io::Result<()> {
         .enable_io()
         .enable_time()
         .build()?;
+    let agent = runtime.block_on(async { Agent::new(socket) })?;
     let bounds = Bounds {
         address_space_bytes: ADDRESS_SPACE_BYTES,
         cpu_seconds: 4 * 3600,
         output_bytes: request.max_layer_bytes,
     };
     confine_with(bounds, &CALLS)?;
-    let agent = Agent(socket);
-    let last = match runtime.block_on(pull(&agent, &request)) {
-        Ok(done) => done,
-        Err(error) => Ask::Refused {
-            // The agent reads no longer lines, and much of the text is the registry's.
-            message: agent_domain::tame(&chain(&error), 1000),
-            is_denied: matches!(error, PullError::Denied(_)),
-        },
-    };
-    agent.say(&last)
+    runtime.block_on(async {
+        let last = match pull(&agent, &request).await {
+            Ok(done) => done,
+            Err(error) => Ask::Refused {
+                // The agent reads no longer lines, and much of the text is the registry's.
+                message: agent_domain::tame(&chain(&error), 1000),
+                is_denied: matches!(error, PullError::Denied(_)),
+            },
+        };
+        agent.say(&last).await
+    })
 }
 
 async fn pull(agent: &Agent, request: &Request) -> Result<Ask, PullError> {
-    let mut client = Client::new(agent, request)?;
-    let manifest = manifest::fetch(&mut client, request).await?;
-    agent.wants(&manifest.digest)?;
-    let total: u64 = manifest.blobs.iter().map(|blob| blob.bytes).sum();
-    let mut done = 0;
-    for blob in &manifest.blobs {
-        blob::fetch(&mut client, request, blob, (done, total)).await?;
-        done += blob.bytes;
-    }
-    blob::keep(agent, &manifest.digest, &manifest.body)?;
+    let client = Client::new(agent, request)?;
+    let manifest = manifest::fetch(&client, request).await?;
+    agent.wants(&manifest.digest).await?;
+    blob::fetch_all(&client, request, &manifest.blobs).await?;
+    blob::keep(agent, &manifest.digest, &manifest.body).await?;
     Ok(Ask::Done {
         digest: manifest.digest,
         media_type: manifest.media_type,
         bytes: manifest.body.len() as u64,
     })
-}
-
-/// The process that started this one.
-#[derive(Debug)]
-pub(super) struct Agent(UnixStream);
-
-impl Agent {
-    /// Says something that wants no answer.
-    pub(super) fn say(&self, ask: &Ask) -> io::Result<()> {
-        let mut line = serde_json::to_vec(ask)?;
-        line.push(b'\n');
-        (&self.0).write_all(&line)
-    }
-
-    /// Asks for a descriptor.
-    pub(super) fn ask(&self, ask: &Ask) -> Result<OwnedFd, PullError> {
-        let lost = || PullError::io("the agent does not answer");
-        self.say(ask).map_err(lost())?;
-        if let Some(descriptor) = receive_one(&self.0).map_err(lost())? {
-            return Ok(descriptor);
-        }
-        let line = self.rest_of_line().map_err(lost())?;
-        Err(PullError::Refused(line))
-    }
-
-    /// Whether a manifest's image is wanted: if not, nothing comes back.
-    fn wants(&self, digest: &str) -> Result<(), PullError> {
-        match self.ask(&Ask::Manifest {
-            digest: digest.to_owned(),
-        }) {
-            Err(PullError::Refused(word)) if word == "wanted" => Ok(()),
-            Err(error) => Err(error),
-            Ok(_) => Err(PullError::Refused("a descriptor came unasked".to_owned())),
-        }
-    }
-
-    fn rest_of_line(&self) -> io::Result<String> {
-        // Answers come one at a time, so nothing of another one is in the buffer.
-        let mut line = String::new();
-        let mut reader = BufReader::new((&self.0).take(4096));
-        reader.read_line(&mut line)?;
-        Ok(line.trim_end().to_owned())
-    }
 }
 
 fn read_request(mut socket: &UnixStream) -> io::Result<Request> {
@@ -227,13 +189,4 @@ fn read_request(mut socket: &UnixStream) -> io::Result<Request> {
     let mut text = Vec::new();
     socket.take(length).read_to_end(&mut text)?;
     Ok(serde_json::from_slice(&text)?)
-}
-
-/// A blob's file as the agent hands it over.
-pub(super) fn file_of(agent: &Agent, digest: &str, bytes: u64) -> Result<File, PullError> {
-    let ask = Ask::Blob {
-        digest: digest.to_owned(),
-        bytes,
-    };
-    agent.ask(&ask).map(File::from)
 }

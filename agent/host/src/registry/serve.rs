@@ -1,11 +1,11 @@
 //! Answers what a pull asks for: connections, files for blobs.
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
 use nix::sys::statvfs::statvfs;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -13,47 +13,63 @@ use tokio::net::UnixStream;
 
 use super::connect::connect;
 use super::{Progress, PullFailure, RegistrySettings, blobs};
-use crate::child::{PullAsk, is_digest, send};
+use crate::child::{PULL_IS_BUSY, PullAsk, is_digest, send};
 
 /// Longest line of a child.
 const MAX_LINE_BYTES: u64 = 64 << 10;
 
 /// What came of a pull.
 pub(super) enum Pulled {
-    /// The `index.json` of the image, whose blobs are all there.
-    New(Vec<u8>),
+    /// The image, whose blobs are all there.
+    New(Fetched),
     /// The disk of this manifest was made before.
     Kept(String),
+}
+
+/// What a child has fetched.
+#[derive(Debug)]
+pub(super) struct Fetched {
+    /// The `index.json` of the image.
+    pub(super) index: Vec<u8>,
+    /// Its blobs by digest. Whoever removes their names meanwhile takes nothing from who has them open.
+    pub(super) blobs: HashMap<String, File>,
 }
 
 /// What answers are made of.
 pub(super) struct Serving<'a> {
     pub(super) dir: &'a Path,
+    /// Blobs that one child may have.
+    pub(super) max_blobs: usize,
     pub(super) settings: &'a RegistrySettings,
     pub(super) is_kept: &'a (dyn Fn(&str) -> bool + Send + Sync),
     pub(super) progress: &'a Progress<'a>,
 }
 
-/// How often a layer that another pull fetches is asked for, a second apart: less than the child waits for an answer.
-const TURNS: u32 = 200;
-
 impl Serving<'_> {
-    /// The file of a blob, once no other pull fetches it. A child holds one at a time, so two cannot wait for each other.
-    async fn blob(&self, digest: &str, bytes: u64) -> io::Result<File> {
-        for _ in 0..TURNS {
-            match open_blob(self.dir, digest) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    tokio::time::sleep(Duration::from_secs(1)).await;
-                }
-                opened => return opened.and_then(|file| self.with_room(file, digest, bytes)),
-            }
+    /// The file of a blob for the child, and another descriptor of it, without its lock, for afterwards.
+    fn keep_blob(
+        &self,
+        blobs: &mut HashMap<String, File>,
+        digest: String,
+        bytes: u64,
+        beside: u64,
+    ) -> io::Result<File> {
+        if blobs.len() >= self.max_blobs && !blobs.contains_key(&digest) {
+            let text = format!("more than {} layers cannot be had", self.max_blobs);
+            return Err(io::Error::other(text));
         }
-        open_blob(self.dir, digest)
+        let file = self.blob(&digest, bytes, beside)?;
+        // Nobody removes the name while this one has the lock.
+        let kept = File::open(path_of(self.dir, &digest))?;
+        blobs.insert(digest, kept);
+        Ok(file)
     }
 
-    /// A blob that would not fit is not begun.
-    fn with_room(&self, file: File, digest: &str, bytes: u64) -> io::Result<File> {
+    /// The file of a blob, unless it would not fit `beside` the bytes that other blobs of the image still lack.
+    fn blob(&self, digest: &str, bytes: u64, beside: u64) -> io::Result<File> {
+        let file = open_blob(self.dir, digest)?;
         let wanted = bytes.saturating_sub(file.metadata()?.len());
+        let wanted = wanted.saturating_add(beside);
         let found = statvfs(self.dir)?;
         let free = found
             .blocks_available()
@@ -73,6 +89,7 @@ impl Serving<'_> {
     /// Serves one child up to its last word; `None`: it ended without one.
     pub(super) async fn serve(&self, stream: UnixStream) -> Result<Option<Pulled>, PullFailure> {
         let mut stream = BufReader::new(stream);
+        let mut blobs = HashMap::new();
         loop {
             let mut line = Vec::new();
             let mut bounded = (&mut stream).take(MAX_LINE_BYTES);
@@ -87,7 +104,11 @@ impl Serving<'_> {
                         Err(why) => refuse(&mut stream, &why).await?,
                     }
                 }
-                PullAsk::Blob { digest, bytes } => match self.blob(&digest, bytes).await {
+                PullAsk::Blob {
+                    digest,
+                    bytes,
+                    beside,
+                } => match self.keep_blob(&mut blobs, digest, bytes, beside) {
                     Ok(file) => hand_over(&stream, file.as_fd()).await?,
                     Err(error) => refuse(&mut stream, &error.to_string()).await?,
                 },
@@ -107,7 +128,8 @@ impl Serving<'_> {
                         "schemaVersion": 2,
                         "manifests": [{"mediaType": media_type, "digest": digest, "size": bytes}],
                     });
-                    return Ok(Some(Pulled::New(index.to_string().into_bytes())));
+                    let index = index.to_string().into_bytes();
+                    return Ok(Some(Pulled::New(Fetched { index, blobs })));
                 }
                 PullAsk::Refused { message, is_denied } => {
                     let message = agent_domain::tame(&message, 1000);
@@ -142,8 +164,11 @@ async fn refuse(stream: &mut BufReader<UnixStream>, why: &str) -> io::Result<()>
 }
 
 fn busy() -> io::Error {
-    let text = "another pull fetches the same layer now";
-    io::Error::new(io::ErrorKind::WouldBlock, text)
+    io::Error::new(io::ErrorKind::WouldBlock, PULL_IS_BUSY)
+}
+
+fn path_of(dir: &Path, digest: &str) -> PathBuf {
+    blobs(dir).join(digest.trim_start_matches("sha256:"))
 }
 
 /// The file of a blob, for one pull at a time: the lock is the descriptor's.
@@ -151,7 +176,6 @@ fn open_blob(dir: &Path, digest: &str) -> io::Result<File> {
     if !is_digest(digest) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let name = digest.trim_start_matches("sha256:");
     let mut options = fs::OpenOptions::new();
     options
         .read(true)
@@ -159,7 +183,7 @@ fn open_blob(dir: &Path, digest: &str) -> io::Result<File> {
         .create(true)
         .truncate(false)
         .mode(0o600);
-    let file = options.open(blobs(dir).join(name))?;
+    let file = options.open(path_of(dir, digest))?;
     file.try_lock().map_err(|error| match error {
         fs::TryLockError::WouldBlock => busy(),
         fs::TryLockError::Error(error) => error,
@@ -175,31 +199,43 @@ fn open_blob(dir: &Path, digest: &str) -> io::Result<File> {
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn a_layer_that_would_not_fit_is_not_begun() {
+    #[test]
+    fn a_layer_that_would_not_fit_is_not_begun() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(blobs(dir.path())).unwrap();
         let serving = Serving {
             dir: dir.path(),
+            max_blobs: 1,
             settings: &RegistrySettings::default(),
             is_kept: &|_| false,
             progress: &|_, _| {},
         };
         let digest = format!("sha256:{}", "a".repeat(64));
-        let refused = serving
-            .blob(&digest, 1 << 60)
-            .await
-            .unwrap_err()
-            .to_string();
-        for words in [
-            &digest[..],
-            "1099511627776 MiB wanted",
-            "MiB free in",
-            "kvmctl image prune",
-        ] {
-            assert!(refused.contains(words), "{words}: {refused}");
+        // Whether it is this layer that is too large, or those that are fetched beside it.
+        for (bytes, beside) in [(1 << 60, 0), (1, (1 << 60) - 1)] {
+            let refused = serving.blob(&digest, bytes, beside).unwrap_err();
+            let refused = refused.to_string();
+            for words in [
+                &digest[..],
+                "1099511627776 MiB wanted",
+                "MiB free in",
+                "kvmctl image prune",
+            ] {
+                assert!(refused.contains(words), "{words}: {refused}");
+            }
         }
-        serving.blob(&digest, 1).await.unwrap();
-        assert!(serving.blob("sha256:../../etc/passwd", 1).await.is_err());
+        let held = serving.blob(&digest, 1, 0).unwrap();
+        let busy = serving.blob(&digest, 1, 0).unwrap_err().to_string();
+        assert_eq!(busy, PULL_IS_BUSY);
+        drop(held);
+        serving.blob(&digest, 1, 0).unwrap();
+        assert!(serving.blob("sha256:../../etc/passwd", 1, 0).is_err());
+        let other = format!("sha256:{}", "b".repeat(64));
+        let mut kept = HashMap::new();
+        for again in [&digest, &digest] {
+            serving.keep_blob(&mut kept, again.clone(), 1, 0).unwrap();
+        }
+        let refused = serving.keep_blob(&mut kept, other, 1, 0).unwrap_err();
+        assert!(refused.to_string().contains("more than 1 layers"));
     }
 }

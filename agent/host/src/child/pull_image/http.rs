@@ -1,5 +1,6 @@
 //! Requests to a registry: over connections that the agent makes, with its redirects and tokens.
 
+use std::cell::RefCell;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use hyper::header::{self, HeaderMap, HeaderName};
 use hyper::{StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::ring;
@@ -52,7 +54,9 @@ pub(super) struct Client<'a> {
     connector: TlsConnector,
     credentials: Option<(String, String)>,
     /// The header that the registry wants.
-    authorization: Option<String>,
+    authorization: RefCell<Option<String>>,
+    /// Held by who gets another one: the others wait for it.
+    login: Mutex<()>,
 }
 
 impl<'a> Client<'a> {
@@ -65,22 +69,31 @@ impl<'a> Client<'a> {
             registry,
             connector: connector(&request.authorities)?,
             credentials: request.credentials.clone(),
-            authorization: None,
+            authorization: RefCell::default(),
+            login: Mutex::default(),
         })
     }
 
     /// Asks the registry, with a token when it wants one.
     pub(super) async fn get(
-        &mut self,
+        &self,
         path: &str,
         headers: &[(HeaderName, String)],
     ) -> Result<Answer, PullError> {
+        let known = self.authorization.borrow().clone();
         let first = self.follow(path, headers).await?;
         let answer = match first.status {
             StatusCode::UNAUTHORIZED => {
                 let wanted = first.headers.get(header::WWW_AUTHENTICATE);
                 let wanted = wanted.and_then(|value| value.to_str().ok()).unwrap_or("");
-                self.authorize(wanted).await?;
+                let login = self.login.lock().await;
+                // Another download may have got one meanwhile.
+                let is_known = *self.authorization.borrow() == known;
+                if is_known {
+                    let authorization = self.authorize(wanted).await?;
+                    self.authorization.replace(Some(authorization));
+                }
+                drop(login);
                 self.follow(path, headers).await?
             }
             _ => first,
@@ -101,10 +114,11 @@ impl<'a> Client<'a> {
         for _ in 0..=MAX_REDIRECTS {
             let mut all = headers.to_vec();
             // Only the registry gets what it gave.
+            let authorization = self.authorization.borrow().clone();
             if origin == self.registry
-                && let Some(authorization) = &self.authorization
+                && let Some(authorization) = authorization
             {
-                all.push((header::AUTHORIZATION, authorization.clone()));
+                all.push((header::AUTHORIZATION, authorization));
             }
             let mut answer = self.ask(&origin, &path, &all).await?;
             if !answer.status.is_redirection() {
@@ -129,10 +143,11 @@ impl<'a> Client<'a> {
         path: &str,
         headers: &[(HeaderName, String)],
     ) -> Result<Answer, PullError> {
-        let descriptor = self.agent.ask(&Ask::Connect {
+        let connect = Ask::Connect {
             host: origin.host.clone(),
             port: origin.port,
-        })?;
+        };
+        let descriptor = self.agent.ask(&connect).await?;
         let failed = || PullError::io(format!("{} cannot be talked to", origin.host));
         let stream = TcpStream::from(descriptor);
         let stream = tokio::net::TcpStream::from_std(stream).map_err(failed())?;
@@ -148,11 +163,12 @@ impl<'a> Client<'a> {
         exchange(stream, origin, path, headers).await
     }
 
-    async fn authorize(&mut self, wanted: &str) -> Result<(), PullError> {
+    /// What the registry's challenge wants to see.
+    async fn authorize(&self, wanted: &str) -> Result<String, PullError> {
         let basic = self.credentials.as_ref().map(|(user, password)| {
             format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
         });
-        self.authorization = Some(match token::Challenge::parse(wanted) {
+        Ok(match token::Challenge::parse(wanted) {
             Some(token::Challenge::Basic) => basic.ok_or_else(|| {
                 let host = &self.registry.host;
                 PullError::Denied(format!("{host} wants a user and a password"))
@@ -182,8 +198,7 @@ impl<'a> Client<'a> {
                 let message = format!("{wanted:?} is no way to log in that is known here");
                 return Err(PullError::Refused(message));
             }
-        });
-        Ok(())
+        })
     }
 
     /// What the registry says of a request that failed.

@@ -66,10 +66,7 @@ struct Layer {
     size: u64,
 }
 
-pub(super) async fn fetch(
-    client: &mut Client<'_>,
-    request: &Request,
-) -> Result<Manifest, PullError> {
+pub(super) async fn fetch(client: &Client<'_>, request: &Request) -> Result<Manifest, PullError> {
     let mut reference = request.reference.clone();
     for _ in 0..MAX_NESTING {
         let path = format!("/v2/{}/manifests/{reference}", request.repository);
