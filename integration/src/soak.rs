@@ -6,6 +6,7 @@
 //! victims follow from the seed; the machine's own timing does not.
 
 pub mod firmware;
+pub mod images;
 pub mod powercut;
 pub mod scheduler;
 

@@ -2,6 +2,7 @@
 
 mod firmware;
 mod fuzz;
+mod images;
 mod powercut;
 mod scheduler;
 mod strikes;
@@ -30,6 +31,8 @@ pub enum Soak {
     Firmware(firmware::FirmwareOptions),
     /// Feed all fuzz targets in turn, guided by coverage; goes on where it ended.
     Fuzz(fuzz::FuzzOptions),
+    /// Kill the agent and what works for it while images are pulled, unpacked and collected.
+    Images(images::ImagesOptions),
     /// A guest writes numbered blocks while its node's disks lose their power, again and again; goes on where it ended.
     Powercut(powercut::PowercutOptions),
     /// The reference scheduler over three nodes: one is drained, one loses its power, one its network.
@@ -76,6 +79,7 @@ pub fn run(root: &Path, what: &Soak) -> anyhow::Result<()> {
         Soak::Kills(options) => run_kills(root, options),
         Soak::Firmware(options) => firmware::run(root, options),
         Soak::Fuzz(options) => fuzz::run(root, options),
+        Soak::Images(options) => images::run(root, options),
         Soak::Powercut(options) => powercut::run(root, options),
         Soak::Scheduler => scheduler::run(root),
         Soak::Sim(options) => crate::sim::campaign(root, options),

@@ -12,6 +12,7 @@ mod store;
 
 use std::collections::HashMap;
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -117,6 +118,12 @@ impl ContainerDisks {
             importer,
             imports: Mutex::default(),
         })
+    }
+
+    /// Removes what an agent that ended left between the two names of a disk. While one runs, these are its own.
+    pub(crate) fn remove_half_written(&self) -> io::Result<()> {
+        collect::remove_drafts(&self.importer.dir.join("sha256"), "part")?;
+        collect::remove_drafts(&self.names.0, "new")
     }
 
     /// The raw disk, opened for reading and locked against removal. Makes it when it is not there, or waits for whoever

@@ -180,6 +180,9 @@ impl LinuxHost {
             },
             dir: images,
         });
+        container_disks
+            .remove_half_written()
+            .map_err(StartHostError::StateDirectory)?;
         Ok(Self {
             memory: Mutex::new(Memory {
                 users,

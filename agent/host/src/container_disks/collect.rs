@@ -86,6 +86,20 @@ pub(super) fn by_age(dir: &Path) -> io::Result<Vec<Kept>> {
     Ok(found)
 }
 
+/// Removes the files of a directory that are not finished, which their extension says.
+pub(super) fn remove_drafts(dir: &Path, extension: &str) -> io::Result<()> {
+    let Some(entries) = absent_is_none(fs::read_dir(dir))? else {
+        return Ok(());
+    };
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_some_and(|found| found == extension) {
+            fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
+}
+
 /// Removes a disk unless a guest has it: VMMs' descriptors hold its lock. Whoever opened it a moment ago keeps
 /// the file, which then has no name.
 pub(super) fn remove_unused(path: &Path) -> io::Result<bool> {
@@ -158,6 +172,9 @@ mod tests {
         // Below the high mark nothing goes.
         assert_eq!(collect_by(dir.path(), any, || Ok(84), (85, 80)).unwrap(), 0);
         assert!(looks.get() > 0);
+        remove_drafts(dir.path(), "part").unwrap();
+        assert!(there("newest.raw") && !there("draft.part"));
+        remove_drafts(&dir.path().join("absent"), "part").unwrap();
         assert!(used_percent(dir.path()).unwrap() <= 100);
     }
 }
