@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod hostile;
 mod kills;
 mod layers;
 mod proxies;
