@@ -23,7 +23,7 @@ use crate::output::OutputFormat;
 use crate::output::gotemplate::GoTemplate;
 use crate::scope::Scope;
 use crate::time::parse_duration;
-use crate::wait::Goal;
+use crate::wait_goal::Goal;
 
 pub use self::config::{Config, ConfigCommand, ContextName};
 pub use self::create::{
@@ -39,7 +39,7 @@ pub use self::image::{
 };
 pub use self::machines::{Restart, Start};
 pub use self::maintenance::{Cordon, Drain};
-pub use self::objects::{ApiResources, Create, Edit, Mark, Patch, Replace, Told};
+pub use self::objects::{ApiResources, ChangeOptions, Create, Edit, Mark, Patch, Replace};
 pub use self::port_forward::PortForward;
 pub use self::ssh::{Scp, Ssh, SshOptions};
 pub use self::top::{Sort, Top};
@@ -106,19 +106,19 @@ pub enum Command {
     #[command(
         after_help = "Examples:\n  kvmctl pause vmi web\n  kvmctl pause vmi web && kvmctl wait --for=condition=Paused vmi/web"
     )]
-    Pause(Tell),
+    Pause(GuestVerb),
     /// Let paused guests go on, whyever they are paused; disks try again what failed
     #[command(after_help = "Example:\n  kvmctl unpause vmi web")]
-    Unpause(Tell),
+    Unpause(GuestVerb),
     /// Have the agents in guests (qemu-guest-agent) reboot them in order
     #[command(
         name = "soft-reboot",
         after_help = "Example:\n  kvmctl soft-reboot web"
     )]
-    SoftReboot(Tell),
+    SoftReboot(GuestVerb),
     /// Press the reset button of guests: what they have not written is lost
     #[command(after_help = "Example:\n  kvmctl reset web")]
-    Reset(Tell),
+    Reset(GuestVerb),
     /// Start VirtualMachines
     Start(Start),
     /// Stop VirtualMachines and start them again
@@ -360,9 +360,9 @@ pub struct Why {
     pub what: Vec<String>,
 }
 
-/// Which guests are told something.
+/// The guests that a verb such as `pause` is for.
 #[derive(Args)]
-pub struct Tell {
+pub struct GuestVerb {
     /// Names of VMIs, with their type or without: `web db`, `vmi web db`, `vmi/web vmi/db`
     #[arg(required = true, value_name = "TYPE NAME")]
     pub what: Vec<String>,
@@ -373,7 +373,7 @@ pub struct Tell {
 #[derive(Args)]
 pub struct Stop {
     #[command(flatten)]
-    pub tell: Tell,
+    pub guests: GuestVerb,
     /// Seconds for the guest to shut down; 0 ends it at once. Its own when left out
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
     pub grace_period: Option<i64>,

@@ -5,15 +5,15 @@ use proto_node::node::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::args::{Create, Mark, Patch, Replace, Told};
+use crate::args::{ChangeOptions, Create, Mark, Patch, Replace};
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::files::{self, Sourced};
-use crate::get::text;
 use crate::misses::Misses;
 use crate::objects::{self, Target, read, type_of};
 use crate::output::{OutputFormat, hide_managed_fields, note, print, print_line, print_value};
 use crate::scope::Scope;
+use crate::text::text;
 
 /// `kvmctl create -f`.
 pub async fn create(scope: &Scope, args: &Create) -> Result<(), Failure> {
@@ -21,7 +21,7 @@ pub async fn create(scope: &Scope, args: &Create) -> Result<(), Failure> {
     let mut client = Client::new(scope)?;
     let mut misses = Misses::default();
     for sourced in documents {
-        misses.take(create_one(&mut client, scope, &args.told, &sourced).await)?;
+        misses.take(create_one(&mut client, scope, &args.options, &sourced).await)?;
     }
     misses.end()
 }
@@ -29,21 +29,21 @@ pub async fn create(scope: &Scope, args: &Create) -> Result<(), Failure> {
 async fn create_one(
     client: &mut Client,
     scope: &Scope,
-    told: &Told,
+    options: &ChangeOptions,
     sourced: &Sourced,
 ) -> Result<(), Failure> {
     let object = objects::placed(client, scope, sourced).await?;
     let request = CreateObjectRequest {
         object: object.to_string().into_bytes(),
-        dry_run: told.dry_run.is_on,
-        field_manager: told.manager("kvmctl-create"),
+        dry_run: options.dry_run.is_on,
+        field_manager: options.manager("kvmctl-create"),
         ..CreateObjectRequest::default()
     };
     let answer = client.objects().create_object(request).await;
     let answer = answer.map_err(|status| refused(client, "creating", sourced, &status))?;
     let answer = answer.into_inner();
     warn(&answer.warnings);
-    report(&read(&answer.object)?, "created", told)
+    report(&read(&answer.object)?, "created", options)
 }
 
 /// `kvmctl replace -f`.
@@ -52,7 +52,7 @@ pub async fn replace(scope: &Scope, args: &Replace) -> Result<(), Failure> {
     let mut client = Client::new(scope)?;
     let mut misses = Misses::default();
     for sourced in documents {
-        misses.take(replace_one(&mut client, scope, &args.told, &sourced).await)?;
+        misses.take(replace_one(&mut client, scope, &args.options, &sourced).await)?;
     }
     misses.end()
 }
@@ -60,20 +60,20 @@ pub async fn replace(scope: &Scope, args: &Replace) -> Result<(), Failure> {
 async fn replace_one(
     client: &mut Client,
     scope: &Scope,
-    told: &Told,
+    options: &ChangeOptions,
     sourced: &Sourced,
 ) -> Result<(), Failure> {
     let object = objects::placed(client, scope, sourced).await?;
     let request = ReplaceObjectRequest {
         object: object.to_string().into_bytes(),
-        dry_run: told.dry_run.is_on,
-        field_manager: told.manager("kvmctl-replace"),
+        dry_run: options.dry_run.is_on,
+        field_manager: options.manager("kvmctl-replace"),
     };
     let answer = client.objects().replace_object(request).await;
     let answer = answer.map_err(|status| refused(client, "replacing", sourced, &status))?;
     let answer = answer.into_inner();
     warn(&answer.warnings);
-    report(&read(&answer.object)?, "replaced", told)
+    report(&read(&answer.object)?, "replaced", options)
 }
 
 /// What the agent said of a document, or that it is of a kind that nobody serves, with its place in the file.
@@ -122,11 +122,11 @@ pub async fn patch(scope: &Scope, args: &Patch) -> Result<(), Failure> {
             name: Some(target.id(scope.namespace(), name)),
             merge_patch: patch.to_string().into_bytes(),
             subresource: args.subresource.clone(),
-            dry_run: args.told.dry_run.is_on,
-            field_manager: args.told.manager("kvmctl-patch"),
+            dry_run: args.options.dry_run.is_on,
+            field_manager: args.options.manager("kvmctl-patch"),
             ..PatchObjectRequest::default()
         };
-        misses.take(patch_one(&mut client, &target, name, request, &args.told).await)?;
+        misses.take(patch_one(&mut client, &target, name, request, &args.options).await)?;
     }
     misses.end()
 }
@@ -136,7 +136,7 @@ async fn patch_one(
     target: &Target,
     name: &str,
     request: PatchObjectRequest,
-    told: &Told,
+    options: &ChangeOptions,
 ) -> Result<(), Failure> {
     let answer = client.objects().patch_object(request).await;
     let answer = answer
@@ -148,7 +148,7 @@ async fn patch_one(
     } else {
         "patched (no change)"
     };
-    report(&read(&answer.object)?, done, told)
+    report(&read(&answer.object)?, done, options)
 }
 
 /// A patch as people write it: JSON, or YAML of one document.
@@ -267,7 +267,7 @@ async fn mark_one(
         (Marks::Annotations, _) => "annotated",
     };
     if patch.is_empty() {
-        return report(object, done, &args.told);
+        return report(object, done, &args.options);
     }
     let name = text(object, "/metadata/name");
     let request = PatchObjectRequest {
@@ -284,8 +284,8 @@ async fn mark_one(
                 text(object, "/metadata/resourceVersion")
             },
         }),
-        dry_run: args.told.dry_run.is_on,
-        field_manager: args.told.manager(match marks {
+        dry_run: args.options.dry_run.is_on,
+        field_manager: args.options.manager(match marks {
             Marks::Labels => "kvmctl-label",
             Marks::Annotations => "kvmctl-annotate",
         }),
@@ -294,7 +294,7 @@ async fn mark_one(
     let answer = client.objects().patch_object(request).await;
     let answer = answer
         .map_err(|status| Failure::of_status(&status, target.kind(), &name, client.address()))?;
-    report(&read(&answer.into_inner().object)?, done, &args.told)
+    report(&read(&answer.into_inner().object)?, done, &args.options)
 }
 
 fn taken(marks: Marks, key: &str, value: &str) -> Failure {
@@ -309,10 +309,10 @@ fn taken(marks: Marks, key: &str, value: &str) -> Failure {
 }
 
 /// Prints what was done with an object.
-pub fn report(object: &Value, done: &str, told: &Told) -> Result<(), Failure> {
+pub fn report(object: &Value, done: &str, options: &ChangeOptions) -> Result<(), Failure> {
     let full_name = format!("{}/{}", type_of(object), text(object, "/metadata/name"));
-    match &told.output {
-        None => print_line(&format!("{full_name} {done}{}", told.dry_run.said())),
+    match &options.output {
+        None => print_line(&format!("{full_name} {done}{}", options.dry_run.said())),
         Some(format @ (OutputFormat::Json | OutputFormat::Yaml)) => {
             let mut object = object.clone();
             hide_managed_fields(&mut object);

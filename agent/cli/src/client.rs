@@ -20,8 +20,9 @@ use tokio_stream::Stream;
 use tonic::Streaming;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
+use crate::agent_address::AgentAddress;
 use crate::failure::{Failure, file_error};
-use crate::scope::{AgentAddress, Scope};
+use crate::scope::Scope;
 
 /// Lists may be large: a thousand VMIs with their status.
 const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;

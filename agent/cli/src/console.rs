@@ -14,13 +14,14 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
+use crate::agent_address::AgentAddress;
 use crate::args::Console;
 use crate::client::Client;
 use crate::failure::{Failure, is_unreachable};
 use crate::follow::{self, Key, not_found};
 use crate::output::{note, write_all};
 use crate::resource::{Resource, vmi_names};
-use crate::scope::{AgentAddress, Scope};
+use crate::scope::Scope;
 use crate::state::{as_vmi, ended};
 use crate::terminal::{RawMode, stdin_bytes};
 

@@ -10,6 +10,7 @@ mod exclusive;
 mod imports;
 mod infer;
 mod instancetype;
+mod machine;
 mod names;
 mod params;
 mod preference;

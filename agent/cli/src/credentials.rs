@@ -15,10 +15,10 @@ use self::keys::{holds, secrets_with_keys, secrets_with_passwords, without};
 use crate::args::{AddSshKey, CredentialsCommand, OfUser, PublicKey, RemoveSshKey, SetPassword};
 use crate::client::Client;
 use crate::failure::Failure;
-use crate::get::text;
 use crate::objects;
 use crate::output::print_line;
 use crate::scope::Scope;
+use crate::text::text;
 
 const MACHINE: &str = "VirtualMachine";
 const GUEST: &str = "VirtualMachineInstance";

@@ -10,7 +10,6 @@ use crate::client::Client;
 use crate::describe_node;
 use crate::events;
 use crate::failure::Failure;
-use crate::get::text;
 use crate::grace;
 use crate::misses::Misses;
 use crate::objects;
@@ -18,6 +17,7 @@ use crate::output::print;
 use crate::output::table::render;
 use crate::resource::Target;
 use crate::scope::Scope;
+use crate::text::text;
 use crate::time::age;
 
 /// The annotation that holds what was applied last.

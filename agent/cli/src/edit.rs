@@ -101,15 +101,15 @@ async fn write(
     // The version that was edited is in it: what changed meanwhile is a conflict.
     let request = ReplaceObjectRequest {
         object: edited.to_string().into_bytes(),
-        dry_run: args.told.dry_run.is_on,
-        field_manager: args.told.manager("kvmctl-edit"),
+        dry_run: args.options.dry_run.is_on,
+        field_manager: args.options.manager("kvmctl-edit"),
     };
     let answer = client.objects().replace_object(request).await;
     let answer = answer
         .map_err(|status| Failure::of_status(&status, target.kind(), name, client.address()))?;
     let answer = answer.into_inner();
     warn(&answer.warnings);
-    report(&read(&answer.object)?, "edited", &args.told)
+    report(&read(&answer.object)?, "edited", &args.options)
 }
 
 /// The editor may be a command with arguments.

@@ -4,9 +4,10 @@ use serde_json::Value;
 
 use crate::args::{Events, Get};
 use crate::failure::Failure;
-use crate::get::{self, text};
+use crate::get;
 use crate::resource::{Resource, Target};
 use crate::scope::Scope;
+use crate::text::text;
 
 /// Shows events, the oldest first, as `get events` does.
 pub async fn run(scope: &Scope, args: Events) -> Result<(), Failure> {

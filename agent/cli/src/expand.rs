@@ -8,10 +8,10 @@ use crate::args::Expand;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::files;
-use crate::get::text;
 use crate::objects;
 use crate::output::{OutputFormat, print_value};
 use crate::scope::Scope;
+use crate::text::text;
 
 const KIND: &str = "VirtualMachine";
 

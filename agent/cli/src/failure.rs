@@ -3,7 +3,7 @@
 use proto_node::Violation;
 use tonic::{Code, Status};
 
-use crate::scope::AgentAddress;
+use crate::agent_address::AgentAddress;
 use crate::unreachable::unreachable;
 
 /// Why a command did not do what was asked.
@@ -27,9 +27,9 @@ pub enum Failure {
     /// Ctrl+C.
     #[error("{0}")]
     Interrupted(String),
-    /// It was told already, and this is the code that scripts see.
+    /// The reasons are printed already; this is the code that scripts see.
     #[error("")]
-    Told(u8),
+    AlreadyReported(u8),
     /// Whoever reads standard output has gone. Nobody is left to tell.
     #[error("")]
     OutputClosed,
@@ -49,7 +49,7 @@ impl Failure {
             Self::Unreachable(_) => 3,
             Self::TimedOut(_) => 124,
             Self::Interrupted(_) => 130,
-            Self::Told(code) => *code,
+            Self::AlreadyReported(code) => *code,
             Self::OutputClosed => 0,
         }
     }
@@ -57,10 +57,10 @@ impl Failure {
     /// What the agent answered about an object of `kind` and `name`.
     pub fn of_status(status: &Status, kind: &str, name: &str, address: &AgentAddress) -> Self {
         if is_unreachable(status) {
-            return match address {
+            return Self::Unreachable(match address {
                 AgentAddress::Socket(_) => unreachable(address, status.message()),
                 AgentAddress::Server { .. } => unreachable(address, &with_causes(status)),
-            };
+            });
         }
         let violations = proto_node::violations(status);
         if !violations.is_empty() {

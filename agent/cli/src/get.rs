@@ -16,6 +16,7 @@ use crate::output::table::render;
 use crate::output::{OutputFormat, hide_managed_fields, note, print, print_line, print_value};
 use crate::resource::{Resource, Target};
 use crate::scope::Scope;
+use crate::text::text;
 use crate::time::age;
 
 /// What the selected objects are.
@@ -353,23 +354,4 @@ fn condition(item: &Value, name: &str) -> String {
         .find(|condition| condition["type"] == name)
         .map(|condition| text(condition, "/status"))
         .unwrap_or_default()
-}
-
-/// Text at a JSON pointer; empty where there is none. Control characters of whoever wrote it do not
-/// reach the terminal.
-pub fn text(value: &Value, pointer: &str) -> String {
-    let text = match value.pointer(pointer) {
-        Some(Value::String(text)) => text.clone(),
-        Some(Value::Null) | None => String::new(),
-        Some(other) => other.to_string(),
-    };
-    text.chars()
-        .map(|character| {
-            if character.is_control() {
-                ' '
-            } else {
-                character
-            }
-        })
-        .collect()
 }

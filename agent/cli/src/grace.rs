@@ -6,12 +6,9 @@ use proto_node::node::Object;
 use proto_node::vmi::VirtualMachineInstance;
 use serde_json::Value;
 
-use crate::get::text;
 use crate::output::note;
-use crate::state::as_vmi;
-
-/// The agent's condition: its last word is the end of the grace period.
-pub const TERMINATING: &str = "Terminating";
+use crate::state::{TERMINATING, as_vmi};
+use crate::text::text;
 
 /// How often a wait says how much is left.
 const TELL_EVERY: Duration = Duration::from_secs(5);

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod agent_address;
 mod apply;
 mod args;
 mod change;
@@ -47,6 +48,7 @@ mod scope;
 mod ssh;
 mod state;
 mod terminal;
+mod text;
 mod time;
 mod top;
 mod unreachable;
@@ -54,6 +56,7 @@ mod validate;
 mod verbs;
 mod version;
 mod wait;
+mod wait_goal;
 mod why;
 
 use std::process::ExitCode;

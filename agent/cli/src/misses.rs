@@ -32,6 +32,6 @@ impl Misses {
     /// What the command comes to: the code of the first failure.
     pub fn end(self) -> Result<(), Failure> {
         self.exit_code
-            .map_or(Ok(()), |code| Err(Failure::Told(code)))
+            .map_or(Ok(()), |code| Err(Failure::AlreadyReported(code)))
     }
 }

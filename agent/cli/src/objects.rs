@@ -18,13 +18,14 @@ use crate::args::{Apply, Cascade, Delete, Get, Scale};
 use crate::client::Client;
 use crate::failure::{Failure, is_unreachable};
 use crate::files::Sourced;
+use crate::get::show_change;
 use crate::get::{Found, Table, check_names, is_table, namespace_of, note_nothing, show};
-use crate::get::{show_change, text};
 use crate::misses::Misses;
 use crate::output::jsonpath::Template;
 use crate::output::{note, print_line};
 use crate::resource::Resource;
 use crate::scope::Scope;
+use crate::text::text;
 use crate::time::age;
 
 pub use self::follow::until;

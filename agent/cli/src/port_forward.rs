@@ -3,7 +3,7 @@
 //! Each connection is carried by a connection of its own to the agent: one that is not read holds nobody else up.
 
 mod datagrams;
-mod ports;
+pub mod ports;
 mod stream;
 mod tunnel;
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Deserialize;
 
+use crate::agent_address::AgentAddress;
 use crate::failure::{Failure, file_error};
 
 /// Where the agent listens unless told otherwise.
@@ -63,37 +64,19 @@ struct Settings {
     #[serde(rename = "current-context")]
     current_context: Option<String>,
     /// The same for each of several nodes.
-    contexts: BTreeMap<String, Place>,
+    contexts: BTreeMap<String, ContextConfig>,
 }
 
-/// What a context says.
+/// Settings of one context.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Place {
+struct ContextConfig {
     server: Option<String>,
     cert: Option<PathBuf>,
     key: Option<PathBuf>,
     cacert: Option<PathBuf>,
     socket: Option<PathBuf>,
     namespace: Option<String>,
-}
-
-/// Where an agent is, and what it takes to speak to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AgentAddress {
-    /// On this node.
-    Socket(PathBuf),
-    /// Behind TLS.
-    Server {
-        /// As `https://NAME:PORT`.
-        url: String,
-        /// The client's certificate.
-        cert: PathBuf,
-        /// Its key.
-        key: PathBuf,
-        /// Who signs those of agents.
-        cacert: PathBuf,
-    },
 }
 
 impl Scope {

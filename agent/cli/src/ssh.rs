@@ -5,10 +5,11 @@ mod wait;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use crate::agent_address::AgentAddress;
 use crate::args::{Scp, Ssh, SshOptions};
 use crate::failure::Failure;
 use crate::guest::Guest;
-use crate::scope::{AgentAddress, Scope};
+use crate::scope::Scope;
 
 /// `kvmctl ssh`.
 pub async fn ssh(scope: &Scope, args: &Ssh) -> Result<(), Failure> {

@@ -4,11 +4,12 @@ use proto_node::node::Object;
 use proto_node::node::object::Kind;
 use proto_node::vmi::{Condition, VirtualMachineInstance, VirtualMachineInstanceStatus};
 
-use crate::grace;
+/// The agent's condition: its last word is the end of the grace period.
+pub const TERMINATING: &str = "Terminating";
 
 /// What is told of a VMI, the first that holds: Ready alone only says that the guest does not run.
 const TOLD: [(&str, bool); 4] = [
-    (grace::TERMINATING, true),
+    (TERMINATING, true),
     ("Paused", true),
     ("Synchronized", false),
     ("PodScheduled", false),

@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
-use crate::failure::Failure;
-use crate::scope::AgentAddress;
+use crate::agent_address::AgentAddress;
 
-/// Nobody answers there. `why` is what the transport says, its causes included.
-pub fn unreachable(address: &AgentAddress, why: &str) -> Failure {
-    Failure::Unreachable(match address {
+/// The message of an agent that nobody reaches at `address`. `why` is what the transport says, its causes included.
+pub fn unreachable(address: &AgentAddress, why: &str) -> String {
+    match address {
         AgentAddress::Socket(socket) => at_socket(socket, why),
         AgentAddress::Server {
             url,
@@ -18,7 +17,7 @@ pub fn unreachable(address: &AgentAddress, why: &str) -> Failure {
             let hint = server_hint(why, cert, cacert);
             format!("error: the agent cannot be reached at {url}: {hint} ({why})")
         }
-    })
+    }
 }
 
 fn at_socket(socket: &Path, why: &str) -> String {

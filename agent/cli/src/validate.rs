@@ -1,10 +1,13 @@
 //! `kvmctl validate`: what a node would say of manifests, for people without one and for their CI.
 //! Asks nobody.
 
+mod cause;
 mod form;
 mod generated;
 mod judge;
+mod judged;
 pub mod kinds;
+mod legal_kind;
 mod node;
 mod others;
 mod unserved;
@@ -12,7 +15,8 @@ mod unserved;
 use proto_node::json_to_yaml;
 use serde_json::Value;
 
-use self::judge::{Judged, Verdict, judge};
+use self::judge::judge;
+use self::judged::{Judged, Verdict};
 use crate::args::Validate;
 use crate::failure::Failure;
 use crate::files;

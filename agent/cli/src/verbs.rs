@@ -2,7 +2,7 @@
 
 use proto_node::node::{StopRequest, VerbRequest, VerbResponse};
 
-use crate::args::{Stop, Tell};
+use crate::args::{GuestVerb, Stop};
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::machines;
@@ -51,37 +51,37 @@ pub async fn stop(scope: &Scope, args: Stop) -> Result<(), Failure> {
     let wish = machines::Wish::Stop {
         grace: grace_period_seconds,
     };
-    let dry_run = &args.tell.dry_run;
-    if let Some(names) = machines::typed_names(&args.tell.what)? {
+    let dry_run = &args.guests.dry_run;
+    if let Some(names) = machines::typed_names(&args.guests.what)? {
         return machines::change_all(scope, &names, wish, dry_run).await;
     }
-    let [name] = args.tell.what.as_slice() else {
-        return run(scope, verb, args.tell).await;
+    let [name] = args.guests.what.as_slice() else {
+        return run(scope, verb, args.guests).await;
     };
     // A name alone means the machine of that name, as virtctl has it, and else the VMI.
     let mut client = Client::new(scope)?;
     if !name.contains('/') && machines::exists(&mut client, scope, name).await? {
         return machines::change_all(scope, std::slice::from_ref(name), wish, dry_run).await;
     }
-    run(scope, verb, args.tell).await
+    run(scope, verb, args.guests).await
 }
 
 /// Tells every named guest; one that refuses does not keep the others from being told.
-pub async fn run(scope: &Scope, verb: Verb, args: Tell) -> Result<(), Failure> {
+pub async fn run(scope: &Scope, verb: Verb, args: GuestVerb) -> Result<(), Failure> {
     let names = vmi_names(&args.what)?;
     let mut client = Client::new(scope)?;
     let mut misses = Misses::default();
     for name in names {
-        misses.take(tell(&mut client, scope, verb, &args, &name).await)?;
+        misses.take(send_verb(&mut client, scope, verb, &args, &name).await)?;
     }
     misses.end()
 }
 
-async fn tell(
+async fn send_verb(
     client: &mut Client,
     scope: &Scope,
     verb: Verb,
-    args: &Tell,
+    args: &GuestVerb,
     name: &str,
 ) -> Result<(), Failure> {
     let request = VerbRequest {

@@ -1,6 +1,5 @@
 //! `kvmctl wait`.
 
-use std::str::FromStr;
 use std::time::Instant;
 
 use proto_node::node::Object;
@@ -12,57 +11,11 @@ use crate::failure::Failure;
 use crate::follow::{self, Key, not_found};
 use crate::misses::Misses;
 use crate::objects;
-use crate::output::jsonpath::Template;
 use crate::output::print_line;
 use crate::resource::Target;
 use crate::scope::Scope;
 use crate::state::{as_vmi, ended};
-
-/// What to wait for.
-#[derive(Clone, Debug)]
-pub enum Goal {
-    /// A condition has a status.
-    Condition { name: String, status: String },
-    /// The object is gone.
-    Deleted,
-    /// A path has a value, or without one any.
-    Path {
-        template: Template,
-        value: Option<String>,
-    },
-}
-
-impl FromStr for Goal {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "delete" {
-            return Ok(Self::Deleted);
-        }
-        if let Some(condition) = text.strip_prefix("condition=") {
-            let (name, status) = condition.split_once('=').unwrap_or((condition, "True"));
-            return Ok(Self::Condition {
-                name: name.to_owned(),
-                status: status.to_owned(),
-            });
-        }
-        if let Some(path) = text.strip_prefix("jsonpath=") {
-            let (path, value) = match path.rsplit_once("}=") {
-                Some((path, value)) => (format!("{path}}}"), Some(value.to_owned())),
-                None if path.contains('{') => (path.to_owned(), None),
-                None => match path.rsplit_once('=') {
-                    Some((path, value)) => (path.to_owned(), Some(value.to_owned())),
-                    None => (path.to_owned(), None),
-                },
-            };
-            return Ok(Self::Path {
-                template: Template::parse(&path)?,
-                value,
-            });
-        }
-        Err("known are condition=NAME[=STATUS], delete and jsonpath='{PATH}'=VALUE".to_owned())
-    }
-}
+use crate::wait_goal::Goal;
 
 /// Waits for every named object in turn, all within one timeout.
 pub async fn run(scope: &Scope, args: Wait) -> Result<(), Failure> {

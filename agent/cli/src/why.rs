@@ -9,13 +9,14 @@ use crate::args::Why;
 use crate::client::Client;
 use crate::describe::events_of;
 use crate::failure::Failure;
-use crate::get::text;
 use crate::grace;
 use crate::misses::Misses;
 use crate::output::print;
 use crate::output::table::render;
 use crate::resource::{Resource, vmi_names};
 use crate::scope::Scope;
+use crate::state;
+use crate::text::text;
 use crate::time::age;
 
 /// The last events that are shown.
@@ -36,7 +37,7 @@ const WORTH_WHILE_TRUE: [&str; 7] = [
     "Paused",
     "Provisioning",
     "ResourcesNotEnforced",
-    grace::TERMINATING,
+    state::TERMINATING,
 ];
 
 /// One page for each named VMI.

@@ -12,9 +12,9 @@ use serde_json::Value;
 use super::progress::View;
 use crate::client::Client;
 use crate::failure::Failure;
-use crate::get::text;
 use crate::objects;
 use crate::resource::Resource;
+use crate::text::text;
 
 /// Kind in manifests.
 pub const KIND: &str = "VirtualMachine";

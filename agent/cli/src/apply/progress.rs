@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::get::text;
+use crate::text::text;
 
 /// A step, in the order of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -95,7 +95,7 @@ pub struct Volumes {
     pub volume_blank: Vec<String>,
 }
 
-/// Who can log in.
+/// Options for the user that cloud-init makes.
 #[derive(Args)]
 pub struct Login {
     /// User that cloud-init makes

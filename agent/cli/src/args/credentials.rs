@@ -35,7 +35,7 @@ pub enum CredentialsCommand {
     SetPassword(SetPassword),
 }
 
-/// Whose credentials.
+/// The VirtualMachine, the user and the Secret whose credentials change.
 #[derive(Args)]
 pub struct OfUser {
     /// Name of the VirtualMachine

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::DryRun;
+use super::dry_run::DryRun;
 
 #[derive(Args)]
 #[command(

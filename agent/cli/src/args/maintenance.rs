@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::DryRun;
+use super::dry_run::DryRun;
 use crate::time::parse_duration;
 
 /// Which node is cordoned.

@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{DryRun, Manifest};
+use super::create::Manifest;
+use super::dry_run::DryRun;
 use crate::output::OutputFormat;
 
 /// What is printed of an object that was changed.
 #[derive(Args)]
-pub struct Told {
+pub struct ChangeOptions {
     /// What to print instead of one line: name, json, yaml, jsonpath=TEMPLATE or go-template=TEMPLATE
     #[arg(short, long)]
     pub output: Option<OutputFormat>,
@@ -20,7 +21,7 @@ pub struct Told {
     pub field_manager: Option<String>,
 }
 
-impl Told {
+impl ChangeOptions {
     /// Who changes the object: as typed, or `default`.
     pub fn manager(&self, default: &str) -> String {
         self.field_manager
@@ -41,7 +42,7 @@ pub struct Create {
     #[command(subcommand)]
     pub manifest: Option<Manifest>,
     #[command(flatten)]
-    pub told: Told,
+    pub options: ChangeOptions,
 }
 
 #[derive(Args)]
@@ -53,7 +54,7 @@ pub struct Replace {
     #[arg(short, long = "filename", required = true, value_name = "FILE")]
     pub filenames: Vec<PathBuf>,
     #[command(flatten)]
-    pub told: Told,
+    pub options: ChangeOptions,
 }
 
 /// The forms of a patch.
@@ -89,7 +90,7 @@ pub struct Patch {
     #[arg(long, default_value = "", value_name = "PART")]
     pub subresource: String,
     #[command(flatten)]
-    pub told: Told,
+    pub options: ChangeOptions,
 }
 
 #[derive(Args)]
@@ -101,7 +102,7 @@ pub struct Edit {
     #[arg(required = true, value_name = "TYPE NAME")]
     pub what: Vec<String>,
     #[command(flatten)]
-    pub told: Told,
+    pub options: ChangeOptions,
 }
 
 /// Changes of labels or annotations.
@@ -123,7 +124,7 @@ pub struct Mark {
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     pub selector: Option<String>,
     #[command(flatten)]
-    pub told: Told,
+    pub options: ChangeOptions,
 }
 
 #[derive(Args)]

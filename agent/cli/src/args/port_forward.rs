@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::port_forward::Ports;
+use crate::port_forward::ports::Ports;
 
 #[derive(Args)]
 #[command(

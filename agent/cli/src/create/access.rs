@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::machine::{CloudInit, Machine};
 use super::params::{Params, flag_error};
-use super::vm::{CloudInit, Machine};
 use super::volumes;
 use crate::failure::Failure;
 

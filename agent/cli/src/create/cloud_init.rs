@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::machine::{CloudInit, Machine};
 use super::params::flag_error;
-use super::vm::{CloudInit, Machine};
 use crate::failure::{Failure, file_error};
 use crate::output::note;
 

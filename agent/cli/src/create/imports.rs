@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::machine::Machine;
 use super::params::{Params, check_label, flag_error, split_prefixed};
-use super::vm::Machine;
 use super::{metadata, names};
 use crate::args::Volumes;
 use crate::failure::Failure;

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::machine::Machine;
 use super::params::flag_bool;
-use super::vm::Machine;
 use crate::args::Size;
 use crate::failure::Failure;
 

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::machine::Machine;
 use super::params::{Params, check_label, flag_error, split_prefixed};
-use super::vm::Machine;
 use crate::failure::Failure;
 
 /// `--volume-containerdisk`.

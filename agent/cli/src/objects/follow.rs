@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{RETRY, read};
 use crate::client::Client;
 use crate::failure::{Failure, is_unreachable};
-use crate::get::text;
+use crate::text::text;
 
 /// Calls `look` with an object as it is and after each change (`None`: it is not there) until `look` answers `true`;
 /// through restarts of the agent. `goal` completes the sentence "timed out waiting for".

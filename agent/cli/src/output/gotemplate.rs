@@ -5,21 +5,11 @@ mod parse;
 
 use serde_json::Value;
 
-use parse::{Call, Term};
+use parse::{Call, Piece, Term};
 
 /// A template, read and checked.
 #[derive(Clone, Debug)]
 pub struct GoTemplate(Vec<Piece>);
-
-#[derive(Clone, Debug)]
-enum Piece {
-    Text(String),
-    Print(Call),
-    /// Alternatives in order, each under a condition, and what is left.
-    If(Vec<(Call, Vec<Piece>)>, Vec<Piece>),
-    /// Over what, for each, and for nothing.
-    Range(Call, Vec<Piece>, Vec<Piece>),
-}
 
 /// What a template can be filled in from: the value at hand, and the whole.
 #[derive(Clone, Copy)]

@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto_node::node::{port_forward_request::Body as Asked, port_forward_response::Body as Told};
+use proto_node::node::{
+    port_forward_request::Body as Command, port_forward_response::Body as Reply,
+};
 use tokio::net::UdpSocket;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
@@ -86,7 +88,7 @@ async fn carry(
             tokio::select! {
                 datagram = datagrams.recv() => Ok(datagram.map(Way::There)),
                 response = tunnel.responses.message() => response.map(|response| match response?.body {
-                    Some(Told::Data(datagram)) => Some(Way::Back(datagram)),
+                    Some(Reply::Data(datagram)) => Some(Way::Back(datagram)),
                     _ => Some(Way::Nowhere),
                 }),
             }
@@ -97,7 +99,7 @@ async fn carry(
             Ok(Ok(None)) => return Err(target.lost()),
             Ok(Ok(Some(Way::There(datagram)))) => {
                 // Should the agent be gone, its direction says so.
-                drop(tunnel.requests.send(request(Asked::Data(datagram))).await);
+                drop(tunnel.requests.send(request(Command::Data(datagram))).await);
             }
             Ok(Ok(Some(Way::Back(datagram)))) => {
                 // A peer that is gone has lost its answer.

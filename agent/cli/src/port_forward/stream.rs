@@ -3,8 +3,8 @@
 use std::io::{self, IsTerminal};
 
 use proto_node::node::{
-    PortForwardEnd, PortForwardRequest, PortForwardResponse, port_forward_request::Body as Asked,
-    port_forward_response::Body as Told,
+    PortForwardEnd, PortForwardRequest, PortForwardResponse, port_forward_request::Body as Command,
+    port_forward_response::Body as Reply,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -115,9 +115,9 @@ async fn to_guest(
         let bytes = input.next().await.map_err(local)?;
         let is_end = bytes.is_empty();
         let body = if is_end {
-            Asked::End(PortForwardEnd {})
+            Command::End(PortForwardEnd {})
         } else {
-            Asked::Data(bytes)
+            Command::Data(bytes)
         };
         if requests.send(request(body)).await.is_err() {
             // The other direction says why.
@@ -139,8 +139,8 @@ async fn from_guest(
         let response = responses.message().await;
         let response = response.map_err(|status| target.ended(&status))?;
         match response.map(|response| response.body) {
-            Some(Some(Told::Data(bytes))) => output.write(&bytes).await?,
-            Some(Some(Told::End(_))) => {
+            Some(Some(Reply::Data(bytes))) => output.write(&bytes).await?,
+            Some(Some(Reply::End(_))) => {
                 ended = true;
                 if output.end().await? {
                     return Ok(());

@@ -1,23 +1,23 @@
 //! One connection to the agent that carries one connection to a guest.
 
 use proto_node::node::{
-    PortForwardOpen, PortForwardRequest, PortForwardResponse, port_forward_request::Body as Asked,
-    port_forward_response::Body as Told,
+    PortForwardOpen, PortForwardRequest, PortForwardResponse,
+    port_forward_request::Body as Command, port_forward_response::Body as Reply,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
 use super::ports::Ports;
+use crate::agent_address::AgentAddress;
 use crate::client::Client;
 use crate::failure::{Failure, is_unreachable};
 use crate::resource::Resource;
-use crate::scope::AgentAddress;
 
 /// Requests that wait for a slow agent.
 const BACKLOG: usize = 4;
 
-/// Whose ports.
+/// Namespace and name of a VMI.
 #[derive(Clone)]
 pub struct Key {
     pub namespace: String,
@@ -48,7 +48,7 @@ impl Target {
         let mut client = Client::at(&self.address)
             .map_err(|failure| Status::invalid_argument(failure.to_string()))?;
         let (requests, receiver) = mpsc::channel(BACKLOG);
-        let open = Asked::Open(PortForwardOpen {
+        let open = Command::Open(PortForwardOpen {
             namespace: self.key.namespace.clone(),
             name: self.key.name.clone(),
             uid: String::new(),
@@ -62,7 +62,7 @@ impl Target {
         let mut responses = client.port_forward(ReceiverStream::new(receiver)).await?;
         let first = responses.message().await?;
         match first.and_then(|first| first.body) {
-            Some(Told::Opened(_)) => Ok(Tunnel {
+            Some(Reply::Opened(_)) => Ok(Tunnel {
                 requests,
                 responses,
             }),
@@ -93,6 +93,6 @@ impl Target {
     }
 }
 
-pub fn request(body: Asked) -> PortForwardRequest {
+pub fn request(body: Command) -> PortForwardRequest {
     PortForwardRequest { body: Some(body) }
 }

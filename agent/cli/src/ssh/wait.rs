@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use proto_node::node::object::Kind;
-use proto_node::node::port_forward_response::Body as Told;
+use proto_node::node::port_forward_response::Body as Reply;
 use proto_node::node::{GetObjectRequest, ObjectName};
 use proto_node::{FailureReason, failure_reason};
 use serde_json::Value;
@@ -108,7 +108,7 @@ impl Waiting<'_> {
                 return Ok(match first {
                     // It listens, and waits for the other end to begin.
                     Err(_) => None,
-                    Ok(Ok(Some(first))) if matches!(first.body, Some(Told::Data(_))) => None,
+                    Ok(Ok(Some(first))) if matches!(first.body, Some(Reply::Data(_))) => None,
                     Ok(Ok(_)) => Some("the guest ended the connection at once".to_owned()),
                     Ok(Err(status)) => Some(status.message().to_owned()),
                 });

@@ -27,7 +27,7 @@ const ABOVE: usize = 2;
 /// Keys that are kept for later.
 const MAX_TYPED: usize = 64;
 
-/// What happened.
+/// Input of the view: a tick, keys, or another size of the terminal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The time is over.

@@ -8,8 +8,7 @@
 
 use serde_json::Value;
 
-use super::judge::Cause;
-use super::others::plain;
+use super::cause::{Cause, plain};
 
 /// One member of an object.
 struct Member<'a> {
@@ -54,7 +53,7 @@ pub(super) fn misfits(form: &str, object: &Value) -> Vec<Cause> {
         value,
     }));
     let mut causes = Vec::new();
-    check_object(&members, object, &Place::default(), &mut causes);
+    check_object(&members, object, &FieldPath::default(), &mut causes);
     causes
 }
 
@@ -112,14 +111,14 @@ fn take(rest: &mut &str, token: &str) -> bool {
     }
 }
 
-/// A place in an object: with the indexes of lists, and without as messages of OpenAPI have it.
+/// Path of a field in an object: with the indexes of lists, and without as messages of OpenAPI have it.
 #[derive(Clone, Default)]
-struct Place {
+struct FieldPath {
     field: String,
     words: String,
 }
 
-impl Place {
+impl FieldPath {
     fn member(&self, name: &str) -> Self {
         let name = proto_node::tame(name, 64);
         let within = |place: &str| match place {
@@ -154,7 +153,12 @@ impl Place {
     }
 }
 
-fn check_object(members: &[Member<'_>], object: &Value, place: &Place, causes: &mut Vec<Cause>) {
+fn check_object(
+    members: &[Member<'_>],
+    object: &Value,
+    place: &FieldPath,
+    causes: &mut Vec<Cause>,
+) {
     let Value::Object(given) = object else {
         causes.push(place.wrong_type("object", object));
         return;
@@ -180,7 +184,7 @@ fn check_object(members: &[Member<'_>], object: &Value, place: &Place, causes: &
     }
 }
 
-fn check(member: &Member<'_>, value: &Value, place: &Place, causes: &mut Vec<Cause>) {
+fn check(member: &Member<'_>, value: &Value, place: &FieldPath, causes: &mut Vec<Cause>) {
     match (member.many, value) {
         (Many::One, value) => check_value(&member.value, value, place, causes),
         (Many::List, Value::Array(items)) => {
@@ -198,7 +202,7 @@ fn check(member: &Member<'_>, value: &Value, place: &Place, causes: &mut Vec<Cau
     }
 }
 
-fn check_value(kind: &Kind<'_>, value: &Value, place: &Place, causes: &mut Vec<Cause>) {
+fn check_value(kind: &Kind<'_>, value: &Value, place: &FieldPath, causes: &mut Vec<Cause>) {
     let (fits, wanted) = match kind {
         Kind::Object(members) => return check_object(members, value, place, causes),
         Kind::Any => return,

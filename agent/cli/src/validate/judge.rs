@@ -1,96 +1,15 @@
 //! One object and what a node would say of it.
 
 use agent_domain::{Admitted, Bound, FieldError, NodeCaps, Vmi};
-use proto_node::DecodeError;
 use proto_node::manifest::Document;
 use proto_node::node::{Object, object};
 use proto_node::vmi::VirtualMachineInstance;
-use serde_json::{Value, json};
 
+use super::cause::{Cause, cause, misformed};
 use super::generated;
+use super::judged::{Judged, Verdict};
 use super::kinds::{Standing, standing};
 use super::others;
-
-/// What a node would say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It would take the object.
-    Accepted,
-    /// The object is legal, and this release or this node cannot honour it.
-    Unsupported,
-    /// KubeVirt refuses it too.
-    Refused,
-}
-
-impl Verdict {
-    /// The word for it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Accepted => "accepted",
-            Self::Unsupported => "unsupported",
-            Self::Refused => "refused",
-        }
-    }
-}
-
-/// One reason, as Kubernetes has them (`metav1.StatusCause`).
-#[derive(Debug)]
-pub struct Cause {
-    /// Kubernetes' kind of cause.
-    pub kind: &'static str,
-    /// The field; empty for the object as a whole.
-    pub field: String,
-    /// What is wrong; KubeVirt's words where it has some.
-    pub message: String,
-    /// The same for people: with the value and the way out.
-    pub detail: String,
-}
-
-/// An object that was judged.
-#[derive(Debug)]
-pub struct Judged {
-    /// Where it is from.
-    pub file: String,
-    /// Its place among the objects of the file, from 0.
-    pub index: usize,
-    /// Its kind as it was written.
-    pub kind: String,
-    /// Its name; `generateName` with a star where it has none.
-    pub name: String,
-    /// The verdict.
-    pub verdict: Verdict,
-    /// Why it is not accepted.
-    pub causes: Vec<Cause>,
-    /// Advice.
-    pub warnings: Vec<String>,
-    /// Fields without effect.
-    pub ignored: Vec<String>,
-    /// The object with all defaults, when it is accepted.
-    pub defaulted: Option<Value>,
-}
-
-impl Judged {
-    /// The line that machines read.
-    pub fn to_json(&self) -> Value {
-        let causes: Vec<Value> = self
-            .causes
-            .iter()
-            .map(
-                |cause| json!({"type": cause.kind, "field": cause.field, "message": cause.message}),
-            )
-            .collect();
-        json!({
-            "file": self.file,
-            "index": self.index,
-            "kind": self.kind,
-            "name": self.name,
-            "verdict": self.verdict.as_str(),
-            "causes": causes,
-            "warnings": self.warnings,
-            "ignored": self.ignored,
-        })
-    }
-}
 
 /// Judges the object at `index` of a file, for a node or, without one, for any that has all that this
 /// release can use.
@@ -205,36 +124,5 @@ fn not_taken(document: &Document, way_out: &str) -> Cause {
         field: "kind".to_owned(),
         detail: message.clone(),
         message,
-    }
-}
-
-/// What is wrong with the form of an object.
-pub(super) fn misformed(error: &DecodeError) -> Cause {
-    Cause {
-        kind: "FieldValueInvalid",
-        field: error.path.clone(),
-        message: error.message.clone(),
-        detail: error.message.clone(),
-    }
-}
-
-/// What admission said. KubeVirt's own refusals are told in its words alone; ours with the way out.
-pub(super) fn cause(error: &FieldError) -> Cause {
-    let words = if error.message.is_empty() {
-        error.detail()
-    } else {
-        error.message.clone()
-    };
-    let has_more = error.bound != Bound::Api && !error.message.is_empty() && !error.fix.is_empty();
-    let message = if has_more {
-        format!("{words} ({})", error.fix)
-    } else {
-        words
-    };
-    Cause {
-        kind: error.rule.cause(),
-        field: error.path.clone(),
-        message,
-        detail: error.detail(),
     }
 }

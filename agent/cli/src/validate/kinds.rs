@@ -3,7 +3,8 @@
 use agent_objects::Kinds;
 use proto_node::object::{ObjectName, VMI_KIND};
 
-use super::unserved::{self, Judge};
+use super::legal_kind::{Judge, LegalKind};
+use super::unserved;
 
 /// What a manifest's `apiVersion` and `kind` come to.
 pub(super) enum Standing {
@@ -22,18 +23,6 @@ struct Group {
     kinds: &'static [LegalKind],
     /// There are others in it, which nothing is known of here.
     has_others: bool,
-}
-
-/// What is known of a kind.
-#[derive(Clone, Copy)]
-pub(super) struct LegalKind {
-    name: &'static str,
-    /// What to do with a manifest of it while this release does not take it.
-    pub(super) way_out: &'static str,
-    /// Its form; empty where none is known, or a message has it.
-    pub(super) form: &'static str,
-    /// What is illegal in an object.
-    pub(super) judge: Judge,
 }
 
 const fn kind(name: &'static str) -> LegalKind {
@@ -256,8 +245,8 @@ pub(super) fn standing(name: &ObjectName) -> Standing {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cause::Cause;
     use super::super::form;
-    use super::super::judge::Cause;
     use super::*;
 
     /// Otherwise the rest of the form would be lost.

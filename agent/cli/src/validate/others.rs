@@ -8,8 +8,9 @@ use agent_objects::{
 };
 use serde_json::Value;
 
+use super::cause::{misformed, plain};
 use super::generated;
-use super::judge::{Cause, Judged, Verdict, misformed};
+use super::judged::{Judged, Verdict};
 
 /// An object and what admission said of it.
 pub(super) struct Outcome {
@@ -92,14 +93,5 @@ fn refuse(judged: &mut Judged, refusal: &Refusal) {
         Refusal::Invalid(errors) => judged.refuse(errors),
         Refusal::Malformed(errors) => judged.causes = errors.iter().map(misformed).collect(),
         other => judged.causes = vec![plain("", other.to_string())],
-    }
-}
-
-pub(super) fn plain(field: &str, message: String) -> Cause {
-    Cause {
-        kind: "FieldValueInvalid",
-        field: field.to_owned(),
-        detail: message.clone(),
-        message,
     }
 }

@@ -7,13 +7,10 @@ use agent_objects::{LabelSelector, Refusal};
 use proto_node::{DecodeError, from_json};
 use serde_json::{Value, json};
 
+use super::cause::{Cause, cause, misformed, plain};
 use super::form;
-use super::judge::{Cause, cause, misformed};
-use super::kinds::LegalKind;
-use super::others::{self, plain};
-
-/// Finds what is illegal in an object.
-pub(super) type Judge = fn(&LegalKind, Value, Option<&NodeCaps>) -> Vec<Cause>;
+use super::legal_kind::LegalKind;
+use super::others;
 
 /// Of a kind whose form is not known here.
 pub(super) fn nothing(_: &LegalKind, _: Value, _: Option<&NodeCaps>) -> Vec<Cause> {

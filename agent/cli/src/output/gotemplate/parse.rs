@@ -2,8 +2,6 @@
 
 use serde_json::Value;
 
-use super::Piece;
-
 /// Blocks and parentheses within each other, at most.
 const DEEPEST: usize = 64;
 
@@ -382,4 +380,14 @@ impl Reader<'_> {
         self.rest = rest;
         word.to_owned()
     }
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Piece {
+    Text(String),
+    Print(Call),
+    /// Alternatives in order, each under a condition, and what is left.
+    If(Vec<(Call, Vec<Piece>)>, Vec<Piece>),
+    /// Over what, for each, and for nothing.
+    Range(Call, Vec<Piece>, Vec<Piece>),
 }

@@ -117,7 +117,7 @@ impl Terminal {
         }
     }
 
-    /// What is seen.
+    /// The visible lines, from top to bottom.
     fn screen(&self) -> Result<Vec<String>, String> {
         screen(&self.printed(), self.size)
     }
