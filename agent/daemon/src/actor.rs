@@ -195,7 +195,7 @@ impl<H: Host> Actor<H> {
                 .watch(&planned.record, Wake::clone(&self.wake));
         }
         if planned.gone {
-            return self.let_go(&target);
+            return self.remove_finalizer(&target);
         }
         self.execute((&target, &object), &planned).await
     }

@@ -50,7 +50,7 @@ impl<H> Deref for Agent<H> {
     }
 }
 
-/// What is shared.
+/// State that all tasks of the agent share.
 pub(crate) struct Inner<H> {
     pub(crate) ledger: Ledger,
     /// What opens confidential objects of the ledger.

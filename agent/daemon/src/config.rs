@@ -59,7 +59,7 @@ pub(crate) struct Config {
     pub(crate) socket: PathBuf,
     /// What does not outlive a reboot.
     pub(crate) run_dir: PathBuf,
-    /// What does.
+    /// Directory of files that outlive a reboot.
     pub(crate) state_dir: PathBuf,
     /// What lies here runs.
     pub(crate) manifest_dir: PathBuf,
@@ -269,7 +269,7 @@ impl Config {
             .map_err(|(setting, value, rule)| self.wrong(setting, value, rule))
     }
 
-    /// What is logged.
+    /// Filter of log messages, from `log.level`.
     pub(crate) fn log_filter(&self) -> Result<EnvFilter, ConfigError> {
         EnvFilter::try_new(&self.log.level).map_err(|_| {
             let rule = "must be a level (error, warn, info, debug, trace), or levels of modules as \

@@ -12,7 +12,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use agent_plan::{Phase, Record};
-use agent_sources::{ObjectRef, Served};
+use agent_sources::{AnsweredCall, ObjectRef};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -284,7 +284,7 @@ impl Metrics {
     }
 
     /// A call was answered.
-    pub(crate) fn served(&self, call: &Served) {
+    pub(crate) fn count_call(&self, call: &AnsweredCall) {
         let method = ("method", call.method.to_owned());
         self.call_times
             .get_or_create(&vec![method.clone()])

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use agent_host::{ConsoleError, ConsoleRequest, Host};
 use agent_sources::{
-    ApiError, Applied, Apply, Attach, Attached, Change, ChangeKind, Delete, Deleted, Forward,
-    Forwarded, Kind, Listed, Logs, LogsPieces, ObjectRef, Registry, Served, Tell, Told,
+    AnsweredCall, ApiError, Applied, Apply, Attach, Attached, Change, ChangeKind, Delete, Deleted,
+    Forward, Forwarded, GuestVerb, Kind, Listed, Logs, LogsPieces, ObjectRef, Registry, VerbResult,
 };
 use agent_store::{ObjectKey, StoredObject};
 use proto_node::node::{GetNodeInfoResponse, GuestUsage, Object, VmmRelease};
@@ -51,8 +51,8 @@ impl<H: Host> Registry for Agent<H> {
         self.delete_object(&delete)
     }
 
-    async fn tell(&self, tell: Tell) -> Result<Told, ApiError> {
-        self.tell_guest(tell).await
+    async fn run_verb(&self, tell: GuestVerb) -> Result<VerbResult, ApiError> {
+        self.carry_out_verb(tell).await
     }
 
     fn get(&self, target: &ObjectRef) -> Result<Object, ApiError> {
@@ -144,8 +144,8 @@ impl<H: Host> Registry for Agent<H> {
         self.keeper.closed(&self.node_name()).is_some()
     }
 
-    fn served(&self, call: &Served) {
-        self.metrics.served(call);
+    fn count_call(&self, call: &AnsweredCall) {
+        self.metrics.count_call(call);
     }
 
     fn node_info(&self) -> Result<GetNodeInfoResponse, ApiError> {

@@ -11,16 +11,14 @@ use std::path::{Path, PathBuf};
 use agent_sources::ApiError;
 use ring::rand::{SecureRandom, SystemRandom};
 
-pub(crate) use key::{Key, Place, SealError};
+use key::KEY_BYTES;
+pub(crate) use key::{Key, ObjectIdentity, SealError};
 
 /// Name of the credential that systemd hands over (`LoadCredentialEncrypted=`).
 const CREDENTIAL: &str = "kvmlet.secrets-key";
 
 /// Name of the file in the state directory where there is no credential.
 const FILE: &str = "secrets.key";
-
-/// A key as text is twice as long as its bytes.
-const KEY_BYTES: usize = 32;
 
 /// The key, or why there is none. All but confidential objects is served without one.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_domain::Vmi;
-use agent_host::{DiskUsage, Host, InterfaceUsage, Told, Usage};
+use agent_host::{DiskUsage, Host, InterfaceUsage, Usage, VmmReply};
 use agent_plan::Record;
 use agent_sources::{ApiError, Kind};
 use agent_store::StoredObject;
@@ -147,8 +147,8 @@ fn read(row: &StoredObject) -> Result<(VirtualMachineInstance, Vmi), ApiError> {
 pub(crate) fn wire(guest: &Guest) -> Option<node::GuestUsage> {
     let usage = guest.usage.as_ref()?;
     let (machine, silent) = match &usage.vmm {
-        Told::Answer(machine) => (Some(machine), String::new()),
-        Told::Silent(why) => (None, why.clone()),
+        VmmReply::Answer(machine) => (Some(machine), String::new()),
+        VmmReply::Silent(why) => (None, why.clone()),
     };
     let process = usage.process.as_ref();
     let memory = machine.and_then(|machine| machine.memory);

@@ -5,7 +5,7 @@
 
 use agent_host::{Host, VerbError};
 use agent_plan::{Millis, Order, Orders, Record, Timestamp, order};
-use agent_sources::{ApiError, ObjectRef, Tell, Told, Verb};
+use agent_sources::{ApiError, GuestVerb, ObjectRef, Verb, VerbResult};
 use agent_store::{StoredObject, Transaction};
 use proto_node::node::Object;
 use proto_node::vmi::VirtualMachineInstance;
@@ -19,8 +19,8 @@ use crate::{clock, events, object};
 /// The longest idempotency key that is remembered.
 const MAX_IDEMPOTENCY_KEY: usize = 256;
 
-/// What becomes of a request.
-enum Verdict {
+/// How a request is carried out.
+enum VerbDecision {
     /// It was carried out before.
     Before,
     /// These are the orders then.
@@ -28,13 +28,13 @@ enum Verdict {
 }
 
 impl<H: Host> Agent<H> {
-    /// Tells a guest something. An order is on disk when this answers; anything else is done.
-    pub(crate) async fn tell_guest(&self, tell: Tell) -> Result<Told, ApiError> {
+    /// Carries out a verb. An order is on disk when this returns; anything else is done.
+    pub(crate) async fn carry_out_verb(&self, tell: GuestVerb) -> Result<VerbResult, ApiError> {
         check_idempotency_key(&tell.idempotency_key)?;
         if tell.dry_run {
             let (row, record) = self.present(&tell.target)?;
-            let verdict = judge(&row, &record, &tell, clock::now())?;
-            return told(&row, &verdict);
+            let decision = judge(&row, &record, &tell, clock::now())?;
+            return told(&row, &decision);
         }
         let is_talk = matches!(tell.verb, Verb::Reset | Verb::SoftReboot);
         let told = if is_talk {
@@ -42,7 +42,7 @@ impl<H: Host> Agent<H> {
         } else {
             self.give_order(&tell)?
         };
-        let Tell {
+        let GuestVerb {
             target,
             verb,
             client,
@@ -60,13 +60,13 @@ impl<H: Host> Agent<H> {
     }
 
     /// Writes an order down and has the actor look at it.
-    fn give_order(&self, tell: &Tell) -> Result<Told, ApiError> {
+    fn give_order(&self, tell: &GuestVerb) -> Result<VerbResult, ApiError> {
         let (told, uid) = self.write(|transaction| {
             let (row, mut record) = stored(transaction, &tell.target)?;
             let now = clock::follow(&mut record, &self.facts.boot_id);
-            let verdict = judge(&row, &record, tell, now)?;
-            let told = told(&row, &verdict)?;
-            if let Verdict::Orders(mut orders) = verdict {
+            let decision = judge(&row, &record, tell, now)?;
+            let told = told(&row, &decision)?;
+            if let VerbDecision::Orders(mut orders) = decision {
                 orders.remember(&tell.idempotency_key);
                 record.orders = orders;
                 transaction.put_record(&record)?;
@@ -78,10 +78,10 @@ impl<H: Host> Agent<H> {
     }
 
     /// Does what is done at once, and says so in an event.
-    async fn talk(&self, tell: &Tell) -> Result<Told, ApiError> {
+    async fn talk(&self, tell: &GuestVerb) -> Result<VerbResult, ApiError> {
         let (row, record) = self.present(&tell.target)?;
-        let verdict = judge(&row, &record, tell, clock::now())?;
-        let told = told(&row, &verdict)?;
+        let decision = judge(&row, &record, tell, clock::now())?;
+        let told = told(&row, &decision)?;
         if told.before {
             return Ok(told);
         }
@@ -132,10 +132,10 @@ fn stored(
     Ok((row, record))
 }
 
-fn told(row: &StoredObject, verdict: &Verdict) -> Result<Told, ApiError> {
-    Ok(Told {
+fn told(row: &StoredObject, decision: &VerbDecision) -> Result<VerbResult, ApiError> {
+    Ok(VerbResult {
         object: Object::from(object::vmi(row)?),
-        before: matches!(verdict, Verdict::Before),
+        before: matches!(decision, VerbDecision::Before),
     })
 }
 
@@ -143,16 +143,16 @@ fn told(row: &StoredObject, verdict: &Verdict) -> Result<Told, ApiError> {
 fn judge(
     row: &StoredObject,
     record: &Record,
-    tell: &Tell,
+    tell: &GuestVerb,
     now: Timestamp,
-) -> Result<Verdict, ApiError> {
+) -> Result<VerbDecision, ApiError> {
     let name = &tell.target.name;
     if !tell.uid.is_empty() && tell.uid != row.uid {
         let text = format!("{name:?} has uid {}, not {}", row.uid, tell.uid);
         return Err(ApiError::Conflict(text));
     }
     if record.orders.knows(&tell.idempotency_key) {
-        return Ok(Verdict::Before);
+        return Ok(VerbDecision::Before);
     }
     let vmi = object::vmi(row)?;
     if !object::metadata(&vmi).deletion_timestamp.is_empty() {
@@ -170,7 +170,7 @@ fn judge(
         },
     };
     order(record, asked, now)
-        .map(Verdict::Orders)
+        .map(VerbDecision::Orders)
         .map_err(|misfit| conflict(&tell.target, &misfit.to_string()))
 }
 
@@ -250,8 +250,8 @@ mod tests {
         (vmi, record)
     }
 
-    fn tell(verb: Verb, key: &str) -> Tell {
-        Tell {
+    fn tell(verb: Verb, key: &str) -> GuestVerb {
+        GuestVerb {
             target: ObjectRef {
                 kind: Kind::VirtualMachineInstance,
                 namespace: "default".to_owned(),
@@ -265,15 +265,15 @@ mod tests {
         }
     }
 
-    fn verdict(
+    fn decision(
         vmi: &VirtualMachineInstance,
         record: &Record,
-        tell: &Tell,
+        tell: &GuestVerb,
     ) -> Result<Option<Orders>, String> {
         let row = object::row(vmi.clone(), 1);
         match judge(&row, record, tell, Timestamp(1000)) {
-            Ok(Verdict::Before) => Ok(None),
-            Ok(Verdict::Orders(orders)) => Ok(Some(orders)),
+            Ok(VerbDecision::Before) => Ok(None),
+            Ok(VerbDecision::Orders(orders)) => Ok(Some(orders)),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -281,14 +281,14 @@ mod tests {
     #[test]
     fn a_request_that_is_repeated_with_its_key_is_answered_and_not_carried_out_again() {
         let (vmi, mut record) = running();
-        let first = verdict(&vmi, &record, &tell(Verb::Pause, "k1"));
+        let first = decision(&vmi, &record, &tell(Verb::Pause, "k1"));
         let mut orders = first.unwrap().unwrap();
         assert!(orders.paused);
         orders.remember("k1");
         record.orders = orders;
-        assert_eq!(verdict(&vmi, &record, &tell(Verb::Pause, "k1")), Ok(None));
+        assert_eq!(decision(&vmi, &record, &tell(Verb::Pause, "k1")), Ok(None));
         for other in ["k2", ""] {
-            let refused = verdict(&vmi, &record, &tell(Verb::Pause, other)).unwrap_err();
+            let refused = decision(&vmi, &record, &tell(Verb::Pause, other)).unwrap_err();
             assert_eq!(
                 refused,
                 "Operation cannot be fulfilled on virtualmachineinstance.kubevirt.io \"web\": \
@@ -303,23 +303,23 @@ mod tests {
             16,
             "what is remembered is bounded"
         );
-        assert!(verdict(&vmi, &record, &tell(Verb::Pause, "k1")).is_err());
+        assert!(decision(&vmi, &record, &tell(Verb::Pause, "k1")).is_err());
         assert!(check_idempotency_key(&"k".repeat(257)).is_err());
     }
 
     #[test]
     fn only_the_vmi_that_is_meant_is_told_and_none_that_goes() {
         let (mut vmi, record) = running();
-        let meant = |uid: &str| Tell {
+        let meant = |uid: &str| GuestVerb {
             uid: uid.to_owned(),
             ..tell(Verb::Reset, "")
         };
-        assert!(verdict(&vmi, &record, &meant("u1")).is_ok());
-        let other = verdict(&vmi, &record, &meant("u0")).unwrap_err();
+        assert!(decision(&vmi, &record, &meant("u1")).is_ok());
+        let other = decision(&vmi, &record, &meant("u0")).unwrap_err();
         assert_eq!(other, "\"web\" has uid u1, not u0");
         vmi.metadata.get_or_insert_default().deletion_timestamp = clock::rfc3339(Timestamp(500));
         for verb in [Verb::Pause, Verb::Unpause, Verb::Reset, Verb::SoftReboot] {
-            let going = verdict(&vmi, &record, &tell(verb, "")).unwrap_err();
+            let going = decision(&vmi, &record, &tell(verb, "")).unwrap_err();
             assert!(going.ends_with(": VMI is being deleted"), "{going}");
         }
     }
@@ -331,7 +331,7 @@ mod tests {
             let verb = Verb::Stop {
                 grace_period_seconds: seconds,
             };
-            let orders = verdict(vmi, &record, &tell(verb, "")).unwrap().unwrap();
+            let orders = decision(vmi, &record, &tell(verb, "")).unwrap().unwrap();
             orders.stop.map(|stop| stop.grace)
         };
         assert_eq!(grace(&vmi, None), Some(Millis::from_secs(30)));

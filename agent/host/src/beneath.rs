@@ -28,7 +28,7 @@ pub(crate) enum BeneathError {
         path: String,
         /// What is wrong, and for which namespace.
         why: String,
-        /// What to do.
+        /// What an administrator can do about it.
         way_out: String,
     },
     /// A symlink, mount or `..` leads out of the directory.
@@ -60,7 +60,7 @@ pub(crate) enum BeneathError {
     Io {
         /// The path.
         path: String,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },

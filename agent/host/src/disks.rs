@@ -34,7 +34,7 @@ pub(crate) enum DiskError {
     Open {
         /// Name of the disk.
         disk: String,
-        /// Why.
+        /// The underlying error.
         #[source]
         source: BeneathError,
     },
@@ -60,7 +60,7 @@ pub(crate) enum DiskError {
         path: String,
         /// The kernel's name of what is mounted.
         device: String,
-        /// Where.
+        /// Mount point of the block device.
         at: String,
     },
     /// Its file system cannot do what the cache mode asks for.
@@ -70,7 +70,7 @@ pub(crate) enum DiskError {
         disk: String,
         /// Path of the image.
         path: String,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -81,9 +81,9 @@ pub(crate) enum DiskError {
         disk: String,
         /// Path of the image.
         path: String,
-        /// What was tried.
+        /// The operation, as a past participle.
         action: &'static str,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },

@@ -46,7 +46,7 @@ impl Health {
 pub struct Finding {
     /// What was looked at, such as `kvm`.
     pub check: &'static str,
-    /// How well it is.
+    /// Severity of the finding.
     pub health: Health,
     /// What was seen and, unless all is well, what follows from it.
     pub message: String,

@@ -65,7 +65,7 @@ pub trait ImageStore: Send + Sync + 'static {
         is_dry: bool,
     ) -> impl Future<Output = io::Result<(Vec<StoredImage>, usize, u64)>> + Send;
 
-    /// What they take.
+    /// Usage of the image store.
     fn image_usage(&self) -> impl Future<Output = io::Result<StoreUsage>> + Send;
 }
 
@@ -205,9 +205,9 @@ pub enum GuestLink {
 /// A port of a guest that was reached.
 #[derive(Debug)]
 pub struct Reached {
-    /// What leads there.
+    /// Connection to the guest's port.
     pub link: GuestLink,
-    /// Where that is.
+    /// Address of the port in the guest.
     pub address: SocketAddr,
 }
 

@@ -31,9 +31,9 @@ pub(crate) enum FirmwareError {
     /// The node has none.
     #[error("{why} ({way_out})")]
     Lacks {
-        /// What is missing.
+        /// What the node lacks, as the message has it.
         why: String,
-        /// What to do.
+        /// What an administrator can do about it.
         way_out: String,
     },
     /// The image cannot be opened.
@@ -41,7 +41,7 @@ pub(crate) enum FirmwareError {
     Open {
         /// Its path.
         path: String,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -50,9 +50,9 @@ pub(crate) enum FirmwareError {
     Variables {
         /// Its path.
         path: String,
-        /// What was tried.
+        /// The operation, as a past participle.
         action: &'static str,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },

@@ -30,15 +30,15 @@ pub enum HookProgramError {
     /// The directory or the program cannot be read.
     #[error("{} cannot be read", path.display())]
     Unreadable {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// Others than root could change what the agent starts.
     #[error("{} may be changed by others than its owner, or its owner is neither root nor the agent: chown root, chmod go-w", path.display())]
     Unsafe {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
     },
     /// There are too many.
@@ -56,7 +56,7 @@ pub enum HookProgramError {
     /// It failed.
     #[error("it ended with {status}: {complaint}")]
     Failed {
-        /// How.
+        /// Exit code or signal.
         status: ExitStatus,
         /// What it wrote to standard error, cut.
         complaint: String,

@@ -36,7 +36,7 @@ pub(crate) enum KernelError {
     Image {
         /// The image, as the spec names it.
         location: String,
-        /// Why.
+        /// The underlying error.
         #[source]
         source: OciError,
     },
@@ -53,7 +53,7 @@ pub(crate) enum KernelError {
     Format {
         /// Path within the image.
         path: String,
-        /// Why.
+        /// The underlying error.
         #[source]
         source: UnpackKernelError,
     },

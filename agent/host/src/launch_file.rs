@@ -19,7 +19,7 @@ const TEMPORARY: &str = ".launch.json.tmp";
 /// The contents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LaunchFile {
-    /// Who was started.
+    /// Boot id, pid, start time and incarnation of the VMM.
     pub(crate) identity: VmmIdentity,
     /// The user that the VMM runs as; `None` when it runs as the agent does.
     pub(crate) user: Option<u32>,

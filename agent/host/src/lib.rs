@@ -61,7 +61,7 @@ pub use pod::PodNetworkConfig;
 pub use registry::{EVERY_REGISTRY, RegistryHost, RegistryProxy, RegistrySettings};
 pub use usage::{
     CardUsage, DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, ProcessUsage, RequestUsage,
-    Told, TrafficUsage, Usage, VcpuUsage,
+    TrafficUsage, Usage, VcpuUsage, VmmReply,
 };
 pub use users::USER_BASES;
 pub use work::WorkSeen;

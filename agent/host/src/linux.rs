@@ -4,10 +4,10 @@ mod configure;
 mod execute;
 mod forward;
 mod guest;
+mod guest_address;
 mod images;
 mod logs;
 mod look;
-mod place;
 mod pod;
 mod probe;
 mod release;
@@ -48,7 +48,7 @@ use crate::users::VmmUsers;
 use crate::vsock::Broker;
 use crate::work::{Work, WorkSeen};
 
-pub(crate) use place::Unasked;
+pub(crate) use guest_address::Unasked;
 
 /// Runs VMMs on this machine.
 #[derive(Debug)]
@@ -130,7 +130,7 @@ pub enum StartHostError {
     Directory {
         /// Path of the directory.
         path: String,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },

@@ -117,7 +117,7 @@ pub(crate) enum AssembleError {
         "{what} {name} found no place on a PCI bus: the machine has more devices than room for them"
     )]
     NoPlace {
-        /// What it is.
+        /// Kind of the device.
         what: &'static str,
         /// Its name.
         name: String,

@@ -126,9 +126,9 @@ pub(crate) enum PodError {
     /// A link, an address or a route was refused.
     #[error("{what}")]
     Link {
-        /// What was tried.
+        /// The operation that failed, as a sentence without its end.
         what: String,
-        /// Why.
+        /// The underlying error.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },

@@ -216,7 +216,7 @@ impl Puller {
     }
 }
 
-/// Where blobs are.
+/// Directory of the blobs below `dir`.
 fn blobs(dir: &Path) -> PathBuf {
     dir.join("blobs/sha256")
 }

@@ -46,9 +46,9 @@ pub(crate) enum SandboxError {
     Systemd {
         /// Name of the scope.
         unit: String,
-        /// What was tried.
+        /// The operation, as a past participle.
         action: &'static str,
-        /// Why.
+        /// The underlying error.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -57,9 +57,9 @@ pub(crate) enum SandboxError {
     Cgroup {
         /// Path of the cgroup.
         path: String,
-        /// What was tried.
+        /// The operation, as a past participle.
         action: &'static str,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },

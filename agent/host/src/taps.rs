@@ -39,7 +39,7 @@ pub(crate) enum TapError {
     Create {
         /// Name of the tap.
         tap: String,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -50,7 +50,7 @@ pub(crate) enum TapError {
         tap: String,
         /// Name of the bridge.
         bridge: String,
-        /// Why.
+        /// The underlying error.
         #[source]
         source: rtnetlink::Error,
     },

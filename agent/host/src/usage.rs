@@ -14,19 +14,19 @@ pub struct Usage {
     /// In the order of the spec; only those that are there.
     pub interfaces: Vec<InterfaceUsage>,
     /// What the VMM says, or why it says nothing.
-    pub vmm: Told,
+    pub vmm: VmmReply,
 }
 
-/// What a VMM says of its machine.
+/// Answer of a VMM about its machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub enum VmmReply {
     /// It answered.
     Answer(Box<MachineUsage>),
     /// It did not in time, or not in words that are understood.
     Silent(String),
 }
 
-impl Default for Told {
+impl Default for VmmReply {
     fn default() -> Self {
         Self::Silent(String::from("it was not asked"))
     }
@@ -105,7 +105,7 @@ pub struct CardUsage {
 /// Requests of one kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RequestUsage {
-    /// How many.
+    /// Number of requests.
     pub requests: u64,
     /// Bytes that they were about.
     pub bytes: u64,

@@ -60,7 +60,7 @@ struct Call {
 pub struct WorkSeen {
     /// A file system that has not answered for long, in words, and for how long.
     pub silent: Option<(String, Duration)>,
-    /// How far it is.
+    /// Progress of the work, if it is known.
     pub progress: Option<Progress>,
 }
 

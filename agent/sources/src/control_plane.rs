@@ -87,7 +87,7 @@ pub trait Assignments: Registry {
 pub struct ControlPlaneSettings {
     /// Its name on this node; its objects are owned by it.
     pub name: String,
-    /// Where it is.
+    /// Address of the control plane.
     pub address: Address,
     /// What it is shown and believed by; exactly for addresses that are secure.
     pub credentials: Option<CredentialFiles>,

@@ -38,7 +38,7 @@ use crate::forward::{self, Forwards};
 use crate::objects::manager_of;
 use crate::pages;
 use crate::watch::{Filter, NodeFeed, Watch, parse_kind};
-use crate::{ApiError, Apply, Delete, Kind, Logs, Registry, Tell, Verb, console};
+use crate::{ApiError, Apply, Delete, GuestVerb, Kind, Logs, Registry, Verb, console};
 
 /// How long the first request of a console or a forward may take to come: until then the call holds what a call holds,
 /// and nothing shows that anybody means it.
@@ -67,7 +67,7 @@ impl<R: Registry> Service<R> {
         let permit = Permit::of(&request)?;
         let request = request.into_inner();
         let kind = Kind::VirtualMachineInstance;
-        let tell = Tell {
+        let tell = GuestVerb {
             target: permit.target(kind, request.namespace, request.name)?,
             uid: request.uid,
             verb,
@@ -75,7 +75,7 @@ impl<R: Registry> Service<R> {
             dry_run: request.dry_run,
             client: permit.caller,
         };
-        let told = self.registry.tell(tell).await?;
+        let told = self.registry.run_verb(tell).await?;
         Ok(Response::new(VerbResponse {
             object: Some(told.object),
             told_before: told.before,

@@ -16,7 +16,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status};
 
 use crate::access::Permit;
-use crate::{ApiError, Registry, Served};
+use crate::{AnsweredCall, ApiError, Registry};
 
 /// Between two words about a pull.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -53,7 +53,7 @@ pub trait ImageRegistry: Registry {
         images: Vec<String>,
     ) -> impl Future<Output = Result<RemoveImagesResponse, ApiError>> + Send;
 
-    /// What they take.
+    /// Usage of the image store.
     ///
     /// # Errors
     /// [`ApiError::Internal`].
@@ -83,7 +83,7 @@ impl<R: ImageRegistry> ImageCalls<R> {
         let begun = Instant::now();
         let answer = call.await.map_err(Status::from);
         let code = answer.as_ref().err().map_or(Code::Ok, Status::code);
-        self.0.served(&Served {
+        self.0.count_call(&AnsweredCall {
             method,
             code: match code {
                 Code::Ok => String::from("OK"),

@@ -46,7 +46,7 @@ pub use objects::{
     ObjectWritten, ObjectsListed, WriteBy,
 };
 pub use registry::{
-    Applied, Apply, Attach, Attached, CallerTrace, Change, ChangeKind, Delete, Deleted, Forward,
-    ForwardLink, Forwarded, Kind, Listed, Logs, LogsPieces, ObjectRef, Registry, Served, Tell,
-    Told, Verb,
+    AnsweredCall, Applied, Apply, Attach, Attached, CallerTrace, Change, ChangeKind, Delete,
+    Deleted, Forward, ForwardLink, Forwarded, GuestVerb, Kind, Listed, Logs, LogsPieces, ObjectRef,
+    Registry, Verb, VerbResult,
 };

@@ -1,8 +1,8 @@
 //! Where clients come in: the Unix socket, and a TCP port with TLS where one is configured.
 
 mod connection;
+mod connection_limit;
 mod incoming;
-mod places;
 mod socket;
 mod tls;
 

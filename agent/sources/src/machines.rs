@@ -15,7 +15,7 @@ use proto_node::node::{
 use tonic::{Code, Request, Response, Status};
 
 use crate::access::Permit;
-use crate::{ApiError, ObjectRegistry, Served, WriteBy};
+use crate::{AnsweredCall, ApiError, ObjectRegistry, WriteBy};
 
 /// The agent, as the service of its machines sees it.
 pub trait MachineRegistry: ObjectRegistry {
@@ -58,7 +58,7 @@ impl<R: MachineRegistry> MachineCalls<R> {
     ) -> Result<Response<A>, Status> {
         let answer = answer.map_err(Status::from);
         let code = answer.as_ref().err().map_or(Code::Ok, Status::code);
-        self.0.served(&Served {
+        self.0.count_call(&AnsweredCall {
             method,
             code: match code {
                 Code::Ok => String::from("OK"),

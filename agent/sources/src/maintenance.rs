@@ -11,7 +11,7 @@ use proto_node::node::{
 use tonic::{Code, Request, Response, Status};
 
 use crate::access::Permit;
-use crate::{ApiError, Registry, Served};
+use crate::{AnsweredCall, ApiError, Registry};
 
 /// Guests that a drain may end at a time.
 const MOST_PARALLEL: u32 = 1024;
@@ -32,7 +32,7 @@ pub enum Upkeep {
 /// A wish of that kind.
 #[derive(Clone, Debug)]
 pub struct UpkeepWish {
-    /// What.
+    /// The maintenance that is asked for.
     pub what: Upkeep,
     /// The node that is meant. Empty: whichever it is.
     pub node_name: String,
@@ -89,7 +89,7 @@ impl<R: Maintained> MaintenanceCalls<R> {
         let begun = Instant::now();
         let answer = work().map_err(Status::from);
         let code = answer.as_ref().err().map_or(Code::Ok, Status::code);
-        self.0.served(&Served {
+        self.0.count_call(&AnsweredCall {
             method,
             code: match code {
                 Code::Ok => String::from("OK"),

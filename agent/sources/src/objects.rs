@@ -64,7 +64,7 @@ pub struct ObjectText {
 pub struct ObjectChange {
     /// The version that it made.
     pub version: u64,
-    /// What happened.
+    /// Whether the object was added, modified or deleted.
     pub happened: ChangeKind,
     /// The object, or its last state.
     pub object: ObjectText,
@@ -73,11 +73,11 @@ pub struct ObjectChange {
 /// A change of one object by a merge patch.
 #[derive(Clone, Debug)]
 pub struct ObjectPatch {
-    /// Which.
+    /// The object.
     pub id: ObjectId,
-    /// Which part.
+    /// Part of the object that the patch changes.
     pub part: Part,
-    /// How.
+    /// The merge patch (RFC 7386).
     pub patch: Value,
     /// Under which conditions.
     pub preconditions: Preconditions,
@@ -86,7 +86,7 @@ pub struct ObjectPatch {
 /// A wish for an object to have another scale.
 #[derive(Clone, Debug)]
 pub struct ObjectScale {
-    /// Which.
+    /// The object.
     pub id: ObjectId,
     /// The wanted number.
     pub replicas: i32,
@@ -97,7 +97,7 @@ pub struct ObjectScale {
 /// A wish for an object to go.
 #[derive(Clone, Debug)]
 pub struct ObjectDelete {
-    /// Which.
+    /// The object.
     pub id: ObjectId,
     /// Under which conditions.
     pub preconditions: Preconditions,

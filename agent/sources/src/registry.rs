@@ -83,7 +83,7 @@ pub struct CallerTrace {
     pub state: String,
 }
 
-/// What became of it.
+/// Result of an apply.
 #[derive(Clone, Debug)]
 pub struct Applied {
     /// As stored.
@@ -99,7 +99,7 @@ pub struct Applied {
 /// A wish for an object to go.
 #[derive(Clone, Debug)]
 pub struct Delete {
-    /// Which.
+    /// The object to delete.
     pub target: ObjectRef,
     /// Seconds for the guest to shut down; the object's own when absent.
     pub grace_period_seconds: Option<i64>,
@@ -107,11 +107,11 @@ pub struct Delete {
     pub uid: String,
     /// Only this version. Empty: any.
     pub resource_version: String,
-    /// Who wishes it.
+    /// Owner in whose name the object is deleted.
     pub by: Owner,
 }
 
-/// What became of it.
+/// Result of a deletion.
 #[derive(Clone, Debug)]
 pub struct Deleted {
     /// Marked for deletion, or its last state.
@@ -138,14 +138,14 @@ pub enum Verb {
     },
 }
 
-/// A wish for a guest to be told something.
+/// A subresource request for a guest, such as pause or restart.
 #[derive(Clone, Debug)]
-pub struct Tell {
+pub struct GuestVerb {
     /// Which VMI.
     pub target: ObjectRef,
     /// Only of this uid. Empty: any.
     pub uid: String,
-    /// What.
+    /// Subresource request, such as pause or restart.
     pub verb: Verb,
     /// A repeated request with the same key does nothing again. Empty: none.
     pub idempotency_key: String,
@@ -155,9 +155,9 @@ pub struct Tell {
     pub client: String,
 }
 
-/// What became of it.
+/// Result of a subresource request.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct VerbResult {
     /// The VMI as stored.
     pub object: Object,
     /// A request with the same key was carried out before.
@@ -189,7 +189,7 @@ pub enum ChangeKind {
 pub struct Change {
     /// The version that it made.
     pub version: u64,
-    /// What happened.
+    /// Whether the object was added, modified or deleted.
     pub change: ChangeKind,
     /// Kind of the object.
     pub kind: Kind,
@@ -208,7 +208,7 @@ pub struct Attach {
     pub force: bool,
     /// First what is kept of the output, from this byte of the whole output on.
     pub replay_from: Option<u64>,
-    /// Who attaches.
+    /// Name of the client, which others that attach meanwhile see.
     pub client: String,
 }
 
@@ -265,7 +265,7 @@ pub struct Forwarded {
     pub uid: String,
     /// Where in the guest it ends.
     pub address: SocketAddr,
-    /// What leads there.
+    /// Connection to the guest's port.
     pub link: ForwardLink,
     /// Becomes true when the agent ends.
     pub stopping: watch::Receiver<bool>,
@@ -280,10 +280,10 @@ pub enum ForwardLink {
     Udp(UdpSocket),
 }
 
-/// A call that was answered.
+/// A gRPC call that was answered, for logs and metrics.
 #[derive(Clone, Debug)]
-pub struct Served {
-    /// Which.
+pub struct AnsweredCall {
+    /// Name of the gRPC method.
     pub method: &'static str,
     /// gRPC's word for how it ended.
     pub code: String,
@@ -300,7 +300,10 @@ pub trait Registry: Clone + Send + Sync + 'static {
     fn delete(&self, delete: Delete) -> impl Future<Output = Result<Deleted, ApiError>> + Send;
 
     /// Tells a guest something.
-    fn tell(&self, tell: Tell) -> impl Future<Output = Result<Told, ApiError>> + Send;
+    fn run_verb(
+        &self,
+        tell: GuestVerb,
+    ) -> impl Future<Output = Result<VerbResult, ApiError>> + Send;
 
     /// One object.
     ///
@@ -359,7 +362,7 @@ pub trait Registry: Clone + Send + Sync + 'static {
     fn is_unschedulable(&self) -> bool;
 
     /// Notes a call.
-    fn served(&self, call: &Served);
+    fn count_call(&self, call: &AnsweredCall);
 
     /// What the node is. Nobody is asked.
     fn node_info(&self) -> Result<GetNodeInfoResponse, ApiError>;

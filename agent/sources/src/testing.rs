@@ -27,10 +27,10 @@ use crate::grpc::serve_on;
 use crate::listen::Connection;
 use crate::watch::Watched;
 use crate::{
-    Access, ApiError, Applied, Apply, Attach, Attached, CallLimits, Change, Delete, Deleted,
-    Forward, Forwarded, Grant, Kind, Listed, Logs, LogsPieces, MachineRegistry, Maintained,
-    ObjectChange, ObjectDelete, ObjectPatch, ObjectRef, ObjectRegistry, ObjectScale, ObjectText,
-    ObjectWritten, ObjectsListed, Policy, Registry, Served, Tell, Told, Upkeep, UpkeepWish,
+    Access, AnsweredCall, ApiError, Applied, Apply, Attach, Attached, CallLimits, Change, Delete,
+    Deleted, Forward, Forwarded, Grant, GuestVerb, Kind, Listed, Logs, LogsPieces, MachineRegistry,
+    Maintained, ObjectChange, ObjectDelete, ObjectPatch, ObjectRef, ObjectRegistry, ObjectScale,
+    ObjectText, ObjectWritten, ObjectsListed, Policy, Registry, Upkeep, UpkeepWish, VerbResult,
     WriteBy,
 };
 
@@ -108,7 +108,7 @@ impl Registry for FakeRegistry {
         nothing()
     }
 
-    async fn tell(&self, _: Tell) -> Result<Told, ApiError> {
+    async fn run_verb(&self, _: GuestVerb) -> Result<VerbResult, ApiError> {
         nothing()
     }
 
@@ -193,7 +193,7 @@ impl Registry for FakeRegistry {
         false
     }
 
-    fn served(&self, call: &Served) {
+    fn count_call(&self, call: &AnsweredCall) {
         let mut served = self.0.served.lock().expect("not poisoned");
         served.push(call.code.clone());
     }

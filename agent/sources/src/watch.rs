@@ -2,7 +2,7 @@
 
 mod feed;
 mod filter;
-mod told;
+mod sent_objects;
 
 #[cfg(test)]
 mod tests;
@@ -16,7 +16,7 @@ use tonic::Status;
 use self::feed::Happened;
 pub(crate) use self::feed::{Feed, NodeFeed, ObjectFeed};
 pub(crate) use self::filter::{Filter, Watched};
-use self::told::Told;
+use self::sent_objects::SentObjects;
 use crate::budget::{Call, Charge};
 use crate::{ApiError, Kind};
 
@@ -43,7 +43,7 @@ pub(crate) struct Watch<F: Feed> {
     feed: F,
     filter: Filter,
     /// What the watcher knows, so that what no longer matches can be taken back.
-    told: Told,
+    objects: SentObjects,
     version: u64,
     /// The version of the last page of what was there: from then on the watcher knows all of it.
     complete_at: u64,
@@ -54,7 +54,7 @@ pub(crate) struct Watch<F: Feed> {
     out: mpsc::Sender<Result<F::Response, Status>>,
 }
 
-/// Ends a watch: its client is gone, or was told why.
+/// Ends a watch: its client is gone, or was sent the reason.
 struct Ended;
 
 impl<F: Feed> Watch<F> {
@@ -68,7 +68,7 @@ impl<F: Feed> Watch<F> {
         Self {
             feed,
             filter,
-            told: Told::default(),
+            objects: SentObjects::default(),
             version: 0,
             complete_at: 0,
             sent: 0,
@@ -160,7 +160,7 @@ impl<F: Feed> Watch<F> {
     fn note_unchanged(&mut self, items: &[F::Item], version: u64) {
         for object in items {
             if version_of(object).is_some_and(|changed| changed <= version) {
-                self.told.note(object, &self.filter);
+                self.objects.note(object, &self.filter);
             }
         }
     }
@@ -169,9 +169,9 @@ impl<F: Feed> Watch<F> {
         let mut seen = Vec::new();
         for object in items {
             if let Some(changed) = version_of(&object).filter(|it| *it > self.version) {
-                self.told.note_ahead(&object, changed);
+                self.objects.note_ahead(&object, changed);
             }
-            if self.told.note(&object, &self.filter) {
+            if self.objects.note(&object, &self.filter) {
                 seen.push((Type::Added, 0, object));
             }
         }
@@ -203,16 +203,16 @@ impl<F: Feed> Watch<F> {
         Ok(true)
     }
 
-    /// Of changes those that the watcher is told, and how.
+    /// Of changes those that the watcher is sent, and how.
     fn seen(&mut self, changes: Vec<Happened<F::Item>>) -> Vec<(Type, u64, F::Item)> {
-        let (told, filter) = (&mut self.told, &self.filter);
+        let (objects, filter) = (&mut self.objects, &self.filter);
         let seen = changes
             .into_iter()
             .filter_map(|(version, happened, object)| {
-                if told.is_behind(&object, version) {
+                if objects.is_behind(&object, version) {
                     return None;
                 }
-                let kind = told.judge(happened, &object, filter)?;
+                let kind = objects.judge(happened, &object, filter)?;
                 Some((kind, version, object))
             });
         seen.collect()

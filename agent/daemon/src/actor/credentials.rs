@@ -27,7 +27,7 @@ const AGAIN: Duration = Duration::from_secs(300);
 /// The task of one VMI, if it has something to set. Dropping it ends it.
 pub(super) struct CredentialsWatch {
     asked: watch::Sender<Option<Asked>>,
-    said: Said,
+    said: LastSync,
     _task: JoinSet<()>,
 }
 
@@ -47,7 +47,7 @@ impl CredentialsWatch {
             agent: agent.clone(),
             namespace: vmi.namespace.to_string(),
             credentials,
-            said: Said::default(),
+            said: LastSync::default(),
             wake: Arc::clone(wake),
         };
         let said = setter.said.clone();
@@ -74,9 +74,9 @@ impl CredentialsWatch {
 }
 
 #[derive(Clone, Default)]
-struct Said(Arc<Mutex<Option<CredentialsSync>>>);
+struct LastSync(Arc<Mutex<Option<CredentialsSync>>>);
 
-impl Said {
+impl LastSync {
     /// No holder of the lock can leave the word half changed.
     fn locked(&self) -> MutexGuard<'_, Option<CredentialsSync>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -87,7 +87,7 @@ struct Setter<H> {
     agent: Agent<H>,
     namespace: String,
     credentials: Vec<AccessCredential>,
-    said: Said,
+    said: LastSync,
     wake: Wake,
 }
 

@@ -26,7 +26,7 @@ const MISSES: u32 = 2;
 /// The task of one VMI. Dropping it ends it.
 pub(super) struct GuestWatch {
     asked: watch::Sender<Option<Asked>>,
-    told: Told,
+    told: LastReport,
     _task: JoinSet<()>,
 }
 
@@ -34,9 +34,9 @@ impl GuestWatch {
     /// One that asks nobody before it is told whom.
     pub(super) fn of<H: Host>(agent: &Agent<H>, wake: &Wake) -> Self {
         let asked = watch::Sender::new(None);
-        let asker = Asker {
+        let asker = GuestPoller {
             agent: agent.clone(),
-            told: Told::default(),
+            told: LastReport::default(),
             wake: Arc::clone(wake),
         };
         let told = asker.told.clone();
@@ -60,9 +60,9 @@ impl GuestWatch {
             return;
         }
         match &*self.told.locked() {
-            Word::None => {}
-            Word::Told(told) => record.guest = Some(GuestTold::clone(told)),
-            Word::Gone => {
+            Report::None => {}
+            Report::Heard(told) => record.guest = Some(GuestTold::clone(told)),
+            Report::Gone => {
                 if let Some(guest) = &mut record.guest {
                     guest.answers = false;
                 }
@@ -71,34 +71,34 @@ impl GuestWatch {
     }
 }
 
-/// The last word of the agent in the guest.
+/// The last report of the agent in the guest.
 #[derive(Default, PartialEq, Eq)]
-enum Word {
+enum Report {
     /// It was not heard, and not missed.
     #[default]
     None,
-    Told(Box<GuestTold>),
+    Heard(Box<GuestTold>),
     /// It does not answer any more, or never did.
     Gone,
 }
 
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Word>>);
+struct LastReport(Arc<Mutex<Report>>);
 
-impl Told {
+impl LastReport {
     /// No holder of the lock can leave the word half changed.
-    fn locked(&self) -> MutexGuard<'_, Word> {
+    fn locked(&self) -> MutexGuard<'_, Report> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-struct Asker<H> {
+struct GuestPoller<H> {
     agent: Agent<H>,
-    told: Told,
+    told: LastReport,
     wake: Wake,
 }
 
-impl<H: Host> Asker<H> {
+impl<H: Host> GuestPoller<H> {
     async fn run(self, mut asked: watch::Receiver<Option<Asked>>) {
         while asked::each(&mut asked, |present| self.ask_on_and_on(present)).await {}
     }
@@ -110,14 +110,14 @@ impl<H: Host> Asker<H> {
             match self.agent.host.guest(&asked.record).await {
                 Ok(told) => {
                     (soon, misses) = (0, 0);
-                    self.hear(Word::Told(Box::new(told)));
+                    self.hear(Report::Heard(Box::new(told)));
                 }
                 Err(why) => {
                     tracing::trace!(why, "the agent in the guest does not answer");
                     soon = soon.saturating_sub(1);
                     misses += 1;
                     if misses == MISSES {
-                        self.hear(Word::Gone);
+                        self.hear(Report::Gone);
                     }
                 }
             }
@@ -125,7 +125,7 @@ impl<H: Host> Asker<H> {
         }
     }
 
-    fn hear(&self, word: Word) {
+    fn hear(&self, word: Report) {
         let mut told = self.told.locked();
         if *told != word {
             *told = word;

@@ -58,8 +58,8 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    /// Nothing is left on the host: the finalizer goes, and with the last one the object.
-    pub(super) fn let_go(&mut self, target: &ObjectRef) -> Result<Next, WriteError> {
+    /// Removes the agent's finalizer, after nothing is left on the host. The object goes with its last finalizer.
+    pub(super) fn remove_finalizer(&mut self, target: &ObjectRef) -> Result<Next, WriteError> {
         let key = object::key(target);
         let gone = self.agent.write(|transaction| {
             let Some(row) = transaction.object(&key)?.filter(|row| row.uid == self.uid) else {

@@ -19,15 +19,15 @@ use crate::clock;
 
 /// The probes of a VMI. Dropping it ends them.
 pub(super) struct Probes {
-    liveness: Option<Arc<Mutex<Told>>>,
-    readiness: Option<Arc<Mutex<Told>>>,
+    liveness: Option<Arc<Mutex<ProbeReport>>>,
+    readiness: Option<Arc<Mutex<ProbeReport>>>,
     grace: Millis,
     asked: watch::Sender<Option<Asked>>,
     _tasks: JoinSet<()>,
 }
 
-/// What one probe has to tell.
-struct Told {
+/// State of one probe, and its events that are not recorded yet.
+struct ProbeReport {
     count: ProbeCount,
     /// Not recorded yet; as many as a probe may tell at once.
     events: Vec<PlanEvent>,
@@ -40,7 +40,7 @@ impl Probes {
         let mut tasks = JoinSet::new();
         let mut start = |kind, probe: &Option<Probe>| {
             let probe = probe.as_ref()?;
-            let told = Arc::new(Mutex::new(Told {
+            let told = Arc::new(Mutex::new(ProbeReport {
                 count: ProbeCount::new(kind, probe.clone()),
                 events: Vec::new(),
             }));
@@ -67,7 +67,7 @@ impl Probes {
 
     /// What they have come to.
     pub(super) fn said(&self) -> ProbesSaid {
-        let verdict = |told: &Arc<Mutex<Told>>| locked(told).count.verdict().clone();
+        let verdict = |told: &Arc<Mutex<ProbeReport>>| locked(told).count.verdict().clone();
         ProbesSaid {
             liveness: self.liveness.as_ref().map(verdict),
             readiness: self.readiness.as_ref().map(verdict),
@@ -97,7 +97,7 @@ struct Prober<H> {
     agent: Agent<H>,
     vmi: Vmi,
     probe: Probe,
-    told: Arc<Mutex<Told>>,
+    told: Arc<Mutex<ProbeReport>>,
     wake: Wake,
 }
 
@@ -141,6 +141,6 @@ impl<H: Host> Prober<H> {
 }
 
 /// No holder of these locks can leave what they guard half changed.
-fn locked(told: &Mutex<Told>) -> MutexGuard<'_, Told> {
+fn locked(told: &Mutex<ProbeReport>) -> MutexGuard<'_, ProbeReport> {
     told.lock().unwrap_or_else(PoisonError::into_inner)
 }

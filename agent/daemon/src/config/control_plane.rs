@@ -12,7 +12,7 @@ use serde::Deserialize;
 pub(crate) struct ControlPlaneConfig {
     /// Its name on this node: objects belong to it by that, and fencing tokens are remembered under it.
     pub(crate) name: String,
-    /// Where it is.
+    /// URL of the control plane.
     pub(crate) endpoint: String,
     /// With an `https` endpoint: this node's certificate in PEM, with those between it and a root.
     pub(crate) certificate: Option<PathBuf>,

@@ -71,7 +71,11 @@ impl Tracing {
             let setting = "tracing.sampling_rate_per_million";
             return Err((setting, rate.to_string(), "must be 0 to 1000000"));
         }
-        let place = self.endpoint.as_deref().map(Place::parse).transpose();
+        let place = self
+            .endpoint
+            .as_deref()
+            .map(CollectorAddress::parse)
+            .transpose();
         let place = place.map_err(|rule| {
             let value = self.endpoint.clone().unwrap_or_default();
             ("tracing.endpoint", value, rule)
@@ -126,14 +130,14 @@ impl Tracing {
     }
 }
 
-/// Where a collector is.
-struct Place {
+/// Address of a collector.
+struct CollectorAddress {
     uri: String,
     is_secure: bool,
     is_exposed: bool,
 }
 
-impl Place {
+impl CollectorAddress {
     fn parse(text: &str) -> Result<Self, &'static str> {
         const RULE: &str = "must be http://HOST:PORT or https://HOST:PORT of a collector that takes OTLP over gRPC, \
                             such as http://127.0.0.1:4317, or unix:/PATH of its socket";

@@ -129,7 +129,7 @@ pub(super) fn object_key(key: &AssignmentKey) -> ObjectKey {
     object::key(&target(key))
 }
 
-/// Who owns it.
+/// The owner of an assigned object: its control plane.
 pub(super) fn owner(key: &AssignmentKey) -> Owner {
     Owner::ControlPlane {
         name: key.control_plane.clone(),

@@ -28,7 +28,7 @@ enum Output {
     Json,
 }
 
-/// Which image.
+/// Arguments of `kvmlet image info`.
 #[derive(Debug, Args)]
 pub(crate) struct InfoArguments {
     /// The image

@@ -43,7 +43,7 @@ impl Sample {
 pub(super) enum Kind {
     /// Only ever more; the name has no `_total`, which is added.
     Counter,
-    /// What is now.
+    /// A value that goes up and down.
     Gauge,
 }
 

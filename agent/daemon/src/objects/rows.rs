@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use super::refused;
 use crate::agent::Agent;
 use crate::object;
-use crate::secrets::{Place, SealError};
+use crate::secrets::{ObjectIdentity, SealError};
 
 impl<H: Host> Agent<H> {
     /// The object of a row.
@@ -115,8 +115,8 @@ impl<H: Host> Agent<H> {
     }
 }
 
-fn place<'a>(metadata: &'a ObjectMeta, kind: &ObjectKind) -> Place<'a> {
-    Place {
+fn place<'a>(metadata: &'a ObjectMeta, kind: &ObjectKind) -> ObjectIdentity<'a> {
+    ObjectIdentity {
         kind: kind.kind,
         namespace: &metadata.namespace,
         name: &metadata.name,

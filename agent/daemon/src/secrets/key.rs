@@ -10,21 +10,22 @@ use ring::hkdf::{HKDF_SHA256, Salt};
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 
-use super::KEY_BYTES;
+/// A key as text is twice as long as its bytes.
+pub(crate) const KEY_BYTES: usize = 32;
 
 /// Tells keys derived for objects from all others.
 const PURPOSE: &[u8] = b"kvmlet object 1";
 
-/// Where an object is: it opens there and nowhere else.
+/// Identity of an object. Its ciphertext opens under this identity only.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct ObjectIdentity<'a> {
     pub(crate) kind: &'a str,
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
     pub(crate) uid: &'a str,
 }
 
-impl Place<'_> {
+impl ObjectIdentity<'_> {
     /// The associated data: each part with its length, so that no two places are alike.
     fn associated(&self) -> Vec<u8> {
         let mut data = PURPOSE.to_vec();
@@ -82,7 +83,11 @@ impl Key {
     ///
     /// # Errors
     /// [`SealError::NotSealed`].
-    pub(crate) fn seal(&self, place: &Place<'_>, mut data: Vec<u8>) -> Result<Sealed, SealError> {
+    pub(crate) fn seal(
+        &self,
+        place: &ObjectIdentity<'_>,
+        mut data: Vec<u8>,
+    ) -> Result<Sealed, SealError> {
         let mut salt = [0; 32];
         let drawn = SystemRandom::new().fill(&mut salt);
         drawn.map_err(|_| SealError::NotSealed)?;
@@ -101,7 +106,11 @@ impl Key {
     ///
     /// # Errors
     /// [`SealError::NotOpened`].
-    pub(crate) fn open(&self, place: &Place<'_>, sealed: &Sealed) -> Result<Vec<u8>, SealError> {
+    pub(crate) fn open(
+        &self,
+        place: &ObjectIdentity<'_>,
+        sealed: &Sealed,
+    ) -> Result<Vec<u8>, SealError> {
         let (key, nonce) = self.derived(&sealed.salt).ok_or(SealError::NotOpened)?;
         let mut data = sealed.ciphertext.clone();
         let associated = Aad::from(place.associated());
@@ -131,7 +140,7 @@ fn authenticate(key: &[u8], purpose: &[u8], data: &[u8]) -> hmac::Tag {
 mod tests {
     use super::*;
 
-    const PLACE: Place<'_> = Place {
+    const PLACE: ObjectIdentity<'_> = ObjectIdentity {
         kind: "Secret",
         namespace: "default",
         name: "web",
@@ -145,24 +154,24 @@ mod tests {
         assert_eq!(sealed.key_id, key.id());
         assert_eq!(key.open(&PLACE, &sealed), Ok(b"plain".to_vec()));
         for place in [
-            Place {
+            ObjectIdentity {
                 kind: "ConfigMap",
                 ..PLACE
             },
-            Place {
+            ObjectIdentity {
                 namespace: "other",
                 ..PLACE
             },
-            Place {
+            ObjectIdentity {
                 name: "db",
                 ..PLACE
             },
-            Place {
+            ObjectIdentity {
                 uid: "u-2",
                 ..PLACE
             },
             // The parts have borders.
-            Place {
+            ObjectIdentity {
                 namespace: "defaultw",
                 name: "eb",
                 ..PLACE

@@ -119,34 +119,34 @@ impl<E: SpanExporter> Sender<E> {
         let told = self.trouble.next(failed, without_place);
         let endpoint = &self.endpoint;
         match told {
-            Some(Told::Trouble(why)) => warn!(
+            Some(ExportChange::Trouble(why)) => warn!(
                 endpoint,
                 "spans are dropped: {why}; kvmlet_trace_spans_dropped_total counts them"
             ),
-            Some(Told::Better) => info!(endpoint, "the collector takes all spans again"),
+            Some(ExportChange::Better) => info!(endpoint, "the collector takes all spans again"),
             None => {}
         }
     }
 }
 
-/// What the log is told.
+/// A change of the export's state that is logged.
 #[derive(Debug, PartialEq, Eq)]
-enum Told {
+enum ExportChange {
     Trouble(String),
     Better,
 }
 
 impl Trouble {
     /// After a request that failed or not, when so many spans had no place in the queue so far.
-    fn next(&mut self, failed: Option<String>, without_place: u64) -> Option<Told> {
+    fn next(&mut self, failed: Option<String>, without_place: u64) -> Option<ExportChange> {
         let is_full = without_place > std::mem::replace(&mut self.without_place, without_place);
         let why = failed.or_else(|| {
             is_full.then(|| format!("the collector is too slow, and {QUEUE} spans wait already"))
         });
         let was_told = std::mem::replace(&mut self.is_told, why.is_some());
         match (was_told, why) {
-            (false, Some(why)) => Some(Told::Trouble(why)),
-            (true, None) => Some(Told::Better),
+            (false, Some(why)) => Some(ExportChange::Trouble(why)),
+            (true, None) => Some(ExportChange::Better),
             _ => None,
         }
     }
@@ -161,12 +161,15 @@ mod tests {
         let mut trouble = Trouble::default();
         let away = || Some(String::from("nobody listens"));
         assert_eq!(trouble.next(None, 0), None);
-        assert_eq!(trouble.next(away(), 0), away().map(Told::Trouble));
+        assert_eq!(trouble.next(away(), 0), away().map(ExportChange::Trouble));
         assert_eq!(trouble.next(away(), 0), None);
         assert_eq!(trouble.next(away(), 7), None);
-        assert_eq!(trouble.next(None, 7), Some(Told::Better));
-        assert!(matches!(trouble.next(None, 9), Some(Told::Trouble(_))));
-        assert_eq!(trouble.next(None, 9), Some(Told::Better));
+        assert_eq!(trouble.next(None, 7), Some(ExportChange::Better));
+        assert!(matches!(
+            trouble.next(None, 9),
+            Some(ExportChange::Trouble(_))
+        ));
+        assert_eq!(trouble.next(None, 9), Some(ExportChange::Better));
         assert_eq!(trouble.next(None, 9), None);
     }
 }

@@ -33,7 +33,7 @@ pub(crate) enum PipelineError {
         setting: &'static str,
         /// Its path.
         path: PathBuf,
-        /// Why.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// What is wrong with the address or with what is in the files.
@@ -41,7 +41,7 @@ pub(crate) enum PipelineError {
     Exporter {
         /// The setting.
         endpoint: String,
-        /// Why.
+        /// The underlying error.
         source: ExporterBuildError,
     },
 }

@@ -216,7 +216,7 @@ impl Drop for Open {
     }
 }
 
-/// Whose span it is.
+/// Attributes that name the VMI of a span: namespace, name and uid.
 pub(super) fn of_vmi(metadata: &ObjectMeta) -> [KeyValue; 3] {
     [
         KeyValue::new("k8s.namespace.name", metadata.namespace.clone()),

@@ -80,12 +80,12 @@ struct Server {
     orders: OwnedFd,
     epoll: Epoll,
     /// By a number that is used once.
-    guests: HashMap<u64, Served>,
+    guests: HashMap<u64, ServedGuest>,
     next: u64,
     advertised: Instant,
 }
 
-struct Served {
+struct ServedGuest {
     id: String,
     guest: Guest,
     vmm: OwnedFd,
@@ -145,7 +145,7 @@ impl Server {
         }
         if self.advertised.elapsed() >= ADVERTISE_EVERY {
             self.advertised = Instant::now();
-            self.guests.values().for_each(Served::advertise);
+            self.guests.values().for_each(ServedGuest::advertise);
         }
         Ok(true)
     }
@@ -189,7 +189,7 @@ impl Server {
             self.epoll.add(&v6.dhcp, readable(V6))?;
             self.epoll.add(&v6.router, readable(ROUTER))?;
         }
-        let served = Served {
+        let served = ServedGuest {
             id,
             guest,
             vmm,
@@ -223,7 +223,7 @@ impl Server {
     }
 }
 
-impl Served {
+impl ServedGuest {
     fn answer(&mut self) {
         let mut request = [0; MAX_REQUEST_BYTES];
         for _ in 0..TURN {

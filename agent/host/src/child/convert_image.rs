@@ -56,7 +56,7 @@ pub(crate) enum Reply {
     Progress(u64, u64),
     /// All is written.
     Converted(Converted),
-    /// What an image is.
+    /// Format and size of an image.
     Info(DiskInfo),
     /// It cannot be done.
     Refused {

@@ -155,7 +155,7 @@ fn launch(arguments: &LaunchArguments) -> io::Result<Launched> {
     }
     if is_root {
         let (child, socket) = start(arguments, true)?;
-        if let Some(vmm) = let_go(child, socket, Some(arguments.user))? {
+        if let Some(vmm) = map_ids_and_release(child, socket, Some(arguments.user))? {
             return Ok(vmm);
         }
         warn("this host allows no user namespace: the VMM shares the agent's")?;
@@ -167,7 +167,8 @@ fn launch(arguments: &LaunchArguments) -> io::Result<Launched> {
         enter_namespaces(CloneFlags::CLONE_NEWPID)?;
     }
     let (child, socket) = start(arguments, false)?;
-    let_go(child, socket, None)?.ok_or_else(|| io::Error::other("it wants a user namespace"))
+    map_ids_and_release(child, socket, None)?
+        .ok_or_else(|| io::Error::other("it wants a user namespace"))
 }
 
 /// The process, and a socket to it.
@@ -182,10 +183,9 @@ fn start(arguments: &LaunchArguments, with_users: bool) -> io::Result<(Child, Un
     Ok((child, ours))
 }
 
-/// Waits until the process asks whether to go on, and tells it to; before, with a user, it tells the
-/// user namespace of the process who is who there: itself, and whoever may control it. Nothing when it
-/// can have no such namespace.
-fn let_go(
+/// Waits until the child asks to continue, writes `uid_map` and `gid_map` of its user namespace if it is to have one
+/// for the user `mapped`, and lets it continue. `None` when the host allows no user namespace.
+fn map_ids_and_release(
     mut child: Child,
     mut socket: UnixStream,
     mapped: Option<u32>,
@@ -209,7 +209,8 @@ fn let_go(
     )))
 }
 
-/// Every id stays what it is; others are nobody's.
+/// Maps the ids of the child's user and of the agent, which may control the child, to themselves. All others are
+/// unmapped.
 fn write_maps(pid: u32, user: u32) -> io::Result<()> {
     let own = format!("{user} {user} 1\n");
     let agent = geteuid().as_raw();

@@ -87,7 +87,7 @@ pub(crate) enum Ask {
     },
 }
 
-/// Why a pull ends.
+/// Errors that end a pull.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PullError {
     #[error("{0}")]

@@ -25,7 +25,7 @@ pub(super) struct LocalImage {
     pub(super) layers: Layers,
 }
 
-/// Where layers are.
+/// How the layers of an image are stored.
 #[derive(Debug)]
 pub(super) enum Layers {
     /// A file each.

@@ -46,7 +46,7 @@ pub struct StoreUsage {
     pub available_bytes: u64,
     /// Layers of pulls that are not done.
     pub layers: usize,
-    /// What they take.
+    /// Bytes of these layers on disk.
     pub layer_bytes: u64,
     /// Water marks, in percent of the file system.
     pub marks: (u64, u64),

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::LinuxHost;
-use super::place::{NoPlace, Place, Unasked};
+use super::guest_address::{GuestAddress, NoAddress, Unasked};
 use crate::facility::{GuestLink, GuestPort, ReachError, Reached};
 use crate::layout::PathUid;
 
@@ -36,18 +36,18 @@ impl LinuxHost {
             host: None,
             port: port.number,
         };
-        let place = timeout(FIND, self.place(&uid, vmi, record, endpoint)).await;
-        let place = place.map_err(|_| {
+        let guest = timeout(FIND, self.guest_address(&uid, vmi, record, endpoint)).await;
+        let guest = guest.map_err(|_| {
             let why = format!("it could not be found out within {FIND:?}");
             no_address(&why, "of the first network")
         })?;
-        let place = place.map_err(|why| match why {
-            NoPlace::Unknown { why, interface } => no_address(&why, &interface),
-            NoPlace::Silent(why) | NoPlace::Other(why) => ReachError::Node(why),
+        let guest = guest.map_err(|why| match why {
+            NoAddress::Unknown { why, interface } => no_address(&why, &interface),
+            NoAddress::Silent(why) | NoAddress::Other(why) => ReachError::Node(why),
         })?;
-        let link = timeout(CONNECT, connect(&place, port)).await;
+        let link = timeout(CONNECT, connect(&guest, port)).await;
         let link = link.map_err(|_| {
-            ReachError::Guest(format!("no answer of {} within {CONNECT:?}", place.address))
+            ReachError::Guest(format!("no answer of {} within {CONNECT:?}", guest.address))
         })?;
         let link = link.map_err(|unasked| match unasked {
             Unasked::Bad(why) => ReachError::Guest(why),
@@ -55,7 +55,7 @@ impl LinuxHost {
         })?;
         Ok(Reached {
             link,
-            address: place.address,
+            address: guest.address,
         })
     }
 }
@@ -68,11 +68,11 @@ fn no_address(why: &str, interface: &str) -> ReachError {
     ))
 }
 
-async fn connect(place: &Place, port: GuestPort) -> Result<GuestLink, Unasked> {
+async fn connect(guest: &GuestAddress, port: GuestPort) -> Result<GuestLink, Unasked> {
     if port.datagrams {
-        return place.datagrams().await.map(GuestLink::Udp);
+        return guest.datagrams().await.map(GuestLink::Udp);
     }
-    let stream = place.connect().await?;
+    let stream = guest.connect().await?;
     keep_alive(&stream).map_err(|error| Unasked::Here(format!("keep-alive: {error}")))?;
     Ok(GuestLink::Tcp(stream))
 }

@@ -7,7 +7,7 @@ use agent_plan::{ProbeAnswer, Record};
 use tokio::time::timeout;
 
 use super::LinuxHost;
-use super::place::{NoPlace, Unasked};
+use super::guest_address::{NoAddress, Unasked};
 use super::talk::channel;
 use crate::guest_agent::{GuestAgent, GuestAgentError};
 use crate::http_probe;
@@ -27,9 +27,9 @@ impl LinuxHost {
             Question::Tcp(endpoint) => (endpoint, None),
             Question::Http(question) => (&question.endpoint, Some(question)),
         };
-        let place = match self.place(&uid, vmi, record, *endpoint).await {
+        let place = match self.guest_address(&uid, vmi, record, *endpoint).await {
             Ok(place) => place,
-            Err(NoPlace::Silent(why)) => return ProbeAnswer::Bad(why),
+            Err(NoAddress::Silent(why)) => return ProbeAnswer::Bad(why),
             Err(why) => return ProbeAnswer::NotAsked(unplaced(why)),
         };
         let asked = async {
@@ -83,13 +83,13 @@ impl LinuxHost {
     }
 }
 
-fn unplaced(why: NoPlace) -> String {
+fn unplaced(why: NoAddress) -> String {
     match why {
-        NoPlace::Unknown { why, interface } => format!(
+        NoAddress::Unknown { why, interface } => format!(
             "the guest's address is not known ({why}): give the probe a host, or have qemu-guest-agent run in the guest \
              and an address on its interface {interface}"
         ),
-        NoPlace::Silent(why) | NoPlace::Other(why) => why,
+        NoAddress::Silent(why) | NoAddress::Other(why) => why,
     }
 }
 

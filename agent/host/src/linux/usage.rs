@@ -17,8 +17,8 @@ use crate::layout::PathUid;
 use crate::process_usage;
 use crate::taps;
 use crate::usage::{
-    CardUsage, DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, RequestUsage, Told,
-    TrafficUsage, Usage,
+    CardUsage, DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, RequestUsage, TrafficUsage,
+    Usage, VmmReply,
 };
 
 /// How long a VMM may take for its figures.
@@ -35,9 +35,9 @@ impl LinuxHost {
         let dir = self.layout.run_of_vmm(&uid, record.incarnation);
         let asked = tokio::time::timeout(PATIENCE, ask(&dir, vmi, &record.pci)).await;
         let vmm = match asked {
-            Ok(Ok(machine)) => Told::Answer(Box::new(machine)),
-            Ok(Err(error)) => Told::Silent(chain(&error)),
-            Err(_) => Told::Silent(chain(&ControlError::Late("tell its figures", PATIENCE))),
+            Ok(Ok(machine)) => VmmReply::Answer(Box::new(machine)),
+            Ok(Err(error)) => VmmReply::Silent(chain(&error)),
+            Err(_) => VmmReply::Silent(chain(&ControlError::Late("tell its figures", PATIENCE))),
         };
         let taps: Vec<(String, String)> = vmi
             .interfaces
@@ -54,7 +54,7 @@ impl LinuxHost {
 }
 
 /// What the kernel counts, with what the VMM said; `None` when the VMM is gone.
-fn kernels(identity: &VmmIdentity, taps: &[(String, String)], vmm: Told) -> Option<Usage> {
+fn kernels(identity: &VmmIdentity, taps: &[(String, String)], vmm: VmmReply) -> Option<Usage> {
     let (process, vcpus) = match process_usage::of(identity) {
         Ok(None) => return None,
         Ok(Some((process, vcpus))) => (Some(process), vcpus),

@@ -21,7 +21,7 @@ use super::standing::Standing;
 use super::{Access, Caller, Permit};
 use crate::budget::Budgets;
 use crate::client_log::ClientLog;
-use crate::{ApiError, Registry, Served};
+use crate::{AnsweredCall, ApiError, Registry};
 
 /// Standard services that tell what the server is and not what it has. Whoever may connect may call them.
 const OPEN: [&str; 2] = [
@@ -127,7 +127,7 @@ where
                 self.layer.refusals.warn(&caller.budget(), &line);
                 let refused = Status::from(error);
                 if let Some(method) = method {
-                    self.layer.registry.served(&Served {
+                    self.layer.registry.count_call(&AnsweredCall {
                         method: &method.name,
                         code: format!("{:?}", refused.code()),
                         took: Duration::ZERO,

@@ -12,7 +12,7 @@ use super::permit::Permit;
 /// Gives callers a role. A caller has it who fits any of the lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
-    /// What they may do.
+    /// Role that the grant gives.
     pub role: Role,
     /// Where; everywhere when it is absent.
     pub namespaces: Option<BTreeSet<String>>,
@@ -63,7 +63,7 @@ impl Grant {
     }
 }
 
-/// Who may do what.
+/// Roles that callers have.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// What the configuration grants. Root and the agent's own user may do everything besides.

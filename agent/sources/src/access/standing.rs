@@ -43,7 +43,7 @@ impl Standing {
         })
     }
 
-    /// What was granted.
+    /// The permit of the call.
     pub(super) fn permit(&self) -> &Permit {
         &self.granted
     }

@@ -15,18 +15,18 @@ const MAX_OF_ONE: usize = 128;
 #[derive(Clone, Default)]
 pub(crate) struct Forwards(Arc<Mutex<HashMap<String, usize>>>);
 
-/// Room for one forward; it is free again when this is dropped.
-pub(crate) struct Place {
+/// Permission for one forward, counted until it is dropped.
+pub(crate) struct ForwardPermit {
     forwards: Forwards,
     whose: String,
 }
 
 impl Forwards {
-    /// Room for one more.
+    /// Permission for one more.
     ///
     /// # Errors
     /// [`ApiError::Unavailable`] when there is none.
-    pub(crate) fn take(&self, whose: &str) -> Result<Place, ApiError> {
+    pub(crate) fn take(&self, whose: &str) -> Result<ForwardPermit, ApiError> {
         let mut open = self.open();
         let all: usize = open.values().sum();
         let own = open.get(whose).copied().unwrap_or(0);
@@ -41,7 +41,7 @@ impl Forwards {
             )));
         }
         open.insert(whose.to_owned(), own + 1);
-        Ok(Place {
+        Ok(ForwardPermit {
             forwards: self.clone(),
             whose: whose.to_owned(),
         })
@@ -53,7 +53,7 @@ impl Forwards {
     }
 }
 
-impl Drop for Place {
+impl Drop for ForwardPermit {
     fn drop(&mut self) {
         let mut open = self.forwards.open();
         let left = open

@@ -1,6 +1,8 @@
 //! The datagrams between one peer and a port of a guest. As everywhere, those that find no room are lost.
 
-use proto_node::node::{port_forward_request::Body as Asked, port_forward_response::Body as Told};
+use proto_node::node::{
+    port_forward_request::Body as Command, port_forward_response::Body as Reply,
+};
 use tokio::net::UdpSocket;
 
 use super::{Out, Requests};
@@ -22,7 +24,7 @@ pub(super) async fn carry(guest: UdpSocket, requests: Requests, out: &Out) {
 
 async fn to(mut requests: Requests, guest: &UdpSocket) -> std::io::Result<()> {
     while let Ok(Some(request)) = requests.message().await {
-        let Some(Asked::Data(datagram)) = request.body else {
+        let Some(Command::Data(datagram)) = request.body else {
             break;
         };
         guest.send(&datagram).await?;
@@ -35,7 +37,7 @@ async fn from(guest: &UdpSocket, out: &Out) -> std::io::Result<()> {
     loop {
         let count = guest.recv(&mut buffer).await?;
         let datagram = buffer.get(..count).unwrap_or_default().to_vec();
-        if out.send(Told::Data(datagram)).await.is_err() {
+        if out.send(Reply::Data(datagram)).await.is_err() {
             return Ok(());
         }
     }

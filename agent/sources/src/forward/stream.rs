@@ -3,7 +3,7 @@
 use std::io;
 
 use proto_node::node::{
-    PortForwardEnd, port_forward_request::Body as Asked, port_forward_response::Body as Told,
+    PortForwardEnd, port_forward_request::Body as Command, port_forward_response::Body as Reply,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -59,11 +59,11 @@ async fn to(mut requests: Requests, mut guest: WriteHalf<'_>) -> Result<(), Brok
             return Err(Broken::Client);
         };
         match request.body {
-            Some(Asked::Data(bytes)) => {
+            Some(Command::Data(bytes)) => {
                 guest.write_all(&bytes).await.map_err(Broken::Guest)?;
             }
-            Some(Asked::End(_)) => return guest.shutdown().await.map_err(Broken::Guest),
-            Some(Asked::Open(_)) | None => return Err(Broken::Client),
+            Some(Command::End(_)) => return guest.shutdown().await.map_err(Broken::Guest),
+            Some(Command::Open(_)) | None => return Err(Broken::Client),
         }
     }
 }
@@ -74,8 +74,8 @@ async fn from(mut guest: ReadHalf<'_>, out: &Out) -> Result<(), Broken> {
     loop {
         let count = guest.read(&mut buffer).await.map_err(Broken::Guest)?;
         let told = match buffer.get(..count) {
-            None | Some([]) => Told::End(PortForwardEnd {}),
-            Some(bytes) => Told::Data(bytes.to_vec()),
+            None | Some([]) => Reply::End(PortForwardEnd {}),
+            Some(bytes) => Reply::Data(bytes.to_vec()),
         };
         out.send(told).await.map_err(|_| Broken::Client)?;
         if count == 0 {

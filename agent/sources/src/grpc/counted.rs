@@ -13,7 +13,7 @@ use proto_node::node::{
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::Service;
-use crate::{Registry, Served};
+use crate::{AnsweredCall, Registry};
 
 /// The service, with the registry told of every call. Of a stream that is how it began.
 #[derive(Clone)]
@@ -28,7 +28,7 @@ impl<R: Registry> Counted<R> {
         let begun = Instant::now();
         let answer = work.await;
         let code = answer.as_ref().err().map_or(Code::Ok, Status::code);
-        self.0.registry.served(&Served {
+        self.0.registry.count_call(&AnsweredCall {
             method,
             // As gRPC libraries for Prometheus write it.
             code: match code {

@@ -65,7 +65,7 @@ pub struct Doors {
     pub socket: Socket,
     /// For clients with certificates, if for any.
     pub tls: Option<TlsDoor>,
-    /// Who may do what.
+    /// Grants that requests are checked against.
     pub access: Access,
     /// How much of it at a time.
     pub limits: CallLimits,

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
 
-use super::places::Place;
+use super::connection_limit::ConnectionPermit;
 use super::tls::Validity;
 use crate::access::Caller;
 
@@ -24,11 +24,15 @@ pub(crate) struct Connection {
     /// Of a client with a certificate: whether that is good still.
     validity: Option<Validity>,
     /// Given back when the connection ends.
-    _place: Option<Place>,
+    _place: Option<ConnectionPermit>,
 }
 
 impl Connection {
-    pub(crate) fn new(stream: impl Stream + 'static, caller: Caller, place: Option<Place>) -> Self {
+    pub(crate) fn new(
+        stream: impl Stream + 'static,
+        caller: Caller,
+        place: Option<ConnectionPermit>,
+    ) -> Self {
         Self {
             stream: Box::new(stream),
             caller: Arc::new(caller),

@@ -10,7 +10,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tracing::{debug, warn};
 
 use super::connection::Connection;
-use super::places::{Place, Places};
+use super::connection_limit::{ConnectionLimit, ConnectionPermit};
 use super::tls::{TlsDoor, TlsKeys};
 use crate::access::{Caller, Subject};
 use crate::client_log::ClientLog;
@@ -91,19 +91,19 @@ fn known(stream: UnixStream, budget: &Budget) -> io::Result<Option<Connection>> 
 /// How many connections clients may have.
 #[derive(Clone)]
 struct Budget {
-    places: Places,
+    places: ConnectionLimit,
     log: ClientLog,
 }
 
 impl Budget {
     fn new(most_each: usize, most: usize) -> Self {
         Self {
-            places: Places::new(most_each, most),
+            places: ConnectionLimit::new(most_each, most),
             log: ClientLog::default(),
         }
     }
 
-    fn admit(&self, caller: &Caller) -> Option<Place> {
+    fn admit(&self, caller: &Caller) -> Option<ConnectionPermit> {
         let client = caller.budget();
         let place = self.places.take(client.clone());
         if place.is_none() {
@@ -115,7 +115,7 @@ impl Budget {
 }
 
 async fn remote(door: TlsDoor, out: Out) {
-    let handshakes = Places::new(HANDSHAKES_EACH, HANDSHAKES);
+    let handshakes = ConnectionLimit::new(HANDSHAKES_EACH, HANDSHAKES);
     let clients = Budget::new(door.most_each, MOST_REMOTE);
     loop {
         let accepted = tokio::select! {
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn handshakes_from_one_ipv6_network_share_one_budget() {
-        let handshakes = Places::new(HANDSHAKES_EACH, HANDSHAKES);
+        let handshakes = ConnectionLimit::new(HANDSHAKES_EACH, HANDSHAKES);
         let take =
             |address: &str| handshakes.take(network_of(address.parse().expect("an address")));
         let mut held: Vec<_> = (1..=HANDSHAKES_EACH)

@@ -50,17 +50,17 @@ pub enum TlsError {
     /// A file cannot be read, or is no PEM.
     #[error("{} cannot be read as PEM ({what})", path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
         /// What it should hold.
         what: &'static str,
-        /// Why not.
+        /// The underlying error.
         source: pem::Error,
     },
     /// A file holds nothing of what it should.
     #[error("{} holds no {what}", path.display())]
     Empty {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
         /// What it should hold.
         what: &'static str,
@@ -68,9 +68,9 @@ pub enum TlsError {
     /// The authority of clients, or its list of what it withdrew, cannot be used.
     #[error("{} cannot be used to judge certificates of clients", path.display())]
     Authority {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// The underlying error.
         source: rustls::server::VerifierBuilderError,
     },
     /// Certificate and key do not do.
@@ -80,15 +80,15 @@ pub enum TlsError {
         certificate: PathBuf,
         /// The key.
         key: PathBuf,
-        /// Why not.
+        /// The underlying error.
         source: rustls::Error,
     },
     /// Nothing can listen there.
     #[error("{address} cannot be listened on")]
     Address {
-        /// Where.
+        /// Address and port to listen on.
         address: SocketAddr,
-        /// Why not.
+        /// Error of the operating system.
         source: io::Error,
     },
 }

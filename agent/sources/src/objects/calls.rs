@@ -22,7 +22,7 @@ use crate::access::Permit;
 use crate::budget::Call;
 use crate::pages::{Pager, Token};
 use crate::watch::{Filter, ObjectFeed, Watch};
-use crate::{ApiError, Served};
+use crate::{AnsweredCall, ApiError};
 
 /// Who manages what a caller without a name changes.
 const MANAGER: &str = "kvmlet";
@@ -44,7 +44,7 @@ impl<R: ObjectRegistry> ObjectCalls<R> {
         let begun = Instant::now();
         let answer = work().map_err(Status::from);
         let code = answer.as_ref().err().map_or(Code::Ok, Status::code);
-        self.0.served(&Served {
+        self.0.count_call(&AnsweredCall {
             method,
             code: match code {
                 Code::Ok => String::from("OK"),

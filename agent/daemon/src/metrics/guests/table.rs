@@ -1,6 +1,8 @@
 //! The families: name without `_total`, help, and where the figure is.
 
-use agent_host::{CardUsage, DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, Told, Usage};
+use agent_host::{
+    CardUsage, DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, Usage, VmmReply,
+};
 
 use crate::usage::Guest;
 
@@ -226,8 +228,8 @@ pub(super) fn usage(guest: &Guest) -> Option<&Usage> {
 
 fn answer(usage: &Usage) -> Option<&MachineUsage> {
     match &usage.vmm {
-        Told::Answer(machine) => Some(machine),
-        Told::Silent(_) => None,
+        VmmReply::Answer(machine) => Some(machine),
+        VmmReply::Silent(_) => None,
     }
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use agent_domain::Vmi;
 use agent_host::{
-    CardUsage, DiskUsage, InterfaceUsage, MachineUsage, ProcessUsage, RequestUsage, Told,
-    TrafficUsage, Usage, VcpuUsage,
+    CardUsage, DiskUsage, InterfaceUsage, MachineUsage, ProcessUsage, RequestUsage, TrafficUsage,
+    Usage, VcpuUsage, VmmReply,
 };
 use agent_plan::{GuestOs, GuestTold, Record, Timestamp};
 use prometheus_client::registry::Registry;
@@ -74,7 +74,7 @@ fn usage() -> Usage {
             },
             transmit: TrafficUsage::default(),
         }],
-        vmm: Told::Answer(Box::new(MachineUsage {
+        vmm: VmmReply::Answer(Box::new(MachineUsage {
             release: String::from("0.0.1"),
             disks: vec![DiskUsage {
                 name: String::from("data"),
@@ -180,7 +180,7 @@ fn what_a_guest_tells_of_its_system_is_a_label_whatever_it_says() {
 #[test]
 fn a_silent_vmm_leaves_what_the_kernel_counts() {
     let silent = Usage {
-        vmm: Told::Silent(String::from("it hangs")),
+        vmm: VmmReply::Silent(String::from("it hangs")),
         ..usage()
     };
     let text = text(vec![guest(Some(silent))]);

@@ -1,4 +1,4 @@
-//! What a watcher knows.
+//! What a watch has sent of each object.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,19 @@ use proto_node::node::watch_response::Type;
 use super::{Filter, Watched};
 use crate::ChangeKind;
 
-/// Whether the watcher was told of an object and not that it is gone, by uid. Of what is missing here in a watch that
-/// resumes nobody knows: it has changed since the version at which that goes on. A watcher that sees all objects where it
-/// looks has been sent each of them, so nothing is kept for it.
+/// Last match state sent for each uid: true after ADDED or MODIFIED, false after DELETED. A uid that is missing in a watch
+/// that resumes is unknown: its object has changed since the version at which the watch resumes. A watch without selectors
+/// has sent every object in its namespace, so nothing is kept for it.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct SentObjects {
     objects: BTreeMap<String, bool>,
     /// Versions, by uid, of objects that were sent in a later state than the watch has reached; changes up to that version
     /// are skipped.
     ahead: BTreeMap<String, u64>,
 }
 
-impl Told {
-    /// The watcher knows an object as it is. Whether it is told of that.
+impl SentObjects {
+    /// Notes the first state of an object. Returns whether it has to be sent.
     pub(super) fn note(&mut self, object: &impl Watched, filter: &Filter) -> bool {
         if !filter.covers(object) {
             return false;
@@ -52,7 +52,7 @@ impl Told {
         version <= known
     }
 
-    /// As what the watcher is to be told of a change, if it is.
+    /// Type of the event to send for a change; `None` when nothing is sent.
     pub(super) fn judge(
         &mut self,
         change: ChangeKind,
@@ -65,7 +65,7 @@ impl Told {
         let uid = object.metadata()?.uid.as_str();
         let matches = filter.matches(object);
         let known = match self.objects.get(uid) {
-            Some(told) => *told,
+            Some(sent) => *sent,
             None => change != ChangeKind::Added && filter.can_match(object),
         };
         if change == ChangeKind::Deleted {
@@ -102,8 +102,8 @@ mod tests {
         parsed.expect("a filter")
     }
 
-    fn judged(told: &mut Told, change: &Change, filter: &Filter) -> Option<Type> {
-        told.judge(change.change, &change.object, filter)
+    fn judged(sent: &mut SentObjects, change: &Change, filter: &Filter) -> Option<Type> {
+        sent.judge(change.change, &change.object, filter)
     }
 
     fn change(change: ChangeKind, name: &str, app: &str, phase: &str) -> Change {
@@ -122,10 +122,10 @@ mod tests {
     #[test]
     fn what_was_not_asked_for_is_not_told_when_a_watch_resumes() {
         for (namespace, fields) in [("", "metadata.name=web"), ("other", "")] {
-            let (mut told, filter) = (Told::default(), filter(namespace, "", fields));
+            let (mut sent, filter) = (SentObjects::default(), filter(namespace, "", fields));
             for kind in [ChangeKind::Modified, ChangeKind::Deleted] {
                 let other = change(kind, "db", "db", "Running");
-                assert_eq!(judged(&mut told, &other, &filter), None);
+                assert_eq!(judged(&mut sent, &other, &filter), None);
             }
         }
     }
@@ -143,7 +143,7 @@ mod tests {
                 kind: Kind::Event,
                 object: manifest.parse().expect("an event"),
             };
-            judged(&mut Told::default(), &event, &filter)
+            judged(&mut SentObjects::default(), &event, &filter)
         };
         for change in [ChangeKind::Modified, ChangeKind::Deleted] {
             for other in [
@@ -165,45 +165,48 @@ mod tests {
 
     #[test]
     fn what_did_not_match_and_does_not_is_not_told() {
-        let (mut told, filter) = (Told::default(), filter("", "app=web", ""));
+        let (mut sent, filter) = (SentObjects::default(), filter("", "app=web", ""));
         let mut other = change(ChangeKind::Modified, "db", "db", "Running");
-        assert!(!told.note(&other.object, &filter));
-        assert_eq!(judged(&mut told, &other, &filter), None);
+        assert!(!sent.note(&other.object, &filter));
+        assert_eq!(judged(&mut sent, &other, &filter), None);
         other.change = ChangeKind::Deleted;
-        assert_eq!(judged(&mut told, &other, &filter), None);
+        assert_eq!(judged(&mut sent, &other, &filter), None);
     }
 
     #[test]
     fn what_may_have_matched_when_a_watch_was_lost_is_taken_back() {
         let filter = filter("", "", "status.phase=Running");
         for kind in [ChangeKind::Modified, ChangeKind::Deleted] {
-            let mut told = Told::default();
+            let mut sent = SentObjects::default();
             let ended = change(kind, "web", "web", "Succeeded");
-            assert_eq!(judged(&mut told, &ended, &filter), Some(Type::Deleted));
+            assert_eq!(judged(&mut sent, &ended, &filter), Some(Type::Deleted));
             if kind == ChangeKind::Modified {
-                assert_eq!(judged(&mut told, &ended, &filter), None, "told twice");
+                assert_eq!(judged(&mut sent, &ended, &filter), None, "told twice");
             }
         }
     }
 
     #[test]
     fn nothing_is_kept_for_a_watcher_that_sees_all() {
-        let (mut told, filter) = (Told::default(), filter("default", "", ""));
+        let (mut sent, filter) = (SentObjects::default(), filter("default", "", ""));
         for (kind, expected) in [
             (ChangeKind::Added, Type::Added),
             (ChangeKind::Modified, Type::Modified),
             (ChangeKind::Deleted, Type::Deleted),
         ] {
             let change = change(kind, "web", "web", "Running");
-            assert!(told.note(&change.object, &filter));
-            assert_eq!(judged(&mut told, &change, &filter), Some(expected));
-            assert!(told.objects.is_empty());
+            assert!(sent.note(&change.object, &filter));
+            assert_eq!(judged(&mut sent, &change, &filter), Some(expected));
+            assert!(sent.objects.is_empty());
         }
     }
 
     #[test]
     fn changes_are_told_as_the_watcher_sees_them() {
-        let (mut told, filter) = (Told::default(), filter("", "", "status.phase=Running"));
+        let (mut sent, filter) = (
+            SentObjects::default(),
+            filter("", "", "status.phase=Running"),
+        );
         for (kind, phase, expected) in [
             (ChangeKind::Added, "Pending", None),
             (ChangeKind::Modified, "Running", Some(Type::Added)),
@@ -212,8 +215,8 @@ mod tests {
             (ChangeKind::Modified, "Succeeded", None),
             (ChangeKind::Deleted, "Succeeded", None),
         ] {
-            let told = judged(&mut told, &change(kind, "web", "web", phase), &filter);
-            assert_eq!(told, expected, "{kind:?} {phase}");
+            let told = judged(&mut sent, &change(kind, "web", "web", phase), &filter);
+            assert_eq!(sent, expected, "{kind:?} {phase}");
         }
     }
 }

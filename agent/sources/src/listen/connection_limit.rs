@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Places, counted by who holds them. Cheap to clone.
+/// ConnectionLimit, counted by who holds them. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Places {
+pub(super) struct ConnectionLimit {
     held: Arc<Mutex<HashMap<String, usize>>>,
     most_each: usize,
     most: usize,
@@ -13,12 +13,12 @@ pub(super) struct Places {
 
 /// One place. It is free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionPermit {
     held: Arc<Mutex<HashMap<String, usize>>>,
     holder: String,
 }
 
-impl Places {
+impl ConnectionLimit {
     /// At most `most_each` for one holder, and `most` in all.
     pub(super) fn new(most_each: usize, most: usize) -> Self {
         Self {
@@ -29,21 +29,21 @@ impl Places {
     }
 
     /// A place, if there is one for this holder.
-    pub(super) fn take(&self, holder: String) -> Option<Place> {
+    pub(super) fn take(&self, holder: String) -> Option<ConnectionPermit> {
         let mut held = locked(&self.held);
         let mine = held.get(&holder).copied().unwrap_or_default();
         if mine >= self.most_each || held.values().sum::<usize>() >= self.most {
             return None;
         }
         held.insert(holder.clone(), mine + 1);
-        Some(Place {
+        Some(ConnectionPermit {
             held: Arc::clone(&self.held),
             holder,
         })
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut held = locked(&self.held);
         match held.get_mut(&self.holder) {
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn nobody_takes_the_places_of_others_and_what_is_given_back_is_free() {
-        let places = Places::new(2, 3);
+        let places = ConnectionLimit::new(2, 3);
         let take = |who: &str| places.take(who.to_owned());
         let (first, second) = (take("a").expect("free"), take("a").expect("free"));
         assert!(take("a").is_none());

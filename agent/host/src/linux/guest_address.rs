@@ -37,7 +37,7 @@ pub(crate) enum Unasked {
 
 /// Why nobody knows where to go.
 #[derive(Debug)]
-pub(super) enum NoPlace {
+pub(super) enum NoAddress {
     /// The guest's address is not known: why, and on which interface it should have one.
     Unknown { why: String, interface: String },
     /// Nobody answers for the address that the endpoint names.
@@ -46,8 +46,8 @@ pub(super) enum NoPlace {
     Other(String),
 }
 
-/// Somebody on a bridge.
-pub(super) struct Place {
+/// Address of a guest on a bridge.
+pub(super) struct GuestAddress {
     bridge: String,
     pub(super) address: SocketAddr,
 }
@@ -55,20 +55,20 @@ pub(super) struct Place {
 impl LinuxHost {
     /// Where the guest is found on the bridge of its first interface: at the address that the endpoint names, if that
     /// is the guest's, or at the one that is found out.
-    pub(super) async fn place(
+    pub(super) async fn guest_address(
         &self,
         uid: &PathUid,
         vmi: &Vmi,
         record: &Record,
         endpoint: Endpoint,
-    ) -> Result<Place, NoPlace> {
-        let other = |why: &str| NoPlace::Other(why.to_owned());
+    ) -> Result<GuestAddress, NoAddress> {
+        let other = |why: &str| NoAddress::Other(why.to_owned());
         let interface = vmi.interfaces.first();
         let interface = interface.ok_or_else(|| other("the guest has no interface"))?;
         let settings = self.settings();
         let network = match &interface.attachment {
             Attachment::Network(network) => network.as_str(),
-            Attachment::Pod(_) => return self.place_of_pod(record, endpoint).await,
+            Attachment::Pod(_) => return self.address_of_pod(record, endpoint).await,
         };
         let bridge = settings.config.bridges.get(network);
         let bridge = bridge
@@ -77,15 +77,19 @@ impl LinuxHost {
             Some(address) => named_address(address, interface, bridge).await?,
             None => self.address_of(uid, record, interface, bridge).await?,
         };
-        Ok(Place {
+        Ok(GuestAddress {
             bridge: bridge.clone(),
             address: SocketAddr::new(address, endpoint.port),
         })
     }
 
     /// Where a guest of the pod network is found: at the address that it was given, whatever it says of itself.
-    async fn place_of_pod(&self, record: &Record, endpoint: Endpoint) -> Result<Place, NoPlace> {
-        let other = |why: &str| NoPlace::Other(why.to_owned());
+    async fn address_of_pod(
+        &self,
+        record: &Record,
+        endpoint: Endpoint,
+    ) -> Result<GuestAddress, NoAddress> {
+        let other = |why: &str| NoAddress::Other(why.to_owned());
         let address = record.pod.map(|pod| IpAddr::V4(pod.v4));
         let address =
             address.ok_or_else(|| other("the guest has no address of the pod network"))?;
@@ -94,9 +98,9 @@ impl LinuxHost {
         let config = config.ok_or_else(|| other("this node has no pod network any more"))?;
         if endpoint.host.is_some_and(|host| host != address) {
             let why = format!("host must be the guest's address of the pod network, {address}");
-            return Err(NoPlace::Other(why));
+            return Err(NoAddress::Other(why));
         }
-        Ok(Place {
+        Ok(GuestAddress {
             bridge: config.bridge.clone(),
             address: SocketAddr::new(address, endpoint.port),
         })
@@ -110,8 +114,8 @@ impl LinuxHost {
         record: &Record,
         interface: &Interface,
         bridge: &str,
-    ) -> Result<IpAddr, NoPlace> {
-        let unknown = |why: String| NoPlace::Unknown {
+    ) -> Result<IpAddr, NoAddress> {
+        let unknown = |why: String| NoAddress::Unknown {
             why,
             interface: interface.name.to_string(),
         };
@@ -182,26 +186,26 @@ async fn named_address(
     address: IpAddr,
     interface: &Interface,
     bridge: &str,
-) -> Result<IpAddr, NoPlace> {
+) -> Result<IpAddr, NoAddress> {
     let opened = Bridge::open(bridge).await;
     let mut found = opened.map_err(|error| unreadable(bridge, &error))?;
     match found.leads_to(address, interface.mac).await {
         Ok(()) => Ok(address),
-        Err(Doubt::Silence(why)) => Err(NoPlace::Silent(why)),
-        Err(Doubt::Elsewhere(why)) => Err(NoPlace::Other(format!(
+        Err(Doubt::Silence(why)) => Err(NoAddress::Silent(why)),
+        Err(Doubt::Elsewhere(why)) => Err(NoAddress::Other(format!(
             "host must be an address of the guest itself: {why}"
         ))),
     }
 }
 
-fn unreadable(bridge: &str, error: &io::Error) -> NoPlace {
-    NoPlace::Other(format!("bridge {bridge}: {error}"))
+fn unreadable(bridge: &str, error: &io::Error) -> NoAddress {
+    NoAddress::Other(format!("bridge {bridge}: {error}"))
 }
 
 /// Addresses of a guest that are tried.
 const MAX_TOLD: usize = 4;
 
-impl Place {
+impl GuestAddress {
     /// Connects.
     pub(super) async fn connect(&self) -> Result<TcpStream, Unasked> {
         let here = |error: io::Error| self.no_socket(&error);
