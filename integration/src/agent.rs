@@ -250,7 +250,7 @@ impl<'m, M: Commands> Agent<'m, M> {
     /// VMI to fail for that reason.
     ///
     /// # Errors
-    /// When it does not.
+    /// When the VMI does not fail with `OOMKilled`.
     pub fn run_out_of_memory(&self, name: &str, pid: &str) -> anyhow::Result<()> {
         let limit = Duration::from_secs(60);
         // The limit comes before what is used: the kernel has nothing to reclaim and kills.

@@ -19,7 +19,7 @@ pub fn command_line() -> String {
 /// The next number that the guest prints.
 ///
 /// # Errors
-/// When none comes.
+/// When no count comes before the timeout.
 pub fn next(console: &mut Session) -> anyhow::Result<u32> {
     console.read_until("count=", PATIENCE)?;
     let number = console.read_until(".", PATIENCE)?;

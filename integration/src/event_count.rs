@@ -70,7 +70,7 @@ impl EventCount {
         Ok(count)
     }
 
-    /// How many there were.
+    /// Number of events so far.
     ///
     /// # Errors
     /// When the kernel does not say.

@@ -144,7 +144,7 @@ impl Bound {
     /// How long it has been using CPUs, in user and in kernel mode.
     ///
     /// # Errors
-    /// When it is gone.
+    /// When the process has ended.
     pub fn cpu_time(&self) -> anyhow::Result<Duration> {
         let path = format!("/proc/{}/stat", self.id());
         let stat = std::fs::read_to_string(&path).with_context(|| path.clone())?;

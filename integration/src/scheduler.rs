@@ -81,7 +81,7 @@ impl<'m, M: Commands> Scheduler<'m, M> {
     /// Tells it what a person wants.
     ///
     /// # Errors
-    /// When it refuses.
+    /// When the scheduler refuses.
     pub fn order(&self, words: &str) -> anyhow::Result<String> {
         self.machine.sh(&format!(
             "scheduler order {}/people {words}",
@@ -92,7 +92,7 @@ impl<'m, M: Commands> Scheduler<'m, M> {
     /// Has it run a VMI; `lease` is `stop SECONDS GRACE` or nothing.
     ///
     /// # Errors
-    /// When it refuses.
+    /// When the scheduler refuses.
     pub fn apply(&self, manifest: &str, lease: &str) -> anyhow::Result<()> {
         let file = format!("{}/vmi.yaml", self.directory);
         self.machine.put(&file, 0o644, manifest.as_bytes())?;
@@ -161,7 +161,7 @@ impl<'m, M: Commands> Scheduler<'m, M> {
     /// Waits until a VMI is known to run on a node; the answer is its token.
     ///
     /// # Errors
-    /// When it does not.
+    /// When the guest does not run on the node before the timeout.
     pub fn runs_on(&self, name: &str, node: &str) -> anyhow::Result<u64> {
         self.until(&format!("{name} runs on {node}"), || {
             self.is_running(name, node)
@@ -172,7 +172,7 @@ impl<'m, M: Commands> Scheduler<'m, M> {
     /// Waits until all these nodes have a session.
     ///
     /// # Errors
-    /// When they do not.
+    /// When a node is not ready before the timeout.
     pub fn wait_for_nodes(&self, names: &[&str]) -> anyhow::Result<()> {
         self.until(&format!("{names:?} are there"), || {
             let there: anyhow::Result<Vec<bool>> =

@@ -35,7 +35,7 @@ const REPLACED: u64 = 40;
 /// Has a stock kernel do without tracefs, whose 8 MiB of inodes it has not left of 64 MiB: it keeps 46 for itself.
 const FRUGAL: &str = "lockdown=confidentiality";
 
-/// What runs.
+/// Guests that a campaign runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `testguest`, on any KVM.
@@ -91,7 +91,7 @@ pub struct Campaign {
     pub kind: Kind,
 }
 
-/// What came of it.
+/// Counters of a finished campaign.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// The agent was killed.

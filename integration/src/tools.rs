@@ -197,7 +197,7 @@ pub fn ensure(tools: &[Tool]) -> anyhow::Result<()> {
 /// `apt-get update`.
 ///
 /// # Errors
-/// When apt fails.
+/// When `apt-get update` fails.
 pub fn update_lists() -> anyhow::Result<()> {
     process::output(Command::new("apt-get").args(["update", "-o", "DPkg::Lock::Timeout=300"]))
         .map(drop)

@@ -89,7 +89,7 @@ pub struct Plan {
     pub contenders: Vec<Contender>,
     /// What the guests do.
     pub work: Work,
-    /// How often.
+    /// Number of repetitions.
     pub count: u32,
     /// How long each test of a disk or network goes on, in the guest's milliseconds.
     pub test_ms: u32,

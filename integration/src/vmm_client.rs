@@ -221,7 +221,7 @@ impl VmmClient {
     /// The next event; waits for it.
     ///
     /// # Errors
-    /// When none comes.
+    /// When no event comes before the timeout.
     pub fn next_event(&mut self) -> anyhow::Result<Event> {
         if let Some(event) = self.events.pop_front() {
             return Ok(event);

@@ -88,7 +88,7 @@ pub enum Request {
     },
     /// Read a file.
     Get {
-        /// Which.
+        /// Path of the file.
         path: String,
     },
 }
@@ -111,7 +111,7 @@ pub enum Outcome {
 /// One frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// What it means.
+    /// Type of the frame.
     pub kind: Kind,
     /// Which session it belongs to; 0 for those without.
     pub session: u32,

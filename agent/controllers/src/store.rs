@@ -50,7 +50,7 @@ pub enum ChangeKind {
 pub struct Change {
     /// The version that it made.
     pub version: u64,
-    /// What happened.
+    /// Whether the object was added, modified or deleted.
     pub happened: ChangeKind,
     /// Kind of the object.
     pub kind: String,

@@ -48,7 +48,7 @@ pub struct Lease4 {
 }
 
 impl Lease4 {
-    /// Who answers.
+    /// Address of the server, as answers name it.
     #[must_use]
     pub fn server(&self) -> Ipv4Addr {
         self.server.unwrap_or(self.gateway)

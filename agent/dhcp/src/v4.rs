@@ -44,9 +44,9 @@ pub enum To {
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer4 {
-    /// What is sent.
+    /// The message, without UDP and IP headers.
     pub bytes: Vec<u8>,
-    /// Where it goes.
+    /// Destination of the answer (RFC 2131, 4.1).
     pub to: To,
 }
 

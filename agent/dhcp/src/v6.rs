@@ -8,7 +8,7 @@ use crate::{Guest, Lease6, MAX_BYTES};
 /// Type and transaction.
 const HEADER_BYTES: usize = 4;
 
-/// What never ends.
+/// A lifetime that never ends (RFC 8415, 7.7).
 const FOR_EVER: [u8; 4] = [0xff; 4];
 
 /// Longest identifier of a client.

@@ -45,6 +45,6 @@ pub struct FirmwareLacks {
 pub struct Lack {
     /// What is missing or wrong, with its path.
     pub why: String,
-    /// What to do.
+    /// What an administrator can do about it.
     pub way_out: String,
 }

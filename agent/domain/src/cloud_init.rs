@@ -65,7 +65,7 @@ impl DataVolume {
 pub enum DataVolumeSource {
     /// A Secret or a ConfigMap: a file for each key.
     Object {
-        /// Which of the two.
+        /// ConfigMap or Secret.
         kind: DataKind,
         /// Name in the VMI's namespace.
         name: String,

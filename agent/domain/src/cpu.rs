@@ -72,7 +72,7 @@ pub enum FeaturePolicy {
 pub struct HypervOptions {
     /// All that the host has.
     pub passthrough: bool,
-    /// What is on.
+    /// The enlightenments that the guest is offered.
     pub enlightenments: BTreeSet<Enlightenment>,
     /// Tries for a spin lock, at least 4096; 0: the hypervisor is never told.
     pub spinlock_retries: u32,
@@ -157,7 +157,7 @@ impl Default for ClockOptions {
 pub enum ClockTime {
     /// UTC and some seconds, less than 100 years.
     Utc {
-        /// How many.
+        /// Seconds that the guest's clock is ahead of UTC.
         offset_seconds: i64,
     },
     /// Local time of a zone, as the node knows it when the guest is started.

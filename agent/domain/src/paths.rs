@@ -96,7 +96,7 @@ impl PathRules {
     /// The directory beneath which the path has to be opened, where the namespace may use it.
     ///
     /// # Errors
-    /// Why it may not.
+    /// The path may not be used; the refusal says why.
     pub fn judge(
         &self,
         namespace: &str,

@@ -15,7 +15,7 @@ pub struct Probes {
 /// A question that a guest is asked again and again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// What is asked.
+    /// The check: HTTP, TCP, a command, or the guest agent's ping.
     pub question: Question,
     /// Between the guest's start and the first question.
     pub initial_delay: Duration,
@@ -71,7 +71,7 @@ impl Endpoint {
 /// A GET request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpQuestion {
-    /// Who is asked.
+    /// Address and port that the request goes to.
     pub endpoint: Endpoint,
     /// Path and query: begins with a slash, and is printable ASCII without blanks.
     pub path: String,

@@ -38,7 +38,7 @@ pub struct Vmi {
     pub memory: MemoryOptions,
     /// What the host sets aside.
     pub resources: Resources,
-    /// What is booted.
+    /// Kernel or firmware.
     pub boot: Boot,
     /// What the guest finds in SMBIOS.
     pub identity: MachineIdentity,
@@ -190,9 +190,9 @@ pub struct MachineIdentity {
 /// The system of SMBIOS, but for its uuid and serial number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemNames {
-    /// Who made it.
+    /// Manufacturer, as SMBIOS has it; empty for none.
     pub manufacturer: String,
-    /// What it is.
+    /// Product name, as SMBIOS has it; empty for none.
     pub product: String,
     /// Its version.
     pub version: String,
@@ -218,9 +218,9 @@ impl Default for SystemNames {
 /// The base board of SMBIOS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BaseBoard {
-    /// Who made it.
+    /// Manufacturer, as SMBIOS has it; empty for none.
     pub manufacturer: String,
-    /// What it is.
+    /// Product name, as SMBIOS has it; empty for none.
     pub product: String,
     /// Its version.
     pub version: String,
@@ -235,7 +235,7 @@ pub struct BaseBoard {
 /// The chassis of SMBIOS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chassis {
-    /// Who made it.
+    /// Manufacturer, as SMBIOS has it; empty for none.
     pub manufacturer: String,
     /// Its version.
     pub version: String,
@@ -247,7 +247,7 @@ pub struct Chassis {
     pub sku: String,
 }
 
-/// What is booted.
+/// What a machine boots: a kernel directly, or firmware.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Boot {
     /// A kernel, without firmware.
@@ -270,13 +270,13 @@ impl Boot {
 /// Boot by firmware.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirmwareBoot {
-    /// Which.
+    /// The firmware.
     pub bootloader: Bootloader,
     /// What is tried, first choice first; nothing else is.
     pub order: Vec<BootDevice>,
 }
 
-/// Which firmware.
+/// Firmware that boots the guest's disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bootloader {
     /// BIOS.
@@ -467,7 +467,7 @@ pub struct Interface {
     pub mac: MacAddress,
     /// Where the guest is to find it; `None`: anywhere. No other device asks for the same.
     pub pci_address: Option<PciAddress>,
-    /// What it joins.
+    /// Network that the interface is attached to.
     pub attachment: Attachment,
     /// Queue pairs, at least 1.
     pub queues: u32,

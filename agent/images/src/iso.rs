@@ -34,7 +34,7 @@ pub const MAX_ISO_BYTES: usize = 64 << 20;
 pub struct IsoFile<'a> {
     /// Its path, names with `/` between them.
     pub path: &'a str,
-    /// What is in it.
+    /// Content of the file.
     pub data: &'a [u8],
 }
 

@@ -77,7 +77,7 @@ pub enum OciError {
     Read {
         /// Path within the layout.
         file: String,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -86,7 +86,7 @@ pub enum OciError {
     Malformed {
         /// Path within the layout.
         file: String,
-        /// What is wrong.
+        /// The defect, as the message has it.
         what: String,
     },
     /// No image of that name, or none for this architecture.
@@ -94,7 +94,7 @@ pub enum OciError {
     NoSuchImage {
         /// What was asked for.
         wanted: String,
-        /// What there is.
+        /// Names of the images in the layout, separated by commas.
         held: String,
     },
     /// A bound is exceeded.
@@ -124,7 +124,7 @@ pub enum OciError {
     NotAFile {
         /// Path within the image.
         path: String,
-        /// What it is.
+        /// Type of the entry: "a directory".
         what: &'static str,
     },
     /// A directory that is to hold one file holds none or more.

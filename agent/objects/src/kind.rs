@@ -41,7 +41,7 @@ pub enum ColumnType {
 pub struct Column {
     /// Heading.
     pub name: &'static str,
-    /// How it is shown.
+    /// Format of the column in tables.
     pub shown: ColumnType,
     /// JSONPath of the value, as Kubernetes writes it: `.spec.replicas`.
     pub json_path: &'static str,

@@ -35,7 +35,7 @@ pub enum MachineWish {
     },
 }
 
-/// What changes.
+/// A change of a VirtualMachine that a request causes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MachineChange {
     /// On which part of the machine.

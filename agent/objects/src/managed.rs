@@ -36,7 +36,7 @@ const UNOWNED: [&str; 10] = [
 pub struct Manager<'a> {
     /// Its name. Empty: nobody whose fields are of interest to others.
     pub name: &'a str,
-    /// What it writes.
+    /// Part of the object that the manager writes: spec or status.
     pub part: Part,
     /// The time, as RFC 3339 has it.
     pub now: &'a str,

@@ -37,7 +37,7 @@ pub enum SelectorError {
         key: String,
         /// The operator.
         operator: String,
-        /// What it wants.
+        /// Number of values that the operator takes.
         rule: &'static str,
     },
 }

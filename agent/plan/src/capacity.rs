@@ -89,7 +89,7 @@ pub struct Tenant {
     pub uid: String,
     /// When it was accepted: the oldest comes first.
     pub since: Timestamp,
-    /// What it takes.
+    /// Memory, CPUs and huge pages that it needs.
     pub claim: Claim,
     /// It was granted before.
     pub holds: bool,
@@ -182,7 +182,7 @@ pub fn used(tenants: &[Tenant]) -> Used {
 /// CPUs that a guest has for itself and that are not meant for that any more. It keeps them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misplaced {
-    /// Whose.
+    /// Uid of the VMI.
     pub uid: String,
     /// Those of its CPUs that are not set aside, or are not there.
     pub cpus: CpuSet,

@@ -36,7 +36,7 @@ impl CpuSet {
         self.0.is_empty()
     }
 
-    /// How many there are.
+    /// Number of CPUs in the set.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()

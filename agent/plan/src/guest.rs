@@ -54,7 +54,7 @@ pub enum CredentialsSync {
     Done,
     /// It has not, or not all.
     Failed {
-        /// Why.
+        /// Error of the guest agent, for people.
         why: String,
     },
 }

@@ -10,7 +10,7 @@ use crate::{BootId, Millis};
 /// A moment of one boot of the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootTime {
-    /// Which boot.
+    /// Boot of the host that the time belongs to.
     pub boot_id: BootId,
     /// `CLOCK_BOOTTIME`.
     pub at: Millis,
@@ -32,7 +32,7 @@ pub enum OnExpiry {
 pub struct LeaseTerms {
     /// From the last renewal.
     pub duration: Millis,
-    /// What then.
+    /// What happens to the guest when the lease ends.
     pub on_expiry: OnExpiry,
     /// With [`OnExpiry::Stop`]: how long the guest has to shut itself down.
     pub grace: Millis,
@@ -41,7 +41,7 @@ pub struct LeaseTerms {
 /// A lease as it stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// What was granted.
+    /// Duration, and what happens at its end.
     pub terms: LeaseTerms,
     /// When the heartbeat was sent by which it was last renewed.
     pub since: BootTime,

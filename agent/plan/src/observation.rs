@@ -94,7 +94,7 @@ pub struct StandsStill {
 pub struct VmmObserved {
     /// For which incarnation it was started.
     pub incarnation: u64,
-    /// Who it is.
+    /// Boot id, pid, start time and incarnation of the VMM.
     pub identity: VmmIdentity,
     /// What it says of its machine; `Unknown` while its control socket does not answer.
     pub machine: Observation<MachineObserved>,
@@ -105,7 +105,7 @@ pub struct VmmObserved {
 /// What a VMM says of its machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineObserved {
-    /// Where it stands.
+    /// State that the VMM reports.
     pub state: MachineState,
     /// How often the guest was reset since it was booted.
     pub resets: u64,
@@ -147,7 +147,7 @@ pub enum PauseObserved {
     },
     /// The guest has stopped a device that the host still works for; it goes on by itself.
     DeviceBusy {
-        /// Which device.
+        /// The device, as the VMM names it.
         detail: String,
     },
     /// The guest let its watchdog run out.
@@ -190,7 +190,7 @@ pub struct ExitObserved {
     pub reason: ExitReason,
     /// Free text of the VMM.
     pub detail: String,
-    /// When it ended.
+    /// Wall-clock time of the exit record.
     pub at: Timestamp,
     /// Nanoseconds between boot and end; zero when it was never booted.
     pub uptime_ns: u64,

@@ -84,9 +84,9 @@ impl Action {
 /// An operation, as it was seen. A running one that waits for a file system without an answer is `Unknown`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperationObserved {
-    /// What it does.
+    /// Kind of the operation, with its parameters.
     pub work: Work,
-    /// Where it stands.
+    /// Running, done, or failed.
     pub state: OperationState,
 }
 
@@ -140,7 +140,7 @@ pub struct OperationTold {
     pub at: Timestamp,
     /// It waits for a file system that does not answer: nobody knows whether it ever will.
     pub unknown: bool,
-    /// How far it is.
+    /// Progress of the operation.
     pub progress: Progress,
 }
 

@@ -33,7 +33,7 @@ impl PodAddress {
 /// An address that was given to a name. It outlives VMIs of that name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodLease {
-    /// Which.
+    /// The leased address.
     pub address: PodAddress,
     /// Since when there has been no object of the name, as far as anybody looked.
     #[serde(default)]

@@ -85,7 +85,7 @@ pub struct ProbesKept {
 /// A liveness probe that has failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unhealthy {
-    /// When.
+    /// Time of the failure.
     pub at: Timestamp,
     /// The last answer.
     pub why: String,

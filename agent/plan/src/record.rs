@@ -32,7 +32,7 @@ impl std::fmt::Display for VmiId {
 /// What was done for one VMI, and what came of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Whose record.
+    /// The VMI that the record belongs to.
     pub id: VmiId,
     /// The highest incarnation that was ever meant to start; 0 before the first.
     pub incarnation: u64,
@@ -161,16 +161,16 @@ impl Phase {
 /// When a phase was first reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhaseEntry {
-    /// Which.
+    /// The phase that was entered.
     pub phase: Phase,
-    /// When.
+    /// Wall-clock time at which it was entered.
     pub at: Timestamp,
 }
 
 /// Failed attempts to start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartFailures {
-    /// How many in a row.
+    /// Consecutive failures; 0 after a start that succeeded.
     pub count: u32,
     /// How many of them cost a VMM process. These are bounded, because each may hide a bug that
     /// harms the host.
@@ -184,7 +184,7 @@ pub struct StartFailures {
 /// How far the ending of a guest on request has come.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopProgress {
-    /// When it began.
+    /// Time at which the end began.
     pub since: Timestamp,
     /// When the power button was pressed, if the press was carried out.
     pub pressed_at: Option<Timestamp>,

@@ -23,7 +23,7 @@ pub enum ChangeKind {
 pub struct Change {
     /// The version that the change made.
     pub version: u64,
-    /// What happened.
+    /// Whether the entry was added, modified or deleted.
     pub kind: ChangeKind,
     /// To which object.
     pub key: ObjectKey,

@@ -33,7 +33,7 @@ pub enum OpenError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What was found.
+        /// Description of the damage.
         what: String,
     },
     /// The file system refused.
@@ -41,7 +41,7 @@ pub enum OpenError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Error of the operating system.
         source: std::io::Error,
     },
 }
@@ -52,9 +52,9 @@ pub enum StoreError {
     /// An older generation than the one stored.
     #[error("generation {offered} is older than the stored generation {stored}")]
     Stale {
-        /// What was offered.
+        /// Generation of the write.
         offered: i64,
-        /// What is stored.
+        /// Generation in the ledger.
         stored: i64,
     },
     /// The same generation with another spec.
@@ -74,13 +74,13 @@ pub enum StoreError {
     /// What is stored cannot be read back.
     #[error("the ledger holds {what} that cannot be decoded")]
     Undecodable {
-        /// What.
+        /// Kind and key of the entry.
         what: String,
     },
     /// The sync that several writes shared failed, or one of them did halfway. Nothing of any of them is stored.
     #[error("the write shared a sync that failed: {why}")]
     NotShared {
-        /// Why.
+        /// Error of the sync.
         why: String,
     },
     /// Its file failed a moment ago.

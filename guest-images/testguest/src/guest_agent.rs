@@ -4,7 +4,7 @@
 /// The longest request and answer.
 pub const MAX_LINE_BYTES: usize = 1024;
 
-/// What it is.
+/// Answer to `guest-get-osinfo`.
 const OS: &[u8] =
     b"{\"return\": {\"id\": \"testguest\", \"pretty-name\": \"A guest for tests\"}}\n";
 

@@ -19,7 +19,7 @@ use crate::wire::{Frame, Kind, MAX_PAYLOAD_BYTES, Outcome};
 pub struct Output {
     /// Its exit code, or nothing when a signal ended it.
     pub code: Option<i32>,
-    /// What it printed.
+    /// Standard output.
     pub stdout: String,
     /// What it complained about.
     pub stderr: String,

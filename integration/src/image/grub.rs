@@ -20,7 +20,7 @@ const CORE_SECTOR: u64 = 34;
 /// Where the system partition begins.
 const SYSTEM_SECTOR: u64 = 2048;
 const SYSTEM_MIB: u64 = 64;
-/// What follows it.
+/// First sector of the root partition, behind the system partition.
 const ROOT_SECTOR: u64 = SYSTEM_SECTOR + (SYSTEM_MIB << 20) / SECTOR;
 /// For the partition table at the end.
 const END_MIB: u64 = 1;

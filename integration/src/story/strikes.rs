@@ -143,7 +143,7 @@ impl Story {
     /// Waits until the machine answers.
     ///
     /// # Errors
-    /// When it does not.
+    /// When the machine does not answer in time.
     pub fn wait(&self) -> anyhow::Result<()> {
         let answers = format!("cd && {LOG_IN} 30s -c true debian@vm/dev");
         self.node.wait_for(&answers, PATIENCE).map(drop)

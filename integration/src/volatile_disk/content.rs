@@ -70,7 +70,7 @@ impl Content {
 pub struct Volatile {
     /// The size in bytes.
     pub bytes: u64,
-    /// What reads find.
+    /// Content that reads return.
     current: Content,
     durable: Content,
     /// What was written since the last flush, in its order.

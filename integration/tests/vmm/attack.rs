@@ -96,6 +96,8 @@ impl Plan {
             let answer = client.must(Kind::GetStatus(v1::GetStatus {}));
             let status = answer.expect("an answer").status.expect("a status");
             assert_eq!(status.exit, None, "{}", printed());
+            // The log is a file, and nothing signals its next line. Requests without a pause would load the VMM
+            // more than the guest does.
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -147,6 +149,7 @@ fn footprint_of(command_line: &str, add: impl Fn(&mut Plan)) -> (Results, Footpr
     plan.boot(&mut client);
     plan.wait_for("TESTGUEST idle", &mut client);
     let before = Footprint::of(vmm.pid());
+    // The interval of the measurement.
     std::thread::sleep(REST);
     let after = Footprint::of(vmm.pid());
     let ticks = after.ticks - before.ticks;
@@ -349,7 +352,7 @@ fn a_machine_under_attack_by_two_cpus_is_paused_resumed_and_stopped() {
     };
     let before = Footprint::of(vmm.pid()).ticks;
     for round in 0..PAUSES {
-        // At another place of the storm each time.
+        // Not a wait: the pause has to hit another phase of the storm in each round.
         std::thread::sleep(Duration::from_millis(u64::from(round) * 17));
         must(Kind::Pause(v1::Pause {}));
         must(Kind::Resume(v1::Resume {}));

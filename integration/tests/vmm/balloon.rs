@@ -64,6 +64,7 @@ fn wait_for_size(client: &mut VmmClient, bytes: u64) {
             return;
         }
         assert!(Instant::now() < deadline, "{status:?}");
+        // The VMM sends no event while a balloon changes, so its size is polled.
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -76,7 +77,8 @@ fn a_guest_is_led_by_requests() {
     let mut client = vmm.connect().unwrap();
     by_hand.boot(&mut client);
     soon(|| by_hand.printed().contains("TESTGUEST filled"));
-    // As often as it is asked, the guest tells: this is its way of counting.
+    // The guest answers each request for statistics with the number of its answers in `minor_faults`. An answer is
+    // not waited for by the request, so it is polled.
     let is_told = (0..10_000).any(|_| {
         std::thread::sleep(Duration::from_millis(1));
         stats(&mut client).minor_faults >= Some(3)

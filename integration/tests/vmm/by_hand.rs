@@ -124,7 +124,8 @@ impl ByHand {
     }
 }
 
-/// Waits until `holds`, which takes a few seconds at most, and longer on a crowded machine.
+/// Polls until `holds`, for conditions that nothing signals, such as text in a file. That takes a few seconds at
+/// most, and longer on a crowded machine.
 pub fn soon(holds: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !holds() {

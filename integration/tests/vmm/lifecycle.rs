@@ -142,6 +142,7 @@ fn a_paused_guest_stands_still_and_goes_on() {
     }
     client.must(Kind::Pause(v1::Pause {})).unwrap();
     client.must(Kind::PowerButton(v1::PowerButton {})).unwrap();
+    // Nothing is to happen: a guest that ran in spite of the pause would take the button and end in this time.
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(status(&mut client).state(), v1::MachineState::Paused);
     client.must(Kind::Resume(v1::Resume {})).unwrap();
@@ -231,7 +232,7 @@ fn an_idle_guest_costs_no_cpu_and_little_memory() {
     let vmm = VmmProcess::start().unwrap();
     let mut client = vmm.connect().unwrap();
     by_hand.boot(&mut client);
-    std::thread::sleep(Duration::from_millis(200));
+    soon(|| by_hand.printed().contains("idle"));
     let ticks = || {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", vmm.pid())).unwrap();
         let fields: Vec<u64> = stat
@@ -246,6 +247,7 @@ fn an_idle_guest_costs_no_cpu_and_little_memory() {
         fields.iter().sum::<u64>()
     };
     let before = ticks();
+    // The interval of the measurement.
     std::thread::sleep(Duration::from_secs(1));
     assert!(ticks() - before <= 1, "an idle VMM used the CPU");
     let kib = resident_kib_but_guest_ram(vmm.pid());

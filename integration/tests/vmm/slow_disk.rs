@@ -150,6 +150,7 @@ impl Stuck {
                 return;
             }
             assert!(Instant::now() < deadline, "{status:?}:\n{printed}");
+            // The guest's log is a file, and nothing signals its next line.
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -171,6 +172,7 @@ fn a_guest_that_starts_over_waits_for_its_disk() {
             (status.state(), status.resets),
             (v1::MachineState::Running, 0)
         );
+        // Nothing is to happen until the time is over; this is how often the status is checked meanwhile.
         std::thread::sleep(Duration::from_millis(100));
     }
     // It can be paused, which changes nothing about what it waits for.
@@ -260,6 +262,7 @@ fn a_thread_that_the_host_keeps_keeps_neither_a_pause_nor_a_stop_waiting_for_eve
         }
         let resumed = guest.client.must(Kind::Resume(v1::Resume {}));
         resumed.expect("resumed");
+        // The guest has to run for its write to come; nothing signals it, because the disk does not answer.
         std::thread::sleep(Duration::from_millis(20));
     };
     assert!(error.message.contains("0000:00:01.0"), "{error:?}");

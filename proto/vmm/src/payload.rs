@@ -113,7 +113,7 @@ pub fn encode(kind: PayloadKind, version: u32, body: &[u8]) -> Vec<u8> {
 /// A payload whose header and checksums are right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Payload<'a> {
-    /// What it holds.
+    /// Type of the payload's message.
     pub kind: PayloadKind,
     /// Version of the body's format within its kind.
     pub version: u32,

@@ -32,7 +32,7 @@ pub enum Request {
 pub struct Situation {
     /// What the machine's owner wants.
     pub strategy: RunStrategy,
-    /// What there is.
+    /// State of the machine's VMI.
     pub guest: Guest,
     /// It is being deleted.
     pub is_going: bool,

@@ -4,7 +4,7 @@ use proto_node::vmi::{VirtualMachineSpec, Volume};
 
 use crate::{Bound, FieldError, Rule};
 
-/// What is named.
+/// Whether an instance type or a preference is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sort {
     /// An instance type.

@@ -12,9 +12,9 @@ pub enum DiskError {
     Read {
         /// The image.
         image: String,
-        /// Where in its file.
+        /// Byte offset of the access.
         offset: u64,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -47,7 +47,7 @@ pub enum DiskError {
     Unsupported {
         /// The image.
         image: String,
-        /// What it has.
+        /// The feature, as the message's predicate: "is encrypted".
         what: String,
         /// What the user can do.
         way_out: &'static str,
@@ -59,7 +59,7 @@ pub enum DiskError {
         image: String,
         /// The format it should have.
         wanted: DiskFormat,
-        /// Who says so.
+        /// Who asserts the format, with a verb: "its source says so".
         who: String,
     },
     /// The image is an overlay, and the image below was not handed over.
@@ -89,7 +89,7 @@ pub enum DiskError {
         image: String,
         /// What is too large.
         what: &'static str,
-        /// How large it is.
+        /// The value found.
         value: u64,
         /// The limit.
         limit: u64,
@@ -99,11 +99,11 @@ pub enum DiskError {
     /// The output cannot be written.
     #[error("the disk cannot be written at byte {offset} of {total}")]
     Write {
-        /// Where.
+        /// Byte offset of the access.
         offset: u64,
         /// Size of the disk in bytes.
         total: u64,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },

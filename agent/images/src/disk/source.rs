@@ -15,7 +15,7 @@ pub trait ReadAt {
     /// Those of the medium.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// How many there are.
+    /// Length in bytes.
     ///
     /// # Errors
     /// Those of the medium.

@@ -44,7 +44,7 @@ enum Member {
 pub struct Window {
     /// First byte.
     pub start: u64,
-    /// How many.
+    /// Length in bytes.
     pub size: u64,
 }
 

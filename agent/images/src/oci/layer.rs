@@ -13,7 +13,7 @@ use crate::bounded::{BoundedReader, is_limit};
 /// Longest path and longest set of extended attributes of one entry.
 const MAX_EXTENSION_BYTES: u64 = 64 << 10;
 
-/// What an entry is.
+/// Type of an entry of a layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     Directory,

@@ -39,7 +39,7 @@ const PATIENCE_MS: u64 = 10_000;
 /// The clock is looked at after so many looks at the ring.
 const LOOKS: u32 = 64;
 
-/// What was done.
+/// Result of a load.
 struct Tally {
     load: Load,
     access: Access,

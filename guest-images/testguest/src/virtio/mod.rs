@@ -109,7 +109,7 @@ pub enum DeviceError {
     WrongDescriptor(u32),
     /// A value is not what it has to be.
     Mismatch {
-        /// Which value.
+        /// Name of the value.
         what: &'static str,
         /// As it should be.
         expected: u64,

@@ -26,7 +26,7 @@ pub(in crate::disk) enum Mapping {
     Zero,
     /// Bytes as they are.
     Data {
-        /// Where in the file.
+        /// Byte offset in the image file.
         offset: u64,
     },
     /// A compressed cluster.

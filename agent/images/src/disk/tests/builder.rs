@@ -17,7 +17,7 @@ pub(super) enum Content {
     Packed(u8),
 }
 
-/// What is built.
+/// An image that a test builds.
 #[derive(Debug, Clone)]
 pub(super) struct Builder {
     pub(super) version: u32,
