@@ -31,7 +31,7 @@ const OLDEST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// What needs no database.
 const OFFLINE: [&str; 3] = ["bans", "licenses", "sources"];
 
-/// What to go by.
+/// Options of `cargo xtask audit`.
 #[derive(clap::Args)]
 pub struct AuditOptions {
     /// A clone of the advisory database. Left out: `advisory-db` in the cache directory.

@@ -27,7 +27,7 @@ const AT_THE_PROMPT: &[&str] = &[
     "head -c 16 /dev/hwrng | xxd",
 ];
 
-/// What to show.
+/// Options of `cargo xtask demo`.
 #[derive(clap::Args)]
 pub struct DemoOptions {
     /// From the Debian package, in a node in a box, to a login in a machine that one command makes.

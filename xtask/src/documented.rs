@@ -24,7 +24,7 @@ const ATTACKS: [&str; 2] = [
     "integration/tests/vmm/attack.rs",
 ];
 
-/// Where tests are.
+/// Directories that have tests.
 const TOPS: [&str; 6] = [
     "agent",
     "guest-images",

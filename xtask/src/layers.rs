@@ -1,4 +1,5 @@
-//! `cargo xtask layers`: which room may import which, hold unsafe code, and drop errors.
+//! `cargo xtask layers`: which room may import which, hold unsafe code, and drop errors,
+//! and which files of a room import each other.
 //!
 //! [`violations`] is a pure function of the packages that cargo sees and of [`table::ROOMS`].
 
@@ -12,16 +13,19 @@ use std::path::Path;
 use packages::Packages;
 use table::{ROOMS, Room};
 
+use crate::circles;
+
 /// Checks the workspace at `root`.
 ///
 /// # Errors
-/// Lists every import and every unsafe block outside the table, and every error that is dropped without a
-/// reason.
+/// Lists every import and every unsafe block outside the table, every error that is dropped without a reason, and
+/// every circle of files beyond the table.
 pub fn run(root: &Path) -> anyhow::Result<()> {
     let packages = Packages::of_workspace(root)?;
     let mut found = violations(&packages);
     found.extend(unsafety::violations(root)?);
     found.extend(swallowed::violations(root)?);
+    found.extend(circles::violations(root)?);
     anyhow::ensure!(
         found.is_empty(),
         "what no room may do:\n  {}",

@@ -10,6 +10,7 @@ mod audit;
 mod bench;
 mod build;
 mod check;
+mod circles;
 mod demo;
 mod documented;
 mod fuzz;
@@ -47,8 +48,12 @@ enum Command {
     Check,
     /// Compare dependencies with known vulnerabilities, and check their licences and sources.
     Audit(audit::AuditOptions),
-    /// Fail when a crate imports what the table of rooms does not allow.
-    Layers,
+    /// Fail when a crate imports what the table of rooms does not allow, or more files import each other than before.
+    Layers {
+        /// Only list the circles of files that import each other.
+        #[arg(long)]
+        circles: bool,
+    },
     /// Write the code that derives from the .proto files.
     Gen {
         /// Write nothing; fail when what is checked in differs from what would be written.
@@ -84,7 +89,7 @@ enum Command {
     Fuzz(fuzz::FuzzOptions),
     /// Show one of the simulator's schedules step by step.
     Sim {
-        /// Which.
+        /// Seed of the schedule.
         #[arg(long)]
         seed: u64,
         /// One of control planes and several nodes, instead of one VMI's.
@@ -160,7 +165,8 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Test(options) => test::run(&root, &options),
         Command::Check => check::run(&root),
         Command::Audit(options) => audit::run(&root, &options),
-        Command::Layers => layers::run(&root),
+        Command::Layers { circles: true } => circles::print(&root),
+        Command::Layers { circles: false } => layers::run(&root),
         Command::Gen { check } => r#gen::run(&root, check),
         Command::Images { refresh, debian } => images::all(refresh, debian),
         Command::Node { systemd } => node::run(&root, systemd),

@@ -19,7 +19,7 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Crates whose programs are in the package.
 pub const SHIPPED: [&str; 3] = ["agent-daemon", "agent-cli", "vmm-monitor"];
 
-/// What to make.
+/// Options of `cargo xtask package`.
 #[derive(clap::Args)]
 pub struct PackageOptions {
     /// Debian's part of the version: the package is kvmlet 0.1.0-REVISION.

@@ -16,7 +16,7 @@ pub struct SimOptions {
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// How many seeds.
+    /// Number of seeds to run.
     #[arg(long, default_value_t = 100_000)]
     count: u64,
     /// The controllers of machines and replica sets alone.

@@ -22,7 +22,7 @@ use integration::soak::{Campaign, Kind, Tally, kills};
 
 use crate::progress::step;
 
-/// Which campaign.
+/// Campaigns of `cargo xtask soak`.
 #[derive(clap::Subcommand)]
 pub enum Soak {
     /// Kill the agent at random moments while guests start, run and stop; none may notice.

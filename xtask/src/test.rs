@@ -18,7 +18,7 @@ use crate::progress::step;
 /// Names of tests that may boot a node begin so.
 const OF_NODES: &str = "integration::";
 
-/// What to run.
+/// Options of `cargo xtask test`.
 #[derive(clap::Args)]
 pub struct TestOptions {
     /// Only tests whose name (crate::target::test) contains this.

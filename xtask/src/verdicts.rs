@@ -23,7 +23,7 @@ legal and beyond this release. `cargo xtask verdicts DIRECTORY` writes this page
 
 ";
 
-/// Which manifests.
+/// Options of `cargo xtask verdicts`.
 #[derive(clap::Args)]
 pub struct VerdictsOptions {
     /// Directory of manifests; those below it count too.

@@ -1,4 +1,5 @@
-//! `cargo xtask check`: spellings that no file of the project has, and the form of a commit's subject.
+//! `cargo xtask check`: spellings that no file of the project has, doc comments without meaning, and the form of a
+//! commit's subject.
 
 use std::fs;
 use std::path::Path;
@@ -13,6 +14,14 @@ const REFUSED: &[([&str; 2], &str)] = &[(["can ", "not"], "cannot"), (["can_", "
 /// Lines that repeat what another program says have this, and are spared.
 const QUOTED: &str = "// word for word";
 
+/// First words of a doc comment that asks instead of answering: "Why.", "Which.", "What is sent.".
+const QUESTIONS: [&str; 8] = [
+    "Why", "Which", "What", "How", "Who", "Where", "When", "Whose",
+];
+
+/// A doc comment that begins with one of them has more than this behind it, in characters.
+const QUESTION_TAIL: usize = 12;
+
 /// Subjects of later commits are checked. Some before it are longer.
 const SINCE: &str = "a39e37ff2834";
 
@@ -22,7 +31,7 @@ const SUBJECT: usize = 72;
 /// Checks every file that git tracks below `root`, and the subjects of the commits since [`SINCE`].
 ///
 /// # Errors
-/// Lists every line with a refused spelling, and every subject that is too long or names no room.
+/// Lists every line with a refused spelling, every doc comment without meaning, and every subject that is too long or names no room.
 pub fn run(root: &Path) -> anyhow::Result<()> {
     let mut wrong = Vec::new();
     for file in git(root, &["ls-files", "-z"])?.split_terminator('\0') {
@@ -31,6 +40,12 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
             continue;
         };
         wrong.extend(refused(&text).map(|(number, better)| format!("{file}:{number}: {better}")));
+        // Comments of generated code are those of the .proto files.
+        if file.ends_with(".rs") && !file.contains("/generated/") {
+            wrong.extend(questions(&text).map(|number| {
+                format!("{file}:{number}: say what it is, its unit and its range, or nothing")
+            }));
+        }
     }
     // A shallow clone may lack the commit: what it has of later ones is then not known.
     let range = format!("{SINCE}..HEAD");
@@ -56,6 +71,29 @@ fn refused(text: &str) -> impl Iterator<Item = (usize, String)> + '_ {
             has_words(&line, &spelling)
                 .then(|| (index + 1, format!("write {better:?} for {spelling:?}")))
         })
+    })
+}
+
+/// Numbers of the lines that are doc comments without meaning.
+fn questions(text: &str) -> impl Iterator<Item = usize> + '_ {
+    let numbered = text.lines().enumerate();
+    numbered.filter_map(|(index, line)| is_question(line).then_some(index + 1))
+}
+
+/// Whether a line is a doc comment of a few words that begin with one of [`QUESTIONS`].
+fn is_question(line: &str) -> bool {
+    let Some(sentence) = line.trim().strip_prefix("/// ") else {
+        return false;
+    };
+    let tail = QUESTIONS
+        .iter()
+        .filter_map(|word| sentence.trim().strip_prefix(word)?.strip_suffix('.'));
+    tail.into_iter().any(|tail| {
+        let is_short = tail.chars().count() <= QUESTION_TAIL;
+        is_short
+            && tail
+                .chars()
+                .all(|letter| letter == ' ' || letter.is_ascii_lowercase())
     })
 }
 
@@ -118,6 +156,23 @@ mod tests {
             0
         );
         assert_eq!(refused("A pecan nothing else.").count(), 0);
+    }
+
+    #[test]
+    fn a_doc_comment_that_only_asks_is_refused() {
+        for asks in ["Why.", "Which kind.", "How many."] {
+            assert!(is_question(&format!("    /// {asks}")), "{asks}");
+        }
+        for says in [
+            "What a reader may do with it.",
+            "Why the filter allows the call.",
+            "Kind of the payload.",
+        ] {
+            assert!(!is_question(&format!("    /// {says}")), "{says}");
+        }
+        assert!(!is_question("    // Why."));
+        let text = ["struct A {", "    /// Why.", "    b: B,"].join("\n");
+        assert_eq!(questions(&text).collect::<Vec<_>>(), [2]);
     }
 
     #[test]

@@ -71,7 +71,7 @@ impl Place {
         })
     }
 
-    /// Where it is.
+    /// Path of the image.
     pub fn image(&self) -> &Path {
         &self.image
     }

@@ -15,7 +15,7 @@ pub const MICROVM: &str = "qemu-microvm";
 /// QEMU with PCI.
 pub const Q35: &str = "qemu-q35";
 
-/// What guests boot.
+/// Kernels that guests boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kernel {
     /// The small one of `guest-images/bench`, an ELF image.

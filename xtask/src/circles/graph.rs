@@ -1,0 +1,64 @@
+//! Strongly connected components of a directed graph, by Tarjan's algorithm.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Nodes and the edges that leave them.
+#[derive(Default)]
+pub(super) struct Graph(BTreeMap<String, BTreeSet<String>>);
+
+/// State of one search.
+#[derive(Default)]
+struct Search {
+    /// Order in which nodes were met.
+    order: BTreeMap<String, usize>,
+    /// Lowest order that a node reaches through nodes on the stack.
+    low: BTreeMap<String, usize>,
+    stack: Vec<String>,
+    components: Vec<Vec<String>>,
+}
+
+impl Graph {
+    /// Adds an edge; one from a node to itself is none.
+    pub(super) fn add(&mut self, from: String, to: String) {
+        if from != to {
+            self.0.entry(from).or_default().insert(to);
+        }
+    }
+
+    /// The components of more than one node, each sorted, in order of their first nodes.
+    pub(super) fn circles(&self) -> Vec<Vec<String>> {
+        let mut search = Search::default();
+        for node in self.0.keys() {
+            if !search.order.contains_key(node) {
+                self.visit(node, &mut search);
+            }
+        }
+        let mut circles = search.components;
+        circles.retain(|component| component.len() > 1);
+        circles.sort();
+        circles
+    }
+
+    /// Visits `node` and all that it reaches. Recursion is as deep as the longest chain of imports of a crate.
+    fn visit(&self, node: &str, search: &mut Search) {
+        let order = search.order.len();
+        search.order.insert(node.to_owned(), order);
+        search.stack.push(node.to_owned());
+        let mut low = order;
+        for next in self.0.get(node).into_iter().flatten() {
+            if !search.order.contains_key(next) {
+                self.visit(next, search);
+                low = low.min(search.low.get(next).copied().unwrap_or(order));
+            } else if search.stack.contains(next) {
+                low = low.min(search.order.get(next).copied().unwrap_or(order));
+            }
+        }
+        search.low.insert(node.to_owned(), low);
+        if low == order {
+            let start = search.stack.iter().position(|entry| entry == node);
+            let mut component = search.stack.split_off(start.unwrap_or(0));
+            component.sort();
+            search.components.push(component);
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The circles of files that are left. Rows only shrink: who dissolves a circle removes its number.
+
+/// Directory of a crate, and the number of files of each of its circles, largest first.
+const ALLOWED: &[(&str, &[usize])] = &[
+    ("agent/cli", &[5]),
+    ("agent/controllers", &[18]),
+    ("agent/daemon", &[29, 5]),
+    ("agent/dhcp", &[4]),
+    ("agent/domain", &[31, 2]),
+    ("agent/host", &[23, 4, 4, 4, 4, 4, 3, 2, 2, 2]),
+    ("agent/images", &[13, 6, 3, 3, 2]),
+    ("agent/objects", &[11]),
+    ("agent/plan", &[29]),
+    ("agent/sources", &[34, 5]),
+    ("agent/store", &[11]),
+    ("guest-images/testguest", &[7, 3, 2, 2]),
+    ("integration", &[7, 4, 3, 2, 2, 2, 2]),
+    ("proto/node", &[8]),
+    ("proto/vmm", &[2]),
+    ("xtask", &[2, 2]),
+];
+
+/// What the table allows the crate at `package`.
+pub(super) fn allowed(package: &str) -> &'static [usize] {
+    let row = ALLOWED.iter().find(|(name, _)| *name == package);
+    row.map_or(&[], |(_, sizes)| sizes)
+}
