@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use agent_domain::Vmi;
 use agent_host::{Host, Look, Wake};
 use agent_plan::{
-    Action, Completed, Deletion, Millis, Observation, Observed, PciDemand, Phase, Plan, PlanEvent,
-    Record, Room, Tenant, Timestamp, Wanted, complete, plan,
+    Action, Completed, Deletion, GuestClaim, Millis, Observation, Observed, PciDemand, Phase, Plan,
+    PlanEvent, Record, Reservation, Timestamp, Wanted, complete, plan,
 };
 use agent_sources::ObjectRef;
 use agent_store::StoreError;
@@ -157,7 +157,7 @@ impl<H: Host> Actor<H> {
         wanted.closed = self.agent.keeper.closed(&self.agent.node_name());
         wanted.room = self.room(&record, wanted.closed.is_some());
         if let Some(why) = self.address(&mut record, now)? {
-            wanted.room = Room::Waits { why };
+            wanted.room = Reservation::Waits { why };
         }
         let begun = self.start.mark();
         let mut observed = Box::pin(self.agent.host.observe(Look {
@@ -353,7 +353,7 @@ impl<H: Host> Actor<H> {
             pci: PciDemand::of(&spec.vmi),
             links_down: spec.links_down(),
             firmware: spec.vmi.boot.firmware().is_some(),
-            room: Room::default(),
+            room: Reservation::default(),
             probes: self.probes.as_ref().map(Probes::said).unwrap_or_default(),
             closed: None,
         })
@@ -361,25 +361,25 @@ impl<H: Host> Actor<H> {
 
     /// Whether the node has room for the VMI. One that has it, or will never need it, asks nobody; one that waits
     /// for the node to start guests only takes its place among those that wait.
-    fn room(&self, record: &Record, is_closed: bool) -> Room {
+    fn room(&self, record: &Record, is_closed: bool) -> Reservation {
         if let Some(claim) = &record.room {
-            return Room::Granted(claim.clone());
+            return Reservation::Granted(claim.clone());
         }
         let Some(spec) = self.spec.as_ref().filter(|_| record.end.is_none()) else {
-            return Room::default();
+            return Reservation::default();
         };
-        let rooms = &self.agent.rooms;
-        let claim = rooms.claim_of(&spec.vmi);
+        let reservations = &self.agent.reservations;
+        let claim = reservations.claim_of(&spec.vmi);
         if is_closed && record.launch.is_none() {
-            rooms.note(Tenant {
+            reservations.note(GuestClaim {
                 uid: self.uid.clone(),
                 since: accepted_at(record),
                 claim,
                 holds: false,
             });
-            return Room::default();
+            return Reservation::default();
         }
-        rooms.ask(&self.uid, accepted_at(record), claim)
+        reservations.ask(&self.uid, accepted_at(record), claim)
     }
 
     /// Gives the guest its address of the pod network; or why it has to wait for one.

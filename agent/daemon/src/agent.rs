@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use agent_domain::{NodeCaps, PathRules, Vmi};
 use agent_host::{FirmwareFinder, Host, KnownPaths, NodeFacts, Wake};
-use agent_plan::{CapacityRules, PlanEvent, Record, Tenant, Timestamp};
+use agent_plan::{CapacityRules, GuestClaim, PlanEvent, Record, Timestamp};
 use agent_sources::{ApiError, Kind, ObjectRef};
 use agent_store::{Ledger, StoreError, StoredObject, Transaction};
 use futures_util::FutureExt;
@@ -25,7 +25,7 @@ use crate::events::{About, EventLog};
 use crate::maintenance::Keeper;
 use crate::metrics::Metrics;
 use crate::object;
-use crate::rooms::Rooms;
+use crate::reservations::Reservations;
 use crate::secrets::Secrets;
 use crate::traces::Traces;
 use crate::usage::LastFigures;
@@ -65,7 +65,7 @@ pub(crate) struct Inner<H> {
     pub(crate) metrics: Metrics,
     pub(crate) traces: Traces,
     pub(crate) last_figures: LastFigures,
-    pub(crate) rooms: Rooms,
+    pub(crate) reservations: Reservations,
     pub(crate) keeper: Keeper,
     /// The control plane that this node dials.
     pub(crate) control_plane: OnceLock<String>,
@@ -93,7 +93,7 @@ impl<H: Host> Agent<H> {
         let events = EventLog::load(&ledger)?;
         let version = ledger.version()?;
         let keeper = Keeper::new(ledger.maintenance()?);
-        let rooms = Rooms::new(caps.0.node_name.clone(), &facts, rules);
+        let reservations = Reservations::new(caps.0.node_name.clone(), &facts, rules);
         Ok(Self(Arc::new(Inner {
             ledger,
             secrets,
@@ -106,7 +106,7 @@ impl<H: Host> Agent<H> {
             metrics: Metrics::new(),
             traces: Traces::default(),
             last_figures: LastFigures::default(),
-            rooms,
+            reservations,
             keeper,
             control_plane: OnceLock::new(),
             renewals: Renewals::default(),
@@ -176,7 +176,7 @@ impl<H: Host> Agent<H> {
         for (_, row) in &objects {
             self.note_room(row)?;
         }
-        self.rooms.warn_of_misplaced();
+        self.reservations.warn_of_misplaced();
         for (key, row) in objects {
             let target = ObjectRef {
                 kind: Kind::VirtualMachineInstance,
@@ -198,11 +198,11 @@ impl<H: Host> Agent<H> {
             (None, Some(_)) => return Ok(()),
             // What this release cannot read keeps what it has; how much nobody can tell.
             (None, None) => match Vmi::restore(object::vmi(row)?) {
-                Ok(admitted) => self.rooms.claim_of(&admitted.vmi),
+                Ok(admitted) => self.reservations.claim_of(&admitted.vmi),
                 Err(_) => return Ok(()),
             },
         };
-        self.rooms.note(Tenant {
+        self.reservations.note(GuestClaim {
             uid: row.uid.clone(),
             since: accepted_at(&record),
             claim,
@@ -213,7 +213,7 @@ impl<H: Host> Agent<H> {
 
     /// A VMI takes no room any more, and those whose turn it is are told.
     pub(crate) fn release_room(&self, uid: &str) {
-        for next in self.rooms.release(uid) {
+        for next in self.reservations.release(uid) {
             self.wake(&next);
         }
     }

@@ -35,7 +35,10 @@ impl<H: Host> Assignments for Agent<H> {
             architecture: info.architecture,
             features: info.features,
             labels: self.caps().labels,
-            capacity: Some(resources::capacity(&self.rooms.figures(), info.max_vcpus)),
+            capacity: Some(resources::capacity(
+                &self.reservations.figures(),
+                info.max_vcpus,
+            )),
             networks: info.networks,
             control_plane: control_plane.to_owned(),
             highest_token: mark.highest,

@@ -171,7 +171,7 @@ impl<H: Host> Agent<H> {
     /// What is known of the node without asking anybody.
     pub(crate) fn node_facts(&self) -> Result<GetNodeInfoResponse, ApiError> {
         let caps = self.caps();
-        let figures = self.rooms.figures();
+        let figures = self.reservations.figures();
         let resources = Resources::of(&figures);
         Ok(GetNodeInfoResponse {
             capacity: Some(resources.capacity),

@@ -73,7 +73,7 @@ impl Reloader {
         self.agent.set_hooks(next.hooks.clone());
         let host = facts::host_config(&next, &self.agent.known_paths);
         self.agent.host.reconfigure(host);
-        for uid in self.agent.rooms.set_rules(next.capacity.rules()) {
+        for uid in self.agent.reservations.set_rules(next.capacity.rules()) {
             self.agent.wake(&uid);
         }
         facts::warn_of_lacks(&next, &self.agent.facts);

@@ -10,7 +10,7 @@ use proto_node::node::{DedicatedCpus, NodeResources};
 
 use crate::agent::Agent;
 use crate::error::store;
-use crate::rooms::RoomFigures;
+use crate::reservations::CapacityFigures;
 
 /// What a node has, in three views.
 #[derive(Debug)]
@@ -24,8 +24,8 @@ pub(crate) struct Resources {
 }
 
 impl Resources {
-    pub(crate) fn of(figures: &RoomFigures) -> Self {
-        let RoomFigures {
+    pub(crate) fn of(figures: &CapacityFigures) -> Self {
+        let CapacityFigures {
             has,
             allocatable,
             used,
@@ -80,7 +80,7 @@ fn page_size(bytes: u64) -> String {
 }
 
 /// What a control plane places VMIs by.
-pub(crate) fn capacity(figures: &RoomFigures, max_vcpus: u32) -> controlplane::Capacity {
+pub(crate) fn capacity(figures: &CapacityFigures, max_vcpus: u32) -> controlplane::Capacity {
     let allocatable = &figures.allocatable;
     controlplane::Capacity {
         memory_bytes: figures.has.memory_bytes,
@@ -97,7 +97,7 @@ impl<H: Host> Agent<H> {
     /// Who has CPUs for itself, by namespace and name.
     pub(crate) fn who_has_cpus(
         &self,
-        figures: &RoomFigures,
+        figures: &CapacityFigures,
     ) -> Result<Vec<DedicatedCpus>, ApiError> {
         let mut all = Vec::new();
         for (uid, cpus) in &figures.dedicated {

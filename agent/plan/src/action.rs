@@ -51,7 +51,7 @@ pub enum Action {
     SetLink {
         /// For which incarnation.
         incarnation: u64,
-        /// Where the card is.
+        /// PCI address of the network card.
         card: PciPlace,
         /// Up.
         up: bool,

@@ -10,7 +10,7 @@ mod taken;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use crate::{Claim, CpuLayout, CpuSet, Room, Timestamp};
+use crate::{Claim, CpuLayout, CpuSet, Reservation, Timestamp};
 
 use self::shortage::shortage;
 use self::taken::Taken;
@@ -82,53 +82,57 @@ impl Capacity {
     }
 }
 
-/// A VMI that takes room, or wants to.
+/// A VMI with a reservation, or one that waits for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tenant {
+pub struct GuestClaim {
     /// Its uid.
     pub uid: String,
     /// When it was accepted: the oldest comes first.
     pub since: Timestamp,
     /// Memory, CPUs and huge pages that it needs.
     pub claim: Claim,
-    /// It was granted before.
+    /// It has a reservation.
     pub holds: bool,
 }
 
-impl Tenant {
+impl GuestClaim {
     fn by_age(&self, other: &Self) -> Ordering {
         (self.since, &self.uid).cmp(&(other.since, &other.uid))
     }
 }
 
-/// Whether the tenant with `uid` has room beside all others; `None` when it is not among them.
+/// Whether the guest with `uid` gets a reservation beside all others; `None` when it is not among them.
 #[must_use]
-pub fn room_of(capacity: &Capacity, tenants: &[Tenant], uid: &str) -> Option<Room> {
-    let asking = tenants.iter().find(|tenant| tenant.uid == uid)?;
+pub fn reservation_of(
+    capacity: &Capacity,
+    guests: &[GuestClaim],
+    uid: &str,
+) -> Option<Reservation> {
+    let asking = guests.iter().find(|guest| guest.uid == uid)?;
     if asking.holds {
-        return Some(Room::Granted(asking.claim.clone()));
+        return Some(Reservation::Granted(asking.claim.clone()));
     }
     let mut found = None;
-    walk(capacity, tenants, |tenant, taken, granted| {
-        if tenant.uid == uid {
+    walk(capacity, guests, |guest, taken, granted| {
+        if guest.uid == uid {
             found = Some(granted.map_or_else(
-                || Room::Waits {
-                    why: shortage(capacity, taken, &tenant.claim),
+                || Reservation::Waits {
+                    why: shortage(capacity, taken, &guest.claim),
                 },
-                |claim| Room::Granted(claim.clone()),
+                |claim| Reservation::Granted(claim.clone()),
             ));
         }
     });
     found
 }
 
-/// Uids of those that wait and have room now, the oldest first.
+/// Uids of those that wait and would get a reservation now, the oldest first.
 #[must_use]
-pub fn who_fits<'a>(capacity: &Capacity, tenants: &'a [Tenant]) -> Vec<&'a str> {
+pub fn uids_that_fit<'a>(capacity: &Capacity, guests: &'a [GuestClaim]) -> Vec<&'a str> {
     let mut all = Vec::new();
-    walk(capacity, tenants, |tenant, _, granted| {
+    walk(capacity, guests, |guest, _, granted| {
         if granted.is_some() {
-            all.push(tenant.uid.as_str());
+            all.push(guest.uid.as_str());
         }
     });
     all
@@ -137,25 +141,25 @@ pub fn who_fits<'a>(capacity: &Capacity, tenants: &'a [Tenant]) -> Vec<&'a str> 
 /// Goes through those that wait, the oldest first, with what is taken by then and what they get.
 fn walk<'a>(
     capacity: &Capacity,
-    tenants: &'a [Tenant],
-    mut visit: impl FnMut(&'a Tenant, &Taken, Option<&Claim>),
+    guests: &'a [GuestClaim],
+    mut visit: impl FnMut(&'a GuestClaim, &Taken, Option<&Claim>),
 ) {
-    let mut taken = Taken::by_holders(capacity, tenants);
-    let mut waiting: Vec<&Tenant> = tenants.iter().filter(|tenant| !tenant.holds).collect();
+    let mut taken = Taken::by_holders(capacity, guests);
+    let mut waiting: Vec<&GuestClaim> = guests.iter().filter(|guest| !guest.holds).collect();
     waiting.sort_by(|one, other| one.by_age(other));
-    for tenant in waiting {
-        let granted = taken.grant(capacity, &tenant.claim);
-        visit(tenant, &taken, granted.as_ref());
+    for guest in waiting {
+        let granted = taken.grant(capacity, &guest.claim);
+        visit(guest, &taken, granted.as_ref());
         if let Some(claim) = granted {
             taken.add(capacity, &claim);
         }
     }
 }
 
-/// What those who hold room have taken of a node.
+/// Sum of all reservations of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Used {
-    /// VMIs that hold room.
+    /// VMIs with a reservation.
     pub vmis: u32,
     /// Ordinary memory, the VMMs' own with it.
     pub memory_bytes: u64,
@@ -169,12 +173,12 @@ pub struct Used {
     pub hugepages: BTreeMap<u64, u64>,
 }
 
-/// What those who hold room have taken.
+/// Sums up all reservations.
 #[must_use]
-pub fn used(tenants: &[Tenant]) -> Used {
+pub fn used(guests: &[GuestClaim]) -> Used {
     let mut used = Used::default();
-    for tenant in tenants.iter().filter(|tenant| tenant.holds) {
-        used.add(&tenant.claim);
+    for guest in guests.iter().filter(|guest| guest.holds) {
+        used.add(&guest.claim);
     }
     used
 }
@@ -190,11 +194,11 @@ pub struct Misplaced {
 
 /// Who has CPUs of its own that the node, or its configuration, does not set aside.
 #[must_use]
-pub fn misplaced(capacity: &Capacity, tenants: &[Tenant]) -> Vec<Misplaced> {
-    let holders = tenants.iter().filter(|tenant| tenant.holds);
-    let found = holders.map(|tenant| Misplaced {
-        uid: tenant.uid.clone(),
-        cpus: tenant.claim.own_cpus().without(&capacity.dedicated),
+pub fn misplaced(capacity: &Capacity, guests: &[GuestClaim]) -> Vec<Misplaced> {
+    let holders = guests.iter().filter(|guest| guest.holds);
+    let found = holders.map(|guest| Misplaced {
+        uid: guest.uid.clone(),
+        cpus: guest.claim.own_cpus().without(&capacity.dedicated),
     });
     found.filter(|found| !found.cpus.is_empty()).collect()
 }

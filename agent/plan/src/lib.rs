@@ -36,7 +36,7 @@ mod pod;
 mod probe;
 mod record;
 mod report;
-mod room;
+mod reservation;
 mod time;
 mod wanted;
 
@@ -45,7 +45,8 @@ pub use assignment::{
     Assignment, Fence, Offer, Placed, Stage, Step, accept, fence, step, withdraw,
 };
 pub use capacity::{
-    Capacity, CapacityRules, Misplaced, NodeHas, Tenant, Used, misplaced, room_of, used, who_fits,
+    Capacity, CapacityRules, GuestClaim, Misplaced, NodeHas, Used, misplaced, reservation_of,
+    uids_that_fit, used,
 };
 pub use clock::{ClockMark, Heard};
 pub use condition::{Condition, ConditionStatus, EventKind, PlanEvent};
@@ -56,7 +57,7 @@ pub use guest::{CredentialsSync, GuestInterface, GuestOs, GuestTold};
 pub use lease::{BootTime, Lease, LeaseStep, LeaseTerms, OnExpiry};
 pub use lease_orders::{LeaseTold, end_of_another_boot, keep_lease};
 pub use maintenance::{
-    Closed, DrainOrder, EvictionStep, EvictionStrategy, Lodger, Maintenance, evictions,
+    Closed, DrainOrder, EvictionStep, EvictionStrategy, GuestToDrain, Maintenance, evictions,
 };
 pub use observation::{
     BootId, Enforcement, ExitObserved, ExitReason, FailedSync, MachineObserved, MachineState,
@@ -74,6 +75,6 @@ pub use probe::{
 pub use record::{
     End, FirmwareWatch, Launch, Phase, PhaseEntry, Record, StartFailures, StopProgress, VmiId,
 };
-pub use room::{Claim, CpuGrant, HugepageClaim, Room, overhead_bytes};
+pub use reservation::{Claim, CpuGrant, HugepageClaim, Reservation, overhead_bytes};
 pub use time::{Millis, Timestamp};
 pub use wanted::{AdmittedCondition, Deletion, Wanted};

@@ -127,7 +127,7 @@ impl EvictionStrategy {
 
 /// A VMI of the node, as a drain sees it.
 #[derive(Clone, Copy, Debug)]
-pub struct Lodger<'a> {
+pub struct GuestToDrain<'a> {
     /// What was done for it.
     pub record: &'a Record,
     /// What may be done with it.
@@ -153,9 +153,12 @@ pub enum EvictionStep {
 
 /// What a drain does with each VMI, in this order; `None` for one that has nothing on the node that runs.
 #[must_use]
-pub fn evictions(order: &DrainOrder, lodgers: &[Lodger<'_>]) -> Vec<Option<EvictionStep>> {
-    let wished = |lodger: &Lodger<'_>| wish(order, lodger);
-    let mut steps: Vec<_> = lodgers.iter().map(wished).collect();
+pub fn evictions(
+    order: &DrainOrder,
+    guests_to_drain: &[GuestToDrain<'_>],
+) -> Vec<Option<EvictionStep>> {
+    let wished = |to_drain: &GuestToDrain<'_>| wish(order, to_drain);
+    let mut steps: Vec<_> = guests_to_drain.iter().map(wished).collect();
     let ending = |step: &&Option<EvictionStep>| **step == Some(EvictionStep::Ending);
     let most = usize::try_from(match order.parallel {
         0 => PARALLEL,
@@ -176,18 +179,18 @@ pub fn evictions(order: &DrainOrder, lodgers: &[Lodger<'_>]) -> Vec<Option<Evict
 }
 
 /// What would be done if there were none but this one.
-fn wish(order: &DrainOrder, lodger: &Lodger<'_>) -> Option<EvictionStep> {
-    let record = lodger.record;
+fn wish(order: &DrainOrder, to_drain: &GuestToDrain<'_>) -> Option<EvictionStep> {
+    let record = to_drain.record;
     // What was not started waits: the node is cordoned.
     record.launch.as_ref()?;
     if record.end.is_some() {
         // Its VMM may still be there.
         return record.room.as_ref().map(|_| EvictionStep::Ending);
     }
-    if lodger.deleting || record.orders.stop.is_some() {
+    if to_drain.deleting || record.orders.stop.is_some() {
         return Some(EvictionStep::Ending);
     }
-    Some(match lodger.strategy {
+    Some(match to_drain.strategy {
         EvictionStrategy::External => EvictionStep::External,
         EvictionStrategy::LiveMigrate if !order.force => EvictionStep::Blocked,
         _ => EvictionStep::Stop,
@@ -217,13 +220,13 @@ mod tests {
     }
 
     fn steps(order: &DrainOrder, records: &[(&Record, &str)]) -> Vec<Option<EvictionStep>> {
-        let lodger = |&(record, strategy): &(_, &str)| Lodger {
+        let to_drain = |&(record, strategy): &(_, &str)| GuestToDrain {
             record,
             strategy: EvictionStrategy::parse(strategy),
             deleting: false,
         };
-        let lodgers: Vec<_> = records.iter().map(lodger).collect();
-        evictions(order, &lodgers)
+        let guests_to_drain: Vec<_> = records.iter().map(to_drain).collect();
+        evictions(order, &guests_to_drain)
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod firmware;
 mod hold;
 mod links;
 mod operation;
-mod room;
+mod reservation;
 
 use crate::ending::{self, Fate};
 use crate::{
@@ -60,7 +60,7 @@ pub fn plan(wanted: &Wanted, record: &Record, observed: &Observed, now: Timestam
     draft.adopt();
     draft.settle();
     draft.heed_probes();
-    draft.keep_room();
+    draft.keep_reservation();
     if draft.plan.record.end.is_some() {
         draft.clear_away();
     } else if let Some((requested_at, grace)) = finish::ending(wanted, &draft.plan.record) {

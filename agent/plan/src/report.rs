@@ -7,7 +7,7 @@ use crate::planner::finish::ending;
 use crate::planner::ours;
 use crate::{
     Condition, ConditionStatus, Enforcement, EventKind, MachineState, Observation, Observed,
-    PauseObserved, PlanEvent, ProbeVerdict, Progress, Record, Room, Timestamp, Wanted,
+    PauseObserved, PlanEvent, ProbeVerdict, Progress, Record, Reservation, Timestamp, Wanted,
 };
 
 /// KubeVirt's condition of a VMI whose pod finds no node; it is there as long as it waits.
@@ -320,7 +320,7 @@ fn scheduled(wanted: &Wanted, record: &Record) -> Option<Verdict> {
             &closed.message,
         ));
     }
-    let Room::Waits { why } = &wanted.room else {
+    let Reservation::Waits { why } = &wanted.room else {
         return None;
     };
     let waits = record.room.is_none();

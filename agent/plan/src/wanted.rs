@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::{Closed, ConditionStatus, Millis, PciDemand, ProbesSaid, Room, Timestamp};
+use crate::{Closed, ConditionStatus, Millis, PciDemand, ProbesSaid, Reservation, Timestamp};
 
 /// What is wanted. The machine itself is the host's business: an action carries it out for the
 /// admitted VMI as it stands.
@@ -21,7 +21,7 @@ pub struct Wanted {
     /// Firmware boots the guest.
     pub firmware: bool,
     /// Whether the node has room for it. Of no account once it was granted.
-    pub room: Room,
+    pub room: Reservation,
     /// What the guest's probes have come to.
     pub probes: ProbesSaid,
     /// Why the node starts no guests at present. Of no account for one that was started.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use agent_plan::{
     BootId, Capacity, Claim, CpuDemand, CpuGrant, CpuLayout, CpuSet, CpuSite, DedicatedCpus,
-    Observation, Observed, PinnedCpu, Record, Room, Tenant, Timestamp, VmiId, Wanted, dedicate,
-    plan, room_of, used,
+    GuestClaim, Observation, Observed, PinnedCpu, Record, Reservation, Timestamp, VmiId, Wanted,
+    dedicate, plan, reservation_of, used,
 };
 use proptest::prelude::*;
 
@@ -77,10 +77,10 @@ fn runs_on(layout: &CpuLayout, claim: &Claim) -> CpuSet {
 }
 
 /// Nobody else runs where somebody has a CPU of its own.
-fn check_apart(layout: &CpuLayout, tenants: &[Tenant]) -> Result<(), TestCaseError> {
-    for one in tenants.iter().filter(|tenant| tenant.holds) {
+fn check_apart(layout: &CpuLayout, guests: &[GuestClaim]) -> Result<(), TestCaseError> {
+    for one in guests.iter().filter(|guest| guest.holds) {
         let own = one.claim.own_cpus();
-        for other in tenants.iter().filter(|tenant| tenant.holds) {
+        for other in guests.iter().filter(|guest| guest.holds) {
             if one.uid != other.uid {
                 let both = own.and(&runs_on(layout, &other.claim));
                 prop_assert!(both.is_empty(), "{one:?}\n{other:?}");
@@ -98,16 +98,16 @@ proptest! {
         events in prop::collection::vec(event(), 1..40),
     ) {
         let mut node = capacity(&layout, set_aside);
-        let mut tenants: Vec<Tenant> = Vec::new();
+        let mut guests: Vec<GuestClaim> = Vec::new();
         for (number, event) in (0_i64..).zip(events) {
             match event {
                 Event::SetAside(bits) => node = capacity(&layout, bits),
-                Event::End(_) if tenants.is_empty() => {}
+                Event::End(_) if guests.is_empty() => {}
                 Event::End(which) => {
-                    tenants.swap_remove(which.index(tenants.len()));
+                    guests.swap_remove(which.index(guests.len()));
                 }
                 Event::Ask(dedicated) => {
-                    tenants.push(Tenant {
+                    guests.push(GuestClaim {
                         uid: number.to_string(),
                         since: Timestamp(number),
                         claim: Claim { dedicated, ..Claim::default() },
@@ -116,22 +116,22 @@ proptest! {
                 }
             }
             // All ask again, as they do when somebody went.
-            for uid in tenants.iter().map(|tenant| tenant.uid.clone()).collect::<Vec<_>>() {
-                let once = room_of(&node, &tenants, &uid);
-                prop_assert_eq!(&once, &room_of(&node, &tenants, &uid));
-                if let (Some(Room::Granted(claim)), Some(tenant)) =
-                    (once, tenants.iter_mut().find(|tenant| tenant.uid == uid))
+            for uid in guests.iter().map(|guest| guest.uid.clone()).collect::<Vec<_>>() {
+                let once = reservation_of(&node, &guests, &uid);
+                prop_assert_eq!(&once, &reservation_of(&node, &guests, &uid));
+                if let (Some(Reservation::Granted(claim)), Some(guest)) =
+                    (once, guests.iter_mut().find(|guest| guest.uid == uid))
                 {
                     // Who has CPUs keeps them.
-                    prop_assert!(!tenant.holds || tenant.claim == claim);
-                    tenant.claim = claim;
-                    tenant.holds = true;
+                    prop_assert!(!guest.holds || guest.claim == claim);
+                    guest.claim = claim;
+                    guest.holds = true;
                 }
             }
-            check_apart(&layout, &tenants)?;
+            check_apart(&layout, &guests)?;
         }
-        tenants.clear();
-        prop_assert!(used(&tenants).dedicated.is_empty());
+        guests.clear();
+        prop_assert!(used(&guests).dedicated.is_empty());
     }
 
     #[test]
@@ -214,7 +214,7 @@ fn cpus_are_recorded_with_the_room_before_the_launch_and_told_once() {
         name: String::from("web"),
     };
     let wanted = |room: &Claim| Wanted {
-        room: Room::Granted(room.clone()),
+        room: Reservation::Granted(room.clone()),
         ..Wanted::default()
     };
     let first = granted(&[4, 2]);

@@ -6,8 +6,8 @@ use agent_plan::{
     Action, BootId, Claim, Closed, ConditionStatus, Deletion, Enforcement, ExitObserved,
     ExitReason, Holding, Launch, MachineObserved, MachineState, Millis, Observation, Observed,
     OperationObserved, OperationState, Orders, PauseObserved, Phase, ProbeVerdict, ProbesSaid,
-    Progress, Record, Room, StandsStill, StopCause, StopOrder, Timestamp, VmiId, VmmIdentity,
-    VmmObserved, Wanted, Work, plan,
+    Progress, Record, Reservation, StandsStill, StopCause, StopOrder, Timestamp, VmiId,
+    VmmIdentity, VmmObserved, Wanted, Work, plan,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -223,15 +223,15 @@ fn verdict() -> impl Strategy<Value = ProbeVerdict> {
     ]
 }
 
-fn granted() -> Room {
-    Room::Granted(Claim {
+fn granted() -> Reservation {
+    Reservation::Granted(Claim {
         memory_bytes: 1 << 30,
         ..Claim::default()
     })
 }
 
-fn waits() -> Room {
-    Room::Waits {
+fn waits() -> Reservation {
+    Reservation::Waits {
         why: String::from("wants 1Gi of memory"),
     }
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use agent_plan::{
     BootId, Claim, Closed, ExitObserved, ExitReason, Holding, MachineState, Millis, Observation,
-    Orders, PauseObserved, PciPlace, ProbeVerdict, ProbesSaid, Record, Room, Timestamp, VmiId,
-    VmmIdentity,
+    Orders, PauseObserved, PciPlace, ProbeVerdict, ProbesSaid, Record, Reservation, Timestamp,
+    VmiId, VmmIdentity,
 };
 
 use super::people::Asked;
@@ -180,17 +180,17 @@ impl World {
     }
 
     /// Whether there is room for the VMI. Others take it again and again, until calm.
-    pub(crate) fn room(&self, record: &Record) -> Room {
+    pub(crate) fn room(&self, record: &Record) -> Reservation {
         if let Some(claim) = &record.room {
-            return Room::Granted(claim.clone());
+            return Reservation::Granted(claim.clone());
         }
         let quiet = self.now >= EPOCH.plus(STORM);
         if self.now < self.room_at || (!quiet && self.now.0 / 7000 % 3 == 0) {
-            return Room::Waits {
+            return Reservation::Waits {
                 why: String::from("wants 1Gi"),
             };
         }
-        Room::Granted(Claim {
+        Reservation::Granted(Claim {
             memory_bytes: 1,
             ..Claim::default()
         })

@@ -48,7 +48,7 @@ pub struct Campaign {
     pub kills: u32,
 }
 
-/// What came of it.
+/// Counters of a finished campaign.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Something was killed.

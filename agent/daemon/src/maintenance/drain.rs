@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use agent_host::Host;
 use agent_plan::{
-    BootId, DrainOrder, EvictionStep, EvictionStrategy, Lodger, Millis, Record, StopCause,
+    BootId, DrainOrder, EvictionStep, EvictionStrategy, GuestToDrain, Millis, Record, StopCause,
     evictions, order_stop,
 };
 use agent_sources::{ApiError, Kind, ObjectRef};
@@ -45,8 +45,8 @@ impl Guest {
         EvictionStrategy::parse(spec.map_or("", |spec| spec.eviction_strategy.as_str()))
     }
 
-    fn lodger(&self) -> Lodger<'_> {
-        Lodger {
+    fn to_drain(&self) -> GuestToDrain<'_> {
+        GuestToDrain {
             record: &self.record,
             strategy: self.strategy(),
             deleting: self.is_deleting(),
@@ -230,8 +230,8 @@ impl<H: Host> Agent<H> {
 
 /// What the drain does with each guest that is still there.
 fn steps<'a>(order: &DrainOrder, guests: &'a [Guest]) -> Vec<(&'a Guest, EvictionStep)> {
-    let lodgers: Vec<Lodger<'_>> = guests.iter().map(Guest::lodger).collect();
-    let steps = evictions(order, &lodgers).into_iter();
+    let guests_to_drain: Vec<GuestToDrain<'_>> = guests.iter().map(Guest::to_drain).collect();
+    let steps = evictions(order, &guests_to_drain).into_iter();
     let pairs = guests.iter().zip(steps);
     pairs
         .filter_map(|(guest, step)| Some((guest, step?)))

@@ -150,7 +150,7 @@ async fn scrape<H: Host>(agent: &Agent<H>, format: Format) -> anyhow::Result<Str
         collected_in: figures.took.as_secs_f64(),
     }));
     now.register_collector(Box::new(NodeMetrics {
-        figures: agent.rooms.figures(),
+        figures: agent.reservations.figures(),
     }));
     now.register_collector(Box::new(GuestMetrics {
         figures,

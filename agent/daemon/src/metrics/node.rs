@@ -8,13 +8,13 @@ use proto_node::node::NodeResources;
 
 use super::guests::{Kind, Sample, family, number};
 use super::process::count;
+use crate::reservations::CapacityFigures;
 use crate::resources::Resources;
-use crate::rooms::RoomFigures;
 
 /// The node's room at a scrape.
 #[derive(Debug)]
 pub(crate) struct NodeMetrics {
-    pub(crate) figures: RoomFigures,
+    pub(crate) figures: CapacityFigures,
 }
 
 /// Names and helps of what there are three views of: all, what is for VMIs, what they have.

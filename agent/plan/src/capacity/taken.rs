@@ -1,6 +1,6 @@
 //! What is taken of a node, and whether there is room for one more.
 
-use super::{Capacity, Tenant, Used, millis_of};
+use super::{Capacity, GuestClaim, Used, millis_of};
 use crate::{Claim, CpuGrant, CpuSet, HugepageClaim, dedicate};
 
 impl Used {
@@ -26,10 +26,10 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    pub(super) fn by_holders(capacity: &Capacity, tenants: &[Tenant]) -> Self {
+    pub(super) fn by_holders(capacity: &Capacity, guests: &[GuestClaim]) -> Self {
         let mut taken = Self::default();
-        for tenant in tenants.iter().filter(|tenant| tenant.holds) {
-            taken.add(capacity, &tenant.claim);
+        for guest in guests.iter().filter(|guest| guest.holds) {
+            taken.add(capacity, &guest.claim);
         }
         taken
     }

@@ -17,8 +17,8 @@ fn node() -> Capacity {
     }
 }
 
-fn tenant(uid: &str, since: i64, memory_bytes: u64, holds: bool) -> Tenant {
-    Tenant {
+fn guest(uid: &str, since: i64, memory_bytes: u64, holds: bool) -> GuestClaim {
+    GuestClaim {
         uid: uid.to_owned(),
         since: Timestamp(since),
         claim: Claim {
@@ -41,20 +41,20 @@ fn cores(count: u32) -> CpuLayout {
     (0..count).map(|cpu| (cpu, site(cpu))).collect()
 }
 
-fn why(capacity: &Capacity, tenants: &[Tenant], uid: &str) -> String {
-    match room_of(capacity, tenants, uid) {
-        Some(Room::Waits { why }) => why,
+fn why(capacity: &Capacity, guests: &[GuestClaim], uid: &str) -> String {
+    match reservation_of(capacity, guests, uid) {
+        Some(Reservation::Waits { why }) => why,
         other => panic!("{uid}: {other:?}"),
     }
 }
 
 #[test]
 fn what_does_not_fit_is_told_in_figures() {
-    let mut small = tenant("small", 1, GIB - 64 * MIB, true);
+    let mut small = guest("small", 1, GIB - 64 * MIB, true);
     small.claim.overhead_bytes = 600 * MIB;
-    let tenants = [small, tenant("large", 2, 64 * GIB, false)];
+    let guests = [small, guest("large", 2, 64 * GIB, false)];
     assert_eq!(
-        why(&node(), &tenants, "large"),
+        why(&node(), &guests, "large"),
         "wants 64Gi of memory; node1 has 21.4Gi free of 23Gi (1 VMI, 600Mi of overhead counted)"
     );
 }
@@ -63,18 +63,18 @@ fn what_does_not_fit_is_told_in_figures() {
 fn the_overhead_of_the_vmm_counts_and_is_named_when_it_alone_is_too_much() {
     let mut capacity = node();
     capacity.memory_bytes = GIB;
-    let tenants = [tenant("full", 1, GIB, false)];
+    let guests = [guest("full", 1, GIB, false)];
     assert_eq!(
-        why(&capacity, &tenants, "full"),
+        why(&capacity, &guests, "full"),
         "wants 1Gi of memory and 64Mi of overhead; node1 has 1Gi free of 1Gi (0 VMIs, 0 of overhead counted)"
     );
     capacity.memory_bytes += 64 * MIB;
-    assert_eq!(who_fits(&capacity, &tenants), ["full"]);
+    assert_eq!(uids_that_fit(&capacity, &guests), ["full"]);
 }
 
 #[test]
 fn cpus_and_huge_pages_are_counted_and_all_that_is_short_is_told() {
-    let mut wide = tenant("wide", 1, 0, false);
+    let mut wide = guest("wide", 1, 0, false);
     wide.claim.cpu_millis = 4250;
     wide.claim.hugepages = Some(HugepageClaim {
         page_bytes: 2 * MIB,
@@ -91,20 +91,20 @@ fn cpus_and_huge_pages_are_counted_and_all_that_is_short_is_told() {
         page_bytes: 2 * MIB,
         bytes: GIB,
     });
-    assert_eq!(who_fits(&node(), &[wide]), ["wide"]);
+    assert_eq!(uids_that_fit(&node(), &[wide]), ["wide"]);
 }
 
 #[test]
 fn the_oldest_comes_first_and_one_that_is_too_large_keeps_nobody_out() {
-    let tenants = [
-        tenant("third", 3, 12 * GIB, false),
-        tenant("second", 2, 12 * GIB, false),
-        tenant("first", 1, 64 * GIB, false),
-        tenant("fourth", 4, GIB, false),
+    let guests = [
+        guest("third", 3, 12 * GIB, false),
+        guest("second", 2, 12 * GIB, false),
+        guest("first", 1, 64 * GIB, false),
+        guest("fourth", 4, GIB, false),
     ];
-    assert_eq!(who_fits(&node(), &tenants), ["second", "fourth"]);
+    assert_eq!(uids_that_fit(&node(), &guests), ["second", "fourth"]);
     // What an older one that waits will have is not offered to a younger one.
-    assert!(why(&node(), &tenants, "third").contains("10.9Gi free of 23Gi (1 VMI"));
+    assert!(why(&node(), &guests, "third").contains("10.9Gi free of 23Gi (1 VMI"));
 }
 
 #[test]
@@ -113,24 +113,24 @@ fn who_holds_keeps_it_whatever_the_node_has_become() {
         node_name: String::from("node1"),
         ..Capacity::default()
     };
-    let tenants = [
-        tenant("runs", 2, 12 * GIB, true),
-        tenant("waits", 1, GIB, false),
+    let guests = [
+        guest("runs", 2, 12 * GIB, true),
+        guest("waits", 1, GIB, false),
     ];
     assert_eq!(
-        room_of(&shrunk, &tenants, "runs"),
-        Some(Room::Granted(tenants[0].claim.clone()))
+        reservation_of(&shrunk, &guests, "runs"),
+        Some(Reservation::Granted(guests[0].claim.clone()))
     );
-    assert!(who_fits(&shrunk, &tenants).is_empty());
-    assert_eq!(room_of(&shrunk, &tenants, "stranger"), None);
+    assert!(uids_that_fit(&shrunk, &guests).is_empty());
+    assert_eq!(reservation_of(&shrunk, &guests, "stranger"), None);
 }
 
 #[test]
 fn the_order_in_which_tenants_are_listed_changes_nothing() {
-    let mut tenants: Vec<Tenant> = (0..40)
+    let mut guests: Vec<GuestClaim> = (0..40)
         .map(|number| {
             let gib = (number * 7 % 5 + 1) as u64;
-            tenant(
+            guest(
                 &format!("u{number}"),
                 number % 11,
                 gib * GIB,
@@ -138,18 +138,18 @@ fn the_order_in_which_tenants_are_listed_changes_nothing() {
             )
         })
         .collect();
-    let once: Vec<String> = who_fits(&node(), &tenants)
+    let once: Vec<String> = uids_that_fit(&node(), &guests)
         .into_iter()
         .map(str::to_owned)
         .collect();
     assert!(!once.is_empty());
-    tenants.reverse();
-    assert_eq!(who_fits(&node(), &tenants), once);
+    guests.reverse();
+    assert_eq!(uids_that_fit(&node(), &guests), once);
     // Granting all that fit leaves room for nobody else.
-    for tenant in &mut tenants {
-        tenant.holds |= once.contains(&tenant.uid);
+    for guest in &mut guests {
+        guest.holds |= once.contains(&guest.uid);
     }
-    assert!(who_fits(&node(), &tenants).is_empty());
+    assert!(uids_that_fit(&node(), &guests).is_empty());
 }
 
 #[test]

@@ -216,7 +216,7 @@ mod tests {
             (ChangeKind::Deleted, "Succeeded", None),
         ] {
             let told = judged(&mut sent, &change(kind, "web", "web", phase), &filter);
-            assert_eq!(sent, expected, "{kind:?} {phase}");
+            assert_eq!(told, expected, "{kind:?} {phase}");
         }
     }
 }

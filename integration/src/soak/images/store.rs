@@ -7,7 +7,7 @@ use crate::commands::Commands;
 /// What an agent keeps of images.
 pub(super) const STORE: &str = "/var/lib/kvmlet/host/images";
 
-/// What there is.
+/// Content of the image store.
 pub(super) struct Found {
     pub disks: u64,
     pub parts: u64,

@@ -13,51 +13,51 @@ fn half() -> Capacity {
     }
 }
 
-fn own(uid: &str, since: i64, vcpus: u32) -> Tenant {
-    let mut tenant = tenant(uid, since, GIB, false);
-    tenant.claim.cpu_millis = 0;
-    tenant.claim.dedicated = Some(CpuDemand {
+fn own(uid: &str, since: i64, vcpus: u32) -> GuestClaim {
+    let mut guest = guest(uid, since, GIB, false);
+    guest.claim.cpu_millis = 0;
+    guest.claim.dedicated = Some(CpuDemand {
         vcpus,
         emulator: false,
         whole_cores: false,
     });
-    tenant
+    guest
 }
 
-fn granted(capacity: &Capacity, tenants: &[Tenant], uid: &str) -> Claim {
-    match room_of(capacity, tenants, uid) {
-        Some(Room::Granted(claim)) => claim,
+fn granted(capacity: &Capacity, guests: &[GuestClaim], uid: &str) -> Claim {
+    match reservation_of(capacity, guests, uid) {
+        Some(Reservation::Granted(claim)) => claim,
         other => panic!("{uid}: {other:?}"),
     }
 }
 
-/// Grants what it is asked for, as the book of the node does.
-fn settle(capacity: &Capacity, tenants: &mut [Tenant], uid: &str) -> Option<CpuGrant> {
-    let claim = granted(capacity, tenants, uid);
-    let tenant = tenants.iter_mut().find(|tenant| tenant.uid == uid).unwrap();
-    tenant.claim = claim;
-    tenant.holds = true;
-    tenant.claim.cpus.clone()
+/// Grants what it is asked for, as the ledger of the node does.
+fn settle(capacity: &Capacity, guests: &mut [GuestClaim], uid: &str) -> Option<CpuGrant> {
+    let claim = granted(capacity, guests, uid);
+    let guest = guests.iter_mut().find(|guest| guest.uid == uid).unwrap();
+    guest.claim = claim;
+    guest.holds = true;
+    guest.claim.cpus.clone()
 }
 
 #[test]
 fn guests_with_cpus_of_their_own_take_none_of_those_that_are_shared() {
-    let mut tenants = [own("own", 1, 2), tenant("shares", 2, GIB, false)];
-    tenants[1].claim.cpu_millis = 2000;
-    let own = settle(&half(), &mut tenants, "own");
+    let mut guests = [own("own", 1, 2), guest("shares", 2, GIB, false)];
+    guests[1].claim.cpu_millis = 2000;
+    let own = settle(&half(), &mut guests, "own");
     assert!(matches!(own, Some(CpuGrant::Dedicated(cpus)) if cpus.all() == set("2-3")));
-    let shares = settle(&half(), &mut tenants, "shares");
+    let shares = settle(&half(), &mut guests, "shares");
     assert_eq!(shares, Some(CpuGrant::Shared(set("0-1"))));
-    let used = used(&tenants);
+    let used = used(&guests);
     assert_eq!((used.cpu_millis, used.dedicated), (2000, set("2-3")));
 }
 
 #[test]
 fn who_finds_no_cpu_of_its_own_waits_and_is_told_how_many_there_are() {
-    let mut tenants = [own("first", 1, 1), own("second", 2, 2)];
-    settle(&half(), &mut tenants, "first");
+    let mut guests = [own("first", 1, 1), own("second", 2, 2)];
+    settle(&half(), &mut guests, "first");
     assert_eq!(
-        why(&half(), &tenants, "second"),
+        why(&half(), &guests, "second"),
         "wants 2 CPUs of its own; node1 has 1 free of 2 (1 VMI counted)"
     );
     let none = Capacity {
@@ -94,8 +94,8 @@ fn nobody_is_restricted_where_nothing_is_set_aside() {
         dedicated: CpuSet::default(),
         ..half()
     };
-    let tenants = [tenant("shares", 1, GIB, false)];
-    assert_eq!(granted(&capacity, &tenants, "shares").cpus, None);
+    let guests = [guest("shares", 1, GIB, false)];
+    assert_eq!(granted(&capacity, &guests, "shares").cpus, None);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_node_that_sets_all_aside_has_none_to_share() {
         cpu_millis: 0,
         ..half()
     };
-    let mut idle = tenant("idle", 1, GIB, false);
+    let mut idle = guest("idle", 1, GIB, false);
     idle.claim.cpu_millis = 0;
     assert_eq!(
         why(&all, &[idle], "idle"),
@@ -115,9 +115,9 @@ fn a_node_that_sets_all_aside_has_none_to_share() {
 
 #[test]
 fn cpus_on_which_others_were_started_are_nobodys_own_until_those_end() {
-    let mut everywhere = tenant("everywhere", 1, GIB, true);
+    let mut everywhere = guest("everywhere", 1, GIB, true);
     everywhere.claim.cpus = None;
-    let mut there = tenant("there", 1, GIB, true);
+    let mut there = guest("there", 1, GIB, true);
     there.claim.cpus = Some(CpuGrant::Shared(set("0-2")));
     let waits = own("own", 2, 2);
     assert_eq!(
@@ -132,19 +132,19 @@ fn cpus_on_which_others_were_started_are_nobodys_own_until_those_end() {
 
 #[test]
 fn a_guest_keeps_its_cpus_when_they_are_set_aside_no_more_and_nobody_shares_them() {
-    let mut tenants = [own("own", 1, 2), tenant("shares", 2, GIB, false)];
-    settle(&half(), &mut tenants, "own");
+    let mut guests = [own("own", 1, 2), guest("shares", 2, GIB, false)];
+    settle(&half(), &mut guests, "own");
     let other = Capacity {
         dedicated: set("1"),
         cpu_millis: 3000,
         ..half()
     };
-    assert_eq!(granted(&other, &tenants, "own").own_cpus(), set("2-3"));
-    let shares = granted(&other, &tenants, "shares");
+    assert_eq!(granted(&other, &guests, "own").own_cpus(), set("2-3"));
+    let shares = granted(&other, &guests, "shares");
     assert_eq!(shares.cpus, Some(CpuGrant::Shared(set("0"))));
-    tenants[1].claim.cpu_millis = 1500;
-    assert!(why(&other, &tenants, "shares").contains("wants 1.5 CPUs; node1 has 1 free of 3"));
-    let misplaced = misplaced(&other, &tenants);
+    guests[1].claim.cpu_millis = 1500;
+    assert!(why(&other, &guests, "shares").contains("wants 1.5 CPUs; node1 has 1 free of 3"));
+    let misplaced = misplaced(&other, &guests);
     assert_eq!(misplaced.len(), 1);
     assert_eq!(
         (&*misplaced[0].uid, &misplaced[0].cpus),

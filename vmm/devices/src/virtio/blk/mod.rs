@@ -94,7 +94,7 @@ pub struct BlkDevice {
     active: Option<Active>,
 }
 
-/// What the agent counts for each disk, and for each with a base (`agent/plan/src/room.rs`).
+/// What the agent counts for each disk, and for each with a base (`agent/plan/src/reservation.rs`).
 const _: () = assert!(BlkDevice::HELD_BYTES <= 8 << 20);
 const _: () = assert!(MAX_BASE_BYTES / (8 * overlay::BLOCK_BYTES) <= 4 << 20);
 

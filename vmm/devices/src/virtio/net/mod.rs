@@ -71,7 +71,7 @@ const PORTS: u64 = 3;
 pub const HELD_BYTES_OF_PAIR: u64 =
     MAX_PACKET_BYTES + (MAX_CHAIN_DESCRIPTORS * (4 * size_of::<Buffer>() + 128)) as u64;
 
-/// What the agent counts for each pair (`agent/plan/src/room.rs`).
+/// What the agent counts for each pair (`agent/plan/src/reservation.rs`).
 const _: () = assert!(HELD_BYTES_OF_PAIR <= 512 << 10);
 
 /// A network card.

@@ -83,7 +83,7 @@ pub const HELD_BYTES: usize = MAX_CONNECTIONS
     + hub::MAX_RESETS * size_of::<Header>()
     + packet::MAX_PAYLOAD_BYTES;
 
-/// What the agent counts (`agent/plan/src/room.rs`).
+/// What the agent counts (`agent/plan/src/reservation.rs`).
 const _: () = assert!(HELD_BYTES <= 72 << 20);
 
 /// A socket device.

@@ -1,18 +1,18 @@
-//! Room on the node: a VMI starts once it has it, and keeps it until its VMM is gone. A node that is closed has
-//! none to give.
+//! The reservation of a VMI: it starts once it has one, and keeps it until its VMM is gone. A node that is closed grants
+//! none.
 
 use super::Draft;
 use crate::report::{POD_SCHEDULED, UNSCHEDULABLE};
-use crate::{Condition, CpuGrant, DedicatedCpus, EventKind, Millis, Room};
+use crate::{Condition, CpuGrant, DedicatedCpus, EventKind, Millis, Reservation};
 
 /// How soon to ask again when nobody says that there is room: the node may have been given more.
 const ASK_AGAIN: Millis = Millis::from_secs(30);
 
 impl Draft<'_> {
-    /// A launch of an agent that recorded no claims has taken its room all the same.
-    pub(super) fn keep_room(&mut self) {
+    /// A launch of an agent that recorded no claims counts as a reservation all the same.
+    pub(super) fn keep_reservation(&mut self) {
         let record = &mut self.plan.record;
-        if let (Some(_), None, Room::Granted(claim)) =
+        if let (Some(_), None, Reservation::Granted(claim)) =
             (&record.launch, &record.end, &self.wanted.room)
         {
             record.room.get_or_insert_with(|| claim.clone());
@@ -39,7 +39,7 @@ impl Draft<'_> {
             return true;
         }
         match &self.wanted.room {
-            Room::Granted(claim) => {
+            Reservation::Granted(claim) => {
                 record.room = Some(claim.clone());
                 if let Some(CpuGrant::Dedicated(cpus)) = &claim.cpus {
                     let message = assigned(cpus);
@@ -47,7 +47,7 @@ impl Draft<'_> {
                 }
                 true
             }
-            Room::Waits { why } => {
+            Reservation::Waits { why } => {
                 let told = record
                     .conditions
                     .iter()

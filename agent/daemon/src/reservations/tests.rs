@@ -2,7 +2,7 @@ use agent_plan::{BootId, CpuDemand, CpuSet, CpuSite};
 
 use super::*;
 
-fn rooms() -> Rooms {
+fn reservations() -> Reservations {
     let facts = NodeFacts {
         boot_id: BootId(String::new()),
         memory_bytes: 1 << 40,
@@ -19,7 +19,7 @@ fn rooms() -> Rooms {
         cpu_allocation_ratio: 10,
         dedicated_cpus: CpuSet::default(),
     };
-    Rooms::new(String::from("node1"), &facts, rules)
+    Reservations::new(String::from("node1"), &facts, rules)
 }
 
 fn cpus(cpu_millis: u64) -> Claim {
@@ -29,59 +29,79 @@ fn cpus(cpu_millis: u64) -> Claim {
     }
 }
 
-fn is_granted(room: &Room) -> bool {
-    matches!(room, Room::Granted(_))
+fn is_granted(room: &Reservation) -> bool {
+    matches!(room, Reservation::Granted(_))
 }
 
 #[test]
 fn who_waits_is_called_when_there_is_room_again_and_the_oldest_comes_first() {
-    let rooms = rooms();
-    assert!(is_granted(&rooms.ask("a", Timestamp(1), cpus(2000))));
-    assert!(!is_granted(&rooms.ask("c", Timestamp(3), cpus(1500))));
-    assert!(!is_granted(&rooms.ask("b", Timestamp(2), cpus(1500))));
-    assert!(is_granted(&rooms.ask("a", Timestamp(1), cpus(2000))));
-    assert_eq!(rooms.release("a"), ["b"]);
+    let reservations = reservations();
+    assert!(is_granted(&reservations.ask("a", Timestamp(1), cpus(2000))));
+    assert!(!is_granted(&reservations.ask(
+        "c",
+        Timestamp(3),
+        cpus(1500)
+    )));
+    assert!(!is_granted(&reservations.ask(
+        "b",
+        Timestamp(2),
+        cpus(1500)
+    )));
+    assert!(is_granted(&reservations.ask("a", Timestamp(1), cpus(2000))));
+    assert_eq!(reservations.release("a"), ["b"]);
     // The younger one does not take it away from the one that was called.
-    assert!(!is_granted(&rooms.ask("c", Timestamp(3), cpus(1500))));
-    assert!(is_granted(&rooms.ask("b", Timestamp(2), cpus(1500))));
-    assert!(rooms.release("nobody").is_empty());
-    assert!(rooms.release("c").is_empty());
+    assert!(!is_granted(&reservations.ask(
+        "c",
+        Timestamp(3),
+        cpus(1500)
+    )));
+    assert!(is_granted(&reservations.ask("b", Timestamp(2), cpus(1500))));
+    assert!(reservations.release("nobody").is_empty());
+    assert!(reservations.release("c").is_empty());
 }
 
 #[test]
 fn what_ran_before_the_agent_counts_and_other_rules_take_nothing_from_it() {
-    let rooms = rooms();
-    rooms.note(Tenant {
+    let reservations = reservations();
+    reservations.note(GuestClaim {
         uid: String::from("old"),
         since: Timestamp(9),
         claim: cpus(5000),
         holds: true,
     });
-    assert!(is_granted(&rooms.ask(
+    assert!(is_granted(&reservations.ask(
         "old",
         Timestamp(9),
         Claim::default()
     )));
-    assert!(!is_granted(&rooms.ask("new", Timestamp(1), cpus(100))));
-    let mut rules = rooms.book().rules.clone();
+    assert!(!is_granted(&reservations.ask(
+        "new",
+        Timestamp(1),
+        cpus(100)
+    )));
+    let mut rules = reservations.ledger().rules.clone();
     rules.reserved_cpu_millis = 1000;
-    assert_eq!(rooms.set_rules(rules), ["new"]);
-    assert!(!is_granted(&rooms.ask("new", Timestamp(1), cpus(100))));
-    assert!(is_granted(&rooms.ask(
+    assert_eq!(reservations.set_rules(rules), ["new"]);
+    assert!(!is_granted(&reservations.ask(
+        "new",
+        Timestamp(1),
+        cpus(100)
+    )));
+    assert!(is_granted(&reservations.ask(
         "old",
         Timestamp(9),
         Claim::default()
     )));
-    assert_eq!(rooms.release("old"), ["new"]);
+    assert_eq!(reservations.release("old"), ["new"]);
 }
 #[test]
 fn cpus_that_were_granted_are_the_next_agents_too_whatever_it_sets_aside() {
     let with = |text: &str| {
-        let rooms = rooms();
-        let mut rules = rooms.book().rules.clone();
+        let reservations = reservations();
+        let mut rules = reservations.ledger().rules.clone();
         rules.dedicated_cpus = text.parse().unwrap();
-        rooms.set_rules(rules);
-        rooms
+        reservations.set_rules(rules);
+        reservations
     };
     let own = || Claim {
         dedicated: Some(CpuDemand {
@@ -91,18 +111,18 @@ fn cpus_that_were_granted_are_the_next_agents_too_whatever_it_sets_aside() {
         }),
         ..Claim::default()
     };
-    let granted = |room: Room| match room {
-        Room::Granted(claim) => claim.own_cpus().to_string(),
-        Room::Waits { why } => why,
+    let granted = |room: Reservation| match room {
+        Reservation::Granted(claim) => claim.own_cpus().to_string(),
+        Reservation::Waits { why } => why,
     };
     let before = with("0-1");
-    let Room::Granted(claim) = before.ask("a", Timestamp(1), own()) else {
+    let Reservation::Granted(claim) = before.ask("a", Timestamp(1), own()) else {
         panic!("there is room");
     };
     assert_eq!(granted(before.ask("b", Timestamp(2), own())), "1");
     assert_eq!(granted(before.ask("a", Timestamp(1), own())), "0");
     let after = with("0");
-    after.note(Tenant {
+    after.note(GuestClaim {
         uid: String::from("a"),
         since: Timestamp(1),
         claim,
@@ -115,17 +135,20 @@ fn cpus_that_were_granted_are_the_next_agents_too_whatever_it_sets_aside() {
     assert_eq!(granted(after.ask("c", Timestamp(3), own())), "0");
 }
 
-/// The rooms of the test below, for a function that can hold nothing.
-static WATCHED: std::sync::OnceLock<Rooms> = std::sync::OnceLock::new();
+/// The reservations of the test below, for a function that can hold nothing.
+static WATCHED: std::sync::OnceLock<Reservations> = std::sync::OnceLock::new();
 
 #[test]
 fn the_kernel_is_asked_for_huge_pages_while_nobody_holds_the_book() {
     fn pools() -> Pools {
         let watched = WATCHED.get().expect("is set");
-        assert!(watched.book.try_lock().is_ok(), "the book is open");
+        assert!(watched.ledger.try_lock().is_ok(), "the ledger is open");
         Pools::from([(2 << 20, 4 << 20)])
     }
-    let watched = WATCHED.get_or_init(|| Rooms { pools, ..rooms() });
+    let watched = WATCHED.get_or_init(|| Reservations {
+        pools,
+        ..reservations()
+    });
     let claim = Claim {
         hugepages: Some(agent_plan::HugepageClaim {
             page_bytes: 2 << 20,
@@ -146,10 +169,10 @@ fn claims_of_agents_that_knew_no_cpus_are_read_and_those_of_this_one_read_back()
     let claim: Claim = serde_json::from_str(before).unwrap();
     assert_eq!((claim.dedicated, &claim.cpus), (None, &None));
     assert!(!serde_json::to_string(&claim).unwrap().contains("cpus"));
-    let rooms = rooms();
-    let mut rules = rooms.book().rules.clone();
+    let reservations = reservations();
+    let mut rules = reservations.ledger().rules.clone();
     rules.dedicated_cpus = "1".parse().unwrap();
-    rooms.set_rules(rules);
+    reservations.set_rules(rules);
     let own = Claim {
         dedicated: Some(CpuDemand {
             vcpus: 1,
@@ -159,7 +182,9 @@ fn claims_of_agents_that_knew_no_cpus_are_read_and_those_of_this_one_read_back()
         ..Claim::default()
     };
     for wanted in [own, Claim::default()] {
-        let Room::Granted(claim) = rooms.ask(&format!("{wanted:?}"), Timestamp(1), wanted) else {
+        let Reservation::Granted(claim) =
+            reservations.ask(&format!("{wanted:?}"), Timestamp(1), wanted)
+        else {
             panic!("there is room");
         };
         let text = serde_json::to_string(&claim).unwrap();

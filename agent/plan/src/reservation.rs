@@ -1,4 +1,4 @@
-//! What one VMI takes of its node, and whether there is room for it.
+//! What a VMI claims of its node, and whether it gets a reservation for it.
 
 use agent_domain::Vmi;
 use serde::{Deserialize, Serialize};
@@ -146,19 +146,19 @@ impl Claim {
     }
 }
 
-/// Whether a VMI may take what it claims.
+/// Whether the node reserves for a VMI what it claims.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Room {
-    /// It may.
+pub enum Reservation {
+    /// The reservation.
     Granted(Claim),
-    /// Not at present.
+    /// The node has not enough now.
     Waits {
-        /// What it wants and what the node has, for people.
+        /// What is claimed and what the node has, for people.
         why: String,
     },
 }
 
-impl Default for Room {
+impl Default for Reservation {
     fn default() -> Self {
         Self::Granted(Claim::default())
     }
