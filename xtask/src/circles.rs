@@ -1,7 +1,7 @@
 //! `cargo xtask layers`: circles of files, that is, files of one crate that import each other, directly or through
 //! others. Files in a circle can only be read, tested and moved together.
 //!
-//! [`table::ALLOWED`] has the circles that are left. A crate may have fewer and smaller ones, never more or larger.
+//! `table.rs` has the circles that are left. A crate may have fewer and smaller ones, never more or larger.
 
 mod graph;
 mod imports;
