@@ -81,22 +81,28 @@ fn sizes(circles: &Circles) -> Vec<usize> {
     sizes
 }
 
-/// Directories of the crates below `root`, relative to it.
+/// Directories of the crates below `root`, relative to it, in order of their names. What builds made is none of them.
 fn packages(root: &Path) -> anyhow::Result<Vec<String>> {
-    let output = std::process::Command::new("git")
-        .args(["ls-files", "*Cargo.toml"])
-        .current_dir(root)
-        .output()
-        .context("git cannot be run")?;
-    anyhow::ensure!(output.status.success(), "git ls-files failed");
-    let listed = String::from_utf8(output.stdout).context("git printed no UTF-8")?;
-    let directories = listed
-        .lines()
-        .filter_map(|path| path.strip_suffix("/Cargo.toml"));
-    Ok(directories
-        .filter(|directory| root.join(directory).join("src").is_dir())
-        .map(str::to_owned)
-        .collect())
+    let mut found = Vec::new();
+    let mut directories = vec![root.to_owned()];
+    while let Some(directory) = directories.pop() {
+        if directory.join("Cargo.toml").is_file() && directory.join("src").is_dir() {
+            found.push(directory.strip_prefix(root)?.display().to_string());
+        }
+        let entries = fs::read_dir(&directory).with_context(|| directory.display().to_string())?;
+        for entry in entries {
+            let entry = entry?;
+            let name = entry.file_name();
+            let is_ours =
+                name != "target" && name != "src" && !name.to_string_lossy().starts_with('.');
+            // A link to a directory is followed nowhere.
+            if is_ours && entry.file_type()?.is_dir() {
+                directories.push(entry.path());
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
 }
 
 /// The circles of the crate at `package`.
