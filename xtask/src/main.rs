@@ -134,7 +134,7 @@ enum Bench {
         #[arg(long, default_value_t = 200)]
         guests: u32,
     },
-    /// VirtualMachines that are halted beside guests that run.
+    /// VirtualMachines that are halted, beside guests that run, on this machine's own KVM.
     Machines {
         #[arg(long, default_value_t = 1000)]
         halted: u32,

@@ -30,7 +30,7 @@ const SOCKET: &str = "unix:///run/kvmlet/kvmlet.sock";
 const VMMS: &str = "/run/kvmlet/host/vmm";
 const KIND: &str = "VirtualMachineInstance";
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often it is looked for what is waited for; no figure depends on it.
+/// The pause between two looks at the agent; no figure depends on it.
 const LOOK: Duration = Duration::from_millis(5);
 
 #[tokio::main(flavor = "current_thread")]

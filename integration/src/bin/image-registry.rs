@@ -1,4 +1,4 @@
-//! A registry of the images in an OCI layout, which misbehaves when it is told to: `image-registry ADDRESS LAYOUT ORDERS`.
+//! A registry of the images in an OCI layout, which misbehaves as its orders say: `image-registry ADDRESS LAYOUT ORDERS`.
 //!
 //! It speaks HTTP without TLS and what a pull needs of the distribution specification: manifests by tag or digest, blobs,
 //! whole or from an offset on. Before each blob it looks for files in the directory `ORDERS`:

@@ -22,7 +22,8 @@ pub fn run(bytes: &[u8]) {
         1 => by_ipv4(request, &talkative()),
         2 => by_ipv6(request, &guest()),
         _ => {
-            let _ = is_solicitation(request);
+            // Any answer is right; that it is computed counts.
+            std::hint::black_box(is_solicitation(request));
             by_ipv6(request, &talkative());
         }
     }
