@@ -284,3 +284,66 @@ impl Drop for Temporary {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::Instant;
+
+    use super::*;
+
+    /// A helper that notes its process id beside itself and never answers.
+    fn silent_helper(dir: &Path) -> PathBuf {
+        let helper = dir.join("helper");
+        let script = "#!/bin/sh\necho $$ >\"$0.pid\"\nexec /bin/sleep 1000\n";
+        fs::write(&helper, script).unwrap();
+        fs::set_permissions(&helper, fs::Permissions::from_mode(0o755)).unwrap();
+        helper
+    }
+
+    /// Whether the process runs; one that nobody has waited for yet does not.
+    fn runs(pid: &str) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+        stat.is_ok_and(|stat| !stat.rsplit(") ").next().unwrap().starts_with('Z'))
+    }
+
+    #[tokio::test]
+    async fn a_child_that_takes_longer_than_it_may_is_killed_and_the_limit_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let helper = silent_helper(dir.path());
+        let digest = format!("sha256:{}", "0".repeat(64));
+        let manifest = serde_json::json!({"digest": digest, "layers": []});
+        let manifest: ImageManifest = serde_json::from_value(manifest).unwrap();
+        let output = tempfile::tempfile().unwrap();
+        let reading = LayerReading {
+            helper: &helper,
+            location: "oci:/images/a",
+            windows: &[],
+            limits: OciLimits::default(),
+            longest: Duration::from_secs(1),
+        };
+        let read = read_layers(
+            &reading,
+            &manifest,
+            ImageFile::At(PathBuf::from("disk.img")),
+            &[],
+            &output,
+        );
+        let read = tokio::time::timeout(Duration::from_secs(60), read).await;
+        let error = read
+            .expect("the child is waited for without end")
+            .unwrap_err();
+        assert!(error.to_string().contains("oci:/images/a"), "{error}");
+        assert!(
+            error.to_string().contains("it took more than 1s"),
+            "{error}"
+        );
+        let pid = fs::read_to_string(dir.path().join("helper.pid")).unwrap();
+        let until = Instant::now() + Duration::from_secs(30);
+        while runs(pid.trim()) {
+            assert!(Instant::now() < until, "process {pid} still runs");
+            // The kernel carries a signal out when it next schedules the process; nothing reports that.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
