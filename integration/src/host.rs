@@ -19,6 +19,7 @@ const PROGRAMS: &[&str] = &[
     "echo-peer",
     "create-bench",
     "watch-bench",
+    "store-bench",
     "grpc-probe",
     "scheduler",
     "hook-peer",

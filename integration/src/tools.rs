@@ -80,6 +80,9 @@ pub const QEMU_BUILD: &[Tool] = &[
     tool("/usr/include/libfdt.h", "libfdt-dev"),
 ];
 
+/// Where Kubernetes keeps its objects, which the agent's store is measured beside.
+pub const ETCD: &[Tool] = &[tool("etcd", "etcd-server")];
+
 /// What serves images in tests.
 pub const REGISTRY: Tool = tool("docker-registry", "docker-registry");
 

@@ -14,6 +14,7 @@ mod median;
 mod nodes;
 mod objects;
 mod snapshots;
+mod stores;
 pub mod vmm;
 
 use std::collections::BTreeSet;

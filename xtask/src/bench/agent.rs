@@ -10,7 +10,7 @@ use integration::commands::Commands;
 use integration::host::{self, Host};
 
 use super::figure::{self, Better, Figure};
-use super::objects;
+use super::{objects, stores};
 use crate::progress::step;
 
 /// Everything must be as it should be after this.
@@ -47,6 +47,7 @@ fn measure(guests: u32) -> anyhow::Result<Vec<Figure>> {
     figures.push(memory(&host, guests)?);
     figures.extend(idle(&host, guests)?);
     figures.extend(objects::measure(&host, &agent, guests)?);
+    figures.extend(stores::measure(&host)?);
     Ok(figures)
 }
 
