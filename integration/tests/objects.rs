@@ -301,3 +301,49 @@ fn objects_of_any_kind_come_and_go_with_their_manifest() -> anyhow::Result<()> {
     host.wait_for("! kvmctl get cm web", PATIENCE)?;
     Ok(())
 }
+
+#[test]
+fn the_node_is_an_object_that_the_agent_alone_writes() -> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = started(&host)?;
+    let field = |path: &str| succeed(&agent, &format!("get no node1 -o jsonpath={{{path}}}"));
+    let ready = ".status.conditions[?(@.type==\"Ready\")].status";
+    let ready = format!("get node node1 -o 'jsonpath={{{ready}}}'");
+    assert_eq!(succeed(&agent, &ready)?, "True");
+    let selected = "get nodes -l kubernetes.io/os=linux -o name";
+    assert_eq!(succeed(&agent, selected)?, "node/node1\n");
+    assert_eq!(field(".spec.unschedulable")?, "");
+    let (uid, boot) = (field(".metadata.uid")?, field(".status.nodeInfo.bootID")?);
+    assert_eq!(boot, host.sh("cat /proc/sys/kernel/random/boot_id")?.trim());
+    let memory = field(".status.capacity.memory")?;
+    let total = host.sh("sed -n 's/^MemTotal: *\\([0-9]*\\) kB/\\1Ki/p' /proc/meminfo")?;
+    assert_eq!(memory, total.trim());
+
+    succeed(&agent, "cordon")?;
+    assert_eq!(field(".spec.unschedulable")?, "true");
+    let row = succeed(&agent, "get nodes --no-headers")?;
+    assert!(
+        row.starts_with("node1   Ready,SchedulingDisabled "),
+        "{row}"
+    );
+    let refused = fail(&agent, "label node node1 a=b")?;
+    assert!(
+        refused.contains("a Node is written by the agent alone"),
+        "{refused}"
+    );
+    let refused = fail(&agent, "delete node node1")?;
+    assert!(
+        refused.contains("a Node is written by the agent alone"),
+        "{refused}"
+    );
+
+    agent.kill()?;
+    agent.start()?;
+    succeed(&agent, "uncordon")?;
+    assert_eq!(field(".metadata.uid")?, uid);
+    assert_eq!(field(".metadata.generation")?, "3");
+    let row = succeed(&agent, "get nodes --no-headers")?;
+    assert!(row.starts_with("node1   Ready "), "{row}");
+    Ok(())
+}

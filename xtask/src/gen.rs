@@ -47,6 +47,7 @@ const APIS: &[Api] = &[
             "kvmlet/apps/v1/controllerrevision.proto",
             "kvmlet/core/v1/data.proto",
             "kvmlet/core/v1/namespace.proto",
+            "kvmlet/core/v1/node.proto",
             "kvmlet/core/v1/serviceaccount.proto",
             "kvmlet/controlplane/v1/controlplane.proto",
             "kvmlet/hooks/v1/hooks.proto",

@@ -10,7 +10,6 @@ use crate::client::Client;
 use crate::events;
 use crate::failure::{Failure, is_unreachable};
 use crate::misses::Misses;
-use crate::node;
 use crate::objects;
 use crate::output::table::render;
 use crate::output::{OutputFormat, hide_managed_fields, note, print, print_line, print_value};
@@ -45,9 +44,6 @@ pub trait Table {
 pub async fn run(scope: &Scope, mut args: Get) -> Result<(), Failure> {
     if let Some(template) = args.template.take() {
         args.output = Some(OutputFormat::GoTemplate(template));
-    }
-    if node::is_meant(&args.what) {
-        return node::get(scope, &args).await;
     }
     let mut client = Client::new(scope)?;
     if let Some(target) = objects::target(&mut client, &args.what).await? {

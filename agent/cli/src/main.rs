@@ -38,7 +38,6 @@ mod logs;
 mod machines;
 mod maintenance;
 mod misses;
-mod node;
 mod objects;
 mod output;
 mod port_forward;

@@ -179,18 +179,16 @@ impl Table for ObjectKind {
     fn row(&self, item: &Value, wide: bool) -> Vec<String> {
         let shown = self.columns.iter().filter(|column| wide || !column.wide);
         let cells = shown.map(|column| {
-            let template = Template::parse(&format!("{{{}}}", column.json_path));
-            if column.r#type == "count" {
-                let count = template.map(|template| template.count(item));
-                return count.unwrap_or_default().to_string();
-            }
-            let cell = template.map(|template| template.render(item));
-            let cell = cell.unwrap_or_default();
-            if column.r#type == "date" {
-                age(&cell)
-            } else {
-                cell.replace(|character: char| character.is_control(), " ")
-            }
+            let Ok(template) = Template::parse(&format!("{{{}}}", column.json_path)) else {
+                return String::new();
+            };
+            let cell = match column.r#type.as_str() {
+                "count" => template.count(item).to_string(),
+                "date" => age(&template.render(item)),
+                "list" => template.values(item).join(","),
+                _ => template.render(item),
+            };
+            cell.replace(|character: char| character.is_control(), " ")
         });
         std::iter::once(text(item, "/metadata/name"))
             .chain(cells)

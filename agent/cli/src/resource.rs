@@ -75,7 +75,7 @@ impl Resource {
             }
             "ev" | "event" | "events" if group_fits("") => Ok(Self::Event),
             _ => Err(Failure::Refused(format!(
-                "error: the server doesn't have a resource type {text:?} (there are vmi and events, and get shows node)"
+                "error: the server doesn't have a resource type {text:?} (there are vmi and events)"
             ))),
         }
     }
@@ -272,8 +272,7 @@ mod tests {
             let refused = vmi_names(&words(&format!("{kind} web db")));
             let told = refused.err().map(|failure| failure.to_string());
             let wanted = format!(
-                "error: the server doesn't have a resource type {kind:?} (there are vmi and events, and get shows \
-                 node): type vmi web db"
+                "error: the server doesn't have a resource type {kind:?} (there are vmi and events): type vmi web db"
             );
             assert_eq!(told, Some(wanted));
             let alone = vmi_names(&words(kind)).ok();

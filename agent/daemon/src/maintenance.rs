@@ -81,6 +81,7 @@ impl<H: Host> Maintained for Agent<H> {
         let client = wish.client.as_str();
         info!(what = ?wish.what, client, is_new, "maintenance of the node");
         self.keeper.changed.notify_one();
+        self.publish_node();
         self.wake_all();
         self.nudge();
         Ok((self.told(&wanted)?, is_new))

@@ -2,6 +2,7 @@
 
 mod machines;
 pub(crate) mod namespace;
+mod node;
 mod repeated;
 mod rows;
 mod run;

@@ -76,6 +76,7 @@ impl Reloader {
         for uid in self.agent.reservations.set_rules(next.capacity.rules()) {
             self.agent.wake(&uid);
         }
+        self.agent.publish_node();
         facts::warn_of_lacks(&next, &self.agent.facts);
         info!(file = %next.origin.display(), "the configuration was read again");
         if !waiting.is_empty() {

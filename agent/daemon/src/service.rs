@@ -36,6 +36,7 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
     let control_plane = control_plane(&agent, &config)?;
     agent.settle_assignments()?;
     agent.install_common(config.instancetypes.common())?;
+    agent.publish_node();
     let adopted = agent.adopt_all()?;
     let mut service = tokio::spawn(serve(agent.clone(), doors, stopped(agent.stopping())));
     let scrapes = endpoint.map(|endpoint| {

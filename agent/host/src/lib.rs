@@ -55,7 +55,7 @@ pub use guest_agent::{GuestCredentials, GuestFileSystem, GuestInfo, GuestUser};
 pub use hook_program::{HookProgramError, hook_programs, run_hook_program};
 pub use linux::{LinuxHost, StartHostError};
 pub use logs::{LogReader, LogsError, Piece, Printed, Run};
-pub use node::{KvmFacts, NodeFacts, huge_pages};
+pub use node::{KvmFacts, NodeFacts, SystemFacts, huge_pages};
 pub use oom_score::offer_first;
 pub use pod::PodNetworkConfig;
 pub use registry::{EVERY_REGISTRY, RegistryHost, RegistryProxy, RegistrySettings};

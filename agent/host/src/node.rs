@@ -23,6 +23,40 @@ pub struct NodeFacts {
     pub layout: CpuLayout,
     /// What KVM can do, or why there is none.
     pub kvm: Result<KvmFacts, String>,
+    /// The system that the node runs.
+    pub system: SystemFacts,
+}
+
+/// The operating system, for people. What it does not say is empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SystemFacts {
+    /// `/etc/machine-id`.
+    pub machine_id: String,
+    /// Release of the kernel, as `uname -r` prints it.
+    pub kernel_version: String,
+    /// `PRETTY_NAME` of `/etc/os-release`.
+    pub os_image: String,
+}
+
+impl SystemFacts {
+    fn collect() -> Self {
+        // Each is for people only: a minimal image has neither file.
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        Self {
+            machine_id: read("/etc/machine-id").trim().to_owned(),
+            kernel_version: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            os_image: pretty_name(&read("/etc/os-release")),
+        }
+    }
+}
+
+/// `PRETTY_NAME` of os-release(5), without its quotes.
+fn pretty_name(text: &str) -> String {
+    let name = text
+        .lines()
+        .find_map(|line| line.strip_prefix("PRETTY_NAME="));
+    let name = name.unwrap_or_default().trim();
+    name.trim_matches(['"', '\'']).to_owned()
 }
 
 /// What KVM can do here.
@@ -49,6 +83,7 @@ impl NodeFacts {
                 .map(|count| u32::try_from(count.get()).unwrap_or(u32::MAX))?,
             layout: cpu_layout(Path::new(DEVICES), &usable_cpus()?),
             kvm: kvm_facts(),
+            system: SystemFacts::collect(),
         })
     }
 }

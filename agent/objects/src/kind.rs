@@ -30,6 +30,8 @@ pub enum ColumnType {
     Text,
     /// As it is; a number.
     Integer,
+    /// The values that the path selects, joined by commas.
+    List,
     /// The number of values that the path selects.
     Count,
     /// A time, shown as the age.

@@ -5,6 +5,7 @@ mod controller_revision;
 mod event;
 mod instancetype;
 mod namespace;
+mod node;
 mod replica_set;
 mod secret;
 mod service_account;
@@ -25,6 +26,7 @@ pub(crate) const ALL: &[ObjectKind] = &[
     instancetype::NAMESPACED_PREFERENCE,
     instancetype::NAMESPACED_TYPE,
     namespace::KIND,
+    node::KIND,
     replica_set::KIND,
     secret::KIND,
     service_account::KIND,

@@ -42,6 +42,15 @@ impl Template {
         paths.sum()
     }
 
+    /// The values that the paths of the template select, as text.
+    pub fn values(&self, value: &Value) -> Vec<String> {
+        let paths = self.0.iter().filter_map(|piece| match piece {
+            Piece::Path(path) => Some(path.query(value).all()),
+            Piece::Text(_) | Piece::Range(..) => None,
+        });
+        paths.flatten().map(plain).collect()
+    }
+
     /// Fills the template in. What is not there is empty, as kubectl has it.
     pub fn render(&self, value: &Value) -> String {
         let mut text = String::new();

@@ -38,9 +38,6 @@ fn wrong_usage_is_exit_code_2() {
         &["reset", "event", "web"],
         &["stop", "web", "--force", "--grace-period", "5"],
         &["stop", "web", "--grace-period", "-5"],
-        &["get", "node", "-w"],
-        &["get", "node", "-l", "a=b"],
-        &["get", "node", "--field-selector", "metadata.name=x"],
     ] {
         assert_eq!(code(&agent.kvmctl(args)), 2, "{args:?}");
     }

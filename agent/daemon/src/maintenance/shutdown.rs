@@ -26,6 +26,7 @@ impl<H: Host> Agent<H> {
     pub(crate) async fn end_with_node(&self, longest: Duration) {
         info!("the node goes down; its guests are told to end");
         self.keeper.go_down();
+        self.publish_node();
         self.wake_all();
         self.nudge();
         let deadline = Instant::now() + longest + MARGIN;

@@ -28,10 +28,10 @@ use crate::owner::{self, OWN_ANNOTATIONS};
 const ATTEMPTS: usize = 16;
 
 /// What a write comes to.
-struct Decision {
-    written: Written,
-    created: bool,
-    warnings: Vec<String>,
+pub(super) struct Decision {
+    pub(super) written: Written,
+    pub(super) created: bool,
+    pub(super) warnings: Vec<String>,
 }
 
 impl<H: Host> Agent<H> {
@@ -232,7 +232,7 @@ impl<H: Host> Agent<H> {
     }
 
     /// An object with what the server gives it.
-    fn new_object(&self, kind: &ObjectKind, object: Object) -> Result<Object, ApiError> {
+    pub(super) fn new_object(&self, kind: &ObjectKind, object: Object) -> Result<Object, ApiError> {
         let name = object.metadata.name.clone();
         let uid = uuid::Uuid::new_v4();
         let suffix = uid.simple().to_string();
@@ -336,7 +336,7 @@ impl<H: Host> Agent<H> {
 
     /// Decides on what is there, and stores it unless the write is only judged. Nobody waits for the decision: it is
     /// made outside of the transaction, which starts over when what it was made on has changed meanwhile.
-    fn change(
+    pub(super) fn change(
         &self,
         kind: &ObjectKind,
         (id, part): (&ObjectId, Part),

@@ -1,3 +1,4 @@
+use agent_host::SystemFacts;
 use agent_plan::{BootId, CpuDemand, CpuSet, CpuSite};
 
 use super::*;
@@ -11,6 +12,7 @@ fn reservations() -> Reservations {
             .map(|core| (core, CpuSite { core, numa_node: 0 }))
             .collect(),
         kvm: Err(String::new()),
+        system: SystemFacts::default(),
     };
     let rules = CapacityRules {
         reserved_memory_bytes: 0,

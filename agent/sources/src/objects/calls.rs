@@ -432,6 +432,7 @@ fn described(kind: &ObjectKind) -> node::ObjectKind {
         r#type: match column.shown {
             ColumnType::Text => String::from("string"),
             ColumnType::Integer => String::from("integer"),
+            ColumnType::List => String::from("list"),
             ColumnType::Count => String::from("count"),
             ColumnType::Date => String::from("date"),
         },

@@ -686,6 +686,174 @@ impl ::prost::Name for NamespaceCondition {
         "/kvmlet.core.v1.NamespaceCondition".into()
     }
 }
+/// A node and what it has for guests. The agent writes it; others read it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Node {
+    /// "v1".
+    #[prost(string, tag = "1")]
+    pub api_version: ::prost::alloc::string::String,
+    /// "Node".
+    #[prost(string, tag = "2")]
+    pub kind: ::prost::alloc::string::String,
+    /// The labels are those by which `nodeSelector` and `affinity` are judged.
+    #[prost(message, optional, tag = "3")]
+    pub metadata: ::core::option::Option<super::super::meta::v1::ObjectMeta>,
+    #[prost(message, optional, tag = "4")]
+    pub spec: ::core::option::Option<NodeSpec>,
+    #[prost(message, optional, tag = "5")]
+    pub status: ::core::option::Option<NodeStatus>,
+}
+impl ::prost::Name for Node {
+    const NAME: &'static str = "Node";
+    const PACKAGE: &'static str = "kvmlet.core.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.core.v1.Node".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.core.v1.Node".into()
+    }
+}
+/// What is wanted of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeSpec {
+    /// It starts no guests: it is cordoned (MaintenanceService), or goes down.
+    #[prost(bool, tag = "1")]
+    pub unschedulable: bool,
+}
+impl ::prost::Name for NodeSpec {
+    const NAME: &'static str = "NodeSpec";
+    const PACKAGE: &'static str = "kvmlet.core.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.core.v1.NodeSpec".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.core.v1.NodeSpec".into()
+    }
+}
+/// What a node is like.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NodeStatus {
+    /// All that the node has, by resource: "cpu", "memory" and "hugepages-SIZE".
+    #[prost(btree_map = "string, string", tag = "1")]
+    pub capacity: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    /// What of it VMIs may have: without what is reserved, with what is overcommitted.
+    #[prost(btree_map = "string, string", tag = "2")]
+    pub allocatable: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    /// "Ready" and, on a cordoned node, "SchedulingDisabled".
+    #[prost(message, repeated, tag = "3")]
+    pub conditions: ::prost::alloc::vec::Vec<NodeCondition>,
+    /// How the node is reached.
+    #[prost(message, repeated, tag = "4")]
+    pub addresses: ::prost::alloc::vec::Vec<NodeAddress>,
+    #[prost(message, optional, tag = "5")]
+    pub node_info: ::core::option::Option<NodeSystemInfo>,
+}
+impl ::prost::Name for NodeStatus {
+    const NAME: &'static str = "NodeStatus";
+    const PACKAGE: &'static str = "kvmlet.core.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.core.v1.NodeStatus".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.core.v1.NodeStatus".into()
+    }
+}
+/// One aspect of a node.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeCondition {
+    /// Such as "Ready".
+    #[prost(string, tag = "1")]
+    pub r#type: ::prost::alloc::string::String,
+    /// "True", "False" or "Unknown".
+    #[prost(string, tag = "2")]
+    pub status: ::prost::alloc::string::String,
+    /// When the agent said so last.
+    #[prost(string, tag = "3")]
+    pub last_heartbeat_time: ::prost::alloc::string::String,
+    /// When the status changed last.
+    #[prost(string, tag = "4")]
+    pub last_transition_time: ::prost::alloc::string::String,
+    /// Short CamelCase word for machines.
+    #[prost(string, tag = "5")]
+    pub reason: ::prost::alloc::string::String,
+    /// The same for people.
+    #[prost(string, tag = "6")]
+    pub message: ::prost::alloc::string::String,
+}
+impl ::prost::Name for NodeCondition {
+    const NAME: &'static str = "NodeCondition";
+    const PACKAGE: &'static str = "kvmlet.core.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.core.v1.NodeCondition".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.core.v1.NodeCondition".into()
+    }
+}
+/// One address of a node.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeAddress {
+    /// "Hostname".
+    #[prost(string, tag = "1")]
+    pub r#type: ::prost::alloc::string::String,
+    /// The address or name.
+    #[prost(string, tag = "2")]
+    pub address: ::prost::alloc::string::String,
+}
+impl ::prost::Name for NodeAddress {
+    const NAME: &'static str = "NodeAddress";
+    const PACKAGE: &'static str = "kvmlet.core.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.core.v1.NodeAddress".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.core.v1.NodeAddress".into()
+    }
+}
+/// Facts about the host that do not change while it runs.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeSystemInfo {
+    /// The machine id of the operating system (/etc/machine-id).
+    #[prost(string, tag = "1")]
+    pub machine_id: ::prost::alloc::string::String,
+    /// The kernel's id of this boot.
+    #[prost(string, tag = "2")]
+    pub boot_id: ::prost::alloc::string::String,
+    /// Release of the kernel, as `uname -r` prints it.
+    #[prost(string, tag = "3")]
+    pub kernel_version: ::prost::alloc::string::String,
+    /// Name of the operating system (PRETTY_NAME of /etc/os-release).
+    #[prost(string, tag = "4")]
+    pub os_image: ::prost::alloc::string::String,
+    /// What runs the guests: "kvmlet://RELEASE".
+    #[prost(string, tag = "5")]
+    pub container_runtime_version: ::prost::alloc::string::String,
+    /// Release of the node agent.
+    #[prost(string, tag = "6")]
+    pub kubelet_version: ::prost::alloc::string::String,
+    /// "linux".
+    #[prost(string, tag = "7")]
+    pub operating_system: ::prost::alloc::string::String,
+    /// "amd64".
+    #[prost(string, tag = "8")]
+    pub architecture: ::prost::alloc::string::String,
+}
+impl ::prost::Name for NodeSystemInfo {
+    const NAME: &'static str = "NodeSystemInfo";
+    const PACKAGE: &'static str = "kvmlet.core.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.core.v1.NodeSystemInfo".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.core.v1.NodeSystemInfo".into()
+    }
+}
 /// An identity of what runs in guests.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ServiceAccount {

@@ -3812,7 +3812,8 @@ pub struct ObjectColumn {
     /// Heading.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// "string", "integer", "date" or "count". A date is shown as an age, a count as the number of values at the path.
+    /// "string", "integer", "list", "date" or "count". A list is shown with commas between the values at the path, a date as
+    /// an age, a count as the number of values at the path.
     #[prost(string, tag = "2")]
     pub r#type: ::prost::alloc::string::String,
     /// JSONPath of the value, as Kubernetes writes it: ".spec.replicas".
