@@ -399,6 +399,16 @@ fn mac(
     }
     let field = format!("{path}.macAddress");
     match interface.mac_address.parse::<MacAddress>() {
+        // The tap takes the guest's address with this first byte (`agent/host/src/taps.rs`): both would have one address,
+        // and the bridge would keep for itself what is sent to the guest. libvirt refuses it, too.
+        Ok(mac) if mac.octets().first() == Some(&0xfe) => {
+            review.unable(
+                &field,
+                &interface.mac_address,
+                "begins as the node's own end of the link does: choose one that does not begin with fe",
+            );
+            None
+        }
         Ok(mac) if mac.is_usable() => Some(mac),
         Ok(_) => {
             review.unable(

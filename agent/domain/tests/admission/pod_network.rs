@@ -214,6 +214,11 @@ fn what_kubevirt_refuses_is_refused_in_its_words() {
             "must be a unicast address that is not all zero",
         ),
         (
+            json!({"macAddress": "fe:16:3e:00:00:01"}),
+            ".macAddress",
+            "choose one that does not begin with fe",
+        ),
+        (
             json!({"state": "absent"}),
             ".state",
             "\"default\" interface's state \"absent\" is supported only for bridge binding",
@@ -386,9 +391,12 @@ fn a_guest_may_be_bridged_to_the_pod_network() {
     let words = "portRanges are only supported on masquerade interfaces";
     assert!(errors[0].contains(words), "{errors:?}");
     // Addresses of others on the bridge: a guest's veth at 10.213.0.7, and the node's.
-    for mac in ["0a:58:0a:d5:00:07", "fe:58:0a:d5:00:07"] {
+    for (mac, words) in [
+        ("0a:58:0a:d5:00:07", "links of the pod network"),
+        ("fe:58:0a:d5:00:07", "does not begin with fe"),
+    ] {
         let errors = admit(bridged(json!({"macAddress": mac}))).unwrap_err();
-        assert!(errors[0].contains("links of the pod network"), "{errors:?}");
+        assert!(errors[0].contains(words), "{errors:?}");
     }
     assert!(admit(bridged(json!({"macAddress": "02:58:0a:d5:00:07"}))).is_ok());
 }

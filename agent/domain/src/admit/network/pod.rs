@@ -216,8 +216,8 @@ fn check_mac(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
 /// A guest that is bridged is a neighbour of the links that the pod network makes: theirs are no addresses for it.
 fn check_bridged_mac(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
     let mac = interface.mac_address.parse::<crate::MacAddress>();
-    if mac.is_ok_and(|mac| matches!(mac.octets(), [0x0a | 0xfe, 0x58, ..])) {
-        let message = "is one of those that links of the pod network have: choose one that begins otherwise than                        0a:58 and fe:58";
+    if mac.is_ok_and(|mac| matches!(mac.octets(), [0x0a, 0x58, ..])) {
+        let message = "is one of those that links of the pod network have: choose one that does not begin with 0a:58";
         let field = format!("{path}.macAddress");
         review.unable(&field, &interface.mac_address, message);
     }
