@@ -45,7 +45,7 @@ const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
 /// ends the process.
 const TRAP: u32 = libc::SECCOMP_RET_TRAP;
 
-/// What becomes of a call.
+/// The filter's action on a call.
 enum FilterAction {
     /// It is made if one of these holds.
     If(Vec<Arguments>),

@@ -24,7 +24,7 @@ pub enum DeviceNotice {
         /// What is to follow.
         action: WatchdogAction,
     },
-    /// The guest told of itself by a panic device.
+    /// The guest wrote an event to a panic device.
     Panic(Panic),
 }
 

@@ -109,7 +109,7 @@ impl KvmHost {
         })
     }
 
-    /// What guests can be told.
+    /// The CPUID that guests can have.
     fn leaves(&self) -> Leaves {
         let mut leaves = Leaves::new(self.supported_cpuid.as_slice());
         l1::complete(&mut leaves, |leaf| {

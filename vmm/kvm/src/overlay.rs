@@ -132,7 +132,7 @@ impl Vm {
     }
 }
 
-/// What becomes of a memslot.
+/// New state of a memslot.
 enum Change {
     Shown { flags: u32 },
     Gone,

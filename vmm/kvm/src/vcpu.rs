@@ -58,7 +58,7 @@ pub struct StartState {
     pub gdt: (u64, u16),
 }
 
-/// What could be said of a failed vCPU entry.
+/// Why a vCPU cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureDetail {
     /// `KVM_EXIT_FAIL_ENTRY`: the hardware's reason.
@@ -114,7 +114,7 @@ pub enum Exit<'a> {
     SystemPowerOff,
     /// The guest asked the hypervisor for a reset.
     SystemReset,
-    /// The guest told the hypervisor that it crashed.
+    /// The guest reported to the hypervisor that it crashed.
     SystemCrash,
     /// The vCPU cannot go on.
     Failure(FailureDetail),
@@ -210,7 +210,7 @@ impl Vcpu {
     /// When the host refuses.
     pub fn note_pause(&self) -> Result<(), KvmError> {
         match self.fd.kvmclock_ctrl() {
-            // A guest without a kvmclock cannot be told.
+            // The guest has no kvmclock, which has the bit for this.
             Err(errno) if errno.errno() == libc::EINVAL => Ok(()),
             result => result.map_err(KvmError::ioctl("KVM_KVMCLOCK_CTRL")),
         }

@@ -29,7 +29,7 @@ const EXTERNAL_INTERRUPT: u64 = 0b111 << 8;
 
 vmm_sys_util::ioctl_io_nr!(KVM_REINJECT_CONTROL, KVMIO, 0x71);
 
-/// What becomes of ticks of the PIT that the guest could not take in time.
+/// Policy for ticks of the PIT that the guest missed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissedTicks {
     /// They come later: the guest's count is right in the end.
@@ -133,7 +133,7 @@ impl Vm {
         Ok(())
     }
 
-    /// KVM sends missed ticks later unless it is told not to.
+    /// Drops missed ticks, which KVM otherwise sends later.
     fn discard_missed_ticks(&self, host: &KvmHost) -> Result<(), KvmError> {
         if !host.kvm().check_extension(Cap::ReinjectControl) {
             return Err(KvmError::MissingCapability {

@@ -317,7 +317,7 @@ impl WithDevices {
                     .collect::<Result<_, _>>()?;
                 vcpus.restore(states)?;
                 devices.chipset.start_clock();
-                // After the vCPUs: lines that are up are told to their LAPICs.
+                // After the vCPUs: lines that are up send interrupts to their LAPICs.
                 parts.restore_vm(&mut snapshot)?;
                 generation::restore(&parts, &mut snapshot, &devices)?;
                 snapshot.finish()?;

@@ -21,7 +21,7 @@ use crate::snapshot::{Snapshot, kvm_error};
 use crate::status::StatusBoard;
 use crate::vcpus::Vcpus;
 
-/// Last phase: everything is there and holds still until it is told to run.
+/// Last phase: everything is there and holds still until it is started.
 pub(crate) struct BuiltMachine {
     pub(crate) parts: Parts,
     pub(crate) devices: Devices,

@@ -15,8 +15,8 @@ impl BuildError {
     }
 }
 
-/// Ends a machine that is not there yet as one that is: whoever asked for the end is told, and the
-/// guest was stopped. It is not a failure of the host that building it was not gone on with.
+/// Ends a machine that is not there yet as one that is: the request gets its answer, and the guest
+/// counts as stopped. That building was given up is no failure of the host.
 pub(crate) fn end_unbuilt(
     messages: &Receiver<Message>,
     board: &StatusBoard,

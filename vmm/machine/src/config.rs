@@ -46,10 +46,10 @@ pub enum PanicPolicy {
     Restart,
 }
 
-/// How a guest tells what becomes of it, and is told.
+/// Panics of a guest, and the id by which it learns that it was restored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LifeConfig {
-    /// What follows a panic, whichever way it is told.
+    /// What follows a panic, however the guest reports it.
     pub on_panic: PanicPolicy,
     /// A panic device at I/O port 0x505.
     pub isa_pvpanic: bool,
@@ -71,7 +71,7 @@ pub struct DebugPorts {
 pub struct ClockConfig {
     /// What the real-time clock is ahead of UTC.
     pub rtc_offset_seconds: i64,
-    /// The PIT, and what becomes of ticks that the guest misses; `None`: there is none.
+    /// The PIT, with the policy for ticks that the guest misses; `None`: there is none.
     pub pit: Option<MissedTicks>,
 }
 
@@ -177,7 +177,7 @@ pub struct MachineConfig {
     pub io_threads: BTreeMap<PciAddress, String>,
     /// Debug ports.
     pub debug: DebugPorts,
-    /// NUMA nodes. Empty: the guest is told of none.
+    /// NUMA nodes. Empty: ACPI lists none.
     pub numa_nodes: Vec<NumaNode>,
     /// What SMBIOS tells; `None`: there is none.
     pub smbios: Option<SmbiosConfig>,

@@ -2,7 +2,7 @@
 //!
 //! It is started before there is a configuration, by a process that then gives up the right to start
 //! threads itself. It gives up that right, too, and whatever else only building takes, before
-//! anybody is told that the machine is built.
+//! it reports that the machine is built.
 
 use std::io;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl MachineThread {
         Ok(Self { orders })
     }
 
-    /// Builds a machine, which the thread then owns; `observer` is told the outcome. One that is
+    /// Builds a machine, which the thread then owns; `observer` gets the outcome. One that is
     /// built of a snapshot is paused. After a failure another one can be built.
     ///
     /// # Errors

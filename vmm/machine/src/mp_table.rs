@@ -59,7 +59,7 @@ impl Entries {
         self.count += 1;
     }
 
-    /// 4.3.1. Ids that no xAPIC has cannot be told.
+    /// 4.3.1. Ends before the first id that no xAPIC has.
     fn add_processors(&mut self, topology: CpuTopology, id: [u8; 8]) {
         for index in 0..topology.count() {
             let Some(apic_id) = u8::try_from(topology.apic_id(index))

@@ -1,4 +1,4 @@
-//! What can be asked of a machine, and who is told of it.
+//! Requests to a machine, and the observer of their answers.
 
 use std::io;
 use std::sync::mpsc::Sender;
@@ -88,7 +88,7 @@ pub enum RequestError {
 /// requests when it returns.
 pub type Saver = Box<dyn FnOnce(&Snapshot, &GuestRam) -> io::Result<()> + Send>;
 
-/// Is told what becomes of a machine, on the owner's thread. Must not block.
+/// Gets answers and changes of a machine, on the owner's thread. Must not block.
 pub trait Observer: Send {
     /// The machine was built, or could not be. Comes first, once.
     fn built(&mut self, result: Result<(), BuildError>);
@@ -120,7 +120,7 @@ impl MachineHandle {
         Self { queue, board }
     }
 
-    /// Asks for something; the observer is told the answer with this ticket, except after the
+    /// Asks for something; [`Observer::answered`] gets the answer with this ticket, except after the
     /// machine has ended.
     pub fn request(&self, ticket: u64, request: Request) {
         let is_end = matches!(request, Request::Stop { .. });
@@ -132,7 +132,7 @@ impl MachineHandle {
         }
     }
 
-    /// Gives the state of a paused machine to `saver`; the observer is told the outcome with this
+    /// Gives the state of a paused machine to `saver`; [`Observer::answered`] gets the outcome with this
     /// ticket, as for a [`request`](Self::request).
     pub fn save(&self, ticket: u64, saver: Saver) {
         self.send(Message::Save { ticket, saver });

@@ -1,4 +1,4 @@
-//! What can be said of a machine at any time.
+//! The status of a machine, which can be read at any time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

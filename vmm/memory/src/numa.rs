@@ -13,7 +13,7 @@ pub const MAX_HOST_NODES: u32 = 1024;
 
 const WORD_BITS: usize = libc::c_ulong::BITS as usize;
 const WORDS: usize = MAX_HOST_NODES as usize / WORD_BITS;
-/// Kernels look at one bit less than they are told (mbind(2), bugs).
+/// `maxnode`: kernels look at one bit less (mbind(2), bugs).
 const MASK_BITS: libc::c_ulong = MAX_HOST_NODES as libc::c_ulong + 1;
 
 /// `MPOL_F_MEMS_ALLOWED` of `linux/mempolicy.h`.
@@ -65,7 +65,7 @@ pub fn place_ram(ram: &GuestRam, range: Window, placement: &HostPlacement) -> Re
         return Err(failed(invalid()));
     };
     // SAFETY: the range lies within a live mapping, whose content a policy does not change; the mask
-    // has the bits that the kernel is told of.
+    // has the bits that the kernel reads.
     let result = unsafe {
         libc::syscall(
             libc::SYS_mbind,
@@ -96,7 +96,7 @@ fn ram_pointer(region: &crate::guest_ram::Region, address: u64) -> Option<*mut u
 pub fn allowed_host_nodes() -> io::Result<BTreeSet<u32>> {
     let mut mask: [libc::c_ulong; WORDS + 1] = [0; WORDS + 1];
     let nowhere: libc::c_ulong = 0;
-    // SAFETY: the mask has room for the bits that the kernel is told of; it wants no policy, so the
+    // SAFETY: the mask has room for the bits that the kernel writes; no policy is asked for, so the
     // other pointers may be null.
     let result = unsafe {
         libc::syscall(

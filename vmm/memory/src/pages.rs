@@ -45,7 +45,7 @@ impl Pages {
         matches!(self, Self::Huge2Mib | Self::Huge1Gib)
     }
 
-    /// What `memfd_create` is told.
+    /// Flags of `memfd_create`.
     pub(crate) fn memfd_flags(self) -> MFdFlags {
         match self {
             Self::Ordinary | Self::Transparent => MFdFlags::empty(),
@@ -54,7 +54,7 @@ impl Pages {
         }
     }
 
-    /// What `mmap` is told. A mapping of pooled pages reserves all of them at once, so that a pool
+    /// Flags of `mmap`. A mapping of pooled pages reserves all of them at once, so that a pool
     /// that is too small is known before the first page is zeroed; for others a reservation means
     /// nothing.
     pub(crate) const fn map_flags(self) -> libc::c_int {

@@ -123,7 +123,7 @@ impl Server {
         Ok(())
     }
 
-    /// What the machine's thread told.
+    /// Handles the notices of the machine's thread.
     pub(crate) fn on_notices(&mut self) {
         for notice in self.notices.take() {
             match notice {

@@ -97,7 +97,7 @@ fn reset_cause(last: LastReset) -> v1::ResetCause {
     }
 }
 
-/// What subscribers are told, if anything.
+/// The event that subscribers get, if any.
 pub fn event_kind(change: Change) -> Option<v1::EventKind> {
     Some(match change {
         // The log has it; the status is as it was.

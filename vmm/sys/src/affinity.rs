@@ -90,7 +90,7 @@ impl std::fmt::Display for CpuSet {
 /// The kernel's; it may have been built for more CPUs than [`MAX_HOST_CPUS`].
 pub fn of_this_thread() -> io::Result<CpuSet> {
     let mut mask: Mask = [0; WORDS];
-    // SAFETY: the kernel writes at most the size that it is told; 0 is the calling thread.
+    // SAFETY: the kernel writes at most the size that it is given; 0 is the calling thread.
     let result =
         unsafe { libc::sched_getaffinity(0, size_of_val(&mask), mask.as_mut_ptr().cast()) };
     if result == 0 {
@@ -106,7 +106,7 @@ pub fn of_this_thread() -> io::Result<CpuSet> {
 /// `EINVAL` when the host has none of them or this process may use none (its cgroup's cpuset).
 pub fn pin_this_thread(cpus: &CpuSet) -> io::Result<()> {
     let mask = cpus.mask();
-    // SAFETY: the kernel only reads as much as it is told.
+    // SAFETY: the kernel reads no more than the size that it is given.
     let result = unsafe { libc::sched_setaffinity(0, size_of_val(&mask), mask.as_ptr().cast()) };
     if result == 0 {
         Ok(())
@@ -122,7 +122,7 @@ pub fn pin_this_thread(cpus: &CpuSet) -> io::Result<()> {
 pub fn pin<T>(thread: &JoinHandle<T>, cpus: &CpuSet) -> io::Result<()> {
     let mask = cpus.mask();
     // SAFETY: whoever holds the handle keeps the thread's id valid, even after its end; the kernel
-    // only reads as much of the mask as it is told.
+    // reads no more of the mask than the size that it is given.
     let result = unsafe {
         libc::pthread_setaffinity_np(
             thread.as_pthread_t(),

@@ -40,7 +40,7 @@ impl Descriptor {
 }
 
 impl FwCfg {
-    /// Carries out the descriptor at `address`. The guest learns from it what became of it.
+    /// Carries out the descriptor at `address`, and writes the result into it.
     pub(super) fn dma(&mut self, address: u64) {
         let mut bytes = [0; DESCRIPTOR_BYTES];
         let place = GuestAddress(address);

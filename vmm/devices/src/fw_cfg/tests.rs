@@ -160,7 +160,7 @@ fn memory_that_is_not_there_and_lengths_that_are_too_large_are_errors() {
     assert_eq!(dma(&mut device, 2, 1 << 20, 0x4000), 1, "zeros beyond RAM");
     assert_eq!(dma(&mut device, 4, u32::MAX, 0), 0);
     assert_eq!(dma(&mut device, 4, u32::MAX, 0), 0, "offsets do not wrap");
-    // A descriptor that is not there: nobody is told, nothing happens.
+    // A descriptor outside RAM: there is nowhere to write an error to, so nothing happens.
     device.write(DMA_HIGH, &[0xff; 4]);
     device.write(DMA_LOW, &[0xff; 4]);
 }

@@ -25,7 +25,7 @@ const COMMAND_WRITABLE: u16 = COMMAND_MEMORY | COMMAND_MASTER | 1 << 6 | 1 << 8 
 /// `STATUS.CAP_LIST`.
 const STATUS_CAPABILITIES: u8 = 1 << 4;
 
-/// What a function says that it is.
+/// Identity of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PciIdentity {
     /// Vendor id.

@@ -55,7 +55,7 @@ pub struct MsiError {
 
 #[cfg(test)]
 pub(crate) mod testing {
-    //! A binding that remembers what it was told.
+    //! A binding that records its calls.
 
     use std::collections::BTreeMap;
     use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! What flash memory says of itself (JESD68.01; JEP137 for the numbers).
+//! Identification of flash memory (JESD68.01; JEP137 for the numbers).
 
 use super::{BLOCK_BYTES, MOST_BUFFERED};
 

@@ -1,4 +1,4 @@
-//! A panic device: by one register of one byte the guest's kernel tells what became of it.
+//! A panic device: by one register of one byte the guest's kernel reports a panic or a shutdown.
 //!
 //! Two devices have the register: [`PvpanicPort`] at an I/O port, which ACPI describes, and
 //! [`PvpanicPci`], a PCI function. Source: QEMU, `docs/specs/pvpanic.rst`.

@@ -1,6 +1,6 @@
 //! Events that a guest reports by a panic device.
 
-/// What a guest told of itself.
+/// An event; the guest writes its bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Panic {
     /// Its kernel gave up and waits for the host to do something.

@@ -67,8 +67,8 @@ impl SerialPort {
         let taken = if room == 0 {
             0
         } else {
-            // The error is the interrupt's, whose counter is at its end then: the bytes are taken
-            // and the guest is told.
+            // The error is the interrupt's, whose eventfd counter is full: the bytes are in the FIFO
+            // and an interrupt is pending.
             let result = self.uart.enqueue_raw_bytes(bytes);
             result.unwrap_or(bytes.len().min(room))
         };

@@ -19,7 +19,7 @@ pub struct DeviceKind {
     pub class: u32,
 }
 
-/// What happened that a device has to see to.
+/// An event that a device has to serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceEvent {
     /// The driver, or the device itself, kicked the queue of this index.

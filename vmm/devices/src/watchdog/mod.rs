@@ -14,7 +14,7 @@ pub enum WatchdogAction {
     PowerOff,
     /// The machine is paused until somebody resumes it.
     Pause,
-    /// It is told, and nothing else.
+    /// It is reported, and nothing else happens.
     None,
 }
 

@@ -48,7 +48,7 @@ pub fn fw_cfg(bytes: &[u8]) {
             1 => device.read(u64::from(input.u8() % 13), &mut input.access()),
             2 => device.write(0, &[input.u8() % 48, input.u8() & 0x40]),
             3 => {
-                // A whole descriptor, where it is told to be.
+                // A whole descriptor in memory, and its address to the device.
                 let at = u64::from(input.u32()) % RAM_BYTES;
                 let mut descriptor = [0, input.u8(), 0, input.u8() & 0x1f].to_vec();
                 descriptor.extend((input.u32() >> (input.u8() % 32)).to_be_bytes());

@@ -1,4 +1,4 @@
-//! Disk images, as they come in at the agent's door: a chain of up to three.
+//! Disk images, as the agent gets them: a chain of up to three.
 
 use agent_images::disk::{ConvertLimits, DiskError, DiskFormat, Layer, convert, disk_info};
 
@@ -9,7 +9,7 @@ const LIMITS: ConvertLimits = ConvertLimits {
     map_bytes: 64 << 10,
 };
 
-/// How many images, of each what it is said to be and its length, and the files.
+/// The number of images, of each its declared format and its length, and the files.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let depth = input.below(3);
@@ -22,7 +22,7 @@ pub fn run(bytes: &[u8]) {
     images.push((format(&mut input), input.rest()));
     let layers = || images.iter().map(|(format, bytes)| layer(*format, bytes));
     if let Some(layer) = layers().next() {
-        // Refused or told.
+        // An error is as good as an answer.
         let _ = disk_info(layer);
     }
     let first = disk_of(layers().collect());

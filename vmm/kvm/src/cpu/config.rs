@@ -18,16 +18,16 @@ pub enum CpuModel {
     Named(&'static NamedModel),
 }
 
-/// What becomes of one feature, with libvirt's meaning, which is KubeVirt's.
+/// Policy for one feature, as libvirt and KubeVirt have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeaturePolicy {
-    /// The guest is told of it whether or not the host has it.
+    /// CPUID shows it whether or not the host has it.
     Force,
     /// The guest has it; without it there is no guest.
     Require,
     /// The guest has it if the host's KVM can provide it.
     Optional,
-    /// The guest is not told of it.
+    /// CPUID does not show it.
     Disable,
     /// No guest starts where the host's KVM could provide it.
     Forbid,

@@ -54,7 +54,7 @@ impl GuestCpu {
         };
         let is_passthrough = config.model == CpuModel::HostPassthrough;
         features.write(&mut leaves);
-        // A guest that is told all that the host tells is told it bit by bit.
+        // A guest with all the features of its host keeps the host's leaves bit by bit.
         if !is_passthrough || features != host.features() {
             xsave::fit(&mut leaves, &features, is_passthrough);
             repeat_for_amd(&mut leaves);
@@ -84,7 +84,7 @@ impl GuestCpu {
         self.topology
     }
 
-    /// The features that guests are told of.
+    /// The features that CPUID shows.
     #[must_use]
     pub fn features(&self) -> &FeatureSet {
         &self.features

@@ -13,14 +13,14 @@ pub struct HypervConfig {
     pub enlightenments: Vec<Enlightenment>,
     /// Every enlightenment that the host's KVM has is on, too.
     pub passthrough: bool,
-    /// How often a spin lock is tried before the hypervisor is told; with `Spinlocks`.
+    /// How often a spin lock is tried before the guest calls the hypervisor; with `Spinlocks`.
     pub spinlock_retries: u32,
     /// Signature instead of "Microsoft Hv", at most 12 bytes.
     pub vendor: Option<String>,
 }
 
 impl HypervConfig {
-    /// Whether the guest is told of Hyper-V at all.
+    /// Whether CPUID shows Hyper-V at all.
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.passthrough || !self.enlightenments.is_empty() || self.vendor.is_some()

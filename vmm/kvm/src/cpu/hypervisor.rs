@@ -98,7 +98,7 @@ fn toggle(kvm: &KvmConfig, feature: KvmFeature) -> (Toggle, u32) {
     }
 }
 
-/// Whether KVM has to be told that what CPUID does not tell is not to be had.
+/// Whether KVM has to refuse what CPUID does not show (`KVM_CAP_ENFORCE_PV_FEATURE_CPUID`).
 pub(crate) fn restricts_kvm(kvm: &KvmConfig) -> bool {
     kvm.hidden || [kvm.clock, kvm.spinlocks, kvm.end_of_interrupt].contains(&Toggle::Off)
 }
@@ -202,8 +202,8 @@ fn vendor(text: &str) -> [u32; 3] {
 /// Adds the leaves that tell the TSC's frequency.
 pub(crate) fn apply_tsc_leaves(leaves: &mut Leaves, khz: u32) {
     // Leaf 0x15 tells the frequency as a ratio to that of a crystal, which is also that of the APIC's
-    // timer. Linux multiplies in 32 bits, so only frequencies of few digits can be told; others go
-    // untold, which is better than a clock that drifts.
+    // timer. Linux multiplies in 32 bits, so only ratios of few digits fit; without them the leaf is left
+    // out, which is better than a clock that drifts.
     let divisor = greatest_common_divisor(khz, APIC_BUS_KHZ);
     let (numerator, denominator) = (khz / divisor, APIC_BUS_KHZ / divisor);
     if numerator.checked_mul(APIC_BUS_KHZ).is_some() {

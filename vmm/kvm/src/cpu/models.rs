@@ -8,7 +8,7 @@
 //!
 //! The vendor is always the host's, as with QEMU under KVM: KVM emulates instructions and MSRs by
 //! the guest's vendor, and a CPU behaves as its own (`syscall` and `sysenter` in compatibility mode),
-//! so that a guest told of another vendor would meet neither.
+//! so that a guest with another vendor in CPUID would meet neither.
 
 use super::features::FeatureSet;
 use super::leaves::Vendor;

@@ -32,7 +32,7 @@ pub enum SavedStateError {
     /// The state of a guest's own guests cannot be used.
     #[error("state of nested guests: {0}")]
     Nested(&'static str),
-    /// The guest was told of other CPUs.
+    /// The guest started with other CPUs.
     #[error("the guest's CPUs are not those of this machine")]
     Cpus(#[from] CpuMismatch),
     /// The host does not take the value of an MSR, and has another.

@@ -1,4 +1,4 @@
-//! What a vCPU is told besides its CPUID, before it first runs.
+//! Capabilities and MSRs of a vCPU, set before it first runs.
 
 use kvm_bindings::{
     KVM_CAP_ENFORCE_PV_FEATURE_CPUID, KVM_CAP_HYPERV_ENFORCE_CPUID,

@@ -1,4 +1,4 @@
-//! Where the chipset answers, as guests are told.
+//! Addresses of the chipset, as ACPI gives them to guests.
 
 use vmm_memory::{ECAM_BASE, ECAM_BYTES, Layout, MMIO32_END, Window};
 

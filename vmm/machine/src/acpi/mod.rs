@@ -51,7 +51,7 @@ pub(crate) struct Described<'a> {
     pub(crate) last_bus: u8,
     /// Processors, those that may come included.
     pub(crate) topology: CpuTopology,
-    /// NUMA nodes; empty: guests are told of none.
+    /// NUMA nodes; empty: there is no SRAT.
     pub(crate) nodes: &'a [NumaNode],
     /// Guest-physical address of the 16 bytes of the generation id; `None`: there is no such device.
     /// The event [`VM_GEN_ID_EVENT`] tells that they changed.

@@ -1,4 +1,4 @@
-//! Where boot structures lie below 1 MiB, and the memory map that guests are told.
+//! Where boot structures lie below 1 MiB, and the memory map of guests.
 
 use vm_memory::{Bytes, GuestAddress};
 use vmm_memory::{ECAM_BASE, ECAM_BYTES, GuestRam, Layout};

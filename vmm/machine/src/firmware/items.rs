@@ -1,4 +1,4 @@
-//! What firmware is told by fw_cfg: only what SeaBIOS and OVMF read.
+//! The items of fw_cfg: only what SeaBIOS and OVMF read.
 
 use vmm_devices::fw_cfg::{Content, Items};
 use vmm_kvm::GuestCpu;
@@ -27,7 +27,7 @@ const RAM: u32 = 1;
 /// Firmware that finds nothing to boot says so and stays; its own idea is to start over.
 const STAY: [u8; 4] = [0xff; 4];
 
-/// The machine that firmware is told of.
+/// What the items say of the machine.
 pub(crate) struct Machine<'a> {
     pub(crate) layout: &'a Layout,
     pub(crate) cpu: &'a GuestCpu,

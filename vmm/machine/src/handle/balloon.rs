@@ -25,7 +25,7 @@ impl MachineHandle {
     }
 
     /// Asks the guest to do without `target_bytes`. Does not wait: how far it is stands in
-    /// [`Status::balloon`](crate::Status::balloon). A guest that is paused is told when it goes on.
+    /// [`Status::balloon`](crate::Status::balloon). A guest that is paused learns of it when it goes on.
     ///
     /// # Errors
     /// There is no balloon, or it cannot be that large.

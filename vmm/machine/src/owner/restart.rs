@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::guest_event::ResetSource;
 
-/// What becomes of a guest that is held between two starts.
+/// When and how a guest that is held between two starts goes on.
 #[derive(Clone, Copy)]
 pub(super) struct Restart {
     /// The owner goes on with it then.

@@ -14,7 +14,7 @@ use crate::status::{Change, EndReason, LastReset};
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Owner {
-    /// Resets because somebody asked for it, whom a device that does not come to rest is told to.
+    /// Resets by request, which fails when a device does not come to rest.
     pub(super) fn on_reset_request(&mut self, ticket: u64) -> Flow {
         if let Err(error) = self.hold_or_go_on() {
             self.observer

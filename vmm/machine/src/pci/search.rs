@@ -2,7 +2,7 @@
 //!
 //! Linux uses memory for what lies in conventional configuration space only where it finds no ports. It
 //! writes 1 to port 0xCFB, which nobody else does, then the address with nothing but its enable bit, and
-//! looks whether it can read that back. Who does not search but uses the ports is not told here.
+//! looks whether it can read that back. Uses of the ports without this search are not followed here.
 
 /// Of port 0xCFB within the ports.
 const FIRST_WRITE: (u64, &[u8]) = (3, &[1]);

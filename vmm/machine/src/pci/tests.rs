@@ -415,7 +415,7 @@ fn a_guest_sees_all_functions_where_they_are_and_nothing_elsewhere() {
     for (bus, device) in [(0, 3), (1, 1), (3, 0), (0x81, 0)] {
         assert_eq!(world.seen(ecam(bus, device, 0)), None);
     }
-    // The host bridge has no extended space, which is told by ones.
+    // The host bridge has no extended space, which reads as ones.
     assert_eq!(world.seen(ecam(0, 0, 0x100)), Some(u32::MAX));
     assert_eq!(world.seen(ecam(0, 1, 0x100)), Some(0));
     world.check_pages();

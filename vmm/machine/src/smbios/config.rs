@@ -1,4 +1,4 @@
-//! What a guest is told of the machine that it runs on.
+//! What SMBIOS says of the machine.
 
 /// Longest string, in bytes.
 pub const MAX_SMBIOS_STRING_BYTES: usize = 1024;
@@ -6,7 +6,7 @@ pub const MAX_SMBIOS_STRING_BYTES: usize = 1024;
 /// Most OEM strings: they are counted in a byte (7.12).
 pub const MAX_OEM_STRINGS: usize = 255;
 
-/// Strings of SMBIOS. Empty ones are told as not specified; none has a NUL.
+/// Strings of SMBIOS. Empty ones count as not specified; none has a NUL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SmbiosConfig {
     /// The system as a whole.

@@ -42,7 +42,7 @@ pub enum SmbiosError {
     Memory(#[source] vm_memory::GuestMemoryError),
 }
 
-/// The processors that are told of.
+/// The processors that SMBIOS lists.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Processors {
     /// Sockets, those that may come included.

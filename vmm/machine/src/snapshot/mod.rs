@@ -123,7 +123,7 @@ impl Snapshot {
         self.take_kvm(VM.to_owned())
     }
 
-    /// Checks that the guest was told of CPUs like `cpu`.
+    /// Checks that the guest started with CPUs like `cpu`.
     pub(crate) fn take_cpus(&mut self, cpu: &GuestCpu) -> Result<(), SnapshotError> {
         let state: CpuState = self.take_kvm(CPUS.to_owned())?;
         let checked = cpu.check(&state).map_err(SavedStateError::from);

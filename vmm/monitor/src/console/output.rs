@@ -20,7 +20,7 @@ pub(super) const MAX_UNLOGGED_BYTES: u64 = 32 << 10;
 /// How long the start of a line waits for its end. A serial port prints byte by byte, and to wake the
 /// main thread for each costs more than to print it.
 const LINE_PATIENCE: Duration = Duration::from_millis(1);
-/// So much is looked at without waiting for the end of its line.
+/// So much wakes the main thread at once, without the end of a line.
 pub(super) const MAX_UNSEEN_BYTES: u64 = (RING_BYTES / 4) as u64;
 
 /// The guest's side of a console.

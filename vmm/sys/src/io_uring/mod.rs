@@ -4,7 +4,7 @@
 //! ranges of guest memory it moves and the place in the file; its completion names the slot. The
 //! ring keeps what the kernel may still look at: guest memory, by a reference of its own, and each
 //! slot's vector of parts. A ring that is dropped waits for what is in flight, and leaks the memory
-//! rather than let it be unmapped under the kernel's hands.
+//! rather than unmap it while the kernel uses it.
 //!
 //! **Restrictions.** What a ring does goes past seccomp, so the kernel itself holds each ring to what a disk
 //! needs: the opcodes of `OPCODES`, on the registered files, and no registration after the start. Code

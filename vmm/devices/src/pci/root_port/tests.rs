@@ -64,7 +64,7 @@ fn guests_find_a_bridge_of_type_1_with_a_slot_that_can_be_hot_plugged() {
     let express = capability(&mut port, 0x10);
     // Version 2, root port, slot implemented.
     assert_eq!(read(&mut port, express) >> 16, 0x142);
-    // Port number, link activity is told.
+    // Port number, reports link activity.
     assert_eq!(read(&mut port, express + 0x0c), 3 << 24 | 1 << 20 | 0x11);
     // Hot-plug capable, slot number 0.
     let slot = read(&mut port, express + 0x14);
@@ -198,8 +198,8 @@ fn a_port_is_made_of_its_state_again() {
 }
 
 proptest! {
-    /// Any width at any offset: identity stays, what is told stays consistent, and every change of
-    /// what is forwarded is reported.
+    /// Any width at any offset: identity stays, the link is active while the slot has power, and every
+    /// change of what is forwarded is reported.
     #[test]
     fn accesses_of_any_width_and_place_are_harmless(
         writes in prop::collection::vec(

@@ -1,4 +1,4 @@
-//! What a balloon is configured with, and its configuration space (`struct virtio_balloon_config`).
+//! Configuration of a balloon, and its configuration space (`struct virtio_balloon_config`).
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(super) const REPORTING: u64 = 1 << 5;
 /// Where the driver writes how large the balloon is.
 pub(super) const ACTUAL_OFFSET: u64 = 4;
 
-/// How a balloon is to be.
+/// Configuration of a balloon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BalloonConfig {
     /// How much memory the guest is asked to do without, in bytes.

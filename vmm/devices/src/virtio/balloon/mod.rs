@@ -42,7 +42,7 @@ const KIND: DeviceKind = DeviceKind {
 /// the last.
 const QUEUE_SIZES: [u16; 5] = [128; 5];
 
-/// Tokens of the event sources: wishes, and the timer of statistics.
+/// Tokens of the event sources: requests, and the timer of statistics.
 const WORK: u64 = 0;
 const TIMER: u64 = 1;
 

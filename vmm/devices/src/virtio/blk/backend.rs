@@ -91,7 +91,7 @@ impl Backend {
         })
     }
 
-    /// What the driver is to be told, for this configuration.
+    /// What the driver sees of the disk, for this configuration.
     pub(super) fn geometry(&self, config: &BlkConfig) -> Result<Geometry, BlkError> {
         let offset = self.alignment.map_or(512, |alignment| alignment.offset);
         let device = if self.is_block {

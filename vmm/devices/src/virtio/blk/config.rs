@@ -29,7 +29,7 @@ pub const MAX_QUEUES: u16 = 64;
 /// Largest logical and physical block size.
 pub const MAX_BLOCK_BYTES: u32 = 64 << 10;
 
-/// What becomes of writes on their way to the host's disk.
+/// Caches of the host that a write passes, and when it is synced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CacheMode {
     /// The host's page cache is the disk's write cache.
@@ -100,7 +100,7 @@ impl Default for BlkConfig {
     }
 }
 
-/// What the driver is told, less the capacity.
+/// What features and configuration space show the driver, less the capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Geometry {
     pub(super) logical_block_bytes: u32,

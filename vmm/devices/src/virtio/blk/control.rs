@@ -1,4 +1,4 @@
-//! What can be changed about a disk while its guest runs.
+//! Changes to a disk while its guest runs.
 
 use std::fs::File;
 use std::io;
@@ -44,15 +44,15 @@ pub enum BlkControlError {
     Shrunk {
         /// What the image has now.
         image_bytes: u64,
-        /// What the guest was told.
+        /// The capacity that the guest sees.
         disk_bytes: u64,
     },
 }
 
-/// Wishes that the device has not seen to yet.
+/// Requests that the device's thread has not carried out yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pending {
-    /// The guest has not been told the disk's new size.
+    /// The disk grew, and the configuration interrupt is not sent yet.
     pub(super) grown: bool,
     /// New limits.
     pub(super) limits: Option<DiskLimits>,
@@ -242,7 +242,7 @@ impl BlkControl {
     }
 
     fn lock(&self) -> MutexGuard<'_, Pending> {
-        // Wishes are whole whatever happened to another holder of the lock.
+        // A panic of another holder of the lock leaves no request half written.
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

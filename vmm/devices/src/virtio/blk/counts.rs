@@ -1,4 +1,4 @@
-//! What a disk has done since it was made, for whoever asks while its guest runs.
+//! Counters of a disk since it was made, readable while its guest runs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ pub struct DiskCount {
     pub time_ns: u64,
 }
 
-/// What a disk has done.
+/// Counters of a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCounts {
     /// Reads.

@@ -6,8 +6,8 @@ pub enum ErrorPolicy {
     /// The guest gets an I/O error.
     #[default]
     Report,
-    /// The guest is told that all is well. Not of a sync that failed, which is about data of other
-    /// requests: that is reported.
+    /// The guest gets `VIRTIO_BLK_S_OK`. A sync that failed is reported all the same: it is about data
+    /// of other requests.
     Ignore,
     /// The request is held and the guest paused; it is tried again when the guest is resumed. A sync that
     /// failed is not tried again: the guest gets an I/O error then.

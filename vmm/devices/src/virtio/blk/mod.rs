@@ -75,7 +75,7 @@ const KIND: DeviceKind = DeviceKind {
 
 const QUEUE_SIZE: u16 = 256;
 
-/// Tokens of the event sources: wishes and completions, and the limits' timer.
+/// Tokens of the event sources: requests and completions, and the limits' timer.
 const WORK: u64 = 0;
 const TIMER: u64 = 1;
 
@@ -261,7 +261,7 @@ impl VirtioDevice for BlkDevice {
         let settled = (self.active.as_mut()).map(|it| it.settle_down(&mut self.disk, deadline));
         if !matches!(settled, Some(Ok(()))) {
             // Nobody can be answered: the driver has reset the disk before the host was done, or broke
-            // its rings, and is told so at the next event.
+            // its rings, which sets `DEVICE_NEEDS_RESET` at the next event.
             self.disk.wait_for_abandoned(deadline);
         }
         match self.disk.engine.in_flight() {

@@ -1,4 +1,4 @@
-//! What becomes of a request that the host fails. What the guest does wrong is none of it.
+//! Policy for requests that the host fails. Errors of the guest are not among them.
 
 use std::io;
 

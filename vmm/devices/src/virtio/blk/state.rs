@@ -1,4 +1,4 @@
-//! What of a disk outlives it: requests that are held, and that a sync failed. Everything else that is
+//! The saved state of a disk: requests that are held, and that a sync failed. Everything else that is
 //! at rest is in its rings, its image and its configuration.
 
 use super::flight::MAX_IN_FLIGHT;

@@ -32,7 +32,7 @@ pub(super) struct Card {
     /// Its address now.
     pub(super) mac: Address,
     pub(super) filter: Filter,
-    /// What the host was told.
+    /// Settings of the host's tap.
     pub(super) host: Host,
     /// The kernel, where it serves the queues of frames by itself.
     pub(super) vhost: Option<Vhost>,

@@ -1,4 +1,4 @@
-//! What a card is configured with, its features, and its configuration space
+//! Configuration of a card, its features, and its configuration space
 //! (`struct virtio_net_config`, VIRTIO 1.2, 5.1.4).
 
 use vmm_sys::tap::TapOffloads;
@@ -56,14 +56,14 @@ const FULL_DUPLEX: u8 = 1;
 /// Most pairs of queues that a card has.
 pub const MAX_PAIRS: usize = 32;
 
-/// How a card is to be.
+/// Configuration of a card.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetConfig {
     /// Its address, until the driver chooses another.
     pub mac: [u8; 6],
-    /// Told to the guest unless it is 0.
+    /// Offered to the guest unless it is 0.
     pub mtu: u16,
-    /// In Mbit/s, told to the guest unless it is 0.
+    /// In Mbit/s, offered to the guest unless it is 0.
     pub speed_mbps: u32,
     /// The link is down at first.
     pub link_down: bool,
@@ -116,7 +116,7 @@ pub(super) fn consistent(features: u64) -> bool {
         && needs(CTRL_RX_EXTRA, CTRL_RX)
 }
 
-/// What of `features` the host may be told to leave undone, as the control queue has it: the same
+/// The offloads among `features` that the driver may switch by the control queue, which has the same
 /// bits (VIRTIO 1.2, 5.1.6.5.6).
 pub(super) fn guest_offloads(features: u64) -> u64 {
     features & GUEST_OFFLOADS

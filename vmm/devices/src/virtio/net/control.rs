@@ -1,4 +1,4 @@
-//! What can be changed about a card while its guest runs.
+//! Changes to a card while its guest runs.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -21,10 +21,10 @@ pub enum NetControlError {
     NoLimits,
 }
 
-/// Wishes that the device has not seen to yet.
+/// Requests that the device's thread has not carried out yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pending {
-    /// The guest has not been told its new status.
+    /// The link changed, and the configuration interrupt is not sent yet.
     pub(super) status_changed: bool,
     /// New limits.
     pub(super) limits: Option<NetLimits>,
@@ -149,7 +149,7 @@ impl NetControl {
     }
 
     fn lock(&self) -> MutexGuard<'_, Pending> {
-        // Wishes are whole whatever happened to another holder of the lock.
+        // A panic of another holder of the lock leaves no request half written.
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

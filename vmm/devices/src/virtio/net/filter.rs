@@ -1,4 +1,4 @@
-//! Which frames the driver wants (VIRTIO 1.2, 5.1.6.5.1 and 5.1.6.5.3).
+//! The driver's receive filter (VIRTIO 1.2, 5.1.6.5.1 and 5.1.6.5.3).
 //!
 //! Until it says otherwise it wants everything. A table that has no room for all addresses lets all
 //! of their kind pass, as the specification allows.

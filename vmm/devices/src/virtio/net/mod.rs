@@ -59,7 +59,7 @@ const KIND: DeviceKind = DeviceKind {
 
 const QUEUE_SIZE: u16 = 256;
 
-/// Tokens of the event sources: wishes, the limits' timer, rings that the kernel gave up, and the ports from
+/// Tokens of the event sources: requests, the limits' timer, rings that the kernel gave up, and the ports from
 /// here on.
 const WORK: u64 = 0;
 const TIMER: u64 = 1;

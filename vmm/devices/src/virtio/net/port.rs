@@ -1,4 +1,4 @@
-//! Where packets come from and go to, and what has been moved and lost.
+//! The port that packets come from and go to, and a card's counters.
 
 use std::io;
 use std::os::fd::AsRawFd;

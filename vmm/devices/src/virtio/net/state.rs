@@ -1,4 +1,4 @@
-//! What of a card outlives it. A frame that waits for the guest's buffers is lost, as networks do.
+//! The saved state of a card. A frame that waits for the guest's buffers is lost, as networks do.
 
 use super::config::MAX_PAIRS;
 use super::filter::{Address, Filter, MAX_ADDRESSES, Table, VLANS};
@@ -10,7 +10,7 @@ pub(super) struct NetState {
     /// The cable is out.
     #[prost(bool, tag = "1")]
     pub(super) link_down: bool,
-    /// What the driver said by the control queue, while there is one.
+    /// Settings made by the control queue, while there is a driver.
     #[prost(message, optional, tag = "2")]
     session: Option<SessionState>,
 }
@@ -52,7 +52,7 @@ struct TableState {
     is_full: bool,
 }
 
-/// What a driver said by the control queue.
+/// Settings that a driver made by the control queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Session {
     pub(super) pairs: usize,
@@ -69,7 +69,7 @@ impl NetState {
         }
     }
 
-    /// What the driver said, found to be possible for a card with `pairs` pairs of queues.
+    /// The driver's settings, checked for a card with `pairs` pairs of queues.
     pub(super) fn session(&self, pairs: usize) -> Result<Option<Session>, StateError> {
         let session = self.session.as_ref();
         session.map(|session| session.read(pairs)).transpose()

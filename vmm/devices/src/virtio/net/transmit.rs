@@ -132,7 +132,7 @@ fn send(port: &impl PacketPort, memory: &GuestRam, card: &mut Card, chain: &Chai
             return SendOutcome::Busy;
         }
         Err(error) => {
-            // The kernel's word, and ours, for what the guest did wrong.
+            // `EINVAL` is for an error of the guest, by the kernel and by ourselves.
             if error.kind() != io::ErrorKind::InvalidInput {
                 card.counters.count_port_error();
             }

@@ -180,7 +180,7 @@ mod tests {
         }
     }
 
-    /// The chain as `virtio-queue` walks it. It ends without a word at what it dislikes, so that only a
+    /// The chain as `virtio-queue` walks it. It ends silently at an invalid descriptor, so that only a
     /// last descriptor without successor is a chain's true end.
     fn expected(memory: &GuestRam, size: u16) -> Option<Chain> {
         let mut queue = Queue::new(size).unwrap();

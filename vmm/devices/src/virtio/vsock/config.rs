@@ -14,7 +14,7 @@ pub const MIN_GUEST_CID: u32 = 3;
 /// Highest: the one after it means "any".
 pub const MAX_GUEST_CID: u32 = u32::MAX - 1;
 
-/// How the device is to be.
+/// Configuration of the device.
 #[derive(Debug)]
 pub struct VsockConfig {
     /// The guest's address, [`MIN_GUEST_CID`] to [`MAX_GUEST_CID`].

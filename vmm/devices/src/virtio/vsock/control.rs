@@ -1,4 +1,4 @@
-//! What can be changed about the device while its guest runs.
+//! Changes to the device while its guest runs.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,9 +1,9 @@
-//! Who may still send how much on a connection (VIRTIO 1.2, 5.10.6.3).
+//! Flow control of a connection (VIRTIO 1.2, 5.10.6.3).
 //!
 //! Each side announces the size of its buffer (`buf_alloc`) and how many bytes have left it
 //! (`fwd_cnt`); the other keeps count of what it has sent. All counts wrap at 2^32.
 
-/// What we keep of a connection for a host program that does not read: our `buf_alloc`.
+/// Buffer of a connection for a host program that does not read: our `buf_alloc`.
 pub(super) const BUFFER_BYTES: u32 = 64 << 10;
 
 /// The guest has sent more than it was allowed to.
@@ -62,7 +62,7 @@ impl Credit {
         self.forwarded = self.forwarded.wrapping_add(bytes.min(self.held()));
     }
 
-    /// Whether the guest should be told before it has to wait: it believes that half of our buffer
+    /// Whether to send `CREDIT_UPDATE` before the guest has to wait: it believes that half of our buffer
     /// is full, and is wrong.
     pub(super) fn owes_update(&self) -> bool {
         let believed = self.received.wrapping_sub(self.announced);
@@ -160,7 +160,7 @@ mod tests {
                 prop_assert!(in_guest <= u64::from(guest_buffer));
                 prop_assert_eq!(u64::from(credit.available()), u64::from(guest_buffer) - in_guest);
                 prop_assert_eq!(u64::from(credit.held()), in_us);
-                // A guest that waits for room is told of it.
+                // A guest that waits for room gets an update.
                 let believed = in_us + unannounced;
                 let owes = unannounced > 0 && believed >= u64::from(BUFFER_BYTES / 2);
                 prop_assert_eq!(credit.owes_update(), owes);

@@ -1,4 +1,4 @@
-//! What must have happened by when.
+//! Deadlines of connections.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;

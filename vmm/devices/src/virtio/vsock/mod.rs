@@ -94,7 +94,7 @@ pub struct VsockDevice {
     timer: Timer,
     /// What the timer was last set to.
     timer_at: Option<Instant>,
-    /// The guest may believe in connections that another process had, and has to be told first.
+    /// The guest may have connections of the process before: a transport reset event goes out first.
     is_reset_due: bool,
     active: Option<Active>,
 }
@@ -125,7 +125,7 @@ impl VsockDevice {
     }
 
     /// A device made of the state that is among `payloads`. Connections are not part of it: the
-    /// guest is told so. The CID may be another one.
+    /// guest gets a transport reset event. The CID may be another one.
     ///
     /// # Errors
     /// As [`new`](Self::new), and when there is no such state.

@@ -1,5 +1,5 @@
-//! What of the device outlives it: no connection does (VIRTIO 1.2, 5.10.6.7), but ports of those
-//! that were are not given out again at once, as the guest may not have forgotten them.
+//! The saved state of the device: not its connections (VIRTIO 1.2, 5.10.6.7), but which ports they had:
+//! these are not given out again at once, as the guest may still know them.
 
 use crate::state::DeviceState;
 

@@ -37,7 +37,7 @@ impl Countdown {
         self.go_on();
     }
 
-    /// As [`start`](Self::start), once it is told to [`go_on`](Self::go_on).
+    /// As [`start`](Self::start), from the next [`go_on`](Self::go_on) on.
     pub(super) fn start_held(&mut self, time: Duration) {
         self.stop();
         self.left = Left::Held(time);

@@ -256,7 +256,7 @@ impl PciFunction for I6300Esb {
 
     /// Registers as bytes: narrow and wide reads see the same.
     fn bar_read(&mut self, _: usize, offset: u64, data: &mut [u8]) {
-        // Nobody gets beyond the BAR; whoever did would find nothing, and no end of numbers.
+        // No access gets beyond the BAR; one that did would read zeros, and not overflow.
         for (at, byte) in (offset..=u64::MAX).zip(data) {
             let bytes = self.register(at & !3).to_le_bytes();
             let index = usize::try_from(at & 3).unwrap_or(0);

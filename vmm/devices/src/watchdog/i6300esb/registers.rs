@@ -7,9 +7,9 @@ pub(super) const CONFIG: u16 = 0x60;
 /// Watchdog lock, 8 bits, in configuration space.
 pub(super) const LOCK: u16 = 0x68;
 
-/// `CONFIG`: how the end of the first stage is told. 0 an interrupt, 2 an SMI, 3 not at all.
+/// `CONFIG`: what the end of the first stage raises. 0 an interrupt, 2 an SMI, 3 nothing.
 pub(super) const CONFIG_INTERRUPT_TYPE: u16 = 3;
-/// `CONFIG`: told by no interrupt.
+/// `CONFIG`: the end of the first stage raises nothing.
 pub(super) const CONFIG_NO_INTERRUPT: u16 = 3;
 /// `CONFIG`: the clock is divided by 2^5 instead of 2^15.
 pub(super) const CONFIG_FAST: u16 = 1 << 2;

@@ -1,4 +1,4 @@
-//! What guests are told on two hosts that are written down as data.
+//! CPUID of guests on two hosts that are written down as data.
 
 mod documented;
 mod fixtures;

@@ -9,7 +9,7 @@ const SECONDARY_BUS_RESET: u8 = 0x40;
 const BRIDGE_CONTROL: u16 = 0x3e;
 const COMMAND: u16 = 4;
 
-/// A function with something in flight that the host ends when it is told to.
+/// A function with something in flight until the test ends it.
 struct Working {
     space: ConfigSpace,
     is_done: Arc<AtomicBool>,

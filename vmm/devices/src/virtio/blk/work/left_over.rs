@@ -1,6 +1,6 @@
 //! Requests that the ring carried out in part.
 
-/// What becomes of a request that the ring did not carry out as a whole.
+/// Who carries out the rest of such a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PartialTransfer {
     /// The calling thread, which serves the disk, does it.

@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-/// How long is looked.
+/// Longest poll before the thread sleeps.
 const MOMENT: Duration = Duration::from_micros(10);
 /// All moments of one turn, in which other devices of the thread wait.
 const MOST_OF_A_TURN: Duration = Duration::from_micros(100);

@@ -7,14 +7,14 @@ use crate::quiesce::QuiesceError;
 use crate::virtio::device::{ActivateError, DeviceKind};
 use crate::virtio::fault::DeviceFault;
 
-/// A device whose host does not end what it was asked for before it is told to.
+/// A device whose host has work in flight until the test ends it.
 struct Busy {
     rng: RngDevice,
     is_done: Arc<AtomicBool>,
 }
 
 impl Busy {
-    /// The device, and what tells its host to end.
+    /// The device, and the flag that ends its work.
     fn boxed() -> (Box<Self>, Arc<AtomicBool>) {
         let is_done = Arc::new(AtomicBool::new(false));
         let device = Self {

@@ -93,7 +93,7 @@ impl Hub {
         }
     }
 
-    /// The guest accepts: the host program is told.
+    /// The guest accepts: the host program gets the line `OK` with its port.
     fn on_response(&mut self, key: Key) -> Result<(), Violation> {
         let connection = self.connections.get_mut(&key).ok_or(Violation)?;
         // It was not asked yet.
