@@ -61,7 +61,7 @@ pub struct Cli {
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Make objects be as manifests say
+    /// Create objects, or change them, as manifests say
     Apply(Apply),
     /// Create objects, which must not be there yet, or write manifests of flags
     Create(Create),
@@ -71,9 +71,9 @@ pub enum Command {
     Patch(Patch),
     /// Change objects in an editor
     Edit(Edit),
-    /// Set and take away labels of objects
+    /// Set and remove labels of objects
     Label(Mark),
-    /// Set and take away annotations of objects
+    /// Set and remove annotations of objects
     Annotate(Mark),
     /// Show objects
     Get(Get),
@@ -81,7 +81,7 @@ pub enum Command {
     Describe(Describe),
     /// Delete objects
     Delete(Delete),
-    /// Have sets of guests hold another number of them
+    /// Change the number of guests of sets
     Scale(Scale),
     /// Attach to the serial console of a guest; Ctrl+] leaves
     Console(Console),
@@ -91,23 +91,23 @@ pub enum Command {
     Ssh(Ssh),
     /// Copy files to or from a guest with the local scp, through the agent
     Scp(Scp),
-    /// Have ports of this machine lead to ports of a guest
+    /// Forward ports of this machine to ports of a guest
     #[command(name = "port-forward")]
     PortForward(PortForward),
     /// Show what guests use, as a live view or once
     Top(Top),
-    /// Wait until something is so
+    /// Wait for a condition, a value or the deletion of objects
     Wait(Wait),
     /// Show what happened, the oldest first
     Events(Events),
-    /// Say on one page why a VMI is as it is, and what to do
+    /// Explain the state of a VMI on one page, and what to do
     Why(Why),
     /// Hold guests: no vCPU runs until they are unpaused
     #[command(
         after_help = "Examples:\n  kvmctl pause vmi web\n  kvmctl pause vmi web && kvmctl wait --for=condition=Paused vmi/web"
     )]
     Pause(GuestVerb),
-    /// Let paused guests go on, whyever they are paused; disks try again what failed
+    /// Resume paused guests, regardless of why they were paused; disks try again what failed
     #[command(after_help = "Example:\n  kvmctl unpause vmi web")]
     Unpause(GuestVerb),
     /// Have the agents in guests (qemu-guest-agent) reboot them in order
@@ -156,17 +156,17 @@ pub enum Command {
     Drain(Drain),
     /// Show versions of client, agent and running VMMs
     Version(Version),
-    /// Say what a node would say of manifests, without asking one
+    /// Validate manifests as a node would, without asking one
     Validate(Validate),
     /// Show the types of objects that the node serves
     #[command(name = "api-resources")]
     ApiResources(ApiResources),
-    /// Say what a field is, what it means and how far it is honoured
+    /// Explain a field: its type, its meaning and its level of support
     Explain(Explain),
     /// List every API field with its level of support
     #[command(name = "explain-support")]
     ExplainSupport(ExplainSupport),
-    /// Contexts: which of several nodes is meant
+    /// Manage contexts, which choose one of several nodes
     Config(Config),
     /// Print the completion script of a shell
     Completion(Completion),
@@ -252,7 +252,7 @@ pub struct Validate {
     /// Manifests below directories too
     #[arg(short = 'R', long)]
     pub recursive: bool,
-    /// Judge for the node of which this is `kvmlet doctor -o json`, not for one that has everything
+    /// Validate for the node that printed this by `kvmlet doctor -o json`, not for one that has everything
     #[arg(long, value_name = "FILE")]
     pub node: Option<PathBuf>,
     /// Print accepted objects with all defaults instead of verdicts
@@ -289,7 +289,7 @@ pub struct Delete {
     /// Seconds for the guest to shut down; 0 ends it at once
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
     pub grace_period: Option<i64>,
-    /// What becomes of what the objects own, such as the guests of a set: deleted after them, or left alone
+    /// Whether what the objects own, such as the guests of a set, is deleted after them or left alone
     #[arg(long, value_enum, default_value_t = Cascade::Background, value_name = "MODE")]
     pub cascade: Cascade,
     /// Wait until the objects are gone
@@ -430,14 +430,14 @@ pub struct Logs {
     after_help = "Examples:\n  kvmctl completion bash > /etc/bash_completion.d/kvmctl\n  source <(kvmctl completion zsh)\n\nThe Debian package has those of bash, zsh and fish."
 )]
 pub struct Completion {
-    /// Which
+    /// Name of the shell
     #[arg(value_enum)]
     pub shell: clap_complete::Shell,
 }
 
 #[derive(Args)]
 pub struct ManualPages {
-    /// Where to
+    /// Where the pages go
     pub directory: PathBuf,
 }
 

@@ -19,7 +19,7 @@ use crate::scope::{Scope, read_file};
 /// What a context can say.
 const KEYS: [&str; 6] = ["server", "cert", "key", "cacert", "socket", "namespace"];
 
-/// The name of the context in force.
+/// The name of the current context.
 const CURRENT: &str = "current-context";
 
 /// Carries out a command.

@@ -14,7 +14,7 @@ use crate::output::print_line;
 use crate::resource::{Resource, Target};
 use crate::scope::Scope;
 
-/// Deletes objects and, unless told otherwise, waits until they are gone.
+/// Deletes objects and, without `--wait=false`, waits until they are gone.
 pub async fn run(scope: &Scope, args: Delete) -> Result<(), Failure> {
     let mut client = Client::new(scope)?;
     let mut misses = Misses::default();

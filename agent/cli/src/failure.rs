@@ -91,7 +91,7 @@ pub fn is_unreachable(status: &Status) -> bool {
             ) && std::error::Error::source(status).is_some()))
 }
 
-/// What the transport says, and why; causes that only repeat what is said already are left out.
+/// The transport's message and its causes; causes that only repeat the text before them are left out.
 fn with_causes(status: &Status) -> String {
     let mut text = status.message().to_owned();
     let mut cause = std::error::Error::source(status);

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::output::note;
 
-/// What failed so far. Each failure is told at once, and the command fails at its end.
+/// What failed so far. Each failure is printed at once, and the command fails at its end.
 #[derive(Default)]
 pub struct Misses {
     exit_code: Option<u8>,

@@ -336,7 +336,7 @@ pub async fn apply(
         Ok(answer) => answer.into_inner(),
         Err(status) => {
             let failure = Failure::of_status(&status, &name.kind, &name.name, client.address());
-            // What nobody serves is told with its place in the file.
+            // The error of a kind that nobody serves has its place in the file.
             let unserved = is_unserved(&status).then(|| sourced.decode_failure());
             let unserved = unserved.flatten();
             return Err(unserved.unwrap_or(failure));

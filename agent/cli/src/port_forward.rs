@@ -33,7 +33,7 @@ const MAX_CONNECTIONS: usize = 32;
 /// After the system has refused to give a connection, such as for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Listens until it is told to end.
+/// Listens until a signal ends it.
 pub async fn run(scope: &Scope, args: PortForward) -> Result<(), Failure> {
     let guest = Guest::parse(&args.what)?.placed(scope);
     let key = Key {

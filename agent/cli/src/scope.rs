@@ -9,10 +9,10 @@ use serde::Deserialize;
 use crate::agent_address::AgentAddress;
 use crate::failure::{Failure, file_error};
 
-/// Where the agent listens unless told otherwise.
+/// Where the agent listens by default.
 pub const DEFAULT_SOCKET: &str = "/run/kvmlet/kvmlet.sock";
 
-/// The namespace unless told otherwise.
+/// The namespace by default.
 const DEFAULT_NAMESPACE: &str = "default";
 
 /// The largest file of settings that is read.

@@ -11,7 +11,7 @@ use crate::output::print_line;
 use crate::resource::{Resource, vmi_names};
 use crate::scope::Scope;
 
-/// What a guest is told.
+/// A request to a running guest.
 #[derive(Clone, Copy)]
 pub enum Verb {
     Pause,
@@ -66,7 +66,7 @@ pub async fn stop(scope: &Scope, args: Stop) -> Result<(), Failure> {
     run(scope, verb, args.guests).await
 }
 
-/// Tells every named guest; one that refuses does not keep the others from being told.
+/// Sends the request to every named guest; a refusal does not stop the others.
 pub async fn run(scope: &Scope, verb: Verb, args: GuestVerb) -> Result<(), Failure> {
     let names = vmi_names(&args.what)?;
     let mut client = Client::new(scope)?;

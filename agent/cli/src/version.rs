@@ -48,7 +48,7 @@ pub async fn run(scope: &Scope, args: Version) -> Result<(), Failure> {
                 whole["features"] = node.features.into();
                 whole["vmms"] = vmms.into();
             }
-            // The client's own version is told all the same.
+            // The client's own version is printed all the same.
             Err(status) => failure = Some(Failure::of_status(&status, "", "", client.address())),
         }
     }

@@ -138,11 +138,11 @@ fn what_kubevirt_refuses_is_refused_and_nothing_else() {
     assert!(counts[1] * 30 < counts[0], "{counts:?}");
 }
 
-/// How near what is said here is to a cause of KubeVirt's.
+/// How near our causes are to one of KubeVirt's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Nearness {
     Nothing,
-    /// Something is said of the field.
+    /// There is one of the same field.
     Field,
     /// The same words, or those of the API server for what is not given or not known.
     Words,
@@ -166,7 +166,7 @@ fn nearness(cause: &Cause, causes: &[Cause]) -> Nearness {
     let is_disk = field.contains(".devices.disks[");
     let near = causes.iter().map(|ours| {
         let is_same = ours.message == cause.message;
-        // What is not given is the field's or its parent's affair; more is not said of it.
+        // A missing value is reported at the field or at its parent, and nowhere else.
         let is_missing = is_of_the_api_server(ours) && ours.field.starts_with(&field);
         // The name of a disk that is there for a volume is the volume's.
         let is_of_volume =
@@ -183,7 +183,7 @@ fn nearness(cause: &Cause, causes: &[Cause]) -> Nearness {
     near.max().unwrap_or(Nearness::Nothing)
 }
 
-/// What is not said of the field that KubeVirt names, since it is said of another or not at all.
+/// Causes that are not at the field that KubeVirt names, but at another or nowhere.
 const ELSEWHERE: [&str; 17] = [
     // KubeVirt's path is that of another field, or of none.
     "has malformed PCI address",

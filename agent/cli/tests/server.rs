@@ -1,4 +1,4 @@
-//! How `kvmctl` is told which agent is meant, and what it says of what makes no sense.
+//! How `kvmctl` finds its agent, and its errors for what makes no sense.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

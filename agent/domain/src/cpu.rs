@@ -11,9 +11,9 @@ pub struct CpuOptions {
     pub max_sockets: u32,
     /// What is different from the model; no feature twice.
     pub features: Vec<CpuFeature>,
-    /// What the guest is told of Hyper-V; `None`: nothing.
+    /// What CPUID shows of Hyper-V; `None`: nothing.
     pub hyperv: Option<HypervOptions>,
-    /// What the guest is told of KVM.
+    /// What CPUID shows of KVM.
     pub kvm: KvmOptions,
     /// CPUs of the node that it has for itself; `None`: it shares them with others.
     pub dedicated: Option<DedicatedCpus>,
@@ -48,11 +48,11 @@ pub const CPU_MODELS: [&str; 11] = [
 pub struct CpuFeature {
     /// One of [`crate::CPU_FEATURES`] in any spelling; at most 64 of `[A-Za-z0-9._-]`.
     pub name: String,
-    /// What becomes of it.
+    /// Its policy.
     pub policy: FeaturePolicy,
 }
 
-/// What becomes of a CPU feature.
+/// Policy for a CPU feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeaturePolicy {
     /// On, whether or not the host has it.
@@ -74,7 +74,7 @@ pub struct HypervOptions {
     pub passthrough: bool,
     /// The enlightenments that the guest is offered.
     pub enlightenments: BTreeSet<Enlightenment>,
-    /// Tries for a spin lock, at least 4096; 0: the hypervisor is never told.
+    /// Tries for a spin lock, at least 4096; 0: the guest never calls the hypervisor.
     pub spinlock_retries: u32,
     /// Signature, at most 12 bytes of printable ASCII; empty: Hyper-V's own.
     pub vendor: String,
@@ -118,7 +118,7 @@ pub enum Enlightenment {
     Evmcs,
 }
 
-/// What a guest is told of KVM. `None` of each: if the host has it.
+/// What CPUID shows of KVM. `None` of each: if the host has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KvmOptions {
     /// Nothing at all.

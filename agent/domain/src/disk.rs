@@ -58,7 +58,7 @@ pub struct DiskBlocks {
 }
 
 impl DiskBlocks {
-    /// What a disk has where nothing is said.
+    /// What a disk has by default.
     pub const DEFAULT: Self = Self {
         logical: 512,
         physical: 512,

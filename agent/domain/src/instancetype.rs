@@ -1,4 +1,4 @@
-//! Instance types and preferences: what becomes of a machine's template that names some.
+//! Instance types and preferences, and how they change the template of a machine that names some.
 //!
 //! Types, preferences and templates are JSON trees here, in the form that the descriptors give them: "not set" is then
 //! the same for every field, and a preferred value fills in a field of whatever type. Order, paths and texts are those of

@@ -170,7 +170,7 @@ pub struct Resources {
 }
 
 /// What tells one machine from another, as SMBIOS has it. Strings are at most 1024 bytes without
-/// control characters; empty ones are told as not specified.
+/// control characters; empty ones count as not specified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineIdentity {
     /// `firmware.uuid`, in the order in which it is written.

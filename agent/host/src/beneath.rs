@@ -317,7 +317,7 @@ fn open_root(root: &Path) -> Result<OwnedFd, BeneathError> {
 struct Root<'a, D> {
     descriptor: D,
     path: &'a Path,
-    /// What is said when it does.
+    /// For the error when it does.
     rule: String,
 }
 

@@ -1,4 +1,4 @@
-//! What the operator decides about the host.
+//! The operator's settings for the host.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -65,7 +65,7 @@ pub struct LinuxHostConfig {
     /// Setting `vmm.user_base`: when the agent is root, VMMs run as users of the 65536 from here
     /// on, each as one of its own.
     pub vmm_user_base: u32,
-    /// How long the process of a VMM may take to come up to its first word.
+    /// Time limit from the start of a VMM to its hello.
     pub launch_limit: Duration,
     /// Setting `console.log_bytes`: largest log of one guest's console.
     pub console_log_bytes: u64,

@@ -100,7 +100,7 @@ impl DiskImage {
 
 /// Converts a chain of images, the one on top first, to a raw disk in `output`, which is new and empty.
 ///
-/// `progress` is told, now and then, how many bytes of how many are done. It blocks, for `longest` at most.
+/// `progress` is called now and then with the bytes that are done and those of the disk. It blocks, for `longest` at most.
 ///
 /// # Errors
 /// See [`DiskImageError`]. `output` may have been written to in part.

@@ -19,11 +19,11 @@ use crate::logs::{LogReader, LogsError, Printed, Run};
 use crate::usage::Usage;
 use crate::work::WorkSeen;
 
-/// Told whenever something may have changed for one VMI. The actor that owns it looks again; what
-/// changed is not said, because a wake-up may be lost or doubled and looking tells all.
+/// Notified whenever something may have changed for one VMI. The actor that owns it looks again; what
+/// changed is not passed on, because a wake-up may be lost or doubled and looking tells all.
 pub type Wake = Arc<Notify>;
 
-/// What a look is about.
+/// Input of an observation.
 #[derive(Clone, Copy, Debug)]
 pub struct Look<'a> {
     /// What is remembered. `record.id.uid` names everything that belongs to the VMI on the host.
@@ -32,7 +32,7 @@ pub struct Look<'a> {
     pub now: Timestamp,
 }
 
-/// How far a pull is.
+/// Progress of a pull.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PullProgress {
     /// So many bytes of so many were fetched; 0 when that is not known yet.
@@ -72,7 +72,7 @@ pub trait ImageStore: Send + Sync + 'static {
 /// What a plan can do to a host, for one VMI at a time. Calls for different uids overlap. Of one uid there may be looks
 /// while an action is carried out that is an operation ([`Action::work`]), and no other action.
 pub trait Host: ImageStore {
-    /// Looks, changing nothing. What cannot be told within a second or so is `Unknown`. Processes
+    /// Looks, changing nothing. What is not known within a second or so is `Unknown`. Processes
     /// are looked at before exit records (see [`Observed`]).
     fn observe(&self, look: Look<'_>) -> impl Future<Output = Observed> + Send;
 
@@ -89,7 +89,7 @@ pub trait Host: ImageStore {
         record: &Record,
     ) -> impl Future<Output = Result<Completed, Failure>> + Send;
 
-    /// How far the action is that is being carried out for a uid, if it takes more than a moment. Nobody is asked.
+    /// Progress of the action that is being carried out for a uid, if it takes more than a moment; from memory.
     fn work(&self, uid: &str) -> WorkSeen;
 
     /// From now on, while the record's present VMM lives, `wake` is notified when its machine changes
@@ -135,7 +135,7 @@ pub trait Host: ImageStore {
         credentials: &GuestCredentials,
     ) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// Releases of the VMMs that are watched and live, as each said when it was reached. Nobody is asked.
+    /// Releases of the VMMs that are watched and live, as each reported when it was reached; from memory.
     fn releases(&self) -> Vec<String>;
 
     /// What the record's present VMM and its guest have used; `None` when no VMM lives. Takes a second or
@@ -234,14 +234,14 @@ pub struct ReachedPhase {
     pub at_ns: u64,
 }
 
-/// How somebody wants a console.
+/// A request for a console.
 #[derive(Clone, Debug)]
 pub struct ConsoleRequest {
     /// End another attached console instead of being refused.
     pub force: bool,
     /// First what the ring still holds of the output, from this byte of the whole output on.
     pub replay_from: Option<u64>,
-    /// Who attaches, such as `uid 1000 (pid 4242)`; told to whoever is refused.
+    /// Who attaches, such as `uid 1000 (pid 4242)`; shown to whoever is refused.
     pub client: String,
 }
 
@@ -254,7 +254,7 @@ pub struct ConsoleStream {
     pub offset: u64,
 }
 
-/// Why a guest was not told something.
+/// Why a request to a guest was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum VerbError {
     /// No VMM runs.

@@ -1,4 +1,4 @@
-//! From errors to what the planner is told.
+//! From errors to the planner's failures.
 
 use std::error::Error;
 

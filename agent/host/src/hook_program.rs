@@ -18,7 +18,7 @@ use crate::work::on_thread;
 /// The largest answer.
 const MAX_OUTPUT_BYTES: u64 = 1 << 20;
 
-/// As much of what it complains is told.
+/// The longest part of its standard error in an error message.
 const MAX_COMPLAINT_BYTES: u64 = 1024;
 
 /// Programs of one directory.
@@ -112,7 +112,7 @@ fn list(directory: &Path) -> Result<Vec<PathBuf>, HookProgramError> {
     Ok(programs)
 }
 
-/// Whoever can change what the agent starts can have it say anything about any guest.
+/// Whoever can change a program that the agent starts can change every guest's machine.
 fn check(path: &Path, metadata: &std::fs::Metadata) -> Result<(), HookProgramError> {
     let own = nix::unistd::geteuid().as_raw();
     let is_trusted = metadata.uid() == 0 || metadata.uid() == own;
@@ -198,7 +198,7 @@ async fn read(from: impl AsyncRead + Unpin, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whoever complains a lot does not have to wait for somebody who listens.
+/// Reads to the end, so that a program that writes much to standard error does not block.
 async fn read_and_drop_rest(mut from: impl AsyncRead + Unpin) -> io::Result<Vec<u8>> {
     let bytes = read(&mut from, MAX_COMPLAINT_BYTES).await?;
     tokio::io::copy(&mut from, &mut tokio::io::sink()).await?;

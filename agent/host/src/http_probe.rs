@@ -20,7 +20,7 @@ use crate::linux::Unasked;
 const MAX_HEAD_BYTES: usize = 16 << 10;
 const MAX_HEADERS: usize = 100;
 
-/// Asks, over TLS if so told.
+/// Sends the request, over TLS if the probe wants it.
 pub(crate) async fn get(
     stream: TcpStream,
     address: SocketAddr,
@@ -108,7 +108,7 @@ mod tests {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut heard = vec![0; 4096];
             let count = stream.read(&mut heard).await.unwrap();
-            // Who asks may have heard enough before all is said.
+            // The client may have read enough before all is written.
             let _ = stream.write_all(answer).await;
             String::from_utf8_lossy(&heard[..count]).into_owned()
         });

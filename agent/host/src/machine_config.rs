@@ -101,7 +101,7 @@ pub(crate) struct OpenedVsock {
     pub(crate) broker: OwnedFd,
 }
 
-/// What the operator decides about every machine.
+/// The operator's settings for every machine.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MachinePolicy {
     pub(crate) console_log_bytes: u64,
@@ -137,7 +137,7 @@ impl AssembleError {
     }
 }
 
-/// What tells this start of a guest from others.
+/// What distinguishes this start of a guest from others.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Launch<'a> {
     pub(crate) incarnation: u64,

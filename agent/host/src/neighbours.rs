@@ -1,4 +1,4 @@
-//! Who is who on a bridge, as the kernel of the node knows it: its neighbour tables and its routes.
+//! Which hardware address has an IP address on a bridge, by the neighbour tables and routes of the node's kernel.
 //!
 //! A guest may claim any address: that of the node, of another guest, of a machine behind a router. What is sent to an
 //! address of a bridge reaches the guest and nobody else if the kernel sends it there directly, to the guest's own
@@ -20,14 +20,14 @@ use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::{Handle, RouteMessageBuilder};
 use tokio::task::AbortHandle;
 
-/// How often it is looked whether a neighbour has answered, and how many times: in this time the kernel asks twice.
+/// Interval and number of polls for the answer of a neighbour: in this time the kernel asks twice.
 const LOOK: Duration = Duration::from_millis(50);
 const LOOKS: u32 = 30;
 
 /// Addresses of one guest that are looked at: it may have been seen with as many as it likes.
 const MAX_SEEN: usize = 8;
 
-/// Neighbours that are read at all. The kernel keeps 1024 of a family unless it is told otherwise.
+/// Neighbours that are read at all. The kernel keeps 1024 of a family by default.
 const MAX_NEIGHBOURS: usize = 1 << 16;
 
 /// A bridge of the node. Dropping it ends the conversation with the kernel.

@@ -31,7 +31,7 @@ impl Family {
     }
 }
 
-/// Where a chain sees packets.
+/// Netfilter's hook of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hook {
     Prerouting,
@@ -53,7 +53,7 @@ impl Hook {
     }
 }
 
-/// What becomes of a packet.
+/// nftables' verdict on a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Accept,
@@ -66,7 +66,7 @@ pub(crate) enum Verdict {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chain {
     pub(crate) name: &'static str,
-    /// Where it sees packets; nowhere by itself when it is only jumped to.
+    /// Its hook and policy; `None` for a chain that is only jumped to.
     pub(crate) base: Option<Base>,
     pub(crate) rules: Vec<Rule>,
 }
@@ -77,7 +77,7 @@ pub(crate) struct Base {
     pub(crate) kind: ChainKind,
     pub(crate) hook: Hook,
     pub(crate) priority: i32,
-    /// What becomes of packets that no rule decides on: accepted unless it is said here.
+    /// The chain's policy: packets that no rule decides on are dropped; without this they are accepted.
     pub(crate) drops: bool,
 }
 
@@ -161,7 +161,7 @@ impl Value {
 pub(crate) struct Table {
     pub(crate) family: Family,
     pub(crate) name: &'static str,
-    /// Told to whoever lists it.
+    /// Shown to whoever lists it.
     pub(crate) comment: String,
     pub(crate) sets: Vec<Set>,
     pub(crate) chains: Vec<Chain>,

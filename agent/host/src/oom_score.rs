@@ -1,4 +1,4 @@
-//! Who goes first when the node has no memory left: the agent, never a guest.
+//! OOM scores: when the node has no memory left, the kernel kills the agent before any guest.
 //!
 //! Guests outlive their agent, and the service manager starts it again; a guest that is killed is lost. The kernel goes by
 //! size and by `oom_score_adj` (proc(5)), and children inherit the latter. So the agent raises its own when it starts, with

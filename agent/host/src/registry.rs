@@ -229,7 +229,7 @@ fn tempfile_in(dir: &Path) -> io::Result<File> {
     options.custom_flags(nix::libc::O_TMPFILE).open(dir)
 }
 
-/// What whoever wants an image can do when the registry does not give it to them.
+/// The way out when a registry refuses an image.
 fn way_out(order: &PullOrder<'_>, is_mirror: bool) -> &'static str {
     match (order.credentials, is_mirror) {
         (_, true) => "a mirror is asked without credentials",

@@ -68,14 +68,14 @@ pub(crate) struct AttachedTap {
     pub(crate) mtu: u32,
 }
 
-/// What stands for a VMI in names of links, which have 15 bytes at most.
+/// Stands for a VMI in names of links, which have 15 bytes at most.
 fn digest(uid: &PathUid) -> String {
     let mut digest = hex::encode(Sha256::digest(uid.as_str().as_bytes()));
     digest.truncate(10);
     digest
 }
 
-/// What all taps of one VMI are called at the start.
+/// Prefix of the names of all taps of one VMI.
 fn prefix(uid: &PathUid) -> String {
     format!("kv{}n", digest(uid))
 }
@@ -85,7 +85,7 @@ pub(crate) fn tap_name(uid: &PathUid, index: usize) -> String {
     format!("{}{index}", prefix(uid))
 }
 
-/// What the node's ends of all veths are called at the start. No tap is called so: what follows `kv` there is a digest
+/// Prefix of the names of the node's ends of all veths. No tap's name has it: what follows `kv` there is a digest
 /// in hexadecimal digits.
 pub(crate) const VETHS: &str = "kvp";
 
@@ -118,7 +118,7 @@ pub(crate) struct TapSpec<'a> {
     pub(crate) network: &'a str,
     /// The bridge of the network.
     pub(crate) bridge: &'a str,
-    /// What the guest's end is called.
+    /// Hardware address of the guest's end.
     pub(crate) guest_mac: [u8; 6],
     /// How many queues, at least 1.
     pub(crate) queues: u32,

@@ -1,6 +1,6 @@
 //! What a VMM and its guest have used, as the kernel and the VMM count it.
 //!
-//! Counts begin anew with each VMM. What cannot be told is absent, never 0.
+//! Counts begin anew with each VMM. What is not known is absent, never 0.
 
 /// Figures of one guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -113,7 +113,7 @@ pub struct RequestUsage {
     pub time_ns: u64,
 }
 
-/// An interface of a guest, counted at its tap and told from the guest's side.
+/// An interface of a guest, counted at its tap and shown from the guest's side.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InterfaceUsage {
     /// Its name in the spec.

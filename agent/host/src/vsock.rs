@@ -27,10 +27,10 @@ use tokio::time::timeout;
 
 use crate::control::SocketDir;
 
-/// What programs' sockets begin with; the port follows.
+/// Prefix of programs' sockets; the port follows.
 const PROGRAM_PREFIX: &str = "vsock.sock_";
 
-/// How long a program with a full queue is waited for. The VMM waits 5 s.
+/// Time limit for a program with a full queue. The VMM waits 5 s.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Bytes of a question and of an answer.

@@ -55,7 +55,7 @@ struct Call {
     since: Instant,
 }
 
-/// What can be told of work under way.
+/// What is known of work under way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkSeen {
     /// A file system that has not answered for long, in words, and for how long.
@@ -119,7 +119,7 @@ impl Work {
         EndOfWork(self.clone())
     }
 
-    /// What can be told of it.
+    /// What is known of it.
     pub(crate) fn seen(&self) -> WorkSeen {
         let state = self.state();
         let oldest = state.calls.values().min_by_key(|call| call.since);

@@ -12,7 +12,7 @@ pub(crate) struct ZoneError {
     source: jiff::Error,
 }
 
-/// What local time of a zone is ahead of UTC now, in seconds.
+/// Offset of a zone's local time from UTC now, in seconds.
 pub(crate) fn offset_now(name: &str) -> Result<i64, ZoneError> {
     // Read anew each time: a node's zone data is updated while the agent runs.
     let zone = TimeZoneDatabase::from_env()

@@ -61,7 +61,7 @@ pub enum Action {
         /// For which incarnation.
         incarnation: u64,
     },
-    /// The VMM is told, over its control socket, to end its guest now and write its exit record.
+    /// Orders the VMM, over its control socket, to end its guest now and write its exit record.
     StopVmm {
         /// For which incarnation.
         incarnation: u64,

@@ -28,7 +28,7 @@ pub enum ConditionStatus {
     True,
     /// It does not hold.
     False,
-    /// It cannot be told.
+    /// Nobody knows whether it holds.
     Unknown,
 }
 

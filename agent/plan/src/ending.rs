@@ -22,7 +22,7 @@ const FIRST_BACK_OFF: Millis = Millis::from_secs(1);
 /// The longest pause between two attempts to start.
 pub(crate) const MAX_BACK_OFF: Millis = Millis::from_secs(300);
 
-/// What has become of the present launch.
+/// State of the present launch.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// There is none, or it is under way.

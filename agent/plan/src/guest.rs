@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// What the agent in a guest told last. It is the guest's word: shown to people, and nothing is decided by it.
+/// The last report of the agent in a guest. It is the guest's word: shown to people, and nothing is decided by it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestTold {
     /// The agent answers. Otherwise what follows was true at some time.
@@ -47,7 +47,7 @@ pub struct GuestInterface {
     pub addresses: Vec<IpAddr>,
 }
 
-/// What became of the keys and passwords that the agent in a guest is to set.
+/// Whether the agent in a guest has set keys and passwords.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CredentialsSync {
     /// The guest has them all.

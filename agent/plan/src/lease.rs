@@ -1,4 +1,4 @@
-//! Leases: how long a guest goes on without its control plane, and what becomes of it then.
+//! Leases: how long a guest goes on without its control plane, and what happens to it then.
 //!
 //! Time is the node's `CLOCK_BOOTTIME`, which goes on while the node sleeps and which nobody sets. It means
 //! nothing in another boot: how long the node was off is not known, so that a lease of another boot is over.
@@ -16,7 +16,7 @@ pub struct BootTime {
     pub at: Millis,
 }
 
-/// What becomes of a guest whose lease is over.
+/// Action on a guest whose lease is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnExpiry {
     /// Nothing.
@@ -72,7 +72,7 @@ impl Lease {
         }
     }
 
-    /// Lets it last from `since` on, by the terms given. A renewal that is older than the last changes only the
+    /// Begins it anew at `since`, by the terms given. A renewal that is older than the last changes only the
     /// terms.
     pub fn renew(&mut self, terms: LeaseTerms, since: &BootTime) {
         self.terms = terms;
@@ -245,7 +245,7 @@ mod tests {
             assert!((0..=30_000 / 4).contains(&lost), "{lost}");
         }
         assert!(written < 40, "{written}");
-        // A guest that waits for it is told at once.
+        // After an expiry any renewal is stored.
         stored.acted = Some(OnExpiry::Pause);
         assert!(stored.is_worth_storing(&stored.since));
         assert!(lease(OnExpiry::Stop).is_worth_storing(&after_reboot(0)));

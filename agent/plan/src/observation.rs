@@ -219,7 +219,7 @@ pub enum ExitReason {
     DebugExit,
     /// The guest let its watchdog run out.
     Watchdog,
-    /// The kernel killed the VMM for want of memory. The host's word: the VMM left no record.
+    /// The kernel killed the VMM for want of memory. Reported by the host: the VMM left no record.
     OomKilled,
     /// A reason that this agent does not know, from a newer VMM.
     Other,

@@ -24,8 +24,8 @@ pub struct Orders {
     pub paused: bool,
     /// No vCPU is to run: the lease of a control plane is over. Neither of the two takes back the other.
     pub lease_paused: bool,
-    /// How often the guest was told to go on. Only that lets a guest go on that was not paused by
-    /// request but by an I/O error, its watchdog or its panic.
+    /// Requests to unpause so far. Only they resume a guest that was not paused by request but by an I/O
+    /// error, its watchdog or its panic.
     pub unpauses: u64,
     /// The guest is to end; its object stays.
     pub stop: Option<StopOrder>,
@@ -94,9 +94,9 @@ impl Orders {
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Hold the guest: no vCPU runs until it is told to go on.
+    /// Hold the guest: no vCPU runs until it is unpaused.
     Pause,
-    /// Let the guest go on, whyever it is paused. Disks try again what the host failed.
+    /// Resume the guest, regardless of why it is paused. Disks try again what the host failed.
     Unpause,
     /// End the guest, and keep its object. A second order can only shorten the time that it has.
     Stop {

@@ -77,16 +77,16 @@ pub struct Record {
     /// Where the wall clock stood when it was last followed.
     #[serde(default)]
     pub clock: Option<ClockMark>,
-    /// Since when its deletion is reckoned.
+    /// Its deletion, as the planner came to know of it.
     #[serde(default)]
     pub deletion: Option<Heard>,
-    /// What the guest told of itself.
+    /// The last report of the agent in the guest.
     #[serde(default)]
     pub guest: Option<GuestTold>,
-    /// What became of keys and passwords that the agent in the guest sets; nothing where it has none to set.
+    /// Whether the agent in the guest has set keys and passwords; `None` where there are none to set.
     #[serde(default)]
     pub credentials: Option<CredentialsSync>,
-    /// What was told of the operation that is under way.
+    /// The operation that is under way, as status shows it.
     #[serde(default)]
     pub operation: Option<OperationTold>,
     /// Interfaces, by name, whose link was down when last observed; `None` before the first observation.
@@ -101,7 +101,7 @@ pub struct FirmwareWatch {
     pub resets: u64,
     /// When firmware began, as far as was seen.
     pub since: Timestamp,
-    /// Which of its words that nothing can be booted were told of (`StandsStill::at`).
+    /// `StandsStill::at` of the last words, that nothing can be booted, which became an event.
     pub told_at: Option<u64>,
 }
 
@@ -188,7 +188,7 @@ pub struct StopProgress {
     pub since: Timestamp,
     /// When the power button was pressed, if the press was carried out.
     pub pressed_at: Option<Timestamp>,
-    /// When the VMM was first told to stop at once.
+    /// When the VMM first got the order to stop at once.
     pub hard_since: Option<Timestamp>,
     /// When a paused guest was let go on, so that it can shut itself down.
     #[serde(default)]
@@ -206,7 +206,7 @@ pub struct End {
     pub message: String,
     /// When it was found to have ended.
     pub at: Timestamp,
-    /// Since when a VMM that should be gone has been told to go.
+    /// Since when a VMM that should be gone has the order to end.
     pub reaping_since: Option<Timestamp>,
 }
 

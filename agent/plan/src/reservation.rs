@@ -57,7 +57,7 @@ pub fn overhead_bytes(vmi: &Vmi) -> u64 {
     )
 }
 
-/// What one VMI takes of its node. Recorded when it is granted: what a later configuration would reckon
+/// What one VMI takes of its node. Recorded when it is granted: what a later configuration would compute
 /// changes nothing for a guest that runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {

@@ -1,5 +1,5 @@
-//! The other way round: the agent dials a control plane, hears what it assigns to this node, and tells what
-//! became of it.
+//! The outgoing source: the agent dials a control plane, takes its assignments to this node, and reports the
+//! results.
 //!
 //! The control plane may be away for as long as it likes. Guests go on, the agent comes again with growing and
 //! spread pauses, and leases are kept by the agent alone. Nothing is deleted but what is withdrawn by name.

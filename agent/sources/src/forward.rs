@@ -1,7 +1,7 @@
 //! Ports of guests over gRPC: each stream carries one connection, or the datagrams of one peer.
 //!
 //! Nothing is kept here but what is on its way: a direction whose other end does not read stops reading, so that
-//! whoever sends too fast is told so by its own transport.
+//! whoever sends too fast is held back by its own transport.
 
 mod budget;
 mod datagrams;
@@ -41,7 +41,7 @@ impl Out {
         self.0.send(Ok(response)).await.map_err(|_| ClientGone)
     }
 
-    /// Says last why it is over. A client that is gone already need not be told.
+    /// Sends last why it is over; a client that is gone already gets nothing.
     async fn fail(&self, why: String) {
         drop(self.0.send(Err(ApiError::Unavailable(why).into())).await);
     }

@@ -40,7 +40,7 @@ impl HookSocket<'_> {
         call.await
     }
 
-    /// Asks what is to be on a volume for cloud-init. A hook that does not know the question has nothing to say.
+    /// Asks what is to be on a volume for cloud-init. A hook that does not implement the call changes nothing.
     ///
     /// # Errors
     /// When the hook refuses, does not answer in time or is not there.
@@ -60,7 +60,7 @@ impl HookSocket<'_> {
         call.await
     }
 
-    /// Tells that a guest is about to be told to end.
+    /// Calls the hook before a guest is ended.
     ///
     /// # Errors
     /// When the hook refuses, does not answer in time or is not there.
@@ -73,14 +73,14 @@ impl HookSocket<'_> {
         call.await
     }
 
-    /// The server is told how long it has, too.
+    /// The deadline goes to the server, too.
     fn timed<T>(&self, request: T) -> Request<T> {
         let mut request = Request::new(request);
         request.set_timeout(self.limit);
         request
     }
 
-    /// The call in a box: one of gRPC is tens of kilobytes, which whoever may make one would have for good.
+    /// The call, boxed: a future of gRPC takes tens of kilobytes, which the future of every caller would contain.
     fn within<T>(
         &self,
         call: impl Future<Output = Result<T, Status>>,

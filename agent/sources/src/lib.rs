@@ -1,7 +1,7 @@
 //! Where VMIs come from and where their status goes: gRPC, in and out, and manifest directories.
 //!
-//! A source turns bytes into wire objects, hands them to a [`Registry`] and tells its callers what
-//! became of them. It never touches the host and keeps no truth of its own.
+//! A source turns bytes into wire objects, hands them to a [`Registry`] and returns the
+//! results to its callers. It never touches the host and keeps no truth of its own.
 
 #![forbid(unsafe_code)]
 

@@ -19,10 +19,10 @@ use crate::{AnsweredCall, ApiError, ObjectRegistry, WriteBy};
 
 /// The agent, as the service of its machines sees it.
 pub trait MachineRegistry: ObjectRegistry {
-    /// Changes a machine, named by namespace and name, as somebody wishes. It is on disk when this returns.
+    /// Changes a machine, named by namespace and name. The change is on disk when this returns.
     ///
     /// # Errors
-    /// [`ApiError::NotFound`], [`ApiError::Conflict`] when the wish does not fit the machine.
+    /// [`ApiError::NotFound`], [`ApiError::Conflict`] when the request does not fit the machine.
     fn change_machine(
         &self,
         name: (&str, &str),
@@ -36,7 +36,7 @@ pub trait MachineRegistry: ObjectRegistry {
 pub(crate) struct MachineCalls<R>(pub(crate) R);
 
 impl<R: MachineRegistry> MachineCalls<R> {
-    /// Has a wish carried out, and counts the call.
+    /// Carries out a request, and counts the call.
     fn change<T>(
         &self,
         method: &'static str,

@@ -26,7 +26,7 @@ pub struct WriteBy {
     pub manager: String,
 }
 
-/// What became of a write.
+/// Result of a write.
 #[derive(Clone, Debug)]
 pub struct ObjectWritten {
     /// The object as it is stored, or its last state.
@@ -83,7 +83,7 @@ pub struct ObjectPatch {
     pub preconditions: Preconditions,
 }
 
-/// A wish for an object to have another scale.
+/// A request to scale an object.
 #[derive(Clone, Debug)]
 pub struct ObjectScale {
     /// The object.
@@ -94,14 +94,14 @@ pub struct ObjectScale {
     pub preconditions: Preconditions,
 }
 
-/// A wish for an object to go.
+/// A request to delete an object.
 #[derive(Clone, Debug)]
 pub struct ObjectDelete {
     /// The object.
     pub id: ObjectId,
     /// Under which conditions.
     pub preconditions: Preconditions,
-    /// What becomes of what it owns.
+    /// Whether what it owns is deleted, and when.
     pub propagation: Propagation,
     /// Seconds for a guest to shut down; the object's own when absent.
     pub grace_period_seconds: Option<i64>,

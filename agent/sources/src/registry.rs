@@ -54,7 +54,7 @@ pub struct ObjectRef {
     pub name: String,
 }
 
-/// A wish for a VMI to be as given.
+/// A request to apply a VMI.
 #[derive(Clone, Debug)]
 pub struct Apply {
     /// As its owner wants it.
@@ -65,7 +65,7 @@ pub struct Apply {
     pub dry_run: bool,
     /// Refuse when it is there already.
     pub create_only: bool,
-    /// Who wishes it, and owns it when it is made.
+    /// Who asks for it, and owns it when it is made.
     pub by: Owner,
     /// Who manages the fields that it changes. Empty: nobody in particular.
     pub manager: String,
@@ -96,7 +96,7 @@ pub struct Applied {
     pub warnings: Vec<String>,
 }
 
-/// A wish for an object to go.
+/// A request to delete an object.
 #[derive(Clone, Debug)]
 pub struct Delete {
     /// The object to delete.
@@ -120,7 +120,7 @@ pub struct Deleted {
     pub gone: bool,
 }
 
-/// What a guest can be told.
+/// A request to a running guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Hold it.
@@ -197,7 +197,7 @@ pub struct Change {
     pub object: Object,
 }
 
-/// A wish for a console.
+/// A request for a console.
 #[derive(Clone, Debug)]
 pub struct Attach {
     /// Of which VMI.
@@ -223,7 +223,7 @@ pub struct Attached {
     pub offset: u64,
 }
 
-/// A wish for what a guest printed.
+/// A request for what a guest printed.
 #[derive(Clone, Debug)]
 pub struct Logs {
     /// Of which VMI.
@@ -243,7 +243,7 @@ pub struct Logs {
 /// What a guest printed, piece by piece. Whoever drops it is sent no more.
 pub type LogsPieces = mpsc::Receiver<Result<LogsResponse, ApiError>>;
 
-/// A wish for a connection to a port of a guest.
+/// A request for a connection to a port of a guest.
 #[derive(Clone, Debug)]
 pub struct Forward {
     /// Of which VMI.
@@ -364,7 +364,7 @@ pub trait Registry: Clone + Send + Sync + 'static {
     /// Notes a call.
     fn count_call(&self, call: &AnsweredCall);
 
-    /// What the node is. Nobody is asked.
+    /// Facts about the node, from memory.
     fn node_info(&self) -> Result<GetNodeInfoResponse, ApiError>;
 
     /// Records a warning about an object that may not exist.

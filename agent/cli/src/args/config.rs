@@ -14,13 +14,13 @@ pub struct Config {
 
 #[derive(Subcommand)]
 pub enum ConfigCommand {
-    /// List contexts; that in force has a star
+    /// List contexts; the current one has a star
     #[command(name = "get-contexts")]
     GetContexts,
-    /// Print the name of the context in force
+    /// Print the name of the current context
     #[command(name = "current-context")]
     CurrentContext,
-    /// Have a context be in force from now on
+    /// Use a context from now on
     #[command(name = "use-context")]
     UseContext(ContextName),
     /// Make or change a context of what --server, --cert, --key, --cacert, --socket and --namespace say

@@ -1,6 +1,6 @@
 //! What can be typed after `create vm`, `create instancetype` and `create preference`: the flags of `virtctl`.
 //!
-//! Values stay texts here: what is wrong with them is said in `virtctl`'s words, not in clap's.
+//! Values stay texts here: their errors have `virtctl`'s words, not clap's.
 
 use clap::{Args, Subcommand};
 

@@ -21,7 +21,7 @@ pub enum CredentialsCommand {
         after_help = "Examples:\n  kvmctl credentials add-ssh-key --user debian --file k.pub dev\n  kvmctl credentials add-ssh-key --create-secret --force -u debian -f k.pub dev"
     )]
     AddSshKey(AddSshKey),
-    /// Take an SSH key away again
+    /// Remove an SSH key
     #[command(
         name = "remove-ssh-key",
         after_help = "Example:\n  kvmctl credentials remove-ssh-key --user debian --file k.pub dev"

@@ -42,7 +42,7 @@ pub struct Drain {
     /// Give up waiting after this long
     #[arg(long, value_parser = parse_duration, default_value = "30m", value_name = "DURATION")]
     pub timeout: Duration,
-    /// End a drain: guests that were not told to end go on, and the node stays cordoned
+    /// End a drain: guests that are not being stopped yet go on, and the node stays cordoned
     #[arg(long, conflicts_with = "dry_run")]
     pub cancel: bool,
 }

@@ -60,7 +60,7 @@ pub struct Replace {
 /// The forms of a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PatchType {
-    /// JSON merge patch: members replace those of the object, null takes them away
+    /// JSON merge patch: members replace those of the object, null removes them
     Merge,
 }
 
@@ -111,7 +111,7 @@ pub struct Edit {
     after_help = "Examples:\n  kvmctl label vmi web tier=front\n  kvmctl label vmi --all tier-\n  kvmctl annotate secret web owner=alice --overwrite"
 )]
 pub struct Mark {
-    /// Type, names, and KEY=VALUE to set or KEY- to take away
+    /// Type, names, and KEY=VALUE to set or KEY- to remove
     #[arg(required = true, value_name = "TYPE NAME KEY=VALUE")]
     pub what: Vec<String>,
     /// Replace other values of the same keys

@@ -12,7 +12,7 @@ pub struct PortForward {
     /// Which guest: vm/NAME or vmi/NAME, with /NAMESPACE behind it for one of another namespace
     #[arg(value_name = "TYPE/NAME")]
     pub what: String,
-    /// Ports: of this machine, and of the guest if it is another number; tcp unless told otherwise
+    /// Ports: of this machine, and of the guest if it is another number; tcp by default
     #[arg(required = true, value_name = "[PROTOCOL/]LOCAL[:TARGET]")]
     pub ports: Vec<Ports>,
     /// Address of this machine to listen on

@@ -29,10 +29,10 @@ pub struct Top {
     /// Print one table and end; so does standard output that is no terminal
     #[arg(long)]
     pub once: bool,
-    /// Between two looks, over which rates are taken
+    /// Interval between updates, over which rates are computed
     #[arg(long, value_parser = parse_duration, default_value = "2s", value_name = "DURATION")]
     pub interval: Duration,
-    /// What comes first
+    /// Order of the rows
     #[arg(long, value_enum, default_value_t = Sort::Name)]
     pub sort: Sort,
     /// json or yaml; implies --once

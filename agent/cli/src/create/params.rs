@@ -1,4 +1,4 @@
-//! Values of flags that have parameters, `src:web,bootorder:1`, and what is said of values that make no sense.
+//! Values of flags that have parameters, `src:web,bootorder:1`, and errors of values that make no sense.
 //!
 //! All words are `virtctl`'s, whose scripts people have.
 

@@ -80,7 +80,7 @@ pub fn of_connection(connection: TcpStream) -> (Input, Output) {
 
 /// Ends a connection by a reset: the other end must not take what it got for the whole.
 pub fn break_off(connection: TcpStream) {
-    // One that cannot be told so is broken by itself.
+    // A connection that takes no option is broken already.
     drop(connection.set_zero_linger());
 }
 

@@ -70,7 +70,7 @@ impl Target {
         }
     }
 
-    /// What is said when the agent answers with a failure, or does not answer any more.
+    /// The error when the agent answers with a failure, or does not answer any more.
     pub fn failure(&self, status: &Status) -> Failure {
         let kind = Resource::Vmi.kind();
         Failure::of_status(status, kind, &self.key.name, &self.address)

@@ -83,7 +83,7 @@ fn row(before: Option<&GuestUsage>, now: &GuestUsage) -> Row {
         Some(more) if seconds > 0.0 => double(more) / seconds,
         _ => 0.0,
     };
-    // What was not told before did not come from nothing.
+    // Counts that were unknown before have not grown from 0.
     let disk = |now: u64, then: u64| match before {
         Some(before) if before.silent.is_empty() => rate(now, then),
         _ => 0.0,

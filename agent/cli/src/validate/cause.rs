@@ -26,7 +26,7 @@ pub(super) fn misformed(error: &DecodeError) -> Cause {
     }
 }
 
-/// What admission said. KubeVirt's own refusals are told in its words alone; ours with the way out.
+/// The cause of an admission error. KubeVirt's own refusals have its words alone; ours have the way out as well.
 pub(super) fn cause(error: &FieldError) -> Cause {
     let words = if error.message.is_empty() {
         error.detail()

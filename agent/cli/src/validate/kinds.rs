@@ -1,4 +1,4 @@
-//! Kinds that KubeVirt has, so that what this release does not take yet is told from what nobody takes.
+//! Kinds that KubeVirt has: a kind among them that this release does not take is unsupported, any other is unknown.
 
 use agent_objects::Kinds;
 use proto_node::object::{ObjectName, VMI_KIND};

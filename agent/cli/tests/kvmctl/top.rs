@@ -36,7 +36,7 @@ fn a_live_view_fits_its_screen_and_heeds_keys() {
     top.type_in("m\x1b[3~n");
     top.wait_for("order by name", |screen| screen[0].contains("by name"));
 
-    // No wider and no higher than the screen, of which the view is told at once.
+    // No wider and no higher than the screen, also right after a resize.
     top.resize(62, 3);
     let screen = top.wait_for("a small screen", |screen| screen[2].contains("db"));
     assert!(screen[1].ends_with("TX/S"), "{screen:?}");

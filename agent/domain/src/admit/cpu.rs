@@ -1,4 +1,4 @@
-//! CPU model and features, and what is told of KVM.
+//! CPU model and features, and what CPUID shows of KVM.
 
 use std::collections::BTreeSet;
 

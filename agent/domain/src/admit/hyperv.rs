@@ -16,7 +16,7 @@ const TIMER: &str = "spec.domain.clock.timer.hyperv";
 const MIN_RETRIES: u32 = 4096;
 const MAX_VENDOR_BYTES: usize = 12;
 
-/// What the guest is told of Hyper-V; nothing when nothing is on.
+/// What CPUID shows of Hyper-V; `None` when nothing is on.
 pub(super) fn options(domain: &mut DomainSpec, review: &mut Review<'_>) -> Option<HypervOptions> {
     let mut options = HypervOptions::default();
     let mut hyperv = domain
@@ -140,7 +140,7 @@ fn need_clock(domain: &mut DomainSpec, review: &mut Review<'_>) {
     }
 }
 
-/// Whether the reference clock is on; nothing where nothing was said.
+/// Whether the reference clock is on; `None` where it is not given.
 fn has_clock(domain: &DomainSpec) -> Option<bool> {
     let timer = domain.clock.as_ref()?.timer.as_ref()?.hyperv.as_ref()?;
     Some(timer.present.unwrap_or(true))

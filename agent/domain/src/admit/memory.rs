@@ -100,7 +100,7 @@ fn check_multiple(
     Some(())
 }
 
-/// What memory may grow to; what it starts with when nothing is said.
+/// What memory may grow to; what it starts with by default.
 fn max_guest(
     domain: &DomainSpec,
     memory_bytes: u64,

@@ -31,7 +31,7 @@ pub(super) fn check<M: Message + Name>(object: &M, left_out: &[&str], review: &m
     });
 }
 
-/// What becomes of the fields that are in a field.
+/// Rules for the fields that are in a field.
 enum Children {
     /// They are judged by all rules.
     Judged,

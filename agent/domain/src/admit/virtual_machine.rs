@@ -91,7 +91,7 @@ impl FoundKit {
         let mut kit = Self::default();
         for sort in [Sort::Instancetype, Sort::Preference] {
             let spec = object.spec.as_ref();
-            // What a volume would tell is judged with the matcher, and cannot be told here.
+            // A matcher that is inferred from a volume is checked with the others; the volume is not known here.
             kit.is_incomplete |= spec.is_some_and(|spec| is_inferred(spec, sort));
             let Some(named) = spec.and_then(|spec| named(spec, sort).ok().flatten()) else {
                 continue;

@@ -124,7 +124,7 @@ fn fill_memory(spec: &mut Value) {
     spec.fill(&["domain", "memory"], "guest", size.as_ref());
 }
 
-/// A topology of which nothing is said has as many sockets as whole CPUs are requested.
+/// A topology that is not given has as many sockets as whole CPUs are requested.
 fn fill_topology(spec: &mut Value) {
     let members = ["sockets", "cores", "threads"];
     let count = |spec: &Value, name: &str| number(spec.found(&["domain", "cpu", name]));

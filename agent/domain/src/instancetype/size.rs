@@ -133,7 +133,7 @@ fn memory(kind: &Value, spec: &mut Value) -> Vec<String> {
     Vec::new()
 }
 
-/// The request that leaves out so many percent. KubeVirt reckons in single precision, and so does this: the request is
+/// The request that leaves out so many percent. KubeVirt computes in single precision, and so does this: the request is
 /// part of what users see.
 #[expect(
     clippy::cast_possible_truncation,

@@ -1,4 +1,4 @@
-//! What hooks may change of a machine, and what becomes of annotations that ask for hooks.
+//! What hooks may change of a machine, and annotations that ask for hooks.
 
 use agent_domain::{describe, with_machine};
 use proto_node::hooks::{Kernel, Machine};
@@ -62,7 +62,7 @@ fn a_guest_with_sidecars_that_an_earlier_release_accepted_stays() {
     assert_eq!(restored.vmi.identity.base_board, Default::default());
 }
 
-/// What becomes of a machine that a hook changed so.
+/// Result of admitting a machine that a hook changed so.
 fn hooked(change: impl FnOnce(&mut Machine)) -> Result<Vmi, Vec<String>> {
     let vmi = admit(manifest()).unwrap().vmi;
     let mut machine = describe(&vmi);

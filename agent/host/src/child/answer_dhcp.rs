@@ -38,7 +38,7 @@ const CLIENT_PORT6: u16 = 546;
 /// Everybody on a link.
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
-/// How often guests hear of their router without having asked. It is forgotten after 18 hours.
+/// Interval between unsolicited router advertisements. Guests forget the router after 18 hours.
 const ADVERTISE_EVERY: Duration = Duration::from_secs(600);
 
 pub(super) fn main() -> ExitCode {
@@ -68,7 +68,7 @@ pub(crate) fn serve_unconfined(orders: OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// What an event is about: orders, or the VMM or a socket of the guest whose number is above these bits.
+/// Source of an event: orders, or the VMM or a socket of the guest whose number is above these bits.
 const ORDERS: u64 = u64::MAX;
 const SOURCE_BITS: u32 = 2;
 const VMM: u64 = 0;

@@ -16,7 +16,7 @@ use super::drop_privileges::{become_user, enter_namespaces, limit};
 /// `nobody` and `nogroup` on every distribution.
 pub(super) const NOBODY: u32 = 65534;
 
-/// What a helper may cost.
+/// Resource limits of a helper.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     /// Its address space.

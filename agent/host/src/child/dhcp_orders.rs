@@ -1,4 +1,4 @@
-//! What the agent says to the address server, and what goes along: one message each, with descriptors.
+//! Orders of the agent to the DHCP server: one message each, with descriptors.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,7 +12,7 @@ use super::descriptors::{receive_with, send_with};
 /// Longest order.
 const MAX_BYTES: usize = 64 << 10;
 
-/// What the agent says.
+/// An order of the agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
     /// Answer a guest. With the descriptor of the VMM's process (pidfd), and the VMM's network namespace; to the server
@@ -22,7 +22,7 @@ pub(crate) enum Order {
         id: String,
         /// The guest is bridged to the pod network.
         bridged: bool,
-        /// What its answers say.
+        /// The content of its answers.
         guest: Box<Guest>,
     },
     /// Leave a guest alone.
@@ -63,7 +63,7 @@ fn send_by(
     send_with(socket, &text, descriptors, flags)
 }
 
-/// What a socket had to say.
+/// Result of receiving from a socket.
 pub(super) enum Received {
     Order(Order, Vec<OwnedFd>),
     /// Nothing yet.

@@ -57,7 +57,7 @@ pub(crate) struct Request {
     pub(crate) max_layer_bytes: u64,
 }
 
-/// What the child wants or says.
+/// A request or a report of the child.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Ask {
     /// A TCP connection.

@@ -127,7 +127,7 @@ pub(super) fn is_in_use(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// How much of a file system is in use, as `df` reckons it.
+/// How much of a file system is in use, as `df` computes it.
 fn used_percent(dir: &Path) -> io::Result<u64> {
     let found = statvfs(dir)?;
     let used = found.blocks().saturating_sub(found.blocks_free());

@@ -92,7 +92,7 @@ pub(crate) enum ControlError {
 
 const PROTOCOLS: &str = "1";
 
-/// A connection on which hello was said.
+/// A connection after both hellos.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: UnixStream,

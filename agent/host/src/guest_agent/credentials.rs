@@ -32,7 +32,7 @@ impl GuestAgent {
     /// Sets all of them, as far as the guest takes them.
     ///
     /// # Errors
-    /// What was said of the last one that the guest did not take, in KubeVirt's words.
+    /// The error of the last one that the guest did not take, in KubeVirt's words.
     pub(crate) async fn set_credentials(
         &mut self,
         credentials: &GuestCredentials,

@@ -25,7 +25,7 @@ use crate::work::{Foreign, Work, on_thread};
 /// Longest that unpacking may take; the child's own CPU limit is the same.
 const UNPACK_DEADLINE: Duration = Duration::from_secs(60);
 
-/// What of the child's complaint is shown.
+/// The longest part of the child's message that is shown.
 const MAX_MESSAGE_BYTES: u64 = 1024;
 
 /// Digests of files that are remembered, so that a kernel is not read again for every start.

@@ -30,7 +30,7 @@ use crate::work::{Foreign, Work, on_thread};
 /// Longest that taking out one file may take, over all layers and links; the child's CPU limit is the same.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// What of the child's answer is heard.
+/// Most of the child's answer that is read.
 const MAX_REPLY_BYTES: u64 = 64 << 10;
 
 /// The same of one that finds an image in an archive: its layers are in it.
@@ -259,7 +259,7 @@ impl Asked<'_> {
     }
 }
 
-/// A child that ended before it had heard everything is known by how it ended.
+/// A child that ended before it had read everything is judged by its exit status.
 fn unless_gone(handed_over: io::Result<()>) -> io::Result<()> {
     match handed_over {
         Err(error) if is_gone(&error) => Ok(()),

@@ -302,7 +302,7 @@ impl LinuxHost {
         false
     }
 
-    /// Opens what a machine is put together of.
+    /// Opens the files and devices of a machine.
     async fn open_all(
         &self,
         uid: &PathUid,

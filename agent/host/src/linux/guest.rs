@@ -1,4 +1,4 @@
-//! What a guest tells of itself.
+//! Reports of the agent in a guest, and keys and passwords that it sets.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use crate::guest_agent::{
 };
 use crate::layout::PathUid;
 
-/// How long the agent may take to say that it is there.
+/// Time limit of the agent's greeting.
 const GREETING: Duration = Duration::from_secs(2);
 
-/// And to answer all that it is asked.
+/// Of all its answers.
 const ANSWERS: Duration = Duration::from_secs(5);
 
-/// And to set all keys and passwords: each may start a program in the guest.
+/// Of setting all keys and passwords: each may start a program in the guest.
 const SETTING: Duration = Duration::from_secs(30);
 
 /// KubeVirt's word for an agent that does not answer.

@@ -1,4 +1,4 @@
-//! Observing one VMI. Nothing is changed, and what cannot be told is `Unknown`.
+//! Observing one VMI. Nothing is changed, and what is not known is `Unknown`.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

@@ -193,7 +193,7 @@ impl LinuxHost {
             .map_err(|error| retry("SandboxFailed", chain(&error)))
     }
 
-    /// Starts the launcher; the socket is where it tells what it has started.
+    /// Starts the launcher; on the socket it reports what it has started.
     fn spawn(&self, dir: &Path, root: &Path, user: Option<u32>) -> io::Result<(Child, UnixStream)> {
         let (ours, theirs) = UnixStream::pair()?;
         let socket = listen_at(dir)?;
@@ -214,7 +214,7 @@ impl LinuxHost {
             .stdin(Stdio::from(OwnedFd::from(socket)))
             .stdout(Stdio::from(OwnedFd::from(theirs)))
             .stderr(Stdio::from(log))
-            // The process that it starts ends with it, unless it has its launcher's word already: then
+            // The process that it starts ends with it, unless the launcher has released it already: then
             // it is found by its socket.
             .kill_on_drop(true)
             .spawn()?;
@@ -222,7 +222,7 @@ impl LinuxHost {
     }
 }
 
-/// Waits for the VMM's first word, or for the reason why there is none.
+/// Waits for the VMM's hello, or for the reason why there is none.
 async fn greet(dir: &Path) -> Result<(), Failure> {
     let socket = SocketDir::open(dir)
         .map_err(|error| retry("VmmStartFailed", format!("{}: {error}", dir.display())))?;

@@ -1,4 +1,4 @@
-//! CPUs and clocks of a VMI, as the VMM is told of them.
+//! CPUs and clocks of a VMI, for its VMM.
 
 use agent_domain::{ClockTime, Enlightenment, FeaturePolicy, HypervOptions, KvmOptions, Vmi};
 use proto_vmm::v1;

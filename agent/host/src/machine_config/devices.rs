@@ -1,4 +1,4 @@
-//! PCI functions of a VMI, as the VMM is told of them.
+//! PCI functions of a VMI, for its VMM.
 
 use agent_domain::{
     BootDevice, Disk, DiskBlocks, DiskCache, DiskErrors, Interface, Vmi, WatchdogAction,

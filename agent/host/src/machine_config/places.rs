@@ -40,7 +40,7 @@ fn host(cpus: &CpuSet) -> v1::HostCpus {
 }
 
 /// The guest's NUMA nodes, if they are to be those of its CPUs: equal shares of its memory, each on its
-/// node; what does not divide is the first one's. A guest of fewer huge pages than nodes is told of none.
+/// node; what does not divide is the first one's. A guest of fewer huge pages than nodes has none.
 pub(super) fn numa_nodes(vmi: &Vmi, grant: Option<&CpuGrant>) -> Vec<v1::NumaNode> {
     let (Some(options), Some(CpuGrant::Dedicated(own))) = (&vmi.cpu.dedicated, grant) else {
         return Vec::new();

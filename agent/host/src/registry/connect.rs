@@ -106,7 +106,7 @@ fn is_named(host: &str, port: u16, settings: &RegistrySettings) -> bool {
         .any(|name| names(name))
 }
 
-/// What an address is that nobody may lead the node to.
+/// Why the node connects to this address for no registry; `None`: it may.
 fn forbidden(address: IpAddr) -> Option<&'static str> {
     let address = address.to_canonical();
     let is_link_local = match address {

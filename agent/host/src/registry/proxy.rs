@@ -46,7 +46,7 @@ impl RegistryProxy {
         let bare = host
             .strip_prefix('[')
             .and_then(|host| host.strip_suffix(']'));
-        // An IPv6 address without brackets has no port that can be told from it.
+        // An IPv6 address without brackets has no port that can be split off.
         let is_sound = is_host(bare.unwrap_or(host)) && bare.is_some() == host.contains(':');
         is_sound.then(|| Self::Through {
             host: bare.unwrap_or(host).to_owned(),

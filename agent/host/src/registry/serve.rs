@@ -18,7 +18,7 @@ use crate::child::{PULL_IS_BUSY, PullAsk, is_digest, send};
 /// Longest line of a child.
 const MAX_LINE_BYTES: u64 = 64 << 10;
 
-/// What came of a pull.
+/// Result of a pull.
 pub(super) enum Pulled {
     /// The image, whose blobs are all there.
     New(Fetched),

@@ -36,7 +36,7 @@ const NEEDED: [&str; 3] = ["network.target", "local-fs.target", "remote-fs.targe
 /// Longest that systemd may take to make or end a scope.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// How often is looked whether the process has been moved.
+/// Poll interval while systemd moves the process.
 const POLL: Duration = Duration::from_millis(5);
 
 /// How long systemd is asked how the machine stands: well within `TimeoutStopSec` of the agent's service.
@@ -109,7 +109,7 @@ pub(crate) enum NoAnswer {
 }
 
 /// What systemd says of itself, asked until it answers. systemd may signal all processes of a service that it stops, those
-/// included that come while it does so: `systemctl` then dies with nothing said. Where it loses its connection, as to a
+/// included that come while it does so: `systemctl` then dies without a message. Where it loses its connection, as to a
 /// systemd that is just upgraded, it says `unknown`.
 async fn system_state() -> Result<Vec<u8>, NoAnswer> {
     loop {

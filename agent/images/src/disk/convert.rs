@@ -70,7 +70,7 @@ pub struct Converted {
 
 /// Writes the disk that `layers` are, the topmost first, to `output`, which must be new and empty.
 ///
-/// `progress` is told, now and then, how many of how many bytes of the disk are done. `output` may
+/// `progress` is called now and then with the bytes that are done and those of the disk. `output` may
 /// have been written to in part when an error is returned; but nothing is written before all images'
 /// tables were read and found to be sound.
 ///

@@ -1,4 +1,4 @@
-//! Compression formats of kernels, told by their first bytes and decoded as streams.
+//! Compression formats of kernels, recognised by their first bytes and decoded as streams.
 
 use std::fmt;
 use std::io::{self, BufReader, Read, Write};

@@ -1,6 +1,6 @@
 //! A guest that firmware boots: whether firmware found anything to boot.
 //!
-//! Nothing tells when firmware speaks, so the console is looked at: often at first, then less and less.
+//! No event reports output of firmware, so the console is polled: often at first, then less and less.
 
 use super::Draft;
 use crate::{EventKind, FirmwareWatch, Millis};

@@ -15,7 +15,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use super::Service;
 use crate::{AnsweredCall, Registry};
 
-/// The service, with the registry told of every call. Of a stream that is how it began.
+/// The service; the registry counts every call, a stream by how it began.
 #[derive(Clone)]
 pub(super) struct Counted<R>(pub(super) Service<R>);
 

@@ -25,10 +25,10 @@ use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::WatchStream;
 
-/// How often the list of withdrawn certificates is looked at.
+/// Interval between reads of the list of withdrawn certificates.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// How often it is looked whether certificates of connections that are open have expired.
+/// Interval between checks for expired certificates of open connections.
 const EXPIRY: Duration = Duration::from_secs(10);
 
 /// The files of the agent's side, in PEM.

@@ -28,7 +28,7 @@ pub(crate) struct OtherWish {
 pub(crate) struct Others {
     /// As it was applied, or refused for good. In memory alone: a digest of a Secret would tell guesses apart.
     settled: BTreeMap<ObjectId, OtherWish>,
-    /// What was said already.
+    /// Texts that were logged already.
     said: BTreeSet<String>,
     /// Nothing is left to do until the files are looked at again, which is every 30 seconds at least.
     is_done: bool,

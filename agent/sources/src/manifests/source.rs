@@ -32,7 +32,7 @@ pub struct ManifestSource<R> {
     path: PathBuf,
     directory: Directory,
     others: Others,
-    /// What was said already, so that it is said once.
+    /// Complaints that were logged already, so that each is logged once.
     said: BTreeSet<String>,
     /// Wishes that admission refused, by digest; they are not tried again as they are.
     refused: BTreeSet<(WishKey, String)>,

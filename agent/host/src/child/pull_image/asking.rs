@@ -45,7 +45,7 @@ impl Agent {
         self.write(&turn, ask).await
     }
 
-    /// The same, unless a question waits for its answer. Returns whether it was said.
+    /// The same, unless a question waits for its answer. Returns whether it was sent.
     pub(super) async fn mention(&self, ask: &Ask) -> io::Result<bool> {
         let Ok(turn) = self.turn.try_lock() else {
             return Ok(false);
