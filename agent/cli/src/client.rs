@@ -30,7 +30,7 @@ const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
 /// How long another node may take to answer at all.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// How often another node is asked whether it is still there, and how long it may take to say so.
+/// Keep-alive of HTTP/2 to another node: interval of pings, and time limit of the answer.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
 
 /// A connection to one agent. It is made when first used and made again when it was lost.

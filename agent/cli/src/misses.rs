@@ -14,7 +14,7 @@ impl Misses {
     pub fn take<T>(&mut self, outcome: Result<T, Failure>) -> Result<Option<T>, Failure> {
         match outcome {
             Ok(done) => Ok(Some(done)),
-            // Nobody answers for the others either, nobody waits for them, or nobody reads of them.
+            // These end the command: they hold for the other objects as well.
             Err(
                 failure @ (Failure::Unreachable(_)
                 | Failure::TimedOut(_)

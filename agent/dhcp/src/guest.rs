@@ -1,4 +1,4 @@
-//! What a guest's answers are made of.
+//! Content of the answers to a guest.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -43,7 +43,7 @@ pub struct Lease4 {
     pub gateway: Ipv4Addr,
     /// The server, where that is not the router.
     pub server: Option<Ipv4Addr>,
-    /// Whom it asks for names.
+    /// Its DNS servers.
     pub dns: Vec<Ipv4Addr>,
 }
 
@@ -75,6 +75,6 @@ pub struct Lease6 {
     pub address: Ipv6Addr,
     /// Bits of its network, at most 128.
     pub prefix: u8,
-    /// Whom it asks for names.
+    /// Its DNS servers.
     pub dns: Vec<Ipv6Addr>,
 }

@@ -177,7 +177,7 @@ fn push_associations(answer: &mut Vec<u8>, options: &[u8], lease: &Lease6) {
     }
 }
 
-/// Whom the guest asks for names, as far as that fits.
+/// DNS servers and search domains, as far as they fit.
 fn push_names(answer: &mut Vec<u8>, lease: &Lease6, guest: &Guest) {
     let servers: Vec<u8> = lease.dns.iter().flat_map(Ipv6Addr::octets).collect();
     let search = domains(guest.search.iter().map(String::as_str));

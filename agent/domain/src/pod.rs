@@ -123,7 +123,7 @@ pub struct DhcpOptions {
     pub private: Vec<(u8, String)>,
 }
 
-/// Whom the guest asks for names.
+/// DNS settings of the guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GuestNames {
     /// Subdomain: a DNS subdomain; may be empty.

@@ -46,7 +46,7 @@ pub struct Vmi {
     pub disks: Vec<Disk>,
     /// Interfaces in the order of the spec.
     pub interfaces: Vec<Interface>,
-    /// Whom it asks for names.
+    /// Its DNS settings.
     pub names: GuestNames,
     /// Keys and passwords for users of the guest.
     pub access_credentials: Vec<AccessCredential>,

@@ -17,7 +17,7 @@ pub struct Assignment {
     pub token: u64,
     /// Tells what was assigned under it from anything else.
     pub digest: String,
-    /// How far it has come.
+    /// Its state.
     pub stage: Stage,
     /// The boot of the node in which it was assigned, or last confirmed.
     pub boot_id: BootId,
@@ -26,7 +26,7 @@ pub struct Assignment {
     pub lease: Option<Lease>,
 }
 
-/// How far an assignment has come.
+/// State of an assignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stage {
     /// Its VMI is not there yet.
@@ -85,8 +85,8 @@ pub fn fence(known: Option<&Assignment>, floor: u64, offer: Offer<'_>) -> Fence 
     }
 }
 
-/// What an offer that is believed makes of what is known of its placement; `known` is `None` with a new one. It has
-/// to be on disk before anything is done for it. `since` is when its lease begins, in the present boot.
+/// The assignment after an offer that its token admits; `known` is the one before, `None` with a new placement. The
+/// result has to be on disk before anything is done for it. `since` is when its lease begins, in the present boot.
 #[must_use]
 pub fn accept(
     known: Option<Assignment>,
@@ -123,8 +123,8 @@ fn renewed(lease: Option<Lease>, terms: Option<LeaseTerms>, since: &BootTime) ->
     Some(lease)
 }
 
-/// What a withdrawal makes of what is known of its name; `None` when it is known. Its lease stays: until the guest
-/// is gone, its control plane goes by it.
+/// The assignment after a withdrawal; `None` when it is withdrawn already. Its lease stays: it holds until the guest
+/// is gone.
 ///
 /// # Errors
 /// The token that was seen, when the withdrawal is older.

@@ -192,7 +192,7 @@ pub struct Misplaced {
     pub cpus: CpuSet,
 }
 
-/// Who has CPUs of its own that the node, or its configuration, does not set aside.
+/// Guests with CPUs of their own that the node, or its configuration, does not set aside.
 #[must_use]
 pub fn misplaced(capacity: &Capacity, guests: &[GuestClaim]) -> Vec<Misplaced> {
     let holders = guests.iter().filter(|guest| guest.holds);

@@ -47,7 +47,7 @@ impl<T> Observation<T> {
 #[serde(transparent)]
 pub struct BootId(pub String);
 
-/// Who a VMM process is. A pid alone is never enough: pids are reused.
+/// Identity of a VMM process. A pid alone is never enough: pids are reused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmmIdentity {
     /// The boot in which it was started.

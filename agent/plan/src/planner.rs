@@ -17,7 +17,7 @@ use crate::{credentials, probe, report};
 /// How long an ended or refusing VMM may take to go by itself before it is killed.
 const REAP_AFTER: Millis = Millis::from_secs(5);
 
-/// How soon to look again when a question could not be answered, or an effect is awaited.
+/// Time to the next look when a question could not be answered, or an effect is awaited.
 const LOOK_AGAIN: Millis = Millis::from_secs(1);
 
 /// What to do next for one VMI, and what to say of it.

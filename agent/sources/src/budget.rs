@@ -70,12 +70,12 @@ struct State {
     bytes: usize,
 }
 
-/// What one caller has.
+/// Calls and bytes of one caller.
 #[derive(Debug, Default)]
 struct Held {
     calls: usize,
     bytes: usize,
-    /// Who waits until it has less.
+    /// Tasks that wait until it has less.
     waiting: Vec<Waker>,
 }
 

@@ -13,7 +13,7 @@ use crate::{ApiError, ChangeKind, Registry};
 
 pub(crate) use calls::{ObjectCalls, manager_of};
 
-/// Who writes, and whether anything is to come of it.
+/// The writer, and how to write.
 #[derive(Clone, Debug)]
 pub struct WriteBy {
     /// Who writes, and owns what is made.

@@ -115,7 +115,7 @@ impl<F: Feed> Watch<F> {
         }
         let mut last: Option<(String, String)> = None;
         loop {
-            // Whoever does not read has nothing more read for it.
+            // No further page is read for a client that does not read.
             self.room().await?;
             let after = last.as_ref();
             let after = after.map(|(namespace, name)| (namespace.as_str(), name.as_str()));
@@ -188,7 +188,7 @@ impl<F: Feed> Watch<F> {
 
     /// Sends some changes, if there are any.
     async fn advance(&mut self) -> Result<bool, Ended> {
-        // Whoever does not read has no further changes read for it.
+        // No further changes are read for a client that does not read.
         self.room().await?;
         let (changes, until) = match self.feed.changes(self.filter.kind, self.version) {
             Ok(changes) => changes,

@@ -53,7 +53,7 @@ const POOL: LegalKind = LegalKind {
     ..judged("VirtualMachinePool", unserved::pool)
 };
 
-/// What nothing is known of.
+/// A kind of which nothing is known.
 const OTHER: LegalKind = kind("");
 
 const DATA_SOURCE: &str =

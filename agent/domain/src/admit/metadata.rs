@@ -29,7 +29,7 @@ const RESERVED_LABELS: &[&str] = &[
     "kubevirt.io/install-strategy",
 ];
 
-/// Who the object is, once its metadata is found legal.
+/// Identity of the object, once its metadata is found legal.
 pub(super) struct Identity {
     pub(super) uid: Uid,
     pub(super) namespace: Namespace,

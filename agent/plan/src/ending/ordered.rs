@@ -1,4 +1,4 @@
-//! What an end is called that the node itself has asked for.
+//! Reason and message of an end that the node itself has asked for.
 
 use crate::{Phase, Record, StopCause};
 

@@ -25,7 +25,7 @@ impl Draft<'_> {
         false
     }
 
-    /// What a machine is put together of is made ready, but for what a finished operation has just made ready.
+    /// Prepares boot files and disks, but for those that a finished operation has just prepared.
     pub(super) fn prepare(&mut self) {
         let done = self.done();
         if !matches!(done, Some(Work::BootFiles | Work::Disks)) {

@@ -47,7 +47,7 @@ impl Caller {
         })
     }
 
-    /// Who shares one budget of connections: all processes of a user, all holders of a name.
+    /// Key of a budget: all processes of a user share one, and all holders of a name.
     pub(crate) fn budget(&self) -> String {
         match self {
             Self::Local(account) => format!("uid {}", account.uid),

@@ -137,7 +137,7 @@ impl hyper::body::Body for Incoming {
     }
 }
 
-/// How far a stream of messages has come.
+/// Progress of a stream of messages.
 #[derive(Debug, Default)]
 struct Message {
     /// Messages that have come as a whole.

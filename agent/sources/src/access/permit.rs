@@ -12,7 +12,7 @@ use crate::{ApiError, Kind, ObjectRef};
 pub(crate) struct Permit {
     /// Who calls, for people.
     pub(crate) caller: String,
-    /// Who shares with him what one may have of a thing.
+    /// Key of the budget that all calls of this caller share.
     pub(crate) budget: String,
     /// What the call needs.
     pub(super) role: Role,

@@ -132,7 +132,7 @@ impl Policy {
     }
 }
 
-/// Who could replace the agent cannot be kept from anything by it.
+/// Root and the agent's own user may do everything: they could replace the agent.
 pub(super) fn is_master(caller: &Caller) -> bool {
     match caller {
         Caller::Local(account) => {

@@ -301,7 +301,7 @@ fn config(
         .with_single_cert(certificates(&files.certificate)?, key(&files.key)?)
         .map_err(explain)?;
     config.alpn_protocols = vec![b"h2".to_vec()];
-    // Who comes again shows its certificate again: it may have expired by then.
+    // No session is resumed, so that a client shows its certificate each time: it may have expired.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(config)

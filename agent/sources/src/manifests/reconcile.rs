@@ -29,7 +29,7 @@ pub(crate) enum Step {
     },
 }
 
-/// What is to be done so that exactly the wishes are there. `is_open` says whether the node starts guests, and
+/// Steps after which exactly the wanted objects are there. `is_open` says whether the node starts guests, and
 /// `is_unknown` tells of files that are there and cannot be read: what came from them stays.
 pub(crate) fn reconcile(
     wishes: &BTreeMap<WishKey, Wish>,
@@ -63,7 +63,7 @@ pub(crate) fn reconcile(
     steps
 }
 
-/// What to do about an object that is there and asked for.
+/// Step for an object that is there and wanted.
 fn step_for(
     key: &WishKey,
     wish: &Wish,

@@ -1,4 +1,4 @@
-//! Who is asked: an address and a port.
+//! Endpoint of a probe: an address and a port.
 
 use std::net::IpAddr;
 
