@@ -139,10 +139,10 @@ impl Chipset {
             power: Some(lock(&self.power).save()),
             rtc_index: lock(&self.clock).index().into(),
             config_address: lock(&self.config_ports).address(),
-            pvpanic_crash_was_told: self
+            pvpanic_crash_was_reported: self
                 .pvpanic
                 .as_ref()
-                .is_some_and(|pvpanic| lock(pvpanic).crash_was_told()),
+                .is_some_and(|pvpanic| lock(pvpanic).crash_was_reported()),
         });
         if let Some(platform) = &self.platform {
             platform.save(lock(&self.clock).memory(), snapshot);
@@ -165,7 +165,7 @@ impl Chipset {
         lock(&self.clock).select(index);
         lock(&self.config_ports).set_address(state.config_address);
         if let Some(pvpanic) = &self.pvpanic {
-            lock(pvpanic).set_crash_was_told(state.pvpanic_crash_was_told);
+            lock(pvpanic).set_crash_was_reported(state.pvpanic_crash_was_reported);
         }
         if let Some(platform) = &self.platform {
             let memory = platform.load(snapshot)?;

@@ -39,7 +39,7 @@ impl GuestEvents {
         })
     }
 
-    /// Where a device without an address tells what became of the guest.
+    /// Sink for notices of a device without an address.
     pub(crate) fn life_sink(&self) -> NoticeSink {
         let events = self.clone();
         Arc::new(move |notice| events.post_life(notice))
@@ -58,7 +58,7 @@ impl GuestEvents {
     fn post_life(&self, notice: DeviceNotice) {
         match notice {
             DeviceNotice::WatchdogExpired { action } => self.post(GuestEvent::Watchdog(action)),
-            DeviceNotice::Panic(panic) => self.post(GuestEvent::Told(panic)),
+            DeviceNotice::Panic(panic) => self.post(GuestEvent::PanicDevice(panic)),
             // Only disks say so, and they have an address.
             DeviceNotice::IoStopped { .. } | DeviceNotice::SyncFailed { .. } => {}
         }

@@ -73,8 +73,8 @@ pub type Placed = (PciAddress, Box<dyn PciFunction>, Option<u8>);
 pub struct Exits {
     buses: Buses,
     bus: Arc<PciBus>,
-    /// What devices told of the guest; nobody acts on it.
-    told: Receiver<Message>,
+    /// Events of devices; nobody acts on them.
+    messages: Receiver<Message>,
 }
 
 impl Exits {
@@ -88,7 +88,7 @@ impl Exits {
         serial: SerialPort,
         line: Option<Line>,
     ) -> Result<Self, crate::PciBusError> {
-        let (sender, told) = channel();
+        let (sender, messages) = channel();
         let events = GuestEvents::new(sender, Arc::new(Gate::new(0)));
         let placed = |(address, function, secondary_bus)| PlacedFunction {
             address,
@@ -119,7 +119,7 @@ impl Exits {
         Ok(Self {
             buses: Buses::new(Arc::clone(&bus), ports),
             bus,
-            told,
+            messages,
         })
     }
 
@@ -150,12 +150,12 @@ impl Exits {
         }
     }
 
-    /// Resets all functions, and forgets what was told.
+    /// Resets all functions, and drops their events.
     ///
     /// # Errors
     /// BARs do not fit any more: a finding.
     pub fn reset(&self) -> Result<(), crate::PciBusError> {
-        while self.told.try_recv().is_ok() {}
+        while self.messages.try_recv().is_ok() {}
         self.bus.reset()
     }
 

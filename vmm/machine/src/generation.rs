@@ -44,8 +44,8 @@ pub(crate) fn restore(
     Ok(())
 }
 
-/// Gives a guest that was saved as `saved` the id `now`. Whether it is to be told: not one that keeps
-/// its id, and not one that had none, which finds the device after its next reset.
+/// Gives a guest that was saved as `saved` the id `now`. Returns whether to raise the event: not for one
+/// that keeps its id, and not for one that had none, which finds the device after its next reset.
 fn renew(
     ram: &GuestRam,
     address: Option<u64>,
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_is_given_and_told_of_another_id_only() {
+    fn only_another_id_is_written_and_raises_the_event() {
         let ram = GuestRam::from_ranges(&[(GuestAddress(0), 1 << 20)]).unwrap();
         write(&ram, [7; 16]).unwrap();
         let saved = GenerationState::new(ADDRESS, [7; 16]);

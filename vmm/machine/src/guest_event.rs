@@ -44,7 +44,7 @@ pub(crate) enum GuestEvent {
     /// The guest's kernel gave up, by Hyper-V's crash registers.
     Panicked,
     /// A panic device was written.
-    Told(Panic),
+    PanicDevice(Panic),
     /// A watchdog ran out.
     Watchdog(WatchdogAction),
     /// A disk holds a request that the host failed, with this error number.

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_cancels_is_told() {
+    fn a_populate_that_is_cancelled_fails_and_allocates_nothing() {
         let ram = create_ram(&Layout::new(RAM_BYTES, 40).unwrap()).unwrap();
         let cancelled = AtomicBool::new(true);
         let outcome = populate(&ram, Pages::Ordinary, effort(&cancelled));

@@ -54,11 +54,11 @@ fn refusal(refused: &SetBalloonError) -> v1::Error {
 }
 
 fn stats(balloon: &BalloonControl) -> v1::BalloonStats {
-    let told = balloon.stats();
-    let get = |stat| told.and_then(|report| report.stats.get(stat));
+    let last = balloon.stats();
+    let get = |stat| last.and_then(|report| report.stats.get(stat));
     v1::BalloonStats {
         released_bytes: balloon.released_bytes(),
-        age_ms: told.map(|report| u64::try_from(report.age.as_millis()).unwrap_or(u64::MAX)),
+        age_ms: last.map(|report| u64::try_from(report.age.as_millis()).unwrap_or(u64::MAX)),
         swap_in_bytes: get(Stat::SwapInBytes),
         swap_out_bytes: get(Stat::SwapOutBytes),
         major_faults: get(Stat::MajorFaults),

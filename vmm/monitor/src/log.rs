@@ -180,15 +180,15 @@ mod tests {
             per_second: 10,
             burst: 100,
         });
-        let told = (0..10).filter_map(|_| allowance.admit(50, 0)).count();
-        assert_eq!(told, 2);
+        let admitted = (0..10).filter_map(|_| allowance.admit(50, 0)).count();
+        assert_eq!(admitted, 2);
         assert_eq!(allowance.admit(50, 1_000_000_000), Some(8));
         assert_eq!(allowance.admit(50, 1_000_000_000), None);
         let year = 365 * 24 * 3600;
         let mut own = Allowance::new(ALLOWANCE);
         let lines = (0..year).step_by(7).filter(|second| {
-            let told = own.admit(1000, second * 1_000_000_000);
-            told.is_some()
+            let admitted = own.admit(1000, second * 1_000_000_000);
+            admitted.is_some()
         });
         assert!(lines.count() < 70 << 10);
     }

@@ -41,8 +41,8 @@ enum RefusedPeer {
     TooMany,
     #[error("it is gone")]
     Gone(#[source] io::Error),
-    #[error("it cannot be told why")]
-    Untold(#[source] ConnectionError),
+    #[error("the refusal cannot be sent")]
+    NotSent(#[source] ConnectionError),
 }
 
 /// Everything of the main thread.
@@ -116,7 +116,7 @@ impl Server {
         })
     }
 
-    /// Serves until the guest has ended and everybody was told; `times` are those of the process so far.
+    /// Serves until the guest has ended and what is queued for peers was sent; `times` are those of the process so far.
     pub fn serve(mut self, times: ProcessTimes) -> io::Result<()> {
         self.times = times;
         let fixed = [
@@ -236,11 +236,11 @@ impl Server {
                 ..self.hello()
             };
             // One that takes no frame learns of it by the end of its connection.
-            let told = Connection::new(socket).map(|mut peer| peer.send(Body::Hello(hello)));
-            return match told {
+            let sent = Connection::new(socket).map(|mut peer| peer.send(Body::Hello(hello)));
+            return match sent {
                 Ok(Ok(())) => Err(RefusedPeer::TooMany),
                 Ok(Err(ConnectionError::Send(error))) | Err(error) => Err(RefusedPeer::Gone(error)),
-                Ok(Err(error)) => Err(RefusedPeer::Untold(error)),
+                Ok(Err(error)) => Err(RefusedPeer::NotSent(error)),
             };
         }
         let connection = Connection::new(socket).map_err(RefusedPeer::Gone)?;

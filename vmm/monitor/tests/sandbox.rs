@@ -25,7 +25,7 @@ use vmm_sys::harden::{forbid_dumps, forbid_new_privileges};
 use vmm_sys::threads::ThreadKind;
 use vmm_sys_util::eventfd::EventFd;
 
-/// What a thread can be told to do.
+/// What a trial has a thread do.
 #[allow(
     clippy::disallowed_methods,
     reason = "a thread that is started past the one way there is"
@@ -110,9 +110,9 @@ fn check_forbidden(kind: ThreadKind, deed: &str) -> Result<(), Failed> {
     };
     let by = format!("thread=\"{}\"\n", kind.name());
     // The C library blocks all signals where it starts something: the kernel has the last word.
-    let is_told = deed.starts_with("start")
+    let is_logged = deed.starts_with("start")
         || said.contains("event=\"forbidden-call\"") && said.contains(call) && said.ends_with(&by);
-    if status.signal() != Some(Signal::SIGSYS as i32) || !is_told {
+    if status.signal() != Some(Signal::SIGSYS as i32) || !is_logged {
         return Err(format!("{} to {deed}: {status}, {said}", kind.name()).into());
     }
     Ok(())

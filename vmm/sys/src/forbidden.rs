@@ -1,7 +1,7 @@
-//! The last words of a process that made a system call which its filters do not allow
-//! (`SECCOMP_RET_TRAP`).
+//! Handler of `SIGSYS`: logs the system call that the process's filters do not allow
+//! (`SECCOMP_RET_TRAP`), and ends the process.
 //!
-//! The call is not made. Its thread gets `SIGSYS` instead, says which call it was, and ends the
+//! The call is not made. Its thread gets `SIGSYS` instead, logs which call it was, and ends the
 //! process by the same signal: by another call that is not allowed, because the first process of a pid
 //! namespace is not ended by a signal that it sends itself. Nothing that an attacker can still do in that time is more than
 //! what filters allow: the handler is there for one call only, filters do not let it be replaced, and
@@ -12,7 +12,7 @@ use std::io;
 
 use crate::threads::{ThreadKind, kind_of_this_thread};
 
-/// From now on a system call that a filter traps is told on standard error, in the form of the VMM's
+/// From now on a system call that a filter traps is logged on standard error, in the form of the VMM's
 /// log, and ends the process.
 ///
 /// # Errors
@@ -24,7 +24,7 @@ pub fn tell_forbidden_calls() -> io::Result<()> {
         let mut action: libc::sigaction = std::mem::zeroed();
         // Once: whatever comes second ends the process by itself.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_RESETHAND | libc::SA_NODEFER;
-        action.sa_sigaction = tell as Handler as libc::sighandler_t;
+        action.sa_sigaction = report as Handler as libc::sighandler_t;
         libc::sigaction(libc::SIGSYS, &raw const action, std::ptr::null_mut())
     };
     if result < 0 {
@@ -41,7 +41,7 @@ const ENDED: libc::c_int = 128 + libc::SIGSYS;
 type Handler = extern "C" fn(libc::c_int, *const libc::siginfo_t, *const libc::c_void);
 
 /// Allocates nothing and takes no lock: it may interrupt whoever does.
-extern "C" fn tell(
+extern "C" fn report(
     _signal: libc::c_int,
     _info: *const libc::siginfo_t,
     context: *const libc::c_void,
@@ -136,9 +136,9 @@ mod tests {
         };
         let mut line = Line::default();
         writeln!(line, "{call}").unwrap();
-        let told = std::str::from_utf8(&line.bytes[..line.length]).unwrap();
-        assert!(told.contains("0xffffffff, 0xffffffff)\" thread="), "{told}");
-        assert!(told.ends_with("four.\"\n"), "{told}");
+        let text = std::str::from_utf8(&line.bytes[..line.length]).unwrap();
+        assert!(text.contains("0xffffffff, 0xffffffff)\" thread="), "{text}");
+        assert!(text.ends_with("four.\"\n"), "{text}");
     }
 
     #[test]

@@ -84,7 +84,7 @@ pub fn direct_alignment(image: &impl AsFd) -> io::Result<Alignment> {
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    let or = |told: u32, untold| if told.is_power_of_two() { told } else { untold };
+    let or = |it: u32, usual| if it.is_power_of_two() { it } else { usual };
     Ok(Alignment {
         memory: or(facts.stx_dio_mem_align, 4096),
         offset: or(facts.stx_dio_offset_align, 512),

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_are_told_apart() {
+    fn sockets_are_distinguished() {
         let directory = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(directory.path().join("socket")).unwrap();
         let (stream, _) = UnixStream::pair().unwrap();

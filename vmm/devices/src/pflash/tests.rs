@@ -106,7 +106,7 @@ fn a_buffer_is_programmed_when_it_is_confirmed() {
 }
 
 #[test]
-fn a_store_that_cannot_be_written_is_told_by_the_status() {
+fn a_store_that_cannot_be_written_sets_the_status() {
     let file = file();
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
     let mut flash = Flash::new(File::open(path).unwrap()).unwrap();

@@ -62,7 +62,7 @@ impl PvpanicPci {
             let wrong = PvpanicState::wrong("configuration space is of another function");
             return Err(wrong.into());
         }
-        function.register.crash_was_told = state.crash_was_told;
+        function.register.crash_was_reported = state.crash_was_reported;
         Ok(function)
     }
 }
@@ -114,7 +114,7 @@ impl PciFunction for PvpanicPci {
     fn save(&self) -> Vec<Payload> {
         let state = PvpanicState {
             config_space: self.space.bytes().to_vec(),
-            crash_was_told: self.register.crash_was_told,
+            crash_was_reported: self.register.crash_was_reported,
         };
         vec![state.to_payload()]
     }

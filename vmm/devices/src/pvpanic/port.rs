@@ -4,7 +4,7 @@ use super::register::{Register, SUPPORTED};
 use crate::bus::BusDevice;
 use crate::notice::NoticeSink;
 
-/// A panic device at one I/O port. It has no state to be saved but whether it told of a crash kernel.
+/// A panic device at one I/O port. All its saved state is whether a crash kernel was reported.
 pub struct PvpanicPort(Register);
 
 impl PvpanicPort {
@@ -19,15 +19,15 @@ impl PvpanicPort {
         self.0.reset();
     }
 
-    /// Whether it told of a crash kernel since power-on.
+    /// Whether the guest reported a crash kernel since the last reset.
     #[must_use]
-    pub fn crash_was_told(&self) -> bool {
-        self.0.crash_was_told
+    pub fn crash_was_reported(&self) -> bool {
+        self.0.crash_was_reported
     }
 
     /// As it was saved.
-    pub fn set_crash_was_told(&mut self, was_told: bool) {
-        self.0.crash_was_told = was_told;
+    pub fn set_crash_was_reported(&mut self, was_reported: bool) {
+        self.0.crash_was_reported = was_reported;
     }
 }
 

@@ -16,30 +16,30 @@ pub(super) const SUPPORTED: u8 = 0b111;
 /// The register.
 pub(super) struct Register {
     pub(super) notices: NoticeSink,
-    /// That a crash kernel takes over is told once until the next reset: a guest that tells for ever
-    /// would keep all those busy who listen.
-    pub(super) crash_was_told: bool,
+    /// Only the first report of a crash kernel after a reset becomes a notice: a guest that repeats it
+    /// without end would keep every listener busy.
+    pub(super) crash_was_reported: bool,
 }
 
 impl Register {
     pub(super) fn new(notices: NoticeSink) -> Self {
         Self {
             notices,
-            crash_was_told: false,
+            crash_was_reported: false,
         }
     }
 
     pub(super) fn reset(&mut self) {
-        self.crash_was_told = false;
+        self.crash_was_reported = false;
     }
 
     /// A byte was written. Unknown bits are ignored, and of several the first counts.
     pub(super) fn write(&mut self, value: u8) {
-        let told = EVENTS.into_iter().find(|(bit, _)| value & bit != 0);
-        let Some((_, panic)) = told else {
+        let event = EVENTS.into_iter().find(|(bit, _)| value & bit != 0);
+        let Some((_, panic)) = event else {
             return;
         };
-        if panic == Panic::CrashLoaded && std::mem::replace(&mut self.crash_was_told, true) {
+        if panic == Panic::CrashLoaded && std::mem::replace(&mut self.crash_was_reported, true) {
             return;
         }
         (self.notices)(DeviceNotice::Panic(panic));

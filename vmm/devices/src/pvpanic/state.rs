@@ -8,9 +8,9 @@ pub struct PvpanicState {
     /// Configuration space as it was.
     #[prost(bytes = "vec", tag = "1")]
     pub(super) config_space: Vec<u8>,
-    /// It told of a crash kernel since power-on.
+    /// The guest reported a crash kernel since the last reset.
     #[prost(bool, tag = "2")]
-    pub(super) crash_was_told: bool,
+    pub(super) crash_was_reported: bool,
 }
 
 impl DeviceState for PvpanicState {

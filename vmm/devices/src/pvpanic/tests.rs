@@ -57,7 +57,7 @@ fn a_read_gives_the_bits_that_mean_something() {
 }
 
 #[test]
-fn a_crash_kernel_is_told_of_once_until_the_reset_and_after_a_restore() {
+fn a_crash_kernel_is_reported_once_until_the_reset_and_after_a_restore() {
     let notices = RecordedNotices::default();
     let mut function = PvpanicPci::new(notices.sink()).unwrap();
     for _ in 0..3 {

@@ -60,8 +60,8 @@ fn a_long_paste_arrives_whole() {
             0,
             "the FIFO took more than it has room for"
         );
-        let told = port.room.event.read().is_ok();
-        assert!(!told, "told of room that is not there");
+        let has_fired = port.room.event.read().is_ok();
+        assert!(!has_fired, "an event without room");
         while read(&mut port, 5) & 1 != 0 {
             got.push(read(&mut port, 0));
         }

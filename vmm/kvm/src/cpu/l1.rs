@@ -26,11 +26,11 @@ mod tests {
     const INTEL: [u32; 4] = [0, 0x756e_6547, 0x6c65_746e, 0x4965_6e69];
     const L1: [u32; 4] = [0xff40_ff40, 0xff40_ff40, 0x2008_0140, 0x4004_0140];
 
-    fn completed(vendor: [u32; 4], told: Option<[u32; 4]>) -> [u32; 4] {
+    fn completed(vendor: [u32; 4], given: Option<[u32; 4]>) -> [u32; 4] {
         let mut leaves = Leaves::default();
         leaves.put(0, 0, vendor);
-        if let Some(told) = told {
-            leaves.put(LEAF, 0, told);
+        if let Some(given) = given {
+            leaves.put(LEAF, 0, given);
         }
         complete(&mut leaves, |_| L1);
         let registers = [Register::Eax, Register::Ebx, Register::Ecx, Register::Edx];

@@ -1,6 +1,6 @@
-//! The CPUs that a guest was told of, as they outlive its process.
+//! The CPUID that a guest started with, as it outlives its process.
 //!
-//! A guest looks at CPUID once and believes it for ever. So it goes on only where it would be told the
+//! A guest reads CPUID once and relies on it from then on. So it goes on only where CPUID is the
 //! same: what differs is named, by the name of a feature where there is one.
 
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ const REGISTERS: [(Register, &str); 4] = [
 /// its vCPUs to say; the digits after that are the host's, and vary from boot to boot.
 const FREQUENCY: [u32; 3] = [0x15, 0x16, 0x4000_0010];
 
-/// What a guest was told of its CPUs.
+/// The CPUID that a guest started with.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct CpuState {
     /// Sockets that were there at power-on.
@@ -63,7 +63,7 @@ struct LeafState {
     edx: u32,
 }
 
-/// A guest cannot go on with these CPUs, because it was told of others.
+/// A guest cannot go on with these CPUs, because it started with others.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CpuMismatch {
     /// The host is another, and less able.
@@ -72,9 +72,9 @@ pub enum CpuMismatch {
     /// The host is able, the configuration does not want it.
     #[error("the guest uses {0}, which the CPUs of this configuration do not have")]
     NotConfigured(Box<FeatureSet>),
-    /// The guest would find more than it was told of.
-    #[error("the CPUs of this configuration have {0}, which the guest was not told of")]
-    NotTold(Box<FeatureSet>),
+    /// The guest would find more than it started with.
+    #[error("the CPUs of this configuration have {0}, which the guest started without")]
+    NotSaved(Box<FeatureSet>),
     /// Other numbers of sockets, cores or threads.
     #[error("the guest has {saved} of its CPUs' {what}, this configuration {here}")]
     Topology {
@@ -87,7 +87,7 @@ pub enum CpuMismatch {
     },
     /// What no feature's name says.
     #[error(
-        "CPUID leaf {leaf:#x}, subleaf {subleaf:#x}: the guest was told {saved:#x} in {register}, here it is {here:#x}"
+        "CPUID leaf {leaf:#x}, subleaf {subleaf:#x}: the guest started with {saved:#x} in {register}, here it is {here:#x}"
     )]
     Leaf {
         /// EAX of the question.
@@ -96,9 +96,9 @@ pub enum CpuMismatch {
         subleaf: u32,
         /// Register of the answer.
         register: &'static str,
-        /// What the guest was told.
+        /// The guest's.
         saved: u32,
-        /// What it would be told here.
+        /// The configuration's, on this host.
         here: u32,
     },
     /// No CPU of KVM's has so many.
@@ -134,7 +134,7 @@ impl CpuState {
 }
 
 impl GuestCpu {
-    /// What the guest is told of its CPUs.
+    /// The guest's CPUID, to be saved.
     #[must_use]
     pub fn save(&self) -> CpuState {
         let topology = self.topology();
@@ -159,7 +159,7 @@ impl GuestCpu {
         }
     }
 
-    /// Checks that a guest that was told `saved` is told the same here.
+    /// Checks that a guest that started with `saved` finds the same here.
     ///
     /// # Errors
     /// It is not: see [`CpuMismatch`].
@@ -177,17 +177,17 @@ impl GuestCpu {
                 return Err(CpuMismatch::Topology { what, saved, here });
             }
         }
-        let (told, tells) = (saved.leaves(), self.leaves(0));
-        self.check_features(FeatureSet::read(&told, saved.arch_capabilities))?;
+        let (before, now) = (saved.leaves(), self.leaves(0));
+        self.check_features(FeatureSet::read(&before, saved.arch_capabilities))?;
         let key = |entry: &kvm_cpuid_entry2| (entry.function, entry.index);
-        let keys: BTreeSet<_> = told.iter().chain(tells.iter()).map(key).collect();
+        let keys: BTreeSet<_> = before.iter().chain(now.iter()).map(key).collect();
         for (leaf, subleaf) in keys {
             if FREQUENCY.contains(&leaf) {
                 continue;
             }
             for (register, name) in REGISTERS {
                 let of = |leaves: &Leaves| leaves.get(leaf, subleaf, register);
-                let (saved, here) = (of(&told), of(&tells));
+                let (saved, here) = (of(&before), of(&now));
                 if saved != here {
                     return Err(CpuMismatch::Leaf {
                         leaf,
@@ -213,7 +213,7 @@ impl GuestCpu {
         }
         let new = self.features().without(saved);
         if !new.is_empty() {
-            return Err(CpuMismatch::NotTold(Box::new(new)));
+            return Err(CpuMismatch::NotSaved(Box::new(new)));
         }
         Ok(())
     }

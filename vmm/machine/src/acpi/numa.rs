@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processors_and_memory_are_told_with_their_node() {
+    fn processors_and_memory_have_their_node() {
         let node = |vcpus: Vec<u32>, memory_bytes| NumaNode {
             vcpus,
             memory_bytes,
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn distances_are_told_row_by_row() {
+    fn distances_are_listed_row_by_row() {
         let mut nodes = [NumaNode::default(), NumaNode::default()];
         assert_eq!(slit(&nodes)[36..], [2, 0, 0, 0, 0, 0, 0, 0, 10, 20, 20, 10]);
         nodes[1].distances = vec![31, 10];

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn processors_that_may_come_are_listed_and_large_ids_are_told_in_full() {
+    fn processors_that_may_come_are_listed_and_large_ids_are_whole() {
         let topology = CpuTopology::new(257, 1, 1).unwrap();
         let madt = madt(topology.with_boot_sockets(2).unwrap());
         assert_sums_to_zero(&madt);

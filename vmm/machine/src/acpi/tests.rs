@@ -167,7 +167,7 @@ fn the_machine_places_tables_as_any_loader_would() {
 }
 
 #[test]
-fn a_guest_of_one_node_is_told_of_none() {
+fn without_numa_nodes_there_is_no_srat() {
     let topology = CpuTopology::new(1, 1, 1).unwrap();
     let loaded = Firmware::load(&set(topology, &[]), 0xf_0000, 0x10_0000);
     assert_eq!(loaded.walk(), ["FACP", "APIC", "MCFG", "WAET"]);
@@ -217,11 +217,11 @@ fn the_dsdt_is_understood_by_the_reference_compiler() {
     let compile = ["-ve", "-vw", "6035", "dsdt.dsl"];
     for arguments in [&["-d", "dsdt.aml"][..], &compile] {
         let output = iasl(arguments).unwrap();
-        let told = String::from_utf8_lossy(&output.stdout).into_owned()
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned()
             + &String::from_utf8_lossy(&output.stderr);
         assert!(
-            output.status.success() && !told.contains("Error "),
-            "{told}"
+            output.status.success() && !printed.contains("Error "),
+            "{printed}"
         );
     }
     let source = std::fs::read_to_string(directory.path().join("dsdt.dsl")).unwrap();

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn linux_is_told_by_where_it_is_linked_and_where_it_begins() {
+    fn linux_is_known_by_where_it_is_linked_and_where_it_begins() {
         let mut image = image(b"kernel", 0x80);
         let is_linux = |image: &[u8]| load(&ram(), &file(image)).unwrap().is_linux;
         assert!(!is_linux(&image));

@@ -7,9 +7,9 @@ use crate::legacy::ClockMemory;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const BASE_KIB: u64 = 640;
-/// What 16 bits of KiB above 1 MiB tell at most.
+/// The most that 16 bits of KiB above 1 MiB can hold.
 const MAX_EXTENDED_KIB: u64 = 65_535;
-/// Memory above 16 MiB and above 4 GiB is told in this.
+/// Unit of the sizes above 16 MiB and above 4 GiB.
 const UNIT: u64 = 64 * KIB;
 
 /// Mathematics processor and mouse port: what every PC of this kind has.
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_and_processors_are_told_as_pcs_tell_them() {
+    fn memory_and_processors_are_where_pcs_have_them() {
         let memory = memory(&Layout::new(3 << 30, 40).unwrap(), 4);
         let word = |at: usize| u16::from_le_bytes([memory[at], memory[at + 1]]);
         assert_eq!(word(0x15), 640);

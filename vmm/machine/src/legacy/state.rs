@@ -14,9 +14,9 @@ pub(crate) struct LegacyState {
     /// CONFIG_ADDRESS, port 0xCF8.
     #[prost(uint32, tag = "3")]
     pub(crate) config_address: u32,
-    /// The panic device at its port told of a crash kernel since power-on.
+    /// The guest reported a crash kernel to the panic device at its port since the last reset.
     #[prost(bool, tag = "10")]
-    pub(crate) pvpanic_crash_was_told: bool,
+    pub(crate) pvpanic_crash_was_reported: bool,
 }
 
 impl DeviceState for LegacyState {

@@ -18,7 +18,7 @@ impl Owner {
             GuestEvent::PowerOff
             | GuestEvent::Reset(_)
             | GuestEvent::Panicked
-            | GuestEvent::Told(_)
+            | GuestEvent::PanicDevice(_)
             | GuestEvent::Watchdog(_)
             | GuestEvent::IoStopped { .. }
             | GuestEvent::AwaitRest
@@ -55,7 +55,7 @@ impl Owner {
         match event {
             GuestEvent::PowerOff => self.end(EndReason::PoweredOff, "ACPI S5".to_owned()),
             GuestEvent::Panicked => self.on_panic("by Hyper-V's crash registers"),
-            GuestEvent::Told(panic) => self.on_told(panic),
+            GuestEvent::PanicDevice(panic) => self.on_panic_device(panic),
             GuestEvent::Watchdog(action) => self.on_watchdog(action),
             GuestEvent::DebugExit(value) => self.end(EndReason::DebugExit, value.to_string()),
             GuestEvent::VcpuFailed(detail) => self.end(EndReason::KvmFailed, detail),

@@ -27,8 +27,8 @@ impl Owner {
         }
     }
 
-    /// What a panic device was told.
-    pub(super) fn on_told(&mut self, panic: Panic) -> Flow {
+    /// The guest wrote to a panic device.
+    pub(super) fn on_panic_device(&mut self, panic: Panic) -> Flow {
         match panic {
             Panic::Panicked => self.on_panic("by the panic device"),
             Panic::CrashLoaded => {
@@ -40,7 +40,7 @@ impl Owner {
         }
     }
 
-    /// The guest's kernel gave up, and told so `how`.
+    /// The guest's kernel gave up; `how` goes into the exit record, as "by the panic device".
     pub(super) fn on_panic(&mut self, how: &str) -> Flow {
         self.board.update(|status| status.panics += 1);
         match self.machine.parts.config.life.on_panic {

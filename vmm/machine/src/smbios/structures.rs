@@ -11,7 +11,7 @@ const MAKER: &str = "kvmlet";
 const OTHER: u8 = 1;
 const UNKNOWN: u8 = 2;
 const SAFE: u8 = 3;
-/// Counts that do not fit into a byte are told in a word (7.5.6).
+/// The count does not fit into a byte and stands in the word (7.5.6).
 const COUNT_IN_WORD: u8 = 0xff;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -22,7 +22,7 @@ const BIOS_DATE: &str = "01/01/2026";
 
 /// BIOS information (7.1): nothing of it is claimed but that this is a virtual machine.
 pub(super) fn bios() -> Structure {
-    const NOT_TOLD: u64 = 1 << 3;
+    const CHARACTERISTICS_NOT_SUPPORTED: u64 = 1 << 3;
     const VIRTUAL_MACHINE: u8 = 1 << 4;
     Structure::new(0)
         .string(MAKER)
@@ -30,7 +30,7 @@ pub(super) fn bios() -> Structure {
         .word(0xe800)
         .string(BIOS_DATE)
         .byte(0)
-        .quad(NOT_TOLD)
+        .quad(CHARACTERISTICS_NOT_SUPPORTED)
         .bytes(&[0, VIRTUAL_MACHINE])
         // Releases of the BIOS, and of an embedded controller that is not there.
         .bytes(&[0, 0, 0xff, 0xff])

@@ -183,7 +183,7 @@ proptest! {
                 size => u64::from(size) << 20,
             }
         }).sum();
-        // A size of more than 32 MiB is told in MiB.
+        // A size of more than 32 MiB is given in MiB.
         prop_assert!(bytes <= ram_bytes && ram_bytes - bytes < 1 << 20);
         let long = |range: &Found, at: usize| {
             u64::from_le_bytes(range.formatted[at..at + 8].try_into().unwrap())
@@ -242,9 +242,9 @@ proptest! {
         let until_nul = |text: &str| text.split('\0').next().unwrap_or_default().to_owned();
         prop_assert_eq!(of(&found, 1)[0].string(7), until_nul(&texts[3]));
         prop_assert_eq!(of(&found, 3)[0].string(0x15), until_nul(&texts[13]));
-        let told = of(&found, 11).first().map_or(0, |oem| oem.formatted[4]);
+        let count = of(&found, 11).first().map_or(0, |oem| oem.formatted[4]);
         let real = oem.iter().filter(|text| !until_nul(text).is_empty()).count();
-        prop_assert_eq!(usize::from(told), real.min(255));
+        prop_assert_eq!(usize::from(count), real.min(255));
     }
 }
 
@@ -312,9 +312,9 @@ fn dmidecode_finds_what_was_asked_for_and_nothing_wrong() {
         let mut command = std::process::Command::new("dmidecode");
         command.arg("--from-dump").arg(file.path()).args(arguments);
         let output = command.output().ok()?;
-        let told = String::from_utf8_lossy(&output.stdout).into_owned()
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned()
             + &String::from_utf8_lossy(&output.stderr);
-        Some(told.trim().to_owned())
+        Some(printed.trim().to_owned())
     };
     let Some(all) = ask(&[]) else {
         eprintln!("skipped: dmidecode is not installed");

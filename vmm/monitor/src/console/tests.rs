@@ -112,7 +112,7 @@ fn pasted_text_waits_for_room() {
 }
 
 #[test]
-fn room_for_a_client_that_is_gone_is_told_once() {
+fn room_for_a_client_that_is_gone_wakes_the_thread_once() {
     use vmm_devices::BusDevice;
     use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
@@ -152,7 +152,7 @@ fn wakes(console: &Console, limit_ms: i32) -> bool {
 }
 
 #[test]
-fn a_line_is_told_at_once_and_its_start_before_long() {
+fn a_whole_line_wakes_the_thread_at_once_and_its_start_before_long() {
     const AT_ONCE_MS: i32 = 10_000;
 
     let mut console = console();

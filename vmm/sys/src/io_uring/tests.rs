@@ -116,22 +116,22 @@ fn a_hole_is_made_by_the_ring() {
 fn a_ring_without_notifications_is_silent_and_reports_completions_when_they_are_enabled() {
     let Some(mut bench) = bench() else { return };
     bench.ring.disable_notification();
-    assert_eq!(told(&bench), 0);
+    assert_eq!(events(&bench), 0);
     bench.ring.sync(0).unwrap();
     bench.ring.submit().unwrap();
     bench.ring.wait(Duration::from_secs(10)).unwrap();
-    assert_eq!(told(&bench), 0);
+    assert_eq!(events(&bench), 0);
     assert!(bench.ring.has_completion());
     assert!(bench.ring.enable_notification());
     assert_eq!(bench.ring.next_completion().unwrap().slot, 0);
     assert!(!bench.ring.enable_notification());
     bench.ring.sync(1).unwrap();
     bench.run();
-    assert!(told(&bench) > 0);
+    assert!(events(&bench) > 0);
 }
 
 /// What the eventfd counted since the last call.
-fn told(bench: &Bench) -> u64 {
+fn events(bench: &Bench) -> u64 {
     bench.event.read().unwrap_or(0)
 }
 

@@ -1,4 +1,4 @@
-//! What can be asked of a balloon, and said of it, while its guest runs.
+//! Requests to a balloon, and its state, while its guest runs.
 
 use std::io;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ pub enum BalloonTargetError {
     /// Not whole pages.
     #[error("a balloon of {0} bytes is no multiple of {BALLOON_PAGE_BYTES}")]
     NotPages(u64),
-    /// Larger than memory, or than can be told to the guest.
+    /// Larger than memory, or than `num_pages` can express.
     #[error("a balloon of {target_bytes} bytes is larger than the guest's {limit_bytes}")]
     TooLarge {
         /// Asked for.
@@ -36,7 +36,7 @@ pub struct BalloonSize {
     pub actual_bytes: u64,
 }
 
-/// Statistics that the guest told.
+/// Statistics that the guest reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatsReport {
     /// The values.
@@ -45,10 +45,10 @@ pub struct StatsReport {
     pub age: Duration,
 }
 
-/// Wishes that the device has not seen to yet.
+/// Requests that the device's thread has not carried out yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pending {
-    /// The guest has not been told its new target.
+    /// The target changed, and the configuration interrupt is not sent yet.
     pub(super) target: bool,
     /// The guest is to be asked for statistics.
     pub(super) stats: bool,
@@ -126,7 +126,7 @@ impl BalloonControl {
         self.ask(|pending| pending.stats = true);
     }
 
-    /// Size wanted and size told.
+    /// The target, and the size that the driver reported.
     pub fn size(&self) -> BalloonSize {
         let bytes = |pages: u32| u64::from(pages) * BALLOON_PAGE_BYTES;
         BalloonSize {
@@ -135,12 +135,12 @@ impl BalloonControl {
         }
     }
 
-    /// The last statistics; none if the guest's driver told none.
+    /// The last statistics; `None` until the guest's driver reports some.
     pub fn stats(&self) -> Option<StatsReport> {
-        let told = self.lock().guest_stats?;
+        let last = self.lock().guest_stats?;
         Some(StatsReport {
-            stats: told.stats,
-            age: told.age.saturating_add(told.at.elapsed()),
+            stats: last.stats,
+            age: last.age.saturating_add(last.at.elapsed()),
         })
     }
 
@@ -199,7 +199,7 @@ impl BalloonControl {
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        // Wishes and values are whole whatever happened to another holder of the lock.
+        // A panic of another holder of the lock leaves no request or value half written.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

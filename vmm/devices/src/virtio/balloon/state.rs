@@ -1,4 +1,4 @@
-//! What of a balloon outlives it. The pages in it are holes in RAM, and holes in its snapshot.
+//! The saved state of a balloon. The pages in it are holes in RAM, and holes in its snapshot.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl DeviceState for BalloonState {
     const VERSION: u32 = 1;
 }
 
-/// Statistics that the guest told.
+/// Statistics that the guest reported.
 #[derive(Clone, PartialEq, prost::Message)]
 struct StatsState {
     #[prost(uint64, tag = "1")]
@@ -69,12 +69,12 @@ impl BalloonState {
             .set_target(target_bytes)
             .map_err(|error| Self::wrong(error.to_string()))?;
         control.set_actual_pages(self.actual_pages);
-        if let Some(told) = &self.stats {
+        if let Some(saved) = &self.stats {
             let mut stats = BalloonStats::default();
-            for StatState { tag, value } in &told.entries {
+            for StatState { tag, value } in &saved.entries {
                 stats.set(*tag, *value);
             }
-            control.set_stats(stats, Duration::from_millis(told.age_ms));
+            control.set_stats(stats, Duration::from_millis(saved.age_ms));
         }
         let held = self.held.map(u16::try_from).transpose();
         held.map_err(|_| Self::wrong("a buffer at a descriptor that no queue has"))

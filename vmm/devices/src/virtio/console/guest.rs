@@ -1,4 +1,4 @@
-//! What a driver knows of a port, and what it is yet to be told.
+//! What a driver knows of a port, and which messages it is yet to get.
 //!
 //! Messages wait as flags rather than in a queue: whatever a driver asks for, and however often, what
 //! it is owed is bounded. Only the order of closing and opening matters, and is kept: a driver never
@@ -35,8 +35,8 @@ pub(super) struct GuestSide {
     pub(super) is_ready: bool,
     /// Somebody in the guest has it open.
     pub(super) is_open: bool,
-    /// The driver was told that the host has it open.
-    pub(super) told_open: bool,
+    /// The last `PORT_OPEN` that the driver got was 1: the host has it open.
+    pub(super) sent_open: bool,
     owed: u32,
 }
 
@@ -68,7 +68,7 @@ impl GuestSide {
         Self {
             is_ready: true,
             is_open: true,
-            told_open: true,
+            sent_open: true,
             owed: 0,
         }
     }
@@ -77,14 +77,14 @@ impl GuestSide {
     pub(super) fn restored(
         is_ready: bool,
         is_open: bool,
-        told_open: bool,
+        sent_open: bool,
         owed: u32,
     ) -> Option<Self> {
         let known = ORDER.iter().fold(0, |known, one| known | *one as u32);
         (owed & !known == 0).then_some(Self {
             is_ready,
             is_open,
-            told_open,
+            sent_open,
             owed,
         })
     }
@@ -132,7 +132,7 @@ impl GuestSide {
     pub(super) fn on_host_close(&mut self) {
         // A driver that has not heard of the peer need not hear of its end either.
         self.owed &= !(OwedMessage::Open as u32);
-        if self.told_open {
+        if self.sent_open {
             self.owe(OwedMessage::Close);
         }
     }
@@ -147,31 +147,31 @@ impl GuestSide {
     /// Whether data may go to the guest: both sides are open, and the driver knows which peer it is.
     pub(super) fn can_receive(&self) -> bool {
         let changes = OwedMessage::Close as u32 | OwedMessage::Open as u32;
-        self.is_open && self.told_open && self.owed & changes == 0
+        self.is_open && self.sent_open && self.owed & changes == 0
     }
 
     /// The next message that is owed.
-    pub(super) fn next<'a>(&self, told: PortDescription<'a>) -> Option<DeviceMessage<'a>> {
+    pub(super) fn next<'a>(&self, port: PortDescription<'a>) -> Option<DeviceMessage<'a>> {
         Some(match self.first()? {
             OwedMessage::Add => DeviceMessage::PortAdd,
             OwedMessage::Console => DeviceMessage::ConsolePort,
-            OwedMessage::Name => DeviceMessage::PortName(told.name),
+            OwedMessage::Name => DeviceMessage::PortName(port.name),
             OwedMessage::Close => DeviceMessage::PortOpen(false),
             OwedMessage::Open => DeviceMessage::PortOpen(true),
             OwedMessage::Resize => DeviceMessage::Resize {
-                columns: told.size.columns,
-                rows: told.size.rows,
+                columns: port.size.columns,
+                rows: port.size.rows,
             },
         })
     }
 
     /// The driver got what [`next`](Self::next) says.
-    pub(super) fn on_told(&mut self) {
+    pub(super) fn on_sent(&mut self) {
         if let Some(owed) = self.first() {
             self.owed &= !(owed as u32);
             match owed {
-                OwedMessage::Close => self.told_open = false,
-                OwedMessage::Open => self.told_open = true,
+                OwedMessage::Close => self.sent_open = false,
+                OwedMessage::Open => self.sent_open = true,
                 OwedMessage::Add
                 | OwedMessage::Console
                 | OwedMessage::Name
@@ -211,13 +211,13 @@ mod tests {
         side
     }
 
-    fn told(side: &mut GuestSide) -> Option<DeviceMessage<'static>> {
-        let told = PortDescription {
+    fn deliver(side: &mut GuestSide) -> Option<DeviceMessage<'static>> {
+        let port = PortDescription {
             name: "n",
             size: ConsoleSize::default(),
         };
-        let message = side.next(told);
-        side.on_told();
+        let message = side.next(port);
+        side.on_sent();
         message
     }
 
@@ -226,31 +226,31 @@ mod tests {
         let mut side = ready();
         side.on_host_open();
         side.on_host_close();
-        assert_eq!(told(&mut side), Some(DeviceMessage::PortName("n")));
-        assert_eq!(told(&mut side), None);
+        assert_eq!(deliver(&mut side), Some(DeviceMessage::PortName("n")));
+        assert_eq!(deliver(&mut side), None);
     }
 
     #[test]
     fn a_peer_in_place_of_another_is_a_close_and_an_open() {
         let mut side = ready();
         side.on_host_open();
-        while told(&mut side).is_some() {}
+        while deliver(&mut side).is_some() {}
         side.is_open = true;
         assert!(side.can_receive());
         side.on_host_close();
         side.on_host_open();
         assert!(!side.can_receive());
-        assert_eq!(told(&mut side), Some(DeviceMessage::PortOpen(false)));
+        assert_eq!(deliver(&mut side), Some(DeviceMessage::PortOpen(false)));
         assert!(!side.can_receive());
-        assert_eq!(told(&mut side), Some(DeviceMessage::PortOpen(true)));
+        assert_eq!(deliver(&mut side), Some(DeviceMessage::PortOpen(true)));
         assert!(side.can_receive());
     }
 
     proptest! {
-        /// Opens and closes of the host, looked at now and then: what the driver is told alternates,
-        /// and ends with the truth.
+        /// Opens and closes of the host, looked at now and then: the driver's `PORT_OPEN` alternate, and
+        /// the last one is right.
         #[test]
-        fn a_driver_is_told_of_opens_and_closes_by_turns(
+        fn a_driver_gets_opens_and_closes_by_turns(
             steps in prop::collection::vec(prop_oneof![Just(None), Just(Some(1)), Just(Some(9))], 0..40),
         ) {
             let mut side = ready();
@@ -260,13 +260,13 @@ mod tests {
                     None if is_open => { side.on_host_close(); is_open = false; }
                     None => { side.on_host_open(); is_open = true; }
                     Some(count) => for _ in 0..count {
-                        if let Some(DeviceMessage::PortOpen(open)) = told(&mut side) {
+                        if let Some(DeviceMessage::PortOpen(open)) = deliver(&mut side) {
                             prop_assert_eq!(open, !heard);
                             heard = open;
                         }
                     },
                 }
-                prop_assert_eq!(side.told_open, heard);
+                prop_assert_eq!(side.sent_open, heard);
             }
             prop_assert_eq!(heard, is_open);
         }

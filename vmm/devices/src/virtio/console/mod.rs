@@ -52,7 +52,7 @@ pub struct ConsoleDevice {
     host: Arc<ConsolePorts>,
     queue_sizes: Vec<u16>,
     ports: Vec<Port>,
-    /// Which of the console's sizes the driver was told.
+    /// Generation of the console's size that the driver got last.
     size_generation: u8,
     active: Option<Active>,
 }
@@ -100,7 +100,7 @@ impl ConsoleDevice {
         self.host.console().map_or(0, |console| console.size().1)
     }
 
-    /// Looks whether the console has another size than the driver was told.
+    /// Looks whether the console's size has changed since the driver got it.
     fn look_at_size(&mut self) {
         let generation = self.present_size_generation();
         if std::mem::replace(&mut self.size_generation, generation) == generation {
@@ -126,20 +126,20 @@ impl ConsoleDevice {
         for port in self.ports.iter_mut().filter(|port| wanted(port.number)) {
             port.look_at_host();
         }
-        // First who talks, then what is said.
-        active.tell(&mut self.ports)?;
+        // Control messages first: a driver must not take a peer's bytes for those of the one before.
+        active.send_messages(&mut self.ports)?;
         for port in self.ports.iter_mut().filter(|port| wanted(port.number)) {
             active.receive(port)?;
             active.transmit(port)?;
         }
-        active.tell(&mut self.ports)
+        active.send_messages(&mut self.ports)
     }
 
     fn serve_control(&mut self) -> Result<(), DeviceFault> {
         let Some(active) = &mut self.active else {
             return Ok(());
         };
-        active.hear(&mut self.ports)?;
+        active.take_messages(&mut self.ports)?;
         self.serve_ports(|_| true)
     }
 }
@@ -173,7 +173,7 @@ impl Active {
     }
 
     /// Sends the messages that are owed, as far as the driver has room for them.
-    fn tell(&mut self, ports: &mut [Port]) -> Result<(), DeviceFault> {
+    fn send_messages(&mut self, ports: &mut [Port]) -> Result<(), DeviceFault> {
         let Some(queue) = self.queues.get_mut(CONTROL_RECEIVE) else {
             return Ok(());
         };
@@ -190,15 +190,15 @@ impl Active {
                 // A buffer that is too short, or no RAM, is the driver's loss.
                 let written = copy_in(&self.memory, buffers, &message).unwrap_or(0);
                 queue.add_used(chain.head, u32::try_from(written).unwrap_or(0))?;
-                port.guest.on_told();
+                port.guest.on_sent();
             }
         }
         queue.signal_used()
     }
 
-    /// Takes the driver's messages. Those that are too short, or of ports that are not there, say
-    /// nothing.
-    fn hear(&mut self, ports: &mut [Port]) -> Result<(), DeviceFault> {
+    /// Takes the driver's messages. Those that are too short, or of ports that are not there, are
+    /// ignored.
+    fn take_messages(&mut self, ports: &mut [Port]) -> Result<(), DeviceFault> {
         let wants_size = self.features & SIZE != 0;
         let memory = &self.memory;
         let Some(queue) = self.queues.get_mut(CONTROL_TRANSMIT) else {

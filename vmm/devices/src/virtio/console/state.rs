@@ -1,5 +1,5 @@
-//! What of a console outlives it: what its driver knows of the ports, and what was typed and not yet
-//! taken. Peers do not: the guest sees each of them go.
+//! The saved state of a console: what its driver knows of the ports, and what was typed and not yet
+//! taken. Peers are not in it: the guest sees each of them go.
 
 use super::guest::GuestSide;
 use super::host::{ConsolePorts, ConsoleSize, MAX_NAMED_PORTS};
@@ -38,7 +38,7 @@ struct PortState {
     #[prost(bool, tag = "4")]
     is_open: bool,
     #[prost(bool, tag = "5")]
-    told_open: bool,
+    sent_open: bool,
     /// Messages that the driver is owed, one bit each.
     #[prost(uint32, tag = "6")]
     owed: u32,
@@ -55,7 +55,7 @@ impl ConsoleState {
             name: port.name().to_owned(),
             is_ready: port.guest.is_ready,
             is_open: port.guest.is_open,
-            told_open: port.guest.told_open,
+            sent_open: port.guest.sent_open,
             owed: port.guest.owed(),
         };
         Self {
@@ -79,7 +79,7 @@ impl ConsoleState {
                 return Err(Self::wrong(format!("port {number} named {name:?}")));
             }
             let side =
-                GuestSide::restored(saved.is_ready, saved.is_open, saved.told_open, saved.owed);
+                GuestSide::restored(saved.is_ready, saved.is_open, saved.sent_open, saved.owed);
             sides.push(side.ok_or_else(|| Self::wrong(format!("owed {:#x}", saved.owed)))?);
         }
         let size = (u16::try_from(self.columns).ok())

@@ -1,7 +1,7 @@
-//! What the host is told of a card: offloads and queues of its tap.
+//! Settings of a card's tap: offloads and attached queues.
 //!
 //! Each change takes the one lock of all the host's interfaces (RTNL), and a queue that leaves has the host
-//! wait for all its CPUs. So nothing is told twice, and a driver that asks for too many changes is refused.
+//! wait for all its CPUs. So nothing is set twice, and a driver that asks for too many changes is refused.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ const PACE: RateLimit = RateLimit {
     burst: 200,
 };
 
-/// The host is not told.
+/// The tap keeps its settings.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HostError {
     /// The driver asks too often.
@@ -28,7 +28,7 @@ pub(super) enum HostError {
     Tap(#[from] TapError),
 }
 
-/// What the host knows of a card.
+/// The settings of a card's tap.
 pub(super) struct Host {
     /// Unknown at first, and after the host refused.
     offloads: Option<TapOffloads>,
@@ -50,7 +50,7 @@ impl Default for Host {
 }
 
 impl Host {
-    /// Says what may be left undone in packets that are received.
+    /// Sets the tap's offloads: what it may leave undone in packets that the card receives.
     ///
     /// # Errors
     /// The driver asks too often, or the host cannot do that.
@@ -71,7 +71,7 @@ impl Host {
         Ok(())
     }
 
-    /// Has the first `pairs` ports take part, and no others.
+    /// Attaches the first `pairs` ports, and detaches the others.
     ///
     /// # Errors
     /// The driver asks too often, or the host refuses; then all is as before, as far as the host lets us.
@@ -81,12 +81,12 @@ impl Host {
         pairs: usize,
     ) -> Result<(), HostError> {
         if self.admit_pairs(ports, pairs)? {
-            self.tell_pairs(ports, pairs)?;
+            self.attach_pairs(ports, pairs)?;
         }
         Ok(())
     }
 
-    /// Whether [`Self::tell_pairs`] is to come next: not where the host knows it already.
+    /// Whether [`Self::attach_pairs`] is to come next: not where the tap has these pairs already.
     ///
     /// # Errors
     /// The driver asks too often.
@@ -102,11 +102,11 @@ impl Host {
         Ok(true)
     }
 
-    /// Has the first `pairs` ports take part, whatever the host knows, and asks nobody's leave.
+    /// As [`Self::set_pairs`], without the limit on changes, and also where the tap has these pairs already.
     ///
     /// # Errors
     /// The host refuses; then all is as before, as far as the host lets us.
-    pub(super) fn tell_pairs(
+    pub(super) fn attach_pairs(
         &mut self,
         ports: &[impl PacketPort],
         pairs: usize,

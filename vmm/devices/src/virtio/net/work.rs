@@ -63,9 +63,9 @@ pub(super) struct Active {
     control: Option<VirtQueue>,
     /// Queues that have no meaning, after what the driver took.
     rest: Vec<VirtQueue>,
-    /// What the host may leave undone, as feature bits.
+    /// The tap's offloads, as feature bits.
     offloads: u64,
-    /// What the kernel refused; told at the next occasion.
+    /// The first error of vhost, until [`take_failure`](Self::take_failure) returns it.
     failed: Option<VhostError>,
 }
 
@@ -117,7 +117,7 @@ impl Active {
             .collect()
     }
 
-    /// What the driver said so far.
+    /// Settings that the driver has made by the control queue.
     pub(super) fn session(&self, card: &Card) -> Session {
         Session {
             pairs: self.in_use,
@@ -248,14 +248,14 @@ impl Active {
         }
     }
 
-    /// Keeps what the kernel refused until it is told: what it takes later does not mend that.
+    /// Keeps the first error until it is taken: a later success does not mend it.
     fn note(&mut self, result: Result<(), VhostError>) {
         if let (None, Err(error)) = (&self.failed, result) {
             self.failed = Some(error);
         }
     }
 
-    /// What the kernel refused since this was asked last.
+    /// The first error since the last call.
     pub(super) fn take_failure(&mut self) -> Option<VhostError> {
         self.failed.take()
     }
@@ -327,7 +327,7 @@ impl Active {
             Err(_) => return false,
         }
         self.stop_vhost(card);
-        let is_attached = card.host.tell_pairs(ports, pairs).is_ok();
+        let is_attached = card.host.attach_pairs(ports, pairs).is_ok();
         if !is_attached {
             card.counters.count_port_error();
         }

@@ -26,7 +26,7 @@ pub(super) enum Phase {
     Asked,
     /// Data flows.
     Open,
-    /// The host is done in both directions, and the guest was told.
+    /// The host is done in both directions, and the guest got `SHUTDOWN` with both flags.
     Closing,
 }
 
@@ -61,11 +61,11 @@ pub(super) struct Connection {
     /// The host sends, takes no more.
     host_ended: bool,
     host_deaf: bool,
-    /// Shutdown flags that the guest was told.
-    told: u32,
+    /// Shutdown flags that were sent to the guest.
+    sent_flags: u32,
     /// Shutdown flags that the guest sent.
     guest_flags: u32,
-    /// The host was told that the guest sends no more.
+    /// The host's socket was shut down, because the guest sends no more.
     is_end_passed_on: bool,
     /// What the host has not taken yet: at most [`BUFFER_BYTES`].
     buffer: VecDeque<u8>,
@@ -85,7 +85,7 @@ impl Connection {
             writable: true,
             host_ended: false,
             host_deaf: false,
-            told: 0,
+            sent_flags: 0,
             guest_flags: 0,
             is_end_passed_on: false,
             buffer: VecDeque::new(),
@@ -283,7 +283,7 @@ impl Connection {
         if self.phase != Phase::Open {
             return None;
         }
-        if self.ends() & !self.told != 0 {
+        if self.ends() & !self.sent_flags != 0 {
             return Some(Operation::Shutdown);
         }
         if self.readable && !self.host_ended {
@@ -307,11 +307,11 @@ impl Connection {
             Operation::Response => self.due.response = false,
             Operation::CreditRequest => self.asked_for_credit = true,
             Operation::Shutdown => {
-                self.told = self.ends();
-                if self.told == TAKES_NO_MORE | SENDS_NO_MORE {
+                self.sent_flags = self.ends();
+                if self.sent_flags == TAKES_NO_MORE | SENDS_NO_MORE {
                     self.phase = Phase::Closing;
                 }
-                return self.told;
+                return self.sent_flags;
             }
             Operation::Reset | Operation::Data | Operation::CreditUpdate => {}
         }

@@ -1,4 +1,4 @@
-//! What guests are told of KVM and Hyper-V.
+//! CPUID leaves of KVM and Hyper-V.
 
 use super::fixtures::{amd, intel};
 use super::*;
@@ -68,7 +68,7 @@ fn linux_finds_hyperv_only_if_kvm_is_hidden() {
     assert_eq!(row(&leaves, 0x4000_0000, 0)[1..], MICROSOFT);
     assert!(!has_leaf(&leaves, 0x4000_0100) && !has_leaf(&leaves, 0x4000_0101));
     assert!(guest.restricts_kvm());
-    // Without retries nobody is told of long waits.
+    // Without retries the guest never calls for a long wait.
     assert_eq!(row(&leaves, 0x4000_0004, 0)[1], u32::MAX);
 }
 
@@ -185,7 +185,7 @@ fn with_tsc(khz: Option<u32>, leaves: bool) -> CpuConfig {
 }
 
 #[test]
-fn the_tsc_is_told_exactly_or_not_at_all() {
+fn leaf_0x15_has_the_exact_frequency_of_the_tsc_or_is_left_out() {
     // 2 GHz are twice the APIC timer's 1 GHz.
     let leaves = first_vcpu(&with_tsc(None, true), &intel());
     assert_eq!(row(&leaves, 0x15, 0), [1, 2, 1_000_000_000, 0]);

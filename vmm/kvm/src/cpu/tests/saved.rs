@@ -1,4 +1,4 @@
-//! Guests that go on where they are told the same, and nowhere else.
+//! Guests that go on where CPUID is the same, and nowhere else.
 
 use super::*;
 use crate::cpu::CpuMismatch;
@@ -12,7 +12,7 @@ fn mismatch(was: &GuestCpu, is: &GuestCpu) -> String {
 }
 
 #[test]
-fn a_guest_goes_on_where_it_is_told_the_same() {
+fn a_guest_goes_on_where_cpuid_is_the_same() {
     for host in [fixtures::intel(), fixtures::amd()] {
         for config in [config(1, 1, 1), config(2, 2, 2)] {
             let cpu = cpu(&config, &host);
@@ -54,7 +54,7 @@ fn a_configuration_with_other_features_is_refused_by_the_features_names() {
     assert!(text.contains("this configuration do not have"), "{text}");
     let text = mismatch(&without, &plain);
     assert!(text.contains("have aes"), "{text}");
-    assert!(text.contains("was not told of"), "{text}");
+    assert!(text.contains("the guest started without"), "{text}");
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn another_topology_and_another_leaf_are_refused() {
     let mut other = fixtures::intel();
     other.leaves.set(4, 3, Register::Ecx, 0x1fff);
     let text = mismatch(&one, &cpu(&config(1, 1, 1), &other));
-    let wanted = "leaf 0x4, subleaf 0x3: the guest was told 0xdfff in ECX, here it is 0x1fff";
+    let wanted = "leaf 0x4, subleaf 0x3: the guest started with 0xdfff in ECX, here it is 0x1fff";
     assert!(text.contains(wanted), "{text}");
 }
 

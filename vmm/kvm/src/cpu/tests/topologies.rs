@@ -58,7 +58,7 @@ fn an_amd_guest_sees_its_own_sockets_cores_and_threads() {
 }
 
 #[test]
-fn ids_above_254_are_told_in_full_where_there_is_room() {
+fn ids_above_254_are_whole_where_there_is_room() {
     let guest = GuestCpu::resolve(&config(300, 1, 1), &amd()).unwrap();
     let leaves = guest.leaves(299);
     assert_eq!(row(&leaves, 1, 0)[1] >> 24, 299 & 0xff);

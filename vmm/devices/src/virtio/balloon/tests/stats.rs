@@ -18,7 +18,7 @@ impl Bench {
         self.driver.kick(2);
     }
 
-    fn told(&self, stat: Stat) -> Option<u64> {
+    fn reported(&self, stat: Stat) -> Option<u64> {
         self.control.stats()?.stats.get(stat)
     }
 }
@@ -28,10 +28,10 @@ fn statistics_are_taken_and_the_buffer_is_kept_until_new_ones_are_wanted() {
     let mut bench = bench();
     assert_eq!(bench.control.stats(), None);
     bench.tell(&[(4, 1000), (5, 9000), (0xffff, 7), (15, 3)]);
-    assert_eq!(bench.told(Stat::FreeBytes), Some(1000));
-    assert_eq!(bench.told(Stat::TotalBytes), Some(9000));
-    assert_eq!(bench.told(Stat::DirectReclaims), Some(3));
-    assert_eq!(bench.told(Stat::SwapInBytes), None);
+    assert_eq!(bench.reported(Stat::FreeBytes), Some(1000));
+    assert_eq!(bench.reported(Stat::TotalBytes), Some(9000));
+    assert_eq!(bench.reported(Stat::DirectReclaims), Some(3));
+    assert_eq!(bench.reported(Stat::SwapInBytes), None);
     assert_eq!(bench.driver.used(2), None);
 
     bench.driver.calls(2);
@@ -44,8 +44,8 @@ fn statistics_are_taken_and_the_buffer_is_kept_until_new_ones_are_wanted() {
     assert!(bench.driver.settle_own(10_000));
     assert_eq!(bench.driver.used(2), None);
     bench.tell(&[(4, 2000)]);
-    assert_eq!(bench.told(Stat::FreeBytes), Some(2000));
-    assert_eq!(bench.told(Stat::TotalBytes), None);
+    assert_eq!(bench.reported(Stat::FreeBytes), Some(2000));
+    assert_eq!(bench.reported(Stat::TotalBytes), None);
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn the_driver_is_asked_again_and_again() {
     for round in 0..3 {
         bench.tell(&[(4, round)]);
         assert!(bench.driver.wait_used(2).is_some());
-        assert_eq!(bench.told(Stat::FreeBytes), Some(round));
+        assert_eq!(bench.reported(Stat::FreeBytes), Some(round));
     }
     // Nobody is asked once the driver is gone.
     bench.driver.set_status(0);
@@ -72,7 +72,7 @@ fn a_driver_with_many_buffers_gets_all_but_one_back() {
     for round in 0..100 {
         bench.tell(&[(6, round)]);
     }
-    assert_eq!(bench.told(Stat::AvailableBytes), Some(99));
+    assert_eq!(bench.reported(Stat::AvailableBytes), Some(99));
     assert_eq!((0..200).filter_map(|_| bench.driver.used(2)).count(), 99);
 }
 
@@ -82,13 +82,13 @@ fn a_buffer_that_is_no_ram_tells_nothing_and_a_long_one_is_cut() {
     bench.tell(&[(4, 1)]);
     bench.driver.offer(2, &[read(RAM_BYTES as u64 - 8, 64)]);
     bench.driver.kick(2);
-    assert_eq!(bench.told(Stat::FreeBytes), Some(1));
+    assert_eq!(bench.reported(Stat::FreeBytes), Some(1));
 
     let mut entries = vec![(7, 7)];
     entries.resize(3000, (4, 2));
     entries.push((7, 8));
     bench.tell(&entries);
-    assert_eq!(bench.told(Stat::FreeBytes), Some(2));
-    assert_eq!(bench.told(Stat::CacheBytes), Some(7));
+    assert_eq!(bench.reported(Stat::FreeBytes), Some(2));
+    assert_eq!(bench.reported(Stat::CacheBytes), Some(7));
     assert!(!bench.driver.needs_reset());
 }

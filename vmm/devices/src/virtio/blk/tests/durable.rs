@@ -12,7 +12,7 @@ const O_DSYNC: i32 = 0o10000;
 
 /// What images are on.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum Backing {
     Block,
     Ext4,
     Xfs,
@@ -27,13 +27,13 @@ struct Image {
 }
 
 impl Image {
-    fn new(place: Place) -> Option<Self> {
+    fn new(backing: Backing) -> Option<Self> {
         // XFS has no smaller ones.
         let disk = LoopDisk::new(320 << 20)?;
-        let file_system = match place {
-            Place::Block => None,
-            Place::Ext4 => Some(FileSystem::new(disk.path(), &["mkfs.ext4", "-q"])?),
-            Place::Xfs => Some(FileSystem::new(disk.path(), &["mkfs.xfs", "-q"])?),
+        let file_system = match backing {
+            Backing::Block => None,
+            Backing::Ext4 => Some(FileSystem::new(disk.path(), &["mkfs.ext4", "-q"])?),
+            Backing::Xfs => Some(FileSystem::new(disk.path(), &["mkfs.xfs", "-q"])?),
         };
         let path = match &file_system {
             None => disk.path().to_owned(),
@@ -60,9 +60,9 @@ impl Image {
 
 #[test]
 fn zeroes_are_flushed_before_they_are_answered_where_there_is_no_write_cache() {
-    for place in [Place::Block, Place::Ext4, Place::Xfs] {
-        let Some(image) = Image::new(place) else {
-            println!("skipped, there is no {place:?} here");
+    for backing in [Backing::Block, Backing::Ext4, Backing::Xfs] {
+        let Some(image) = Image::new(backing) else {
+            println!("skipped, there is no {backing:?} here");
             continue;
         };
         for engine in ENGINES {
@@ -83,7 +83,7 @@ fn zeroes_are_flushed_before_they_are_answered_where_there_is_no_write_cache() {
                     let before = image.disk.flushes();
                     assert_eq!(request(driver, WRITE_ZEROES, 0, &[read(DATA, 16)]), 0);
                     let flushes = image.disk.flushes() - before;
-                    assert!(flushes > 0, "{place:?} {engine:?} {flags:o} {unmap}");
+                    assert!(flushes > 0, "{backing:?} {engine:?} {flags:o} {unmap}");
                     assert_eq!(sector_of(&file, 64), [0; 512]);
                 }
             }

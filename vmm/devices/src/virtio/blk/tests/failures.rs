@@ -24,14 +24,14 @@ fn a_held_read_is_answered_when_it_is_tried_again() {
             assert!(driver.settle_own(10_000));
         }
         assert!(bench.control.is_stopped());
-        let told = [DeviceNotice::IoStopped { errno: 5 }];
-        assert_eq!(*bench.notices.lock().unwrap(), told);
+        let notices = [DeviceNotice::IoStopped { errno: 5 }];
+        assert_eq!(*bench.notices.lock().unwrap(), notices);
         // Nothing else is begun meanwhile.
         driver.offer(0, &[read(HEADER, 16), write(DATA, 512), write(STATUS, 1)]);
         driver.kick(0);
         assert_eq!(driver.used(0), None);
 
-        // Still broken: held again, and told again.
+        // Still broken: held again, and another notice.
         bench.control.retry();
         while bench.notices.lock().unwrap().len() < 2 {
             assert!(driver.settle_own(10_000));
@@ -135,8 +135,8 @@ fn a_write_waits_for_space_on_a_full_host() {
         while bench.notices.lock().unwrap().is_empty() {
             assert!(bench.driver.settle_own(10_000));
         }
-        let told = [DeviceNotice::IoStopped { errno: 28 }];
-        assert_eq!(*bench.notices.lock().unwrap(), told);
+        let notices = [DeviceNotice::IoStopped { errno: 28 }];
+        assert_eq!(*bench.notices.lock().unwrap(), notices);
         std::fs::remove_file(&filler).unwrap();
         bench.control.retry();
         assert_eq!(bench.driver.wait_used(0), Some((0, 1)));

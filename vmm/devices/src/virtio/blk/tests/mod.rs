@@ -55,7 +55,7 @@ fn fill(file: &File) {
     file.write_all_at(&[0xee; 100], SECTORS * 512).unwrap();
 }
 
-/// A disk and what it has told.
+/// A disk and the notices that it sent.
 struct Bench {
     driver: Driver,
     control: Arc<BlkControl>,
@@ -78,8 +78,8 @@ fn bench(file: &File, config: &BlkConfig) -> Bench {
 fn bench_without(file: &File, config: &BlkConfig, refused: u64) -> Bench {
     let fd = file.as_fd().try_clone_to_owned().unwrap();
     let notices = Arc::new(Mutex::new(Vec::new()));
-    let told = Arc::clone(&notices);
-    let sink: NoticeSink = Arc::new(move |notice| told.lock().unwrap().push(notice));
+    let sent = Arc::clone(&notices);
+    let sink: NoticeSink = Arc::new(move |notice| sent.lock().unwrap().push(notice));
     let device = BlkDevice::new(fd.into(), config, sink).unwrap();
     let control = device.control();
     let features = VERSION_1 | EVENT_IDX | INDIRECT_DESC | device.features();

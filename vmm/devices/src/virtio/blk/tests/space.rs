@@ -135,7 +135,7 @@ fn configuration_space_says_what_there_is() {
 }
 
 #[test]
-fn requests_are_whole_blocks_of_the_size_told() {
+fn requests_are_whole_blocks_of_the_size_shown() {
     for engine in ENGINES {
         let configured = BlkConfig {
             logical_block_bytes: 4096,

@@ -109,11 +109,11 @@ fn a_flush_that_is_held_is_not_tried_again() {
             while !bench.control.is_stopped() {
                 assert!(driver.settle_own(10_000));
             }
-            let told = [
+            let notices = [
                 DeviceNotice::SyncFailed { errno: 5 },
                 DeviceNotice::IoStopped { errno: 5 },
             ];
-            assert_eq!(*bench.notices.lock().unwrap(), told);
+            assert_eq!(*bench.notices.lock().unwrap(), notices);
             assert_eq!(driver.used(0), None);
             host.make_space();
             driver.function.quiesce().unwrap();
@@ -208,8 +208,8 @@ fn a_disk_that_lost_data_has_lost_it_wherever_it_is_made_again() {
                 let image = host.open(cache);
                 image.sync_data().unwrap();
                 let mut driver = bench.driver.moved_by(|payloads| {
-                    let told: NoticeSink = Arc::new(|_| {});
-                    let made = BlkDevice::restored(image.into(), &configured, told, payloads);
+                    let ignored: NoticeSink = Arc::new(|_| {});
+                    let made = BlkDevice::restored(image.into(), &configured, ignored, payloads);
                     let made = made.unwrap();
                     assert_eq!(made.control().sync_failure(), Some(5));
                     assert!(!made.control().is_stopped());

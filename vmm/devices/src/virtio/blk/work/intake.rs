@@ -41,12 +41,12 @@ impl Active {
     }
 
     fn serve(&mut self, disk: &mut Disk, index: usize) -> Result<(), DeviceFault> {
-        self.unheard(disk, |active, disk| active.take_turn(disk, index))
+        self.without_notifications(disk, |active, disk| active.take_turn(disk, index))
     }
 
     /// Answers what has ended, and serves the drivers that go on because of it.
     pub(in super::super) fn serve_ended(&mut self, disk: &mut Disk) -> Result<(), DeviceFault> {
-        self.unheard(disk, |active, disk| {
+        self.without_notifications(disk, |active, disk| {
             active.reap(disk)?;
             for index in 0..active.queues.len() {
                 if active.answered.get(index) == Some(&true) {
@@ -57,8 +57,9 @@ impl Active {
         })
     }
 
-    /// Does `work`, in which all is looked at that ends: nothing is told of it.
-    fn unheard(
+    /// Does `work`, which reaps completions itself, with the engine's notifications off; then reaps what
+    /// completed meanwhile.
+    fn without_notifications(
         &mut self,
         disk: &mut Disk,
         work: impl FnOnce(&mut Self, &mut Disk) -> Result<(), DeviceFault>,
@@ -189,8 +190,8 @@ impl Active {
         Ok(())
     }
 
-    /// Has the device look at queues that wait for room, if there is some: of what ended in the turn of
-    /// another queue it is not told.
+    /// Has the device look at queues that wait for room, if there is some: a completion that was reaped in
+    /// the turn of another queue makes no event.
     fn pass_on_room(&mut self, disk: &Disk) {
         if self.lacks_room && !self.flights.is_full() {
             self.lacks_room = false;

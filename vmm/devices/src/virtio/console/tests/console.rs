@@ -52,7 +52,7 @@ fn a_driver_without_control_queues_has_the_console_alone() {
 }
 
 #[test]
-fn a_driver_with_control_queues_is_told_the_size() {
+fn a_driver_with_control_queues_gets_the_size_by_message() {
     let mut bench = Bench::new(true, &[], MULTIPORT | SIZE);
     let console = Arc::clone(bench.host.console().unwrap());
     let size = |columns| ConsoleSize { columns, rows: 25 };

@@ -26,7 +26,7 @@ fn messages_of_any_size_and_of_no_port_do_no_harm() {
 }
 
 #[test]
-fn a_driver_that_could_not_start_is_told_nothing() {
+fn a_driver_that_could_not_start_gets_no_message() {
     let mut bench = Bench::new(false, &["a"], MULTIPORT);
     bench.say(NO_PORT, DEVICE_READY, 0);
     assert!(bench.hear().is_empty());

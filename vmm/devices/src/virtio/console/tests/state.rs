@@ -174,7 +174,7 @@ proptest! {
             #[prost(bool, tag = "4")]
             is_open: bool,
             #[prost(bool, tag = "5")]
-            told_open: bool,
+            sent_open: bool,
             #[prost(uint32, tag = "6")]
             owed: u32,
         }
@@ -186,12 +186,12 @@ proptest! {
             input: Vec<u8>,
         }
         let ports = (0u32..).zip(["", "a"]).zip(flags).zip(owed).map(
-            |(((number, name), (is_ready, is_open, told_open)), owed)| Port {
+            |(((number, name), (is_ready, is_open, sent_open)), owed)| Port {
                 number,
                 name: name.to_owned(),
                 is_ready,
                 is_open,
-                told_open,
+                sent_open,
                 owed,
             },
         );

@@ -254,14 +254,14 @@ fn what_a_frame_was_written_to_is_dirty() {
 #[test]
 fn a_host_that_takes_no_frames_now_is_tried_again() {
     let mut card = Card::new(EVENT_IDX);
-    card.told.lock().unwrap().is_busy = true;
+    card.settings.lock().unwrap().is_busy = true;
     let packet = packet(60);
     card.driver.fill(BUFFERS, &packet);
     card.driver
         .offer(1, &[read(BUFFERS, u32::try_from(packet.len()).unwrap())]);
     card.driver.kick(1);
     assert_eq!(card.driver.used(1), None);
-    card.told.lock().unwrap().is_busy = false;
+    card.settings.lock().unwrap().is_busy = false;
     assert_eq!(card.driver.wait_used(1), Some((0, 0)));
     assert_eq!(card.sent(), Some(packet));
     assert_eq!(card.counters.send_dropped(), 0);
@@ -375,7 +375,7 @@ fn failures_of_the_tap_are_counted_apart_from_what_the_guest_does_wrong() {
     card.driver.kick(0);
     assert_eq!(card.counters.send_dropped(), 1);
     assert_eq!(card.counters.port_errors(), 0);
-    card.told.lock().unwrap().is_broken = true;
+    card.settings.lock().unwrap().is_broken = true;
     let packet = packet(60);
     card.driver.fill(BUFFERS, &packet);
     card.driver

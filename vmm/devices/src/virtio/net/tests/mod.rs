@@ -21,7 +21,7 @@ use vmm_sys::tap::{TapError, VNET_HEADER_BYTES};
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
 const MTU_VALUE: u16 = 1450;
 
-/// What a device told its ports.
+/// Settings that a device made at its ports.
 #[derive(Debug, Default)]
 struct RecordedSettings {
     offloads: Option<TapOffloads>,
@@ -42,7 +42,7 @@ struct Socket {
     socket: UnixDatagram,
     index: usize,
     knows_uso: bool,
-    told: Arc<Mutex<RecordedSettings>>,
+    settings: Arc<Mutex<RecordedSettings>>,
 }
 
 fn refused(call: &'static str) -> TapError {
@@ -64,7 +64,7 @@ impl PacketPort for Socket {
         parts: &[VolatileSlice<'_, B>],
         rest: &mut [u8],
     ) -> io::Result<Option<usize>> {
-        if self.told.lock().unwrap().is_broken {
+        if self.settings.lock().unwrap().is_broken {
             return Err(io::Error::other("no such device"));
         }
         match vmm_sys::guest_io::read_packet(&self.socket, parts, rest) {
@@ -75,10 +75,10 @@ impl PacketPort for Socket {
     }
 
     fn send<B: BitmapSlice>(&self, parts: &[VolatileSlice<'_, B>]) -> io::Result<()> {
-        if self.told.lock().unwrap().is_busy {
+        if self.settings.lock().unwrap().is_busy {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        if self.told.lock().unwrap().is_broken {
+        if self.settings.lock().unwrap().is_broken {
             return Err(io::Error::other("no such device"));
         }
         let mut packet = Vec::new();
@@ -91,12 +91,12 @@ impl PacketPort for Socket {
     }
 
     fn set_offloads(&self, offloads: TapOffloads) -> Result<(), TapError> {
-        let mut told = self.told.lock().unwrap();
-        if told.refuses || (offloads.uso && !self.knows_uso) {
+        let mut settings = self.settings.lock().unwrap();
+        if settings.refuses || (offloads.uso && !self.knows_uso) {
             return Err(refused("TUNSETOFFLOAD"));
         }
-        told.offloads = Some(offloads);
-        told.changes += 1;
+        settings.offloads = Some(offloads);
+        settings.changes += 1;
         Ok(())
     }
 
@@ -105,12 +105,12 @@ impl PacketPort for Socket {
     }
 
     fn set_attached(&self, attached: bool) -> Result<(), TapError> {
-        let mut told = self.told.lock().unwrap();
-        if told.refuses {
+        let mut settings = self.settings.lock().unwrap();
+        if settings.refuses {
             return Err(refused("TUNSETQUEUE"));
         }
-        told.changes += usize::from(told.attached[self.index] != attached);
-        told.attached[self.index] = attached;
+        settings.changes += usize::from(settings.attached[self.index] != attached);
+        settings.attached[self.index] = attached;
         Ok(())
     }
 }
@@ -121,7 +121,7 @@ struct Card {
     wires: Vec<UnixDatagram>,
     counters: Arc<NetCounters>,
     control: Arc<NetControl>,
-    told: Arc<Mutex<RecordedSettings>>,
+    settings: Arc<Mutex<RecordedSettings>>,
 }
 
 fn config() -> NetConfig {
@@ -133,18 +133,21 @@ fn config() -> NetConfig {
 }
 
 /// Ports and their other ends.
-fn ports(pairs: usize, told: &Arc<Mutex<RecordedSettings>>) -> (Vec<Socket>, Vec<UnixDatagram>) {
-    told.lock().unwrap().attached = vec![true; pairs];
+fn ports(
+    pairs: usize,
+    settings: &Arc<Mutex<RecordedSettings>>,
+) -> (Vec<Socket>, Vec<UnixDatagram>) {
+    settings.lock().unwrap().attached = vec![true; pairs];
     let pair = |index| {
         let (socket, wire) = UnixDatagram::pair().unwrap();
         socket.set_nonblocking(true).unwrap();
         wire.set_nonblocking(true).unwrap();
-        let told = Arc::clone(told);
+        let settings = Arc::clone(settings);
         let port = Socket {
             socket,
             index,
             knows_uso: true,
-            told,
+            settings,
         };
         (port, wire)
     };
@@ -158,8 +161,8 @@ impl Card {
     }
 
     fn with(pairs: usize, config: &NetConfig, features: u64) -> Self {
-        let told = Arc::default();
-        let (ports, wires) = ports(pairs, &told);
+        let settings = Arc::default();
+        let (ports, wires) = ports(pairs, &settings);
         let device = NetDevice::new(ports, config).unwrap();
         let (counters, control) = (device.counters(), device.control());
         let driver = Driver::ready(Box::new(device), 16, VERSION_1 | features);
@@ -168,15 +171,15 @@ impl Card {
             wires,
             counters,
             control,
-            told,
+            settings,
         }
     }
 
     /// The same guest on a card that was made of this one's state.
     fn moved(mut self) -> Self {
         self.driver.function.quiesce().unwrap();
-        let told = Arc::default();
-        let (ports, wires) = ports(self.wires.len(), &told);
+        let settings = Arc::default();
+        let (ports, wires) = ports(self.wires.len(), &settings);
         let mut handles = None;
         let mut driver = self.driver.moved_by(|payloads| {
             let device = NetDevice::restored(ports, &config(), payloads).unwrap();
@@ -191,7 +194,7 @@ impl Card {
             wires,
             counters,
             control,
-            told,
+            settings,
         }
     }
 
@@ -219,7 +222,7 @@ impl Card {
         Some(packet)
     }
 
-    /// Has the device see to wishes and timers, as far as they are due.
+    /// Has the device serve requests and timers, as far as they are due.
     fn settle_own(&mut self) {
         self.driver.settle_own(0);
     }

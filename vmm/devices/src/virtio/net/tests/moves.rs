@@ -32,12 +32,12 @@ fn what_the_driver_chose_goes_along() {
     card.control.set_link(false);
     card.settle_own();
     let mut card = card.moved();
-    assert_eq!(card.told.lock().unwrap().attached, [true, true, false]);
+    assert_eq!(card.settings.lock().unwrap().attached, [true, true, false]);
     let offloads = TapOffloads {
         checksum: true,
         ..TapOffloads::default()
     };
-    assert_eq!(card.told.lock().unwrap().offloads, Some(offloads));
+    assert_eq!(card.settings.lock().unwrap().offloads, Some(offloads));
     assert_eq!(card.configuration()[..6], OTHER);
     assert!(!card.control.is_link_up());
     card.control.set_link(true);

@@ -27,10 +27,10 @@ fn offloads_follow_what_the_driver_took() {
         tso4: true,
         ..TapOffloads::default()
     };
-    assert_eq!(card.told.lock().unwrap().offloads, Some(expected));
+    assert_eq!(card.settings.lock().unwrap().offloads, Some(expected));
     let mut card = Card::new(0);
     let none = Some(TapOffloads::default());
-    assert_eq!(card.told.lock().unwrap().offloads, none);
+    assert_eq!(card.settings.lock().unwrap().offloads, none);
 
     // Segmentation without checksums is refused.
     card.driver.set_status(0);
@@ -50,27 +50,27 @@ fn offloads_change_by_command_within_what_was_taken() {
     };
     assert_eq!(set(&mut card, 0), OK);
     let none = Some(TapOffloads::default());
-    assert_eq!(card.told.lock().unwrap().offloads, none);
+    assert_eq!(card.settings.lock().unwrap().offloads, none);
     assert_eq!(set(&mut card, GUEST_CSUM | GUEST_USO4 | GUEST_USO6), OK);
     let uso = TapOffloads {
         checksum: true,
         uso: true,
         ..TapOffloads::default()
     };
-    assert_eq!(card.told.lock().unwrap().offloads, Some(uso));
+    assert_eq!(card.settings.lock().unwrap().offloads, Some(uso));
     // TSO6 was not taken; bit 0 is nothing that a guest could say.
     assert_eq!(set(&mut card, GUEST_CSUM | 1 << 8), ERROR);
     assert_eq!(set(&mut card, 1), ERROR);
-    card.told.lock().unwrap().refuses = true;
+    card.settings.lock().unwrap().refuses = true;
     assert_eq!(set(&mut card, 0), ERROR);
-    assert_eq!(card.told.lock().unwrap().offloads, Some(uso));
+    assert_eq!(card.settings.lock().unwrap().offloads, Some(uso));
 }
 
 #[test]
 fn segmentation_of_udp_is_offered_where_the_host_knows_it() {
     for knows_uso in [true, false] {
-        let told = Arc::default();
-        let (mut ports, _wires) = ports(1, &told);
+        let settings = Arc::default();
+        let (mut ports, _wires) = ports(1, &settings);
         ports[0].knows_uso = knows_uso;
         let device = NetDevice::new(ports, &super::config()).unwrap();
         let uso = 1 << 56 | GUEST_USO4 | GUEST_USO6;

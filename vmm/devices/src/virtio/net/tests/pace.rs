@@ -12,7 +12,7 @@ fn card() -> Card {
 }
 
 fn changes(card: &Card) -> usize {
-    card.told.lock().unwrap().changes
+    card.settings.lock().unwrap().changes
 }
 
 fn set_offloads(card: &mut Card, offloads: u64) -> u8 {
@@ -22,7 +22,7 @@ fn set_offloads(card: &mut Card, offloads: u64) -> u8 {
 }
 
 #[test]
-fn what_the_host_knows_it_is_not_told_again() {
+fn a_setting_that_the_tap_has_is_not_made_again() {
     let mut card = card();
     let before = changes(&card);
     for _ in 0..1000 {

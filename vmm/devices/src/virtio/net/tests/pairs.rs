@@ -6,7 +6,7 @@ use crate::virtio::net::command::{ERROR, OK};
 const MQ: u64 = config::MQ | config::CTRL_VQ;
 
 fn attached(card: &Card) -> Vec<bool> {
-    card.told.lock().unwrap().attached.clone()
+    card.settings.lock().unwrap().attached.clone()
 }
 
 /// Sends a frame by a pair; whether it went out at its port.
@@ -48,7 +48,7 @@ fn the_driver_chooses_how_many_pairs_it_uses() {
     for pairs in [0, 4, 255] {
         assert_eq!(card.command(6, &[4, 0, pairs, 0]), ERROR);
     }
-    card.told.lock().unwrap().refuses = true;
+    card.settings.lock().unwrap().refuses = true;
     assert_eq!(card.command(6, &[4, 0, 2, 0]), ERROR);
     assert!(!sends_by(&mut card, 1));
 }
@@ -78,13 +78,13 @@ fn a_reset_leaves_one_pair() {
 
 #[test]
 fn ports_that_cannot_be_those_of_a_card_are_refused() {
-    let told = Arc::default();
+    let settings = Arc::default();
     let none = NetDevice::<Socket>::new(Vec::new(), &super::config());
     assert!(matches!(none, Err(NetError::Pairs(0))));
-    let (many, _wires) = ports(MAX_PAIRS + 1, &told);
+    let (many, _wires) = ports(MAX_PAIRS + 1, &settings);
     let many = NetDevice::new(many, &super::config());
     assert!(matches!(many, Err(NetError::Pairs(33))));
-    let (most, _wires) = ports(MAX_PAIRS, &told);
+    let (most, _wires) = ports(MAX_PAIRS, &settings);
     let most = NetDevice::new(most, &super::config()).unwrap();
     assert_eq!(most.queue_sizes().len(), 65);
 }

@@ -128,7 +128,7 @@ fn a_program_that_does_not_read_stops_its_own_connection_only() {
     bench.send_data(&quick_request, b"quick");
     assert_eq!(text(&mut quick, 5), "quick");
 
-    // When it reads, the guest is told that there is room, and all is there.
+    // When it reads, the guest gets a credit update, and all is there.
     let mut got = vec![0; sent];
     let mut done = 0;
     while done < sent {
@@ -186,7 +186,7 @@ fn the_guests_half_close_leaves_the_other_half() {
 }
 
 #[test]
-fn a_program_that_is_gone_is_told_as_both_ends() {
+fn a_program_that_is_gone_ends_both_directions() {
     let mut bench = Bench::new();
     let (mut program, request) = bench.connected(1);
     program.write_all(b"last").unwrap();

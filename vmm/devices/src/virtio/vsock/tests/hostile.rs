@@ -65,7 +65,7 @@ fn packets_from_another_address_are_dropped() {
 }
 
 #[test]
-fn what_a_connection_cannot_be_told_ends_it() {
+fn packets_that_no_connection_takes_end_it() {
     let strange: [fn(&Header) -> Header; 6] = [
         |request| answer(request, Operation::Request),
         |request| answer(request, Operation::Response),

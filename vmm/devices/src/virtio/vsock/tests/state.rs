@@ -19,7 +19,7 @@ fn moved(bench: Bench) -> Bench {
 }
 
 #[test]
-fn the_guest_of_a_restored_device_is_told_that_its_connections_are_gone() {
+fn the_guest_of_a_restored_device_gets_a_transport_reset() {
     let mut bench = Bench::new();
     bench.driver.offer(EVENT, &[write(EVENTS, 4)]);
     bench.driver.fill(EVENTS, &[0xff; 4]);
@@ -42,7 +42,7 @@ fn the_guest_of_a_restored_device_is_told_that_its_connections_are_gone() {
 }
 
 #[test]
-fn a_guest_without_room_for_the_event_is_told_later_and_nothing_comes_before() {
+fn a_transport_reset_waits_for_a_buffer_and_nothing_comes_before_it() {
     let bench = Bench::new();
     let mut bench = moved(bench);
     let mut program = bench.listener.connect();
