@@ -137,7 +137,7 @@ fn report(object: &Object, key: &Key, outcome: Outcome, args: &Apply) -> Result<
     report_json(&object.to_json(), &key.full_name(), outcome, args)
 }
 
-/// Prints what became of an apply.
+/// Prints the result of an apply.
 pub fn report_json(
     object: &Value,
     full_name: &str,
@@ -209,7 +209,7 @@ async fn wait_ready(client: &mut Client, key: &Key, timeout: Duration) -> Result
     let (name, option) = (&key.name, &key.option);
     if held {
         view.end(&format!(
-            "Paused after {seconds:.1} s, as its startStrategy says; `kvmctl unpause vmi {name}{option}` lets it go on"
+            "Paused after {seconds:.1} s, as its startStrategy says; `kvmctl unpause vmi {name}{option}` starts it"
         ));
     } else {
         view.end(&format!("Ready after {seconds:.1} s"));

@@ -70,7 +70,7 @@ fn key(scope: &Scope, args: &Console) -> Result<Key, Failure> {
 
 /// Waits for a guest that is still being started.
 async fn wait_running(client: &mut Client, key: &Key, timeout: Duration) -> Result<(), Failure> {
-    let mut told = false;
+    let mut is_noted = false;
     follow::until(client, key, timeout, "the guest to run", |object| {
         let vmi = object.and_then(as_vmi).ok_or_else(|| not_found(key))?;
         if let Some(over) = ended(vmi, &key.option) {
@@ -81,9 +81,9 @@ async fn wait_running(client: &mut Client, key: &Key, timeout: Duration) -> Resu
         }
         let status = vmi.status.as_ref();
         let running = status.is_some_and(|status| status.phase == "Running");
-        if !running && !told {
+        if !running && !is_noted {
             note(&format!("waiting for {} to run", key.name));
-            told = true;
+            is_noted = true;
         }
         Ok(running)
     })

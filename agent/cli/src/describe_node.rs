@@ -51,7 +51,7 @@ fn describe(info: &GetNodeInfoResponse) -> String {
     text
 }
 
-/// Who has CPUs for itself.
+/// Guests with CPUs of their own.
 fn holders(all: &[DedicatedCpus]) -> Vec<Vec<String>> {
     let heading = ["NAMESPACE", "NAME", "VCPUS-ON", "EMULATOR-ON"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_told_in_kubernetes_units() {
+    fn a_node_is_described_in_kubernetes_units() {
         let info = GetNodeInfoResponse {
             node_name: "node1".to_owned(),
             capacity: Some(resources_of(24 << 30, 4000, "2-3")),

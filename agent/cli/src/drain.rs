@@ -1,6 +1,6 @@
 //! `kvmctl drain`.
 //!
-//! The node drains itself; this command gives the order and says what becomes of it, through restarts of the agent.
+//! The node drains itself; this command gives the order and prints its progress, through restarts of the agent.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::output::{guests, note, print_line};
 use crate::resource::Resource;
 use crate::scope::Scope;
 
-/// How often is asked how far it is.
+/// Interval between polls of the progress.
 const POLL: Duration = Duration::from_millis(300);
 
-/// Gives the order and, unless told otherwise, waits until no guest is left.
+/// Gives the order and, without `--wait=false`, waits until no guest is left.
 pub async fn run(scope: &Scope, args: &Drain) -> Result<(), Failure> {
     let mut client = Client::new(scope)?;
     if args.cancel {
@@ -78,7 +78,7 @@ async fn cancel(client: &mut Client, args: &Drain) -> Result<(), Failure> {
     if !response.changed {
         return print_line(&format!("{name} is not being drained"));
     }
-    note("guests that were told to end still do; the node stays cordoned (kvmctl uncordon)");
+    note("guests that are being stopped still end; the node stays cordoned (kvmctl uncordon)");
     print_line(&format!("{name} drain cancelled"))
 }
 
@@ -87,7 +87,7 @@ fn evictions(node: &Maintenance) -> Vec<Eviction> {
     drain.map_or_else(Vec::new, |drain| drain.evictions.clone())
 }
 
-/// What would become of a guest.
+/// What a drain would do with a guest.
 fn foretell(eviction: &Eviction, dry_run: &DryRun) -> Result<(), Failure> {
     let Eviction {
         name,
@@ -108,10 +108,10 @@ fn foretell(eviction: &Eviction, dry_run: &DryRun) -> Result<(), Failure> {
     print_line(&format!("{kind}/{name} {what}{}", dry_run.said()))
 }
 
-/// How far a drain is, as far as was told.
+/// Progress of a drain, as the agent last reported it.
 struct Progress {
     node: String,
-    /// Guests that are there, by uid, with what was last told of them.
+    /// Guests that are there, by uid, with their last reported step.
     left: BTreeMap<String, (Eviction, Step)>,
     reached: bool,
 }
@@ -154,7 +154,7 @@ impl Progress {
         }
     }
 
-    /// Tells what is new; true when no guest is left.
+    /// Prints what is new; true when no guest is left.
     fn tell(&mut self, node: &Maintenance) -> Result<bool, Failure> {
         if node.drain.is_none() {
             let text = format!("the drain of {} was cancelled", self.node);
@@ -163,8 +163,8 @@ impl Progress {
         let now = evictions(node);
         let before = std::mem::take(&mut self.left);
         for one in &now {
-            let told = before.get(&one.uid).map_or(Step::Unspecified, |it| it.1);
-            if told != one.step() {
+            let last = before.get(&one.uid).map_or(Step::Unspecified, |it| it.1);
+            if last != one.step() {
                 announce(one);
             }
             let heard = (one.clone(), one.step());

@@ -10,7 +10,7 @@ use crate::output::note;
 use crate::state::{TERMINATING, as_vmi};
 use crate::text::text;
 
-/// How often a wait says how much is left.
+/// Interval between lines on the time left.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
 /// The end of the grace period, by the words of the condition.
@@ -61,7 +61,7 @@ impl Countdown {
             };
             let seconds = seconds_until(deadline);
             let every = i64::try_from(TELL_EVERY.as_secs()).unwrap_or(1);
-            let is_due = last.is_none_or(|told: i64| told - seconds >= every || told < seconds);
+            let is_due = last.is_none_or(|shown: i64| shown - seconds >= every || shown < seconds);
             if !is_due && (seconds > 0 || last == Some(0)) {
                 continue;
             }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_told_until_it_is_over() {
+    fn the_time_left_is_printed_until_it_is_over() {
         let at = |seconds: i64| {
             let at = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds);
             let message = format!("The guest is ended by force at {at:.0}");

@@ -23,7 +23,7 @@ use crate::time::age;
 /// Digits of a digest that are shown.
 const DIGITS: usize = 12;
 
-/// Where no terminal shows it, how far a pull is is said this often.
+/// Interval between lines on the progress of a pull, without a terminal.
 const EVERY: Duration = Duration::from_secs(5);
 
 /// Runs one of its verbs.
@@ -113,7 +113,7 @@ async fn pull(scope: &Scope, args: &PullImage) -> Result<(), Failure> {
     }
 }
 
-/// How far a pull is, for people.
+/// Progress of a pull, for people.
 struct Bar {
     began: Instant,
     /// Bytes that were there at the beginning.
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_progress_are_told_shortly() {
+    fn sizes_and_progress_are_short() {
         for (number, text) in [
             (0, "0 B"),
             (1023, "1023 B"),

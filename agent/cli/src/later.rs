@@ -61,7 +61,7 @@ pub fn refuse(verb: &Later) -> Failure {
         ),
         Later::GuestFs(_) => (
             "guestfs",
-            "the node has no claims yet: a disk is looked at in a guest that has it as a second one",
+            "the node has no claims yet: attach the disk to another guest as its second one to look into it",
         ),
         Later::Expose(_) => (
             "expose",

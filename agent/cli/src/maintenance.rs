@@ -36,7 +36,7 @@ pub async fn uncordon(scope: &Scope, args: &Cordon) -> Result<(), Failure> {
     let node = response.into_inner();
     let name = full_name(node.maintenance.as_ref());
     if node.changed && !args.dry_run.is_on {
-        note("guests that were told to end still do; `kvmctl get vmi -A` shows them");
+        note("guests that are being stopped still end; `kvmctl get vmi -A` shows them");
     }
     let done = said("uncordoned", node.changed, &args.dry_run);
     print_line(&format!("{name} {done}"))

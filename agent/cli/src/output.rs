@@ -89,7 +89,7 @@ pub fn write_all(out: &mut impl Write, bytes: &[u8]) -> Result<(), Failure> {
         })
 }
 
-/// Tells people something on standard error. Where nobody can be told, nothing is lost.
+/// Prints a note on standard error. A write that fails changes nothing.
 pub fn note(text: &str) {
     let mut err = std::io::stderr().lock();
     // Nobody is left to read the error.
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn one_guest_is_one() {
-        let told = [0_u32, 1, 2].map(guests);
-        assert_eq!(told, ["0 guests", "1 guest", "2 guests"]);
+        let texts = [0_u32, 1, 2].map(guests);
+        assert_eq!(texts, ["0 guests", "1 guest", "2 guests"]);
     }
 }

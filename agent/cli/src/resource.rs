@@ -270,11 +270,11 @@ mod tests {
             "dv",
         ] {
             let refused = vmi_names(&words(&format!("{kind} web db")));
-            let told = refused.err().map(|failure| failure.to_string());
+            let message = refused.err().map(|failure| failure.to_string());
             let wanted = format!(
                 "error: the server doesn't have a resource type {kind:?} (there are vmi and events): type vmi web db"
             );
-            assert_eq!(told, Some(wanted));
+            assert_eq!(message, Some(wanted));
             let alone = vmi_names(&words(kind)).ok();
             assert_eq!(alone, Some(words(kind)));
         }

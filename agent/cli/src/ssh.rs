@@ -221,10 +221,10 @@ mod tests {
                 "error: none of the two provided locations seems to be a remote location: \"a\" to \"c\"",
             ),
         ] {
-            let told = copy(source, destination)
+            let message = copy(source, destination)
                 .err()
                 .map(|failure| failure.to_string());
-            assert_eq!(told.as_deref(), Some(why));
+            assert_eq!(message.as_deref(), Some(why));
         }
     }
 

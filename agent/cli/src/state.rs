@@ -7,8 +7,8 @@ use proto_node::vmi::{Condition, VirtualMachineInstance, VirtualMachineInstanceS
 /// The agent's condition: its last word is the end of the grace period.
 pub const TERMINATING: &str = "Terminating";
 
-/// What is told of a VMI, the first that holds: Ready alone only says that the guest does not run.
-const TOLD: [(&str, bool); 4] = [
+/// Conditions that explain why a VMI is not ready, the first that holds: Ready alone only says that the guest does not run.
+const REASONS: [(&str, bool); 4] = [
     (TERMINATING, true),
     ("Paused", true),
     ("Synchronized", false),
@@ -40,13 +40,13 @@ pub fn held_back(vmi: &VirtualMachineInstance) -> Option<String> {
         condition(status, name).filter(|condition| condition.status == wanted)
     };
     let ready = || condition(status, "Ready").filter(|ready| ready.status != "True");
-    let told = TOLD.into_iter().find_map(holds).or_else(ready)?;
-    let text = if told.message.is_empty() {
-        told.reason.clone()
-    } else if told.r#type == "Synchronized" {
-        format!("{}: {}", told.reason, told.message)
+    let found = REASONS.into_iter().find_map(holds).or_else(ready)?;
+    let text = if found.message.is_empty() {
+        found.reason.clone()
+    } else if found.r#type == "Synchronized" {
+        format!("{}: {}", found.reason, found.message)
     } else {
-        told.message.clone()
+        found.message.clone()
     };
     (!text.is_empty()).then_some(text)
 }
@@ -112,15 +112,15 @@ mod tests {
             (&[NOT_RUNNING], "not running"),
             (&[silent], "VmmNotAnswering"),
         ] {
-            let told = held_back(&vmi("Scheduled", conditions));
-            assert_eq!(told.as_deref(), Some(wanted));
+            let reason = held_back(&vmi("Scheduled", conditions));
+            assert_eq!(reason.as_deref(), Some(wanted));
         }
         let ready = ["Ready", "True", "", ""];
         assert_eq!(held_back(&vmi("Running", &[ready])), None);
     }
 
     #[test]
-    fn an_end_is_told_by_its_reason() {
+    fn an_end_shows_its_reason() {
         let failed = ended(&vmi("Failed", &[NOT_RUNNING]), " -n prod");
         let wanted = "phase Failed, GuestPanicked; `kvmctl why web -n prod` says more";
         assert_eq!(failed.as_deref(), Some(wanted));

@@ -140,11 +140,11 @@ mod tests {
         let alerts =
             alerts.map(|alert| (Error::AlertReceived(alert), "does not take the certificate"));
         let closed = "operation was canceled: transport error: connection closed";
-        let told = server_hint(closed, Path::new("a.crt"), Path::new("ca.crt"));
-        assert!(told.contains("it closed the connection"), "{told}");
+        let text = server_hint(closed, Path::new("a.crt"), Path::new("ca.crt"));
+        assert!(text.contains("it closed the connection"), "{text}");
         for (error, hint) in errors.into_iter().chain(alerts) {
-            let told = server_hint(&error.to_string(), Path::new("a.crt"), Path::new("ca.crt"));
-            assert!(told.contains(hint), "{error}: {told}");
+            let text = server_hint(&error.to_string(), Path::new("a.crt"), Path::new("ca.crt"));
+            assert!(text.contains(hint), "{error}: {text}");
         }
     }
 }

@@ -16,7 +16,7 @@ use proto_node::json_to_yaml;
 use serde_json::Value;
 
 use self::judge::judge;
-use self::judged::{Judged, Verdict};
+use self::judged::{Judged, ManifestVerdict};
 use crate::args::Validate;
 use crate::failure::Failure;
 use crate::files;
@@ -57,7 +57,7 @@ pub fn run(args: &Validate) -> Result<(), Failure> {
             }
             let judged = judge(&sourced.file, index, sourced.document, node.as_ref());
             count += 1;
-            accepted += usize::from(judged.verdict == Verdict::Accepted);
+            accepted += usize::from(judged.verdict == ManifestVerdict::Accepted);
             show(&judged, &form, &mut printed)?;
         }
     }

@@ -181,12 +181,12 @@ fn end(object: &Value, events: &[Value]) -> Option<String> {
     if reason.is_empty() {
         return None;
     }
-    let told = events
+    let stopped = events
         .iter()
         .rev()
         .find(|event| text(event, "/reason") == "Stopped")
         .map(|event| text(event, "/message"));
-    Some(told.unwrap_or(reason))
+    Some(stopped.unwrap_or(reason))
 }
 
 fn conditions(object: &Value) -> impl Iterator<Item = &Value> {
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_paused_guest_is_told_with_the_way_on() {
+    fn a_paused_guest_is_shown_with_the_way_on() {
         let object = vmi(json!({
             "phase": "Running", "nodeName": "node1",
             "conditions": [
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_lost_data_is_told_with_what_to_do() {
+    fn a_disk_that_lost_data_is_shown_with_what_to_do() {
         let object = vmi(json!({
             "phase": "Running",
             "conditions": [
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_told_in_the_words_of_its_event() {
+    fn an_end_has_the_words_of_its_event() {
         let object = vmi(json!({"phase": "Failed", "reason": "GuestPanicked", "conditions": []}));
         let stopped = json!({"reason": "Stopped", "message": "crashed. GuestPanicked: no root"});
         let later = json!({"reason": "Adopted", "message": "x"});

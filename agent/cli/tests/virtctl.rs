@@ -105,9 +105,9 @@ fn create_prints_and_refuses_what_virtctl_does() {
             &mut printed
         }) += 1;
         if !is_same {
-            let told = String::from_utf8_lossy(&output.stderr).into_owned();
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
             wrong.push(format!(
-                "{:?}\nvirtctl: {}{:?}\nkvmctl: {stdout}{told:?}\n",
+                "{:?}\nvirtctl: {}{:?}\nkvmctl: {stdout}{stderr:?}\n",
                 recorded.args, recorded.stdout, recorded.stderr
             ));
         }

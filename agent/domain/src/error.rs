@@ -16,11 +16,11 @@ pub struct FieldError {
     pub message: String,
     /// The way out; empty where the message says it.
     pub fix: String,
-    /// Whose rule was broken.
+    /// Source of the broken rule.
     pub bound: Bound,
 }
 
-/// Whose rule an object breaks. What breaks the API's is refused everywhere; the rest is legal, and may
+/// Source of a rule that an object breaks. What breaks the API's is refused everywhere; the rest is legal, and may
 /// be honoured by a later release or by another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
@@ -168,26 +168,26 @@ impl fmt::Display for FieldError {
 
 impl std::error::Error for FieldError {}
 
-/// What is said of fields of an object, said of an object within another, at `place`.
+/// `text` about fields of an object, for an object that is within another at `place`: paths begin there.
 pub(crate) fn of_fields_within(place: &str, text: &str) -> String {
     const SPEC: &str = "spec.";
-    let mut told = String::with_capacity(text.len() + place.len());
+    let mut moved = String::with_capacity(text.len() + place.len());
     let mut rest = text;
     while let Some(at) = rest.find(SPEC) {
         let (before, found) = rest.split_at(at);
-        told.push_str(before);
+        moved.push_str(before);
         // Not the end of another word, and not a field of an object within.
-        let is_part = told.ends_with(|letter: char| letter.is_alphanumeric() || letter == '.');
+        let is_part = moved.ends_with(|letter: char| letter.is_alphanumeric() || letter == '.');
         if !is_part {
-            told.push_str(place);
-            told.push('.');
+            moved.push_str(place);
+            moved.push('.');
         }
         let (spec, after) = found.split_at(SPEC.len());
-        told.push_str(spec);
+        moved.push_str(spec);
         rest = after;
     }
-    told.push_str(rest);
-    told
+    moved.push_str(rest);
+    moved
 }
 
 /// Values come from callers: control characters are escaped and the length is bounded.

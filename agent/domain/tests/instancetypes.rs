@@ -546,7 +546,7 @@ fn preferences_fill_in_what_is_not_said_and_nothing_else() {
 
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table")]
-fn requirements_are_met_or_told_in_kubevirts_words() {
+fn requirements_are_met_or_refused_in_kubevirts_words() {
     let vm = |wanted: u32, topology: &str, cpu: Value| {
         let preference = json!({"cpu": {"preferredCPUTopology": topology}, "requirements": {"cpu": {"guest": wanted}}});
         check_requirements(None, Some(&preference), &json!({"domain": {"cpu": cpu}}))

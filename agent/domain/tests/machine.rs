@@ -229,7 +229,7 @@ fn enlightenments_that_contradict_each_other_are_refused() {
 }
 
 #[test]
-fn what_is_told_of_kvm_is_what_was_asked() {
+fn options_of_kvm_are_those_that_were_asked_for() {
     let (vmi, _) = admitted(&json!({}));
     assert_eq!(vmi.cpu.kvm, KvmOptions::default());
     let features = json!({

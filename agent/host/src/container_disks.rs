@@ -41,7 +41,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 /// How long an action waits for a disk before it says that it is under way.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// For how long the registry's last word on a name counts with the policy `Always`: as long as a start may take.
+/// How long the registry's last answer on a name is used with the policy `Always`: as long as a start may take.
 const FRESH: Duration = Duration::from_secs(60);
 
 /// Disks of images, of all VMIs.
@@ -65,7 +65,7 @@ enum Import {
         failures: u32,
         retry_at: Instant,
         /// The failure was reported: from then on it is a pause.
-        is_told: bool,
+        is_reported: bool,
     },
     Done {
         at: Instant,
@@ -73,7 +73,7 @@ enum Import {
 }
 
 impl Import {
-    /// Whether it says something that is still of use. Names are their callers' to choose, so there is no end of them.
+    /// Whether it is still of use. Callers choose the names, so that all of them would take memory without bound.
     fn counts(&self) -> bool {
         match self {
             Self::Running { .. } => true,
@@ -86,7 +86,7 @@ impl Import {
 /// What there is to do for a disk.
 #[derive(Debug, Clone)]
 struct Job {
-    /// What the import is known by.
+    /// Key of the import.
     work: String,
     /// Where the image is.
     origin: String,
@@ -94,7 +94,7 @@ struct Job {
     digest: Option<String>,
 }
 
-/// What came of asking for a disk.
+/// Result of asking for a disk.
 enum Outcome {
     /// It is there, of the manifest with this digest.
     There(File, String),
@@ -232,7 +232,7 @@ impl ContainerDisks {
         let Some(Import::Failed {
             error,
             retry_at,
-            is_told,
+            is_reported,
             ..
         }) = imports.get_mut(work)
         else {
@@ -241,7 +241,7 @@ impl ContainerDisks {
         if *retry_at <= Instant::now() {
             return None;
         }
-        let (reason, message) = if std::mem::replace(is_told, true) {
+        let (reason, message) = if std::mem::replace(is_reported, true) {
             (
                 "ImagePullBackOff",
                 format!("Back-off pulling image {name:?}: {error}"),
@@ -373,7 +373,7 @@ impl ContainerDisks {
                     error,
                     failures: failures.saturating_add(1),
                     retry_at: Instant::now() + pause,
-                    is_told: false,
+                    is_reported: false,
                 }
             }
         };
@@ -386,7 +386,7 @@ impl ContainerDisks {
     }
 }
 
-/// What a disk is kept by: the manifest's digest names the contents of all files of the image.
+/// Key of a disk: the manifest's digest names the contents of all files of the image.
 fn key(digest: &str, path: Option<&Path>) -> String {
     let digest = digest.rsplit(':').next().unwrap_or(digest);
     match path {
@@ -399,13 +399,13 @@ fn key(digest: &str, path: Option<&Path>) -> String {
     }
 }
 
-/// What it is noted by that a place had a whole image.
+/// Name of the note that a registry or an archive had the whole image.
 fn proof(origin: &str, key: &str) -> String {
     format!("{key}\n{origin}")
 }
 
-/// What the import of an image is known by. Who has not the same credentials learns nothing of what others
-/// pulled by them, but from the registry.
+/// Key of the import of an image. It holds the credentials: a caller without them learns of images that others
+/// pulled with them from the registry alone.
 fn name_of(image: &RegistryImage, credentials: Option<&(String, String)>) -> String {
     let RegistryImage {
         registry,

@@ -18,7 +18,7 @@ use crate::firmware::FirmwareFinder;
 use crate::pod::PodNetworkConfig;
 use crate::resolver;
 
-/// How well one thing is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Health {
     /// As it should be.
@@ -41,7 +41,7 @@ impl Health {
     }
 }
 
-/// What was found out about one thing.
+/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// What was looked at, such as `kvm`.
@@ -132,7 +132,7 @@ fn text_of(root: &Path, path: &str) -> Option<String> {
 }
 
 /// Why something cannot be opened, for people.
-fn told(error: &io::Error) -> String {
+fn reason_of(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => String::from("it is not there"),
         io::ErrorKind::PermissionDenied => String::from("permission denied"),
@@ -210,13 +210,13 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_without_numbers() {
+    fn errors_are_shown_without_numbers() {
         for (number, words) in [
             (2, "it is not there"),
             (13, "permission denied"),
             (16, "Device or resource busy"),
         ] {
-            assert_eq!(told(&io::Error::from_raw_os_error(number)), words);
+            assert_eq!(reason_of(&io::Error::from_raw_os_error(number)), words);
         }
     }
 

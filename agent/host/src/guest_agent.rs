@@ -64,7 +64,7 @@ pub(crate) struct GuestAgent {
     stream: BufReader<UnixStream>,
 }
 
-/// An agent may know fewer questions than others, or be told not to answer some; or have more to say than is read.
+/// An agent may know fewer questions than others, or be configured not to answer some; or have more to say than is read.
 pub(crate) fn unless_refused<T>(
     answer: Result<T, GuestAgentError>,
 ) -> Result<Option<T>, GuestAgentError> {
@@ -229,7 +229,7 @@ fn one_line(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// A guest that does as told: `answer` gets each request and says what goes back.
+    /// A guest of which `answer` gets each request and returns what goes back.
     pub(super) fn guest(answer: impl Fn(&Value) -> Option<String> + Send + 'static) -> UnixStream {
         let (ours, theirs) = UnixStream::pair().unwrap();
         tokio::spawn(async move {
@@ -256,10 +256,10 @@ mod tests {
 
     #[tokio::test]
     async fn an_agent_is_found_among_leftovers_and_reboots_its_guest_or_powers_it_off() {
-        let (told, mut hears) = tokio::sync::mpsc::unbounded_channel();
+        let (orders, mut hears) = tokio::sync::mpsc::unbounded_channel();
         let socket = guest(move |request| {
             if request["execute"] == "guest-shutdown" {
-                told.send(request["arguments"].clone()).unwrap();
+                orders.send(request["arguments"].clone()).unwrap();
             }
             greets(request)
         });
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_is_told_in_one_bounded_line() {
+    async fn a_refusal_becomes_one_bounded_line() {
         let socket = guest(|request| {
             let refusal = json!({"error": {"class": "CommandDisabled", "desc": format!("no\n{}", "x".repeat(999))}});
             greets(request).or_else(|| Some(format!("{refusal}\n")))
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_guest_without_an_agent_is_told_from_one_with_a_strange_one() {
+    async fn a_guest_without_an_agent_is_distinguished_from_one_with_a_strange_one() {
         let limit = Duration::from_millis(50);
         let silent = GuestAgent::greet_within(guest(|_| None), limit).await;
         let silent = silent.unwrap_err();

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// As much of what was read last is remembered, to see that the log is still the same.
+/// Bytes of the last read that are kept, to see that the log is still the same.
 const TAIL_BYTES: usize = 1024;
 
 /// Bytes that are looked through at a time.
@@ -117,16 +117,16 @@ impl LogReader {
         Ok(Piece::Bytes(bytes))
     }
 
-    /// Goes on behind what was told last, `tail`: `told` bytes after this place if it stands before that, else where it is
+    /// Goes on behind what was sent last, `tail`: `sent` bytes after this place if it stands before that, else where it is
     /// found first. Where it is not found, more was printed since than is kept, and the log is read from this place on.
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn resume(&mut self, told: Option<u64>, tail: &[u8]) -> io::Result<()> {
+    pub fn resume(&mut self, sent: Option<u64>, tail: &[u8]) -> io::Result<()> {
         let Some(file) = &self.file else {
             return Ok(());
         };
-        let expected = told.and_then(|told| self.next.checked_add(told));
+        let expected = sent.and_then(|sent| self.next.checked_add(sent));
         if let Some(place) = expected.filter(|place| *place <= self.end)
             && stands_before(file, place, tail)?
         {
@@ -231,7 +231,7 @@ mod tests {
         for grown_again in [false, true] {
             let log = file(&text);
             let mut reader = LogReader::open(log.try_clone().unwrap(), 1 << 20).unwrap();
-            let Piece::Bytes(told) = reader.read(12_000).unwrap() else {
+            let Piece::Bytes(printed) = reader.read(12_000).unwrap() else {
                 panic!("there is something");
             };
             // As the VMM does it.
@@ -241,7 +241,7 @@ mod tests {
                 log.write_all_at(&text[..10_500], 10_000).unwrap();
             }
             assert_eq!(reader.read(100).unwrap(), Piece::Moved);
-            let tail = &told[told.len() - TAIL_BYTES..];
+            let tail = &printed[printed.len() - TAIL_BYTES..];
             for expected in [None, Some(2000), Some(77)] {
                 let mut reader = LogReader::open(log.try_clone().unwrap(), 1 << 20).unwrap();
                 reader.resume(expected, tail).unwrap();

@@ -1,4 +1,4 @@
-//! Facts about this node: what admission judges by and what is said at start-up.
+//! Facts about this node: what admission judges by and what is logged at start-up.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -103,7 +103,7 @@ fn usable_cpus() -> io::Result<CpuSet> {
     })
 }
 
-/// Where each of these CPUs is. One of which nothing is told is a core of its own, of node 0.
+/// Where each of these CPUs is. One that `/sys` does not describe is a core of its own, of node 0.
 fn cpu_layout(devices: &Path, cpus: &CpuSet) -> CpuLayout {
     let list = |path: &Path| -> Option<CpuSet> { fs::read_to_string(path).ok()?.parse().ok() };
     let nodes = fs::read_dir(devices.join("node"))
@@ -134,7 +134,7 @@ fn cpu_layout(devices: &Path, cpus: &CpuSet) -> CpuLayout {
 const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
 
 /// Bytes of huge pages, used or not, by the size of a page. An operator may change them at any time; sizes
-/// of which nothing can be told count as none.
+/// that cannot be read count as none.
 #[must_use]
 pub fn huge_pages() -> BTreeMap<u64, u64> {
     huge_pages_of(Path::new(HUGE_PAGES))
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn pools_of_huge_pages_are_told_in_bytes() {
+    fn pools_of_huge_pages_are_counted_in_bytes() {
         let dir = tempfile::tempdir().unwrap();
         for (name, pages) in [
             ("hugepages-2048kB", "512\n"),

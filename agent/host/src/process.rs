@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_nobodys_once_the_process_it_was_told_for_has_ended() {
+    fn a_pid_is_nobodys_once_its_process_has_ended() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
         let process = pidfd_open(pid, PidfdFlags::empty()).unwrap();

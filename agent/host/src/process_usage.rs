@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_of_vcpus_are_told_by_their_names() {
+    fn threads_of_vcpus_are_known_by_their_names() {
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         let (ready, is_ready) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new()

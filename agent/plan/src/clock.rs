@@ -2,7 +2,7 @@
 //!
 //! Records hold wall-clock times, because people read them. So a record also remembers where the wall clock stood
 //! against `CLOCK_BOOTTIME`, which nobody sets. Whoever reads a record to change it has it follow the clock first
-//! ([`Record::follow_clock`]): when the wall clock was set since, the times that something is still reckoned from
+//! ([`Record::follow_clock`]): when the wall clock was set since, the times that deadlines are computed from
 //! move with it.
 
 use serde::{Deserialize, Serialize};
@@ -29,14 +29,13 @@ pub struct ClockMark {
 pub struct Heard {
     /// What its object says; never changed.
     pub requested_at: Timestamp,
-    /// From when on its grace period is reckoned; follows the clock.
+    /// Start of its grace period; follows the clock.
     pub since: Timestamp,
 }
 
 impl Record {
-    /// Takes notice of where the wall clock stands. When it was set since the last time, in the same boot, the times
-    /// that something is reckoned from are as far away from `wall` again as they were. Times that are only told stay:
-    /// they were right when they were noted.
+    /// Notes where the wall clock stands. When it was set since the last time, in the same boot, times that deadlines
+    /// are computed from are shifted by as much. Times that are only shown stay: they were right when they were noted.
     pub fn follow_clock(&mut self, wall: Timestamp, boot: &BootTime) {
         let began_at = Timestamp(wall.0.saturating_sub(boot.at.0));
         let known = self.clock.as_ref();
@@ -52,7 +51,7 @@ impl Record {
         if by.0.abs() < TOLERANCE.0 {
             return;
         }
-        for at in self.reckoned_from() {
+        for at in self.deadline_bases() {
             *at = at.plus(by);
         }
         self.clock = Some(ClockMark {
@@ -63,7 +62,7 @@ impl Record {
     }
 
     /// Every time that the planner compares with the present.
-    fn reckoned_from(&mut self) -> impl Iterator<Item = &mut Timestamp> {
+    fn deadline_bases(&mut self) -> impl Iterator<Item = &mut Timestamp> {
         let stop = self.stop.as_mut().into_iter().flat_map(|stop| {
             let since = std::iter::once(&mut stop.since);
             since.chain(stop.hard_since.as_mut())
@@ -146,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reckoned_from_moves_with_the_clock_and_what_is_told_stays() {
+    fn deadlines_move_with_the_clock_and_times_that_are_shown_stay() {
         for jump in [-86_400, -5, 5, 86_400] {
             let mut record = ending();
             let now = WALL.plus(Millis::from_secs(10 + jump));

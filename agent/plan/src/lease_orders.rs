@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_is_told_nothing() {
+    fn what_has_ended_gets_no_order() {
         let (mut ended, mut lent) = (record(Phase::Succeeded), assignment(OnExpiry::Stop));
         assert_eq!(over(&mut lent, PLACED, &mut ended), None);
         assert!(!end_of_another_boot(&mut ended, Timestamp(1)));

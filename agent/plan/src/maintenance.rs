@@ -2,7 +2,7 @@
 //!
 //! A cordon and a drain are orders that the ledger keeps. A drain itself tells no guest anything: it gives orders to
 //! stop, one VMI at a time, and each of them stands on its own from then on. So an agent that dies in between goes on
-//! where it was, and a drain that is taken back leaves alone what was not told.
+//! where it was, and a drain that is taken back leaves alone what has no order yet.
 
 use serde::{Deserialize, Serialize};
 
@@ -61,7 +61,7 @@ impl Maintenance {
         Some(Closed {
             reason: "NodeCordoned",
             message: format!(
-                "{node_name} {what} and starts no guests since {since}; kvmctl uncordon lets it"
+                "{node_name} {what} and starts no guests since {since}; kvmctl uncordon ends that"
             ),
         })
     }
@@ -139,11 +139,11 @@ pub struct GuestToDrain<'a> {
 /// What a drain does with one VMI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EvictionStep {
-    /// It is told to end.
+    /// It gets the order to end.
     Stop,
-    /// It is told when its turn comes.
+    /// It gets the order when its turn comes.
     Wait,
-    /// It was told to end, by whomever.
+    /// It has the order to end, whoever gave it.
     Ending,
     /// Its controller has to see to it.
     External,
@@ -260,12 +260,13 @@ mod tests {
             parallel: 2,
             ..DrainOrder::default()
         };
-        let (running, mut told) = (record(true), record(true));
-        told.orders = order(&told, Order::Stop { grace: Millis(1) }, Timestamp(0)).expect("fits");
-        let all = [(&running, ""), (&told, "LiveMigrate"), (&running, "")];
+        let (running, mut ordered) = (record(true), record(true));
+        ordered.orders =
+            order(&ordered, Order::Stop { grace: Millis(1) }, Timestamp(0)).expect("fits");
+        let all = [(&running, ""), (&ordered, "LiveMigrate"), (&running, "")];
         assert_eq!(steps(&one, &all), [Stop, Ending, Wait].map(Some));
         // One that has ended counts until nothing of it is left.
-        let mut ended = told.clone();
+        let mut ended = ordered.clone();
         ended.room = Some(Claim::default());
         ended.end = Some(crate::End {
             phase: crate::Phase::Succeeded,
@@ -287,7 +288,7 @@ mod tests {
         let closed = node.closed("node1").expect("is closed");
         assert_eq!(
             closed.message,
-            "node1 is cordoned and starts no guests since 1970-01-01T00:00:00Z; kvmctl uncordon lets it"
+            "node1 is cordoned and starts no guests since 1970-01-01T00:00:00Z; kvmctl uncordon ends that"
         );
         node.drain = Some(DrainOrder::default());
         assert!(node.uncordon() && !node.uncordon());

@@ -97,14 +97,14 @@ pub enum OperationState {
     Running {
         /// Since when.
         since: Timestamp,
-        /// How far it is, where that can be told.
+        /// Its progress, where that is known.
         progress: Option<Progress>,
     },
     /// It was the last, and all is there.
     Done,
 }
 
-/// How far an operation is.
+/// Progress of an operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// CamelCase, such as `Pulling`. Empty: the operation's own reason.
@@ -129,7 +129,7 @@ impl Progress {
     }
 }
 
-/// What status says of the operation that is under way.
+/// The operation that is under way, as status shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationTold {
     /// The reason of its condition.
@@ -144,16 +144,17 @@ pub struct OperationTold {
     pub progress: Progress,
 }
 
-/// Between two words on how far an operation is: each costs a write to disk.
-const TELL_AGAIN: Millis = Millis::from_secs(2);
+/// Shortest time between two reports of progress: each costs a write to disk.
+const REPORT_INTERVAL: Millis = Millis::from_secs(2);
 
-/// What to tell of the operation that was seen. Of one that only went on, not too often.
-pub(crate) fn told(
+/// The operation that was seen, as status is to show it; `before`, while only its progress changed and
+/// [`REPORT_INTERVAL`] is not over.
+pub(crate) fn shown(
     before: Option<&OperationTold>,
     observed: &Observed,
     now: Timestamp,
 ) -> Option<OperationTold> {
-    let told = match &observed.operation {
+    let after = match &observed.operation {
         Observation::Absent => return None,
         Observation::Unknown { why, since } => OperationTold {
             reason: String::from(NO_ANSWER),
@@ -187,12 +188,12 @@ pub(crate) fn told(
         },
     };
     let is_same = |before: &&OperationTold| {
-        let what = |told: &OperationTold| (told.reason.clone(), told.progress.what.clone());
-        let is_fresh = now.since(before.at).0 < TELL_AGAIN.0 && before.at <= now;
-        let is_still = before.progress == told.progress;
-        what(before) == what(&told) && before.unknown == told.unknown && (is_fresh || is_still)
+        let what = |it: &OperationTold| (it.reason.clone(), it.progress.what.clone());
+        let is_fresh = now.since(before.at).0 < REPORT_INTERVAL.0 && before.at <= now;
+        let is_still = before.progress == after.progress;
+        what(before) == what(&after) && before.unknown == after.unknown && (is_fresh || is_still)
     };
-    before.filter(is_same).cloned().or(Some(told))
+    before.filter(is_same).cloned().or(Some(after))
 }
 
 /// Reason of an operation that waits for a file system.

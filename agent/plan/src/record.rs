@@ -102,7 +102,8 @@ pub struct FirmwareWatch {
     /// When firmware began, as far as was seen.
     pub since: Timestamp,
     /// `StandsStill::at` of the last words, that nothing can be booted, which became an event.
-    pub told_at: Option<u64>,
+    #[serde(rename = "told_at")]
+    pub reported_at: Option<u64>,
 }
 
 /// One start of a VMM, as intended and as it went.
@@ -112,7 +113,7 @@ pub struct Launch {
     pub boot_id: BootId,
     /// When it was intended.
     pub intended_at: Timestamp,
-    /// Who the VMM is, once that is known.
+    /// Identity of the VMM, once that is known.
     pub identity: Option<VmmIdentity>,
     /// When the boot of the guest was intended. From here on the guest may have run.
     pub boot_intended_at: Option<Timestamp>,
@@ -181,7 +182,7 @@ pub struct StartFailures {
     pub retry_at: Option<Timestamp>,
 }
 
-/// How far the ending of a guest on request has come.
+/// Progress of the end of a guest on request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopProgress {
     /// Time at which the end began.

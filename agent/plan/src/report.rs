@@ -22,7 +22,7 @@ const PROVISIONING: &str = "Provisioning";
 /// Says that the guest is being ended on request, and until when it may do so itself.
 const TERMINATING: &str = "Terminating";
 
-/// Reason of a guest of which nothing is heard: its VMM lives, and its control socket is silent.
+/// Reason when the VMM lives and does not answer at its control socket.
 const SILENT: &str = "VmmNotAnswering";
 
 /// Says that a disk lost data: the node failed to sync it.
@@ -31,15 +31,20 @@ const SYNC_FAILED: &str = "DiskSyncFailed";
 /// Says that the guest runs without limits.
 const NOT_ENFORCED: &str = "ResourcesNotEnforced";
 
-struct Verdict {
+struct NewCondition {
     kind: &'static str,
     status: ConditionStatus,
     reason: String,
     message: String,
 }
 
-fn verdict(kind: &'static str, status: ConditionStatus, reason: &str, message: &str) -> Verdict {
-    Verdict {
+fn new_condition(
+    kind: &'static str,
+    status: ConditionStatus,
+    reason: &str,
+    message: &str,
+) -> NewCondition {
+    NewCondition {
         kind,
         status,
         reason: reason.to_owned(),
@@ -58,19 +63,19 @@ pub(crate) fn report(wanted: &Wanted, observed: &Observed, now: Timestamp, recor
         terminating(wanted, record),
         agent_connected(record),
         credentials::said(record)
-            .map(|(status, why)| verdict(credentials::SYNCHRONIZED, status, "", why)),
+            .map(|(status, why)| new_condition(credentials::SYNCHRONIZED, status, "", why)),
     ];
-    for verdict in own.into_iter().flatten() {
-        let (status, reason, message) = (verdict.status, verdict.reason, verdict.message);
+    for it in own.into_iter().flatten() {
+        let (status, reason, message) = (it.status, it.reason, it.message);
         conditions.push(condition(
             record,
-            verdict.kind,
+            it.kind,
             (status, reason, message),
             wanted.generation,
             now,
         ));
     }
-    record.operation = operation::told(record.operation.as_ref(), observed, now);
+    record.operation = operation::shown(record.operation.as_ref(), observed, now);
     conditions.extend(provisioning(wanted, record, now));
     conditions.extend(failed_syncs(wanted, observed, record, now));
     conditions.extend(enforcement(wanted, observed, record, now));
@@ -113,9 +118,9 @@ fn condition(
     }
 }
 
-fn ready(wanted: &Wanted, observed: &Observed, record: &Record) -> Verdict {
+fn ready(wanted: &Wanted, observed: &Observed, record: &Record) -> NewCondition {
     use ConditionStatus::{False, Unknown};
-    let not_running = verdict(
+    let not_running = new_condition(
         "Ready",
         False,
         "GuestNotRunning",
@@ -129,7 +134,7 @@ fn ready(wanted: &Wanted, observed: &Observed, record: &Record) -> Verdict {
         return not_running;
     }
     if ending(wanted, record).is_some() {
-        return verdict(
+        return new_condition(
             "Ready",
             False,
             "PodTerminating",
@@ -137,18 +142,18 @@ fn ready(wanted: &Wanted, observed: &Observed, record: &Record) -> Verdict {
         );
     }
     if let Observation::Unknown { why, .. } = &observed.vmms {
-        return verdict("Ready", Unknown, "VmmUnknown", why);
+        return new_condition("Ready", Unknown, "VmmUnknown", why);
     }
     match ours(record, observed).map(|vmm| &vmm.machine) {
         Some(Observation::Present(machine)) if machine.state == MachineState::Running => {
             probed(wanted, record)
         }
-        Some(Observation::Unknown { why, .. }) => verdict("Ready", Unknown, SILENT, why),
+        Some(Observation::Unknown { why, .. }) => new_condition("Ready", Unknown, SILENT, why),
         _ => not_running,
     }
 }
 
-/// What is said when a VMM falls silent, and when it is heard again.
+/// The event when a VMM falls silent, and when it answers again.
 pub(crate) fn silence(before: &Record, after: &Record) -> Option<PlanEvent> {
     let heard = |record: &Record| {
         let ready = record.conditions.iter().find(|it| it.kind == "Ready")?;
@@ -226,13 +231,17 @@ fn failed_syncs(
 
 /// What is carried out for the guest, with its progress; it is there as long as that takes.
 fn provisioning(wanted: &Wanted, record: &Record, now: Timestamp) -> Option<Condition> {
-    let told = record.operation.as_ref()?;
-    let status = if told.unknown {
+    let operation = record.operation.as_ref()?;
+    let status = if operation.unknown {
         ConditionStatus::Unknown
     } else {
         ConditionStatus::True
     };
-    let said = (status, told.reason.clone(), progress_text(&told.progress));
+    let said = (
+        status,
+        operation.reason.clone(),
+        progress_text(&operation.progress),
+    );
     Some(condition(
         record,
         PROVISIONING,
@@ -270,35 +279,38 @@ fn mebibytes(bytes: u64) -> String {
     }
 }
 
-/// What is said when an operation begins that has a name of its own, and when one gets no answer.
+/// The event when an operation begins that has a name of its own, and when one gets no answer.
 pub(crate) fn operation_begun(before: &Record, after: &Record) -> Option<PlanEvent> {
-    let told = after.operation.as_ref()?;
+    let begun = after.operation.as_ref()?;
     let was = before.operation.as_ref();
-    let is_new = was.is_none_or(|was| was.reason != told.reason);
-    let has_name = !told.progress.reason.is_empty();
-    (is_new && (told.unknown || has_name)).then(|| PlanEvent {
-        kind: if told.unknown {
+    let is_new = was.is_none_or(|was| was.reason != begun.reason);
+    let has_name = !begun.progress.reason.is_empty();
+    (is_new && (begun.unknown || has_name)).then(|| PlanEvent {
+        kind: if begun.unknown {
             EventKind::Warning
         } else {
             EventKind::Normal
         },
-        reason: told.reason.clone(),
-        message: told.progress.what.clone(),
+        reason: begun.reason.clone(),
+        message: begun.progress.what.clone(),
     })
 }
 
 /// As under KubeVirt it is there while the agent in the guest answers.
-fn agent_connected(record: &Record) -> Option<Verdict> {
+fn agent_connected(record: &Record) -> Option<NewCondition> {
     let answers = record.guest.as_ref().is_some_and(|guest| guest.answers);
     let is_there = answers && record.end.is_none();
-    is_there.then(|| verdict("AgentConnected", ConditionStatus::True, "", ""))
+    is_there.then(|| new_condition("AgentConnected", ConditionStatus::True, "", ""))
 }
 
 /// A guest that runs, as its readiness probe says; KubeVirt shows the reason of its pod.
-fn probed(wanted: &Wanted, record: &Record) -> Verdict {
-    let not_ready = |why: &str| verdict("Ready", ConditionStatus::False, "ContainersNotReady", why);
+fn probed(wanted: &Wanted, record: &Record) -> NewCondition {
+    let not_ready =
+        |why: &str| new_condition("Ready", ConditionStatus::False, "ContainersNotReady", why);
     match (&wanted.probes.readiness, &record.probes.readiness) {
-        (None, _) | (_, ProbeVerdict::Succeeded) => verdict("Ready", ConditionStatus::True, "", ""),
+        (None, _) | (_, ProbeVerdict::Succeeded) => {
+            new_condition("Ready", ConditionStatus::True, "", "")
+        }
         (_, ProbeVerdict::None) => not_ready("The readiness probe has not succeeded yet"),
         (_, ProbeVerdict::Failed { why }) => {
             not_ready(&format!("The readiness probe failed: {why}"))
@@ -307,13 +319,13 @@ fn probed(wanted: &Wanted, record: &Record) -> Verdict {
 }
 
 /// Waits for the node to start guests, or for room on it.
-fn scheduled(wanted: &Wanted, record: &Record) -> Option<Verdict> {
+fn scheduled(wanted: &Wanted, record: &Record) -> Option<NewCondition> {
     if record.launch.is_some() || record.end.is_some() {
         return None;
     }
     let status = ConditionStatus::False;
     if let Some(closed) = &wanted.closed {
-        return Some(verdict(
+        return Some(new_condition(
             POD_SCHEDULED,
             status,
             closed.reason,
@@ -324,16 +336,16 @@ fn scheduled(wanted: &Wanted, record: &Record) -> Option<Verdict> {
         return None;
     };
     let waits = record.room.is_none();
-    waits.then(|| verdict(POD_SCHEDULED, status, UNSCHEDULABLE, why))
+    waits.then(|| new_condition(POD_SCHEDULED, status, UNSCHEDULABLE, why))
 }
 
-fn synchronized(record: &Record) -> Option<Verdict> {
+fn synchronized(record: &Record) -> Option<NewCondition> {
     let failure = record
         .failures
         .last
         .as_ref()
         .filter(|_| record.end.is_none())?;
-    Some(verdict(
+    Some(new_condition(
         "Synchronized",
         ConditionStatus::False,
         &failure.reason,
@@ -341,7 +353,7 @@ fn synchronized(record: &Record) -> Option<Verdict> {
     ))
 }
 
-fn paused(observed: &Observed, record: &Record) -> Option<Verdict> {
+fn paused(observed: &Observed, record: &Record) -> Option<NewCondition> {
     let machine = ours(record, observed)?.machine.present()?;
     let waits_for_its_start = machine.state == MachineState::Configured && record.orders.hold();
     if machine.state != MachineState::Paused && !waits_for_its_start {
@@ -373,11 +385,16 @@ fn paused(observed: &Observed, record: &Record) -> Option<Verdict> {
             "VMI was paused, its kernel panicked".to_owned(),
         ),
     };
-    Some(verdict(PAUSED, ConditionStatus::True, reason, &message))
+    Some(new_condition(
+        PAUSED,
+        ConditionStatus::True,
+        reason,
+        &message,
+    ))
 }
 
 /// The guest is being ended; until when it may do so itself is the last word.
-fn terminating(wanted: &Wanted, record: &Record) -> Option<Verdict> {
+fn terminating(wanted: &Wanted, record: &Record) -> Option<NewCondition> {
     let stop = record.stop.as_ref().filter(|_| record.end.is_none())?;
     let (_, grace) = ending(wanted, record)?;
     let deadline = stop.since.plus(grace).rfc3339();
@@ -392,7 +409,7 @@ fn terminating(wanted: &Wanted, record: &Record) -> Option<Verdict> {
             format!("The guest was asked to shut itself down; it is ended by force at {deadline}"),
         )
     };
-    Some(verdict(
+    Some(new_condition(
         TERMINATING,
         ConditionStatus::True,
         reason,

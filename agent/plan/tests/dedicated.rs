@@ -186,7 +186,7 @@ proptest! {
 }
 
 #[test]
-fn cpus_are_recorded_with_the_room_before_the_launch_and_told_once() {
+fn cpus_are_recorded_with_the_reservation_before_the_launch_and_make_one_event() {
     let granted = |vcpus: &[u32]| {
         let pinned = |cpu: &u32| PinnedCpu {
             cpu: *cpu,

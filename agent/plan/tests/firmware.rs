@@ -86,14 +86,14 @@ impl Guest {
         plan(&self.wanted, &self.record, &self.seen, self.now)
     }
 
-    /// Plans, keeps the record, and says how often the event was told.
+    /// Plans, keeps the record, and returns how often the event was sent.
     fn round(&mut self) -> usize {
         let planned = self.plan();
         assert!(planned.actions.is_empty(), "{:?}", planned.actions);
         self.record = planned.record;
         let events = planned.events.iter();
-        let told = events.filter(|event| event.reason == "NoBootableDevice");
-        told.inspect(|event| assert!(event.message.contains("\"No bootable device.\"")))
+        let sent = events.filter(|event| event.reason == "NoBootableDevice");
+        sent.inspect(|event| assert!(event.message.contains("\"No bootable device.\"")))
             .count()
     }
 
@@ -104,7 +104,7 @@ impl Guest {
 }
 
 #[test]
-fn firmware_that_has_nothing_to_boot_is_told_once_and_the_guest_runs_on() {
+fn firmware_that_has_nothing_to_boot_makes_one_event_and_the_guest_runs_on() {
     let mut guest = Guest::new();
     assert_eq!(guest.round(), 0);
     guest.says(70);

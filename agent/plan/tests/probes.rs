@@ -88,8 +88,8 @@ impl Guest {
     fn round(&mut self) {
         let planned = plan(&self.wanted, &self.record, &self.seen, self.now);
         self.record = planned.record;
-        let told = planned.events.iter();
-        self.events.extend(told.map(|event| event.reason.clone()));
+        let sent = planned.events.iter();
+        self.events.extend(sent.map(|event| event.reason.clone()));
         for action in &planned.actions {
             let done = match action {
                 Action::StartVmm { .. } => Completed::Started(identity()),
@@ -108,7 +108,7 @@ impl Guest {
         let ready = self.record.conditions.iter();
         let ready = ready.filter(|condition| condition.kind == "Ready");
         ready
-            .map(|told| format!("{} {} {}", told.status.as_str(), told.reason, told.message))
+            .map(|it| format!("{} {} {}", it.status.as_str(), it.reason, it.message))
             .collect()
     }
 }

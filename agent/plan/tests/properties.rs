@@ -311,8 +311,8 @@ proptest! {
         prop_assert_eq!(planned.actions, vec![]);
         prop_assert!(planned.record.end.is_none());
         prop_assert_eq!(planned.record.failures, record.failures);
-        let told = planned.record.conditions.iter().find(|it| it.kind == "Provisioning").unwrap();
-        prop_assert_eq!((told.status, told.reason.as_str()), (ConditionStatus::Unknown, "FileSystemNotAnswering"));
+        let condition = planned.record.conditions.iter().find(|it| it.kind == "Provisioning").unwrap();
+        prop_assert_eq!((condition.status, condition.reason.as_str()), (ConditionStatus::Unknown, "FileSystemNotAnswering"));
         prop_assert!(planned.wake_at.is_some());
     }
 
@@ -370,14 +370,14 @@ proptest! {
     }
 
     #[test]
-    fn a_guest_that_paused_of_itself_goes_on_only_when_it_is_told_to(record in record(), seen in observed()) {
+    fn a_guest_that_paused_of_itself_goes_on_only_when_it_is_unpaused(record in record(), seen in observed()) {
         let of_itself = seen.vmms.present().into_iter().flatten().all(|vmm| {
             vmm.machine.present().is_some_and(|machine| {
                 matches!(machine.pause, Some(PauseObserved::IoError { .. } | PauseObserved::DeviceBusy { .. } | PauseObserved::Watchdog | PauseObserved::Panicked))
             })
         });
-        let untold = record.orders.unpauses == record.unpauses_done && record.orders.stop.is_none();
-        if of_itself && untold {
+        let without_orders = record.orders.unpauses == record.unpauses_done && record.orders.stop.is_none();
+        if of_itself && without_orders {
             let planned = plan(&Wanted::default(), &record, &seen, NOW);
             prop_assert!(!planned.actions.iter().any(|action| matches!(action, Action::ResumeVmm { .. })), "{:?}", planned.actions);
         }

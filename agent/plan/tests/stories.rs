@@ -1,4 +1,4 @@
-//! Whole lives of a VMI as text: what is seen, what is planned, what is said. The goldens are for
+//! Whole lives of a VMI as text: what is seen, what is planned, what is reported. The goldens are for
 //! readers as much as for the machine.
 
 use std::collections::BTreeSet;
@@ -167,9 +167,9 @@ impl Story {
         self.round(done);
     }
 
-    /// The node tells it to end.
-    fn told_to_end(&mut self, cause: StopCause, grace: i64) {
-        self.note(&format!("told to end within {grace} s: {cause:?}"));
+    /// The node orders it to end.
+    fn order_end(&mut self, cause: StopCause, grace: i64) {
+        self.note(&format!("ordered to end within {grace} s: {cause:?}"));
         let grace = Millis::from_secs(grace);
         let orders = order_stop(&self.record, grace, cause, self.now);
         self.record.orders = orders.expect("it has not ended");
@@ -489,7 +489,7 @@ fn a_guest_starts_paused_goes_on_is_paused_and_goes_on_again() {
 }
 
 #[test]
-fn a_guest_whose_disk_fails_waits_until_it_is_told_to_try_again() {
+fn a_guest_whose_disk_fails_waits_until_it_is_unpaused() {
     let mut story = Story::new();
     story.bring_up();
     let failed = || {
@@ -515,7 +515,7 @@ fn a_guest_whose_disk_fails_waits_until_it_is_told_to_try_again() {
 }
 
 #[test]
-fn a_disk_that_lost_data_is_told_until_a_new_vmm_runs_the_guest() {
+fn a_disk_that_lost_data_is_reported_until_a_new_vmm_runs_the_guest() {
     let mut story = Story::new();
     story.bring_up();
     let place = PciPlace { bus: 0, device: 1 };
@@ -644,7 +644,7 @@ fn a_guest_of_a_drained_node_ends_in_order_and_says_why() {
     let mut story = Story::new();
     story.bring_up();
     story.wanted.closed = Some(Closed::going_down("node1"));
-    story.told_to_end(StopCause::Drain, 30);
+    story.order_end(StopCause::Drain, 30);
     story.note("the grace period is over");
     story.wait(30);
     story.round(done);
@@ -658,7 +658,7 @@ fn a_guest_of_a_drained_node_ends_in_order_and_says_why() {
 fn a_guest_of_a_node_that_goes_down_has_succeeded_when_it_heeds_the_button_and_failed_when_not() {
     let mut story = Story::new();
     story.bring_up();
-    story.told_to_end(StopCause::NodeShutdown, 30);
+    story.order_end(StopCause::NodeShutdown, 30);
     story.note("the guest powered itself off");
     story.exit(ExitReason::GuestPoweroff);
     story.round(done);
@@ -668,7 +668,7 @@ fn a_guest_of_a_node_that_goes_down_has_succeeded_when_it_heeds_the_button_and_f
     story = Story::new();
     story.bring_up();
     story.text = text;
-    story.told_to_end(StopCause::NodeShutdown, 30);
+    story.order_end(StopCause::NodeShutdown, 30);
     story.wait(30);
     story.round(done);
     story.exit(ExitReason::Stopped);
@@ -679,7 +679,7 @@ fn a_guest_of_a_node_that_goes_down_has_succeeded_when_it_heeds_the_button_and_f
     story = Story::new();
     story.bring_up();
     story.text = text;
-    story.told_to_end(StopCause::NodeShutdown, 30);
+    story.order_end(StopCause::NodeShutdown, 30);
     story.seen.boot_id = Observation::Present(BootId(String::from("boot-2")));
     story.seen.vmms = Observation::Absent;
     story.round(done);
@@ -689,7 +689,7 @@ fn a_guest_of_a_node_that_goes_down_has_succeeded_when_it_heeds_the_button_and_f
     story = Story::new();
     story.bring_up();
     story.text = text;
-    story.told_to_end(StopCause::NodeShutdown, 30);
+    story.order_end(StopCause::NodeShutdown, 30);
     story.exit(ExitReason::TripleFault);
     story.round(done);
     insta::assert_snapshot!(story.text);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const AT_ONCE: u32 = 5;
 const REFILL: Duration = Duration::from_secs(60);
 
-/// Clients that are told apart; further ones share one allowance, so that memory stays bounded.
+/// Clients with an allowance of their own; further ones share one allowance, so that memory stays bounded.
 const MOST_CLIENTS: usize = 256;
 
 /// Allowances by client. Cheap to clone.
@@ -97,35 +97,35 @@ mod tests {
     fn a_client_that_is_refused_again_and_again_is_logged_five_times_and_then_once_a_minute() {
         let (log, start) = (ClientLog::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
-        let told = |seconds| {
+        let lines = |seconds| {
             (0..1000)
                 .filter_map(|_| log.take("bob", at(seconds)))
                 .count()
         };
-        assert_eq!(told(0), 5);
+        assert_eq!(lines(0), 5);
         assert_eq!(
             log.take("alice", at(0)),
             Some(0),
             "others are not in the way"
         );
-        assert_eq!(told(59), 0);
+        assert_eq!(lines(59), 0);
         assert_eq!(log.take("bob", at(60)), Some(1995));
-        assert_eq!((told(60), told(180)), (0, 2));
-        assert_eq!(told(10_000), 5);
+        assert_eq!((lines(60), lines(180)), (0, 2));
+        assert_eq!(lines(10_000), 5);
     }
 
     #[test]
     fn clients_without_number_take_no_memory_without_bound_and_no_more_lines() {
         let (log, start) = (ClientLog::default(), Instant::now());
-        let told = (0..10_000)
+        let lines = (0..10_000)
             .filter_map(|client| log.take(&client.to_string(), start))
             .count();
         assert!(
-            told <= MOST_CLIENTS + usize::try_from(AT_ONCE).expect("few"),
-            "{told}"
+            lines <= MOST_CLIENTS + usize::try_from(AT_ONCE).expect("few"),
+            "{lines}"
         );
         assert!(log.0.lock().expect("not poisoned").len() <= MOST_CLIENTS + 1);
-        // Whoever has been quiet is forgotten for whoever comes.
+        // A client that was quiet is forgotten for a new one.
         let later = start + Duration::from_secs(3600);
         assert_eq!(log.take("new", later), Some(0));
     }

@@ -75,10 +75,10 @@ impl<R: Registry> Service<R> {
             dry_run: request.dry_run,
             client: permit.caller,
         };
-        let told = self.registry.run_verb(tell).await?;
+        let done = self.registry.run_verb(tell).await?;
         Ok(Response::new(VerbResponse {
-            object: Some(told.object),
-            told_before: told.before,
+            object: Some(done.object),
+            told_before: done.before,
         }))
     }
 }

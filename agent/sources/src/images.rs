@@ -120,9 +120,9 @@ impl<R: ImageRegistry> ImageService for ImageCalls<R> {
             permit.check(&pull.namespace)?;
             // Whether it can be had at all is answered at once.
             let first = self.0.pull_image(&pull).await?;
-            let (words, told) = mpsc::channel(BACKLOG);
+            let (words, updates) = mpsc::channel(BACKLOG);
             tokio::spawn(follow(self.0.clone(), pull, first, words));
-            Ok(Box::pin(ReceiverStream::new(told)) as Self::PullImageStream)
+            Ok(Box::pin(ReceiverStream::new(updates)) as Self::PullImageStream)
         };
         self.answer("PullImage", begin).await
     }

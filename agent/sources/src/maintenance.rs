@@ -29,7 +29,7 @@ pub enum Upkeep {
     CancelDrain,
 }
 
-/// A wish of that kind.
+/// A request for maintenance.
 #[derive(Clone, Debug)]
 pub struct UpkeepWish {
     /// The maintenance that is asked for.
@@ -50,7 +50,7 @@ pub trait Maintained: Registry {
     /// [`ApiError::Internal`].
     fn maintenance(&self) -> Result<Maintenance, ApiError>;
 
-    /// Takes a wish: it is on disk when this returns. The answer says how the node stands then, and whether that is
+    /// Takes a request: it is on disk when this returns. The answer says how the node stands then, and whether that is
     /// new: whether it took guests before, was drained before.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ pub trait Maintained: Registry {
 pub(crate) struct MaintenanceCalls<R>(pub(crate) R);
 
 impl<R: Maintained> MaintenanceCalls<R> {
-    /// Has a wish carried out, and counts the call.
+    /// Carries out a request, and counts the call.
     fn maintain<T>(
         &self,
         method: &'static str,
@@ -201,13 +201,14 @@ mod tests {
 
     #[test]
     fn a_drain_that_makes_no_sense_is_refused_with_the_field() {
-        let told = |options| checked(Upkeep::Drain(options)).map_err(|error| error.to_string());
+        let answer_to =
+            |options| checked(Upkeep::Drain(options)).map_err(|error| error.to_string());
         let fair = DrainOptions {
             grace_period_seconds: Some(0),
             parallel: MOST_PARALLEL,
             ..DrainOptions::default()
         };
-        assert_eq!(told(fair), Ok(Upkeep::Drain(fair)));
+        assert_eq!(answer_to(fair), Ok(Upkeep::Drain(fair)));
         for (options, field) in [
             (
                 DrainOptions {
@@ -224,7 +225,7 @@ mod tests {
                 "options.parallel",
             ),
         ] {
-            let refused = told(options).expect_err("is refused");
+            let refused = answer_to(options).expect_err("is refused");
             assert!(refused.contains(field), "{refused}");
         }
     }

@@ -229,8 +229,8 @@ impl Steps {
             self.state = state;
         }
         let why = lack(object).unwrap_or_default();
-        let is_told = !self.message.is_empty() && why.ends_with(&self.message);
-        if !why.is_empty() && why != self.why && !is_told {
+        let is_shown = !self.message.is_empty() && why.ends_with(&self.message);
+        if !why.is_empty() && why != self.why && !is_shown {
             self.view.line(&format!("not ready: {why}"));
         }
         self.why = why;
@@ -239,8 +239,8 @@ impl Steps {
     /// A warning about the guest, once. Its steps are the view's.
     fn event(&mut self, event: &Value) {
         let (reason, message) = (text(event, "/reason"), text(event, "/message"));
-        let is_told = self.message == message || self.why.ends_with(&message);
-        if text(event, "/type") != "Warning" || message.is_empty() || is_told {
+        let is_shown = self.message == message || self.why.ends_with(&message);
+        if text(event, "/type") != "Warning" || message.is_empty() || is_shown {
             return;
         }
         self.view.line(&format!("{reason}: {message}"));

@@ -55,8 +55,8 @@ impl Step {
         }
     }
 
-    /// What is said of the step while it goes on, and whether it is over; nothing while it has not begun.
-    fn told(self, vmi: &Value) -> Option<(String, bool)> {
+    /// The step's text while it goes on, and whether it is over; `None` before it begins.
+    fn text_and_end(self, vmi: &Value) -> Option<(String, bool)> {
         let work = text(vmi, "/status/operation/reason");
         let phase = text(vmi, "/status/phase");
         let is_placed = matches!(phase.as_str(), "Scheduled" | "Running");
@@ -92,7 +92,7 @@ impl Step {
     }
 }
 
-/// How far one step is.
+/// Progress of one step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Way {
     #[default]
@@ -108,7 +108,7 @@ enum Way {
     },
 }
 
-/// How far a guest is, of what was seen of its VMI.
+/// Progress of a guest's start, by what was seen of its VMI.
 #[derive(Debug, Default)]
 struct Steps {
     ways: [Way; Step::ALL.len()],
@@ -117,15 +117,15 @@ struct Steps {
 }
 
 impl Steps {
-    /// Takes in a VMI as it is `at` that time since the beginning. Gives the steps of which something else is said now, and
-    /// whether one of them has begun or ended.
+    /// Takes in a VMI as it is `at` that time since the beginning. Returns the steps whose text has changed, and
+    /// whether each has begun or ended.
     fn look(&mut self, vmi: &Value, at: Duration) -> Vec<(Step, bool)> {
         let mut changed = Vec::new();
         for (step, way) in Step::ALL.into_iter().zip(&mut self.ways) {
             if !step.is_of(vmi) || matches!(way, Way::Over { .. }) {
                 continue;
             }
-            let Some((said, is_over)) = step.told(vmi) else {
+            let Some((said, is_over)) = step.text_and_end(vmi) else {
                 continue;
             };
             let since = match way {
@@ -155,7 +155,7 @@ impl Steps {
     }
 }
 
-/// The view of one guest, on standard error. Where nobody can be told, nothing is lost.
+/// The view of one guest, on standard error. A write that fails changes nothing.
 pub struct View {
     name: String,
     start: Instant,
@@ -276,7 +276,7 @@ fn plain(step: Step, way: &Way) -> Option<String> {
     let (at, what) = match (step, way) {
         (_, Way::Ahead) => return None,
         (_, Way::GoesOn { since, said }) if !said.is_empty() => (since, said.clone()),
-        // What says nothing is told once it is over.
+        // A step without text gets its line once it is over.
         (_, Way::GoesOn { .. }) => return None,
         (Step::Network, Way::Over { at, took, said }) => {
             (at, format!("{said} after {:.1} s", took.as_secs_f64()))

@@ -5,7 +5,7 @@ use clap::Args;
 /// Whether something is only tried.
 #[derive(Args)]
 pub struct DryRun {
-    /// Only say what would be done: server, which needs not be written, asks the node; none does it
+    /// Only print what would be done: server, also without a value, asks the node; none carries it out
     #[arg(id = "dry_run", long = "dry-run", action = clap::ArgAction::Set, value_parser = asked, num_args = 0..=1, default_value = "none", default_missing_value = "server", require_equals = true, value_name = "MODE")]
     pub is_on: bool,
 }
@@ -50,9 +50,9 @@ mod tests {
             ("--dry-run=client ", None),
             ("--dry-run=maybe ", None),
         ] {
-            let told = read(&format!("kvmctl reset {mode}web"));
+            let parsed = read(&format!("kvmctl reset {mode}web"));
             let wanted = wanted.map(|dry| (dry, vec![String::from("web")]));
-            assert_eq!(told, wanted, "{mode}");
+            assert_eq!(parsed, wanted, "{mode}");
         }
         for verb in [
             "apply -f x",

@@ -279,9 +279,9 @@ mod tests {
             ("{{.data.password | base64decode}}", "secret"),
             ("x{{/* a note */}}y", "xy"),
         ] {
-            let told = filled(template);
-            let told = told.unwrap_or_else(|error| error);
-            assert_eq!(told, wanted, "{template}");
+            let printed = filled(template);
+            let printed = printed.unwrap_or_else(|error| error);
+            assert_eq!(printed, wanted, "{template}");
         }
     }
 

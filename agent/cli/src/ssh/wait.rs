@@ -206,14 +206,14 @@ fn because(machine: &Value) -> String {
     let conditions = machine
         .pointer("/status/conditions")
         .and_then(Value::as_array);
-    let told = conditions.into_iter().flatten().find_map(|condition| {
-        let is_told = match condition["type"].as_str()? {
+    let reason = conditions.into_iter().flatten().find_map(|condition| {
+        let is_reason = match condition["type"].as_str()? {
             "Failure" => condition["status"] == "True",
             "PodScheduled" | "Synchronized" => condition["status"] == "False",
             _ => false,
         };
         let message = condition["message"].as_str()?;
-        (is_told && !message.is_empty()).then(|| format!(": {message}"))
+        (is_reason && !message.is_empty()).then(|| format!(": {message}"))
     });
-    told.unwrap_or_default()
+    reason.unwrap_or_default()
 }

@@ -7,7 +7,7 @@ use proto_node::vmi::VirtualMachineInstance;
 
 use super::cause::{Cause, cause, misformed};
 use super::generated;
-use super::judged::{Judged, Verdict};
+use super::judged::{Judged, ManifestVerdict};
 use super::kinds::{Standing, standing};
 use super::others;
 
@@ -19,7 +19,7 @@ pub fn judge(file: &str, index: usize, document: Document, node: Option<&NodeCap
         index,
         kind: document.name.kind.clone(),
         name: shown_name(&document),
-        verdict: Verdict::Refused,
+        verdict: ManifestVerdict::Refused,
         causes: Vec::new(),
         warnings: Vec::new(),
         ignored: Vec::new(),
@@ -32,9 +32,9 @@ pub fn judge(file: &str, index: usize, document: Document, node: Option<&NodeCap
         judged.causes = (kind.judge)(&kind, object, node);
         judged.verdict = if judged.causes.is_empty() {
             judged.causes = vec![not_taken(&document, kind.way_out)];
-            Verdict::Unsupported
+            ManifestVerdict::Unsupported
         } else {
-            Verdict::Refused
+            ManifestVerdict::Refused
         };
         return judged;
     }
@@ -47,7 +47,7 @@ pub fn judge(file: &str, index: usize, document: Document, node: Option<&NodeCap
         Ok(Object {
             kind: Some(object::Kind::VirtualMachineInstance(vmi)),
         }) => judge_vmi(&mut judged, vmi, node),
-        Ok(_) => judged.verdict = Verdict::Unsupported,
+        Ok(_) => judged.verdict = ManifestVerdict::Unsupported,
     }
     judged
 }
@@ -55,7 +55,7 @@ pub fn judge(file: &str, index: usize, document: Document, node: Option<&NodeCap
 fn judge_vmi(judged: &mut Judged, vmi: VirtualMachineInstance, node: Option<&NodeCaps>) {
     match admit(vmi.clone(), generated::FIRST_UID, node) {
         Ok(admitted) => {
-            judged.verdict = Verdict::Accepted;
+            judged.verdict = ManifestVerdict::Accepted;
             let other = admit(vmi, generated::OTHER_UID, node);
             judged.defaulted = other
                 .ok()
@@ -78,9 +78,9 @@ impl Judged {
     pub(super) fn refuse(&mut self, errors: &[FieldError]) {
         let is_illegal = errors.iter().any(|error| error.bound == Bound::Api);
         self.verdict = if is_illegal {
-            Verdict::Refused
+            ManifestVerdict::Refused
         } else {
-            Verdict::Unsupported
+            ManifestVerdict::Unsupported
         };
         self.causes = errors.iter().map(cause).collect();
     }

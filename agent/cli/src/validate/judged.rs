@@ -6,7 +6,7 @@ use super::cause::Cause;
 
 /// What a node would say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ManifestVerdict {
     /// It would take the object.
     Accepted,
     /// The object is legal, and this release or this node cannot honour it.
@@ -15,7 +15,7 @@ pub enum Verdict {
     Refused,
 }
 
-impl Verdict {
+impl ManifestVerdict {
     /// The word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -38,7 +38,7 @@ pub struct Judged {
     /// Its name; `generateName` with a star where it has none.
     pub name: String,
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: ManifestVerdict,
     /// Why it is not accepted.
     pub causes: Vec<Cause>,
     /// Advice.

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::cause::{misformed, plain};
 use super::generated;
-use super::judged::{Judged, Verdict};
+use super::judged::{Judged, ManifestVerdict};
 
 /// An object and what admission said of it.
 pub(super) struct Outcome {
@@ -52,7 +52,7 @@ pub(super) fn judge(judged: &mut Judged, value: Value, node: Option<&NodeCaps>) 
     let outcome = match admitted(value, node) {
         Ok(Some(outcome)) => outcome,
         Ok(None) => {
-            judged.verdict = Verdict::Unsupported;
+            judged.verdict = ManifestVerdict::Unsupported;
             let message = format!("a {} is written by the agent alone", judged.kind);
             judged.causes = vec![plain("kind", message)];
             return;
@@ -67,7 +67,7 @@ pub(super) fn judge(judged: &mut Judged, value: Value, node: Option<&NodeCaps>) 
     if !admission.errors.is_empty() {
         return judged.refuse(&admission.errors);
     }
-    judged.verdict = Verdict::Accepted;
+    judged.verdict = ManifestVerdict::Accepted;
     judged.warnings = admission.warnings;
     let metadata = &mut object.metadata;
     metadata.uid.clear();
@@ -88,7 +88,7 @@ fn common(id: &ObjectId) -> Option<Object> {
 }
 
 fn refuse(judged: &mut Judged, refusal: &Refusal) {
-    judged.verdict = Verdict::Refused;
+    judged.verdict = ManifestVerdict::Refused;
     match refusal {
         Refusal::Invalid(errors) => judged.refuse(errors),
         Refusal::Malformed(errors) => judged.causes = errors.iter().map(misformed).collect(),

@@ -279,10 +279,10 @@ fn one_object_that_is_not_there_does_not_hide_the_others() {
     ] {
         let output = agent.kvmctl(args);
         assert_eq!(code(&output), 1, "{args:?}");
-        let told = out(&output);
+        let printed = out(&output);
         assert!(
-            told.contains("web") && told.contains("db"),
-            "{args:?} {told}"
+            printed.contains("web") && printed.contains("db"),
+            "{args:?} {printed}"
         );
         assert_eq!(err(&output).matches(missing).count(), 1, "{args:?}");
     }
@@ -321,7 +321,7 @@ fn a_console_takes_input_from_a_pipe_and_leaves_when_idle() {
 }
 
 #[test]
-fn a_console_that_is_lost_is_told_in_the_words_of_the_agent() {
+fn a_lost_console_prints_the_words_of_the_agent() {
     let agent = Agent::new();
     let _server = agent.serve();
     with_web(&agent);
@@ -336,8 +336,8 @@ fn a_console_that_is_lost_is_told_in_the_words_of_the_agent() {
     child.stdin.take().unwrap().write_all(b"lose it\n").unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(code(&output), 1, "{}", err(&output));
-    let told = "\nerror: the console was taken over by another client\n";
-    assert!(err(&output).ends_with(told), "{}", err(&output));
+    let end = "\nerror: the console was taken over by another client\n";
+    assert!(err(&output).ends_with(end), "{}", err(&output));
 }
 
 #[test]
@@ -383,7 +383,7 @@ fn output_that_nobody_reads_is_no_panic() {
 }
 
 #[test]
-fn versions_of_both_sides_are_told() {
+fn versions_of_both_sides_are_printed() {
     let agent = Agent::new();
     let _server = agent.serve();
     let text = out(&agent.kvmctl(&["version"]));

@@ -4,7 +4,7 @@ use crate::support::Agent;
 use crate::support::output::{code, err, out};
 
 #[test]
-fn a_log_is_printed_as_it_is_and_losses_are_told_apart_from_it() {
+fn a_log_is_printed_as_it_is_and_losses_apart_from_it() {
     let agent = Agent::new();
     let _server = agent.serve();
     let logs = agent.kvmctl(&["logs", "vmi/web"]);
@@ -37,7 +37,7 @@ fn a_log_that_is_followed_goes_on_where_it_was_when_the_agent_comes_back() {
         (0, "abc\x1b[2Jdefghijklm", "")
     );
     assert_eq!(
-        agent.all_told(),
+        agent.requests(),
         [
             "logs web since None of \"\"",
             "logs web since Some(9) of \"uid-of-web\"",

@@ -1,4 +1,4 @@
-//! `kvmctl port-forward`: local ports, standard input and output, and what becomes of connections when an end breaks off.
+//! `kvmctl port-forward`: local ports, standard input and output, and connections of which an end breaks off.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream, UdpSocket};
@@ -112,20 +112,20 @@ fn connections_are_carried_with_their_ends_and_several_at_a_time() {
     assert_eq!(said, b"bye");
     stream.write_all(b"more").unwrap();
 
-    let told = agent.all_told();
-    assert_eq!(told.first().unwrap(), "forward team web tcp/80");
+    let requests = agent.requests();
+    assert_eq!(requests.first().unwrap(), "forward team web tcp/80");
     assert_eq!(forwarding.interrupt(), Some(0));
 }
 
 #[test]
-fn a_connection_that_is_refused_or_lost_ends_alone_and_is_told() {
+fn a_connection_that_is_refused_or_lost_ends_alone_and_is_reported() {
     let agent = Agent::new();
     let server = agent.serve();
     with_web(&agent);
     let mut forwarding = Forwarding::start(&agent, &["vmi/web", "0:1", "0:80"]);
     let (refused, _) = forwarding.address();
     let (address, _) = forwarding.address();
-    // By a reset, not by an end as if all had been said.
+    // By a reset: an end would mean that all data came.
     let reset = std::io::ErrorKind::ConnectionReset;
     assert_eq!(rest(connect(&refused)).unwrap_err().kind(), reset);
     let note = forwarding.note();
@@ -186,7 +186,7 @@ fn datagrams_go_both_ways_and_each_peer_has_its_own_way() {
             assert_eq!(answer[..count], *text.to_ascii_uppercase().as_bytes());
         }
     }
-    assert_eq!(agent.all_told(), ["forward default web udp/53"; 2]);
+    assert_eq!(agent.requests(), ["forward default web udp/53"; 2]);
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn one_connection_goes_over_standard_input_and_output() {
     drop(input);
     let output = child.wait_with_output().unwrap();
     assert_eq!((code(&output), out(&output).as_str()), (0, "SSH-2.0"));
-    assert_eq!(agent.all_told(), ["forward team web tcp/22"]);
+    assert_eq!(agent.requests(), ["forward team web tcp/22"]);
 
     let refused = agent.kvmctl(&["port-forward", "--stdio", "vmi/web", "1"]);
     assert_eq!((code(&refused), out(&refused).as_str()), (1, ""));

@@ -84,7 +84,7 @@ fn scp_is_given_both_places_and_the_user_of_whoever_types() {
 }
 
 #[test]
-fn a_guest_that_refuses_is_waited_for_and_told_of() {
+fn a_guest_that_refuses_is_waited_for_and_reported() {
     let agent = Agent::new();
     let _server = agent.serve();
     with_web(&agent);

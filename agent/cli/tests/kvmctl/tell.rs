@@ -1,4 +1,4 @@
-//! What guests are told by `kvmctl`, and how it says why they are as they are.
+//! Requests of `kvmctl` to guests, and how it says why they are as they are.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::support::Agent;
 use crate::support::output::{WEB, code, err, out, with_web, write};
 
 #[test]
-fn guests_are_told_to_pause_and_to_go_on_and_the_column_shows_it() {
+fn guests_are_paused_and_unpaused_and_the_column_shows_it() {
     let agent = Agent::new();
     let _server = agent.serve();
     with_web(&agent);
@@ -38,7 +38,7 @@ fn guests_are_told_to_pause_and_to_go_on_and_the_column_shows_it() {
 }
 
 #[test]
-fn one_guest_that_refuses_does_not_keep_others_from_being_told() {
+fn one_guest_that_refuses_does_not_stop_the_others() {
     let agent = Agent::new();
     let _server = agent.serve();
     with_web(&agent);
@@ -72,7 +72,7 @@ fn one_guest_that_refuses_does_not_keep_others_from_being_told() {
         "stop Some(0)",
     ];
     assert_eq!(
-        agent.all_told(),
+        agent.requests(),
         wanted.map(|what| format!("default web: {what}"))
     );
 }
@@ -104,14 +104,14 @@ fn apply_waits_for_ready_and_for_no_more_than_was_asked_for() {
     let held = apply(&WEB.replace("spec:\n", "spec:\n  startStrategy: Paused\n"));
     assert_eq!(code(&held), 0, "{}", err(&held));
     assert!(
-        err(&held).contains("as its startStrategy says; `kvmctl unpause vmi web` lets it go on"),
+        err(&held).contains("as its startStrategy says; `kvmctl unpause vmi web` starts it"),
         "{}",
         err(&held)
     );
 }
 
 #[test]
-fn who_waits_is_told_what_the_agent_knows() {
+fn a_timeout_prints_what_the_agent_knows() {
     let agent = Agent::new();
     let _server = agent.serve();
     with_web(&agent);
@@ -138,9 +138,10 @@ fn who_waits_is_told_what_the_agent_knows() {
         "--timeout",
         "1s",
     ]);
-    let told = "on virtualmachineinstance.kubevirt.io/web: KernelNotFound: /k: no such file\n";
+    let wanted_end =
+        "on virtualmachineinstance.kubevirt.io/web: KernelNotFound: /k: no such file\n";
     assert_eq!(code(&waited), 124);
-    assert!(err(&waited).ends_with(told), "{}", err(&waited));
+    assert!(err(&waited).ends_with(wanted_end), "{}", err(&waited));
 }
 
 #[test]
@@ -187,8 +188,8 @@ fn events_that_are_not_to_be_had_do_not_hide_the_other_guests() {
             "{verb}: {}",
             out(&output)
         );
-        let told = "Error from server (Forbidden): events of it are not for you\n";
-        assert_eq!(err(&output), told, "{verb}");
+        let wanted_end = "Error from server (Forbidden): events of it are not for you\n";
+        assert_eq!(err(&output), wanted_end, "{verb}");
     }
 }
 
@@ -220,7 +221,7 @@ fn proposed_commands_name_a_namespace_that_is_not_your_own() {
 }
 
 #[test]
-fn a_console_in_use_is_told_with_the_option_that_takes_it_over() {
+fn the_error_of_a_console_in_use_has_the_option_that_takes_it_over() {
     let agent = Agent::new();
     let _server = agent.serve();
     with_web(&agent);

@@ -119,13 +119,13 @@ fn strangers_relays_releases_and_replies_have_no_answer() {
 
 #[test]
 fn what_the_client_asks_for_comes_before_what_does_not_fit() {
-    let mut told = guest();
-    told.private = (224..=254).map(|number| (number, "x".repeat(60))).collect();
-    let answer = answer4(&request(1, [0; 4], &[55, 1, 254]), &told).unwrap();
+    let mut rich = guest();
+    rich.private = (224..=254).map(|number| (number, "x".repeat(60))).collect();
+    let answer = answer4(&request(1, [0; 4], &[55, 1, 254]), &rich).unwrap();
     assert!(option(&answer, 254).is_some());
     assert!(answer.bytes.len() <= USUAL_BYTES);
     assert_eq!(option(&answer, 253), None);
-    let roomy = answer4(&request(1, [0; 4], &[57, 2, 0x40, 0]), &told).unwrap();
+    let roomy = answer4(&request(1, [0; 4], &[57, 2, 0x40, 0]), &rich).unwrap();
     assert!(roomy.bytes.len() > USUAL_BYTES && roomy.bytes.len() <= MAX_BYTES);
 }
 

@@ -1,4 +1,4 @@
-//! What a guest is called and whom it asks for names: `hostname`, `subdomain`, `dnsPolicy` and `dnsConfig`.
+//! Host name and DNS settings of a guest: `hostname`, `subdomain`, `dnsPolicy` and `dnsConfig`.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ const MAX_SEARCH_CHARS: usize = 256;
 const MAX_OPTIONS: usize = 64;
 
 /// Only the pod network tells a guest.
-const UNTOLD: &str =
+const UNUSED: &str =
     "the pod network's DHCP server passes it on, and the guest has no interface there";
 
 /// Judges what is new; what runs is left alone.
@@ -27,7 +27,7 @@ pub(super) fn names(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) 
     if check_servers_are_there(spec, review) {
         check_config(&config, review);
     }
-    note_untold(spec, review);
+    note_unused(spec, review);
     GuestNames {
         subdomain: spec.subdomain.clone(),
         own_only: spec.dns_policy == "None",
@@ -120,8 +120,8 @@ fn check_searches(searches: &[String], review: &mut Review<'_>) {
     }
 }
 
-/// What a guest without the pod network is never told.
-fn note_untold(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) {
+/// Notes fields without effect: only DHCP of the pod network gives them to a guest.
+fn note_unused(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) {
     if spec.networks.iter().any(|network| network.pod.is_some()) {
         return;
     }
@@ -138,7 +138,7 @@ fn note_untold(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) {
         ("spec.dnsConfig", spec.dns_config.is_some()),
     ] {
         if is_given {
-            review.ignore(path.to_owned(), UNTOLD);
+            review.ignore(path.to_owned(), UNUSED);
         }
     }
 }

@@ -37,7 +37,7 @@ fn illegal(errors: &[FieldError]) -> Vec<String> {
 }
 
 #[test]
-fn what_is_illegal_is_told_from_what_is_unsupported() {
+fn what_is_illegal_is_distinguished_from_what_is_unsupported() {
     let rows = rows(ROWS);
     assert!(rows.len() > 40);
     for row in &rows {

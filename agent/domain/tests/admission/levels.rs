@@ -95,8 +95,8 @@ fn what_is_said_to_be_unsupported_is_refused_and_nothing_else_for_its_level() {
             Some(first) if first.support == SupportLevel::Unsupported && first.path == *path => {
                 // Some in KubeVirt's words, which refuses them, too; all with the way out.
                 let errors = judge(true);
-                let is_told = errors.iter().any(|error| error.contains(&field.note));
-                assert!(is_told, "{path} is not refused: {errors:?}");
+                let is_refused = errors.iter().any(|error| error.contains(&field.note));
+                assert!(is_refused, "{path} is not refused: {errors:?}");
             }
             // What is in a field that is refused or has no effect is judged by the API's rules alone.
             Some(_) => assert!(!by_level(&judge(true)), "{path}: {:?}", judge(true)),

@@ -71,7 +71,7 @@ pub(super) fn main() -> ExitCode {
     match serve() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // The one who asked is told by the status. That nobody can be told more changes nothing.
+            // The exit status is the answer; a message that nobody reads changes nothing.
             drop(writeln!(io::stderr(), "{SUBCOMMAND}: {error}"));
             ExitCode::FAILURE
         }
@@ -122,10 +122,10 @@ fn carry_out(
             }),
         };
     };
-    let mut told = Instant::now();
+    let mut reported_at = Instant::now();
     let mut progress = |done, total| {
-        if told.elapsed() >= PROGRESS_EVERY {
-            told = Instant::now();
+        if reported_at.elapsed() >= PROGRESS_EVERY {
+            reported_at = Instant::now();
             // When nobody listens any more, this process ends by itself.
             drop(tell(socket, &Reply::Progress(done, total)));
         }

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_launched_is_told_with_a_descriptor_and_a_number_alone_is_nothing() {
+    fn an_answer_is_a_number_with_a_descriptor_and_a_number_alone_is_nothing() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         assert!(Launched::hear(&ours).unwrap().is_none());
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();

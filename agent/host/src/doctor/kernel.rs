@@ -3,7 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::path::Path;
 
-use super::{Finding, text_of, told};
+use super::{Finding, reason_of, text_of};
 
 /// What guests' limits need.
 const CONTROLLERS: [&str; 4] = ["cpu", "memory", "io", "pids"];
@@ -48,7 +48,7 @@ pub(super) fn cgroups(root: &Path) -> Finding {
                     "{all} are there and not the agent's to use ({}: {}): guests run without limits \
                      (ResourcesNotEnforced)",
                     path.display(),
-                    told(&error)
+                    reason_of(&error)
                 ),
                 "run it as root, in a container with a writable cgroup namespace of its own",
             );
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_user_namespaces_is_told_of() {
+    fn a_kernel_without_user_namespaces_is_reported() {
         let file = "proc/sys/user/max_user_namespaces";
         assert_eq!(
             namespaces(node(&[(file, "0\n")]).path()).health,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use kvm_ioctls::{Cap, Kvm};
 
-use super::{Finding, text_of, told};
+use super::{Finding, reason_of, text_of};
 
 /// The only version that there ever was.
 const API_VERSION: i32 = 12;
@@ -37,7 +37,7 @@ pub(super) fn usable(root: &Path) -> Finding {
     let kvm = match Kvm::new() {
         Ok(kvm) => kvm,
         Err(error) => {
-            let why = told(&std::io::Error::from_raw_os_error(error.errno()));
+            let why = reason_of(&std::io::Error::from_raw_os_error(error.errno()));
             let message = format!("/dev/kvm cannot be opened ({why}): no guest can run");
             let way_out = "run as root, or as a member of the group that owns /dev/kvm";
             return Finding::fail(CHECK, message, way_out);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_executes_guests_is_told_by_the_module() {
+    fn what_executes_guests_is_known_by_the_module() {
         type Files<'a> = &'a [(&'a str, &'a str)];
         let cases: [(Files<'_>, Health, &str); 5] = [
             (
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_a_guest_is_told_so() {
+    fn a_node_that_is_a_guest_is_reported() {
         let guest = node(&[(
             "proc/cpuinfo",
             "processor : 0\nflags : fpu hypervisor sse\n",

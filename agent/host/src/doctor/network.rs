@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::path::Path;
 
-use super::{Finding, told};
+use super::{Finding, reason_of};
 
 /// Whether taps can be made.
 pub(super) fn taps(root: &Path) -> Finding {
@@ -17,7 +17,7 @@ pub(super) fn taps(root: &Path) -> Finding {
             format!(
                 "{} cannot be opened ({}): a VMI with an interface is not started",
                 device.display(),
-                told(&error)
+                reason_of(&error)
             ),
             "modprobe tun, and run the agent as root",
         ),
@@ -35,7 +35,7 @@ pub(super) fn vhost(root: &Path) -> Finding {
             format!(
                 "{} cannot be opened ({}): VMMs move guests' frames themselves, which is slower",
                 device.display(),
-                told(&error)
+                reason_of(&error)
             ),
             "modprobe vhost_net",
         ),
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_that_are_not_there_are_told_of() {
+    fn devices_that_are_not_there_are_reported() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(taps(dir.path()).health, Health::Fail);
         assert_eq!(vhost(dir.path()).health, Health::Warn);

@@ -163,7 +163,7 @@ mod tests {
         assert!(found.message.contains("free"), "{found:?}");
     }
     #[test]
-    fn a_grant_that_reaches_the_directories_of_all_namespaces_is_told() {
+    fn a_grant_that_reaches_the_directories_of_all_namespaces_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let grant = |path: &Path| PathRules {
             disks: vec![dir.path().join("disks")],

@@ -96,7 +96,7 @@ impl FirmwareFinder {
         if std::mem::replace(&mut lock(&self.known).is_asked, true) {
             return known();
         }
-        let (tell, told) = std::sync::mpsc::channel();
+        let (tell, found) = std::sync::mpsc::channel();
         let finder = self.clone();
         let asked = std::thread::Builder::new().spawn(move || {
             let lacks = finder.look();
@@ -112,7 +112,7 @@ impl FirmwareFinder {
             lock(&self.known).is_asked = false;
             return known();
         }
-        told.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+        found.recv_timeout(PATIENCE).unwrap_or_else(|_| {
             tracing::warn!("the file systems with firmware do not answer");
             known()
         })

@@ -84,16 +84,16 @@ mod tests {
     }
 
     #[test]
-    fn firmware_that_stays_is_told_from_one_that_goes_on() {
+    fn firmware_that_stays_is_distinguished_from_one_that_goes_on() {
         let seabios = "SeaBIOS (version 1.16.2)\r\nBooting from Hard Disk...\r\n";
         let at = seabios.len() as u64;
-        let told = Some(("No bootable device.", at));
-        assert_eq!(words(&format!("{seabios}No bootable device.\r\n")), told);
+        let found = Some(("No bootable device.", at));
+        assert_eq!(words(&format!("{seabios}No bootable device.\r\n")), found);
         assert_eq!(
             words(&format!(
                 "{seabios}No bootable device.\x1b[0m\x1b[2;1H \r\n"
             )),
-            told
+            found
         );
         // It was reset.
         assert_eq!(
@@ -113,8 +113,8 @@ mod tests {
     #[test]
     fn only_the_end_of_a_long_log_is_read_and_an_absent_one_is_silent() {
         let long = "x".repeat(1 << 20);
-        let told = words(&format!("{long}No bootable device."));
-        assert_eq!(told, Some(("No bootable device.", 1 << 20)));
+        let found = words(&format!("{long}No bootable device."));
+        assert_eq!(found, Some(("No bootable device.", 1 << 20)));
         assert_eq!(words(&format!("No bootable device.{long}")), None);
         let none = stands_still(Path::new("/nonexistent/console.log")).unwrap();
         assert_eq!(none, None);

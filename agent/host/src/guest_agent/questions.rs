@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{GuestAgent, GuestAgentError, one_line, text_of};
 
-/// How soon a command is looked after, at first and at last.
+/// First and longest interval between polls of a command that runs.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 const LAST_LOOK: Duration = Duration::from_millis(500);
 
@@ -128,9 +128,9 @@ impl GuestAgent {
     }
 }
 
-fn interface(told: &Value) -> GuestInterface {
-    let text = |name: &str| told.get(name).and_then(Value::as_str);
-    let addresses = told.get("ip-addresses").and_then(Value::as_array);
+fn interface(answer: &Value) -> GuestInterface {
+    let text = |name: &str| answer.get(name).and_then(Value::as_str);
+    let addresses = answer.get("ip-addresses").and_then(Value::as_array);
     let addresses = addresses.into_iter().flatten().take(MAX_ADDRESSES);
     GuestInterface {
         name: one_line(text("name").unwrap_or_default()),
@@ -256,9 +256,9 @@ mod tests {
         let address = json!({"ip-address": "10.0.0.1"});
         let one = json!({"name": "eth0", "ip-addresses": vec![address; 20]});
         let mut agent = agent(move |_| returns(&json!(vec![one.clone(); 70]))).await;
-        let told = agent.interfaces().await.unwrap();
+        let found = agent.interfaces().await.unwrap();
         assert_eq!(
-            (told.len(), told[0].addresses.len()),
+            (found.len(), found[0].addresses.len()),
             (MAX_INTERFACES, MAX_ADDRESSES)
         );
     }

@@ -20,10 +20,10 @@ use crate::guest_agent::GuestAgent;
 use crate::layout::PathUid;
 use crate::neighbours::{Bridge, Doubt};
 
-/// How long the guest's agent may take to say that it is there, and then to tell its address.
+/// Time limits of the greeting of the guest's agent, and of the answer with its addresses.
 const ADDRESS: Duration = Duration::from_secs(5);
 
-/// To say that it is there, where an older word on the address will do without it.
+/// Of the greeting, where an older address will do without it.
 const GREETING: Duration = Duration::from_secs(1);
 
 /// Why there is no good answer.
@@ -35,7 +35,7 @@ pub(crate) enum Unasked {
     Here(String),
 }
 
-/// Why nobody knows where to go.
+/// Why there is no address to connect to.
 #[derive(Debug)]
 pub(super) enum NoAddress {
     /// The guest's address is not known: why, and on which interface it should have one.
@@ -107,7 +107,7 @@ impl LinuxHost {
     }
 
     /// The guest's address: the one that it has just been seen with, or what its agent says, or what it was seen with
-    /// at some time. Of what it says of itself it is believed what the bridge confirms.
+    /// at some time. What it says of itself counts only where the bridge confirms it.
     async fn address_of(
         &self,
         uid: &PathUid,
@@ -134,13 +134,13 @@ impl LinuxHost {
             }
         }
         let patience = if old.is_empty() { ADDRESS } else { GREETING };
-        let told = self.told_addresses(uid, record, interface, patience).await;
-        let (told, silence) = match told {
-            Ok(told) => (told, None),
+        let answer = self.agent_addresses(uid, record, interface, patience).await;
+        let (named, silence) = match answer {
+            Ok(named) => (named, None),
             Err(why) => (Vec::new(), Some(why)),
         };
         let old = old.into_iter().map(|seen| seen.address);
-        for address in told.into_iter().chain(old) {
+        for address in named.into_iter().chain(old) {
             match bridge.leads_to(address, interface.mac).await {
                 Ok(()) => return Ok(address),
                 Err(doubt) => doubts = Some(doubt),
@@ -152,7 +152,7 @@ impl LinuxHost {
     }
 
     /// What the guest's agent says that its addresses are.
-    async fn told_addresses(
+    async fn agent_addresses(
         &self,
         uid: &PathUid,
         record: &Record,
@@ -166,12 +166,12 @@ impl LinuxHost {
             let mut agent = GuestAgent::greet_within(channel(&dir).await?, patience).await?;
             agent.addresses(interface.mac).await
         };
-        let told = timeout(ADDRESS, asked).await;
-        let told = told.map_err(|_| "its agent does not answer".to_owned())?;
-        let told = told.map_err(|error| format!("agent in the guest: {error}"))?;
-        let mut usable: Vec<IpAddr> = told.into_iter().filter(Endpoint::may_be).collect();
+        let answer = timeout(ADDRESS, asked).await;
+        let answer = answer.map_err(|_| "its agent does not answer".to_owned())?;
+        let answer = answer.map_err(|error| format!("agent in the guest: {error}"))?;
+        let mut usable: Vec<IpAddr> = answer.into_iter().filter(Endpoint::may_be).collect();
         usable.sort_by_key(IpAddr::is_ipv6);
-        usable.truncate(MAX_TOLD);
+        usable.truncate(MAX_TRIED);
         Ok(usable)
     }
 
@@ -203,7 +203,7 @@ fn unreadable(bridge: &str, error: &io::Error) -> NoAddress {
 }
 
 /// Addresses of a guest that are tried.
-const MAX_TOLD: usize = 4;
+const MAX_TRIED: usize = 4;
 
 impl GuestAddress {
     /// Connects.

@@ -1,4 +1,4 @@
-//! What is no state to bring about but a conversation: the console, a reset, a word with the agent in
+//! Requests that bring about no state: the console, a reset, requests to the agent in
 //! the guest.
 
 use std::os::fd::AsFd;
@@ -110,11 +110,11 @@ impl LinuxHost {
         tokio::spawn(async move {
             // A guest that is ended is not probed any more: the turn comes soon, if it does not come now.
             let _turn = timeout(TURN, turn.lock()).await;
-            let told = match guest_agent(&dir).await {
+            let asked = match guest_agent(&dir).await {
                 Ok(mut agent) => agent.power_down().await,
                 Err(error) => Err(error),
             };
-            if let Err(why) = told {
+            if let Err(why) = asked {
                 let dir = dir.display();
                 tracing::debug!(%dir, %why, "the guest was asked by its power button alone");
             }

@@ -24,7 +24,7 @@ use crate::usage::{
 /// How long a VMM may take for its figures.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a guest said longer ago than this is not told any more.
+/// Statistics that a guest reported longer ago than this are left out.
 const MAX_AGE: Duration = Duration::from_secs(300);
 
 impl LinuxHost {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_guest_said_long_ago_is_not_told() {
+    fn what_a_guest_reported_long_ago_is_left_out() {
         let said = |age_ms| {
             memory(v1::BalloonStats {
                 age_ms,

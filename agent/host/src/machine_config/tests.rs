@@ -1,4 +1,4 @@
-//! What a VMM is told of a VMI.
+//! The machine that a VMM gets for a VMI.
 
 #[path = "../../../domain/tests/common/small_vmi.rs"]
 mod small_vmi;
@@ -152,7 +152,7 @@ fn a_plain_guest_has_kubevirts_defaults() {
 }
 
 #[test]
-fn firmware_is_told_where_to_boot_from() {
+fn firmware_gets_the_boot_order() {
     let domain = json!({
         "firmware": {"bootloader": {"efi": {"secureBoot": false}}},
         "devices": {
@@ -171,7 +171,7 @@ fn firmware_is_told_where_to_boot_from() {
 }
 
 #[test]
-fn cpus_and_clocks_are_told_as_they_were_asked_for() {
+fn cpus_and_clocks_are_those_that_were_asked_for() {
     let domain = json!({
         "cpu": {
             "model": "EPYC",

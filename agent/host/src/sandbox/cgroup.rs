@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_without_cgroup_v2_is_told_so() {
+    fn a_host_without_cgroup_v2_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let error = CgroupTree::prepare_below(dir.path()).unwrap_err();
         assert!(error.contains("no cgroup v2"), "{error}");

@@ -26,8 +26,8 @@ const EVENTS: &str = "memory.events";
 /// What a cgroup allows that has no limit.
 const NO_LIMIT: u64 = u64::MAX;
 
-/// How often, and with which pauses, is looked for a kill once memory has run out: the kernel tells of one change of a
-/// file in 10 milliseconds, and when it tells of the kill the cgroup may be gone.
+/// Number and interval of polls for a kill once memory has run out: the kernel reports one change of a
+/// file in 10 milliseconds, and when it reports the kill the cgroup may be gone.
 const LOOKS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -113,8 +113,8 @@ enum Sight {
 pub(crate) struct OomWatch {
     cgroup: PathBuf,
     events: AsyncFd<File>,
-    /// What the cgroup allowed when that was last read, in bytes: it may be gone the moment after it told
-    /// of a kill.
+    /// What the cgroup allowed when that was last read, in bytes: it may be gone the moment after it
+    /// reported a kill.
     limit: AtomicU64,
     note: PathBuf,
 }
@@ -198,7 +198,7 @@ mod tests {
     const NOTHING: &str = "low 0\nhigh 0\nmax 3\noom 0\noom_kill 0\noom_group_kill 0\n";
 
     #[test]
-    fn a_kill_by_the_limit_is_told_from_one_by_the_node() {
+    fn a_kill_by_the_limit_is_distinguished_from_one_by_the_node() {
         let kill =
             |events: &str| OomKill::of_events(events, || Some(80 << 20)).map(|kill| kill.detail);
         assert_eq!(kill(NOTHING), None);

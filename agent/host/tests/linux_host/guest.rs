@@ -13,8 +13,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
 
 use crate::support::{
-    OTHER_UID, Outcome, Place, UID, built, eventually, execute, launched, observe, record, release,
-    skip, trial,
+    HostDirs, OTHER_UID, Outcome, UID, built, eventually, execute, launched, observe, record,
+    release, skip, trial,
 };
 use crate::vmm::start;
 
@@ -49,8 +49,8 @@ pub fn testguest() -> Result<PathBuf, &'static str> {
 }
 
 /// A VMI that boots `testguest` with these arguments, two disks and a source of entropy.
-pub fn guest_vmi(place: &Place, uid: &str, arguments: &str) -> Vmi {
-    place.vmi(
+pub fn guest_vmi(dirs: &HostDirs, uid: &str, arguments: &str) -> Vmi {
+    dirs.vmi(
         uid,
         &[
             ("/spec/domain/firmware/kernelBoot/kernelArgs", json!(arguments)),
@@ -63,7 +63,7 @@ pub fn guest_vmi(place: &Place, uid: &str, arguments: &str) -> Vmi {
                 "/spec/volumes",
                 json!([
                     {"name": "host", "hostDisk": {
-                        "path": place.images().join("disk.img"), "type": "DiskOrCreate", "capacity": "8Mi",
+                        "path": dirs.images().join("disk.img"), "type": "DiskOrCreate", "capacity": "8Mi",
                     }},
                     {"name": "scratch", "emptyDisk": {"capacity": "8Mi"}},
                 ]),
@@ -97,8 +97,8 @@ pub async fn run(host: &LinuxHost, vmi: &Vmi) -> VmmIdentity {
 }
 
 /// What the guest printed.
-pub fn console(place: &Place) -> String {
-    let log = place.state().join("vmm").join(UID).join("1/console.log");
+pub fn console(dirs: &HostDirs) -> String {
+    let log = dirs.state().join("vmm").join(UID).join("1/console.log");
     String::from_utf8_lossy(&std::fs::read(log).unwrap_or_default()).into_owned()
 }
 
@@ -107,10 +107,10 @@ async fn guest() -> Outcome {
         Ok(path) => path,
         Err(reason) => return skip(reason),
     };
-    let place = Place::new();
-    std::fs::copy(testguest, place.images().join("vmlinuz"))?;
-    let host = place.host().await;
-    let vmi = guest_vmi(&place, UID, "tests=blk,rng mode=poll");
+    let dirs = HostDirs::new();
+    std::fs::copy(testguest, dirs.images().join("vmlinuz"))?;
+    let host = dirs.host().await;
+    let vmi = guest_vmi(&dirs, UID, "tests=blk,rng mode=poll");
     let identity = run(&host, &vmi).await;
     let wake = Arc::new(Notify::new());
     let launched = launched(UID, 1, &identity);
@@ -123,7 +123,7 @@ async fn guest() -> Outcome {
         assert!(
             woken.is_ok(),
             "no wake-up; the console says {}",
-            console(&place)
+            console(&dirs)
         );
     }
     let observed = observe(&host, &launched).await;
@@ -132,17 +132,17 @@ async fn guest() -> Outcome {
         exit.reason,
         ExitReason::GuestPoweroff,
         "{exit:?} {}",
-        console(&place)
+        console(&dirs)
     );
     assert!(exit.uptime_ns > 0);
-    assert!(console(&place).contains("failed=0"), "{}", console(&place));
-    assert!(place.images().join("disk.img").exists());
+    assert!(console(&dirs).contains("failed=0"), "{}", console(&dirs));
+    assert!(dirs.images().join("disk.img").exists());
     release(&host, &vmi, 1).await.unwrap();
     assert_eq!(
         observe(&host, &record(UID, 1)).await.holdings,
         Observation::Absent
     );
-    assert!(place.images().join("disk.img").exists());
+    assert!(dirs.images().join("disk.img").exists());
     Ok(())
 }
 
@@ -151,14 +151,14 @@ async fn stop_and_console() -> Outcome {
         Ok(path) => path,
         Err(reason) => return skip(reason),
     };
-    let place = Place::new();
-    std::fs::copy(testguest, place.images().join("vmlinuz"))?;
-    let host = place.host().await;
-    let vmi = guest_vmi(&place, UID, "tests=none then=echo mode=poll");
+    let dirs = HostDirs::new();
+    std::fs::copy(testguest, dirs.images().join("vmlinuz"))?;
+    let host = dirs.host().await;
+    let vmi = guest_vmi(&dirs, UID, "tests=none then=echo mode=poll");
     let identity = run(&host, &vmi).await;
     let record = launched(UID, 1, &identity);
     eventually("at its prompt", || async {
-        console(&place).contains("done")
+        console(&dirs).contains("done")
     })
     .await;
     let request = |force| ConsoleRequest {
@@ -208,15 +208,15 @@ async fn one_owner() -> Outcome {
         Ok(path) => path,
         Err(reason) => return skip(reason),
     };
-    let place = Place::new();
-    std::fs::copy(testguest, place.images().join("vmlinuz"))?;
-    let host = place.host().await;
-    let vmi = guest_vmi(&place, UID, "tests=none then=idle");
+    let dirs = HostDirs::new();
+    std::fs::copy(testguest, dirs.images().join("vmlinuz"))?;
+    let host = dirs.host().await;
+    let vmi = guest_vmi(&dirs, UID, "tests=none then=idle");
     let identity = run(&host, &vmi).await;
     // The agent is gone; the VMM still has its disks.
     drop(host);
-    let host = place.host().await;
-    let other = guest_vmi(&place, OTHER_UID, "tests=none");
+    let host = dirs.host().await;
+    let other = guest_vmi(&dirs, OTHER_UID, "tests=none");
     let failure = execute(&host, &other, 1, Action::EnsureDisks)
         .await
         .unwrap_err();

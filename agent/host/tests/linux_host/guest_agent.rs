@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use crate::guest::{console, guest_vmi, run, testguest};
-use crate::support::{Outcome, Place, UID, eventually, launched, observe, release, skip, trial};
+use crate::support::{HostDirs, Outcome, UID, eventually, launched, observe, release, skip, trial};
 
 pub fn trials() -> Vec<Trial> {
     vec![trial(
@@ -22,12 +22,12 @@ async fn channel() -> Outcome {
         Ok(path) => path,
         Err(reason) => return skip(reason),
     };
-    let place = Place::new();
-    std::fs::copy(testguest, place.images().join("vmlinuz"))?;
-    let host = place.host().await;
-    let vmi = guest_vmi(&place, UID, "tests=console");
+    let dirs = HostDirs::new();
+    std::fs::copy(testguest, dirs.images().join("vmlinuz"))?;
+    let host = dirs.host().await;
+    let vmi = guest_vmi(&dirs, UID, "tests=console");
     let identity = run(&host, &vmi).await;
-    let socket = place.run().join("vmm").join(UID).join("1/guest-agent.sock");
+    let socket = dirs.run().join("vmm").join(UID).join("1/guest-agent.sock");
     let mode = std::fs::metadata(&socket)?.permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let mut peer = UnixStream::connect(&socket).await?;
@@ -41,7 +41,7 @@ async fn channel() -> Outcome {
         observe(&host, &launched).await.vmms == Observation::Absent
     })
     .await;
-    let printed = console(&place);
+    let printed = console(&dirs);
     let expected = "name=\"org.qemu.guest_agent.0\" console=false sessions=1";
     assert!(printed.contains(expected), "{printed}");
     assert!(printed.contains("failed=0"), "{printed}");

@@ -12,7 +12,7 @@ use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::support::{Outcome, Place, UID, eventually, execute, files_below, trial};
+use crate::support::{HostDirs, Outcome, UID, eventually, execute, files_below, trial};
 
 pub fn trials() -> Vec<Trial> {
     vec![
@@ -69,12 +69,12 @@ fn elf() -> Vec<u8> {
 }
 
 async fn once() -> Outcome {
-    let place = Place::new();
-    std::fs::write(place.images().join("vmlinuz"), bzimage(&gzip(&elf()))).unwrap();
-    let host = place.host().await;
-    let vmi = place.vmi(UID, &[]);
+    let dirs = HostDirs::new();
+    std::fs::write(dirs.images().join("vmlinuz"), bzimage(&gzip(&elf()))).unwrap();
+    let host = dirs.host().await;
+    let vmi = dirs.vmi(UID, &[]);
     execute(&host, &vmi, 1, Action::EnsureKernel).await.unwrap();
-    let cache = place.state().join("cache/kernels");
+    let cache = dirs.state().join("cache/kernels");
     let [name] = files_below(&cache).try_into().unwrap();
     assert!(std::fs::read(cache.join(&name)).unwrap() == elf());
 
@@ -86,23 +86,23 @@ async fn once() -> Outcome {
 }
 
 async fn at_the_same_time() -> Outcome {
-    let place = Place::new();
-    std::fs::write(place.images().join("vmlinuz"), bzimage(&gzip(&elf()))).unwrap();
-    let host = place.host().await;
-    let vmi = place.vmi(UID, &[]);
+    let dirs = HostDirs::new();
+    std::fs::write(dirs.images().join("vmlinuz"), bzimage(&gzip(&elf()))).unwrap();
+    let host = dirs.host().await;
+    let vmi = dirs.vmi(UID, &[]);
     let results = futures_util::future::join_all(
         (0..8).map(|_| execute(&host, &vmi, 1, Action::EnsureKernel)),
     )
     .await;
     assert!(results.iter().all(Result::is_ok), "{results:?}");
-    assert_eq!(files_below(&place.state().join("cache/kernels")).len(), 1);
+    assert_eq!(files_below(&dirs.state().join("cache/kernels")).len(), 1);
     Ok(())
 }
 
 async fn refused() -> Outcome {
-    let place = Place::new();
-    let host = place.host().await;
-    let vmi = place.vmi(UID, &[]);
+    let dirs = HostDirs::new();
+    let host = dirs.host().await;
+    let vmi = dirs.vmi(UID, &[]);
     let mut damaged = gzip(&elf());
     let middle = damaged.len() / 2;
     damaged[middle..].fill(0xff);
@@ -112,7 +112,7 @@ async fn refused() -> Outcome {
         (bzimage(b"BZh91AY&SY"), "bzip2"),
         (b"#!/bin/sh".to_vec(), "no kernel"),
     ] {
-        std::fs::write(place.images().join("vmlinuz"), contents).unwrap();
+        std::fs::write(dirs.images().join("vmlinuz"), contents).unwrap();
         let failure = execute(&host, &vmi, 1, Action::EnsureKernel)
             .await
             .unwrap_err();
@@ -121,20 +121,20 @@ async fn refused() -> Outcome {
         assert!(failure.message.contains(reason), "{failure:?}");
         assert!(failure.message.contains("vmlinuz"), "{failure:?}");
     }
-    assert!(files_below(&place.state()).is_empty());
+    assert!(files_below(&dirs.state()).is_empty());
     Ok(())
 }
 
 async fn missing() -> Outcome {
-    let place = Place::new();
-    let host = place.host().await;
-    let vmi = place.vmi(UID, &[]);
+    let dirs = HostDirs::new();
+    let host = dirs.host().await;
+    let vmi = dirs.vmi(UID, &[]);
     let failure = execute(&host, &vmi, 1, Action::EnsureKernel)
         .await
         .unwrap_err();
     assert_eq!(failure.verdict, Verdict::Retry);
     assert_eq!(failure.reason, "KernelNotFound");
-    std::os::unix::fs::symlink("/etc/passwd", place.images().join("vmlinuz")).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", dirs.images().join("vmlinuz")).unwrap();
     let failure = execute(&host, &vmi, 1, Action::EnsureKernel)
         .await
         .unwrap_err();
@@ -143,17 +143,17 @@ async fn missing() -> Outcome {
 }
 
 async fn plain_elf() -> Outcome {
-    let place = Place::new();
-    std::fs::write(place.images().join("vmlinuz"), elf()).unwrap();
-    std::fs::write(place.images().join("initrd"), "ram").unwrap();
-    let host = place.host().await;
+    let dirs = HostDirs::new();
+    std::fs::write(dirs.images().join("vmlinuz"), elf()).unwrap();
+    std::fs::write(dirs.images().join("initrd"), "ram").unwrap();
+    let host = dirs.host().await;
     let initrd = (
         "/spec/domain/firmware/kernelBoot/container/initrdPath",
         json!("/initrd"),
     );
-    let vmi = place.vmi(UID, &[initrd]);
+    let vmi = dirs.vmi(UID, &[initrd]);
     execute(&host, &vmi, 1, Action::EnsureKernel).await.unwrap();
-    assert!(files_below(&place.state()).is_empty());
+    assert!(files_below(&dirs.state()).is_empty());
     Ok(())
 }
 
@@ -211,8 +211,8 @@ fn write_index(dir: &Path, layer: &Value) {
 }
 
 /// The image of a VMI that boots from the layout.
-fn of_layout(place: &Place) -> (&'static str, Value) {
-    let image = format!("oci:{}", place.images().join("layout").display());
+fn of_layout(dirs: &HostDirs) -> (&'static str, Value) {
+    let image = format!("oci:{}", dirs.images().join("layout").display());
     (
         "/spec/domain/firmware/kernelBoot/container/image",
         json!(image),
@@ -220,13 +220,13 @@ fn of_layout(place: &Place) -> (&'static str, Value) {
 }
 
 async fn layout() -> Outcome {
-    let place = Place::new();
-    let dir = place.images().join("layout");
+    let dirs = HostDirs::new();
+    let dir = dirs.images().join("layout");
     write_layout(&dir, &elf());
-    let host = place.host().await;
-    let vmi = place.vmi(UID, &[of_layout(&place)]);
+    let host = dirs.host().await;
+    let vmi = dirs.vmi(UID, &[of_layout(&dirs)]);
     execute(&host, &vmi, 1, Action::EnsureKernel).await.unwrap();
-    let files = place.state().join("cache/files");
+    let files = dirs.state().join("cache/files");
     let [name] = files_below(&files).try_into().unwrap();
     assert!(std::fs::read(files.join(&name)).unwrap() == elf());
 
@@ -234,7 +234,7 @@ async fn layout() -> Outcome {
         "/spec/domain/firmware/kernelBoot/container/initrdPath",
         json!("/none"),
     );
-    let with_initrd = place.vmi(UID, &[of_layout(&place), initrd]);
+    let with_initrd = dirs.vmi(UID, &[of_layout(&dirs), initrd]);
     let failure = execute(&host, &with_initrd, 1, Action::EnsureKernel)
         .await
         .unwrap_err();
@@ -260,8 +260,8 @@ async fn layout() -> Outcome {
 }
 
 /// A host whose helper is a script.
-async fn with_helper(place: &Place, script: &str) -> LinuxHost {
-    let mut config = place.config();
+async fn with_helper(dirs: &HostDirs, script: &str) -> LinuxHost {
+    let mut config = dirs.config();
     std::fs::create_dir_all(&config.state_dir).unwrap();
     config.helper_program = config.state_dir.join("helper");
     std::fs::write(&config.helper_program, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -270,12 +270,12 @@ async fn with_helper(place: &Place, script: &str) -> LinuxHost {
 }
 
 async fn by_a_child() -> Outcome {
-    let place = Place::new();
-    write_layout(&place.images().join("layout"), &elf());
-    let noted = place.run().join("asked");
+    let dirs = HostDirs::new();
+    write_layout(&dirs.images().join("layout"), &elf());
+    let noted = dirs.run().join("asked");
     let script = format!("echo $1 >{}; exit 7", noted.display());
-    let host = with_helper(&place, &script).await;
-    let vmi = place.vmi(UID, &[of_layout(&place)]);
+    let host = with_helper(&dirs, &script).await;
+    let vmi = dirs.vmi(UID, &[of_layout(&dirs)]);
     let failure = execute(&host, &vmi, 1, Action::EnsureKernel)
         .await
         .unwrap_err();
@@ -295,7 +295,7 @@ struct Reader {
 
 impl Reader {
     /// The one that reads files of `place`, once it has given up its rights.
-    fn of(place: &Place) -> Option<Self> {
+    fn of(dirs: &HostDirs) -> Option<Self> {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
         let children = tasks.filter_map(|task| {
             // A thread may have ended.
@@ -304,7 +304,7 @@ impl Reader {
         let children: Vec<String> = children.collect();
         let pids = children.iter().flat_map(|pids| pids.split_whitespace());
         pids.filter_map(Self::look)
-            .find(|reader| reader.files.iter().any(|file| file.starts_with(&place.dir)))
+            .find(|reader| reader.files.iter().any(|file| file.starts_with(&dirs.dir)))
     }
 
     fn look(pid: &str) -> Option<Self> {
@@ -331,11 +331,11 @@ impl Reader {
         words.collect::<Vec<_>>().join(" ")
     }
 
-    fn expect_no_rights(&self, place: &Place) {
+    fn expect_no_rights(&self, dirs: &HostDirs) {
         assert_eq!(self.field("NoNewPrivs:"), "1");
         assert_eq!(self.field("CapEff:"), "0000000000000000");
         // What is read, and the new file.
-        let own = |file: &PathBuf| file.starts_with(&place.dir);
+        let own = |file: &PathBuf| file.starts_with(&dirs.dir);
         assert!(self.files.iter().all(own), "{:?}", self.files);
         if !nix::unistd::geteuid().is_root() {
             return;
@@ -355,13 +355,13 @@ impl Reader {
 }
 
 /// Has kernel and image of a VMI looked for, and looks at the process that reads them meanwhile.
-async fn expect_confined_reader(place: &Place, changes: &[(&str, Value)]) {
-    let host = place.host().await;
-    let vmi = place.vmi(UID, changes);
+async fn expect_confined_reader(dirs: &HostDirs, changes: &[(&str, Value)]) {
+    let host = dirs.host().await;
+    let vmi = dirs.vmi(UID, changes);
     let looked_at = async {
         loop {
-            if let Some(reader) = Reader::of(place) {
-                return reader.expect_no_rights(place);
+            if let Some(reader) = Reader::of(dirs) {
+                return reader.expect_no_rights(dirs);
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -373,31 +373,31 @@ async fn expect_confined_reader(place: &Place, changes: &[(&str, Value)]) {
 }
 
 async fn layers_confined() -> Outcome {
-    let place = Place::new();
-    write_long_layout(&place.images().join("layout"));
-    expect_confined_reader(&place, &[of_layout(&place)]).await;
+    let dirs = HostDirs::new();
+    write_long_layout(&dirs.images().join("layout"));
+    expect_confined_reader(&dirs, &[of_layout(&dirs)]).await;
     Ok(())
 }
 
 async fn kernel_confined() -> Outcome {
-    let place = Place::new();
+    let dirs = HostDirs::new();
     let mut large = elf();
     large.resize(200 << 20, 0);
-    std::fs::write(place.images().join("vmlinuz"), bzimage(&gzip(&large)))?;
-    expect_confined_reader(&place, &[]).await;
+    std::fs::write(dirs.images().join("vmlinuz"), bzimage(&gzip(&large)))?;
+    expect_confined_reader(&dirs, &[]).await;
     Ok(())
 }
 
 async fn given_up() -> Outcome {
-    let place = Place::new();
-    write_layout(&place.images().join("layout"), &elf());
-    let noted = place.run().join("child");
+    let dirs = HostDirs::new();
+    write_layout(&dirs.images().join("layout"), &elf());
+    let noted = dirs.run().join("child");
     let script = format!(
         "echo $$ >{0}.new; mv {0}.new {0}; exec sleep 600",
         noted.display()
     );
-    let host = with_helper(&place, &script).await;
-    let vmi = place.vmi(UID, &[of_layout(&place)]);
+    let host = with_helper(&dirs, &script).await;
+    let vmi = dirs.vmi(UID, &[of_layout(&dirs)]);
     let reading = execute(&host, &vmi, 1, Action::EnsureKernel);
     let begun = eventually("a child reads", async || noted.exists());
     tokio::select! {
@@ -411,7 +411,7 @@ async fn given_up() -> Outcome {
     })
     .await;
     tokio::time::timeout(Duration::from_secs(30), async {
-        while !files_below(&place.state().join("cache/files")).is_empty() {
+        while !files_below(&dirs.state().join("cache/files")).is_empty() {
             tokio::task::yield_now().await;
         }
     })

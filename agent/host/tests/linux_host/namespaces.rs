@@ -16,7 +16,7 @@ use seccompiler::{
     SeccompRule,
 };
 
-use crate::support::{Outcome, Place, UID, built, skip, trial};
+use crate::support::{HostDirs, Outcome, UID, built, skip, trial};
 use crate::vmm::start;
 
 /// This program, as a helper that may not make the namespaces whose flags follow.
@@ -98,17 +98,17 @@ async fn starts_without(missing: CloneFlags) -> Outcome {
     if !nix::unistd::geteuid().is_root() {
         return skip("only root gives a VMM namespaces");
     }
-    let place = Place::new();
-    let mut config = place.config();
-    config.helper_program = helper(place.dir.path(), missing);
+    let dirs = HostDirs::new();
+    let mut config = dirs.config();
+    config.helper_program = helper(dirs.dir.path(), missing);
     let host = LinuxHost::start(config).await.unwrap();
     // A start ends with the VMM's first answer.
-    let identity = start(&host, &place.vmi(UID, &[]), 1).await;
-    let log = crate::support::files_below(&place.run())
+    let identity = start(&host, &dirs.vmi(UID, &[]), 1).await;
+    let log = crate::support::files_below(&dirs.run())
         .into_iter()
         .find(|path| path.ends_with("vmm.log"))
         .unwrap();
-    let log = std::fs::read_to_string(place.run().join(log))?;
+    let log = std::fs::read_to_string(dirs.run().join(log))?;
     for (name, flag, called) in ALL {
         let ours = std::fs::read_link(format!("/proc/self/ns/{name}"))?;
         let its = std::fs::read_link(format!("/proc/{}/ns/{name}", identity.pid))?;

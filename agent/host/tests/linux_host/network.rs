@@ -15,7 +15,7 @@ use nix::sched::{CloneFlags, unshare};
 use rtnetlink::LinkBridge;
 use serde_json::json;
 
-use crate::support::{Outcome, Place, execute, observe, record, release, skip, trial};
+use crate::support::{HostDirs, Outcome, execute, observe, record, release, skip, trial};
 
 /// Taps are named by it, and all tests share a network namespace.
 const UID: &str = "7c1f8a52-0000-4000-8000-00000000000a";
@@ -54,8 +54,8 @@ async fn tap() -> Outcome {
     if !nix::unistd::geteuid().is_root() || !Path::new("/dev/net/tun").exists() {
         return skip("taps need root and /dev/net/tun");
     }
-    let place = Place::new();
-    let host = place.host().await;
+    let dirs = HostDirs::new();
+    let host = dirs.host().await;
     let joined = [
         (
             "/spec/domain/devices/interfaces",
@@ -67,7 +67,7 @@ async fn tap() -> Outcome {
         ),
         ("/spec/domain/cpu", json!({"cores": 2})),
     ];
-    let vmi = place.vmi(UID, &joined);
+    let vmi = dirs.vmi(UID, &joined);
     let failure = execute(&host, &vmi, 1, Action::EnsureTaps)
         .await
         .unwrap_err();
@@ -109,8 +109,8 @@ async fn tap() -> Outcome {
         "/spec/domain/devices/networkInterfaceMultiqueue",
         json!(true),
     );
-    let vmi = place.vmi(UID, &[&joined[..], &[queues]].concat());
-    let host = place.host().await;
+    let vmi = dirs.vmi(UID, &[&joined[..], &[queues]].concat());
+    let host = dirs.host().await;
     execute(&host, &vmi, 1, Action::EnsureTaps).await.unwrap();
     let [name] = taps().try_into().unwrap();
     let dir = Path::new("/sys/class/net").join(&name);
@@ -170,8 +170,8 @@ async fn probe() -> Outcome {
     join(3, "02:00:00:00:88:03");
     let _node = TcpListener::bind("10.88.0.1:80")?;
 
-    let place = Place::new();
-    let mut config = place.config();
+    let dirs = HostDirs::new();
+    let mut config = dirs.config();
     config.bridges = BTreeMap::from([("lan".to_owned(), "probed".to_owned())]);
     let host = LinuxHost::start(config).await?;
     let interface = json!([{"name": "net", "bridge": {}, "macAddress": MAC}]);
@@ -180,7 +180,7 @@ async fn probe() -> Outcome {
         ("/spec/domain/devices/interfaces", interface),
         ("/spec/networks", network),
     ];
-    let vmi = place.vmi(PROBED, &changes);
+    let vmi = dirs.vmi(PROBED, &changes);
     let ask = async |number: u8| {
         let endpoint = Endpoint {
             host: Some(IpAddr::from([10, 88, 0, number])),

@@ -32,7 +32,7 @@ pub const ALL_HOLDINGS: [Holding; 4] = [
     Holding::RunDir,
 ];
 
-/// What this machine lacks ends a test early, and is said.
+/// What this machine lacks ends a test early, and is printed.
 pub type Outcome = Result<(), Failed>;
 
 /// A network and mount namespace of our own, with a sysfs that shows it. In a throw-away node
@@ -80,11 +80,11 @@ pub fn built(name: &str) -> Option<PathBuf> {
 }
 
 /// Directories of one host.
-pub struct Place {
+pub struct HostDirs {
     pub dir: tempfile::TempDir,
 }
 
-impl Place {
+impl HostDirs {
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("images")).unwrap();
@@ -181,7 +181,7 @@ impl Place {
 }
 
 /// A failed test leaves no VMM behind.
-impl Drop for Place {
+impl Drop for HostDirs {
     fn drop(&mut self) {
         for path in files_below(&self.run()) {
             if !path.ends_with("launch.json") {

@@ -22,7 +22,7 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::Notify;
 
 use crate::support::{
-    Outcome, Place, UID, built, eventually, execute, launched, observe, record, release, skip,
+    HostDirs, Outcome, UID, built, eventually, execute, launched, observe, record, release, skip,
     trial,
 };
 
@@ -58,7 +58,7 @@ pub fn trials() -> Vec<Trial> {
             "a_vmm_runs_as_a_user_of_its_own_without_capabilities",
             unprivileged,
         ),
-        trial("a_vmm_is_within_limits_or_the_reason_is_told", limits),
+        trial("a_vmm_is_within_limits_or_the_log_says_why_not", limits),
         trial(
             "a_vmm_that_takes_no_more_connections_is_busy_and_not_gone",
             busy,
@@ -85,9 +85,9 @@ pub async fn start(host: &LinuxHost, vmi: &Vmi, incarnation: u64) -> VmmIdentity
 }
 
 async fn nothing() -> Outcome {
-    let place = Place::new();
-    let host = place.host().await;
-    let vmi = place.vmi(UID, &[]);
+    let dirs = HostDirs::new();
+    let host = dirs.host().await;
+    let vmi = dirs.vmi(UID, &[]);
     let observed = observe(&host, &record(UID, 0)).await;
     assert!(observed.boot_id.present().is_some());
     assert_eq!(observed.vmms, Observation::Absent);
@@ -120,11 +120,11 @@ async fn nothing() -> Outcome {
 }
 
 async fn bad_program() -> Outcome {
-    let place = Place::new();
-    let mut config = place.config();
+    let dirs = HostDirs::new();
+    let mut config = dirs.config();
     config.vmm_program = PathBuf::from("/nonexistent/kvmlet-vmm");
     let host = LinuxHost::start(config).await.unwrap();
-    let vmi = place.vmi(UID, &[]);
+    let vmi = dirs.vmi(UID, &[]);
     let failure = execute(&host, &vmi, 1, Action::StartVmm { incarnation: 1 })
         .await
         .unwrap_err();
@@ -155,15 +155,15 @@ async fn start_in_vain(host: &LinuxHost, vmi: &Vmi) -> Failure {
 
 /// Opening a pipe waits for its other end, as a program on a dead file server does for the server.
 async fn hanging_program() -> Outcome {
-    let place = Place::new();
-    let mut config = place.config();
+    let dirs = HostDirs::new();
+    let mut config = dirs.config();
     let pipe = config.state_dir.join("a-program-that-never-comes");
     std::fs::create_dir_all(&config.state_dir)?;
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU)?;
     config.vmm_program.clone_from(&pipe);
     config.launch_limit = Duration::from_millis(500);
     let host = LinuxHost::start(config).await.unwrap();
-    let vmi = place.vmi(UID, &[]);
+    let vmi = dirs.vmi(UID, &[]);
     for _ in 0..2 {
         let mut failure = start_in_vain(&host, &vmi).await;
         // The one before may just be ending, which is no reason to start another: it is looked at again.
@@ -219,15 +219,15 @@ impl Drop for Bystander {
 /// The VMM ended at once, and its number is another process's when the agent hears of it.
 async fn reused_number() -> Outcome {
     let mut bystander = Bystander::new();
-    let place = Place::new();
-    let mut config = place.config();
+    let dirs = HostDirs::new();
+    let mut config = dirs.config();
     std::fs::create_dir_all(&config.state_dir)?;
     config.helper_program = config.state_dir.join("launcher");
     let script = format!("#!/bin/sh\necho {}\n", bystander.0.id());
     std::fs::write(&config.helper_program, script)?;
     std::fs::set_permissions(&config.helper_program, Permissions::from_mode(0o755))?;
     let host = LinuxHost::start(config).await.unwrap();
-    let vmi = place.vmi(UID, &[]);
+    let vmi = dirs.vmi(UID, &[]);
     let failure = execute(&host, &vmi, 1, Action::StartVmm { incarnation: 1 })
         .await
         .unwrap_err();
@@ -247,9 +247,9 @@ async fn false_claim() -> Outcome {
     let fields = stat.rsplit_once(')').unwrap().1;
     let start_time_ticks = fields.split_whitespace().nth(19).unwrap().parse()?;
     let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-    let place = Place::new();
-    let host = place.host().await;
-    let dir = place.run().join("vmm").join(UID).join("1");
+    let dirs = HostDirs::new();
+    let host = dirs.host().await;
+    let dir = dirs.run().join("vmm").join(UID).join("1");
     std::fs::create_dir_all(&dir)?;
     let listener = std::os::unix::net::UnixListener::bind(dir.join("control.sock"))?;
     let hello = v1::Hello {
@@ -292,9 +292,9 @@ async fn start_adopt_kill() -> Outcome {
     if built("kvmlet-vmm").is_none() {
         return skip("kvmlet-vmm is not built");
     }
-    let place = Place::new();
-    let host = place.host().await;
-    let vmi = place.vmi(UID, &[]);
+    let dirs = HostDirs::new();
+    let host = dirs.host().await;
+    let vmi = dirs.vmi(UID, &[]);
     let identity = start(&host, &vmi, 1).await;
     assert_eq!(start(&host, &vmi, 1).await, identity);
 
@@ -310,7 +310,7 @@ async fn start_adopt_kill() -> Outcome {
 
     // Another agent knows nothing but the directories.
     drop(host);
-    let host = place.host().await;
+    let host = dirs.host().await;
     let observed = observe(&host, &record(UID, 1)).await;
     assert_eq!(
         states(&observed),
@@ -347,11 +347,11 @@ async fn lost_note() -> Outcome {
     if built("kvmlet-vmm").is_none() {
         return skip("kvmlet-vmm is not built");
     }
-    let place = Place::new();
-    let host = place.host().await;
-    let vmi = place.vmi(UID, &[]);
+    let dirs = HostDirs::new();
+    let host = dirs.host().await;
+    let vmi = dirs.vmi(UID, &[]);
     let identity = start(&host, &vmi, 1).await;
-    let note = place.run().join("vmm").join(UID).join("1/launch.json");
+    let note = dirs.run().join("vmm").join(UID).join("1/launch.json");
     std::fs::remove_file(&note).unwrap();
     let observed = observe(&host, &record(UID, 1)).await;
     assert_eq!(observed.vmms.present().unwrap()[0].identity, identity);
@@ -370,9 +370,9 @@ async fn stopped() -> Outcome {
     if built("kvmlet-vmm").is_none() {
         return skip("kvmlet-vmm is not built");
     }
-    let place = Place::new();
-    let host = place.host().await;
-    let vmi = place.vmi(UID, &[]);
+    let dirs = HostDirs::new();
+    let host = dirs.host().await;
+    let vmi = dirs.vmi(UID, &[]);
     let identity = start(&host, &vmi, 1).await;
     let pid = Pid::from_raw(i32::try_from(identity.pid)?);
     assert_eq!(host.releases(), [""; 0]);
@@ -387,7 +387,7 @@ async fn stopped() -> Outcome {
     let failure = release(&host, &vmi, 1).await.unwrap_err();
     assert_eq!(failure.reason, "VmmRuns");
     // Without the note even its identity is unknown.
-    std::fs::remove_file(place.run().join("vmm").join(UID).join("1/launch.json")).unwrap();
+    std::fs::remove_file(dirs.run().join("vmm").join(UID).join("1/launch.json")).unwrap();
     assert!(observe(&host, &record(UID, 1)).await.vmms.is_unknown());
     assert_eq!(
         release(&host, &vmi, 1).await.unwrap_err().reason,
@@ -409,16 +409,16 @@ async fn unprivileged() -> Outcome {
     if !nix::unistd::geteuid().is_root() {
         return skip("only root can run a VMM as another user");
     }
-    let place = Place::new();
-    let host = place.host().await;
-    let identity = start(&host, &place.vmi(UID, &[]), 1).await;
+    let dirs = HostDirs::new();
+    let host = dirs.host().await;
+    let identity = start(&host, &dirs.vmi(UID, &[]), 1).await;
     let proc = PathBuf::from(format!("/proc/{}", identity.pid));
     let status = std::fs::read_to_string(proc.join("status"))?;
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         line.unwrap_or_default().trim().to_owned()
     };
-    let base = place.config().vmm_user_base;
+    let base = dirs.config().vmm_user_base;
     for ids in [field("Uid:"), field("Gid:")] {
         let ids: Vec<u32> = ids
             .split_whitespace()
@@ -463,9 +463,9 @@ async fn limits() -> Outcome {
     if built("kvmlet-vmm").is_none() {
         return skip("kvmlet-vmm is not built");
     }
-    let place = Place::new();
-    let host = place.host().await;
-    let vmi = place.vmi(UID, &[]);
+    let dirs = HostDirs::new();
+    let host = dirs.host().await;
+    let vmi = dirs.vmi(UID, &[]);
     let identity = start(&host, &vmi, 1).await;
     let observed = observe(&host, &launched(UID, 1, &identity)).await;
     let enforcement = observed.vmms.present().unwrap()[0].enforcement.clone();
@@ -511,9 +511,9 @@ async fn limits() -> Outcome {
 }
 
 async fn fenced() -> Outcome {
-    let place = Place::new();
-    let host = place.host().await;
-    let vmi = place.vmi(UID, &[]);
+    let dirs = HostDirs::new();
+    let host = dirs.host().await;
+    let vmi = dirs.vmi(UID, &[]);
     execute(&host, &vmi, 2, Action::EnsureRunDir { incarnation: 2 })
         .await
         .unwrap();
@@ -521,7 +521,7 @@ async fn fenced() -> Outcome {
     let failure = execute(&host, &vmi, 2, late.clone()).await.unwrap_err();
     assert_eq!(failure.reason, "Fenced");
     drop(host);
-    let host = place.host().await;
+    let host = dirs.host().await;
     assert_eq!(
         execute(&host, &vmi, 2, late).await.unwrap_err().reason,
         "Fenced"
@@ -530,8 +530,8 @@ async fn fenced() -> Outcome {
 }
 
 /// Somebody who connects to a VMM's control socket and stays; `None` when the VMM refused it.
-async fn intrude(place: &Place) -> Option<tokio::net::UnixStream> {
-    let run = place.run().join("vmm").join(UID).join("1");
+async fn intrude(dirs: &HostDirs) -> Option<tokio::net::UnixStream> {
+    let run = dirs.run().join("vmm").join(UID).join("1");
     // Its address has room for little.
     let dir = std::fs::File::open(run).unwrap();
     let path = format!("/proc/self/fd/{}/control.sock", dir.as_raw_fd());
@@ -546,14 +546,14 @@ async fn busy() -> Outcome {
     if built("kvmlet-vmm").is_none() {
         return skip("kvmlet-vmm is not built");
     }
-    let place = Place::new();
-    let host = place.host().await;
-    let vmi = place.vmi(UID, &[]);
+    let dirs = HostDirs::new();
+    let host = dirs.host().await;
+    let vmi = dirs.vmi(UID, &[]);
     let identity = start(&host, &vmi, 1).await;
     // The connection by which it was started may take one of the eight a moment longer.
     let mut intruders = Vec::new();
     while intruders.len() < 8 {
-        intruders.extend(intrude(&place).await);
+        intruders.extend(intrude(&dirs).await);
     }
     let stop = Action::StopVmm {
         incarnation: 1,
@@ -587,9 +587,9 @@ async fn many_followers() -> Outcome {
     if built("kvmlet-vmm").is_none() {
         return skip("kvmlet-vmm is not built");
     }
-    let place = Place::new();
-    let host = Arc::new(place.host().await);
-    let vmi = place.vmi(UID, &[]);
+    let dirs = HostDirs::new();
+    let host = Arc::new(dirs.host().await);
+    let vmi = dirs.vmi(UID, &[]);
     let identity = start(&host, &vmi, 1).await;
     let followed = launched(UID, 1, &identity);
     let mut followers = tokio::task::JoinSet::new();

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use crate::guest::{console, run, testguest};
 use crate::support::{
-    Outcome, Place, UID, VSOCK_CID, eventually, launched, observe, release, skip, trial,
+    HostDirs, Outcome, UID, VSOCK_CID, eventually, launched, observe, release, skip, trial,
 };
 
 pub fn trials() -> Vec<Trial> {
@@ -24,8 +24,8 @@ pub fn trials() -> Vec<Trial> {
     )]
 }
 
-fn vmi(place: &Place) -> Vmi {
-    place.vmi(
+fn vmi(dirs: &HostDirs) -> Vmi {
+    dirs.vmi(
         UID,
         &[
             (
@@ -56,22 +56,22 @@ async fn both_ways() -> Outcome {
         Ok(path) => path,
         Err(reason) => return skip(reason),
     };
-    let place = Place::new();
-    std::fs::copy(testguest, place.images().join("vmlinuz"))?;
-    let first = place.host().await;
-    let vmi = vmi(&place);
+    let dirs = HostDirs::new();
+    std::fs::copy(testguest, dirs.images().join("vmlinuz"))?;
+    let first = dirs.host().await;
+    let vmi = vmi(&dirs);
     let identity = run(&first, &vmi).await;
     drop(first);
 
     // The next agent's broker takes over; the actor is woken when it is there.
-    let host = place.host().await;
+    let host = dirs.host().await;
     let mut launched = launched(UID, 1, &identity);
     launched.vsock_cid = Some(VSOCK_CID);
     let wake = Arc::new(Notify::new());
     host.watch(&launched, wake.clone());
     tokio::time::timeout(Duration::from_secs(20), wake.notified()).await?;
 
-    let dir = place.run().join("vmm").join(UID).join("1");
+    let dir = dirs.run().join("vmm").join(UID).join("1");
     let program = UnixListener::bind(dir.join("vsock.sock_7000"))?;
     let mut stream = connect(&dir.join("vsock.sock")).await?;
     stream.write_all(b"hello").await?;
@@ -88,7 +88,7 @@ async fn both_ways() -> Outcome {
         observe(&host, &launched).await.vmms == Observation::Absent
     })
     .await;
-    let printed = console(&place);
+    let printed = console(&dirs);
     assert!(printed.contains("connect=echoed"), "{printed}");
     assert!(printed.contains("failed=0"), "{printed}");
     release(&host, &vmi, 1).await.unwrap();

@@ -26,7 +26,7 @@ impl Chain {
         let mut layers = layers.into_iter().enumerate().peekable();
         let mut images = Vec::new();
         // What the image above says of the format.
-        let mut told = None;
+        let mut declared = None;
         while let Some((depth, layer)) = layers.next() {
             let below = layers.peek().map(|(_, layer)| layer.name.clone());
             if depth >= MAX_CHAIN {
@@ -38,9 +38,9 @@ impl Chain {
                     way_out: "; flatten the chain with qemu-img",
                 });
             }
-            let (image, format_below) = open_image(layer, told, below)?;
+            let (image, format_below) = open_image(layer, declared, below)?;
             images.push(image);
-            told = format_below;
+            declared = format_below;
         }
         let mut chain = Self {
             images,
@@ -160,12 +160,12 @@ struct Found {
 /// An image, and what it says of the format of the one below.
 fn open_image(
     layer: Layer,
-    told: Option<DiskFormat>,
+    declared: Option<DiskFormat>,
     below: Option<String>,
 ) -> Result<(Image, Option<DiskFormat>), DiskError> {
     let is_users = layer.format.is_some();
     let source = Source::new(layer.name, layer.reader)?;
-    let format = match layer.format.or(told) {
+    let format = match layer.format.or(declared) {
         Some(format) => format,
         None => probe(&source)?,
     };
@@ -185,11 +185,11 @@ fn open_image(
     };
     let header = Header::read(&source, who)?;
     header.refuse_unsupported(&source)?;
-    let told = format_below(&source, &header, below)?;
-    Ok((Image::Qcow2(Box::new(Qcow2::new(source, header))), told))
+    let declared = format_below(&source, &header, below)?;
+    Ok((Image::Qcow2(Box::new(Qcow2::new(source, header))), declared))
 }
 
-/// What an image says of the format below it, when the image below is there just if it must be.
+/// The format that an image declares for the one below. Refuses an image below that is missing or not needed.
 fn format_below(
     source: &Source,
     header: &Header,

@@ -49,7 +49,7 @@ fn why(capacity: &Capacity, guests: &[GuestClaim], uid: &str) -> String {
 }
 
 #[test]
-fn what_does_not_fit_is_told_in_figures() {
+fn what_does_not_fit_is_reported_in_figures() {
     let mut small = guest("small", 1, GIB - 64 * MIB, true);
     small.claim.overhead_bytes = 600 * MIB;
     let guests = [small, guest("large", 2, 64 * GIB, false)];
@@ -73,7 +73,7 @@ fn the_overhead_of_the_vmm_counts_and_is_named_when_it_alone_is_too_much() {
 }
 
 #[test]
-fn cpus_and_huge_pages_are_counted_and_all_that_is_short_is_told() {
+fn cpus_and_huge_pages_are_counted_and_all_that_is_short_is_named() {
     let mut wide = guest("wide", 1, 0, false);
     wide.claim.cpu_millis = 4250;
     wide.claim.hugepages = Some(HugepageClaim {

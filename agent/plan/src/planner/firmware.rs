@@ -21,7 +21,7 @@ impl Draft<'_> {
         let watch = self.plan.record.firmware.get_or_insert(FirmwareWatch {
             resets,
             since: now,
-            told_at: None,
+            reported_at: None,
         });
         if watch.resets != resets || watch.since > now {
             watch.resets = resets;
@@ -29,8 +29,8 @@ impl Draft<'_> {
         }
         let pause = Millis((now.since(watch.since).0 / 4).max(FIRST_LOOK.0));
         let stands = self.observed.stands_still.present();
-        if let Some(stands) = stands.filter(|stands| watch.told_at != Some(stands.at)) {
-            watch.told_at = Some(stands.at);
+        if let Some(stands) = stands.filter(|stands| watch.reported_at != Some(stands.at)) {
+            watch.reported_at = Some(stands.at);
             let words = stands.words;
             let message = format!("Firmware found nothing to boot from and stays at {words:?}");
             self.event(EventKind::Warning, "NoBootableDevice", &message);

@@ -5,7 +5,7 @@ use super::Draft;
 use crate::report::{POD_SCHEDULED, UNSCHEDULABLE};
 use crate::{Condition, CpuGrant, DedicatedCpus, EventKind, Millis, Reservation};
 
-/// How soon to ask again when nobody says that there is room: the node may have been given more.
+/// Interval between attempts without a wake-up: the node may have been given more.
 const ASK_AGAIN: Millis = Millis::from_secs(30);
 
 impl Draft<'_> {
@@ -24,8 +24,8 @@ impl Draft<'_> {
         let Some(closed) = &self.wanted.closed else {
             return true;
         };
-        let is_told = |told: &Condition| told.kind == POD_SCHEDULED && told.reason == closed.reason;
-        if !self.plan.record.conditions.iter().any(is_told) {
+        let is_known = |it: &Condition| it.kind == POD_SCHEDULED && it.reason == closed.reason;
+        if !self.plan.record.conditions.iter().any(is_known) {
             self.event(EventKind::Warning, "FailedScheduling", &closed.message);
         }
         self.look_again(ASK_AGAIN);
@@ -48,11 +48,11 @@ impl Draft<'_> {
                 true
             }
             Reservation::Waits { why } => {
-                let told = record
+                let is_known = record
                     .conditions
                     .iter()
-                    .any(|told| told.kind == POD_SCHEDULED && told.reason == UNSCHEDULABLE);
-                if !told {
+                    .any(|it| it.kind == POD_SCHEDULED && it.reason == UNSCHEDULABLE);
+                if !is_known {
                     self.event(EventKind::Warning, "FailedScheduling", why);
                 }
                 self.look_again(ASK_AGAIN);

@@ -20,7 +20,7 @@ pub struct ProbeCount {
     /// How many like it came in a row.
     run: u32,
     verdict: ProbeVerdict,
-    /// Events that may be told.
+    /// Events that may be sent.
     events: u32,
     /// Since when the next one is earned.
     earning_since: Option<Timestamp>,
@@ -92,7 +92,7 @@ impl ProbeCount {
         if self.run >= threshold && good {
             self.verdict = ProbeVerdict::Succeeded;
         } else if self.run >= threshold && !failed {
-            // Later texts are told by events: the condition says why it changed.
+            // Later texts come as events: the condition says why it changed.
             self.verdict = ProbeVerdict::Failed { why };
         }
         if good { None } else { self.tell(text, now) }
@@ -196,16 +196,16 @@ mod tests {
     #[test]
     fn a_guest_that_says_something_else_each_time_fills_no_list_of_events() {
         let mut count = count(ProbeKind::Readiness, 1, 3);
-        let mut told = 0;
+        let mut sent = 0;
         for second in 0..3600 {
             let answer = bad(&second.to_string());
             let event = count.answered(answer, Timestamp(second * 1000));
             if let Some(event) = event {
                 assert_eq!(event.reason, "Unhealthy");
                 assert_eq!(event.message, format!("Readiness probe failed: {second}"));
-                told += 1;
+                sent += 1;
             }
         }
-        assert_eq!(told, 25 + 3600 / 300 - 1);
+        assert_eq!(sent, 25 + 3600 / 300 - 1);
     }
 }

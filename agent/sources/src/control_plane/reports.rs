@@ -1,4 +1,4 @@
-//! From objects to what a control plane is told of them.
+//! Reports on objects to a control plane.
 
 use agent_domain::Owner;
 use proto_node::controlplane::Report;
@@ -6,7 +6,7 @@ use proto_node::node::{Object, object};
 
 use super::TOKEN_ANNOTATION;
 
-/// What is told of an object; nothing when it is not this control plane's.
+/// The report on an object; `None` when it is not this control plane's.
 pub(super) fn report(control_plane: &str, object: &Object) -> Option<Report> {
     let Some(object::Kind::VirtualMachineInstance(vmi)) = &object.kind else {
         return None;
@@ -63,8 +63,8 @@ mod tests {
 
     #[test]
     fn a_control_plane_hears_of_its_own_objects_only() {
-        let told = report("north", &vmi("control-plane:north"));
-        assert_eq!(told.map(|told| told.token), Some(7));
+        let own = report("north", &vmi("control-plane:north"));
+        assert_eq!(own.map(|own| own.token), Some(7));
         for other in ["control-plane:south", "file:web.yaml", ""] {
             assert_eq!(report("north", &vmi(other)), None);
         }

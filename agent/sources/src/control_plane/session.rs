@@ -64,8 +64,8 @@ pub(super) struct Session<'a, R> {
     heard: Streaming<SessionResponse>,
     beats: Heartbeats,
     interval: Duration,
-    /// Version of the store up to which changes were told.
-    told: u64,
+    /// Version of the store up to which changes were reported.
+    reported: u64,
     /// Assignments of the list that is being heard.
     listing: u32,
     /// The list is whole.
@@ -112,7 +112,7 @@ impl<'a, R: Assignments> Session<'a, R> {
             heard,
             beats: Heartbeats::new(sent_at),
             interval: Heartbeats::interval(welcome.heartbeat_seconds),
-            told: 0,
+            reported: 0,
             listing: 0,
             whole: false,
             unschedulable,
@@ -214,7 +214,7 @@ impl<'a, R: Assignments> Session<'a, R> {
         self.say(Said::Answer(answer)).await
     }
 
-    /// What was taken back and is not there would never be told to be gone.
+    /// An object that was withdrawn and is not there makes no change: it is reported as gone here.
     async fn tell_if_gone(
         &mut self,
         (namespace, name): AssignedName,
@@ -249,7 +249,7 @@ impl<'a, R: Assignments> Session<'a, R> {
     /// Everything that the node has of this control plane.
     async fn tell_all(&mut self, wishes: &Wishes) -> Result<(), SessionError> {
         let listed = self.registry.list(Kind::VirtualMachineInstance)?;
-        self.told = listed.version;
+        self.reported = listed.version;
         let mut count = 0;
         for object in &listed.items {
             if let Some(report) = report(self.name, object) {
@@ -265,23 +265,23 @@ impl<'a, R: Assignments> Session<'a, R> {
     async fn tell_changes(&mut self, wishes: &Wishes) -> Result<(), SessionError> {
         loop {
             let kind = Kind::VirtualMachineInstance;
-            let some = self.registry.changes_after(kind, self.told, CHANGES);
+            let some = self.registry.changes_after(kind, self.reported, CHANGES);
             let (changes, until) = match some {
                 Ok(changes) => changes,
                 Err(ApiError::Expired(_)) => return self.tell_all(wishes).await,
                 Err(error) => return Err(error.into()),
             };
-            if until == self.told {
+            if until == self.reported {
                 return Ok(());
             }
-            self.told = until;
+            self.reported = until;
             for change in &changes {
-                let told = report(self.name, &change.object);
-                match told {
-                    Some(told) if change.change == ChangeKind::Deleted => {
-                        self.tell(gone(told), wishes).await?;
+                let report = report(self.name, &change.object);
+                match report {
+                    Some(report) if change.change == ChangeKind::Deleted => {
+                        self.tell(gone(report), wishes).await?;
                     }
-                    Some(told) => self.tell(told, wishes).await?,
+                    Some(report) => self.tell(report, wishes).await?,
                     None => {}
                 }
             }

@@ -1,4 +1,4 @@
-//! What a control plane asked for, and what was answered.
+//! The assignments of a control plane, with their answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use proto_node::controlplane::{Answer, Assignment};
 
 use super::AssignedName;
 
-/// Assignments of one node that are heard of; a longer list ends the session.
+/// Most assignments of one node; a longer list ends the session.
 const MOST: usize = 4096;
 
 /// One assignment.
@@ -19,7 +19,7 @@ struct Wish {
     listed: bool,
 }
 
-/// What a control plane asked for, by namespace and name.
+/// The assignments of a control plane, by namespace and name.
 #[derive(Debug, Default)]
 pub struct Wishes(BTreeMap<AssignedName, Wish>);
 
@@ -31,7 +31,7 @@ impl Wishes {
         }
     }
 
-    /// Notes what an assignment was answered; true when that is news to the control plane. What is stale leaves
+    /// Notes the answer to an assignment; true when it has to be sent. A stale assignment leaves
     /// everything as it is.
     pub fn note(&mut self, assignment: Assignment, answer: &Answer) -> bool {
         if matches!(answer.result(), Answered::Stale | Answered::Altered) {
@@ -54,7 +54,7 @@ impl Wishes {
         self.0.remove(name);
     }
 
-    /// A whole list was heard: what it does not have is asked for no more.
+    /// The list is complete: forgets the assignments that it does not have.
     pub fn keep_listed(&mut self) {
         self.0.retain(|_, wish| wish.listed);
     }
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_told_once_a_session() {
+    fn an_answer_is_sent_once_a_session() {
         let mut wishes = Wishes::default();
         let accepted = answer("web", Answered::Accepted);
         assert!(wishes.note(wish(1), &accepted));

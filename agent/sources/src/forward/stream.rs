@@ -19,7 +19,7 @@ enum Broken {
     Guest(io::Error),
 }
 
-/// The guest's end. Unless both directions have ended in order, the guest is told by a reset when this is dropped.
+/// The guest's end. Unless both directions have ended in order, the guest gets a reset when this is dropped.
 struct Guest {
     stream: TcpStream,
     in_order: bool,
@@ -28,7 +28,7 @@ struct Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         if !self.in_order {
-            // A socket that cannot be told so is broken by itself.
+            // A socket that takes no option is broken already.
             drop(self.stream.set_zero_linger());
         }
     }
@@ -73,11 +73,11 @@ async fn from(mut guest: ReadHalf<'_>, out: &Out) -> Result<(), Broken> {
     let mut buffer = vec![0; CHUNK];
     loop {
         let count = guest.read(&mut buffer).await.map_err(Broken::Guest)?;
-        let told = match buffer.get(..count) {
+        let answer = match buffer.get(..count) {
             None | Some([]) => Reply::End(PortForwardEnd {}),
             Some(bytes) => Reply::Data(bytes.to_vec()),
         };
-        out.send(told).await.map_err(|_| Broken::Client)?;
+        out.send(answer).await.map_err(|_| Broken::Client)?;
         if count == 0 {
             return Ok(());
         }

@@ -122,7 +122,7 @@ async fn a_watch_begins_with_what_is_there_and_says_when_that_is_all() {
 }
 
 #[tokio::test]
-async fn kinds_are_told_with_their_names_and_columns() {
+async fn kinds_are_listed_with_their_names_and_columns() {
     let server = server();
     let mut viewer = client(&server, "viewer").await;
     let kinds = viewer.list_kinds(ListKindsRequest {}).await;

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_asked_for_is_not_told_when_a_watch_resumes() {
+    fn what_was_not_asked_for_is_not_sent_when_a_watch_resumes() {
         for (namespace, fields) in [("", "metadata.name=web"), ("other", "")] {
             let (mut sent, filter) = (SentObjects::default(), filter(namespace, "", fields));
             for kind in [ChangeKind::Modified, ChangeKind::Deleted] {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_another_guest_are_not_told_when_a_watch_resumes() {
+    fn events_of_another_guest_are_not_sent_when_a_watch_resumes() {
         let manifest = "{apiVersion: v1, kind: Event, metadata: {name: db.1, namespace: default, uid: e-1}, \
                         involvedObject: {kind: VirtualMachineInstance, namespace: default, name: db, uid: db-1}, \
                         reason: Started, message: m, type: Normal, count: 2, source: {component: kvmlet}}";
@@ -157,14 +157,14 @@ mod tests {
             ] {
                 assert_eq!(judge(change, other), None, "{other}");
             }
-            // It may have happened once only when the watcher was told of it.
+            // Its count may have been 1 when the watcher got it.
             let once = judge(change, "involvedObject.name=db,count=1");
             assert_eq!(once, Some(Type::Deleted));
         }
     }
 
     #[test]
-    fn what_did_not_match_and_does_not_is_not_told() {
+    fn what_did_not_match_and_does_not_is_not_sent() {
         let (mut sent, filter) = (SentObjects::default(), filter("", "app=web", ""));
         let mut other = change(ChangeKind::Modified, "db", "db", "Running");
         assert!(!sent.note(&other.object, &filter));
@@ -181,7 +181,7 @@ mod tests {
             let ended = change(kind, "web", "web", "Succeeded");
             assert_eq!(judged(&mut sent, &ended, &filter), Some(Type::Deleted));
             if kind == ChangeKind::Modified {
-                assert_eq!(judged(&mut sent, &ended, &filter), None, "told twice");
+                assert_eq!(judged(&mut sent, &ended, &filter), None, "sent twice");
             }
         }
     }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_told_as_the_watcher_sees_them() {
+    fn changes_are_sent_as_the_watcher_sees_them() {
         let (mut sent, filter) = (
             SentObjects::default(),
             filter("", "", "status.phase=Running"),
@@ -215,8 +215,8 @@ mod tests {
             (ChangeKind::Modified, "Succeeded", None),
             (ChangeKind::Deleted, "Succeeded", None),
         ] {
-            let told = judged(&mut sent, &change(kind, "web", "web", phase), &filter);
-            assert_eq!(told, expected, "{kind:?} {phase}");
+            let event = judged(&mut sent, &change(kind, "web", "web", phase), &filter);
+            assert_eq!(event, expected, "{kind:?} {phase}");
         }
     }
 }

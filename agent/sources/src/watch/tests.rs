@@ -110,7 +110,7 @@ impl Feed for Scripted {
 }
 
 /// What a watch tells until its first bookmark: what, of which object as which version made it, and from where it resumes.
-async fn told(feed: Scripted) -> Vec<(Type, String, String, String)> {
+async fn watched(feed: Scripted) -> Vec<(Type, String, String, String)> {
     let kinds = Kinds::this_release();
     let kind = kinds.named("VirtualMachineInstance").expect("a kind");
     let permit = Permit::everything();
@@ -119,7 +119,7 @@ async fn told(feed: Scripted) -> Vec<(Type, String, String, String)> {
     let (out, mut responses) = mpsc::channel(64);
     let watch = Watch::new(feed, filter.expect("a filter"), call.expect("a call"), out);
     let running = tokio::spawn(watch.run(String::new()));
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     loop {
         let response = responses.recv().await.expect("goes on").expect("goes on");
         let kind = response.r#type();
@@ -127,10 +127,10 @@ async fn told(feed: Scripted) -> Vec<(Type, String, String, String)> {
         let (name, made) = metadata.map_or_else(Default::default, |it| {
             (it.name.clone(), it.resource_version.clone())
         });
-        told.push((kind, name, made, response.resource_version));
+        events.push((kind, name, made, response.resource_version));
         if kind == Type::Bookmark {
             running.abort();
-            return told;
+            return events;
         }
     }
 }
@@ -141,17 +141,17 @@ fn row(kind: Type, name: &str, made: &str, resumes: &str) -> (Type, String, Stri
 
 #[tokio::test]
 async fn nobody_resumes_in_the_middle_of_what_was_there() {
-    let told = told(Scripted::new(&["a", "b"], Vec::new())).await;
+    let events = watched(Scripted::new(&["a", "b"], Vec::new())).await;
     let expected = [
         row(Type::Added, "a", "1", ""),
         row(Type::Added, "b", "2", ""),
         row(Type::Bookmark, "", "", "2"),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(events, expected);
 }
 
 #[tokio::test]
-async fn what_changes_between_pages_is_told_once_and_never_backwards() {
+async fn what_changes_between_pages_is_sent_once_and_never_backwards() {
     use ChangeKind::{Added, Deleted, Modified};
     let script = vec![
         Vec::new(),
@@ -166,7 +166,7 @@ async fn what_changes_between_pages_is_told_once_and_never_backwards() {
         // After "aa" was read.
         vec![(Deleted, "aa"), (Deleted, "b")],
     ];
-    let told = told(Scripted::new(&["a", "b", "c"], script)).await;
+    let events = watched(Scripted::new(&["a", "b", "c"], script)).await;
     let expected = [
         row(Type::Added, "a", "1", ""),
         row(Type::Added, "aa", "7", ""),
@@ -177,5 +177,5 @@ async fn what_changes_between_pages_is_told_once_and_never_backwards() {
         row(Type::Deleted, "b", "10", "10"),
         row(Type::Bookmark, "", "", "10"),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(events, expected);
 }

@@ -19,7 +19,7 @@ use super::maintenance;
 pub(super) struct Store {
     pub(super) objects: BTreeMap<String, VirtualMachineInstance>,
     pub(super) version: u64,
-    pub(super) told: Vec<String>,
+    pub(super) requests: Vec<String>,
     /// How often usage was asked for.
     pub(super) looks: u64,
     /// The log is cut off once, as by a restart of the agent.

@@ -19,7 +19,7 @@ impl Agent {
         request: &LogsRequest,
     ) -> Result<Vec<Result<LogsResponse, Status>>, Status> {
         let mut store = self.store.lock().unwrap();
-        store.told.push(format!(
+        store.requests.push(format!(
             "logs {} since {:?} of {:?}",
             request.name, request.since_offset, request.uid
         ));

@@ -1,9 +1,9 @@
-//! A guest that sends back what it is sent, in capitals, and ends when it is told that no more follows. Its port 1 takes no
+//! A guest that sends back what it is sent, in capitals, and ends when no more follows. Its port 1 takes no
 //! connection, and its port 2 ends first.
 
 use proto_node::node::{
     PortForwardEnd, PortForwardOpened, PortForwardRequest, PortForwardResponse,
-    port_forward_request::Body as Asked, port_forward_response::Body as Told,
+    port_forward_request::Body as Asked, port_forward_response::Body as Answer,
 };
 use proto_node::{FailureReason, failure};
 use tokio::sync::mpsc;
@@ -22,11 +22,11 @@ impl Agent {
         let Some(Asked::Open(open)) = first else {
             return Err(failure(FailureReason::BadRequest, "open first"));
         };
-        let told = format!(
+        let request = format!(
             "forward {} {} {}/{}",
             open.namespace, open.name, open.protocol, open.port
         );
-        self.store.lock().unwrap().told.push(told);
+        self.store.lock().unwrap().requests.push(request);
         if open.port == 1 {
             let text = "dial tcp 10.0.0.2:1: Connection refused";
             return Err(failure(FailureReason::ServiceUnavailable, text));
@@ -34,10 +34,10 @@ impl Agent {
         let (out, responses) = mpsc::channel(2);
         tokio::spawn(async move {
             let tell = async |body| out.send(Ok(PortForwardResponse { body: Some(body) })).await;
-            let mut bodies = vec![Told::Opened(PortForwardOpened::default())];
+            let mut bodies = vec![Answer::Opened(PortForwardOpened::default())];
             if open.port == 2 {
-                bodies.push(Told::Data(b"bye".to_vec()));
-                bodies.push(Told::End(PortForwardEnd {}));
+                bodies.push(Answer::Data(b"bye".to_vec()));
+                bodies.push(Answer::End(PortForwardEnd {}));
             }
             loop {
                 for body in bodies.drain(..) {
@@ -48,12 +48,12 @@ impl Agent {
                 match requests.message().await {
                     Ok(Some(PortForwardRequest {
                         body: Some(Asked::Data(bytes)),
-                    })) if open.port != 2 => bodies.push(Told::Data(bytes.to_ascii_uppercase())),
+                    })) if open.port != 2 => bodies.push(Answer::Data(bytes.to_ascii_uppercase())),
                     Ok(Some(PortForwardRequest {
                         body: Some(Asked::End(_)),
                     })) => {
                         if open.port != 2 {
-                            drop(tell(Told::End(PortForwardEnd {})).await);
+                            drop(tell(Answer::End(PortForwardEnd {})).await);
                         }
                         return;
                     }

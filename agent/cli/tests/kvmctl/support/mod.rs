@@ -8,6 +8,6 @@ mod maintenance;
 pub mod output;
 mod service;
 pub mod terminal;
-mod told;
+mod verbs;
 
 pub use agent::Agent;

@@ -198,17 +198,17 @@ impl NodeService for Agent {
         &self,
         request: Request<VerbRequest>,
     ) -> Result<Response<VerbResponse>, Status> {
-        self.told(&request.into_inner(), "soft-reboot".to_owned())
+        self.record_verb(&request.into_inner(), "soft-reboot".to_owned())
     }
 
     async fn reset(&self, request: Request<VerbRequest>) -> Result<Response<VerbResponse>, Status> {
-        self.told(&request.into_inner(), "reset".to_owned())
+        self.record_verb(&request.into_inner(), "reset".to_owned())
     }
 
     async fn stop(&self, request: Request<StopRequest>) -> Result<Response<VerbResponse>, Status> {
         let request = request.into_inner();
         let seconds = request.grace_period_seconds;
-        self.told(
+        self.record_verb(
             &request.guest.unwrap_or_default(),
             format!("stop {seconds:?}"),
         )

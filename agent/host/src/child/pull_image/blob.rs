@@ -35,7 +35,7 @@ pub(super) async fn fetch_all(
         request,
         total: blobs.iter().map(|blob| blob.bytes).sum(),
         there: Cell::new(0),
-        told: Cell::new(0),
+        reported: Cell::new(0),
         lacking: Cell::new(0),
     };
     stream::iter(blobs)
@@ -62,8 +62,8 @@ struct Fetching<'a> {
     total: u64,
     /// Bytes that are there, of blobs that were begun.
     there: Cell<u64>,
-    /// What the agent knows of that.
-    told: Cell<u64>,
+    /// How much of that was reported to the agent.
+    reported: Cell<u64>,
     /// Bytes that blobs at hand still lack.
     lacking: Cell<u64>,
 }
@@ -90,14 +90,14 @@ impl Fetching<'_> {
     /// The reverse.
     fn take_back(&self, bytes: u64) {
         self.there.set(self.there.get().saturating_sub(bytes));
-        self.told.set(self.told.get().min(self.there.get()));
+        self.reported.set(self.reported.get().min(self.there.get()));
         self.lacking.set(self.lacking.get().saturating_add(bytes));
     }
 
     /// Tells the agent now and then how much is there.
     async fn tell(&self) -> Result<(), PullError> {
         let there = self.there.get();
-        if there - self.told.get() < PROGRESS_EVERY {
+        if there - self.reported.get() < PROGRESS_EVERY {
             return Ok(());
         }
         let progress = Ask::Progress {
@@ -106,7 +106,7 @@ impl Fetching<'_> {
         };
         let said = self.client.agent.mention(&progress).await;
         if said.map_err(PullError::io("the agent does not listen"))? {
-            self.told.set(there);
+            self.reported.set(there);
         }
         Ok(())
     }

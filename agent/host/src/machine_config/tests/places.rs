@@ -28,19 +28,19 @@ fn threads_run_on_the_cpus_that_were_granted() {
         count: 2,
         ..v1::Cpus::default()
     };
-    let told = |grant: Option<&CpuGrant>| pins(&pinned(cpus(), grant));
-    assert_eq!(told(None), (Vec::new(), None));
+    let of_grant = |grant: Option<&CpuGrant>| pins(&pinned(cpus(), grant));
+    assert_eq!(of_grant(None), (Vec::new(), None));
     let shared = CpuGrant::Shared("0-1".parse().unwrap());
     let both = vec![0, 1];
     assert_eq!(
-        told(Some(&shared)),
+        of_grant(Some(&shared)),
         (vec![both.clone(), both.clone()], Some(both))
     );
     let each = vec![vec![6], vec![2]];
     let with = own(&[(6, 0), (2, 0)], Some(3));
-    assert_eq!(told(Some(&with)), (each.clone(), Some(vec![3])));
+    assert_eq!(of_grant(Some(&with)), (each.clone(), Some(vec![3])));
     let without = own(&[(6, 0), (2, 0)], None);
-    assert_eq!(told(Some(&without)), (each, Some(vec![2, 6])));
+    assert_eq!(of_grant(Some(&without)), (each, Some(vec![2, 6])));
 }
 
 #[test]

@@ -110,7 +110,7 @@ pub(super) fn take_table(
     }
     if !offset.is_multiple_of(cluster_bytes) {
         return Err(source.damaged(format_args!(
-            "{what} is said to be at byte {offset}, which is no start of a cluster"
+            "{what} would begin at byte {offset}, which is no start of a cluster"
         )));
     }
     source.holds(format_args!("{what}"), offset, length)?;
@@ -123,6 +123,6 @@ pub(super) fn take_table(
 
 fn in_use(source: &Source, what: std::fmt::Arguments<'_>, offset: u64) -> DiskError {
     source.damaged(format_args!(
-        "{what} is said to be at byte {offset}, in a cluster that something else is in already"
+        "{what} would begin at byte {offset}, in a cluster that something else is in already"
     ))
 }

@@ -281,7 +281,7 @@ fn a_chain_that_is_too_long_is_refused() {
 }
 
 #[test]
-fn an_image_is_told_by_its_header_also_when_it_cannot_be_converted() {
+fn an_image_is_recognised_by_its_header_also_when_it_cannot_be_converted() {
     let built = sound();
     let info = disk_info(layer("it", &built.with64(72, 1 << 1))).unwrap();
     assert_eq!(info.format, DiskFormat::Qcow2);

@@ -53,7 +53,7 @@ fn guests_with_cpus_of_their_own_take_none_of_those_that_are_shared() {
 }
 
 #[test]
-fn who_finds_no_cpu_of_its_own_waits_and_is_told_how_many_there_are() {
+fn a_guest_that_finds_no_cpu_of_its_own_waits_and_the_reason_counts_them() {
     let mut guests = [own("first", 1, 1), own("second", 2, 2)];
     settle(&half(), &mut guests, "first");
     assert_eq!(
@@ -71,7 +71,7 @@ fn who_finds_no_cpu_of_its_own_waits_and_is_told_how_many_there_are() {
 }
 
 #[test]
-fn a_guest_with_threads_is_told_of_cores() {
+fn the_reason_of_a_guest_with_threads_counts_cores() {
     let mut threads = own("threads", 1, 2);
     threads.claim.dedicated.as_mut().unwrap().whole_cores = true;
     let site = |cpu: u32| CpuSite {

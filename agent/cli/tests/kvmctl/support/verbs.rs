@@ -1,4 +1,4 @@
-//! What guests of the agent in memory are told.
+//! Requests to guests of the agent in memory.
 
 use proto_node::node::{VerbRequest, VerbResponse};
 use proto_node::vmi::VirtualMachineInstance;
@@ -30,7 +30,8 @@ impl Agent {
         if is_paused == paused {
             return Err(failure(FailureReason::Conflict, "it is so already"));
         }
-        let told = self.told(request, if paused { "pause" } else { "unpause" }.to_owned())?;
+        let answer =
+            self.record_verb(request, if paused { "pause" } else { "unpause" }.to_owned())?;
         self.touch(&request.name, |vmi| {
             let conditions = &mut vmi.status.get_or_insert_default().conditions;
             conditions.retain(|condition| condition.r#type != "Paused");
@@ -44,10 +45,10 @@ impl Agent {
                 });
             }
         });
-        Ok(told)
+        Ok(answer)
     }
 
-    pub(super) fn told(
+    pub(super) fn record_verb(
         &self,
         request: &VerbRequest,
         what: String,
@@ -60,7 +61,7 @@ impl Agent {
             )
         })?;
         store
-            .told
+            .requests
             .push(format!("{} {}: {what}", request.namespace, request.name));
         Ok(Response::new(VerbResponse {
             object: Some(vmi.into()),
@@ -68,8 +69,8 @@ impl Agent {
         }))
     }
 
-    /// What guests were told so far.
-    pub fn all_told(&self) -> Vec<String> {
-        self.store.lock().unwrap().told.clone()
+    /// All requests so far.
+    pub fn requests(&self) -> Vec<String> {
+        self.store.lock().unwrap().requests.clone()
     }
 }
