@@ -1,11 +1,13 @@
 //! From JSON values to messages. Strict, and all errors at once.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 
 use base64::engine::general_purpose::STANDARD as BASE64;
 use base64::{DecodeError as DecodeError64, Engine};
+use prost::encoding::{WireType, encode_key, encode_varint};
 use prost::{Message, Name};
-use prost_reflect::{DynamicMessage, MapKey, Value};
 
 use crate::schema::{FieldKind, FieldSchema, MessageSchema, Schema, Shape, Width, schema};
 use crate::tree::{Node, path_segment};
@@ -40,7 +42,7 @@ impl std::error::Error for DecodeError {}
 /// All fields that are unknown or have the wrong type.
 pub fn from_node<M: Message + Name + Default>(node: &Node) -> Result<M, Vec<DecodeError>> {
     let schema = schema();
-    typed(&dynamic_from_node(
+    typed(&wire_from_node(
         schema,
         schema.message(&M::full_name()),
         node,
@@ -48,8 +50,8 @@ pub fn from_node<M: Message + Name + Default>(node: &Node) -> Result<M, Vec<Deco
 }
 
 /// The message of generated code.
-pub(crate) fn typed<M: Message + Default>(message: &DynamicMessage) -> Result<M, Vec<DecodeError>> {
-    message.transcode_to().map_err(|error| {
+pub(crate) fn typed<M: Message + Default>(bytes: &[u8]) -> Result<M, Vec<DecodeError>> {
+    M::decode(bytes).map_err(|error| {
         vec![DecodeError {
             path: String::new(),
             message: format!("does not fit the API: {error}"),
@@ -57,39 +59,39 @@ pub(crate) fn typed<M: Message + Default>(message: &DynamicMessage) -> Result<M,
     })
 }
 
-/// Makes a message of a value, by its descriptor alone.
-pub(crate) fn dynamic_from_node(
+/// The bytes of a value on the wire, by the descriptor of its message alone. Fields stand in the order of their numbers.
+pub(crate) fn wire_from_node(
     schema: &Schema,
     message: &MessageSchema,
     node: &Node,
-) -> Result<DynamicMessage, Vec<DecodeError>> {
+) -> Result<Vec<u8>, Vec<DecodeError>> {
     let mut decoder = Decoder {
         schema,
         errors: Vec::new(),
         unknown: None,
     };
-    let message = decoder.message(message, node, &Path::Root);
+    let bytes = decoder.message(message, node, &Path::Root);
     if decoder.errors.is_empty() {
-        Ok(message)
+        Ok(bytes)
     } else {
         Err(decoder.errors)
     }
 }
 
 /// The same of a value that may have fields which the descriptor has not: they are handed out.
-pub(crate) fn dynamic_and_unknown(
+pub(crate) fn wire_and_unknown(
     schema: &Schema,
     message: &MessageSchema,
     node: &Node,
-) -> Result<(DynamicMessage, Vec<Unknown>), Vec<DecodeError>> {
+) -> Result<(Vec<u8>, Vec<Unknown>), Vec<DecodeError>> {
     let mut decoder = Decoder {
         schema,
         errors: Vec::new(),
         unknown: Some(Vec::new()),
     };
-    let message = decoder.message(message, node, &Path::Root);
+    let bytes = decoder.message(message, node, &Path::Root);
     if decoder.errors.is_empty() {
-        Ok((message, decoder.unknown.unwrap_or_default()))
+        Ok((bytes, decoder.unknown.unwrap_or_default()))
     } else {
         Err(decoder.errors)
     }
@@ -201,12 +203,12 @@ impl Decoder<'_> {
         self.error(path, message);
     }
 
-    fn message(&mut self, schema: &MessageSchema, node: &Node, path: &Path<'_>) -> DynamicMessage {
-        let mut message = DynamicMessage::new(schema.descriptor.clone());
+    fn message(&mut self, schema: &MessageSchema, node: &Node, path: &Path<'_>) -> Vec<u8> {
         let Node::Map(members) = node else {
             self.wrong_type(path, "object", node);
-            return message;
+            return Vec::new();
         };
+        let mut fields = Fields::default();
         for (name, value) in members {
             let here = Path::Field(path, name);
             let Some(field) = schema.fields.iter().find(|field| field.name() == name) else {
@@ -222,57 +224,66 @@ impl Decoder<'_> {
                 }
                 continue;
             };
-            if let Some(value) = self.field(field, value, &here) {
-                message.set_field(&field.descriptor, value);
-            }
+            fields.add(field.number, |out| self.field(field, value, &here, out));
         }
-        message
+        fields.in_order()
     }
 
-    /// The value of a field; nothing when it counts as absent or is wrong.
-    fn field(&mut self, field: &FieldSchema, node: &Node, path: &Path<'_>) -> Option<Value> {
+    /// Appends a field, unless it counts as absent or is wrong.
+    fn field(&mut self, field: &FieldSchema, node: &Node, path: &Path<'_>, out: &mut Vec<u8>) {
         // An object must be an object; everything else may be null for absent, as clients of
         // Kubernetes write `creationTimestamp: null`.
         let is_object = field.shape == Shape::Single && field.form().is_some();
         if *node == Node::Null && !is_object {
-            return None;
+            return;
         }
         match field.shape {
-            Shape::Single => self.value(field, node, path),
+            Shape::Single => {
+                if let Some(value) = self.value(field, node, path)
+                    && (field.descriptor.supports_presence() || !value.is_default())
+                {
+                    value.write(field.number, out);
+                }
+            }
             Shape::List => {
                 let Node::List(items) = node else {
                     self.wrong_type(path, "array", node);
-                    return None;
+                    return;
                 };
-                let values = items
-                    .iter()
-                    .enumerate()
-                    .filter_map(|(index, item)| self.value(field, item, &Path::Index(path, index)))
-                    .collect();
-                Some(Value::List(values))
+                let mut packed = Vec::new();
+                for (index, item) in items.iter().enumerate() {
+                    match self.value(field, item, &Path::Index(path, index)) {
+                        Some(WireValue::Number(number)) => encode_varint(number, &mut packed),
+                        Some(value) => value.write(field.number, out),
+                        None => {}
+                    }
+                }
+                if !packed.is_empty() {
+                    WireValue::Bytes(Cow::Owned(packed)).write(field.number, out);
+                }
             }
             Shape::Map => {
                 let Node::Map(members) = node else {
                     self.wrong_type(path, "object", node);
-                    return None;
+                    return;
                 };
-                let values = members
-                    .iter()
-                    .filter_map(|(key, item)| {
-                        let value = self.value(field, item, &Path::Key(path, key))?;
-                        Some((MapKey::String(key.clone()), value))
-                    })
-                    .collect();
-                Some(Value::Map(values))
+                for (key, item) in members {
+                    if let Some(value) = self.value(field, item, &Path::Key(path, key)) {
+                        let mut entry = Vec::new();
+                        WireValue::Bytes(Cow::Borrowed(key.as_bytes())).write(1, &mut entry);
+                        value.write(2, &mut entry);
+                        WireValue::Bytes(Cow::Owned(entry)).write(field.number, out);
+                    }
+                }
             }
         }
     }
 
     /// The bytes of base64 text, which may have line breaks.
-    fn base64(&mut self, path: &Path<'_>, text: &str) -> Option<Value> {
+    fn base64(&mut self, path: &Path<'_>, text: &str) -> Option<WireValue<'static>> {
         let text: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
         match BASE64.decode(&text) {
-            Ok(bytes) => Some(Value::Bytes(bytes.into())),
+            Ok(bytes) => Some(WireValue::Bytes(Cow::Owned(bytes))),
             Err(error) => {
                 let message = match error {
                     DecodeError64::InvalidByte(at, _) | DecodeError64::InvalidLastSymbol(at, _) => {
@@ -287,27 +298,32 @@ impl Decoder<'_> {
     }
 
     /// One value: of a single field, of a list or of a map.
-    fn value(&mut self, field: &FieldSchema, node: &Node, path: &Path<'_>) -> Option<Value> {
+    fn value<'n>(
+        &mut self,
+        field: &FieldSchema,
+        node: &'n Node,
+        path: &Path<'_>,
+    ) -> Option<WireValue<'n>> {
         let value = match (&field.kind, node) {
             (FieldKind::Message(name), node) => {
                 let schema = self.schema;
-                return Some(Value::Message(self.message(
-                    schema.message(name),
-                    node,
-                    path,
-                )));
+                let bytes = self.message(schema.message(name), node, path);
+                return Some(WireValue::Bytes(Cow::Owned(bytes)));
             }
-            (FieldKind::Bool, Node::Bool(value)) => Some(Value::Bool(*value)),
+            (FieldKind::Bool, Node::Bool(value)) => Some(WireValue::Number(u64::from(*value))),
             (FieldKind::Text | FieldKind::Quantity, Node::Text(text)) => {
-                Some(Value::String(text.clone()))
+                Some(WireValue::Bytes(Cow::Borrowed(text.as_bytes())))
             }
-            (FieldKind::Quantity, Node::Number(number)) => Some(Value::String(number.to_string())),
+            (FieldKind::Quantity, Node::Number(number)) => Some(WireValue::Bytes(Cow::Owned(
+                number.to_string().into_bytes(),
+            ))),
             (FieldKind::Json(form), node) => {
                 if let Some(form) = form {
                     let schema = self.schema;
                     self.message(schema.message(form), node, path);
                 }
-                Some(Value::Bytes(node.to_json().to_string().into()))
+                let text = node.to_json().to_string();
+                Some(WireValue::Bytes(Cow::Owned(text.into_bytes())))
             }
             (FieldKind::Base64, Node::Text(text)) => return self.base64(path, text),
             (FieldKind::Integer(width), Node::Number(number)) if !number.is_f64() => {
@@ -361,12 +377,68 @@ impl Width {
     }
 }
 
-/// The number, if it fits.
-fn integer(width: Width, number: &serde_json::Number) -> Option<Value> {
-    match width {
-        Width::I32 => Some(Value::I32(i32::try_from(number.as_i64()?).ok()?)),
-        Width::I64 => Some(Value::I64(number.as_i64()?)),
-        Width::U32 => Some(Value::U32(u32::try_from(number.as_u64()?).ok()?)),
-        Width::U64 => Some(Value::U64(number.as_u64()?)),
+/// The number, if it fits; as wide as the wire has it.
+fn integer(width: Width, number: &serde_json::Number) -> Option<WireValue<'static>> {
+    let value = match width {
+        Width::I32 => i64::from(i32::try_from(number.as_i64()?).ok()?).cast_unsigned(),
+        Width::I64 => number.as_i64()?.cast_unsigned(),
+        Width::U32 => u64::from(u32::try_from(number.as_u64()?).ok()?),
+        Width::U64 => number.as_u64()?,
+    };
+    Some(WireValue::Number(value))
+}
+
+/// A value as the wire has it.
+enum WireValue<'n> {
+    Number(u64),
+    Bytes(Cow<'n, [u8]>),
+}
+
+impl WireValue<'_> {
+    fn is_default(&self) -> bool {
+        match self {
+            Self::Number(number) => *number == 0,
+            Self::Bytes(bytes) => bytes.is_empty(),
+        }
+    }
+
+    fn write(&self, number: u32, out: &mut Vec<u8>) {
+        match self {
+            Self::Number(value) => {
+                encode_key(number, WireType::Varint, out);
+                encode_varint(*value, out);
+            }
+            Self::Bytes(bytes) => {
+                encode_key(number, WireType::LengthDelimited, out);
+                encode_varint(bytes.len() as u64, out);
+                out.extend_from_slice(bytes);
+            }
+        }
+    }
+}
+
+/// Encoded fields of a message, in the order in which they came.
+#[derive(Default)]
+struct Fields {
+    bytes: Vec<u8>,
+    places: Vec<(u32, Range<usize>)>,
+}
+
+impl Fields {
+    fn add(&mut self, number: u32, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.bytes.len();
+        write(&mut self.bytes);
+        self.places.push((number, start..self.bytes.len()));
+    }
+
+    /// The fields by their numbers.
+    fn in_order(mut self) -> Vec<u8> {
+        if self.places.is_sorted_by_key(|(number, _)| *number) {
+            return self.bytes;
+        }
+        self.places.sort_by_key(|(number, _)| *number);
+        let parts = self.places.iter();
+        let parts = parts.filter_map(|(_, place)| self.bytes.get(place.clone()));
+        parts.flatten().copied().collect()
     }
 }

@@ -1,11 +1,9 @@
 //! Objects by the descriptors of their kinds alone, with no generated type: JSON in and out, and the wire.
 
 use prost::{Message, Name};
-use prost_reflect::DynamicMessage;
 use serde_json::{Map, Value};
 
-use crate::decode::{DecodeError, Step, dynamic_and_unknown, dynamic_from_node, from_node, typed};
-use crate::encode::message_to_json;
+use crate::decode::{DecodeError, Step, from_node, typed, wire_and_unknown, wire_from_node};
 use crate::schema::{MessageSchema, Schema};
 use crate::tree::Node;
 
@@ -23,8 +21,9 @@ impl Schema {
     /// All fields that are unknown or have the wrong type.
     pub fn canonical(&self, message: &str, value: Value) -> Result<Value, Vec<DecodeError>> {
         let form = self.named(message).map_err(|error| vec![error])?;
-        let dynamic = dynamic_from_node(self, form, &Node::from(value))?;
-        Ok(message_to_json(self, form, &dynamic))
+        let bytes = wire_from_node(self, form, &Node::from(value))?;
+        let value = self.json_from_wire(form, &bytes);
+        value.map_err(|error| vec![error])
     }
 
     /// The same of a value that may have fields which this API has not, such as an object of a server that is newer:
@@ -38,8 +37,9 @@ impl Schema {
         value: Value,
     ) -> Result<(Value, Vec<String>), Vec<DecodeError>> {
         let form = self.named(message).map_err(|error| vec![error])?;
-        let (dynamic, unknown) = dynamic_and_unknown(self, form, &Node::from(value))?;
-        let mut value = message_to_json(self, form, &dynamic);
+        let (bytes, unknown) = wire_and_unknown(self, form, &Node::from(value))?;
+        let value = self.json_from_wire(form, &bytes);
+        let mut value = value.map_err(|error| vec![error])?;
         let mut paths = Vec::new();
         for field in unknown {
             let Some(place) = place_of(&mut value, &field.above) else {
@@ -62,8 +62,7 @@ impl Schema {
     /// All fields that are unknown or have the wrong type.
     pub fn to_wire(&self, message: &str, value: Value) -> Result<Vec<u8>, Vec<DecodeError>> {
         let form = self.named(message).map_err(|error| vec![error])?;
-        let dynamic = dynamic_from_node(self, form, &Node::from(value))?;
-        Ok(dynamic.encode_to_vec())
+        wire_from_node(self, form, &Node::from(value))
     }
 
     /// The JSON value of bytes of the wire.
@@ -71,13 +70,7 @@ impl Schema {
     /// # Errors
     /// When they are no message of this name.
     pub fn from_wire(&self, message: &str, bytes: &[u8]) -> Result<Value, DecodeError> {
-        let form = self.named(message)?;
-        let dynamic = DynamicMessage::decode(form.descriptor.clone(), bytes);
-        let dynamic = dynamic.map_err(|error| DecodeError {
-            path: String::new(),
-            message: format!("does not fit the API: {error}"),
-        })?;
-        Ok(message_to_json(self, form, &dynamic))
+        self.json_from_wire(self.named(message)?, bytes)
     }
 
     fn named(&self, message: &str) -> Result<&MessageSchema, DecodeError> {
@@ -112,8 +105,8 @@ pub fn from_json_lenient<M: Message + Name + Default>(
 ) -> Result<(M, Vec<String>), Vec<DecodeError>> {
     let schema = Schema::this_release();
     let form = schema.named(&M::full_name()).map_err(|error| vec![error])?;
-    let (message, unknown) = dynamic_and_unknown(schema, form, &Node::from(value))?;
-    let message = typed(&message)?;
+    let (bytes, unknown) = wire_and_unknown(schema, form, &Node::from(value))?;
+    let message = typed(&bytes)?;
     Ok((
         message,
         unknown.into_iter().map(|field| field.path).collect(),

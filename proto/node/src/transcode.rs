@@ -1,5 +1,7 @@
 //! From the wire to JSON text with no tree in between, for lists and watches of many objects.
 
+mod value;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use prost::bytes::Buf;
@@ -70,13 +72,7 @@ impl Text<'_, '_> {
             self.name(name, &mut is_first);
             self.string(value);
         }
-        let mut parts = parts(form, bytes)?;
-        // Fields in the order of declaration, and values of one field in that of the wire.
-        parts.sort_by_key(|(field, _)| *field);
-        for values in parts.chunk_by(|one, next| one.0 == next.0) {
-            let Some(field) = values.first().and_then(|(at, _)| form.fields.get(*at)) else {
-                continue;
-            };
+        for (field, values) in by_field(form, &parts(form, bytes)?) {
             if !head.iter().any(|(name, _)| *name == field.name()) {
                 self.field(field, values, &mut is_first)?;
             }
@@ -111,29 +107,11 @@ impl Text<'_, '_> {
         values: &[Part<'_>],
         is_first: &mut bool,
     ) -> Result<(), DecodeError> {
-        let Some((_, last)) = values.last() else {
-            return Ok(());
-        };
-        if let (FieldKind::Message(_), [_, _, ..]) = (&field.kind, values) {
-            // A message that comes in pieces is what they are together.
-            let mut whole = Vec::new();
-            for (_, piece) in values {
-                whole.extend_from_slice(piece.bytes()?);
-            }
+        if let Some(value) = whole(field, values)? {
             self.name(field.name(), is_first);
-            return self.value(&field.kind, Raw::Bytes(&whole));
+            self.value(&field.kind, value.raw())?;
         }
-        if let (FieldKind::Text | FieldKind::Quantity, [earlier @ .., _]) = (&field.kind, values) {
-            // The last one counts, and none may be anything else than text.
-            for (_, value) in earlier {
-                utf8(value.bytes()?)?;
-            }
-        }
-        if last.is_default() && !field.descriptor.supports_presence() {
-            return Ok(());
-        }
-        self.name(field.name(), is_first);
-        self.value(&field.kind, *last)
+        Ok(())
     }
 
     fn list(&mut self, field: &FieldSchema, values: &[Part<'_>]) -> Result<(), DecodeError> {
@@ -161,17 +139,9 @@ impl Text<'_, '_> {
     }
 
     fn map(&mut self, field: &FieldSchema, values: &[Part<'_>]) -> Result<(), DecodeError> {
-        let mut entries = Vec::with_capacity(values.len());
-        for (_, entry) in values {
-            entries.push(map_entry(field, entry.bytes()?)?);
-        }
-        // The last value of a key counts.
-        entries.reverse();
-        entries.sort_by_key(|(key, _)| *key);
-        entries.dedup_by_key(|(key, _)| *key);
         self.out.push(b'{');
         let mut is_first = true;
-        for (key, value) in entries {
+        for (key, value) in map_entries(field, values)? {
             self.name(key, &mut is_first);
             self.value(&field.kind, value)?;
         }
@@ -243,7 +213,74 @@ impl<'a> Raw<'a> {
     }
 }
 
-/// The values of all fields that a message has here, in the order of the wire.
+/// The one value of a field.
+enum Whole<'a> {
+    Raw(Raw<'a>),
+    /// A message that came in pieces.
+    Joined(Vec<u8>),
+}
+
+impl Whole<'_> {
+    fn raw(&self) -> Raw<'_> {
+        match self {
+            Self::Raw(raw) => *raw,
+            Self::Joined(bytes) => Raw::Bytes(bytes),
+        }
+    }
+}
+
+/// What the values of a field that has one come to; nothing where the field counts as left out.
+fn whole<'a>(field: &FieldSchema, values: &[Part<'a>]) -> Result<Option<Whole<'a>>, DecodeError> {
+    let Some((_, last)) = values.last() else {
+        return Ok(None);
+    };
+    if let (FieldKind::Message(_), [_, _, ..]) = (&field.kind, values) {
+        // A message that comes in pieces is what they are together.
+        let mut joined = Vec::new();
+        for (_, piece) in values {
+            joined.extend_from_slice(piece.bytes()?);
+        }
+        return Ok(Some(Whole::Joined(joined)));
+    }
+    if let (FieldKind::Text | FieldKind::Quantity, [earlier @ .., _]) = (&field.kind, values) {
+        // The last one counts, and none may be anything else than text.
+        for (_, value) in earlier {
+            utf8(value.bytes()?)?;
+        }
+    }
+    let is_left_out = last.is_default() && !field.descriptor.supports_presence();
+    Ok((!is_left_out).then_some(Whole::Raw(*last)))
+}
+
+/// The fields of a message in the order of declaration, each with its values in the order of the wire.
+fn by_field<'a, 'p>(
+    form: &'a MessageSchema,
+    parts: &'p [Part<'p>],
+) -> impl Iterator<Item = (&'a FieldSchema, &'p [Part<'p>])> {
+    let chunks = parts.chunk_by(|one, next| one.0 == next.0);
+    chunks.filter_map(|values| {
+        let (at, _) = values.first()?;
+        Some((form.fields.get(*at)?, values))
+    })
+}
+
+/// Keys and values of a map, by key. The last value of a key counts.
+fn map_entries<'a>(
+    field: &FieldSchema,
+    values: &[Part<'a>],
+) -> Result<Vec<(&'a str, Raw<'a>)>, DecodeError> {
+    let mut entries = Vec::with_capacity(values.len());
+    for (_, entry) in values {
+        entries.push(map_entry(field, entry.bytes()?)?);
+    }
+    entries.reverse();
+    entries.sort_by_key(|(key, _)| *key);
+    entries.dedup_by_key(|(key, _)| *key);
+    Ok(entries)
+}
+
+/// The values of all fields that a message has here: the fields in the order of declaration, the values of each in that of
+/// the wire.
 fn parts<'a>(form: &MessageSchema, mut bytes: &'a [u8]) -> Result<Vec<Part<'a>>, DecodeError> {
     let mut parts = Vec::new();
     while bytes.has_remaining() {
@@ -260,6 +297,7 @@ fn parts<'a>(form: &MessageSchema, mut bytes: &'a [u8]) -> Result<Vec<Part<'a>>,
             _ => return Err(unfit("a field has the wrong wire type")),
         }
     }
+    parts.sort_by_key(|(field, _)| *field);
     Ok(parts)
 }
 

@@ -3,7 +3,7 @@
 use prost::{Message, Name};
 use prost_reflect::{DynamicMessage, Value};
 
-use crate::decode::dynamic_from_node;
+use crate::decode::wire_from_node;
 use crate::encode::dynamic;
 use crate::node::FieldRules;
 use crate::schema::{FieldKind, FieldSchema, MessageSchema, Shape, schema};
@@ -142,10 +142,13 @@ impl Walk<'_> {
             // JSON that the codec did not make may be anything: what has another form is nobody's to judge here.
             Value::Bytes(json) => {
                 let node = serde_json::from_slice::<serde_json::Value>(json).map(Node::from);
-                let message = node
+                let wire = node
                     .ok()
-                    .map(|node| dynamic_from_node(schema(), form, &node));
-                if let Some(Ok(message)) = message {
+                    .and_then(|node| wire_from_node(schema(), form, &node).ok());
+                let descriptor = form.descriptor.clone();
+                let message =
+                    wire.and_then(|wire| DynamicMessage::decode(descriptor, wire.as_slice()).ok());
+                if let Some(message) = message {
                     self.message(form, &message, path);
                 }
             }

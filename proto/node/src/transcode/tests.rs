@@ -1,6 +1,8 @@
 use prost::Message;
 use prost_reflect::{DynamicMessage, MapKey, Value};
 
+use serde_json::Map;
+
 use super::*;
 
 /// Messages at the top of objects, and a few that have what others lack.
@@ -87,8 +89,70 @@ fn written(message: &str, bytes: &[u8]) -> Result<String, DecodeError> {
     Ok(String::from_utf8(out).expect("JSON is text"))
 }
 
+/// The JSON form of a message by way of its reflection: what text and value from the wire are compared with.
+fn message_to_json(schema: &Schema, form: &MessageSchema, message: &DynamicMessage) -> Json {
+    let mut object = Map::new();
+    for field in &form.fields {
+        if !message.has_field(&field.descriptor) {
+            continue;
+        }
+        let value = message.get_field(&field.descriptor);
+        let json = match (field.shape, value.as_ref()) {
+            (Shape::List, Value::List(items)) => items
+                .iter()
+                .map(|item| value_to_json(schema, &field.kind, item))
+                .collect(),
+            (Shape::Map, Value::Map(members)) => {
+                let mut sorted: Vec<(&str, &Value)> = members
+                    .iter()
+                    .filter_map(|(key, item)| match key {
+                        MapKey::String(key) => Some((key.as_str(), item)),
+                        _ => None,
+                    })
+                    .collect();
+                sorted.sort_by_key(|(key, _)| *key);
+                sorted
+                    .into_iter()
+                    .map(|(key, item)| (key.to_owned(), value_to_json(schema, &field.kind, item)))
+                    .collect::<Map<_, _>>()
+                    .into()
+            }
+            (_, value) => value_to_json(schema, &field.kind, value),
+        };
+        object.insert(field.name().to_owned(), json);
+    }
+    Json::Object(object)
+}
+
+fn value_to_json(schema: &Schema, kind: &FieldKind, value: &Value) -> Json {
+    match (kind, value) {
+        (FieldKind::Message(name), Value::Message(message)) => {
+            message_to_json(schema, schema.message(name), message)
+        }
+        // What was not made by the codec may be anything: text that is no JSON is shown as text.
+        (FieldKind::Json(_), Value::Bytes(bytes)) => serde_json::from_slice(bytes)
+            .unwrap_or_else(|_| String::from_utf8_lossy(bytes).into_owned().into()),
+        (FieldKind::Base64, Value::Bytes(bytes)) => BASE64.encode(bytes).into(),
+        (_, Value::Bool(value)) => (*value).into(),
+        (_, Value::I32(value)) => (*value).into(),
+        (_, Value::I64(value)) => (*value).into(),
+        (_, Value::U32(value)) => (*value).into(),
+        (_, Value::U64(value)) => (*value).into(),
+        (_, Value::String(value)) => value.as_str().into(),
+        _ => Json::Null,
+    }
+}
+
+/// The value as the descriptors have it, by way of a message of theirs.
+fn described(message: &str, bytes: &[u8]) -> Option<Json> {
+    let schema = Schema::this_release();
+    let form = schema.message(message);
+    let dynamic = DynamicMessage::decode(form.descriptor.clone(), bytes).ok()?;
+    Some(message_to_json(schema, form, &dynamic))
+}
+
 #[test]
-fn the_text_is_that_of_the_value_whatever_the_message() {
+fn text_and_value_are_those_of_the_descriptors_whatever_the_message() {
     let schema = Schema::this_release();
     let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
     let mut bytes = 0;
@@ -96,10 +160,29 @@ fn the_text_is_that_of_the_value_whatever_the_message() {
         let name = MESSAGES[round % MESSAGES.len()];
         let wire = message(schema, name, &mut dice, 0).encode_to_vec();
         bytes += wire.len();
-        let value = schema.from_wire(name, &wire).expect("it is one");
+        let value = described(name, &wire).expect("it is one");
         assert_eq!(written(name, &wire).expect("it is one"), value.to_string());
+        assert_eq!(schema.from_wire(name, &wire).expect("it is one"), value);
     }
     assert!(bytes > 100_000, "{bytes} bytes say little");
+}
+
+#[test]
+fn a_value_on_the_wire_is_the_same_value() {
+    let schema = Schema::this_release();
+    let mut dice = Dice(5);
+    let mut taken = 0;
+    for round in 0..6000 {
+        let name = MESSAGES[round % MESSAGES.len()];
+        let wire = message(schema, name, &mut dice, 0).encode_to_vec();
+        let value = described(name, &wire).expect("it is one");
+        // JSON of a form that the dice do not know is refused.
+        if let Ok(wire) = schema.to_wire(name, value.clone()) {
+            taken += 1;
+            assert_eq!(described(name, &wire), Some(value));
+        }
+    }
+    assert!(taken > 3000, "{taken}");
 }
 
 #[test]
@@ -110,8 +193,9 @@ fn two_messages_in_a_row_are_one_of_both() {
         let name = MESSAGES[round % MESSAGES.len()];
         let mut wire = message(schema, name, &mut dice, 0).encode_to_vec();
         wire.extend(message(schema, name, &mut dice, 0).encode_to_vec());
-        let value = schema.from_wire(name, &wire).expect("it is one");
+        let value = described(name, &wire).expect("it is one");
         assert_eq!(written(name, &wire).expect("it is one"), value.to_string());
+        assert_eq!(schema.from_wire(name, &wire).expect("it is one"), value);
     }
 }
 
@@ -132,14 +216,19 @@ fn nothing_is_taken_that_the_decoder_refuses() {
         } else {
             wire[at] ^= 1 << dice.roll(8);
         }
-        match (schema.from_wire(name, &wire), written(name, &wire)) {
-            (Ok(value), Ok(text)) => {
+        let read = schema.from_wire(name, &wire);
+        match (described(name, &wire), written(name, &wire)) {
+            (Some(value), Ok(text)) => {
                 taken += 1;
                 assert_eq!(text, value.to_string());
+                assert_eq!(read, Ok(value));
             }
             // The decoder takes a number for an entry of a map.
-            (_, Err(_)) => refused += 1,
-            (Err(error), Ok(text)) => panic!("{name} {wire:?}: {error:?}, {text:?}"),
+            (_, Err(error)) => {
+                refused += 1;
+                assert_eq!(read, Err(error));
+            }
+            (None, Ok(text)) => panic!("{name} {wire:?}: {text:?}"),
         }
     }
     assert!(refused > 100 && taken > 100, "{refused}, {taken}");
