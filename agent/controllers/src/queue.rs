@@ -1,6 +1,6 @@
 //! A work queue: each key waits once, and one that failed waits longer each time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Delay after the first failure; it doubles with each further one.
@@ -13,14 +13,20 @@ const LONGEST_DELAY: Duration = Duration::from_secs(120);
 #[derive(Clone, Debug)]
 pub struct WorkQueue<K> {
     due: BTreeMap<K, Duration>,
+    /// The same, the first due first: thousands of keys may wait at an agent's start.
+    order: BTreeSet<(Duration, K)>,
     failed: BTreeMap<K, Failed>,
+    /// Keys that are left alone until a time.
+    resting: BTreeMap<K, Duration>,
 }
 
 impl<K> Default for WorkQueue<K> {
     fn default() -> Self {
         Self {
             due: BTreeMap::new(),
+            order: BTreeSet::new(),
             failed: BTreeMap::new(),
+            resting: BTreeMap::new(),
         }
     }
 }
@@ -34,30 +40,36 @@ struct Failed {
 }
 
 impl<K: Ord + Clone> WorkQueue<K> {
-    /// Has work be done for a key: at once, or once it has waited for its last failure.
+    /// Has work be done for a key: at once, or once it has waited for its last failure or has rested.
     pub fn add(&mut self, key: K, now: Duration) {
-        let until = self.failed.get(&key).map_or(now, |failed| failed.until);
-        self.add_at(key, until.max(now));
+        let failed = self.failed.get(&key).map_or(now, |failed| failed.until);
+        let resting = self.resting.get(&key).copied().unwrap_or(now);
+        self.add_at(key, failed.max(resting).max(now));
     }
 
     /// Has work be done for a key at a time. One that is due sooner stays so.
     pub fn add_at(&mut self, key: K, at: Duration) {
-        let due = self.due.entry(key).or_insert(at);
-        *due = at.min(*due);
+        match self.due.get(&key) {
+            Some(due) if *due <= at => {}
+            _ => self.set_due(key, at),
+        }
     }
 
     /// Takes the key that has been due for longest.
     pub fn take(&mut self, now: Duration) -> Option<K> {
-        let due = self.due.iter().filter(|(_, due)| **due <= now);
-        let key = due.min_by_key(|(_, due)| **due)?.0.clone();
+        if self.next_due()? > now {
+            return None;
+        }
+        let (_, key) = self.order.pop_first()?;
         self.due.remove(&key);
+        self.resting.remove(&key);
         Some(key)
     }
 
     /// When the next key is due.
     #[must_use]
     pub fn next_due(&self) -> Option<Duration> {
-        self.due.values().min().copied()
+        self.order.first().map(|(due, _)| *due)
     }
 
     /// Work failed: it is tried again, later each time.
@@ -69,12 +81,30 @@ impl<K: Ord + Clone> WorkQueue<K> {
             until,
         };
         self.failed.insert(key.clone(), failed);
-        self.due.insert(key, until);
+        self.set_due(key, until);
     }
 
-    /// Work succeeded, or is wanted differently: the next failure counts as the first.
+    /// Work succeeded: the next failure counts as the first.
     pub fn forgive(&mut self, key: &K) {
         self.failed.remove(key);
+    }
+
+    /// What changes about a key is worked on together, and not before a time.
+    pub fn rest(&mut self, key: K, until: Duration) {
+        self.resting.insert(key, until);
+    }
+
+    /// Work is wanted differently: a key waits neither for its last failure nor until it has rested.
+    pub fn hasten(&mut self, key: &K) {
+        self.forgive(key);
+        self.resting.remove(key);
+    }
+
+    fn set_due(&mut self, key: K, at: Duration) {
+        if let Some(before) = self.due.insert(key.clone(), at) {
+            self.order.remove(&(before, key.clone()));
+        }
+        self.order.insert((at, key));
     }
 }
 
@@ -100,6 +130,23 @@ mod tests {
         assert_eq!(queue.take(SECOND), Some("a"));
         assert_eq!(queue.take(SECOND * 2), None);
         assert_eq!(queue.next_due(), Some(SECOND * 3));
+    }
+
+    #[test]
+    fn a_key_rests_unless_it_is_wanted_differently() {
+        let mut queue = WorkQueue::default();
+        queue.rest("a", SECOND * 3);
+        queue.add("a", SECOND);
+        assert_eq!(queue.next_due(), Some(SECOND * 3));
+        assert_eq!(queue.take(SECOND * 3), Some("a"));
+        queue.add("a", SECOND);
+        assert_eq!(queue.take(SECOND), Some("a"));
+        queue.rest("a", SECOND * 3);
+        queue.add("a", SECOND);
+        queue.hasten(&"a");
+        queue.add("a", SECOND);
+        assert_eq!(queue.take(SECOND), Some("a"));
+        assert_eq!(queue.next_due(), None);
     }
 
     #[test]

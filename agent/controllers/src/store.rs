@@ -95,6 +95,30 @@ pub trait ObjectStore {
         self.list(kind, Some(namespace))
     }
 
+    /// Names of all objects of a kind, as [`Self::list`] shows them, and the version of the store. A store that keeps
+    /// objects encoded need not decode them for this.
+    ///
+    /// # Errors
+    /// [`StoreError::Unknown`].
+    fn names(&self, kind: &str) -> Result<(u64, Vec<ObjectId>), StoreError> {
+        let listed = self.list(kind, None)?;
+        let names = listed.items.iter().map(Object::id);
+        Ok((listed.version, names.collect()))
+    }
+
+    /// Names of objects of a kind in a namespace; all that an owner owns are among them.
+    ///
+    /// # Errors
+    /// [`StoreError::Unknown`].
+    fn names_owned(
+        &self,
+        (kind, namespace): (&str, &str),
+        owner_uid: &str,
+    ) -> Result<Vec<ObjectId>, StoreError> {
+        let listed = self.list_owned_or_labelled((kind, namespace), owner_uid, "")?;
+        Ok(listed.items.iter().map(Object::id).collect())
+    }
+
     /// The changes after a version, as far as [`Self::list`] shows them already, the oldest first. Those of objects that
     /// callers do not write, such as events, are left out.
     ///
@@ -107,6 +131,18 @@ pub trait ObjectStore {
     /// # Errors
     /// [`StoreError::AlreadyExists`], [`StoreError::Refused`], [`StoreError::Unknown`].
     fn create(&self, object: &Object) -> Result<Object, StoreError>;
+
+    /// Makes an object after another one, of which it is enough that there is one of its name. The answer is the second
+    /// as it is stored. A store that can makes both or none, in one transaction; of any other the first alone may be left.
+    ///
+    /// # Errors
+    /// [`StoreError::AlreadyExists`] of the second, [`StoreError::Refused`], [`StoreError::Unknown`].
+    fn create_after(&self, first: &Object, second: &Object) -> Result<Object, StoreError> {
+        match self.create(first) {
+            Ok(_) | Err(StoreError::AlreadyExists(_)) => self.create(second),
+            Err(error) => Err(error),
+        }
+    }
 
     /// Changes a part of an object by a merge patch.
     ///

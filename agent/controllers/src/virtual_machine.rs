@@ -17,7 +17,7 @@ mod work;
 use agent_objects::{KitPart, Object, ObjectId, controller_of};
 use proto_node::vmi::VirtualMachineStatus;
 
-pub use decide::{Outcome, decide};
+pub use decide::{Outcome, Start, decide};
 pub use memory::Memory;
 pub use step::{Guest, Request, Situation, Step, step};
 pub use work::VirtualMachines;

@@ -17,6 +17,7 @@ use proto_node::vmi::{VirtualMachineInstance, VirtualMachineInstanceStatus};
 use crate::agent::Agent;
 use crate::error::WriteError;
 use crate::object::{self, FINALIZER};
+use crate::objects::Companion;
 use crate::objects::namespace::{self, check_open};
 use crate::owner::{self, OWN_ANNOTATIONS};
 use crate::traces::{self, Call, Moment};
@@ -30,13 +31,27 @@ const ATTEMPTS: usize = 16;
 impl<H: Host> Agent<H> {
     /// Carries out an apply. What it answers is on disk.
     pub(crate) fn apply_vmi(&self, apply: Apply) -> Result<Applied, ApiError> {
+        self.apply_vmi_with(apply, None)
+    }
+
+    /// The same, and another object is stored with a new VMI.
+    pub(crate) fn apply_vmi_with(
+        &self,
+        apply: Apply,
+        companion: Option<&Companion>,
+    ) -> Result<Applied, ApiError> {
         let mut call = Call::begin(self.traces.pipeline(), &apply);
-        let answer = self.apply_within(&mut call, apply);
+        let answer = self.apply_within(&mut call, apply, companion);
         call.end(&answer);
         answer
     }
 
-    fn apply_within(&self, call: &mut Call, mut apply: Apply) -> Result<Applied, ApiError> {
+    fn apply_within(
+        &self,
+        call: &mut Call,
+        mut apply: Apply,
+        companion: Option<&Companion>,
+    ) -> Result<Applied, ApiError> {
         verbs::check_idempotency_key(&apply.idempotency_key)?;
         let now = clock::now();
         clear_server_fields(&mut apply.object);
@@ -55,7 +70,7 @@ impl<H: Host> Agent<H> {
         let mut committing = None;
         let mut stored = None;
         for _ in 0..ATTEMPTS {
-            stored = self.apply_once(call, &apply, now, &mut committing)?;
+            stored = self.apply_once(call, (&apply, companion), now, &mut committing)?;
             if stored.is_some() {
                 break;
             }
@@ -81,7 +96,7 @@ impl<H: Host> Agent<H> {
     fn apply_once(
         &self,
         call: &mut Call,
-        apply: &Apply,
+        (apply, companion): (&Apply, Option<&Companion>),
         now: Timestamp,
         committing: &mut Option<Moment>,
     ) -> Result<Option<(Applied, bool)>, ApiError> {
@@ -119,6 +134,10 @@ impl<H: Host> Agent<H> {
             let claimed = paths::claim(transaction, &self.path_rules(), owner, &decision.written)?;
             let key = &apply.idempotency_key;
             let applied = self.store_decision(transaction, decision, key, now)?;
+            // After all that may refuse: others share the transaction.
+            if let Some(companion) = companion.filter(|_| spawn) {
+                self.store_companion(transaction, companion)?;
+            }
             Ok(Some((applied, spawn, claimed)))
         });
         let Some((applied, spawn, claimed)) = written? else {

@@ -7,6 +7,7 @@ mod repeated;
 mod rows;
 mod run;
 mod store;
+mod together;
 mod write;
 
 use agent_host::Host;
@@ -18,6 +19,8 @@ use agent_sources::{
 use agent_store::{ObjectKey, Page, StoredObject};
 use proto_node::meta::ObjectMeta;
 use tracing::warn;
+
+pub(crate) use together::Companion;
 
 use crate::agent::Agent;
 use crate::error::store;
@@ -183,6 +186,15 @@ fn key(id: &ObjectId) -> ObjectKey {
         kind: id.kind.clone(),
         namespace: id.namespace.clone(),
         name: id.name.clone(),
+    }
+}
+
+/// The name of an object of the ledger.
+fn id(key: ObjectKey) -> ObjectId {
+    ObjectId {
+        kind: key.kind,
+        namespace: key.namespace,
+        name: key.name,
     }
 }
 

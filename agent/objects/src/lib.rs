@@ -28,7 +28,8 @@ pub use kind::{
 pub use kit::{KitPart, REVISION_NAME_LABEL, find_kit};
 pub use links::{forget_links, links_of_template};
 pub use machine_requests::{
-    ASKED_GENERATION, MachineChange, MachineWish, Unfit, change_state, with_strategy,
+    ASKED_GENERATION, MachineChange, MachineWish, Unfit, change_state, spec_and_strategy,
+    with_strategy,
 };
 pub use managed::{Manager, check_manager, manage};
 pub use object::{Object, ObjectId, controller_of};

@@ -69,10 +69,7 @@ pub fn change_state(
     if machine.is_deleted() {
         return conflict("VM is being deleted");
     }
-    let spec = machine.content.get("spec").cloned().unwrap_or_default();
-    let spec: Option<VirtualMachineSpec> = from_json(spec).ok();
-    let strategy = spec.as_ref().and_then(RunStrategy::of);
-    let (Some(spec), Some(strategy)) = (spec, strategy) else {
+    let Some((spec, strategy)) = spec_and_strategy(machine) else {
         return conflict("the run strategy of the VM is not known to this release");
     };
     match wish {
@@ -80,6 +77,20 @@ pub fn change_state(
         MachineWish::Stop { grace } => stop(machine, vmi, (&spec, strategy), grace),
         MachineWish::Restart { grace } => restart(machine, vmi, strategy, grace),
     }
+}
+
+/// A machine's spec without the template, which takes many times as long to read as the rest, and its run strategy. Nothing
+/// when this release does not know them.
+#[must_use]
+pub fn spec_and_strategy(machine: &Object) -> Option<(VirtualMachineSpec, RunStrategy)> {
+    let members = machine.content.get("spec")?.as_object()?.iter();
+    let members = members.filter(|(name, _)| *name != "template");
+    let rest: Value = members
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    let spec: VirtualMachineSpec = from_json(rest).ok()?;
+    let strategy = RunStrategy::of(&spec)?;
+    Some((spec, strategy))
 }
 
 fn start(

@@ -10,32 +10,40 @@ use crate::tables::{GONE, OBJECTS};
 use crate::{Ledger, ObjectKey, StoreError, StoredObject, Transaction};
 
 /// All objects at one moment.
-#[derive(Debug, Default)]
-pub struct Everything {
-    /// Objects of the kinds that were asked for.
-    pub objects: Vec<(ObjectKey, StoredObject)>,
+#[derive(Debug)]
+pub struct Everything<T> {
+    /// What was read of objects of the kinds that were asked for.
+    pub objects: Vec<T>,
     /// Uids that were removed, with [`Transaction::remove_owner`].
     pub gone: BTreeSet<String>,
 }
 
 impl Ledger {
-    /// All objects of the kinds that are `wanted`, and what is gone, read at one moment.
+    /// What `read` makes of each object of the kinds that are `wanted`, and what is gone, read at one moment. There is one
+    /// row in memory at a time.
     ///
     /// # Errors
     /// [`StoreError::Database`], [`StoreError::Undecodable`].
-    pub fn everything(&self, wanted: impl Fn(&str) -> bool) -> Result<Everything, StoreError> {
+    pub fn everything<T>(
+        &self,
+        wanted: impl Fn(&str) -> bool,
+        read: impl Fn(ObjectKey, StoredObject) -> T,
+    ) -> Result<Everything<T>, StoreError> {
         self.read(|database| {
-            let read = database.begin_read()?;
-            let mut everything = Everything::default();
-            for row in read.open_table(GONE)?.iter()? {
+            let transaction = database.begin_read()?;
+            let mut everything = Everything {
+                objects: Vec::new(),
+                gone: BTreeSet::new(),
+            };
+            for row in transaction.open_table(GONE)?.iter()? {
                 everything.gone.insert(row?.0.value().to_owned());
             }
-            for row in read.open_table(OBJECTS)?.iter()? {
+            for row in transaction.open_table(OBJECTS)?.iter()? {
                 let (key, value) = row?;
                 let key = parse_key(key.value())?;
                 if wanted(&key.kind) {
                     let object = decode(value.value(), "an object")?;
-                    everything.objects.push((key, object));
+                    everything.objects.push(read(key, object));
                 }
             }
             Ok(everything)
@@ -55,14 +63,20 @@ impl Transaction<'_> {
         self.remove(key, last)
     }
 
-    /// Forgets that these uids are gone: nothing refers to them.
+    /// Forgets that these uids are gone, as far as nothing refers to them.
     ///
     /// # Errors
     /// [`StoreError::Database`].
     pub fn forget_gone(&mut self, uids: &BTreeSet<String>) -> Result<(), StoreError> {
-        self.changed |= !uids.is_empty();
         for uid in uids {
-            self.gone.remove(uid.as_str())?;
+            let is_owner = match self.owned.range((uid.as_str(), "")..)?.next() {
+                Some(row) => row?.0.value().0 == uid,
+                None => false,
+            };
+            if !is_owner {
+                self.changed = true;
+                self.gone.remove(uid.as_str())?;
+            }
         }
         Ok(())
     }

@@ -212,7 +212,24 @@ impl Ledger {
         self.between(&ObjectKey::before_kind(kind), &ObjectKey::after_kind(kind))
     }
 
-    /// The same of one namespace.
+    /// The keys of all objects of a kind, and the version they were read at. No object is decoded.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`], [`StoreError::Undecodable`].
+    pub fn keys(&self, kind: &str) -> Result<(Vec<ObjectKey>, u64), StoreError> {
+        self.read(|database| {
+            let read = database.begin_read()?;
+            let meta = read.open_table(META)?;
+            let version = meta.get(META_VERSION)?.map_or(0, |value| value.value());
+            let (first, end) = (ObjectKey::before_kind(kind), ObjectKey::after_kind(kind));
+            let table = read.open_table(OBJECTS)?;
+            let rows = table.range(first.as_str()..end.as_str())?;
+            let keys = rows.map(|row| parse_key(row?.0.value()));
+            Ok((keys.collect::<Result<_, StoreError>>()?, version))
+        })
+    }
+
+    /// All objects of a kind in one namespace, by name, and the version they were read at.
     ///
     /// # Errors
     /// [`StoreError::Database`], [`StoreError::Undecodable`].

@@ -44,13 +44,50 @@ fn an_owner_is_remembered_as_gone_until_it_is_forgotten() {
     }
     // The agent died before it did anything about it.
     let ledger = open().expect("opens");
-    let everything = ledger.everything(|kind| kind != "Event").expect("reads");
-    let keys: Vec<&ObjectKey> = everything.objects.iter().map(|(key, _)| key).collect();
-    assert_eq!(keys, [&key("Vmi", "web-1")]);
+    let everything = ledger.everything(|kind| kind != "Event", |key, _| key);
+    let everything = everything.expect("reads");
+    assert_eq!(everything.objects, [key("Vmi", "web-1")]);
     assert_eq!(everything.gone, [String::from("u1")].into());
     ledger
         .write(|transaction| transaction.forget_gone(&everything.gone))
         .expect("is written");
-    let everything = ledger.everything(|_| false).expect("reads");
+    let everything = ledger.everything(|_| false, |key, _| key);
+    let everything = everything.expect("reads");
     assert!(everything.gone.is_empty() && everything.objects.is_empty());
+}
+
+#[test]
+fn an_owner_is_not_forgotten_while_something_names_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ledger = Ledger::open(&directory.path().join("ledger.redb"), Limits::default());
+    let ledger = ledger.expect("opens");
+    // metadata.ownerReferences[0].uid on the wire.
+    let owned_by_u1 = [&[0x1a, 6, 0x6a, 4, 0x22, 2][..], b"u1"].concat();
+    let vmi = StoredObject {
+        object: owned_by_u1,
+        ..object("u2", 3)
+    };
+    let written = ledger.write(|transaction| {
+        transaction.put(&key("Set", "web"), object("u1", 1))?;
+        transaction.put(&key("Set", "other"), object("u0", 2))?;
+        transaction.put(&key("Vmi", "web-1"), vmi.clone())?;
+        transaction.remove_owner(&key("Set", "web"), object("u1", 4))?;
+        transaction.remove_owner(&key("Set", "other"), object("u0", 5))
+    });
+    written.expect("is written");
+    let (keys, version) = ledger.keys("Vmi").expect("reads");
+    assert_eq!((keys, version), (vec![key("Vmi", "web-1")], 5));
+    let gone = || {
+        let everything = ledger.everything(|_| false, |_, _| ());
+        everything.expect("reads").gone
+    };
+    let forget = || {
+        let forgotten = ledger.write(|transaction| transaction.forget_gone(&gone()));
+        forgotten.expect("is written");
+        gone()
+    };
+    assert_eq!(forget(), [String::from("u1")].into());
+    let removed = ledger.write(|transaction| transaction.remove(&key("Vmi", "web-1"), vmi));
+    removed.expect("is written");
+    assert!(forget().is_empty());
 }

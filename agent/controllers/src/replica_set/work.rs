@@ -43,11 +43,11 @@ impl ReplicaSets {
     }
 
     fn follow_anew(&mut self, store: &impl ObjectStore, now: Duration) -> Result<(), StoreError> {
-        let sets = store.list(SET, None)?;
-        for set in sets.items {
-            self.queue.add(set.id(), now);
+        let (version, sets) = store.names(SET)?;
+        for set in sets {
+            self.queue.add(set, now);
         }
-        self.followed = Some(sets.version);
+        self.followed = Some(version);
         Ok(())
     }
 
@@ -95,7 +95,7 @@ impl ReplicaSets {
             let generation = change.metadata.generation;
             // What is wanted differently is tried at once.
             if self.generations.insert(id.clone(), generation) != Some(generation) {
-                self.queue.forgive(&id);
+                self.queue.hasten(&id);
             }
         }
         self.queue.add(id, now);

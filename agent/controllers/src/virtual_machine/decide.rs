@@ -5,13 +5,13 @@ use std::time::Duration;
 use agent_domain::{Kit, Owner, RunStrategy};
 use agent_objects::{
     ASKED_GENERATION, ORPHAN_FINALIZER, Object, Part, Preconditions, Write, controller_of,
-    links_of_template, with_strategy,
+    links_of_template, spec_and_strategy, with_strategy,
 };
+use proto_node::to_json;
 use proto_node::vmi::{
     VirtualMachineSpec as Spec, VirtualMachineStateChangeRequest as StateChange,
     VirtualMachineStatus as Status,
 };
-use proto_node::{from_json, to_json};
 use serde_json::{Value, json};
 
 use super::kit::{Stash, stash};
@@ -32,8 +32,19 @@ const AFTER_FAILURE: &str = "afterFailure";
 pub struct Outcome {
     /// In the order in which they are carried out. What follows one that failed is not carried out.
     pub writes: Vec<Write>,
+    /// The VMI to make once they are.
+    pub start: Option<Start>,
     /// Look again at this time, whether anything changes or not.
     pub again_at: Option<Duration>,
+}
+
+/// A start of a machine. Nothing is to hold it up: both objects are made by one write where the store can.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Start {
+    /// Keeps what the machine is.
+    pub revision: Object,
+    /// What runs.
+    pub vmi: Object,
 }
 
 /// Decides what is to be done for a machine. What the view shows must have been noted in the memory ([`Memory::look`]).
@@ -41,7 +52,7 @@ pub struct Outcome {
 pub fn decide(view: &View, memory: &mut Memory, moment: Moment) -> Outcome {
     let machine = &view.machine;
     // Admission took the machine, so what cannot be read was written by a newer release: it is left alone.
-    let Some((spec, strategy)) = wanted(machine) else {
+    let Some((spec, strategy)) = spec_and_strategy(machine) else {
         return Outcome::default();
     };
     // What is not in view yet must not be taken for absent.
@@ -63,16 +74,10 @@ pub fn decide(view: &View, memory: &mut Memory, moment: Moment) -> Outcome {
         finalizers.push(FINALIZER.to_owned());
         return Outcome {
             writes: vec![with_finalizers(machine, &finalizers)],
-            again_at: None,
+            ..Outcome::default()
         };
     }
     look.run(memory)
-}
-
-fn wanted(machine: &Object) -> Option<(Spec, RunStrategy)> {
-    let spec: Spec = from_json(machine.content.get("spec")?.clone()).ok()?;
-    let strategy = RunStrategy::of(&spec)?;
-    Some((spec, strategy))
 }
 
 /// One look at one machine.
@@ -147,10 +152,11 @@ impl Look<'_> {
         outcome.writes.extend(outdated.map(revision::forget));
         match (step, own) {
             (Step::Start { .. }, _) => {
-                if let Some(vmi) = made {
-                    outcome.writes.push(revision::keep(&self.view.machine));
-                    outcome.writes.push(Write::Create(Box::new(vmi)));
-                }
+                let revision = || revision::of(&self.view.machine);
+                outcome.start = made.map(|vmi| Start {
+                    revision: revision(),
+                    vmi,
+                });
             }
             (Step::Stop, Some(own)) if !own.is_deleted() => outcome.writes.push(removal(own)),
             (Step::TurnOn, _) => outcome.writes.push(self.turn_on()),

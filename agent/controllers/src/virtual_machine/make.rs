@@ -5,7 +5,7 @@ use agent_objects::{Object, ObjectId};
 use proto_node::meta::{ObjectMeta, OwnerReference};
 use proto_node::vmi::{VirtualMachineInstanceTemplateSpec, VirtualMachineSpec};
 use proto_node::{from_json, to_json};
-use serde_json::Map;
+use serde_json::{Map, Value};
 
 use super::{FINALIZER, GENERATION_ANNOTATION, VMI, kit};
 
@@ -33,14 +33,15 @@ pub(super) fn vmi_id(machine: &Object) -> ObjectId {
 /// The VMI before the store has it.
 ///
 /// # Errors
-/// KubeVirt's sentence when the template says what the instance type says, too.
+/// KubeVirt's sentence when the template says what the instance type says, too; what is wrong with a template that cannot
+/// be read.
 pub(super) fn vmi(
     machine: &Object,
     spec: &VirtualMachineSpec,
     kit: Kit<'_>,
     paused: bool,
 ) -> Result<Object, String> {
-    let template = expanded(spec, kit)?;
+    let template = expanded(machine, kit)?;
     let mut metadata = template.metadata.unwrap_or_default();
     kit::annotate(spec, &mut metadata.annotations);
     let mut spec = template.spec.unwrap_or_default();
@@ -72,21 +73,17 @@ pub(super) fn vmi(
 }
 
 /// The template with instance type and preference applied.
-fn expanded(
-    spec: &VirtualMachineSpec,
-    kit: Kit<'_>,
-) -> Result<VirtualMachineInstanceTemplateSpec, String> {
-    let template = spec.template.clone().unwrap_or_default();
-    if kit.is_empty() {
-        return Ok(template);
+fn expanded(machine: &Object, kit: Kit<'_>) -> Result<VirtualMachineInstanceTemplateSpec, String> {
+    let template = machine.at(&["spec", "template"]).cloned();
+    let mut made = template.unwrap_or_else(|| Value::Object(Map::new()));
+    if !kit.is_empty() {
+        apply_kit(kit, &mut made, "spec").map_err(|paths| {
+            format!(
+                "VMI conflicts with instancetype spec in fields: [{}]",
+                paths.join(", ")
+            )
+        })?;
     }
-    let mut made = to_json(&template);
-    apply_kit(kit, &mut made, "spec").map_err(|paths| {
-        format!(
-            "VMI conflicts with instancetype spec in fields: [{}]",
-            paths.join(", ")
-        )
-    })?;
     from_json(made).map_err(|errors| {
         let words: Vec<String> = errors.iter().map(ToString::to_string).collect();
         words.join(", ")

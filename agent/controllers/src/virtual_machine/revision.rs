@@ -30,21 +30,16 @@ fn prefix(machine: &Object) -> String {
     format!("revision-start-vm-{}-", machine.metadata.uid)
 }
 
-/// The write that keeps a machine as it is.
-pub(super) fn keep(machine: &Object) -> Write {
-    Write::Create(Box::new(of(machine)))
-}
-
-/// Those of `objects` that keep a machine as it was before the generation that its guest is made of. A later one may be of
+/// Those of `names` that keep a machine as it was before the generation that its guest is made of. A later one may be of
 /// a guest that is not seen yet.
-pub(super) fn outdated(machine: &Object, made_of: i64, objects: &[Object]) -> Vec<ObjectId> {
+pub(super) fn outdated(machine: &Object, made_of: i64, mut names: Vec<ObjectId>) -> Vec<ObjectId> {
     let prefix = prefix(machine);
-    let is_outdated = |object: &&Object| {
-        let generation = object.metadata.name.strip_prefix(&prefix);
+    names.retain(|id| {
+        let generation = id.name.strip_prefix(&prefix);
         let generation = generation.and_then(|text| text.parse::<i64>().ok());
-        object.kind == REVISION && generation.is_some_and(|generation| generation < made_of)
-    };
-    objects.iter().filter(is_outdated).map(Object::id).collect()
+        id.kind == REVISION && generation.is_some_and(|generation| generation < made_of)
+    });
+    names
 }
 
 /// The write that keeps a machine as it was no more.
@@ -55,7 +50,8 @@ pub(super) fn forget(id: &ObjectId) -> Write {
     }
 }
 
-fn of(machine: &Object) -> Object {
+/// Keeps a machine as it is.
+pub(super) fn of(machine: &Object) -> Object {
     let generation = machine.metadata.generation;
     let id = id(machine, generation);
     let mut content = Map::new();

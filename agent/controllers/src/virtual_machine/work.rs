@@ -9,10 +9,18 @@ use agent_objects::{
 };
 use proto_node::from_json;
 use proto_node::vmi::VirtualMachine;
+use serde_json::{Value, json};
 
 use super::memory::Failure;
-use super::{MACHINE, Memory, Moment, REVISION, VMI, View, decide, has_finalizer, make, revision};
+use super::{
+    MACHINE, Memory, Moment, Outcome, REVISION, Start, VMI, View, decide, has_finalizer, make,
+    revision,
+};
 use crate::{Change, ChangeKind, ObjectStore, Said, StoreError, WorkQueue};
+
+/// How long a machine whose VMI was just made is left alone. Its guest starts meanwhile, which takes syncs of the same disk
+/// as reporting each step would; what has come of it is reported in one go.
+const REST: Duration = Duration::from_millis(50);
 
 /// The controller of all machines of a store.
 #[derive(Debug, Default)]
@@ -36,11 +44,11 @@ impl VirtualMachines {
         let changes = match self.followed.map(|version| store.changes_after(version)) {
             Some(Ok(changes)) => changes,
             None | Some(Err(StoreError::Expired(_))) => {
-                let machines = store.list(MACHINE, None)?;
-                for machine in machines.items {
-                    self.queue.add(machine.id(), now);
+                let (version, machines) = store.names(MACHINE)?;
+                for machine in machines {
+                    self.queue.add(machine, now);
                 }
-                self.followed = Some(machines.version);
+                self.followed = Some(version);
                 return Ok(());
             }
             Some(Err(error)) => return Err(error),
@@ -80,7 +88,7 @@ impl VirtualMachines {
                 let generation = metadata.generation;
                 // What is wanted differently is tried at once.
                 if self.generations.insert(id.clone(), generation) != Some(generation) {
-                    self.queue.forgive(&id);
+                    self.queue.hasten(&id);
                 }
             }
             self.queue.add(id, now);
@@ -113,7 +121,7 @@ impl VirtualMachines {
                 self.memories.remove(&id);
                 self.generations.remove(&id);
                 self.waiting.remove(&id);
-                self.queue.forgive(&id);
+                self.queue.hasten(&id);
                 return Ok(true);
             }
             Err(error) => {
@@ -133,7 +141,9 @@ impl VirtualMachines {
         memory.look(&view);
         let outcome = decide(&view, memory, moment);
         let before = memory.failure.take();
-        let done = carry_out(store, &view, outcome.writes, memory, &mut say);
+        let is_start = outcome.start.is_some();
+        let again_at = outcome.again_at;
+        let done = carry_out(store, &view, outcome, memory, &mut say);
         if memory.failure != before {
             // The status is to say so.
             self.queue.add_at(id.clone(), now);
@@ -142,7 +152,10 @@ impl VirtualMachines {
             Done::All => self.queue.forgive(&id),
             Done::NotAll => self.queue.retry(id.clone(), now),
         }
-        if let Some(at) = outcome.again_at {
+        if is_start && done == Done::All {
+            self.queue.rest(id.clone(), now.saturating_add(REST));
+        }
+        if let Some(at) = again_at {
             self.queue.add_at(id, at);
         }
         Ok(true)
@@ -157,7 +170,7 @@ fn look(store: &impl ObjectStore, id: &ObjectId) -> Result<Option<View>, StoreEr
         return Ok(None);
     };
     let (version, vmi) = store.view(&make::vmi_id(&machine))?;
-    let as_message: VirtualMachine = from_json(machine.to_json()).unwrap_or_default();
+    let as_message = with_names_of_kit(&machine);
     let part = |sort| {
         find_kit(&as_message, sort, |id| {
             store.view(id).map(|(_, found)| found)
@@ -167,8 +180,8 @@ fn look(store: &impl ObjectStore, id: &ObjectId) -> Result<Option<View>, StoreEr
     let outdated = match made_of {
         Some(made_of) => {
             let of = (REVISION, machine.metadata.namespace.as_str());
-            let kept = store.list_owned_or_labelled(of, &machine.metadata.uid, "")?;
-            revision::outdated(&machine, made_of, &kept.items)
+            let kept = store.names_owned(of, &machine.metadata.uid)?;
+            revision::outdated(&machine, made_of, kept)
         }
         None => Vec::new(),
     };
@@ -187,6 +200,23 @@ fn look(store: &impl ObjectStore, id: &ObjectId) -> Result<Option<View>, StoreEr
     }))
 }
 
+/// As much of a machine as says which instance type and preference it has; reading all of it takes many times as long.
+fn with_names_of_kit(machine: &Object) -> VirtualMachine {
+    let some = |part: &str, members: [&str; 2]| -> Value {
+        let found = members.into_iter().filter_map(|name| {
+            let value = machine.at(&[part, name])?.clone();
+            Some((name.to_owned(), value))
+        });
+        found.collect()
+    };
+    let some = json!({
+        "metadata": {"namespace": machine.metadata.namespace},
+        "spec": some("spec", ["instancetype", "preference"]),
+        "status": some("status", ["instancetypeRef", "preferenceRef"]),
+    });
+    from_json(some).unwrap_or_default()
+}
+
 /// Whether everything was carried out.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Done {
@@ -195,23 +225,22 @@ enum Done {
     NotAll,
 }
 
-/// Carries writes out, up to the first that fails.
+/// Carries everything out, up to the first write that fails.
 fn carry_out(
     store: &impl ObjectStore,
     view: &View,
-    writes: Vec<Write>,
+    outcome: Outcome,
     memory: &mut Memory,
     say: &mut impl FnMut(&Object, Said),
 ) -> Done {
-    let mut machine = view.machine.clone();
-    for write in writes {
+    let mut version = view.machine.version();
+    for write in outcome.writes {
         let done = match &write {
-            Write::Create(copy) if copy.kind == REVISION => match store.create(copy) {
+            Write::Create(copy) => match store.create(copy) {
                 // Its name says what it is a copy of.
-                Err(StoreError::AlreadyExists(_)) => Ok(true),
-                made => made.map(|_| true),
+                Err(StoreError::AlreadyExists(_)) => Ok(()),
+                made => made.map(drop),
             },
-            Write::Create(vmi) => create(store, &machine, vmi, memory),
             Write::Patch {
                 id,
                 part,
@@ -224,53 +253,74 @@ fn carry_out(
                 let patched = store.patch(id, *part, patch, preconditions);
                 patched.map(|patched| {
                     if patched.kind == MACHINE {
-                        machine = patched;
+                        version = patched.version();
                     }
-                    true
                 })
             }
             Write::Delete { id, preconditions } => match store.delete(id, preconditions) {
                 // What is to be deleted is gone.
-                Err(StoreError::NotFound(_)) => Ok(true),
-                deleted => deleted.map(|()| true),
+                Err(StoreError::NotFound(_)) => Ok(()),
+                deleted => deleted,
             },
         };
         match done {
-            Ok(true) => tell(view, &write, say),
-            Ok(false) => return Done::NotAll,
+            Ok(()) => tell_of_stop(view, &write, say),
             Err(error) => {
-                if let Some(failure) = failure(&write, &error) {
-                    let text = failed(&write, &error);
-                    say(&view.machine, Said::warning(failure.reason, text));
-                    memory.failure = Some(failure);
-                }
-                return Done::NotAll;
+                let failure = failure(&write, &error).map(|it| (it, failed(&write, &error)));
+                return not_all(view, failure, memory, say);
             }
         }
     }
-    Done::All
+    let Some(start) = outcome.start else {
+        return Done::All;
+    };
+    match make_vmi(store, (&view.machine, version), &start, memory) {
+        Ok(true) => {
+            tell_of_start(view, &start.vmi, say);
+            Done::All
+        }
+        Ok(false) => Done::NotAll,
+        Err(error) => {
+            let failure = failure_of_start(&error).map(|it| (it, failed_start(&error)));
+            not_all(view, failure, memory, say)
+        }
+    }
 }
 
-/// Makes the VMI; false when the machine or its VMI is not as it was when that was decided.
-fn create(
+/// Remembers and tells why not everything was carried out.
+fn not_all(
+    view: &View,
+    failure: Option<(Failure, String)>,
+    memory: &mut Memory,
+    say: &mut impl FnMut(&Object, Said),
+) -> Done {
+    if let Some((failure, text)) = failure {
+        say(&view.machine, Said::warning(failure.reason, text));
+        memory.failure = Some(failure);
+    }
+    Done::NotAll
+}
+
+/// Makes the VMI; false when the machine, which must be at this version, or its VMI is not as it was when that was decided.
+fn make_vmi(
     store: &impl ObjectStore,
-    machine: &Object,
-    vmi: &Object,
+    (machine, version): (&Object, u64),
+    start: &Start,
     memory: &mut Memory,
 ) -> Result<bool, StoreError> {
     let present = store.get(&machine.id())?;
     let is_same = present.is_some_and(|present| {
-        present.metadata.uid == machine.metadata.uid && present.version() == machine.version()
+        present.metadata.uid == machine.metadata.uid && present.version() == version
     });
     if !is_same {
         return Ok(false);
     }
     // One that was made before, with the answer lost, is no older than the view by now.
-    if let Some(present) = store.get(&vmi.id())? {
+    if let Some(present) = store.get(&start.vmi.id())? {
         memory.awaited = Some(present.version());
         return Ok(false);
     }
-    let made = store.create(vmi)?;
+    let made = store.create_after(&start.revision, &start.vmi)?;
     memory.awaited = Some(made.version());
     Ok(true)
 }
@@ -287,37 +337,52 @@ fn may_change(store: &impl ObjectStore, view: &View, id: &ObjectId) -> bool {
     }
 }
 
-fn tell(view: &View, write: &Write, say: &mut impl FnMut(&Object, Said)) {
-    match write {
-        Write::Create(made) if made.kind == VMI => {
-            let message = format!(
-                "Started the virtual machine by creating the new virtual machine instance {}",
-                made.metadata.name
-            );
-            say(&view.machine, Said::normal("SuccessfulCreate", message));
-        }
-        Write::Delete { id, preconditions } if id.kind == VMI => {
-            let message = format!(
-                "Stopped the virtual machine by deleting the virtual machine instance {}",
-                preconditions.uid
-            );
-            say(&view.machine, Said::normal("SuccessfulDelete", message));
-        }
-        Write::Create(_) | Write::Patch { .. } | Write::Delete { .. } => {}
+fn tell_of_start(view: &View, vmi: &Object, say: &mut impl FnMut(&Object, Said)) {
+    let message = format!(
+        "Started the virtual machine by creating the new virtual machine instance {}",
+        vmi.metadata.name
+    );
+    say(&view.machine, Said::normal("SuccessfulCreate", message));
+}
+
+fn tell_of_stop(view: &View, write: &Write, say: &mut impl FnMut(&Object, Said)) {
+    let Write::Delete { id, preconditions } = write else {
+        return;
+    };
+    if id.kind == VMI {
+        let message = format!(
+            "Stopped the virtual machine by deleting the virtual machine instance {}",
+            preconditions.uid
+        );
+        say(&view.machine, Said::normal("SuccessfulDelete", message));
     }
 }
 
-/// What the machine reports of a failed write. A conflict is no failure: somebody else was faster.
+/// What the machine reports of a start that failed. A conflict is no failure: somebody else was faster.
+fn failure_of_start(error: &StoreError) -> Option<Failure> {
+    if matches!(error, StoreError::Conflict(_)) {
+        return None;
+    }
+    Some(Failure {
+        reason: "FailedCreate",
+        message: format!("Failure while starting VMI: {error}"),
+    })
+}
+
+/// The same as an event says it.
+fn failed_start(error: &StoreError) -> String {
+    format!("Error creating virtual machine instance: {error}")
+}
+
+/// What the machine reports of another write that failed.
 fn failure(write: &Write, error: &StoreError) -> Option<Failure> {
     if matches!(error, StoreError::Conflict(_)) {
         return None;
     }
     let (reason, what) = match write {
-        Write::Create(_) => ("FailedCreate", "Failure while starting VMI"),
+        Write::Create(_) => return failure_of_start(error),
         // What a start leaves over is tried again with it.
-        Write::Delete { id, .. } if id.kind != VMI => {
-            ("FailedCreate", "Failure while starting VMI")
-        }
+        Write::Delete { id, .. } if id.kind != VMI => return failure_of_start(error),
         Write::Delete { .. } => ("FailedDelete", "Failure attempting to delete VMI"),
         Write::Patch {
             part: Part::Main, ..
@@ -347,8 +412,6 @@ fn failed(write: &Write, error: &StoreError) -> String {
             )
         }
         Write::Patch { id, .. } => format!("Error updating {}: {error}", id.name),
-        Write::Create(_) | Write::Delete { .. } => {
-            format!("Error creating virtual machine instance: {error}")
-        }
+        Write::Create(_) | Write::Delete { .. } => failed_start(error),
     }
 }

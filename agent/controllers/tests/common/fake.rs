@@ -46,6 +46,8 @@ pub struct Fake(RefCell<Inner>);
 struct Inner {
     random: Random,
     has_faults: bool,
+    /// Makes two objects in one write, as a ledger does, and not one after the other, as a Kubernetes API does.
+    has_transactions: bool,
     version: u64,
     truth: BTreeMap<ObjectId, Object>,
     log: Vec<(u64, ChangeKind, Object)>,
@@ -66,6 +68,7 @@ impl Fake {
         Self(RefCell::new(Inner {
             random: Random::new(seed),
             has_faults: true,
+            has_transactions: seed.is_multiple_of(2),
             version: 0,
             truth: BTreeMap::new(),
             log: Vec::new(),
@@ -335,6 +338,27 @@ impl ObjectStore for Fake {
             return Err(StoreError::Refused(String::from("no such network")));
         }
         inner.write(|inner| inner.create(object))
+    }
+
+    fn create_after(&self, first: &Object, second: &Object) -> Result<Object, StoreError> {
+        let mut inner = self.0.borrow_mut();
+        if inner.refuses_creations || !inner.has_transactions {
+            drop(inner);
+            return match self.create(first) {
+                Ok(_) | Err(StoreError::AlreadyExists(_)) => self.create(second),
+                Err(error) => Err(error),
+            };
+        }
+        inner.creations += 1;
+        inner.write(|inner| {
+            if inner.truth.contains_key(&second.id()) {
+                return Err(StoreError::AlreadyExists(second.metadata.name.clone()));
+            }
+            match inner.create(first) {
+                Ok(_) | Err(StoreError::AlreadyExists(_)) => inner.create(second),
+                Err(error) => Err(error),
+            }
+        })
     }
 
     fn patch(

@@ -388,3 +388,48 @@ fn a_machine_that_is_stopped_before_its_first_start_is_not_started() {
     world.settle();
     assert!(world.is_running() && world.starts == 1);
 }
+
+/// The controller does what is due at this moment.
+fn at_once(world: &mut World) {
+    world.store.catch_up(usize::MAX);
+    while world.control() {
+        world.store.catch_up(usize::MAX);
+    }
+}
+
+#[test]
+fn a_start_is_one_write_where_the_store_can_and_its_steps_are_reported_in_one() {
+    // A store of an odd seed has no transactions.
+    for (seed, writes_of_start) in [(2, 1), (1, 2)] {
+        let mut world = World::new(seed, RunStrategy::Manual);
+        world.store.end_faults();
+        world.catch_up();
+        let writes = |world: &World| world.store.counts().0;
+        let before = writes(&world);
+        assert!(world.wish(MachineWish::Start { paused: false }));
+        at_once(&mut world);
+        assert!(world.vmi().is_some());
+        assert_eq!(writes(&world) - before, writes_of_start, "seed {seed}");
+        assert_eq!(revisions(&world).len(), 1);
+        for _ in 0..2 {
+            world.guest_goes_on();
+            at_once(&mut world);
+        }
+        assert!(world.is_running());
+        assert_eq!(writes(&world) - before, writes_of_start, "seed {seed}");
+        world.elapsed += std::time::Duration::from_millis(50);
+        at_once(&mut world);
+        assert_eq!(writes(&world) - before, writes_of_start + 1, "seed {seed}");
+        assert_eq!(word(&world), "Running");
+    }
+}
+
+#[test]
+fn a_machine_that_is_halted_right_after_its_start_is_stopped_at_once() {
+    let mut world = calm(RunStrategy::Manual);
+    assert!(world.wish(MachineWish::Start { paused: false }));
+    at_once(&mut world);
+    world.switch(RunStrategy::Halted);
+    at_once(&mut world);
+    assert!(world.vmi().is_some_and(|vmi| vmi.is_deleted()));
+}

@@ -1,13 +1,15 @@
 //! Running controllers and the collection of garbage against the ledger.
 
+use std::collections::BTreeSet;
 use std::future::Future;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent_controllers::virtual_machine::Moment;
 use agent_controllers::{Namespaces, ObjectStore, ReplicaSets, Said, StoreError, VirtualMachines};
 use agent_host::Host;
 use agent_objects::{Kinds, ORPHAN_FINALIZER, Object, Write, Writer, collect};
 use agent_sources::ApiError;
+use agent_store::{ObjectKey, StoredObject};
 use tracing::{error, info, warn};
 
 use crate::agent::Agent;
@@ -18,6 +20,15 @@ use crate::{clock, events, object};
 /// How long to wait when the ledger cannot be read.
 const PAUSE: Duration = Duration::from_secs(5);
 
+/// Controllers work on one object after another for so long before they look at what has changed meanwhile.
+const SPELL: Duration = Duration::from_millis(5);
+
+/// How long events wait for others: their sync is not to hold up the start of the guest that they tell of.
+const EVENTS_WAIT: Duration = Duration::from_millis(50);
+
+/// Uids of gone objects that nothing refers to are forgotten in one go.
+const FORGOTTEN: usize = 256;
+
 /// What is kept between two looks.
 #[derive(Default)]
 struct Controllers {
@@ -26,18 +37,24 @@ struct Controllers {
     namespaces: Namespaces,
     /// Garbage was collected as of this version of the ledger; nothing before the first time.
     collected: Option<u64>,
+    /// Uids of objects that are gone since and owned nothing.
+    alone: BTreeSet<String>,
+    /// Events that are yet to be recorded, and the heads of the objects that they are about.
+    said: Vec<(Object, Said)>,
+    /// When the first of them came up.
+    said_at: Duration,
 }
 
 /// What the controllers do at the agent's start, until nothing is left to do.
 struct FirstPass {
-    begun: std::time::Instant,
+    begun: Instant,
     rounds: u64,
 }
 
 impl FirstPass {
     fn begin() -> Self {
         Self {
-            begun: std::time::Instant::now(),
+            begun: Instant::now(),
             rounds: 0,
         }
     }
@@ -84,41 +101,31 @@ impl<H: Host> Agent<H> {
                 }
             };
             tokio::select! {
-                () = &mut shutdown => return,
+                () = &mut shutdown => break,
                 () = pause => {}
-                changed = versions.changed() => if changed.is_err() { return },
+                changed = versions.changed() => if changed.is_err() { break },
             }
         }
+        self.tell(&controllers.said);
     }
 
-    /// Works on one object of each controller, so that the end of the agent waits for no more; the answer is when there is
-    /// work again.
+    /// Works for a short time, so that the end of the agent waits for no more; the answer is when there is work again.
     fn control(&self, controllers: &mut Controllers) -> Result<Option<Duration>, StoreError> {
         let now = clock::boot_time();
-        let today = clock::now();
-        let date = clock::rfc3339(today);
-        let moment = Moment {
-            elapsed: now,
-            date: today.0.div_euclid(1000),
-        };
-        let Controllers { sets, machines, .. } = controllers;
-        let mut said = Vec::new();
-        let mut say = |object: &Object, words: Said| said.push((object.clone(), words));
-        let worked = tokio::task::block_in_place(|| {
-            sets.follow(self, now)?;
-            machines.follow(self, now)?;
-            let worked = sets.work(self, (now, &date), &mut say)?;
-            Ok(machines.work(self, moment, &mut say)? || worked)
-        });
-        self.tell(&said);
+        let worked = tokio::task::block_in_place(|| self.work(controllers, now));
+        let is_due = now >= controllers.said_at.saturating_add(EVENTS_WAIT);
+        if !controllers.said.is_empty() && (is_due || worked.is_err()) {
+            self.tell(&std::mem::take(&mut controllers.said));
+        }
         if worked? {
             return Ok(Some(Duration::ZERO));
         }
         // Before namespaces: one that cannot be emptied for now holds up nothing else.
-        if self.collect_garbage(&mut controllers.collected)? {
+        if self.collect_garbage(controllers)? {
             return Ok(Some(Duration::ZERO));
         }
         let namespaces = &mut controllers.namespaces;
+        let date = clock::rfc3339(clock::now());
         let emptied = tokio::task::block_in_place(|| {
             namespaces.follow(self)?;
             namespaces.work(self, &date)
@@ -126,9 +133,58 @@ impl<H: Host> Agent<H> {
         if emptied? {
             return Ok(Some(Duration::ZERO));
         }
-        let due = [controllers.sets.next_due(), controllers.machines.next_due()];
+        let told =
+            (!controllers.said.is_empty()).then(|| controllers.said_at.saturating_add(EVENTS_WAIT));
+        let due = [
+            controllers.sets.next_due(),
+            controllers.machines.next_due(),
+            told,
+        ];
         let due = due.into_iter().flatten().min();
         Ok(due.map(|due| due.saturating_sub(now)))
+    }
+
+    /// Works on what is due; false when nothing is.
+    fn work(&self, controllers: &mut Controllers, now: Duration) -> Result<bool, StoreError> {
+        let Controllers {
+            sets,
+            machines,
+            said,
+            said_at,
+            ..
+        } = controllers;
+        sets.follow(self, now)?;
+        machines.follow(self, now)?;
+        let mut say = |object: &Object, words: Said| {
+            if said.is_empty() {
+                *said_at = now;
+            }
+            let head = Object {
+                api_version: object.api_version.clone(),
+                kind: object.kind.clone(),
+                metadata: object.metadata.clone(),
+                ..Object::default()
+            };
+            said.push((head, words));
+        };
+        let begun = Instant::now();
+        let mut has_worked = false;
+        loop {
+            let today = clock::now();
+            let date = clock::rfc3339(today);
+            let moment = Moment {
+                elapsed: now,
+                date: today.0.div_euclid(1000),
+            };
+            let of_sets = sets.work(self, (now, &date), &mut say)?;
+            if !machines.work(self, moment, &mut say)? && !of_sets {
+                return Ok(has_worked);
+            }
+            has_worked = true;
+            if begun.elapsed() >= SPELL {
+                return Ok(true);
+            }
+        }
     }
 
     fn tell(&self, said: &[(Object, Said)]) {
@@ -161,10 +217,16 @@ impl<H: Host> Agent<H> {
     }
 
     /// Deletes what depends on nothing but objects that are gone; true when there may be more.
-    fn collect_garbage(&self, collected: &mut Option<u64>) -> Result<bool, StoreError> {
+    fn collect_garbage(&self, controllers: &mut Controllers) -> Result<bool, StoreError> {
+        let Controllers {
+            collected, alone, ..
+        } = controllers;
         let version = self.ledger.version().map_err(unreadable)?;
-        if !self.may_have_garbage(*collected)? {
+        if !self.may_have_garbage(*collected, alone)? {
             *collected = Some(version);
+            if alone.len() >= FORGOTTEN {
+                self.forget(alone)?;
+            }
             return Ok(false);
         }
         let kinds = Kinds::this_release();
@@ -172,16 +234,11 @@ impl<H: Host> Agent<H> {
             let entry = kinds.find(kind);
             entry.is_some_and(|kind| !matches!(kind.writer, Writer::Agent))
         };
-        let everything = tokio::task::block_in_place(|| self.ledger.everything(is_owned));
+        let everything =
+            tokio::task::block_in_place(|| self.ledger.everything(is_owned, owners_of));
         let everything = everything.map_err(unreadable)?;
-        let mut objects = Vec::new();
-        for (key, row) in &everything.objects {
-            objects.push(Object {
-                kind: key.kind.clone(),
-                metadata: object::metadata_of(row).map_err(unknown)?,
-                ..Object::default()
-            });
-        }
+        let objects = everything.objects.into_iter();
+        let objects: Vec<Object> = objects.collect::<Result<_, _>>().map_err(unknown)?;
         let writes = collect(&objects, |uid| everything.gone.contains(uid));
         let is_clean = writes.is_empty();
         let mut failed = false;
@@ -193,11 +250,8 @@ impl<H: Host> Agent<H> {
             }
         }
         if is_clean && !everything.gone.is_empty() {
-            let forgotten = self.write(|transaction| {
-                let forgotten = transaction.forget_gone(&everything.gone);
-                forgotten.map_err(WriteError::from)
-            });
-            forgotten.map_err(|error| unknown(error.into()))?;
+            alone.extend(everything.gone);
+            self.forget(alone)?;
         }
         if is_clean || failed {
             // What failed is tried again with the next change.
@@ -224,8 +278,24 @@ impl<H: Host> Agent<H> {
         }
     }
 
-    /// Whether anything since a version can have left garbage: an object is gone, or goes and lets go of what it owns.
-    fn may_have_garbage(&self, since: Option<u64>) -> Result<bool, StoreError> {
+    /// Forgets that objects are gone to which nothing refers.
+    fn forget(&self, alone: &mut BTreeSet<String>) -> Result<(), StoreError> {
+        let forgotten = self.write(|transaction| {
+            let forgotten = transaction.forget_gone(alone);
+            forgotten.map_err(WriteError::from)
+        });
+        forgotten.map_err(|error| unknown(error.into()))?;
+        alone.clear();
+        Ok(())
+    }
+
+    /// Whether anything since a version has left garbage: an owner of others is gone, or goes and lets go of them. Looking
+    /// for it takes reading everything. Uids of what is gone and was alone are added to `alone`.
+    fn may_have_garbage(
+        &self,
+        since: Option<u64>,
+        alone: &mut BTreeSet<String>,
+    ) -> Result<bool, StoreError> {
         let Some(since) = since else {
             return Ok(true);
         };
@@ -235,17 +305,38 @@ impl<H: Host> Agent<H> {
             Err(error) => return Err(error),
         };
         let kinds = Kinds::this_release();
-        let is_owner = |kind: &str| {
-            let entry = kinds.find(kind);
-            entry.is_some_and(|kind| !matches!(kind.writer, Writer::Agent))
-        };
-        let may_leave = |change: &agent_controllers::Change| {
-            let is_deleted = change.happened == agent_controllers::ChangeKind::Deleted;
-            let mut finalizers = change.metadata.finalizers.iter();
-            is_owner(&change.kind) && (is_deleted || finalizers.any(|it| it == ORPHAN_FINALIZER))
-        };
-        Ok(changes.iter().any(may_leave))
+        for change in changes {
+            let entry = kinds.find(&change.kind);
+            if entry.is_none_or(|kind| matches!(kind.writer, Writer::Agent)) {
+                continue;
+            }
+            let metadata = &change.metadata;
+            if metadata.finalizers.iter().any(|it| it == ORPHAN_FINALIZER) {
+                return Ok(true);
+            }
+            if change.happened == agent_controllers::ChangeKind::Deleted {
+                let dependents = self.ledger.dependents(&metadata.uid);
+                if !dependents.map_err(unreadable)?.is_empty() {
+                    return Ok(true);
+                }
+                alone.insert(change.metadata.uid);
+            }
+        }
+        Ok(false)
     }
+}
+
+/// As much of an object as decides on whether it is garbage.
+fn owners_of(key: ObjectKey, row: StoredObject) -> Result<Object, ApiError> {
+    let mut metadata = object::metadata_of(&row)?;
+    metadata.managed_fields.clear();
+    metadata.annotations.clear();
+    metadata.labels.clear();
+    Ok(Object {
+        kind: key.kind,
+        metadata,
+        ..Object::default()
+    })
 }
 
 fn unreadable(error: agent_store::StoreError) -> StoreError {

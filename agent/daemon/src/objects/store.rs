@@ -7,7 +7,7 @@ use agent_objects::{Kinds, Object, ObjectId, Part, Preconditions, Propagation, W
 use agent_sources::{ApiError, ObjectDelete, ObjectPatch, ObjectRegistry, WriteBy};
 use serde_json::Value;
 
-use super::{CHANGES, kind_of};
+use super::{CHANGES, id, kind_of};
 use crate::agent::Agent;
 use crate::error::store;
 use crate::object;
@@ -64,6 +64,23 @@ impl<H: Host> ObjectStore for Agent<H> {
         Ok(Listed { version, items })
     }
 
+    fn names(&self, kind: &str) -> Result<(u64, Vec<ObjectId>), StoreError> {
+        let keys = self.ledger.keys(kind);
+        let (keys, version) = keys.map_err(|error| refused(store(error)))?;
+        Ok((version, keys.into_iter().map(id).collect()))
+    }
+
+    fn names_owned(
+        &self,
+        (kind, namespace): (&str, &str),
+        owner_uid: &str,
+    ) -> Result<Vec<ObjectId>, StoreError> {
+        let keys = self.ledger.dependents(owner_uid);
+        let mut keys = keys.map_err(|error| refused(store(error)))?;
+        keys.retain(|key| key.kind == kind && key.namespace == namespace);
+        Ok(keys.into_iter().map(id).collect())
+    }
+
     fn changes_after(&self, version: u64) -> Result<Vec<Change>, StoreError> {
         let kinds = Kinds::this_release();
         let is_followed = |kind: &str| {
@@ -96,6 +113,11 @@ impl<H: Host> ObjectStore for Agent<H> {
 
     fn create(&self, object: &Object) -> Result<Object, StoreError> {
         let written = self.create_object(object.clone(), &CONTROLLER);
+        written.map(|written| written.object).map_err(refused)
+    }
+
+    fn create_after(&self, first: &Object, second: &Object) -> Result<Object, StoreError> {
+        let written = self.create_together(first.clone(), second.clone(), &CONTROLLER);
         written.map(|written| written.object).map_err(refused)
     }
 

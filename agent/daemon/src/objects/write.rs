@@ -17,7 +17,7 @@ use proto_node::{from_json, to_json};
 use serde_json::{Value, json};
 
 use super::namespace::{self, check_open};
-use super::{key, kind_of, not_found, refused};
+use super::{Companion, key, kind_of, not_found, refused};
 use crate::agent::Agent;
 use crate::clock;
 use crate::error::{WriteError, store};
@@ -42,7 +42,7 @@ impl<H: Host> Agent<H> {
     ) -> Result<ObjectWritten, ApiError> {
         let kind = kind_of(&object.kind)?;
         match kind.writer {
-            Writer::Guests => return self.create_guest(object, by),
+            Writer::Guests => return self.create_guest(object, None, by),
             Writer::Agent => return Err(agent_only(kind)),
             Writer::Objects(_) => owner::claim(&mut object.metadata, &by.owner),
         }
@@ -70,7 +70,7 @@ impl<H: Host> Agent<H> {
         let is_there = self.ledger.object(&key(&object.id())).map_err(store)?;
         if is_there.is_none() && matches!(kind.writer, Writer::Guests) {
             let first = self.read_as(kind, applied(object, None))?;
-            return self.create_guest(first, by);
+            return self.create_guest(first, None, by);
         }
         if matches!(kind.writer, Writer::Agent) {
             return Err(agent_only(kind));
@@ -207,13 +207,18 @@ impl<H: Host> Agent<H> {
     }
 
     /// A VMI goes the way of all VMIs: admission, record, actor.
-    fn create_guest(&self, object: Object, by: &WriteBy) -> Result<ObjectWritten, ApiError> {
+    pub(super) fn create_guest(
+        &self,
+        object: Object,
+        companion: Option<&Companion>,
+        by: &WriteBy,
+    ) -> Result<ObjectWritten, ApiError> {
         let kind = kind_of(&object.kind)?;
         let malformed = |errors| {
             let refusal = Refusal::Malformed(errors);
             refused(kind, &object.metadata.name, refusal)
         };
-        let applied = self.apply_vmi(Apply {
+        let apply = Apply {
             object: from_json(object.to_json()).map_err(malformed)?,
             idempotency_key: by.idempotency_key.clone(),
             dry_run: by.dry_run,
@@ -221,7 +226,8 @@ impl<H: Host> Agent<H> {
             by: by.owner.clone(),
             manager: by.manager.clone(),
             trace: CallerTrace::default(),
-        })?;
+        };
+        let applied = self.apply_vmi_with(apply, companion)?;
         Ok(ObjectWritten {
             object: self.read_as(kind, to_json(&applied.object))?,
             created: true,
@@ -245,7 +251,11 @@ impl<H: Host> Agent<H> {
     }
 
     /// A new object, if its kind admits it.
-    fn admitted(&self, kind: &ObjectKind, mut object: Object) -> Result<Decision, ApiError> {
+    pub(super) fn admitted(
+        &self,
+        kind: &ObjectKind,
+        mut object: Object,
+    ) -> Result<Decision, ApiError> {
         let warnings = self.admit(kind, &mut object, None)?;
         Ok(Decision {
             written: Written::Changed(object),
@@ -395,7 +405,7 @@ impl<H: Host> Agent<H> {
     }
 
     /// Stores what was decided, and gives it its version.
-    fn store_written(
+    pub(super) fn store_written(
         &self,
         transaction: &mut Transaction<'_>,
         kind: &ObjectKind,
@@ -472,7 +482,7 @@ fn keep_own(offered: &mut Object, present: &Object) {
     }
 }
 
-fn agent_only(kind: &ObjectKind) -> ApiError {
+pub(super) fn agent_only(kind: &ObjectKind) -> ApiError {
     let text = format!("a {} is written by the agent alone", kind.kind);
     ApiError::Forbidden(text)
 }
