@@ -12,7 +12,7 @@ use crate::{Ledger, ObjectKey, StoreError, StoredObject, Transaction};
 /// All objects at one moment.
 #[derive(Debug)]
 pub struct Everything<T> {
-    /// What was read of objects of the kinds that were asked for.
+    /// One entry of each object of the kinds that were asked for.
     pub objects: Vec<T>,
     /// Uids that were removed, with [`Transaction::remove_owner`].
     pub gone: BTreeSet<String>,

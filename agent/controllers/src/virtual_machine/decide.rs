@@ -43,7 +43,7 @@ pub struct Outcome {
 pub struct Start {
     /// Keeps what the machine is.
     pub revision: Object,
-    /// What runs.
+    /// The new VMI, which the store has not admitted yet.
     pub vmi: Object,
 }
 

@@ -41,7 +41,7 @@ struct Controllers {
     alone: BTreeSet<String>,
     /// Events that are yet to be recorded, and the heads of the objects that they are about.
     said: Vec<(Object, Said)>,
-    /// When the first of them came up.
+    /// Boot time at which the first of them came up.
     said_at: Duration,
 }
 
