@@ -20,6 +20,7 @@ mod facts;
 mod forward;
 mod given;
 mod guest_info;
+mod heaps;
 mod hooks;
 mod image;
 mod images;
@@ -144,6 +145,7 @@ pub fn main() -> ExitCode {
     if let Some(Command::Nvram(command)) = &arguments.command {
         return nvram::run(&config, command).unwrap_or_else(|error| fail(&error));
     }
+    heaps::start_with_one();
     let level = match logging::start(&config) {
         Ok(level) => level,
         Err(error) => return fail(&error.into()),
