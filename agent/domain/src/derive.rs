@@ -1,5 +1,5 @@
-//! Values that KubeVirt draws at random and we derive from the uid, so that admitting again gives the
-//! same.
+//! Values that KubeVirt draws at random and we derive from a seed, so that admitting again gives the same. The seed is the uid of
+//! the VirtualMachine that controls the VMI, else the VMI's own.
 
 use crate::name::MacAddress;
 

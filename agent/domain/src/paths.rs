@@ -57,8 +57,9 @@ pub struct PathRecord {
     pub exclusive: bool,
 }
 
-/// The paths that are remembered. Each stands for itself and for all that is below it and not
-/// remembered itself; a configured directory, in which namespaces have theirs, for itself alone.
+/// Owners of paths, as the ledger has them. An entry applies to its path and to everything below it, unless a nearer entry is
+/// there. An entry of a configured directory (`paths.disks`, `paths.boot`) or of a parent of one applies to that path alone,
+/// because the directories of all namespaces lie below it.
 pub type PathRecords = BTreeMap<PathBuf, PathRecord>;
 
 /// Which files of the host which namespace may name.
@@ -93,7 +94,9 @@ pub enum PathRefusal {
 }
 
 impl PathRules {
-    /// The directory beneath which the path has to be opened, where the namespace may use it.
+    /// The directory beneath which the path has to be opened, where the namespace may use it. The first of these decides: a grant
+    /// of exactly this path; the entry of the path; the namespace's own directory; a grant of a directory above it; a grant to
+    /// all namespaces, which is for reading.
     ///
     /// # Errors
     /// The path may not be used; the refusal says why.
@@ -110,7 +113,7 @@ impl PathRules {
         let record = self.record_of(path);
         if let Some(record) = record {
             if record.namespaces.contains(namespace) {
-                // A kernel that two namespaces boot from is no disk of either.
+                // Several namespaces share it, such as a kernel: none of them may write to it.
                 if wanted.writes() && !record.exclusive && record.namespaces.len() > 1 {
                     return Err(PathRefusal::SharedForReading);
                 }

@@ -120,7 +120,7 @@ impl ContainerDisks {
         })
     }
 
-    /// Removes what an agent that ended left between the two names of a disk. While one runs, these are its own.
+    /// Removes temporary files of an agent that died between writing and renaming a disk. While an agent runs, they are its own.
     pub(crate) fn remove_half_written(&self) -> io::Result<()> {
         collect::remove_drafts(&self.importer.dir.join("sha256"), "part")?;
         collect::remove_drafts(&self.names.0, "new")
@@ -210,16 +210,18 @@ impl ContainerDisks {
             return self.pulled_before(&job.work, wanted);
         };
         let key = key(digest, wanted.disk.path.as_deref());
-        if !self.has_proved(&job.origin, &key)? {
+        if !self.has_delivered_layers(&job.origin, &key)? {
             return Ok(None);
         }
         let file = self.kept(&key)?;
         Ok(file.map(|file| (file, digest.clone())))
     }
 
-    /// Whether a place had all layers of an image, and not only its manifest, which says which disk is kept: who knows
-    /// that much of another's image has not got the image.
-    fn has_proved(&self, origin: &str, key: &str) -> Result<bool, Failure> {
+    /// Whether this origin, a repository or a path of the node, once delivered all layers of the image.
+    ///
+    /// The key follows from the manifest alone: whoever has no more than the manifest of another's private image would
+    /// otherwise get the disk that was made of it.
+    fn has_delivered_layers(&self, origin: &str, key: &str) -> Result<bool, Failure> {
         let proved = self.names.digest(&proof(origin, key));
         proved
             .map(|digest| digest.is_some())
@@ -343,7 +345,9 @@ impl ContainerDisks {
         let suffix = path.clone();
         let is_kept = |digest: &str| {
             let key = key(digest, suffix.as_deref());
-            let is_proved = self.has_proved(&job.origin, &key).unwrap_or(false);
+            let is_proved = self
+                .has_delivered_layers(&job.origin, &key)
+                .unwrap_or(false);
             is_proved && self.importer.place(&key).exists()
         };
         let digest = self

@@ -118,7 +118,7 @@ pub(crate) struct TapSpec<'a> {
     pub(crate) network: &'a str,
     /// The bridge of the network.
     pub(crate) bridge: &'a str,
-    /// Hardware address of the guest's end.
+    /// MAC address of the guest's NIC, of which the tap's own is made.
     pub(crate) guest_mac: [u8; 6],
     /// How many queues, at least 1.
     pub(crate) queues: u32,

@@ -15,11 +15,13 @@ pub enum LeaseTold {
     StaysPaused,
 }
 
-/// Carries out what the lease of an assignment asks for, on the VMI that is there under its name: `placed` is the
-/// token that it was made under. Both have to be stored together. `None` when there is nothing to say.
+/// Applies the lease of an assignment to the VMI that has the assignment's name; `placed` is the fencing token under which that
+/// VMI was made. The caller stores `assignment` and `record` in one transaction. Returns what there is to report.
 ///
-/// The VMI of an earlier placement, which is still on its way out, does not outlast the lease of the later one
-/// either: whoever granted that one knows of no other.
+/// - `placed` is the assignment's token: its own VMI. The step is noted in the lease and carried out.
+/// - `placed` is lower: the VMI of an earlier placement, which is still shutting down. Its control plane counts on the newer lease
+///   alone, so the VMI must not outlive that: only a stop is carried out, and nothing is noted.
+/// - `placed` is higher: a newer VMI, of which this lease says nothing.
 pub fn keep_lease(
     assignment: &mut Assignment,
     placed: u64,

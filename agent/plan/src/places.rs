@@ -8,7 +8,7 @@
 //! | 00:00 | host bridge |
 //! | 00:01 and up | disks in the order of the spec, then all that there is one of (rng, console, watchdog, pvpanic, balloon, vsock) |
 //! | up to 00:1e | root ports, ascending by the bus behind them |
-//! | 00:1f | LPC bridge of firmware's imagination |
+//! | 00:1f | LPC bridge, on machines with firmware |
 //! | 01:00 and up | interfaces in the order of the spec, each behind a root port of its own |
 //! | the buses after | spare root ports, for what is plugged in later |
 //!
@@ -82,7 +82,7 @@ impl PciDemand {
     }
 }
 
-/// Kinds of what there is one of. A new kind goes to the end: places follow the order.
+/// Kinds of devices of which a machine has at most one. A new kind goes to the end: addresses follow the order.
 fn singles(vmi: &Vmi) -> impl Iterator<Item = &'static str> {
     [
         (vmi.rng, PciPlaces::RNG),

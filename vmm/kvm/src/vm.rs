@@ -239,7 +239,7 @@ impl Vm {
         &self.ram
     }
 
-    /// Whether any of `bytes` bytes at `address` is RAM.
+    /// Whether the byte at `address` is RAM.
     #[must_use]
     pub fn is_ram(&self, address: u64) -> bool {
         self.ram.address_in_range(GuestAddress(address))

@@ -22,7 +22,7 @@ use crate::ports::Buses;
 
 /// Ports of `CONFIG_ADDRESS`, which is four bytes wide.
 const ADDRESS_PORTS: u16 = 4;
-/// PollSchedule interval, and with it the longest delay of a write to the reset register.
+/// Poll interval, and with it the longest delay of a write to the reset register.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Coalescing ends after this many polls that found the ring unused.
 const MOST_IDLE_POLLS: u32 = 20;

@@ -169,7 +169,7 @@ impl Vcpus {
         self.kicks.len()
     }
 
-    /// Gives a command and waits until every vCPU has carried it out.
+    /// Gives a command and waits until every vCPU has carried it out; for `Run` it does not wait.
     pub(crate) fn command(&self, command: Command) -> Result<(), StuckVcpus> {
         self.gate.order(command);
         if command == Command::Run {
@@ -188,7 +188,8 @@ impl Vcpus {
     }
 }
 
-/// More accesses than any instruction makes before the kernel looks whether it is interrupted.
+/// Bound on the exits of one instruction. KVM looks for signals between the steps of string instructions, so that none gets near
+/// it.
 const MOST_ACCESSES: u32 = 65_536;
 
 /// What a vCPU came back after.
@@ -312,10 +313,16 @@ impl VcpuThread {
     /// Finishes what the guest has begun: an instruction may take several accesses, and KVM has no
     /// state for half of one.
     fn finish_instruction(&mut self, kick: &VcpuKick) {
-        let is_finished = (0..MOST_ACCESSES).any(|_| {
+        let mut is_finished = false;
+        for _ in 0..MOST_ACCESSES {
+            // KVM completes a pending access only in the next KVM_RUN (api.rst, `immediate_exit`). With the flag set, that
+            // returns EINTR, or the next access of the same instruction.
             kick.hold_back();
-            self.enter() != EntryOutcome::Exit
-        });
+            is_finished = self.enter() != EntryOutcome::Exit;
+            if is_finished {
+                break;
+            }
+        }
         kick.acknowledge();
         if !is_finished {
             let text = format!("an instruction did not end after {MOST_ACCESSES} accesses");

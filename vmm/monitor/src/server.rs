@@ -325,8 +325,7 @@ impl Server {
         }
     }
 
-    /// Sends an event to whoever wants events, but for those whose first picture of the machine was
-    /// taken after it.
+    /// Sends an event to all subscribers but those whose first status is newer than the event.
     pub(crate) fn broadcast(&mut self, kind: v1::EventKind, status: &Status) {
         self.sequence += 1;
         let exit = self.guest.as_ref().and_then(|guest| guest.exit.as_ref());

@@ -41,12 +41,12 @@ enum Joined {
     Refused,
 }
 
-/// Reads networks and interfaces together, filling in the default network, models and MAC addresses. These are made of
-/// `owner`, which is the uid of what the guest belongs to.
+/// Reads networks and interfaces together, filling in the default network, models and MAC addresses. Addresses that nobody
+/// chose are derived from `seed`, the uid of the VirtualMachine, else of the VMI.
 pub(super) fn interfaces(
     spec: &mut VirtualMachineInstanceSpec,
     namespace: &str,
-    owner: &str,
+    seed: &str,
     review: &mut Review<'_>,
 ) -> Vec<Interface> {
     if !lists_fit(spec, review) {
@@ -73,11 +73,11 @@ pub(super) fn interfaces(
         check_binding(&path, interface, review);
         check_state(&path, interface, networks.get(&interface.name), review);
         model(&path, interface, review);
-        // One that is made of the name of another is no mistake of its own.
-        let is_judged = is_its_own || !interface.mac_address.is_empty();
-        let mac = mac(&path, interface, owner, review);
+        // Interfaces of one name have one derived address. The name was reported already; the address is no second mistake.
+        let check_duplicate = is_its_own || !interface.mac_address.is_empty();
+        let mac = mac(&path, interface, seed, review);
         if let Some(mac) = mac
-            && is_judged
+            && check_duplicate
             && let Some(other) = macs.insert(mac, path.clone())
         {
             let error = FieldError::new(
@@ -389,11 +389,11 @@ fn model(path: &str, interface: &mut WireInterface, review: &mut Review<'_>) {
 fn mac(
     path: &str,
     interface: &mut WireInterface,
-    owner: &str,
+    seed: &str,
     review: &mut Review<'_>,
 ) -> Option<MacAddress> {
     if interface.mac_address.is_empty() {
-        let mac = mac_address(owner, &interface.name);
+        let mac = mac_address(seed, &interface.name);
         interface.mac_address = mac.to_string();
         return Some(mac);
     }

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// When the end was asked for, by deletion, by an order to stop or by a failed liveness probe, and how long
-/// the guest has from then on: the first that was asked for begins it, and the first whose time is over ends it.
+/// the guest has from then on: the grace period begins with the earliest request and ends with the earliest deadline.
 pub(crate) fn ending(wanted: &Wanted, record: &Record) -> Option<(Timestamp, Millis)> {
     let deletion = wanted.deletion.map(|asked| {
         let heard = record

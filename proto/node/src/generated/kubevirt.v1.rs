@@ -957,7 +957,7 @@ pub struct Interface {
     /// Model; virtio when left out. Others are provided as virtio, with a warning.
     #[prost(string, tag = "10")]
     pub model: ::prost::alloc::string::String,
-    /// MAC address. Default: derived from the VMI's uid.
+    /// MAC address. Default: derived from the uid of the VirtualMachine, else of the VMI, and from the interface's name.
     #[prost(string, tag = "11")]
     pub mac_address: ::prost::alloc::string::String,
     /// Ports that are open to the pod network, with masquerade; all of them when it is left out.

@@ -1845,7 +1845,8 @@ pub enum DiskErrorPolicy {
     Unspecified = 0,
     /// Nothing: success.
     Ignore = 1,
-    /// Nothing yet: the request is held and the machine paused with PAUSE_REASON_IO_ERROR.
+    /// Nothing yet: the request is held and the machine paused with PAUSE_REASON_IO_ERROR, and tried again after resume. A
+    /// sync that failed is not tried again: the guest gets an error after resume.
     Stop = 2,
     /// As STOP when the host has no space left, else an I/O error.
     Enospace = 3,

@@ -14,7 +14,7 @@ use crate::status::{Change, EndReason, LastReset};
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Owner {
-    /// Resets by request, which fails when a device does not come to rest.
+    /// Resets on request. If a device does not come to rest, the caller gets the error and the guest goes on.
     pub(super) fn on_reset_request(&mut self, ticket: u64) -> Flow {
         if let Err(error) = self.hold_or_go_on() {
             self.observer
@@ -24,7 +24,7 @@ impl Owner {
         let started = self.start_over(None, Duration::ZERO);
         let flow = match &started {
             Ok(()) => Flow::Continue,
-            // Neither the guest that was nor one that begins.
+            // The guest is stopped, and cannot be started again.
             Err(error) => self.end(EndReason::HostFailed, chain(error)),
         };
         self.observer

@@ -1,8 +1,8 @@
 //! The functions of the machine: routing of configuration accesses and BARs.
 //!
 //! Lock order: a slot's `mapped` or page, then a function (never two at a time), then the address map.
-//! Accesses take the map's lock only to find the function. A configuration write changes its function
-//! first and is followed then, so of two that race the later follows what both wrote.
+//! Accesses hold the map's lock only to look up the function. A configuration write changes the registers first and then
+//! updates the mappings under `mapped`: if two vCPUs write, the second update sees what both wrote.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -247,7 +247,8 @@ impl PciBus {
         if wanted.is_empty() {
             return freed;
         }
-        // Ahead of the attempt: whoever frees addresses right after it sees that they are wanted.
+        // Set before the attempt: another vCPU that frees the addresses between a failed insertion and the flag would not
+        // try this slot again.
         slot.note_refusal();
         let mut has_all = true;
         for window in wanted {

@@ -13,11 +13,11 @@ pub(super) struct ImageSync {
 
 /// How a sync was begun.
 pub(super) enum SyncBegun {
-    /// The ring has it.
+    /// It is in the ring, whose completion comes later.
     Queued,
-    /// It has ended.
-    RingOutcome(Result<(), Failure>),
-    /// Somebody else syncs the image; the disk looks again when that has ended.
+    /// It was carried out by this thread.
+    Done(Result<(), Failure>),
+    /// Another user of the image syncs it; the disk tries again when that sync has ended.
     Busy,
 }
 

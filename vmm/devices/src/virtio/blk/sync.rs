@@ -38,10 +38,10 @@ impl Disk {
         Failure::Sync(errno)
     }
 
-    /// Begins a sync in a slot of the ring that is free, or carries it out.
+    /// Queues a sync in the ring under `slot`, which belongs to a request that waits for it, or carries it out.
     pub(super) fn begin_sync(&mut self, slot: usize) -> SyncBegun {
         if self.has_lost_data() {
-            return SyncBegun::RingOutcome(Err(Failure::LostBefore));
+            return SyncBegun::Done(Err(Failure::LostBefore));
         }
         if !self.control.sync_turn().try_begin() {
             return SyncBegun::Busy;
@@ -51,7 +51,7 @@ impl Disk {
             return SyncBegun::Queued;
         }
         let outcome = self.backend.image.sync_data();
-        SyncBegun::RingOutcome(self.end_sync(outcome))
+        SyncBegun::Done(self.end_sync(outcome))
     }
 
     /// Takes down what came of a sync, and only then lets others begin one.

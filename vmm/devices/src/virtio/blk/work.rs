@@ -152,18 +152,19 @@ impl Active {
         std::mem::swap(&mut self.unsynced, &mut self.syncing);
         match disk.begin_sync(slot) {
             SyncBegun::Queued => Ok(()),
-            SyncBegun::RingOutcome(outcome) => self.end_sync(disk, outcome),
+            SyncBegun::Done(outcome) => self.end_sync(disk, outcome),
             SyncBegun::Busy => {
-                self.sync_again();
+                self.requeue_sync();
                 Ok(())
             }
         }
     }
 
-    /// The requests that a sync was for wait for the next one.
-    fn sync_again(&mut self) {
-        self.syncing.append(&mut self.unsynced);
-        std::mem::swap(&mut self.unsynced, &mut self.syncing);
+    /// The sync did not run: its requests wait for the next one, ahead of those that came later.
+    fn requeue_sync(&mut self) {
+        let mut waiting = std::mem::take(&mut self.syncing);
+        waiting.append(&mut self.unsynced);
+        self.unsynced = waiting;
     }
 
     /// Answers the requests that the sync was for.

@@ -22,8 +22,8 @@ use vmm_memory::GuestRam;
 /// Features that concern whoever serves the rings.
 const RING_FEATURES: u64 = VERSION_1 | EVENT_IDX | INDIRECT_DESC | config::MRG_RXBUF;
 
-/// Queue whose kicks always come to the device: it is the control queue of a driver that does not
-/// take `VIRTIO_NET_F_MQ`, whatever else it may be.
+/// Queue whose kicks always come to the device. It is the control queue without `VIRTIO_NET_F_MQ`, and the receive queue of the
+/// second pair with it; the device passes kicks of the latter on.
 pub(super) const FORWARDED: usize = 2;
 
 /// Rings of a pair, as vhost numbers them.

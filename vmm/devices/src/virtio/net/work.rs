@@ -202,7 +202,7 @@ impl Active {
         for pair in &mut self.pairs {
             pair.receiver.undo_pops();
         }
-        // What failed before is for the driver.
+        // An older failure stays noted for the driver; only one of this stop is returned.
         let before = self.failed.take();
         self.stop_vhost(card);
         let failed = std::mem::replace(&mut self.failed, before);

@@ -38,7 +38,7 @@ impl Active {
             match ended {
                 RingOutcome::Request(done) => self.on_ended(disk, done, left_over)?,
                 RingOutcome::Sync(outcome) => self.end_sync(disk, outcome)?,
-                RingOutcome::SyncCancelled => self.sync_again(),
+                RingOutcome::SyncCancelled => self.requeue_sync(),
             }
         }
         if !self.unsynced.is_empty() {

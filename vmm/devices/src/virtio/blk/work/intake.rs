@@ -36,17 +36,17 @@ impl Active {
         index: usize,
     ) -> Result<(), DeviceFault> {
         self.serve(disk, index)?;
-        self.pass_on_room(disk);
+        self.wake_waiting_queues(disk);
         Ok(())
     }
 
     fn serve(&mut self, disk: &mut Disk, index: usize) -> Result<(), DeviceFault> {
-        self.without_notifications(disk, |active, disk| active.take_turn(disk, index))
+        self.with_completions_off(disk, |active, disk| active.take_turn(disk, index))
     }
 
     /// Answers what has ended, and serves the drivers that go on because of it.
     pub(in super::super) fn serve_ended(&mut self, disk: &mut Disk) -> Result<(), DeviceFault> {
-        self.without_notifications(disk, |active, disk| {
+        self.with_completions_off(disk, |active, disk| {
             active.reap(disk)?;
             for index in 0..active.queues.len() {
                 if active.answered.get(index) == Some(&true) {
@@ -57,9 +57,9 @@ impl Active {
         })
     }
 
-    /// Does `work`, which reaps completions itself, with the engine's notifications off; then reaps what
-    /// completed meanwhile.
-    fn without_notifications(
+    /// Runs `work` with the completion events of the ring off, because it reaps completions itself. Turns them on afterwards, and
+    /// reaps once more what completed in between.
+    fn with_completions_off(
         &mut self,
         disk: &mut Disk,
         work: impl FnOnce(&mut Self, &mut Disk) -> Result<(), DeviceFault>,
@@ -186,13 +186,13 @@ impl Active {
                 self.serve(disk, index)?;
             }
         }
-        self.pass_on_room(disk);
+        self.wake_waiting_queues(disk);
         Ok(())
     }
 
-    /// Has the device look at queues that wait for room, if there is some: a completion that was reaped in
-    /// the turn of another queue makes no event.
-    fn pass_on_room(&mut self, disk: &Disk) {
+    /// Wakes the device if queues wait for a free slot and there is one now. Completions that were reaped while another queue
+    /// was served send no event, so nothing else would.
+    fn wake_waiting_queues(&mut self, disk: &Disk) {
         if self.lacks_room && !self.flights.is_full() {
             self.lacks_room = false;
             disk.control.look();
