@@ -17,7 +17,7 @@ use proto_node::vmi::{VirtualMachineInstance, VirtualMachineInstanceStatus};
 use crate::agent::Agent;
 use crate::error::WriteError;
 use crate::object::{self, FINALIZER};
-use crate::objects::Companion;
+use crate::objects::companion::Companion;
 use crate::objects::namespace::{self, check_open};
 use crate::owner::{self, OWN_ANNOTATIONS};
 use crate::traces::{self, Call, Moment};

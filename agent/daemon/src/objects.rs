@@ -1,5 +1,6 @@
 //! Objects of any kind, between the service, the controllers and the ledger.
 
+pub(crate) mod companion;
 mod machines;
 pub(crate) mod namespace;
 mod node;
@@ -19,8 +20,6 @@ use agent_sources::{
 use agent_store::{ObjectKey, Page, StoredObject};
 use proto_node::meta::ObjectMeta;
 use tracing::warn;
-
-pub(crate) use together::Companion;
 
 use crate::agent::Agent;
 use crate::error::store;

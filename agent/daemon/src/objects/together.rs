@@ -1,21 +1,16 @@
 //! A guest and another object that are stored in one transaction: a start of a machine waits for one sync.
 
 use agent_host::Host;
-use agent_objects::{Manager, Object, ObjectKind, Part, Writer, Written, manage};
+use agent_objects::{Manager, Object, Part, Writer, Written, manage};
 use agent_sources::{ApiError, ObjectWritten, WriteBy};
 use agent_store::Transaction;
 
+use super::companion::Companion;
 use super::namespace::{self, check_open};
 use super::{key, kind_of};
 use crate::agent::Agent;
 use crate::error::WriteError;
 use crate::{clock, owner};
-
-/// An object that is stored with a guest, unless there is one of its name. It has been admitted.
-pub(crate) struct Companion {
-    kind: &'static ObjectKind,
-    object: Object,
-}
 
 impl<H: Host> Agent<H> {
     /// Makes a guest and, unless there is one of its name, another object; both or none.

@@ -16,8 +16,9 @@ use agent_store::{StoredObject, Transaction};
 use proto_node::{from_json, to_json};
 use serde_json::{Value, json};
 
+use super::companion::Companion;
 use super::namespace::{self, check_open};
-use super::{Companion, key, kind_of, not_found, refused};
+use super::{key, kind_of, not_found, refused};
 use crate::agent::Agent;
 use crate::clock;
 use crate::error::{WriteError, store};

@@ -1,0 +1,9 @@
+//! An object that is stored in one transaction with a guest.
+
+use agent_objects::{Object, ObjectKind};
+
+/// An object that is stored with a guest, unless there is one of its name. It has been admitted.
+pub(crate) struct Companion {
+    pub(super) kind: &'static ObjectKind,
+    pub(super) object: Object,
+}
