@@ -238,6 +238,54 @@ fn wait_for_another(
     )
 }
 
+/// The same with a policy for resets by the guest.
+fn with_reboot_policy(manifest: &str, policy: &str) -> anyhow::Result<String> {
+    let (before, after) = manifest.split_once("domain:\n").context("no domain")?;
+    let indent: String = after.chars().take_while(|it| *it == ' ').collect();
+    Ok(format!(
+        "{before}domain:\n{indent}rebootPolicy: {policy}\n{after}"
+    ))
+}
+
+#[test]
+fn a_guests_reset_ends_its_vmi_where_the_reboot_policy_is_terminate() -> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = started(&host)?;
+    let resets =
+        |name: &str| GuestSpec::testguest(name, "tests=none then=reboot").without_devices();
+    for (name, run, policy) in [
+        ("stays", "runStrategy: Always", "Reboot"),
+        ("always", "runStrategy: Always", "Terminate"),
+        ("rerun", "runStrategy: RerunOnFailure", "Terminate"),
+        ("once", "runStrategy: Once", "Terminate"),
+    ] {
+        let manifest = machine(name, run, &resets(name))?;
+        agent.apply(&with_reboot_policy(&manifest, policy)?)?;
+    }
+    wait(&host, &agent, "kvmctl get vmi stays")?;
+    let stays = uid(&agent, "stays")?;
+    // As in KubeVirt's own tests: a reboot is no failure, and another VMI comes under Always alone.
+    settle(&host, &agent, &[("rerun", "Stopped"), ("once", "Stopped")])?;
+    assert_eq!(agent.value("once", ".status.phase")?, "Succeeded");
+    assert_eq!(agent.value("once", ".status.reason")?, "GuestReset");
+    wait(&host, &agent, "kvmctl get vmi always")?;
+    let first = uid(&agent, "always")?;
+    wait_for_another(&host, &agent, "always", &first)?;
+    let console = "kvmctl logs stays | grep -c 'TESTGUEST reboot'";
+    wait(&host, &agent, &format!("test $({console}) -ge 2"))?;
+    assert_eq!(uid(&agent, "stays")?, stays);
+
+    let manifest = machine("wrong", "runStrategy: Always", &resets("wrong"))?;
+    let manifest = with_reboot_policy(&manifest, "Restart")?;
+    host.put("/run/wrong.yaml", 0o644, manifest.as_bytes())?;
+    let refused = agent.kvmctl("apply -f /run/wrong.yaml")?;
+    // The words of the schema of KubeVirt's custom resource.
+    let words = "spec.template.spec.domain.rebootPolicy: Unsupported value: \"Restart\": supported values: \"Reboot\", \"Terminate\"";
+    assert!(refused.stderr.contains(words), "{refused}");
+    Ok(())
+}
+
 #[test]
 fn guests_that_crash_or_shut_down_come_back_where_the_strategy_says_so() -> anyhow::Result<()> {
     skip_if!(host::without_host(), Ok(()));
