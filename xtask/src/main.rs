@@ -130,10 +130,7 @@ enum Bench {
         mib: u32,
     },
     /// An agent with hundreds of guests on this machine's own KVM.
-    Agent {
-        #[arg(long, default_value_t = 200)]
-        guests: u32,
-    },
+    Agent(bench::agent::AgentOptions),
     /// VirtualMachines that are halted, beside guests that run, on this machine's own KVM.
     Machines {
         #[arg(long, default_value_t = 1000)]
@@ -186,8 +183,8 @@ fn run(command: Command) -> anyhow::Result<()> {
         } => bench::io::run(&root, options, json),
         Command::Bench {
             json,
-            what: Some(Bench::Agent { guests }),
-        } => bench::agent::run(&root, guests, json),
+            what: Some(Bench::Agent(options)),
+        } => bench::agent::run(&root, &options, json),
         Command::Bench {
             json,
             what: Some(Bench::Machines { halted, running }),

@@ -19,16 +19,27 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const IDLE: Duration = Duration::from_secs(60);
 const MIB: f64 = 1024.0;
 
-/// Applies `guests` VMIs at once, kills the agent and starts it again, and watches them do nothing.
+/// What is measured.
+#[derive(clap::Args)]
+pub struct AgentOptions {
+    /// VMIs of the agent.
+    #[arg(long, default_value_t = 200)]
+    guests: u32,
+    /// A kube-apiserver to measure beside; without one, its lines are left out.
+    #[arg(long, value_name = "PROGRAM")]
+    kube_apiserver: Option<PathBuf>,
+}
+
+/// Applies VMIs at once, kills the agent and starts it again, and watches them do nothing.
 ///
 /// # Errors
 /// When one does not run, or does not go on.
-pub fn run(root: &Path, guests: u32, json: Option<PathBuf>) -> anyhow::Result<()> {
+pub fn run(root: &Path, options: &AgentOptions, json: Option<PathBuf>) -> anyhow::Result<()> {
     if let Some(reason) = host::without_host() {
         anyhow::bail!("SKIPPED, {reason}");
     }
     step("build", || crate::build::run(root))?;
-    let figures = step("guests", || measure(guests))?;
+    let figures = step("guests", || measure(options))?;
     figure::print(&figures);
     match json {
         Some(path) => figure::write(&figures, &path),
@@ -36,7 +47,8 @@ pub fn run(root: &Path, guests: u32, json: Option<PathBuf>) -> anyhow::Result<()
     }
 }
 
-fn measure(guests: u32) -> anyhow::Result<Vec<Figure>> {
+fn measure(options: &AgentOptions) -> anyhow::Result<Vec<Figure>> {
+    let guests = options.guests;
     let host = Host::enter()?;
     let _disk = ledger_on_disk(&host)?;
     let agent = Agent::prepare(&host)?;
@@ -47,7 +59,7 @@ fn measure(guests: u32) -> anyhow::Result<Vec<Figure>> {
     figures.push(memory(&host, guests)?);
     figures.extend(idle(&host, guests)?);
     figures.extend(objects::measure(&host, &agent, guests)?);
-    figures.extend(stores::measure(&host)?);
+    figures.extend(stores::measure(&host, options.kube_apiserver.as_ref())?);
     Ok(figures)
 }
 

@@ -1,5 +1,6 @@
-//! The agent's store beside etcd, where Kubernetes keeps its objects: the same objects by as many clients, on one disk.
+//! The agent's store beside those of Kubernetes: the same objects by as many clients, on one disk.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -16,11 +17,21 @@ const EACH: u32 = 500;
 /// Everything must be done after this.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Creates and lists ConfigMaps beside the agent that runs, and as many values beside an etcd.
+/// Creates in a second, and seconds of a list of all.
+struct Speed {
+    creates: f64,
+    list: f64,
+}
+
+/// Creates and lists ConfigMaps by the agent that runs, as many values by an etcd, and the ConfigMaps by a kube-apiserver
+/// in front of it, if one is given.
 ///
 /// # Errors
 /// When one is refused, a list is not whole, or there is no etcd and none can be installed.
-pub(super) fn measure(host: &Host) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn measure(
+    host: &Host,
+    kube_apiserver: Option<&PathBuf>,
+) -> anyhow::Result<Vec<Figure>> {
     tools::ensure(tools::ETCD)?;
     // Beside the ledger, so that both sync to the same disk.
     host.sh(
@@ -32,32 +43,69 @@ pub(super) fn measure(host: &Host) -> anyhow::Result<Vec<Figure>> {
         PATIENCE,
     )?;
     let ours = run(host, "kvmlet")?;
-    let theirs = run(host, "etcd")?;
+    let mut figures = compared(&ours, "etcd's Put and Range", &run(host, "etcd")?);
+    match kube_apiserver {
+        Some(program) => {
+            start_api_server(host, program)?;
+            let theirs = run(host, "kube-apiserver")?;
+            figures.extend(compared(&ours, "kube-apiserver", &theirs));
+            host.sh("pkill -f /run/bin/kube-apiserver")?;
+        }
+        None => println!("kube-apiserver: SKIPPED, none is given (--kube-apiserver PROGRAM)"),
+    }
     host.sh("pkill -x etcd")?;
-    Ok(vec![
-        Figure::new("creates a second, each synced, against etcd", ours.0 / theirs.0, "x", Better::More)
-            .budget(1.0, 1.0)
-            .how(&format!(
-                "5,000 ConfigMaps by 10 clients over gRPC, admission and change log included: {:.0} a second; etcd, the same \
-                 bytes as values: {:.0}",
-                ours.0, theirs.0
-            )),
-        Figure::new("list of 5,000, against etcd", ours.1 / theirs.1, "x", Better::Less)
-            .budget(1.0, 1.0)
-            .how(&format!(
-                "ListObjects, selected by namespace and as JSON: {:.1} ms; etcd's Range: {:.1} ms",
-                ours.1 * 1000.0,
-                theirs.1 * 1000.0
-            )),
-    ])
+    Ok(figures)
 }
 
-/// Objects created in a second, and seconds of a list.
-fn run(host: &Host, store: &str) -> anyhow::Result<(f64, f64)> {
+/// An API server that keeps its objects in the etcd that runs.
+fn start_api_server(host: &Host, program: &Path) -> anyhow::Result<()> {
+    // It makes its certificate itself. Nobody calls it at the address that it advertises.
+    host.sh(&format!(
+        "cp '{}' /run/bin/kube-apiserver && mkdir /run/kube-apiserver && cd /run/kube-apiserver && \
+         openssl genrsa -out accounts.key 2048 2>accounts.log && \
+         echo bench,bench,bench,system:masters >tokens.csv && \
+         (setsid /run/bin/kube-apiserver --etcd-servers=http://127.0.0.1:2379 --etcd-prefix=/kubernetes \
+          --bind-address=127.0.0.1 --advertise-address=192.0.2.1 --endpoint-reconciler-type=none \
+          --cert-dir=/run/kube-apiserver --token-auth-file=tokens.csv --authorization-mode=RBAC \
+          --service-account-issuer=https://kubernetes.default.svc --service-account-key-file=accounts.key \
+          --service-account-signing-key-file=accounts.key --service-cluster-ip-range=10.0.0.0/24 \
+          >/run/kube-apiserver.log 2>&1 &)",
+        program.display()
+    ))?;
+    let listens = "grep -q 'Serving securely on' /run/kube-apiserver.log";
+    host.wait_for(listens, PATIENCE)?;
+    Ok(())
+}
+
+fn compared(ours: &Speed, name: &str, theirs: &Speed) -> Vec<Figure> {
+    let creates = ours.creates / theirs.creates;
+    let list = ours.list / theirs.list;
+    vec![
+        Figure::new(&format!("creates a second, each synced, against {name}"), creates, "x", Better::More)
+            .budget(1.0, 1.0)
+            .how(&format!(
+                "5,000 ConfigMaps by 10 clients over gRPC, admission and change log included: {:.0} a second; {name}, the same \
+                 objects: {:.0}",
+                ours.creates, theirs.creates
+            )),
+        Figure::new(&format!("list of 5,000 against {name}"), list, "x", Better::Less)
+            .budget(1.0, 1.0)
+            .how(&format!(
+                "ListObjects, selected by namespace and as JSON: {:.1} ms; {name}: {:.1} ms",
+                ours.list * 1000.0,
+                theirs.list * 1000.0
+            )),
+    ]
+}
+
+fn run(host: &Host, store: &str) -> anyhow::Result<Speed> {
     let (clients, each) = (CLIENTS.to_string(), EACH.to_string());
-    let told = host.run_for(&["store-bench", store, &clients, &each], PATIENCE)?;
-    ensure!(told.code == Some(0), "{store}: {told}");
-    let figures = told.stdout.trim().split_once(' ');
-    let (rate, seconds) = figures.with_context(|| format!("{store}: {told}"))?;
-    Ok((rate.parse()?, seconds.parse()?))
+    let ended = host.run_for(&["store-bench", store, &clients, &each], PATIENCE)?;
+    ensure!(ended.code == Some(0), "{store}: {ended}");
+    let figures = ended.stdout.trim().split_once(' ');
+    let (creates, list) = figures.with_context(|| format!("{store}: {ended}"))?;
+    Ok(Speed {
+        creates: creates.parse()?,
+        list: list.parse()?,
+    })
 }
