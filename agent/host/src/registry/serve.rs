@@ -19,6 +19,7 @@ use crate::child::{PULL_IS_BUSY, PullAsk, is_digest, send};
 const MAX_LINE_BYTES: u64 = 64 << 10;
 
 /// Result of a pull.
+#[derive(Debug)]
 pub(super) enum Pulled {
     /// The image, whose blobs are all there.
     New(Fetched),
@@ -93,7 +94,8 @@ impl Serving<'_> {
         loop {
             let mut line = Vec::new();
             let mut bounded = (&mut stream).take(MAX_LINE_BYTES);
-            if bounded.read_until(b'\n', &mut line).await? == 0 {
+            let read = bounded.read_until(b'\n', &mut line).await;
+            if read.or_else(unless_gone)? == 0 {
                 return Ok(None);
             }
             match serde_json::from_slice(&line).map_err(io::Error::other)? {
@@ -144,6 +146,14 @@ impl Serving<'_> {
     }
 }
 
+/// A child that has ended is no error of the node's: its last word may still be read, behind what it asked for before.
+fn unless_gone<T: Default>(error: io::Error) -> io::Result<T> {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Ok(T::default()),
+        _ => Err(error),
+    }
+}
+
 /// Sends a descriptor, once the child has read what came before.
 async fn hand_over(stream: &BufReader<UnixStream>, descriptor: BorrowedFd<'_>) -> io::Result<()> {
     let socket = stream.get_ref();
@@ -152,6 +162,7 @@ async fn hand_over(stream: &BufReader<UnixStream>, descriptor: BorrowedFd<'_>) -
             send(socket, &[descriptor])
         })
         .await
+        .or_else(unless_gone)
 }
 
 async fn refuse(stream: &mut BufReader<UnixStream>, why: &str) -> io::Result<()> {
@@ -161,6 +172,7 @@ async fn refuse(stream: &mut BufReader<UnixStream>, why: &str) -> io::Result<()>
         .get_mut()
         .write_all(format!("e{line}\n").as_bytes())
         .await
+        .or_else(unless_gone)
 }
 
 fn busy() -> io::Error {
@@ -197,6 +209,8 @@ fn open_blob(dir: &Path, digest: &str) -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     #[test]
@@ -237,5 +251,40 @@ mod tests {
         }
         let refused = serving.keep_blob(&mut kept, other, 1, 0).unwrap_err();
         assert!(refused.to_string().contains("more than 1 layers"));
+    }
+
+    #[tokio::test]
+    async fn the_last_word_of_a_child_is_read_behind_what_it_no_longer_waits_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let serving = Serving {
+            dir: dir.path(),
+            max_blobs: 1,
+            settings: &RegistrySettings::default(),
+            is_kept: &|_| false,
+            progress: &|_, _| {},
+        };
+        let last = PullAsk::Refused {
+            message: String::from("it leads elsewhere"),
+            is_denied: false,
+        };
+        let manifest = PullAsk::Manifest {
+            digest: format!("sha256:{}", "a".repeat(64)),
+        };
+        for ends_with in [Some(last), None] {
+            let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+            ours.set_nonblocking(true).unwrap();
+            for ask in std::iter::once(&manifest).chain(&ends_with) {
+                let mut line = serde_json::to_vec(ask).unwrap();
+                line.push(b'\n');
+                (&theirs).write_all(&line).unwrap();
+            }
+            drop(theirs);
+            let ours = UnixStream::from_std(ours).unwrap();
+            match (serving.serve(ours).await, &ends_with) {
+                (Err(PullFailure::Refused(why)), Some(_)) => assert_eq!(why, "it leads elsewhere"),
+                (Ok(None), None) => {}
+                (other, _) => panic!("{other:?}"),
+            }
+        }
     }
 }
