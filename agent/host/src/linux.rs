@@ -40,7 +40,7 @@ use crate::launch_file::LaunchFile;
 use crate::layout::{Layout, PathUid, absent_is_none, ensure_private_dir};
 use crate::logs::{LogReader, LogsError, Printed, Run};
 use crate::pod::{PodNetworkConfig, Responder};
-use crate::registry::Puller;
+use crate::registry::{Fetches, Puller};
 use crate::sandbox::Sandbox;
 use crate::taps::AttachedTap;
 use crate::usage::Usage;
@@ -177,6 +177,7 @@ impl LinuxHost {
             puller: Puller {
                 dir: images.join("layers"),
                 helper: config.helper_program.clone(),
+                fetches: Fetches::default(),
             },
             dir: images,
         });

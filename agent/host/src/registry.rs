@@ -2,6 +2,7 @@
 //! registry; here is decided whom it may reach, and what is kept where.
 
 mod connect;
+mod fetches;
 mod proxy;
 mod serve;
 
@@ -20,6 +21,7 @@ use tokio::process::Command;
 use crate::child::{PULL_IMAGE, PullRequest};
 use crate::failure::chain;
 use crate::layout::ensure_private_dir;
+pub(crate) use fetches::Fetches;
 pub use proxy::{EVERY_REGISTRY, RegistryProxy};
 use serve::{Fetched, Pulled, Serving};
 
@@ -70,6 +72,8 @@ pub(crate) struct Puller {
     pub(crate) dir: PathBuf,
     /// The program that carries out hidden subcommands.
     pub(crate) helper: PathBuf,
+    /// Layers that are being fetched, of all pulls.
+    pub(crate) fetches: Fetches,
 }
 
 /// What is to be pulled.
@@ -122,6 +126,7 @@ impl Puller {
                 settings,
                 is_kept,
                 progress,
+                fetcher: self.fetches.begin(&name),
             };
             match self.ask(request, &serving).await {
                 Ok(Pulled::Kept(digest)) => return Ok(PulledImage::Kept(digest)),

@@ -20,7 +20,7 @@ const RATE: u64 = 2 << 20;
 const NOISE_BYTES: u64 = 2 << 20;
 
 /// Starts a registry with the images `1`, of five layers, and `2`, which has two of these and one of its own.
-fn start_registry(host: &Host) -> anyhow::Result<()> {
+pub(crate) fn start_registry(host: &Host) -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let at = |name: &str| directory.path().join(name);
     for seed in 0..5_u64 {
@@ -57,7 +57,7 @@ fn started(host: &Host) -> anyhow::Result<Agent<'_, Host>> {
     Ok(agent)
 }
 
-fn order(host: &Host, name: &str, what: &str) -> anyhow::Result<()> {
+pub(crate) fn order(host: &Host, name: &str, what: &str) -> anyhow::Result<()> {
     host.sh(&format!("rm -f {ORDERS}/log; echo {what} >{ORDERS}/{name}"))
         .map(drop)
 }

@@ -7,6 +7,7 @@ mod kills;
 mod layers;
 mod proxies;
 mod registries;
+mod slow;
 mod tokens;
 
 use std::path::Path;

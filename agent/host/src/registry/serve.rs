@@ -12,7 +12,8 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
 use super::connect::connect;
-use super::{Progress, PullFailure, RegistrySettings, blobs};
+use super::fetches::Fetcher;
+use super::{Progress, PullFailure, RegistrySettings, blobs, tempfile_in};
 use crate::child::{PULL_IS_BUSY, PullAsk, is_digest, send};
 
 /// Longest line of a child.
@@ -44,10 +45,12 @@ pub(super) struct Serving<'a> {
     pub(super) settings: &'a RegistrySettings,
     pub(super) is_kept: &'a (dyn Fn(&str) -> bool + Send + Sync),
     pub(super) progress: &'a Progress<'a>,
+    pub(super) fetcher: Fetcher,
 }
 
 impl Serving<'_> {
-    /// The file of a blob for the child, and another descriptor of it, without its lock, for afterwards.
+    /// The file of a blob for the child, and another descriptor of it, without its lock, for afterwards. It has no name while
+    /// another registry sends the same blob to the one that has.
     fn keep_blob(
         &self,
         blobs: &mut HashMap<String, File>,
@@ -59,16 +62,26 @@ impl Serving<'_> {
             let text = format!("more than {} layers cannot be had", self.max_blobs);
             return Err(io::Error::other(text));
         }
-        let file = self.blob(&digest, bytes, beside)?;
-        // Nobody removes the name while this one has the lock.
-        let kept = File::open(path_of(self.dir, &digest))?;
+        let (file, kept) = match open_blob(self.dir, &digest) {
+            Ok(file) => {
+                self.fetcher.note(&digest);
+                // Nobody removes the name while this one has the lock.
+                (file, File::open(path_of(self.dir, &digest))?)
+            }
+            Err(error) if is_busy(&error) && self.fetcher.is_from_elsewhere(&digest) => {
+                let file = tempfile_in(self.dir)?;
+                let kept = file.try_clone()?;
+                (file, kept)
+            }
+            Err(error) => return Err(error),
+        };
+        self.check_room(&digest, &file, bytes, beside)?;
         blobs.insert(digest, kept);
         Ok(file)
     }
 
-    /// The file of a blob, unless it would not fit `beside` the bytes that other blobs of the image still lack.
-    fn blob(&self, digest: &str, bytes: u64, beside: u64) -> io::Result<File> {
-        let file = open_blob(self.dir, digest)?;
+    /// Refuses a blob that would not fit `beside` the bytes that other blobs of the image still lack.
+    fn check_room(&self, digest: &str, file: &File, bytes: u64, beside: u64) -> io::Result<()> {
         let wanted = bytes.saturating_sub(file.metadata()?.len());
         let wanted = wanted.saturating_add(beside);
         let found = statvfs(self.dir)?;
@@ -84,7 +97,7 @@ impl Serving<'_> {
             );
             return Err(io::Error::new(io::ErrorKind::StorageFull, text));
         }
-        Ok(file)
+        Ok(())
     }
 
     /// Serves one child up to its last word; `None`: it ended without one.
@@ -179,6 +192,10 @@ fn busy() -> io::Error {
     io::Error::new(io::ErrorKind::WouldBlock, PULL_IS_BUSY)
 }
 
+fn is_busy(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
+}
+
 fn path_of(dir: &Path, digest: &str) -> PathBuf {
     blobs(dir).join(digest.trim_start_matches("sha256:"))
 }
@@ -209,25 +226,38 @@ fn open_blob(dir: &Path, digest: &str) -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::io::Write as _;
 
+    use super::super::Fetches;
     use super::*;
+
+    fn serving<'a>(dir: &'a Path, fetches: &Fetches, registry: &str) -> Serving<'a> {
+        Serving {
+            dir,
+            max_blobs: 1,
+            settings: const {
+                &RegistrySettings {
+                    hosts: BTreeMap::new(),
+                }
+            },
+            is_kept: &|_| false,
+            progress: &|_, _| {},
+            fetcher: fetches.begin(registry),
+        }
+    }
 
     #[test]
     fn a_layer_that_would_not_fit_is_not_begun() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(blobs(dir.path())).unwrap();
-        let serving = Serving {
-            dir: dir.path(),
-            max_blobs: 1,
-            settings: &RegistrySettings::default(),
-            is_kept: &|_| false,
-            progress: &|_, _| {},
-        };
+        let serving = serving(dir.path(), &Fetches::default(), "registry.example");
         let digest = format!("sha256:{}", "a".repeat(64));
+        let blob =
+            |bytes, beside| serving.keep_blob(&mut HashMap::new(), digest.clone(), bytes, beside);
         // Whether it is this layer that is too large, or those that are fetched beside it.
         for (bytes, beside) in [(1 << 60, 0), (1, (1 << 60) - 1)] {
-            let refused = serving.blob(&digest, bytes, beside).unwrap_err();
+            let refused = blob(bytes, beside).unwrap_err();
             let refused = refused.to_string();
             for words in [
                 &digest[..],
@@ -238,12 +268,14 @@ mod tests {
                 assert!(refused.contains(words), "{words}: {refused}");
             }
         }
-        let held = serving.blob(&digest, 1, 0).unwrap();
-        let busy = serving.blob(&digest, 1, 0).unwrap_err().to_string();
+        let held = blob(1, 0).unwrap();
+        let busy = blob(1, 0).unwrap_err().to_string();
         assert_eq!(busy, PULL_IS_BUSY);
         drop(held);
-        serving.blob(&digest, 1, 0).unwrap();
-        assert!(serving.blob("sha256:../../etc/passwd", 1, 0).is_err());
+        blob(1, 0).unwrap();
+        let refused =
+            serving.keep_blob(&mut HashMap::new(), "sha256:../../etc/passwd".into(), 1, 0);
+        assert!(refused.is_err());
         let other = format!("sha256:{}", "b".repeat(64));
         let mut kept = HashMap::new();
         for again in [&digest, &digest] {
@@ -256,13 +288,7 @@ mod tests {
     #[tokio::test]
     async fn the_last_word_of_a_child_is_read_behind_what_it_no_longer_waits_for() {
         let dir = tempfile::tempdir().unwrap();
-        let serving = Serving {
-            dir: dir.path(),
-            max_blobs: 1,
-            settings: &RegistrySettings::default(),
-            is_kept: &|_| false,
-            progress: &|_, _| {},
-        };
+        let serving = serving(dir.path(), &Fetches::default(), "registry.example");
         let last = PullAsk::Refused {
             message: String::from("it leads elsewhere"),
             is_denied: false,
@@ -286,5 +312,27 @@ mod tests {
                 (other, _) => panic!("{other:?}"),
             }
         }
+    }
+
+    #[test]
+    fn a_layer_that_another_registry_sends_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(blobs(dir.path())).unwrap();
+        let fetches = Fetches::default();
+        let digest = format!("sha256:{}", "a".repeat(64));
+        let named = path_of(dir.path(), &digest);
+        let slow = serving(dir.path(), &fetches, "slow.example");
+        let same = serving(dir.path(), &fetches, "slow.example");
+        let other = serving(dir.path(), &fetches, "other.example");
+        let mut kept = HashMap::new();
+        let _held = slow
+            .keep_blob(&mut HashMap::new(), digest.clone(), 1, 0)
+            .unwrap();
+        let waits = same.keep_blob(&mut HashMap::new(), digest.clone(), 1, 0);
+        assert_eq!(waits.unwrap_err().to_string(), PULL_IS_BUSY);
+        let mut file = other.keep_blob(&mut kept, digest.clone(), 1, 0).unwrap();
+        file.write_all(b"x").unwrap();
+        assert_eq!(kept.get(&digest).unwrap().metadata().unwrap().len(), 1);
+        assert_eq!(fs::metadata(named).unwrap().len(), 0);
     }
 }
