@@ -52,6 +52,7 @@ mod watchdog;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -65,6 +66,11 @@ const WORKERS: usize = 2;
 
 /// Threads for calls that block, such as a sync of the ledger.
 const BLOCKING_THREADS: usize = 16;
+
+/// None of them ends before the agent. A child that is to die with the agent dies with the *thread* that started it
+/// (`PR_SET_PDEATHSIG`, prctl(2)); and after `block_in_place` a worker's thread is one that blocks, which tokio would end when it
+/// was idle for ten seconds.
+const THREADS_STAY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Runs virtual machines on this node, as the kubelet runs pods.
 #[derive(Debug, Parser)]
@@ -153,6 +159,7 @@ pub fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .max_blocking_threads(BLOCKING_THREADS)
+        .thread_keep_alive(THREADS_STAY)
         .enable_all()
         .build();
     let ended = runtime

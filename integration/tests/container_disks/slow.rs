@@ -1,5 +1,7 @@
 //! Registries that do not go on.
 
+use std::time::Duration;
+
 use anyhow::{Context, ensure};
 use integration::agent::{CONFIG, IMAGES};
 use integration::commands::Commands;
@@ -13,6 +15,8 @@ use super::{PATIENCE, guest, missing, passes, prepared};
 const SLOW: &str = "127.0.0.1:5001";
 /// Another one, of the same images.
 const OTHER: &str = "127.0.0.1:5002";
+/// Threads that had nothing to do used to end after ten seconds, and what they had started with them.
+const LONG: Duration = Duration::from_secs(20);
 
 #[test]
 fn a_registry_that_stalls_holds_back_no_other_and_no_other_guest() -> anyhow::Result<()> {
@@ -48,7 +52,11 @@ fn a_registry_that_stalls_holds_back_no_other_and_no_other_guest() -> anyhow::Re
         agent.apply(&guest(name, &image))?;
         passes(&agent, name).with_context(|| image)?;
     }
+    // Whoever waits goes on waiting, far longer than a thread of the agent is idle.
+    std::thread::sleep(LONG);
     for tag in ["1", "2"] {
+        let events = agent.kvmctl(&format!("events --for vmi/stalled-{tag} --types Warning"))?;
+        ensure!(!events.stdout.contains("ErrImagePull"), "{events}");
         let pulling = agent.kvmctl(&format!("why vmi stalled-{tag}"))?;
         ensure!(pulling.stdout.contains("Pulling image"), "{pulling}");
     }
