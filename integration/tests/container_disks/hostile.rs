@@ -5,13 +5,15 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, ensure};
-use integration::agent::IMAGES;
+use integration::agent::{Agent, CONFIG, IMAGES};
 use integration::commands::Commands;
 use integration::host::Host;
 use integration::image::container::{add_image, add_layers};
 use integration::{process, skip_if};
 
-use super::{missing, prepared};
+use super::layers::order;
+use super::registries::wait_for_words;
+use super::{PATIENCE, guest, missing, passes, prepared};
 
 const SECTOR: usize = 512;
 
@@ -99,7 +101,7 @@ fn archives() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         (
             "tebibyte",
             archive(&[(header("disk/x", b'0', "", 1 << 40), b"x")]),
-            "unexpected EOF",
+            "\"disk/x\" of the image is larger than the 137438953472 allowed",
         ),
     ]
 }
@@ -118,13 +120,12 @@ fn add_qcow2(scratch: &Path, tag: &str, arguments: &[&str]) -> anyhow::Result<()
     add_image(&[tree], &scratch.join("layout"), Some(tag)).map(drop)
 }
 
-#[test]
-fn hostile_images_are_refused_for_their_reasons_and_leave_nothing() -> anyhow::Result<()> {
-    skip_if!(missing(), Ok(()));
-    let host = Host::enter()?;
-    let agent = prepared(&host)?;
-    let scratch = tempfile::tempdir()?;
-    let layout = scratch.path().join("layout");
+/// Tag and reason of each.
+type Refusals = Vec<(&'static str, &'static str)>;
+
+/// A layout of such images, and why each is refused.
+fn write_images(scratch: &Path) -> anyhow::Result<Refusals> {
+    let layout = scratch.join("layout");
     let mut refusals = Vec::new();
     for (tag, archive, why) in archives() {
         add_layers(&[archive], "layer.v1.tar", &layout, Some(tag))?;
@@ -146,7 +147,7 @@ fn hostile_images_are_refused_for_their_reasons_and_leave_nothing() -> anyhow::R
     let long = vec![b"x".to_vec(); 40_000];
     add_layers(&long, "layer.v1.tar", &layout, Some("long"))?;
     refusals.push(("long", "4194304"));
-    std::fs::write(scratch.path().join("base.raw"), [0; 4096])?;
+    std::fs::write(scratch.join("base.raw"), [0; 4096])?;
     for (tag, arguments, why) in [
         ("large", &["x.qcow2", "1T"][..], "1099511627776"),
         (
@@ -160,9 +161,20 @@ fn hostile_images_are_refused_for_their_reasons_and_leave_nothing() -> anyhow::R
             "data file",
         ),
     ] {
-        add_qcow2(scratch.path(), tag, arguments)?;
+        add_qcow2(scratch, tag, arguments)?;
         refusals.push((tag, why));
     }
+    Ok(refusals)
+}
+
+#[test]
+fn hostile_images_are_refused_for_their_reasons_and_leave_nothing() -> anyhow::Result<()> {
+    skip_if!(missing(), Ok(()));
+    let host = Host::enter()?;
+    let agent = prepared(&host)?;
+    let scratch = tempfile::tempdir()?;
+    let refusals = write_images(scratch.path())?;
+    let layout = scratch.path().join("layout");
     host.sh(&format!("cp -r {} /run/hostile", layout.display()))?;
     agent.add_image("/run/hostile/.", "hostile")?;
     agent.start()?;
@@ -174,9 +186,104 @@ fn hostile_images_are_refused_for_their_reasons_and_leave_nothing() -> anyhow::R
         }
     }
     ensure!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), agent.log());
-    let kept = host.sh("find /var/lib/kvmlet/host/images -type f")?;
+    let kept = host.sh(&format!("find {STORE} -type f"))?;
     ensure!(kept.is_empty(), "{kept}");
     let listed = agent.kvmctl("image ls -o name")?;
     ensure!(listed.stdout.is_empty(), "{listed}");
     agent.kill().context("the agent is gone")
+}
+
+const STORE: &str = "/var/lib/kvmlet/host/images";
+const REGISTRY: &str = "127.0.0.1:5001";
+/// Of what a bomb unpacks to, a quarter fits.
+const BOMB_BYTES: u64 = 256 << 20;
+
+/// A registry of these images and of a `bomb`, whose disk takes a few kilobytes on the wire.
+fn start_registry(host: &Host, scratch: &Path) -> anyhow::Result<Refusals> {
+    let refusals = write_images(scratch)?;
+    let layout = scratch.join("layout");
+    let mut bomb = zstd::Encoder::new(Vec::new(), 1)?;
+    bomb.write_all(&header("disk/x", b'0', "", BOMB_BYTES))?;
+    for _ in 0..BOMB_BYTES >> 20 {
+        bomb.write_all(&[0x55; 1 << 20])?;
+    }
+    let bomb = bomb.finish()?;
+    add_layers(&[bomb], "layer.v1.tar+zstd", &layout, Some("bomb"))?;
+    host.sh(&format!(
+        "cp -r {} /run/hostile && mkdir /run/orders && \
+         {{ setsid image-registry {REGISTRY} /run/hostile /run/orders </dev/null >/run/double.log 2>&1 & }}",
+        layout.display()
+    ))?;
+    host.wait_for("grep 'listens on' /run/double.log", PATIENCE)?;
+    Ok(refusals)
+}
+
+/// A VMI has neither disk nor VMM, and its condition and an event say why.
+fn is_refused(host: &Host, agent: &Agent<'_, Host>, tag: &str, why: &str) -> anyhow::Result<()> {
+    wait_for_words(host, "default", tag, &["ImagePullBackOff", &json(why)])
+        .with_context(|| agent.log())?;
+    let conditions = agent.value(tag, ".status.conditions")?;
+    let phase = agent.value(tag, ".status.phase")?;
+    ensure!(
+        conditions.contains("Synchronized") && phase != "Running",
+        "{tag}: {phase}, {conditions}"
+    );
+    let events = agent.kvmctl(&format!("events --for vmi/{tag} --types Warning"))?;
+    ensure!(
+        events.stdout.contains("ErrImagePull") && events.stdout.contains(why),
+        "{tag}: {events}"
+    );
+    Ok(())
+}
+
+/// As a string of JSON has it.
+fn json(text: &str) -> String {
+    text.replace('"', "\\\"")
+}
+
+#[test]
+fn guests_of_hostile_images_say_why_they_have_none_and_other_guests_start() -> anyhow::Result<()> {
+    skip_if!(missing(), Ok(()));
+    let host = Host::enter()?;
+    let agent = prepared(&host)?;
+    host.sh(&format!(
+        "printf '%s' '\n[registries.\"{REGISTRY}\"]\ninsecure = true\n' >>{CONFIG}; \
+         mkdir -p -m 0700 {STORE} && mount -t tmpfs -o size=64m,mode=0700 images {STORE}"
+    ))?;
+    let scratch = tempfile::tempdir()?;
+    let refusals = start_registry(&host, scratch.path())?;
+    agent.start()?;
+    let image = |tag: &str| format!("{REGISTRY}/vm/disk:{tag}");
+    for (tag, _) in &refusals {
+        agent.apply(&guest(tag, &image(tag)))?;
+    }
+    for (tag, why) in &refusals {
+        is_refused(&host, &agent, tag, why)?;
+    }
+    order(&host, "redirect", "http://169.254.169.254/latest")?;
+    agent.apply(&guest("bomb", &image("bomb")))?;
+    is_refused(&host, &agent, "bomb", "a link-local address")?;
+    host.sh("rm /run/orders/redirect")?;
+    is_refused(&host, &agent, "bomb", "No space left on device")?;
+    // Nothing of a disk is left, and of layers only whole ones: those that are right as far as they go.
+    let disks = host.sh(&format!(
+        "find {STORE}/sha256 {STORE}/names -type f 2>/dev/null; true"
+    ))?;
+    ensure!(disks.is_empty(), "{disks}");
+    host.sh(&format!(
+        "cd {STORE}/layers/blobs/sha256 && for each in *; do echo \"$each  $each\"; done | sha256sum --quiet -c"
+    ))?;
+    agent.apply(&guest("good", &format!("oci:{IMAGES}/disk")))?;
+    passes(&agent, "good")?;
+    let deleted = agent.kvmctl(
+        "get vmi --no-headers -o custom-columns=N:.metadata.name | xargs kvmctl delete vmi --grace-period 0",
+    )?;
+    ensure!(deleted.code == Some(0), "{deleted}");
+    host.wait_for(
+        "kvmctl image prune && test -z \"$(kvmctl image ls -o name)\"",
+        PATIENCE,
+    )?;
+    let kept = host.sh(&format!("find {STORE}/sha256 {STORE}/layers -type f"))?;
+    ensure!(kept.is_empty(), "{kept}");
+    Ok(())
 }

@@ -99,7 +99,7 @@ fn walk<D: LayoutDir>(
     let walked = decoder(packed, &layer.media_type).and_then(|decoder| {
         let decoder = layers.budget.reader(decoder);
         let bounded = BoundedReader::new(decoder, limits.unpacked_layer_bytes);
-        walk_archive(bounded, visit).map_err(|error| match error {
+        walk_archive(bounded, limits.unpacked_layer_bytes, visit).map_err(|error| match error {
             OciError::Read { source, .. } if is_limit(&source) => OciError::TooLarge {
                 what: format!("the layer {}, unpacked,", layer.digest.text()),
                 limit: limits.unpacked_layer_bytes,
@@ -141,8 +141,10 @@ fn decoder<'a, R: Read + 'a>(blob: R, media_type: &str) -> Result<Box<dyn Read +
     }
 }
 
+/// `most`: bytes that the archive may have. Members that say to have more are refused before any of them is unpacked.
 fn walk_archive<R: Read>(
     reader: R,
+    most: u64,
     visit: &mut dyn FnMut(&Entry, &mut dyn Read) -> Result<(), OciError>,
 ) -> Result<(), OciError> {
     let unreadable = |source| OciError::Read {
@@ -156,11 +158,18 @@ fn walk_archive<R: Read>(
     for (index, entry) in (0_u64..).zip(entries) {
         let mut entry = entry.map_err(unreadable)?;
         let kind = entry.header().entry_type();
+        let size = entry.header().entry_size().map_err(unreadable)?;
+        if size > most {
+            let name = entry.path_bytes();
+            return Err(OciError::TooLarge {
+                what: format!("the member {:?}", String::from_utf8_lossy(&name)),
+                limit: most,
+            });
+        }
         if extensions.absorb(kind, &mut entry).map_err(unreadable)? {
             continue;
         }
         let described = std::mem::take(&mut extensions);
-        let size = entry.header().entry_size().map_err(unreadable)?;
         if described.size.is_some_and(|pax| pax != size) {
             return Err(OciError::Unsupported("a file beyond 8 GiB".to_owned()));
         }

@@ -294,6 +294,14 @@ fn limits_hold() {
             .unwrap_err();
         assert!(matches!(error, OciError::TooLarge { .. }), "{error:?}");
     }
+    // What its header says is enough: nothing of it is unpacked.
+    let limits = OciLimits {
+        unpacked_layer_bytes: 1000,
+        ..full
+    };
+    let refused = manifest.extract(&layout.opener(), Path::new("k"), &mut io::sink(), limits);
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("the member \"k\""), "{refused}");
     for limits in [
         OciLimits { layers: 0, ..full },
         OciLimits {
