@@ -11,6 +11,7 @@
 //! guests is a bridge and a table; both are made when the first guest needs them.
 
 mod attach;
+mod chains;
 mod file;
 mod forwarding;
 mod namespace;
@@ -18,6 +19,7 @@ mod node;
 mod responder;
 mod rules;
 mod sockets;
+mod walls;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -29,8 +31,8 @@ pub(crate) use file::PodFile;
 pub(crate) use namespace::Namespace;
 pub(crate) use node::{change_member, prepare_node};
 pub(crate) use responder::{Responder, Served};
-pub(crate) use rules::Member;
 pub(crate) use sockets::{Opened as OpenedSockets, open as open_sockets};
+pub(crate) use walls::Member;
 
 /// The tap's name within the namespace.
 const TAP: &str = "tap0";
@@ -46,9 +48,6 @@ pub(crate) const BRIDGE_ADDRESS: Ipv4Addr = Ipv4Addr::new(169, 254, 75, 10);
 
 /// Bits of the network of IPv6 addresses.
 pub(crate) const PREFIX6: u8 = 64;
-
-/// The name of our tables.
-const TABLE: &str = "kvmlet";
 
 /// Setting `pod_network`: the node's part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

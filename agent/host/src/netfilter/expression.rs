@@ -58,6 +58,11 @@ enum Expression {
     Mask {
         mask: Vec<u8>,
     },
+    /// Whether a packet of IPv6 has an extension header of a kind.
+    Extension {
+        kind: u8,
+        into: u32,
+    },
     ConnectionTracking {
         key: u32,
     },
@@ -211,40 +216,58 @@ impl Rule {
     ) -> Self {
         let mask = mask(network.len(), prefix);
         let value = network.iter().zip(&mask).map(|(byte, mask)| byte & mask);
-        let length = u32::try_from(network.len()).unwrap_or_default();
+        self.bits((base, offset), &mask, (how, value.collect()))
+    }
+
+    /// Some bits of a part of a packet.
+    fn bits(
+        self,
+        (base, offset): (u32, u32),
+        mask: &[u8],
+        (how, value): (Comparison, Vec<u8>),
+    ) -> Self {
         self.with([
             Expression::Payload {
                 base,
                 offset,
-                length,
+                // Headers are short.
+                length: u32::try_from(mask.len()).unwrap_or_default(),
                 into: FIRST,
             },
-            Expression::Mask { mask: mask.clone() },
+            Expression::Mask {
+                mask: mask.to_vec(),
+            },
             Expression::Compare {
                 register: FIRST,
                 operator: how.number(),
-                value: value.collect(),
+                value,
             },
         ])
     }
 
     /// `tcp dport` and `udp dport`, one or several that follow each other; the protocol has to be known by then.
     pub(crate) fn destination_ports(self, first: u16, last: u16) -> Self {
-        const AT_MOST: u32 = 3;
-        const AT_LEAST: u32 = 5;
         if first == last {
             return self.payload(TRANSPORT, 2, Comparison::Is, &first.to_be_bytes());
         }
-        let compare = |operator, port: u16| Expression::Compare {
+        self.between((TRANSPORT, 2), &first.to_be_bytes(), &last.to_be_bytes())
+    }
+
+    /// Bytes of a part of a packet that are a number of a range; both limits have the same length.
+    fn between(self, (base, offset): (u32, u32), first: &[u8], last: &[u8]) -> Self {
+        const AT_MOST: u32 = 3;
+        const AT_LEAST: u32 = 5;
+        let compare = |operator, limit: &[u8]| Expression::Compare {
             register: FIRST,
             operator,
-            value: port.to_be_bytes().to_vec(),
+            value: limit.to_vec(),
         };
         self.with([
             Expression::Payload {
-                base: TRANSPORT,
-                offset: 2,
-                length: 2,
+                base,
+                offset,
+                // Headers are short.
+                length: u32::try_from(first.len()).unwrap_or_default(),
                 into: FIRST,
             },
             compare(AT_LEAST, first),
@@ -270,6 +293,32 @@ impl Rule {
     /// Bytes behind the frame's own header, such as of ARP.
     pub(crate) fn network(self, offset: u32, how: Comparison, value: &[u8]) -> Self {
         self.payload(NETWORK, offset, how, value)
+    }
+
+    /// Bytes behind the frame's own header that are a number of a range; both limits have the same length.
+    pub(crate) fn network_between(self, offset: u32, first: &[u8], last: &[u8]) -> Self {
+        self.between((NETWORK, offset), first, last)
+    }
+
+    /// Whether any of some bits behind the frame's own header is set.
+    pub(crate) fn network_has_bits(self, offset: u32, mask: &[u8]) -> Self {
+        self.bits(
+            (NETWORK, offset),
+            mask,
+            (Comparison::IsNot, vec![0; mask.len()]),
+        )
+    }
+
+    /// `exthdr NAME exists`: an extension header of IPv6, wherever it stands.
+    pub(crate) fn has_extension(self, kind: u8) -> Self {
+        self.with([
+            Expression::Extension { kind, into: FIRST },
+            Expression::Compare {
+                register: FIRST,
+                operator: EQUAL,
+                value: vec![1],
+            },
+        ])
     }
 
     /// Whether interface and some bytes of the packet are in a set, together: pairs of base, offset and length.
@@ -405,6 +454,7 @@ impl Expression {
             Self::Payload { .. } => "payload",
             Self::Compare { .. } => "cmp",
             Self::Mask { .. } => "bitwise",
+            Self::Extension { .. } => "exthdr",
             Self::ConnectionTracking { .. } => "ct",
             Self::Lookup { .. } => "lookup",
             Self::Number { .. } => "numgen",
@@ -442,13 +492,8 @@ impl Expression {
                 data.number(2, *operator);
                 data.nested(3, |inner| inner.bytes(1, value));
             }
-            Self::Mask { mask } => {
-                data.number(1, FIRST);
-                data.number(2, FIRST);
-                data.number(3, u32::try_from(mask.len()).unwrap_or_default());
-                data.nested(4, |inner| inner.bytes(1, mask));
-                data.nested(5, |inner| inner.bytes(1, &vec![0; mask.len()]));
-            }
+            Self::Mask { mask } => encode_mask(mask, data),
+            Self::Extension { kind, into } => encode_extension(*kind, *into, data),
             Self::ConnectionTracking { key } => {
                 data.number(1, FIRST);
                 data.number(2, *key);
@@ -485,6 +530,23 @@ impl Expression {
             }
         }
     }
+}
+
+fn encode_mask(mask: &[u8], data: &mut Attributes) {
+    data.number(1, FIRST);
+    data.number(2, FIRST);
+    data.number(3, u32::try_from(mask.len()).unwrap_or_default());
+    data.nested(4, |inner| inner.bytes(1, mask));
+    data.nested(5, |inner| inner.bytes(1, &vec![0; mask.len()]));
+}
+
+fn encode_extension(kind: u8, into: u32, data: &mut Attributes) {
+    const PRESENT: u32 = 1;
+    data.number(1, into);
+    data.bytes(2, &[kind]);
+    data.number(3, 0);
+    data.number(4, 1);
+    data.number(5, PRESENT);
 }
 
 fn encode_verdict(verdict: &Verdict, data: &mut Attributes) {

@@ -10,7 +10,7 @@ use rtnetlink::{
     Handle, LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder,
 };
 
-use super::node::{add_address, change_member, index_of};
+use super::node::{add_address, change_member, index_of, show_all_frames};
 use super::{
     BRIDGE, BRIDGE_ADDRESS, ETH, Namespace, PREFIX6, PodError, PodPlan, TAP, forwarding,
     link_error, mac_of, rules,
@@ -189,12 +189,14 @@ async fn join_bridge(plan: &PodPlan) -> Result<(), PodError> {
         let link = LinkUnspec::new_with_index(port)
             .controller(index)
             .alias(plan.owner.clone())
-            .up()
             .build();
+        let failed = || link_error(format!("the veth cannot join the bridge {bridge}"));
         let set = handle.link().set(link).execute().await;
-        set.map_err(link_error(format!(
-            "the veth cannot join the bridge {bridge}"
-        )))
+        set.map_err(failed())?;
+        show_all_frames(&handle, port).await?;
+        let up = LinkUnspec::new_with_index(port).up().build();
+        let set = handle.link().set(up).execute().await;
+        set.map_err(failed())
     };
     let joined = joined.await;
     driver.abort();

@@ -5,9 +5,10 @@ use std::net::IpAddr;
 
 use futures_util::TryStreamExt;
 use rtnetlink::packet_route::address::AddressHeaderFlags;
-use rtnetlink::{Handle, LinkBridge, LinkUnspec};
+use rtnetlink::{Handle, LinkBridge, LinkBridgePort};
 
-use super::rules::{self, Member};
+use super::rules;
+use super::walls::{self, Member};
 use super::{PREFIX6, PodError, PodNetworkConfig, link_error, mac_of};
 use crate::netfilter::{Batch, Family, Netfilter};
 
@@ -19,9 +20,14 @@ pub(crate) async fn prepare_node(
     let failed = || link_error("no netlink socket");
     let (connection, handle, _) = rtnetlink::new_connection().map_err(failed())?;
     let driver = tokio::spawn(connection);
-    let bridge = prepare_bridge(&handle, config).await;
+    let prepared = async {
+        prepare_bridge(&handle, config).await?;
+        prepare_ports(&handle, members).await;
+        Ok(())
+    };
+    let prepared = prepared.await;
     driver.abort();
-    bridge?;
+    prepared?;
     prepare_tables(config, members).map_err(PodError::Rules)
 }
 
@@ -29,7 +35,7 @@ pub(crate) async fn prepare_node(
 fn prepare_tables(config: &PodNetworkConfig, members: &[Member]) -> io::Result<()> {
     let netfilter = Netfilter::open()?;
     let mut batch = Batch::default();
-    for table in [rules::of_node(config), rules::walls(members)] {
+    for table in [rules::of_node(config), walls::walls(members)] {
         let present = netfilter.comment_of(table.family, table.name)?;
         if present.as_ref() != Some(&table.comment) {
             table.replace(&mut batch);
@@ -60,11 +66,13 @@ async fn prepare_bridge(handle: &Handle, config: &PodNetworkConfig) -> Result<()
     let what = format!("the bridge {name}");
     let index = index_of(handle, name).await;
     let index = index.ok_or_else(|| link_error(what.clone())("it vanished after it was made"))?;
-    let set = LinkUnspec::new_with_index(index)
+    // A guest that asks who belongs to which group, or says so itself, would have the bridge keep frames from others.
+    let set = LinkBridge::new(name)
+        .mcast_snooping(false)
         .mtu(config.mtu)
         .up()
         .build();
-    let set = handle.link().set(set).execute().await;
+    let set = handle.link().change(set).execute().await;
     set.map_err(link_error(what.clone()))?;
     let v4 = Some((IpAddr::V4(config.gateway()), config.prefix));
     let v6 = config
@@ -74,6 +82,35 @@ async fn prepare_bridge(handle: &Handle, config: &PodNetworkConfig) -> Result<()
         add_address(handle, index, address).await?;
     }
     Ok(())
+}
+
+/// Groups of links (IEEE 802.1D, table 7-10) whose frames a port passes on to the rules of its bridge: all but PAUSE, which
+/// the kernel drops. Left to itself it takes them for the node's own and learns from some of them, such as LLDP, before any
+/// rule sees them.
+const GROUPS_OF_LINKS: u16 = 0xfffd;
+
+/// Has the rules see whatever comes by a port of the node's bridge.
+pub(super) async fn show_all_frames(handle: &Handle, port: u32) -> Result<(), PodError> {
+    let all = LinkBridgePort::new(port)
+        .group_fwd_mask(GROUPS_OF_LINKS)
+        .build();
+    let set = handle.link().set_port(all).execute().await;
+    set.map_err(link_error("the veth's port of the bridge"))
+}
+
+/// The ports of guests that another release has joined. One without a link is about to be joined again, or to go.
+async fn prepare_ports(handle: &Handle, members: &[Member]) {
+    for member in members {
+        if let Some(port) = index_of(handle, &member.veth).await
+            && let Err(error) = show_all_frames(handle, port).await
+        {
+            tracing::warn!(
+                veth = member.veth,
+                error = &error as &(dyn std::error::Error + 'static),
+                "frames to groups of links are not judged"
+            );
+        }
+    }
 }
 
 /// Gives a link an address. It is usable at once: nobody else has one of ours.

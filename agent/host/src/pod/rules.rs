@@ -1,15 +1,12 @@
 //! The tables of the pod network.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use agent_domain::{OpenPorts, PodBinding, Transport};
 
-use super::{BRIDGE, ETH, PREFIX6, PodNetworkConfig, PodPlan, TABLE, TAP};
-use crate::netfilter::{
-    Base, Batch, Chain, ChainKind, Comparison, Family, Field, Hook, Part, Rule, Set, Table, Value,
-    Verdict,
-};
-use crate::taps::VETHS;
+use super::chains::{ICMPV6, TABLE, TCP, UDP, base};
+use super::{BRIDGE, ETH, PREFIX6, PodNetworkConfig, PodPlan, TAP};
+use crate::netfilter::{Batch, Chain, ChainKind, Comparison, Family, Hook, Rule, Table, Verdict};
 
 use Comparison::{Is, IsNot};
 
@@ -17,27 +14,12 @@ use Comparison::{Is, IsNot};
 const DNS: &str = "dns";
 const DNS6: &str = "dns6";
 
-const TCP: u8 = 6;
-const UDP: u8 = 17;
 const ICMP: u8 = 1;
-const ICMPV6: u8 = 58;
 
 /// Priorities of `nft`: dstnat, filter, srcnat.
 const DESTINATION: i32 = -100;
 const FILTER: i32 = 0;
 const SOURCE: i32 = 100;
-
-/// `filter` of the family of bridges.
-const BRIDGE_FILTER: i32 = -200;
-
-fn base(kind: ChainKind, hook: Hook, priority: i32, drops: bool) -> Base {
-    Base {
-        kind,
-        hook,
-        priority,
-        drops,
-    }
-}
 
 /// The table within a VMM's namespace.
 pub(super) fn inside(plan: &PodPlan) -> Table {
@@ -298,137 +280,5 @@ pub(super) fn of_node(config: &PodNetworkConfig) -> Table {
     }
 }
 
-/// A guest that is joined to the node's bridge.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Member {
-    /// The node's end of its veth.
-    pub(crate) veth: String,
-    /// What it may send from.
-    pub(crate) mac: [u8; 6],
-    pub(crate) address: Ipv4Addr,
-    pub(crate) address6: Option<Ipv6Addr>,
-}
-
-impl Member {
-    fn element(&self, address: Value) -> Vec<Value> {
-        let name = Value::InterfaceName(self.veth.clone());
-        vec![name, Value::Mac(self.mac), address]
-    }
-
-    /// What it has in [`SOURCES`].
-    fn element4(&self) -> Vec<Value> {
-        self.element(Value::Ipv4(self.address))
-    }
-
-    /// What it has in [`SOURCES6`]: its address, and the one that neighbours ask each other by.
-    fn elements6(&self) -> Vec<Vec<Value>> {
-        let own = self.address6.map(|address| [address, link_local(self.mac)]);
-        let all = own.into_iter().flatten();
-        all.map(|address| self.element(Value::Ipv6(address)))
-            .collect()
-    }
-
-    /// Has a transaction let it send, or not any more.
-    pub(super) fn change(&self, batch: &mut Batch, is_there: bool) {
-        let table = (Family::Bridge, TABLE);
-        let sets = [
-            (SOURCES, vec![self.element4()]),
-            (SOURCES6, self.elements6()),
-        ];
-        for (set, elements) in sets {
-            if is_there {
-                batch.add_elements(table, set, &elements);
-            } else {
-                batch.delete_elements(table, set, &elements);
-            }
-        }
-    }
-}
-
-/// The address that a link with this hardware address gives itself (RFC 4291, appendix A).
-fn link_local([a, b, c, d, e, f]: [u8; 6]) -> Ipv6Addr {
-    let id = [a ^ 2, b, c, 0xff, 0xfe, d, e, f];
-    Ipv6Addr::from(0xfe80_u128 << 112 | u128::from(u64::from_be_bytes(id)))
-}
-
-/// Who may send what.
-const SOURCES: &str = "sources";
-const SOURCES6: &str = "sources6";
-
-/// The release of the rules of [`walls`]: a table of another is replaced.
-const WALLS: &str = "kvmlet walls 3";
-
-const IPV4: u16 = 0x0800;
-const ARP: u16 = 0x0806;
-const IPV6: u16 = 0x86dd;
-
-/// Types of messages of ICMPv6.
-const ROUTER_ADVERTISEMENT: u8 = 134;
-const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
-const REDIRECT: u8 = 137;
-
-/// The table of the node's ends of veths: who is behind one sends from its own addresses, or nothing. The same is so
-/// within VMMs' namespaces; these rules hold should one of them be broken into.
-pub(super) fn walls(members: &[Member]) -> Table {
-    // Of the frame's own header, and behind it: of IPv4, of ARP, and of IPv6; and whom a neighbour advertises.
-    let ipv4 = [(Part::Link, 6, 6), (Part::Network, 12, 4)];
-    let arp = [(Part::Network, 8, 6), (Part::Network, 14, 4)];
-    // The bridge learns from the frame's own header, which may differ from what ARP says behind it.
-    let arp_frame = [(Part::Link, 6, 6), (Part::Network, 14, 4)];
-    let ipv6 = [(Part::Link, 6, 6), (Part::Network, 8, 16)];
-    let advertised = [(Part::Link, 6, 6), (Part::Transport, 8, 16)];
-    let from_guest = || Rule::new().input_begins(VETHS);
-    // Types are compared as they stand in the frame, where the tag of a VLAN is one.
-    let of_type = |number: u16| from_guest().link(12, Is, &number.to_be_bytes());
-    let of_icmpv6 = |number: u8| of_type(IPV6).transport(ICMPV6).icmp_type(number);
-    let rules = vec![
-        // Servers of addresses, and routers.
-        of_type(IPV4).network(9, Is, &[UDP]).source_port(67).drop(),
-        of_type(IPV6).transport(UDP).source_port(547).drop(),
-        of_icmpv6(ROUTER_ADVERTISEMENT).drop(),
-        of_icmpv6(REDIRECT).drop(),
-        of_icmpv6(NEIGHBOUR_ADVERTISEMENT)
-            .input_and(SOURCES6, true, &advertised)
-            .drop(),
-        of_type(IPV4).input_and(SOURCES, false, &ipv4).accept(),
-        of_type(ARP).input_and(SOURCES, true, &arp_frame).drop(),
-        of_type(ARP).input_and(SOURCES, false, &arp).accept(),
-        of_type(IPV6).input_and(SOURCES6, false, &ipv6).accept(),
-        from_guest().drop(),
-    ];
-    let set = |name, address, elements| Set {
-        name,
-        fields: vec![Field::InterfaceName, Field::Mac, address],
-        elements,
-    };
-    Table {
-        family: Family::Bridge,
-        name: TABLE,
-        comment: WALLS.to_owned(),
-        sets: vec![
-            set(
-                SOURCES,
-                Field::Ipv4,
-                members.iter().map(Member::element4).collect(),
-            ),
-            set(
-                SOURCES6,
-                Field::Ipv6,
-                members.iter().flat_map(Member::elements6).collect(),
-            ),
-        ],
-        chains: vec![Chain {
-            name: "prerouting",
-            base: Some(base(
-                ChainKind::Filter,
-                Hook::Prerouting,
-                BRIDGE_FILTER,
-                false,
-            )),
-            rules,
-        }],
-    }
-}
-
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

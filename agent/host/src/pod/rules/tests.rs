@@ -4,7 +4,7 @@ use agent_domain::{GuestNetwork, OpenPorts};
 
 use super::*;
 use crate::netfilter::shown;
-use crate::pod::PodPlan6;
+use crate::pod::{Member, PodPlan6};
 
 fn plan(ports: Vec<OpenPorts>) -> PodPlan {
     PodPlan {
@@ -34,7 +34,7 @@ fn plan(ports: Vec<OpenPorts>) -> PodPlan {
 }
 
 /// What `nft` says of tables, without blanks that mean nothing.
-fn lines(tables: &[Table]) -> Option<Vec<String>> {
+pub(crate) fn lines(tables: &[Table]) -> Option<Vec<String>> {
     let text = shown(tables)?;
     Some(text.lines().map(|line| line.trim().to_owned()).collect())
 }
@@ -168,43 +168,4 @@ fn what_leaves_the_node_leaves_under_its_address() {
     };
     let leaves = "ip saddr 10.213.0.0/16 oifname != \"kvmlet0\" masquerade";
     assert!(lines.iter().any(|line| line == leaves), "{lines:?}");
-}
-
-#[test]
-fn who_is_behind_a_veth_sends_from_its_own_addresses_or_nothing() {
-    let member = |last: u8| Member {
-        veth: format!("kvp000000000{last}"),
-        mac: [0x0a, 0x58, 10, 213, 0, last],
-        address: Ipv4Addr::new(10, 213, 0, last),
-        address6: Some(Ipv6Addr::new(0xfd00, 1, 2, 3, 0, 0, 0, last.into())),
-    };
-    let Some(lines) = lines(&[walls(&[member(7)])]) else {
-        return;
-    };
-    let rules: Vec<&str> = lines
-        .iter()
-        .map(String::as_str)
-        .filter(|line| !line.ends_with('{') && line.contains("kvp"))
-        .collect();
-    assert_eq!(
-        rules,
-        [
-            "elements = { \"kvp0000000007\" . 0a:58:0a:d5:00:07 . 10.213.0.7 }",
-            "elements = { \"kvp0000000007\" . 0a:58:0a:d5:00:07 . fd00:1:2:3::7,",
-            "\"kvp0000000007\" . 0a:58:0a:d5:00:07 . fe80::858:aff:fed5:7 }",
-            "iifname \"kvp*\" ip protocol udp udp sport 67 counter packets 0 bytes 0 drop",
-            "iifname \"kvp*\" ether type ip6 udp sport 547 counter packets 0 bytes 0 drop",
-            "iifname \"kvp*\" icmpv6 type nd-router-advert counter packets 0 bytes 0 drop",
-            "iifname \"kvp*\" icmpv6 type nd-redirect counter packets 0 bytes 0 drop",
-            // The target of an advertisement, which nft has no word for.
-            "iifname \"kvp*\" icmpv6 type nd-neighbor-advert iifname . ether saddr . @th,64,128 != @sources6 \
-             counter packets 0 bytes 0 drop",
-            "iifname \"kvp*\" iifname . ether saddr . ip saddr @sources accept",
-            "iifname \"kvp*\" iifname . ether saddr . arp saddr ip != @sources \
-             counter packets 0 bytes 0 drop",
-            "iifname \"kvp*\" iifname . arp saddr ether . arp saddr ip @sources accept",
-            "iifname \"kvp*\" iifname . ether saddr . ip6 saddr @sources6 accept",
-            "iifname \"kvp*\" counter packets 0 bytes 0 drop",
-        ]
-    );
 }

@@ -43,6 +43,11 @@ impl Liar {
         let vmm = Elsewhere::new();
         let namespace = Namespace::of(vmm.pid()).unwrap();
         let mut attached = attach(plan.clone(), namespace).await.unwrap();
+        // A VMM that a guest has taken over, and that has rights in its namespace, passes on whatever it likes: without
+        // this the bridge in the namespace keeps frames to groups of links to itself.
+        vmm.say("ip link set dev tap0 type bridge_slave group_fwd_mask 0xfffd");
+        // Nor does the kernel look into packets on their way over that bridge, put fragments together or cut off their ends.
+        vmm.say("for name in /proc/sys/net/bridge/*; do echo 0 >$name; done");
         let tap = File::from(attached.queues.remove(0));
         rustix::io::ioctl_fionbio(&tap, true).unwrap();
         Self {
@@ -106,22 +111,32 @@ fn udp(source: u16, destination: u16) -> Vec<u8> {
         .concat()
 }
 
+/// The sum of the Internet's headers (RFC 1071).
+fn sum(bytes: &[u8]) -> [u8; 2] {
+    let words = bytes
+        .chunks(2)
+        .map(|pair| u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |byte| u32::from(*byte)));
+    let sum: u32 = words.sum();
+    let folded = u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
+    (!folded).to_be_bytes()
+}
+
 fn ipv4(from: [u8; 4], to: [u8; 4], rest: &[u8]) -> Vec<u8> {
+    ipv4_of(17, from, to, rest)
+}
+
+fn ipv4_of(protocol: u8, from: [u8; 4], to: [u8; 4], rest: &[u8]) -> Vec<u8> {
     let length = u16::try_from(20 + rest.len() + MARK.len()).unwrap();
     let mut header = [
         &[0x45, 0][..],
         &length.to_be_bytes(),
-        &[0, 0, 0, 0, 64, 17, 0, 0],
+        &[0, 0, 0, 0, 64, protocol, 0, 0],
         &from,
         &to,
     ]
     .concat();
-    let words = header
-        .chunks(2)
-        .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
-    let sum: u32 = words.sum();
-    let folded = u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
-    header[10..12].copy_from_slice(&(!folded).to_be_bytes());
+    let sum = sum(&header);
+    header[10..12].copy_from_slice(&sum);
     [&header[..], rest].concat()
 }
 
@@ -229,9 +244,124 @@ fn forged6(own: &Liar, other: &Liar) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
+/// Frames of other kinds than what is behind them, and to groups of links, from which a bridge may learn without any rule.
+fn forged_kinds(own: &Liar, other: &Liar) -> Vec<(&'static str, Vec<u8>)> {
+    let honest_arp = arp((own.mac, own.address()), other.address());
+    let tagged = |tags: &[[u8; 2]]| {
+        let tags: Vec<u8> = tags
+            .iter()
+            .flat_map(|kind| [kind[0], kind[1], 0, 5])
+            .collect();
+        [&EVERYBODY[..], &own.mac, &tags, &ARP, &honest_arp].concat()
+    };
+    let length = |rest: &[u8]| {
+        u16::try_from(rest.len() + MARK.len())
+            .unwrap()
+            .to_be_bytes()
+    };
+    // Headers of 802.2 in the place of a type (IEEE 802.3): SNAP with the type of ARP, and the spanning tree's.
+    let snap = [&[0xaa, 0xaa, 3, 0, 0, 0][..], &ARP, &honest_arp].concat();
+    let spanning_tree = [&[0x42, 0x42, 3][..], &[0; 35]].concat();
+    let to_group =
+        |last, kind, rest: &[u8]| ethernet([0x01, 0x80, 0xc2, 0, 0, last], other.mac, kind, rest);
+    let priority = [
+        &EVERYBODY[..],
+        &own.mac,
+        &[0x81, 0, 0xe0, 0],
+        &ARP,
+        &honest_arp,
+    ]
+    .concat();
+    vec![
+        ("a priority in a tag", priority),
+        ("a VLAN in a VLAN", tagged(&[[0x81, 0x00], [0x81, 0x00]])),
+        (
+            "a VLAN in a provider's",
+            tagged(&[[0x88, 0xa8], [0x81, 0x00]]),
+        ),
+        (
+            "ARP behind a length",
+            ethernet(EVERYBODY, own.mac, length(&snap), &snap),
+        ),
+        (
+            "a spanning tree",
+            to_group(0x00, length(&spanning_tree), &spanning_tree),
+        ),
+        ("link aggregation", to_group(0x02, [0x88, 0x09], &[0; 50])),
+        ("a log-in at a port", to_group(0x03, [0x88, 0x8e], &[0; 50])),
+        (
+            "IPv4 to bridges of a provider",
+            to_group(
+                0x08,
+                IPV4,
+                &ipv4(own.address(), other.address(), &udp(1, 1)),
+            ),
+        ),
+        ("LLDP", to_group(0x0e, [0x88, 0xcc], &[0; 50])),
+    ]
+}
+
+/// Fragments (RFC 8200, section 4.5) the first of which says neither what it is a part of nor from which port it comes.
+fn forged_fragments(own: &Liar) -> Vec<(&'static str, Vec<u8>)> {
+    let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1).octets();
+    let first = |next: u8, rest: &[u8]| {
+        let fragment = [&[next, 0, 0, 1, 0, 0, 0, 9][..], rest].concat();
+        let mut packet = ipv6(44, own.link_local(), all_nodes, &fragment);
+        // What follows is no part of the packet, but of the frame.
+        let length = u16::try_from(fragment.len()).unwrap();
+        packet[4..6].copy_from_slice(&length.to_be_bytes());
+        ethernet(ALL_NODES, own.mac, IPV6, &packet)
+    };
+    let options = |next: u8| [next, 0, 1, 4, 0, 0, 0, 0];
+    let inner = |next: u8| [next, 0, 0, 1, 0, 0, 0, 8];
+    vec![
+        (
+            "a server's fragment with options alone",
+            first(60, &options(17)),
+        ),
+        (
+            "a router's fragment with options alone",
+            first(60, &options(58)),
+        ),
+        (
+            "a server's fragment with a fragment's header alone",
+            first(44, &inner(17)),
+        ),
+        ("a server's fragment without anything", first(17, &[])),
+        (
+            "a neighbour's fragment without its address",
+            first(58, &[136, 0, 0, 0, 0, 0, 0, 0]),
+        ),
+        (
+            "a fragment of a router",
+            first(58, &[134, 0, 0, 0, 0, 0, 0, 0]),
+        ),
+        ("a fragment of a server", first(17, &udp(547, 546))),
+    ]
+}
+
+/// A fragment that leaves nothing in the dark, and what tells the bridge that its sender is in a group (RFC 2236).
+fn honest(own: &Liar) -> [(&'static str, Vec<u8>); 2] {
+    let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1).octets();
+    let fragment = [&[17, 0, 0, 1, 0, 0, 0, 9][..], &udp(5000, 5000)].concat();
+    let fragment = ipv6(44, own.address6(), all_nodes, &fragment);
+    let group = [239, 1, 2, 3];
+    let mut report = [&[0x16, 0, 0, 0][..], &group].concat();
+    let sum = sum(&[&report[..], MARK].concat());
+    report[2..4].copy_from_slice(&sum);
+    let report = ipv4_of(2, own.address(), group, &report);
+    [
+        ("a fragment", ethernet(ALL_NODES, own.mac, IPV6, &fragment)),
+        (
+            "a member",
+            ethernet([1, 0, 0x5e, 1, 2, 3], own.mac, IPV4, &report),
+        ),
+    ]
+}
+
 /// Packets that the walls have dropped.
 fn dropped(node: impl Fn(&str) -> String) -> u64 {
-    let rules = node("nft list chain bridge kvmlet prerouting");
+    let rules = node("nft list table bridge kvmlet");
     let counts = rules.split("counter packets ").skip(1);
     counts
         .map(|rest| rest.split(' ').next().unwrap().parse::<u64>().unwrap())
@@ -273,8 +403,13 @@ fn each_forged_frame_is_dropped_and_counted_and_a_neighbour_is_undisturbed() {
             liar.send(&ethernet(EVERYBODY, liar.mac, ARP, &asks));
             neighbour.received() > 0
         });
-        let all = forged(&liar, &neighbour).into_iter();
-        for (what, frame) in all.chain(forged6(&liar, &neighbour)) {
+        let all = [
+            forged(&liar, &neighbour),
+            forged6(&liar, &neighbour),
+            forged_kinds(&liar, &neighbour),
+            forged_fragments(&liar),
+        ];
+        for (what, frame) in all.into_iter().flatten() {
             let before = dropped(node);
             liar.send(&frame);
             wait(what, || dropped(node) > before);
@@ -283,5 +418,12 @@ fn each_forged_frame_is_dropped_and_counted_and_a_neighbour_is_undisturbed() {
         assert_eq!(neighbour.received(), 0);
         liar.send(&ethernet(EVERYBODY, liar.mac, ARP, &asks));
         wait("the neighbour is asked again", || neighbour.received() > 0);
+        // The bridge keeps no lists of groups, because a guest could have it keep frames from others.
+        for (what, frame) in honest(&liar) {
+            liar.send(&frame);
+            wait(what, || neighbour.received() > 0);
+        }
+        let groups = node("bridge mdb show");
+        assert!(!groups.contains("239.1.2.3"), "{groups}");
     });
 }
