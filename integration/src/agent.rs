@@ -409,6 +409,20 @@ impl GuestSpec {
         )
     }
 
+    /// The manifest of a guest that is bridged to the pod network, and has a hardware address that is chosen where one is given.
+    #[must_use]
+    pub fn bridged_manifest(&self, mac: Option<&str>) -> String {
+        let mac = mac.map_or_else(String::new, |mac| {
+            format!("        macAddress: \"{mac}\"\n")
+        });
+        let interfaces = format!(
+            "      rng: {{}}\n      interfaces:\n      - name: default\n        bridge: {{}}\n{mac}"
+        );
+        let spec = self.clone().on_pod_network();
+        let manifest = spec.manifest().replace("      rng: {}\n", &interfaces);
+        format!("{manifest}  networks:\n  - name: default\n    pod: {{}}\n")
+    }
+
     /// The manifest of a VirtualMachine whose guest this is.
     #[must_use]
     pub fn machine(&self, run_strategy: &str) -> String {

@@ -4,15 +4,14 @@ use testguest_lib::command_line::{Afterwards, Settings};
 
 use crate::acpi::Acpi;
 use crate::clock::Clock;
+use crate::console_lines::ConsoleLines;
 use crate::panic_device::{self, Place};
 use crate::pci::Ecam;
-use crate::virtio::numbers;
-use crate::{attack, console_line, generation, power, serial, virtio, watchdog};
+use crate::virtio::{net, numbers};
+use crate::{attack, console_line, generation, power, virtio, watchdog};
 
 /// How often the console is looked at for input while there is none.
 const ECHO_POLL_MS: u64 = 10;
-/// Longer lines are cut.
-const ECHO_LINE_BYTES: usize = 256;
 
 /// Does what the command line asks for; the machine's end, or for ever.
 pub fn run(settings: &Settings, clock: &Clock, acpi: Option<&Acpi>) -> ! {
@@ -25,6 +24,7 @@ pub fn run(settings: &Settings, clock: &Clock, acpi: Option<&Acpi>) -> ! {
         Afterwards::Tick => tick(settings, clock),
         Afterwards::Button => watchdog::wait_for_button(acpi, clock),
         Afterwards::Echo => echo(clock),
+        Afterwards::Frames => net::frames::run(acpi, clock, settings),
         Afterwards::Reboot => {
             console_line!("TESTGUEST reboot");
             let register = acpi.and_then(|acpi| acpi.fadt?.reset);
@@ -83,26 +83,16 @@ fn tick(settings: &Settings, clock: &Clock) -> ! {
 /// Answers each received line, and switches the power off after `poweroff`.
 fn echo(clock: &Clock) -> ! {
     console_line!("TESTGUEST echo");
-    let mut line = [0; ECHO_LINE_BYTES];
-    let mut length = 0;
+    let mut lines = ConsoleLines::new();
     loop {
-        match serial::read_byte() {
-            None => clock.sleep_until(clock.after_ms(ECHO_POLL_MS)),
-            Some(b'\r' | b'\n') if length == 0 => {}
-            Some(b'\r' | b'\n') => {
-                let text = core::str::from_utf8(&line[..length]).unwrap_or("?");
-                console_line!("TESTGUEST echo line=\"{text}\"");
-                if text == "poweroff" {
-                    power::off();
-                }
-                length = 0;
+        let answer = |text: &str| {
+            console_line!("TESTGUEST echo line=\"{text}\"");
+            if text == "poweroff" {
+                power::off();
             }
-            Some(byte) => {
-                if let Some(free) = line.get_mut(length) {
-                    *free = byte;
-                    length += 1;
-                }
-            }
+        };
+        if !lines.poll(answer) {
+            clock.sleep_until(clock.after_ms(ECHO_POLL_MS));
         }
     }
 }

@@ -28,6 +28,8 @@ pub enum Afterwards {
     Button,
     /// Send received console lines back.
     Echo,
+    /// Frames that console lines name are sent, and those that come are told.
+    Frames,
     /// Reset the machine.
     Reboot,
     /// A triple fault.
@@ -164,6 +166,7 @@ impl Settings {
                     "tick" => Afterwards::Tick,
                     "button" => Afterwards::Button,
                     "echo" => Afterwards::Echo,
+                    "frames" => Afterwards::Frames,
                     "reboot" => Afterwards::Reboot,
                     "panic" => Afterwards::Panic,
                     "watchdog" => Afterwards::Watchdog,

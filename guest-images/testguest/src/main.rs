@@ -12,6 +12,7 @@ mod attack;
 mod boot;
 mod builtins;
 mod clock;
+mod console_lines;
 mod device_tests;
 mod entry;
 mod generation;

@@ -14,9 +14,10 @@ use core::fmt;
 
 use testguest_lib::command_line::Mode;
 
+use crate::acpi::Acpi;
 use crate::clock::Clock;
 use crate::memory::Registers;
-use crate::pci::{Function, Msix};
+use crate::pci::{Ecam, Function, Msix};
 use crate::trap;
 use queue::Queue;
 
@@ -92,6 +93,12 @@ impl fmt::Display for Kind {
             Self::Vsock => "vsock",
         })
     }
+}
+
+/// The machine's PCI functions.
+pub fn functions(acpi: Option<&Acpi>) -> Result<Ecam, DeviceError> {
+    let ecam = acpi.and_then(|acpi| acpi.ecam.as_ref().and_then(Ecam::map));
+    ecam.ok_or(DeviceError::Missing("ECAM window"))
 }
 
 /// Why a device's test failed.

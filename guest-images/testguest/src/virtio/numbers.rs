@@ -8,10 +8,10 @@ use super::blk::{
     self, CAPACITY, CHUNK_BYTES, Disk, FEATURE_FLUSH, ID_BYTES, SECTOR_BYTES, STATUS_OK,
     TYPE_FLUSH, TYPE_OUT,
 };
-use super::{Device, DeviceError, Kind, kind, queue_vector};
+use super::{Device, DeviceError, Kind, functions, kind, queue_vector};
 use crate::acpi::Acpi;
 use crate::clock::Clock;
-use crate::pci::{Ecam, Function};
+use crate::pci::Function;
 use crate::report::PaddedText;
 use crate::{console_line, power};
 
@@ -48,8 +48,7 @@ fn write_for_ever(
     clock: &Clock,
     settings: &Settings,
 ) -> Result<core::convert::Infallible, DeviceError> {
-    let ecam = acpi.and_then(|acpi| acpi.ecam.as_ref().and_then(Ecam::map));
-    let ecam = ecam.ok_or(DeviceError::Missing("ECAM window"))?;
+    let ecam = functions(acpi)?;
     let mut disks = [const { None }; MAX_DISKS];
     let mut free = disks.iter_mut();
     let mut failure = None;

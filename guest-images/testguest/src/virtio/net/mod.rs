@@ -3,6 +3,7 @@
 
 mod card;
 mod cases;
+pub mod frames;
 mod lane;
 
 use super::DeviceError;
