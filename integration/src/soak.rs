@@ -7,6 +7,7 @@
 
 pub mod firmware;
 pub mod images;
+pub mod network;
 pub mod powercut;
 pub mod scheduler;
 
@@ -212,22 +213,12 @@ impl<M: Commands> Run<'_, M> {
         self.add()
     }
 
-    /// Kills the agent at a random moment, some of its successors too before they are up, and leaves one
-    /// that answers.
     fn kill(&mut self) -> anyhow::Result<()> {
-        std::thread::sleep(Duration::from_millis(self.random.below(LONGEST_LIFE_MS)));
-        self.agent.kill()?;
-        self.tally.kills += 1;
-        self.agent.launch()?;
-        while self.random.chance(30) && self.tally.kills < self.campaign.kills {
-            std::thread::sleep(Duration::from_millis(self.random.below(400)));
-            self.machine.wait_for("pidof kvmlet", PATIENCE)?;
-            self.agent.kill()?;
-            self.tally.kills += 1;
-            self.tally.early += 1;
-            self.agent.launch()?;
-        }
-        self.agent.wait_until_it_answers()
+        let left = self.campaign.kills - self.tally.kills;
+        let killed = kill_agent(self.machine, self.agent, &mut self.random, left)?;
+        self.tally.kills += killed.all;
+        self.tally.early += killed.early;
+        Ok(())
     }
 
     fn seen(&self) -> anyhow::Result<BTreeMap<String, Seen>> {
@@ -327,6 +318,37 @@ impl<M: Commands> Run<'_, M> {
             .wait_for("! pidof kvmlet-vmm", PATIENCE)
             .map(drop)
     }
+}
+
+/// How often an agent was killed.
+struct Killed {
+    all: u32,
+    /// Before it had answered anybody.
+    early: u32,
+}
+
+/// Kills the agent at a random moment, some of its successors too before they are up, `limit` in all at most, and leaves one that
+/// answers.
+fn kill_agent<M: Commands>(
+    machine: &M,
+    agent: &Agent<'_, M>,
+    random: &mut Random,
+    limit: u32,
+) -> anyhow::Result<Killed> {
+    std::thread::sleep(Duration::from_millis(random.below(LONGEST_LIFE_MS)));
+    agent.kill()?;
+    let mut killed = Killed { all: 1, early: 0 };
+    agent.launch()?;
+    while random.chance(30) && killed.all < limit {
+        std::thread::sleep(Duration::from_millis(random.below(400)));
+        machine.wait_for("pidof kvmlet", PATIENCE)?;
+        agent.kill()?;
+        killed.all += 1;
+        killed.early += 1;
+        agent.launch()?;
+    }
+    agent.wait_until_it_answers()?;
+    Ok(killed)
 }
 
 /// Whether the numbers are `first` and those after it, each once.

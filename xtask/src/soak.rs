@@ -3,6 +3,7 @@
 mod firmware;
 mod fuzz;
 mod images;
+mod network;
 mod powercut;
 mod scheduler;
 mod strikes;
@@ -33,6 +34,8 @@ pub enum Soak {
     Fuzz(fuzz::FuzzOptions),
     /// Kill the agent and what works for it while images are pulled, unpacked and collected.
     Images(images::ImagesOptions),
+    /// Guests of the pod network come and go while the agent is killed; the node is as before, and all addresses are free.
+    Network(network::NetworkOptions),
     /// A guest writes numbered blocks while its node's disks lose their power, again and again; goes on where it ended.
     Powercut(powercut::PowercutOptions),
     /// The reference scheduler over three nodes: one is drained, one loses its power, one its network.
@@ -80,6 +83,7 @@ pub fn run(root: &Path, what: &Soak) -> anyhow::Result<()> {
         Soak::Firmware(options) => firmware::run(root, options),
         Soak::Fuzz(options) => fuzz::run(root, options),
         Soak::Images(options) => images::run(root, options),
+        Soak::Network(options) => network::run(root, options),
         Soak::Powercut(options) => powercut::run(root, options),
         Soak::Scheduler => scheduler::run(root),
         Soak::Sim(options) => crate::sim::campaign(root, options),

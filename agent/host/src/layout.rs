@@ -146,6 +146,19 @@ impl Layout {
         self.run.join("vmm")
     }
 
+    /// Their uids.
+    pub(crate) fn uids_with_run_dir(&self) -> io::Result<Vec<PathUid>> {
+        let mut uids = Vec::new();
+        for entry in absent_is_none(fs::read_dir(self.all_run_dirs()))?
+            .into_iter()
+            .flatten()
+        {
+            let name = entry?.file_name();
+            uids.extend(name.to_str().and_then(|name| PathUid::new(name).ok()));
+        }
+        Ok(uids)
+    }
+
     /// Incarnations of a VMI that have a directory below the run or the state directory, oldest
     /// first.
     pub(crate) fn incarnations(&self, uid: &PathUid) -> io::Result<Vec<u64>> {

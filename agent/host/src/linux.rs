@@ -37,7 +37,7 @@ use crate::firmware::FirmwareFinder;
 use crate::guest_agent::{GuestCredentials, GuestInfo};
 use crate::kernels::{KernelCache, KernelCacheSettings};
 use crate::launch_file::LaunchFile;
-use crate::layout::{Layout, PathUid, absent_is_none, ensure_private_dir};
+use crate::layout::{Layout, PathUid, ensure_private_dir};
 use crate::logs::{LogReader, LogsError, Printed, Run};
 use crate::pod::{PodNetworkConfig, Responder};
 use crate::registry::{Fetches, Puller};
@@ -184,7 +184,7 @@ impl LinuxHost {
         container_disks
             .remove_half_written()
             .map_err(StartHostError::StateDirectory)?;
-        Ok(Self {
+        let host = Self {
             memory: Mutex::new(Memory {
                 users,
                 vmis: HashMap::new(),
@@ -199,7 +199,9 @@ impl LinuxHost {
             layout,
             kernels,
             sandbox,
-        })
+        };
+        host.tidy_pod_network().await;
+        Ok(host)
     }
 
     /// Whether the node goes down: it is about to be switched off or restarted, as the service manager says. Takes five
@@ -261,14 +263,7 @@ impl Memory {
 /// Users of VMMs that an earlier agent started.
 fn users_in_use(layout: &Layout, base: u32) -> io::Result<VmmUsers> {
     let mut users = VmmUsers::new(base);
-    let Some(entries) = absent_is_none(std::fs::read_dir(layout.all_run_dirs()))? else {
-        return Ok(users);
-    };
-    for entry in entries {
-        let name = entry?.file_name();
-        let Some(uid) = name.to_str().and_then(|name| PathUid::new(name).ok()) else {
-            continue;
-        };
+    for uid in layout.uids_with_run_dir()? {
         for incarnation in layout.run_incarnations(&uid)? {
             let note = LaunchFile::read(&layout.run_of_vmm(&uid, incarnation))?;
             if let Some(user) = note.and_then(|note| note.user) {

@@ -29,7 +29,7 @@ use agent_domain::{GuestNetwork, OpenPorts, PodBinding};
 pub(crate) use attach::{attach, change_upstreams};
 pub(crate) use file::PodFile;
 pub(crate) use namespace::Namespace;
-pub(crate) use node::{change_member, prepare_node};
+pub(crate) use node::{change_member, prepare_node, tidy_node};
 pub(crate) use responder::{Responder, Served};
 pub(crate) use sockets::{Opened as OpenedSockets, open as open_sockets};
 pub(crate) use walls::Member;
@@ -48,6 +48,14 @@ pub(crate) const BRIDGE_ADDRESS: Ipv4Addr = Ipv4Addr::new(169, 254, 75, 10);
 
 /// Bits of the network of IPv6 addresses.
 pub(crate) const PREFIX6: u8 = 64;
+
+/// What the mark of a guest's link begins with; its VMI's uid follows.
+const MARK: &str = "kvmlet:";
+
+/// The mark of a VMI's link.
+pub(crate) fn mark_of(uid: &str) -> String {
+    format!("{MARK}{uid}")
+}
 
 /// Setting `pod_network`: the node's part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use super::LinuxHost;
 use crate::facility::Wake;
 use crate::failure::{chain, retry};
 use crate::launch_file::LaunchFile;
-use crate::layout::{PathUid, absent_is_none};
+use crate::layout::PathUid;
 use crate::pod::{self, Member, Namespace, PodFile, PodNetworkConfig, PodPlan, PodPlan6, Served};
 use crate::process;
 use crate::process::Liveness;
@@ -50,25 +50,48 @@ impl LinuxHost {
         Ok(())
     }
 
+    /// What an earlier agent left: links of guests that are gone are removed, and rules and bridge become those of this release.
+    /// Nothing is made on a node that had no guest of the pod network, and guests that run notice nothing.
+    pub(super) async fn tidy_pod_network(&self) {
+        let Some(config) = self.settings().config.pod_network.clone() else {
+            return;
+        };
+        let mut prepared = self.pod_prepared.lock().await;
+        let owners = || self.layout.uids_with_run_dir();
+        let found = self
+            .members_of_pod_network()
+            .and_then(|members| Ok((members, owners()?)));
+        let tidied = match found {
+            Ok((members, uids)) => {
+                let marks: Vec<String> =
+                    uids.iter().map(|uid| pod::mark_of(uid.as_str())).collect();
+                pod::tidy_node(&config, &members, &marks)
+                    .await
+                    .map_err(|error| chain(&error))
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        match tidied {
+            Ok(true) => *prepared = Some(config),
+            Ok(false) => {}
+            // The next guest that starts has it tried again, and says so.
+            Err(why) => tracing::warn!(why, "the pod network is as an earlier agent left it"),
+        }
+    }
+
     /// Guests whose VMMs live and are joined to the pod network, as their notes say. One that was left out would be cut
     /// off, so a note that cannot be read is an error.
     fn members_of_pod_network(&self) -> io::Result<Vec<Member>> {
         let mut members = Vec::new();
-        let Some(entries) = absent_is_none(std::fs::read_dir(self.layout.all_run_dirs()))? else {
-            return Ok(members);
-        };
-        for entry in entries {
-            let name = entry?.file_name();
-            let Some(uid) = name.to_str().and_then(|name| PathUid::new(name).ok()) else {
-                continue;
-            };
+        for uid in self.layout.uids_with_run_dir()? {
             for incarnation in self.layout.run_incarnations(&uid)? {
                 let dir = self.layout.run_of_vmm(&uid, incarnation);
                 let Some(file) = PodFile::read(&dir)? else {
                     continue;
                 };
                 let note = LaunchFile::read(&dir)?;
-                let is_dead = note.is_none_or(|note| {
+                // One without a note of its start may be found by its socket.
+                let is_dead = note.is_some_and(|note| {
                     process::liveness(&note.identity).is_ok_and(|live| live == Liveness::Dead)
                 });
                 if !is_dead {
@@ -115,7 +138,7 @@ impl LinuxHost {
         let plan = PodPlan {
             node: config,
             member,
-            owner: format!("kvmlet:{}", uid.as_str()),
+            owner: pod::mark_of(uid.as_str()),
             v6,
             binding: interface.binding,
             inside: interface.v4,

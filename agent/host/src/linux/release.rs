@@ -26,12 +26,12 @@ impl LinuxHost {
             .filter(|found| *found <= incarnation)
             .collect();
         self.refuse_while_alive(uid).await?;
+        // What it was let send stays in the node's rules when its link has gone with its VMM, and its notes, which tell what
+        // that is, go below.
+        self.stop_answering(uid, &over);
         for holding in holdings {
             match holding {
-                Holding::Taps => {
-                    self.stop_answering(uid, &over);
-                    self.release_taps(uid).await?;
-                }
+                Holding::Taps => self.release_taps(uid).await?,
                 Holding::Sandbox => {
                     for number in &over {
                         self.sandbox

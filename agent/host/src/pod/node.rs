@@ -5,11 +5,12 @@ use std::net::IpAddr;
 
 use futures_util::TryStreamExt;
 use rtnetlink::packet_route::address::AddressHeaderFlags;
+use rtnetlink::packet_route::link::LinkAttribute;
 use rtnetlink::{Handle, LinkBridge, LinkBridgePort};
 
 use super::rules;
 use super::walls::{self, Member};
-use super::{PREFIX6, PodError, PodNetworkConfig, link_error, mac_of};
+use super::{MARK, PREFIX6, PodError, PodNetworkConfig, link_error, mac_of};
 use crate::netfilter::{Batch, Family, Netfilter};
 
 /// Makes what is missing, and changes what differs. `members` are the guests that run.
@@ -29,6 +30,59 @@ pub(crate) async fn prepare_node(
     driver.abort();
     prepared?;
     prepare_tables(config, members).map_err(PodError::Rules)
+}
+
+/// Prepares a node on which an earlier agent had guests, and removes what is left of those that are gone. `owners` are the marks of
+/// all that may be there. The answer: whether there was anything to prepare.
+pub(crate) async fn tidy_node(
+    config: &PodNetworkConfig,
+    members: &[Member],
+    owners: &[String],
+) -> Result<bool, PodError> {
+    let failed = || link_error("no netlink socket");
+    let (connection, handle, _) = rtnetlink::new_connection().map_err(failed())?;
+    let driver = tokio::spawn(connection);
+    let removed = match index_of(&handle, &config.bridge).await {
+        None => Ok(false),
+        Some(bridge) => remove_leftovers(&handle, bridge, owners)
+            .await
+            .map(|()| true),
+    };
+    driver.abort();
+    if removed? {
+        prepare_node(config, members).await?;
+        return Ok(true);
+    }
+    Ok(false)
+}
+
+/// Removes ports of the bridge that bear our mark and belong to none of the owners.
+async fn remove_leftovers(handle: &Handle, bridge: u32, owners: &[String]) -> Result<(), PodError> {
+    let mut links = handle.link().get().execute();
+    let failed = || link_error("the links cannot be listed");
+    let mut leftovers = Vec::new();
+    while let Some(link) = links.try_next().await.map_err(failed())? {
+        let is_port = link.attributes.contains(&LinkAttribute::Controller(bridge));
+        let mark = link
+            .attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                LinkAttribute::IfAlias(mark) if mark.starts_with(MARK) => Some(mark.clone()),
+                _ => None,
+            });
+        leftovers.extend(
+            mark.filter(|mark| is_port && !owners.contains(mark))
+                .map(|mark| (link.header.index, mark)),
+        );
+    }
+    for (index, mark) in leftovers {
+        tracing::info!(mark, "a link of a guest that is gone is removed");
+        let removed = handle.link().del(index).execute().await;
+        removed.map_err(link_error(
+            "a link of a guest that is gone cannot be removed",
+        ))?;
+    }
+    Ok(())
 }
 
 /// One transaction; none when both tables are there as they are wanted.

@@ -2,6 +2,7 @@
 //! have.
 
 mod forged;
+mod leftovers;
 
 use std::fs::File;
 use std::io::{Read, Write};

@@ -1,0 +1,49 @@
+//! What an earlier agent left: links of guests that are gone, by their marks.
+
+use super::*;
+
+/// What stands of a guest on the node: its link, and its sources in the rules.
+fn present(node: impl Fn(&str) -> String) -> (bool, bool) {
+    let link = node("ip link show kvp0123456789 2>/dev/null");
+    let rules = node("nft list table bridge kvmlet");
+    (!link.is_empty(), rules.contains("kvp0123456789"))
+}
+
+#[test]
+fn links_that_bear_the_mark_of_nobody_are_removed_and_others_stay() {
+    in_a_namespace(async || {
+        let node = |command: &str| {
+            let output = Command::new("sh").args(["-c", command]).output().unwrap();
+            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+        };
+        let config = plan().node;
+        // Nothing is made for guests that there never were.
+        assert!(!tidy_node(&config, &[], &[]).await.unwrap());
+        assert!(!node("ip link").contains("kvmlet0"));
+
+        prepare_node(&config, &[]).await.unwrap();
+        let vmm = Elsewhere::new();
+        let namespace = Namespace::of(vmm.pid()).unwrap();
+        let _attached = attach(plan(), namespace).await.unwrap();
+        // Somebody else's are no concern of ours: a port of our bridge without a mark, and a mark on another bridge.
+        node(
+            "ip link add kvpforeign type veth peer name peer0; ip link set kvpforeign master kvmlet0; \
+             ip link add other0 type bridge; ip link set peer0 alias kvmlet:other master other0",
+        );
+        let owner = mark_of("uid");
+        assert_eq!(owner, plan().owner);
+        assert!(
+            tidy_node(&config, &[plan().member], &[owner])
+                .await
+                .unwrap()
+        );
+        assert_eq!(present(node), (true, true));
+        let others = mark_of("of another");
+        assert!(tidy_node(&config, &[], &[others]).await.unwrap());
+        assert_eq!(present(node), (false, false));
+        let links = node("ip -o link");
+        for stays in ["kvmlet0", "kvpforeign", "other0", "peer0"] {
+            assert!(links.contains(stays), "no {stays} in {links}");
+        }
+    });
+}
