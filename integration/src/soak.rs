@@ -10,6 +10,7 @@ pub mod images;
 pub mod network;
 pub mod powercut;
 pub mod scheduler;
+pub mod transfer;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

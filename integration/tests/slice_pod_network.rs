@@ -10,6 +10,7 @@ use integration::agent::{Agent, GuestSpec};
 use integration::commands::{Commands, Session};
 use integration::image::busybox::{self, GuestImage};
 use integration::node::{Flavour, Node, NodeSpec};
+use integration::soak::transfer::{self, Campaign};
 use integration::{skip, skip_if};
 
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -76,6 +77,10 @@ fn a_guest_without_a_network_in_its_manifest_has_an_address_and_keeps_it() -> an
         renewed.contains("lease of 10.0.2.2 obtained from 10.0.2.1"),
         "{renewed}"
     );
+    let campaign = Campaign { seed: 4, kills: 3 };
+    let tally = transfer::outlives_kills(&node, &agent, &mut console, campaign)?;
+    ensure!(tally.kills == 3 && tally.others >= 1, "{tally:?}");
+    println!("{tally:?}");
     drop(console);
 
     a_neighbour_is_bridged(&node, &agent, &address)?;
@@ -130,16 +135,7 @@ fn a_neighbour_is_bridged(
     agent: &Agent<'_, Node>,
     neighbour: &str,
 ) -> anyhow::Result<()> {
-    let manifest = GuestSpec::busybox("bridged", "quiet")
-        .on_pod_network()
-        .manifest()
-        .replace(
-            "      rng: {}\n",
-            "      rng: {}\n      interfaces:\n      - name: default\n        bridge: {}\n",
-        );
-    agent.apply(&format!(
-        "{manifest}  networks:\n  - name: default\n    pod: {{}}\n"
-    ))?;
+    agent.apply(&GuestSpec::busybox("bridged", "quiet").bridged_manifest(None))?;
     agent.wait_for_phase("bridged", "Running", PATIENCE)?;
     let mut console = agent.console("bridged")?;
     console.read_until(GuestImage::PROMPT, PATIENCE)?;

@@ -7,6 +7,7 @@ mod network;
 mod powercut;
 mod scheduler;
 mod strikes;
+mod transfer;
 mod virtctl;
 
 use std::path::Path;
@@ -48,6 +49,8 @@ pub enum Soak {
     /// A machine with a stock Debian disk under each run strategy is restarted, crashes, and loses its VMM and its node's
     /// power: it answers again where its strategy says so.
     Strikes(strikes::StrikesOptions),
+    /// A guest receives by one connection through masquerade while the agent is killed and other guests come and go.
+    Transfer(transfer::TransferOptions),
     /// Record what a real virtctl prints and refuses, for kvmctl's tests to compare with.
     Virtctl(virtctl::VirtctlOptions),
 }
@@ -89,6 +92,7 @@ pub fn run(root: &Path, what: &Soak) -> anyhow::Result<()> {
         Soak::Sim(options) => crate::sim::campaign(root, options),
         Soak::Story => crate::demo::story::run(root, crate::images::debian, Some(STORY), None),
         Soak::Strikes(options) => strikes::run(root, options),
+        Soak::Transfer(options) => transfer::run(root, options),
         Soak::Virtctl(options) => virtctl::run(root, options),
     }
 }

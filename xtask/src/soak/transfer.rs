@@ -1,0 +1,67 @@
+//! `cargo xtask soak transfer`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use integration::agent::{Agent, GuestSpec};
+use integration::image::busybox::{self, GuestImage};
+use integration::node::{Flavour, Node, NodeSpec};
+use integration::skip;
+use integration::soak::transfer::{Campaign, Tally, outlives_kills};
+
+use crate::progress::step;
+
+/// Until the guest has its address.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// How long it goes on.
+#[derive(clap::Args)]
+pub struct TransferOptions {
+    /// From which moments follow.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How often the agent is killed.
+    #[arg(long, default_value_t = 20)]
+    kills: u32,
+}
+
+/// Runs a campaign and prints what came of it.
+///
+/// # Errors
+/// When a byte is lost, or the connection is.
+pub(super) fn run(root: &Path, options: &TransferOptions) -> anyhow::Result<()> {
+    if let Some(reason) = skip::without_node() {
+        anyhow::bail!("SKIPPED, {reason}");
+    }
+    step("build", || crate::build::run(root))?;
+    let Tally {
+        kills,
+        others,
+        bytes,
+    } = step("transfer", || transfer(options))?;
+    println!(
+        "{bytes} bytes came as they were sent by one connection, over {kills} kills of the agent and {others} guests that came and went"
+    );
+    Ok(())
+}
+
+fn transfer(options: &TransferOptions) -> anyhow::Result<Tally> {
+    let spec =
+        NodeSpec::bare(Flavour::Busybox).with_programs(&["kvmlet", "kvmlet-vmm", "kvmctl"])?;
+    let node = Node::boot(spec.with(busybox::guest()?.directory, "images/busybox"))?;
+    let agent = Agent::prepare(&node)?;
+    agent.add_image("/opt/payload/images/busybox/boot", "busybox")?;
+    agent.start()?;
+    let guest = GuestSpec::busybox("web", "quiet").on_pod_network();
+    agent.apply(&guest.manifest())?;
+    agent.wait_for_phase("web", "Running", PATIENCE)?;
+    let mut console = agent.console("web")?;
+    console.read_until(GuestImage::PROMPT, PATIENCE)?;
+    console.write(b"until ip route | grep -q ^default; do usleep 100000; done\n")?;
+    console.read_until(GuestImage::PROMPT, PATIENCE)?;
+    let campaign = Campaign {
+        seed: options.seed,
+        kills: options.kills,
+    };
+    outlives_kills(&node, &agent, &mut console, campaign)
+}
