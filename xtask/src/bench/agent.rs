@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const IDLE: Duration = Duration::from_secs(60);
 const MIB: f64 = 1024.0;
 
-/// What is measured.
+/// Options of `cargo xtask bench agent`.
 #[derive(clap::Args)]
 pub struct AgentOptions {
     /// VMIs of the agent.
