@@ -2,15 +2,16 @@
 
 mod machine;
 mod progress;
+pub mod report;
 
 use std::time::Duration;
 
 use proto_node::node::apply_response::Result as Outcome;
 use proto_node::node::object::Kind;
 use proto_node::node::{ApplyRequest, Object};
-use serde_json::Value;
 
 use self::progress::View;
+use self::report::{place, report_json};
 use crate::args::Apply;
 use crate::client::Client;
 use crate::failure::Failure;
@@ -18,7 +19,7 @@ use crate::files::{self, Sourced};
 use crate::follow::{self, Key};
 use crate::misses::Misses;
 use crate::objects;
-use crate::output::{OutputFormat, hide_managed_fields, note, print_line, print_value};
+use crate::output::{OutputFormat, note};
 use crate::resource::Resource;
 use crate::scope::Scope;
 use crate::state::{as_vmi, condition, ended, held_back};
@@ -119,53 +120,8 @@ fn set_namespace(object: &mut Object, scope: &Scope) -> Result<(), Failure> {
     place(&mut vmi.metadata.get_or_insert_default().namespace, scope)
 }
 
-/// Fills in a namespace of a manifest, or refuses another than that of the command line.
-pub fn place(namespace: &mut String, scope: &Scope) -> Result<(), Failure> {
-    match &scope.namespace {
-        Some(wanted) if !namespace.is_empty() && namespace != wanted => {
-            return Err(Failure::refused(format!(
-                "the namespace from the provided object {namespace:?} does not match the namespace {wanted:?}. You must pass '--namespace={namespace}' to perform this operation."
-            )));
-        }
-        _ if namespace.is_empty() => scope.namespace().clone_into(namespace),
-        _ => {}
-    }
-    Ok(())
-}
-
 fn report(object: &Object, key: &Key, outcome: Outcome, args: &Apply) -> Result<(), Failure> {
     report_json(&object.to_json(), &key.full_name(), outcome, args)
-}
-
-/// Prints the result of an apply.
-pub fn report_json(
-    object: &Value,
-    full_name: &str,
-    outcome: Outcome,
-    args: &Apply,
-) -> Result<(), Failure> {
-    match &args.output {
-        Some(format @ (OutputFormat::Json | OutputFormat::Yaml)) => {
-            let mut object = object.clone();
-            hide_managed_fields(&mut object);
-            print_value(&object, matches!(format, OutputFormat::Yaml))
-        }
-        Some(OutputFormat::JsonPath(template)) => crate::output::print(&template.render(object)),
-        Some(OutputFormat::GoTemplate(template)) => {
-            crate::output::print(&template.render(object).map_err(Failure::refused)?)
-        }
-        Some(_) => print_line(full_name),
-        None => {
-            let done = match outcome {
-                Outcome::Created => "created",
-                Outcome::Configured => "configured",
-                Outcome::Unchanged => "unchanged",
-                Outcome::Unspecified => "applied",
-            };
-            let dry = args.dry_run.said();
-            print_line(&format!("{full_name} {done}{dry}"))
-        }
-    }
 }
 
 /// Shows the steps of the guest, until Ready.

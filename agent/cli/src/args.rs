@@ -18,13 +18,6 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::later::Later;
-use crate::output::OutputFormat;
-use crate::output::gotemplate::GoTemplate;
-use crate::scope::Scope;
-use crate::time::parse_duration;
-use crate::wait_goal::Goal;
-
 pub use self::config::{Config, ConfigCommand, ContextName};
 pub use self::create::{
     CreateInstancetype, CreatePreference, CreateVm, Login, Manifest, Size, Volumes,
@@ -43,6 +36,12 @@ pub use self::objects::{ApiResources, ChangeOptions, Create, Edit, Mark, Patch, 
 pub use self::port_forward::PortForward;
 pub use self::ssh::{Scp, Ssh, SshOptions};
 pub use self::top::{Sort, Top};
+use crate::later::Later;
+use crate::output::OutputFormat;
+use crate::output::gotemplate::GoTemplate;
+use crate::scope::Scope;
+use crate::time::parse_duration;
+use crate::wait_goal::Goal;
 
 /// Virtual machines on this node.
 #[derive(Parser)]

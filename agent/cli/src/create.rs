@@ -11,14 +11,13 @@ mod imports;
 mod infer;
 mod instancetype;
 mod machine;
+mod manifest;
 mod names;
 mod params;
 mod preference;
 mod quantity;
 mod vm;
 mod volumes;
-
-use serde_json::{Map, Value, json};
 
 use crate::args::{Create, Manifest};
 use crate::change;
@@ -44,27 +43,4 @@ pub async fn run(scope: &Scope, args: &Create) -> Result<(), Failure> {
     // Members in the order of virtctl, for those who compare.
     object.sort_all_objects();
     print_value(&object, true)
-}
-
-/// The metadata of an object. What has no time of creation yet says so, as all that Go writes.
-fn metadata(name: &str, namespace: Option<&str>) -> Value {
-    let mut metadata = Map::new();
-    metadata.insert("creationTimestamp".to_owned(), Value::Null);
-    if !name.is_empty() {
-        metadata.insert("name".to_owned(), name.into());
-    }
-    if let Some(namespace) = namespace.filter(|namespace| !namespace.is_empty()) {
-        metadata.insert("namespace".to_owned(), namespace.into());
-    }
-    metadata.into()
-}
-
-/// An object of the group of instance types.
-fn object(kind: &str, metadata: Value, spec: Value) -> Value {
-    json!({
-        "apiVersion": "instancetype.kubevirt.io/v1beta1",
-        "kind": kind,
-        "metadata": metadata,
-        "spec": spec,
-    })
 }

@@ -61,7 +61,7 @@ impl Node {
             name: self.id(kind, name),
         };
         match self.client.objects().get_object(request).await {
-            Ok(answer) => objects::read(&answer.into_inner().object).map(Some),
+            Ok(answer) => objects::json::read(&answer.into_inner().object).map(Some),
             Err(status) if status.code() == Code::NotFound => Ok(None),
             Err(status) => Err(Failure::of_status(
                 &status,
@@ -182,7 +182,7 @@ async fn create_secret(
     let created =
         created.map_err(|status| Failure::of_status(&status, SECRET, vm, node.client.address()))?;
     let secret = text(
-        &objects::read(&created.into_inner().object)?,
+        &objects::json::read(&created.into_inner().object)?,
         "/metadata/name",
     );
     let credential = json!({"sshPublicKey": {

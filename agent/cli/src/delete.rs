@@ -5,14 +5,13 @@ use proto_node::node::{DeleteRequest, Object, ObjectName};
 use crate::args::Delete;
 use crate::client::Client;
 use crate::failure::Failure;
-use crate::files;
 use crate::follow::{self, Key};
 use crate::grace::Countdown;
 use crate::misses::Misses;
-use crate::objects;
 use crate::output::print_line;
 use crate::resource::{Resource, Target};
 use crate::scope::Scope;
+use crate::{files, objects};
 
 /// Deletes objects and, without `--wait=false`, waits until they are gone.
 pub async fn run(scope: &Scope, args: Delete) -> Result<(), Failure> {

@@ -7,18 +7,16 @@ use serde_json::{Map, Value};
 
 use crate::args::Describe;
 use crate::client::Client;
-use crate::describe_node;
-use crate::events;
+use crate::events::order::order;
 use crate::failure::Failure;
-use crate::grace;
 use crate::misses::Misses;
-use crate::objects;
 use crate::output::print;
 use crate::output::table::render;
 use crate::resource::Target;
 use crate::scope::Scope;
 use crate::text::text;
 use crate::time::age;
+use crate::{describe_node, grace, objects};
 
 /// The annotation that holds what was applied last.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -84,7 +82,7 @@ pub async fn events_of(client: &mut Client, object: &Value) -> Result<Vec<Value>
         .map(Object::to_json)
         .filter(|event| text(event, "/involvedObject/uid") == uid)
         .collect();
-    events.sort_by_cached_key(events::order);
+    events.sort_by_cached_key(order);
     Ok(events)
 }
 

@@ -12,7 +12,8 @@ use crate::change::{report, warn};
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::misses::Misses;
-use crate::objects::{self, Target, read};
+use crate::objects::json::read;
+use crate::objects::{self, Target};
 use crate::output::{hide_managed_fields, note};
 use crate::scope::Scope;
 

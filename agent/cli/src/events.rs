@@ -1,13 +1,12 @@
 //! `kvmctl events`: what happened, to everything or to one object.
 
-use serde_json::Value;
+pub mod order;
 
 use crate::args::{Events, Get};
 use crate::failure::Failure;
 use crate::get;
 use crate::resource::{Resource, Target};
 use crate::scope::Scope;
-use crate::text::text;
 
 /// Shows events, the oldest first, as `get events` does.
 pub async fn run(scope: &Scope, args: Events) -> Result<(), Failure> {
@@ -23,13 +22,6 @@ pub async fn run(scope: &Scope, args: Events) -> Result<(), Failure> {
         template: None,
     };
     get::run(scope, get).await
-}
-
-/// Where an event stands among others, the oldest first. Its time is in whole seconds; within one, what was
-/// written later has the higher version.
-pub fn order(event: &Value) -> (String, u64) {
-    let version = text(event, "/metadata/resourceVersion");
-    (text(event, "/lastTimestamp"), version.parse().unwrap_or(0))
 }
 
 /// The events that are meant.
@@ -66,6 +58,9 @@ fn selector(args: &Events) -> Result<String, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
+    use super::order::order;
     use super::*;
 
     fn of(object: Option<&str>, types: &[&str]) -> Option<String> {

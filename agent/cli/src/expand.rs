@@ -7,11 +7,10 @@ use serde_json::Value;
 use crate::args::Expand;
 use crate::client::Client;
 use crate::failure::Failure;
-use crate::files;
-use crate::objects;
 use crate::output::{OutputFormat, print_value};
 use crate::scope::Scope;
 use crate::text::text;
+use crate::{files, objects};
 
 const KIND: &str = "VirtualMachine";
 
@@ -36,7 +35,7 @@ pub async fn run(scope: &Scope, args: &Expand) -> Result<(), Failure> {
     let answer = client.machines().expand_virtual_machine(request).await;
     let answer =
         answer.map_err(|status| Failure::of_status(&status, KIND, &name, client.address()))?;
-    print_value(&objects::read(&answer.into_inner().object)?, is_yaml)
+    print_value(&objects::json::read(&answer.into_inner().object)?, is_yaml)
 }
 
 /// A machine of the node.

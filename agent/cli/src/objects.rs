@@ -2,8 +2,7 @@
 //! shown, so a kind that a newer agent serves needs no newer `kvmctl`.
 
 mod follow;
-
-use std::time::Duration;
+pub mod json;
 
 use proto_node::node::watch_response::Type;
 use proto_node::node::{
@@ -13,13 +12,17 @@ use proto_node::node::{
 use serde_json::{Map, Value};
 use tonic::{Code, Status};
 
-use crate::apply::{place, report_json};
+pub use self::follow::until;
+use self::follow::{RETRY, wait_gone};
+use self::json::read;
+use crate::apply::report::{place, report_json};
 use crate::args::{Apply, Cascade, Delete, Get, Scale};
 use crate::client::Client;
 use crate::failure::{Failure, is_unreachable};
 use crate::files::Sourced;
-use crate::get::show_change;
-use crate::get::{Found, Table, check_names, is_table, namespace_of, note_nothing, show};
+use crate::get::show::{
+    Found, Table, check_names, is_table, namespace_of, note_nothing, show, show_change,
+};
 use crate::misses::Misses;
 use crate::output::jsonpath::Template;
 use crate::output::{note, print_line};
@@ -27,12 +30,6 @@ use crate::resource::Resource;
 use crate::scope::Scope;
 use crate::text::text;
 use crate::time::age;
-
-pub use self::follow::until;
-use self::follow::wait_gone;
-
-/// How long to wait between attempts to reach an agent that was reached before.
-const RETRY: Duration = Duration::from_millis(200);
 
 /// A kind of the agent's, and the names that were given.
 pub struct Target {
@@ -509,9 +506,4 @@ pub async fn scale(scope: &Scope, args: &Scale) -> Result<(), Failure> {
         }
     }
     misses.end()
-}
-
-pub fn read(bytes: &[u8]) -> Result<Value, Failure> {
-    serde_json::from_slice(bytes)
-        .map_err(|error| Failure::refused(format!("the agent answered with no JSON: {error}")))
 }

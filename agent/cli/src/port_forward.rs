@@ -9,13 +9,13 @@ mod tunnel;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::net::{TcpListener, UdpSocket, lookup_host};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use self::datagrams::PAUSE;
 pub use self::ports::{Ports, Protocol};
 use self::stream::{Input, Output};
 pub use self::tunnel::{Key, Target};
@@ -29,9 +29,6 @@ use crate::scope::Scope;
 
 /// Connections that are carried at a time; the next ones wait to be taken.
 const MAX_CONNECTIONS: usize = 32;
-
-/// After the system has refused to give a connection, such as for want of descriptors.
-const PAUSE: Duration = Duration::from_millis(200);
 
 /// Listens until a signal ends it.
 pub async fn run(scope: &Scope, args: PortForward) -> Result<(), Failure> {

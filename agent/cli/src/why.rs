@@ -9,15 +9,14 @@ use crate::args::Why;
 use crate::client::Client;
 use crate::describe::events_of;
 use crate::failure::Failure;
-use crate::grace;
 use crate::misses::Misses;
 use crate::output::print;
 use crate::output::table::render;
 use crate::resource::{Resource, vmi_names};
 use crate::scope::Scope;
-use crate::state;
 use crate::text::text;
 use crate::time::age;
+use crate::{grace, state};
 
 /// The last events that are shown.
 const EVENTS: usize = 5;

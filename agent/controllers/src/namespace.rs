@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use agent_objects::{Kinds, Object, ObjectKind, Part, Preconditions, Scope, Writer};
 use serde_json::{Map, Value, json};
 
-use crate::{ObjectStore, StoreError};
+use crate::store::{ObjectStore, StoreError};
 
 /// Kind of a namespace.
 const NAMESPACE: &str = "Namespace";

@@ -9,15 +9,14 @@
 #![forbid(unsafe_code)]
 
 mod guest;
+mod limits;
 mod options;
 mod router;
 mod v4;
 mod v6;
 
 pub use guest::{Guest, Lease4, Lease6};
+pub use limits::MAX_BYTES;
 pub use router::{advertisement, is_solicitation};
 pub use v4::{Answer4, To, answer4};
 pub use v6::answer6;
-
-/// Longest answer, and longest request that is read: what fits an Ethernet frame behind the headers of IPv4 and UDP.
-pub const MAX_BYTES: usize = 1472;

@@ -1,7 +1,8 @@
 //! Router advertisements (RFC 4861, 8106): the guest's way out by IPv6.
 
+use crate::guest::{Guest, Lease6};
+use crate::limits::MAX_BYTES;
 use crate::options::domains;
-use crate::{Guest, Lease6, MAX_BYTES};
 
 const SOLICITATION: u8 = 133;
 const ADVERTISEMENT: u8 = 134;

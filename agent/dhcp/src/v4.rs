@@ -2,8 +2,9 @@
 
 use std::net::Ipv4Addr;
 
+use crate::guest::{Guest, Lease4};
+use crate::limits::MAX_BYTES;
 use crate::options::{self, Writer, domains, find};
-use crate::{Guest, Lease4, MAX_BYTES};
 
 /// Up to the options.
 const FIXED_BYTES: usize = 240;

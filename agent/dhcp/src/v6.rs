@@ -2,8 +2,9 @@
 
 use std::net::Ipv6Addr;
 
+use crate::guest::{Guest, Lease6};
+use crate::limits::MAX_BYTES;
 use crate::options::domains;
-use crate::{Guest, Lease6, MAX_BYTES};
 
 /// Type and transaction.
 const HEADER_BYTES: usize = 4;

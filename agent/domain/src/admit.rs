@@ -5,6 +5,7 @@
 //! into the object on the way, in KubeVirt's order.
 
 mod access;
+pub(crate) mod admitted;
 mod boot;
 mod boot_order;
 mod cdi;
@@ -22,7 +23,7 @@ mod dns;
 mod firmware;
 mod hyperv;
 mod identity;
-mod image_reference;
+pub(crate) mod image_reference;
 mod launch_security;
 mod life;
 mod machine;
@@ -50,20 +51,19 @@ use proto_node::vmi::{
     ContainerDiskSource, Devices, PanicDevice, VirtualMachineInstance, VirtualMachineInstanceSpec,
 };
 
+use self::machine::ARCHITECTURE;
 use self::metadata::Identity;
 use self::review::Review;
+use crate::caps::NodeCaps;
+use crate::error::{Bound, FieldError, Rule};
+use crate::vmi::{BaseBoard, Boot, ContainerDisk, CpuTopology, FirmwareBoot, Vmi};
+pub use admitted::{Admitted, Remark};
 pub(crate) use boot::MAX_CMDLINE_BYTES;
 pub(crate) use disks::MAX_SERIAL_BYTES;
 pub(crate) use identity::MAX_STRING_BYTES;
-pub(crate) use image_reference::default_pull_policy;
 pub use metadata::check_metadata;
 pub use unserved::{judge_claim, judge_data_volume, judge_metadata, judge_preset};
 pub use virtual_machine::{AdmittedVirtualMachine, FindKit, admit_virtual_machine};
-
-use crate::vmi::BaseBoard;
-use crate::{
-    Boot, Bound, ContainerDisk, CpuTopology, FieldError, FirmwareBoot, NodeCaps, Rule, Vmi,
-};
 
 /// KubeVirt's default of `terminationGracePeriodSeconds`.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
@@ -72,37 +72,8 @@ const DEFAULT_GRACE_SECONDS: i64 = 30;
 /// the console, which every guest has for its agent.
 const MAX_DEVICES: usize = 29;
 
-/// KubeVirt's word for the architecture of this release.
-const ARCHITECTURE: &str = "amd64";
-
 /// Most queues of a virtio disk in this release.
 const MAX_DISK_QUEUES: u32 = 64;
-
-/// An admitted VMI and what its owner should know.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Admitted {
-    /// The value.
-    pub vmi: Vmi,
-    /// The object with every default filled in, as it is to be stored and shown. Admitting it again
-    /// gives the same.
-    pub object: VirtualMachineInstance,
-    /// Advice to whoever applies, one sentence each.
-    pub warnings: Vec<String>,
-    /// Fields that were accepted and have no effect: path and reason.
-    pub ignored: Vec<Remark>,
-    /// Devices that are provided as virtio instead of what was asked: path and sentence. Not empty:
-    /// the condition `DevicesSubstituted` is true.
-    pub substituted: Vec<Remark>,
-}
-
-/// Something to say about a field.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remark {
-    /// The field, such as `spec.domain.devices.disks[0].disk.bus`.
-    pub path: String,
-    /// One sentence.
-    pub message: String,
-}
 
 impl Vmi {
     /// Admits an object on a node. The server has set `metadata.uid` before.

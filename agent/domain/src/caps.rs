@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::PathRules;
-
+use crate::paths::PathRules;
 use crate::pod::PodPool;
 
 /// What a node can do. Filled in by the agent from its configuration and from the host.

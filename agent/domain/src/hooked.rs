@@ -8,8 +8,8 @@ use proto_node::hooks::{
 };
 
 use crate::admit::{MAX_CMDLINE_BYTES, MAX_SERIAL_BYTES, MAX_STRING_BYTES};
-use crate::vmi::{BaseBoard, Chassis, SystemNames};
-use crate::{Boot, FieldError, Rule, Vmi};
+use crate::error::{FieldError, Rule};
+use crate::vmi::{BaseBoard, Boot, Chassis, SystemNames, Vmi};
 
 /// Most strings of the manufacturer in SMBIOS (their number is a byte of the table).
 const MAX_OEM_STRINGS: usize = 255;

@@ -1,12 +1,14 @@
 //! Data of Secrets and ConfigMaps: what both are judged by, and what is kept out of sight.
 
-use std::collections::BTreeMap;
+pub(crate) mod read;
 
 use agent_domain::{Bound, FieldError, Rule};
 use proto_node::meta::ObjectMeta;
 use serde_json::Value;
 
-use crate::{Admission, LAST_APPLIED, Object, Refusal};
+use crate::kind::Admission;
+use crate::object::Object;
+use crate::patch::LAST_APPLIED;
 
 /// Kubernetes' bound on all values of one object together.
 pub(crate) const MAX_DATA_BYTES: usize = 1024 * 1024;
@@ -15,20 +17,6 @@ pub(crate) const MAX_DATA_BYTES: usize = 1024 * 1024;
 const MAX_KEY_BYTES: usize = 253;
 
 const KEY_RULE: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
-
-/// The data that a VMI can be given of a Secret or a ConfigMap: bytes by key.
-///
-/// # Errors
-/// [`Refusal::Malformed`] when the object has not the form of its kind, [`Refusal::Forbidden`] when objects of its kind
-/// hold no data.
-pub fn data_of(object: &Object) -> Result<BTreeMap<String, Vec<u8>>, Refusal> {
-    let kinds = crate::Kinds::this_release();
-    let Some(read) = kinds.named(&object.kind)?.data else {
-        let text = format!("a {} holds no data", object.kind);
-        return Err(Refusal::Forbidden(text));
-    };
-    read(object)
-}
 
 /// What breaks the rules of keys, and how many bytes the values have together.
 pub(crate) fn check_keys<'a>(

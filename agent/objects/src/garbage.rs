@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use proto_node::meta::{ObjectMeta, OwnerReference};
 use serde_json::{Value, json};
 
-use crate::{Object, Part, Preconditions, Write};
-
-/// Kubernetes' finalizer of an object whose dependents are to stay when it goes.
-pub const ORPHAN_FINALIZER: &str = "orphan";
+use crate::object::Object;
+use crate::write::{ORPHAN_FINALIZER, Part, Preconditions, Write};
 
 /// What to do about objects whose owners are gone or going, given all objects there are.
 ///

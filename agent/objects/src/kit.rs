@@ -4,7 +4,7 @@ use agent_domain::{Named, Sort, named};
 use proto_node::vmi::{InstancetypeStatusRef, VirtualMachine};
 use serde_json::Value;
 
-use crate::{Object, ObjectId};
+use crate::object::{Object, ObjectId};
 
 /// Kind of the copies that machines keep.
 const REVISION: &str = "ControllerRevision";

@@ -19,11 +19,11 @@ mod refusal;
 mod selector;
 mod write;
 
-pub use data::data_of;
-pub use garbage::{ORPHAN_FINALIZER, collect};
+pub use data::read::data_of;
+pub use garbage::collect;
+pub use kind::table::Kinds;
 pub use kind::{
-    Admission, Admit, AdmitContext, Column, ColumnType, Kinds, ObjectKind, ReadData, Scale, Scope,
-    Writer,
+    Admission, Admit, AdmitContext, Column, ColumnType, ObjectKind, ReadData, Scale, Scope, Writer,
 };
 pub use kit::{KitPart, REVISION_NAME_LABEL, find_kit};
 pub use links::{forget_links, links_of_template};
@@ -35,7 +35,9 @@ pub use managed::{Manager, check_manager, manage};
 pub use object::{Object, ObjectId, controller_of};
 pub use patch::{LAST_APPLIED, applied, merge_patch, three_way};
 pub use refusal::Refusal;
-pub use selector::{FieldSelector, LabelSelector, SelectorError};
+pub use selector::fields::FieldSelector;
+pub use selector::{LabelSelector, SelectorError};
 pub use write::{
-    Given, Part, Preconditions, Propagation, Write, Written, create, delete, patched, update,
+    Given, ORPHAN_FINALIZER, Part, Preconditions, Propagation, Write, Written, create, delete,
+    patched, update,
 };

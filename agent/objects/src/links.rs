@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::Object;
+use crate::object::Object;
 
 /// Where interfaces stand in the spec of a VMI.
 const INTERFACES: &str = "/domain/devices/interfaces";

@@ -9,7 +9,8 @@ use proto_node::vmi::{
 use proto_node::{from_json, to_json};
 use serde_json::{Value, json};
 
-use crate::{Object, Part};
+use crate::object::Object;
+use crate::write::Part;
 
 /// Member of a start's data: the generation of the machine at the time. A halted machine is turned on by a start only while
 /// its spec is the one that the start was asked of: who halts it afterwards has the last word.

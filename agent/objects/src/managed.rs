@@ -6,7 +6,8 @@
 use proto_node::meta::ManagedFieldsEntry;
 use serde_json::{Map, Value};
 
-use crate::{Object, Part};
+use crate::object::Object;
+use crate::write::Part;
 
 /// Kubernetes' bounds: of a manager's name, and of entries of updates.
 const MAX_NAME_CHARACTERS: usize = 128;

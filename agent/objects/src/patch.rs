@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::Object;
+use crate::object::Object;
 
 /// The annotation in which the object that was applied last is kept, as JSON. It is kubectl's, so that both tools see
 /// each other's applies.

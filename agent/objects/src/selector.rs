@@ -1,12 +1,11 @@
 //! Kubernetes' label and field selectors.
 
+pub(crate) mod fields;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
 use proto_node::meta::LabelSelector as Written;
-use serde_json::Value;
-
-use crate::{Kinds, ObjectKind};
 
 /// Selectors longer than this are refused.
 const MAX_BYTES: usize = 8192;
@@ -41,14 +40,6 @@ pub enum SelectorError {
         rule: &'static str,
     },
 }
-
-/// Fields that an object has from its making to its end.
-const LASTING: [&str; 4] = [
-    "metadata.creationTimestamp",
-    "metadata.name",
-    "metadata.namespace",
-    "metadata.uid",
-];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Requirement {
@@ -149,77 +140,6 @@ impl fmt::Display for LabelSelector {
     }
 }
 
-/// Selects by values of fields; all requirements must hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FieldSelector(Vec<FieldRequirement>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct FieldRequirement {
-    path: String,
-    equal: bool,
-    wanted: String,
-    /// Whether the field never changes.
-    lasting: bool,
-}
-
-impl FieldSelector {
-    /// Reads a selector such as `metadata.name=web,status.phase!=Failed` of objects of `kind`. Empty selects
-    /// everything.
-    ///
-    /// # Errors
-    /// See [`SelectorError`].
-    pub fn parse(text: &str, kinds: &Kinds, kind: &ObjectKind) -> Result<Self, SelectorError> {
-        bounded(text)?;
-        let mut requirements = Vec::new();
-        for part in text
-            .split(',')
-            .map(str::trim)
-            .filter(|part| !part.is_empty())
-        {
-            let malformed = || SelectorError::Malformed(part.to_owned());
-            let (path, equal, value) = comparison(part).ok_or_else(malformed)?;
-            if !kinds.schema().is_value_path(kind.message, path) {
-                return Err(SelectorError::NoField(path.to_owned(), kind.kind));
-            }
-            requirements.push(FieldRequirement {
-                path: path.to_owned(),
-                equal,
-                wanted: value.to_owned(),
-                lasting: LASTING.contains(&path) || kind.lasting.contains(&path),
-            });
-        }
-        Ok(Self(requirements))
-    }
-
-    /// Whether the fields of an object in JSON form are so. An absent field is the empty text.
-    #[must_use]
-    pub fn matches(&self, object: &Value) -> bool {
-        self.0.iter().all(|requirement| requirement.holds(object))
-    }
-
-    /// Whether the object, at some time, can have had such fields: those that never change are so.
-    #[must_use]
-    pub fn can_match(&self, object: &Value) -> bool {
-        let mut lasting = self.0.iter().filter(|requirement| requirement.lasting);
-        lasting.all(|requirement| requirement.holds(object))
-    }
-}
-
-impl FieldRequirement {
-    fn holds(&self, object: &Value) -> bool {
-        let mut value = object;
-        for member in self.path.split('.') {
-            value = &value[member];
-        }
-        let text = match value {
-            Value::Null => String::new(),
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
-        (text == self.wanted) == self.equal
-    }
-}
-
 const fn bounded(text: &str) -> Result<(), SelectorError> {
     if text.len() > MAX_BYTES {
         Err(SelectorError::TooLong(text.len()))
@@ -304,7 +224,11 @@ fn requirement(part: &str) -> Result<Requirement, SelectorError> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
+    use super::fields::FieldSelector;
     use super::*;
+    use crate::kind::table::Kinds;
 
     fn object() -> Value {
         serde_json::json!({

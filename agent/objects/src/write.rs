@@ -4,10 +4,15 @@ use agent_domain::{FieldError, Rule, check_metadata};
 use proto_node::meta::ObjectMeta;
 use serde_json::Value;
 
-use crate::garbage::ORPHAN_FINALIZER;
+use crate::kind::table::Kinds;
+use crate::kind::{ObjectKind, Scope};
 use crate::links::with_links;
+use crate::object::{Object, ObjectId};
 use crate::patch::merge_patch;
-use crate::{Kinds, Object, ObjectId, ObjectKind, Refusal, Scope};
+use crate::refusal::Refusal;
+
+/// Kubernetes' finalizer of an object whose dependents are to stay when it goes.
+pub const ORPHAN_FINALIZER: &str = "orphan";
 
 /// What must hold for a write. Empty: anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

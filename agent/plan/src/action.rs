@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{PciPlace, VmmIdentity};
+use crate::identity::VmmIdentity;
+use crate::places::PciPlace;
 
 /// One step. Every action may be carried out twice, and one that is late (its incarnation is no
 /// longer the present one) must be refused by the host.

@@ -6,7 +6,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BootId, BootTime, Lease, LeaseTerms, Millis, OnExpiry};
+use crate::identity::BootId;
+use crate::lease::{BootTime, Lease, LeaseTerms, OnExpiry};
+use crate::time::Millis;
 
 /// What is remembered of one name of one control plane.
 ///

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Timestamp;
+use crate::time::Timestamp;
 
 /// One condition of a VMI, in Kubernetes' sense.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

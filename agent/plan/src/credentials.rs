@@ -1,6 +1,8 @@
 //! Keys and passwords that the agent in a guest sets: KubeVirt's condition and events.
 
-use crate::{ConditionStatus, CredentialsSync, EventKind, PlanEvent, Record};
+use crate::condition::{ConditionStatus, EventKind, PlanEvent};
+use crate::guest::CredentialsSync;
+use crate::record::Record;
 
 /// KubeVirt's condition; it is there when there is something to set.
 pub(crate) const SYNCHRONIZED: &str = "AccessCredentialsSynchronized";

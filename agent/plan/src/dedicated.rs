@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CpuLayout, CpuSet};
+use crate::cpus::{CpuLayout, CpuSet};
 
 /// CPUs that a VMI wants for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,7 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BootId, Millis};
+use crate::identity::BootId;
+use crate::time::Millis;
 
 /// A moment of one boot of the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,10 @@
 //! What a lease orders: its end is honoured by the same orders that people give.
 
-use crate::{Assignment, BootTime, LeaseStep, Millis, OnExpiry, Order, Record, Timestamp, order};
+use crate::assignment::Assignment;
+use crate::lease::{BootTime, LeaseStep, OnExpiry};
+use crate::orders::request::{Order, order};
+use crate::record::Record;
+use crate::time::{Millis, Timestamp};
 
 /// What a lease did to a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

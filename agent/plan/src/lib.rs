@@ -24,6 +24,7 @@ mod credentials;
 mod dedicated;
 mod ending;
 mod guest;
+mod identity;
 mod lease;
 mod lease_orders;
 mod maintenance;
@@ -54,17 +55,19 @@ pub use cpus::{CpuLayout, CpuSet, CpuSite, NotCpus};
 pub use dedicated::{CpuDemand, DedicatedCpus, PinnedCpu, dedicate};
 pub use ending::complete;
 pub use guest::{CredentialsSync, GuestInterface, GuestOs, GuestTold};
+pub use identity::{BootId, VmmIdentity};
 pub use lease::{BootTime, Lease, LeaseStep, LeaseTerms, OnExpiry};
 pub use lease_orders::{LeaseTold, end_of_another_boot, keep_lease};
 pub use maintenance::{
     Closed, DrainOrder, EvictionStep, EvictionStrategy, GuestToDrain, Maintenance, evictions,
 };
 pub use observation::{
-    BootId, Enforcement, ExitObserved, ExitReason, FailedSync, MachineObserved, MachineState,
-    Observation, Observed, PauseObserved, StandsStill, VmmIdentity, VmmObserved,
+    Enforcement, ExitObserved, ExitReason, FailedSync, MachineObserved, MachineState, Observation,
+    Observed, PauseObserved, StandsStill, VmmObserved,
 };
 pub use operation::{OperationObserved, OperationState, OperationTold, Progress, Work};
-pub use orders::{Misfit, Order, Orders, StopCause, StopOrder, order, order_stop};
+pub use orders::request::{Misfit, Order, order, order_stop};
+pub use orders::{Orders, StopCause, StopOrder};
 pub use places::{PciDemand, PciPlace, PciPlaces, PlaceDemand};
 pub use planner::{Plan, plan};
 pub use pod::{PodAddress, PodLease, free_address, is_of_pool, pool_size};

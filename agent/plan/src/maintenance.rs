@@ -6,7 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Millis, Record, Timestamp};
+use crate::record::Record;
+use crate::time::{Millis, Timestamp};
 
 /// Guests that a drain ends at a time, unless it says otherwise.
 const PARALLEL: u32 = 10;

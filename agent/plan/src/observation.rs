@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use serde::{Deserialize, Serialize};
-
-use crate::{Holding, OperationObserved, PciPlace, Timestamp};
+use crate::action::Holding;
+use crate::identity::{BootId, VmmIdentity};
+use crate::operation::OperationObserved;
+use crate::places::PciPlace;
+use crate::time::Timestamp;
 
 /// One facet of the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,22 +42,6 @@ impl<T> Observation<T> {
     pub const fn is_unknown(&self) -> bool {
         matches!(self, Self::Unknown { .. })
     }
-}
-
-/// The kernel's random id of one boot of the host (`/proc/sys/kernel/random/boot_id`).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct BootId(pub String);
-
-/// Identity of a VMM process. A pid alone is never enough: pids are reused.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VmmIdentity {
-    /// The boot in which it was started.
-    pub boot_id: BootId,
-    /// Its pid as the agent sees it.
-    pub pid: u32,
-    /// Start time in clock ticks after boot (field 22 of `/proc/PID/stat`).
-    pub start_time_ticks: u64,
 }
 
 /// Everything that was seen of one VMI in one look.

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use agent_domain::PodPool;
 use serde::{Deserialize, Serialize};
 
-use crate::{Millis, Timestamp};
+use crate::time::{Millis, Timestamp};
 
 /// How long an address stays with a name of which there is no object any more.
 const QUIET: Millis = Millis::from_secs(60);

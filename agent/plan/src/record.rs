@@ -7,10 +7,18 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    BootId, Claim, ClockMark, Condition, CredentialsSync, Failure, GuestTold, Heard, OperationTold,
-    Orders, PciPlaces, PodAddress, ProbesKept, Timestamp, VmmIdentity,
-};
+use crate::action::Failure;
+use crate::clock::{ClockMark, Heard};
+use crate::condition::Condition;
+use crate::guest::{CredentialsSync, GuestTold};
+use crate::identity::{BootId, VmmIdentity};
+use crate::operation::OperationTold;
+use crate::orders::Orders;
+use crate::places::PciPlaces;
+use crate::pod::PodAddress;
+use crate::probe::kept::ProbesKept;
+use crate::reservation::Claim;
+use crate::time::Timestamp;
 
 /// Which VMI.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

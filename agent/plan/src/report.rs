@@ -1,14 +1,18 @@
 //! Conditions: what the record and the look say to people.
 
+use crate::condition::{Condition, ConditionStatus, EventKind, PlanEvent};
 use crate::credentials;
-use crate::operation;
+use crate::observation::{Enforcement, MachineState, Observation, Observed, PauseObserved};
+use crate::operation::Progress;
+use crate::operation::shown::shown;
 use crate::orders::PAUSED;
+use crate::planner::draft::ours;
 use crate::planner::finish::ending;
-use crate::planner::ours;
-use crate::{
-    Condition, ConditionStatus, Enforcement, EventKind, MachineState, Observation, Observed,
-    PauseObserved, PlanEvent, ProbeVerdict, Progress, Record, Reservation, Timestamp, Wanted,
-};
+use crate::probe::kept::ProbeVerdict;
+use crate::record::Record;
+use crate::reservation::Reservation;
+use crate::time::Timestamp;
+use crate::wanted::Wanted;
 
 /// KubeVirt's condition of a VMI whose pod finds no node; it is there as long as it waits.
 pub(crate) const POD_SCHEDULED: &str = "PodScheduled";
@@ -75,7 +79,7 @@ pub(crate) fn report(wanted: &Wanted, observed: &Observed, now: Timestamp, recor
             now,
         ));
     }
-    record.operation = operation::shown(record.operation.as_ref(), observed, now);
+    record.operation = shown(record.operation.as_ref(), observed, now);
     conditions.extend(provisioning(wanted, record, now));
     conditions.extend(failed_syncs(wanted, observed, record, now));
     conditions.extend(enforcement(wanted, observed, record, now));

@@ -3,7 +3,8 @@
 use agent_domain::Vmi;
 use serde::{Deserialize, Serialize};
 
-use crate::{CpuDemand, CpuSet, DedicatedCpus};
+use crate::cpus::CpuSet;
+use crate::dedicated::{CpuDemand, DedicatedCpus};
 
 const MIB: u64 = 1 << 20;
 

@@ -2,7 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::{Closed, ConditionStatus, Millis, PciDemand, ProbesSaid, Reservation, Timestamp};
+use crate::condition::ConditionStatus;
+use crate::maintenance::Closed;
+use crate::places::PciDemand;
+use crate::probe::kept::ProbesSaid;
+use crate::reservation::Reservation;
+use crate::time::{Millis, Timestamp};
 
 /// What is wanted. The machine itself is the host's business: an action carries it out for the
 /// admitted VMI as it stands.

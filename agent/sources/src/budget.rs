@@ -11,8 +11,20 @@ use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
-use crate::ApiError;
+use crate::error::ApiError;
+
+/// How long the first request of a console or a forward may take to come: until then the call holds what a call holds,
+/// and nothing shows that anybody means it.
+pub(crate) const OPENING: Duration = if cfg!(test) {
+    Duration::from_millis(200)
+} else {
+    Duration::from_secs(10)
+};
+
+/// The largest message that is read; a manifest of the largest size fits.
+pub(crate) const MAX_REQUEST_BYTES: usize = 4 << 20;
 
 /// What callers may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

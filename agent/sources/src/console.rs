@@ -1,8 +1,9 @@
 //! A console over gRPC: bytes both ways until one side ends.
 
+use proto_node::node::console_closed::Reason;
 use proto_node::node::{
-    ConsoleAttached, ConsoleClosed, ConsoleRequest, ConsoleResponse, console_closed::Reason,
-    console_request, console_response, object,
+    ConsoleAttached, ConsoleClosed, ConsoleRequest, ConsoleResponse, console_request,
+    console_response, object,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -10,8 +11,9 @@ use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
 
 use crate::access::Permit;
-use crate::grpc::OPENING;
-use crate::{ApiError, Attach, Attached, Kind, ObjectRef, Registry};
+use crate::budget::OPENING;
+use crate::error::ApiError;
+use crate::registry::{Attach, Attached, Kind, ObjectRef, Registry};
 
 /// Bytes read from the guest in one go.
 const CHUNK: usize = 8192;

@@ -5,95 +5,29 @@
 //! spread pauses, and leases are kept by the agent alone. Nothing is deleted but what is withdrawn by name.
 
 mod address;
+mod assignments;
 mod credentials;
 mod heartbeats;
 mod reports;
 mod session;
 mod wishes;
 
-use std::collections::BTreeSet;
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
-use agent_domain::back_off;
-use proto_node::controlplane::{Answer, Assignment, Register, Withdrawal};
-use tracing::{debug, info, warn};
-
-use self::session::{Session, SessionError};
-use crate::{ApiError, Registry};
-
 pub use address::Address;
+use agent_domain::back_off;
+pub use assignments::{AssignedName, Assignments, ControlPlaneSettings, TOKEN_ANNOTATION};
 pub use credentials::CredentialFiles;
 pub use heartbeats::Heartbeats;
+use tracing::{debug, info, warn};
 pub use wishes::Wishes;
 
-/// On an object that a control plane assigned: the fencing token of its placement.
-pub const TOKEN_ANNOTATION: &str = "kvmlet.io/fencing-token";
+use self::session::{Session, SessionError};
 
 /// A session that lasted so long was a good one: the next pause is a short one again.
 const STEADY: Duration = Duration::from_secs(30);
-
-/// Namespace and name.
-pub type AssignedName = (String, String);
-
-/// What the client of a control plane needs of the agent beside the registry. Points in time are of the node's
-/// `CLOCK_BOOTTIME`.
-pub trait Assignments: Registry {
-    /// What the node says of itself.
-    fn registration(
-        &self,
-        control_plane: &str,
-    ) -> impl Future<Output = Result<Register, ApiError>> + Send;
-
-    /// Now.
-    fn boot_time(&self) -> Duration;
-
-    /// Whether a control plane that has given out tokens up to `generation` is believed.
-    ///
-    /// # Errors
-    /// [`ApiError::Conflict`] when higher ones were seen of it.
-    fn welcomed(&self, control_plane: &str, generation: u64) -> Result<(), ApiError>;
-
-    /// Takes an assignment, or does the next step for one that was taken. Its lease lasts from `since` on.
-    fn assign(
-        &self,
-        control_plane: &str,
-        assignment: &Assignment,
-        since: Duration,
-    ) -> impl Future<Output = Answer> + Send;
-
-    /// Takes an assignment back.
-    fn withdraw(
-        &self,
-        control_plane: &str,
-        withdrawal: &Withdrawal,
-    ) -> impl Future<Output = Answer> + Send;
-
-    /// Has the leases of these names last from `since` on.
-    ///
-    /// # Errors
-    /// [`ApiError::Internal`].
-    fn renew(
-        &self,
-        control_plane: &str,
-        names: &BTreeSet<AssignedName>,
-        since: Duration,
-    ) -> Result<(), ApiError>;
-}
-
-/// Which control plane, and how it is dialled.
-#[derive(Clone, Debug)]
-pub struct ControlPlaneSettings {
-    /// Its name on this node; its objects are owned by it.
-    pub name: String,
-    /// Address of the control plane.
-    pub address: Address,
-    /// What it is shown and believed by; exactly for addresses that are secure.
-    pub credentials: Option<CredentialFiles>,
-    /// The longest pause before it is dialled again.
-    pub longest_pause: Duration,
-}
 
 /// The client of one control plane.
 pub struct ControlPlane<R> {

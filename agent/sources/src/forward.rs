@@ -5,47 +5,21 @@
 
 mod budget;
 mod datagrams;
+mod out;
 mod stream;
 
 use proto_node::node::{
-    PortForwardOpen, PortForwardOpened, PortForwardRequest, PortForwardResponse,
-    port_forward_request, port_forward_response,
+    PortForwardOpen, PortForwardOpened, port_forward_request, port_forward_response,
 };
 use tokio::sync::{mpsc, watch};
-use tonic::{Status, Streaming};
+use tonic::Status;
 
 pub(crate) use self::budget::Forwards;
+use self::out::{Answer, BACKLOG, Out, Requests};
 use crate::access::Permit;
-use crate::grpc::OPENING;
-use crate::{ApiError, Forward, ForwardLink, Kind, Registry};
-
-/// Responses that wait for a slow client, each of [`CHUNK`] bytes at most.
-const BACKLOG: usize = 4;
-
-/// Bytes read from the guest in one go.
-const CHUNK: usize = 16 << 10;
-
-/// The client went away.
-struct ClientGone;
-
-type Requests = Streaming<PortForwardRequest>;
-type Answer = Result<PortForwardResponse, Status>;
-
-/// Where responses go.
-#[derive(Clone)]
-struct Out(mpsc::Sender<Answer>);
-
-impl Out {
-    async fn send(&self, body: port_forward_response::Body) -> Result<(), ClientGone> {
-        let response = PortForwardResponse { body: Some(body) };
-        self.0.send(Ok(response)).await.map_err(|_| ClientGone)
-    }
-
-    /// Sends last why it is over; a client that is gone already gets nothing.
-    async fn fail(&self, why: String) {
-        drop(self.0.send(Err(ApiError::Unavailable(why).into())).await);
-    }
-}
+use crate::budget::OPENING;
+use crate::error::ApiError;
+use crate::registry::{Forward, ForwardLink, Kind, Registry};
 
 /// Reads the first request and connects; the responses follow.
 pub(crate) async fn open<R: Registry>(

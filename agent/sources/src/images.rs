@@ -16,7 +16,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status};
 
 use crate::access::Permit;
-use crate::{AnsweredCall, ApiError, Registry};
+use crate::error::ApiError;
+use crate::registry::{AnsweredCall, Registry};
 
 /// Between two words about a pull.
 const PAUSE: Duration = Duration::from_millis(200);

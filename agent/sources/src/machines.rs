@@ -1,35 +1,25 @@
 //! Starting, stopping, restarting and expanding VirtualMachines over gRPC.
 
 mod expand;
+mod registry;
 
 use std::time::Instant;
 
 use agent_domain::Owner;
-use agent_objects::{MachineWish, Object};
+use agent_objects::MachineWish;
 use proto_node::node::virtual_machine_service_server::VirtualMachineService;
 use proto_node::node::{
     ChangeStateResponse, ExpandVirtualMachineRequest, ExpandVirtualMachineResponse,
     RestartVirtualMachineRequest, StartVirtualMachineRequest, StopVirtualMachineRequest,
     VirtualMachineName,
 };
+pub use registry::MachineRegistry;
 use tonic::{Code, Request, Response, Status};
 
-use crate::access::Permit;
-use crate::{AnsweredCall, ApiError, ObjectRegistry, WriteBy};
-
-/// The agent, as the service of its machines sees it.
-pub trait MachineRegistry: ObjectRegistry {
-    /// Changes a machine, named by namespace and name. The change is on disk when this returns.
-    ///
-    /// # Errors
-    /// [`ApiError::NotFound`], [`ApiError::Conflict`] when the request does not fit the machine.
-    fn change_machine(
-        &self,
-        name: (&str, &str),
-        wish: MachineWish,
-        by: &WriteBy,
-    ) -> Result<Object, ApiError>;
-}
+use self::expand::permitted;
+use crate::error::ApiError;
+use crate::objects::WriteBy;
+use crate::registry::AnsweredCall;
 
 /// The service.
 #[derive(Clone)]
@@ -89,19 +79,6 @@ impl<R: MachineRegistry> MachineCalls<R> {
             object: changed.to_json().to_string().into_bytes(),
         })
     }
-}
-
-/// The namespace of a machine that is named, and that the caller may know.
-fn permitted<T>(request: &Request<T>, machine: &VirtualMachineName) -> Result<String, ApiError> {
-    if machine.name.is_empty() {
-        return Err(ApiError::BadRequest(String::from("name is missing")));
-    }
-    let namespace = match machine.namespace.as_str() {
-        "" => "default",
-        namespace => namespace,
-    };
-    Permit::of(request)?.check(namespace)?;
-    Ok(namespace.to_owned())
 }
 
 #[tonic::async_trait]

@@ -11,7 +11,8 @@ use proto_node::node::{
 use tonic::{Code, Request, Response, Status};
 
 use crate::access::Permit;
-use crate::{AnsweredCall, ApiError, Registry};
+use crate::error::ApiError;
+use crate::registry::{AnsweredCall, Registry};
 
 /// Guests that a drain may end at a time.
 const MOST_PARALLEL: u32 = 1024;

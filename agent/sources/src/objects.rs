@@ -1,6 +1,6 @@
 //! Objects of any kind over gRPC, as JSON.
 
-mod calls;
+pub(crate) mod calls;
 #[cfg(test)]
 mod tests;
 
@@ -9,9 +9,8 @@ use agent_objects::{Kinds, Object, ObjectId, Part, Preconditions, Propagation};
 use proto_node::meta::ObjectMeta;
 use serde_json::Value;
 
-use crate::{ApiError, ChangeKind, Registry};
-
-pub(crate) use calls::{ObjectCalls, manager_of};
+use crate::error::ApiError;
+use crate::registry::{ChangeKind, Registry};
 
 /// The writer, and how to write.
 #[derive(Clone, Debug)]

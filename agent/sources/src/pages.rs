@@ -2,7 +2,7 @@
 
 use proto_node::meta::{ListMeta, ObjectMeta};
 
-use crate::ApiError;
+use crate::error::ApiError;
 use crate::watch::Watched;
 
 /// Tokens longer than this are none of ours.

@@ -11,7 +11,7 @@ use proto_node::vmi::{VirtualMachineInstance, VirtualMachineInstanceGuestAgentIn
 use tokio::net::{TcpStream, UdpSocket, UnixStream};
 use tokio::sync::{mpsc, watch};
 
-use crate::ApiError;
+use crate::error::ApiError;
 
 /// Kinds of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

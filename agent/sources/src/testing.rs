@@ -22,17 +22,22 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::http::Uri;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::access::{Caller, Subject};
+use crate::access::{Access, Caller, Grant, Policy, Subject};
+use crate::budget::CallLimits;
+use crate::error::ApiError;
 use crate::grpc::serve_on;
 use crate::listen::Connection;
-use crate::watch::Watched;
-use crate::{
-    Access, AnsweredCall, ApiError, Applied, Apply, Attach, Attached, CallLimits, Change, Delete,
-    Deleted, Forward, Forwarded, Grant, GuestVerb, Kind, Listed, Logs, LogsPieces, MachineRegistry,
-    Maintained, ObjectChange, ObjectDelete, ObjectPatch, ObjectRef, ObjectRegistry, ObjectScale,
-    ObjectText, ObjectWritten, ObjectsListed, Policy, Registry, Upkeep, UpkeepWish, VerbResult,
-    WriteBy,
+use crate::machines::MachineRegistry;
+use crate::maintenance::{Maintained, Upkeep, UpkeepWish};
+use crate::objects::{
+    ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale, ObjectText,
+    ObjectWritten, ObjectsListed, WriteBy,
 };
+use crate::registry::{
+    AnsweredCall, Applied, Apply, Attach, Attached, Change, Delete, Deleted, Forward, Forwarded,
+    GuestVerb, Kind, Listed, Logs, LogsPieces, ObjectRef, Registry, VerbResult,
+};
+use crate::watch::Watched;
 
 /// Bytes of one piece of a log.
 pub(crate) const PIECE: usize = 32 << 10;
@@ -310,7 +315,7 @@ impl ObjectRegistry for FakeRegistry {
     }
 }
 
-impl crate::ImageRegistry for FakeRegistry {
+impl crate::images::ImageRegistry for FakeRegistry {
     async fn pull_image(
         &self,
         pull: &proto_node::node::PullImageRequest,

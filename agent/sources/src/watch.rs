@@ -1,6 +1,6 @@
 //! A watch: first what is there, then every change, resumable at each step.
 
-mod feed;
+pub(crate) mod feed;
 mod filter;
 mod sent_objects;
 
@@ -18,25 +18,10 @@ pub(crate) use self::feed::{Feed, NodeFeed, ObjectFeed};
 pub(crate) use self::filter::{Filter, Watched};
 use self::sent_objects::SentObjects;
 use crate::budget::{Call, Charge};
-use crate::{ApiError, Kind};
-
-/// Changes read from the store in one go.
-const BATCH: usize = 64;
+use crate::error::ApiError;
 
 /// A watcher that is sent nothing for so many versions is sent a bookmark, so that it can resume from there.
 const BOOKMARK_EVERY: u64 = 256;
-
-/// The kind of a request to `NodeService`.
-///
-/// # Errors
-/// [`ApiError::BadRequest`].
-pub(crate) fn parse_kind(kind: &str) -> Result<Kind, ApiError> {
-    Kind::parse(kind).ok_or_else(|| {
-        ApiError::BadRequest(format!(
-            "kind {kind:?} is not known (known: VirtualMachineInstance, Event)"
-        ))
-    })
-}
 
 /// A watch in progress.
 pub(crate) struct Watch<F: Feed> {

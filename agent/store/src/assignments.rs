@@ -3,10 +3,13 @@
 
 use agent_plan::Assignment;
 use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
+use crate::error::StoreError;
+use crate::ledger::Ledger;
 use crate::tables::ASSIGNMENTS;
-use crate::{Ledger, StoreError, Transaction};
+use crate::transaction::Transaction;
 
 /// Names of all control planes together that are remembered; what was withdrawn longest ago goes first.
 const MOST: u64 = 8192;

@@ -2,43 +2,12 @@
 
 use redb::{ReadableDatabase, ReadableTable};
 
-use crate::ledger::{decode, parse_key};
-use crate::rows::ChangeRow;
+use crate::change::{ChangeKind, Changes, change};
+use crate::error::StoreError;
+use crate::ledger::Ledger;
+use crate::rows::{ChangeRow, ObjectKey, StoredObject};
 use crate::tables::{CHANGES, COMPACTED, META, META_COMPACTED, META_VERSION};
-use crate::{Ledger, ObjectKey, StoreError, StoredObject, Transaction};
-
-/// What happened to an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChangeKind {
-    /// It is new.
-    Added,
-    /// It was changed.
-    Modified,
-    /// It is gone.
-    Deleted,
-}
-
-/// One entry of the change log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// The version that the change made.
-    pub version: u64,
-    /// Whether the entry was added, modified or deleted.
-    pub kind: ChangeKind,
-    /// To which object.
-    pub key: ObjectKey,
-    /// The object after the change, or its last state.
-    pub object: StoredObject,
-}
-
-/// Changes, and how far they reach.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// The oldest first.
-    pub changes: Vec<Change>,
-    /// Everything up to this version was looked at.
-    pub until: u64,
-}
+use crate::transaction::Transaction;
 
 impl Ledger {
     /// At most `limit` changes of objects of a kind after version `after`.
@@ -156,27 +125,4 @@ impl Transaction<'_> {
         }
         Ok(())
     }
-}
-
-pub(crate) fn change(version: u64, row: &[u8]) -> Result<Change, StoreError> {
-    let row: ChangeRow = decode(row, "a change")?;
-    let kind = match row.kind {
-        1 => ChangeKind::Added,
-        2 => ChangeKind::Modified,
-        3 => ChangeKind::Deleted,
-        other => {
-            return Err(StoreError::Undecodable {
-                what: format!("a change of kind {other}"),
-            });
-        }
-    };
-    let object = row.object.ok_or_else(|| StoreError::Undecodable {
-        what: String::from("a change of nothing"),
-    })?;
-    Ok(Change {
-        version,
-        kind,
-        key: parse_key(&row.key)?,
-        object,
-    })
 }

@@ -1,16 +1,17 @@
 //! Looking whether a ledger is sound, without an agent.
 
 use std::collections::BTreeSet;
-use std::io::ErrorKind;
 use std::path::Path;
 
 use redb::{Database, ReadableDatabase, ReadableTable};
 
-use crate::changes::change;
+use crate::change::change;
+use crate::error::{OpenError, StoreError};
 use crate::file::{not_open, open_present};
-use crate::ledger::{decode, decode_record, parse_key};
+use crate::ledger::Ledger;
+use crate::limits::Limits;
+use crate::rows::{StoredObject, decode, decode_record, parse_key};
 use crate::tables::{CHANGES, FORMAT, META, META_FORMAT, META_VERSION, OBJECTS, RECORDS, UIDS};
-use crate::{Ledger, Limits, OpenError, StoreError, StoredObject};
 
 /// More problems than that are only counted.
 const NAMED: usize = 100;
@@ -136,12 +137,4 @@ fn read_all(database: &Database, checked: &mut Checked) -> Result<(), StoreError
         }
     }
     Ok(())
-}
-
-/// Why a ledger that is not there cannot be looked at.
-pub(crate) fn absent(path: &Path) -> OpenError {
-    OpenError::Io {
-        path: path.to_owned(),
-        source: ErrorKind::NotFound.into(),
-    }
 }

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use redb::{Database, DatabaseError, StorageError};
+use redb::{Database, DatabaseError, Durability, StorageError};
 
-use crate::{OpenError, StoreError};
+use crate::error::{OpenError, StoreError};
 
 /// Pages kept in memory. The agent's whole budget is 40 MiB; the working set is far below this.
 const CACHE_BYTES: usize = 4 << 20;
@@ -96,7 +96,7 @@ fn open(path: &Path) -> Result<Database, OpenError> {
 /// Opens the file if it is there.
 pub(crate) fn open_present(path: &Path) -> Result<Database, OpenError> {
     if !path.exists() {
-        return Err(crate::check::absent(path));
+        return Err(absent(path));
     }
     open(path)
 }
@@ -149,5 +149,20 @@ fn explain(path: &Path, error: DatabaseError) -> OpenError {
             }
         }
         other => damaged(path, &other.to_string()),
+    }
+}
+
+/// A transaction that is on disk once it is committed.
+pub(crate) fn begin(database: &Database) -> Result<redb::WriteTransaction, StoreError> {
+    let mut write = database.begin_write()?;
+    write.set_durability(Durability::Immediate)?;
+    Ok(write)
+}
+
+/// Why a ledger that is not there cannot be looked at.
+pub(crate) fn absent(path: &Path) -> OpenError {
+    OpenError::Io {
+        path: path.to_owned(),
+        source: ErrorKind::NotFound.into(),
     }
 }

@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 
 use redb::{ReadableDatabase, ReadableTable};
 
-use crate::ledger::{decode, parse_key};
+use crate::error::StoreError;
+use crate::ledger::Ledger;
+use crate::rows::{ObjectKey, StoredObject, decode, parse_key};
 use crate::tables::{GONE, OBJECTS};
-use crate::{Ledger, ObjectKey, StoreError, StoredObject, Transaction};
+use crate::transaction::Transaction;
 
 /// All objects at one moment.
 #[derive(Debug)]

@@ -11,9 +11,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use redb::WriteTransaction;
 
-use crate::StoreError;
-use crate::file::LedgerFile;
-use crate::ledger::begin;
+use crate::error::StoreError;
+use crate::file::{LedgerFile, begin};
 
 /// Transactions that share a sync, at most: it bounds how long the first of them waits.
 const MOST: usize = 64;

@@ -1,81 +1,16 @@
 //! Indexes of objects: by owner, and of those that nobody controls by label. They are kept in the transactions that
 //! change the objects.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use prost::Message;
 use redb::ReadableDatabase;
 
-use crate::ledger::{decode, parse_key};
+use crate::entries::{Entries, place};
+use crate::error::StoreError;
+use crate::ledger::Ledger;
+use crate::rows::{ObjectKey, StoredObject, decode, parse_key};
 use crate::tables::{LABELLED, META, META_VERSION, OBJECTS, OWNED};
-use crate::{Ledger, ObjectKey, StoreError, StoredObject, Transaction};
-
-/// The part of an object that all kinds have alike, as far as it is indexed: metadata is the third field of a message.
-#[derive(Clone, PartialEq, Message)]
-struct Head {
-    #[prost(message, optional, tag = "3")]
-    metadata: Option<HeadMetadata>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct HeadMetadata {
-    #[prost(btree_map = "string, string", tag = "11")]
-    labels: BTreeMap<String, String>,
-    #[prost(message, repeated, tag = "13")]
-    owner_references: Vec<HeadOwner>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct HeadOwner {
-    #[prost(string, tag = "4")]
-    uid: String,
-    #[prost(bool, optional, tag = "5")]
-    controller: Option<bool>,
-}
-
-/// What an object is found by.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Entries {
-    owners: BTreeSet<String>,
-    /// Those of an object that nobody controls.
-    labels: BTreeSet<String>,
-}
-
-impl Entries {
-    pub(crate) fn of(object: &StoredObject) -> Self {
-        // What is no message of an object has nothing to be found by.
-        let head = Head::decode(object.object.as_slice()).unwrap_or_default();
-        let metadata = head.metadata.unwrap_or_default();
-        let owners = metadata.owner_references.iter();
-        let is_controlled = owners.clone().any(|owner| owner.controller == Some(true));
-        let labels = metadata.labels.iter().filter(|_| !is_controlled);
-        Self {
-            owners: owners.map(|owner| owner.uid.clone()).collect(),
-            labels: labels
-                .map(|(key, value)| format!("{key}={value}"))
-                .collect(),
-        }
-    }
-
-    /// Entries of the index by owner, for an object at `row`.
-    pub(crate) fn owned<'a>(&'a self, row: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
-        self.owners.iter().map(move |owner| (owner.as_str(), row))
-    }
-
-    /// Entries of the index by label: what comes before the name, and the name.
-    pub(crate) fn labelled<'a>(
-        &'a self,
-        key: &'a ObjectKey,
-    ) -> impl Iterator<Item = (String, &'a str)> {
-        let labels = self.labels.iter();
-        labels.map(move |label| (place(key, label), key.name.as_str()))
-    }
-}
-
-/// What comes before a name in the index by labels.
-fn place(key: &ObjectKey, label: &str) -> String {
-    format!("{}\u{0}{}\u{0}{label}", key.kind, key.namespace)
-}
+use crate::transaction::Transaction;
 
 impl Transaction<'_> {
     /// Has an object be found by what it is now.

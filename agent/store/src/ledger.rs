@@ -4,28 +4,23 @@ use std::ops::Bound;
 use std::path::Path;
 
 use agent_plan::Record;
-use prost::Message;
-use redb::{Database, Durability, ReadableDatabase, ReadableTable};
+use redb::{Database, ReadableDatabase, ReadableTable};
 
-use crate::file::{LedgerFile, not_open};
+use crate::error::{OpenError, StoreError};
+use crate::file::{LedgerFile, begin, not_open};
 use crate::group::{Group, Ran};
+use crate::limits::Limits;
 use crate::migrate;
+use crate::rows::{ObjectKey, StoredObject, decode, decode_record, parse_key};
 use crate::tables::{
     ASSIGNMENTS, CHANGES, COMPACTED, CONTROL_PLANES, FORMAT, GONE, IDEMPOTENCY, KEYS_OF, LABELLED,
     MAINTENANCE, META, META_FORMAT, META_PATHS, META_VERSION, OBJECTS, OWNED, PATHS, POD_LEASES,
     RECORDS, SEAL_KEYS, UIDS,
 };
-use crate::{ObjectKey, OpenError, StoreError, StoredObject, Transaction};
+use crate::transaction::Transaction;
 
 /// How many tables there are.
 const TABLES: usize = 17;
-
-/// How much is kept of what is not an object itself.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Entries of the change log of each kind.
-    pub changes: u64,
-}
 
 /// How much is read in one go: until there is enough of either.
 #[derive(Clone, Copy, Debug)]
@@ -41,12 +36,6 @@ impl Page {
         objects: usize::MAX,
         bytes: usize::MAX,
     };
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { changes: 4096 }
-    }
 }
 
 /// The ledger. Shared by all actors; writers take turns.
@@ -362,31 +351,6 @@ impl Ledger {
             Ok(table.get(META_VERSION)?.map_or(0, |value| value.value()))
         })
     }
-}
-
-/// A transaction that is on disk once it is committed.
-pub(crate) fn begin(database: &Database) -> Result<redb::WriteTransaction, StoreError> {
-    let mut write = database.begin_write()?;
-    write.set_durability(Durability::Immediate)?;
-    Ok(write)
-}
-
-pub(crate) fn decode<M: Message + Default>(bytes: &[u8], what: &str) -> Result<M, StoreError> {
-    M::decode(bytes).map_err(|error| StoreError::Undecodable {
-        what: format!("{what} ({error})"),
-    })
-}
-
-pub(crate) fn decode_record(bytes: &[u8]) -> Result<Record, StoreError> {
-    serde_json::from_slice(bytes).map_err(|error| StoreError::Undecodable {
-        what: format!("a record ({error})"),
-    })
-}
-
-pub(crate) fn parse_key(row: &str) -> Result<ObjectKey, StoreError> {
-    ObjectKey::parse(row).ok_or_else(|| StoreError::Undecodable {
-        what: format!("the key {row:?}"),
-    })
 }
 
 /// A new file is only there for good once its directory is on disk.

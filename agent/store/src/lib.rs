@@ -8,14 +8,17 @@
 #![forbid(unsafe_code)]
 
 mod assignments;
+mod change;
 mod changes;
 mod check;
+mod entries;
 mod error;
 mod file;
 mod garbage;
 mod group;
 mod index;
 mod ledger;
+mod limits;
 mod maintenance;
 mod migrate;
 mod paths;
@@ -25,10 +28,11 @@ mod tables;
 mod transaction;
 
 pub use assignments::{AssignmentKey, ControlPlaneMark};
-pub use changes::{Change, ChangeKind, Changes};
+pub use change::{Change, ChangeKind, Changes};
 pub use check::Checked;
 pub use error::{OpenError, StoreError};
 pub use garbage::Everything;
-pub use ledger::{Ledger, Limits, Page};
+pub use ledger::{Ledger, Page};
+pub use limits::Limits;
 pub use rows::{ObjectKey, Sealed, StoredObject};
 pub use transaction::Transaction;

@@ -3,8 +3,10 @@
 use agent_plan::Maintenance;
 use redb::{ReadableDatabase, ReadableTable};
 
+use crate::error::StoreError;
+use crate::ledger::Ledger;
 use crate::tables::MAINTENANCE;
-use crate::{Ledger, StoreError, Transaction};
+use crate::transaction::Transaction;
 
 /// The only row.
 const NODE: &str = "node";

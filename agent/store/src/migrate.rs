@@ -5,11 +5,11 @@
 
 use redb::{ReadableTable, TableDefinition, WriteTransaction};
 
-use crate::changes::change;
-use crate::index::Entries;
-use crate::ledger::{decode, parse_key};
+use crate::change::change;
+use crate::entries::Entries;
+use crate::error::StoreError;
+use crate::rows::{StoredObject, decode, parse_key};
 use crate::tables::{CHANGES, COMPACTED, IDEMPOTENCY, KEYS_OF, OBJECTS};
-use crate::{StoreError, StoredObject};
 
 /// The change log of format 1: version to `ChangeRow`.
 const CHANGES_1: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("changes");

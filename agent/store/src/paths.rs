@@ -4,8 +4,10 @@ use agent_domain::{PathRecord, PathRecords};
 use redb::{ReadableDatabase, ReadableTable};
 use serde::{Deserialize, Serialize};
 
+use crate::error::StoreError;
+use crate::ledger::Ledger;
 use crate::tables::{META, META_PATHS, PATHS};
-use crate::{Ledger, StoreError, Transaction};
+use crate::transaction::Transaction;
 
 /// `PathRecord` as it is stored.
 #[derive(Serialize, Deserialize)]

@@ -3,7 +3,8 @@
 use agent_plan::PodLease;
 use redb::ReadableTable;
 
-use crate::{StoreError, Transaction};
+use crate::error::StoreError;
+use crate::transaction::Transaction;
 
 /// Occurs in no name, and sorts before all of them.
 const SEPARATOR: char = '\u{0}';

@@ -1,5 +1,10 @@
 //! Keys and rows.
 
+use agent_plan::Record;
+use prost::Message;
+
+use crate::error::StoreError;
+
 /// Names one object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
@@ -93,4 +98,22 @@ pub(crate) struct ChangeRow {
     /// The object after the change, or its last state.
     #[prost(message, optional, tag = "3")]
     pub object: Option<StoredObject>,
+}
+
+pub(crate) fn decode<M: Message + Default>(bytes: &[u8], what: &str) -> Result<M, StoreError> {
+    M::decode(bytes).map_err(|error| StoreError::Undecodable {
+        what: format!("{what} ({error})"),
+    })
+}
+
+pub(crate) fn decode_record(bytes: &[u8]) -> Result<Record, StoreError> {
+    serde_json::from_slice(bytes).map_err(|error| StoreError::Undecodable {
+        what: format!("a record ({error})"),
+    })
+}
+
+pub(crate) fn parse_key(row: &str) -> Result<ObjectKey, StoreError> {
+    ObjectKey::parse(row).ok_or_else(|| StoreError::Undecodable {
+        what: format!("the key {row:?}"),
+    })
 }

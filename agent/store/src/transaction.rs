@@ -6,12 +6,14 @@ use agent_plan::Record;
 use prost::Message;
 use redb::{ReadableTable, Table, WriteTransaction};
 
-use crate::ledger::{decode, decode_record, parse_key};
+use crate::change::ChangeKind;
+use crate::error::StoreError;
+use crate::limits::Limits;
+use crate::rows::{ObjectKey, StoredObject, decode, decode_record, parse_key};
 use crate::tables::{
     ASSIGNMENTS, CHANGES, COMPACTED, CONTROL_PLANES, GONE, IDEMPOTENCY, KEYS_OF, LABELLED,
     MAINTENANCE, META, META_VERSION, OBJECTS, OWNED, PATHS, POD_LEASES, RECORDS, SEAL_KEYS, UIDS,
 };
-use crate::{ChangeKind, Limits, ObjectKey, StoreError, StoredObject};
 
 /// One transaction. Reads see what it wrote.
 pub struct Transaction<'txn> {

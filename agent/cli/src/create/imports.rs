@@ -3,8 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::machine::Machine;
+use super::manifest::metadata;
+use super::names;
 use super::params::{Params, check_label, flag_error, split_prefixed};
-use super::{metadata, names};
 use crate::args::Volumes;
 use crate::failure::Failure;
 use crate::output::note;

@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
+use super::manifest::{metadata, object};
 use super::params::{Params, flag_bool, flag_error, flag_number};
-use super::{metadata, names, object, quantity};
+use super::{names, quantity};
 use crate::args::CreateInstancetype;
 use crate::failure::Failure;
 

@@ -3,8 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::instancetype::is_namespaced;
+use super::manifest::{metadata, object};
+use super::names;
 use super::params::flag_error;
-use super::{metadata, names, object};
 use crate::args::CreatePreference;
 use crate::failure::Failure;
 

@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::machine::{CloudInit, Machine};
+use super::manifest::metadata;
 use super::params::{flag_bool, flag_error, flag_number, split_prefixed};
-use super::{
-    access, cloud_init, csv, exclusive, imports, infer, metadata, names, quantity, volumes,
-};
+use super::{access, cloud_init, csv, exclusive, imports, infer, names, quantity, volumes};
 use crate::args::{CreateVm, Login};
 use crate::failure::Failure;
 

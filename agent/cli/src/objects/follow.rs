@@ -6,10 +6,13 @@ use proto_node::node::watch_response::Type;
 use proto_node::node::{ObjectName, WatchObjectsRequest};
 use serde_json::Value;
 
-use super::{RETRY, read};
+use super::json::read;
 use crate::client::Client;
 use crate::failure::{Failure, is_unreachable};
 use crate::text::text;
+
+/// How long to wait between attempts to reach an agent that was reached before.
+pub(super) const RETRY: Duration = Duration::from_millis(200);
 
 /// Calls `look` with an object as it is and after each change (`None`: it is not there) until `look` answers `true`;
 /// through restarts of the agent. `goal` completes the sentence "timed out waiting for".

@@ -5,7 +5,7 @@ mod parse;
 
 use serde_json::Value;
 
-use parse::{Call, Piece, Term};
+use self::parse::{Call, Piece, Term};
 
 /// A template, read and checked.
 #[derive(Clone, Debug)]

@@ -5,17 +5,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto_node::node::{
-    port_forward_request::Body as Command, port_forward_response::Body as Reply,
-};
+use proto_node::node::port_forward_request::Body as Command;
+use proto_node::node::port_forward_response::Body as Reply;
 use tokio::net::UdpSocket;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 
-use super::PAUSE;
 use super::tunnel::{Target, request};
 use crate::failure::Failure;
 use crate::output::note;
+
+/// After the system has refused to give a connection, such as for want of descriptors.
+pub(super) const PAUSE: Duration = Duration::from_millis(200);
 
 /// A peer and a guest that have had nothing to say for so long are done.
 const IDLE: Duration = Duration::from_secs(60);

@@ -2,10 +2,9 @@
 
 use std::io::{self, IsTerminal};
 
-use proto_node::node::{
-    PortForwardEnd, PortForwardRequest, PortForwardResponse, port_forward_request::Body as Command,
-    port_forward_response::Body as Reply,
-};
+use proto_node::node::port_forward_request::Body as Command;
+use proto_node::node::port_forward_response::Body as Reply;
+use proto_node::node::{PortForwardEnd, PortForwardRequest, PortForwardResponse};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};

@@ -1,9 +1,8 @@
 //! One connection to the agent that carries one connection to a guest.
 
-use proto_node::node::{
-    PortForwardOpen, PortForwardRequest, PortForwardResponse,
-    port_forward_request::Body as Command, port_forward_response::Body as Reply,
-};
+use proto_node::node::port_forward_request::Body as Command;
+use proto_node::node::port_forward_response::Body as Reply;
+use proto_node::node::{PortForwardOpen, PortForwardRequest, PortForwardResponse};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};

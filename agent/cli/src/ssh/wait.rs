@@ -14,7 +14,8 @@ use crate::client::Client;
 use crate::failure::{Failure, is_unreachable};
 use crate::guest::Guest;
 use crate::output::note;
-use crate::port_forward::{Key, Ports, Protocol, Target};
+use crate::port_forward::ports::{Ports, Protocol};
+use crate::port_forward::{Key, Target};
 use crate::resource::Resource;
 use crate::scope::Scope;
 use crate::state::ended;
@@ -155,7 +156,7 @@ impl Waiting<'_> {
         let answer = client.objects().get_object(request).await;
         let answer = answer
             .map_err(|status| Failure::of_status(&status, MACHINE, name, client.address()))?;
-        let machine = crate::objects::read(&answer.into_inner().object)?;
+        let machine = crate::objects::json::read(&answer.into_inner().object)?;
         let text = |path: &str| machine.pointer(path).and_then(Value::as_str).unwrap_or("");
         let state = text("/status/printableStatus");
         let strategy = match machine.pointer("/spec/running").and_then(Value::as_bool) {

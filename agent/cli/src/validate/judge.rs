@@ -6,10 +6,9 @@ use proto_node::node::{Object, object};
 use proto_node::vmi::VirtualMachineInstance;
 
 use super::cause::{Cause, cause, misformed};
-use super::generated;
 use super::judged::{Judged, ManifestVerdict};
 use super::kinds::{Standing, standing};
-use super::others;
+use super::{generated, others};
 
 /// Judges the object at `index` of a file, for a node or, without one, for any that has all that this
 /// release can use.

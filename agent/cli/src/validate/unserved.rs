@@ -8,9 +8,8 @@ use proto_node::{DecodeError, from_json};
 use serde_json::{Value, json};
 
 use super::cause::{Cause, cause, misformed, plain};
-use super::form;
 use super::legal_kind::LegalKind;
-use super::others;
+use super::{form, others};
 
 /// Of a kind whose form is not known here.
 pub(super) fn nothing(_: &LegalKind, _: Value, _: Option<&NodeCaps>) -> Vec<Cause> {

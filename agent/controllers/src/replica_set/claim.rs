@@ -8,7 +8,8 @@ use proto_node::meta::OwnerReference;
 use proto_node::to_json;
 use serde_json::{Value, json};
 
-use super::{Memory, View};
+use super::memory::Memory;
+use super::view::View;
 
 /// The VMIs of a set.
 #[derive(Debug, Default)]
@@ -35,7 +36,7 @@ pub(super) fn claim<'a>(view: &'a View, selector: &LabelSelector, memory: &Memor
                     claimed.release.push(vmi);
                 }
             }
-            None if selected && !vmi.is_deleted() && !super::is_final(vmi) => {
+            None if selected && !vmi.is_deleted() && !super::view::is_final(vmi) => {
                 claimed.adopt.push(vmi);
             }
             _ => {}

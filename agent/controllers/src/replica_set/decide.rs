@@ -15,7 +15,8 @@ use serde_json::Map;
 use super::claim::{self, Claimed, claim};
 use super::memory::{Awaited, Ending, Memory};
 use super::status::{Facts, report};
-use super::{BURST, Said, VMI, View, is_final, is_ready};
+use super::view::{BURST, VMI, View, is_final, is_ready};
+use crate::said::Said;
 
 /// What a look at a set comes to.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use agent_objects::{Object, Part, Write, controller_of};
 
-use super::View;
-use crate::StoreError;
+use super::view::View;
 use crate::queue::delay;
+use crate::store::StoreError;
 
 /// So many rounds of replacements follow at once. Further ones wait, so that a guest that ends at once does not keep
 /// the node busy.

@@ -8,8 +8,9 @@ use proto_node::{from_json, to_json};
 use serde_json::{Map, Value, json};
 
 use super::memory::Failure;
-use super::{Said, is_ready};
+use super::view::is_ready;
 use crate::patch::replacing;
+use crate::said::Said;
 
 /// Condition of a set whose owner has paused it.
 const PAUSED: &str = "ReplicaPaused";

@@ -6,9 +6,12 @@ use std::time::Duration;
 use agent_objects::{Object, ObjectId, Part, Write, controller_of};
 use serde_json::Value;
 
-use super::memory::Failure;
-use super::{Memory, SET, Said, VMI, View, decide};
-use crate::{Change, ChangeKind, ObjectStore, StoreError, WorkQueue};
+use super::decide::decide;
+use super::memory::{Failure, Memory};
+use super::view::{SET, VMI, View};
+use crate::queue::WorkQueue;
+use crate::said::Said;
+use crate::store::{Change, ChangeKind, ObjectStore, StoreError};
 
 /// The controller of all replica sets of a store.
 #[derive(Debug, Default)]

@@ -16,13 +16,13 @@ use serde_json::{Value, json};
 
 use super::kit::{Stash, stash};
 use super::memory::{Failure, Memory};
+use super::moment::Moment;
+use super::owner::owner_reference;
 use super::printable::Expected;
 use super::status::{self, Facts, report};
 use super::step::{Guest, Request, Situation, Step, step};
-use super::{
-    FINALIZER, GUEST_FINALIZER, Moment, View, has_finalizer, is_final, make, phase, revision,
-    start_failure, status_of,
-};
+use super::view::{FINALIZER, GUEST_FINALIZER, View, has_finalizer, is_final, phase, status_of};
+use super::{make, revision, start_failure};
 
 /// Marks the start by which `RerunOnFailure` answers a failure; it is void under any other strategy.
 const AFTER_FAILURE: &str = "afterFailure";
@@ -394,7 +394,7 @@ fn removal(vmi: &Object) -> Write {
 fn adopt(machine: &Object, vmi: &Object) -> Write {
     let mut owners = vmi.metadata.owner_references.clone();
     owners.retain(|owner| owner.uid != machine.metadata.uid);
-    owners.push(make::owner_reference(machine));
+    owners.push(owner_reference(machine));
     let owners: Vec<Value> = owners.iter().map(to_json).collect();
     let mut finalizers = vmi.metadata.finalizers.clone();
     finalizers.push(FINALIZER.to_owned());

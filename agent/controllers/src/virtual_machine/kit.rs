@@ -14,7 +14,8 @@ use proto_node::vmi::{
 use serde_json::{Map, json};
 
 use super::memory::Failure;
-use super::{REVISION, View, make};
+use super::owner::owner_reference;
+use super::view::{REVISION, View};
 use crate::patch::replacing;
 
 /// The version of the copies.
@@ -132,7 +133,7 @@ fn copy_of(machine: &Object, object: &Object) -> Object {
                 (REVISION_NAME_LABEL.to_owned(), metadata.name.clone()),
             ]
             .into(),
-            owner_references: vec![make::owner_reference(machine)],
+            owner_references: vec![owner_reference(machine)],
             ..ObjectMeta::default()
         },
         content,

@@ -2,24 +2,14 @@
 
 use agent_domain::{Kit, apply_kit};
 use agent_objects::{Object, ObjectId};
-use proto_node::meta::{ObjectMeta, OwnerReference};
+use proto_node::meta::ObjectMeta;
 use proto_node::vmi::{VirtualMachineInstanceTemplateSpec, VirtualMachineSpec};
 use proto_node::{from_json, to_json};
 use serde_json::{Map, Value};
 
-use super::{FINALIZER, GENERATION_ANNOTATION, VMI, kit};
-
-/// The reference by which a machine controls its VMI.
-pub(super) fn owner_reference(machine: &Object) -> OwnerReference {
-    OwnerReference {
-        api_version: machine.api_version.clone(),
-        kind: machine.kind.clone(),
-        name: machine.metadata.name.clone(),
-        uid: machine.metadata.uid.clone(),
-        controller: Some(true),
-        block_owner_deletion: Some(true),
-    }
-}
+use super::kit;
+use super::owner::owner_reference;
+use super::view::{FINALIZER, GENERATION_ANNOTATION, VMI};
 
 /// Names the VMI of a machine.
 pub(super) fn vmi_id(machine: &Object) -> ObjectId {

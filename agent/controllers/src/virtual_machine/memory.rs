@@ -1,7 +1,7 @@
 //! What the controller remembers of a machine between two looks. Losing it is harmless as long as the next look is at a
 //! state that is no older than the last write.
 
-use super::View;
+use super::view::View;
 
 /// What is remembered of a machine.
 #[derive(Clone, Debug, Default)]

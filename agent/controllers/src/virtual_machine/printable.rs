@@ -5,7 +5,7 @@ use agent_objects::Object;
 use proto_node::vmi::VirtualMachineStatus;
 use serde_json::Value;
 
-use super::{is_final, phase};
+use super::view::{is_final, phase};
 
 /// What the word depends on beside the objects.
 pub(super) struct Expected {

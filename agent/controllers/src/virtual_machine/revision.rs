@@ -4,7 +4,8 @@ use agent_objects::{Object, ObjectId, Preconditions, Write, forget_links};
 use proto_node::meta::ObjectMeta;
 use serde_json::{Map, Value, json};
 
-use super::{GENERATION_ANNOTATION, REVISION, make};
+use super::owner::owner_reference;
+use super::view::{GENERATION_ANNOTATION, REVISION};
 
 /// Members of a template's spec that nobody has to restart a guest for: they say where it may run.
 const OF_PLACES: [&str; 3] = ["nodeSelector", "affinity", "tolerations"];
@@ -64,7 +65,7 @@ pub(super) fn of(machine: &Object) -> Object {
         metadata: ObjectMeta {
             name: id.name,
             namespace: id.namespace,
-            owner_references: vec![make::owner_reference(machine)],
+            owner_references: vec![owner_reference(machine)],
             ..ObjectMeta::default()
         },
         content,

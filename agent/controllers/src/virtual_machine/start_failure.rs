@@ -4,7 +4,7 @@ use agent_domain::{RunStrategy, parse_rfc3339, rfc3339, spread};
 use agent_objects::Object;
 use proto_node::vmi::{VirtualMachineStartFailure as StartFailure, VirtualMachineStatus};
 
-use super::{has_run, is_final};
+use super::view::{has_run, is_final};
 
 /// The wait after the first failure, in seconds; after the n-th it is n² times as long.
 const FIRST: u64 = 10;

@@ -10,9 +10,10 @@ use proto_node::{from_json, to_json};
 use serde_json::{Map, Value, json};
 
 use super::memory::Failure;
+use super::moment::Moment;
 use super::printable::{self, Expected};
 use super::revision::made_of;
-use super::{Moment, start_failure};
+use super::start_failure;
 use crate::patch::replacing;
 
 /// Conditions that are the machine's own; all others are its VMI's.

@@ -11,12 +11,14 @@ use proto_node::from_json;
 use proto_node::vmi::VirtualMachine;
 use serde_json::{Value, json};
 
-use super::memory::Failure;
-use super::{
-    MACHINE, Memory, Moment, Outcome, REVISION, Start, VMI, View, decide, has_finalizer, make,
-    revision,
-};
-use crate::{Change, ChangeKind, ObjectStore, Said, StoreError, WorkQueue};
+use super::decide::{Outcome, Start, decide};
+use super::memory::{Failure, Memory};
+use super::moment::Moment;
+use super::view::{MACHINE, REVISION, VMI, View, has_finalizer};
+use super::{make, revision};
+use crate::queue::WorkQueue;
+use crate::said::Said;
+use crate::store::{Change, ChangeKind, ObjectStore, StoreError};
 
 /// How long a machine whose VMI was just made is left alone. Its guest starts meanwhile, which takes syncs of the same disk
 /// as reporting each step would; what has come of it is reported in one go.

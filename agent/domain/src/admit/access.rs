@@ -5,7 +5,7 @@ use proto_node::vmi::{AccessCredential as Wire, AccessCredentialSource, Volume};
 use super::review::Review;
 use crate::access::{AccessCredential, Propagation};
 use crate::cloud_init::CloudInitKind;
-use crate::{FieldError, Rule};
+use crate::error::{FieldError, Rule};
 
 /// Bound of ours on the list, and on that of users.
 const MAX_ENTRIES: usize = 64;

@@ -7,8 +7,9 @@ use proto_node::vmi::{DomainSpec, KernelBoot as WireKernelBoot, KernelBootContai
 use super::firmware;
 use super::path::{host_path, image_path};
 use super::review::Review;
+use crate::error::{Bound, FieldError, Rule};
+use crate::paths::PathUse;
 use crate::vmi::{Bootloader, ImageLocation, KernelBoot};
-use crate::{Bound, FieldError, PathUse, Rule};
 
 const KERNEL_BOOT: &str = "spec.domain.firmware.kernelBoot";
 /// `COMMAND_LINE_SIZE` of Linux on x86 without the terminating zero.

@@ -6,9 +6,9 @@ use proto_node::vmi::Devices;
 
 use super::boot::Booted;
 use super::review::Review;
+use crate::error::{FieldError, Rule};
 use crate::name::Name;
 use crate::vmi::{BootDevice, Bootloader};
-use crate::{FieldError, Rule};
 
 /// Disks and interfaces in the order in which they are tried. As under KubeVirt: those without an order
 /// are not tried where others have one; where none has, disks are.

@@ -13,8 +13,8 @@ use proto_node::vmi::{DataVolumeTemplateSpec, VirtualMachineInstanceSpec, Virtua
 use super::review::Review;
 use super::rules::check_allowed;
 use super::volume_claim::{ACCESS_MODES, CLAIM_KIND, SIZE};
+use crate::error::{FieldError, Rule};
 use crate::quantity::Quantity;
-use crate::{FieldError, Rule};
 
 const MIB: i64 = 1024 * 1024;
 const EITHER_SOURCE: &str =

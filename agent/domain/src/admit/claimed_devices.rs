@@ -6,8 +6,8 @@ use proto_node::vmi::{ResourceClaim, VirtualMachineInstanceSpec};
 
 use super::metadata::{DNS_LABEL_RULE, DNS_SUBDOMAIN_RULE};
 use super::review::Review;
+use crate::error::{FieldError, Rule};
 use crate::name::{is_dns_label, is_dns_subdomain};
-use crate::{FieldError, Rule};
 
 /// What a device says of where it comes from.
 struct Device<'a> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proto_node::vmi::{Disk as WireDisk, VirtualMachineInstanceSpec, Volume};
 
 use super::review::Review;
-use crate::{FieldError, Rule};
+use crate::error::{FieldError, Rule};
 
 /// Judges disks and volumes as they were written.
 pub(super) fn check(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) {

@@ -3,9 +3,8 @@
 use proto_node::vmi::{Clock, DomainSpec};
 
 use super::review::Review;
-use crate::FieldError;
-use crate::Rule;
 use crate::cpu::{ClockOptions, ClockTime};
+use crate::error::{FieldError, Rule};
 
 const CLOCK: &str = "spec.domain.clock";
 /// 100 years: the real-time clock knows one century.

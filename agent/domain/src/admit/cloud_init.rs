@@ -8,7 +8,7 @@ use proto_node::vmi::CloudInitSource;
 
 use super::review::Review;
 use crate::cloud_init::{CloudInit, CloudInitData, CloudInitKind};
-use crate::{FieldError, Rule};
+use crate::error::{FieldError, Rule};
 
 /// KubeVirt's bound on data within a spec.
 const MAX_INLINE_BYTES: usize = 2048;

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use proto_node::vmi::{Cpu, DomainSpec, FeatureState, Features};
+use proto_node::vmi::{Cpu, DomainSpec, Features};
 
-use super::review::Review;
+use super::review::{Review, is_on};
 use super::{dedicated, hyperv};
 use crate::cpu::{CPU_MODELS, CpuFeature, CpuOptions, FeaturePolicy, KvmOptions};
 use crate::cpu_features::feature_named;
+use crate::error::{Bound, FieldError, Rule};
 use crate::vmi::{CpuTopology, Resources};
-use crate::{Bound, FieldError, Rule};
 
 const CPU: &str = "spec.domain.cpu";
 /// More than there are features with names.
@@ -169,9 +169,4 @@ fn kvm(domain: &DomainSpec) -> KvmOptions {
         spinlocks: features.pvspinlock.as_ref().map(is_on),
         end_of_interrupt: apic.end_of_interrupt.then_some(true),
     }
-}
-
-/// KubeVirt's features are on unless they say otherwise.
-pub(super) fn is_on(state: &FeatureState) -> bool {
-    state.enabled.unwrap_or(true)
 }

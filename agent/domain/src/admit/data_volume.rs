@@ -4,7 +4,7 @@ use proto_node::vmi::{ConfigMapVolumeSource, SecretVolumeSource, SysprepSource};
 
 use super::review::Review;
 use crate::cloud_init::{DataKind, DataVolume, DataVolumeSource};
-use crate::{Bound, FieldError, Rule};
+use crate::error::{Bound, FieldError, Rule};
 
 /// KubeVirt's labels.
 pub(super) const LABEL: &str = "cfgdata";

@@ -4,9 +4,11 @@
 use proto_node::vmi::Disk as WireDisk;
 
 use super::disk_options::MIN_BLOCK_BYTES;
-use super::disks::BUSES;
+
 use super::review::Review;
-use crate::{Bound, FieldError, Rule};
+use crate::error::{Bound, FieldError, Rule};
+
+pub(super) const BUSES: &[&str] = &["virtio", "scsi", "sata", "usb"];
 
 /// Judges a disk whose target is filled in. An unknown bus was reported already, and what runs is left
 /// alone: it works.

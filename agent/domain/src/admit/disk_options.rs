@@ -4,7 +4,7 @@ use proto_node::vmi::{CustomBlockSize, Disk as WireDisk};
 
 use super::review::Review;
 use crate::disk::{DiskBlocks, DiskCache, DiskErrors, DiskOptions};
-use crate::{FieldError, Rule};
+use crate::error::{FieldError, Rule};
 
 /// KubeVirt's bounds of a sector.
 pub(super) const MIN_BLOCK_BYTES: u32 = 512;

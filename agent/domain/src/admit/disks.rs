@@ -4,17 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proto_node::vmi::{Disk as WireDisk, DiskTarget, VirtualMachineInstanceSpec, Volume};
 
-use super::disk_bus;
-use super::disk_options;
+use super::disk_bus::BUSES;
 use super::metadata::check_label;
-use super::metadata_volume;
 use super::path::refused;
-use super::pci;
-use super::review::Review;
+use super::review::{Review, unique};
 use super::volumes::volumes;
+use super::{disk_bus, disk_options, metadata_volume, pci};
+use crate::error::{FieldError, Rule};
 use crate::name::Name;
+use crate::paths::PathUse;
 use crate::vmi::{Disk, DiskSource};
-use crate::{FieldError, PathUse, Rule};
 
 /// KubeVirt's bound on the list of volumes, and ours on that of disks.
 const MAX_VOLUMES: usize = 256;
@@ -22,7 +21,6 @@ const MAX_VOLUMES: usize = 256;
 pub(crate) const MAX_SERIAL_BYTES: usize = 20;
 /// KubeVirt's bound, for buses that have more room.
 const MAX_KUBEVIRT_SERIAL_BYTES: usize = 256;
-pub(super) const BUSES: &[&str] = &["virtio", "scsi", "sata", "usb"];
 
 /// Reads volumes and disks together: KubeVirt's disk of a volume that no disk names is filled in.
 pub(super) fn disks(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'_>) -> Vec<Disk> {
@@ -251,28 +249,6 @@ fn check_serial(path: &str, serial: &str, review: &mut Review<'_>) {
             "virtio disks have serial numbers of at most 20 bytes",
         );
     }
-}
-
-/// Checks that no earlier element of a list has the name.
-pub(super) fn unique(
-    path: &str,
-    name: &str,
-    index: usize,
-    seen: &mut BTreeMap<String, usize>,
-    list: &str,
-    review: &mut Review<'_>,
-) -> bool {
-    if name.is_empty() {
-        return false;
-    }
-    if let Some(other) = seen.get(name) {
-        let message = format!("{list}[{index}] and {list}[{other}] must not have the same Name.");
-        let error = FieldError::new(format!("{path}.name"), Rule::Duplicate, message).value(name);
-        review.push(error);
-        return false;
-    }
-    seen.insert(name.to_owned(), index);
-    true
 }
 
 /// Names for a message; a long list is cut.

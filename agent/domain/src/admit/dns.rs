@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use proto_node::vmi::{DnsConfig, VirtualMachineInstanceSpec};
 
 use super::review::Review;
+use crate::error::{FieldError, Rule};
 use crate::name::is_dns_subdomain;
 use crate::pod::GuestNames;
-use crate::{FieldError, Rule};
 
 const POLICIES: &[&str] = &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
 

@@ -2,11 +2,11 @@
 
 use proto_node::vmi::{DomainSpec, Efi, Firmware};
 
-use super::Remark;
+use super::admitted::Remark;
 use super::review::Review;
 use crate::caps::Lack;
+use crate::error::{Bound, FieldError, Rule};
 use crate::vmi::Bootloader;
-use crate::{Bound, FieldError, Rule};
 
 const BOOTLOADER: &str = "spec.domain.firmware.bootloader";
 

@@ -5,10 +5,9 @@
 
 use proto_node::vmi::{DomainSpec, FeatureHyperv, FeatureState, HypervTimer};
 
-use super::cpu::is_on;
-use super::review::Review;
+use super::review::{Review, is_on};
 use crate::cpu::{Enlightenment, HypervOptions};
-use crate::{FieldError, Rule};
+use crate::error::{FieldError, Rule};
 
 const HYPERV: &str = "spec.domain.features.hyperv";
 const TIMER: &str = "spec.domain.clock.timer.hyperv";

@@ -2,9 +2,9 @@
 
 use proto_node::vmi::VirtualMachineInstanceSpec;
 
-use super::ARCHITECTURE;
+use super::machine::ARCHITECTURE;
 use super::review::Review;
-use crate::{FieldError, Rule};
+use crate::error::{FieldError, Rule};
 
 /// The field as KubeVirt calls it in errors.
 const FIELD: &str = "spec.launchSecurity";

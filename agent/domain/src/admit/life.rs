@@ -3,8 +3,8 @@
 use proto_node::vmi::{Devices, VirtualMachineInstanceSpec};
 
 use super::review::Review;
+use crate::error::{Bound, FieldError, Rule};
 use crate::vmi::{PanicDevices, WatchdogAction};
-use crate::{Bound, FieldError, Rule};
 
 const WATCHDOG: &str = "spec.domain.devices.watchdog";
 /// KubeVirt's default of `action`.

@@ -3,9 +3,12 @@
 use proto_node::vmi::{Cpu, DomainSpec, Memory};
 
 use super::review::Review;
+use crate::error::{Bound, FieldError, Rule};
 use crate::quantity::Quantity;
 use crate::vmi::{CpuTopology, RebootPolicy, Resources};
-use crate::{Bound, FieldError, Rule};
+
+/// KubeVirt's word for the architecture of this release.
+pub(super) const ARCHITECTURE: &str = "amd64";
 
 const MIB: u64 = 1024 * 1024;
 /// KubeVirt's lower bound of a memory request, and ours of guest memory.

@@ -3,9 +3,9 @@
 use proto_node::vmi::DomainSpec;
 
 use super::review::Review;
+use crate::error::{FieldError, Rule};
 use crate::quantity::Quantity;
 use crate::vmi::{HugepageSize, MemoryOptions};
-use crate::{FieldError, Rule};
 
 const GUEST: &str = "spec.domain.memory.guest";
 const MAX_GUEST: &str = "spec.domain.memory.maxGuest";

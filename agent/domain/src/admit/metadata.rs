@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use proto_node::meta::ObjectMeta;
 
 use super::review::Review;
+use crate::error::{Bound, FieldError, Rule};
 use crate::name::{Name, Namespace, Uid, is_dns_label, is_dns_subdomain};
-use crate::{Bound, FieldError, Rule};
 
 /// Kubernetes' bound on all annotations together.
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;

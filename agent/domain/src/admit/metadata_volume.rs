@@ -10,7 +10,7 @@ use super::data_volume::{LABEL, check_label};
 use super::metadata::is_qualified_name;
 use super::review::Review;
 use crate::cloud_init::{DataVolume, DataVolumeSource, MetadataField, MetadataFile};
-use crate::{FieldError, Rule};
+use crate::error::{FieldError, Rule};
 
 /// Most files of a volume, and ours: more fields than that are none.
 const MAX_FILES: usize = 256;

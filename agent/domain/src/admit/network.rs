@@ -13,10 +13,10 @@ use super::disks::list_of;
 use super::pci;
 use super::review::Review;
 use crate::derive::mac_address;
+use crate::error::{Bound, FieldError, Rule};
 use crate::name::{MacAddress, Name, NetworkName};
 use crate::pod::Attachment;
 use crate::vmi::Interface;
-use crate::{Bound, FieldError, Rule};
 
 const MODELS: &[&str] = &[
     "virtio", "e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139",

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::review::Review;
-use crate::{FieldError, PathUse, Rule};
+use crate::error::{FieldError, Rule};
+use crate::paths::PathUse;
 
 /// Linux' PATH_MAX without the terminating zero.
 const MAX_PATH_BYTES: usize = 4095;

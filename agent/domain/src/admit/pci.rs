@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use proto_node::vmi::Devices;
 
 use super::review::Review;
+use crate::error::{Bound, FieldError, Rule};
 use crate::vmi::PciAddress;
-use crate::{Bound, FieldError, Rule};
 
 /// Devices of bus 0: 0 is the host bridge, 31 what firmware takes for the ISA bridge.
 const FIRST_DEVICE: u8 = 1;

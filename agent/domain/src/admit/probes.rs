@@ -8,8 +8,8 @@ use std::time::Duration;
 use proto_node::vmi::{ExecAction, Probe as WireProbe, VirtualMachineInstanceSpec};
 
 use super::review::Review;
+use crate::error::{Bound, FieldError, Rule};
 use crate::probe::{Probe, Probes, Question};
-use crate::{Bound, FieldError, Rule};
 
 const LIVENESS: &str = "spec.livenessProbe";
 const READINESS: &str = "spec.readinessProbe";

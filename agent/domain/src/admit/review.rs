@@ -1,9 +1,13 @@
 //! What an admission has found so far.
 
-use proto_node::tame;
+use std::collections::BTreeMap;
 
-use crate::admit::Remark;
-use crate::{Bound, FieldError, NodeCaps, Rule};
+use proto_node::tame;
+use proto_node::vmi::FeatureState;
+
+use crate::admit::admitted::Remark;
+use crate::caps::NodeCaps;
+use crate::error::{Bound, FieldError, Rule};
 
 /// More errors than this in one object are not worth reading.
 const MAX_ERRORS: usize = 200;
@@ -132,4 +136,31 @@ impl<'a> Review<'a> {
         self.warnings.push(format!("{path}: {message}"));
         self.substituted.push(Remark { path, message });
     }
+}
+
+/// KubeVirt's features are on unless they say otherwise.
+pub(super) fn is_on(state: &FeatureState) -> bool {
+    state.enabled.unwrap_or(true)
+}
+
+/// Checks that no earlier element of a list has the name.
+pub(super) fn unique(
+    path: &str,
+    name: &str,
+    index: usize,
+    seen: &mut BTreeMap<String, usize>,
+    list: &str,
+    review: &mut Review<'_>,
+) -> bool {
+    if name.is_empty() {
+        return false;
+    }
+    if let Some(other) = seen.get(name) {
+        let message = format!("{list}[{index}] and {list}[{other}] must not have the same Name.");
+        let error = FieldError::new(format!("{path}.name"), Rule::Duplicate, message).value(name);
+        review.push(error);
+        return false;
+    }
+    seen.insert(name.to_owned(), index);
+    true
 }

@@ -4,10 +4,10 @@ use prost::{Message, Name};
 use proto_node::node::{FieldRules, SupportLevel};
 use proto_node::{Seen, Visited, visit};
 
-use super::Remark;
+use super::admitted::Remark;
 use super::review::Review;
+use crate::error::{Bound, FieldError, Rule};
 use crate::quantity::Quantity;
-use crate::{Bound, FieldError, Rule};
 
 /// Judges every field that is set or required, but for what is in the fields of `left_out`: those are another's to judge.
 ///

@@ -14,7 +14,7 @@ use proto_node::vmi::VirtualMachineInstanceSpec;
 use super::metadata::{QUALIFIED_NAME_RULE, is_qualified_name};
 use super::review::Review;
 use super::rules::check_allowed;
-use crate::{FieldError, Rule};
+use crate::error::{FieldError, Rule};
 
 const WITH_VALUES: &str = "must be specified when `operator` is 'In' or 'NotIn'";
 const WITHOUT_VALUES: &str = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";

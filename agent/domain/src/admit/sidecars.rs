@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::identity::{is_legal, legal_text};
 use super::review::Review;
+use crate::error::{Bound, FieldError, Rule};
 use crate::vmi::BaseBoard;
-use crate::{Bound, FieldError, Rule};
 
 const SIDECARS: &str = "hooks.kubevirt.io/hookSidecars";
 const MANUFACTURER: &str = "smbios.vm.kubevirt.io/baseBoardManufacturer";

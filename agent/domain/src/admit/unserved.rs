@@ -8,7 +8,7 @@ use proto_node::vmi::{VirtualMachineInstancePreset, VirtualMachineInstancePreset
 use super::review::Review;
 use super::scheduling::check_selector;
 use super::{boot, cdi, disks, metadata, rules, volume_claim};
-use crate::{Bound, FieldError};
+use crate::error::{Bound, FieldError};
 
 /// The label of claims of which CDI fills in what the class of storage can do.
 const RENDERED: (&str, &str) = ("cdi.kubevirt.io/applyStorageProfile", "true");

@@ -5,9 +5,10 @@
 
 use proto_node::vmi::{DomainSpec, Gpu, VirtualMachineInstanceSpec};
 
+use super::machine::ARCHITECTURE;
 use super::review::Review;
-use super::{ARCHITECTURE, claimed_devices, claims, launch_security, scheduling, without_effect};
-use crate::{Bound, FieldError, Rule};
+use super::{claimed_devices, claims, launch_security, scheduling, without_effect};
+use crate::error::{Bound, FieldError, Rule};
 
 /// Models of graphics cards on amd64.
 const VIDEO_MODELS: [&str; 5] = ["vga", "cirrus", "virtio", "ramfb", "bochs"];

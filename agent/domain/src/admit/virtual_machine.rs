@@ -7,15 +7,18 @@ use proto_node::vmi::{
 use proto_node::{from_json, to_json};
 use serde_json::{Value, json};
 
+use super::admitted::{Admitted, Remark};
 use super::review::Review;
-use super::{Admitted, Remark, cdi, rules};
+use super::{cdi, rules};
+use crate::caps::NodeCaps;
 use crate::derive::{firmware_serial, firmware_uuid};
-use crate::error::of_fields_within;
+use crate::error::{FieldError, Rule, of_fields_within};
 use crate::instancetype::{
     Kit, Named, Sort, apply, check_matchers, check_requirements, check_spread, conflict_text,
     fill_in_defaults, is_inferred, named, origin,
 };
-use crate::{FieldError, NodeCaps, Rule, RunStrategy, Vmi};
+use crate::run_strategy::RunStrategy;
+use crate::vmi::Vmi;
 
 /// Where a machine holds what its VMIs are made of.
 const TEMPLATE: &str = "spec.template";

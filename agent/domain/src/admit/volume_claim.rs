@@ -6,9 +6,9 @@ use proto_node::core::PersistentVolumeClaimSpec;
 use super::metadata::DNS_SUBDOMAIN_RULE;
 use super::review::Review;
 use super::scheduling::check_selector;
+use crate::error::{Bound, FieldError, Rule};
 use crate::name::is_dns_subdomain;
 use crate::quantity::Quantity;
-use crate::{Bound, FieldError, Rule};
 
 /// Who may use a claim at a time.
 pub(super) const ACCESS_MODES: [&str; 4] = [

@@ -6,17 +6,15 @@ use proto_node::vmi::{ContainerDiskSource, HostDisk, Volume};
 
 use super::boot::{image_location, path_and_reference};
 use super::cloud_init::cloud_init;
-use super::data_volume;
-use super::disks::unique;
-use super::image_reference;
 use super::metadata::check_label;
-use super::metadata_volume;
 use super::path::{host_path, image_path};
-use super::review::Review;
+use super::review::{Review, unique};
+use super::{data_volume, image_reference, metadata_volume};
 use crate::cloud_init::CloudInitKind;
+use crate::error::{FieldError, Rule};
+use crate::paths::PathUse;
 use crate::quantity::Quantity;
 use crate::vmi::{ContainerDisk, ContainerImage, DiskSource, ImageArchive, PullPolicy};
-use crate::{FieldError, PathUse, Rule};
 
 const MIB: u64 = 1024 * 1024;
 /// Largest image that is made: far beyond every file system, far below every overflow.

@@ -4,7 +4,7 @@ use proto_node::vmi::{DomainSpec, VirtualMachineInstanceSpec};
 use serde_json::Value;
 
 use super::review::Review;
-use crate::{FieldError, Rule};
+use crate::error::{FieldError, Rule};
 
 /// Judges what is new.
 pub(super) fn check(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) {

@@ -3,7 +3,8 @@
 use proto_node::hooks::CloudInit as Wire;
 
 use crate::cloud_init::CloudInitData;
-use crate::{Disk, DiskSource, FieldError, Rule, Vmi};
+use crate::error::{FieldError, Rule};
+use crate::vmi::{Disk, DiskSource, Vmi};
 
 /// The volumes for cloud-init of a VMI whose Secrets were read.
 #[must_use]

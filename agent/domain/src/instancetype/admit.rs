@@ -3,8 +3,8 @@
 use proto_node::instancetype as api;
 
 use super::topology::{Across, Topology};
+use crate::error::{FieldError, Rule};
 use crate::quantity::Quantity;
-use crate::{FieldError, Rule};
 
 /// Old names of topologies, and the new ones.
 const OLD_TOPOLOGIES: [(&str, &str); 5] = [

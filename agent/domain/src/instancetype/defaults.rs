@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::tree::{Tree, number, text};
-use crate::admit::default_pull_policy;
+use crate::admit::image_reference::default_pull_policy;
 use crate::quantity::Quantity;
 
 /// Name of the default network and of its interface.

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
+use super::defaults;
+use super::kit::{Kit, apply, conflict_text};
 use super::tree::Tree;
-use super::{Kit, apply, conflict_text, defaults};
 
 /// Expands a machine, `{metadata, spec, status}`, as KubeVirt's subresource `expand-spec` does. A machine that names neither
 /// an instance type nor a preference stays as it is; of others the names go, so that they can be applied as they are.

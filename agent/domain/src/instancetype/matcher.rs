@@ -2,7 +2,7 @@
 
 use proto_node::vmi::{VirtualMachineSpec, Volume};
 
-use crate::{Bound, FieldError, Rule};
+use crate::error::{Bound, FieldError, Rule};
 
 /// Whether an instance type or a preference is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::{Kit, Sort, apply};
+use super::kit::{Kit, apply};
+use super::matcher::Sort;
 
 /// Which of a kit gives the field at a path, such as `spec.domain.devices.disks[0].cache`; nothing when the template does,
 /// or nobody.

@@ -6,9 +6,12 @@ use agent_domain::{FieldError, Rule};
 use proto_node::core::ConfigMap;
 use proto_node::from_json;
 
-use super::{AGE, count, misformed};
+use super::columns::{AGE, count};
+use super::form::misformed;
 use crate::data::{check_immutable, check_keys, check_size};
-use crate::{Admission, AdmitContext, Object, ObjectKind, Refusal, Writer};
+use crate::kind::{Admission, AdmitContext, ObjectKind, Writer};
+use crate::object::Object;
+use crate::refusal::Refusal;
 
 pub(super) const KIND: ObjectKind = ObjectKind {
     kind: "ConfigMap",

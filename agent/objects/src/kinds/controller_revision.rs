@@ -3,8 +3,9 @@
 use agent_domain::{FieldError, Rule};
 use serde_json::Value;
 
-use super::{AGE, integer, text};
-use crate::{Admission, AdmitContext, Object, ObjectKind, Writer};
+use super::columns::{AGE, integer, text};
+use crate::kind::{Admission, AdmitContext, ObjectKind, Writer};
+use crate::object::Object;
 
 pub(super) const KIND: ObjectKind = ObjectKind {
     group: "apps",

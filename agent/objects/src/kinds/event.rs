@@ -1,7 +1,7 @@
 //! Kubernetes' Event.
 
-use super::text;
-use crate::{Column, ColumnType, ObjectKind};
+use super::columns::text;
+use crate::kind::{Column, ColumnType, ObjectKind};
 
 pub(super) const KIND: ObjectKind = ObjectKind {
     kind: "Event",

@@ -4,8 +4,9 @@ use agent_domain::{FieldError, Rule, judge_instancetype, judge_preference};
 use proto_node::{DecodeError, from_json};
 use serde_json::Value;
 
-use super::AGE;
-use crate::{Admission, AdmitContext, Object, ObjectKind, Scope, Writer};
+use super::columns::AGE;
+use crate::kind::{Admission, AdmitContext, ObjectKind, Scope, Writer};
+use crate::object::Object;
 
 const TYPE: ObjectKind = ObjectKind {
     group: "instancetype.kubevirt.io",

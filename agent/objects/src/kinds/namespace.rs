@@ -4,8 +4,9 @@ use agent_domain::{FieldError, Rule, check_metadata};
 use proto_node::meta::ObjectMeta;
 use serde_json::json;
 
-use super::{AGE, text};
-use crate::{Admission, AdmitContext, Object, ObjectKind, Scope, Writer};
+use super::columns::{AGE, text};
+use crate::kind::{Admission, AdmitContext, ObjectKind, Scope, Writer};
+use crate::object::Object;
 
 /// The label by which selectors name a namespace.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";

@@ -1,7 +1,7 @@
 //! Kubernetes' Node: the one that this agent keeps.
 
-use super::{AGE, text, wide};
-use crate::{Column, ColumnType, ObjectKind, Scope};
+use super::columns::{AGE, text, wide};
+use crate::kind::{Column, ColumnType, ObjectKind, Scope};
 
 pub(super) const KIND: ObjectKind = ObjectKind {
     kind: "Node",

@@ -8,8 +8,10 @@ use proto_node::vmi::{
 };
 use proto_node::{from_json, to_json};
 
-use super::{AGE, integer};
-use crate::{Admission, AdmitContext, LabelSelector, Object, ObjectKind, Scale, Writer};
+use super::columns::{AGE, integer};
+use crate::kind::{Admission, AdmitContext, ObjectKind, Scale, Writer};
+use crate::object::Object;
+use crate::selector::LabelSelector;
 
 pub(super) const KIND: ObjectKind = ObjectKind {
     group: "kubevirt.io",

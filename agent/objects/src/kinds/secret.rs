@@ -10,9 +10,12 @@ use proto_node::from_json;
 use proto_node::node::Role;
 use serde_json::{Map, Value};
 
-use super::{AGE, count, misformed, text};
+use super::columns::{AGE, count, text};
+use super::form::misformed;
 use crate::data::{check_immutable, check_keys, check_size};
-use crate::{Admission, AdmitContext, Object, ObjectKind, Refusal, Writer};
+use crate::kind::{Admission, AdmitContext, ObjectKind, Writer};
+use crate::object::Object;
+use crate::refusal::Refusal;
 
 pub(super) const KIND: ObjectKind = ObjectKind {
     kind: "Secret",

@@ -1,7 +1,7 @@
 //! Kubernetes' ServiceAccount.
 
-use super::{AGE, count};
-use crate::{Admission, ObjectKind, Writer};
+use super::columns::{AGE, count};
+use crate::kind::{Admission, ObjectKind, Writer};
 
 pub(super) const KIND: ObjectKind = ObjectKind {
     kind: "ServiceAccount",

@@ -6,8 +6,10 @@ use agent_domain::{FieldError, Named, Rule, Sort, admit_virtual_machine};
 use proto_node::vmi::VirtualMachine;
 use proto_node::{from_json, to_json};
 
-use super::{AGE, text};
-use crate::{Admission, AdmitContext, Object, ObjectId, ObjectKind, Writer, find_kit};
+use super::columns::{AGE, text};
+use crate::kind::{Admission, AdmitContext, ObjectKind, Writer};
+use crate::kit::find_kit;
+use crate::object::{Object, ObjectId};
 
 pub(super) const KIND: ObjectKind = ObjectKind {
     group: "kubevirt.io",

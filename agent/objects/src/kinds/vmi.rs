@@ -1,7 +1,7 @@
 //! KubeVirt's VirtualMachineInstance.
 
-use super::{AGE, text, wide};
-use crate::{ObjectKind, Writer};
+use super::columns::{AGE, text, wide};
+use crate::kind::{ObjectKind, Writer};
 
 pub(super) const KIND: ObjectKind = ObjectKind {
     group: "kubevirt.io",

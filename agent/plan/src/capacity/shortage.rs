@@ -1,8 +1,9 @@
 //! Why there is no room, in figures for people.
 
-use super::{Capacity, Taken};
-use crate::dedicated::whole_cores;
-use crate::{Claim, HugepageClaim, dedicate};
+use super::figures::Capacity;
+use super::taken::Taken;
+use crate::dedicated::{dedicate, whole_cores};
+use crate::reservation::{Claim, HugepageClaim};
 
 /// What is wanted and what there is, one part for each thing that is short.
 pub(super) fn shortage(capacity: &Capacity, taken: &Taken, claim: &Claim) -> String {

@@ -1,7 +1,9 @@
 //! What is taken of a node, and whether there is room for one more.
 
-use super::{Capacity, GuestClaim, Used, millis_of};
-use crate::{Claim, CpuGrant, CpuSet, HugepageClaim, dedicate};
+use super::figures::{Capacity, GuestClaim, Used, millis_of};
+use crate::cpus::CpuSet;
+use crate::dedicated::dedicate;
+use crate::reservation::{Claim, CpuGrant, HugepageClaim};
 
 impl Used {
     pub(super) fn add(&mut self, claim: &Claim) {

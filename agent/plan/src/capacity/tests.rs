@@ -1,6 +1,8 @@
 mod cpus;
 
-use crate::{CpuSite, HugepageClaim};
+use std::collections::BTreeMap;
+
+use crate::{CpuLayout, CpuSet, CpuSite, HugepageClaim, Timestamp};
 
 use super::*;
 

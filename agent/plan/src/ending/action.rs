@@ -1,10 +1,11 @@
 //! What follows from the outcome of one action.
 
-use super::{conclude, count_failure};
-use crate::{
-    Action, Completed, EventKind, Failure, Millis, Phase, PlanEvent, Record, Timestamp, Verdict,
-    Work,
-};
+use super::conclude::{conclude, count_failure};
+use crate::action::{Action, Completed, Failure, Verdict};
+use crate::condition::{EventKind, PlanEvent};
+use crate::operation::Work;
+use crate::record::{Phase, Record};
+use crate::time::{Millis, Timestamp};
 
 /// Until an action that waits for other work is tried again.
 const LOOK_AT_PENDING: Millis = Millis::from_secs(1);

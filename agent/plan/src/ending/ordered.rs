@@ -1,6 +1,7 @@
 //! Reason and message of an end that the node itself has asked for.
 
-use crate::{Phase, Record, StopCause};
+use crate::orders::StopCause;
+use crate::record::{Phase, Record};
 
 /// Reason of a VMI that a drain ended; the manifest directory makes it anew once the node takes guests.
 const EVICTED: &str = "Evicted";

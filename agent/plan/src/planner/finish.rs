@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::{Draft, LOOK_AGAIN, REAP_AFTER, ours};
+use super::draft::{Draft, LOOK_AGAIN, REAP_AFTER, ours};
+use crate::action::{Action, Holding};
 use crate::ending;
-use crate::{
-    Action, Holding, MachineState, Millis, Observation, PauseObserved, Phase, Record, StopProgress,
-    Timestamp, VmmObserved, Wanted,
-};
+use crate::ending::conclude::conclude;
+use crate::observation::{MachineState, Observation, PauseObserved, VmmObserved};
+use crate::record::{Phase, Record, StopProgress};
+use crate::time::{Millis, Timestamp};
+use crate::wanted::Wanted;
 
 /// When the end was asked for, by deletion, by an order to stop or by a failed liveness probe, and how long
 /// the guest has from then on: the grace period begins with the earliest request and ends with the earliest deadline.
@@ -90,7 +92,7 @@ impl Draft<'_> {
         let record = &mut self.plan.record;
         let end = (Phase::Failed, reason.to_owned(), message.to_owned());
         let (phase, reason, message) = ending::as_ordered(record, end);
-        let event = ending::conclude(record, phase, &reason, &message, self.now);
+        let event = conclude(record, phase, &reason, &message, self.now);
         self.plan.events.push(event);
         self.clear_away();
     }

@@ -2,8 +2,10 @@
 //!
 //! No event reports output of firmware, so the console is polled: often at first, then less and less.
 
-use super::Draft;
-use crate::{EventKind, FirmwareWatch, Millis};
+use super::draft::Draft;
+use crate::condition::EventKind;
+use crate::record::FirmwareWatch;
+use crate::time::Millis;
 
 /// The first look, and what is added to the pauses after it: a quarter of what has gone by.
 const FIRST_LOOK: Millis = Millis::from_secs(1);

@@ -1,8 +1,10 @@
 //! Holding a guest and letting it go on, as its orders say.
 
-use super::Draft;
+use super::draft::Draft;
+use crate::action::Action;
+use crate::condition::EventKind;
 use crate::ending;
-use crate::{Action, EventKind, PauseObserved};
+use crate::observation::PauseObserved;
 
 impl Draft<'_> {
     /// The machine is built and waits for its first instruction. From here on it is the user's: it

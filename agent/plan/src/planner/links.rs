@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::Draft;
-use crate::{Action, MachineObserved, Record};
+use super::draft::Draft;
+use crate::action::Action;
+use crate::observation::MachineObserved;
+use crate::record::Record;
 
 /// Records which links are down.
 pub(super) fn note(record: &mut Record, machine: &MachineObserved) {

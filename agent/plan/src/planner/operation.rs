@@ -1,8 +1,10 @@
 //! The operation that is under way: waited for while it is wanted, cancelled when it is not.
 
-use super::{Draft, LOOK_AGAIN};
-use crate::operation::{has_machine, is_wanted};
-use crate::{Action, Observation, OperationObserved, OperationState, Work};
+use super::draft::{Draft, LOOK_AGAIN};
+use crate::action::Action;
+use crate::observation::Observation;
+use crate::operation::shown::{has_machine, is_wanted};
+use crate::operation::{OperationObserved, OperationState, Work};
 
 impl Draft<'_> {
     /// Whether an operation on the way to a running guest has to end first. One that nobody wants any more is cancelled.

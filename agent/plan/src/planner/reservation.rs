@@ -1,9 +1,12 @@
 //! The reservation of a VMI: it starts once it has one, and keeps it until its VMM is gone. A node that is closed grants
 //! none.
 
-use super::Draft;
+use super::draft::Draft;
+use crate::condition::{Condition, EventKind};
+use crate::dedicated::DedicatedCpus;
 use crate::report::{POD_SCHEDULED, UNSCHEDULABLE};
-use crate::{Condition, CpuGrant, DedicatedCpus, EventKind, Millis, Reservation};
+use crate::reservation::{CpuGrant, Reservation};
+use crate::time::Millis;
 
 /// Interval between attempts without a wake-up: the node may have been given more.
 const ASK_AGAIN: Millis = Millis::from_secs(30);

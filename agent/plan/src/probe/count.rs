@@ -2,8 +2,9 @@
 
 use agent_domain::Probe;
 
-use super::{ProbeAnswer, ProbeKind, ProbeVerdict};
-use crate::{EventKind, Millis, PlanEvent, Timestamp};
+use super::kept::{ProbeAnswer, ProbeKind, ProbeVerdict};
+use crate::condition::{EventKind, PlanEvent};
+use crate::time::{Millis, Timestamp};
 
 /// Events of one probe at once, and the time in which one more may follow: those of the kubelet. Each may be
 /// another text of the guest's, and takes the place of another event.

@@ -1,9 +1,13 @@
 //! What a plan makes of the verdicts.
 
-use super::{ProbeVerdict, Unhealthy};
+use super::kept::{ProbeVerdict, Unhealthy};
+use crate::condition::EventKind;
+use crate::observation::{MachineState, Observed};
+use crate::planner::draft::{Draft, ours};
 use crate::planner::finish::ending;
-use crate::planner::{Draft, ours};
-use crate::{EventKind, MachineState, Observed, Phase, Record, Timestamp, Wanted};
+use crate::record::{Phase, Record};
+use crate::time::Timestamp;
+use crate::wanted::Wanted;
 
 /// Since when the guest runs, if it is to be asked anything: one that is paused, that is being ended or whose VMM
 /// is silent is left alone.

@@ -1,41 +1,27 @@
 //! The one place that every call comes through: who calls, what the method needs, whether it is granted, and whether the
 //! caller has room for it.
 
-use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use proto_node::Method;
-use proto_node::node::Role;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
 use tower_layer::Layer;
 use tower_service::Service;
 
+use super::caller::Caller;
+use super::handle::Access;
+use super::judge::{METHODS, OPEN};
 use super::metered::{Incoming, Large, Outgoing};
 use super::policy::is_master;
 use super::standing::Standing;
-use super::{Access, Caller, Permit};
 use crate::budget::Budgets;
 use crate::client_log::ClientLog;
-use crate::{AnsweredCall, ApiError, Registry};
-
-/// Standard services that tell what the server is and not what it has. Whoever may connect may call them.
-const OPEN: [&str; 2] = [
-    "/grpc.health.v1.Health/",
-    "/grpc.reflection.v1.ServerReflection/",
-];
-
-/// What methods need, by the path of the request.
-static METHODS: LazyLock<HashMap<String, Method>> = LazyLock::new(|| {
-    let methods = proto_node::methods().into_iter();
-    methods
-        .map(|method| (format!("/{}/{}", method.service, method.name), method))
-        .collect()
-});
+use crate::error::ApiError;
+use crate::registry::{AnsweredCall, Registry};
 
 /// Judges calls before anything reads them.
 #[derive(Clone)]
@@ -144,33 +130,13 @@ fn refusal<E: Send + 'static>(status: Status) -> Answer<E> {
     Box::pin(std::future::ready(Ok(status.into_http())))
 }
 
-/// What a call may touch, or why it is refused.
-pub(super) fn judge(
-    access: &Access,
-    caller: Option<&Caller>,
-    method: &Method,
-) -> Result<Permit, ApiError> {
-    let Some(caller) = caller else {
-        let text = String::from("nobody knows who calls");
-        return Err(ApiError::Denied(text));
-    };
-    let permit = access.policy().permit(caller, method.role);
-    if method.role == Role::Unspecified {
-        return Err(permit.denied("on this node"));
-    }
-    if method.whole_node && !permit.covers_all() {
-        return Err(permit.denied("on the whole node"));
-    }
-    if permit.covers_none() {
-        return Err(permit.denied("in any namespace"));
-    }
-    Ok(permit)
-}
-
 #[cfg(test)]
 mod tests {
+    use proto_node::node::Role;
+
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use super::super::judge::judge;
     use super::super::{Grant, Policy};
     use super::*;
     use crate::CallLimits;

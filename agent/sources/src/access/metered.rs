@@ -12,8 +12,7 @@ use tonic::body::Body;
 use tonic::codegen::http::{HeaderMap, Response};
 
 use super::standing::Standing;
-use crate::budget::{Call, Charge, SMALL_BYTES};
-use crate::grpc::MAX_REQUEST_BYTES;
+use crate::budget::{Call, Charge, MAX_REQUEST_BYTES, SMALL_BYTES};
 
 /// How long a request may take to come as a whole, from the begin of the call or from its own first byte.
 const MESSAGE: Duration = if cfg!(test) {

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use proto_node::node::Role;
 
-use super::policy::role_word;
-use crate::{ApiError, Kind, ObjectRef};
+use crate::error::ApiError;
+use crate::registry::{Kind, ObjectRef};
 
 /// What a judged call may touch. Every call that got past the layer carries one.
 #[derive(Clone, Debug)]
@@ -153,5 +153,16 @@ impl Permit {
              who administers the node can grant it: {}",
             self.caller, self.way_out
         ))
+    }
+}
+
+/// The word of the configuration.
+pub(super) fn role_word(role: Role) -> &'static str {
+    match role {
+        Role::Unspecified => "none",
+        Role::View => "view",
+        Role::Console => "console",
+        Role::Operate => "operate",
+        Role::Admin => "admin",
     }
 }

@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 
 use proto_node::node::Role;
 
-use super::Caller;
-use super::caller::Account;
+use super::caller::{Account, Caller};
 use super::certificate::Subject;
-use super::permit::Permit;
+use super::permit::{Permit, role_word};
 
 /// Gives callers a role. A caller has it who fits any of the lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -139,17 +138,6 @@ pub(super) fn is_master(caller: &Caller) -> bool {
             account.uid == 0 || account.uid == nix::unistd::geteuid().as_raw()
         }
         Caller::Remote { .. } => false,
-    }
-}
-
-/// The word of the configuration.
-pub(super) fn role_word(role: Role) -> &'static str {
-    match role {
-        Role::Unspecified => "none",
-        Role::View => "view",
-        Role::Console => "console",
-        Role::Operate => "operate",
-        Role::Admin => "admin",
     }
 }
 

@@ -8,9 +8,12 @@ use proto_node::Method;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::WatchStream;
 
-use super::layer::judge;
-use super::{Access, Caller, Permit, Policy};
-use crate::ApiError;
+use super::caller::Caller;
+use super::handle::Access;
+use super::judge::judge;
+use super::permit::Permit;
+use super::policy::Policy;
+use crate::error::ApiError;
 
 /// Judges a call again whenever the policy changes.
 pub(super) struct Standing {

@@ -4,7 +4,7 @@ use agent_domain::Owner;
 use proto_node::controlplane::Report;
 use proto_node::node::{Object, object};
 
-use super::TOKEN_ANNOTATION;
+use super::assignments::TOKEN_ANNOTATION;
 
 /// The report on an object; `None` when it is not this control plane's.
 pub(super) fn report(control_plane: &str, object: &Object) -> Option<Report> {

@@ -15,11 +15,12 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
 use super::address::DialError;
+use super::assignments::{AssignedName, Assignments, ControlPlaneSettings};
 use super::heartbeats::Heartbeats;
 use super::reports::{gone, report};
 use super::wishes::Wishes;
-use super::{AssignedName, Assignments, ControlPlaneSettings};
-use crate::{ApiError, ChangeKind, Kind};
+use crate::error::ApiError;
+use crate::registry::{ChangeKind, Kind};
 
 /// How long a control plane may take to answer the registration, and to take what it is sent.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proto_node::controlplane::answer::Result as Answered;
 use proto_node::controlplane::{Answer, Assignment};
 
-use super::AssignedName;
+use super::assignments::AssignedName;
 
 /// Most assignments of one node; a longer list ends the session.
 const MOST: usize = 4096;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::ApiError;
+use crate::error::ApiError;
 
 /// Of the agent.
 const MAX: usize = 512;

@@ -1,11 +1,10 @@
 //! The datagrams between one peer and a port of a guest. As everywhere, those that find no room are lost.
 
-use proto_node::node::{
-    port_forward_request::Body as Command, port_forward_response::Body as Reply,
-};
+use proto_node::node::port_forward_request::Body as Command;
+use proto_node::node::port_forward_response::Body as Reply;
 use tokio::net::UdpSocket;
 
-use super::{Out, Requests};
+use super::out::{Out, Requests};
 
 /// The largest datagram of UDP.
 const LARGEST: usize = 65_535;

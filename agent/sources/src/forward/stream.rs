@@ -2,14 +2,14 @@
 
 use std::io;
 
-use proto_node::node::{
-    PortForwardEnd, port_forward_request::Body as Command, port_forward_response::Body as Reply,
-};
+use proto_node::node::PortForwardEnd;
+use proto_node::node::port_forward_request::Body as Command;
+use proto_node::node::port_forward_response::Body as Reply;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 
-use super::{CHUNK, Out, Requests};
+use super::out::{CHUNK, Out, Requests};
 
 /// Why a direction did not end in order.
 enum Broken {

@@ -12,8 +12,8 @@ use proto_node::node::{
 };
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use super::Service;
-use crate::{AnsweredCall, Registry};
+use super::node_service::Service;
+use crate::registry::{AnsweredCall, Registry};
 
 /// The service; the registry counts every call, a stream by how it began.
 #[derive(Clone)]

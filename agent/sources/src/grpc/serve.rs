@@ -13,21 +13,17 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::server::NamedService;
 use tonic::transport::Server;
 
-use super::Service;
 use super::counted::Counted;
-use crate::access::AccessLayer;
-use crate::budget::{Budgets, CallLimits};
+use super::node_service::Service;
+use crate::access::{Access, AccessLayer};
+use crate::budget::{Budgets, CallLimits, MAX_REQUEST_BYTES};
 use crate::client_log::ClientLog;
 use crate::forward::Forwards;
-use crate::images::ImageCalls;
-use crate::listen::{Connection, incoming};
-use crate::machines::MachineCalls;
-use crate::maintenance::MaintenanceCalls;
-use crate::objects::ObjectCalls;
-use crate::{Access, ImageRegistry, MachineRegistry, Maintained, Socket, TlsDoor};
-
-/// The largest message that is read; a manifest of the largest size fits.
-pub(crate) const MAX_REQUEST_BYTES: usize = 4 << 20;
+use crate::images::{ImageCalls, ImageRegistry};
+use crate::listen::{Connection, Socket, TlsDoor, incoming};
+use crate::machines::{MachineCalls, MachineRegistry};
+use crate::maintenance::{Maintained, MaintenanceCalls};
+use crate::objects::calls::ObjectCalls;
 
 /// The largest message that is sent: a list of a few thousand VMIs.
 pub const MAX_RESPONSE_BYTES: usize = 64 << 20;

@@ -2,7 +2,7 @@
 
 use tonic::metadata::MetadataMap;
 
-use crate::CallerTrace;
+use crate::registry::CallerTrace;
 
 /// Longer ones are left out. The W3C has `tracestate` of up to 512 bytes carried on.
 const MAX_BYTES: usize = 512;

@@ -3,14 +3,16 @@
 use agent_domain::{Kit, Sort, expand_machine};
 use agent_objects::{KitPart, Object, ObjectId, find_kit};
 use proto_node::node::expand_virtual_machine_request::Of;
-use proto_node::node::{ExpandVirtualMachineRequest, ExpandVirtualMachineResponse};
+use proto_node::node::{
+    ExpandVirtualMachineRequest, ExpandVirtualMachineResponse, VirtualMachineName,
+};
 use proto_node::vmi::VirtualMachine;
 use serde_json::Value;
 use tonic::Request;
 
-use super::{MachineRegistry, permitted};
-use crate::ApiError;
+use super::registry::MachineRegistry;
 use crate::access::Permit;
+use crate::error::ApiError;
 
 const KIND: &str = "VirtualMachine";
 
@@ -105,4 +107,20 @@ fn look<R: MachineRegistry>(registry: &R, id: &ObjectId) -> Result<Option<Object
         Err(ApiError::NotFound { .. }) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// The namespace of a machine that is named, and that the caller may know.
+pub(super) fn permitted<T>(
+    request: &Request<T>,
+    machine: &VirtualMachineName,
+) -> Result<String, ApiError> {
+    if machine.name.is_empty() {
+        return Err(ApiError::BadRequest(String::from("name is missing")));
+    }
+    let namespace = match machine.namespace.as_str() {
+        "" => "default",
+        namespace => namespace,
+    };
+    Permit::of(request)?.check(namespace)?;
+    Ok(namespace.to_owned())
 }

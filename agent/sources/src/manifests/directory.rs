@@ -6,14 +6,12 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use agent_objects::{Kinds, ObjectId, Scope, Writer};
+use agent_objects::{Kinds, Object, ObjectId, Scope, Writer};
 use prost::Message;
 use proto_node::manifest::{self, MAX_MANIFEST_BYTES};
 use proto_node::node::object;
 use proto_node::vmi::VirtualMachineInstance;
 use sha2::{Digest, Sha256};
-
-use super::others::OtherWish;
 
 /// Files of one directory that are read; more are reported and left out.
 const MAX_FILES: usize = 4096;
@@ -353,6 +351,15 @@ fn hex(bytes: &[u8]) -> String {
         let _infallible = write!(text, "{byte:02x}");
         text
     })
+}
+
+/// An object that a file asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct OtherWish {
+    /// Name of the file.
+    pub(crate) file: String,
+    /// What is wished for.
+    pub(crate) object: Object,
 }
 
 #[cfg(test)]

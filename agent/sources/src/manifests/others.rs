@@ -3,24 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agent_domain::Owner;
-use agent_objects::{Object, ObjectId, Preconditions, Propagation, Writer};
+use agent_objects::{ObjectId, Preconditions, Propagation, Writer};
 use tracing::{info, warn};
 
-use super::directory::Directory;
-use super::source::directory;
-use crate::{ApiError, ObjectDelete, ObjectRegistry, WriteBy};
+use super::directory::{Directory, OtherWish};
+use super::reconcile::{REASON, directory};
+use crate::error::ApiError;
+use crate::objects::{ObjectDelete, ObjectRegistry, WriteBy};
 
 /// Who manages what manifests say.
 pub(super) const MANAGER: &str = "kvmlet-manifests";
-
-/// An object that a file asks for.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct OtherWish {
-    /// Name of the file.
-    pub(crate) file: String,
-    /// What is wished for.
-    pub(crate) object: Object,
-}
 
 /// What became of wishes. They are applied once for each content; the agent that starts applies them all, which changes
 /// nothing where they are as they were.
@@ -126,7 +118,7 @@ impl Others {
         }
         if self.said.insert(text.clone()) {
             warn!(file, "{message}");
-            registry.warn_of(id, super::source::REASON, &text);
+            registry.warn_of(id, REASON, &text);
         }
     }
 }

@@ -7,6 +7,9 @@ use proto_node::vmi::VirtualMachineInstance;
 
 use super::directory::{Wish, WishKey, key_of};
 
+/// Reason of events about manifests.
+pub(super) const REASON: &str = "InvalidManifest";
+
 /// On an object that was made from a file: digest of what the file said.
 pub const DIGEST_ANNOTATION: &str = "kvmlet.io/config.hash";
 
@@ -146,11 +149,19 @@ fn uid(object: &VirtualMachineInstance) -> String {
         .unwrap_or_default()
 }
 
+/// The directory as a whole, whichever file it was.
+pub(super) fn directory() -> Owner {
+    Owner::ManifestDirectory {
+        file: String::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proto_node::meta::ObjectMeta;
     use proto_node::vmi::VirtualMachineInstanceStatus;
+
+    use super::*;
 
     fn key() -> WishKey {
         (String::from("default"), String::from("web"))

@@ -14,17 +14,16 @@ use tracing::{info, warn};
 
 use super::directory::{Complaint, Directory, WishKey, key_of};
 use super::others::{MANAGER, Others};
-use super::reconcile::{Step, reconcile};
-use crate::{ApiError, Apply, CallerTrace, Delete, Kind, ObjectRef, ObjectRegistry};
+use super::reconcile::{DIGEST_ANNOTATION, REASON, Step, directory, reconcile};
+use crate::error::ApiError;
+use crate::objects::ObjectRegistry;
+use crate::registry::{Apply, CallerTrace, Delete, Kind, ObjectRef};
 
 /// The directory is scanned this often even when nothing was noticed.
 const RESCAN: Duration = Duration::from_secs(30);
 
 /// Several changes that come together are one.
 const SETTLE: Duration = Duration::from_millis(100);
-
-/// Reason of events about manifests.
-pub(super) const REASON: &str = "InvalidManifest";
 
 /// A manifest directory as a source of objects.
 pub struct ManifestSource<R> {
@@ -188,7 +187,7 @@ impl<R: ObjectRegistry> ManifestSource<R> {
                 .cloned()
                 .unwrap_or_default()
         };
-        let digest = annotation(super::DIGEST_ANNOTATION);
+        let digest = annotation(DIGEST_ANNOTATION);
         let file = annotation(SOURCE_ANNOTATION)
             .trim_start_matches("file:")
             .to_owned();
@@ -267,13 +266,6 @@ fn vmi(object: proto_node::node::Object) -> Option<VirtualMachineInstance> {
     match object.kind {
         Some(object::Kind::VirtualMachineInstance(vmi)) => Some(vmi),
         _ => None,
-    }
-}
-
-/// The directory as a whole, whichever file it was.
-pub(super) fn directory() -> Owner {
-    Owner::ManifestDirectory {
-        file: String::new(),
     }
 }
 

@@ -20,9 +20,10 @@ use tonic::{Code, Request, Response, Status};
 use super::{ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale, WriteBy};
 use crate::access::Permit;
 use crate::budget::Call;
+use crate::error::ApiError;
 use crate::pages::{Pager, Token};
+use crate::registry::AnsweredCall;
 use crate::watch::{Filter, ObjectFeed, Watch};
-use crate::{AnsweredCall, ApiError};
 
 /// Who manages what a caller without a name changes.
 const MANAGER: &str = "kvmlet";

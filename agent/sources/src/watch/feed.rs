@@ -6,8 +6,13 @@ use proto_node::node::watch_response::Type;
 use proto_node::node::{Object, WatchObjectsResponse, WatchResponse};
 use tokio::sync::watch;
 
-use super::{BATCH, Watched};
-use crate::{ApiError, ChangeKind, Kind, ObjectRegistry, ObjectText, Registry};
+use super::filter::Watched;
+use crate::error::ApiError;
+use crate::objects::{ObjectRegistry, ObjectText};
+use crate::registry::{ChangeKind, Kind, Registry};
+
+/// Changes read from the store in one go.
+pub(super) const BATCH: usize = 64;
 
 /// One change: the version that it made, what happened, and the object or its last state.
 pub(crate) type Happened<T> = (u64, ChangeKind, T);
@@ -90,7 +95,7 @@ impl<R: Registry> Feed for NodeFeed<R> {
 }
 
 fn served(kind: &ObjectKind) -> Result<Kind, ApiError> {
-    super::parse_kind(kind.kind)
+    parse_kind(kind.kind)
 }
 
 /// Of `ObjectService`.
@@ -138,4 +143,16 @@ impl<R: ObjectRegistry> Feed for ObjectFeed<R> {
         };
         (response, size)
     }
+}
+
+/// The kind of a request to `NodeService`.
+///
+/// # Errors
+/// [`ApiError::BadRequest`].
+pub(crate) fn parse_kind(kind: &str) -> Result<Kind, ApiError> {
+    Kind::parse(kind).ok_or_else(|| {
+        ApiError::BadRequest(format!(
+            "kind {kind:?} is not known (known: VirtualMachineInstance, Event)"
+        ))
+    })
 }

@@ -5,7 +5,8 @@ use proto_node::meta::ObjectMeta;
 use serde_json::Value;
 
 use crate::access::Permit;
-use crate::{ApiError, ObjectText};
+use crate::error::ApiError;
+use crate::objects::ObjectText;
 
 /// An object in the form that a service has of it.
 pub(crate) trait Watched: Send + Sync + 'static {

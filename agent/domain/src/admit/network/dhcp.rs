@@ -6,8 +6,8 @@ use std::net::Ipv4Addr;
 use proto_node::vmi::DhcpOptions as WireOptions;
 
 use super::super::review::Review;
+use crate::error::{FieldError, Rule};
 use crate::pod::DhcpOptions;
-use crate::{FieldError, Rule};
 
 /// An option of DHCP has at most this many bytes.
 const MAX_TEXT_BYTES: usize = 255;

@@ -9,8 +9,8 @@ use proto_node::vmi::{
 
 use super::super::review::Review;
 use super::{dhcp, ports};
+use crate::error::{Bound, FieldError, Rule};
 use crate::pod::{GuestNetwork, PodBinding, PodInterface};
-use crate::{Bound, FieldError, Rule};
 
 /// The name of the network and of its interface when nobody gives one.
 const DEFAULT_NAME: &str = "default";
@@ -203,7 +203,7 @@ pub(super) fn interface(
 }
 
 fn check_mac(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
-    let mac = interface.mac_address.parse::<crate::MacAddress>();
+    let mac = interface.mac_address.parse::<crate::name::MacAddress>();
     if mac.is_ok_and(|mac| mac.octets() == RESERVED_MAC) {
         review.invalid(
             &format!("{path}.macAddress"),
@@ -215,7 +215,7 @@ fn check_mac(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
 
 /// A guest that is bridged is a neighbour of the links that the pod network makes: theirs are no addresses for it.
 fn check_bridged_mac(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
-    let mac = interface.mac_address.parse::<crate::MacAddress>();
+    let mac = interface.mac_address.parse::<crate::name::MacAddress>();
     if mac.is_ok_and(|mac| matches!(mac.octets(), [0x0a, 0x58, ..])) {
         let message = "is one of those that links of the pod network have: choose one that does not begin with 0a:58";
         let field = format!("{path}.macAddress");

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use proto_node::vmi::{Interface as WireInterface, Port, PortRange};
 
 use super::super::review::Review;
+use crate::error::{FieldError, Rule};
 use crate::pod::{OpenPorts, PodBinding, Transport};
-use crate::{FieldError, Rule};
 
 /// KubeVirt's bound of ranges.
 const MAX_RANGES: usize = 10;

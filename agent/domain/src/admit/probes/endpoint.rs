@@ -6,8 +6,8 @@ use proto_node::vmi::{Interface, VirtualMachineInstanceSpec};
 use serde_json::Value;
 
 use super::super::review::Review;
+use crate::error::{Bound, FieldError, Rule};
 use crate::probe::Endpoint;
-use crate::{Bound, FieldError, Rule};
 
 /// Where a probe that goes over the network of the guest goes.
 pub(super) fn admit(

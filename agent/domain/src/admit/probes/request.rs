@@ -4,8 +4,8 @@ use proto_node::vmi::{HttpGetAction, HttpHeader, VirtualMachineInstanceSpec};
 
 use super::super::review::Review;
 use super::endpoint;
+use crate::error::{Bound, FieldError, Rule};
 use crate::probe::HttpQuestion;
-use crate::{Bound, FieldError, Rule};
 
 /// More is no question.
 const MAX_PATH_BYTES: usize = 4096;

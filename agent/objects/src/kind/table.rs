@@ -1,0 +1,264 @@
+//! The table of kinds.
+
+use std::sync::OnceLock;
+
+use proto_node::meta::ObjectMeta;
+use proto_node::{Schema, from_json_lenient, to_json};
+use serde_json::Value;
+
+use super::ObjectKind;
+use crate::data::redact;
+use crate::kinds;
+use crate::object::{Object, in_metadata};
+use crate::refusal::Refusal;
+
+/// The table. There is one of each release; tests add kinds of their own to it.
+pub struct Kinds {
+    schema: &'static Schema,
+    kinds: Vec<ObjectKind>,
+}
+
+pub(super) static SERVED: OnceLock<Kinds> = OnceLock::new();
+
+impl Kinds {
+    /// The kinds that this process serves: those of this release, unless others were installed.
+    #[must_use]
+    pub fn this_release() -> &'static Self {
+        SERVED.get_or_init(Self::built_in)
+    }
+
+    /// The kinds that this release is built with.
+    #[must_use]
+    pub fn built_in() -> Self {
+        Self::new(Schema::this_release(), kinds::ALL.to_vec())
+    }
+
+    /// Has this process serve another table, before anybody asks for one.
+    ///
+    /// # Errors
+    /// The table, when somebody has asked already.
+    pub fn install(kinds: Self) -> Result<(), Self> {
+        SERVED.set(kinds)
+    }
+
+    /// A table of kinds whose messages are in `schema`.
+    #[must_use]
+    pub fn new(schema: &'static Schema, mut kinds: Vec<ObjectKind>) -> Self {
+        kinds.sort_by_key(|kind| (kind.group, kind.kind));
+        Self { schema, kinds }
+    }
+
+    /// All kinds, by group and kind.
+    pub fn all(&self) -> impl Iterator<Item = &ObjectKind> {
+        self.kinds.iter()
+    }
+
+    /// The kind of this name.
+    #[must_use]
+    pub fn find(&self, kind: &str) -> Option<&ObjectKind> {
+        self.kinds.iter().find(|known| known.kind == kind)
+    }
+
+    /// The kind of this name, or why there is none.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownKind`].
+    pub fn named(&self, kind: &str) -> Result<&ObjectKind, Refusal> {
+        self.find(kind).ok_or_else(|| Refusal::UnknownKind {
+            api_version: String::new(),
+            kind: kind.to_owned(),
+        })
+    }
+
+    /// The messages of the kinds.
+    #[must_use]
+    pub const fn schema(&self) -> &'static Schema {
+        self.schema
+    }
+
+    /// Reads an object that somebody wrote, in the version that is stored. Fields that its kind does not have are
+    /// refused.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownKind`], [`Refusal::Malformed`].
+    pub fn read(&self, value: Value) -> Result<(&ObjectKind, Object), Refusal> {
+        let kind = self.kind_of(&value)?;
+        Ok((kind, self.read_as(kind, value)?))
+    }
+
+    /// The kind that a value says it is of.
+    pub(super) fn kind_of(&self, value: &Value) -> Result<&ObjectKind, Refusal> {
+        let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
+        let (api_version, name) = (text("apiVersion"), text("kind"));
+        self.find(name)
+            .filter(|kind| kind.is_served_as(api_version))
+            .ok_or_else(|| Refusal::UnknownKind {
+                api_version: api_version.to_owned(),
+                kind: name.to_owned(),
+            })
+    }
+
+    /// Reads an object of a Kubernetes API, in the version that is stored. The server may be newer: fields that the kind
+    /// does not have here are kept as they are, and their paths come with the object. Those of metadata are left out.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownKind`], [`Refusal::Malformed`].
+    pub fn read_lenient(
+        &self,
+        mut value: Value,
+    ) -> Result<(&ObjectKind, Object, Vec<String>), Refusal> {
+        let kind = self.kind_of(&value)?;
+        let metadata = value.get_mut("metadata").map(Value::take);
+        if let Some(metadata) = metadata {
+            let known = from_json_lenient::<ObjectMeta>(metadata);
+            let (known, _) = known.map_err(|errors| Refusal::Malformed(in_metadata(errors)))?;
+            value["metadata"] = to_json(&known);
+        }
+        let value = self.schema.canonical_lenient(kind.message, value);
+        let (value, unknown) = value.map_err(Refusal::Malformed)?;
+        Ok((kind, object_of(kind, value)?, unknown))
+    }
+
+    /// Reads an object of a known kind.
+    ///
+    /// # Errors
+    /// [`Refusal::Malformed`].
+    pub fn read_as(&self, kind: &ObjectKind, value: Value) -> Result<Object, Refusal> {
+        let value = self.schema.canonical(kind.message, value);
+        let value = value.map_err(Refusal::Malformed)?;
+        object_of(kind, value)
+    }
+
+    /// The bytes of an object in the store: its message on the wire.
+    ///
+    /// # Errors
+    /// [`Refusal::Malformed`] when the object does not have the form of its kind.
+    pub fn to_wire(&self, kind: &ObjectKind, object: &Object) -> Result<Vec<u8>, Refusal> {
+        let bytes = self.schema.to_wire(kind.message, object.to_json());
+        bytes.map_err(Refusal::Malformed)
+    }
+
+    /// The object of such bytes.
+    ///
+    /// # Errors
+    /// [`Refusal::Malformed`].
+    pub fn from_wire(&self, kind: &ObjectKind, bytes: &[u8]) -> Result<Object, Refusal> {
+        let value = self.schema.from_wire(kind.message, bytes);
+        let value = value.map_err(|error| Refusal::Malformed(vec![error]))?;
+        let mut object = Object::from_json(value).map_err(Refusal::Malformed)?;
+        object.api_version = kind.api_version();
+        kind.kind.clone_into(&mut object.kind);
+        Ok(object)
+    }
+
+    /// The JSON text of such bytes: that of [`Self::from_wire`]'s object.
+    ///
+    /// # Errors
+    /// [`Refusal::Malformed`].
+    pub fn text_from_wire(&self, kind: &ObjectKind, bytes: &[u8]) -> Result<Vec<u8>, Refusal> {
+        let api_version = kind.api_version();
+        let head = [("apiVersion", api_version.as_str()), ("kind", kind.kind)];
+        // Names and punctuation take about as much again as the values.
+        let mut text = Vec::with_capacity(bytes.len().saturating_mul(2));
+        let written = self
+            .schema
+            .write_json(kind.message, &head, bytes, &mut text);
+        written.map_err(|error| Refusal::Malformed(vec![error]))?;
+        Ok(text)
+    }
+}
+
+/// The object of a value in the form of its kind, as it is stored.
+pub(super) fn object_of(kind: &ObjectKind, value: Value) -> Result<Object, Refusal> {
+    let mut object = Object::from_json(value).map_err(Refusal::Malformed)?;
+    object.api_version = kind.api_version();
+    kind.kind.clone_into(&mut object.kind);
+    if let Some(normalize) = kind.normalize {
+        normalize(&mut object);
+    }
+    if !kind.confidential.is_empty() {
+        redact(kind.confidential, &mut object.metadata);
+    }
+    Ok(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_has_a_message_and_a_name_of_its_own() {
+        let kinds = Kinds::this_release();
+        let mut names = BTreeSet::new();
+        for kind in kinds.all() {
+            assert!(kinds.schema().has_message(kind.message), "{}", kind.kind);
+            assert!(!kind.versions.is_empty(), "{}", kind.kind);
+            let words = [kind.plural, kind.singular].into_iter();
+            for word in words.chain(kind.short_names.iter().copied()) {
+                assert!(names.insert(word), "{word} stands for two kinds");
+            }
+        }
+    }
+
+    #[test]
+    fn paths_of_columns_and_scale_are_fields_of_the_message() {
+        let kinds = Kinds::this_release();
+        for kind in kinds.all() {
+            let scale = kind.scale.iter().flat_map(|scale| {
+                [
+                    scale.spec_replicas,
+                    scale.status_replicas,
+                    scale.label_selector,
+                ]
+            });
+            let columns = kind.columns.iter().map(|column| column.json_path);
+            for path in columns.chain(scale).filter(|path| !path.contains('[')) {
+                let path = path.trim_start_matches('.');
+                let is_field = kinds.schema().is_value_path(kind.message, path);
+                assert!(is_field, "{}: {path}", kind.kind);
+            }
+        }
+    }
+
+    #[test]
+    fn the_text_of_a_row_is_that_of_its_object() {
+        let kinds = Kinds::this_release();
+        for kind in kinds.all() {
+            let mut object = Object {
+                api_version: kind.api_version(),
+                kind: kind.kind.to_owned(),
+                ..Object::default()
+            };
+            object.metadata.name = String::from("a");
+            object.metadata.labels = [("b", "1"), ("a", "\u{1f600}\"")]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into();
+            object.metadata.generation = 3;
+            let bytes = kinds.to_wire(kind, &object).unwrap();
+            let text = kinds.text_from_wire(kind, &bytes).unwrap();
+            let read = kinds.from_wire(kind, &bytes).unwrap();
+            assert_eq!(String::from_utf8(text).unwrap(), read.to_json().to_string());
+        }
+    }
+
+    #[test]
+    fn an_object_of_a_newer_server_keeps_what_is_unknown_here() {
+        let kinds = Kinds::this_release();
+        let value = serde_json::json!({
+            "apiVersion": "kubevirt.io/v1alpha3", "kind": "VirtualMachineInstance",
+            "metadata": {"name": "web", "novel": 1},
+            "spec": {"domain": {"devices": {}, "novel": {"a": []}}},
+            "status": {"novel": "x"},
+        });
+        assert!(kinds.read(value.clone()).is_err());
+        let (kind, object, unknown) = kinds.read_lenient(value.clone()).unwrap();
+        assert_eq!(kind.kind, "VirtualMachineInstance");
+        assert_eq!(unknown, ["spec.domain.novel", "status.novel"]);
+        assert_eq!(object.api_version, "kubevirt.io/v1");
+        assert_eq!(object.metadata.name, "web");
+        assert_eq!(object.content["spec"], value["spec"]);
+        assert_eq!(object.content["status"], value["status"]);
+    }
+}

@@ -1,0 +1,166 @@
+//! Following the wall clock.
+
+use super::{ClockMark, Heard};
+use crate::lease::BootTime;
+use crate::record::Record;
+use crate::time::{Millis, Timestamp};
+
+/// A smaller difference is none: the two clocks are read one after the other.
+const TOLERANCE: Millis = Millis::from_secs(1);
+
+impl Record {
+    /// Notes where the wall clock stands. When it was set since the last time, in the same boot, times that deadlines
+    /// are computed from are shifted by as much. Times that are only shown stay: they were right when they were noted.
+    pub fn follow_clock(&mut self, wall: Timestamp, boot: &BootTime) {
+        let began_at = Timestamp(wall.0.saturating_sub(boot.at.0));
+        let known = self.clock.as_ref();
+        let Some(known) = known.filter(|known| known.boot_id == boot.boot_id) else {
+            self.clock = Some(ClockMark {
+                boot_id: boot.boot_id.clone(),
+                began_at,
+                set_at: None,
+            });
+            return;
+        };
+        let by = Millis(began_at.0.saturating_sub(known.began_at.0));
+        if by.0.abs() < TOLERANCE.0 {
+            return;
+        }
+        for at in self.deadline_bases() {
+            *at = at.plus(by);
+        }
+        self.clock = Some(ClockMark {
+            boot_id: boot.boot_id.clone(),
+            began_at,
+            set_at: Some(wall),
+        });
+    }
+
+    /// Every time that the planner compares with the present.
+    fn deadline_bases(&mut self) -> impl Iterator<Item = &mut Timestamp> {
+        let stop = self.stop.as_mut().into_iter().flat_map(|stop| {
+            let since = std::iter::once(&mut stop.since);
+            since.chain(stop.hard_since.as_mut())
+        });
+        let launch = self.launch.as_mut();
+        let end = self.end.as_mut();
+        stop.chain(
+            self.orders
+                .stop
+                .as_mut()
+                .map(|order| &mut order.requested_at),
+        )
+        .chain(self.deletion.as_mut().map(|heard| &mut heard.since))
+        .chain(self.failures.retry_at.as_mut())
+        .chain(launch.and_then(|launch| launch.running_at.as_mut()))
+        .chain(end.and_then(|end| end.reaping_since.as_mut()))
+        .chain(self.firmware.as_mut().map(|watch| &mut watch.since))
+        .chain(self.probes.unhealthy.as_mut().map(|it| &mut it.at))
+    }
+
+    /// Takes notice of a deletion, once. A request is a moment older than the look that finds it; when the clock was
+    /// found to have been set with this very look, nobody can tell by how much, and its time begins now.
+    pub(crate) fn hear_deletion(&mut self, requested_at: Timestamp, now: Timestamp) {
+        if self
+            .deletion
+            .is_some_and(|heard| heard.requested_at == requested_at)
+        {
+            return;
+        }
+        let was_set = self
+            .clock
+            .as_ref()
+            .is_some_and(|mark| mark.set_at == Some(now));
+        let since = if was_set || requested_at > now {
+            now
+        } else {
+            requested_at
+        };
+        self.deletion = Some(Heard {
+            requested_at,
+            since,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BootId, StopCause, StopOrder, StopProgress, VmiId};
+
+    const WALL: Timestamp = Timestamp(1_700_000_000_000);
+
+    fn boot(number: u8, seconds: i64) -> BootTime {
+        BootTime {
+            boot_id: BootId(format!("boot-{number}")),
+            at: Millis::from_secs(seconds),
+        }
+    }
+
+    fn ending() -> Record {
+        let id = VmiId {
+            uid: String::from("u1"),
+            namespace: String::from("default"),
+            name: String::from("web"),
+        };
+        let mut record = Record::new(id, WALL);
+        record.follow_clock(WALL, &boot(1, 100));
+        record.orders.stop = Some(StopOrder {
+            requested_at: WALL,
+            grace: Millis::from_secs(30),
+            cause: StopCause::Request,
+        });
+        record.stop = Some(StopProgress {
+            since: WALL,
+            pressed_at: Some(WALL),
+            hard_since: None,
+            resumed_at: None,
+        });
+        record
+    }
+
+    #[test]
+    fn deadlines_move_with_the_clock_and_times_that_are_shown_stay() {
+        for jump in [-86_400, -5, 5, 86_400] {
+            let mut record = ending();
+            let now = WALL.plus(Millis::from_secs(10 + jump));
+            record.follow_clock(now, &boot(1, 110));
+            let stop = record.stop.clone().expect("is being ended");
+            assert_eq!(now.since(stop.since), Millis::from_secs(10));
+            let order = record.orders.stop.expect("was asked for");
+            assert_eq!(now.since(order.requested_at), Millis::from_secs(10));
+            assert_eq!((stop.pressed_at, record.phases[0].at), (Some(WALL), WALL));
+            // Once.
+            let before = record.clone();
+            record.follow_clock(now, &boot(1, 110));
+            assert_eq!(record, before);
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_not_set_and_another_boot_move_nothing() {
+        let mut record = ending();
+        record.follow_clock(Timestamp(WALL.0 + 60_999), &boot(1, 160));
+        assert_eq!(record, ending());
+        record.follow_clock(Timestamp(WALL.0 + 900_000), &boot(2, 3));
+        assert_eq!(record.stop, ending().stop);
+        assert_eq!(
+            record.clock.map(|mark| mark.boot_id),
+            Some(BootId(String::from("boot-2")))
+        );
+    }
+
+    #[test]
+    fn a_deletion_has_its_whole_time_when_nobody_can_tell_when_it_was_asked_for() {
+        let mut record = ending();
+        let asked_at = WALL.plus(Millis::from_secs(5));
+        let now = WALL.plus(Millis::from_secs(3600));
+        record.follow_clock(now, &boot(1, 106));
+        record.hear_deletion(asked_at, now);
+        assert_eq!(record.deletion.map(|heard| heard.since), Some(now));
+        let later = now.plus(Millis::from_secs(2));
+        record.follow_clock(later, &boot(1, 108));
+        record.hear_deletion(asked_at, later);
+        assert_eq!(record.deletion.map(|heard| heard.since), Some(now));
+    }
+}

@@ -1,0 +1,217 @@
+//! Bringing a VMI up: what is there of it is adopted, and what is missing comes next.
+
+use super::draft::{Draft, LOOK_AGAIN, ours};
+use super::links;
+use crate::action::Action;
+use crate::ending::conclude::{MAX_BACK_OFF, conclude, count_vmm_death};
+use crate::ending::{self, Fate};
+use crate::identity::BootId;
+use crate::observation::{MachineObserved, MachineState};
+use crate::probe;
+use crate::record::{Launch, Phase};
+
+impl Draft<'_> {
+    /// Takes notice of a VMM that runs: who it is, and how far it has come.
+    pub(super) fn adopt(&mut self) {
+        if self.plan.record.end.is_some() {
+            return;
+        }
+        self.adopt_newer();
+        let Some(vmm) = ours(&self.plan.record, self.observed) else {
+            return;
+        };
+        let state = vmm.machine.present().map(|machine| machine.state);
+        if let Some(machine) = vmm.machine.present() {
+            links::note(&mut self.plan.record, machine);
+        }
+        let identity = vmm.identity.clone();
+        if let Some(launch) = &mut self.plan.record.launch {
+            launch.identity.get_or_insert(identity);
+        }
+        self.reach(Phase::Scheduled);
+        if matches!(state, Some(MachineState::Running | MachineState::Paused)) {
+            self.note_running();
+        }
+    }
+
+    /// A VMM of a later incarnation than the record knows is evidence that the record is the older
+    /// of the two (a ledger restored from a copy). It is believed, not killed.
+    pub(super) fn adopt_newer(&mut self) {
+        let known = self.plan.record.incarnation;
+        let newest = self
+            .observed
+            .vmms
+            .present()
+            .and_then(|vmms| vmms.iter().max_by_key(|vmm| vmm.incarnation));
+        let Some(newest) = newest.filter(|vmm| vmm.incarnation > known) else {
+            return;
+        };
+        self.plan.record.incarnation = newest.incarnation;
+        self.plan.record.launch = Some(Launch {
+            boot_id: newest.identity.boot_id.clone(),
+            intended_at: self.now,
+            identity: Some(newest.identity.clone()),
+            boot_intended_at: None,
+            running_at: None,
+        });
+    }
+
+    /// Finds out whether the present launch has come to an end, or to nothing.
+    pub(super) fn settle(&mut self) {
+        if self.plan.record.end.is_some() {
+            return;
+        }
+        match ending::fate(&self.plan.record, self.observed) {
+            Fate::Open => {}
+            Fate::Unknown => self.look_again(LOOK_AGAIN),
+            Fate::Nothing => self.plan.record.launch = None,
+            Fate::DiedBeforeBoot(failure) => {
+                let event = count_vmm_death(&mut self.plan.record, failure, self.now);
+                self.plan.events.push(event);
+            }
+            Fate::Ended {
+                phase,
+                reason,
+                message,
+            } => {
+                let (phase, reason, message) =
+                    probe::of_the_unhealthy(&self.plan.record, (phase, reason, message));
+                let (phase, reason, message) =
+                    ending::as_ordered(&self.plan.record, (phase, reason, message));
+                let event = conclude(&mut self.plan.record, phase, &reason, &message, self.now);
+                self.plan.events.push(event);
+            }
+        }
+    }
+
+    /// On the way to a running guest.
+    pub(super) fn bring_up(&mut self) {
+        self.plan.record.stop = None;
+        if !self.kill_strays() {
+            return;
+        }
+        if self.waits_for_operation() {
+            return;
+        }
+        if let Some(retry_at) = self.plan.record.failures.retry_at
+            && self.now < retry_at
+            && self
+                .plan
+                .record
+                .launch
+                .as_ref()
+                .is_none_or(|launch| launch.running_at.is_none())
+        {
+            // The clock may have been set back since: never wait longer than the longest back-off.
+            let latest = self.now.plus(MAX_BACK_OFF);
+            self.wake(if retry_at < latest { retry_at } else { latest });
+            self.plan.record.failures.retry_at =
+                Some(if retry_at < latest { retry_at } else { latest });
+            return;
+        }
+        if let Some(vmm) = ours(&self.plan.record, self.observed) {
+            self.advance(vmm.machine.present());
+        } else if self.plan.record.launch.is_none() {
+            self.start();
+        } else {
+            self.look_again(LOOK_AGAIN);
+        }
+    }
+
+    /// The next step for a VMM that lives.
+    pub(super) fn advance(&mut self, machine: Option<&MachineObserved>) {
+        let incarnation = self.plan.record.incarnation;
+        let Some(machine) = machine else {
+            self.look_again(LOOK_AGAIN);
+            return;
+        };
+        match machine.state {
+            MachineState::Unconfigured => {
+                // Does nothing but after an agent that did not record places.
+                self.plan.record.pci.complete(&self.wanted.pci);
+                self.prepare();
+                self.plan.actions.push(Action::EnsureTaps);
+                self.plan.actions.push(Action::ConfigureVmm { incarnation });
+            }
+            MachineState::Configured if self.plan.record.orders.hold() => self.keep_unstarted(),
+            MachineState::Configured => {
+                if let Some(launch) = &mut self.plan.record.launch {
+                    launch.boot_intended_at.get_or_insert(self.now);
+                }
+                self.plan.actions.push(Action::BootVmm { incarnation });
+            }
+            MachineState::Running => {
+                self.keep_links(incarnation, machine);
+                self.keep_running(incarnation);
+                self.watch_firmware(machine.resets);
+            }
+            MachineState::Paused => {
+                self.keep_links(incarnation, machine);
+                self.keep_paused(incarnation, machine.pause.as_ref());
+            }
+            MachineState::Exited => self.look_again(LOOK_AGAIN),
+        }
+    }
+
+    /// A new incarnation. Needs proof that no VMM of this uid lives.
+    pub(super) fn start(&mut self) {
+        let (true, Some(boot_id)) = (
+            self.observed.vmms.is_absent(),
+            self.observed.boot_id.present(),
+        ) else {
+            self.look_again(LOOK_AGAIN);
+            return;
+        };
+        if !self.is_let_in() || !self.take_room() {
+            return;
+        }
+        self.reach(Phase::Scheduling);
+        let boot_id: BootId = boot_id.clone();
+        let record = &mut self.plan.record;
+        record.incarnation += 1;
+        record.links_down = None;
+        record.pci.complete(&self.wanted.pci);
+        let incarnation = record.incarnation;
+        record.launch = Some(Launch {
+            boot_id,
+            intended_at: self.now,
+            identity: None,
+            boot_intended_at: None,
+            running_at: None,
+        });
+        self.prepare();
+        self.plan.actions.extend([
+            Action::EnsureTaps,
+            Action::EnsureRunDir { incarnation },
+            Action::StartVmm { incarnation },
+            Action::ConfigureVmm { incarnation },
+        ]);
+    }
+
+    /// VMMs that were seen and are not the present one never ran a guest: a guest that ran would
+    /// have made its incarnation the last. The same goes for one that has written its exit record
+    /// before its guest ran. True when there are none.
+    pub(super) fn kill_strays(&mut self) -> bool {
+        let ours = ours(&self.plan.record, self.observed)
+            .filter(|_| self.observed.exit.present().is_none())
+            .map(|vmm| vmm.identity.clone());
+        let strays: Vec<Action> = self
+            .observed
+            .vmms
+            .present()
+            .into_iter()
+            .flatten()
+            .filter(|vmm| Some(&vmm.identity) != ours.as_ref())
+            .map(|vmm| Action::KillVmm {
+                incarnation: vmm.incarnation,
+                identity: vmm.identity.clone(),
+            })
+            .collect();
+        if strays.is_empty() {
+            return true;
+        }
+        self.plan.actions.extend(strays);
+        self.look_again(LOOK_AGAIN);
+        false
+    }
+}
