@@ -1,6 +1,7 @@
 //! One VMI's actor: observe, plan, store, execute, again. Serial for its VMI, independent of others.
 
 mod asked;
+mod begin;
 mod credentials;
 mod guest;
 mod ledger;

@@ -1,37 +1,32 @@
 //! What the agent's parts share, and the set of its actors.
 
+mod actors;
+
 use std::collections::HashMap;
 use std::ops::Deref;
-use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use agent_domain::{NodeCaps, PathRules, Vmi};
+use agent_domain::{NodeCaps, PathRules};
 use agent_host::{FirmwareFinder, Host, KnownPaths, NodeFacts, Wake};
-use agent_plan::{CapacityRules, GuestClaim, PlanEvent, Record, Timestamp};
+use agent_plan::{CapacityRules, PlanEvent, Record, Timestamp};
 use agent_sources::{ApiError, Kind, ObjectRef};
 use agent_store::{Ledger, StoreError, StoredObject, Transaction};
-use futures_util::FutureExt;
 use proto_node::object::VMI_API_VERSION;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use tracing::{Instrument, error, info_span};
 
-use crate::actor::Actor;
 use crate::config::Hooks;
-use crate::control_plane::Renewals;
+use crate::control_plane::renewals::Renewals;
 use crate::error::{WriteError, store};
 use crate::events::{About, EventLog};
-use crate::maintenance::Keeper;
+use crate::maintenance::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::object;
 use crate::reservations::Reservations;
 use crate::secrets::Secrets;
-use crate::traces::Traces;
-use crate::usage::LastFigures;
-
-/// How long an actor that panicked is left alone.
-const AFTER_PANIC: Duration = Duration::from_secs(5);
+use crate::traces::handle::Traces;
+use crate::usage::figures::LastFigures;
 
 /// The agent. Cheap to clone.
 pub(crate) struct Agent<H>(Arc<Inner<H>>);
@@ -166,84 +161,11 @@ impl<H: Host> Agent<H> {
         *self.hooks.write().unwrap_or_else(PoisonError::into_inner) = hooks;
     }
 
-    /// Gives every VMI of the ledger its actor: this is where guests are re-adopted.
-    pub(crate) fn adopt_all(&self) -> Result<usize, ApiError> {
-        let (objects, _) = self
-            .ledger
-            .objects(Kind::VirtualMachineInstance.as_str())
-            .map_err(store)?;
-        let count = objects.len();
-        for (_, row) in &objects {
-            self.note_room(row)?;
-        }
-        self.reservations.warn_of_misplaced();
-        for (key, row) in objects {
-            let target = ObjectRef {
-                kind: Kind::VirtualMachineInstance,
-                namespace: key.namespace,
-                name: key.name,
-            };
-            self.spawn(&target, &row.uid, true);
-        }
-        Ok(count)
-    }
-
-    /// Before anybody asks for room it is known who has some, and who has waited for how long.
-    fn note_room(&self, row: &StoredObject) -> Result<(), ApiError> {
-        let Some(record) = self.ledger.record(&row.uid).map_err(store)? else {
-            return Ok(());
-        };
-        let claim = match (&record.room, &record.end) {
-            (Some(claim), _) => claim.clone(),
-            (None, Some(_)) => return Ok(()),
-            // What this release cannot read keeps what it has; how much nobody can tell.
-            (None, None) => match Vmi::restore(object::vmi(row)?) {
-                Ok(admitted) => self.reservations.claim_of(&admitted.vmi),
-                Err(_) => return Ok(()),
-            },
-        };
-        self.reservations.note(GuestClaim {
-            uid: row.uid.clone(),
-            since: accepted_at(&record),
-            claim,
-            holds: record.room.is_some() || record.launch.is_some(),
-        });
-        Ok(())
-    }
-
     /// A VMI takes no room any more, and those whose turn it is are told.
     pub(crate) fn release_room(&self, uid: &str) {
         for next in self.reservations.release(uid) {
             self.wake(&next);
         }
-    }
-
-    /// Starts the actor of a VMI.
-    pub(crate) fn spawn(&self, target: &ObjectRef, uid: &str, adopting: bool) {
-        let wake = Wake::default();
-        locked(&self.wakes).insert(uid.to_owned(), Arc::clone(&wake));
-        let span =
-            info_span!("vmi", vmi = %format_args!("{}/{}", target.namespace, target.name), uid);
-        let (agent, uid) = (self.clone(), uid.to_owned());
-        let task = async move {
-            let mut adopting = adopting;
-            loop {
-                let actor = Actor::new(agent.clone(), uid.clone(), Arc::clone(&wake), adopting);
-                // One VMI's trouble is not its neighbours'.
-                if AssertUnwindSafe(actor.run()).catch_unwind().await.is_ok() {
-                    break;
-                }
-                error!(
-                    "the actor of this VMI panicked; its guest is left alone, the actor starts again"
-                );
-                adopting = false;
-                tokio::time::sleep(AFTER_PANIC).await;
-            }
-            locked(&agent.wakes).remove(&uid);
-        };
-        let mut tasks = locked(&self.tasks);
-        while tasks.try_join_next().is_some() {}
-        tasks.spawn(task.instrument(span));
     }
 
     /// Runs one transaction of the ledger, and tells watchers.

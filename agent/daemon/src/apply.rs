@@ -1,29 +1,28 @@
 //! Creating and changing VMIs.
 
+mod decision;
 mod repeated;
 
-use std::path::PathBuf;
-
-use agent_domain::{Admitted, FieldError, NodeCaps, PathRecords, Rule, Vmi};
+use agent_domain::PathRecords;
 use agent_host::Host;
 use agent_objects::{Manager, ObjectId, Part};
 use agent_plan::{Record, Timestamp, VmiId};
-use agent_sources::{ApiError, Applied, Apply, Kind, ObjectRef};
+use agent_sources::{ApiError, Applied, Apply};
 use agent_store::{StoredObject, Transaction};
 use proto_node::meta::ObjectMeta;
-use proto_node::object::{VMI_API_VERSION, VMI_KIND};
-use proto_node::vmi::{VirtualMachineInstance, VirtualMachineInstanceStatus};
+use proto_node::object::VMI_KIND;
+use proto_node::vmi::VirtualMachineInstance;
 
+use self::decision::{Decision, create, update};
+use self::repeated::repeated;
 use crate::agent::Agent;
 use crate::error::WriteError;
-use crate::object::{self, FINALIZER};
+use crate::object::{self};
 use crate::objects::companion::Companion;
 use crate::objects::namespace::{self, check_open};
-use crate::owner::{self, OWN_ANNOTATIONS};
+use crate::owner::{self};
 use crate::traces::{self, Call, Moment};
 use crate::{clock, events, paths, verbs, vsock};
-
-use repeated::repeated;
 
 /// How often a write is judged anew because its VMI was changed meanwhile.
 const ATTEMPTS: usize = 16;
@@ -228,15 +227,6 @@ impl<H: Host> Agent<H> {
     }
 }
 
-/// What an apply comes to.
-struct Decision {
-    applied: Applied,
-    /// The last finalizer of a deleted object was taken away.
-    gone: bool,
-    /// Disks that a new VMI writes to.
-    written: Vec<PathBuf>,
-}
-
 /// Who a VMI is, for its record.
 pub(crate) fn id(metadata: &ObjectMeta) -> VmiId {
     VmiId {
@@ -270,164 +260,4 @@ fn clear_server_fields(object: &mut VirtualMachineInstance) {
     metadata.annotations.remove(traces::ANNOTATION);
     metadata.managed_fields.clear();
     object.status = None;
-}
-
-fn admit(object: VirtualMachineInstance, caps: &NodeCaps) -> Result<Admitted, ApiError> {
-    let name = object::metadata(&object).name;
-    Vmi::admit(object, caps).map_err(|errors| ApiError::Invalid {
-        kind: VMI_KIND,
-        name,
-        errors,
-    })
-}
-
-fn create(
-    mut object: VirtualMachineInstance,
-    caps: &NodeCaps,
-    now: Timestamp,
-) -> Result<Decision, ApiError> {
-    object.api_version = VMI_API_VERSION.to_owned();
-    object.kind = VMI_KIND.to_owned();
-    object.status = Some(VirtualMachineInstanceStatus {
-        phase: String::from("Pending"),
-        ..Default::default()
-    });
-    let metadata = object.metadata.get_or_insert_default();
-    metadata.uid = uuid::Uuid::new_v4().to_string();
-    metadata.generation = 1;
-    metadata.creation_timestamp = clock::rfc3339(now);
-    if !metadata
-        .finalizers
-        .iter()
-        .any(|finalizer| finalizer == FINALIZER)
-    {
-        metadata.finalizers.push(FINALIZER.to_owned());
-    }
-    let admitted = admit(object, caps)?;
-    let written = paths::written(&admitted.vmi);
-    let applied = Applied {
-        object: admitted.object,
-        created: true,
-        configured: false,
-        warnings: admitted.warnings,
-    };
-    Ok(Decision {
-        applied,
-        gone: false,
-        written,
-    })
-}
-
-/// Labels, annotations, owners and finalizers can change; the spec of a VMI cannot.
-fn update(
-    offered: VirtualMachineInstance,
-    present: VirtualMachineInstance,
-    caps: &NodeCaps,
-) -> Result<Decision, ApiError> {
-    let before = object::metadata(&present);
-    let mut metadata = offered.metadata.clone().unwrap_or_default();
-    take_over(&mut metadata, &before);
-    let candidate = VirtualMachineInstance {
-        metadata: Some(metadata.clone()),
-        api_version: present.api_version.clone(),
-        kind: present.kind.clone(),
-        ..offered
-    };
-    // Defaults that come from the uid are those of the present object.
-    let admitted = admit(candidate, caps)?;
-    if admitted.object.spec != as_of_now(&present).spec {
-        return Err(restricted(&before));
-    }
-    let configured = metadata != before;
-    let gone = !metadata.deletion_timestamp.is_empty() && metadata.finalizers.is_empty();
-    let mut warnings = admitted.warnings;
-    if !metadata.deletion_timestamp.is_empty() {
-        warnings.push(format!(
-            "{} is being deleted; apply it again when it is gone",
-            metadata.name
-        ));
-    }
-    let object = VirtualMachineInstance {
-        metadata: Some(metadata),
-        ..present
-    };
-    Ok(Decision {
-        applied: Applied {
-            object,
-            created: false,
-            configured,
-            warnings,
-        },
-        gone,
-        written: Vec::new(),
-    })
-}
-
-/// The stored object with the defaults of this release, which may fill in more than the one did that
-/// stored it.
-fn as_of_now(present: &VirtualMachineInstance) -> VirtualMachineInstance {
-    Vmi::restore(present.clone()).map_or_else(|_| present.clone(), |restored| restored.object)
-}
-
-fn restricted(metadata: &ObjectMeta) -> ApiError {
-    let error = FieldError::new(
-        "spec",
-        Rule::Forbidden,
-        "update of VMI object is restricted",
-    )
-    .fix(format!("delete {} and apply again", metadata.name));
-    ApiError::Invalid {
-        kind: VMI_KIND,
-        name: metadata.name.clone(),
-        errors: vec![error],
-    }
-}
-
-/// What the caller gave, and of what is there whatever is not the caller's to change.
-fn take_over(metadata: &mut ObjectMeta, before: &ObjectMeta) {
-    metadata.uid.clone_from(&before.uid);
-    metadata
-        .resource_version
-        .clone_from(&before.resource_version);
-    metadata.generation = before.generation;
-    metadata
-        .creation_timestamp
-        .clone_from(&before.creation_timestamp);
-    metadata
-        .deletion_timestamp
-        .clone_from(&before.deletion_timestamp);
-    metadata.deletion_grace_period_seconds = before.deletion_grace_period_seconds;
-    metadata.generate_name.clone_from(&before.generate_name);
-    metadata.self_link.clone_from(&before.self_link);
-    metadata
-        .annotations
-        .retain(|name, _| !name.starts_with(OWN_ANNOTATIONS));
-    let own = before
-        .annotations
-        .iter()
-        .filter(|(name, _)| name.starts_with(OWN_ANNOTATIONS));
-    metadata
-        .annotations
-        .extend(own.map(|(name, value)| (name.clone(), value.clone())));
-    if metadata.owner_references.is_empty() {
-        metadata
-            .owner_references
-            .clone_from(&before.owner_references);
-    }
-    metadata.managed_fields.clone_from(&before.managed_fields);
-    if metadata.finalizers.is_empty() {
-        metadata.finalizers.clone_from(&before.finalizers);
-    } else {
-        // Only the agent says that nothing of the guest is left.
-        let ours = |finalizer: &String| finalizer == FINALIZER;
-        metadata.finalizers.retain(|finalizer| !ours(finalizer));
-        if before.finalizers.iter().any(ours) {
-            metadata.finalizers.push(FINALIZER.to_owned());
-        }
-    }
-}
-
-/// The VMI that a name stands for.
-pub(crate) fn is_vmi(target: &ObjectRef) -> bool {
-    target.kind == Kind::VirtualMachineInstance
 }

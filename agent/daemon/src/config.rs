@@ -2,6 +2,7 @@
 
 mod capacity;
 mod control_plane;
+mod file;
 mod grpc;
 mod hooks;
 mod instancetypes;
@@ -10,138 +11,21 @@ mod sections;
 mod shutdown;
 mod tracing;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use agent_host::{EVERY_REGISTRY, USER_BASES};
 use agent_sources::ControlPlaneSettings;
-use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 
-pub(crate) use self::capacity::Capacity;
-pub(crate) use self::sections::{
-    Console, Debug, Firmware, Kernel, Log, LogFormat, MetricsConfig, Network, Paths, Registry, Vmm,
-};
-pub(crate) use self::tracing::{Destination, TlsFiles, Tracing};
-pub(crate) use control_plane::ControlPlaneConfig;
-pub(crate) use grpc::{Grant, Grpc, Role};
-pub(crate) use hooks::{FailurePolicy, Hooks};
-use instancetypes::Instancetypes;
-pub(crate) use pod_network::{Network6, PodNetwork};
-pub(crate) use shutdown::Shutdown;
-
-/// Why the configuration cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ConfigError {
-    #[error("the configuration {path} cannot be read")]
-    Unreadable {
-        path: PathBuf,
-        source: std::io::Error,
-    },
-    #[error("the configuration {path} is wrong: {message}")]
-    Malformed { path: PathBuf, message: String },
-    #[error("the configuration {path} is wrong: {setting} = {value:?} {rule}")]
-    Value {
-        path: PathBuf,
-        setting: String,
-        value: String,
-        rule: &'static str,
-    },
-}
-
-/// What the operator decides. See `docs/configuration.md`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Config {
-    /// Name of the node; the host name when it is empty.
-    pub(crate) node_name: String,
-    /// Unix socket of the service.
-    pub(crate) socket: PathBuf,
-    /// What does not outlive a reboot.
-    pub(crate) run_dir: PathBuf,
-    /// Directory of files that outlive a reboot.
-    pub(crate) state_dir: PathBuf,
-    /// What lies here runs.
-    pub(crate) manifest_dir: PathBuf,
-    /// What becomes of devices that are only provided as virtio.
-    pub(crate) device_substitution: DeviceSubstitution,
-    /// Labels of the node, for `nodeSelector`.
-    pub(crate) labels: BTreeMap<String, String>,
-    /// Networks that a VMI can name as `multus.networkName`.
-    pub(crate) networks: BTreeMap<String, Network>,
-    /// Registries that are not like all others.
-    pub(crate) registries: BTreeMap<String, Registry>,
-    /// The network of guests that ask for none.
-    pub(crate) pod_network: PodNetwork,
-    /// Whom the node dials; nobody when it is left out.
-    pub(crate) control_plane: Option<ControlPlaneConfig>,
-    pub(crate) paths: Paths,
-    pub(crate) kernel: Kernel,
-    pub(crate) firmware: Firmware,
-    pub(crate) capacity: Capacity,
-    pub(crate) instancetypes: Instancetypes,
-    pub(crate) shutdown: Shutdown,
-    pub(crate) vmm: Vmm,
-    pub(crate) console: Console,
-    pub(crate) log: Log,
-    /// Whose members may do everything; nobody's when it is empty.
-    pub(crate) admin_group: String,
-    /// What others may do.
-    pub(crate) grants: Vec<Grant>,
-    pub(crate) grpc: Grpc,
-    pub(crate) hooks: Hooks,
-    pub(crate) metrics: MetricsConfig,
-    pub(crate) tracing: Tracing,
-    pub(crate) debug: Debug,
-    /// Where all this was read from, for messages.
-    #[serde(skip)]
-    pub(crate) origin: PathBuf,
-}
-
-/// What becomes of devices that are only provided as virtio.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(crate) enum DeviceSubstitution {
-    /// They are provided, with a warning.
-    #[default]
-    Warn,
-    /// The VMI is refused.
-    Refuse,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            node_name: String::new(),
-            socket: PathBuf::from("/run/kvmlet/kvmlet.sock"),
-            run_dir: PathBuf::from("/run/kvmlet"),
-            state_dir: PathBuf::from("/var/lib/kvmlet"),
-            manifest_dir: PathBuf::from("/etc/kvmlet/manifests"),
-            device_substitution: DeviceSubstitution::default(),
-            labels: BTreeMap::new(),
-            networks: BTreeMap::new(),
-            registries: BTreeMap::new(),
-            pod_network: PodNetwork::default(),
-            control_plane: None,
-            paths: Paths::default(),
-            kernel: Kernel::default(),
-            firmware: Firmware::default(),
-            capacity: Capacity::default(),
-            instancetypes: Instancetypes::default(),
-            shutdown: Shutdown::default(),
-            vmm: Vmm::default(),
-            console: Console::default(),
-            log: Log::default(),
-            admin_group: String::from("kvmlet"),
-            grants: Vec::new(),
-            grpc: Grpc::default(),
-            hooks: Hooks::default(),
-            metrics: MetricsConfig::default(),
-            tracing: Tracing::default(),
-            debug: Debug::default(),
-            origin: PathBuf::from(crate::CONFIG),
-        }
-    }
-}
+pub(crate) use self::control_plane::ControlPlaneConfig;
+pub(crate) use self::file::{CONFIG, Config, ConfigError, DeviceSubstitution};
+pub(crate) use self::grpc::{Grant, Role};
+pub(crate) use self::hooks::{FailurePolicy, Hooks};
+use self::pod_network::is_bridge_name;
+pub(crate) use self::pod_network::{Network6, PodNetwork};
+pub(crate) use self::sections::{Firmware, LogFormat};
+pub(crate) use self::shutdown::Shutdown;
+pub(crate) use self::tracing::{Destination, TlsFiles};
 
 impl Config {
     /// Reads and checks a file.
@@ -167,8 +51,8 @@ impl Config {
         self.log_filter()?;
         self.control_plane()?;
         self.destination_of_spans()?;
-        grpc::check(self)?;
-        hooks::check(self)?;
+        grpc::check::check(self)?;
+        hooks::check::check(self)?;
         let named = [
             ("socket", &self.socket),
             ("run_dir", &self.run_dir),
@@ -315,11 +199,6 @@ impl Config {
             rule,
         }
     }
-}
-
-/// IFNAMSIZ, and what the kernel refuses in names of interfaces.
-fn is_bridge_name(name: &str) -> bool {
-    (1..16).contains(&name.len()) && !name.contains(['/', ' ', '\t', ':'])
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 mod answers;
 mod leases;
 mod offer;
-mod renewals;
+pub(crate) mod renewals;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,7 +19,6 @@ use proto_node::meta::ObjectMeta;
 
 use self::answers::{Refusal, answer};
 use self::offer::Offered;
-pub(crate) use self::renewals::Renewals;
 use crate::agent::Agent;
 use crate::error::{WriteError, store};
 use crate::{clock, object, resources};

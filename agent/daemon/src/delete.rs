@@ -8,7 +8,7 @@ use proto_node::node::Object;
 use proto_node::vmi::VirtualMachineInstance;
 
 use crate::agent::Agent;
-use crate::apply::is_vmi;
+use crate::object::is_vmi;
 use crate::{clock, object};
 
 /// KubeVirt's default of `terminationGracePeriodSeconds`.

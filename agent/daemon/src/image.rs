@@ -1,13 +1,16 @@
 //! `kvmlet image`: disk images of any format become the raw disks that guests have.
 
 mod convert;
+mod format;
 mod info;
 mod size;
 
 use std::process::ExitCode;
 
 use agent_images::disk::DiskFormat;
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
+
+use self::format::Format;
 
 /// What is done with an image.
 #[derive(Debug, Subcommand)]
@@ -18,15 +21,6 @@ pub(crate) enum ImageCommand {
     /// Say what an image is, by its header
     #[command(after_help = info::AFTER_HELP)]
     Info(info::InfoArguments),
-}
-
-/// Formats as users name them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// The disk's bytes as they are
-    Raw,
-    /// QEMU's copy-on-write format
-    Qcow2,
 }
 
 impl From<Format> for DiskFormat {

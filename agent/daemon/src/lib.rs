@@ -56,13 +56,8 @@ use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use config::Config;
-
-/// Where the configuration is unless `--config` says otherwise.
-const CONFIG: &str = "/etc/kvmlet/kvmlet.toml";
-
-/// Threads that carry the agent. It waits most of the time; each thread costs memory.
-const WORKERS: usize = 2;
+use self::config::{CONFIG, Config};
+use self::memory::WORKERS;
 
 /// Threads for calls that block, such as a sync of the ledger.
 const BLOCKING_THREADS: usize = 16;

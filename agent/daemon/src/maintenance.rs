@@ -1,62 +1,21 @@
 //! What the operator wants of the node as a whole: that it starts no guests, and that it is empty.
 
 mod drain;
+pub(crate) mod keeper;
 mod shutdown;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use agent_host::Host;
-use agent_plan::{Closed, DrainOrder, Maintenance, Millis, StopCause, Timestamp, order_stop};
+use agent_plan::{DrainOrder, Maintenance, Millis, StopCause, Timestamp, order_stop};
 use agent_sources::{ApiError, Kind, Maintained, Upkeep, UpkeepWish};
 use agent_store::{StoreError, Transaction};
 use proto_node::node::{self as wire, DrainOptions, DrainStatus};
-use tokio::sync::Notify;
 use tracing::info;
 
 use crate::agent::Agent;
 use crate::error::{WriteError, store};
 use crate::{clock, object};
-
-/// What is wanted of the node, in memory as in the ledger.
-#[derive(Debug)]
-pub(crate) struct Keeper {
-    wanted: Mutex<Maintenance>,
-    /// Something else is wanted than before.
-    changed: Notify,
-    /// The node goes down, and this agent with it.
-    goes_down: AtomicBool,
-}
-
-impl Keeper {
-    pub(crate) fn new(wanted: Maintenance) -> Self {
-        Self {
-            wanted: Mutex::new(wanted),
-            changed: Notify::new(),
-            goes_down: AtomicBool::new(false),
-        }
-    }
-
-    /// Why the node starts no guests, if it starts none.
-    pub(crate) fn closed(&self, node_name: &str) -> Option<Closed> {
-        if self.goes_down.load(Ordering::Relaxed) {
-            return Some(Closed::going_down(node_name));
-        }
-        let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        wanted.closed(node_name)
-    }
-
-    /// Starts no guests any more: the node goes down.
-    fn go_down(&self) {
-        self.goes_down.store(true, Ordering::Relaxed);
-    }
-
-    /// The drain that is ordered.
-    fn drain(&self) -> Option<DrainOrder> {
-        let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        wanted.drain.clone()
-    }
-}
 
 impl<H: Host> Maintained for Agent<H> {
     fn maintenance(&self) -> Result<wire::Maintenance, ApiError> {

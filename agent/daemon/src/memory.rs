@@ -5,7 +5,8 @@ use std::path::Path;
 use agent_host::{Finding, Health};
 use agent_sources::{CallLimits, MAX_RESPONSE_BYTES, MOST_CONNECTIONS};
 
-use crate::WORKERS;
+/// Threads that carry the agent. It waits most of the time; each thread costs memory.
+pub(crate) const WORKERS: usize = 2;
 
 /// The cgroup of the packaged unit's service.
 const CGROUP: &str = "sys/fs/cgroup/system.slice/kvmlet.service/memory.max";

@@ -1,12 +1,14 @@
 //! What Prometheus is told: the agent's own instruments here, guests' figures as they are collected for
 //! each scrape.
 
-mod guests;
-mod http;
-mod node;
-mod process;
-mod spans;
-mod text;
+mod families;
+pub(crate) mod guests;
+pub(crate) mod http;
+mod labels;
+pub(crate) mod node;
+pub(crate) mod process;
+pub(crate) mod spans;
+pub(crate) mod text;
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -19,38 +21,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-pub(crate) use self::guests::GuestMetrics;
-pub(crate) use self::http::{Endpoint, serve};
-pub(crate) use self::node::NodeMetrics;
-pub(crate) use self::process::ProcessMetrics;
-pub(crate) use self::spans::SpanCounts;
-pub(crate) use self::text::{Format, render};
-
-/// Labels of one time series.
-type Labels = Vec<(&'static str, String)>;
-
-/// Histograms, by labels.
-type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
-
-/// Bounds for what takes microseconds when all is well: commits, calls, rounds. Seconds.
-const FINE: [f64; 16] = [
-    0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
-    10.0,
-];
-
-/// Bounds for the way of a guest from phase to phase: starts of milliseconds, ends of minutes. Seconds.
-const PHASES: [f64; 24] = [
-    0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0,
-    10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 3600.0,
-];
-
-fn fine() -> Histogram {
-    Histogram::new(FINE)
-}
-
-fn phases() -> Histogram {
-    Histogram::new(PHASES)
-}
+use self::labels::{Histograms, Labels, fine, of_vmi, phases};
+use self::spans::SpanCounts;
 
 /// The instruments.
 pub(crate) struct Metrics {
@@ -324,13 +296,6 @@ impl Metrics {
     }
 }
 
-fn of_vmi(target: &ObjectRef) -> Labels {
-    vec![
-        ("namespace", target.namespace.clone()),
-        ("name", target.name.clone()),
-    ]
-}
-
 /// A round that is under way.
 pub(crate) struct Round<'a> {
     metrics: &'a Metrics,
@@ -350,6 +315,7 @@ impl Drop for Round<'_> {
 mod tests {
     use agent_plan::{PhaseEntry, Timestamp, VmiId};
 
+    use super::text::{Format, render};
     use super::*;
 
     #[test]

@@ -172,3 +172,8 @@ pub(crate) fn manage_fields(
     after.metadata.get_or_insert_default().managed_fields = object.metadata.managed_fields;
     Ok(())
 }
+
+/// The VMI that a name stands for.
+pub(crate) fn is_vmi(target: &ObjectRef) -> bool {
+    target.kind == Kind::VirtualMachineInstance
+}

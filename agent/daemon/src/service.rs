@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agent_host::{LinuxHost, NodeFacts};
-use agent_sources::{ControlPlane, manifests::ManifestSource, serve};
+use agent_sources::manifests::ManifestSource;
+use agent_sources::{ControlPlane, serve};
 use agent_store::{Ledger, Limits};
 use anyhow::Context;
 use sd_notify::NotifyState;
@@ -41,7 +42,7 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
     let mut service = tokio::spawn(serve(agent.clone(), doors, stopped(agent.stopping())));
     let scrapes = endpoint.map(|endpoint| {
         let shutdown = stopped(agent.stopping());
-        tokio::spawn(metrics::serve(agent.clone(), endpoint, shutdown))
+        tokio::spawn(metrics::http::serve(agent.clone(), endpoint, shutdown))
     });
     let source = ManifestSource::new(agent.clone(), config.manifest_dir.clone());
     let source = tokio::spawn(source.run(stopped(agent.stopping())));
@@ -183,16 +184,18 @@ fn control_plane(
 }
 
 /// Listens where Prometheus is to come to, if anywhere.
-async fn bind_metrics(config: &Config) -> anyhow::Result<Option<metrics::Endpoint>> {
+async fn bind_metrics(config: &Config) -> anyhow::Result<Option<metrics::http::Endpoint>> {
     let Some(address) = config.metrics.listen else {
         return Ok(None);
     };
-    let endpoint = metrics::Endpoint::bind(address).await.with_context(|| {
-        format!(
-            "metrics.listen = \"{address}\" in {}: it cannot be listened there",
-            config.origin.display()
-        )
-    })?;
+    let endpoint = metrics::http::Endpoint::bind(address)
+        .await
+        .with_context(|| {
+            format!(
+                "metrics.listen = \"{address}\" in {}: it cannot be listened there",
+                config.origin.display()
+            )
+        })?;
     info!(%address, "metrics are served");
     Ok(Some(endpoint))
 }

@@ -1,12 +1,13 @@
 //! What all guests have used. Collecting it is bounded, whatever VMMs do, and done once for all who ask
 //! at a time.
 
+pub(crate) mod figures;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use agent_domain::Vmi;
-use agent_host::{DiskUsage, Host, InterfaceUsage, Usage, VmmReply};
-use agent_plan::Record;
+use agent_host::{DiskUsage, Host, InterfaceUsage, VmmReply};
 use agent_sources::{ApiError, Kind};
 use agent_store::StoredObject;
 use futures_util::stream::{self, StreamExt};
@@ -15,6 +16,7 @@ use proto_node::vmi::VirtualMachineInstance;
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::error;
 
+pub(crate) use self::figures::{Figures, Guest};
 use crate::agent::Agent;
 use crate::error::store;
 use crate::object;
@@ -27,29 +29,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Figures no older than this are given to the next who asks.
 const FRESH: Duration = Duration::from_secs(1);
-
-/// A VMI with what it has used.
-#[derive(Debug)]
-pub(crate) struct Guest {
-    pub(crate) object: VirtualMachineInstance,
-    pub(crate) record: Record,
-    pub(crate) vmi: Vmi,
-    /// `None`: it has no VMM, or time was up.
-    pub(crate) usage: Option<Usage>,
-}
-
-/// All VMIs, by namespace and name.
-#[derive(Debug)]
-pub(crate) struct Figures {
-    pub(crate) guests: Vec<Guest>,
-    /// VMIs of which the ledger says nothing that this release can read.
-    pub(crate) unreadable: usize,
-    pub(crate) took: Duration,
-}
-
-/// The figures of a moment ago.
-#[derive(Debug, Default)]
-pub(crate) struct LastFigures(tokio::sync::Mutex<Option<(Instant, Arc<Figures>)>>);
 
 impl<H: Host> Agent<H> {
     /// The figures of all VMIs.

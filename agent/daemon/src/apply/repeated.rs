@@ -37,7 +37,7 @@ pub(super) fn repeated(
         &object::metadata(&present),
     );
     // What is not told apart: an object that the caller may not see, and one that it may.
-    let same = || super::update(apply.object.clone(), present.clone(), &caps()).is_ok();
+    let same = || super::decision::update(apply.object.clone(), present.clone(), &caps()).is_ok();
     if !same_object || !same() {
         return Err(used_before(apply).into());
     }

@@ -1,11 +1,11 @@
 //! `[hooks]`: programs and sockets of the operator that are asked about machines.
 
+pub(super) mod check;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
-
-use super::{Config, ConfigError};
 
 /// `[hooks]`
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -49,33 +49,12 @@ impl Hooks {
     }
 }
 
-/// What is wrong with these settings.
-pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
-    let Hooks {
-        directory,
-        sockets,
-        timeout_seconds,
-        ..
-    } = &config.hooks;
-    let sockets = sockets.iter().map(|path| ("hooks.sockets", path));
-    for (setting, path) in sockets.chain([("hooks.directory", directory)]) {
-        if !path.is_absolute() {
-            let value = path.display().to_string();
-            return Err(config.wrong(setting, value, "must be an absolute path"));
-        }
-    }
-    if !(1..=300).contains(timeout_seconds) {
-        let value = timeout_seconds.to_string();
-        return Err(config.wrong("hooks.timeout_seconds", value, "must be 1 to 300"));
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::config::Config;
 
     #[test]
     fn hooks_have_absolute_paths_and_bounded_time() {

@@ -89,7 +89,7 @@ impl PodNetwork {
                 "must be an IPv6 network of 64 bits, such as fd00:1:2:3::/64, or auto, or none";
             return Some(("pod_network.cidr6", self.cidr6.clone(), rule));
         }
-        if !super::is_bridge_name(&self.bridge) {
+        if !is_bridge_name(&self.bridge) {
             let rule = "must be the name of a bridge, of 1 to 15 bytes";
             return Some(("pod_network.bridge", self.bridge.clone(), rule));
         }
@@ -99,4 +99,9 @@ impl PodNetwork {
         }
         None
     }
+}
+
+/// IFNAMSIZ, and what the kernel refuses in names of interfaces.
+pub(super) fn is_bridge_name(name: &str) -> bool {
+    (1..16).contains(&name.len()) && !name.contains(['/', ' ', '\t', ':'])
 }

@@ -1,5 +1,8 @@
 //! What a file says, and what is wrong with it.
 
+use std::path::PathBuf;
+
+use super::sections::Paths;
 use super::*;
 
 fn parse(text: &str) -> Result<Config, String> {

@@ -10,7 +10,8 @@ use agent_images::disk::ConvertLimits;
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
 
-use super::{Format, size};
+use super::format::Format;
+use super::size;
 
 pub(super) const AFTER_HELP: &str = "\
 A file that an image names is never opened: give the images below it, the nearest first, with --backing.

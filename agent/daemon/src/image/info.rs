@@ -10,7 +10,8 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use super::{Format, size};
+use super::format::Format;
+use super::size;
 
 pub(super) const AFTER_HELP: &str = "\
 Names of other files are shown as the image holds them; they are not opened.

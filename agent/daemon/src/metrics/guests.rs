@@ -2,76 +2,21 @@
 
 mod table;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use agent_plan::overhead_bytes;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::encoding::DescriptorEncoder;
 
 pub(super) use self::table::number;
 use self::table::{
     CARD_COUNTERS, DISK_COUNTERS, GUEST_COUNTERS, GUEST_GAUGES, INTERFACE_COUNTERS, machine,
     seconds, usage,
 };
-use crate::usage::{Figures, Guest};
-
-/// Names and values of labels.
-pub(super) type SampleLabels = Vec<(Cow<'static, str>, String)>;
-
-/// One value of a family.
-pub(super) struct Sample {
-    pub(super) labels: SampleLabels,
-    pub(super) value: f64,
-}
-
-impl Sample {
-    /// One without labels.
-    pub(super) fn plain(value: f64) -> Self {
-        Self {
-            labels: Vec::new(),
-            value,
-        }
-    }
-}
-
-/// What a family counts.
-#[derive(Clone, Copy)]
-pub(super) enum Kind {
-    /// Only ever more; the name has no `_total`, which is added.
-    Counter,
-    /// A value that goes up and down.
-    Gauge,
-}
-
-/// Writes a family. One without samples is left out.
-pub(super) fn family(
-    out: &mut DescriptorEncoder<'_>,
-    kind: Kind,
-    (name, help): (&str, &str),
-    samples: impl IntoIterator<Item = Sample>,
-) -> fmt::Result {
-    let mut samples = samples.into_iter().peekable();
-    if samples.peek().is_none() {
-        return Ok(());
-    }
-    let described = match kind {
-        Kind::Counter => MetricType::Counter,
-        Kind::Gauge => MetricType::Gauge,
-    };
-    let mut family = out.encode_descriptor(name, help, None, described)?;
-    for sample in samples {
-        let mut one = family.encode_family(&sample.labels)?;
-        match kind {
-            Kind::Counter => one.encode_counter::<NoLabelSet, f64, f64>(&sample.value, None)?,
-            Kind::Gauge => one.encode_gauge(&sample.value)?,
-        }
-    }
-    Ok(())
-}
+use super::families::{Kind, Sample, SampleLabels, count, family};
+use crate::usage::figures::{Figures, Guest};
 
 /// All VMIs at a scrape.
 #[derive(Debug)]
@@ -226,7 +171,7 @@ impl GuestMetrics {
             "kubevirt_vmi_number_of_outdated",
             "VirtualMachineInstances whose VMM is of another release than the agent.",
         );
-        let outdated = Sample::plain(super::process::count(outdated));
+        let outdated = Sample::plain(count(outdated));
         family(out, Kind::Gauge, about, [outdated])?;
         let overhead = self.guests().map(|guest| Sample {
             labels: namespaced(guest),

@@ -20,7 +20,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tracing::{debug, warn};
 
-use super::{Format, GuestMetrics, NodeMetrics, ProcessMetrics, render};
+use super::guests::GuestMetrics;
+use super::node::NodeMetrics;
+use super::process::ProcessMetrics;
+use super::text::{Format, render};
 use crate::agent::Agent;
 
 /// Connections at a time; further ones wait in the kernel's queue.

@@ -6,8 +6,8 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use proto_node::node::NodeResources;
 
-use super::guests::{Kind, Sample, family, number};
-use super::process::count;
+use super::families::{Kind, Sample, count, family};
+use super::guests::number;
 use crate::reservations::CapacityFigures;
 use crate::resources::Resources;
 

@@ -1,12 +1,11 @@
 //! What the agent itself takes, under the names that every Prometheus client has for it, and who it is.
 
-use std::fmt;
-use std::fs;
+use std::{fmt, fs};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
-use super::guests::{Kind, Sample, family};
+use super::families::{Kind, Sample, count, family};
 
 /// The agent, as it is at a scrape.
 #[derive(Debug)]
@@ -70,11 +69,6 @@ impl Collector for ProcessMetrics {
         let about = ("kvmlet_info", "The agent and its release.");
         family(out, Kind::Gauge, about, [info])
     }
-}
-
-/// A count as a sample has it.
-pub(super) fn count(number: usize) -> f64 {
-    u32::try_from(number).map_or(f64::from(u32::MAX), f64::from)
 }
 
 fn resident_bytes() -> Option<f64> {

@@ -4,7 +4,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
-use super::Labels;
+use super::labels::Labels;
 
 /// Counts of spans. Cheap to clone.
 #[derive(Clone, Debug)]

@@ -12,9 +12,10 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::Span;
 use proto_node::meta::ObjectMeta;
 
+use super::handle::ANNOTATION;
 use super::moment::{Calendar, Moment};
 use super::piece::{Piece, fail, within};
-use super::{ANNOTATION, Pipeline};
+use super::pipeline::Pipeline;
 
 /// One wish. Without a collector it is nothing.
 pub(crate) struct Call(Option<Box<Open>>);

@@ -11,7 +11,7 @@ use opentelemetry_sdk::trace::{Span, SpanData, SpanExporter, SpanProcessor};
 use tokio::sync::{Notify, mpsc};
 use tracing::{info, warn};
 
-use crate::metrics::SpanCounts;
+use crate::metrics::spans::SpanCounts;
 
 /// Spans that wait for the collector: about a hundred starts.
 pub(super) const QUEUE: usize = 2048;

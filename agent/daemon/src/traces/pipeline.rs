@@ -18,7 +18,7 @@ use tracing::warn;
 use super::export::{PATIENCE, QUEUE, Queue, Sender, Trouble};
 use crate::config::{Destination, TlsFiles};
 use crate::facts;
-use crate::metrics::SpanCounts;
+use crate::metrics::spans::SpanCounts;
 
 /// How long the end of the agent waits for spans to be sent.
 pub(super) const FLUSH: Duration = Duration::from_secs(2);

@@ -13,9 +13,11 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::Span;
 use proto_node::meta::ObjectMeta;
 
+use super::handle::{ANNOTATION, Traces};
 use super::moment::{Calendar, Moment};
 use super::piece::{Piece, fail, within};
-use super::{ANNOTATION, Pipeline, Traces, timeline};
+use super::pipeline::Pipeline;
+use super::timeline;
 
 /// Rounds of one start that have spans: one that fails again and again says the same.
 const MAX_ROUNDS: u32 = 64;

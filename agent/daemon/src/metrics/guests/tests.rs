@@ -11,7 +11,7 @@ use agent_plan::{GuestOs, GuestTold, Record, Timestamp};
 use prometheus_client::registry::Registry;
 use proto_node::vmi::VirtualMachineInstance;
 
-use super::super::{Format, render};
+use super::super::text::{Format, render};
 use super::*;
 use crate::{apply, object};
 
