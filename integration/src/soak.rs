@@ -7,6 +7,7 @@
 
 pub mod firmware;
 pub mod images;
+mod journal;
 pub mod network;
 pub mod powercut;
 pub mod scheduler;

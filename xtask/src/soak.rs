@@ -33,7 +33,7 @@ pub enum Soak {
     Firmware(firmware::FirmwareOptions),
     /// Feed all fuzz targets in turn, guided by coverage; goes on where it ended.
     Fuzz(fuzz::FuzzOptions),
-    /// Kill the agent and what works for it while images are pulled, unpacked and collected.
+    /// Kill the agent and what works for it, and cut a node's power, while images are pulled, unpacked and collected.
     Images(images::ImagesOptions),
     /// Guests of the pod network come and go while the agent is killed; the node is as before, and all addresses are free.
     Network(network::NetworkOptions),

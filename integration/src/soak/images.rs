@@ -1,7 +1,8 @@
 //! Images while things go wrong: the agent and the processes that pull, unpack and convert are killed at random
-//! moments. Afterwards every disk that is kept is that of its digest, what there is of
+//! moments, and the power of a node is cut ([`cuts`]). Afterwards every disk that is kept is that of its digest, what there is of
 //! layers is where the next pull goes on, and the next pull of every image succeeds.
 
+pub mod cuts;
 mod store;
 
 use std::collections::BTreeMap;

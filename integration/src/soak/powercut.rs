@@ -7,16 +7,15 @@ mod setup;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
+use super::journal;
 use crate::commands::Commands;
 use crate::node::Node;
-use crate::process;
 use crate::sim::Random;
 use crate::volatile_disk::{Content, Cut, Power};
 use blocks::BLOCK_BYTES;
@@ -204,24 +203,10 @@ impl Run<'_> {
 /// The image on a file system of which a power cut left `content`: its journal is replayed first.
 fn replayed(content: &Content, scratch: &Path) -> anyhow::Result<Content> {
     let (disk, image) = (scratch.join("ext4"), scratch.join("image"));
-    content.to_file(&disk, FILE_SYSTEM_BYTES)?;
-    let checked = Command::new("/sbin/e2fsck")
-        .arg("-fy")
-        .arg(&disk)
-        .output()
-        .context("/sbin/e2fsck")?;
-    // 1: it has mended something, as it does whenever it replays a journal.
-    ensure!(
-        matches!(checked.status.code(), Some(0 | 1)),
-        "e2fsck: {}{}",
-        String::from_utf8_lossy(&checked.stdout),
-        String::from_utf8_lossy(&checked.stderr)
-    );
-    let dump = format!("dump /{} {}", setup::IMAGE, image.display());
-    process::output(
-        Command::new("/sbin/debugfs")
-            .args(["-R", dump.as_str()])
-            .arg(&disk),
+    journal::replay(content, &disk, FILE_SYSTEM_BYTES)?;
+    journal::debugfs(
+        &disk,
+        &format!("dump /{} {}", setup::IMAGE, image.display()),
     )?;
     let content = Content::of_file(&image).context("the image is not on its file system")?;
     // The next one must not be taken for this one.

@@ -1,11 +1,12 @@
-//! A slice of `cargo xtask soak images`: kills of the agent and of what works for it.
+//! A slice of `cargo xtask soak images`: kills of the agent and of what works for it, and power cuts of a node.
 
 use anyhow::ensure;
 use integration::agent::Agent;
 use integration::commands::Commands;
 use integration::host::Host;
-use integration::skip_if;
+use integration::soak::images::cuts::{CutCampaign, power_cuts};
 use integration::soak::images::{Campaign, images, kills};
+use integration::{skip, skip_if};
 
 use super::missing;
 
@@ -29,5 +30,19 @@ fn a_kill_leaves_no_disk_under_the_digest_of_another_and_nothing_that_a_pull_stu
     let in_mid_work = |what: &&String| !what.ends_with("nothing");
     let moments = tally.moments.keys().filter(in_mid_work).count();
     ensure!(moments >= 2, "{tally:?}");
+    Ok(())
+}
+
+#[test]
+fn a_power_cut_leaves_no_disk_under_the_digest_of_another_and_pulls_go_on_afterwards()
+-> anyhow::Result<()> {
+    skip_if!(skip::without_node(), Ok(()));
+    let campaign = CutCampaign {
+        seed: 3,
+        of_each: 1,
+        restart_every: 1,
+    };
+    let tally = power_cuts(campaign, |_| {})?;
+    ensure!(tally.all() == 3 && tally.restarts == 3, "{tally:?}");
     Ok(())
 }

@@ -5,6 +5,8 @@ use std::path::Path;
 use integration::agent::Agent;
 use integration::commands::Commands;
 use integration::host::{self, Host};
+use integration::skip;
+use integration::soak::images::cuts::{CutCampaign, CutTally, power_cuts};
 use integration::soak::images::{Campaign, Tally, images, kills};
 
 use crate::progress::step;
@@ -18,17 +20,33 @@ pub struct ImagesOptions {
     /// How often the agent, or a process that works for it, is killed.
     #[arg(long, default_value_t = 500)]
     kills: u32,
+    /// How often the power of a node is cut in each of pull, unpacking and collection.
+    #[arg(long, default_value_t = 50)]
+    cuts: u32,
 }
 
-/// Runs a campaign and prints what came of it.
+/// After so many power cuts the node starts again from what the last one left.
+const RESTART_EVERY: u32 = 5;
+
+/// Runs both campaigns, each unless it is of none, and prints what came of them.
 ///
 /// # Errors
 /// At the first disk that is not that of its digest, and at the first image that cannot be pulled afterwards.
 pub(super) fn run(root: &Path, options: &ImagesOptions) -> anyhow::Result<()> {
-    if let Some(reason) = host::without_host() {
-        anyhow::bail!("SKIPPED, {reason}");
-    }
     step("build", || crate::build::run(root))?;
+    if options.kills > 0 {
+        run_kills(options)?;
+    }
+    if options.cuts > 0 {
+        run_cuts(options)?;
+    }
+    Ok(())
+}
+
+fn run_kills(options: &ImagesOptions) -> anyhow::Result<()> {
+    if let Some(reason) = host::without_host() {
+        anyhow::bail!("kills: SKIPPED, {reason}");
+    }
     let tally = step("kills", || {
         let host = Host::enter()?;
         let agent = Agent::prepare(&host)?;
@@ -41,11 +59,39 @@ pub(super) fn run(root: &Path, options: &ImagesOptions) -> anyhow::Result<()> {
             eprintln!("    {}", line(tally));
         })
     })?;
-    println!("{}", line(&tally));
+    println!("seed {}: {}", options.seed, line(&tally));
     for (moment, count) in &tally.moments {
         println!("    {count:4} {moment}");
     }
     Ok(())
+}
+
+fn run_cuts(options: &ImagesOptions) -> anyhow::Result<()> {
+    if let Some(reason) = skip::without_node() {
+        anyhow::bail!("power cuts: SKIPPED, {reason}");
+    }
+    let tally = step("power cuts", || {
+        let campaign = CutCampaign {
+            seed: options.seed,
+            of_each: options.cuts,
+            restart_every: RESTART_EVERY,
+        };
+        power_cuts(campaign, |tally| eprintln!("    {}", line_of_cuts(tally)))
+    })?;
+    println!("seed {}: {}", options.seed, line_of_cuts(&tally));
+    Ok(())
+}
+
+fn line_of_cuts(tally: &CutTally) -> String {
+    let of = |(stage, count): (&&str, &u32)| format!("{count} during {stage}");
+    let stages: Vec<String> = tally.cuts.iter().map(of).collect();
+    format!(
+        "{} power cuts, {}; {} disks looked at and right, all images pulled after {} restarts",
+        tally.all(),
+        stages.join(", "),
+        tally.disks,
+        tally.restarts
+    )
 }
 
 fn line(tally: &Tally) -> String {
