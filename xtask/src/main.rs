@@ -123,12 +123,8 @@ enum Bench {
     },
     /// Random reads by a guest on this machine's own KVM, beside io_uring without one.
     Io(bench::io::IoOptions),
-    /// An image from a registry to a raw disk, beside skopeo and qemu-img.
-    Images {
-        /// MiB of data of the disk.
-        #[arg(long, value_name = "MIB", default_value_t = 512)]
-        mib: u32,
-    },
+    /// An image from a registry to a raw disk, beside skopeo and qemu-img; and the guests that share its disk.
+    Images(bench::images::ImagesOptions),
     /// An agent with hundreds of guests on this machine's own KVM.
     Agent(bench::agent::AgentOptions),
     /// VirtualMachines that are halted, beside guests that run, on this machine's own KVM.
@@ -191,8 +187,8 @@ fn run(command: Command) -> anyhow::Result<()> {
         } => bench::machines::run(&root, halted, running, json),
         Command::Bench {
             json,
-            what: Some(Bench::Images { mib }),
-        } => bench::images::run(&root, mib, json),
+            what: Some(Bench::Images(options)),
+        } => bench::images::run(&root, options, json),
         Command::Bench {
             json,
             what: Some(Bench::Crowd { count }),

@@ -93,7 +93,7 @@ fn memory(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<Vec<Figure>> {
 
 /// The sum of `Rss:` of all mappings in smaps that are not a memfd: the VMM has no memfd but the
 /// guest's memory.
-fn beyond_guest_ram_kib(smaps: &str) -> anyhow::Result<f64> {
+pub(super) fn beyond_guest_ram_kib(smaps: &str) -> anyhow::Result<f64> {
     let mut sum = 0.0;
     let mut is_guest_ram = false;
     for line in smaps.lines() {

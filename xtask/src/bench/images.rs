@@ -1,4 +1,7 @@
-//! `cargo xtask bench images`: an image from a registry to a raw disk, beside skopeo and qemu-img in the same run.
+//! `cargo xtask bench images`: an image from a registry to a raw disk, beside skopeo and qemu-img in the same run; and what its
+//! disk costs the guests that share it.
+
+mod shared;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -26,18 +29,33 @@ const IMAGE: &str = "127.0.0.1:5000/vm/disk:1";
 /// What pulls and converts in other processes of the agent's program, by its first argument.
 const CHILDREN: &str = "pull-image|read-layers|convert-image";
 
-/// Pulls an image of a disk with so many MiB of data.
+/// Of which size, and for how many.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct ImagesOptions {
+    /// MiB of data of the disk.
+    #[arg(long, value_name = "MIB", default_value_t = 512)]
+    mib: u32,
+    /// Guests of one image at once.
+    #[arg(long, default_value_t = 1000)]
+    guests: u32,
+}
+
+/// Pulls an image of a disk, and starts guests of it.
 ///
 /// # Errors
-/// When a side does not get the disk, or gets another.
-pub fn run(root: &Path, mib: u32, json: Option<PathBuf>) -> anyhow::Result<()> {
+/// When a side does not get the disk, or gets another, and when a guest does not run.
+pub fn run(root: &Path, options: ImagesOptions, json: Option<PathBuf>) -> anyhow::Result<()> {
     if let Some(reason) = host::without_host() {
         anyhow::bail!("SKIPPED, {reason}");
     }
     tools::ensure(tools::TESTS)?;
     tools::ensure(tools::NODE)?;
     step("build", || crate::build::run(root))?;
-    let figures = step("pulls", || measure(mib))?;
+    let ImagesOptions { mib, guests } = options;
+    let mut figures = step("pulls", || measure(mib))?;
+    figures.extend(step("guests of one image", || {
+        shared::measure(mib, guests)
+    })?);
     figure::print(&figures);
     match json {
         Some(path) => figure::write(&figures, &path),
