@@ -8,6 +8,7 @@ use anyhow::Context;
 
 use crate::commands::{COMMAND_TIMEOUT, Commands, Output, Session};
 use crate::image::busybox::GuestImage;
+use crate::image::kernel::PERIODIC_TICKS;
 
 /// The agent's configuration file; on disk, because a test may cut the power.
 pub const CONFIG: &str = "/var/lib/kvmlet/kvmlet.toml";
@@ -337,7 +338,7 @@ impl GuestSpec {
     pub fn busybox(name: &str, words: &str) -> Self {
         Self {
             name: name.to_owned(),
-            command_line: format!("console=ttyS0 panic=-1 {words}"),
+            command_line: format!("console=ttyS0 panic=-1 {PERIODIC_TICKS} {words}"),
             memory_mib: 256,
             image: "busybox",
             kernel: GuestImage::KERNEL,

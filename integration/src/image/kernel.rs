@@ -10,6 +10,11 @@ use anyhow::Context;
 
 use crate::{cache, process, tools};
 
+/// Words for the command line of a kernel that runs in an emulated node: periodic ticks. Such a node loses a timer
+/// interrupt now and then, which a kernel with ticks on demand never asks for again. `guest-images/cloud/grub.cfg` has them
+/// too.
+pub const PERIODIC_TICKS: &str = "lapic=notscdeadline nohz=off highres=off";
+
 /// One of Debian's kernels.
 struct Source {
     /// The meta package that names the newest.

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use integration::commands::Commands;
-use integration::image::{busybox, kernel, tools_disk};
+use integration::image::kernel::{self, PERIODIC_TICKS};
+use integration::image::{busybox, tools_disk};
 use integration::node::{Flavour, Node, NodeSpec};
 
 use crate::report::Report;
@@ -70,8 +71,8 @@ pub fn flags(
     let (script_disk, root) = (letter(disks.len()), letter(disks.len() + 1));
     let mut flags = boot_flags();
     flags.push(format!(
-        "--cmdline=console=ttyS0 quiet kvmlet.ip=10.77.0.2/24 kvmlet.script=/dev/vd{script_disk} \
-         kvmlet.root=/dev/vd{root} {words}"
+        "--cmdline=console=ttyS0 quiet {PERIODIC_TICKS} kvmlet.ip=10.77.0.2/24 \
+         kvmlet.script=/dev/vd{script_disk} kvmlet.root=/dev/vd{root} {words}"
     ));
     flags.extend(disks.iter().map(|disk| format!("--disk={disk}")));
     flags.push(format!("--disk={file},ro"));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use integration::commands::Commands;
 use integration::image::busybox::{self, GuestImage};
-use integration::image::kernel;
+use integration::image::kernel::{self, PERIODIC_TICKS};
 use integration::node::{Flavour, Node, NodeSpec};
 use integration::{skip, skip_if};
 
@@ -67,10 +67,9 @@ fn starts_over(reboots: u32) -> anyhow::Result<()> {
         "--vmm=/opt/payload/bin/kvmlet-vmm".to_owned(),
         "--kernel=/opt/payload/images/vmlinux".to_owned(),
         "--initrd=/opt/payload/images/initrd".to_owned(),
-        // Periodic ticks: an emulated node loses a timer interrupt now and then, which is not asked for again otherwise.
-        "--cmdline=console=ttyS0 quiet panic=1 lapic=notscdeadline nohz=off highres=off kvmlet.ip=none \
-         kvmlet.script=/dev/vdb"
-            .to_owned(),
+        format!(
+            "--cmdline=console=ttyS0 quiet panic=1 {PERIODIC_TICKS} kvmlet.ip=none kvmlet.script=/dev/vdb"
+        ),
     ];
     flags.extend(put(&node, reboots)?);
     let mut machine = Machine::start(&node, &flags)?;

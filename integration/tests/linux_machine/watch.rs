@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use integration::commands::Commands;
 use integration::image::busybox::{self, GuestImage};
+use integration::image::kernel::PERIODIC_TICKS;
 use integration::node::{Flavour, Node, NodeSpec};
 use integration::{skip, skip_if};
 
@@ -38,7 +39,7 @@ pub fn flags(watchdog: &str, id: &str, words: &str) -> Vec<String> {
         "--vmm=/opt/payload/bin/kvmlet-vmm".to_owned(),
         format!("--kernel={}", image(GuestImage::KERNEL)),
         format!("--initrd={}", image(GuestImage::INITRD)),
-        format!("--cmdline=console=ttyS0 quiet kvmlet.ip=none {words}"),
+        format!("--cmdline=console=ttyS0 quiet {PERIODIC_TICKS} kvmlet.ip=none {words}"),
         "--memory=832M".to_owned(),
         "--rng".to_owned(),
         "--balloon=0,reporting".to_owned(),
