@@ -49,7 +49,7 @@ pub(super) fn measure(
             start_api_server(host, program)?;
             let theirs = run(host, "kube-apiserver")?;
             figures.extend(compared(&ours, "kube-apiserver", &theirs));
-            host.sh("pkill -f /run/bin/kube-apiserver")?;
+            host.sh("pkill -x kube-apiserver")?;
         }
         None => println!("kube-apiserver: SKIPPED, none is given (--kube-apiserver PROGRAM)"),
     }
