@@ -17,10 +17,10 @@ use self::decision::{Decision, create, update};
 use self::repeated::repeated;
 use crate::agent::Agent;
 use crate::error::WriteError;
-use crate::object::{self};
+use crate::object;
 use crate::objects::companion::Companion;
 use crate::objects::namespace::{self, check_open};
-use crate::owner::{self};
+use crate::owner;
 use crate::traces::{self, Call, Moment};
 use crate::{clock, events, paths, verbs, vsock};
 

@@ -1,9 +1,10 @@
 //! A chain of images: an overlay, what lies below, and so on.
 
+use super::error::DiskError;
+use super::format::{ConvertLimits, DiskFormat, MAX_CHAIN};
 use super::probe::probe;
 use super::qcow2::{Header, Mapping, Qcow2};
-use super::source::Source;
-use super::{ConvertLimits, DiskError, DiskFormat, Layer, MAX_CHAIN};
+use super::source::{Layer, Source};
 
 /// Sectors of a disk; sizes are rounded up to whole ones, as QEMU does with raw files.
 const SECTOR_BYTES: u64 = 512;
@@ -94,7 +95,8 @@ impl Chain {
         let (mut at, mut rest) = (at, buffer);
         while !rest.is_empty() {
             let found = self.find(at, rest.len() as u64)?;
-            let (now, later) = rest.split_at_mut(super::index(found.length).min(rest.len()));
+            let (now, later) =
+                rest.split_at_mut(super::format::index(found.length).min(rest.len()));
             match found.place {
                 None => now.fill(0),
                 Some((depth, mapping)) => match self.images.get_mut(depth) {

@@ -7,7 +7,9 @@ use std::os::unix::fs::FileExt;
 use serde::{Deserialize, Serialize};
 
 use super::chain::Chain;
-use super::{ConvertLimits, DiskError, Layer, index};
+use super::error::DiskError;
+use super::format::{ConvertLimits, index};
+use super::source::Layer;
 
 /// What is read at once.
 const BUFFER_BYTES: u64 = 1 << 20;

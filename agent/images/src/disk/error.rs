@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::DiskFormat;
+use super::format::DiskFormat;
 
 /// Why a disk image could not be converted. Each variant names the image as the caller did.
 #[derive(Debug, thiserror::Error)]

@@ -2,10 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::error::DiskError;
+use super::format::{BackingInfo, DiskFormat};
 use super::probe::probe;
 use super::qcow2::{Compression, Header};
-use super::source::Source;
-use super::{DiskError, DiskFormat, Layer};
+use super::source::{Layer, Source};
 
 /// An image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,15 +36,6 @@ pub struct Qcow2Info {
     pub backing: Option<BackingInfo>,
     /// What keeps the image from being converted, in words; empty when nothing does.
     pub unsupported: Vec<String>,
-}
-
-/// The backing file that an image names.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BackingInfo {
-    /// Its name as the image holds it, without control characters. It is shown, never opened.
-    pub name: String,
-    /// Its format, when the image names it.
-    pub format: Option<String>,
 }
 
 /// Looks at the header of an image.

@@ -1,7 +1,8 @@
 //! What an image is, by its bytes.
 
+use super::error::DiskError;
+use super::format::DiskFormat;
 use super::source::Source;
-use super::{DiskError, DiskFormat};
 
 /// A format that is recognised so that it can be refused by its name: taken for a raw disk it would
 /// become a disk full of nonsense.

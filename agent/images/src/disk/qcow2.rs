@@ -12,16 +12,14 @@ mod refcounts;
 mod snapshots;
 mod used;
 
-pub use compressed::Compression;
-pub(super) use entry::Mapping;
-pub(super) use header::Header;
-
+pub use self::compressed::Compression;
+use self::compressed::Decoder;
+pub(super) use self::entry::Mapping;
+use self::header::ENTRY_BYTES;
+pub(super) use self::header::Header;
+use super::error::DiskError;
+use super::format::{be64, index};
 use super::source::Source;
-use super::{DiskError, be64, index};
-use compressed::Decoder;
-
-/// Size of an entry of an L1 or L2 table in bytes.
-const ENTRY_BYTES: u64 = 8;
 
 /// An image whose header was read and whose tables are read as they are needed.
 pub(super) struct Qcow2 {

@@ -5,7 +5,8 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 
-use super::{DiskError, DiskFormat, index};
+use super::error::DiskError;
+use super::format::{DiskFormat, index};
 
 /// Bytes that can be read anywhere.
 pub trait ReadAt {

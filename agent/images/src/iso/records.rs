@@ -2,7 +2,7 @@
 
 use std::iter::repeat_n;
 
-use super::SECTOR_BYTES;
+use super::file::SECTOR_BYTES;
 use super::tree::{Directory, Entry, Node, Tree};
 
 const FIRST_DESCRIPTOR: usize = 16;

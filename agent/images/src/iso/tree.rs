@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{IsoError, IsoFile, MAX_NAME_BYTES};
+use super::file::{IsoError, IsoFile, MAX_NAME_BYTES};
 
 /// A directory or a file.
 pub(super) enum Node<'a> {

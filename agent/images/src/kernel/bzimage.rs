@@ -2,7 +2,7 @@
 //!
 //! Source: Linux `Documentation/arch/x86/boot.rst`, "Details of header fields".
 
-use super::UnpackKernelError;
+use super::error::UnpackKernelError;
 
 /// As many bytes as hold every field that is read here.
 pub(super) const HEADER_BYTES: usize = 0x250;

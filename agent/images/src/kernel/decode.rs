@@ -1,33 +1,10 @@
 //! Compression formats of kernels, recognised by their first bytes and decoded as streams.
 
-use std::fmt;
 use std::io::{self, BufReader, Read, Write};
 
-use super::{UnpackKernelError, lz4_legacy};
-
-/// Compression formats that can be unpacked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Compression {
-    /// RFC 1952.
-    Gzip,
-    /// The .xz container.
-    Xz,
-    /// RFC 8878.
-    Zstd,
-    /// The LZ4 "legacy" frame, the only one that Linux uses for itself.
-    Lz4Legacy,
-}
-
-impl fmt::Display for Compression {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Gzip => "gzip",
-            Self::Xz => "xz",
-            Self::Zstd => "zstd",
-            Self::Lz4Legacy => "LZ4",
-        })
-    }
-}
+use super::compression::Compression;
+use super::error::UnpackKernelError;
+use super::lz4_legacy;
 
 /// Memory that an xz stream may ask for: `xz -9` needs 65 MiB, the kernel's own settings 33 MiB.
 const XZ_MEMORY_BYTES: u64 = 96 << 20;

@@ -14,8 +14,8 @@ use tar::{EntryType, Header};
 
 use super::blob::{Descriptor, Digest, digest_of};
 use super::layer::{Extensions, Kind, kind_of, plain_path};
-use super::manifest::parse;
-use super::{ImageManifest, LayoutDir, OciError, OciLimits};
+use super::layout::{LayoutDir, OciError, OciLimits};
+use super::manifest::{ImageManifest, parse};
 
 /// Most entries of an archive: an image has some hundreds.
 const MAX_ENTRIES: usize = 16_384;

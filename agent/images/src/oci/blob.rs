@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256, Sha512};
 
-use super::{LayoutDir, OciError};
+use super::layout::{LayoutDir, OciError};
 
 /// A blob as a manifest refers to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::io::{self, Read};
 
-use super::OciError;
+use super::layout::OciError;
 use crate::bounded::LimitReached;
 
 /// Bytes that may still be read, packed and unpacked ones, over all layers and links.

@@ -7,7 +7,7 @@ use tar::{Archive, EntryType, PaxExtensions};
 
 use super::blob::{BlobReader, Descriptor};
 use super::budget::Budget;
-use super::{LayoutDir, OciError, OciLimits};
+use super::layout::{LayoutDir, OciError, OciLimits};
 use crate::bounded::{BoundedReader, is_limit};
 
 /// Longest path and longest set of extended attributes of one entry.

@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::blob::Descriptor;
 use super::layer::{Entry, Kind, Layers, whiteout};
-use super::{LayoutDir, OciError};
+use super::layout::{LayoutDir, OciError};
 
 /// Symlinks and hard links that may follow one another.
 const MAX_LINKS: usize = 16;

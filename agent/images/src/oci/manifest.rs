@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::blob::{Descriptor, Digest, digest_of, read_document};
-use super::{LayoutDir, OciError, OciLimits};
+use super::layout::{LayoutDir, OciError, OciLimits};
 
 const INDEX: &str = "index.json";
 const REF_NAME: &str = "org.opencontainers.image.ref.name";

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::blob::Descriptor;
 use super::layer::{Entry, Layers, whiteout};
-use super::{LayoutDir, OciError};
+use super::layout::{LayoutDir, OciError};
 
 /// A directory with more names than this is refused unread.
 const MAX_NAMES: usize = 64;

@@ -3,10 +3,13 @@
 //! What is found here would otherwise be found when half a disk is written; and tables that point at
 //! each other would make a small file cost much.
 
-use super::super::{DiskError, be64, index};
 use super::entry::{self, Mapping};
+use super::header::ENTRY_BYTES;
+use super::refcounts::{in_use, take_table};
 use super::used::Used;
-use super::{ENTRY_BYTES, Qcow2, Source, refcounts, snapshots};
+use super::{Qcow2, refcounts, snapshots};
+use crate::disk::error::DiskError;
+use crate::disk::format::{be64, index};
 
 impl Qcow2 {
     /// Fails when a table or a cluster lies outside of the file, or at a place that is in use already,
@@ -96,33 +99,4 @@ impl Qcow2 {
         }
         Ok(())
     }
-}
-
-/// Takes a table that begins at a cluster's start.
-pub(super) fn take_table(
-    source: &Source,
-    used: &mut Used,
-    (what, offset, length): (&str, u64, u64),
-    cluster_bytes: u64,
-) -> Result<(), DiskError> {
-    if length == 0 {
-        return Ok(());
-    }
-    if !offset.is_multiple_of(cluster_bytes) {
-        return Err(source.damaged(format_args!(
-            "{what} would begin at byte {offset}, which is no start of a cluster"
-        )));
-    }
-    source.holds(format_args!("{what}"), offset, length)?;
-    if used.take(offset, length) {
-        Ok(())
-    } else {
-        Err(in_use(source, format_args!("{what}"), offset))
-    }
-}
-
-fn in_use(source: &Source, what: std::fmt::Arguments<'_>, offset: u64) -> DiskError {
-    source.damaged(format_args!(
-        "{what} would begin at byte {offset}, in a cluster that something else is in already"
-    ))
 }

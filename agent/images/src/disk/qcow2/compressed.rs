@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use zstd::stream::raw::{Decoder as Zstd, InBuffer, Operation, OutBuffer};
 
 use super::super::source::Source;
-use super::super::{DiskError, index};
+use crate::disk::error::DiskError;
+use crate::disk::format::index;
 
 /// How an image's compressed clusters are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! Entries of L1 and L2 tables.
 
-use super::Header;
+use super::header::Header;
 
 /// Bits 9 to 55: where in the file.
 const OFFSET: u64 = 0x00ff_ffff_ffff_fe00;
@@ -19,7 +19,7 @@ const SECTOR_BYTES: u64 = 512;
 
 /// What an image has for a cluster of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::disk) enum Mapping {
+pub(crate) enum Mapping {
     /// Nothing: what the image below has counts.
     Unallocated,
     /// Zeros, whatever lies below.

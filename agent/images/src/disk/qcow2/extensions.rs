@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{DiskError, be32, index, shown};
-use super::Source;
+use crate::disk::error::DiskError;
+use crate::disk::format::{be32, index, shown};
+use crate::disk::source::Source;
 
 const END: u32 = 0;
 const BACKING_FORMAT: u32 = 0xe279_2aca;

@@ -2,10 +2,14 @@
 
 use super::super::probe::QCOW2_MAGIC;
 use super::super::source::Source;
-use super::super::{BackingInfo, DiskError, DiskFormat, be32, be64, index, shown};
+use super::compressed::Compression;
 use super::extensions::Extensions;
 use super::features::{self, COMPRESSION, DIRTY, EXTENDED_L2};
-use super::{Compression, ENTRY_BYTES};
+use crate::disk::error::DiskError;
+use crate::disk::format::{BackingInfo, DiskFormat, be32, be64, index, shown};
+
+/// Size of an entry of an L1 or L2 table in bytes.
+pub(super) const ENTRY_BYTES: u64 = 8;
 
 /// Sizes of clusters that QEMU knows: 512 bytes to 2 MiB.
 const CLUSTER_BITS: std::ops::RangeInclusive<u32> = 9..=21;
@@ -23,31 +27,31 @@ const MAX_L1_BYTES: u64 = 32 << 20;
 
 /// What a header says, as far as a reader needs it. Tables are not looked at.
 #[derive(Debug)]
-pub(in crate::disk) struct Header {
-    pub(in crate::disk) version: u32,
+pub(crate) struct Header {
+    pub(crate) version: u32,
     pub(super) cluster_bits: u32,
     /// Whether L2 entries are extended: a bitmap says of each subcluster what it is.
     pub(super) has_subclusters: bool,
-    pub(in crate::disk) virtual_bytes: u64,
+    pub(crate) virtual_bytes: u64,
     pub(super) l1_offset: u64,
     pub(super) l1_entries: u64,
     pub(super) refcount_table_offset: u64,
     pub(super) refcount_table_clusters: u64,
     /// A reference count has 2 to the power of this many bits.
-    pub(in crate::disk) refcount_order: u32,
+    pub(crate) refcount_order: u32,
     /// Whether reference counts may be stale.
     pub(super) is_dirty: bool,
-    pub(in crate::disk) snapshot_count: u32,
+    pub(crate) snapshot_count: u32,
     pub(super) snapshots_offset: u64,
-    pub(in crate::disk) compression: Compression,
-    pub(in crate::disk) backing: Option<BackingInfo>,
+    pub(crate) compression: Compression,
+    pub(crate) backing: Option<BackingInfo>,
     /// What keeps the image from being read, in words that follow "the image".
-    pub(in crate::disk) unsupported: Vec<String>,
+    pub(crate) unsupported: Vec<String>,
 }
 
 impl Header {
     /// Reads the header. `who` says why the file should be qcow2, for the message when it is not.
-    pub(in crate::disk) fn read(source: &Source, who: &str) -> Result<Self, DiskError> {
+    pub(crate) fn read(source: &Source, who: &str) -> Result<Self, DiskError> {
         let head = source.read_up_to(0, 512)?;
         if !head.starts_with(&QCOW2_MAGIC) {
             return Err(DiskError::WrongFormat {
@@ -150,7 +154,7 @@ impl Header {
     }
 
     /// Fails when the image has something that cannot be read.
-    pub(in crate::disk) fn refuse_unsupported(&self, source: &Source) -> Result<(), DiskError> {
+    pub(crate) fn refuse_unsupported(&self, source: &Source) -> Result<(), DiskError> {
         let Some(what) = self.unsupported.first() else {
             return Ok(());
         };
@@ -166,7 +170,7 @@ impl Header {
     }
 
     /// Size of a cluster in bytes.
-    pub(in crate::disk) fn cluster_bytes(&self) -> u64 {
+    pub(crate) fn cluster_bytes(&self) -> u64 {
         1 << self.cluster_bits
     }
 

@@ -1,10 +1,11 @@
 //! Reference counts. A reader needs none; but a cluster in use whose count is zero is one that a
 //! writer may have given to something else since.
 
-use super::super::{DiskError, be64, index};
-use super::check::take_table;
+use super::header::{ENTRY_BYTES, Header};
 use super::used::Used;
-use super::{ENTRY_BYTES, Header, Source};
+use crate::disk::error::DiskError;
+use crate::disk::format::{be64, index};
+use crate::disk::source::Source;
 
 /// Largest reference count table in bytes, as in QEMU (`QCOW_MAX_REFTABLE_SIZE`).
 const MAX_TABLE_BYTES: u64 = 8 << 20;
@@ -103,4 +104,33 @@ fn is_zero(block: &[u8], number: u64, order: u32) -> bool {
     let start = index(number) * width;
     let count = block.get(start..start + width).unwrap_or_default();
     count.iter().all(|byte| *byte == 0)
+}
+
+/// Takes a table that begins at a cluster's start.
+pub(super) fn take_table(
+    source: &Source,
+    used: &mut Used,
+    (what, offset, length): (&str, u64, u64),
+    cluster_bytes: u64,
+) -> Result<(), DiskError> {
+    if length == 0 {
+        return Ok(());
+    }
+    if !offset.is_multiple_of(cluster_bytes) {
+        return Err(source.damaged(format_args!(
+            "{what} would begin at byte {offset}, which is no start of a cluster"
+        )));
+    }
+    source.holds(format_args!("{what}"), offset, length)?;
+    if used.take(offset, length) {
+        Ok(())
+    } else {
+        Err(in_use(source, format_args!("{what}"), offset))
+    }
+}
+
+pub(super) fn in_use(source: &Source, what: std::fmt::Arguments<'_>, offset: u64) -> DiskError {
+    source.damaged(format_args!(
+        "{what} would begin at byte {offset}, in a cluster that something else is in already"
+    ))
 }

@@ -1,10 +1,12 @@
 //! Internal snapshots. They are not converted; but a table of them that is nonsense says that the image
 //! is damaged.
 
-use super::super::{DiskError, be32, be64};
-use super::check::take_table;
+use super::header::{ENTRY_BYTES, Header};
+use super::refcounts::take_table;
 use super::used::Used;
-use super::{ENTRY_BYTES, Header, Source};
+use crate::disk::error::DiskError;
+use crate::disk::format::{be32, be64};
+use crate::disk::source::Source;
 
 /// Most snapshots, as in QEMU (`QCOW_MAX_SNAPSHOTS`).
 const MAX_SNAPSHOTS: u32 = 65_536;

@@ -1,7 +1,8 @@
 //! Which clusters of an image's file are in use, so that none is used twice.
 
-use super::super::{DiskError, index};
-use super::Source;
+use crate::disk::error::DiskError;
+use crate::disk::format::index;
+use crate::disk::source::Source;
 
 /// Two bits for each cluster of the file.
 pub(super) struct Used {
