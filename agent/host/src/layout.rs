@@ -146,7 +146,7 @@ impl Layout {
         self.run.join("vmm")
     }
 
-    /// Their uids.
+    /// Uids of VMIs that have a directory below the run directory.
     pub(crate) fn uids_with_run_dir(&self) -> io::Result<Vec<PathUid>> {
         let mut uids = Vec::new();
         for entry in absent_is_none(fs::read_dir(self.all_run_dirs()))?

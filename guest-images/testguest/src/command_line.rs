@@ -28,7 +28,7 @@ pub enum Afterwards {
     Button,
     /// Send received console lines back.
     Echo,
-    /// Frames that console lines name are sent, and those that come are told.
+    /// Send the frames that console lines name, and print a line for each that comes.
     Frames,
     /// Reset the machine.
     Reboot,

@@ -19,7 +19,7 @@ const CHUNK_BYTES: u64 = 32 << 10;
 /// Chunks that no buffer of a connection that stands still takes: 6 MiB, where the kernel keeps 4 MiB at most.
 const MORE_THAN_BUFFERS: u64 = 192;
 
-/// The guest's peer: it sends noise, counts it, knows its digest, and ends when it is told to.
+/// The guest's peer: it sends noise, counts it, keeps its digest, and ends at a word from the test.
 const PEER: &str = "rm -f /run/enough /run/copy; echo 0 >/run/chunks; mkfifo /run/copy; setsid sh -c '\
     sha256sum </run/copy >/run/digest & count=0; \
     while [ ! -e /run/enough ]; do \
