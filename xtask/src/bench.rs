@@ -11,6 +11,7 @@ pub mod images;
 pub mod io;
 pub mod machines;
 mod median;
+pub mod net;
 mod nodes;
 mod objects;
 mod snapshots;

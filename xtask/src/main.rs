@@ -134,6 +134,8 @@ enum Bench {
         #[arg(long, default_value_t = 200)]
         running: u32,
     },
+    /// What the pod network adds to starts, and what masquerade costs connections.
+    Net(bench::net::NetOptions),
     /// Many small machines at once on this machine's own KVM.
     Crowd {
         #[arg(long, default_value_t = 900)]
@@ -189,6 +191,10 @@ fn run(command: Command) -> anyhow::Result<()> {
             json,
             what: Some(Bench::Images(options)),
         } => bench::images::run(&root, options, json),
+        Command::Bench {
+            json,
+            what: Some(Bench::Net(options)),
+        } => bench::net::run(&root, &options, json),
         Command::Bench {
             json,
             what: Some(Bench::Crowd { count }),

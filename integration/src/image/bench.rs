@@ -78,10 +78,18 @@ pub fn start_initramfs() -> anyhow::Result<Vec<u8>> {
 /// # Errors
 /// When the program was not built yet.
 pub fn work_initramfs() -> anyhow::Result<Vec<u8>> {
-    let mut archive = initramfs_of(&stripped("bench-guest")?)?;
+    let mut archive = initramfs_of(&work_program()?)?;
     tools::ensure(tools::IMAGES)?;
     archive.file("bin/busybox", 0o755, &fs::read("/bin/busybox")?)?;
     archive.finish()
+}
+
+/// The program `bench-guest`.
+///
+/// # Errors
+/// When it was not built yet.
+pub fn work_program() -> anyhow::Result<Vec<u8>> {
+    stripped("bench-guest")
 }
 
 fn initramfs_of(init: &[u8]) -> anyhow::Result<Archive> {

@@ -1,5 +1,8 @@
 //! `/init` of the benchmark guest: says that it runs, does what `bench.work=` of the kernel's command
 //! line asks for, prints figures, and resets the machine.
+//!
+//! In a guest that is up already it is `bench-guest net NODE MS`: talks to the node at that address, each test for so many
+//! milliseconds, and ends.
 
 #![forbid(unsafe_code)]
 
@@ -16,7 +19,19 @@ use integration::vmm_bench::{DONE_LINE, FIGURE_LINE, INIT_LINE};
 use nix::mount::{MsFlags, mount};
 use nix::sys::reboot::{RebootMode, reboot};
 
-fn main() -> anyhow::Result<Infallible> {
+fn main() -> anyhow::Result<()> {
+    // Words that the kernel does not know are arguments of /init.
+    if std::process::id() == 1 {
+        match init()? {}
+    }
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["net", node, ms] => net::talk(node, Duration::from_millis(ms.parse()?)),
+        _ => anyhow::bail!("usage: bench-guest net NODE MS"),
+    }
+}
+
+fn init() -> anyhow::Result<Infallible> {
     println!("{INIT_LINE}");
     if let Err(error) = work() {
         println!("BENCH error {error:#}");

@@ -16,12 +16,17 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// A card may take a moment until the first packet gets through.
 const ATTEMPTS: u32 = 100;
 
-/// Prints Mbit/s to the node and from it, and round trips a second.
+/// Gives the card its address, and then as [`talk`].
 pub fn run(time: Duration) -> anyhow::Result<()> {
     set_up()?;
-    figure("tcp_to_node", send(time).context("sending")?);
-    figure("tcp_from_node", receive(time).context("receiving")?);
-    figure("tcp_round_trips", echo(time).context("round trips")?);
+    talk(NODE_ADDRESS, time)
+}
+
+/// Prints Mbit/s to the node and from it, and round trips a second. `node` is the node's address.
+pub fn talk(node: &str, time: Duration) -> anyhow::Result<()> {
+    figure("tcp_to_node", send(node, time).context("sending")?);
+    figure("tcp_from_node", receive(node, time).context("receiving")?);
+    figure("tcp_round_trips", echo(node, time).context("round trips")?);
     Ok(())
 }
 
@@ -42,10 +47,10 @@ fn set_up() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn connect(port: u16) -> anyhow::Result<TcpStream> {
+fn connect(node: &str, port: u16) -> anyhow::Result<TcpStream> {
     let mut last = None;
     for _ in 0..ATTEMPTS {
-        match TcpStream::connect((NODE_ADDRESS, port)) {
+        match TcpStream::connect((node, port)) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = Some(error),
         }
@@ -55,8 +60,8 @@ fn connect(port: u16) -> anyhow::Result<TcpStream> {
 }
 
 /// Mbit/s, counted by whoever receives.
-fn send(time: Duration) -> anyhow::Result<f64> {
-    let mut stream = connect(SINK_PORT)?;
+fn send(node: &str, time: Duration) -> anyhow::Result<f64> {
+    let mut stream = connect(node, SINK_PORT)?;
     let chunk = vec![0; CHUNK_BYTES];
     let started = Instant::now();
     while started.elapsed() < time {
@@ -68,8 +73,8 @@ fn send(time: Duration) -> anyhow::Result<f64> {
     megabits(u64::from_le_bytes(received), started)
 }
 
-fn receive(time: Duration) -> anyhow::Result<f64> {
-    let mut stream = connect(SOURCE_PORT)?;
+fn receive(node: &str, time: Duration) -> anyhow::Result<f64> {
+    let mut stream = connect(node, SOURCE_PORT)?;
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut bytes = 0;
     let started = Instant::now();
@@ -87,8 +92,8 @@ fn megabits(bytes: u64, started: Instant) -> anyhow::Result<f64> {
 }
 
 /// Round trips of one byte a second.
-fn echo(time: Duration) -> anyhow::Result<f64> {
-    let mut stream = connect(ECHO_PORT)?;
+fn echo(node: &str, time: Duration) -> anyhow::Result<f64> {
+    let mut stream = connect(node, ECHO_PORT)?;
     stream.set_nodelay(true)?;
     let mut byte = [0];
     let mut trips: u32 = 0;

@@ -1,0 +1,191 @@
+//! Connections of guests with the node, through masquerade and by a plain tap on the same bridge, with and without vhost-net:
+//! four stock guests of one node, which talk in turn.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use integration::agent::{Agent, CONFIG, GuestSpec};
+use integration::commands::{Commands, Session};
+use integration::image::bench;
+use integration::image::busybox::{self, GuestImage};
+use integration::node::{Flavour, Node, NodeSpec};
+use integration::vmm_bench::FIGURE_LINE;
+
+use crate::bench::figure::{Better, Figure};
+use crate::bench::median::median;
+
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// The node on the bridge of the pod network, where the servers are.
+const NODE: &str = "10.213.0.1";
+
+/// Where the node serves guests the program that they run.
+const WWW_PORT: u16 = 8000;
+
+/// A network of the configuration whose bridge is that of the pod network.
+const PLAIN: &str = "\n[networks.plain]\nbridge = \"kvmlet0\"\n";
+
+/// Of the pool, far from where it begins.
+const PLAIN_ADDRESSES: [&str; 2] = ["10.213.255.201/16", "10.213.255.202/16"];
+
+/// What guests print, for people; and what it has to be of the plain tap's.
+const TESTS: [(&str, &str, &str, f64); 3] = [
+    ("tcp_to_node", "TCP to the node", "Mbit/s", 0.85),
+    ("tcp_from_node", "TCP from the node", "Mbit/s", 0.85),
+    ("tcp_round_trips", "round trips by TCP", "per s", 0.8),
+];
+
+/// A guest that waits at its prompt, with the program.
+struct Guest {
+    console: Session,
+    /// Samples by name.
+    samples: BTreeMap<String, Vec<f64>>,
+}
+
+/// The two that are compared.
+struct Pair {
+    masquerade: Guest,
+    plain: Guest,
+}
+
+pub(super) fn figures(rounds: u32, ms: u32) -> anyhow::Result<Vec<Figure>> {
+    let directory = tempfile::tempdir()?;
+    let program = directory.path().join("bench-guest");
+    std::fs::write(&program, bench::work_program()?)?;
+    let spec = NodeSpec::bare(Flavour::Busybox)
+        .with_programs(&["kvmlet", "kvmlet-vmm", "kvmctl", "vmm-bench"])?
+        .with(busybox::guest()?.directory, "images/busybox")
+        .with(program, "www/bench-guest");
+    let node = Node::boot(spec)?;
+    let agent = Agent::prepare(&node)?;
+    agent.add_image("/opt/payload/images/busybox/boot", "busybox")?;
+    node.sh(&format!("printf '%s' '{PLAIN}' >>{CONFIG}"))?;
+    agent.start()?;
+    node.sh(&format!("httpd -p {WWW_PORT} -h /opt/payload/www"))?;
+    node.sh("setsid vmm-bench serve </dev/null >/dev/null 2>&1 &")?;
+    let measured = measure(&node, &agent, (rounds, ms));
+    let [with, without] = measured.with_context(|| agent.log())?;
+    Ok([with.figures("vhost-net")?, without.figures("no vhost-net")?].concat())
+}
+
+fn measure(
+    node: &Node,
+    agent: &Agent<'_, Node>,
+    (rounds, ms): (u32, u32),
+) -> anyhow::Result<[Pair; 2]> {
+    let [first, second] = PLAIN_ADDRESSES;
+    let with = Pair::start(agent, "vhost", first)?;
+    ensure!(
+        of_vhost(node)? == 2,
+        "the guests' frames are moved by their VMMs"
+    );
+    node.sh("mv /dev/vhost-net /dev/not-vhost-net")?;
+    let without = Pair::start(agent, "vmm", second)?;
+    ensure!(
+        of_vhost(node)? == 2,
+        "the guests' frames are moved by vhost-net"
+    );
+    let mut pairs = [with, without];
+    for _ in 0..rounds {
+        for pair in &mut pairs {
+            pair.masquerade.talk(ms)?;
+            pair.plain.talk(ms)?;
+        }
+    }
+    Ok(pairs)
+}
+
+/// VMMs whose frames the kernel moves. The device may have another name by now.
+fn of_vhost(node: &Node) -> anyhow::Result<u32> {
+    let count = node.sh("count=0; for pid in $(pidof kvmlet-vmm); do \
+         ls -l /proc/$pid/fd | grep -q vhost-net && count=$((count + 1)); done; echo $count")?;
+    Ok(count.trim().parse()?)
+}
+
+impl Pair {
+    /// The guest on the pod network first: with it comes the bridge.
+    fn start(agent: &Agent<'_, Node>, name: &str, address: &str) -> anyhow::Result<Self> {
+        let masquerade =
+            GuestSpec::busybox(&format!("{name}-masquerade"), "quiet").on_pod_network();
+        let plain = GuestSpec::busybox(
+            &format!("{name}-plain"),
+            &format!("quiet kvmlet.ip={address}"),
+        );
+        let manifest = plain
+            .bridged_manifest(None)
+            .replace("pod: {}", "multus:\n      networkName: plain");
+        Ok(Self {
+            masquerade: Guest::start(agent, &masquerade.name, &masquerade.manifest())?,
+            plain: Guest::start(agent, &plain.name, &manifest)?,
+        })
+    }
+
+    /// Medians of both, and what masquerade leaves of the plain tap's.
+    fn figures(&self, mode: &str) -> anyhow::Result<Vec<Figure>> {
+        let mut figures = Vec::new();
+        for (name, shown, unit, least) in TESTS {
+            let of = |guest: &Guest| {
+                let samples = guest.samples.get(name);
+                samples.map(|samples| median(samples)).with_context(|| name)
+            };
+            let (masquerade, plain) = (of(&self.masquerade)?, of(&self.plain)?);
+            let how =
+                "medians of stock guests that talk in turn, in one node in a box of one processor";
+            let figure = |what: &str, value, unit| {
+                Figure::new(
+                    &format!("{shown}, {mode}, {what}"),
+                    value,
+                    unit,
+                    Better::More,
+                )
+                .how(how)
+            };
+            figures.extend([
+                figure("plain tap", plain, unit),
+                figure("masquerade", masquerade, unit),
+                figure("masquerade against plain tap", masquerade / plain, "ratio")
+                    .budget(least, least),
+            ]);
+        }
+        Ok(figures)
+    }
+}
+
+impl Guest {
+    fn start(agent: &Agent<'_, Node>, name: &str, manifest: &str) -> anyhow::Result<Self> {
+        agent.apply(manifest)?;
+        agent.wait_for_phase(name, "Running", PATIENCE)?;
+        let mut guest = Self {
+            console: agent.console(name)?,
+            samples: BTreeMap::new(),
+        };
+        guest.console.read_until(GuestImage::PROMPT, PATIENCE)?;
+        let fetched = guest.ask(&format!(
+            "until wget -q -O /tmp/bench http://{NODE}:{WWW_PORT}/bench-guest; do usleep 200000; done; \
+             chmod +x /tmp/bench && echo it is \"there\""
+        ))?;
+        ensure!(fetched.contains("it is there"), "{fetched}");
+        Ok(guest)
+    }
+
+    fn ask(&mut self, command: &str) -> anyhow::Result<String> {
+        self.console.write(format!("{command}\n").as_bytes())?;
+        self.console.read_until(GuestImage::PROMPT, PATIENCE)
+    }
+
+    fn talk(&mut self, ms: u32) -> anyhow::Result<()> {
+        let said = self.ask(&format!("/tmp/bench net {NODE} {ms}"))?;
+        let figures = said
+            .lines()
+            .filter_map(|line| line.trim_end().strip_prefix(FIGURE_LINE)?.split_once(' '));
+        let mut count = 0;
+        for (name, value) in figures {
+            let samples = self.samples.entry(name.to_owned()).or_default();
+            samples.push(value.parse()?);
+            count += 1;
+        }
+        ensure!(count == TESTS.len(), "{said}");
+        Ok(())
+    }
+}
