@@ -70,6 +70,8 @@ pub struct PodNetworkConfig {
     pub network6: Option<Ipv6Addr>,
     /// The MTU of the bridge and of everything that is joined to it.
     pub mtu: u32,
+    /// Networks, with their bits, that guests reach under their own addresses of the pool: they know a way back.
+    pub non_masquerade: Vec<(IpAddr, u8)>,
 }
 
 impl PodNetworkConfig {

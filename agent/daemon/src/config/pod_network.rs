@@ -1,6 +1,6 @@
 //! `[pod_network]`: the network that guests have without asking for one.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::Deserialize;
 
@@ -19,6 +19,8 @@ pub(crate) struct PodNetwork {
     pub(crate) bridge: String,
     /// The MTU of everything that is joined to it.
     pub(crate) mtu: u32,
+    /// Networks that guests reach under their own addresses, such as the pools of other nodes.
+    pub(crate) non_masquerade_cidrs: Vec<String>,
 }
 
 impl Default for PodNetwork {
@@ -29,12 +31,16 @@ impl Default for PodNetwork {
             cidr6: String::from("auto"),
             bridge: String::from("kvmlet0"),
             mtu: 1500,
+            non_masquerade_cidrs: Vec::new(),
         }
     }
 }
 
 /// Bits of the network of IPv6 addresses.
 const PREFIX6: &str = "64";
+
+/// Most networks that see guests' own addresses: each is a rule that every new connection may meet.
+const MOST_NON_MASQUERADE: usize = 16;
 
 /// Where a guest's IPv6 address is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +84,27 @@ impl PodNetwork {
         (prefix == PREFIX6 && is_network && !is_special).then_some(Network6::Given(network))
     }
 
+    /// Networks and bits of [`Self::non_masquerade_cidrs`].
+    pub(crate) fn non_masquerade(&self) -> Option<Vec<(IpAddr, u8)>> {
+        let one = |cidr: &String| {
+            let (network, prefix) = cidr.split_once('/')?;
+            let (network, prefix): (IpAddr, u8) = (network.parse().ok()?, prefix.parse().ok()?);
+            // A network of no bits is everywhere.
+            let is_network = match network {
+                IpAddr::V4(network) => {
+                    (1..=32).contains(&prefix)
+                        && u32::from(network).trailing_zeros() >= 32 - u32::from(prefix)
+                }
+                IpAddr::V6(network) => {
+                    (1..=128).contains(&prefix)
+                        && u128::from(network).trailing_zeros() >= 128 - u32::from(prefix)
+                }
+            };
+            is_network.then_some((network, prefix))
+        };
+        self.non_masquerade_cidrs.iter().map(one).collect()
+    }
+
     /// What is wrong with it.
     pub(super) fn fault(&self) -> Option<Fault> {
         if self.network().is_none() {
@@ -88,6 +115,12 @@ impl PodNetwork {
             let rule =
                 "must be an IPv6 network of 64 bits, such as fd00:1:2:3::/64, or auto, or none";
             return Some(("pod_network.cidr6", self.cidr6.clone(), rule));
+        }
+        let few = self.non_masquerade_cidrs.len() <= MOST_NON_MASQUERADE;
+        if !few || self.non_masquerade().is_none() {
+            let rule = "must be at most 16 networks such as 10.214.0.0/16 or fd00:1:2:4::/64";
+            let value = self.non_masquerade_cidrs.join(", ");
+            return Some(("pod_network.non_masquerade_cidrs", value, rule));
         }
         if !is_bridge_name(&self.bridge) {
             let rule = "must be the name of a bridge, of 1 to 15 bytes";
@@ -104,4 +137,43 @@ impl PodNetwork {
 /// IFNAMSIZ, and what the kernel refuses in names of interfaces.
 pub(super) fn is_bridge_name(name: &str) -> bool {
     (1..16).contains(&name.len()) && !name.contains(['/', ' ', '\t', ':'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PodNetwork;
+
+    fn fault(cidrs: &[&str]) -> Option<&'static str> {
+        let settings = PodNetwork {
+            non_masquerade_cidrs: cidrs.iter().map(|cidr| (*cidr).to_owned()).collect(),
+            ..PodNetwork::default()
+        };
+        settings.fault().map(|(setting, ..)| setting)
+    }
+
+    #[test]
+    fn networks_that_see_guests_own_addresses_are_networks() {
+        for good in [
+            &[][..],
+            &["10.214.0.0/16", "fd00:1:2:4::/64"],
+            &["192.0.2.1/32"],
+        ] {
+            assert_eq!(fault(good), None, "{good:?}");
+        }
+        let many: Vec<&str> = ["10.214.0.0/16"].into_iter().cycle().take(17).collect();
+        for bad in [
+            &["10.214.0.1/16"][..],
+            &["10.214.0.0"],
+            &["0.0.0.0/0"],
+            &["10.214.0.0/33"],
+            &["fd00::1/64"],
+            &many[..],
+        ] {
+            assert_eq!(
+                fault(bad),
+                Some("pod_network.non_masquerade_cidrs"),
+                "{bad:?}"
+            );
+        }
+    }
 }

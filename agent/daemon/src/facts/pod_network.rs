@@ -18,6 +18,7 @@ pub(crate) fn pod_network(config: &Config) -> Option<PodNetworkConfig> {
         prefix,
         network6: network6(settings).unwrap_or_default(),
         mtu: settings.mtu,
+        non_masquerade: settings.non_masquerade().unwrap_or_default(),
     })
 }
 

@@ -177,6 +177,7 @@ mod tests {
             prefix: 16,
             network6: Some(Ipv6Addr::new(0xfd00, 1, 2, 3, 0, 0, 0, 0)),
             mtu: 1500,
+            non_masquerade: Vec::new(),
         }
     }
 

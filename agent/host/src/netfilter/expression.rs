@@ -207,6 +207,14 @@ impl Rule {
         }
     }
 
+    /// `ip daddr` and `ip6 daddr` in a network.
+    pub(crate) fn destination_in(self, how: Comparison, network: IpAddr, prefix: u8) -> Self {
+        match network {
+            IpAddr::V4(network) => self.in_network((NETWORK, 16), how, &network.octets(), prefix),
+            IpAddr::V6(network) => self.in_network((NETWORK, 24), how, &network.octets(), prefix),
+        }
+    }
+
     fn in_network(
         self,
         (base, offset): (u32, u32),

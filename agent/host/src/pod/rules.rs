@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use agent_domain::{OpenPorts, PodBinding, Transport};
+use sha2::{Digest, Sha256};
 
 use super::chains::{ICMPV6, TABLE, TCP, UDP, base};
 use super::{BRIDGE, ETH, PREFIX6, PodNetworkConfig, PodPlan, TAP};
@@ -250,34 +251,56 @@ fn own_output(link: &str, has_ipv6: bool) -> Vec<Rule> {
     rules
 }
 
-/// The table of the node: what goes from guests to elsewhere leaves under the node's own addresses.
+/// The table of the node: what goes from guests to elsewhere leaves under the node's own addresses, but for networks that know
+/// the way to guests.
 pub(super) fn of_node(config: &PodNetworkConfig) -> Table {
     let v4 = Some((IpAddr::V4(config.network), config.prefix));
     let v6 = config
         .network6
         .map(|network| (IpAddr::V6(network), PREFIX6));
     let networks: Vec<_> = v4.into_iter().chain(v6).collect();
-    let leaves = |(network, prefix): &(IpAddr, u8)| {
+    let from = |(network, prefix): &(IpAddr, u8)| {
         Rule::new()
             .family_of(*network)
             .source_in(Is, *network, *prefix)
-            .output(IsNot, &config.bridge)
-            .masquerade()
     };
+    let as_they_are = networks.iter().flat_map(|own| {
+        let of_family = move |(other, _): &&(IpAddr, u8)| other.is_ipv4() == own.0.is_ipv4();
+        let others = config.non_masquerade.iter().filter(of_family);
+        others.map(move |(other, prefix)| from(own).destination_in(Is, *other, *prefix).accept())
+    });
+    let leaves = networks
+        .iter()
+        .map(|own| from(own).output(IsNot, &config.bridge).masquerade());
     let shown = networks
         .iter()
         .map(|(network, prefix)| format!(" {network}/{prefix}"));
     Table {
         family: Family::Inet,
         name: TABLE,
-        comment: format!("kvmlet {}{}", config.bridge, shown.collect::<String>()),
+        comment: format!(
+            "kvmlet {}{}{}",
+            config.bridge,
+            shown.collect::<String>(),
+            mark_of_exceptions(config)
+        ),
         sets: Vec::new(),
         chains: vec![Chain {
             name: "postrouting",
             base: Some(base(ChainKind::Nat, Hook::Postrouting, SOURCE, false)),
-            rules: networks.iter().map(leaves).collect(),
+            rules: as_they_are.chain(leaves).collect(),
         }],
     }
+}
+
+/// Tells tables with other exceptions apart. A comment has room for some of them only.
+fn mark_of_exceptions(config: &PodNetworkConfig) -> String {
+    if config.non_masquerade.is_empty() {
+        return String::new();
+    }
+    let mut digest = hex::encode(Sha256::digest(format!("{:?}", config.non_masquerade)));
+    digest.truncate(10);
+    format!(" but {digest}")
 }
 
 #[cfg(test)]

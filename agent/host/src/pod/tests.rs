@@ -89,6 +89,7 @@ fn plan() -> PodPlan {
             prefix: 16,
             network6: Some(POOL6),
             mtu: 1400,
+            non_masquerade: Vec::new(),
         },
         member: Member {
             veth: "kvp0123456789".to_owned(),

@@ -114,6 +114,7 @@ impl HostDirs {
             prefix: 16,
             network6: None,
             mtu: 1400,
+            non_masquerade: Vec::new(),
         });
         config.debug_ports = DebugPorts {
             boot_timestamp: true,

@@ -14,6 +14,7 @@ fn plan(ports: Vec<OpenPorts>) -> PodPlan {
             prefix: 16,
             network6: None,
             mtu: 1500,
+            non_masquerade: Vec::new(),
         },
         member: Member {
             veth: "kvp0123456789".to_owned(),
@@ -168,4 +169,43 @@ fn what_leaves_the_node_leaves_under_its_address() {
     };
     let leaves = "ip saddr 10.213.0.0/16 oifname != \"kvmlet0\" masquerade";
     assert!(lines.iter().any(|line| line == leaves), "{lines:?}");
+}
+
+#[test]
+fn networks_that_know_the_way_back_see_guests_own_addresses() {
+    let with = PodNetworkConfig {
+        network6: "fd00:1:2:3::".parse().ok(),
+        non_masquerade: vec![
+            (Ipv4Addr::new(10, 214, 0, 0).into(), 16),
+            ("fd00:1:2:4::".parse().unwrap(), 64),
+        ],
+        ..plan(Vec::new()).node
+    };
+    let Some(lines) = lines(&[of_node(&with)]) else {
+        return;
+    };
+    let rules: Vec<&str> = lines
+        .iter()
+        .map(String::as_str)
+        .skip_while(|line| !line.starts_with("type nat"))
+        .skip(1)
+        .take_while(|line| *line != "}")
+        .collect();
+    let wanted = [
+        "ip saddr 10.213.0.0/16 ip daddr 10.214.0.0/16 accept",
+        "ip6 saddr fd00:1:2:3::/64 ip6 daddr fd00:1:2:4::/64 accept",
+        "ip saddr 10.213.0.0/16 oifname != \"kvmlet0\" masquerade",
+        "ip6 saddr fd00:1:2:3::/64 oifname != \"kvmlet0\" masquerade",
+    ];
+    assert_eq!(rules, wanted);
+}
+
+#[test]
+fn a_table_with_other_exceptions_has_another_comment() {
+    let without = plan(Vec::new()).node;
+    let with = PodNetworkConfig {
+        non_masquerade: vec![(Ipv4Addr::new(10, 214, 0, 0).into(), 16)],
+        ..without.clone()
+    };
+    assert_ne!(of_node(&with).comment, of_node(&without).comment);
 }
