@@ -6,7 +6,7 @@ mod slot;
 mod spec;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -82,8 +82,11 @@ impl Node {
             Some(status) => anyhow::bail!("QEMU ended with {status}"),
             None => Ok(()),
         });
-        let channel =
-            channel.with_context(|| format!("the node did not start; its log:\n{}", self.log()))?;
+        let channel = channel.with_context(|| {
+            let qemu_says = read(&qemu::messages(self.slot.directory()));
+            let log = self.log();
+            format!("the node did not start; QEMU says:\n{qemu_says}\nits log:\n{log}")
+        })?;
         let qemu = starting.take().context("QEMU was taken twice")?;
         // A counted node has one thread for everything, and its count must not depend on this machine.
         if self.spec.emulation == Emulation::Parallel {
@@ -144,11 +147,7 @@ impl Node {
     /// What the node printed on its serial port since its first start.
     #[must_use]
     pub fn log(&self) -> String {
-        let path = qemu::console_log(self.slot.directory());
-        fs::read(&path).map_or_else(
-            |error| format!("{}: {error}", path.display()),
-            |bytes| String::from_utf8_lossy(&bytes).into_owned(),
-        )
+        read(&qemu::console_log(self.slot.directory()))
     }
 
     /// How long its CPUs have been at work, as this machine counts it.
@@ -165,6 +164,14 @@ impl Node {
     pub fn directory(&self) -> PathBuf {
         self.slot.directory().to_path_buf()
     }
+}
+
+/// A text for people, or why there is none.
+fn read(path: &Path) -> String {
+    fs::read(path).map_or_else(
+        |error| format!("{}: {error}", path.display()),
+        |bytes| String::from_utf8_lossy(&bytes).into_owned(),
+    )
 }
 
 impl Commands for Node {

@@ -29,6 +29,11 @@ pub(super) fn console_log(directory: &Path) -> PathBuf {
     directory.join("console.log")
 }
 
+/// What QEMU itself prints.
+pub(super) fn messages(directory: &Path) -> PathBuf {
+    directory.join("qemu.log")
+}
+
 /// Makes the node's disks and initramfs in `directory`.
 pub(super) fn prepare(spec: &NodeSpec, directory: &Path) -> anyhow::Result<()> {
     let kernel = kernel::stock()?;
@@ -174,7 +179,7 @@ pub(super) fn start(spec: &NodeSpec, directory: &Path) -> anyhow::Result<Bound> 
     if agent_socket(directory).exists() {
         fs::remove_file(agent_socket(directory))?;
     }
-    let messages = fs::File::create(directory.join("qemu.log"))?;
+    let messages = fs::File::create(messages(directory))?;
     let program = program(spec, &mut arguments)?;
     Bound::start(&program, &arguments, |command| {
         command.current_dir(directory);
