@@ -4,6 +4,8 @@
 //! missed, whenever the controller dies: what is to follow from it, and what must not, is known from the two objects alone.
 
 mod decide;
+mod drift;
+mod follow;
 mod kit;
 mod make;
 mod memory;
@@ -21,5 +23,5 @@ pub use decide::{Outcome, Start, decide};
 pub use memory::Memory;
 pub use moment::Moment;
 pub use step::{Guest, Request, Situation, Step, step};
-pub use view::{FINALIZER, MACHINE, View};
+pub use view::{FINALIZER, MACHINE, Started, View};
 pub use work::VirtualMachines;

@@ -74,7 +74,7 @@ pub fn manage(before: Option<&Object>, after: &mut Object, manager: &Manager<'_>
     let entries = before.map(|before| before.metadata.managed_fields.clone());
     let mut entries = entries.unwrap_or_default();
     let subresource = match manager.part {
-        Part::Main | Part::Links => "",
+        Part::Main | Part::Live => "",
         Part::Status => "status",
     };
     let is_own = |entry: &ManagedFieldsEntry| {

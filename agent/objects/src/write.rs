@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::kind::table::Kinds;
 use crate::kind::{ObjectKind, Scope};
-use crate::links::with_links;
+use crate::live::with_live;
 use crate::object::{Object, ObjectId};
 use crate::patch::merge_patch;
 use crate::refusal::Refusal;
@@ -30,9 +30,9 @@ pub enum Part {
     Main,
     /// The status alone.
     Status,
-    /// States of a guest's interfaces, the only part of its spec that may change. For controllers alone: callers of the
-    /// service may change nothing of the spec, as under KubeVirt.
-    Links,
+    /// States of a guest's interfaces and where it may run, the only parts of its spec that may change. For controllers
+    /// alone: callers of the service may change nothing of the spec, as under KubeVirt.
+    Live,
 }
 
 /// What becomes of the objects that a deleted object owns.
@@ -181,9 +181,9 @@ pub fn update(
     let mut object = match part {
         Part::Main => with_main(kind, present, offered),
         Part::Status => with_status(kind, present, offered)?,
-        Part::Links => with_links(present, &offered),
+        Part::Live => with_live(present, &offered),
     };
-    for member in kind.frozen.iter().filter(|_| part != Part::Links) {
+    for member in kind.frozen.iter().filter(|_| part != Part::Live) {
         if object.content.get(*member) != present.content.get(*member) {
             return Err(invalid(member, "field is immutable"));
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use agent_domain::{Kit, Owner, RunStrategy};
 use agent_objects::{
     ASKED_GENERATION, ORPHAN_FINALIZER, Object, Part, Preconditions, Write, controller_of,
-    links_of_template, spec_and_strategy, with_strategy,
+    spec_and_strategy, with_strategy,
 };
 use proto_node::to_json;
 use proto_node::vmi::{
@@ -14,6 +14,8 @@ use proto_node::vmi::{
 };
 use serde_json::{Value, json};
 
+use super::drift::{Drift, drift};
+use super::follow::follow;
 use super::kit::{Stash, stash};
 use super::memory::{Failure, Memory};
 use super::moment::Moment;
@@ -107,6 +109,7 @@ impl Look<'_> {
         };
         let own = self.view.own_vmi();
         let recorded = RunStrategy::parse(&self.before.run_strategy);
+        let drift = self.drift(missing.is_none().then_some(kit));
         let (step, requests) = self.step(memory, own, recorded);
         let wait = start_failure::seconds_left(&self.before, self.moment.date);
         let is_start = matches!(step, Step::Start { .. });
@@ -141,7 +144,7 @@ impl Look<'_> {
                     stop: step == Step::Stop,
                 },
                 failure,
-                needs_restart: self.needs_restart(),
+                drift: &drift,
                 moment: self.moment,
             });
             outcome.writes.extend(status);
@@ -150,20 +153,27 @@ impl Look<'_> {
         // Not at the start, which nothing is to hold up.
         let outdated = self.view.outdated.iter();
         outcome.writes.extend(outdated.map(revision::forget));
-        match (step, own) {
-            (Step::Start { .. }, _) => {
-                let revision = || revision::of(&self.view.machine);
-                outcome.start = made.map(|vmi| Start {
-                    revision: revision(),
-                    vmi,
-                });
-            }
-            (Step::Stop, Some(own)) if !own.is_deleted() => outcome.writes.push(removal(own)),
-            (Step::TurnOn, _) => outcome.writes.push(self.turn_on()),
-            (_, Some(own)) => outcome.writes.extend(follow_links(&self.view.machine, own)),
-            _ => {}
-        }
+        outcome.start = made.map(|vmi| Start {
+            revision: revision::of(&self.view.machine),
+            vmi,
+        });
+        outcome.writes.extend(self.act(step, drift));
         outcome
+    }
+
+    /// What carries a step out, beside a start.
+    fn act(&self, step: Step, drift: Drift) -> Option<Write> {
+        match (step, self.view.own_vmi()) {
+            (Step::Start { .. }, _) => None,
+            (Step::Stop, Some(own)) if !own.is_deleted() => Some(removal(own)),
+            (Step::TurnOn, _) => Some(self.turn_on()),
+            (_, Some(own)) => {
+                // As in KubeVirt, what waits for a restart has the rest wait, too; links do not.
+                let places = drift.spec.filter(|_| drift.restart.is_none());
+                follow(&self.view.machine, own, places.as_ref())
+            }
+            _ => None,
+        }
     }
 
     /// The next step, and the requests that are left when it is done.
@@ -210,7 +220,7 @@ impl Look<'_> {
                 stop: false,
             },
             failure: memory.failure.as_ref(),
-            needs_restart: false,
+            drift: &Drift::default(),
             moment: self.moment,
         });
         let held = own.filter(|vmi| !is_orphaning || has_finalizer(vmi, FINALIZER));
@@ -255,15 +265,13 @@ impl Look<'_> {
         })
     }
 
-    /// A guest that runs was made of something else.
-    fn needs_restart(&self) -> bool {
-        let runs = self
-            .view
-            .own_vmi()
-            .is_some_and(|vmi| !vmi.is_deleted() && !is_final(vmi));
-        let machine = &self.view.machine;
-        let started = self.view.started.as_ref();
-        runs && started.is_some_and(|started| revision::needs_restart(machine, started))
+    /// How the machine differs from what a guest that runs was made of.
+    fn drift(&self, kit: Option<Kit<'_>>) -> Drift {
+        let own = self.view.own_vmi();
+        let runs = own.is_some_and(|vmi| !vmi.is_deleted() && !is_final(vmi));
+        let started = self.view.started.as_ref().filter(|_| runs);
+        let drift = started.map(|started| drift(&self.view.machine, started, kit));
+        drift.unwrap_or_default()
     }
 
     fn requests(&self, recorded: Option<RunStrategy>) -> Vec<StateChange> {
@@ -366,21 +374,6 @@ fn rerun(uid: &str) -> Vec<StateChange> {
 fn release(vmi: &Object) -> Option<Write> {
     let is_over = is_final(vmi) || (vmi.is_deleted() && !has_finalizer(vmi, GUEST_FINALIZER));
     (is_over && has_finalizer(vmi, FINALIZER)).then(|| without_finalizer(vmi))
-}
-
-/// Carries the states of interfaces from a machine's template to its VMI.
-fn follow_links(machine: &Object, vmi: &Object) -> Option<Write> {
-    if vmi.is_deleted() || is_final(vmi) {
-        return None;
-    }
-    let template = machine.at(&["spec", "template", "spec"])?;
-    let interfaces = links_of_template(vmi.content.get("spec")?, template)?;
-    Some(Write::Patch {
-        id: vmi.id(),
-        part: Part::Links,
-        patch: json!({"spec": {"domain": {"devices": {"interfaces": interfaces}}}}),
-        preconditions: Preconditions::exactly(&vmi.metadata),
-    })
 }
 
 fn removal(vmi: &Object) -> Write {

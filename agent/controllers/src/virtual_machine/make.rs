@@ -31,7 +31,7 @@ pub(super) fn vmi(
     kit: Kit<'_>,
     paused: bool,
 ) -> Result<Object, String> {
-    let template = expanded(machine, kit)?;
+    let template = expanded(machine.at(&["spec", "template"]).cloned(), kit)?;
     let mut metadata = template.metadata.unwrap_or_default();
     kit::annotate(spec, &mut metadata.annotations);
     let mut spec = template.spec.unwrap_or_default();
@@ -62,9 +62,11 @@ pub(super) fn vmi(
     })
 }
 
-/// The template with instance type and preference applied.
-fn expanded(machine: &Object, kit: Kit<'_>) -> Result<VirtualMachineInstanceTemplateSpec, String> {
-    let template = machine.at(&["spec", "template"]).cloned();
+/// A template with instance type and preference applied.
+pub(super) fn expanded(
+    template: Option<Value>,
+    kit: Kit<'_>,
+) -> Result<VirtualMachineInstanceTemplateSpec, String> {
     let mut made = template.unwrap_or_else(|| Value::Object(Map::new()));
     if !kit.is_empty() {
         apply_kit(kit, &mut made, "spec").map_err(|paths| {

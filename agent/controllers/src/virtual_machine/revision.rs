@@ -1,14 +1,11 @@
 //! What a machine was when its guest was started: a ControllerRevision, by which is known what only a restart would change.
 
-use agent_objects::{Object, ObjectId, Preconditions, Write, forget_links};
+use agent_objects::{Object, ObjectId, Preconditions, Write};
 use proto_node::meta::ObjectMeta;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 
 use super::owner::owner_reference;
 use super::view::{GENERATION_ANNOTATION, REVISION};
-
-/// Members of a template's spec that nobody has to restart a guest for: they say where it may run.
-const OF_PLACES: [&str; 3] = ["nodeSelector", "affinity", "tolerations"];
 
 /// The generation of its machine that a VMI was made of.
 pub(super) fn made_of(vmi: &Object) -> Option<i64> {
@@ -70,27 +67,4 @@ pub(super) fn of(machine: &Object) -> Object {
         },
         content,
     }
-}
-
-/// Whether a machine differs from what it was in something that a guest gets at its start.
-pub(super) fn needs_restart(machine: &Object, started: &Object) -> bool {
-    let now = machine.content.get("spec");
-    given(now) != given(started.at(&["data", "spec"]))
-}
-
-/// What a guest is made of.
-fn given(spec: Option<&Value>) -> [Option<Value>; 3] {
-    let part = |name: &str| spec.and_then(|spec| spec.get(name)).cloned();
-    let mut template = spec
-        .and_then(|spec| spec.pointer("/template/spec"))
-        .cloned();
-    if let Some(Value::Object(members)) = &mut template {
-        for name in OF_PLACES {
-            members.shift_remove(name);
-        }
-    }
-    if let Some(template) = &mut template {
-        forget_links(template);
-    }
-    [template, part("instancetype"), part("preference")]
 }

@@ -9,6 +9,7 @@ use proto_node::vmi::{
 use proto_node::{from_json, to_json};
 use serde_json::{Map, Value, json};
 
+use super::drift::Drift;
 use super::memory::Failure;
 use super::moment::Moment;
 use super::printable::{self, Expected};
@@ -20,9 +21,6 @@ use crate::patch::replacing;
 const READY: &str = "Ready";
 const FAILURE: &str = "Failure";
 const RESTART_REQUIRED: &str = "RestartRequired";
-
-/// KubeVirt's sentence.
-const CHANGED: &str = "a non-live-updatable field was changed in the template spec";
 
 /// What a status is made of.
 pub(super) struct Facts<'a> {
@@ -38,8 +36,8 @@ pub(super) struct Facts<'a> {
     pub(super) recorded: Option<RunStrategy>,
     pub(super) expected: Expected,
     pub(super) failure: Option<&'a Failure>,
-    /// The VMI is not as the machine would make it today.
-    pub(super) needs_restart: bool,
+    /// How the machine differs from what the guest that runs was made of.
+    pub(super) drift: &'a Drift,
     pub(super) moment: Moment,
 }
 
@@ -92,8 +90,11 @@ fn next(facts: Facts<'_>) -> Status {
         facts.moment.date,
     );
     if let Some(generation) = vmi.and_then(made_of) {
-        status.observed_generation = generation;
-        status.desired_generation = facts.machine.metadata.generation;
+        let present = facts.machine.metadata.generation;
+        // What a change of the run strategy alone made is no news to a guest.
+        let is_seen = facts.drift.is_same_template;
+        status.observed_generation = if is_seen { present } else { generation };
+        status.desired_generation = present;
     }
     status.run_strategy = facts
         .recorded
@@ -117,8 +118,8 @@ fn conditions(facts: &Facts<'_>) -> Vec<Condition> {
         let failure = holds(FAILURE, failure.reason, &failure.message);
         conditions.push(since(failure, facts));
     }
-    if facts.needs_restart {
-        let required = holds(RESTART_REQUIRED, RESTART_REQUIRED, CHANGED);
+    if let Some(why) = facts.drift.restart {
+        let required = holds(RESTART_REQUIRED, RESTART_REQUIRED, why);
         conditions.push(since(required, facts));
     }
     let own = [READY, FAILURE, RESTART_REQUIRED];

@@ -1,5 +1,6 @@
 //! What the controller sees of a machine, and what it reads in the objects of one.
 
+use agent_domain::Kit;
 use agent_objects::{KitPart, Object, ObjectId, controller_of};
 use proto_node::vmi::VirtualMachineStatus;
 
@@ -36,9 +37,31 @@ pub struct View {
     /// The preference that it names.
     pub preference: KitPart,
     /// What the machine was when the VMI was made, if it has been changed since.
-    pub started: Option<Object>,
+    pub started: Option<Started>,
     /// Revisions that keep what it was at earlier starts than its VMI's.
     pub outdated: Vec<ObjectId>,
+}
+
+/// What a machine was when its VMI was made.
+#[derive(Clone, Debug)]
+pub struct Started {
+    /// The revision that keeps it.
+    pub revision: Object,
+    /// The instance type that it named.
+    pub instancetype: KitPart,
+    /// The preference that it named.
+    pub preference: KitPart,
+}
+
+impl Started {
+    /// What its template was completed by; nothing when that is gone.
+    pub(super) fn kit(&self) -> Option<Kit<'_>> {
+        let is_there = |part: &KitPart| !matches!(part, KitPart::Missing(_));
+        (is_there(&self.instancetype) && is_there(&self.preference)).then(|| Kit {
+            instancetype: self.instancetype.spec(),
+            preference: self.preference.spec(),
+        })
+    }
 }
 
 impl View {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::decide::{Outcome, Start, decide};
 use super::memory::{Failure, Memory};
 use super::moment::Moment;
-use super::view::{MACHINE, REVISION, VMI, View, has_finalizer};
+use super::view::{MACHINE, REVISION, Started, VMI, View, has_finalizer};
 use super::{make, revision};
 use crate::queue::WorkQueue;
 use crate::said::Said;
@@ -172,12 +172,9 @@ fn look(store: &impl ObjectStore, id: &ObjectId) -> Result<Option<View>, StoreEr
         return Ok(None);
     };
     let (version, vmi) = store.view(&make::vmi_id(&machine))?;
-    let as_message = with_names_of_kit(&machine);
-    let part = |sort| {
-        find_kit(&as_message, sort, |id| {
-            store.view(id).map(|(_, found)| found)
-        })
-    };
+    let part =
+        |of: &VirtualMachine, sort| find_kit(of, sort, |id| store.view(id).map(|(_, found)| found));
+    let as_message = with_names_of_kit(&machine, machine.content.get("spec"));
     let made_of = vmi.as_ref().and_then(revision::made_of);
     let outdated = match made_of {
         Some(made_of) => {
@@ -187,34 +184,44 @@ fn look(store: &impl ObjectStore, id: &ObjectId) -> Result<Option<View>, StoreEr
         }
         None => Vec::new(),
     };
-    let started = match made_of.filter(|made_of| *made_of != machine.metadata.generation) {
+    let revision = match made_of.filter(|made_of| *made_of != machine.metadata.generation) {
         Some(made_of) => store.view(&revision::id(&machine, made_of))?.1,
         None => None,
     };
+    let started = |revision: Object| {
+        let named = with_names_of_kit(&machine, revision.at(&["data", "spec"]));
+        Ok(Started {
+            instancetype: part(&named, Sort::Instancetype)?,
+            preference: part(&named, Sort::Preference)?,
+            revision,
+        })
+    };
     Ok(Some(View {
-        started,
+        started: revision.map(started).transpose()?,
         outdated,
-        instancetype: part(Sort::Instancetype)?,
-        preference: part(Sort::Preference)?,
+        instancetype: part(&as_message, Sort::Instancetype)?,
+        preference: part(&as_message, Sort::Preference)?,
         machine,
         vmi,
         version,
     }))
 }
 
-/// As much of a machine as says which instance type and preference it has; reading all of it takes many times as long.
-fn with_names_of_kit(machine: &Object) -> VirtualMachine {
-    let some = |part: &str, members: [&str; 2]| -> Value {
+/// As much of a machine as says which instance type and preference it has by a spec, its own or an earlier one; reading
+/// all of it takes many times as long.
+fn with_names_of_kit(machine: &Object, spec: Option<&Value>) -> VirtualMachine {
+    let some = |part: Option<&Value>, members: [&str; 2]| -> Value {
         let found = members.into_iter().filter_map(|name| {
-            let value = machine.at(&[part, name])?.clone();
+            let value = part?.get(name)?.clone();
             Some((name.to_owned(), value))
         });
         found.collect()
     };
+    let status = machine.content.get("status");
     let some = json!({
         "metadata": {"namespace": machine.metadata.namespace},
-        "spec": some("spec", ["instancetype", "preference"]),
-        "status": some("status", ["instancetypeRef", "preferenceRef"]),
+        "spec": some(spec, ["instancetype", "preference"]),
+        "status": some(status, ["instancetypeRef", "preferenceRef"]),
     });
     from_json(some).unwrap_or_default()
 }
@@ -391,9 +398,14 @@ fn failure(write: &Write, error: &StoreError) -> Option<Failure> {
         } if matches!(error, StoreError::Refused(_)) => ("FailedUpdate", "Failure while updating"),
         // KubeVirt's words.
         Write::Patch {
-            part: Part::Links, ..
+            part: Part::Live,
+            patch,
+            ..
         } if matches!(error, StoreError::Refused(_)) => (
-            "HotPlugNetworkInterfaceError",
+            match patch.pointer("/spec/domain") {
+                Some(_) => "HotPlugNetworkInterfaceError",
+                None => "AffinityChangeError",
+            },
             "error encountered when trying to patch vmi",
         ),
         Write::Patch { .. } => return None,

@@ -8,7 +8,7 @@ use crate::fake::VMI;
 use crate::world::World;
 
 /// A machine on a store without faults.
-fn calm(strategy: RunStrategy) -> World {
+pub fn calm(strategy: RunStrategy) -> World {
     let mut world = World::new(1, strategy);
     world.store.end_faults();
     world.catch_up();
@@ -23,7 +23,7 @@ fn word(world: &World) -> String {
 }
 
 /// Type, status and reason of the conditions.
-fn conditions(machine: &Object) -> Vec<String> {
+pub fn conditions(machine: &Object) -> Vec<String> {
     let all = machine
         .at(&["status", "conditions"])
         .and_then(|it| it.as_array());

@@ -283,7 +283,7 @@ impl<H: Host> Agent<H> {
         let written = update(kind, present, offered, part);
         let mut written = written.map_err(|error| refused(kind, &present.metadata.name, error))?;
         let mut warnings = Vec::new();
-        if let (Written::Changed(object), Part::Main | Part::Links) = (&mut written, part)
+        if let (Written::Changed(object), Part::Main | Part::Live) = (&mut written, part)
             && is_judged_anew(kind, present, object)
         {
             warnings = self.admit(kind, object, Some(present))?;

@@ -1,4 +1,4 @@
-//! States of interfaces: what of a guest's spec changes while it runs.
+//! What of a VMI's spec changes while its guest runs: the states of interfaces, and where it may run.
 
 use serde_json::Value;
 
@@ -6,6 +6,9 @@ use crate::object::Object;
 
 /// Where interfaces stand in the spec of a VMI.
 const INTERFACES: &str = "/domain/devices/interfaces";
+
+/// Members of the spec that say where a VMI may run. One that runs stays where it is.
+pub const PLACES: [&str; 3] = ["nodeSelector", "affinity", "tolerations"];
 
 /// KubeVirt's word for an interface that the guest does not get.
 const ABSENT: &str = "absent";
@@ -53,9 +56,13 @@ pub fn links_of_template(spec: &Value, template: &Value) -> Option<Value> {
     (followed != present).then(|| Value::from(followed))
 }
 
-/// Removes the states that change while a guest runs from a template's interfaces, so that two templates can be compared by
-/// what takes a restart.
-pub fn forget_links(template: &mut Value) {
+/// Removes what changes while a guest runs from a template's spec, so that two can be compared by what takes a restart.
+pub fn forget_live(template: &mut Value) {
+    if let Value::Object(members) = template {
+        for name in PLACES {
+            members.shift_remove(name);
+        }
+    }
     let list = template
         .pointer_mut(INTERFACES)
         .and_then(Value::as_array_mut);
@@ -66,22 +73,27 @@ pub fn forget_links(template: &mut Value) {
     }
 }
 
-/// The present object with the states of the offered one's interfaces, and nothing else of it.
-pub(crate) fn with_links(present: &Object, offered: &Object) -> Object {
+/// The present object with the offered one's states of interfaces and places, and nothing else of it.
+pub(crate) fn with_live(present: &Object, offered: &Object) -> Object {
     let mut object = present.clone();
-    let Some(spec) = offered.content.get("spec") else {
+    let spec = object.content.get_mut("spec");
+    let (Some(spec), Some(offered)) = (spec, offered.content.get("spec")) else {
         return object;
     };
-    let list = object
-        .content
-        .get_mut("spec")
-        .and_then(|spec| spec.pointer_mut(INTERFACES))
-        .and_then(Value::as_array_mut);
+    let list = spec.pointer_mut(INTERFACES).and_then(Value::as_array_mut);
     for interface in list.into_iter().flatten() {
         let same_name = |it: &&Value| text(it, "name") == text(interface, "name");
-        if let Some(wanted) = interfaces(spec).iter().find(same_name) {
+        if let Some(wanted) = interfaces(offered).iter().find(same_name) {
             let state = text(wanted, "state").to_owned();
             set_state(interface, &state);
+        }
+    }
+    if let Value::Object(members) = spec {
+        for name in PLACES {
+            match offered.get(name) {
+                Some(place) => drop(members.insert(name.to_owned(), place.clone())),
+                None => drop(members.shift_remove(name)),
+            }
         }
     }
     object
@@ -118,11 +130,27 @@ mod tests {
     fn templates_differ_by_an_absent_interface_and_by_no_other_state() {
         let compared = |state| {
             let mut template = spec(&[("a", state)]);
-            forget_links(&mut template);
+            forget_live(&mut template);
             template
         };
         assert_eq!(compared("down"), compared(""));
         assert_eq!(compared("up"), compared(""));
         assert_ne!(compared("absent"), compared(""));
+    }
+
+    #[test]
+    fn places_are_written_and_the_rest_of_a_spec_is_not() {
+        let object = |spec: Value| Object {
+            content: [(String::from("spec"), spec)].into_iter().collect(),
+            ..Object::default()
+        };
+        let present = json!({"hostname": "web", "nodeSelector": {"disk": "fast"}, "affinity": {}});
+        let offered = json!({"hostname": "db", "nodeSelector": {"disk": "slow"}, "tolerations": [{"key": "a"}]});
+        let written = with_live(&object(present), &object(offered));
+        let wanted = json!({"hostname": "web", "nodeSelector": {"disk": "slow"}, "tolerations": [{"key": "a"}]});
+        assert_eq!(written.content.get("spec"), Some(&wanted));
+        let mut compared = wanted;
+        forget_live(&mut compared);
+        assert_eq!(compared, json!({"hostname": "web"}));
     }
 }
