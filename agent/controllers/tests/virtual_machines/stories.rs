@@ -152,6 +152,64 @@ fn starts_that_fail_early_are_tried_ever_less_often_until_one_runs() {
 }
 
 #[test]
+fn a_guest_that_ever_ran_ends_the_count_and_its_crash_is_no_failed_start() {
+    let failures = |world: &World| {
+        let machine = world.machine();
+        let count = machine.at(&["status", "startFailure", "consecutiveFailCount"]);
+        count.and_then(serde_json::Value::as_i64)
+    };
+    for strategy in [RunStrategy::Always, RunStrategy::RerunOnFailure] {
+        let mut world = calm(strategy);
+        let end_early = |world: &mut World| {
+            world.guest_goes_on();
+            world.guest_ends("Failed");
+            for _ in 0..2 {
+                world.catch_up();
+                world.guest_goes_on();
+            }
+            world.catch_up();
+        };
+        end_early(&mut world);
+        assert_eq!(failures(&world), Some(1), "{strategy:?}");
+        assert_eq!(word(&world), "CrashLoopBackOff");
+        // The wait is over. The next guest runs, however shortly.
+        world.elapsed += std::time::Duration::from_secs(15);
+        world.catch_up();
+        world.guest_goes_on();
+        world.catch_up();
+        assert_eq!(failures(&world), Some(1), "it does not run yet");
+        world.guest_goes_on();
+        world.catch_up();
+        assert_eq!((failures(&world), world.starts), (None, 2));
+        // Each crash of one that ran is answered at once, as often as it comes.
+        for crash in 1..=8 {
+            let before = world.elapsed;
+            world.guest_ends("Failed");
+            for _ in 0..2 {
+                world.catch_up();
+                assert_eq!(failures(&world), None, "{strategy:?}: crash {crash}");
+                assert_ne!(word(&world), "CrashLoopBackOff");
+                world.guest_goes_on();
+            }
+            world.catch_up();
+            assert_eq!(world.starts, 2 + crash, "{strategy:?}");
+            let waited = world.elapsed.saturating_sub(before);
+            assert!(waited < std::time::Duration::from_secs(1), "{waited:?}");
+            world.guest_goes_on();
+            world.catch_up();
+            assert!(world.is_running());
+        }
+        // What fails before it runs is counted anew.
+        world.guest_ends("Failed");
+        world.catch_up();
+        world.guest_goes_on();
+        world.catch_up();
+        end_early(&mut world);
+        assert_eq!(failures(&world), Some(1), "{strategy:?}");
+    }
+}
+
+#[test]
 fn a_crash_loop_is_stopped_by_whoever_asks_for_it() {
     for strategy in [RunStrategy::Always, RunStrategy::RerunOnFailure] {
         let mut world = calm(strategy);
