@@ -1,5 +1,6 @@
 //! The project's own programs, as cargo built them.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -13,6 +14,10 @@ pub fn directory() -> anyhow::Result<PathBuf> {
     if let Some(set) = std::env::var_os("KVMLET_ARTIFACTS") {
         return Ok(PathBuf::from(set));
     }
+    own_directory()
+}
+
+fn own_directory() -> anyhow::Result<PathBuf> {
     let program = std::env::current_exe().context("the path of the running program")?;
     let directory = program.parent().context("a program without a directory")?;
     Ok(if directory.ends_with("deps") {
@@ -23,6 +28,19 @@ pub fn directory() -> anyhow::Result<PathBuf> {
     } else {
         directory.to_path_buf()
     })
+}
+
+/// The profile of `Cargo.toml` that this build was made with. What is built for the running program is built with it too,
+/// so that it lies in [`directory`].
+///
+/// # Errors
+/// When the running program's own path is unknown.
+pub fn profile() -> anyhow::Result<String> {
+    let directory = own_directory()?;
+    let name = directory.file_name().and_then(OsStr::to_str);
+    let name = name.context("a build directory without a name")?;
+    // Where cargo puts its `dev` profile.
+    Ok(if name == "debug" { "dev" } else { name }.to_owned())
 }
 
 /// The path of the built program `name`.

@@ -231,7 +231,7 @@ fn a_guests_cgroup_keeps_it_on_its_cpus() -> anyhow::Result<()> {
     cgroups_hold_the_same(Flavour::Busybox)
 }
 
-/// `cargo test --release -p integration --test slice_dedicated -- --ignored scope`
+/// `cargo test --profile suite -p integration --test slice_dedicated -- --ignored scope`
 #[test]
 #[ignore = "boots a systemd node; for changes of what guests' scopes hold"]
 fn a_guests_scope_keeps_it_on_its_cpus() -> anyhow::Result<()> {

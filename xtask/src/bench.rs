@@ -19,13 +19,38 @@ mod stores;
 pub mod vmm;
 
 use std::collections::BTreeSet;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+
+use anyhow::Context;
 
 use figure::{Better, Figure};
 
 use integration::{host, process, skip};
 
 use crate::progress::step;
+
+/// The profile whose programs are measured. Tests run less optimised ones.
+pub const PROFILE: &str = "release";
+
+/// Goes on as this same command in [`PROFILE`]: what a benchmark builds and runs has the profile of `xtask` itself.
+///
+/// # Errors
+/// When it cannot be built or run.
+pub fn in_release(root: &Path) -> anyhow::Result<()> {
+    let mut command = process::cargo(root);
+    command.args([
+        "run",
+        "--profile",
+        PROFILE,
+        "--quiet",
+        "--bin",
+        "xtask",
+        "--",
+    ]);
+    let error = command.args(std::env::args_os().skip(1)).exec();
+    Err(error).context("cargo")
+}
 
 /// Measures everything and prints a table; with `json` also writes the figures there.
 ///

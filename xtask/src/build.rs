@@ -1,4 +1,4 @@
-//! `cargo xtask build`: the programs and the test guest, in the release profile.
+//! `cargo xtask build`: the programs and the test guest, in the profile that `xtask` itself was built with.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,9 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
 /// # Errors
 /// When the build fails.
 pub fn programs(root: &Path) -> anyhow::Result<()> {
-    process::stream(cargo(root).args(["build", "--release", "--workspace", "--bins"]))
+    let mut command = cargo(root);
+    command.args(["build", "--profile", &artifacts::profile()?]);
+    process::stream(command.args(["--workspace", "--bins"]))
 }
 
 /// Where the test guest's crate lies, below the root of the clone.

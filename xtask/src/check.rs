@@ -1,9 +1,10 @@
-//! `cargo xtask check`: everything that needs no guest. In the release profile, as all else: its build
-//! scripts and macros then serve for the programs and tests too.
+//! `cargo xtask check`: everything that needs no guest. In the profile of programs and tests: its build
+//! scripts and macros then serve for them too.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use integration::artifacts;
 use integration::process::{self, cargo};
 use integration::tools;
 
@@ -30,8 +31,8 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
         let deny = ["--", "-D", "warnings"];
         process::stream(
             cargo(root)
-                .args(["clippy", "--release", "--quiet", "--workspace"])
-                .arg("--all-targets")
+                .args(["clippy", "--profile", &artifacts::profile()?])
+                .args(["--quiet", "--workspace", "--all-targets"])
                 .args(deny),
         )?;
         let target = crate::build::testguest_target()?;
@@ -46,7 +47,8 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
     step("documentation", || {
         process::stream(cargo(root).env("RUSTDOCFLAGS", "-D warnings").args([
             "doc",
-            "--release",
+            "--profile",
+            &artifacts::profile()?,
             "--quiet",
             "--workspace",
             "--no-deps",

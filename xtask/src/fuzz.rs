@@ -64,7 +64,8 @@ pub fn run(root: &Path, options: &FuzzOptions) -> anyhow::Result<()> {
 /// dependencies with the features that this one wants, so all over again.
 pub(crate) fn built(root: &Path) -> anyhow::Result<PathBuf> {
     let mut command = cargo(root);
-    command.args(["build", "--release", "--quiet", "--workspace"]);
+    command.args(["build", "--profile", &artifacts::profile()?]);
+    command.args(["--quiet", "--workspace"]);
     process::stream(command.args(["--bin", "vmm-fuzz"]))?;
     artifacts::program("vmm-fuzz")
 }
@@ -93,7 +94,7 @@ pub fn check(root: &Path) -> anyhow::Result<()> {
     let artifacts = artifacts::directory()?;
     let target = artifacts.ancestors().nth(2).context("a target directory")?;
     let mut command = cargo(&root.join(guided::LIBFUZZER));
-    command.args(["check", "--release", "--quiet"]);
+    command.args(["check", "--profile", &artifacts::profile()?, "--quiet"]);
     command.args(["--no-default-features", "--bins"]);
     process::stream(command.arg("--target-dir").arg(target))
 }

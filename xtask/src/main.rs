@@ -30,6 +30,7 @@ mod words;
 mod workspace;
 
 use clap::{Parser, Subcommand};
+use integration::artifacts;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Builds, proves and shows kvmlet.")]
@@ -103,7 +104,7 @@ enum Command {
     },
     /// Write the page of what becomes of KubeVirt's examples.
     Verdicts(verdicts::VerdictsOptions),
-    /// Build the programs and the test guest in the release profile.
+    /// Build the programs and the test guest as they are tested.
     Build,
     /// Make the Debian package.
     Package(package::PackageOptions),
@@ -155,6 +156,9 @@ fn main() -> std::process::ExitCode {
 
 fn run(command: Command) -> anyhow::Result<()> {
     let root = workspace::root()?;
+    if matches!(command, Command::Bench { .. }) && artifacts::profile()? != bench::PROFILE {
+        return bench::in_release(&root);
+    }
     match command {
         Command::Demo(options) => demo::run(&root, &options),
         Command::Test(options) => test::run(&root, &options),

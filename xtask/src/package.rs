@@ -75,7 +75,7 @@ pub fn for_tests(root: &Path) -> anyhow::Result<()> {
         let Ok(cargo_deb) = &cargo_deb else {
             continue;
         };
-        make(root, cargo_deb, "release", revision, &output)?;
+        make(root, cargo_deb, &artifacts::profile()?, revision, &output)?;
     }
     Ok(())
 }

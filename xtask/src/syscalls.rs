@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use integration::artifacts;
 use integration::tools::{self, Tool};
 use integration::traced;
 
@@ -55,7 +56,8 @@ const TESTS: [&str; 4] = ["vmm", "linux_machine", "slice_busybox", "slice_system
 
 fn run_tests(root: &Path, directory: &Path) -> anyhow::Result<()> {
     let mut command = integration::process::cargo(root);
-    command.args(["test", "--release", "--no-fail-fast", "-p", "integration"]);
+    command.args(["test", "--profile", &artifacts::profile()?]);
+    command.args(["--no-fail-fast", "-p", "integration"]);
     for test in TESTS {
         command.args(["--test", test]);
     }

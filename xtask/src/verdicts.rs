@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use integration::artifacts;
 use serde::Deserialize;
 
 /// The page.
@@ -72,7 +73,8 @@ pub fn run(root: &Path, options: &VerdictsOptions) -> anyhow::Result<()> {
 /// The verdicts, and the complaints about what cannot be read.
 fn judged(root: &Path, directory: &Path) -> anyhow::Result<(Vec<Judged>, Vec<String>)> {
     let output = integration::process::cargo(root)
-        .args(["run", "--release", "--quiet", "--bin", "kvmctl", "--"])
+        .args(["run", "--profile", &artifacts::profile()?])
+        .args(["--quiet", "--bin", "kvmctl", "--"])
         .args(["validate", "-R", "-o", "json", "-f"])
         .arg(directory)
         .output()

@@ -279,7 +279,7 @@ fn a_guest_with_four_cpus_uses_every_device_and_goes_on_in_other_processes() -> 
     snapshot::goes_on(&node, machine, &flags, 2)
 }
 
-/// `cargo test --release -p integration --test linux_machine -- --ignored two_numa_nodes`
+/// `cargo test --profile suite -p integration --test linux_machine -- --ignored two_numa_nodes`
 #[test]
 #[ignore = "takes as long as the one before; for changes of NUMA and vhost-net"]
 fn a_guest_finds_two_numa_nodes_and_uses_a_card_of_vhost() -> anyhow::Result<()> {

@@ -129,7 +129,7 @@ fn a_guest_starts_over_runs_out_goes_on_elsewhere_and_panics() -> anyhow::Result
     watch::panics(&node, &[flags(2), vec![restore]].concat(), "pvpanic-mmio")
 }
 
-/// `cargo test --release -p integration --test linux_machine -- --ignored reboots_ten_times`
+/// `cargo test --profile suite -p integration --test linux_machine -- --ignored reboots_ten_times`
 #[test]
 #[ignore = "a campaign of some minutes"]
 fn a_guest_reboots_ten_times() -> anyhow::Result<()> {

@@ -205,7 +205,7 @@ fn rounds() -> anyhow::Result<u32> {
     }
 }
 
-/// `KVMLET_ROUNDS=20 cargo test --release -p integration --test linux_machine -- --ignored goes_on_in_many`
+/// `KVMLET_ROUNDS=20 cargo test --profile suite -p integration --test linux_machine -- --ignored goes_on_in_many`
 #[test]
 #[ignore = "a campaign: twenty rounds take some minutes"]
 fn a_busy_guest_goes_on_in_many_processes() -> anyhow::Result<()> {
@@ -213,7 +213,7 @@ fn a_busy_guest_goes_on_in_many_processes() -> anyhow::Result<()> {
     campaign("", "2x2x1", rounds()?)
 }
 
-/// `KVMLET_ROUNDS=5 cargo test --release -p integration --test linux_machine -- --ignored card_of_vhost_goes_on`
+/// `KVMLET_ROUNDS=5 cargo test --profile suite -p integration --test linux_machine -- --ignored card_of_vhost_goes_on`
 #[test]
 #[ignore = "a campaign: twenty rounds take some minutes"]
 fn a_busy_guest_with_a_card_of_vhost_goes_on() -> anyhow::Result<()> {

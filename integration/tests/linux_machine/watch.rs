@@ -179,7 +179,7 @@ fn watchdog_runs_out(node: &Node, number: u32, action: &str) -> anyhow::Result<(
     machine.stop()
 }
 
-/// `cargo test --release -p integration --test linux_machine -- --ignored linux_learns`
+/// `cargo test --profile suite -p integration --test linux_machine -- --ignored linux_learns`
 #[test]
 #[ignore = "a campaign of some minutes"]
 fn linux_learns_of_its_snapshot_and_its_watchdog_and_panics_end_as_asked() -> anyhow::Result<()> {

@@ -25,7 +25,7 @@ fn run_there(name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `cargo test --release -p integration --test testguest_machine -- --ignored in_a_node`
+/// `cargo test --profile suite -p integration --test testguest_machine -- --ignored in_a_node`
 #[test]
 #[ignore = "boots a node; for changes of vhost-net and of the dirty log"]
 fn vhost_misses_nothing() -> anyhow::Result<()> {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::run::{TestResult, Verdict};
+use integration::artifacts;
 use integration::process::cargo;
 
 /// Runs those of the whole workspace. Each test counts, though rustdoc gives no time of its own.
@@ -12,7 +13,8 @@ pub(super) fn run(root: &Path) -> anyhow::Result<Vec<TestResult>> {
     let output = cargo(root)
         .args([
             "test",
-            "--release",
+            "--profile",
+            &artifacts::profile()?,
             "--doc",
             "--workspace",
             "--no-fail-fast",
@@ -41,7 +43,7 @@ fn result(line: &str) -> Option<TestResult> {
     let verdict = match word {
         "ok" => Verdict::Passed,
         "ignored" => Verdict::Skipped("marked ignore".to_owned()),
-        _ => Verdict::Failed("see `cargo test --release --doc`".to_owned()),
+        _ => Verdict::Failed("see `cargo test --doc`".to_owned()),
     };
     Some(TestResult {
         name: name.to_owned(),

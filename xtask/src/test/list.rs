@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context;
 use cargo_metadata::{Message, MetadataCommand};
+use integration::artifacts;
 use integration::process::{self, cargo};
 
 use crate::build::{TESTGUEST, testguest_target};
@@ -43,10 +44,13 @@ struct Binary {
 /// Builds all test binaries and asks each for its tests. Those of `integration` come first, because
 /// they take longest.
 pub(super) fn all(root: &Path) -> anyhow::Result<Vec<Test>> {
-    let mut binaries = build(root, &["--workspace".to_owned()])?;
+    let profile = artifacts::profile()?;
+    let mut binaries = build(root, &profile, &["--workspace".to_owned()])?;
     let target = testguest_target()?.display().to_string();
+    // A workspace of its own, which has no other profile.
     binaries.extend(build(
         &root.join(TESTGUEST),
+        "release",
         &["--lib".to_owned(), "--target-dir".to_owned(), target],
     )?);
     binaries.sort_by_key(|binary| binary.package != "integration");
@@ -65,7 +69,7 @@ pub(crate) fn of_package(root: &Path, package: &str, files: &[&str]) -> anyhow::
         arguments.extend(["--test".to_owned(), (*file).to_owned()]);
     }
     let mut tests = Vec::new();
-    for binary in build(root, &arguments)? {
+    for binary in build(root, &artifacts::profile()?, &arguments)? {
         if binary.package == package {
             tests.extend(tests_of(&binary)?);
         }
@@ -73,7 +77,7 @@ pub(crate) fn of_package(root: &Path, package: &str, files: &[&str]) -> anyhow::
     Ok(tests)
 }
 
-fn build(directory: &Path, arguments: &[String]) -> anyhow::Result<Vec<Binary>> {
+fn build(directory: &Path, profile: &str, arguments: &[String]) -> anyhow::Result<Vec<Binary>> {
     let metadata = MetadataCommand::new()
         .manifest_path(directory.join("Cargo.toml"))
         .no_deps()
@@ -94,7 +98,8 @@ fn build(directory: &Path, arguments: &[String]) -> anyhow::Result<Vec<Binary>> 
     let mut child = cargo(directory)
         .args([
             "test",
-            "--release",
+            "--profile",
+            profile,
             "--no-run",
             "--message-format=json-render-diagnostics",
         ])
