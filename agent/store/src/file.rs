@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use redb::{Database, DatabaseError, Durability, StorageError};
 
 use crate::error::{OpenError, StoreError};
+use crate::synced_file::SyncedFile;
 
 /// Pages kept in memory. The agent's whole budget is 40 MiB; the working set is far below this.
 const CACHE_BYTES: usize = 4 << 20;
@@ -84,8 +85,13 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn open(path: &Path) -> Result<Database, OpenError> {
     // A damaged file may trip assertions of the database; to the operator it is damage all the same.
-    let opened =
-        std::panic::catch_unwind(|| Database::builder().set_cache_size(CACHE_BYTES).create(path));
+    let opened = std::panic::catch_unwind(|| {
+        let file = SyncedFile::open(path)?;
+        let mut builder = Database::builder();
+        builder
+            .set_cache_size(CACHE_BYTES)
+            .create_with_backend(file)
+    });
     match opened {
         Ok(Ok(database)) => Ok(database),
         Ok(Err(error)) => Err(explain(path, error)),

@@ -24,6 +24,7 @@ mod migrate;
 mod paths;
 mod pod_leases;
 mod rows;
+mod synced_file;
 mod tables;
 mod transaction;
 
