@@ -160,16 +160,33 @@ impl Sources {
 
     /// Whether a path has a test of this name; of any, if that is empty.
     fn has(&self, path: &str, name: &str) -> bool {
-        let definitions = [format!("fn {name}("), format!("\"{name}\"")];
         let is_in = |text: &&str| {
             if name.is_empty() {
                 MARKS.iter().any(|mark| text.contains(mark))
             } else {
-                definitions.iter().any(|it| text.contains(it.as_str()))
+                is_test(text, name) || is_trial(text, name)
             }
         };
         self.files(path).iter().any(is_in)
     }
+}
+
+/// Whether a text has a function of this name that is run as a test.
+fn is_test(text: &str, name: &str) -> bool {
+    let definition = format!("fn {name}(");
+    text.match_indices(&definition).any(|(place, _)| {
+        let lines = text[..place].lines().rev();
+        // Attributes and comments stand above, without an empty line.
+        let above: Vec<&str> = lines.take_while(|line| !line.trim().is_empty()).collect();
+        let has = |mark: &str| above.iter().any(|line| line.trim().starts_with(mark));
+        has("#[test]") || has("#[tokio::test")
+    })
+}
+
+/// Whether a text has a trial of this name, in a program with a `main` of its own.
+fn is_trial(text: &str, name: &str) -> bool {
+    let is_program = ["Trial::test", "trial("].iter().any(|it| text.contains(it));
+    is_program && text.contains(&format!("\"{name}\""))
 }
 
 fn is_path(text: &str) -> bool {

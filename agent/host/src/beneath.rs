@@ -17,6 +17,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::libc;
 use nix::sys::stat::Mode;
+use nix::unistd::{UnlinkatFlags, unlinkat};
 
 /// Why a path of a caller was not opened.
 #[derive(Debug, thiserror::Error)]
@@ -186,7 +187,13 @@ impl AllowedPaths {
             .set_len(bytes)
             .and_then(|()| file.sync_all())
             .and_then(|()| sync_dir(&parent));
-        made.map_err(|error| io_error(path, error))?;
+        if let Err(error) = made {
+            // What stayed would be taken for a disk that is on disk with its size, by whoever tries again.
+            if let Err(error) = unlinkat(&parent, name, UnlinkatFlags::NoRemoveDir) {
+                tracing::warn!(path = %path.display(), %error, "a disk that could not be made stays behind");
+            }
+            return Err(io_error(path, error));
+        }
         Ok(file)
     }
 
@@ -604,6 +611,16 @@ mod tests {
         assert!(fixture.allowed.create_disk(&path, 1).is_err());
         let outside = fixture.dir.path().join("new.img");
         assert!(fixture.allowed.create_disk(&outside, 1).is_err());
+    }
+
+    #[test]
+    fn a_new_file_that_fails_does_not_stay_behind() {
+        let fixture = Fixture::new();
+        let path = fixture.own().join("sub/new.img");
+        // More than any file system has.
+        fixture.allowed.create_disk(&path, u64::MAX).unwrap_err();
+        assert!(!path.exists(), "the next attempt would take it as it is");
+        fixture.allowed.create_disk(&path, 1 << 20).unwrap();
     }
 
     #[test]

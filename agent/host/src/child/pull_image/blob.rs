@@ -244,7 +244,12 @@ impl<'a> BlobDraft<'a> {
                 self.blob.digest
             )));
         }
-        self.file.sync_data().map_err(self.unwritten())
+        let synced = self.file.sync_data().map_err(self.unwritten());
+        if synced.is_err() {
+            // Linux takes what was not written for clean now: a sync that is tried again would succeed without it.
+            self.start_anew()?;
+        }
+        synced
     }
 }
 
