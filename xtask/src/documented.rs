@@ -175,8 +175,9 @@ impl Sources {
 fn is_test(text: &str, name: &str) -> bool {
     let definition = format!("fn {name}(");
     text.match_indices(&definition).any(|(place, _)| {
-        let lines = text[..place].lines().rev();
-        // Attributes and comments stand above, without an empty line.
+        // Attributes and comments stand above its line, without an empty line.
+        let (before, _) = text[..place].rsplit_once('\n').unwrap_or_default();
+        let lines = before.lines().rev();
         let above: Vec<&str> = lines.take_while(|line| !line.trim().is_empty()).collect();
         let has = |mark: &str| above.iter().any(|line| line.trim().starts_with(mark));
         has("#[test]") || has("#[tokio::test")
