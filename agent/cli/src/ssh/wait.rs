@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use proto_node::node::object::Kind;
 use proto_node::node::port_forward_response::Body as Reply;
-use proto_node::node::{GetObjectRequest, ObjectName};
+use proto_node::node::{GetObjectRequest, GetRequest, ObjectName};
 use proto_node::{FailureReason, failure_reason};
 use serde_json::Value;
 use tonic::Status;
@@ -18,7 +18,7 @@ use crate::port_forward::ports::{Ports, Protocol};
 use crate::port_forward::{Key, Target};
 use crate::resource::Resource;
 use crate::scope::Scope;
-use crate::state::ended;
+use crate::state::{as_vmi, ended};
 
 /// Kind in manifests.
 const MACHINE: &str = "VirtualMachine";
@@ -38,6 +38,8 @@ struct Waiting<'a> {
     option: String,
     /// Whether an agent has answered once.
     is_reached: bool,
+    /// Whether the guest was seen with a network interface.
+    has_interface: bool,
 }
 
 /// Returns when something answers on the port, and tells what it waits for until then.
@@ -62,6 +64,7 @@ pub async fn until_answered(
         },
         option: scope.option_for(&guest.namespace),
         is_reached: false,
+        has_interface: false,
     };
     let mut client = Client::new(scope)?;
     let start = Instant::now();
@@ -125,6 +128,7 @@ impl Waiting<'_> {
             };
         }
         self.is_reached = true;
+        self.check_interfaces(client).await?;
         match failure_reason(&status) {
             Some(FailureReason::ServiceUnavailable | FailureReason::Forbidden) => {
                 Ok(Some(status.message().to_owned()))
@@ -135,6 +139,39 @@ impl Waiting<'_> {
             Some(FailureReason::Conflict) => self.vmi(client, &status).await,
             _ => Err(self.target.failure(&status)),
         }
+    }
+
+    /// Refuses a guest without a network interface: waiting does not give it one.
+    async fn check_interfaces(&mut self, client: &mut Client) -> Result<(), Failure> {
+        if self.has_interface {
+            return Ok(());
+        }
+        let request = GetRequest {
+            kind: Resource::Vmi.kind().to_owned(),
+            namespace: self.guest.namespace.clone(),
+            name: self.guest.name.clone(),
+        };
+        // A machine that is about to start has no VMI yet.
+        let Ok(object) = client.get(request).await else {
+            return Ok(());
+        };
+        let spec = as_vmi(&object).and_then(|vmi| vmi.spec.as_ref());
+        let devices = spec.and_then(|spec| spec.domain.as_ref()?.devices.as_ref());
+        let Some(devices) = devices else {
+            return Ok(());
+        };
+        self.has_interface = !devices.interfaces.is_empty();
+        if self.has_interface {
+            return Ok(());
+        }
+        let why = match devices.autoattach_pod_interface {
+            Some(false) => "spec.domain.devices.autoattachPodInterface is false",
+            _ => "spec.domain.devices.interfaces is empty",
+        };
+        let (guest, option) = (self.guest, &self.option);
+        Err(Failure::refused(format!(
+            "{guest} has no network interface ({why}), so it answers on no port: `kvmctl console {guest}{option}` needs none"
+        )))
     }
 
     /// Why the guest of a machine does not run, if it will.

@@ -4,6 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use proto_node::vmi::{Devices, VirtualMachineInstance};
+
 use crate::support::Agent;
 use crate::support::output::{code, err, out, with_web};
 
@@ -25,6 +27,12 @@ fn run(agent: &Agent, programs: &Path, args: &[&str]) -> Output {
     let mut command: Command = agent.command(args);
     command.env("PATH", format!("{}:/usr/bin:/bin", programs.display()));
     command.env("USER", "me").output().unwrap()
+}
+
+fn devices(vmi: &mut VirtualMachineInstance) -> &mut Devices {
+    let spec = vmi.spec.get_or_insert_default();
+    let domain = spec.domain.get_or_insert_default();
+    domain.devices.get_or_insert_default()
 }
 
 #[test]
@@ -88,6 +96,10 @@ fn a_guest_that_refuses_is_waited_for_and_reported() {
     let agent = Agent::new();
     let _server = agent.serve();
     with_web(&agent);
+    agent.touch("web", |vmi| {
+        let interface = proto_node::vmi::Interface::default();
+        devices(vmi).interfaces.push(interface);
+    });
     let programs = programs();
     let refused = "dial tcp 10.0.0.2:1: Connection refused";
     let ssh = |wait: &str| {
@@ -102,6 +114,37 @@ fn a_guest_that_refuses_is_waited_for_and_reported() {
          longer)\n"
     );
     assert_eq!(ssh("1s"), (124, String::new(), text));
+}
+
+#[test]
+fn a_guest_without_a_network_interface_is_not_waited_for() {
+    let agent = Agent::new();
+    let _server = agent.serve();
+    with_web(&agent);
+    let programs = programs();
+    for (target, guest, option) in [
+        ("vmi/web/team", "vmi/web", " -n team"),
+        ("me@vm/web", "vm/web", ""),
+    ] {
+        let args = ["ssh", "-p", "1", "--wait", "1h", target];
+        let output = run(&agent, programs.path(), &args);
+        let text = format!(
+            "error: {guest} has no network interface (spec.domain.devices.autoattachPodInterface is false), so it answers \
+             on no port: `kvmctl console {guest}{option}` needs none\n"
+        );
+        assert_eq!(
+            (code(&output), out(&output), err(&output)),
+            (1, String::new(), text)
+        );
+    }
+    agent.touch("web", |vmi| {
+        devices(vmi).autoattach_pod_interface = None;
+    });
+    let args = ["scp", "-p", "1", "a", "vmi/web:b"];
+    let output = run(&agent, programs.path(), &args);
+    let why = "vmi/web has no network interface (spec.domain.devices.interfaces is empty)";
+    assert!(err(&output).contains(why), "{}", err(&output));
+    assert_eq!(code(&output), 1);
 }
 
 #[test]
