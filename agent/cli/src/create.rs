@@ -12,7 +12,6 @@ mod infer;
 mod instancetype;
 mod machine;
 mod manifest;
-mod names;
 mod params;
 mod preference;
 mod quantity;

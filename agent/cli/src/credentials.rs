@@ -1,5 +1,7 @@
 //! `kvmctl credentials`: SSH keys and passwords of users of a VirtualMachine, which its access credentials name by Secrets
-//! and the agent in its guest (qemu-guest-agent) sets. Flags, words and rules are those of `virtctl` (v1.7).
+//! and the agent in its guest (qemu-guest-agent) sets. Flags, words and rules are those of `virtctl` (v1.7), but for
+//! two: there a key of a file that ends in a line break is never found again, and so never removed, and an empty file is taken
+//! for every key.
 
 mod keys;
 
@@ -9,12 +11,13 @@ use proto_node::node::{
     CreateObjectRequest, GetObjectRequest, ObjectName, PatchObjectRequest, Preconditions,
 };
 use serde_json::{Map, Value, json};
-use tonic::Code;
+use tonic::{Code, Status};
 
 use self::keys::{holds, secrets_with_keys, secrets_with_passwords, without};
 use crate::args::{AddSshKey, CredentialsCommand, OfUser, PublicKey, RemoveSshKey, SetPassword};
 use crate::client::Client;
-use crate::failure::Failure;
+use crate::failure::{Failure, is_unreachable, open_error};
+use crate::names;
 use crate::objects;
 use crate::output::print_line;
 use crate::scope::Scope;
@@ -23,6 +26,12 @@ use crate::text::text;
 const MACHINE: &str = "VirtualMachine";
 const GUEST: &str = "VirtualMachineInstance";
 const SECRET: &str = "Secret";
+
+/// What a key is called within a Secret: this and so many letters.
+const MEMBER: &str = "ssh-key-";
+const LETTERS: usize = 6;
+
+const OF_MACHINE: &str = "error getting virtual machine";
 
 /// Writes that came between reading an object and patching it: so often it is tried again.
 const ATTEMPTS: usize = 5;
@@ -55,37 +64,53 @@ impl Node {
         })
     }
 
+    /// An object, or why there is none.
+    async fn get(&mut self, doing: &str, kind: &str, name: &str) -> Result<Value, Failure> {
+        let found = self.find(doing, kind, name).await?;
+        found.ok_or_else(|| {
+            let resource = match kind {
+                SECRET => "secrets",
+                _ => "virtualmachines.kubevirt.io",
+            };
+            refused(doing, &format!("{resource} {name:?} not found"))
+        })
+    }
+
     /// An object, if it is there.
-    async fn find(&mut self, kind: &str, name: &str) -> Result<Option<Value>, Failure> {
+    async fn find(
+        &mut self,
+        doing: &str,
+        kind: &str,
+        name: &str,
+    ) -> Result<Option<Value>, Failure> {
         let request = GetObjectRequest {
             name: self.id(kind, name),
         };
         match self.client.objects().get_object(request).await {
             Ok(answer) => objects::json::read(&answer.into_inner().object).map(Some),
             Err(status) if status.code() == Code::NotFound => Ok(None),
-            Err(status) => Err(Failure::of_status(
-                &status,
-                kind,
-                name,
-                self.client.address(),
-            )),
+            Err(status) => Err(self.failure(doing, &status)),
         }
     }
 
-    async fn get(&mut self, kind: &str, name: &str) -> Result<Value, Failure> {
-        let found = self.find(kind, name).await?;
-        found.ok_or_else(|| Failure::refused(format!("{kind} {name:?} not found")))
+    /// What the agent answered, behind what was being done.
+    fn failure(&self, doing: &str, status: &Status) -> Failure {
+        if is_unreachable(status) {
+            return Failure::of_status(status, "", "", self.client.address());
+        }
+        refused(doing, status.message())
     }
 
     /// Changes an object by what `change` says of it as it is; again, should somebody else have changed it meanwhile.
     async fn change(
         &mut self,
+        doing: &str,
         (kind, name): (&str, &str),
         change: impl Fn(&Value) -> Result<Option<Value>, Failure>,
     ) -> Result<(), Failure> {
         let mut attempts = 0..ATTEMPTS;
         loop {
-            let object = self.get(kind, name).await?;
+            let object = self.get(doing, kind, name).await?;
             let Some(patch) = change(&object)? else {
                 return Ok(());
             };
@@ -103,19 +128,20 @@ impl Node {
             match self.client.objects().patch_object(request).await {
                 Ok(_) => return Ok(()),
                 Err(status) if status.code() == Code::Aborted && !attempts.is_empty() => {}
-                Err(status) => {
-                    let address = self.client.address();
-                    return Err(Failure::of_status(&status, kind, name, address));
-                }
+                Err(status) => return Err(self.failure(doing, &status)),
             }
         }
     }
 }
 
 async fn add_key(mut node: Node, args: &AddSshKey) -> Result<(), Failure> {
+    check_exclusive(&[
+        ("create-secret", args.create_secret),
+        ("update-secret", args.update_secret),
+    ])?;
     let key = read_key(&args.key)?;
     let whose = &args.whose;
-    let machine = node.get(MACHINE, &whose.vm).await?;
+    let machine = node.get(OF_MACHINE, MACHINE, &whose.vm).await?;
     let secrets = secrets_with_keys(&machine, &whose.user);
     let creates = args.create_secret || (secrets.is_empty() && !args.update_secret);
     if creates {
@@ -123,18 +149,18 @@ async fn add_key(mut node: Node, args: &AddSshKey) -> Result<(), Failure> {
     }
     if secrets.is_empty() {
         let text = format!("no secrets specified for user: {}", whose.user);
-        return Err(Failure::refused(text));
+        return Err(Failure::Refused(text));
     }
-    let secret = chosen(whose.secret.as_deref(), &secrets)?;
-    let stored = node.get(SECRET, secret).await?;
+    let secret = chosen(whose, &secrets)?;
+    let stored = node.get(&of_secret(secret), SECRET, secret).await?;
     if holds(&stored, &key) {
         return print_line(&format!(
             "Secret \"{secret}\" already contains this SSH key."
         ));
     }
     check_owner(&stored, &machine, whose.force)?;
-    let member = member_name()?;
-    node.change((SECRET, secret), |_| {
+    let member = names::random_of(MEMBER, LETTERS)?;
+    node.change(&patching(secret), (SECRET, secret), |_| {
         Ok(Some(json!({"data": { &member: encoded(key.as_bytes()) }})))
     })
     .await?;
@@ -143,16 +169,17 @@ async fn add_key(mut node: Node, args: &AddSshKey) -> Result<(), Failure> {
     ))
 }
 
-/// Makes a Secret with the key, which goes with the machine, and names it there.
+/// Makes a Secret with the key, which goes with the machine, and names it there. Says nothing, as `virtctl`.
 async fn create_secret(
     mut node: Node,
     machine: &Value,
     whose: &OfUser,
     key: &str,
 ) -> Result<(), Failure> {
+    const DOING: &str = "error when getting virtual machine instance";
     let vm = &whose.vm;
-    if !whose.force && node.find(GUEST, vm).await?.is_some() {
-        return Err(Failure::refused(format!(
+    if !whose.force && node.find(DOING, GUEST, vm).await?.is_some() {
+        return Err(Failure::Refused(format!(
             "virtual machine {vm} is running. Use --force flag to update a running VM, it will take effect after \
              restart"
         )));
@@ -171,7 +198,7 @@ async fn create_secret(
                 "controller": true,
             }],
         },
-        "data": { member_name()?: encoded(key.as_bytes()) },
+        "data": { names::random_of(MEMBER, LETTERS)?: encoded(key.as_bytes()) },
     });
     let request = CreateObjectRequest {
         object: secret.to_string().into_bytes(),
@@ -179,8 +206,7 @@ async fn create_secret(
         ..CreateObjectRequest::default()
     };
     let created = node.client.objects().create_object(request).await;
-    let created =
-        created.map_err(|status| Failure::of_status(&status, SECRET, vm, node.client.address()))?;
+    let created = created.map_err(|status| node.failure("error creating secret", &status))?;
     let secret = text(
         &objects::json::read(&created.into_inner().object)?,
         "/metadata/name",
@@ -189,42 +215,39 @@ async fn create_secret(
         "source": {"secret": {"secretName": secret}},
         "propagationMethod": {"qemuGuestAgent": {"users": [whose.user]}},
     }});
-    let named = node
-        .change((MACHINE, vm), |machine| {
-            let mut all = keys::credentials(machine).to_vec();
-            all.push(credential.clone());
-            let spec = json!({"spec": {"template": {"spec": {"accessCredentials": all}}}});
-            Ok(Some(spec))
-        })
-        .await;
-    named?;
-    print_line(&format!(
-        "Successfully added the key to secret \"{secret}\""
-    ))
+    let doing = "error patching virtual machine";
+    node.change(doing, (MACHINE, vm), |machine| {
+        let mut all = keys::credentials(machine).to_vec();
+        all.push(credential.clone());
+        let spec = json!({"spec": {"template": {"spec": {"accessCredentials": all}}}});
+        Ok(Some(spec))
+    })
+    .await
 }
 
 async fn remove_key(mut node: Node, args: &RemoveSshKey) -> Result<(), Failure> {
     let key = read_key(&args.key)?;
     let whose = &args.whose;
-    let machine = node.get(MACHINE, &whose.vm).await?;
+    let machine = node.get(OF_MACHINE, MACHINE, &whose.vm).await?;
     let mut secrets = secrets_with_keys(&machine, &whose.user);
     if secrets.is_empty() {
         return print_line(&format!("No secrets associated with user {}", whose.user));
     }
-    if let Some(wanted) = &whose.secret {
+    if let Some(wanted) = whose.secret() {
         secrets.retain(|secret| secret == wanted);
+        secrets.truncate(1);
         if secrets.is_empty() {
-            return Err(Failure::refused(format!(
+            return Err(Failure::Refused(format!(
                 "secret {wanted} is not associated with user {}",
                 whose.user
             )));
         }
     }
     for secret in secrets {
-        if node.find(SECRET, &secret).await?.is_none() {
+        if node.find("", SECRET, &secret).await?.is_none() {
             continue;
         }
-        node.change((SECRET, &secret), |stored| {
+        node.change("", (SECRET, &secret), |stored| {
             check_owner(stored, &machine, whose.force)?;
             Ok(without(stored, &key).map(|data| json!({ "data": data })))
         })
@@ -235,14 +258,17 @@ async fn remove_key(mut node: Node, args: &RemoveSshKey) -> Result<(), Failure> 
 
 async fn set_password(mut node: Node, args: &SetPassword) -> Result<(), Failure> {
     let whose = &args.whose;
-    let machine = node.get(MACHINE, &whose.vm).await?;
+    let machine = node.get(OF_MACHINE, MACHINE, &whose.vm).await?;
     let secrets = secrets_with_passwords(&machine);
     if secrets.is_empty() {
         let text = "no secrets assigned to UserPassword AccessCredentials";
-        return Err(Failure::refused(text));
+        return Err(Failure::Refused(text.to_owned()));
     }
-    let secret = chosen(whose.secret.as_deref(), &secrets)?;
-    node.change((SECRET, secret), |stored| {
+    let secret = chosen(whose, &secrets)?;
+    if !whose.force {
+        node.get(&of_secret(secret), SECRET, secret).await?;
+    }
+    node.change(&patching(secret), (SECRET, secret), |stored| {
         check_owner(stored, &machine, whose.force)?;
         let mut data = Map::new();
         data.insert(whose.user.clone(), encoded(args.password.as_bytes()));
@@ -252,26 +278,67 @@ async fn set_password(mut node: Node, args: &SetPassword) -> Result<(), Failure>
     print_line(&format!("Successfully set password in secret \"{secret}\""))
 }
 
+/// A failure, behind what was being done where anything is said of that.
+fn refused(doing: &str, why: &str) -> Failure {
+    Failure::Refused(if doing.is_empty() {
+        why.to_owned()
+    } else {
+        format!("{doing}: {why}")
+    })
+}
+
+fn of_secret(name: &str) -> String {
+    format!("error getting secret \"{name}\"")
+}
+
+fn patching(secret: &str) -> String {
+    format!("error patching secret \"{secret}\"")
+}
+
+/// Refuses flags that exclude each other; they are in the order of the alphabet.
+fn check_exclusive(flags: &[(&str, bool)]) -> Result<(), Failure> {
+    if !flags.iter().all(|(_, is_set)| *is_set) {
+        return Ok(());
+    }
+    let names: Vec<&str> = flags.iter().map(|(name, _)| *name).collect();
+    let names = names.join(" ");
+    Err(Failure::Refused(format!(
+        "if any flags in the group [{names}] are set none of the others can be; [{names}] were all set"
+    )))
+}
+
 fn read_key(key: &PublicKey) -> Result<String, Failure> {
-    match (&key.value, &key.file) {
-        (Some(value), _) => Ok(value.clone()),
-        (None, Some(file)) => std::fs::read_to_string(file)
-            .map_err(|error| Failure::Unreadable(format!("{}: {error}", file.display()))),
-        (None, None) => Err(Failure::Usage(
-            "one of --file, or --value must be specified".to_owned(),
+    const DOING: &str = "error getting ssh key";
+    let (file, value) = (key.file.as_deref(), key.value.as_deref());
+    check_exclusive(&[("file", file.is_some()), ("value", value.is_some())])?;
+    let is_given = |text: &&str| !text.is_empty();
+    match (value.filter(is_given), file.filter(is_given)) {
+        (Some(value), _) => Ok(value.to_owned()),
+        (None, Some(file)) => {
+            let read = std::fs::read_to_string(file);
+            let key = read.map_err(|error| refused(DOING, &open_error(file, &error)))?;
+            if key.trim().is_empty() {
+                return Err(refused(DOING, &format!("{file} is empty")));
+            }
+            Ok(key)
+        }
+        (None, None) => Err(refused(
+            DOING,
+            "one of --file, or --value must be specified",
         )),
     }
 }
 
 /// The Secret that is meant of those that the machine names, of which there is one at least.
-fn chosen<'a>(wanted: Option<&'a str>, secrets: &'a [String]) -> Result<&'a str, Failure> {
-    match (wanted, secrets) {
+fn chosen<'a>(whose: &'a OfUser, secrets: &'a [String]) -> Result<&'a str, Failure> {
+    match (whose.secret(), secrets) {
         (None, [only]) => Ok(only),
-        (None, _) => Err(Failure::refused(
-            "multiple secrets specified, use option --secret to specify which secret to modify",
+        (None, _) => Err(Failure::Refused(
+            "multiple secrets specified, use option --secret to specify which secret to modify"
+                .to_owned(),
         )),
         (Some(wanted), secrets) if secrets.iter().any(|secret| secret == wanted) => Ok(wanted),
-        (Some(wanted), _) => Err(Failure::refused(format!(
+        (Some(wanted), _) => Err(Failure::Refused(format!(
             "secret {wanted} was not assigned"
         ))),
     }
@@ -281,24 +348,19 @@ fn chosen<'a>(wanted: Option<&'a str>, secrets: &'a [String]) -> Result<&'a str,
 fn check_owner(secret: &Value, machine: &Value, force: bool) -> Result<(), Failure> {
     let owners = secret.pointer("/metadata/ownerReferences");
     let mut owners = owners.and_then(Value::as_array).into_iter().flatten();
-    let uid = text(machine, "/metadata/uid");
-    let owns = |owner: &Value| text(owner, "/kind") == MACHINE && text(owner, "/uid") == uid;
+    let own = |path: &str| text(machine, path);
+    let (name, uid) = (own("/metadata/name"), own("/metadata/uid"));
+    let owns = |owner: &Value| {
+        let of = |path: &str| text(owner, path);
+        of("/kind") == MACHINE && of("/name") == name && of("/uid") == uid
+    };
     if force || owners.any(owns) {
         return Ok(());
     }
-    Err(Failure::refused(format!(
-        "secret {} does not have an owner reference pointing to VM {}",
-        text(secret, "/metadata/name"),
-        text(machine, "/metadata/name")
+    Err(Failure::Refused(format!(
+        "secret {} does not have an owner reference pointing to VM {name}",
+        text(secret, "/metadata/name")
     )))
-}
-
-/// A name for a key within a Secret that no other has.
-fn member_name() -> Result<String, Failure> {
-    let mut bytes = [0; 4];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| Failure::refused(format!("no random numbers: {error}")))?;
-    Ok(format!("ssh-key-{:08x}", u32::from_le_bytes(bytes)))
 }
 
 fn encoded(bytes: &[u8]) -> Value {

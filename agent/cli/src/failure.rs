@@ -114,6 +114,15 @@ pub fn file_error(error: &std::io::Error) -> String {
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
+/// Why a file cannot be opened, in the words of programs of Go such as `virtctl`.
+pub fn open_error(path: &str, error: &std::io::Error) -> String {
+    let why = match error.kind() {
+        std::io::ErrorKind::NotFound => "no such file or directory".to_owned(),
+        _ => file_error(error).to_lowercase(),
+    };
+    format!("open {path}: {why}")
+}
+
 /// The list that kubectl prints for a refused object.
 pub fn invalid_text(kind: &str, name: &str, violations: &[Violation]) -> String {
     let mut text = format!("The {kind} {name:?} is invalid:");

@@ -38,6 +38,7 @@ mod logs;
 mod machines;
 mod maintenance;
 mod misses;
+mod names;
 mod objects;
 mod output;
 mod port_forward;

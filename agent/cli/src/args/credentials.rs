@@ -1,8 +1,6 @@
 //! What can be typed after `credentials`: the flags of `virtctl`.
 
-use std::path::PathBuf;
-
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueHint};
 
 #[derive(Args)]
 #[command(
@@ -52,13 +50,19 @@ pub struct OfUser {
     pub force: bool,
 }
 
-/// A public key.
+impl OfUser {
+    /// The Secret that was named.
+    pub fn secret(&self) -> Option<&str> {
+        self.secret.as_deref().filter(|name| !name.is_empty())
+    }
+}
+
+/// A public key. That it is one of both is checked in the words of `virtctl`.
 #[derive(Args)]
-#[group(required = true, multiple = false)]
 pub struct PublicKey {
     /// File with the public key
-    #[arg(short, long, value_name = "FILE")]
-    pub file: Option<PathBuf>,
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: Option<String>,
     /// The public key itself
     #[arg(long, value_name = "KEY")]
     pub value: Option<String>,
@@ -71,7 +75,7 @@ pub struct AddSshKey {
     #[command(flatten)]
     pub key: PublicKey,
     /// Make a new Secret, which counts from the next start on
-    #[arg(long, conflicts_with = "update_secret")]
+    #[arg(long)]
     pub create_secret: bool,
     /// Add to the Secret that is there
     #[arg(long)]

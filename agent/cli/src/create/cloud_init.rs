@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::machine::{CloudInit, Machine};
 use super::params::flag_error;
-use crate::failure::{Failure, file_error};
+use crate::failure::{Failure, open_error};
 use crate::output::note;
 
 const DISK: &str = "cloudinitdisk";
@@ -107,13 +107,8 @@ fn password(path: Option<&str>) -> Result<Option<String>, Failure> {
     let Some(path) = path.filter(|path| !path.is_empty()) else {
         return Ok(None);
     };
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        let why = match error.kind() {
-            std::io::ErrorKind::NotFound => "no such file or directory".to_owned(),
-            _ => file_error(&error),
-        };
-        flag_error("password-file", format!("open {path}: {why}"))
-    })?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| flag_error("password-file", open_error(path, &error)))?;
     let password = text.trim();
     Ok((!password.is_empty()).then(|| password.to_owned()))
 }

@@ -4,10 +4,10 @@ use serde_json::{Map, Value, json};
 
 use super::machine::Machine;
 use super::manifest::metadata;
-use super::names;
 use super::params::{Params, check_label, flag_error, split_prefixed};
 use crate::args::Volumes;
 use crate::failure::Failure;
+use crate::names;
 use crate::output::note;
 
 const FLAG: &str = "volume-import";

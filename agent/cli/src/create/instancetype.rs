@@ -4,9 +4,10 @@ use serde_json::{Map, Value, json};
 
 use super::manifest::{metadata, object};
 use super::params::{Params, flag_bool, flag_error, flag_number};
-use super::{names, quantity};
+use super::quantity;
 use crate::args::CreateInstancetype;
 use crate::failure::Failure;
+use crate::names;
 
 /// The manifest that flags stand for.
 pub fn manifest(args: &CreateInstancetype, namespace: Option<&str>) -> Result<Value, Failure> {

@@ -4,10 +4,10 @@ use serde_json::{Map, Value, json};
 
 use super::instancetype::is_namespaced;
 use super::manifest::{metadata, object};
-use super::names;
 use super::params::flag_error;
 use crate::args::CreatePreference;
 use crate::failure::Failure;
+use crate::names;
 
 /// What is known of; the old words are taken, too.
 const TOPOLOGIES: [&str; 10] = [

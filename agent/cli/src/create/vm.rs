@@ -7,9 +7,10 @@ use serde_json::{Map, Value, json};
 use super::machine::{CloudInit, Machine};
 use super::manifest::metadata;
 use super::params::{flag_bool, flag_error, flag_number, split_prefixed};
-use super::{access, cloud_init, csv, exclusive, imports, infer, names, quantity, volumes};
+use super::{access, cloud_init, csv, exclusive, imports, infer, quantity, volumes};
 use crate::args::{CreateVm, Login};
 use crate::failure::Failure;
+use crate::names;
 
 /// Seconds for the guest to shut down, unless said otherwise.
 const GRACE_PERIOD: i64 = 180;

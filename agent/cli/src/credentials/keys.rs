@@ -41,24 +41,22 @@ fn secret_of(credential: &Value, kind: &str) -> Option<String> {
 
 /// Whether a Secret has a key already.
 pub(super) fn holds(secret: &Value, key: &str) -> bool {
-    members(secret).any(|(_, text)| text.lines().any(|line| is_key(line, key)))
+    members(secret).any(|(_, text)| text.split('\n').any(|line| is_key(line, key)))
 }
 
-/// What has to change in a Secret's data so that it has a key no more; nothing when it does not have it.
+/// What has to change in a Secret's data so that it has a key no more; nothing when nothing has to. Blank lines go, too, and
+/// so do members in which nothing is left.
 pub(super) fn without(secret: &Value, key: &str) -> Option<Map<String, Value>> {
     let mut changed = Map::new();
     for (name, text) in members(secret) {
-        if !text.lines().any(|line| is_key(line, key)) {
-            continue;
+        let is_kept = |line: &&str| !is_key(line, key) && !line.trim().is_empty();
+        let left: Vec<&str> = text.split('\n').filter(is_kept).collect();
+        let left = left.join("\n");
+        if left.is_empty() {
+            changed.insert(name.clone(), Value::Null);
+        } else if left != text {
+            changed.insert(name.clone(), BASE64_STANDARD.encode(left).into());
         }
-        let left = text.lines().filter(|line| !is_key(line, key));
-        let left: Vec<&str> = left.filter(|line| !line.trim().is_empty()).collect();
-        let value = if left.is_empty() {
-            Value::Null
-        } else {
-            BASE64_STANDARD.encode(left.join("\n")).into()
-        };
-        changed.insert(name.clone(), value);
     }
     (!changed.is_empty()).then_some(changed)
 }
@@ -72,9 +70,9 @@ fn members(secret: &Value) -> impl Iterator<Item = (&String, String)> {
     })
 }
 
-/// A comment may follow the key.
+/// A comment may follow the key. The line break at the end of a file is no part of the key in it.
 fn is_key(line: &str, key: &str) -> bool {
-    let key = key.trim();
+    let key = key.trim_end_matches(['\r', '\n']);
     !key.is_empty() && line.trim().starts_with(key)
 }
 
@@ -97,16 +95,23 @@ mod tests {
         let before = secret(&[
             ("a", "ssh-ed25519 AAA me@here\n"),
             ("b", "ssh-rsa BBB\n\nssh-ed25519 AAA\n"),
-            ("c", "ssh-rsa CCC\n"),
+            ("c", "ssh-rsa CCC"),
+            ("d", " \tssh-ed25519 AAA\r\nssh-rsa DDD\n"),
+            ("e", "\n"),
         ]);
         assert!(holds(&before, "ssh-ed25519 AAA\n"));
         assert!(!holds(&before, "ssh-ed25519 AAAB"));
         assert!(!holds(&before, ""));
+        assert!(!holds(&before, " ssh-ed25519 AAA"));
+        assert!(!holds(&before, "ssh-rsa BBB "));
         let changed = without(&before, "ssh-ed25519 AAA\n").unwrap();
         assert_eq!(changed["a"], Value::Null);
         assert_eq!(changed["b"], BASE64_STANDARD.encode("ssh-rsa BBB"));
         assert!(!changed.contains_key("c"));
-        assert_eq!(without(&before, "ssh-ed25519 ZZZ"), None);
+        assert_eq!(changed["d"], BASE64_STANDARD.encode("ssh-rsa DDD"));
+        assert_eq!(changed["e"], Value::Null);
+        let tidy = secret(&[("c", "ssh-rsa CCC")]);
+        assert_eq!(without(&tidy, "ssh-ed25519 ZZZ"), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod answers;
+mod credentials;
 mod drain;
 mod figures;
 mod port_forward;

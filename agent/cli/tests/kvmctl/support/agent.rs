@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use proto_node::node::maintenance_service_server::MaintenanceServiceServer;
 use proto_node::node::node_service_server::NodeServiceServer;
+use proto_node::node::object_service_server::ObjectServiceServer;
 use proto_node::node::*;
 use proto_node::vmi::VirtualMachineInstance;
 use tokio::sync::broadcast;
@@ -27,6 +28,10 @@ pub(super) struct Store {
     /// Somebody else is attached to the consoles.
     pub(super) console_is_taken: bool,
     pub(super) upkeep: maintenance::Upkeep,
+    /// Objects of other kinds, by kind and name.
+    pub(super) documents: BTreeMap<(String, String), serde_json::Value>,
+    /// Somebody changes an object right before the next patch.
+    pub(super) interferes: bool,
 }
 
 /// The agent.
@@ -79,6 +84,7 @@ impl Agent {
                 ready.send(()).unwrap();
                 let server = tonic::transport::Server::builder()
                     .add_service(MaintenanceServiceServer::new(agent.clone()))
+                    .add_service(ObjectServiceServer::new(agent.clone()))
                     .add_service(NodeServiceServer::new(agent))
                     .serve_with_incoming(UnixListenerStream::new(listener));
                 // Dropping the server drops its connections, as the death of an agent does.

@@ -5,6 +5,7 @@ mod agent;
 mod figures;
 mod forward;
 mod maintenance;
+mod objects;
 pub mod output;
 mod service;
 pub mod terminal;
