@@ -62,8 +62,8 @@ pub use maintenance::{
     Closed, DrainOrder, EvictionStep, EvictionStrategy, GuestToDrain, Maintenance, evictions,
 };
 pub use observation::{
-    Enforcement, ExitObserved, ExitReason, FailedSync, MachineObserved, MachineState, Observation,
-    Observed, PauseObserved, StandsStill, VmmObserved,
+    DurableStore, Enforcement, ExitObserved, ExitReason, FailedSync, MachineObserved, MachineState,
+    Observation, Observed, PauseObserved, StandsStill, VmmObserved,
 };
 pub use operation::{OperationObserved, OperationState, OperationTold, Progress, Work};
 pub use orders::request::{Misfit, Order, order, order_stop};

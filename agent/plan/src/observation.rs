@@ -97,27 +97,40 @@ pub struct MachineObserved {
     pub resets: u64,
     /// Why it is paused, if it is.
     pub pause: Option<PauseObserved>,
-    /// Disks that the host failed to sync.
+    /// Disks that the host failed to sync, and the firmware's variable store if it did.
     pub failed_syncs: Vec<FailedSync>,
     /// Network cards whose link is down. `None` from a VMM that does not report it, and before its machine is built.
     pub links_down: Option<BTreeSet<PciPlace>>,
 }
 
-/// A disk that the host failed to sync: it has lost data, and fails every flush until its VMM ends.
+/// What the host failed to sync: it has lost data, and fails every flush until its VMM ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedSync {
-    /// PCI bus of the disk.
-    pub bus: u32,
-    /// Its device number on that bus.
-    pub device: u32,
+    /// The disk or the variable store.
+    pub store: DurableStore,
     /// The host's error, for people.
     pub error: String,
 }
 
+/// What a guest keeps data in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DurableStore {
+    /// A disk.
+    Disk {
+        /// PCI bus of the disk.
+        bus: u32,
+        /// Its device number on that bus.
+        device: u32,
+    },
+    /// The variable store of its firmware.
+    Variables,
+}
+
 impl FailedSync {
-    /// Whether the disk is there.
+    /// Whether it is the disk there.
     pub(crate) fn is_at(&self, place: PciPlace) -> bool {
-        (self.bus, self.device) == (u32::from(place.bus), u32::from(place.device))
+        let (bus, device) = (place.bus.into(), place.device.into());
+        self.store == DurableStore::Disk { bus, device }
     }
 }
 

@@ -2,7 +2,9 @@
 
 use crate::condition::{Condition, ConditionStatus, EventKind, PlanEvent};
 use crate::credentials;
-use crate::observation::{Enforcement, MachineState, Observation, Observed, PauseObserved};
+use crate::observation::{
+    DurableStore, Enforcement, MachineState, Observation, Observed, PauseObserved,
+};
 use crate::operation::Progress;
 use crate::operation::shown::shown;
 use crate::orders::PAUSED;
@@ -29,7 +31,7 @@ const TERMINATING: &str = "Terminating";
 /// Reason when the VMM lives and does not answer at its control socket.
 const SILENT: &str = "VmmNotAnswering";
 
-/// Says that a disk lost data: the node failed to sync it.
+/// Says that a disk or the variable store lost data: the node failed to sync it.
 const SYNC_FAILED: &str = "DiskSyncFailed";
 
 /// Says that the guest runs without limits.
@@ -208,22 +210,25 @@ fn failed_syncs(
         let mut before = record.conditions.iter();
         return before.find(|it| it.kind == SYNC_FAILED).cloned();
     };
-    let disks: Vec<String> = record
-        .pci
-        .disks
-        .iter()
-        .filter_map(|(name, place)| {
-            let failed = machine.failed_syncs.iter().find(|it| it.is_at(*place))?;
-            Some(format!("disk {name:?} ({})", failed.error))
-        })
-        .collect();
-    if disks.is_empty() {
-        return None;
-    }
+    let disks = record.pci.disks.iter().filter_map(|(name, place)| {
+        let failed = machine.failed_syncs.iter().find(|it| it.is_at(*place))?;
+        Some(format!("disk {name:?} ({})", failed.error))
+    });
+    let mut failed = machine.failed_syncs.iter();
+    let variables = failed.find(|it| it.store == DurableStore::Variables);
+    let variables = variables.map(|it| format!("the firmware's variable store ({})", it.error));
+    let (kind, stores) = match (disks.collect::<Vec<_>>(), variables) {
+        (disks, None) if disks.is_empty() => return None,
+        (disks, None) => ("disk", disks),
+        (mut disks, Some(variables)) => {
+            disks.push(variables);
+            ("store", disks)
+        }
+    };
     let message = format!(
-        "The node failed to write back data of {}: the data may be lost, and the disk fails every flush \
+        "The node failed to write back data of {}: the data may be lost, and the {kind} fails every flush \
          until the guest is powered off and a new VMM starts it",
-        disks.join(", ")
+        stores.join(", ")
     );
     let said = (
         ConditionStatus::True,

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use agent_plan::{
-    Action, AdmittedCondition, BootId, Closed, Completed, ConditionStatus, Deletion, Enforcement,
-    ExitObserved, ExitReason, FailedSync, Failure, Holding, MachineObserved, MachineState,
-    Maintenance, Millis, Observation, Observed, OperationObserved, OperationState, Order, Orders,
-    PauseObserved, PciPlace, PlanEvent, Progress, Record, Reservation, StopCause, Timestamp,
-    Verdict, VmiId, VmmIdentity, VmmObserved, Wanted, Work, complete, order, order_stop, plan,
+    Action, AdmittedCondition, BootId, Closed, Completed, ConditionStatus, Deletion, DurableStore,
+    Enforcement, ExitObserved, ExitReason, FailedSync, Failure, Holding, MachineObserved,
+    MachineState, Maintenance, Millis, Observation, Observed, OperationObserved, OperationState,
+    Order, Orders, PauseObserved, PciPlace, PlanEvent, Progress, Record, Reservation, StopCause,
+    Timestamp, Verdict, VmiId, VmmIdentity, VmmObserved, Wanted, Work, complete, order, order_stop,
+    plan,
 };
 
 /// A VMI, its host as far as the story needs one, and the story so far.
@@ -529,8 +530,7 @@ fn a_disk_that_lost_data_is_reported_until_a_new_vmm_runs_the_guest() {
         panic!("no machine");
     };
     machine.failed_syncs.push(FailedSync {
-        bus: 0,
-        device: 1,
+        store: DurableStore::Disk { bus: 0, device: 1 },
         error: String::from("Input/output error"),
     });
     story.round(done);
@@ -545,6 +545,26 @@ fn a_disk_that_lost_data_is_reported_until_a_new_vmm_runs_the_guest() {
     story.round(done);
     story.note("it answers, and its disk is well: it is another VMM");
     story.vmm(MachineState::Running);
+    story.round(done);
+    insta::assert_snapshot!(story.text);
+}
+
+#[test]
+fn a_variable_store_that_lost_data_is_reported_as_disks_are() {
+    let mut story = Story::new();
+    story.bring_up();
+    story.note("the node fails to sync the variable store");
+    story.vmm(MachineState::Running);
+    let Observation::Present(vmms) = &mut story.seen.vmms else {
+        panic!("no VMM");
+    };
+    let Observation::Present(machine) = &mut vmms[0].machine else {
+        panic!("no machine");
+    };
+    machine.failed_syncs.push(FailedSync {
+        store: DurableStore::Variables,
+        error: String::from("Input/output error"),
+    });
     story.round(done);
     insta::assert_snapshot!(story.text);
 }

@@ -181,7 +181,7 @@ fn the_snapshot_of_this_release_is_kept() {
 }
 
 /// States that no kept snapshot has.
-const NOT_KEPT: [&str; 8] = [
+const NOT_KEPT: [&str; 9] = [
     "virtio-blk-1",
     "virtio-blk-2",
     "virtio-blk-3",
@@ -189,6 +189,7 @@ const NOT_KEPT: [&str; 8] = [
     "fw-cfg-1",
     "ich9-lpc-1",
     "pflash-1",
+    "pflash-2",
     "q35-host-bridge-1",
 ];
 

@@ -62,7 +62,7 @@ fn if_nothing(segment: u16, then: &[u8]) -> Vec<u8> {
     code
 }
 
-fn by_firmware(code: &[u8], change: impl FnOnce(&mut v1::FirmwareBoot)) -> ByHand {
+pub fn by_firmware(code: &[u8], change: impl FnOnce(&mut v1::FirmwareBoot)) -> ByHand {
     let mut file = tempfile::tempfile().expect("a file");
     file.write_all(&image(code)).expect("written");
     let mut by_hand = ByHand::new(file);

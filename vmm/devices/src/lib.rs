@@ -16,6 +16,9 @@
 pub mod bus;
 pub mod event;
 pub mod fw_cfg;
+#[cfg(test)]
+mod hosts;
+mod lost_data;
 pub mod notice;
 pub mod pci;
 pub mod pflash;
@@ -28,6 +31,7 @@ pub mod watchdog;
 
 pub use bus::BusDevice;
 pub use event::{EventSource, IoEvent};
+pub use lost_data::LostData;
 pub use notice::{DeviceNotice, NoticeSink};
 pub use pci::function::{
     BarKind, BarWindow, BridgeRouting, BridgeWindow, BusNumbers, CONVENTIONAL_BYTES, ConfigEffect,

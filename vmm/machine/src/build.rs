@@ -29,6 +29,7 @@ use crate::device_thread::DeviceThreads;
 use crate::disks::Disks;
 use crate::events::GuestEvents;
 use crate::firmware::order::BootOrder;
+use crate::firmware::platform::Platform;
 use crate::firmware::{self};
 use crate::functions;
 use crate::functions::handles::Handles;
@@ -216,7 +217,8 @@ impl WithMemory {
         let platform = parts.platform(&BootOrder::of(&devices), events)?;
         let mut handles = Handles {
             events,
-            disks: Disks::default(),
+            disks: Disks::default()
+                .with_variables(platform.as_deref().and_then(Platform::variables)),
             cards: Cards::default(),
             balloon: None,
         };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use vmm_devices::virtio::blk::{BlkControl, BlkControlError, DiskCounts, DiskLimits};
 
+use crate::durable::{DurableStore, SyncFailure, Variables};
 use crate::pci::address::PciAddress;
 use crate::snapshot::error::SnapshotError;
 
@@ -25,51 +26,58 @@ pub enum DiskError {
     },
 }
 
-/// A disk that lost data: the host failed to make durable what was written, and it fails every flush
-/// from then on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SyncFailure {
-    /// PCI address of the disk.
-    pub disk: PciAddress,
-    /// The host's error number.
-    pub errno: i32,
+/// Handles on disks, by address, and on the variable store.
+#[derive(Clone, Default)]
+pub(crate) struct Disks {
+    controls: BTreeMap<PciAddress, Arc<BlkControl>>,
+    variables: Option<Arc<Variables>>,
 }
-
-/// Handles on disks, by address.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Disks(BTreeMap<PciAddress, Arc<BlkControl>>);
 
 impl Disks {
     pub(crate) fn insert(&mut self, address: PciAddress, control: Arc<BlkControl>) {
-        self.0.insert(address, control);
+        self.controls.insert(address, control);
+    }
+
+    /// With the variable store of the firmware, if it has one.
+    pub(crate) fn with_variables(self, variables: Option<Arc<Variables>>) -> Self {
+        Self { variables, ..self }
     }
 
     /// What each has done.
     pub(crate) fn counts(&self) -> Vec<(PciAddress, DiskCounts)> {
         let counts = self
-            .0
+            .controls
             .iter()
             .map(|(address, disk)| (*address, disk.counts()));
         counts.collect()
     }
 
-    /// Disks of which a sync failed.
+    /// Disks of which a sync failed, in the order of their addresses, and then the variable store.
     pub(crate) fn sync_failures(&self) -> Vec<SyncFailure> {
-        let failures = self.0.iter().filter_map(|(disk, control)| {
-            let errno = control.sync_failure()?;
-            Some(SyncFailure { disk: *disk, errno })
+        let disks = self.controls.iter().filter_map(|(disk, control)| {
+            let store = DurableStore::Disk(*disk);
+            control
+                .sync_failure()
+                .map(|errno| SyncFailure { store, errno })
         });
-        failures.collect()
+        let variables = self.variables.iter().filter_map(|flash| {
+            let store = DurableStore::Variables;
+            flash
+                .sync_failure()
+                .map(|errno| SyncFailure { store, errno })
+        });
+        disks.chain(variables).collect()
     }
 
-    /// Makes durable what guests wrote to disks that may be written. Those that lost data before are left
-    /// out: nothing makes them whole, and their state says so.
+    /// Makes durable what guests wrote to disks that may be written, and what firmware wrote to its
+    /// variable store. Those that lost data before are left out: nothing makes them whole, and their state
+    /// says so.
     ///
     /// # Errors
-    /// The first disk that cannot be synced.
+    /// The first that cannot be synced.
     pub(crate) fn sync(&self) -> Result<(), SnapshotError> {
         let whole = self
-            .0
+            .controls
             .iter()
             .filter(|(_, control)| control.is_writable() && control.sync_failure().is_none());
         for (&disk, control) in whole {
@@ -77,11 +85,18 @@ impl Disks {
                 .sync()
                 .map_err(|source| SnapshotError::Disk { disk, source })?;
         }
-        Ok(())
+        let variables = self.variables.as_ref();
+        match variables.filter(|flash| flash.sync_failure().is_none()) {
+            Some(flash) => flash.sync().map_err(SnapshotError::Variables),
+            None => Ok(()),
+        }
     }
 
     fn at(&self, address: PciAddress) -> Result<&BlkControl, DiskError> {
-        let disk = self.0.get(&address).ok_or(DiskError::NoDisk(address))?;
+        let disk = self
+            .controls
+            .get(&address)
+            .ok_or(DiskError::NoDisk(address))?;
         Ok(disk)
     }
 
@@ -105,6 +120,6 @@ impl Disks {
 
     /// Whether a disk holds requests that the host failed, or that a snapshot had.
     pub(crate) fn is_one_stopped(&self) -> bool {
-        self.0.values().any(|disk| disk.is_stopped())
+        self.controls.values().any(|disk| disk.is_stopped())
     }
 }

@@ -5,6 +5,7 @@ use std::sync::mpsc::Sender;
 
 use vmm_devices::{DeviceNotice, NoticeSink};
 
+use crate::durable::DurableStore;
 use crate::gate::Gate;
 use crate::guest_event::GuestEvent;
 use crate::pci::address::PciAddress;
@@ -32,7 +33,7 @@ impl GuestEvents {
                 errno,
             }),
             DeviceNotice::SyncFailed { errno } => events.notify(GuestEvent::SyncFailed {
-                disk: address,
+                store: DurableStore::Disk(address),
                 errno,
             }),
             other => events.post_life(other),
@@ -71,7 +72,7 @@ impl GuestEvents {
     }
 
     /// Tells the owner what is no reason to hold the vCPUs.
-    fn notify(&self, event: GuestEvent) {
+    pub(crate) fn notify(&self, event: GuestEvent) {
         // Without an owner the process is about to end.
         drop(self.queue.send(Message::Guest(event)));
     }

@@ -2,6 +2,7 @@
 
 use vmm_devices::{Panic, WatchdogAction};
 
+use crate::durable::DurableStore;
 use crate::pci::address::PciAddress;
 
 /// By which way a guest reset itself.
@@ -49,8 +50,8 @@ pub(crate) enum GuestEvent {
     Watchdog(WatchdogAction),
     /// A disk holds a request that the host failed, with this error number.
     IoStopped { disk: PciAddress, errno: i32 },
-    /// A disk failed to make durable what was written, with this error number.
-    SyncFailed { disk: PciAddress, errno: i32 },
+    /// The host failed to make durable what was written, with this error number.
+    SyncFailed { store: DurableStore, errno: i32 },
     /// The guest took the right to access memory from a device, or reset the bus that it is on, and may go
     /// on once the host is done with what the device had in flight.
     AwaitRest,

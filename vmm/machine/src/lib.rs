@@ -25,6 +25,7 @@ mod coalesced_pio;
 mod config;
 mod device_thread;
 mod disks;
+mod durable;
 mod events;
 mod fields;
 mod firmware;
@@ -67,7 +68,8 @@ pub use config::{
     BootSource, ClockConfig, DebugPorts, DeviceConfig, LifeConfig, MachineConfig, PanicPolicy,
     RebootPolicy, SerialConfig,
 };
-pub use disks::{DiskError, SyncFailure};
+pub use disks::DiskError;
+pub use durable::{DurableStore, SyncFailure};
 pub use firmware::config::{DebugLog, FirmwareConfig};
 pub use firmware::error::FirmwareError;
 pub use functions::error::{DeviceError, DeviceErrorKind};

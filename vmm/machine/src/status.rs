@@ -9,7 +9,8 @@ use vmm_devices::virtio::balloon::{BalloonControl, BalloonSize};
 
 use crate::cards::Cards;
 use crate::clock_time::nanoseconds;
-use crate::disks::{Disks, SyncFailure};
+use crate::disks::Disks;
+use crate::durable::{DurableStore, SyncFailure};
 use crate::guest_event::ResetSource;
 use crate::pci::address::PciAddress;
 use crate::timeline::Timeline;
@@ -121,7 +122,7 @@ pub struct Status {
     pub end: Option<End>,
     /// Size of the balloon, if the machine has one.
     pub balloon: Option<BalloonSize>,
-    /// Disks that lost data, in the order of their addresses.
+    /// Disks that lost data, in the order of their addresses, and the variable store if it did.
     pub sync_failures: Vec<SyncFailure>,
     /// Network cards whose link is down; `None` before the machine is built.
     pub links_down: Option<Vec<PciAddress>>,
@@ -150,10 +151,10 @@ pub enum Change {
     Panicked,
     /// The guest's kernel gave up and goes on by itself, with its crash kernel.
     CrashLoaded,
-    /// The host failed to make durable what a disk had written.
+    /// The host failed to make durable what the guest had written.
     SyncFailed {
-        /// PCI address of the disk.
-        disk: PciAddress,
+        /// What the guest wrote it to.
+        store: DurableStore,
         /// The host's error number.
         errno: i32,
     },

@@ -2,8 +2,8 @@
 
 use proto_vmm::v1;
 use vmm_machine::{
-    Change, EndReason, LastReset, MachineState, PauseReason, PciAddress, ResetSource, Status,
-    SyncFailure,
+    Change, DurableStore, EndReason, LastReset, MachineState, PauseReason, PciAddress, ResetSource,
+    Status, SyncFailure,
 };
 
 /// The status of a process without a machine.
@@ -49,8 +49,13 @@ fn net_links(down: &[PciAddress]) -> v1::NetLinks {
 }
 
 fn sync_failure(failure: &SyncFailure) -> v1::DiskSyncFailure {
+    let disk = match failure.store {
+        DurableStore::Disk(address) => Some(pci_address(address)),
+        DurableStore::Variables => None,
+    };
     v1::DiskSyncFailure {
-        disk: Some(pci_address(failure.disk)),
+        disk,
+        is_variable_store: failure.store == DurableStore::Variables,
         error: std::io::Error::from_raw_os_error(failure.errno).to_string(),
     }
 }
@@ -137,9 +142,9 @@ pub fn change_detail(change: Change) -> String {
         Change::Reset(None) => "on request".to_owned(),
         Change::ResetWaits(device) => format!("{device} does not come to rest"),
         Change::WatchdogExpired(action) => format!("action {action}"),
-        Change::SyncFailed { disk, errno } => {
+        Change::SyncFailed { store, errno } => {
             let error = std::io::Error::from_raw_os_error(errno);
-            format!("the disk at {disk} fails every flush from now on: {error}")
+            format!("{store} fails every flush from now on: {error}")
         }
         Change::Booted
         | Change::Paused

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use agent_plan::{
-    ExitObserved, ExitReason, FailedSync, MachineObserved, MachineState, PauseObserved, PciPlace,
-    Timestamp,
+    DurableStore, ExitObserved, ExitReason, FailedSync, MachineObserved, MachineState,
+    PauseObserved, PciPlace, Timestamp,
 };
 use proto_vmm::v1;
 
@@ -43,9 +43,16 @@ fn links_down(links: &v1::NetLinks) -> BTreeSet<PciPlace> {
 
 fn failed_sync(failure: &v1::DiskSyncFailure) -> FailedSync {
     let disk = failure.disk.unwrap_or_default();
+    let store = if failure.is_variable_store {
+        DurableStore::Variables
+    } else {
+        DurableStore::Disk {
+            bus: disk.bus,
+            device: disk.device,
+        }
+    };
     FailedSync {
-        bus: disk.bus,
-        device: disk.device,
+        store,
         error: failure.error.clone(),
     }
 }

@@ -556,7 +556,8 @@ pub struct MachineStatus {
     /// Memory that the guest's driver says it does without.
     #[prost(uint64, optional, tag = "13")]
     pub balloon_actual_bytes: ::core::option::Option<u64>,
-    /// Disks that the host failed to sync. Each has lost data and fails every flush until its VMM ends.
+    /// Disks that the host failed to sync, and the firmware's variable store if it did. Each has lost data and fails every
+    /// flush until its VMM ends.
     #[prost(message, repeated, tag = "14")]
     pub disk_sync_failures: ::prost::alloc::vec::Vec<DiskSyncFailure>,
     /// Links of the network cards. Absent before the machine is built, and from a VMM of a release that does not report them.
@@ -569,14 +570,18 @@ pub struct NetLinks {
     #[prost(message, repeated, tag = "1")]
     pub down: ::prost::alloc::vec::Vec<PciAddress>,
 }
-/// A disk that the host failed to sync.
+/// A disk, or the variable store of the firmware, that the host failed to sync.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DiskSyncFailure {
+    /// Absent when it is the variable store.
     #[prost(message, optional, tag = "1")]
     pub disk: ::core::option::Option<PciAddress>,
     /// The host's error, for people.
     #[prost(string, tag = "2")]
     pub error: ::prost::alloc::string::String,
+    /// It is the variable store, which is flash memory and has no PCI address.
+    #[prost(bool, tag = "3")]
+    pub is_variable_store: bool,
 }
 /// Sent to subscribers when something changes.
 #[derive(Clone, PartialEq, ::prost::Message)]

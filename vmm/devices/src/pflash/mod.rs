@@ -8,7 +8,9 @@
 //!
 //! What the guest programs is written to the variable store at once, and is on stable storage before
 //! the guest can learn that it was done: before it reads a status, and before it can read the memory
-//! again.
+//! again. One sync that fails is final, as with a disk ([`LostData`]): all that is programmed later fails,
+//! too. The status says so only of what was programmed, because firmware that finds an error bit before it
+//! has programmed anything takes the flash memory for ROM.
 
 mod cfi;
 mod layout;
@@ -18,10 +20,12 @@ mod store;
 mod tests;
 
 use std::fs::File;
+use std::io;
 use std::sync::Arc;
 
 use vmm_memory::RomMemory;
 
+use crate::lost_data::{LostData, saved_errno};
 use crate::state::{DeviceState, Payload, StateError};
 
 pub use layout::{BLOCK_BYTES, MAX_BYTES};
@@ -230,10 +234,26 @@ impl Flash {
         }
     }
 
+    /// That a sync of the variable store failed, once one has: what the guest programmed may be lost.
+    #[must_use]
+    pub fn lost_data(&self) -> Arc<LostData> {
+        Arc::clone(self.store.lost())
+    }
+
+    /// Brings what was programmed to stable storage.
+    ///
+    /// # Errors
+    /// The host fails, now or before; the status says it, too.
+    pub fn sync(&mut self) -> io::Result<()> {
+        let done = self.store.flush();
+        self.note(done.is_ok(), PROGRAM_FAILED);
+        done
+    }
+
     /// What was programmed is on stable storage after this, or the status says that it is not.
     fn settle(&mut self) {
-        let done = self.store.flush();
-        self.note(done, PROGRAM_FAILED);
+        // The status and [`Self::lost_data`] say it.
+        drop(self.sync());
     }
 
     fn note(&mut self, done: bool, failure: u8) {
@@ -259,6 +279,7 @@ impl Flash {
             status: self.status.into(),
             buffer_offsets: self.buffer.iter().map(|(offset, _)| *offset).collect(),
             buffer: self.buffer.iter().map(|(_, value)| *value).collect(),
+            sync_errno: self.store.lost().errno().unwrap_or(0),
         }
         .to_payload()
     }
@@ -290,6 +311,9 @@ impl Flash {
         };
         if state.buffer.len() != state.buffer_offsets.len() || !fits {
             return wrong("its buffer");
+        }
+        if let Some(errno) = saved_errno(state.sync_errno).map_err(FlashState::wrong)? {
+            self.store.lost().note(errno);
         }
         self.mode = mode;
         self.status = status;

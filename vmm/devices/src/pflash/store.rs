@@ -8,6 +8,7 @@ use std::sync::Arc;
 use vmm_memory::{RomError, RomMemory};
 
 use super::layout::{BLOCK_BYTES, MAX_BYTES};
+use crate::lost_data::LostData;
 
 /// A block.
 const ERASED: [u8; 4096] = [0xff; 4096];
@@ -34,6 +35,7 @@ pub(super) struct Store {
     memory: Arc<RomMemory>,
     /// The file has what is not on stable storage yet.
     is_dirty: bool,
+    lost: Arc<LostData>,
 }
 
 impl Store {
@@ -49,6 +51,7 @@ impl Store {
             file,
             memory: Arc::new(RomMemory::of(&content)?),
             is_dirty: false,
+            lost: Arc::default(),
         })
     }
 
@@ -97,13 +100,24 @@ impl Store {
         self.is_dirty
     }
 
-    /// Brings everything to stable storage.
-    pub(super) fn flush(&mut self) -> bool {
+    /// That a sync failed, once one has.
+    pub(super) fn lost(&self) -> &Arc<LostData> {
+        &self.lost
+    }
+
+    /// Brings everything to stable storage. Once that has failed, it fails for all that is written later:
+    /// without asking the host, which would say that all is well.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
         if !self.is_dirty {
-            return true;
+            return Ok(());
         }
         // Whether or not it failed: the kernel has given up on what it could not write.
         self.is_dirty = false;
-        self.file.sync_data().is_ok()
+        if let Some(errno) = self.lost.errno() {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        self.file
+            .sync_data()
+            .inspect_err(|error| self.lost.note_error(error))
     }
 }

@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 use proptest::prelude::*;
 
 use super::*;
+use crate::hosts::{FileSystem, FullHost};
 use crate::state::kept::assert_format_is_kept;
 
 const BYTES: usize = 8192;
@@ -117,6 +118,82 @@ fn a_store_that_cannot_be_written_sets_the_status() {
     assert_eq!(read(&mut flash, 0), 0xab);
 }
 
+/// A store whose host has no space for what is written to it.
+struct Losing {
+    file: File,
+    _file_system: FileSystem,
+    host: FullHost,
+}
+
+impl Losing {
+    fn new() -> Option<Self> {
+        let host = FullHost::new()?;
+        host.make_space();
+        let Some(made) = FileSystem::without_journal(host.disk()) else {
+            println!("skipped, there is no ext4 here");
+            return None;
+        };
+        let file = made.image(BYTES as u64);
+        host.fill_up();
+        Some(Self {
+            file,
+            _file_system: made,
+            host,
+        })
+    }
+
+    fn flash(&self) -> Flash {
+        Flash::new(self.file.try_clone().unwrap()).unwrap()
+    }
+}
+
+/// The status after a byte was programmed.
+fn programmed(flash: &mut Flash) -> u8 {
+    flash.write(0, &[CLEAR_STATUS]);
+    flash.write(0, &[PROGRAM]);
+    flash.write(0, &[3]);
+    read(flash, 0)
+}
+
+#[test]
+fn after_a_sync_that_failed_nothing_is_programmed_with_success() {
+    let Some(losing) = Losing::new() else { return };
+    let mut flash = losing.flash();
+    assert_eq!(flash.lost_data().errno(), None);
+    assert_eq!(programmed(&mut flash), READY | PROGRAM_FAILED);
+    let lost = flash.lost_data().errno();
+    assert!(lost.is_some());
+    // The host says that all is well, and the guest would believe it.
+    losing.host.make_space();
+    losing.file.sync_data().unwrap();
+    assert_eq!(programmed(&mut flash), READY | PROGRAM_FAILED);
+    flash.write(0, &[PROGRAM, 3]);
+    flash.sync().unwrap_err();
+    // Firmware that begins anew finds flash memory, and learns it when it programs a byte.
+    flash.reset();
+    flash.write(0, &[CLEAR_STATUS, READ_STATUS]);
+    assert_eq!(read(&mut flash, 0), 0);
+    assert_eq!(programmed(&mut flash), READY | PROGRAM_FAILED);
+    // And so it does wherever the guest goes on.
+    let saved = flash.save();
+    let mut other = losing.flash();
+    other.load(&saved).unwrap();
+    assert_eq!(other.lost_data().errno(), lost);
+    assert_eq!(programmed(&mut other), READY | PROGRAM_FAILED);
+}
+
+#[test]
+fn a_sync_that_fails_before_a_save_is_an_error_and_not_lost_by_the_next() {
+    let Some(losing) = Losing::new() else { return };
+    let mut flash = losing.flash();
+    flash.write(0, &[PROGRAM, 3]);
+    let lost = flash.sync().unwrap_err().raw_os_error();
+    assert!(lost.is_some());
+    losing.host.make_space();
+    assert_eq!(flash.save().version, 2);
+    assert_eq!(flash.lost_data().errno(), lost);
+}
+
 #[test]
 fn writes_beyond_the_end_fail() {
     let (mut flash, _file) = flash();
@@ -148,6 +225,8 @@ fn a_restored_flash_goes_on_in_the_middle_of_a_command() {
     let mut other = Flash::new(file.try_clone().unwrap()).unwrap();
     other.load(&saved).unwrap();
     assert_eq!(other.save(), saved);
+    // What the release before reads, too.
+    assert_eq!(saved.version, 1);
     other.write(3, &[8]);
     other.write(0, &[CONFIRM]);
     assert_eq!((stored(&file, 2), stored(&file, 3)), (9, 8));
@@ -165,6 +244,7 @@ fn a_state_in_which_more_is_buffered_than_can_be_is_refused() {
         status: READY.into(),
         buffer_offsets: vec![0; buffered],
         buffer: vec![0; buffered],
+        sync_errno: 0,
     };
     let (_, file) = flash();
     let loaded = |state: FlashState| {
@@ -177,6 +257,13 @@ fn a_state_in_which_more_is_buffered_than_can_be_is_refused() {
     assert!(loaded(state(confirm, 0, 64)));
     assert!(!loaded(state(confirm, 0, 65)));
     assert!(!loaded(state(array, 0, 1)));
+    let failed = |sync_errno| FlashState {
+        sync_errno,
+        ..state(array, 0, 0)
+    };
+    assert!(loaded(failed(5)));
+    assert!(!loaded(failed(-1)));
+    assert!(!loaded(failed(4096)));
 }
 
 #[test]

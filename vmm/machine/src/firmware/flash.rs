@@ -1,17 +1,21 @@
 //! Flash memory in its place: a memslot as long as guests read it, exits as soon as they write.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use vmm_devices::pflash::Flash;
 use vmm_devices::{Payload, StateError};
 use vmm_kvm::{Backing, KvmError, Overlay, Vm};
 use vmm_memory::{RomMemory, Window};
 
+use crate::durable::{DurableStore, Variables};
+use crate::events::GuestEvents;
+use crate::guest_event::GuestEvent;
 use crate::pace::Pace;
 
 /// Flash memory at an address.
 pub(super) struct PlacedFlash {
-    flash: Mutex<Flash>,
+    flash: Arc<Variables>,
+    events: GuestEvents,
     memory: Arc<RomMemory>,
     range: Window,
     vm: Arc<Vm>,
@@ -26,10 +30,12 @@ impl PlacedFlash {
         range: Window,
         (vm, slot): (Arc<Vm>, u16),
         pace: Arc<Pace>,
+        events: GuestEvents,
     ) -> Self {
         Self {
+            events,
             memory: flash.memory(),
-            flash: Mutex::new(flash),
+            flash: Arc::new(Variables::new(flash)),
             range,
             vm,
             slot,
@@ -37,14 +43,26 @@ impl PlacedFlash {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Flash> {
-        // Whole after each access.
-        self.flash.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The device, for whoever owns the machine.
+    pub(super) fn variables(&self) -> Arc<Variables> {
+        Arc::clone(&self.flash)
+    }
+
+    /// Does what may sync the variable store, and tells the owner when that loses data.
+    fn work<T>(&self, work: impl FnOnce(&mut Flash) -> T) -> T {
+        let mut flash = self.flash.lock();
+        let before = self.flash.sync_failure();
+        let done = work(&mut flash);
+        if let (None, Some(errno)) = (before, self.flash.sync_failure()) {
+            let store = DurableStore::Variables;
+            self.events.notify(GuestEvent::SyncFailed { store, errno });
+        }
+        done
     }
 
     /// Shows it, or not, as it is now.
     pub(super) fn follow(&self) -> Result<(), KvmError> {
-        let flash = self.lock();
+        let flash = self.flash.lock();
         self.show(flash.is_array())
     }
 
@@ -68,35 +86,36 @@ impl PlacedFlash {
         let Some(offset) = self.offset(address, data) else {
             return false;
         };
-        self.lock().read(offset, data);
+        self.work(|flash| flash.read(offset, data));
         true
     }
 
     /// A write; `None` when it is elsewhere.
     pub(super) fn write(&self, address: u64, data: &[u8]) -> Option<Result<(), KvmError>> {
         let offset = self.offset(address, data)?;
-        let mut flash = self.lock();
-        let was_array = flash.is_array();
-        flash.write(offset, data);
-        let is_array = flash.is_array();
-        if is_array == was_array {
-            return Some(Ok(()));
-        }
-        self.pace.wait(1);
-        Some(self.show(is_array))
+        Some(self.work(|flash| {
+            let was_array = flash.is_array();
+            flash.write(offset, data);
+            let is_array = flash.is_array();
+            if is_array == was_array {
+                return Ok(());
+            }
+            self.pace.wait(1);
+            self.show(is_array)
+        }))
     }
 
     /// Back to power-on.
     pub(super) fn reset(&self) -> Result<(), KvmError> {
-        self.lock().reset();
+        self.work(Flash::reset);
         self.follow()
     }
 
     pub(super) fn save(&self) -> Payload {
-        self.lock().save()
+        self.flash.lock().save()
     }
 
     pub(super) fn load(&self, payload: &Payload) -> Result<(), StateError> {
-        self.lock().load(payload)
+        self.flash.lock().load(payload)
     }
 }

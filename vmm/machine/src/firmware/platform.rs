@@ -17,6 +17,7 @@ use super::tables::TableSource;
 use super::{cmos, image};
 use crate::build::error::BuildError;
 use crate::chain::chain;
+use crate::durable::Variables;
 use crate::events::GuestEvents;
 use crate::firmware::config::{DebugLog, FirmwareConfig};
 use crate::firmware::decode::Decode;
@@ -80,7 +81,12 @@ impl Platform {
         let image = image::read(&config.code)?;
         show_image(vm, &image)?;
         let pace = Arc::new(Pace::default());
-        let flash = place_flash(config, vm, image.bytes() as u64, Arc::clone(&pace))?;
+        let flash = place_flash(
+            config,
+            vm,
+            image.bytes() as u64,
+            (Arc::clone(&pace), events),
+        )?;
         let decode = Arc::new(Decode::power_on());
         let source = TableSource {
             layout: *machine.layout,
@@ -110,6 +116,11 @@ impl Platform {
     /// Where firmware puts things.
     pub(crate) fn decode(&self) -> &Arc<Decode> {
         &self.decode
+    }
+
+    /// Where firmware keeps its variables, if it does.
+    pub(crate) fn variables(&self) -> Option<Arc<Variables>> {
+        self.flash.as_ref().map(PlacedFlash::variables)
     }
 
     /// What the clock's memory is at power-on.
@@ -259,7 +270,7 @@ fn place_flash(
     config: &FirmwareConfig,
     vm: &Arc<Vm>,
     image_bytes: u64,
-    pace: Arc<Pace>,
+    (pace, events): (Arc<Pace>, &GuestEvents),
 ) -> Result<Option<PlacedFlash>, BuildError> {
     let Some(file) = &config.variables else {
         return Ok(None);
@@ -269,7 +280,13 @@ fn place_flash(
         .map_err(|error| FirmwareError::Descriptor("the variable store", error))?;
     let flash = Flash::new(file).map_err(FirmwareError::from)?;
     let range = image::below_4_gib(flash.bytes(), image_bytes);
-    let flash = PlacedFlash::new(flash, range, (Arc::clone(vm), FLASH_SLOT), pace);
+    let flash = PlacedFlash::new(
+        flash,
+        range,
+        (Arc::clone(vm), FLASH_SLOT),
+        pace,
+        events.clone(),
+    );
     flash.follow()?;
     Ok(Some(flash))
 }

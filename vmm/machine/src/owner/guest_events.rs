@@ -62,8 +62,8 @@ impl Owner {
             GuestEvent::HostFailure(detail) => self.end(EndReason::HostFailed, detail),
             GuestEvent::Reset(source) => self.on_guest_reset(source),
             GuestEvent::IoStopped { disk, errno } => self.on_io_stopped(disk, errno),
-            GuestEvent::SyncFailed { disk, errno } => {
-                self.notify(Change::SyncFailed { disk, errno });
+            GuestEvent::SyncFailed { store, errno } => {
+                self.notify(Change::SyncFailed { store, errno });
                 Flow::Continue
             }
             GuestEvent::AwaitRest => self.on_await_rest(),

@@ -1,7 +1,8 @@
 //! What the owner does when it is asked.
 
 use super::{Flow, Owner};
-use crate::disks::{Disks, SyncFailure};
+use crate::disks::Disks;
+use crate::durable::SyncFailure;
 use crate::memory_log::{HeldMemory, MemoryVisitor};
 use crate::request::{Request, RequestError, Saver};
 use crate::snapshot::error::SnapshotError;
@@ -90,8 +91,8 @@ impl Owner {
         let done = work(self.machine.disks());
         for failure in self.machine.disks().sync_failures() {
             if !before.contains(&failure) {
-                let SyncFailure { disk, errno } = failure;
-                self.notify(Change::SyncFailed { disk, errno });
+                let SyncFailure { store, errno } = failure;
+                self.notify(Change::SyncFailed { store, errno });
             }
         }
         done

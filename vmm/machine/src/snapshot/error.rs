@@ -44,6 +44,9 @@ pub enum SnapshotError {
         #[source]
         source: BlkControlError,
     },
+    /// Likewise the variable store of the firmware.
+    #[error("the variable store of the firmware cannot be synced")]
+    Variables(#[source] std::io::Error),
     /// RAM cannot be written or read.
     #[error("guest memory")]
     Ram(#[source] std::io::Error),

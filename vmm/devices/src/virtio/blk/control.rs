@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,12 +13,10 @@ use super::backend;
 use super::counts::{Counters, DiskCounts};
 use super::limits::DiskLimits;
 use super::turn::SyncTurn;
+use crate::lost_data::LostData;
 
 /// How long whoever owns the machine waits for a sync of the device.
 const SYNC_PATIENCE: Duration = Duration::from_secs(5);
-
-/// The kernel's `EIO`.
-const EIO: i32 = 5;
 
 /// A disk cannot be changed that way.
 #[derive(Debug, thiserror::Error)]
@@ -70,9 +68,7 @@ pub struct BlkControl {
     /// Counts sizes.
     generation: AtomicU8,
     stopped: AtomicBool,
-    /// Error number of the first sync that failed; 0 before. Never cleared: Linux reports a failed
-    /// writeback once and takes the pages for clean, so that a later sync would succeed without them.
-    sync_errno: AtomicI32,
+    lost: LostData,
     sync_turn: SyncTurn,
     pending: Mutex<Pending>,
     counters: Counters,
@@ -94,7 +90,7 @@ impl BlkControl {
             sectors: AtomicU64::new(sectors),
             generation: AtomicU8::new(0),
             stopped: AtomicBool::new(false),
-            sync_errno: AtomicI32::new(0),
+            lost: LostData::default(),
             sync_turn: SyncTurn::default(),
             pending: Mutex::default(),
             counters: Counters::default(),
@@ -145,17 +141,12 @@ impl BlkControl {
     /// Error number of the sync that failed, if one did: what the guest wrote may be lost, and no flush
     /// succeeds any more.
     pub fn sync_failure(&self) -> Option<i32> {
-        match self.sync_errno.load(Ordering::Acquire) {
-            0 => None,
-            errno => Some(errno),
-        }
+        self.lost.errno()
     }
 
     /// Whether this is the first failure.
     pub(super) fn note_sync_failure(&self, errno: i32) -> bool {
-        self.sync_errno
-            .compare_exchange(0, errno, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok()
+        self.lost.note(errno)
     }
 
     /// Whether the guest may write to the disk.
@@ -176,7 +167,7 @@ impl BlkControl {
                 errno,
             ))),
             None => self.image.sync_data().map_err(|error| {
-                self.note_sync_failure(error.raw_os_error().unwrap_or(EIO));
+                self.lost.note_error(&error);
                 BlkControlError::Sync(error)
             }),
         };

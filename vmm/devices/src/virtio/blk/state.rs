@@ -3,6 +3,7 @@
 
 use super::flight::MAX_IN_FLIGHT;
 use super::overlay::Overlay;
+use crate::lost_data::saved_errno;
 use crate::state::{DeviceState, Payload, StateError};
 use crate::virtio::queue::{Buffer, Chain, MAX_CHAIN_DESCRIPTORS};
 
@@ -54,8 +55,6 @@ const PART_WORDS: usize = 128;
 const WITHOUT_SYNC_FAILURE: u32 = 1;
 /// Without a base: what releases before it read, too.
 const WITHOUT_OVERLAY: u32 = 2;
-/// The kernel's `MAX_ERRNO`.
-const MAX_ERRNO: i32 = 4095;
 
 impl DeviceState for BlkState {
     const KIND: &'static str = "virtio-blk";
@@ -133,13 +132,7 @@ impl BlkState {
 
     /// The error number of the sync that failed.
     pub(super) fn sync_failure(&self) -> Result<Option<i32>, StateError> {
-        match self.sync_errno {
-            0 => Ok(None),
-            errno if (1..=MAX_ERRNO).contains(&errno) => Ok(Some(errno)),
-            errno => Err(Self::wrong(format!(
-                "a sync that failed with error {errno}"
-            ))),
-        }
+        saved_errno(self.sync_errno).map_err(Self::wrong)
     }
 
     /// Marks the blocks that the image of the disk had.

@@ -4,8 +4,8 @@
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
-use super::hosts::{FileSystem, FullHost, LoopDisk};
 use super::*;
+use crate::hosts::{FileSystem, FullHost, LoopDisk};
 
 /// The kernel's `O_DSYNC` on x86.
 const O_DSYNC: i32 = 0o10000;
@@ -97,7 +97,7 @@ fn a_disk_grows_only_to_an_end_that_is_durable() {
         let Some(host) = FullHost::new() else { return };
         host.make_space();
         let made = FileSystem::without_journal(host.disk());
-        let Some(file) = made.as_ref().map(FileSystem::image) else {
+        let Some(file) = made.as_ref().map(|made| made.image(SECTORS * 512)) else {
             return println!("skipped, there is no ext4 here");
         };
         let mut bench = bench(&file, &config_with(engine));

@@ -6,7 +6,6 @@ mod counts;
 mod direct;
 mod durable;
 mod failures;
-mod hosts;
 mod limits;
 mod overlay;
 mod rest;

@@ -1,7 +1,7 @@
 //! Hosts that fail to make durable what was written.
 
-use super::hosts::{FileSystem, FullHost};
 use super::*;
+use crate::hosts::{FileSystem, FullHost};
 use crate::pci::function::PciFunction;
 
 const CACHES: [CacheMode; 3] = [
@@ -249,7 +249,7 @@ fn a_file_system_that_fails_has_lost_the_data_of_its_disks() {
             let Some(host) = FullHost::new() else { return };
             host.make_space();
             let made = FileSystem::without_journal(host.disk());
-            let Some(file) = made.as_ref().map(FileSystem::image) else {
+            let Some(file) = made.as_ref().map(|made| made.image(SECTORS * 512)) else {
                 return println!("skipped, there is no ext4 here");
             };
             host.fill_up();

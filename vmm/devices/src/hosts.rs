@@ -1,11 +1,12 @@
 //! Disks of a host, made of loop devices: one that has no space for what is written to it, and one that
 //! counts its flushes. Where the process may not make them, it says so.
 
+use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::*;
+use crate::virtio::blk::CacheMode;
 
 /// The kernel's `O_DIRECT` on x86.
 const O_DIRECT: i32 = 0o40000;
@@ -59,7 +60,7 @@ impl Drop for Tmpfs {
 
 /// A disk over a sparse file of a tmpfs that is full. Its writeback fails once, and a sync that is tried
 /// again succeeds without the data.
-pub(super) struct FullHost {
+pub(crate) struct FullHost {
     /// Ends before what is below it.
     cache: Option<Loop>,
     below: Loop,
@@ -67,7 +68,7 @@ pub(super) struct FullHost {
 }
 
 impl FullHost {
-    pub(super) fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         let tmpfs = Tmpfs::new()?;
         let sparse = tmpfs.0.path().join("sparse");
         File::create(&sparse).unwrap().set_len(32 << 20).unwrap();
@@ -82,18 +83,18 @@ impl FullHost {
 
     /// One whose disk has a cache: what is written past the page cache of this machine is in that of the
     /// disk below, and FLUSH fails.
-    pub(super) fn with_cache() -> Option<Self> {
+    pub(crate) fn with_cache() -> Option<Self> {
         let mut host = Self::new()?;
         host.cache = Some(Loop::new(&host.below.0)?);
         Some(host)
     }
 
-    pub(super) fn disk(&self) -> &Path {
+    pub(crate) fn disk(&self) -> &Path {
         &self.cache.as_ref().unwrap_or(&self.below).0
     }
 
     /// As the agent opens it for a cache mode.
-    pub(super) fn open(&self, cache: CacheMode) -> File {
+    pub(crate) fn open(&self, cache: CacheMode) -> File {
         let is_direct = cache == CacheMode::Direct;
         let flags = if is_direct { O_DIRECT } else { 0 };
         let mut options = File::options();
@@ -105,35 +106,35 @@ impl FullHost {
         self.tmpfs.0.path().join("filler")
     }
 
-    pub(super) fn fill_up(&self) {
+    pub(crate) fn fill_up(&self) {
         std::fs::write(self.filler(), vec![1; 8 << 20]).unwrap_err();
     }
 
-    pub(super) fn make_space(&self) {
+    pub(crate) fn make_space(&self) {
         std::fs::remove_file(self.filler()).unwrap();
     }
 }
 
 /// A disk that counts its flushes.
-pub(super) struct LoopDisk {
+pub(crate) struct LoopDisk {
     made: Loop,
     _file: tempfile::NamedTempFile,
 }
 
 impl LoopDisk {
-    pub(super) fn new(bytes: u64) -> Option<Self> {
+    pub(crate) fn new(bytes: u64) -> Option<Self> {
         let file = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
         file.as_file().set_len(bytes).unwrap();
         let made = Loop::new(file.path())?;
         Some(Self { made, _file: file })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.made.0
     }
 
     /// Flushes that it has completed.
-    pub(super) fn flushes(&self) -> u64 {
+    pub(crate) fn flushes(&self) -> u64 {
         let name = self.path().file_name().unwrap().to_str().unwrap();
         let counts = std::fs::read_to_string(format!("/sys/block/{name}/stat")).unwrap();
         // Documentation/block/stat.rst: the sixteenth field.
@@ -142,11 +143,11 @@ impl LoopDisk {
 }
 
 /// A file system on a disk.
-pub(super) struct FileSystem(tempfile::TempDir);
+pub(crate) struct FileSystem(tempfile::TempDir);
 
 impl FileSystem {
     /// `make` is the program that makes it, and its options.
-    pub(super) fn new(disk: &Path, make: &[&str]) -> Option<Self> {
+    pub(crate) fn new(disk: &Path, make: &[&str]) -> Option<Self> {
         let (program, options) = make.split_first()?;
         output(program, options.iter().map(Path::new).chain([disk]))?;
         let directory = tempfile::tempdir().unwrap();
@@ -155,7 +156,7 @@ impl FileSystem {
     }
 
     /// An ext4 without a journal, which would stop it at the first error.
-    pub(super) fn without_journal(disk: &Path) -> Option<Self> {
+    pub(crate) fn without_journal(disk: &Path) -> Option<Self> {
         let make = [
             "mkfs.ext4",
             "-q",
@@ -167,16 +168,16 @@ impl FileSystem {
         Self::new(disk, &make)
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
 
     /// An image without data.
-    pub(super) fn image(&self) -> File {
+    pub(crate) fn image(&self, bytes: u64) -> File {
         let mut options = File::options();
         options.read(true).write(true).create_new(true);
         let file = options.open(self.path().join("image")).unwrap();
-        file.set_len(SECTORS * 512).unwrap();
+        file.set_len(bytes).unwrap();
         file.sync_all().unwrap();
         file
     }
