@@ -63,6 +63,8 @@ pub struct MachineUsage {
     pub panics: u64,
     /// How often the guest was reset.
     pub resets: u64,
+    /// How often the host refused to connect or disconnect an interrupt of a device.
+    pub route_failures: u64,
     /// In the order of the spec; none from a VMM that does not count yet.
     pub disks: Vec<DiskUsage>,
     /// In the order of the spec; none from a VMM that does not count yet.

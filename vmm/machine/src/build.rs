@@ -217,6 +217,7 @@ impl WithMemory {
         let platform = parts.platform(&BootOrder::of(&devices), events)?;
         let mut handles = Handles {
             events,
+            route_failures: board.route_failures().clone(),
             disks: Disks::default()
                 .with_variables(platform.as_deref().and_then(Platform::variables)),
             cards: Cards::default(),

@@ -70,13 +70,7 @@ impl BuiltMachine {
 
     fn hold_threads(&self) -> Result<(), BuildError> {
         // Ahead of the vCPUs: one that touches a device waits for the thread that serves it.
-        self.devices
-            .threads
-            .ask_to_pause()
-            .map_err(|source| BuildError::Thread {
-                what: "the pause of a device thread",
-                source,
-            })?;
+        self.devices.threads.ask_to_pause();
         // A vCPU that waits for a device comes out when the device's thread does.
         self.devices.threads.wait_paused()?;
         Ok(self.vcpus.command(Command::Hold)?)

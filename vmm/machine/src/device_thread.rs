@@ -83,8 +83,8 @@ impl DeviceThreads {
     }
 
     /// Has each thread pause before the next event. Does not wait.
-    pub(crate) fn ask_to_pause(&self) -> io::Result<()> {
-        self.0.iter().try_for_each(DeviceThread::ask_to_pause)
+    pub(crate) fn ask_to_pause(&self) {
+        self.0.iter().for_each(DeviceThread::ask_to_pause);
     }
 
     /// Waits until no thread touches a device any more. They must have been asked to pause.
@@ -149,9 +149,9 @@ impl DeviceThread {
         Ok(Self { shared })
     }
 
-    fn ask_to_pause(&self) -> io::Result<()> {
+    fn ask_to_pause(&self) {
         self.shared.lock().pause_wanted = true;
-        self.shared.wake.write(1)
+        event::signal(&self.shared.wake);
     }
 
     /// Waits until the thread touches no device any more, at most so long.

@@ -50,7 +50,11 @@ pub(crate) fn make(
         let failed = |source| DeviceError { address, source };
         let router = InterruptRouter::new(Arc::clone(vm));
         let direct = Arc::new(VectorBinding::new(router, Arc::clone(&pool)));
-        let binding = Arc::new(PacedBinding::new(direct, Arc::clone(&pace)));
+        let binding = Arc::new(PacedBinding::new(
+            direct,
+            Arc::clone(&pace),
+            handles.route_failures.clone(),
+        ));
         let state = snapshot
             .as_mut()
             .map(|snapshot| snapshot.take_function(address));

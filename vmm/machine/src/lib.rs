@@ -49,6 +49,7 @@ mod pci;
 mod placement;
 mod ports;
 mod request;
+mod route_failures;
 mod shared_device;
 mod side_thread;
 mod smbios;

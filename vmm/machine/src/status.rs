@@ -13,6 +13,7 @@ use crate::disks::Disks;
 use crate::durable::{DurableStore, SyncFailure};
 use crate::guest_event::ResetSource;
 use crate::pci::address::PciAddress;
+use crate::route_failures::RouteFailures;
 use crate::timeline::Timeline;
 
 /// States of a machine. They follow each other downwards; `Paused` and `Running` alternate.
@@ -126,6 +127,8 @@ pub struct Status {
     pub sync_failures: Vec<SyncFailure>,
     /// Network cards whose link is down; `None` before the machine is built.
     pub links_down: Option<Vec<PciAddress>>,
+    /// How often the host refused to connect or disconnect an interrupt of a device.
+    pub route_failures: u64,
     /// How often its owner has changed the status: tells which of two was first.
     pub updates: u64,
 }
@@ -170,6 +173,7 @@ pub(crate) struct StatusBoard {
     balloon: Arc<OnceLock<Arc<BalloonControl>>>,
     disks: Arc<OnceLock<Disks>>,
     cards: Arc<OnceLock<Cards>>,
+    route_failures: RouteFailures,
 }
 
 impl StatusBoard {
@@ -179,6 +183,7 @@ impl StatusBoard {
         status.balloon = self.balloon().map(|balloon| balloon.size());
         status.sync_failures = self.disks().map(Disks::sync_failures).unwrap_or_default();
         status.links_down = self.cards().map(Cards::links_down);
+        status.route_failures = self.route_failures.count();
         status
     }
 
@@ -217,6 +222,11 @@ impl StatusBoard {
     /// Tells which network cards the machine has. Once.
     pub(crate) fn set_cards(&self, cards: &Cards) {
         self.cards.get_or_init(|| cards.clone());
+    }
+
+    /// Counts interrupts that the host does not connect.
+    pub(crate) fn route_failures(&self) -> &RouteFailures {
+        &self.route_failures
     }
 
     pub(crate) fn update(&self, change: impl FnOnce(&mut Status)) {

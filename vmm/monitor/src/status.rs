@@ -38,6 +38,7 @@ pub fn of_machine(status: &Status, exit: Option<&v1::ExitRecord>) -> v1::Machine
         balloon_target_bytes: status.balloon.map(|balloon| balloon.target_bytes),
         balloon_actual_bytes: status.balloon.map(|balloon| balloon.actual_bytes),
         disk_sync_failures: status.sync_failures.iter().map(sync_failure).collect(),
+        interrupt_route_failures: status.route_failures,
         net_links: status.links_down.as_deref().map(net_links),
     }
 }

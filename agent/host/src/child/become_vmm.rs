@@ -70,6 +70,7 @@ pub(super) fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     match launch(&parsed, with_users) {
         Err(Failed::NoUsers) => ExitCode::from(NO_USER_NAMESPACE),
         Err(Failed::Io(error)) => {
+            // Nobody may read it; the exit code says it, too.
             drop(writeln!(
                 io::stderr(),
                 "the VMM cannot be launched: {error}"

@@ -68,6 +68,7 @@ impl LaunchArguments {
 pub(super) fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let parsed = LaunchArguments::parse(&mut arguments);
     let Some(parsed) = parsed.filter(|_| arguments.next().is_none()) else {
+        // Nobody may read it; the exit code says it, too.
         drop(writeln!(
             io::stderr(),
             "usage: {SUBCOMMAND} PROGRAM ROOT USER   (started by the agent, not by people)"
@@ -81,6 +82,7 @@ pub(super) fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
             Err(_) => ExitCode::FAILURE,
         },
         Err(error) => {
+            // Nobody may read it; the exit code says it, too.
             drop(writeln!(
                 io::stderr(),
                 "the VMM cannot be launched: {error}"

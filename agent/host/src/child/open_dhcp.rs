@@ -111,6 +111,7 @@ fn pass_on(server: &Server, order: &Order, descriptors: Vec<OwnedFd>) -> io::Res
     match open_within(namespace, binding, guest.v6.is_some()) {
         Ok(opened) => {
             if let Some(error) = opened.missing_ipv6 {
+                // For the log; a guest without IPv6 is served all the same.
                 drop(writeln!(
                     io::stderr(),
                     "open-dhcp: {id} has no IPv6: {error}"

@@ -111,6 +111,7 @@ async fn ask(dir: &Path, vmi: &Vmi, places: &PciPlaces) -> Result<MachineUsage, 
         release: connection.hello().version.clone(),
         panics: status.panics,
         resets: status.resets,
+        route_failures: status.interrupt_route_failures,
         balloon_bytes: status.balloon_actual_bytes,
         ..MachineUsage::default()
     };

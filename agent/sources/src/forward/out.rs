@@ -31,6 +31,7 @@ impl Out {
 
     /// Sends last why it is over; a client that is gone already gets nothing.
     pub(super) async fn fail(&self, why: String) {
+        // That client is gone already.
         drop(self.0.send(Err(ApiError::Unavailable(why).into())).await);
     }
 }

@@ -563,6 +563,9 @@ pub struct MachineStatus {
     /// Links of the network cards. Absent before the machine is built, and from a VMM of a release that does not report them.
     #[prost(message, optional, tag = "15")]
     pub net_links: ::core::option::Option<NetLinks>,
+    /// How often the host refused to connect or disconnect an interrupt of a device, which the guest may have lost.
+    #[prost(uint64, tag = "16")]
+    pub interrupt_route_failures: u64,
 }
 /// Which network cards have their link down. All others have it up.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use vmm_sys::event;
 use vmm_sys_util::eventfd::EventFd;
 
 use super::msi::{MsiBinding, MsiError, MsiMessage};
@@ -67,7 +68,6 @@ pub struct Msix {
     enabled: bool,
     masked: bool,
     binding: Arc<dyn MsiBinding>,
-    failures: u64,
 }
 
 impl Msix {
@@ -87,18 +87,12 @@ impl Msix {
             enabled: false,
             masked: false,
             binding,
-            failures: 0,
         })
     }
 
     /// Number of vectors.
     pub fn vectors(&self) -> u16 {
         u16::try_from(self.entries.len()).unwrap_or(u16::MAX)
-    }
-
-    /// Vectors that the host refused to connect or disconnect, over all time.
-    pub fn route_failures(&self) -> u64 {
-        self.failures
     }
 
     /// Takes a new value of message control.
@@ -113,7 +107,7 @@ impl Msix {
     /// Raises a vector: sends it, or makes it pending while it is masked.
     pub fn raise(&mut self, vector: u16) {
         let index = usize::from(vector);
-        let (Some(entry), Some(event)) = (self.entries.get_mut(index), self.events.get(index))
+        let (Some(entry), Some(signal)) = (self.entries.get_mut(index), self.events.get(index))
         else {
             return;
         };
@@ -122,9 +116,8 @@ impl Msix {
         }
         if entry.routed.is_none() {
             entry.pending = true;
-        } else if event.write(1).is_err() {
-            // The counter is at its end: the interrupt is long since signalled.
-            self.failures += 1;
+        } else {
+            event::signal(signal);
         }
     }
 
@@ -209,10 +202,10 @@ impl Msix {
     /// Sends vectors that are pending and not masked: after [`load`](Self::load), once the guest
     /// can take them.
     pub fn send_pending(&mut self) {
-        for (entry, event) in self.entries.iter_mut().zip(&self.events) {
+        for (entry, signal) in self.entries.iter_mut().zip(&self.events) {
             let due = entry.pending && entry.routed.is_some();
-            if due && event.write(1).is_err() {
-                self.failures += 1;
+            if due {
+                event::signal(signal);
             }
             entry.pending &= !due;
         }
@@ -241,7 +234,7 @@ impl Msix {
     /// Connects or disconnects a vector as the masks say, and sends it if it is pending.
     fn update(&mut self, vector: u16) {
         let index = usize::from(vector);
-        let (Some(entry), Some(event)) = (self.entries.get_mut(index), self.events.get(index))
+        let (Some(entry), Some(signal)) = (self.entries.get_mut(index), self.events.get(index))
         else {
             return;
         };
@@ -255,17 +248,14 @@ impl Msix {
             None => self.binding.unroute(vector),
         };
         if result.is_err() {
-            // The guest loses interrupts of this vector; it goes on with its others.
-            self.failures += 1;
+            // The guest loses interrupts of this vector, which the binding counts; it goes on with its others.
             entry.routed = None;
             return;
         }
         entry.routed = wanted;
         if wanted.is_some() && entry.pending {
             entry.pending = false;
-            if event.write(1).is_err() {
-                self.failures += 1;
-            }
+            event::signal(signal);
         }
     }
 }

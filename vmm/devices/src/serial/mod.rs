@@ -106,7 +106,7 @@ impl BusDevice for SerialPort {
 
     fn write(&mut self, offset: u64, data: &[u8]) {
         if let (Some(byte), Some(register)) = (data.first(), register(offset)) {
-            // Output does not fail, and an interrupt whose counter is at its end is raised.
+            // Neither output nor an interrupt fails.
             self.uart.write(register, *byte).unwrap_or_default();
             if register == MODEM_CONTROL {
                 self.room.available();
@@ -134,7 +134,8 @@ impl Trigger for Interrupt {
     type E = io::Error;
 
     fn trigger(&self) -> io::Result<()> {
-        self.0.write(1)
+        event::signal(&self.0);
+        Ok(())
     }
 }
 

@@ -13,16 +13,27 @@ use vmm_kvm::{GsiPool, InterruptRouter, KvmError};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use crate::pace::Pace;
+use crate::route_failures::RouteFailures;
 
-/// Vectors whose changes have to keep a pace, which all functions of a machine share.
+/// Vectors whose changes have to keep a pace, which all functions of a machine share, as they do the count
+/// of those that fail.
 pub(crate) struct PacedBinding {
     inner: Arc<dyn MsiBinding>,
     pace: Arc<Pace>,
+    failures: RouteFailures,
 }
 
 impl PacedBinding {
-    pub(crate) fn new(inner: Arc<dyn MsiBinding>, pace: Arc<Pace>) -> Self {
-        Self { inner, pace }
+    pub(crate) fn new(
+        inner: Arc<dyn MsiBinding>,
+        pace: Arc<Pace>,
+        failures: RouteFailures,
+    ) -> Self {
+        Self {
+            inner,
+            pace,
+            failures,
+        }
     }
 }
 
@@ -33,12 +44,12 @@ impl MsiBinding for PacedBinding {
 
     fn route(&self, vector: u16, message: MsiMessage) -> Result<(), MsiError> {
         self.pace.wait(1);
-        self.inner.route(vector, message)
+        self.failures.note(self.inner.route(vector, message))
     }
 
     fn unroute(&self, vector: u16) -> Result<(), MsiError> {
         self.pace.wait(1);
-        self.inner.unroute(vector)
+        self.failures.note(self.inner.unroute(vector))
     }
 }
 
@@ -185,6 +196,40 @@ mod tests {
         }
     }
 
+    /// A host that refuses everything.
+    struct Refusing;
+
+    impl MsiBinding for Refusing {
+        fn vector_event(&self, vector: u16) -> Result<Arc<EventFd>, MsiError> {
+            Err(failed(vector, "eventfd")(io::Error::other("no")))
+        }
+
+        fn route(&self, vector: u16, _: MsiMessage) -> Result<(), MsiError> {
+            Err(failed(vector, "KVM_IRQFD")(io::Error::other("no")))
+        }
+
+        fn unroute(&self, vector: u16) -> Result<(), MsiError> {
+            Err(failed(vector, "KVM_IRQFD")(io::Error::other("no")))
+        }
+    }
+
+    #[test]
+    fn vectors_that_the_host_refuses_are_counted_over_all_functions() {
+        let failures = RouteFailures::default();
+        let pace = Arc::new(Pace::default());
+        for _ in 0..2 {
+            let binding =
+                PacedBinding::new(Arc::new(Refusing), Arc::clone(&pace), failures.clone());
+            let message = MsiMessage {
+                address: 0xfee0_0000,
+                data: 0,
+            };
+            binding.route(0, message).unwrap_err();
+            binding.unroute(0).unwrap_err();
+        }
+        assert_eq!(failures.count(), 4);
+    }
+
     #[test]
     fn vectors_that_change_all_the_time_wait_and_none_is_lost() {
         let counted = Arc::new(Counted::default());
@@ -192,7 +237,8 @@ mod tests {
             per_second: 1000,
             burst: 10,
         }));
-        let one = |pace| PacedBinding::new(Arc::clone(&counted) as _, pace);
+        let one =
+            |pace| PacedBinding::new(Arc::clone(&counted) as _, pace, RouteFailures::default());
         // The pace is the machine's, not the function's.
         let functions = [one(Arc::clone(&pace)), one(pace)];
         let begun = Instant::now();

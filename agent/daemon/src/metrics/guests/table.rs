@@ -15,7 +15,7 @@ pub(super) type OfCard = (&'static str, &'static str, fn(&CardUsage) -> f64);
 /// A figure of an interface.
 pub(super) type OfInterface = (&'static str, &'static str, fn(&InterfaceUsage) -> f64);
 
-pub(super) const GUEST_COUNTERS: [OfGuest; 7] = [
+pub(super) const GUEST_COUNTERS: [OfGuest; 8] = [
     (
         "kubevirt_vmi_cpu_usage_seconds",
         "Total CPU time spent in all modes (sum of both vcpu and hypervisor usage).",
@@ -48,6 +48,11 @@ pub(super) const GUEST_COUNTERS: [OfGuest; 7] = [
         "kvmlet_vmi_resets",
         "How often the guest was reset, by itself or on request.",
         |guest| machine(guest).map(|machine| number(machine.resets)),
+    ),
+    (
+        "kvmlet_vmi_interrupt_route_failures",
+        "How often the host refused to connect or disconnect an interrupt of a device.",
+        |guest| machine(guest).map(|machine| number(machine.route_failures)),
     ),
     (
         "kvmlet_vmi_starts",

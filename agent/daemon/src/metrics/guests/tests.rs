@@ -87,6 +87,7 @@ fn usage() -> Usage {
                 ..CardUsage::default()
             }],
             balloon_bytes: Some(16 << 20),
+            route_failures: 2,
             ..MachineUsage::default()
         })),
     }
@@ -140,6 +141,8 @@ fn figures_have_kubevirts_names_and_labels() {
     }
     let more = r#",interface="nic""#;
     let line = format!("kvmlet_vmi_network_tap_errors_total{{{WHO},{LABELS}{more}}} 3.0");
+    assert_line(&text, &line);
+    let line = format!("kvmlet_vmi_interrupt_route_failures_total{{{WHO},{LABELS}}} 2.0");
     assert_line(&text, &line);
     assert!(!text.contains("vcpu_delay"), "{text}");
 }

@@ -137,11 +137,6 @@ impl VirtioPciFunction {
         Ok(function)
     }
 
-    /// Vectors that the host refused to connect, over all time.
-    pub fn route_failures(&self) -> u64 {
-        self.interrupts.msix().route_failures()
-    }
-
     fn features(&self) -> u64 {
         self.device.features() | TRANSPORT_FEATURES
     }
