@@ -1,12 +1,6 @@
 //! How a test says that it cannot run here.
 
-/// What a line of a skipped test starts with; `cargo xtask test` counts these lines.
-pub const MARK: &str = "SKIPPED: ";
-
-/// Says why the running test is skipped. The test returns right after.
-pub fn say(reason: &str) {
-    println!("{MARK}{reason}");
-}
+pub use test_skip::{MARK, say};
 
 /// Ends the running test as skipped when `reason` says why it cannot run here; a test that returns
 /// something gives it as second argument.

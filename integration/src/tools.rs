@@ -103,6 +103,9 @@ pub const TESTS: &[Tool] = &[
     tool("dhclient", "isc-dhcp-client"),
     tool(DMSETUP, "dmsetup"),
     tool("ping", "iputils-ping"),
+    // The reference readers of tables that firmware and kernel get.
+    tool("iasl", "acpica-tools"),
+    tool("dmidecode", "dmidecode"),
 ];
 
 /// What the client examples need, and hooks of tests.

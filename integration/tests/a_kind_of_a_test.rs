@@ -90,7 +90,7 @@ fn main() -> ExitCode {
     let name = "a_kind_of_a_test_is_served_as_all_others";
     let trial = Trial::test(name, || {
         if let Some(why) = host::without_host() {
-            println!("skipped: {why}");
+            integration::skip::say(&why);
             return Ok(());
         }
         a_kind_of_a_test_is_served_as_all_others().map_err(|error| format!("{error:?}").into())

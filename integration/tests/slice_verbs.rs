@@ -8,7 +8,7 @@ use std::time::Duration;
 use integration::agent::{Agent, DISKS, GuestSpec};
 use integration::commands::{Commands, Session};
 use integration::host::{self, Host};
-use integration::skip_if;
+use integration::{skip, skip_if};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -281,7 +281,7 @@ fn a_guest_whose_disk_lost_data_says_so_as_long_as_its_vmm_lives() -> anyhow::Re
     let host = Host::enter()?;
     let agent = started(&host)?;
     if let Err(error) = host.sh(LOSSY) {
-        println!("SKIPPED, no disk that loses data can be made: {error:#}");
+        skip::say(&format!("no disk that loses data can be made: {error:#}"));
         return Ok(());
     }
     host.sh(&format!("cp -a $(cat /run/full.loop) {DISKS}/lossy"))?;

@@ -1,5 +1,5 @@
-//! `cargo xtask check`: spellings that no file of the project has, doc comments without meaning, and the form of a
-//! commit's subject.
+//! `cargo xtask check`: spellings that no file of the project has, doc comments without meaning, skips of tests that
+//! `cargo xtask test` would take for passes, and the form of a commit's subject.
 
 use std::fs;
 use std::path::Path;
@@ -21,6 +21,17 @@ const QUESTIONS: [&str; 8] = [
 
 /// A doc comment that begins with one of them has more than this behind it, in characters.
 const QUESTION_TAIL: usize = 12;
+
+/// Beginnings of what a test prints that cannot run, in small letters and in pieces, for which it calls `test_skip::say`.
+const SKIPS: [[&str; 2]; 4] = [
+    ["\"skip", "ped:"],
+    ["\"skip", "ped,"],
+    ["\"skip", "ped "],
+    ["println!(\"sk", "ip"],
+];
+
+/// Where nothing is a test of the suite, or the one spelling stands.
+const NO_TESTS: [&str; 3] = ["xtask/", "guest-images/", "integration/skip/"];
 
 /// Subjects of later commits are checked. Some before it are longer.
 const SINCE: &str = "a39e37ff2834";
@@ -45,6 +56,11 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
             wrong.extend(questions(&text).map(|number| {
                 format!("{file}:{number}: say what it is, its unit and its range, or nothing")
             }));
+            if !NO_TESTS.iter().any(|place| file.starts_with(place)) {
+                wrong.extend(hidden_skips(&text).map(|number| {
+                    format!("{file}:{number}: say by test_skip::say that a test is skipped")
+                }));
+            }
         }
     }
     // A shallow clone may lack the commit: what it has of later ones is then not known.
@@ -78,6 +94,15 @@ fn refused(text: &str) -> impl Iterator<Item = (usize, String)> + '_ {
 fn questions(text: &str) -> impl Iterator<Item = usize> + '_ {
     let numbered = text.lines().enumerate();
     numbered.filter_map(|(index, line)| is_question(line).then_some(index + 1))
+}
+
+/// Numbers of the lines that print in other words than `test_skip::say` that a test is skipped.
+fn hidden_skips(text: &str) -> impl Iterator<Item = usize> + '_ {
+    let lines = text.lines().map(str::to_lowercase).enumerate();
+    lines.filter_map(|(index, line)| {
+        let mut skips = SKIPS.iter().map(|parts| parts.concat());
+        skips.any(|skip| line.contains(&skip)).then_some(index + 1)
+    })
 }
 
 /// Whether a line is a doc comment of a few words that begin with one of [`QUESTIONS`].
@@ -173,6 +198,27 @@ mod tests {
         assert!(!is_question("    // Why."));
         let text = ["struct A {", "    /// Why.", "    b: B,"].join("\n");
         assert_eq!(questions(&text).collect::<Vec<_>>(), [2]);
+    }
+
+    #[test]
+    fn a_test_says_in_one_way_that_it_is_skipped() {
+        let hidden = [
+            "println!(\"skipped, there is no io_uring\");",
+            "eprintln!(\"skipped: no tap: {error}\");",
+            "println!(\"SKIPPED: {why}\");",
+            "    \"skipped, there is no {place} here\",",
+            "println!(\"skip {why}\");",
+        ];
+        for line in hidden {
+            assert_eq!(hidden_skips(line).collect::<Vec<_>>(), [1], "{line}");
+        }
+        for fine in [
+            "test_skip::say(\"there is no io_uring\");",
+            "assert_eq!(done, \"passed=4 failed=0 skipped=0\");",
+            "status.skipped += 1;",
+        ] {
+            assert_eq!(hidden_skips(fine).count(), 0, "{fine}");
+        }
     }
 
     #[test]

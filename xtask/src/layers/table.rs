@@ -213,6 +213,10 @@ pub(super) const ROOMS: &[Room] = &[
         ..PLAIN
     },
     Room {
+        name: "test-skip",
+        ..PLAIN
+    },
+    Room {
         name: "integration",
         imports: &["*"],
         ..PLAIN

@@ -327,7 +327,7 @@ fn in_a_namespace(test: impl AsyncFnOnce() + Send + 'static) {
         "unshare", "nsenter", "ip", "busybox", "nft", "ping", "dhclient",
     ];
     if !nix::unistd::geteuid().is_root() || !all.into_iter().all(has) {
-        println!("SKIPPED: root and {all:?} are needed");
+        test_skip::say(&format!("root and {all:?} are needed"));
         return;
     }
     let thread = std::thread::spawn(move || {

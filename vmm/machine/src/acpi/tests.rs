@@ -199,7 +199,7 @@ fn the_dsdt_is_understood_by_the_reference_compiler() {
             .output()
     };
     if iasl(&["-v"]).is_err() {
-        eprintln!("skipped: iasl (Debian's acpica-tools) is not installed");
+        test_skip::say("iasl (Debian's acpica-tools) is not installed");
         return;
     }
     let layout = Layout::new(4 << 30, 40).unwrap();

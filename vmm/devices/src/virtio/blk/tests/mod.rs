@@ -16,7 +16,7 @@ mod sync;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
-use std::sync::Mutex;
+use std::sync::{LazyLock, Mutex};
 
 use proptest::prelude::*;
 
@@ -62,6 +62,12 @@ struct Bench {
 }
 
 fn config_with(engine: IoEngine) -> BlkConfig {
+    static HAS_RING: LazyLock<bool> =
+        LazyLock::new(|| rest::has_ring_on(&image(), &BlkConfig::default()));
+    if engine == IoEngine::Automatic && !*HAS_RING {
+        // The test goes on, by the other engine once more.
+        test_skip::say("there is no io_uring");
+    }
     BlkConfig {
         engine,
         serial: "serial-1".to_owned(),
