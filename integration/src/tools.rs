@@ -103,6 +103,8 @@ pub const TESTS: &[Tool] = &[
     tool("dhclient", "isc-dhcp-client"),
     tool(DMSETUP, "dmsetup"),
     tool("ping", "iputils-ping"),
+    // Images of tests lie on it, too.
+    tool("/sbin/mkfs.xfs", "xfsprogs"),
     // The reference readers of tables that firmware and kernel get.
     tool("iasl", "acpica-tools"),
     tool("dmidecode", "dmidecode"),
