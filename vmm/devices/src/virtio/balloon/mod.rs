@@ -4,6 +4,14 @@
 //! something again once they are touched: nothing has to be done for a page that leaves the balloon,
 //! so `VIRTIO_BALLOON_F_MUST_TELL_HOST` is not offered. Free page hints (which serve migration) are
 //! not offered, either.
+//!
+//! A balloon has nothing in flight between two of its turns: no ring, no thread and no buffer of its own. All
+//! that a turn does to guest memory (numbers that are read, holes that are made, used buffers that are written) is done
+//! when the turn ends, and it runs under the lock of the function, which a vCPU needs to write the status. So a reset, be
+//! it of the device, of its bus or of the machine, comes before a turn or after it, waits for one at most, which is bounded
+//! (a thousand calls of the host and one request), and no page is given back after the status reads 0. Requests
+//! that later turns would have served are forgotten with the queues. That is why the device is always idle
+//! ([`VirtioDevice::is_idle`]).
 
 mod config;
 mod control;

@@ -237,6 +237,44 @@ fn a_balloon_is_whole_pages_of_the_memory_there_is() {
 }
 
 #[test]
+fn after_a_reset_in_the_middle_of_an_inflation_no_page_is_given_back() {
+    const REQUESTS: usize = 32;
+    let mut bench = bench_of(&config(), ALL);
+    bench.touch_all();
+    // Every other page: a call of the host each, and far more of them than one turn makes.
+    let numbers: Vec<u32> = (0..300).map(|n| number(FIRST_PAGE + 2 * n)).collect();
+    for _ in 0..REQUESTS {
+        bench.offer(0, &numbers);
+    }
+    let used = bench.driver.rings(0) + 0x6002;
+    bench.driver.ring_kick(0);
+    bench.driver.function.handle_event(0);
+    let served = bench.driver.bytes(used, 2);
+    assert!(
+        (1..REQUESTS).contains(&usize::from(served[0])),
+        "{served:?}"
+    );
+    let released = bench.control.released_bytes();
+
+    // Nothing is waited for: the reset is over when it is written, and the pages are the driver's again.
+    bench.driver.set_status(0);
+    assert_eq!(bench.driver.status(), 0);
+    bench.touch_all();
+    // What the device's thread may have had before it: the kick, and the turns that were still to come.
+    for _ in 0..REQUESTS {
+        bench.driver.function.handle_event(0);
+        bench.driver.settle();
+    }
+    assert!(!numbers.iter().any(|page| bench.is_zero(u64::from(*page))));
+    assert_eq!(bench.driver.bytes(used, 2), served);
+    assert_eq!(bench.control.released_bytes(), released);
+
+    bench.driver.start(128, ALL);
+    bench.inflate(&numbers[..1]);
+    assert!(bench.is_zero(FIRST_PAGE));
+}
+
+#[test]
 fn many_requests_are_served_in_turns_and_to_the_end() {
     let mut bench = bench_of(&config(), ALL | EVENT_IDX);
     bench.touch_all();
