@@ -298,7 +298,7 @@ fn a_balloon_survives_its_guest() {
 fn the_chips_survive_their_guest() {
     skip_if!(without_machine());
     for mapped in [false, true] {
-        attack_on(mapped, "chips", 14, |plan| {
+        attack_on(mapped, "chips", 14 + 7, |plan| {
             plan.add(Device::I6300esb(v1::I6300Esb::default()));
             plan.add(Device::Pvpanic(v1::Pvpanic {}));
         });
@@ -309,7 +309,7 @@ fn the_chips_survive_their_guest() {
 fn root_ports_survive_their_guest() {
     skip_if!(without_machine());
     for mapped in [false, true] {
-        attack_on(mapped, "bridges", 3 * 8, |plan| {
+        attack_on(mapped, "bridges", 3 * 9, |plan| {
             for secondary_bus in [1, 2, 0x80] {
                 plan.add(Device::RootPort(v1::RootPort { secondary_bus }));
             }

@@ -2,11 +2,13 @@
 //! or none.
 
 use super::Outcome::Ignored;
+use super::two_cpus::Pair;
 use super::victim::BEYOND_MEMORY;
 use crate::clock::Clock;
 use crate::memory::Registers;
 use crate::pci::{BAR0, COMMAND, Ecam, Function};
 use crate::report::Report;
+use crate::second_cpu::Table;
 
 /// Offsets in configuration space (PCI-to-PCI Bridge 1.2, 3.2).
 const BUS_NUMBERS: usize = 0x18;
@@ -64,12 +66,12 @@ const CASES: [(&str, Run); 8] = [
 
 /// Runs all on every root port there is. After each the port gets its registers back, and it and the
 /// function behind it have to be what they were.
-pub fn run(ecam: &Ecam, clock: &Clock, report: &mut Report) {
+pub fn run(ecam: &Ecam, clock: &Clock, pair: Option<&Pair<'_>>, report: &mut Report) {
     ecam.for_each(|port| {
         let Some(bridge) = Bridge::open(ecam, port) else {
             return;
         };
-        for (name, attack) in CASES {
+        let mut one = |name: &str, attack: &dyn Fn(&Bridge<'_>)| {
             let start = clock.now();
             attack(&bridge);
             let is_whole = bridge.is_whole_again();
@@ -79,6 +81,12 @@ pub fn run(ecam: &Ecam, clock: &Clock, report: &mut Report) {
                 is_whole,
                 format_args!("{port} {name}: {Ignored}{mark} ms={ms}"),
             );
+        };
+        for (name, attack) in CASES {
+            one(name, &attack);
+        }
+        if let Some(pair) = pair {
+            one("slot-of-two-cpus", &|bridge| two_cpus(bridge, pair));
         }
     });
 }
@@ -275,4 +283,41 @@ fn messages(bridge: &Bridge<'_>) {
             }
         }
     }
+}
+
+/// The slot is switched, its bus reset and moved, and its messages are unmasked, by both.
+fn two_cpus(bridge: &Bridge<'_>, pair: &Pair<'_>) {
+    const POWERS: [u16; 2] = [POWER_OFF | ALL_EVENTS, ALL_EVENTS];
+    let space = bridge.space();
+    let control = bridge.capability(CAPABILITY_EXPRESS) + SLOT_CONTROL;
+    let status = control + 2;
+    let msi = bridge.capability(CAPABILITY_MSI);
+    let numbers = space.read32(BUS_NUMBERS).into();
+    let mut table = Table::new();
+    for power in POWERS {
+        table.add(space.place(control, 2), power.into());
+        table.add(space.place(status, 2), u64::MAX);
+        table.add(space.place(BRIDGE_CONTROL, 2), SECONDARY_RESET.into());
+        table.add(space.place(msi + 4, 4), 0);
+        table.add(space.place(msi + 2, 2), 1);
+        table.add(space.place(msi + 16, 4), u64::MAX);
+        table.add(space.place(BRIDGE_CONTROL, 2), 0);
+        table.add(space.place(msi + 16, 4), 0);
+        table.add(space.place(BUS_NUMBERS, 4), 0);
+        table.add(space.place(msi + 2, 2), 0);
+        table.add(space.place(BUS_NUMBERS, 4), numbers);
+    }
+    pair.race(&table, || {
+        for power in POWERS {
+            space.write16(control, power);
+            space.read32(control);
+            if let Some(behind) = &bridge.behind {
+                behind.configuration().write16(COMMAND, u16::MAX);
+                behind.configuration().write32(BAR0, u32::MAX);
+                behind.configuration().read32(BAR0);
+            }
+            space.write16(status, u16::MAX);
+        }
+    });
+    space.write16(BRIDGE_CONTROL, 0);
 }

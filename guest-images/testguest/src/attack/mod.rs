@@ -20,6 +20,7 @@ mod rings;
 mod rng;
 mod storms;
 mod tables;
+mod two_cpus;
 mod victim;
 mod vsock;
 
@@ -98,12 +99,16 @@ pub fn run(acpi: &Acpi, clock: &Clock, attacks: Attacks, report: &mut Report) {
             attack((kind, by_vhost), &function, clock, &memory, report);
         }
     });
+    let pair = two_cpus::Pair::of(acpi, clock);
     if attacks.contain(Attack::Chips) {
         chips::run(&ecam, acpi, clock, report);
         guards::run(&ecam, clock, report);
+        if let Some(pair) = &pair {
+            two_cpus::run(&ecam, acpi, pair, report);
+        }
     }
     if attacks.contain(Attack::Bridges) {
-        bridges::run(&ecam, clock, report);
+        bridges::run(&ecam, clock, pair.as_ref(), report);
     }
     if attacks.contain(Attack::Execute) {
         execute::run(&ecam);

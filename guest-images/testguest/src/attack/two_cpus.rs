@@ -1,15 +1,14 @@
-//! Two CPUs at the registers of one device that is no virtio device: the second writes them over and over,
+//! Two CPUs at the registers of one chip, watchdog or panic device: the second writes them over and over,
 //! the first writes and reads the same ones. What either writes alone ends no machine, so that both
 //! together may not either.
 
 use super::Outcome::Ignored;
-use super::bridges::Bridge;
 use crate::acpi::Acpi;
 use crate::clock::Clock;
 use crate::io;
 use crate::memory::Registers;
 use crate::panic_device;
-use crate::pci::{BAR0, COMMAND, Ecam, Function};
+use crate::pci::{Ecam, Function};
 use crate::report::Report;
 use crate::second_cpu::{SecondCpu, Table};
 use crate::serial;
@@ -49,7 +48,7 @@ impl<'a> Pair<'a> {
     }
 
     /// Goes on with `round` while the second CPU writes what `table` says.
-    fn race(&self, table: &Table, mut round: impl FnMut()) {
+    pub fn race(&self, table: &Table, mut round: impl FnMut()) {
         let deadline = self.clock.after_ms(RACE_MS);
         let raced = self.second.writing(self.clock, table, || {
             while self.clock.now() < deadline {
@@ -231,39 +230,4 @@ fn no_panic_by_pci(register: &Registers, pair: &Pair<'_>) {
         register.read32(0);
     });
     assert_eq!(register.read8(0), before);
-}
-
-/// The slot is switched, its bus reset and moved, and its messages are unmasked, by both.
-pub(super) fn slot(bridge: &Bridge<'_>, pair: &Pair<'_>) {
-    let space = bridge.space();
-    let [control, status] = bridge.slot();
-    let msi = bridge.messages();
-    let numbers = space.read32(Bridge::BUS_NUMBERS).into();
-    let mut table = Table::new();
-    for power in Bridge::POWERS {
-        table.add(space.place(control, 2), power.into());
-        table.add(space.place(status, 2), u64::MAX);
-        table.add(space.place(Bridge::CONTROL, 2), Bridge::RESET.into());
-        table.add(space.place(msi + 4, 4), 0);
-        table.add(space.place(msi + 2, 2), 1);
-        table.add(space.place(msi + 16, 4), u64::MAX);
-        table.add(space.place(Bridge::CONTROL, 2), 0);
-        table.add(space.place(msi + 16, 4), 0);
-        table.add(space.place(Bridge::BUS_NUMBERS, 4), 0);
-        table.add(space.place(msi + 2, 2), 0);
-        table.add(space.place(Bridge::BUS_NUMBERS, 4), numbers);
-    }
-    pair.race(&table, || {
-        for power in Bridge::POWERS {
-            space.write16(control, power);
-            space.read32(control);
-            if let Some(behind) = bridge.behind() {
-                behind.configuration().write16(COMMAND, u16::MAX);
-                behind.configuration().write32(BAR0, u32::MAX);
-                behind.configuration().read32(BAR0);
-            }
-            space.write16(status, u16::MAX);
-        }
-    });
-    space.write16(Bridge::CONTROL, 0);
 }
