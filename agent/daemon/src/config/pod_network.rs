@@ -37,7 +37,7 @@ impl Default for PodNetwork {
 }
 
 /// Bits of the network of IPv6 addresses.
-const PREFIX6: &str = "64";
+const PREFIX6: u8 = 64;
 
 /// Most networks that see guests' own addresses: each is a rule that every new connection may meet.
 const MOST_NON_MASQUERADE: usize = 16;
@@ -59,14 +59,12 @@ pub(super) type Fault = (&'static str, String, &'static str);
 impl PodNetwork {
     /// Network and bits.
     pub(crate) fn network(&self) -> Option<(Ipv4Addr, u8)> {
-        let (network, prefix) = self.cidr.split_once('/')?;
-        let network: Ipv4Addr = network.parse().ok()?;
-        let prefix = prefix.parse().ok().filter(|bits| (8..=29).contains(bits))?;
-        let mask = u32::MAX << (32 - u32::from(prefix));
-        let is_network = u32::from(network) & !mask == 0;
+        let (IpAddr::V4(network), prefix @ 8..=29) = network_of(&self.cidr)? else {
+            return None;
+        };
         let is_special = network.is_loopback() || network.is_multicast() || network.is_link_local();
         let is_unicast = (1..240).contains(&network.octets()[0]) && !is_special;
-        (is_network && is_unicast).then_some((network, prefix))
+        is_unicast.then_some((network, prefix))
     }
 
     /// The network of IPv6 addresses.
@@ -76,33 +74,18 @@ impl PodNetwork {
             "auto" => return Some(Network6::OfMachine),
             _ => {}
         }
-        let (network, prefix) = self.cidr6.split_once('/')?;
-        let network: Ipv6Addr = network.parse().ok()?;
-        let is_network = u128::from(network) & u128::from(u64::MAX) == 0;
+        let (IpAddr::V6(network), PREFIX6) = network_of(&self.cidr6)? else {
+            return None;
+        };
         let is_special =
             network.is_unspecified() || network.is_multicast() || network.is_unicast_link_local();
-        (prefix == PREFIX6 && is_network && !is_special).then_some(Network6::Given(network))
+        (!is_special).then_some(Network6::Given(network))
     }
 
     /// Networks and bits of [`Self::non_masquerade_cidrs`].
     pub(crate) fn non_masquerade(&self) -> Option<Vec<(IpAddr, u8)>> {
-        let one = |cidr: &String| {
-            let (network, prefix) = cidr.split_once('/')?;
-            let (network, prefix): (IpAddr, u8) = (network.parse().ok()?, prefix.parse().ok()?);
-            // A network of no bits is everywhere.
-            let is_network = match network {
-                IpAddr::V4(network) => {
-                    (1..=32).contains(&prefix)
-                        && u32::from(network).trailing_zeros() >= 32 - u32::from(prefix)
-                }
-                IpAddr::V6(network) => {
-                    (1..=128).contains(&prefix)
-                        && u128::from(network).trailing_zeros() >= 128 - u32::from(prefix)
-                }
-            };
-            is_network.then_some((network, prefix))
-        };
-        self.non_masquerade_cidrs.iter().map(one).collect()
+        let all = self.non_masquerade_cidrs.iter();
+        all.map(|cidr| network_of(cidr)).collect()
     }
 
     /// What is wrong with it.
@@ -132,6 +115,18 @@ impl PodNetwork {
         }
         None
     }
+}
+
+/// Network and bits, behind which the address has none. A network of no bits is everywhere, and none of ours.
+fn network_of(cidr: &str) -> Option<(IpAddr, u8)> {
+    let (network, prefix) = cidr.split_once('/')?;
+    let (network, prefix): (IpAddr, u8) = (network.parse().ok()?, prefix.parse().ok()?);
+    let (bits, zeros) = match network {
+        IpAddr::V4(network) => (32, u32::from(network).trailing_zeros()),
+        IpAddr::V6(network) => (128, u128::from(network).trailing_zeros()),
+    };
+    let is_network = (1..=bits).contains(&u32::from(prefix)) && zeros >= bits - u32::from(prefix);
+    is_network.then_some((network, prefix))
 }
 
 /// IFNAMSIZ, and what the kernel refuses in names of interfaces.
