@@ -7,43 +7,66 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use integration::agent::{Agent, GuestSpec};
+use integration::agent::{Agent, CONFIG, GuestSpec};
 use integration::commands::{Commands, Session};
 use integration::host::{self, Host};
 use integration::skip_if;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Address at which the agent serves its metrics.
+const METRICS: &str = "127.0.0.1:9773";
+
 /// Hardware addresses.
 const LIAR: &str = "02:00:00:00:00:07";
 const NEIGHBOUR: &str = "02:00:00:00:00:08";
 const NOBODY: &str = "02:00:00:00:00:63";
 
-/// In hexadecimal digits: the node's address, and one that nobody has.
+/// In hexadecimal digits: the node's address on the pod network, and one that nobody has.
 const NODE: &str = "0ad50001";
 const FREE: &str = "0ad5fffe";
+
+/// The same on the network of the configuration: the node's, and those that the guests there take.
+const LAN_NODE: &str = "0a4d0001";
+const LAN_LIAR: &str = "0a4d0007";
+const LAN_NEIGHBOUR: &str = "0a4d0008";
 
 /// A guest with its console.
 struct Guest {
     console: Session,
-    address: String,
 }
 
 impl Guest {
-    fn start(agent: &Agent<'_, Host>, name: &str, mac: &str) -> anyhow::Result<Self> {
+    fn start(
+        agent: &Agent<'_, Host>,
+        (name, mac): (&str, &str),
+        manifest: impl FnOnce(GuestSpec) -> anyhow::Result<String>,
+    ) -> anyhow::Result<Self> {
         let spec = GuestSpec::testguest(name, "tests=none then=frames");
-        agent.apply(&spec.bridged_manifest(Some(mac)))?;
+        agent.apply(&manifest(spec)?)?;
         agent.wait_for_phase(name, "Running", PATIENCE)?;
         let mut console = agent.console(name)?;
         console.read_until(&format!("TESTGUEST frames mac={mac}"), PATIENCE)?;
-        let address = agent.value(name, ".status.interfaces[0].ipAddress")?;
-        Ok(Self { console, address })
+        Ok(Self { console })
     }
 
-    /// Its address, as frames carry it.
-    fn digits(&self) -> anyhow::Result<String> {
-        let address: Ipv4Addr = self.address.parse()?;
-        Ok(format!("{:08x}", u32::from(address)))
+    /// With a card on the network of the configuration.
+    fn on_lan(agent: &Agent<'_, Host>, name: &str, mac: &str) -> anyhow::Result<Self> {
+        Self::start(agent, (name, mac), |spec| on_lan(&spec, mac))
+    }
+
+    /// With a card on the pod network; and its address there, as frames carry it.
+    fn on_pod_network(
+        agent: &Agent<'_, Host>,
+        name: &str,
+        mac: &str,
+    ) -> anyhow::Result<(Self, String)> {
+        let guest = Self::start(agent, (name, mac), |spec| {
+            Ok(spec.bridged_manifest(Some(mac)))
+        })?;
+        let address = agent.value(name, ".status.interfaces[0].ipAddress")?;
+        let address: Ipv4Addr = address.parse()?;
+        Ok((guest, format!("{:08x}", u32::from(address))))
     }
 
     fn send(&mut self, frame: &str) -> anyhow::Result<()> {
@@ -94,10 +117,36 @@ fn ipv6(protocol: &str, rest: &str) -> String {
     format!("333300000001{mac}86dd60000000{length:04x}{protocol}ff{from}{to}{rest}")
 }
 
-/// What it sends, each with what it would forge.
-fn lies(own: &str, other: &str) -> anyhow::Result<Vec<(&'static str, String)>> {
-    let zeroes = "00".repeat(16);
-    let about = |kind: &str| ipv6("3a", &format!("{kind}00000000000000{zeroes}"));
+/// What it sends on the pod network alone, each with what it would forge: addresses, which nobody else gives out.
+fn lies_of_addresses(other: &str) -> anyhow::Result<Vec<Lie>> {
+    let ports = "13881388";
+    Ok(vec![
+        ("an IPv4 address", ipv4(LIAR, (FREE, other), ports)?),
+        ("a neighbour's address", ipv4(LIAR, (other, NODE), ports)?),
+        ("ARP for a neighbour", arp(LIAR, (LIAR, other), NODE)),
+        ("ARP for the node", arp(LIAR, (LIAR, NODE), other)),
+        ("a neighbour's advertisement", icmpv6("88")),
+        ("a neighbour's question", icmpv6("87")),
+    ])
+}
+
+type Lie = (&'static str, String);
+
+fn icmpv6(kind: &str) -> String {
+    ipv6("3a", &format!("{kind}00000000000000{}", "00".repeat(16)))
+}
+
+/// A frame to a group of links (IEEE 802.1D, table 7-10).
+fn to_group(last: &str, mac: &str, rest: &str) -> String {
+    let mac = digits(mac);
+    format!("0180c20000{last}{mac}{rest}{}", "00".repeat(46))
+}
+
+/// What it sends on any network, where the node has an address.
+fn lies(network: &Network) -> anyhow::Result<Vec<Lie>> {
+    let Network {
+        own, other, node, ..
+    } = network;
     let tagged = |tags: &str| {
         let mac = digits(LIAR);
         let honest = arp_behind((&mac, own), other);
@@ -107,13 +156,9 @@ fn lies(own: &str, other: &str) -> anyhow::Result<Vec<(&'static str, String)>> {
     Ok(vec![
         ("a neighbour's MAC", ipv4(NEIGHBOUR, (own, other), ports)?),
         ("nobody's MAC", ipv4(NOBODY, (own, other), ports)?),
-        ("an IPv4 address", ipv4(LIAR, (FREE, other), ports)?),
-        ("a neighbour's address", ipv4(LIAR, (other, NODE), ports)?),
-        ("ARP for a neighbour", arp(LIAR, (LIAR, other), NODE)),
-        ("ARP for the node", arp(LIAR, (LIAR, NODE), other)),
         (
             "ARP of a neighbour's card",
-            arp(LIAR, (NEIGHBOUR, own), NODE),
+            arp(LIAR, (NEIGHBOUR, own), node),
         ),
         (
             "ARP in a neighbour's frame",
@@ -121,74 +166,171 @@ fn lies(own: &str, other: &str) -> anyhow::Result<Vec<(&'static str, String)>> {
         ),
         ("a DHCP offer", ipv4(LIAR, (own, other), "00430044")?),
         ("a DHCPv6 advertisement", ipv6("11", "0223022200080000")),
-        ("a router", about("86")),
-        ("a neighbour's advertisement", about("88")),
-        ("a neighbour's question", about("87")),
-        ("a redirection", about("89")),
+        ("a router", icmpv6("86")),
+        ("a redirection", icmpv6("89")),
         ("a VLAN", tagged("81000005")),
         ("a VLAN in a provider's", tagged("88a8000581000005")),
-        (
-            "a spanning tree",
-            format!(
-                "0180c2000000{}0026424203{}",
-                digits(NEIGHBOUR),
-                "00".repeat(35)
-            ),
-        ),
+        ("a spanning tree", to_group("00", NEIGHBOUR, "0031424203")),
     ])
 }
 
-/// Packets that the rules at the node's end have dropped.
-fn dropped(host: &Host) -> anyhow::Result<u64> {
-    let counted = host.sh(
-        "nft list table bridge kvmlet | sed -n 's/.*counter packets \\([0-9]*\\) .*drop/\\1/p' | \
-         { sum=0; while read count; do sum=$((sum + count)); done; echo $sum; }",
-    )?;
+/// A network with two guests.
+struct Network {
+    /// The table of its walls.
+    table: &'static str,
+    bridge: &'static str,
+    /// The liar, whose figures are looked at.
+    name: &'static str,
+    /// Addresses of the two, as frames carry them, and of the node.
+    own: String,
+    other: String,
+    node: &'static str,
+}
+
+/// Frames that the rules of a table have dropped.
+fn dropped(host: &Host, table: &str) -> anyhow::Result<u64> {
+    let counted = host.sh(&format!(
+        "nft list table bridge {table} | sed -n 's/.*counter packets \\([0-9]*\\) .*jump refuse/\\1/p' | \
+         {{ sum=0; while read count; do sum=$((sum + count)); done; echo $sum; }}"
+    ))?;
     Ok(counted.trim().parse()?)
+}
+
+/// How many of a guest's frames walls have dropped, by the agent's metrics.
+fn measured(host: &Host, guest: &str) -> anyhow::Result<u64> {
+    let measured = host.sh(&format!(
+        "busybox wget -q -O - http://{METRICS}/metrics | \
+         sed -n '/^kvmlet_vmi_network_refused_frames_total{{.*name=\"{guest}\"/s/.* //p'"
+    ))?;
+    let whole = measured.trim().trim_end_matches(".0");
+    whole
+        .parse()
+        .with_context(|| format!("{guest}: {measured:?}"))
 }
 
 #[test]
 fn each_lie_of_a_guest_is_dropped_and_counted_and_its_neighbour_is_undisturbed()
 -> anyhow::Result<()> {
     skip_if!(host::without_host(), Ok(()));
+    let missing = ["nft", "busybox"].into_iter();
+    let mut missing = missing.filter(|tool| !integration::tools::is_there(tool));
     skip_if!(
-        (!integration::tools::is_there("nft")).then(|| "nft is not installed".to_owned()),
+        missing
+            .next()
+            .map(|tool| format!("{tool} is not installed")),
         Ok(())
     );
     let host = Host::enter()?;
     let agent = Agent::prepare(&host)?;
     agent.add_image("/run/bin/testguest", "testguest")?;
+    host.sh(&format!(
+        "printf '[metrics]\\nlisten = \"{METRICS}\"\\n' >> {CONFIG}"
+    ))?;
     agent.start()?;
-    let mut liar = Guest::start(&agent, "liar", LIAR)?;
-    let mut neighbour = Guest::start(&agent, "neighbour", NEIGHBOUR)?;
-    lie(&host, &mut liar, &mut neighbour).with_context(|| agent.log())
+    lie_on_pod_network(&host, &agent)
+        .and_then(|()| lie_on_lan(&host, &agent))
+        .with_context(|| agent.log())
 }
 
-fn lie(host: &Host, liar: &mut Guest, neighbour: &mut Guest) -> anyhow::Result<()> {
-    let (own, other) = (liar.digits()?, neighbour.digits()?);
+fn lie_on_pod_network(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()> {
+    let (mut liar, own) = Guest::on_pod_network(agent, "liar", LIAR)?;
+    let (mut neighbour, other) = Guest::on_pod_network(agent, "neighbour", NEIGHBOUR)?;
+    let network = Network {
+        table: "kvmlet",
+        bridge: "kvmlet0",
+        name: "liar",
+        node: NODE,
+        own,
+        other,
+    };
+    let mut all = lies(&network)?;
+    all.extend(lies_of_addresses(&network.other)?);
+    lie(host, &network, (&mut liar, &mut neighbour), &all)
+}
+
+/// On a bridge whose addresses somebody else gives out.
+fn lie_on_lan(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()> {
+    let mut liar = Guest::on_lan(agent, "lan-liar", LIAR)?;
+    let mut neighbour = Guest::on_lan(agent, "lan-neighbour", NEIGHBOUR)?;
+    let network = Network {
+        table: "kvmlet-networks",
+        bridge: "br0",
+        name: "lan-liar",
+        node: LAN_NODE,
+        own: LAN_LIAR.to_owned(),
+        other: LAN_NEIGHBOUR.to_owned(),
+    };
+    let mut all = lies(&network)?;
+    // On the pod network the bridge in the VMM's namespace keeps these to itself.
+    all.extend([
+        ("LLDP from its own card", to_group("0e", LIAR, "88cc")),
+        ("a log-in at a port", to_group("03", LIAR, "888e")),
+    ]);
+    lie(host, &network, (&mut liar, &mut neighbour), &all)?;
+    let conditions = ".status.conditions[?(@.type==\"NetworkWallsIncomplete\")].reason";
+    let why = agent.value("lan-liar", conditions)?;
+    ensure!(why == "AddressesUnknown", "{why}");
+    // Who asks to do without on a node that grants it to nobody does not start.
+    let bold = on_lan(
+        &GuestSpec::testguest("bold", "tests=none then=idle"),
+        NOBODY,
+    )?;
+    let asks = "metadata:\n  annotations:\n    networks.kvmlet.io/walls: \"off\"\n";
+    ensure!(bold.contains("metadata:\n"), "no metadata in {bold}");
+    agent.apply(&bold.replacen("metadata:\n", asks, 1))?;
+    let refused = "kvmctl get vmi bold -o 'jsonpath={.status.conditions[?(@.type==\"Synchronized\")]}' | \
+                   grep NetworkNotReady | grep networks.lan.walls_off_for";
+    host.wait_for(refused, PATIENCE)?;
+    Ok(())
+}
+
+/// The manifest of a guest with a card on the network of the configuration.
+fn on_lan(spec: &GuestSpec, mac: &str) -> anyhow::Result<String> {
+    let card = "      - name: lan\n        bridge: {}\n";
+    let manifest = spec.manifest();
+    ensure!(manifest.contains(card), "no card in {manifest}");
+    Ok(manifest.replace(card, &format!("{card}        macAddress: \"{mac}\"\n")))
+}
+
+fn lie(
+    host: &Host,
+    network: &Network,
+    (liar, neighbour): (&mut Guest, &mut Guest),
+    lies: &[Lie],
+) -> anyhow::Result<()> {
+    let Network {
+        table,
+        bridge,
+        name,
+        own,
+        other,
+        node,
+    } = network;
     // Where the node and its bridge know the neighbour to be.
+    let address = Ipv4Addr::from(u32::from_str_radix(other, 16)?);
     let known = format!(
-        "ip neigh show {} | grep -q 'lladdr {NEIGHBOUR}' && bridge fdb show br kvmlet0 | grep '{NEIGHBOUR}'",
-        neighbour.address
+        "ip neigh show {address} | grep -q 'lladdr {NEIGHBOUR}' && bridge fdb show br {bridge} | grep '{NEIGHBOUR}'"
     );
-    neighbour.send(&arp(NEIGHBOUR, (NEIGHBOUR, &other), NODE))?;
+    neighbour.send(&arp(NEIGHBOUR, (NEIGHBOUR, other), node))?;
     let place = host.wait_for(&known, PATIENCE)?;
-    for (what, frame) in lies(&own, &other)? {
-        let before = dropped(host)?;
-        liar.send(&frame)?;
+    for (what, frame) in lies {
+        let before = dropped(host, table)?;
+        liar.send(frame)?;
         let until = Instant::now() + PATIENCE;
-        while dropped(host)? == before {
+        while dropped(host, table)? == before {
             ensure!(Instant::now() < until, "{what} is not dropped");
             std::thread::sleep(Duration::from_millis(20));
         }
-        let now = host.sh(&known).with_context(|| what)?;
+        let now = host.sh(&known).with_context(|| what.to_string())?;
         ensure!(
             now == place,
             "{what} moved the neighbour from {place} to {now}"
         );
     }
+    let (all, of_liar) = (u64::try_from(lies.len())?, measured(host, name)?);
+    ensure!(of_liar >= all, "{all} lies, and {of_liar} by the metrics");
     // What is honest comes through, and it is the first that the neighbour hears of the liar.
-    liar.send(&arp(LIAR, (LIAR, &own), &other))?;
+    liar.send(&arp(LIAR, (LIAR, own), other))?;
     let from_liar = format!("TESTGUEST received from={LIAR} type=0806");
     let heard = neighbour.console.read_until(&from_liar, PATIENCE)?;
     for mac in [LIAR, NEIGHBOUR, NOBODY] {

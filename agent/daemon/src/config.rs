@@ -21,7 +21,6 @@ pub(crate) use self::control_plane::ControlPlaneConfig;
 pub(crate) use self::file::{CONFIG, Config, ConfigError, DeviceSubstitution};
 pub(crate) use self::grpc::{Grant, Role};
 pub(crate) use self::hooks::{FailurePolicy, Hooks};
-use self::pod_network::is_bridge_name;
 pub(crate) use self::pod_network::{Network6, PodNetwork};
 pub(crate) use self::sections::{Firmware, LogFormat};
 pub(crate) use self::shutdown::Shutdown;
@@ -94,14 +93,8 @@ impl Config {
             return Err(self.wrong("firmware.efi_variables", path.display().to_string(), rule));
         }
         for (name, network) in &self.networks {
-            let bridge = &network.bridge;
-            if !is_bridge_name(bridge) {
-                let setting = format!("networks.{name}.bridge");
-                return Err(self.wrong(
-                    &setting,
-                    bridge.clone(),
-                    "must be the name of a bridge, of 1 to 15 bytes",
-                ));
+            if let Some((key, value, rule)) = network.fault() {
+                return Err(self.wrong(&format!("networks.{name}.{key}"), value, rule));
             }
         }
         for (name, registry) in &self.registries {

@@ -2,7 +2,7 @@
 
 mod pod_network;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use agent_domain::{NodeCaps, PathGrant, PathRules, PodPool};
@@ -113,6 +113,7 @@ pub(crate) fn host_config(config: &Config, known_paths: &KnownPaths) -> LinuxHos
     host.paths = path_rules(config);
     host.path_records = known_paths.clone();
     host.bridges = bridges(config);
+    host.walls_off_for = walls_off_for(config);
     host.registries = registries(config);
     host.pod_network = pod_network(config);
     host.firmware = firmware_settings(config);
@@ -134,6 +135,17 @@ pub(crate) fn bridges(config: &Config) -> BTreeMap<String, String> {
         .networks
         .iter()
         .map(|(name, network)| (name.clone(), network.bridge.clone()))
+        .collect()
+}
+
+/// Networks, and the namespaces that may do without walls there.
+fn walls_off_for(config: &Config) -> BTreeMap<String, BTreeSet<String>> {
+    let networks = config.networks.iter();
+    networks
+        .map(|(name, network)| {
+            let namespaces = network.walls_off_for.iter().cloned();
+            (name.clone(), namespaces.collect())
+        })
         .collect()
 }
 

@@ -62,6 +62,7 @@ pub(crate) use boot::MAX_CMDLINE_BYTES;
 pub(crate) use disks::MAX_SERIAL_BYTES;
 pub(crate) use identity::MAX_STRING_BYTES;
 pub use metadata::check_metadata;
+pub use network::NETWORK_WALLS_ANNOTATION;
 pub use unserved::{judge_claim, judge_data_volume, judge_metadata, judge_preset};
 pub use virtual_machine::{AdmittedVirtualMachine, FindKit, admit_virtual_machine};
 
@@ -160,6 +161,8 @@ fn admit(
         generation,
         base_board,
         instance_type: annotations.and_then(cloud_init::instance_type),
+        without_walls: annotations
+            .is_some_and(|annotations| network::without_walls(annotations, &mut review)),
     };
     let vmi = object
         .spec
@@ -183,6 +186,7 @@ struct Given<'a> {
     generation: i64,
     base_board: BaseBoard,
     instance_type: Option<String>,
+    without_walls: bool,
 }
 
 /// Queues of each disk: one, or one for each vCPU as far as there are so many.
@@ -205,8 +209,7 @@ fn admit_spec(
     let namespace = identity.map_or("default", |identity| identity.namespace.as_str());
     review.namespace = namespace.to_owned();
     architecture(spec, review);
-    metadata::check_host_names(&spec.hostname, &spec.subdomain, review);
-    metadata::check_node_selector(&spec.node_selector, review);
+    metadata::check_names(spec, review);
     unsupported::check(spec, review);
     let termination_grace_period = grace_period(spec, review);
     let start_paused = life::start_paused(spec, review);
@@ -244,6 +247,7 @@ fn admit_spec(
         name: identity?.name.clone(),
         hostname: metadata::hostname(&spec_hostname, identity?.name.as_str()),
         instance_type: given.instance_type,
+        without_walls: given.without_walls,
         generation: given.generation,
         cpus: cpus?,
         cpu: cpu?,

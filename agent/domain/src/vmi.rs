@@ -24,6 +24,8 @@ pub struct Vmi {
     pub hostname: String,
     /// The instance type that it was made of, for cloud-init.
     pub instance_type: Option<String>,
+    /// It asks that nothing it sends to networks of the configuration be judged ([`NETWORK_WALLS_ANNOTATION`](crate::NETWORK_WALLS_ANNOTATION)).
+    pub without_walls: bool,
     /// Generation of the spec that was admitted.
     pub generation: i64,
     /// vCPUs.

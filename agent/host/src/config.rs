@@ -1,6 +1,6 @@
 //! The operator's settings for the host.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -50,6 +50,8 @@ pub struct LinuxHostConfig {
     pub registries: RegistrySettings,
     /// Setting `networks.NAME.bridge`: bridge of each network.
     pub bridges: BTreeMap<String, String>,
+    /// Setting `networks.NAME.walls_off_for`: namespaces that may do without walls on each network, or `*`.
+    pub walls_off_for: BTreeMap<String, BTreeSet<String>>,
     /// Settings `pod_network`; `None`: it is switched off.
     pub pod_network: Option<PodNetworkConfig>,
     /// Setting `kernel.unpack`: unpack a compressed kernel before it is booted. Otherwise a bzImage
@@ -95,6 +97,7 @@ impl LinuxHostConfig {
             path_records: KnownPaths::default(),
             registries: RegistrySettings::default(),
             bridges: BTreeMap::new(),
+            walls_off_for: BTreeMap::new(),
             pod_network: None,
             unpack_kernels: true,
             kernel_cache_bytes: 2 << 30,

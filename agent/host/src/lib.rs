@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod beneath;
+mod bridge_walls;
 pub mod child;
 mod config;
 mod config_disks;
@@ -34,6 +35,8 @@ mod registry;
 mod resolver;
 mod sandbox;
 mod taps;
+#[cfg(test)]
+mod test_namespace;
 mod usage;
 mod users;
 mod vsock;
@@ -60,8 +63,8 @@ pub use oom_score::offer_first;
 pub use pod::PodNetworkConfig;
 pub use registry::{EVERY_REGISTRY, RegistryHost, RegistryProxy, RegistrySettings};
 pub use usage::{
-    CardUsage, DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, ProcessUsage, RequestUsage,
-    TrafficUsage, Usage, VcpuUsage, VmmReply,
+    CardUsage, DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, ProcessUsage, RefusedUsage,
+    RequestUsage, TrafficUsage, Usage, VcpuUsage, VmmReply,
 };
 pub use users::USER_BASES;
 pub use work::WorkSeen;

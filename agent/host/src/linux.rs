@@ -1,5 +1,6 @@
 //! The Linux host.
 
+mod bridges;
 mod configure;
 mod execute;
 mod forward;
@@ -63,6 +64,8 @@ pub struct LinuxHost {
     responder: Arc<Responder>,
     /// What the node's part of the pod network was made for last.
     pod_prepared: tokio::sync::Mutex<Option<PodNetworkConfig>>,
+    /// The rules for bridges of the configuration are there.
+    bridges_prepared: tokio::sync::Mutex<bool>,
 }
 
 /// What the operator decides, as it is now.
@@ -194,6 +197,7 @@ impl LinuxHost {
                 Arc::clone(&sandbox),
             )),
             pod_prepared: tokio::sync::Mutex::default(),
+            bridges_prepared: tokio::sync::Mutex::default(),
             settings: RwLock::new(Settings::new(config)),
             container_disks,
             layout,
@@ -201,6 +205,7 @@ impl LinuxHost {
             sandbox,
         };
         host.tidy_pod_network().await;
+        host.tidy_bridge_walls().await;
         Ok(host)
     }
 

@@ -102,6 +102,8 @@ pub(crate) struct Set {
     pub(crate) name: &'static str,
     pub(crate) fields: Vec<Field>,
     pub(crate) elements: Vec<Vec<Value>>,
+    /// Each element counts the packets that were found in it.
+    pub(crate) counts: bool,
 }
 
 /// What a part of an element is.

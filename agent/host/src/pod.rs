@@ -11,7 +11,7 @@
 //! guests is a bridge and a table; both are made when the first guest needs them.
 
 mod attach;
-mod chains;
+pub(crate) mod chains;
 mod file;
 mod forwarding;
 mod namespace;

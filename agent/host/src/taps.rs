@@ -5,11 +5,10 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 
 use futures_util::TryStreamExt;
-use rtnetlink::packet_route::link::LinkAttribute;
-use rtnetlink::{Handle, LinkUnspec};
+use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkInfo};
+use rtnetlink::{Handle, LinkBridgePort, LinkUnspec};
 use sha2::{Digest, Sha256};
 use tun_rs::{DeviceBuilder, Layer};
 
@@ -145,12 +144,9 @@ async fn create_with(handle: &Handle, spec: &TapSpec<'_>) -> Result<AttachedTap,
         network: network.to_owned(),
         bridge: bridge.to_owned(),
     };
-    let (bridge_index, mtu) = link(handle, bridge).await.ok_or_else(no_bridge)?;
-    if !Path::new("/sys/class/net")
-        .join(bridge)
-        .join("bridge")
-        .is_dir()
-    {
+    let found = link(handle, bridge).await.ok_or_else(no_bridge)?;
+    let (bridge_index, mtu) = (found.index, found.mtu);
+    if !found.is_bridge {
         return Err(TapError::NotABridge {
             network: network.to_owned(),
             bridge: bridge.to_owned(),
@@ -161,10 +157,10 @@ async fn create_with(handle: &Handle, spec: &TapSpec<'_>) -> Result<AttachedTap,
         source,
     };
     let queues = open_tap(name, queues).map_err(create_error)?;
-    let (tap_index, _) = link(handle, name)
+    let tap = link(handle, name)
         .await
         .ok_or_else(|| create_error(io::Error::other("it vanished after it was made")))?;
-    let wanted = LinkUnspec::new_with_index(tap_index)
+    let wanted = LinkUnspec::new_with_index(tap.index)
         .mtu(mtu)
         .address(host_mac(guest_mac))
         .controller(bridge_index)
@@ -189,9 +185,9 @@ pub(crate) async fn remove(name: &str) -> io::Result<()> {
     let driver = tokio::spawn(connection);
     let result = match link(&handle, name).await {
         None => Ok(()),
-        Some((index, _)) => handle
+        Some(tap) => handle
             .link()
-            .del(index)
+            .del(tap.index)
             .execute()
             .await
             .map_err(io::Error::other),
@@ -200,8 +196,43 @@ pub(crate) async fn remove(name: &str) -> io::Result<()> {
     result
 }
 
-/// Index and MTU of an interface.
-async fn link(handle: &Handle, name: &str) -> Option<(u32, u32)> {
+/// Groups of links (IEEE 802.1D, table 7-10) whose frames a port passes on to the rules of its bridge: all but PAUSE, which
+/// the kernel drops. Left to itself it takes them for the node's own and learns from some of them, such as LLDP, before any
+/// rule sees them.
+const GROUPS_OF_LINKS: u16 = 0xfffd;
+
+/// Has the rules of a bridge see whatever comes by a port of it.
+pub(crate) async fn show_all_frames(handle: &Handle, port: u32) -> Result<(), rtnetlink::Error> {
+    let all = LinkBridgePort::new(port)
+        .group_fwd_mask(GROUPS_OF_LINKS)
+        .build();
+    handle.link().set_port(all).execute().await
+}
+
+/// The same for taps, by name.
+pub(crate) async fn show_all_frames_of<'a>(taps: impl Iterator<Item = &'a str>) -> io::Result<()> {
+    let (connection, handle, _) = rtnetlink::new_connection()?;
+    let driver = tokio::spawn(connection);
+    let mut shown = Ok(());
+    for tap in taps {
+        if let Some(found) = link(&handle, tap).await
+            && let Err(error) = show_all_frames(&handle, found.index).await
+        {
+            shown = Err(io::Error::other(error));
+        }
+    }
+    driver.abort();
+    shown
+}
+
+/// What is to be known of an interface.
+struct Link {
+    index: u32,
+    mtu: u32,
+    is_bridge: bool,
+}
+
+async fn link(handle: &Handle, name: &str) -> Option<Link> {
     let mut links = handle.link().get().match_name(name.to_owned()).execute();
     // The kernel answers ENODEV for a name that does not exist.
     let message = links.try_next().await.ok().flatten()?;
@@ -212,7 +243,15 @@ async fn link(handle: &Handle, name: &str) -> Option<(u32, u32)> {
             LinkAttribute::Mtu(mtu) => Some(*mtu),
             _ => None,
         })?;
-    Some((message.header.index, mtu))
+    let is_bridge = message.attributes.iter().any(|attribute| {
+        matches!(attribute, LinkAttribute::LinkInfo(info)
+            if info.contains(&LinkInfo::Kind(InfoKind::Bridge)))
+    });
+    Some(Link {
+        index: message.header.index,
+        mtu,
+        is_bridge,
+    })
 }
 
 /// The address of the host's end. A bridge takes over the lowest address of its ports, so this one

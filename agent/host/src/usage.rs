@@ -13,6 +13,8 @@ pub struct Usage {
     pub vcpus: Vec<VcpuUsage>,
     /// In the order of the spec; only those that are there.
     pub interfaces: Vec<InterfaceUsage>,
+    /// Frames that walls refused, of interfaces that are judged; in the order of the spec.
+    pub refused: Vec<RefusedUsage>,
     /// What the VMM says, or why it says nothing.
     pub vmm: VmmReply,
 }
@@ -124,6 +126,15 @@ pub struct InterfaceUsage {
     pub receive: TrafficUsage,
     /// From the guest.
     pub transmit: TrafficUsage,
+}
+
+/// Frames of a guest that the node's walls refused.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RefusedUsage {
+    /// Its interface's name in the spec.
+    pub name: String,
+    /// Frames, since the guest or the agent has started.
+    pub frames: u64,
 }
 
 /// One direction of an interface.

@@ -2,9 +2,40 @@
 
 use std::collections::BTreeSet;
 
-use agent_domain::{Admitted, Remark, Vmi};
+use agent_domain::{Admitted, Attachment, NETWORK_WALLS_ANNOTATION, Remark, Vmi};
 use agent_plan::{AdmittedCondition, ConditionStatus};
 use proto_node::vmi::VirtualMachineInstance;
+
+/// Says that of a guest's networks not all is judged that it sends.
+const WALLS_INCOMPLETE: &str = "NetworkWallsIncomplete";
+
+/// Which walls hold on networks of the configuration. On the pod network all of them do.
+fn walls(vmi: &Vmi) -> Option<AdmittedCondition> {
+    let interfaces = vmi.interfaces.iter();
+    let of_configuration = interfaces.filter_map(|interface| match &interface.attachment {
+        Attachment::Network(network) => Some(format!("{} on {network}", interface.name)),
+        Attachment::Pod(_) => None,
+    });
+    let names: Vec<String> = of_configuration.collect();
+    if names.is_empty() {
+        return None;
+    }
+    let names = names.join(", ");
+    let (reason, message) = if vmi.without_walls {
+        let why = format!("nothing that the guest sends is judged: {NETWORK_WALLS_ANNOTATION}");
+        ("WallsOff", why)
+    } else {
+        let why = "MAC addresses, servers of addresses, routers, VLANs and groups of links are judged, and not IP \
+                   addresses, because the node does not know which are the guest's";
+        ("AddressesUnknown", why.to_owned())
+    };
+    Some(AdmittedCondition {
+        kind: WALLS_INCOMPLETE.to_owned(),
+        status: ConditionStatus::True,
+        reason: reason.to_owned(),
+        message: format!("{names}: {message}"),
+    })
+}
 
 /// What admission made of the spec.
 pub(super) struct Spec {
@@ -36,6 +67,7 @@ impl Spec {
                 &admitted.substituted,
             ),
             remark("FieldsIgnored", "NoEffect", &admitted.ignored),
+            walls(&admitted.vmi),
         ];
         Spec {
             generation,

@@ -7,12 +7,38 @@ use agent_domain::{EVERY_NAMESPACE, Namespace};
 use agent_host::{EVERY_REGISTRY, RegistryProxy};
 use serde::Deserialize;
 
+use super::pod_network::is_bridge_name;
+
 /// `[networks.NAME]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Network {
     /// A bridge of the host; taps become its ports.
     pub(crate) bridge: String,
+    /// Namespaces whose VMIs may have it that nothing is judged which they send there, or `*` alone: all of them.
+    #[serde(default)]
+    pub(crate) walls_off_for: Vec<String>,
+}
+
+const NAMESPACES_RULE: &str = "must be names of namespaces, or \"*\" alone for all of them";
+
+/// Whether these are names of namespaces, or all of them.
+fn are_namespaces(names: &[String]) -> bool {
+    let is_name = |name: &String| name.parse::<Namespace>().is_ok();
+    names == [EVERY_NAMESPACE] || names.iter().all(is_name)
+}
+
+impl Network {
+    /// What is wrong with it: key, value and rule.
+    pub(crate) fn fault(&self) -> Option<(&'static str, String, &'static str)> {
+        if !is_bridge_name(&self.bridge) {
+            let rule = "must be the name of a bridge, of 1 to 15 bytes";
+            return Some(("bridge", self.bridge.clone(), rule));
+        }
+        let namespaces = &self.walls_off_for;
+        (!are_namespaces(namespaces))
+            .then(|| ("walls_off_for", namespaces.join(", "), NAMESPACES_RULE))
+    }
 }
 
 /// `[registries."HOST[:PORT]"]`, by which images name it.
@@ -112,12 +138,10 @@ impl Paths {
                 let path = grant.path.display().to_string();
                 return Some((setting("path"), path, ABSOLUTE));
             }
-            let is_for_all = grant.namespaces == [EVERY_NAMESPACE];
-            let is_name = |name: &String| name.parse::<Namespace>().is_ok();
-            let is_list = !grant.namespaces.is_empty() && grant.namespaces.iter().all(is_name);
-            (!is_for_all && !is_list).then(|| {
-                let rule = "must be names of namespaces, or \"*\" alone for all of them";
-                (setting("namespaces"), grant.namespaces.join(", "), rule)
+            let is_list = !grant.namespaces.is_empty() && are_namespaces(&grant.namespaces);
+            (!is_list).then(|| {
+                let namespaces = grant.namespaces.join(", ");
+                (setting("namespaces"), namespaces, NAMESPACES_RULE)
             })
         })
     }

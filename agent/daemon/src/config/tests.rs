@@ -27,6 +27,12 @@ fn the_shipped_file_is_fine_and_says_the_defaults() {
 fn networks_name_their_bridges() {
     let config = parse("[networks.lan]\nbridge = \"br0\"").expect("is fine");
     assert_eq!(config.networks["lan"].bridge, "br0");
+    assert!(config.networks["lan"].walls_off_for.is_empty());
+    let open = "[networks.lan]\nbridge = \"br0\"\nwalls_off_for = ";
+    let config = parse(&format!("{open}[\"infra\"]")).expect("is fine");
+    assert_eq!(config.networks["lan"].walls_off_for, ["infra"]);
+    let error = parse(&format!("{open}[\"*\", \"infra\"]")).expect_err("all, and one of them");
+    assert!(error.contains("networks.lan.walls_off_for"), "{error}");
     let error = parse("[networks.lan]\nbridge = \"\"").expect_err("an empty name");
     assert!(error.contains("networks.lan.bridge"), "{error}");
 }

@@ -75,9 +75,21 @@ impl Collector for GuestMetrics {
             });
             family(out, Kind::Counter, (name, help), samples)?;
         }
-        Ok(())
+        let refused = self.guests().flat_map(|guest| {
+            let refused = usage(guest).map_or(&[][..], |usage| &usage.refused);
+            refused.iter().map(move |card| Sample {
+                labels: self.labels_and(guest, "interface", card.name.clone()),
+                value: number(card.frames),
+            })
+        });
+        family(out, Kind::Counter, REFUSED, refused)
     }
 }
+
+const REFUSED: (&str, &str) = (
+    "kvmlet_vmi_network_refused_frames",
+    "Frames of the guest that the walls of its network dropped.",
+);
 
 impl GuestMetrics {
     fn guests(&self) -> impl Iterator<Item = &Guest> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use proto_node::meta::ObjectMeta;
+use proto_node::vmi::VirtualMachineInstanceSpec;
 
 use super::review::Review;
 use crate::error::{Bound, FieldError, Rule};
@@ -110,8 +111,14 @@ pub(super) fn hostname(wanted: &str, name: &str) -> String {
     label.chars().take(63).collect()
 }
 
+/// What the spec says beside its object's metadata: names of the guest, and the labels of its node.
+pub(super) fn check_names(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) {
+    check_host_names(&spec.hostname, &spec.subdomain, review);
+    check_node_selector(&spec.node_selector, review);
+}
+
 /// `hostname` and `subdomain`, with KubeVirt's messages.
-pub(super) fn check_host_names(hostname: &str, subdomain: &str, review: &mut Review<'_>) {
+fn check_host_names(hostname: &str, subdomain: &str, review: &mut Review<'_>) {
     if !hostname.is_empty() && !is_dns_label(hostname) {
         review.invalid(
             "spec.hostname",
@@ -129,7 +136,7 @@ pub(super) fn check_host_names(hostname: &str, subdomain: &str, review: &mut Rev
 }
 
 /// The labels that `nodeSelector` asks for must be on this node.
-pub(super) fn check_node_selector(selector: &BTreeMap<String, String>, review: &mut Review<'_>) {
+fn check_node_selector(selector: &BTreeMap<String, String>, review: &mut Review<'_>) {
     let Some(caps) = review.caps else { return };
     for (key, value) in selector {
         if caps.labels.get(key) != Some(value) {

@@ -3,12 +3,15 @@
 mod dhcp;
 mod pod;
 mod ports;
+mod walls;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto_node::vmi::{Interface as WireInterface, Network, VirtualMachineInstanceSpec};
 
 use self::pod::PodNetworks;
+pub use self::walls::NETWORK_WALLS_ANNOTATION;
+pub(super) use self::walls::without_walls;
 use super::disks::list_of;
 use super::pci;
 use super::review::Review;

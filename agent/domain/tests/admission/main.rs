@@ -8,6 +8,7 @@ mod boot;
 mod fields;
 mod hooks;
 mod levels;
+mod network_walls;
 mod pod_network;
 mod probes;
 mod properties;

@@ -364,6 +364,7 @@ impl LinuxHost {
             ));
         }
         self.ensure_taps(uid, vmi).await?;
+        self.wall_in(uid, incarnation, vmi).await?;
         self.join_pod_network(uid, incarnation, (vmi, record))
             .await?;
         let opened = self.open_all(uid, incarnation, (vmi, record), work);

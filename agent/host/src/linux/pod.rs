@@ -89,12 +89,7 @@ impl LinuxHost {
                 let Some(file) = PodFile::read(&dir)? else {
                     continue;
                 };
-                let note = LaunchFile::read(&dir)?;
-                // One without a note of its start may be found by its socket.
-                let is_dead = note.is_some_and(|note| {
-                    process::liveness(&note.identity).is_ok_and(|live| live == Liveness::Dead)
-                });
-                if !is_dead {
+                if !is_over(&dir)? {
                     members.push(file.member(taps::veth_name(&uid)));
                 }
             }
@@ -268,6 +263,14 @@ impl LinuxHost {
             }
         }
     }
+}
+
+/// Whether the VMM with this run directory is known to have ended. One without a note of its start may be found by its socket.
+pub(super) fn is_over(dir: &Path) -> io::Result<bool> {
+    let note = LaunchFile::read(dir)?;
+    Ok(note.is_some_and(|note| {
+        process::liveness(&note.identity).is_ok_and(|live| live == Liveness::Dead)
+    }))
 }
 
 /// Who is to be answered.

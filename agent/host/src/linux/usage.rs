@@ -5,20 +5,23 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent_domain::Vmi;
+use agent_domain::{Attachment, Vmi};
 use agent_plan::{PciPlace, PciPlaces, Record, VmmIdentity};
 use nix::time::{ClockId, clock_gettime};
 use proto_vmm::v1::{self, request::Kind};
 
 use super::LinuxHost;
+use crate::bridge_walls;
 use crate::control::{Connection, ControlError, Deadlines, SocketDir};
 use crate::failure::chain;
 use crate::layout::PathUid;
+use crate::netfilter::Netfilter;
+use crate::pod::chains;
 use crate::process_usage;
 use crate::taps;
 use crate::usage::{
-    CardUsage, DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, RequestUsage, TrafficUsage,
-    Usage, VmmReply,
+    CardUsage, DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, RefusedUsage, RequestUsage,
+    TrafficUsage, Usage, VmmReply,
 };
 
 /// How long a VMM may take for its figures.
@@ -45,8 +48,9 @@ impl LinuxHost {
             .enumerate()
             .map(|(index, interface)| (interface.name.to_string(), taps::tap_name(&uid, index)))
             .collect();
+        let judged = judged(&uid, vmi);
         // Many small files, each read at once: not for the threads that carry everything else.
-        tokio::task::spawn_blocking(move || kernels(&identity, &taps, vmm))
+        tokio::task::spawn_blocking(move || kernels(&identity, (&taps, &judged), vmm))
             .await
             .ok()
             .flatten()
@@ -54,7 +58,11 @@ impl LinuxHost {
 }
 
 /// What the kernel counts, with what the VMM said; `None` when the VMM is gone.
-fn kernels(identity: &VmmIdentity, taps: &[(String, String)], vmm: VmmReply) -> Option<Usage> {
+fn kernels(
+    identity: &VmmIdentity,
+    (taps, judged): (&[(String, String)], &[Judged]),
+    vmm: VmmReply,
+) -> Option<Usage> {
     let (process, vcpus) = match process_usage::of(identity) {
         Ok(None) => return None,
         Ok(Some((process, vcpus))) => (Some(process), vcpus),
@@ -71,7 +79,50 @@ fn kernels(identity: &VmmIdentity, taps: &[(String, String)], vmm: VmmReply) -> 
         process,
         vcpus,
         interfaces: interfaces.collect(),
+        refused: refused(judged),
         vmm,
+    })
+}
+
+/// An interface whose frames walls judge.
+struct Judged {
+    name: String,
+    table: &'static str,
+    link: String,
+}
+
+fn judged(uid: &PathUid, vmi: &Vmi) -> Vec<Judged> {
+    let interfaces = vmi.interfaces.iter().enumerate();
+    let judged = interfaces.map(|(index, interface)| {
+        let (table, link) = match interface.attachment {
+            Attachment::Network(_) => (bridge_walls::TABLE, taps::tap_name(uid, index)),
+            Attachment::Pod(_) => (chains::TABLE, taps::veth_name(uid)),
+        };
+        Judged {
+            name: interface.name.to_string(),
+            table,
+            link,
+        }
+    });
+    judged.collect()
+}
+
+/// Nothing of what the kernel does not tell.
+fn refused(judged: &[Judged]) -> Vec<RefusedUsage> {
+    let found = Netfilter::open().and_then(|netfilter| {
+        let mut found = Vec::new();
+        for it in judged {
+            let frames = chains::refused_of(&netfilter, it.table, &it.link)?;
+            found.extend(frames.map(|frames| RefusedUsage {
+                name: it.name.clone(),
+                frames,
+            }));
+        }
+        Ok(found)
+    });
+    found.unwrap_or_else(|error| {
+        tracing::debug!(%error, "the kernel does not tell what walls refused");
+        Vec::new()
     })
 }
 

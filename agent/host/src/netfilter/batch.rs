@@ -39,6 +39,16 @@ const CONCATENATED: u32 = 0x80;
 const GET_TABLE: u16 = 1;
 const TABLE_USERDATA: u16 = 6;
 
+const GET_ELEMENTS: u16 = 13;
+/// `NFTA_SET_USERDATA`, with `NFTNL_UDATA_SET_KEYBYTEORDER` in it.
+const SET_USERDATA: u16 = 13;
+const HOST_ORDER: u32 = 1;
+/// `NFTA_SET_EXPR`: what each element of a set is given.
+const SET_EXPRESSION: u16 = 17;
+/// `NFTA_SET_ELEM_LIST_ELEMENTS`, `NFTA_SET_ELEM_EXPR`, `NFTA_EXPR_DATA` and `NFTA_COUNTER_PACKETS`: the way to an
+/// element's count.
+const TO_PACKETS: [u16; 5] = [3, 1, 7, 2, 2];
+
 /// A family and the name of a table in it.
 type TableName<'a> = (Family, &'a str);
 
@@ -135,6 +145,14 @@ impl Batch {
                 });
             });
         }
+        // `nft` takes names for numbers of the wrong byte order otherwise. The kernel does not look at it.
+        if let [super::Field::InterfaceName] = set.fields.as_slice() {
+            let [a, b, c, d] = HOST_ORDER.to_ne_bytes();
+            attributes.bytes(SET_USERDATA, &[0, 4, a, b, c, d]);
+        }
+        if set.counts {
+            attributes.nested(SET_EXPRESSION, |counter| counter.text(1, "counter"));
+        }
         self.message(NEW_SET, CREATE, family, &attributes);
     }
 
@@ -203,6 +221,15 @@ impl Batch {
         self.bytes.extend(0_u32.to_ne_bytes());
     }
 
+    /// A question, which is no transaction.
+    fn question() -> Self {
+        Self {
+            bytes: Vec::new(),
+            sequence: 0,
+            last_flags: None,
+        }
+    }
+
     /// The transaction as it is sent, and the number of the message that is acknowledged.
     fn finish(mut self) -> (Vec<u8>, u32) {
         if let Some(flags) = self
@@ -234,19 +261,44 @@ impl Netfilter {
     pub(crate) fn comment_of(&self, family: Family, name: &str) -> io::Result<Option<String>> {
         let mut attributes = Attributes::default();
         attributes.text(1, name);
-        let mut question = Batch {
-            bytes: Vec::new(),
-            sequence: 0,
-            last_flags: None,
-        };
+        let mut question = Batch::question();
         question.message(GET_TABLE, 0, family, &attributes);
+        let answer = self.ask(&question, NEW_TABLE)?;
+        let userdata = answer.and_then(|answer| {
+            let userdata = Attributes::find(&answer, TABLE_USERDATA);
+            userdata.and_then(comment)
+        });
+        Ok(userdata)
+    }
+
+    /// How many packets were found in an element of a set that counts; `None`: it is not there.
+    pub(crate) fn packets_of(
+        &self,
+        table: TableName<'_>,
+        set: &str,
+        element: Vec<Value>,
+    ) -> io::Result<Option<u64>> {
+        let mut question = Batch::question();
+        question.elements((GET_ELEMENTS, 0), table, set, &[element]);
+        let answer = self.ask(&question, NEW_ELEMENTS)?;
+        let packets = answer.and_then(|answer| {
+            let mut found = answer.as_slice();
+            for kind in TO_PACKETS {
+                found = Attributes::find(found, kind)?;
+            }
+            found.try_into().map(u64::from_be_bytes).ok()
+        });
+        Ok(packets)
+    }
+
+    /// The attributes of an answer of that kind; `None` for any other, which is an error's.
+    fn ask(&self, question: &Batch, wanted: u16) -> io::Result<Option<Vec<u8>>> {
         self.0.send(&question.bytes, 0)?;
         let mut answer = Vec::with_capacity(8192);
         self.0.recv(&mut answer, libc::MSG_DONTWAIT)?;
-        let is_table = header(&answer).is_some_and(|(_, kind, _)| kind == NFTABLES << 8);
-        let attributes = answer.get(HEADER_BYTES + 4..).unwrap_or_default();
-        let userdata = Attributes::find(attributes, TABLE_USERDATA);
-        Ok(userdata.filter(|_| is_table).and_then(comment))
+        let is_wanted = header(&answer).is_some_and(|(_, kind, _)| kind == NFTABLES << 8 | wanted);
+        let attributes = answer.split_off((HEADER_BYTES + 4).min(answer.len()));
+        Ok(is_wanted.then_some(attributes))
     }
 
     /// Has the kernel carry a transaction out, as a whole or not at all.

@@ -298,6 +298,11 @@ impl Rule {
         self.payload(LINK, offset, how, value)
     }
 
+    /// Some bits of the frame's own header.
+    pub(crate) fn link_bits(self, offset: u32, mask: &[u8], how: Comparison, value: &[u8]) -> Self {
+        self.bits((LINK, offset), mask, (how, value.to_vec()))
+    }
+
     /// Bytes behind the frame's own header, such as of ARP.
     pub(crate) fn network(self, offset: u32, how: Comparison, value: &[u8]) -> Self {
         self.payload(NETWORK, offset, how, value)

@@ -1,20 +1,71 @@
 //! What the tables of the pod network have in common.
 
-use crate::netfilter::{Base, ChainKind, Hook};
+use std::io;
+
+use crate::netfilter::{
+    Base, Chain, ChainKind, Family, Field, Hook, Netfilter, Rule, Set, Value, Verdict,
+};
 
 /// The name of our tables.
-pub(super) const TABLE: &str = "kvmlet";
+pub(crate) const TABLE: &str = "kvmlet";
 
 pub(super) const TCP: u8 = 6;
-pub(super) const UDP: u8 = 17;
-pub(super) const ICMPV6: u8 = 58;
+pub(crate) const UDP: u8 = 17;
+pub(crate) const ICMPV6: u8 = 58;
 
 /// Where a chain hooks in; it accepts or drops what no rule of it decides.
-pub(super) fn base(kind: ChainKind, hook: Hook, priority: i32, drops: bool) -> Base {
+pub(crate) fn base(kind: ChainKind, hook: Hook, priority: i32, drops: bool) -> Base {
     Base {
         kind,
         hook,
         priority,
         drops,
     }
+}
+
+/// The chain of what walls refuse, and the set of links that counts it for each.
+const REFUSE: &str = "refuse";
+const REFUSED: &str = "refused";
+
+impl Rule {
+    /// Drops by the chain of [`refuse`], and counts in the rule what it was.
+    pub(crate) fn refuse(self) -> Self {
+        self.count().verdict(Verdict::Jump(REFUSE.to_owned()))
+    }
+}
+
+/// Drops, and counts for each link.
+pub(crate) fn refuse() -> Chain {
+    Chain {
+        name: REFUSE,
+        base: None,
+        rules: vec![
+            Rule::new().input_and(REFUSED, false, &[]),
+            Rule::new().verdict(Verdict::Drop),
+        ],
+    }
+}
+
+/// The links whose frames are counted when they are refused.
+pub(crate) fn refused<'a>(links: impl Iterator<Item = &'a str>) -> Set {
+    Set {
+        name: REFUSED,
+        fields: vec![Field::InterfaceName],
+        elements: links.map(link).collect(),
+        counts: true,
+    }
+}
+
+fn link(name: &str) -> Vec<Value> {
+    vec![Value::InterfaceName(name.to_owned())]
+}
+
+/// Frames that came by a link and were refused, since the link was joined or the agent has started; `None`: nothing is
+/// judged of it.
+pub(crate) fn refused_of(
+    netfilter: &Netfilter,
+    table: &str,
+    name: &str,
+) -> io::Result<Option<u64>> {
+    netfilter.packets_of((Family::Bridge, table), REFUSED, link(name))
 }

@@ -6,12 +6,13 @@ use std::net::IpAddr;
 use futures_util::TryStreamExt;
 use rtnetlink::packet_route::address::AddressHeaderFlags;
 use rtnetlink::packet_route::link::LinkAttribute;
-use rtnetlink::{Handle, LinkBridge, LinkBridgePort};
+use rtnetlink::{Handle, LinkBridge};
 
 use super::rules;
 use super::walls::{self, Member};
 use super::{MARK, PREFIX6, PodError, PodNetworkConfig, link_error, mac_of};
 use crate::netfilter::{Batch, Family, Netfilter};
+use crate::taps;
 
 /// Makes what is missing, and changes what differs. `members` are the guests that run.
 pub(crate) async fn prepare_node(
@@ -138,17 +139,9 @@ async fn prepare_bridge(handle: &Handle, config: &PodNetworkConfig) -> Result<()
     Ok(())
 }
 
-/// Groups of links (IEEE 802.1D, table 7-10) whose frames a port passes on to the rules of its bridge: all but PAUSE, which
-/// the kernel drops. Left to itself it takes them for the node's own and learns from some of them, such as LLDP, before any
-/// rule sees them.
-const GROUPS_OF_LINKS: u16 = 0xfffd;
-
 /// Has the rules see whatever comes by a port of the node's bridge.
 pub(super) async fn show_all_frames(handle: &Handle, port: u32) -> Result<(), PodError> {
-    let all = LinkBridgePort::new(port)
-        .group_fwd_mask(GROUPS_OF_LINKS)
-        .build();
-    let set = handle.link().set_port(all).execute().await;
+    let set = taps::show_all_frames(handle, port).await;
     set.map_err(link_error("the veth's port of the bridge"))
 }
 

@@ -12,13 +12,14 @@ use std::process::{Child, Command, Stdio};
 
 use agent_dhcp::{Guest, Lease4, Lease6};
 use agent_domain::{GuestNetwork, PodBinding};
-use nix::sched::{CloneFlags, setns, unshare};
+use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::*;
 use crate::child::{DhcpOrder, send_dhcp_order, serve_dhcp};
 use crate::taps::open_tap;
+use crate::test_namespace::in_a_namespace;
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
 
@@ -318,25 +319,6 @@ async fn its_network_goes_with_a_vmm(node: impl Fn(&str) -> String) {
         assert!(start.elapsed().as_secs() < 30, "{}", node("ip link"));
         std::thread::yield_now();
     }
-}
-
-/// The node is a namespace of this test's own.
-fn in_a_namespace(test: impl AsyncFnOnce() + Send + 'static) {
-    let has = |program: &str| Command::new(program).arg("--help").output().is_ok();
-    let all = [
-        "unshare", "nsenter", "ip", "busybox", "nft", "ping", "dhclient",
-    ];
-    if !nix::unistd::geteuid().is_root() || !all.into_iter().all(has) {
-        test_skip::say(&format!("root and {all:?} are needed"));
-        return;
-    }
-    let thread = std::thread::spawn(move || {
-        unshare(CloneFlags::CLONE_NEWNET).unwrap();
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime.enable_all().build().unwrap();
-        runtime.block_on(test());
-    });
-    thread.join().unwrap();
 }
 
 #[test]

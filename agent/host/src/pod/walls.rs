@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::chains::{ICMPV6, TABLE, TCP, UDP, base};
+use super::chains::{ICMPV6, TABLE, TCP, UDP, base, refuse, refused};
 use crate::netfilter::{
     Batch, Chain, ChainKind, Comparison, Family, Field, Hook, Part, Rule, Set, Table, Value,
     Verdict,
@@ -58,6 +58,12 @@ impl Member {
                 batch.delete_elements(table, set, &elements);
             }
         }
+        let counted = refused([self.veth.as_str()].into_iter());
+        if is_there {
+            batch.add_elements(table, counted.name, &counted.elements);
+        } else {
+            batch.delete_elements(table, counted.name, &counted.elements);
+        }
     }
 }
 
@@ -72,7 +78,7 @@ const SOURCES: &str = "sources";
 const SOURCES6: &str = "sources6";
 
 /// The release of the rules of [`walls`]: a table of another is replaced.
-const WALLS: &str = "kvmlet walls 4";
+const WALLS: &str = "kvmlet walls 5";
 
 const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
@@ -117,46 +123,34 @@ pub(super) fn walls(members: &[Member]) -> Table {
     let fragmented = || of_type(IPV6).network(NEXT_HEADER, Is, &[FRAGMENT]);
     let rules = vec![
         // Servers of addresses, and routers.
-        of_type(IPV4).network(9, Is, &[UDP]).source_port(67).drop(),
-        of_type(IPV6).transport(UDP).source_port(547).drop(),
-        of_icmpv6(ROUTER_ADVERTISEMENT).drop(),
-        of_icmpv6(REDIRECT).drop(),
+        of_type(IPV4)
+            .network(9, Is, &[UDP])
+            .source_port(67)
+            .refuse(),
+        of_type(IPV6).transport(UDP).source_port(547).refuse(),
+        of_icmpv6(ROUTER_ADVERTISEMENT).refuse(),
+        of_icmpv6(REDIRECT).refuse(),
         of_type(IPV6)
             .network(NEXT_HEADER, IsNot, &[FRAGMENT])
             .has_extension(FRAGMENT)
-            .drop(),
+            .refuse(),
         fragmented().verdict(Verdict::Jump(FRAGMENTS.to_owned())),
         of_icmpv6(NEIGHBOUR_ADVERTISEMENT)
             .input_and(SOURCES6, true, &advertised)
-            .drop(),
+            .refuse(),
         of_type(IPV4).input_and(SOURCES, false, &ipv4).accept(),
-        of_type(ARP).input_and(SOURCES, true, &arp_frame).drop(),
+        of_type(ARP).input_and(SOURCES, true, &arp_frame).refuse(),
         of_type(ARP).input_and(SOURCES, false, &arp).accept(),
         of_type(IPV6).input_and(SOURCES6, false, &ipv6).accept(),
-        from_guest().drop(),
+        from_guest().refuse(),
     ];
-    let set = |name, address, elements| Set {
-        name,
-        fields: vec![Field::InterfaceName, Field::Mac, address],
-        elements,
-    };
     Table {
         family: Family::Bridge,
         name: TABLE,
         comment: WALLS.to_owned(),
-        sets: vec![
-            set(
-                SOURCES,
-                Field::Ipv4,
-                members.iter().map(Member::element4).collect(),
-            ),
-            set(
-                SOURCES6,
-                Field::Ipv6,
-                members.iter().flat_map(Member::elements6).collect(),
-            ),
-        ],
+        sets: sets(members),
         chains: vec![
+            refuse(),
             Chain {
                 name: FRAGMENTS,
                 base: None,
@@ -174,6 +168,29 @@ pub(super) fn walls(members: &[Member]) -> Table {
             },
         ],
     }
+}
+
+/// Who may send what, and whose frames are counted when they are refused.
+fn sets(members: &[Member]) -> Vec<Set> {
+    let set = |name, address, elements| Set {
+        name,
+        fields: vec![Field::InterfaceName, Field::Mac, address],
+        elements,
+        counts: false,
+    };
+    vec![
+        set(
+            SOURCES,
+            Field::Ipv4,
+            members.iter().map(Member::element4).collect(),
+        ),
+        set(
+            SOURCES6,
+            Field::Ipv6,
+            members.iter().flat_map(Member::elements6).collect(),
+        ),
+        refused(members.iter().map(|member| member.veth.as_str())),
+    ]
 }
 
 /// Fragments of IPv6 whose header follows that of the packet itself. The rules before these saw what is in the header of the
@@ -195,7 +212,7 @@ fn fragments(own_source: &[(Part, u32, u32)]) -> Vec<Rule> {
     let mut rules = vec![accept(is_later)];
     rules.extend([TCP, UDP, SCTP, ESP].map(|protocol| accept(first(protocol))));
     rules.push(accept(echo));
-    rules.push(Rule::new().drop());
+    rules.push(Rule::new().refuse());
     rules
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use agent_domain::Vmi;
 use agent_host::{
-    CardUsage, DiskUsage, InterfaceUsage, MachineUsage, ProcessUsage, RequestUsage, TrafficUsage,
-    Usage, VcpuUsage, VmmReply,
+    CardUsage, DiskUsage, InterfaceUsage, MachineUsage, ProcessUsage, RefusedUsage, RequestUsage,
+    TrafficUsage, Usage, VcpuUsage, VmmReply,
 };
 use agent_plan::{GuestOs, GuestTold, Record, Timestamp};
 use prometheus_client::registry::Registry;
@@ -73,6 +73,10 @@ fn usage() -> Usage {
                 ..TrafficUsage::default()
             },
             transmit: TrafficUsage::default(),
+        }],
+        refused: vec![RefusedUsage {
+            name: String::from("nic"),
+            frames: 5,
         }],
         vmm: VmmReply::Answer(Box::new(MachineUsage {
             release: String::from("0.0.1"),
@@ -143,6 +147,8 @@ fn figures_have_kubevirts_names_and_labels() {
     let line = format!("kvmlet_vmi_network_tap_errors_total{{{WHO},{LABELS}{more}}} 3.0");
     assert_line(&text, &line);
     let line = format!("kvmlet_vmi_interrupt_route_failures_total{{{WHO},{LABELS}}} 2.0");
+    assert_line(&text, &line);
+    let line = format!("kvmlet_vmi_network_refused_frames_total{{{WHO},{LABELS}{more}}} 5.0");
     assert_line(&text, &line);
     assert!(!text.contains("vcpu_delay"), "{text}");
 }

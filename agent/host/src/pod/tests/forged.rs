@@ -4,6 +4,8 @@
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::netfilter::Netfilter;
+use crate::pod::chains::{TABLE, refused_of};
 
 const ARP: [u8; 2] = [0x08, 0x06];
 const IPV4: [u8; 2] = [0x08, 0x00];
@@ -362,8 +364,10 @@ fn honest(own: &Liar) -> [(&'static str, Vec<u8>); 2] {
 /// Packets that the walls have dropped.
 fn dropped(node: impl Fn(&str) -> String) -> u64 {
     let rules = node("nft list table bridge kvmlet");
-    let counts = rules.split("counter packets ").skip(1);
+    // Of the rules, which say what is done, and not of the set.
+    let counts = rules.lines().filter(|line| line.contains("jump refuse"));
     counts
+        .filter_map(|line| line.split("counter packets ").nth(1))
         .map(|rest| rest.split(' ').next().unwrap().parse::<u64>().unwrap())
         .sum()
 }
@@ -409,13 +413,20 @@ fn each_forged_frame_is_dropped_and_counted_and_a_neighbour_is_undisturbed() {
             forged_kinds(&liar, &neighbour),
             forged_fragments(&liar),
         ];
+        let mut lies = 0;
         for (what, frame) in all.into_iter().flatten() {
+            lies += 1;
             let before = dropped(node);
             liar.send(&frame);
             wait(what, || dropped(node) > before);
             assert!(known(), "{what} moved the neighbour");
         }
         assert_eq!(neighbour.received(), 0);
+        // It is known who did it.
+        let netfilter = Netfilter::open().unwrap();
+        let refused = |link: &str| refused_of(&netfilter, TABLE, link).unwrap();
+        assert!(refused(&liar.plan.member.veth) >= Some(lies));
+        assert!(refused(&neighbour.plan.member.veth) < Some(lies));
         liar.send(&ethernet(EVERYBODY, liar.mac, ARP, &asks));
         wait("the neighbour is asked again", || neighbour.received() > 0);
         // The bridge keeps no lists of groups, because a guest could have it keep frames from others.

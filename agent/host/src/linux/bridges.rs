@@ -1,0 +1,134 @@
+//! Guests on bridges of the configuration.
+
+use std::io;
+
+use agent_domain::{Attachment, EVERY_NAMESPACE, NETWORK_WALLS_ANNOTATION, Vmi};
+use agent_plan::Failure;
+
+use super::LinuxHost;
+use super::pod::is_over;
+use crate::bridge_walls::{self, Card};
+use crate::failure::{chain, retry};
+use crate::layout::PathUid;
+use crate::taps;
+
+const NOT_READY: &str = "NetworkNotReady";
+
+impl LinuxHost {
+    /// Has the rules of the node judge what a guest sends to bridges of the configuration, before its VMM has its taps.
+    pub(super) async fn wall_in(
+        &self,
+        uid: &PathUid,
+        incarnation: u64,
+        vmi: &Vmi,
+    ) -> Result<(), Failure> {
+        let cards = self.cards_to_judge(uid, vmi)?;
+        if cards.is_empty() {
+            return Ok(());
+        }
+        let mut prepared = self.bridges_prepared.lock().await;
+        let shown = bridge_walls::show_all_frames(&cards).await;
+        let walled = || -> io::Result<()> {
+            shown?;
+            // The note first: an agent that starts anew knows by it whom to judge.
+            bridge_walls::write(&self.layout.run_of_vmm(uid, incarnation), &cards)?;
+            if *prepared {
+                bridge_walls::change(&cards, true)
+            } else {
+                bridge_walls::prepare(&self.cards_of_guests()?)
+            }
+        };
+        let walled = walled();
+        // Somebody may have flushed the node's rules: they are made anew before the next try.
+        *prepared = walled.is_ok();
+        walled.map_err(|error| {
+            let message = format!(
+                "the rules of nftables for bridges were not taken: {} (is the module nf_tables there?)",
+                chain(&error)
+            );
+            retry(NOT_READY, message)
+        })
+    }
+
+    /// The guest's cards on networks of the configuration; none where it has been granted that nothing is judged.
+    fn cards_to_judge(&self, uid: &PathUid, vmi: &Vmi) -> Result<Vec<Card>, Failure> {
+        let granted = self.settings().config.walls_off_for.clone();
+        let mut cards = Vec::new();
+        for (index, interface) in vmi.interfaces.iter().enumerate() {
+            let Attachment::Network(network) = &interface.attachment else {
+                continue;
+            };
+            if !vmi.without_walls {
+                cards.push(Card {
+                    tap: taps::tap_name(uid, index),
+                    mac: interface.mac.octets(),
+                });
+                continue;
+            }
+            let namespaces = granted.get(network.as_str());
+            let is_granted = namespaces.is_some_and(|namespaces| {
+                namespaces.contains(vmi.namespace.as_str()) || namespaces.contains(EVERY_NAMESPACE)
+            });
+            if !is_granted {
+                let message = format!(
+                    "interface {}: {NETWORK_WALLS_ANNOTATION} is \"off\", which this node does not grant to namespace \
+                     {:?} on network {network}: remove the annotation, or add the namespace to \
+                     networks.{network}.walls_off_for of the agent's configuration",
+                    interface.name,
+                    vmi.namespace.as_str()
+                );
+                return Err(retry(NOT_READY, message));
+            }
+        }
+        Ok(cards)
+    }
+
+    /// After a start of the agent: who runs is judged, and nobody else.
+    pub(super) async fn tidy_bridge_walls(&self) {
+        let mut prepared = self.bridges_prepared.lock().await;
+        let cards = self.cards_of_guests();
+        let done = cards.and_then(|cards| {
+            bridge_walls::prepare(&cards)?;
+            Ok(!cards.is_empty())
+        });
+        match done {
+            Ok(is_there) => *prepared = is_there,
+            // The next guest that starts has it tried again, and says so.
+            Err(error) => tracing::warn!(
+                error = &error as &(dyn std::error::Error + 'static),
+                "the rules for bridges are as an earlier agent left them"
+            ),
+        }
+    }
+
+    /// What the notes of VMMs say that live. One that was left out would not be judged, so a note that cannot be read is an
+    /// error.
+    fn cards_of_guests(&self) -> io::Result<Vec<Card>> {
+        let mut all = Vec::new();
+        for uid in self.layout.uids_with_run_dir()? {
+            for incarnation in self.layout.run_incarnations(&uid)? {
+                let dir = self.layout.run_of_vmm(&uid, incarnation);
+                let cards = bridge_walls::read(&dir)?;
+                if !cards.is_empty() && !is_over(&dir)? {
+                    all.extend(cards);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Leaves the taps of VMMs that are over alone.
+    pub(super) fn forget_cards(&self, uid: &PathUid, over: &[u64]) {
+        for incarnation in over {
+            let cards = bridge_walls::read(&self.layout.run_of_vmm(uid, *incarnation));
+            let Ok(cards) = cards else { continue };
+            if cards.is_empty() {
+                continue;
+            }
+            if let Err(error) = bridge_walls::change(&cards, false) {
+                // They are gone with their VMM: nobody sends there.
+                tracing::debug!(%error, "a guest that is gone has no rules any more");
+            }
+        }
+    }
+}
