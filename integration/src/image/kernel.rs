@@ -11,8 +11,8 @@ use anyhow::Context;
 use crate::{cache, process, tools};
 
 /// Words for the command line of a kernel that runs in an emulated node: periodic ticks. Such a node loses a timer
-/// interrupt now and then, which a kernel with ticks on demand never asks for again. `guest-images/cloud/grub.cfg` has them
-/// too.
+/// interrupt now and then, which a kernel with ticks on demand never asks for again. `grub.cfg` of `guest-images/cloud` and of
+/// `guest-images/firmware` have them too.
 pub const PERIODIC_TICKS: &str = "lapic=notscdeadline nohz=off highres=off";
 
 /// One of Debian's kernels.
