@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use agent_host::{Finding, Health};
+use agent_host::{Finding, HELPER_MEMORY_BYTES, Health};
 use agent_sources::{CallLimits, MAX_RESPONSE_BYTES, MOST_CONNECTIONS};
 
 /// Threads that carry the agent. It waits most of the time; each thread costs memory.
@@ -28,8 +28,8 @@ fn parts() -> [Part; 5] {
         part(MOST_CONNECTIONS as u64 * (32 << 10), "connections"),
         // Each worker may make one, of objects and then of bytes.
         part((WORKERS * 2 * MAX_RESPONSE_BYTES) as u64, "lists"),
-        // The limit of a child that unpacks a kernel.
-        part(512 << 20, "helpers"),
+        // Whoever starts one takes its limit from that first.
+        part(HELPER_MEMORY_BYTES, "helpers"),
     ]
 }
 

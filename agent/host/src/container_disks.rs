@@ -190,8 +190,8 @@ impl ContainerDisks {
             let source = Source::Registry(image.clone(), wanted.registries.clone(), credentials);
             return Ok((job, source));
         }
-        let opened = local::open(&wanted.disk.image, &wanted.allowed, &self.importer.helper);
-        let opened = wanted.work.during(&wanted.disk.name, opened).await;
+        let helper = &self.importer.helper;
+        let opened = local::open(wanted.disk, &wanted.allowed, helper, wanted.work).await;
         let image = opened.map_err(|error| layout_failure(&error))?;
         let digest = image.manifest.digest();
         let origin = image.location.clone();

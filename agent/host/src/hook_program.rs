@@ -13,6 +13,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use crate::child::RUN_HOOK;
+use crate::helpers::{self, Helper};
 use crate::work::on_thread;
 
 /// The largest answer.
@@ -135,18 +136,20 @@ pub async fn run_hook_program(
     input: &[u8],
     limit: Duration,
 ) -> Result<Vec<u8>, HookProgramError> {
-    let mut child = Command::new(helper)
+    let memory = helpers::RUN_HOOK.granted(None).await?;
+    let mut command = Command::new(helper);
+    command
         .arg(RUN_HOOK)
         .arg(program)
         .arg(point)
         .env_clear()
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()?;
+        .stderr(Stdio::piped());
+    let mut helper = Helper::spawn(&mut command, memory)?;
+    let child = helper.child()?;
     let answer = timeout(limit, async {
-        let said = converse(&mut child, input).await?;
+        let said = converse(child, input).await?;
         Ok((child.wait().await?, said))
     });
     match answer.await {
@@ -156,11 +159,11 @@ pub async fn run_hook_program(
             Err(HookProgramError::Failed { status, complaint })
         }
         Ok(Err(error)) => {
-            end(&mut child).await;
+            end(child).await;
             Err(error)
         }
         Err(_) => {
-            end(&mut child).await;
+            end(child).await;
             Err(HookProgramError::TimedOut(limit))
         }
     }

@@ -16,6 +16,7 @@ mod facility;
 mod failure;
 mod firmware;
 mod guest_agent;
+mod helpers;
 mod hook_program;
 mod http_probe;
 mod kernels;
@@ -55,6 +56,7 @@ pub use firmware::{
     remove_kept_variables,
 };
 pub use guest_agent::{GuestCredentials, GuestFileSystem, GuestInfo, GuestUser};
+pub use helpers::HELPER_MEMORY_BYTES;
 pub use hook_program::{HookProgramError, hook_programs, run_hook_program};
 pub use linux::{LinuxHost, StartHostError};
 pub use logs::{LogReader, LogsError, Piece, Printed, Run};

@@ -20,6 +20,7 @@ use tokio::process::Command;
 
 use crate::child::{PULL_IMAGE, PullRequest};
 use crate::failure::chain;
+use crate::helpers::{self, Helper};
 use crate::layout::ensure_private_dir;
 pub(crate) use fetches::Fetches;
 pub use proxy::{EVERY_REGISTRY, RegistryProxy};
@@ -152,13 +153,16 @@ impl Puller {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let mut stream = tokio::net::UnixStream::from_std(ours)?;
-        let mut child = Command::new(&self.helper)
+        let memory = helpers::PULL_IMAGE.granted(None).await?;
+        let mut command = Command::new(&self.helper);
+        command
             .arg(PULL_IMAGE)
             .env_clear()
             .stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)))
-            .stdout(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()?;
+            .stdout(Stdio::null());
+        let mut helper = Helper::spawn(&mut command, memory)?;
+        // It keeps the other end of the socket.
+        drop(command);
         let text = serde_json::to_vec(&request).map_err(io::Error::other)?;
         stream.write_all(&(text.len() as u64).to_le_bytes()).await?;
         stream.write_all(&text).await?;
@@ -166,7 +170,7 @@ impl Puller {
         let pulled = match served {
             Ok(Ok(Some(pulled))) => pulled,
             Ok(Ok(None)) => {
-                let status = child.wait().await?;
+                let status = helper.child()?.wait().await?;
                 let why = format!("the process that pulls ended without an answer ({status})");
                 return Err(PullFailure::Refused(why));
             }

@@ -19,13 +19,10 @@ use serde::{Deserialize, Serialize};
 use super::confine::{Bounds, confine};
 use super::descriptors::receive;
 use crate::failure::chain;
+use crate::helpers;
 
 /// The hidden subcommand's name.
 pub(crate) const SUBCOMMAND: &str = "convert-image";
-
-/// 128 MiB of zstd window, 64 MiB for the map of clusters, an L2 table and a cluster of 2 MiB for each of
-/// 64 images, and the program.
-const ADDRESS_SPACE_BYTES: u64 = 768 << 20;
 
 /// Between two words about progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
@@ -85,7 +82,7 @@ fn serve() -> io::Result<()> {
     socket.read_to_end(&mut text)?;
     let request: Request = serde_json::from_slice(&text)?;
     confine(Bounds {
-        address_space_bytes: ADDRESS_SPACE_BYTES,
+        address_space_bytes: helpers::CONVERT_IMAGE.bytes,
         cpu_seconds: request.cpu_seconds,
         output_bytes: request.limits.output_bytes,
     })?;

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::confine::{Bounds, confine_with};
 use crate::failure::chain;
+use crate::helpers;
 use asking::Agent;
 use http::Client;
 pub(crate) use manifest::is_digest;
@@ -29,7 +30,6 @@ pub(crate) use manifest::is_digest;
 /// The hidden subcommand's name.
 pub(crate) const SUBCOMMAND: &str = "pull-image";
 
-const ADDRESS_SPACE_BYTES: u64 = 512 << 20;
 /// Longest request: certificates of authorities are in it.
 const MAX_REQUEST_BYTES: u64 = 4 << 20;
 
@@ -146,7 +146,7 @@ fn serve() -> io::Result<()> {
         .build()?;
     let agent = runtime.block_on(async { Agent::new(socket) })?;
     let bounds = Bounds {
-        address_space_bytes: ADDRESS_SPACE_BYTES,
+        address_space_bytes: helpers::PULL_IMAGE.bytes,
         cpu_seconds: 4 * 3600,
         output_bytes: request.max_layer_bytes,
     };

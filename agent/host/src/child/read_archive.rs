@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 use super::confine::{Bounds, confine};
 use super::descriptors::receive;
 use crate::failure::chain;
+use crate::helpers;
 
 /// The hidden subcommand's name.
 pub(crate) const SUBCOMMAND: &str = "read-archive";
 
-const ADDRESS_SPACE_BYTES: u64 = 256 << 20;
 const CPU_SECONDS: u64 = 60;
 
 /// Which image of the archive.
@@ -59,7 +59,7 @@ fn serve() -> io::Result<()> {
     socket.read_to_end(&mut text)?;
     let request: Request = serde_json::from_slice(&text)?;
     confine(Bounds {
-        address_space_bytes: ADDRESS_SPACE_BYTES,
+        address_space_bytes: helpers::READ_ARCHIVE.bytes,
         cpu_seconds: CPU_SECONDS,
         output_bytes: 0,
     })?;

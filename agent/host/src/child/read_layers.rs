@@ -18,12 +18,10 @@ use serde::{Deserialize, Serialize};
 use super::confine::{Bounds, confine};
 use super::descriptors::receive;
 use crate::failure::chain;
+use crate::helpers;
 
 /// The hidden subcommand's name.
 pub(crate) const SUBCOMMAND: &str = "read-layers";
-
-/// 128 MiB of zstd window, and the program.
-const ADDRESS_SPACE_BYTES: u64 = 512 << 20;
 
 /// What is to be taken out of which layers.
 #[derive(Debug, Serialize, Deserialize)]
@@ -64,7 +62,7 @@ fn serve() -> io::Result<()> {
     socket.read_to_end(&mut text)?;
     let request: Request = serde_json::from_slice(&text)?;
     confine(Bounds {
-        address_space_bytes: ADDRESS_SPACE_BYTES,
+        address_space_bytes: helpers::READ_LAYERS.bytes,
         cpu_seconds: request.cpu_seconds,
         output_bytes: request.limits.file_bytes,
     })?;

@@ -13,12 +13,10 @@ use agent_images::kernel::{UnpackLimits, unpack_kernel};
 
 use super::confine::{Bounds, confine};
 use crate::failure::chain;
+use crate::helpers;
 
 /// The hidden subcommand's name.
 pub(crate) const SUBCOMMAND: &str = "unpack-kernel";
-
-/// 128 MiB of zstd window, 96 MiB of xz, 16 MiB of LZ4 buffers: one of them, and the program.
-const ADDRESS_SPACE_BYTES: u64 = 512 << 20;
 
 /// A 60 MiB kernel takes half a second; emulated hosts are fifty times slower.
 const CPU_SECONDS: u64 = 60;
@@ -37,7 +35,7 @@ pub(super) fn main() -> ExitCode {
 fn unpack() -> Result<(), Box<dyn std::error::Error>> {
     let limits = UnpackLimits::default();
     confine(Bounds {
-        address_space_bytes: ADDRESS_SPACE_BYTES,
+        address_space_bytes: helpers::UNPACK_KERNEL.bytes,
         cpu_seconds: CPU_SECONDS,
         output_bytes: limits.output_bytes,
     })?;

@@ -14,6 +14,7 @@ use super::collect::collect;
 use super::local::LocalImage;
 use crate::disk_images::{DiskImage, DiskImageError, Draft, convert_images};
 use crate::failure::chain;
+use crate::helpers;
 use crate::kernels::{KernelError, LayerReading, read_layers};
 use crate::layout::ensure_private_dir;
 use crate::registry::{PullOrder, PulledImage, Puller, RegistrySettings};
@@ -108,7 +109,14 @@ impl Importer {
         let taken_out = self.take_out(&manifest, file, layers, &place).await;
         let taken_out = taken_out.map_err(|error| chain(&error))?;
         let name = format!("the disk of {digest}");
-        let converted = on_thread(move || convert(&name, &taken_out, &place));
+        let memory = helpers::CONVERT_IMAGE.granted(None).await;
+        let memory = memory.map_err(|error| error.to_string())?;
+        let converted = on_thread(move || {
+            let converted = convert(&name, &taken_out, &place);
+            // The child was waited for, or could not be started.
+            drop(memory);
+            converted
+        });
         let converted = converted.await.map_err(|error| error.to_string())?;
         converted.map_err(|error| chain(&error))?;
         if is_ours {
@@ -157,7 +165,9 @@ impl Importer {
             limits: LIMITS,
             longest: LONGEST,
         };
-        read_layers(&reading, manifest, file, layers, draft.file()).await?;
+        let memory = helpers::READ_LAYERS.granted(None).await?;
+        let files = (layers, draft.file());
+        read_layers(&reading, manifest, file, files, memory).await?;
         Ok(draft)
     }
 }

@@ -5,12 +5,14 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use agent_domain::{ContainerImage, ImageArchive};
+use agent_domain::{ContainerDisk, ContainerImage, ImageArchive};
 use agent_images::oci::{ArchiveKind, ImageManifest, Window};
 
 use super::import::LIMITS;
 use crate::beneath::{AllowedPaths, BeneathDir};
+use crate::helpers::{self, Memory};
 use crate::kernels::{KernelError, blocking, find_in_archive, open_layout};
+use crate::work::Work;
 
 /// Go's word for the architecture of this release's guests.
 const ARCHITECTURE: &str = "amd64";
@@ -49,15 +51,17 @@ impl Layers {
 
 /// Finds an image of the node.
 pub(super) async fn open(
-    image: &ContainerImage,
+    disk: &ContainerDisk,
     allowed: &AllowedPaths,
     helper: &Path,
+    work: &Work,
 ) -> Result<LocalImage, KernelError> {
     let allowed = allowed.clone();
-    match image {
+    let name = &disk.name;
+    match &disk.image {
         ContainerImage::Layout(location) => {
             let location = location.clone();
-            blocking(move || {
+            let opened = blocking(move || {
                 let image = open_layout(&location, &allowed)?;
                 let layers = Layers::Files(image.open_layers()?);
                 Ok(LocalImage {
@@ -65,14 +69,23 @@ pub(super) async fn open(
                     location: image.location().to_owned(),
                     manifest: image.manifest,
                 })
-            })
-            .await
+            });
+            work.during(name, opened).await
         }
         ContainerImage::Directory(path) => {
             let path = path.clone();
-            blocking(move || open_directory(&path, &allowed)).await
+            let opened = blocking(move || open_directory(&path, &allowed));
+            work.during(name, opened).await
         }
-        ContainerImage::Archive(archive) => open_archive(archive, allowed, helper).await,
+        ContainerImage::Archive(archive) => {
+            let path = archive.path.clone();
+            let opened = blocking(move || Ok(allowed.open_boot_file(&path)?));
+            let file = work.during(name, opened).await?;
+            // Only then, so that a file system that does not answer keeps no memory from others.
+            let memory = helpers::READ_ARCHIVE.granted(Some(work)).await?;
+            let found = read_archive(archive, file, helper, memory);
+            work.during(name, found).await
+        }
         ContainerImage::Registry(image) => Err(KernelError::Layers {
             location: image.repository.clone(),
             message: "it is in a registry".to_owned(),
@@ -119,10 +132,11 @@ fn document(directory: &BeneathDir, name: &str) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-async fn open_archive(
+async fn read_archive(
     archive: &ImageArchive,
-    allowed: AllowedPaths,
+    file: File,
     helper: &Path,
+    memory: Memory,
 ) -> Result<LocalImage, KernelError> {
     let (kind, word) = if archive.is_docker {
         (ArchiveKind::Docker, "docker-archive")
@@ -132,15 +146,13 @@ async fn open_archive(
     let reference = archive.reference.as_ref();
     let suffix = reference.map_or_else(String::new, |reference| format!(":{reference}"));
     let location = format!("{word}:{}{suffix}", archive.path.display());
-    let path = archive.path.clone();
-    let file = blocking(move || Ok(allowed.open_boot_file(&path)?)).await?;
     let request = crate::child::ArchiveRequest {
         kind,
         reference: archive.reference.clone(),
         architecture: ARCHITECTURE.to_owned(),
         limits: LIMITS,
     };
-    let found = find_in_archive(helper, &location, file.as_fd(), &request).await?;
+    let found = find_in_archive(helper, &location, file.as_fd(), &request, memory).await?;
     // The process that answered has read what others wrote: each layer becomes a descriptor here.
     let layers = found.manifest.layer_paths().count();
     if layers > LIMITS.layers || found.windows.len() != layers {

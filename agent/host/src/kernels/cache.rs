@@ -19,6 +19,7 @@ use tokio::process::Command;
 
 use super::{ExtractedFiles, KernelError};
 use crate::child::UNPACK_KERNEL;
+use crate::helpers::{self, Helper, Memory};
 use crate::layout::{absent_is_none, ensure_private_dir};
 use crate::work::{Foreign, Work, on_thread};
 
@@ -146,7 +147,8 @@ impl KernelCache {
         {
             return Ok(file);
         }
-        work.tell("", &format!("The kernel {name} is unpacked"), (0, 0));
+        let unpacking = format!("The kernel {name} is unpacked");
+        work.tell("", &unpacking, (0, 0));
         let (dir, max_bytes) = (self.settings.dir.clone(), packed.max_bytes);
         let file = input.take().ok_or(io::ErrorKind::NotFound);
         let file = file.map_err(io::Error::from)?;
@@ -165,9 +167,12 @@ impl KernelCache {
         if let Some(file) = self.kept(&digest)? {
             return Ok(file);
         }
+        let memory = helpers::UNPACK_KERNEL.granted(Some(work)).await?;
+        work.tell("", &unpacking, (0, 0));
         let path = self.settings.dir.join(&digest);
         let temporary = self.settings.dir.join(format!("{TEMPORARY}{digest}"));
-        let result = self.unpack(copied.file, name, &temporary, &path).await;
+        let result = self.unpack((copied.file, memory), name, &temporary, &path);
+        let result = result.await;
         if result.is_err()
             && let Err(error) = absent_is_none(fs::remove_file(&temporary))
         {
@@ -196,7 +201,7 @@ impl KernelCache {
 
     async fn unpack(
         &self,
-        mut input: File,
+        (mut input, memory): (File, Memory),
         name: &str,
         temporary: &Path,
         path: &Path,
@@ -215,14 +220,15 @@ impl KernelCache {
             message,
             is_final,
         };
-        let mut child = Command::new(&self.settings.helper)
+        let mut command = Command::new(&self.settings.helper);
+        command
             .arg(UNPACK_KERNEL)
             .env_clear()
             .stdin(Stdio::from(input))
             .stdout(Stdio::from(output.try_clone()?))
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
+            .stderr(Stdio::piped());
+        let mut helper = Helper::spawn(&mut command, memory)?;
+        let child = helper.child()?;
         let mut complaint = Vec::new();
         let finished = tokio::time::timeout(UNPACK_DEADLINE, async {
             if let Some(stderr) = child.stderr.take() {
@@ -236,7 +242,7 @@ impl KernelCache {
         .await;
         let status = match finished {
             Ok(status) => status?,
-            // Dropping the child kills it.
+            // Dropping the helper kills it.
             Err(_) => {
                 return Err(failed(
                     format!("it took more than {UNPACK_DEADLINE:?}"),

@@ -24,6 +24,7 @@ use crate::beneath::BeneathDir;
 use crate::child::{
     ArchiveReply, ArchiveRequest, LayersReply, LayersRequest, READ_ARCHIVE, READ_LAYERS, send,
 };
+use crate::helpers::{self, Helper, Memory};
 use crate::layout::{absent_is_none, ensure_private_dir};
 use crate::work::{Foreign, Work, on_thread};
 
@@ -105,6 +106,7 @@ impl ExtractedFiles {
         let layers = work.files(&image.path, move || opened.open_layers());
         let layers = Foreign::new(layers.await?);
         let what = format!("{} is taken out of {}", path.display(), image.location);
+        let memory = helpers::READ_LAYERS.granted(Some(work)).await?;
         work.tell("", &what, (0, 0));
         let reading = LayerReading {
             helper: &self.helper,
@@ -115,7 +117,8 @@ impl ExtractedFiles {
         };
         let file = ImageFile::At(path.to_owned());
         let layers = layers.get().map_or(&[][..], Vec::as_slice);
-        read_layers(&reading, &image.manifest, file, layers, &output).await?;
+        let files = (layers, &output);
+        read_layers(&reading, &image.manifest, file, files, memory).await?;
         let (dir, max_bytes) = (self.dir.clone(), self.max_bytes);
         let kept = on_thread(move || {
             output.sync_data()?;
@@ -146,8 +149,8 @@ pub(crate) async fn read_layers(
     reading: &LayerReading<'_>,
     manifest: &ImageManifest,
     file: ImageFile,
-    layers: &[File],
-    output: &File,
+    (layers, output): (&[File], &File),
+    memory: Memory,
 ) -> Result<(), KernelError> {
     let failed = |message: String| KernelError::Layers {
         location: reading.location.to_owned(),
@@ -170,7 +173,7 @@ pub(crate) async fn read_layers(
         max_reply_bytes: MAX_REPLY_BYTES,
     };
     let (status, reply) = asked
-        .ask(&descriptors, request)
+        .ask(&descriptors, request, memory)
         .await?
         .ok_or_else(|| failed(format!("it took more than {:?}", reading.longest)))?;
     match serde_json::from_slice(&reply) {
@@ -189,6 +192,7 @@ pub(crate) async fn find_in_archive(
     location: &str,
     archive: BorrowedFd<'_>,
     request: &ArchiveRequest,
+    memory: Memory,
 ) -> Result<ArchivedImage, KernelError> {
     let failed = |message: String| KernelError::Layers {
         location: location.to_owned(),
@@ -202,7 +206,7 @@ pub(crate) async fn find_in_archive(
         max_reply_bytes: MAX_FOUND_BYTES,
     };
     let (status, reply) = asked
-        .ask(&[archive], request)
+        .ask(&[archive], request, memory)
         .await?
         .ok_or_else(|| failed(format!("it took more than {LONGEST_LOOK:?}")))?;
     match serde_json::from_slice(&reply) {
@@ -228,15 +232,19 @@ impl Asked<'_> {
         &self,
         descriptors: &[BorrowedFd<'_>],
         request: Vec<u8>,
+        memory: Memory,
     ) -> Result<Option<(ExitStatus, Vec<u8>)>, KernelError> {
         let (mut socket, theirs) = UnixStream::pair()?;
-        let mut child = Command::new(self.helper)
+        let mut command = Command::new(self.helper);
+        command
             .arg(self.subcommand)
             .env_clear()
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
+            .stdout(Stdio::piped());
+        let mut helper = Helper::spawn(&mut command, memory)?;
+        // It keeps the other end of the socket.
+        drop(command);
+        let child = helper.child()?;
         unless_gone(send(&socket, descriptors))?;
         // A child that does not read holds nobody up.
         socket.set_write_timeout(Some(Duration::from_secs(10)))?;
@@ -254,7 +262,7 @@ impl Asked<'_> {
             Ok::<_, KernelError>((child.wait().await?, reply))
         })
         .await;
-        // Dropping the child kills it.
+        // Dropping the helper kills it.
         finished.ok().transpose()
     }
 }
@@ -326,8 +334,8 @@ mod tests {
             &reading,
             &manifest,
             ImageFile::At(PathBuf::from("disk.img")),
-            &[],
-            &output,
+            (&[], &output),
+            helpers::READ_LAYERS.granted(None).await.unwrap(),
         );
         let read = tokio::time::timeout(Duration::from_secs(60), read).await;
         let error = read

@@ -1,0 +1,233 @@
+//! Memory of helpers: children that read what strangers wrote, and programs of the operator.
+//!
+//! A helper may come to have all the address space that it is allowed. Whoever starts one takes that much from a budget of the
+//! process first and gives it back once the helper was waited for. `MemoryMax=` of the packaged unit contains the whole
+//! budget, so no number of images makes the kernel kill the agent.
+//!
+//! Each kind of helper has its share, by how long it may take. A registry that answers slowly holds up pulls alone, and
+//! kernels, which most starts of guests wait for, never wait for a disk that is being made.
+
+use std::io;
+
+use tokio::process::{Child, Command};
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::work::Work;
+
+/// What permits count.
+const UNIT_BYTES: u64 = 64 << 20;
+
+/// A part of the budget.
+#[derive(Debug, Clone, Copy)]
+enum Share {
+    /// Seconds: kernels, indexes of archives, hooks.
+    Starts,
+    /// Minutes, rarely an hour: files in layers, conversions.
+    Images,
+    /// As long as a registry likes, up to hours. The kubelet pulls one image at a time unless it is told otherwise.
+    Pulls,
+}
+
+impl Share {
+    const fn bytes(self) -> u64 {
+        match self {
+            Self::Starts => 1 << 30,
+            Self::Images => 768 << 20,
+            Self::Pulls => 384 << 20,
+        }
+    }
+
+    fn units(self) -> &'static Semaphore {
+        static STARTS: Semaphore = Semaphore::const_new(units(Share::Starts.bytes()) as usize);
+        static IMAGES: Semaphore = Semaphore::const_new(units(Share::Images.bytes()) as usize);
+        static PULLS: Semaphore = Semaphore::const_new(units(Share::Pulls.bytes()) as usize);
+        match self {
+            Self::Starts => &STARTS,
+            Self::Images => &IMAGES,
+            Self::Pulls => &PULLS,
+        }
+    }
+}
+
+/// What all helpers together may have.
+pub const HELPER_MEMORY_BYTES: u64 =
+    Share::Starts.bytes() + Share::Images.bytes() + Share::Pulls.bytes();
+
+/// 128 MiB of zstd window, 96 MiB of xz, 16 MiB of LZ4 buffers: one of them, and the program.
+pub(crate) const UNPACK_KERNEL: Need = Need::of(512 << 20, Share::Starts, "unpacks a kernel");
+pub(crate) const READ_ARCHIVE: Need = Need::of(256 << 20, Share::Starts, "reads an archive");
+pub(crate) const RUN_HOOK: Need = Need::of(1 << 30, Share::Starts, "is a hook");
+/// 128 MiB of zstd window, what is known of the files of up to 128 layers, and the program.
+pub(crate) const READ_LAYERS: Need = Need::of(384 << 20, Share::Images, "reads layers");
+/// 128 MiB of zstd window, 64 MiB for the map of clusters, an L2 table and a cluster of 2 MiB for each of
+/// 64 images, and the program.
+pub(crate) const CONVERT_IMAGE: Need = Need::of(768 << 20, Share::Images, "converts a disk");
+/// Documents of 4 MiB, buffers of a few connections, and the program, which is mapped by 33 MiB.
+pub(crate) const PULL_IMAGE: Need = Need::of(128 << 20, Share::Pulls, "pulls an image");
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the number is at most 16384"
+)]
+const fn units(bytes: u64) -> u32 {
+    assert!(bytes.is_multiple_of(UNIT_BYTES) && bytes <= 1 << 40);
+    (bytes / UNIT_BYTES) as u32
+}
+
+/// What a helper takes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Need {
+    /// The limit of its address space.
+    pub(crate) bytes: u64,
+    share: Share,
+    /// What it does, after "a helper that".
+    what: &'static str,
+}
+
+impl Need {
+    const fn of(bytes: u64, share: Share, what: &'static str) -> Self {
+        assert!(bytes <= share.bytes(), "no such helper could ever start");
+        Self { bytes, share, what }
+    }
+
+    /// Waits until the share has as much left, in the order in which helpers were asked for.
+    pub(crate) async fn granted(self, work: Option<&Work>) -> io::Result<Memory> {
+        let (units, all) = (units(self.bytes), self.share.units());
+        if let Ok(permit) = all.try_acquire_many(units) {
+            return Ok(Memory(permit));
+        }
+        if let Some(work) = work {
+            let what = format!(
+                "A helper that {} waits for {} of the {} MiB that helpers of its kind may have together",
+                self.what,
+                self.bytes >> 20,
+                self.share.bytes() >> 20
+            );
+            work.tell("", &what, (0, 0));
+        }
+        let permit = all.acquire_many(units).await;
+        permit.map(Memory).map_err(io::Error::other)
+    }
+}
+
+/// Memory that a helper may have. Dropping it gives it back.
+#[derive(Debug)]
+pub(crate) struct Memory(#[expect(dead_code, reason = "it is held")] SemaphorePermit<'static>);
+
+/// A child with its memory, which goes back once the child is gone. Dropping it ends the child.
+#[derive(Debug)]
+pub(crate) struct Helper(Option<(Child, Memory)>);
+
+impl Helper {
+    pub(crate) fn spawn(command: &mut Command, memory: Memory) -> io::Result<Self> {
+        let child = command.kill_on_drop(true).spawn()?;
+        Ok(Self(Some((child, memory))))
+    }
+
+    pub(crate) fn child(&mut self) -> io::Result<&mut Child> {
+        let child = self.0.as_mut().map(|(child, _)| child);
+        child.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let Some((mut child, memory)) = self.0.take() else {
+            return;
+        };
+        if matches!(child.try_wait(), Ok(Some(_))) {
+            return;
+        }
+        // Without a runtime the process ends, and all its helpers with it.
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        runtime.spawn(async move {
+            if let Err(error) = child.kill().await {
+                tracing::warn!(%error, "a helper cannot be ended");
+            }
+            drop(memory);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    /// Tests that take a share piece by piece or as a whole would wait for each other.
+    static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+    /// A helper that notes how many of it run at once, which it reads from a directory.
+    fn counting_helper(dir: &Path) -> PathBuf {
+        let helper = dir.join("helper");
+        let dir = dir.display();
+        let script = format!(
+            "#!/bin/sh\nmkdir -p {dir}/run\n: >{dir}/run/$$\nls {dir}/run | wc -l >>{dir}/counts\n\
+             sleep 0.3\nls {dir}/run | wc -l >>{dir}/counts\nrm {dir}/run/$$\n"
+        );
+        fs::write(&helper, script).unwrap();
+        fs::set_permissions(&helper, fs::Permissions::from_mode(0o755)).unwrap();
+        helper
+    }
+
+    #[tokio::test]
+    async fn hooks_of_many_guests_run_within_their_memory_one_after_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let helper = counting_helper(dir.path());
+        let asked = (0..8).map(|_| {
+            let helper = helper.clone();
+            tokio::spawn(async move {
+                let limit = std::time::Duration::from_secs(60);
+                crate::run_hook_program(&helper, Path::new("hook"), "point", b"", limit).await
+            })
+        });
+        for asked in asked.collect::<Vec<_>>() {
+            asked.await.unwrap().unwrap();
+        }
+        let counts = fs::read_to_string(dir.path().join("counts")).unwrap();
+        let counts = counts.lines().map(|line| line.trim().parse::<u64>());
+        let counts: Vec<u64> = counts.map(Result::unwrap).collect();
+        assert_eq!(counts.len(), 16);
+        let most = counts.iter().max().unwrap() * RUN_HOOK.bytes;
+        assert!(most <= RUN_HOOK.share.bytes(), "{counts:?}");
+    }
+
+    #[tokio::test]
+    async fn a_helper_that_nobody_wants_any_more_gives_its_memory_back_when_it_is_gone() {
+        const NEED: Need = Need::of(Share::Pulls.bytes(), Share::Pulls, "sleeps");
+        let _turn = TURN.lock().await;
+        let memory = NEED.granted(None).await.unwrap();
+        let mut helper = Helper::spawn(Command::new("/bin/sleep").arg("1000"), memory).unwrap();
+        let pid = helper.child().unwrap().id().unwrap();
+        drop(helper);
+        assert_eq!(Share::Pulls.units().available_permits(), 0);
+        let work = Work::default();
+        let memory = NEED.granted(Some(&work)).await.unwrap();
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+        let told = work.seen().progress.unwrap();
+        assert!(format!("{told:?}").contains("helper that sleeps waits for 384 of the 384 MiB"));
+        drop(memory);
+    }
+
+    #[tokio::test]
+    async fn pulls_and_disks_that_take_all_their_memory_leave_starts_theirs() {
+        let _turn = TURN.lock().await;
+        let mut held = Vec::new();
+        for need in [PULL_IMAGE, READ_LAYERS] {
+            for _ in 0..need.share.bytes() / need.bytes {
+                held.push(need.granted(None).await.unwrap());
+            }
+            let all = need.share.units();
+            all.try_acquire_many(units(need.bytes)).unwrap_err();
+        }
+        for need in [UNPACK_KERNEL, READ_ARCHIVE, RUN_HOOK] {
+            drop(need.granted(None).await.unwrap());
+        }
+    }
+}
