@@ -37,13 +37,39 @@ impl<'m, M: Commands> Authority<'m, M> {
         } else {
             format!("subjectAltName={alternative}\\n")
         };
+        let request = request(name, subject);
         self.machine
             .sh(&format!(
-                "cd {DIRECTORY} && openssl req -nodes -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 \
-                 -subj '{subject}' -keyout {name}.key -out {name}.csr 2>&1 && \
-                 printf 'basicConstraints=CA:FALSE\\n{extension}' > {name}.ext && \
+                "{request} && printf 'basicConstraints=CA:FALSE\\n{extension}' > {name}.ext && \
                  openssl x509 -req -days 2 -in {name}.csr -CA {authority}.crt -CAkey {authority}.key \
                  -CAcreateserial -extfile {name}.ext -out {name}.crt 2>&1 && chmod 644 {name}.*"
+            ))
+            .map(drop)
+    }
+
+    /// Signs a certificate of `subject`, `/O=...` with `/CN=...`, which is good between two times that `date` understands, such
+    /// as `-1 day` and `+20 seconds`.
+    ///
+    /// # Errors
+    /// When the machine refuses.
+    pub fn sign_between(
+        &self,
+        name: &str,
+        subject: &str,
+        (from, until): (&str, &str),
+    ) -> anyhow::Result<()> {
+        let authority = self.name;
+        let request = request(name, subject);
+        let date = |words| format!("$(date -u -d '{words}' +%Y%m%d%H%M%SZ)");
+        let (from, until) = (date(from), date(until));
+        self.machine
+            .sh(&format!(
+                "{request} && touch {name}.index && printf '[ca]\ndefault_ca=d\n[d]\ndatabase={name}.index\n\
+                 new_certs_dir=.\nserial={name}.serial\ndefault_md=sha256\npolicy=p\n[p]\norganizationName=supplied\n\
+                 commonName=supplied\n' >{name}.cnf && printf 'basicConstraints=CA:FALSE\n' >{name}.ext && \
+                 openssl ca -batch -notext -create_serial -config {name}.cnf -cert {authority}.crt \
+                 -keyfile {authority}.key -startdate {from} -enddate {until} -extfile {name}.ext \
+                 -in {name}.csr -out {name}.crt 2>&1 && chmod 644 {name}.*"
             ))
             .map(drop)
     }
@@ -82,4 +108,12 @@ impl<'m, M: Commands> Authority<'m, M> {
             self.name
         )
     }
+}
+
+/// The commands that make a key and have it ask for a certificate.
+fn request(name: &str, subject: &str) -> String {
+    format!(
+        "cd {DIRECTORY} && openssl req -new -nodes -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 \
+         -subj '{subject}' -keyout {name}.key -out {name}.csr 2>&1"
+    )
 }

@@ -393,3 +393,44 @@ fn who_loses_a_grant_or_a_certificate_loses_what_is_open() -> anyhow::Result<()>
     expect(&setup.with("dashboard", "get vmi -n a")?, 0, &["web"]);
     Ok(())
 }
+
+#[test]
+fn a_certificate_that_expired_lets_nobody_in_and_ends_what_is_open() -> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    tools::ensure(tools::TESTS)?;
+    let host = Host::enter()?;
+    let setup = Setup::start(&host)?;
+    let past = ("-2 days", "-1 day");
+    setup
+        .authority
+        .sign_between("late", "/O=team-a/CN=late", past)?;
+    let refused = setup.with("late", "get vmi -n a")?;
+    expect(&refused, 3, &["does not take the certificate --cert"]);
+
+    let soon = ("-1 day", "+20 seconds");
+    setup
+        .authority
+        .sign_between("brief", "/O=team-a/CN=brief", soon)?;
+    let watch = |who: &str| {
+        let options = setup.authority.options(who, SERVER);
+        let script = format!("kvmctl {options} get vmi -n a -w -o name; echo ended $?");
+        host.exec_in_terminal(&["sh", "-c", &script])
+    };
+    let guest = setup.put_guest("a")?;
+    expect(&setup.agent.kvmctl(&format!("apply -f {guest}"))?, 0, &[]);
+    let mut brief = watch("brief")?;
+    let mut dashboard = watch("dashboard")?;
+    for session in [&mut brief, &mut dashboard] {
+        session.read_until("web", PATIENCE)?;
+    }
+    // Nobody reloads or withdraws anything: time passes.
+    let ended = format!("grep 'CN=brief, O=team-a at .* is disconnected: .*[Ee]xpired' {LOG}");
+    host.wait_for(&ended, PATIENCE)?;
+    brief.kill()?;
+    let refused = setup.with("brief", "get vmi -n a")?;
+    expect(&refused, 3, &["does not take the certificate --cert"]);
+    expect(&setup.with("dashboard", "get vmi -n a")?, 0, &["web"]);
+    let printed = dashboard.printed();
+    assert!(!printed.contains("ended"), "{printed}");
+    Ok(())
+}

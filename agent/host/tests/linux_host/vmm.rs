@@ -4,7 +4,7 @@ use std::fs::Permissions;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -402,6 +402,19 @@ async fn stopped() -> Outcome {
     Ok(())
 }
 
+/// A helper program that has a file open and something in its environment, as an agent might whose libraries are careless.
+fn careless_helper(dir: &Path) -> PathBuf {
+    let path = dir.join("helper");
+    let this = std::env::current_exe().unwrap();
+    let script = format!(
+        "#!/bin/sh\nexec 7</etc/passwd\nSECRET=1 exec '{}' \"$@\"\n",
+        this.display()
+    );
+    std::fs::write(&path, script).unwrap();
+    std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
 async fn unprivileged() -> Outcome {
     if built("kvmlet-vmm").is_none() {
         return skip("kvmlet-vmm is not built");
@@ -410,9 +423,16 @@ async fn unprivileged() -> Outcome {
         return skip("only root can run a VMM as another user");
     }
     let dirs = HostDirs::new();
-    let host = dirs.host().await;
+    let mut config = dirs.config();
+    config.helper_program = careless_helper(dirs.dir.path());
+    let host = LinuxHost::start(config).await.unwrap();
     let identity = start(&host, &dirs.vmi(UID, &[]), 1).await;
     let proc = PathBuf::from(format!("/proc/{}", identity.pid));
+    assert_eq!(std::fs::read_to_string(proc.join("environ"))?, "");
+    for descriptor in std::fs::read_dir(proc.join("fd"))? {
+        let target = std::fs::read_link(descriptor?.path())?;
+        assert!(!target.ends_with("passwd"), "{target:?}");
+    }
     let status = std::fs::read_to_string(proc.join("status"))?;
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
