@@ -78,6 +78,11 @@ pub use probe::{
 pub use record::{
     End, FirmwareWatch, Launch, Phase, PhaseEntry, Record, StartFailures, StopProgress, VmiId,
 };
+/// What is counted for one of each device whose memory the VMM bounds.
+pub mod overhead {
+    pub use crate::reservation::{BITMAP_BYTES, DISK_BYTES, PAIR_BYTES, VSOCK_BYTES};
+}
+
 pub use reservation::{Claim, CpuGrant, HugepageClaim, Reservation, overhead_bytes};
 pub use time::{Millis, Timestamp};
 pub use wanted::{AdmittedCondition, Deletion, Wanted};

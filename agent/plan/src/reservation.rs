@@ -8,28 +8,31 @@ use crate::dedicated::{CpuDemand, DedicatedCpus};
 
 const MIB: u64 = 1 << 20;
 
-/// The VMM without its devices: 16 MiB of program and allocator, 12 MiB of control connections (8 with a
+/// The VMM without the devices below: 16 MiB of program and allocator, 12 MiB of control connections (8 with a
 /// frame of 1 MiB and 512 KiB unsent), 24 MiB of firmware (flash, and one transfer of its configuration),
-/// 4 MiB of console and ports, 7 MiB that the kernel keeps of the process.
+/// 4 MiB of console and ports, 7 MiB that the kernel keeps of the process. In the 16 MiB are devices of which there is
+/// one at most, with at most a turn's work at a time: of the entropy device 64 KiB, of the balloon the 1024 page numbers of a
+/// request, of a port of the console 64 KiB, of the watchdog a timer.
 const VMM_BYTES: u64 = 63 * MIB;
 
 /// A vCPU: its thread's stack, and what KVM keeps of it.
 const VCPU_BYTES: u64 = MIB;
 
 /// A disk: 128 requests of 1024 parts, and the detour of requests that are not aligned
-/// (`BlkDevice::HELD_BYTES` of the VMM).
-const DISK_BYTES: u64 = 8 * MIB;
+/// (`BlkDevice::COUNTED_BYTES` of the VMM).
+pub const DISK_BYTES: u64 = 8 * MIB;
 
-/// A disk over a base: the bitmap of the largest base that a VMM takes.
-const BITMAP_BYTES: u64 = 4 * MIB;
+/// A disk over a base: the bitmap of the largest base that a VMM takes (`BlkDevice::COUNTED_BITMAP_BYTES`).
+pub const BITMAP_BYTES: u64 = 4 * MIB;
 
 /// An interface, and each pair of its queues: a frame and the parts of another both ways
-/// (`HELD_BYTES_OF_PAIR` of the VMM's card).
+/// (`COUNTED_BYTES_OF_PAIR` of the VMM's card).
 const CARD_BYTES: u64 = MIB;
-const PAIR_BYTES: u64 = MIB / 2;
+/// A pair of queues of an interface.
+pub const PAIR_BYTES: u64 = MIB / 2;
 
-/// Sockets of the guest: 1024 connections of 64 KiB, and what is noted of them (`vsock::HELD_BYTES` of the VMM).
-const VSOCK_BYTES: u64 = 72 * MIB;
+/// Sockets of the guest: 1024 connections of 64 KiB, and what is noted of them (`vsock::COUNTED_BYTES` of the VMM).
+pub const VSOCK_BYTES: u64 = 72 * MIB;
 
 /// Page tables of KVM and of the VMM, and KVM's way back from pages to them, a 512th of memory each; what
 /// KVM notes of each page, a 2048th; logs of what is written.

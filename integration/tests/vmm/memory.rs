@@ -5,11 +5,14 @@ use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
+use agent_plan::overhead;
 use integration::huge_pages::HugePages;
 use integration::skip::{self, without_kvm};
 use integration::skip_if;
 use integration::vmm_client::{VmmClient, VmmProcess};
 use proto_vmm::v1::{self, request::Kind};
+use vmm_devices::virtio::blk::BlkDevice;
+use vmm_devices::virtio::{net, vsock};
 
 use crate::by_hand::{ByHand, soon};
 use crate::tiny_guest::{
@@ -17,6 +20,16 @@ use crate::tiny_guest::{
 };
 
 const MIB: u64 = 1 << 20;
+
+/// Neither side may import the other, and each asserts its own.
+#[test]
+fn the_agent_counts_for_each_device_what_the_vmm_holds_it_to() {
+    let counted = |bytes: usize| u64::try_from(bytes).unwrap();
+    assert_eq!(overhead::DISK_BYTES, counted(BlkDevice::COUNTED_BYTES));
+    assert_eq!(overhead::BITMAP_BYTES, BlkDevice::COUNTED_BITMAP_BYTES);
+    assert_eq!(overhead::PAIR_BYTES, net::COUNTED_BYTES_OF_PAIR);
+    assert_eq!(overhead::VSOCK_BYTES, counted(vsock::COUNTED_BYTES));
+}
 
 fn refusal(by_hand: &ByHand, client: &mut VmmClient) -> v1::Error {
     let response = client

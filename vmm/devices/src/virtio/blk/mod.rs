@@ -94,11 +94,17 @@ pub struct BlkDevice {
     active: Option<Active>,
 }
 
-/// What the agent counts for each disk, and for each with a base (`agent/plan/src/reservation.rs`).
-const _: () = assert!(BlkDevice::HELD_BYTES <= 8 << 20);
-const _: () = assert!(MAX_BASE_BYTES / (8 * overlay::BLOCK_BYTES) <= 4 << 20);
+const _: () = assert!(BlkDevice::HELD_BYTES <= BlkDevice::COUNTED_BYTES);
+const _: () =
+    assert!(MAX_BASE_BYTES / (8 * overlay::BLOCK_BYTES) <= BlkDevice::COUNTED_BITMAP_BYTES);
 
 impl BlkDevice {
+    /// What the agent counts for each disk (`agent/plan/src/reservation.rs`).
+    pub const COUNTED_BYTES: usize = 8 << 20;
+
+    /// The same for the bitmap of each that has a base.
+    pub const COUNTED_BITMAP_BYTES: u64 = 4 << 20;
+
     /// Most memory that a disk holds, whatever its guest does: all requests in flight of as many parts as a
     /// chain has, read and written, with what the kernel is handed of each; the detour; what a snapshot held. The bitmap of a
     /// base comes on top.

@@ -72,7 +72,8 @@ pub const HELD_BYTES_OF_PAIR: u64 =
     MAX_PACKET_BYTES + (MAX_CHAIN_DESCRIPTORS * (4 * size_of::<Buffer>() + 128)) as u64;
 
 /// What the agent counts for each pair (`agent/plan/src/reservation.rs`).
-const _: () = assert!(HELD_BYTES_OF_PAIR <= 512 << 10);
+pub const COUNTED_BYTES_OF_PAIR: u64 = 512 << 10;
+const _: () = assert!(HELD_BYTES_OF_PAIR <= COUNTED_BYTES_OF_PAIR);
 
 /// A network card.
 pub struct NetDevice<P> {

@@ -84,7 +84,8 @@ pub const HELD_BYTES: usize = MAX_CONNECTIONS
     + packet::MAX_PAYLOAD_BYTES;
 
 /// What the agent counts (`agent/plan/src/reservation.rs`).
-const _: () = assert!(HELD_BYTES <= 72 << 20);
+pub const COUNTED_BYTES: usize = 72 << 20;
+const _: () = assert!(HELD_BYTES <= COUNTED_BYTES);
 
 /// A socket device.
 pub struct VsockDevice {
