@@ -4,9 +4,9 @@ mod cache;
 mod image;
 mod layers;
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use agent_domain::{ImageLocation, KernelBoot};
 use agent_images::kernel::{KernelFormat, UnpackKernelError, UnpackLimits, kernel_format};
@@ -155,6 +155,21 @@ pub(crate) fn location_text(location: &ImageLocation) -> String {
         ImageLocation::OciLayout { path, reference } => {
             let suffix = reference.as_ref().map(|name| format!(":{name}"));
             format!("oci:{}{}", path.display(), suffix.unwrap_or_default())
+        }
+    }
+}
+
+/// A disk that a guest writes to is no kernel, no initrd and no part of an image: its lock is exclusive (see
+/// [`crate::disks`]), and this one is held for as long as somebody has the file.
+pub(crate) fn shared(file: File, path: &Path) -> Result<File, KernelError> {
+    match file.try_lock_shared() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(KernelError::InUse {
+            path: path.display().to_string(),
+        }),
+        Err(TryLockError::Error(source)) => {
+            let path = path.display().to_string();
+            Err(BeneathError::Io { path, source }.into())
         }
     }
 }

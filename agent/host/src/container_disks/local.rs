@@ -11,7 +11,7 @@ use agent_images::oci::{ArchiveKind, ImageManifest, Window};
 use super::import::LIMITS;
 use crate::beneath::{AllowedPaths, BeneathDir};
 use crate::helpers::{self, Memory};
-use crate::kernels::{KernelError, blocking, find_in_archive, open_layout};
+use crate::kernels::{KernelError, blocking, find_in_archive, open_layout, shared};
 use crate::work::Work;
 
 /// Go's word for the architecture of this release's guests.
@@ -79,7 +79,7 @@ pub(super) async fn open(
         }
         ContainerImage::Archive(archive) => {
             let path = archive.path.clone();
-            let opened = blocking(move || Ok(allowed.open_boot_file(&path)?));
+            let opened = blocking(move || shared(allowed.open_boot_file(&path)?, &path));
             let file = work.during(name, opened).await?;
             // Only then, so that a file system that does not answer keeps no memory from others.
             let memory = helpers::READ_ARCHIVE.granted(Some(work)).await?;
@@ -108,7 +108,7 @@ fn open_directory(path: &Path, allowed: &AllowedPaths) -> Result<LocalImage, Ker
         .layer_paths()
         .map(|blob| {
             let name = blob.file_name().unwrap_or_default();
-            Ok(directory.open(Path::new(name))?)
+            shared(directory.open(Path::new(name))?, &path.join(name))
         })
         .collect::<Result<_, KernelError>>()?;
     Ok(LocalImage {

@@ -1,6 +1,5 @@
 //! Where kernel and initrd of a spec are.
 
-use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use agent_domain::{ImageLocation, KernelBoot};
 use agent_images::oci::{ImageManifest, OciError, OciLimits};
 
 use super::layers::OpenedImage;
-use super::{BootFiles, ExtractedFiles, KernelError, location_text};
+use super::{BootFiles, ExtractedFiles, KernelError, location_text, shared};
 use crate::beneath::{AllowedPaths, BeneathError};
 use crate::work::Work;
 
@@ -83,21 +82,6 @@ pub(crate) fn image_path(image: &ImageLocation) -> &Path {
     }
 }
 
-/// A disk that a guest writes to is no kernel and no initrd: its lock is exclusive (see
-/// [`crate::disks`]), and this one is held for as long as somebody has the file.
-fn shared(file: File, path: &Path) -> Result<File, KernelError> {
-    match file.try_lock_shared() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(KernelError::InUse {
-            path: path.display().to_string(),
-        }),
-        Err(TryLockError::Error(source)) => {
-            let path = path.display().to_string();
-            Err(BeneathError::Io { path, source }.into())
-        }
-    }
-}
-
 fn image_error(image: &ImageLocation, source: OciError) -> KernelError {
     KernelError::Image {
         location: location_text(image),
@@ -117,7 +101,7 @@ fn into_io(error: BeneathError) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::fs::{self, File};
 
     use agent_domain::PathRules;
 

@@ -19,7 +19,7 @@ use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 
 use super::cache::{TEMPORARY, evict, touch};
-use super::{ExtractedFiles, KernelError};
+use super::{ExtractedFiles, KernelError, shared};
 use crate::beneath::BeneathDir;
 use crate::child::{
     ArchiveReply, ArchiveRequest, LayersReply, LayersRequest, READ_ARCHIVE, READ_LAYERS, send,
@@ -58,13 +58,15 @@ impl OpenedImage {
         &self.location
     }
 
-    /// Its layers, the lowest first. They are decoded elsewhere.
+    /// Its layers, the lowest first. They are decoded elsewhere. No guest writes to them meanwhile: what a disk's owner does
+    /// with it shows neither by the error of a digest nor in what is read.
     pub(crate) fn open_layers(&self) -> Result<Vec<File>, KernelError> {
         let open = |path: PathBuf| {
-            self.dir.open(&path).map_err(|error| KernelError::Layers {
+            let file = self.dir.open(&path).map_err(|error| KernelError::Layers {
                 location: self.location.clone(),
                 message: error.to_string(),
-            })
+            });
+            shared(file?, &self.path.join(&path))
         };
         self.manifest.layer_paths().map(open).collect()
     }
@@ -313,6 +315,50 @@ mod tests {
     fn runs(pid: &str) -> bool {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
         stat.is_ok_and(|stat| !stat.rsplit(") ").next().unwrap().starts_with('Z'))
+    }
+
+    #[test]
+    fn a_layer_that_a_guest_has_as_its_disk_is_not_read_and_one_that_is_read_is_no_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let digits = "0".repeat(64);
+        let blobs = dir.path().join("blobs/sha256");
+        fs::create_dir_all(&blobs).unwrap();
+        fs::write(blobs.join(&digits), "layer").unwrap();
+        let document = serde_json::json!({
+            "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "config": {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": format!("sha256:{digits}"), "size": 2},
+            "layers": [{"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": format!("sha256:{digits}"), "size": 5}],
+        });
+        let manifest =
+            ImageManifest::of_document(document.to_string().as_bytes(), OciLimits::default());
+        let grant = agent_domain::PathGrant {
+            path: dir.path().to_owned(),
+            namespaces: std::iter::once("a".to_owned()).collect(),
+        };
+        let rules = agent_domain::PathRules {
+            grants: vec![grant],
+            ..agent_domain::PathRules::default()
+        };
+        let allowed = crate::beneath::AllowedPaths::new(rules, "a");
+        let image = OpenedImage {
+            manifest: manifest.unwrap(),
+            dir: allowed.open_boot_dir(dir.path()).unwrap(),
+            path: dir.path().to_owned(),
+            location: "oci:a".to_owned(),
+        };
+        let disk = File::options().write(true).open(blobs.join(&digits));
+        let disk = disk.unwrap();
+        disk.try_lock().unwrap();
+        let error = image.open_layers().unwrap_err();
+        assert_eq!((error.reason(), error.is_final()), ("KernelInUse", false));
+        drop(disk);
+        let layers = image.open_layers().unwrap();
+        assert_eq!(image.open_layers().unwrap().len(), 1);
+        let disk = File::options().write(true).open(blobs.join(&digits));
+        let disk = disk.unwrap();
+        disk.try_lock().unwrap_err();
+        drop(layers);
+        disk.try_lock().unwrap();
     }
 
     #[tokio::test]
