@@ -21,8 +21,10 @@ const UNIT_BYTES: u64 = 64 << 20;
 /// A part of the budget.
 #[derive(Debug, Clone, Copy)]
 enum Share {
-    /// Seconds: kernels, indexes of archives, hooks.
+    /// Seconds: kernels, indexes of archives.
     Starts,
+    /// As long as the operator's programs like, up to their deadline.
+    Hooks,
     /// Minutes, rarely an hour: files in layers, conversions.
     Images,
     /// As long as a registry likes, up to hours. The kubelet pulls one image at a time unless it is told otherwise.
@@ -32,7 +34,8 @@ enum Share {
 impl Share {
     const fn bytes(self) -> u64 {
         match self {
-            Self::Starts => 1 << 30,
+            Self::Starts => 512 << 20,
+            Self::Hooks => 1 << 30,
             Self::Images => 768 << 20,
             Self::Pulls => 384 << 20,
         }
@@ -40,10 +43,12 @@ impl Share {
 
     fn units(self) -> &'static Semaphore {
         static STARTS: Semaphore = Semaphore::const_new(units(Share::Starts.bytes()) as usize);
+        static HOOKS: Semaphore = Semaphore::const_new(units(Share::Hooks.bytes()) as usize);
         static IMAGES: Semaphore = Semaphore::const_new(units(Share::Images.bytes()) as usize);
         static PULLS: Semaphore = Semaphore::const_new(units(Share::Pulls.bytes()) as usize);
         match self {
             Self::Starts => &STARTS,
+            Self::Hooks => &HOOKS,
             Self::Images => &IMAGES,
             Self::Pulls => &PULLS,
         }
@@ -52,12 +57,12 @@ impl Share {
 
 /// What all helpers together may have.
 pub const HELPER_MEMORY_BYTES: u64 =
-    Share::Starts.bytes() + Share::Images.bytes() + Share::Pulls.bytes();
+    Share::Starts.bytes() + Share::Hooks.bytes() + Share::Images.bytes() + Share::Pulls.bytes();
 
 /// 128 MiB of zstd window, 96 MiB of xz, 16 MiB of LZ4 buffers: one of them, and the program.
 pub(crate) const UNPACK_KERNEL: Need = Need::of(512 << 20, Share::Starts, "unpacks a kernel");
 pub(crate) const READ_ARCHIVE: Need = Need::of(256 << 20, Share::Starts, "reads an archive");
-pub(crate) const RUN_HOOK: Need = Need::of(1 << 30, Share::Starts, "is a hook");
+pub(crate) const RUN_HOOK: Need = Need::of(1 << 30, Share::Hooks, "is a hook");
 /// 128 MiB of zstd window, what is known of the files of up to 128 layers, and the program.
 pub(crate) const READ_LAYERS: Need = Need::of(384 << 20, Share::Images, "reads layers");
 /// 128 MiB of zstd window, 64 MiB for the map of clusters, an L2 table and a cluster of 2 MiB for each of
@@ -178,6 +183,7 @@ mod tests {
 
     #[tokio::test]
     async fn hooks_of_many_guests_run_within_their_memory_one_after_another() {
+        let _turn = TURN.lock().await;
         let dir = tempfile::tempdir().unwrap();
         let helper = counting_helper(dir.path());
         let asked = (0..8).map(|_| {
@@ -216,17 +222,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pulls_and_disks_that_take_all_their_memory_leave_starts_theirs() {
+    async fn pulls_disks_and_hooks_that_take_all_their_memory_leave_starts_theirs() {
         let _turn = TURN.lock().await;
         let mut held = Vec::new();
-        for need in [PULL_IMAGE, READ_LAYERS] {
+        for need in [PULL_IMAGE, READ_LAYERS, RUN_HOOK] {
             for _ in 0..need.share.bytes() / need.bytes {
                 held.push(need.granted(None).await.unwrap());
             }
             let all = need.share.units();
             all.try_acquire_many(units(need.bytes)).unwrap_err();
         }
-        for need in [UNPACK_KERNEL, READ_ARCHIVE, RUN_HOOK] {
+        for need in [UNPACK_KERNEL, READ_ARCHIVE] {
             drop(need.granted(None).await.unwrap());
         }
     }
