@@ -4,6 +4,7 @@
 //! test that hangs or aborts takes no other with it.
 
 mod doctests;
+mod excerpt;
 pub(crate) mod list;
 mod run;
 mod summary;

@@ -13,6 +13,7 @@ use anyhow::Context;
 use integration::process::Bound;
 use integration::skip;
 
+use super::excerpt::told_again;
 use super::list::Test;
 
 /// How many tests run at once; a node in a box keeps more than one core busy.
@@ -67,7 +68,8 @@ pub(super) fn all(tests: Vec<Test>, bzimage: &Path) -> Vec<TestResult> {
 fn show(result: &TestResult) {
     let (word, more) = match &result.verdict {
         Verdict::Passed => ("ok", String::new()),
-        Verdict::Failed(output) => ("FAILED", format!("\n{output}")),
+        // The cause first: the rest may be a log of hundreds of lines.
+        Verdict::Failed(output) => ("FAILED", format!("{}\n{output}", told_again(output))),
         Verdict::Skipped(reason) => ("skipped", format!(": {reason}")),
     };
     println!("{word:>8} {:>7.2} s  {}{more}", result.seconds, result.name);
