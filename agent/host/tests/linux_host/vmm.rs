@@ -430,7 +430,8 @@ async fn unprivileged() -> Outcome {
     let proc = PathBuf::from(format!("/proc/{}", identity.pid));
     assert_eq!(std::fs::read_to_string(proc.join("environ"))?, "");
     for descriptor in std::fs::read_dir(proc.join("fd"))? {
-        let target = std::fs::read_link(descriptor?.path())?;
+        // The VMM opens and closes some of its own meanwhile; those of the helper would stay.
+        let target = std::fs::read_link(descriptor?.path()).unwrap_or_default();
         assert!(!target.ends_with("passwd"), "{target:?}");
     }
     let status = std::fs::read_to_string(proc.join("status"))?;
