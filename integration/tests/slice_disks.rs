@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use integration::agent::{Agent, DISKS, GuestSpec};
+use integration::agent::{Agent, CONFIG, DISKS, GuestSpec, IMAGES};
 use integration::commands::Commands;
 use integration::node::{Flavour, Node, NodeSpec};
 use integration::soak::powercut::{Campaign, Tally, power_cuts};
@@ -36,6 +36,8 @@ fn no_acknowledged_block_is_lost_by_a_power_cut_where_flushes_are_carried_out() 
 }
 
 const PATIENCE: Duration = Duration::from_secs(60);
+/// A directory with devices that is granted to two namespaces.
+const GRANTED: &str = "/srv/devices";
 const SECTOR_BYTES: usize = 512;
 
 /// A disk of 16 MiB with two partitions of 4 MiB.
@@ -61,6 +63,10 @@ enum Terms {
 
 /// A guest with the disk below the name `disk`.
 fn with_disk(name: &str, disk: &str, terms: Terms) -> String {
+    with_disk_at(name, &format!("{DISKS}/{disk}"), terms)
+}
+
+fn with_disk_at(name: &str, path: &str, terms: Terms) -> String {
     let (target, rest) = match terms {
         Terms::Alone => ("", ""),
         Terms::Reading => (", readonly: true", ""),
@@ -68,7 +74,7 @@ fn with_disk(name: &str, disk: &str, terms: Terms) -> String {
     };
     format!(
         "{}      disks:\n      - name: data\n        disk: {{bus: virtio{target}}}\n{rest}  \
-         volumes:\n  - name: data\n    hostDisk: {{path: {DISKS}/{disk}, type: Disk}}\n",
+         volumes:\n  - name: data\n    hostDisk: {{path: {path}, type: Disk}}\n",
         GuestSpec::testguest(name, "tests=none then=idle")
             .without_devices()
             .manifest()
@@ -135,6 +141,7 @@ fn booted() -> anyhow::Result<(Node, tempfile::NamedTempFile)> {
          make() {{ mknod $1 b $(tr : ' ' <$2/dev); }}
          make whole $owned && make again $owned
          make part1 $owned/${{owned##*/}}1 && make part2 $owned/${{owned##*/}}2
+         make first $owned/${{owned##*/}}1
          ln -s /dev/${{owned##*/}}1 /dev/first"
     ))?;
     Ok((node, disk))
@@ -196,7 +203,44 @@ fn a_block_device_has_one_owner_whatever_node_or_partition_names_it() -> anyhow:
         }
     }
     owners.runs("beside", "part2", Alone)?;
-    owners.delete("beside")
+    owners.delete("beside")?;
+    node.sh("umount /mnt/first")?;
+    a_disk_of_another_namespace_is_known_by_its_device(&owners)
+}
+
+/// While no guest has it, too: the other namespace names a node of its own for the same device, or what is part of it.
+fn a_disk_of_another_namespace_is_known_by_its_device(owners: &Owners<'_>) -> anyhow::Result<()> {
+    let Owners { node, agent } = owners;
+    node.sh(&format!(
+        "mkdir -p {GRANTED} && cp -a {DISKS}/* {GRANTED}/ && printf \
+         '[[paths.grants]]\\npath = \"{GRANTED}\"\\nnamespaces = [\"default\", \"shop\"]\\n\
+          [[paths.grants]]\\npath = \"{IMAGES}\"\\nnamespaces = [\"*\"]\\n' >>{CONFIG}"
+    ))?;
+    agent.kill()?;
+    agent.start()?;
+    let owner = with_disk_at("owner", &format!("{GRANTED}/part1"), Terms::Alone);
+    for _ in 0..2 {
+        agent.apply(&owner)?;
+        agent.wait_for_phase("owner", "Running", PATIENCE)?;
+        owners.delete("owner")?;
+        // What others were accepted with since then takes nothing from the owner in the second round.
+        for device in ["first", "whole"] {
+            let text = with_disk_at("thief", &format!("{GRANTED}/{device}"), Terms::Alone);
+            agent.apply(&text.replacen("metadata:\n", "metadata:\n  namespace: shop\n", 1))?;
+            let words = "the disk of another namespace, and not granted to namespace \"shop\"";
+            let script = format!("kvmctl describe vmi thief -n shop | grep -F '{words}'");
+            node.wait_for(&script, PATIENCE)
+                .with_context(|| agent.log())?;
+            let deleted = agent.kvmctl("delete vmi thief -n shop --grace-period 0")?;
+            ensure!(deleted.code == Some(0), "{deleted}");
+        }
+    }
+    let free = with_disk_at("free", &format!("{GRANTED}/part2"), Terms::Alone);
+    agent.apply(&free.replacen("metadata:\n", "metadata:\n  namespace: shop\n", 1))?;
+    let running = "test $(kvmctl get vmi free -n shop -o 'jsonpath={.status.phase}') = Running";
+    node.wait_for(running, PATIENCE)
+        .map(drop)
+        .with_context(|| agent.log())
 }
 
 /// Modes of caches, which are also the names of a guest's disks and of the devices that these lie on.

@@ -70,6 +70,7 @@ fn records_of_the_past(ledger: &Ledger, rules: &PathRules) -> anyhow::Result<Pat
             let record = records.entry(path).or_insert_with(|| PathRecord {
                 namespaces: BTreeSet::new(),
                 exclusive: false,
+                since: 0,
             });
             record.namespaces.insert(key.namespace.clone());
             record.exclusive |= exclusive;
@@ -121,6 +122,7 @@ fn default_record(path: PathBuf) -> (PathBuf, PathRecord) {
     let record = PathRecord {
         namespaces: BTreeSet::from([LEFT_OVER.to_owned()]),
         exclusive: false,
+        since: 0,
     };
     (path, record)
 }
@@ -273,6 +275,7 @@ pub(crate) fn claim(
         let mut record = transaction.path_record(text)?.unwrap_or(PathRecord {
             namespaces: BTreeSet::new(),
             exclusive: false,
+            since: 0,
         });
         if record.exclusive && !record.namespaces.contains(namespace) {
             // Accepted a moment ago, after this one had been judged.
@@ -290,6 +293,9 @@ pub(crate) fn claim(
             return Err(refused(name, message, way_out));
         }
         record.namespaces.insert(namespace.to_owned());
+        if !record.exclusive {
+            record.since = transaction.next_version();
+        }
         record.exclusive = true;
         claimed.insert(path.clone(), record);
     }

@@ -55,6 +55,9 @@ pub struct PathRecord {
     /// A disk that guests write to: no other namespace may have it, unless the configuration grants
     /// exactly this path.
     pub exclusive: bool,
+    /// When it became exclusive, as a number that grows from one such disk to the next; 0 where that was not noted. Of two
+    /// paths that lead to one device the one with the smaller number counts.
+    pub since: u64,
 }
 
 /// Owners of paths, as the ledger has them. An entry applies to its path and to everything below it, unless a nearer entry is
@@ -155,6 +158,30 @@ impl PathRules {
         self.record_of(path)
             .is_some_and(|record| record.exclusive && !record.namespaces.contains(namespace))
             && !self.grants.iter().any(is_granted)
+    }
+
+    /// Disks of other namespaces that were theirs before this path was the namespace's: it may not have the path where that leads
+    /// to the same device as one of them. None where the configuration grants exactly this path.
+    pub fn disks_before(&self, namespace: &str, path: &Path) -> impl Iterator<Item = &Path> {
+        let is_exact = |path: &Path| {
+            let mut grants = self.grants.iter();
+            grants.any(|grant| grant.path == path && grant.names(namespace))
+        };
+        let is_own =
+            |record: &&PathRecord| record.exclusive && record.namespaces.contains(namespace);
+        let own = self.records.get(path).filter(is_own);
+        let since = if is_exact(path) {
+            0
+        } else {
+            own.map_or(u64::MAX, |record| record.since)
+        };
+        let others = self.records.iter().filter(move |(path, record)| {
+            record.exclusive
+                && !record.namespaces.contains(namespace)
+                && record.since < since
+                && !is_exact(path)
+        });
+        others.map(|(path, _)| path.as_path())
     }
 
     /// Whether it has to be remembered whose disk this path is: others may reach it, too.
@@ -331,6 +358,7 @@ mod tests {
                             PathRecord {
                                 namespaces,
                                 exclusive,
+                                since: 0,
                             },
                         )
                     })
@@ -427,6 +455,41 @@ mod tests {
             judge(&star, "b", "/srv/x.img", READ),
             Err(PathRefusal::OfAnother)
         );
+    }
+
+    #[test]
+    fn of_two_paths_to_one_device_the_one_that_was_remembered_first_counts() {
+        let before = |rules: &PathRules, namespace: &str, path: &str| -> Vec<String> {
+            let paths = rules.disks_before(namespace, Path::new(path));
+            paths.map(|path| path.display().to_string()).collect()
+        };
+        let numbered = |grants: &[(&str, &[&str])]| {
+            let records: [(&str, &[&str], bool); 4] = [
+                ("/dev/old", &["a"], true),
+                ("/dev/first", &["a"], true),
+                ("/dev/second", &["b"], true),
+                ("/dev/shared", &["a"], false),
+            ];
+            let mut rules = rules(grants, &records);
+            let records = Arc::make_mut(&mut rules.records);
+            for (path, since) in [("/dev/first", 7), ("/dev/second", 8)] {
+                records.get_mut(Path::new(path)).unwrap().since = since;
+            }
+            rules
+        };
+        let plain = numbered(&[("/dev", &["a", "b"])]);
+        assert_eq!(
+            before(&plain, "b", "/dev/second"),
+            ["/dev/first", "/dev/old"]
+        );
+        assert!(before(&plain, "a", "/dev/first").is_empty());
+        assert_eq!(before(&plain, "a", "/dev/third"), ["/dev/second"]);
+        let all = ["/dev/first", "/dev/old", "/dev/second"];
+        assert_eq!(before(&plain, "c", "/dev/third"), all);
+        let exact = numbered(&[("/dev", &["a", "b"]), ("/dev/second", &["b"])]);
+        assert!(before(&exact, "b", "/dev/second").is_empty());
+        let other = numbered(&[("/dev/old", &["b"])]);
+        assert_eq!(before(&other, "b", "/dev/second"), ["/dev/first"]);
     }
 
     #[test]

@@ -222,10 +222,20 @@ impl AllowedPaths {
         }
     }
 
+    /// Disks of other namespaces that go before this path, should it lead to the same device.
+    pub(crate) fn disks_before<'a>(&'a self, path: &Path) -> impl Iterator<Item = &'a Path> {
+        self.rules.disks_before(&self.namespace, path)
+    }
+
+    /// The refusal of a path that leads to such a disk.
+    pub(crate) fn of_another(&self, path: &Path) -> BeneathError {
+        self.not_allowed(path, &PathRefusal::OfAnother)
+    }
+
     /// Symlinks within a directory may lead from one disk to another.
     fn check_place(&self, place: &Path, path: &Path) -> Result<(), BeneathError> {
         if self.rules.is_of_another(&self.namespace, place) {
-            return Err(self.not_allowed(path, &PathRefusal::OfAnother));
+            return Err(self.of_another(path));
         }
         Ok(())
     }
@@ -549,6 +559,7 @@ mod tests {
         let record = PathRecord {
             namespaces: ["a".to_owned()].into(),
             exclusive: true,
+            since: 1,
         };
         rules.records = Arc::new([(srv.join("disk"), record)].into());
         assert!(matches!(open(&rules, "a"), (Ok(_), Ok(_))));
@@ -570,6 +581,7 @@ mod tests {
                 PathRecord {
                     namespaces,
                     exclusive,
+                    since: 0,
                 },
             )
         };

@@ -257,10 +257,16 @@ impl DiskOpener {
             }
             (opened, _) => opened,
         };
-        opened.map_err(|source| DiskError::Open {
-            disk: disk.name.to_string(),
-            source,
-        })
+        let file = opened.map_err(|source| not_opened(disk, source))?;
+        let is_of_another = || match Device::of(&file)? {
+            Some(device) => device.is_one_of(self.allowed.disks_before(path)),
+            None => Ok(false),
+        };
+        match is_of_another() {
+            Ok(false) => Ok(file),
+            Ok(true) => Err(not_opened(disk, self.allowed.of_another(path))),
+            Err(error) => Err(io_error(disk, path, "looked at", error)),
+        }
     }
 
     fn open_empty(&self, disk: &Disk, bytes: u64) -> Result<(File, PathBuf), DiskError> {
@@ -284,6 +290,13 @@ impl DiskOpener {
             Ok(file) => Ok((file, path)),
             Err(source) => Err(io_error(disk, &path, "made", source)),
         }
+    }
+}
+
+fn not_opened(disk: &Disk, source: BeneathError) -> DiskError {
+    DiskError::Open {
+        disk: disk.name.to_string(),
+        source,
     }
 }
 

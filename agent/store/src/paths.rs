@@ -14,6 +14,9 @@ use crate::transaction::Transaction;
 struct Row {
     namespaces: Vec<String>,
     exclusive: bool,
+    /// Rows of earlier releases are without.
+    #[serde(default)]
+    since: u64,
 }
 
 impl Ledger {
@@ -76,6 +79,7 @@ impl Transaction<'_> {
         let row = Row {
             namespaces: record.namespaces.iter().cloned().collect(),
             exclusive: record.exclusive,
+            since: record.since,
         };
         let row = serde_json::to_vec(&row).map_err(|error| undecodable(&error))?;
         self.changed = true;
@@ -99,6 +103,7 @@ fn decode(row: &[u8]) -> Result<PathRecord, StoreError> {
     Ok(PathRecord {
         namespaces: row.namespaces.into_iter().collect(),
         exclusive: row.exclusive,
+        since: row.since,
     })
 }
 

@@ -18,6 +18,7 @@ fn record(namespaces: &[&str], exclusive: bool) -> PathRecord {
     PathRecord {
         namespaces: namespaces.iter().map(|&name| name.to_owned()).collect(),
         exclusive,
+        since: u64::from(exclusive) * 7,
     }
 }
 
@@ -49,13 +50,13 @@ fn paths_are_remembered_beyond_the_life_of_an_agent_and_counted_by_namespace() {
     let found = open(&path).path_records().expect("can be read");
     let found: BTreeSet<_> = found
         .into_iter()
-        .map(|(path, row)| (path, row.exclusive))
+        .map(|(path, row)| (path, row.exclusive, row.since))
         .collect();
     assert_eq!(
         found,
         [
-            ("/images/debian".into(), false),
-            ("/srv/x.img".into(), true)
+            ("/images/debian".into(), false, 0),
+            ("/srv/x.img".into(), true, 7)
         ]
         .into()
     );
