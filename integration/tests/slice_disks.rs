@@ -362,6 +362,9 @@ fn writer() -> String {
     )
 }
 
+/// Address at which the agent serves its metrics.
+const METRICS: &str = "127.0.0.1:9137";
+
 /// By `kvmctl why`, besides the names of the disks.
 const SAID: [&str; 2] = ["DiskSyncFailed", "kvmctl delete vmi web, check the disk"];
 
@@ -386,6 +389,9 @@ fn a_disk_whose_device_failed_fails_for_good_though_the_device_does_not_in_all_c
     let host = FailingHost::boot()?;
     let agent = Agent::prepare(&host.node)?;
     agent.add_image("/opt/payload/testguest", "testguest")?;
+    host.node.sh(&format!(
+        "printf '[metrics]\\nlisten = \"{METRICS}\"\\n' >>{CONFIG}"
+    ))?;
     agent.start()?;
     agent.apply(&writer())?;
     agent.wait_for_phase("web", "Running", PATIENCE)?;
@@ -420,6 +426,15 @@ fn a_disk_whose_device_failed_fails_for_good_though_the_device_does_not_in_all_c
     let events = "kvmctl events --for vmi/web --types Warning -o 'jsonpath={.items[*].reason}'";
     host.node
         .wait_for(&format!("{events} | grep -w DiskSyncFailed"), PATIENCE)?;
+
+    // The VMM's count of what the host failed is exported.
+    host.node.sh(&format!(
+        "busybox wget -q -O /run/metrics http://{METRICS}/metrics"
+    ))?;
+    host.for_each(|cache| {
+        let line = format!("kvmlet_vmi_storage_host_errors_total{{.*drive=\"{cache}\".*}} [1-9]");
+        format!("grep '{line}' /run/metrics")
+    })?;
 
     // It ends with the VMM.
     let deleted = agent.kvmctl("delete vmi web --grace-period 0")?;
