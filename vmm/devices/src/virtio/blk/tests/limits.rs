@@ -140,3 +140,26 @@ fn more_bytes_than_are_taken_at_a_time_are_all_moved() {
         }
     }
 }
+
+#[test]
+fn one_kick_has_no_more_than_a_turns_bytes_moved_before_others_are_served() {
+    const PART: u32 = 1 << 20;
+    // By how many MiB each request moves: how many turns they take, the last of which finds that there are no more.
+    for (parts, turns) in [(8, 5), (1, 1)] {
+        let file = image();
+        file.set_len(u64::from(PART * parts)).unwrap();
+        let mut driver = disk_on(&file, IoEngine::Synchronous, false);
+        driver.fill(HEADER, &header(IN, 0));
+        for _ in 0..4 {
+            let mut chain = vec![read(HEADER, 16)];
+            chain.extend((0..parts).map(|_| write(DATA, PART)));
+            chain.push(write(STATUS, 1));
+            driver.offer(0, &chain);
+        }
+        driver.ring_kick(0);
+        assert_eq!(driver.settle(), turns, "{parts} MiB each");
+        for _ in 0..4 {
+            assert_eq!(driver.used(0).unwrap().1, PART * parts + 1);
+        }
+    }
+}
