@@ -13,6 +13,38 @@ use crate::lost_data::LostData;
 /// A block.
 const ERASED: [u8; 4096] = [0xff; 4096];
 
+/// What became of bytes that were to be replaced.
+#[derive(Debug)]
+enum Overwritten {
+    /// All are.
+    Whole,
+    /// The host failed, and none is.
+    Restored,
+    /// The host failed in between, and could not put back what was there before either.
+    InPart(io::Error),
+}
+
+/// Replaces all of `before` by `data`, or nothing.
+fn overwrite(file: &impl FileExt, offset: u64, data: &[u8], before: &[u8]) -> Overwritten {
+    let mut done = 0;
+    let failure = loop {
+        let Some(rest) = data.get(done..).filter(|rest| !rest.is_empty()) else {
+            return Overwritten::Whole;
+        };
+        match file.write_at(rest, offset + done as u64) {
+            Ok(0) => break io::ErrorKind::WriteZero.into(),
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => break error,
+        }
+    };
+    let written = before.get(..done).unwrap_or(before);
+    match file.write_all_at(written, offset) {
+        Ok(()) => Overwritten::Restored,
+        Err(_) => Overwritten::InPart(failure),
+    }
+}
+
 /// A file cannot be flash memory.
 #[derive(Debug, thiserror::Error)]
 pub enum FlashError {
@@ -87,8 +119,20 @@ impl Store {
             return false;
         };
         // What the file does not have, a guest is not to see either.
-        if self.file.write_all_at(data, offset).is_err() {
-            return false;
+        let mut before = vec![0; data.len()];
+        self.memory.read(at, &mut before);
+        match overwrite(&self.file, offset, data, &before) {
+            Overwritten::Whole => {}
+            Overwritten::Restored => {
+                self.is_dirty = true;
+                return false;
+            }
+            Overwritten::InPart(error) => {
+                // Nobody knows any more what the file has, so that no later sync may say that all is well.
+                self.lost.note_error(&error);
+                self.is_dirty = true;
+                return false;
+            }
         }
         self.is_dirty = true;
         self.memory.write(at, data);
@@ -119,5 +163,68 @@ impl Store {
         self.file
             .sync_data()
             .inspect_err(|error| self.lost.note_error(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::io;
+    use std::os::unix::fs::FileExt;
+
+    use super::{Overwritten, overwrite};
+
+    /// A file that takes so many bytes and then fails so many times.
+    struct Failing {
+        content: RefCell<Vec<u8>>,
+        takes: Cell<usize>,
+        failures: Cell<u32>,
+    }
+
+    impl FileExt for Failing {
+        fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn write_at(&self, data: &[u8], offset: u64) -> io::Result<usize> {
+            let count = data.len().min(self.takes.get());
+            if count == 0 {
+                let left = self.failures.get().checked_sub(1);
+                self.failures.set(left.expect("no more writes"));
+                if left == Some(0) {
+                    self.takes.set(usize::MAX);
+                }
+                return Err(io::Error::from_raw_os_error(nix::libc::ENOSPC));
+            }
+            self.takes.set(self.takes.get() - count);
+            let at = usize::try_from(offset).expect("small");
+            self.content.borrow_mut()[at..at + count].copy_from_slice(&data[..count]);
+            Ok(count)
+        }
+    }
+
+    fn erased_after(takes: usize, failures: u32) -> (Overwritten, Vec<u8>) {
+        let file = Failing {
+            content: RefCell::new(b"..before..".to_vec()),
+            takes: Cell::new(takes),
+            failures: Cell::new(failures),
+        };
+        let outcome = overwrite(&file, 2, b"\xff\xff\xff\xff\xff\xff", b"before");
+        (outcome, file.content.into_inner())
+    }
+
+    #[test]
+    fn an_erasure_that_fails_midway_leaves_what_was_there_or_is_a_loss() {
+        let (outcome, content) = erased_after(3, 1);
+        assert!(matches!(outcome, Overwritten::Restored), "{outcome:?}");
+        assert_eq!(content, b"..before..");
+        let (outcome, content) = erased_after(3, 2);
+        assert!(matches!(outcome, Overwritten::InPart(_)), "{outcome:?}");
+        assert_eq!(content, b"..\xff\xff\xffore..");
+        let (outcome, _) = erased_after(0, 1);
+        assert!(matches!(outcome, Overwritten::Restored), "{outcome:?}");
+        let (outcome, content) = erased_after(6, 0);
+        assert!(matches!(outcome, Overwritten::Whole), "{outcome:?}");
+        assert_eq!(content, b"..\xff\xff\xff\xff\xff\xff..");
     }
 }
