@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use integration::agent::{Agent, GuestSpec, MANIFESTS};
+use integration::agent::{Agent, CONFIG, GuestSpec, MANIFESTS};
 use integration::commands::Commands;
 use integration::host::{self, Host};
 use integration::skip_if;
@@ -402,6 +402,58 @@ fn a_running_guest_sees_the_states_of_its_interfaces_in_its_machines_template() 
     wait_for_another(&host, &agent, "web", &first)?;
     settle(&host, &agent, &[("web", "Running")])?;
     assert_eq!(agent.value("web", ".status.interfaces")?, "");
+    Ok(())
+}
+
+#[test]
+fn a_running_guest_follows_where_its_machine_may_run_and_stays() -> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = Agent::prepare(&host)?;
+    agent.add_image("/run/bin/testguest", "testguest")?;
+    host.sh(&format!(
+        "printf '[labels]\\ndisk = \"fast\"\\n' >>{CONFIG}"
+    ))?;
+    agent.start()?;
+    agent.apply(&machine("web", "runStrategy: Always", &small("web"))?)?;
+    settle(&host, &agent, &[("web", "Running")])?;
+    let first = uid(&agent, "web")?;
+    let patch = |spec: &str| {
+        let patch = format!("{{spec: {{template: {{spec: {spec}}}}}}}");
+        succeed(&agent, &format!("patch vm web -p '{patch}'"))
+    };
+    let shows = |path: &str, wanted: &str| {
+        let path = format!("-o 'jsonpath={{.spec.{path}}}'");
+        wait(
+            &host,
+            &agent,
+            &format!("test \"$(kvmctl get vmi web {path})\" = '{wanted}'"),
+        )
+    };
+    patch("{nodeSelector: {disk: fast}, tolerations: [{key: slow, operator: Exists}]}")?;
+    shows("nodeSelector.disk", "fast")?;
+    shows("tolerations[0].key", "slow")?;
+    // Owners of a VMI may not change that themselves.
+    let own = agent.kvmctl("patch vmi web -p '{spec: {nodeSelector: null}}'")?;
+    anyhow::ensure!(own.code == Some(1), "{own}");
+    restart_agent(&agent)?;
+    patch("{nodeSelector: null, tolerations: null}")?;
+    shows("nodeSelector", "")?;
+    shows("tolerations", "")?;
+    let conditions = "get vm web -o 'jsonpath={.status.conditions[*].type}'";
+    let said = succeed(&agent, conditions)?;
+    anyhow::ensure!(!said.contains("RestartRequired"), "{said}");
+    patch("{evictionStrategy: None}")?;
+    wait(
+        &host,
+        &agent,
+        &format!("kvmctl {conditions} | grep RestartRequired"),
+    )?;
+    settle(&host, &agent, &[("web", "Running")])?;
+    assert_eq!(uid(&agent, "web")?, first);
+    // Each of the two changes was written once.
+    let generation = succeed(&agent, "get vmi web -o 'jsonpath={.metadata.generation}'")?;
+    assert_eq!(generation, "3");
     Ok(())
 }
 

@@ -79,12 +79,18 @@ fn interfaces(vmi: &VirtualMachineInstance) -> &[Interface] {
         .unwrap_or_default()
 }
 
-/// Gives interfaces the states that those of the same names have in another VMI.
-pub(crate) fn set_links(vmi: &mut VirtualMachineInstance, of: &VirtualMachineInstance) {
-    let devices = vmi
-        .spec
+/// Gives a VMI what changes of a spec while a guest runs, as it is in another VMI: where it may run, and the states of
+/// interfaces of the same names.
+pub(crate) fn set_live(vmi: &mut VirtualMachineInstance, of: &VirtualMachineInstance) {
+    let (Some(spec), Some(wanted)) = (&mut vmi.spec, &of.spec) else {
+        return;
+    };
+    spec.node_selector.clone_from(&wanted.node_selector);
+    spec.affinity.clone_from(&wanted.affinity);
+    spec.tolerations.clone_from(&wanted.tolerations);
+    let devices = spec
+        .domain
         .as_mut()
-        .and_then(|spec| spec.domain.as_mut())
         .and_then(|domain| domain.devices.as_mut());
     let present = devices
         .into_iter()

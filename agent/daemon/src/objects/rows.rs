@@ -61,14 +61,14 @@ impl<H: Host> Agent<H> {
         version: u64,
     ) -> Result<StoredObject, ApiError> {
         if let (Writer::Guests, Some(present)) = (kind.writer, present) {
-            // Only its metadata and states of interfaces can have changed. The rest stays byte for byte as it was admitted.
+            // Only its metadata and what is live can have changed. The rest stays byte for byte as it was admitted.
             let mut vmi = object::vmi(present)?;
             vmi.metadata = Some(object.metadata.clone());
             let changed: VirtualMachineInstance =
                 from_json(object.to_json()).map_err(|errors| {
                     refused(kind, &object.metadata.name, Refusal::Malformed(errors))
                 })?;
-            object::set_links(&mut vmi, &changed);
+            object::set_live(&mut vmi, &changed);
             return Ok(object::row(vmi, version));
         }
         let mut spec = object.content.clone();
