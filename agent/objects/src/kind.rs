@@ -61,8 +61,9 @@ pub struct Scale {
 /// What admission may know beside the object.
 #[derive(Clone, Copy)]
 pub struct AdmitContext<'a> {
-    /// What the node has; absent where no node is asked, and one is supposed that has all that this release can use.
-    pub caps: Option<&'a NodeCaps>,
+    /// Tells what the node has, which takes a look at files; absent where no node is asked, and one is supposed that has
+    /// all that this release can use.
+    pub caps: Option<&'a dyn Fn() -> NodeCaps>,
     /// The object as it is stored; absent while it is created.
     pub before: Option<&'a Object>,
     /// Finds other objects that the object names.

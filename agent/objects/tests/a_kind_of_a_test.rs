@@ -183,7 +183,7 @@ fn its_own_admission_judges_it() {
         firmware: Default::default(),
     };
     let context = AdmitContext {
-        caps: Some(&caps),
+        caps: Some(&|| caps.clone()),
         before: None,
         find: &|_| None,
     };

@@ -34,8 +34,9 @@ pub(super) fn admitted(value: Value, node: Option<&NodeCaps>) -> Result<Option<O
     };
     let is_generated = object.metadata.name.is_empty();
     let mut object = create(kind, object, &given)?;
+    let caps = node.map(|node| || node.clone());
     let context = AdmitContext {
-        caps: node,
+        caps: caps.as_ref().map(|caps| caps as &dyn Fn() -> NodeCaps),
         before: None,
         find: &common,
     };

@@ -302,7 +302,7 @@ impl<H: Host> Agent<H> {
         object: &mut Object,
         before: Option<&Object>,
     ) -> Result<Vec<String>, ApiError> {
-        let caps = self.caps();
+        let caps = || self.caps();
         // What it names is read as it was before this write, which changes one object.
         let failed = RefCell::new(None);
         let find = |id: &ObjectId| match self.get_object(id) {

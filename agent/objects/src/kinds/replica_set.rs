@@ -121,7 +121,7 @@ fn admit_template(
         ..VirtualMachineInstance::default()
     };
     let admitted = match context.caps {
-        Some(caps) => Vmi::admit(example, caps),
+        Some(caps) => Vmi::admit(example, &caps()),
         None => Vmi::admit_anywhere(example),
     };
     match admitted {

@@ -55,7 +55,8 @@ fn admit(object: &mut Object, context: &AdmitContext<'_>) -> Admission {
         let found = find_kit(machine, sort, get);
         found.ok().and_then(|part| part.spec().cloned())
     };
-    match admit_virtual_machine(machine, context.caps, &find) {
+    let caps = context.caps.map(|caps| caps());
+    match admit_virtual_machine(machine, caps.as_ref(), &find) {
         Ok(admitted) => {
             let spec = admitted.object.spec.as_ref().map(to_json);
             object
