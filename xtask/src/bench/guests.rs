@@ -49,19 +49,42 @@ fn creation(host: &Host) -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// Milliseconds from a client's call to the guest's first instruction, sorted, of so many starts of `what`: the
-/// arguments of `create-bench`.
-pub(super) fn first_instructions(host: &Host, runs: usize, what: &str) -> anyhow::Result<Vec<f64>> {
-    let script = format!("create-bench {runs} {what}");
-    let output = host.run_for(&["sh", "-c", &script], PATIENCE)?;
-    anyhow::ensure!(output.code == Some(0), "{script}: {output}");
-    let mut ms: Vec<f64> = output
-        .stdout
-        .lines()
-        .map(|line| line.parse().map(|ns: f64| ns / 1e6))
-        .collect::<Result<_, _>>()?;
+/// Milliseconds from a client's call to the guest's first instruction, sorted, of so many VMIs that are created.
+pub(super) fn first_instructions(
+    host: &Host,
+    runs: usize,
+    manifest: &str,
+) -> anyhow::Result<Vec<f64>> {
+    let rows = create_bench::<1>(host, runs, manifest)?;
+    let mut ms: Vec<f64> = rows.into_iter().flatten().collect();
     ms.sort_by(f64::total_cmp);
     Ok(ms)
+}
+
+/// The same of a VMI that is created and of a halted machine that is started, in turn.
+pub(super) fn created_and_started(
+    host: &Host,
+    runs: usize,
+    (manifest, machine): (&str, &str),
+) -> anyhow::Result<Vec<[f64; 2]>> {
+    create_bench(host, runs, &format!("{manifest} start {machine}"))
+}
+
+/// What `create-bench` prints, in milliseconds.
+fn create_bench<const N: usize>(
+    host: &Host,
+    runs: usize,
+    arguments: &str,
+) -> anyhow::Result<Vec<[f64; N]>> {
+    let script = format!("create-bench {runs} {arguments}");
+    let output = host.run_for(&["sh", "-c", &script], PATIENCE)?;
+    anyhow::ensure!(output.code == Some(0), "{script}: {output}");
+    let row = |line: &str| {
+        let ns: Vec<f64> = line.split(' ').map(str::parse).collect::<Result<_, _>>()?;
+        let ms: Vec<f64> = ns.into_iter().map(|ns| ns / 1e6).collect();
+        ms.try_into().ok().context("another number of figures")
+    };
+    output.stdout.lines().map(row).collect()
 }
 
 fn memory(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<Vec<Figure>> {
