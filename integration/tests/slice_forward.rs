@@ -1,5 +1,5 @@
 //! Ports of a guest forwarded over TLS by a real agent. `testguest` has no network stack: a namespace with the hardware
-//! address of its card stands beside it on the bridge.
+//! address of its card stands beside it on the bridge. And logins through such a port, where there cannot be one.
 
 #![forbid(unsafe_code)]
 
@@ -196,5 +196,63 @@ fn megabytes_go_both_ways_to_the_guest_and_to_nobody_else() -> anyhow::Result<()
         assert!(unknown.stderr.contains(words), "{unknown}");
     }
     forward.kill()?;
+    Ok(())
+}
+
+#[test]
+fn a_login_that_no_waiting_helps_is_refused_at_once() -> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = Agent::prepare(&host)?;
+    agent.add_image("/run/bin/testguest", "testguest")?;
+    agent.start()?;
+    let idle = |name: &str| GuestSpec::testguest(name, "tests=none then=idle");
+    let manifests = [
+        idle("halted").machine("Halted"),
+        idle("manual").machine("Manual"),
+        idle("bare").without_devices().machine("Always"),
+        GuestSpec::testguest("over", "tests=none then=poweroff").manifest(),
+    ];
+    agent.apply(&manifests.join("---\n"))?;
+    agent.wait_for_phase("over", "Succeeded", PATIENCE)?;
+    agent.wait_for_phase("bare", "Running", PATIENCE)?;
+    let state = "kvmctl get vm NAME --template '{{.status.printableStatus}}'";
+    for name in ["halted", "manual"] {
+        let is_stopped = format!("test \"$({})\" = Stopped", state.replace("NAME", name));
+        host.wait_for(&is_stopped, PATIENCE)?;
+    }
+    for (guest, why) in [
+        (
+            "vm/halted",
+            "vm/halted is not running (Stopped, run strategy Halted): `kvmctl start vm halted` starts it",
+        ),
+        (
+            "vm/manual",
+            "vm/manual is not running (Stopped, run strategy Manual): `kvmctl start vm manual` starts it",
+        ),
+        (
+            "vm/bare",
+            "vm/bare has no network interface (spec.domain.devices.autoattachPodInterface is false), so it answers on no \
+             port: `kvmctl console vm/bare` needs none",
+        ),
+        (
+            "vmi/over",
+            "vmi/over has ended: phase Succeeded, GuestPoweroff; `kvmctl why over` says more",
+        ),
+        (
+            "vm/none",
+            "Error from server (NotFound): VirtualMachine \"none\" not found in namespace \"default\"",
+        ),
+    ] {
+        for command in [
+            format!("ssh --wait 1h me@{guest}"),
+            format!("scp --wait 1h me@{guest}:a b"),
+        ] {
+            let refused = agent.kvmctl(&command)?;
+            let said = refused.stderr.trim_end().trim_start_matches("error: ");
+            assert_eq!((refused.code, said), (Some(1), why), "{command}");
+            assert_eq!(refused.stdout, "", "{command}");
+        }
+    }
     Ok(())
 }
