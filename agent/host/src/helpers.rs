@@ -21,7 +21,7 @@ const UNIT_BYTES: u64 = 64 << 20;
 /// A part of the budget.
 #[derive(Debug, Clone, Copy)]
 enum Share {
-    /// Seconds: kernels, indexes of archives.
+    /// Seconds: kernels, also those in layers, and indexes of archives.
     Starts,
     /// As long as the operator's programs like, up to their deadline.
     Hooks,
@@ -65,6 +65,9 @@ pub(crate) const READ_ARCHIVE: Need = Need::of(256 << 20, Share::Starts, "reads 
 pub(crate) const RUN_HOOK: Need = Need::of(1 << 30, Share::Hooks, "is a hook");
 /// 128 MiB of zstd window, what is known of the files of up to 128 layers, and the program.
 pub(crate) const READ_LAYERS: Need = Need::of(384 << 20, Share::Images, "reads layers");
+/// The same for a kernel or initrd.
+pub(crate) const READ_BOOT_LAYERS: Need =
+    Need::of(READ_LAYERS.bytes, Share::Starts, "reads layers");
 /// 128 MiB of zstd window, 64 MiB for the map of clusters, an L2 table and a cluster of 2 MiB for each of
 /// 64 images, and the program.
 pub(crate) const CONVERT_IMAGE: Need = Need::of(768 << 20, Share::Images, "converts a disk");
@@ -232,7 +235,7 @@ mod tests {
             let all = need.share.units();
             all.try_acquire_many(units(need.bytes)).unwrap_err();
         }
-        for need in [UNPACK_KERNEL, READ_ARCHIVE] {
+        for need in [UNPACK_KERNEL, READ_ARCHIVE, READ_BOOT_LAYERS] {
             drop(need.granted(None).await.unwrap());
         }
     }

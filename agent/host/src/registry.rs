@@ -164,23 +164,23 @@ impl Puller {
         // It keeps the other end of the socket.
         drop(command);
         let text = serde_json::to_vec(&request).map_err(io::Error::other)?;
-        stream.write_all(&(text.len() as u64).to_le_bytes()).await?;
-        stream.write_all(&text).await?;
-        let served = tokio::time::timeout(LONGEST, serving.serve(stream)).await;
-        let pulled = match served {
-            Ok(Ok(Some(pulled))) => pulled,
-            Ok(Ok(None)) => {
-                let status = helper.child()?.wait().await?;
-                let why = format!("the process that pulls ended without an answer ({status})");
-                return Err(PullFailure::Refused(why));
+        // The child closes its socket when it likes, and may take over from a registry that: its end is waited for within the
+        // time of all.
+        let pulled = async {
+            stream.write_all(&(text.len() as u64).to_le_bytes()).await?;
+            stream.write_all(&text).await?;
+            if let Some(pulled) = serving.serve(stream).await? {
+                return Ok(pulled);
             }
-            Ok(Err(failure)) => return Err(failure),
-            Err(_) => {
-                let why = format!("it took more than {LONGEST:?}");
-                return Err(PullFailure::Refused(why));
-            }
+            let status = helper.child()?.wait().await?;
+            let why = format!("the process that pulls ended without an answer ({status})");
+            Err(PullFailure::Refused(why))
         };
-        Ok(pulled)
+        let pulled = tokio::time::timeout(LONGEST, pulled).await;
+        pulled.unwrap_or_else(|_| {
+            let why = format!("it took more than {LONGEST:?}");
+            Err(PullFailure::Refused(why))
+        })
     }
 
     /// Reads the manifest that was pulled, and finds its layers. Whoever decodes them verifies them again.

@@ -108,7 +108,7 @@ impl ExtractedFiles {
         let layers = work.files(&image.path, move || opened.open_layers());
         let layers = Foreign::new(layers.await?);
         let what = format!("{} is taken out of {}", path.display(), image.location);
-        let memory = helpers::READ_LAYERS.granted(Some(work)).await?;
+        let memory = helpers::READ_BOOT_LAYERS.granted(Some(work)).await?;
         work.tell("", &what, (0, 0));
         let reading = LayerReading {
             helper: &self.helper,
