@@ -128,7 +128,7 @@ impl Store {
                 return false;
             }
             Overwritten::InPart(error) => {
-                // Nobody knows any more what the file has, so that no later sync may say that all is well.
+                // Nobody knows any more what the file has: whatever is programmed from now on is not called durable.
                 self.lost.note_error(&error);
                 self.is_dirty = true;
                 return false;
