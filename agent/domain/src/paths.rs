@@ -161,7 +161,8 @@ impl PathRules {
     }
 
     /// Disks of other namespaces that were theirs before this path was the namespace's: it may not have the path where that leads
-    /// to the same device as one of them. None where the configuration grants exactly this path.
+    /// to the same device as one of them. None where the operator gave it the path: granted exactly this one, or put it in the
+    /// namespace's own directory, of which nothing is remembered.
     pub fn disks_before(&self, namespace: &str, path: &Path) -> impl Iterator<Item = &Path> {
         let is_exact = |path: &Path| {
             let mut grants = self.grants.iter();
@@ -170,10 +171,12 @@ impl PathRules {
         let is_own =
             |record: &&PathRecord| record.exclusive && record.namespaces.contains(namespace);
         let own = self.records.get(path).filter(is_own);
-        let since = if is_exact(path) {
-            0
-        } else {
-            own.map_or(u64::MAX, |record| record.since)
+        let wanted = PathUse::Disk { read_only: false };
+        let since = match own {
+            _ if is_exact(path) => 0,
+            Some(record) => record.since,
+            None if self.own_dir_of(namespace, path, wanted).is_some() => 0,
+            None => u64::MAX,
         };
         let others = self.records.iter().filter(move |(path, record)| {
             record.exclusive
@@ -182,6 +185,16 @@ impl PathRules {
                 && !is_exact(path)
         });
         others.map(|(path, _)| path.as_path())
+    }
+
+    /// All disks that are remembered as one namespace's, in the order in which they became so.
+    #[must_use]
+    pub fn claims(&self) -> Vec<(&Path, &PathRecord)> {
+        let records = self.records.iter();
+        let records = records.map(|(path, record)| (path.as_path(), record));
+        let mut claims: Vec<_> = records.filter(|(_, record)| record.exclusive).collect();
+        claims.sort_by_key(|(_, record)| record.since);
+        claims
     }
 
     /// Whether it has to be remembered whose disk this path is: others may reach it, too.
@@ -486,6 +499,12 @@ mod tests {
         assert_eq!(before(&plain, "a", "/dev/third"), ["/dev/second"]);
         let all = ["/dev/first", "/dev/old", "/dev/second"];
         assert_eq!(before(&plain, "c", "/dev/third"), all);
+        assert!(before(&plain, "b", "/disks/b/node").is_empty());
+        let claims: Vec<&Path> = plain.claims().into_iter().map(|(path, _)| path).collect();
+        assert_eq!(
+            claims,
+            ["/dev/old", "/dev/first", "/dev/second"].map(Path::new)
+        );
         let exact = numbered(&[("/dev", &["a", "b"]), ("/dev/second", &["b"])]);
         assert!(before(&exact, "b", "/dev/second").is_empty());
         let other = numbered(&[("/dev/old", &["b"])]);

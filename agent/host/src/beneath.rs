@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
-use agent_domain::{PathRefusal, PathRules, PathUse};
+use agent_domain::{PathRecord, PathRefusal, PathRules, PathUse};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::libc;
@@ -220,6 +220,11 @@ impl AllowedPaths {
             }),
             Err(refusal) => Err(self.not_allowed(path, &refusal)),
         }
+    }
+
+    /// All disks that are remembered as one namespace's, the oldest first.
+    pub(crate) fn claims(&self) -> Vec<(&Path, &PathRecord)> {
+        self.rules.claims()
     }
 
     /// Disks of other namespaces that go before this path, should it lead to the same device.
@@ -436,7 +441,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::sync::Arc;
 
-    use agent_domain::{PathGrant, PathRecord};
+    use agent_domain::PathGrant;
 
     use super::*;
 

@@ -4,6 +4,7 @@
 //! (flock(2)) that the VMM gets: it is held exactly as long as some process has that descriptor,
 //! whatever becomes of the agent. Block devices are claimed besides: see [`device`].
 
+mod claims;
 mod device;
 
 use std::fs::{self, File, TryLockError};
@@ -259,7 +260,7 @@ impl DiskOpener {
         };
         let file = opened.map_err(|source| not_opened(disk, source))?;
         let is_of_another = || match Device::of(&file)? {
-            Some(device) => device.is_one_of(self.allowed.disks_before(path)),
+            Some(device) => claims::is_of_another(device, &self.allowed, path),
             None => Ok(false),
         };
         match is_of_another() {

@@ -6,7 +6,7 @@
 //! are at most [`THREADS_OF_A_MOUNT`], so that a dead one takes nothing from others.
 
 mod meter;
-mod mounts;
+pub(crate) mod mounts;
 
 use std::collections::BTreeMap;
 use std::future::Future;

@@ -18,9 +18,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nix::libc;
 use nix::sys::stat::{major, minor};
 
-/// Types of file systems that other machines serve, beside those of FUSE.
-const REMOTE: [&str; 7] = ["9p", "afs", "ceph", "cifs", "nfs", "nfs4", "smb3"];
-
 /// A device has to stay as it was found until it is claimed.
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -56,24 +53,18 @@ impl Device {
         Ok(is_device.then(|| Self(metadata.rdev())))
     }
 
-    /// Whether one of these paths leads to the device, to the disk that it is a partition of, or to a partition of it.
-    ///
-    /// A path that leads nowhere at present is nobody's disk. Paths on file systems whose servers may not answer are not
-    /// followed: others must be able to open their devices meanwhile.
-    pub(super) fn is_one_of<'a>(
-        self,
-        mut paths: impl Iterator<Item = &'a Path>,
-    ) -> io::Result<bool> {
-        let related = [vec![self], self.relatives()?].concat();
-        let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-        let remote = remote_mounts(&mounts);
-        let is_remote = |path: &Path| remote.iter().any(|mount| path.starts_with(mount));
-        Ok(paths.any(|path| {
-            !is_remote(path)
-                && fs::metadata(path).is_ok_and(|found| {
-                    found.file_type().is_block_device() && related.contains(&Self(found.rdev()))
-                })
-        }))
+    /// The device that a path leads to; `None` for a file, and where it leads nowhere at present.
+    pub(super) fn at(path: &Path) -> Option<Self> {
+        let found = fs::metadata(path).ok()?;
+        found
+            .file_type()
+            .is_block_device()
+            .then(|| Self(found.rdev()))
+    }
+
+    /// The device itself, and what is a part of it or it is a part of.
+    pub(super) fn related(self) -> io::Result<Vec<Self>> {
+        Ok([vec![self], self.relatives()?].concat())
     }
 
     /// Opens the device that `handle` is open on, anew.
@@ -121,7 +112,7 @@ impl Device {
     /// A mount of the device, of the disk that it is a partition of, or of a partition of it.
     pub(super) fn mount(self) -> io::Result<Option<Mount>> {
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-        for device in [vec![self], self.relatives()?].concat() {
+        for device in self.related()? {
             if let Some(at) = mount_point(&mounts, &device.to_string()) {
                 let device = device.name()?.unwrap_or_else(|| device.to_string());
                 return Ok(Some(Mount { device, at }));
@@ -194,43 +185,13 @@ fn mount_point(mounts: &str, number: &str) -> Option<String> {
     })
 }
 
-/// Where file systems are mounted that others serve, by proc(5)'s `mountinfo`.
-fn remote_mounts(mounts: &str) -> Vec<PathBuf> {
-    let remote = mounts.lines().filter_map(|line| {
-        let (mount, source) = line.split_once(" - ")?;
-        let kind = source.split(' ').next()?;
-        let is_remote = REMOTE.contains(&kind) || kind.starts_with("fuse");
-        is_remote.then(|| mount.split(' ').nth(4))?
-    });
-    remote.map(|at| unescaped(at).into()).collect()
-}
-
-/// Spaces and the like stand as three octal digits in `mountinfo`.
-fn unescaped(text: &str) -> String {
-    let escapes = [
-        ("\\040", " "),
-        ("\\011", "\t"),
-        ("\\012", "\n"),
-        ("\\134", "\\"),
-    ];
-    escapes
-        .iter()
-        .fold(text.to_owned(), |text, (escape, char)| {
-            text.replace(escape, char)
-        })
-}
-
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
-    use super::{mount_point, remote_mounts};
+    use super::mount_point;
 
     const MOUNTS: &str = "\
 22 1 0:21 / /proc rw - proc proc rw
 30 1 254:1 / / rw,noatime shared:1 - ext4 /dev/vda1 rw
-33 30 0:40 / /mnt/far\\040away rw - nfs4 server:/x rw
-34 30 0:41 / /mnt/fuse rw - fuse.sshfs server:/x rw
 31 30 254:17 /sub /mnt/with\\040space rw - ext4 /dev/vdb1 rw
 ";
 
@@ -242,11 +203,5 @@ mod tests {
             Some("/mnt/with\\040space")
         );
         assert_eq!(mount_point(MOUNTS, "254:0"), None);
-    }
-
-    #[test]
-    fn file_systems_of_servers_are_told_from_the_hosts_own() {
-        let remote = ["/mnt/far away", "/mnt/fuse"].map(PathBuf::from);
-        assert_eq!(remote_mounts(MOUNTS), remote);
     }
 }

@@ -13,6 +13,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{THREADS_OF_A_MOUNT, lock};
 
+/// Types of file systems that other machines serve, beside those of FUSE.
+const SERVED: [&[u8]; 7] = [b"9p", b"afs", b"ceph", b"cifs", b"nfs", b"nfs4", b"smb3"];
+
 /// Turns of every mount that somebody has a turn of.
 #[derive(Debug, Default)]
 pub(super) struct Mounts(Mutex<HashMap<PathBuf, Arc<Semaphore>>>);
@@ -31,23 +34,46 @@ impl Mounts {
         let turns = {
             let mut mounts = lock(&self.0);
             mounts.retain(|_, turns| Arc::strong_count(turns) > 1);
-            let turns = mounts.entry(mount_of(path, &table));
+            let turns = mounts.entry(mount_of(path, &table).point);
             Arc::clone(turns.or_insert_with(|| Arc::new(Semaphore::new(THREADS_OF_A_MOUNT))))
         };
         turns.acquire_owned().await.map_err(io::Error::other)
     }
 }
 
-/// The mount point in a table as of proc_pid_mountinfo(5) that is the longest beginning of a path.
-fn mount_of(path: &Path, table: &[u8]) -> PathBuf {
-    let points = table.split(|byte| *byte == b'\n').filter_map(|line| {
-        let point = line.split(|byte| *byte == b' ').nth(4)?;
-        Some(PathBuf::from(OsString::from_vec(unescaped(point))))
+/// A mount.
+pub(crate) struct Mount<'a> {
+    point: PathBuf,
+    /// Type of the file system; nothing where the table has none.
+    kind: &'a [u8],
+}
+
+impl Mount<'_> {
+    /// Whether another machine or program serves it, which may not answer.
+    pub(crate) fn is_served_by_others(&self) -> bool {
+        SERVED.contains(&self.kind) || self.kind.starts_with(b"fuse")
+    }
+}
+
+/// The mount in a table as of proc_pid_mountinfo(5) whose mount point is the longest beginning of a path.
+pub(crate) fn mount_of<'a>(path: &Path, table: &'a [u8]) -> Mount<'a> {
+    let mounts = table.split(|byte| *byte == b'\n').filter_map(|line| {
+        let mut fields = line.split(|byte| *byte == b' ');
+        let point = unescaped(fields.nth(4)?);
+        // Behind a number of optional fields.
+        let kind = fields.skip_while(|field| *field != b"-").nth(1);
+        Some(Mount {
+            point: PathBuf::from(OsString::from_vec(point)),
+            kind: kind.unwrap_or_default(),
+        })
     });
-    let found = points.filter(|point| path.starts_with(point));
+    let found = mounts.filter(|mount| path.starts_with(&mount.point));
     found
-        .max_by_key(|point| point.as_os_str().len())
-        .unwrap_or_else(|| PathBuf::from("/"))
+        .max_by_key(|mount| mount.point.as_os_str().len())
+        .unwrap_or_else(|| Mount {
+            point: PathBuf::from("/"),
+            kind: b"",
+        })
 }
 
 /// Blanks and backslashes stand there as three octal digits.
@@ -76,12 +102,23 @@ mod tests {
         let table = b"22 1 8:1 / / rw - ext4 /dev/sda rw\n\
             30 22 0:40 / /srv/nfs rw - nfs4 a:/ rw\n\
             31 22 0:41 / /srv/with\\040blank rw - fuse x rw\nhalf a line";
-        let of = |path: &str| mount_of(Path::new(path), table);
+        let of = |path: &str| mount_of(Path::new(path), table).point;
         assert_eq!(of("/srv/nfs/a/b.img"), Path::new("/srv/nfs"));
         assert_eq!(of("/srv/nfs"), Path::new("/srv/nfs"));
         assert_eq!(of("/srv/nfs2/b.img"), Path::new("/"));
         assert_eq!(of("/srv/with blank/x"), Path::new("/srv/with blank"));
-        assert_eq!(mount_of(Path::new("/a"), b""), Path::new("/"));
+        assert_eq!(mount_of(Path::new("/a"), b"").point, Path::new("/"));
+    }
+
+    #[test]
+    fn file_systems_that_others_serve_are_told_from_the_hosts_own() {
+        let table = b"22 1 0:40 / / rw - nfs4 a:/ rw\n\
+            30 22 8:1 / /dev rw shared:2 master:1 - devtmpfs dev rw\n\
+            31 22 0:41 / /srv/with\\040blank rw shared:1 - fuse.sshfs x rw";
+        let is_served = |path: &str| mount_of(Path::new(path), table).is_served_by_others();
+        assert!(is_served("/srv/disk") && is_served("/srv/with blank/x"));
+        assert!(!is_served("/dev/sda"));
+        assert!(!mount_of(Path::new("/a"), b"").is_served_by_others());
     }
 
     #[tokio::test]

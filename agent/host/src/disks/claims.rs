@@ -1,0 +1,56 @@
+//! Whose a block device is while no guest has it: paths are remembered, and other paths may lead to the same device.
+//!
+//! Where paths of several namespaces lead to a device, a part of it or what it is a part of, the claim that is oldest counts. A
+//! claim that never counted, because the device was another namespace's already, takes nothing from anybody.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use agent_domain::PathRecord;
+
+use super::device::Device;
+use crate::beneath::AllowedPaths;
+use crate::work::mounts::mount_of;
+
+/// Whether the device, which the namespace reaches by `path`, is another namespace's disk.
+///
+/// A path that leads nowhere at present is nobody's disk. Paths on file systems whose servers may not answer are not
+/// followed: others must be able to open their devices meanwhile.
+pub(super) fn is_of_another(
+    device: Device,
+    allowed: &AllowedPaths,
+    path: &Path,
+) -> io::Result<bool> {
+    let before: HashSet<&Path> = allowed.disks_before(path).collect();
+    if before.is_empty() {
+        return Ok(false);
+    }
+    let related = device.related()?;
+    let mounts = fs::read("/proc/self/mountinfo")?;
+    let mut counted: Vec<(&PathRecord, Vec<Device>)> = Vec::new();
+    for (claimed, record) in allowed.claims() {
+        if mount_of(claimed, &mounts).is_served_by_others() {
+            continue;
+        }
+        let Some(claimed_device) = Device::at(claimed) else {
+            continue;
+        };
+        let is_beaten = counted.iter().any(|(earlier, related)| {
+            earlier.since < record.since
+                && earlier.namespaces.is_disjoint(&record.namespaces)
+                && related.contains(&claimed_device)
+        });
+        if is_beaten {
+            continue;
+        }
+        if before.contains(claimed) && related.contains(&claimed_device) {
+            return Ok(true);
+        }
+        // A node may stand for a device that is gone.
+        let related = claimed_device.related();
+        counted.push((record, related.unwrap_or_else(|_| vec![claimed_device])));
+    }
+    Ok(false)
+}
