@@ -194,17 +194,18 @@ fn run_out_of_memory(node: &Node, agent: &Agent<'_, Node>, other: &str) -> anyho
     agent.run_out_of_memory("hungry", &pid)
 }
 
-/// Where memory runs out, in the agent's own cgroup or on the whole node, the agent goes, comes back, and guests stay.
+/// Where the kernel kills for memory, in the agent's own cgroup or on the whole node, the agent goes, comes back, and
+/// guests stay.
 fn fill_memory(node: &Node, agent: &Agent<'_, Node>, vmm: &str) -> anyhow::Result<()> {
     let score = node.sh("cat /proc/$(pidof kvmlet-vmm)/oom_score_adj")?;
     assert!(score.trim().parse::<i32>()? < 1000, "{score}");
     let of_the_service = "systemctl set-property --runtime kvmlet MemoryMax=96M; \
                           sh -c 'echo $$ >/sys/fs/cgroup/system.slice/kvmlet.service/cgroup.procs; exec tail /dev/zero'; true";
-    // Nobody can kill what fills the node's memory, which stops as soon as the agent is gone.
+    // The kernel chooses among all processes of the node as it does where memory is short, which filling it would reach
+    // only after minutes of reading programs from disk again and again.
     let of_the_node = "systemctl set-property --runtime kvmlet MemoryMax=infinity; \
-                       mount -o remount,size=100% /dev/shm; before=$(systemctl show -P MainPID kvmlet); \
-                       choom -n -1000 -p $$; \
-                       while [ -d /proc/$before ]; do head -c 4M /dev/zero >>/dev/shm/fill || break; done; rm /dev/shm/fill";
+                       before=$(systemctl show -P MainPID kvmlet); echo f >/proc/sysrq-trigger; \
+                       while [ -d /proc/$before ]; do sleep 0.1; done";
     for script in [of_the_service, of_the_node] {
         let service = node.sh("systemctl show -P MainPID kvmlet")?;
         node.run_for(&["sh", "-c", script], PATIENCE)?;
