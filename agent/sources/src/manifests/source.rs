@@ -80,6 +80,9 @@ impl<R: ObjectRegistry> ManifestSource<R> {
                         if changed.is_err() {
                             return;
                         }
+                        // All VMIs are read: once for many changes.
+                        tokio::time::sleep(SETTLE).await;
+                        versions.mark_unchanged();
                         if scanned {
                             self.settle().await;
                         }
