@@ -13,7 +13,7 @@ use agent_plan::{CapacityRules, PlanEvent, Record, Timestamp};
 use agent_sources::{ApiError, Kind, ObjectRef};
 use agent_store::{Ledger, StoreError, StoredObject, Transaction};
 use proto_node::object::VMI_API_VERSION;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::config::Hooks;
@@ -168,16 +168,46 @@ impl<H: Host> Agent<H> {
         }
     }
 
-    /// Runs one transaction of the ledger, and tells watchers.
+    /// Runs one transaction of the ledger, and tells watchers. Blocks until it is on disk.
     pub(crate) fn write<T>(
         &self,
         work: impl FnOnce(&mut Transaction<'_>) -> Result<T, WriteError>,
     ) -> Result<T, WriteError> {
         let begun = Instant::now();
-        let written = tokio::task::block_in_place(|| self.ledger.write(work));
+        let written = tokio::task::block_in_place(|| self.ledger.write(versioned(work)));
+        self.written(begun, written)
+    }
+
+    /// The same, while no thread waits: `work` runs on the ledger's own, and `then` once it is on disk.
+    pub(crate) async fn write_shared<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Transaction<'_>) -> Result<T, WriteError> + Send + 'static,
+        then: impl FnOnce(&Self, &T) + Send + 'static,
+    ) -> Result<T, WriteError> {
+        let (agent, begun) = (self.clone(), Instant::now());
+        let (done, written) = oneshot::channel();
+        // What follows from a write does not depend on whether its caller still listens.
+        self.ledger.submit(versioned(work), move |written| {
+            let written = agent.written(begun, written);
+            if let Ok(value) = &written {
+                then(&agent, value);
+            }
+            // Nobody listens where the call was cancelled.
+            let _heard = done.send(written).is_ok();
+        });
+        written.await.unwrap_or_else(|_| {
+            let text = String::from("a write ended halfway; nothing of it is stored");
+            Err(ApiError::Internal(text).into())
+        })
+    }
+
+    fn written<T>(
+        &self,
+        begun: Instant,
+        written: Result<(T, u64), WriteError>,
+    ) -> Result<T, WriteError> {
         self.metrics.committed(written.is_ok(), begun.elapsed());
-        let value = written?;
-        let version = self.ledger.version()?;
+        let (value, version) = written?;
         self.versions.send_if_modified(|known| {
             let newer = version > *known;
             *known = version.max(*known);
@@ -281,6 +311,13 @@ impl<H: Host> Agent<H> {
         let row = self.ledger.object(&object::key(target)).map_err(store)?;
         row.ok_or_else(|| object::not_found(target))
     }
+}
+
+/// Work whose result comes with the version that it made.
+fn versioned<T>(
+    work: impl FnOnce(&mut Transaction<'_>) -> Result<T, WriteError>,
+) -> impl FnOnce(&mut Transaction<'_>) -> Result<(T, u64), WriteError> {
+    |transaction| Ok((work(transaction)?, transaction.version()))
 }
 
 /// When a VMI was accepted.

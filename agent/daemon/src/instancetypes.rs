@@ -9,6 +9,7 @@ use agent_objects::{Object, Preconditions, Propagation};
 use agent_sources::{ApiError, ObjectDelete, ObjectRegistry, WriteBy};
 
 use crate::agent::Agent;
+use crate::objects::wait::wait;
 
 const KINDS: [&str; 2] = [
     "VirtualMachineClusterInstancetype",
@@ -42,7 +43,7 @@ impl<H: Host> Agent<H> {
             let object = Object::from_json(value);
             let object = object.map_err(|errors| ApiError::Internal(format!("{errors:?}")))?;
             if !there.contains(&(object.kind.clone(), object.metadata.name.clone())) {
-                match self.create_object(object, &by) {
+                match wait(self.create_object(object, &by)) {
                     // One that is being deleted is there until its finalizers are gone.
                     Ok(_) | Err(ApiError::AlreadyExists(_)) => {}
                     Err(error) => return Err(error),
@@ -59,7 +60,7 @@ impl<H: Host> Agent<H> {
             propagation: Propagation::Background,
             grace_period_seconds: None,
         };
-        ObjectRegistry::delete_object(self, &delete, by).map(drop)
+        wait(ObjectRegistry::delete_object(self, &delete, by)).map(drop)
     }
 }
 

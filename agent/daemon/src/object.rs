@@ -1,5 +1,7 @@
 //! Objects between the wire and the ledger.
 
+use std::collections::BTreeMap;
+
 use agent_sources::{ApiError, Kind, ObjectRef};
 use agent_store::{ObjectKey, StoredObject};
 use prost::Message;
@@ -134,6 +136,37 @@ struct Head {
 pub(crate) fn metadata_of(row: &StoredObject) -> Result<ObjectMeta, ApiError> {
     let head = Head::decode(row.object.as_slice()).map_err(|error| undecodable(row, &error))?;
     Ok(head.metadata.unwrap_or_default())
+}
+
+/// What selectors look at, where it lies in an [`ObjectMeta`].
+#[derive(Clone, PartialEq, prost::Message)]
+struct SelectableHead {
+    #[prost(message, optional, tag = "3")]
+    metadata: Option<Selectable>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Selectable {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "3")]
+    namespace: String,
+    #[prost(btree_map = "string, string", tag = "11")]
+    labels: BTreeMap<String, String>,
+}
+
+/// Namespace, name and labels of an object on the wire, whatever its kind; a list asks for no more of most.
+pub(crate) fn selectable(object: &[u8]) -> Result<ObjectMeta, ApiError> {
+    let head = SelectableHead::decode(object).map_err(|error| {
+        ApiError::Internal(format!("an object of a list cannot be decoded: {error}"))
+    })?;
+    let found = head.metadata.unwrap_or_default();
+    Ok(ObjectMeta {
+        name: found.name,
+        namespace: found.namespace,
+        labels: found.labels,
+        ..ObjectMeta::default()
+    })
 }
 
 /// The metadata, or none at all.

@@ -9,16 +9,16 @@ mod rows;
 mod run;
 mod store;
 mod together;
+pub(crate) mod wait;
 mod write;
 
 use agent_host::Host;
-use agent_objects::{Kinds, Object, ObjectId, ObjectKind, Refusal};
+use agent_objects::{Kinds, LastText, Object, ObjectId, ObjectKind, Refusal};
 use agent_sources::{
-    ApiError, ChangeKind, ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale,
-    ObjectText, ObjectWritten, ObjectsListed, WriteBy,
+    ApiError, ChangeKind, Choice, ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry,
+    ObjectScale, ObjectText, ObjectWritten, ObjectsListed, WriteBy,
 };
 use agent_store::{ObjectKey, Page, StoredObject};
-use proto_node::meta::ObjectMeta;
 use tracing::warn;
 
 use crate::agent::Agent;
@@ -43,16 +43,20 @@ impl<H: Host> ObjectRegistry for Agent<H> {
         Kinds::this_release()
     }
 
-    fn create_object(&self, object: Object, by: &WriteBy) -> Result<ObjectWritten, ApiError> {
-        self.create_any(object, by)
+    async fn create_object(&self, object: Object, by: &WriteBy) -> Result<ObjectWritten, ApiError> {
+        self.create_any(object, by).await
     }
 
-    fn apply_object(&self, object: Object, by: &WriteBy) -> Result<ObjectWritten, ApiError> {
-        self.apply_three_way(object, by)
+    async fn apply_object(&self, object: Object, by: &WriteBy) -> Result<ObjectWritten, ApiError> {
+        self.apply_three_way(object, by).await
     }
 
-    fn replace_object(&self, object: Object, by: &WriteBy) -> Result<ObjectWritten, ApiError> {
-        self.replace_any(object, by)
+    async fn replace_object(
+        &self,
+        object: Object,
+        by: &WriteBy,
+    ) -> Result<ObjectWritten, ApiError> {
+        self.replace_any(object, by).await
     }
 
     fn get_object(&self, id: &ObjectId) -> Result<Object, ApiError> {
@@ -74,12 +78,10 @@ impl<H: Host> ObjectRegistry for Agent<H> {
 
     fn list_texts(
         &self,
-        kind: &str,
-        is_wanted: &mut dyn FnMut(&ObjectMeta) -> bool,
-    ) -> Result<ObjectsListed<ObjectText>, ApiError> {
-        let kind = kind_of(kind)?;
-        let (rows, version) = self.ledger.objects(kind.kind).map_err(store)?;
-        self.texts(kind, (rows, version), is_wanted)
+        (kind, namespace): (&str, Option<&str>),
+        choice: &mut dyn Choice,
+    ) -> Result<ObjectsListed<Vec<u8>>, ApiError> {
+        self.texts_of(kind_of(kind)?, namespace, choice)
     }
 
     fn list_objects_after(
@@ -89,7 +91,7 @@ impl<H: Host> ObjectRegistry for Agent<H> {
     ) -> Result<ObjectsListed<ObjectText>, ApiError> {
         let kind = kind_of(kind)?;
         let page = self.ledger.objects_after(kind.kind, after, PAGE);
-        self.texts(kind, page.map_err(store)?, &mut |_| true)
+        self.texts(kind, page.map_err(store)?)
     }
 
     fn object_changes(&self, kind: &str, after: u64) -> Result<(Vec<ObjectChange>, u64), ApiError> {
@@ -97,7 +99,9 @@ impl<H: Host> ObjectRegistry for Agent<H> {
         let some = self.ledger.changes_after(kind.kind, after, WATCHED);
         let some = some.map_err(store)?;
         let (ours, until) = (some.changes.into_iter(), some.until);
+        let mut last = LastText::default();
         let read = ours.map(|change| {
+            let metadata = object::metadata_of(&change.object)?;
             Ok(ObjectChange {
                 version: change.version,
                 happened: match change.kind {
@@ -105,18 +109,26 @@ impl<H: Host> ObjectRegistry for Agent<H> {
                     agent_store::ChangeKind::Modified => ChangeKind::Modified,
                     agent_store::ChangeKind::Deleted => ChangeKind::Deleted,
                 },
-                object: self.text(kind, &change.object, object::metadata_of(&change.object)?)?,
+                object: self.text(kind, &change.object, metadata, &mut last)?,
             })
         });
         Ok((read.collect::<Result<_, ApiError>>()?, until))
     }
 
-    fn patch_object(&self, patch: &ObjectPatch, by: &WriteBy) -> Result<ObjectWritten, ApiError> {
-        self.patch_any(patch, by)
+    async fn patch_object(
+        &self,
+        patch: &ObjectPatch,
+        by: &WriteBy,
+    ) -> Result<ObjectWritten, ApiError> {
+        self.patch_any(patch, by).await
     }
 
-    fn scale_object(&self, scale: &ObjectScale, by: &WriteBy) -> Result<ObjectWritten, ApiError> {
-        self.scale_any(scale, by)
+    async fn scale_object(
+        &self,
+        scale: &ObjectScale,
+        by: &WriteBy,
+    ) -> Result<ObjectWritten, ApiError> {
+        self.scale_any(scale, by).await
     }
 
     fn warn_of(&self, id: &ObjectId, reason: &str, message: &str) {
@@ -146,12 +158,12 @@ impl<H: Host> ObjectRegistry for Agent<H> {
         }
     }
 
-    fn delete_object(
+    async fn delete_object(
         &self,
         delete: &ObjectDelete,
         by: &WriteBy,
     ) -> Result<ObjectWritten, ApiError> {
-        self.delete_any(delete, by)
+        self.delete_any(delete, by).await
     }
 }
 
@@ -160,16 +172,16 @@ impl<H: Host> Agent<H> {
         &self,
         kind: &'static ObjectKind,
         (rows, version): (Vec<(ObjectKey, StoredObject)>, u64),
-        is_wanted: &mut dyn FnMut(&ObjectMeta) -> bool,
     ) -> Result<ObjectsListed<ObjectText>, ApiError> {
-        let mut items = Vec::new();
-        for (_, row) in rows {
-            let metadata = object::metadata_of(&row)?;
-            if is_wanted(&metadata) {
-                items.push(self.text(kind, &row, metadata)?);
-            }
-        }
-        Ok(ObjectsListed { version, items })
+        let mut last = LastText::default();
+        let items = rows.iter().map(|(_, row)| {
+            let metadata = object::metadata_of(row)?;
+            self.text(kind, row, metadata, &mut last)
+        });
+        Ok(ObjectsListed {
+            version,
+            items: items.collect::<Result<_, ApiError>>()?,
+        })
     }
 }
 

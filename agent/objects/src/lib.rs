@@ -21,7 +21,7 @@ mod write;
 
 pub use data::read::data_of;
 pub use garbage::collect;
-pub use kind::table::Kinds;
+pub use kind::table::{Kinds, LastText};
 pub use kind::{
     Admission, Admit, AdmitContext, Column, ColumnType, ObjectKind, ReadData, Scale, Scope, Writer,
 };

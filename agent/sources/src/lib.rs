@@ -42,7 +42,7 @@ pub use listen::{
 pub use machines::MachineRegistry;
 pub use maintenance::{Maintained, Upkeep, UpkeepWish};
 pub use objects::{
-    ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale, ObjectText,
+    Choice, ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale, ObjectText,
     ObjectWritten, ObjectsListed, WriteBy,
 };
 pub use registry::{

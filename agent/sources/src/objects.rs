@@ -58,6 +58,15 @@ pub struct ObjectText {
     pub json: Vec<u8>,
 }
 
+/// Which objects a list has. It is asked about each once, by namespace and name.
+pub trait Choice {
+    /// Whether an object may be chosen: it is read then. Of its metadata only namespace, name and labels are there.
+    fn wants(&mut self, metadata: &ObjectMeta) -> bool;
+
+    /// Whether an object that was wanted is chosen, now that its text is there.
+    fn keeps(&mut self, metadata: &ObjectMeta, json: &[u8]) -> bool;
+}
+
 /// One change of an object.
 #[derive(Clone, Debug)]
 pub struct ObjectChange {
@@ -115,19 +124,31 @@ pub trait ObjectRegistry: Registry {
     ///
     /// # Errors
     /// [`ApiError::AlreadyExists`], and why it is not admitted.
-    fn create_object(&self, object: Object, by: &WriteBy) -> Result<ObjectWritten, ApiError>;
+    fn create_object(
+        &self,
+        object: Object,
+        by: &WriteBy,
+    ) -> impl Future<Output = Result<ObjectWritten, ApiError>> + Send;
 
     /// Creates an object, or changes it by a three-way merge.
     ///
     /// # Errors
     /// Why it is not admitted.
-    fn apply_object(&self, object: Object, by: &WriteBy) -> Result<ObjectWritten, ApiError>;
+    fn apply_object(
+        &self,
+        object: Object,
+        by: &WriteBy,
+    ) -> impl Future<Output = Result<ObjectWritten, ApiError>> + Send;
 
     /// Puts an object in the place of the one of its name.
     ///
     /// # Errors
     /// [`ApiError::NotFound`], [`ApiError::Conflict`], and why it is not admitted.
-    fn replace_object(&self, object: Object, by: &WriteBy) -> Result<ObjectWritten, ApiError>;
+    fn replace_object(
+        &self,
+        object: Object,
+        by: &WriteBy,
+    ) -> impl Future<Output = Result<ObjectWritten, ApiError>> + Send;
 
     /// One object.
     ///
@@ -141,15 +162,15 @@ pub trait ObjectRegistry: Registry {
     /// [`ApiError::Internal`].
     fn list_objects(&self, kind: &str) -> Result<ObjectsListed, ApiError>;
 
-    /// The objects of a kind whose metadata are wanted, as text. Every object is asked for once, by namespace and name.
+    /// The objects of a kind, in one namespace or in all, that are chosen, as JSON text.
     ///
     /// # Errors
     /// [`ApiError::BadRequest`], [`ApiError::Internal`].
     fn list_texts(
         &self,
-        kind: &str,
-        is_wanted: &mut dyn FnMut(&ObjectMeta) -> bool,
-    ) -> Result<ObjectsListed<ObjectText>, ApiError>;
+        kind: (&str, Option<&str>),
+        choice: &mut dyn Choice,
+    ) -> Result<ObjectsListed<Vec<u8>>, ApiError>;
 
     /// Some objects of a kind: those after an object (namespace and name), which need not be there any more, or the first.
     /// There are none only at the end.
@@ -173,13 +194,21 @@ pub trait ObjectRegistry: Registry {
     ///
     /// # Errors
     /// [`ApiError::NotFound`], [`ApiError::Conflict`], and why it is not admitted.
-    fn patch_object(&self, patch: &ObjectPatch, by: &WriteBy) -> Result<ObjectWritten, ApiError>;
+    fn patch_object(
+        &self,
+        patch: &ObjectPatch,
+        by: &WriteBy,
+    ) -> impl Future<Output = Result<ObjectWritten, ApiError>> + Send;
 
     /// Changes how many are wanted of what an object is a set of.
     ///
     /// # Errors
     /// [`ApiError::NotFound`], [`ApiError::Conflict`], and [`ApiError::BadRequest`] for an object without a scale.
-    fn scale_object(&self, scale: &ObjectScale, by: &WriteBy) -> Result<ObjectWritten, ApiError>;
+    fn scale_object(
+        &self,
+        scale: &ObjectScale,
+        by: &WriteBy,
+    ) -> impl Future<Output = Result<ObjectWritten, ApiError>> + Send;
 
     /// Records a warning about an object that may not exist.
     fn warn_of(&self, id: &ObjectId, reason: &str, message: &str);
@@ -188,6 +217,9 @@ pub trait ObjectRegistry: Registry {
     ///
     /// # Errors
     /// [`ApiError::NotFound`], [`ApiError::Conflict`].
-    fn delete_object(&self, delete: &ObjectDelete, by: &WriteBy)
-    -> Result<ObjectWritten, ApiError>;
+    fn delete_object(
+        &self,
+        delete: &ObjectDelete,
+        by: &WriteBy,
+    ) -> impl Future<Output = Result<ObjectWritten, ApiError>> + Send;
 }

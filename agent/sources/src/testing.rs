@@ -30,7 +30,7 @@ use crate::listen::Connection;
 use crate::machines::MachineRegistry;
 use crate::maintenance::{Maintained, Upkeep, UpkeepWish};
 use crate::objects::{
-    ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale, ObjectText,
+    Choice, ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale, ObjectText,
     ObjectWritten, ObjectsListed, WriteBy,
 };
 use crate::registry::{
@@ -235,7 +235,7 @@ impl ObjectRegistry for FakeRegistry {
         Kinds::this_release()
     }
 
-    fn create_object(&self, object: agent_objects::Object, _: &WriteBy) -> ObjectAnswer {
+    async fn create_object(&self, object: agent_objects::Object, _: &WriteBy) -> ObjectAnswer {
         Ok(ObjectWritten {
             object,
             created: true,
@@ -245,12 +245,12 @@ impl ObjectRegistry for FakeRegistry {
         })
     }
 
-    fn apply_object(&self, object: agent_objects::Object, by: &WriteBy) -> ObjectAnswer {
-        self.create_object(object, by)
+    async fn apply_object(&self, object: agent_objects::Object, by: &WriteBy) -> ObjectAnswer {
+        self.create_object(object, by).await
     }
 
-    fn replace_object(&self, object: agent_objects::Object, by: &WriteBy) -> ObjectAnswer {
-        self.create_object(object, by)
+    async fn replace_object(&self, object: agent_objects::Object, by: &WriteBy) -> ObjectAnswer {
+        self.create_object(object, by).await
     }
 
     fn get_object(&self, _: &ObjectId) -> Result<agent_objects::Object, ApiError> {
@@ -270,19 +270,19 @@ impl ObjectRegistry for FakeRegistry {
 
     fn list_texts(
         &self,
-        kind: &str,
-        is_wanted: &mut dyn FnMut(&ObjectMeta) -> bool,
-    ) -> Result<ObjectsListed<ObjectText>, ApiError> {
+        (kind, _): (&str, Option<&str>),
+        choice: &mut dyn Choice,
+    ) -> Result<ObjectsListed<Vec<u8>>, ApiError> {
         let listed = self.list_objects(kind)?;
         let items = listed.items.into_iter();
-        let wanted = items.filter(|object| is_wanted(&object.metadata));
-        let texts = wanted.map(|object| ObjectText {
-            json: object.to_json().to_string().into_bytes(),
-            metadata: object.metadata,
+        let chosen = items.filter_map(|object| {
+            let json = object.to_json().to_string().into_bytes();
+            (choice.wants(&object.metadata) && choice.keeps(&object.metadata, &json))
+                .then_some(json)
         });
         Ok(ObjectsListed {
             version: listed.version,
-            items: texts.collect(),
+            items: chosen.collect(),
         })
     }
 
@@ -291,26 +291,32 @@ impl ObjectRegistry for FakeRegistry {
         kind: &str,
         after: Option<(&str, &str)>,
     ) -> Result<ObjectsListed<ObjectText>, ApiError> {
-        let mut listed = self.list_texts(kind, &mut |_| true)?;
-        listed.items.retain(|object| is_after(object, after));
-        Ok(listed)
+        let listed = self.list_objects(kind)?;
+        let texts = listed.items.into_iter().map(|object| ObjectText {
+            json: object.to_json().to_string().into_bytes(),
+            metadata: object.metadata,
+        });
+        Ok(ObjectsListed {
+            version: listed.version,
+            items: texts.filter(|object| is_after(object, after)).collect(),
+        })
     }
 
     fn object_changes(&self, _: &str, after: u64) -> Result<(Vec<ObjectChange>, u64), ApiError> {
         Ok((Vec::new(), after))
     }
 
-    fn patch_object(&self, _: &ObjectPatch, _: &WriteBy) -> ObjectAnswer {
+    async fn patch_object(&self, _: &ObjectPatch, _: &WriteBy) -> ObjectAnswer {
         nothing()
     }
 
-    fn scale_object(&self, _: &ObjectScale, _: &WriteBy) -> ObjectAnswer {
+    async fn scale_object(&self, _: &ObjectScale, _: &WriteBy) -> ObjectAnswer {
         nothing()
     }
 
     fn warn_of(&self, _: &ObjectId, _: &str, _: &str) {}
 
-    fn delete_object(&self, _: &ObjectDelete, _: &WriteBy) -> ObjectAnswer {
+    async fn delete_object(&self, _: &ObjectDelete, _: &WriteBy) -> ObjectAnswer {
         nothing()
     }
 }

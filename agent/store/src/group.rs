@@ -5,6 +5,7 @@
 //! learns of success before that commit has returned, and readers see nothing of it before either. A transaction
 //! alone in the queue commits at once, so nobody waits for company.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,9 +14,14 @@ use redb::WriteTransaction;
 
 use crate::error::StoreError;
 use crate::file::{LedgerFile, begin};
+use crate::job::{Job, JobRan};
+use crate::limits::Limits;
+use crate::transaction::Transaction;
 
 /// Transactions that share a sync, at most: it bounds how long the first of them waits.
 const MOST: usize = 64;
+
+const HALFWAY: &str = "another write of the same sync failed halfway";
 
 /// The queue of transactions.
 #[derive(Default)]
@@ -125,6 +131,68 @@ impl Group {
         }
     }
 
+    /// Runs jobs in one transaction, those that come meanwhile among them, and tells each what became of it once that is
+    /// committed. Jobs that have not run are left over.
+    pub(crate) fn run_queued(
+        &self,
+        file: &LedgerFile,
+        limits: Limits,
+        jobs: &mut VecDeque<Box<dyn Job>>,
+        mut more: impl FnMut() -> VecDeque<Box<dyn Job>>,
+    ) {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let mut open = locked(&self.open);
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        let begun = open.take().map_or_else(
+            || {
+                Ok(Batch {
+                    transaction: file.with(begin)?,
+                    members: 0,
+                    outcome: Arc::default(),
+                })
+            },
+            Ok,
+        );
+        let mut batch = match begun {
+            Ok(batch) => batch,
+            Err(error) => return finish(jobs.drain(..).collect(), Err(error)),
+        };
+        let room = MOST.saturating_sub(batch.members).max(1);
+        let mut members = Vec::new();
+        let ran = match Transaction::open(&batch.transaction, limits) {
+            Ok(transaction) => run_each(transaction, room, &mut members, || {
+                if jobs.is_empty() {
+                    jobs.append(&mut more());
+                }
+                jobs.pop_front()
+            }),
+            Err(error) => {
+                members.extend(jobs.drain(..));
+                Err(error)
+            }
+        };
+        if let Err(error) = ran {
+            abandon(batch);
+            drop(open);
+            return finish(members, Err(error));
+        }
+        if members.is_empty() && batch.members == 0 {
+            return;
+        }
+        batch.members += members.len();
+        let committed = if self.waiting.load(Ordering::SeqCst) == 0 || batch.members >= MOST {
+            let committed = commit(file, batch);
+            drop(open);
+            committed
+        } else {
+            let outcome = Arc::clone(&batch.outcome);
+            *open = Some(batch);
+            drop(open);
+            outcome.wait()
+        };
+        finish(members, committed);
+    }
+
     /// Counts one more transaction; commits when nobody waits, else the answer is what to wait for.
     fn join(
         &self,
@@ -152,6 +220,57 @@ impl Group {
     }
 }
 
+/// Runs one job after another. Those that are to be committed come to `members`; one that fails before it changed
+/// anything hears of it at once.
+///
+/// # Errors
+/// When the batch cannot be committed; whoever is to blame has been told.
+fn run_each(
+    mut transaction: Transaction<'_>,
+    room: usize,
+    members: &mut Vec<Box<dyn Job>>,
+    mut next: impl FnMut() -> Option<Box<dyn Job>>,
+) -> Result<(), StoreError> {
+    while members.len() < room {
+        let Some(mut job) = next() else { break };
+        transaction.begin_member();
+        let ran = catch_unwind(AssertUnwindSafe(|| job.run(&mut transaction)));
+        match ran {
+            Ok(JobRan::Done) => members.push(job),
+            Ok(JobRan::Failed) => {
+                job.finish(Ok(()));
+                if transaction.is_changed() {
+                    return Err(halfway());
+                }
+            }
+            // Who asked for it hears that it is gone; the panic itself is in the log.
+            Err(_) => return Err(halfway()),
+        }
+    }
+    transaction.close()
+}
+
+/// Tells jobs what became of them: the first the error itself, the others that they shared it.
+fn finish(jobs: Vec<Box<dyn Job>>, mut stored: Result<(), StoreError>) {
+    let why = stored.as_ref().err().map(ToString::to_string);
+    for job in jobs {
+        let own = std::mem::replace(
+            &mut stored,
+            match &why {
+                None => Ok(()),
+                Some(why) => Err(StoreError::NotShared { why: why.clone() }),
+            },
+        );
+        job.finish(own);
+    }
+}
+
+fn halfway() -> StoreError {
+    StoreError::NotShared {
+        why: HALFWAY.to_owned(),
+    }
+}
+
 /// Commits, while nobody else can begin, and tells all members.
 fn commit(file: &LedgerFile, batch: Batch) -> Result<(), StoreError> {
     let transaction = batch.transaction;
@@ -165,7 +284,7 @@ fn commit(file: &LedgerFile, batch: Batch) -> Result<(), StoreError> {
 
 /// Gives up what a batch has changed.
 fn abandon(batch: Batch) {
-    let why = "another write of the same sync failed halfway".to_owned();
+    let why = HALFWAY.to_owned();
     // Dropping a transaction gives it up.
     drop(batch.transaction);
     batch.outcome.tell(Err(why));

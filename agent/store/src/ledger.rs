@@ -2,6 +2,7 @@
 
 use std::ops::Bound;
 use std::path::Path;
+use std::sync::Arc;
 
 use agent_plan::Record;
 use redb::{Database, ReadableDatabase, ReadableTable};
@@ -9,9 +10,12 @@ use redb::{Database, ReadableDatabase, ReadableTable};
 use crate::error::{OpenError, StoreError};
 use crate::file::{LedgerFile, begin, not_open};
 use crate::group::{Group, Ran};
+use crate::job::Asked;
 use crate::limits::Limits;
 use crate::migrate;
+use crate::queue::Queue;
 use crate::rows::{ObjectKey, StoredObject, decode, decode_record, parse_key};
+use crate::shown::ShownObject;
 use crate::tables::{
     ASSIGNMENTS, CHANGES, COMPACTED, CONTROL_PLANES, FORMAT, GONE, IDEMPOTENCY, KEYS_OF, LABELLED,
     MAINTENANCE, META, META_FORMAT, META_PATHS, META_VERSION, OBJECTS, OWNED, PATHS, POD_LEASES,
@@ -41,8 +45,10 @@ impl Page {
 /// The ledger. Shared by all actors; writers take turns.
 #[derive(Debug)]
 pub struct Ledger {
-    file: LedgerFile,
-    group: Group,
+    // Ends before the file is closed.
+    queue: Queue,
+    file: Arc<LedgerFile>,
+    group: Arc<Group>,
     limits: Limits,
 }
 
@@ -53,16 +59,22 @@ impl Ledger {
     /// See [`OpenError`]. Nothing is changed then.
     pub fn open(path: &Path, limits: Limits) -> Result<Self, OpenError> {
         let existed = path.exists();
-        let file = LedgerFile::open(path)?;
+        let file = Arc::new(LedgerFile::open(path)?);
         if !existed {
             sync_parent(path).map_err(|source| OpenError::Io {
                 path: path.to_owned(),
                 source,
             })?;
         }
+        let group = Arc::<Group>::default();
+        let queue = Queue::begin(&file, &group, limits).map_err(|source| OpenError::Io {
+            path: path.to_owned(),
+            source,
+        })?;
         let ledger = Self {
+            queue,
             file,
-            group: Group::default(),
+            group,
             limits,
         };
         ledger.prepare(path)?;
@@ -181,6 +193,19 @@ impl Ledger {
         })
     }
 
+    /// Has `work` run in one transaction, as [`Self::write`] does, and blocks nobody: it runs on the ledger's own thread
+    /// together with what else is asked for meanwhile, and `done` is told there what it came to once that is on disk.
+    /// Where `work` panics, `done` is dropped.
+    pub fn submit<T, E, F, D>(&self, work: F, done: D)
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+        F: FnOnce(&mut Transaction<'_>) -> Result<T, E> + Send + 'static,
+        D: FnOnce(Result<T, E>) + Send + 'static,
+    {
+        self.queue.add(Box::new(Asked::new(work, done)));
+    }
+
     /// One object.
     ///
     /// # Errors
@@ -199,6 +224,42 @@ impl Ledger {
     /// [`StoreError::Database`], [`StoreError::Undecodable`].
     pub fn objects(&self, kind: &str) -> Result<(Vec<(ObjectKey, StoredObject)>, u64), StoreError> {
         self.between(&ObjectKey::before_kind(kind), &ObjectKey::after_kind(kind))
+    }
+
+    /// Shows each object of a kind, in one namespace or in all, by namespace and name, and returns the version that they
+    /// were read at. Nothing of them is copied.
+    ///
+    /// # Errors
+    /// Those of `show`, [`StoreError::Database`], [`StoreError::Undecodable`].
+    pub fn show_each<E: From<StoreError>>(
+        &self,
+        (kind, namespace): (&str, Option<&str>),
+        mut show: impl FnMut(ShownObject<'_>) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        let within = match namespace {
+            None => kind.to_owned(),
+            Some(namespace) => format!("{}{namespace}", ObjectKey::before_kind(kind)),
+        };
+        let (first, end) = (
+            ObjectKey::before_kind(&within),
+            ObjectKey::after_kind(&within),
+        );
+        // What stops it is no failure of the file.
+        let mut stopped = Ok(());
+        let version = self.read(|database| {
+            let read = database.begin_read()?;
+            let meta = read.open_table(META)?;
+            let version = meta.get(META_VERSION)?.map_or(0, |value| value.value());
+            let table = read.open_table(OBJECTS)?;
+            for row in table.range(first.as_str()..end.as_str())? {
+                stopped = show(ShownObject::of(row?.1.value())?);
+                if stopped.is_err() {
+                    break;
+                }
+            }
+            Ok(version)
+        })?;
+        stopped.map(|()| version)
     }
 
     /// The keys of all objects of a kind, and the version they were read at. No object is decoded.

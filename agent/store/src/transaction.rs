@@ -77,6 +77,11 @@ impl<'txn> Transaction<'txn> {
         self.compact()
     }
 
+    /// Another write begins within the same transaction.
+    pub(crate) const fn begin_member(&mut self) {
+        self.changed = false;
+    }
+
     /// Whether anything was changed.
     pub(crate) const fn is_changed(&self) -> bool {
         self.changed
@@ -97,6 +102,12 @@ impl<'txn> Transaction<'txn> {
             .get(key.row().as_str())?
             .map(|row| decode(row.value(), "an object"))
             .transpose()
+    }
+
+    /// The version of the last change, this transaction's own among them.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.version
     }
 
     /// Whether there is an object of this key; it is not decoded.

@@ -319,7 +319,20 @@ fn writer_of_the_kill_test() {
             format!("vm{}", next % 7),
             i64::try_from(next).expect("fits"),
         );
-        put(&ledger, &name, &name, generation, &vec![1; 3000]).expect("put");
+        if next.is_multiple_of(2) {
+            put(&ledger, &name, &name, generation, &vec![1; 3000]).expect("put");
+        } else {
+            let (told, done) = std::sync::mpsc::channel();
+            ledger.submit(
+                move |transaction| {
+                    let version = transaction.next_version();
+                    let object = object(&name, generation, version, &vec![1; 3000]);
+                    transaction.put(&key(&name), object)
+                },
+                move |result: Result<(), StoreError>| drop(told.send(result)),
+            );
+            done.recv().expect("is told").expect("put");
+        }
         println!("ack {next}");
         std::io::stdout().flush().expect("flush");
     }
@@ -441,4 +454,44 @@ fn pages_together_are_all_objects_of_a_kind_whatever_their_size() {
     assert_eq!(rows[0].0, key("b"));
     let (rows, _) = ledger.objects_after("Virtual", None, page).expect("read");
     assert!(rows.is_empty());
+}
+
+#[test]
+fn objects_are_shown_in_one_namespace_or_in_all_and_no_more_after_an_error() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ledger = open(directory.path());
+    let places = [("a", "x"), ("a", "y"), ("ab", "x"), ("b", "x")];
+    for (at, (namespace, name)) in places.iter().enumerate() {
+        let key = ObjectKey {
+            namespace: (*namespace).to_owned(),
+            ..key(name)
+        };
+        let stored = ledger.write(|transaction| {
+            let version = transaction.next_version();
+            let uid = format!("{namespace}/{name}");
+            transaction.put(&key, object(&uid, 1, version, &[0; 1][..at.min(1)]))
+        });
+        stored.map_err(|error: StoreError| error).expect("put");
+    }
+    let shown = |namespace| {
+        let mut uids = Vec::new();
+        let version = ledger.show_each((KIND, namespace), |shown| {
+            let stored = shown.to_stored()?;
+            assert_eq!(shown.object(), stored.object);
+            uids.push(stored.uid);
+            Ok::<_, StoreError>(())
+        });
+        assert_eq!(version.expect("is read"), 4);
+        uids
+    };
+    assert_eq!(shown(None), ["a/x", "a/y", "ab/x", "b/x"]);
+    assert_eq!(shown(Some("a")), ["a/x", "a/y"]);
+    assert_eq!(shown(Some("none")), Vec::<String>::new());
+    let mut count = 0;
+    let stopped = ledger.show_each((KIND, None), |_| {
+        count += 1;
+        Err::<(), _>(StoreError::Closed)
+    });
+    assert!(matches!(stopped, Err(StoreError::Closed)));
+    assert_eq!(count, 1);
 }

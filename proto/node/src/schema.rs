@@ -32,6 +32,12 @@ pub(crate) struct MessageSchema {
 /// One field.
 pub(crate) struct FieldSchema {
     pub(crate) descriptor: FieldDescriptor,
+    /// Name in JSON.
+    name: Box<str>,
+    /// The same as JSON text, and the colon after it.
+    pub(crate) member: Box<[u8]>,
+    /// Whether a default value is told from none.
+    pub(crate) has_presence: bool,
     /// Its number on the wire.
     pub(crate) number: u32,
     pub(crate) rules: FieldRules,
@@ -163,8 +169,14 @@ impl FieldSchema {
                 return Err(format!("{} has type {other:?}", descriptor.full_name()));
             }
         };
+        let name = Box::from(descriptor.json_name());
         Ok(Self {
             number: descriptor.number(),
+            member: format!("{}:", serde_json::Value::from(&*name))
+                .into_bytes()
+                .into(),
+            has_presence: descriptor.supports_presence(),
+            name,
             descriptor,
             rules,
             shape,
@@ -182,7 +194,7 @@ impl FieldSchema {
 
     /// Name in JSON.
     pub(crate) fn name(&self) -> &str {
-        self.descriptor.json_name()
+        &self.name
     }
 }
 

@@ -9,6 +9,7 @@ use prost::encoding::{WireType, decode_key, decode_varint};
 use serde_json::Value as Json;
 
 use crate::decode::DecodeError;
+use crate::last_json::LastJson;
 use crate::schema::{FieldKind, FieldSchema, MessageSchema, Schema, Shape, Width};
 
 /// Messages within messages, at most: prost's own limit.
@@ -25,13 +26,14 @@ impl Schema {
         message: &str,
         head: &[(&str, &str)],
         bytes: &[u8],
-        out: &mut Vec<u8>,
+        (last, out): (&mut LastJson, &mut Vec<u8>),
     ) -> Result<(), DecodeError> {
         let form = self
             .find(message)
             .ok_or_else(|| unfit(&format!("{message} is not a message of the API")))?;
         let mut text = Text {
             schema: self,
+            last,
             out,
             deep: 0,
         };
@@ -49,8 +51,12 @@ enum Raw<'a> {
 /// A value of a known field: the field's place in its message's description, and the value.
 type Part<'a> = (usize, Raw<'a>);
 
+/// JSON that is longer is read each time.
+const LONGEST_LAST: usize = 1024;
+
 struct Text<'s, 'o> {
     schema: &'s Schema,
+    last: &'o mut LastJson,
     out: &'o mut Vec<u8>,
     deep: usize,
 }
@@ -69,7 +75,9 @@ impl Text<'_, '_> {
         self.out.push(b'{');
         let mut is_first = true;
         for (name, value) in head {
-            self.name(name, &mut is_first);
+            self.comma_unless(&mut is_first);
+            self.string(name);
+            self.out.push(b':');
             self.string(value);
         }
         for (field, values) in by_field(form, &parts(form, bytes)?) {
@@ -91,11 +99,11 @@ impl Text<'_, '_> {
         match field.shape {
             Shape::Single => self.single(field, values, is_first),
             Shape::List => {
-                self.name(field.name(), is_first);
+                self.name(field, is_first);
                 self.list(field, values)
             }
             Shape::Map => {
-                self.name(field.name(), is_first);
+                self.name(field, is_first);
                 self.map(field, values)
             }
         }
@@ -108,7 +116,7 @@ impl Text<'_, '_> {
         is_first: &mut bool,
     ) -> Result<(), DecodeError> {
         if let Some(value) = whole(field, values)? {
-            self.name(field.name(), is_first);
+            self.name(field, is_first);
             self.value(&field.kind, value.raw())?;
         }
         Ok(())
@@ -142,7 +150,9 @@ impl Text<'_, '_> {
         self.out.push(b'{');
         let mut is_first = true;
         for (key, value) in map_entries(field, values)? {
-            self.name(key, &mut is_first);
+            self.comma_unless(&mut is_first);
+            self.string(key);
+            self.out.push(b':');
             self.value(&field.kind, value)?;
         }
         self.out.push(b'}');
@@ -158,13 +168,7 @@ impl Text<'_, '_> {
             (FieldKind::Text | FieldKind::Quantity, Raw::Bytes(bytes)) => {
                 self.string(utf8(bytes)?);
             }
-            // What was not made by the codec may be anything: text that is no JSON is shown as text.
-            (FieldKind::Json(_), Raw::Bytes(bytes)) => {
-                match serde_json::from_slice::<Json>(bytes) {
-                    Ok(value) => self.json(&value),
-                    Err(_) => self.string(&String::from_utf8_lossy(bytes)),
-                }
-            }
+            (FieldKind::Json(_), Raw::Bytes(bytes)) => self.held(bytes),
             (FieldKind::Base64, Raw::Bytes(bytes)) => self.string(&BASE64.encode(bytes)),
             (FieldKind::Bool, Raw::Varint(value)) => self.json(&Json::from(value != 0)),
             (FieldKind::Integer(width), Raw::Varint(value)) => self.json(&number(*width, value)),
@@ -173,12 +177,35 @@ impl Text<'_, '_> {
         Ok(())
     }
 
-    fn name(&mut self, name: &str, is_first: &mut bool) {
+    fn name(&mut self, field: &FieldSchema, is_first: &mut bool) {
+        self.comma_unless(is_first);
+        self.out.extend_from_slice(&field.member);
+    }
+
+    fn comma_unless(&mut self, is_first: &mut bool) {
         if !std::mem::take(is_first) {
             self.out.push(b',');
         }
-        self.string(name);
-        self.out.push(b':');
+    }
+
+    /// JSON that the message holds as text. What was not made by the codec may be anything: text that is no JSON is shown
+    /// as text.
+    fn held(&mut self, bytes: &[u8]) {
+        if bytes == self.last.bytes && !bytes.is_empty() {
+            return self.out.extend_from_slice(&self.last.written);
+        }
+        let start = self.out.len();
+        match serde_json::from_slice::<Json>(bytes) {
+            Ok(value) => self.json(&value),
+            Err(_) => self.string(&String::from_utf8_lossy(bytes)),
+        }
+        if bytes.len() <= LONGEST_LAST {
+            self.last.bytes.clear();
+            self.last.bytes.extend_from_slice(bytes);
+            self.last.written.clear();
+            let written = self.out.get(start..).unwrap_or_default();
+            self.last.written.extend_from_slice(written);
+        }
     }
 
     /// Before every item of a list that begins at `start` but the first.
@@ -248,7 +275,7 @@ fn whole<'a>(field: &FieldSchema, values: &[Part<'a>]) -> Result<Option<Whole<'a
             utf8(value.bytes()?)?;
         }
     }
-    let is_left_out = last.is_default() && !field.descriptor.supports_presence();
+    let is_left_out = last.is_default() && !field.has_presence;
     Ok((!is_left_out).then_some(Whole::Raw(*last)))
 }
 

@@ -8,6 +8,7 @@ use agent_sources::{
     ApiError, Delete, Kind, MachineRegistry, ObjectPatch, ObjectRef, ObjectRegistry, WriteBy,
 };
 
+use super::wait::wait;
 use crate::agent::Agent;
 
 /// Kind of machines.
@@ -74,7 +75,7 @@ impl<H: Host> Agent<H> {
             patch: change.patch,
             preconditions: Preconditions::exactly(&machine.metadata),
         };
-        let written = self.patch_object(&patch, by);
+        let written = wait(self.patch_any(&patch, by));
         let written = match written {
             Ok(written) => written,
             Err(ApiError::Conflict(_)) if self.has_changed(&machine)? => return Ok(None),

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use tracing::warn;
 
 use super::kind_of;
+use super::wait::wait;
 use super::write::Decision;
 use crate::agent::Agent;
 use crate::{clock, facts};
@@ -35,24 +36,28 @@ impl<H: Host> Agent<H> {
     fn try_publish(&self) -> Result<(), ApiError> {
         let kind = kind_of(KIND)?;
         let name = self.node_name();
-        self.change(kind, (&id_of(&name), Part::Main), &own(), |present| {
+        let (id, by) = (id_of(&name), own());
+        let published = self.change(kind, (&id, Part::Main), &by, |present| {
             let created = present.is_none();
             Ok(Decision {
                 written: Written::Changed(self.node_object(kind, &name, present)?),
                 created,
                 warnings: Vec::new(),
             })
-        })?;
+        });
+        wait(published)?;
         // A node whose name was changed has been another one.
         for former in self.list_objects(KIND)?.items {
             if former.metadata.name != name {
-                self.change(kind, (&former.id(), Part::Main), &own(), |present| {
+                let id = former.id();
+                let removed = self.change(kind, (&id, Part::Main), &by, |present| {
                     Ok(Decision {
                         written: present.map_or(Written::Unchanged, Written::Gone),
                         created: false,
                         warnings: Vec::new(),
                     })
-                })?;
+                });
+                wait(removed)?;
             }
         }
         Ok(())

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use agent_host::Host;
-use agent_objects::{Kinds, Object, ObjectKind, Refusal, Writer};
-use agent_sources::{ApiError, ObjectText};
-use agent_store::{Sealed, StoredObject};
+use agent_objects::{Kinds, LastText, Object, ObjectKind, Refusal, Writer};
+use agent_sources::{ApiError, Choice, ObjectText, ObjectsListed};
+use agent_store::{Sealed, ShownObject, StoredObject};
 use proto_node::from_json;
 use proto_node::meta::ObjectMeta;
 use proto_node::vmi::VirtualMachineInstance;
@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::refused;
 use crate::agent::Agent;
+use crate::error::WriteError;
 use crate::object;
 use crate::secrets::{ObjectIdentity, SealError};
 
@@ -30,10 +31,52 @@ impl<H: Host> Agent<H> {
         kind: &ObjectKind,
         row: &StoredObject,
         metadata: ObjectMeta,
+        last: &mut LastText,
     ) -> Result<ObjectText, ApiError> {
-        let json = Kinds::this_release().text_from_wire(kind, &self.whole(kind, row)?);
+        let json = Kinds::this_release().text_from_wire(kind, &self.whole(kind, row)?, last);
         let json = json.map_err(|error| undecodable(row, &error))?;
         Ok(ObjectText { metadata, json })
+    }
+
+    /// The texts of the objects of a kind that are chosen.
+    pub(super) fn texts_of(
+        &self,
+        kind: &ObjectKind,
+        namespace: Option<&str>,
+        choice: &mut dyn Choice,
+    ) -> Result<ObjectsListed<Vec<u8>>, ApiError> {
+        let (mut items, mut last) = (Vec::new(), LastText::default());
+        let version = self.ledger.show_each((kind.kind, namespace), |shown| {
+            let metadata = object::selectable(shown.object())?;
+            if !choice.wants(&metadata) {
+                return Ok(());
+            }
+            let json = self.shown_text(kind, shown, &mut last)?;
+            if choice.keeps(&metadata, &json) {
+                items.push(json);
+            }
+            Ok::<_, WriteError>(())
+        })?;
+        Ok(ObjectsListed { version, items })
+    }
+
+    fn shown_text(
+        &self,
+        kind: &ObjectKind,
+        shown: ShownObject<'_>,
+        last: &mut LastText,
+    ) -> Result<Vec<u8>, WriteError> {
+        let kinds = Kinds::this_release();
+        let text = if shown.is_sealed() {
+            let row = shown.to_stored()?;
+            kinds.text_from_wire(kind, &self.whole(kind, &row)?, last)
+        } else {
+            kinds.text_from_wire(kind, shown.object(), last)
+        };
+        match text {
+            Ok(text) => Ok(text),
+            Err(error) => Err(undecodable(&shown.to_stored()?, &error).into()),
+        }
     }
 
     /// The bytes of a row's object, with what is confidential.

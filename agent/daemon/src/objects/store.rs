@@ -7,6 +7,7 @@ use agent_objects::{Kinds, Object, ObjectId, Part, Preconditions, Propagation, W
 use agent_sources::{ApiError, ObjectDelete, ObjectPatch, ObjectRegistry, WriteBy};
 use serde_json::Value;
 
+use super::wait::wait;
 use super::{CHANGES, id, kind_of};
 use crate::agent::Agent;
 use crate::error::store;
@@ -112,7 +113,7 @@ impl<H: Host> ObjectStore for Agent<H> {
     }
 
     fn create(&self, object: &Object) -> Result<Object, StoreError> {
-        let written = self.create_object(object.clone(), &CONTROLLER);
+        let written = wait(self.create_any(object.clone(), &CONTROLLER));
         written.map(|written| written.object).map_err(refused)
     }
 
@@ -147,7 +148,7 @@ impl<H: Host> ObjectStore for Agent<H> {
             patch: patch.clone(),
             preconditions: preconditions.clone(),
         };
-        let written = self.patch_object(&patch, &by);
+        let written = wait(self.patch_any(&patch, &by));
         written.map(|written| written.object).map_err(refused)
     }
 
@@ -158,7 +159,7 @@ impl<H: Host> ObjectStore for Agent<H> {
             propagation: Propagation::Background,
             grace_period_seconds: None,
         };
-        let deleted = ObjectRegistry::delete_object(self, &delete, &CONTROLLER);
+        let deleted = wait(self.delete_any(&delete, &CONTROLLER));
         deleted.map(drop).map_err(refused)
     }
 }

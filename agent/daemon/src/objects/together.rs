@@ -7,6 +7,7 @@ use agent_store::Transaction;
 
 use super::companion::Companion;
 use super::namespace::{self, check_open};
+use super::wait::wait;
 use super::{key, kind_of};
 use crate::agent::Agent;
 use crate::error::WriteError;
@@ -22,8 +23,10 @@ impl<H: Host> Agent<H> {
     ) -> Result<ObjectWritten, ApiError> {
         if !matches!(kind_of(&guest.kind)?.writer, Writer::Guests) || by.dry_run {
             // No other kind is made in one transaction with anything else yet.
-            match self.create_any(first, by) {
-                Ok(_) | Err(ApiError::AlreadyExists(_)) => return self.create_any(guest, by),
+            match wait(self.create_any(first, by)) {
+                Ok(_) | Err(ApiError::AlreadyExists(_)) => {
+                    return wait(self.create_any(guest, by));
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -35,8 +35,17 @@ pub(super) struct Decision {
     pub(super) warnings: Vec<String>,
 }
 
+/// On what a write was decided.
+struct Decided {
+    kind: &'static ObjectKind,
+    id: ObjectId,
+    /// The version of the object that was there.
+    before: Option<u64>,
+    idempotency_key: String,
+}
+
 impl<H: Host> Agent<H> {
-    pub(super) fn create_any(
+    pub(super) async fn create_any(
         &self,
         mut object: Object,
         by: &WriteBy,
@@ -60,9 +69,10 @@ impl<H: Host> Agent<H> {
                 None => self.admitted(kind, object.clone()),
             },
         )
+        .await
     }
 
-    pub(super) fn apply_three_way(
+    pub(super) async fn apply_three_way(
         &self,
         mut object: Object,
         by: &WriteBy,
@@ -79,7 +89,7 @@ impl<H: Host> Agent<H> {
         if object.metadata.name.is_empty() {
             // Its name is made with it: there is nothing to merge with.
             let first = self.read_as(kind, applied(object, None))?;
-            return self.create_any(first, by);
+            return self.create_any(first, by).await;
         }
         owner::claim(&mut object.metadata, &by.owner);
         if let Some(written) = self.repeated_write(kind, &object, by)? {
@@ -93,9 +103,10 @@ impl<H: Host> Agent<H> {
                 None => self.admitted(kind, self.new_object(kind, offered)?),
             }
         })
+        .await
     }
 
-    pub(super) fn patch_any(
+    pub(super) async fn patch_any(
         &self,
         wanted: &ObjectPatch,
         by: &WriteBy,
@@ -111,9 +122,10 @@ impl<H: Host> Agent<H> {
             let offered = offered.map_err(|error| refused(kind, &wanted.id.name, error))?;
             self.updated(kind, &present, offered, wanted.part, by)
         })
+        .await
     }
 
-    pub(super) fn scale_any(
+    pub(super) async fn scale_any(
         &self,
         wanted: &ObjectScale,
         by: &WriteBy,
@@ -137,10 +149,10 @@ impl<H: Host> Agent<H> {
             patch,
             preconditions: wanted.preconditions.clone(),
         };
-        self.patch_any(&patch, by)
+        self.patch_any(&patch, by).await
     }
 
-    pub(super) fn replace_any(
+    pub(super) async fn replace_any(
         &self,
         object: Object,
         by: &WriteBy,
@@ -154,9 +166,10 @@ impl<H: Host> Agent<H> {
             let present = present.ok_or_else(|| not_found(kind, &id))?;
             self.updated(kind, &present, object.clone(), Part::Main, by)
         })
+        .await
     }
 
-    pub(super) fn delete_any(
+    pub(super) async fn delete_any(
         &self,
         wanted: &ObjectDelete,
         by: &WriteBy,
@@ -177,6 +190,7 @@ impl<H: Host> Agent<H> {
                 warnings: Vec::new(),
             })
         })
+        .await
     }
 
     /// Objects that the agent has a path of its own for.
@@ -347,12 +361,12 @@ impl<H: Host> Agent<H> {
 
     /// Decides on what is there, and stores it unless the write is only judged. Nobody waits for the decision: it is
     /// made outside of the transaction, which starts over when what it was made on has changed meanwhile.
-    pub(super) fn change(
+    pub(super) async fn change(
         &self,
-        kind: &ObjectKind,
+        kind: &'static ObjectKind,
         (id, part): (&ObjectId, Part),
         by: &WriteBy,
-        decide: impl Fn(Option<Object>) -> Result<Decision, ApiError>,
+        decide: impl Fn(Option<Object>) -> Result<Decision, ApiError> + Send + Sync,
     ) -> Result<ObjectWritten, ApiError> {
         let key = key(id);
         let space = namespace::key_of(&id.namespace);
@@ -378,24 +392,22 @@ impl<H: Host> Agent<H> {
             if matches!(decision.written, Written::Unchanged) {
                 return Ok(told(decision, present));
             }
-            let stored = self.write(|transaction| {
-                let now = transaction.object(&key)?;
-                if version_of(now.as_ref()) != version_of(row.as_ref()) {
-                    return Ok(None);
+            let wanted = Decided {
+                kind,
+                id: id.clone(),
+                before: version_of(row.as_ref()),
+                idempotency_key: by.idempotency_key.clone(),
+            };
+            let agent = self.clone();
+            let store = move |transaction: &mut Transaction<'_>| {
+                agent.store_decided(transaction, &wanted, (decision, present))
+            };
+            let wake = |agent: &Self, written: &Option<ObjectWritten>| {
+                if let Some(written) = written {
+                    agent.wake(&written.object.metadata.uid);
                 }
-                if now.is_none() {
-                    check_open(transaction.object(&space)?.as_ref(), (kind.plural, id))?;
-                }
-                self.store_written(transaction, kind, now.as_ref(), &mut decision.written)?;
-                let written = told(decision, present);
-                if written.created && !by.idempotency_key.is_empty() {
-                    let uid = &written.object.metadata.uid;
-                    transaction.put_idempotency_key(&by.idempotency_key, uid)?;
-                }
-                Ok(Some(written))
-            })?;
-            if let Some(written) = stored {
-                self.wake(&written.object.metadata.uid);
+            };
+            if let Some(written) = self.write_shared(store, wake).await? {
                 return Ok(written);
             }
         }
@@ -403,6 +415,31 @@ impl<H: Host> Agent<H> {
             "{:?} was changed {ATTEMPTS} times while this write was judged: try again",
             id.name
         )))
+    }
+
+    /// Stores what was decided; nothing when what that was decided on has changed meanwhile.
+    fn store_decided(
+        &self,
+        transaction: &mut Transaction<'_>,
+        wanted: &Decided,
+        (mut decision, present): (Decision, Option<Object>),
+    ) -> Result<Option<ObjectWritten>, WriteError> {
+        let Decided { kind, id, .. } = wanted;
+        let now = transaction.object(&key(id))?;
+        if version_of(now.as_ref()) != wanted.before {
+            return Ok(None);
+        }
+        if now.is_none() {
+            let space = transaction.object(&namespace::key_of(&id.namespace))?;
+            check_open(space.as_ref(), (kind.plural, id))?;
+        }
+        self.store_written(transaction, kind, now.as_ref(), &mut decision.written)?;
+        let written = told(decision, present);
+        if written.created && !wanted.idempotency_key.is_empty() {
+            let uid = &written.object.metadata.uid;
+            transaction.put_idempotency_key(&wanted.idempotency_key, uid)?;
+        }
+        Ok(Some(written))
     }
 
     /// Stores what was decided, and gives it its version.

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use proto_node::meta::ObjectMeta;
-use proto_node::{Schema, from_json_lenient, to_json};
+use proto_node::{LastJson, Schema, from_json_lenient, to_json};
 use serde_json::Value;
 
 use super::ObjectKind;
@@ -16,6 +16,13 @@ use crate::refusal::Refusal;
 pub struct Kinds {
     schema: &'static Schema,
     kinds: Vec<ObjectKind>,
+}
+
+/// What texts that are written one after another share.
+#[derive(Debug, Default)]
+pub struct LastText {
+    json: LastJson,
+    buffer: Vec<u8>,
 }
 
 pub(super) static SERVED: OnceLock<Kinds> = OnceLock::new();
@@ -151,20 +158,37 @@ impl Kinds {
         Ok(object)
     }
 
-    /// The JSON text of such bytes: that of [`Self::from_wire`]'s object.
+    /// The JSON text of such bytes: that of [`Self::from_wire`]'s object. Texts that follow each other share `last`.
     ///
     /// # Errors
     /// [`Refusal::Malformed`].
-    pub fn text_from_wire(&self, kind: &ObjectKind, bytes: &[u8]) -> Result<Vec<u8>, Refusal> {
+    pub fn text_from_wire(
+        &self,
+        kind: &ObjectKind,
+        bytes: &[u8],
+        last: &mut LastText,
+    ) -> Result<Vec<u8>, Refusal> {
+        // What is kept is as large as its text, whatever the buffer that it was written to.
+        let mut buffer = std::mem::take(&mut last.buffer);
+        buffer.clear();
+        let written = self.write_text(kind, bytes, (last, &mut buffer));
+        let text = buffer.as_slice().into();
+        last.buffer = buffer;
+        written.map(|()| text)
+    }
+
+    fn write_text(
+        &self,
+        kind: &ObjectKind,
+        bytes: &[u8],
+        (last, text): (&mut LastText, &mut Vec<u8>),
+    ) -> Result<(), Refusal> {
         let api_version = kind.api_version();
         let head = [("apiVersion", api_version.as_str()), ("kind", kind.kind)];
-        // Names and punctuation take about as much again as the values.
-        let mut text = Vec::with_capacity(bytes.len().saturating_mul(2));
         let written = self
             .schema
-            .write_json(kind.message, &head, bytes, &mut text);
-        written.map_err(|error| Refusal::Malformed(vec![error]))?;
-        Ok(text)
+            .write_json(kind.message, &head, bytes, (&mut last.json, text));
+        written.map_err(|error| Refusal::Malformed(vec![error]))
     }
 }
 
@@ -237,7 +261,8 @@ mod tests {
                 .into();
             object.metadata.generation = 3;
             let bytes = kinds.to_wire(kind, &object).unwrap();
-            let text = kinds.text_from_wire(kind, &bytes).unwrap();
+            let mut last = LastText::default();
+            let text = kinds.text_from_wire(kind, &bytes, &mut last).unwrap();
             let read = kinds.from_wire(kind, &bytes).unwrap();
             assert_eq!(String::from_utf8(text).unwrap(), read.to_json().to_string());
         }

@@ -33,7 +33,7 @@ impl Others {
     }
 
     /// Brings what is there in line with what the files say.
-    pub(crate) fn settle(&mut self, registry: &impl ObjectRegistry, files: &Directory) {
+    pub(crate) async fn settle(&mut self, registry: &impl ObjectRegistry, files: &Directory) {
         if self.is_done {
             return;
         }
@@ -43,15 +43,20 @@ impl Others {
         }
         let mut is_done = true;
         for (id, wish) in &wishes {
-            is_done &= self.apply(registry, id, wish);
+            is_done &= self.apply(registry, id, wish).await;
         }
         self.settled.retain(|id, _| wishes.contains_key(id));
-        is_done &= sweep(registry, files, &wishes);
+        is_done &= sweep(registry, files, &wishes).await;
         self.is_done = is_done;
     }
 
     /// Has an object be as a file says; false when it is to be tried again.
-    fn apply(&mut self, registry: &impl ObjectRegistry, id: &ObjectId, wish: &OtherWish) -> bool {
+    async fn apply(
+        &mut self,
+        registry: &impl ObjectRegistry,
+        id: &ObjectId,
+        wish: &OtherWish,
+    ) -> bool {
         let present = match registry.get_object(id) {
             Ok(present) => Some(present),
             Err(ApiError::NotFound { .. }) => None,
@@ -87,7 +92,7 @@ impl Others {
             idempotency_key: String::new(),
             manager: String::from(MANAGER),
         };
-        let error = match registry.apply_object(wish.object.clone(), &by) {
+        let error = match registry.apply_object(wish.object.clone(), &by).await {
             Ok(written) => {
                 if written.changed {
                     let (kind, name, namespace, file) =
@@ -124,7 +129,7 @@ impl Others {
 }
 
 /// Deletes what came from files that are gone; false when it is to be tried again.
-fn sweep(
+async fn sweep(
     registry: &impl ObjectRegistry,
     files: &Directory,
     wishes: &BTreeMap<ObjectId, OtherWish>,
@@ -166,7 +171,7 @@ fn sweep(
                 idempotency_key: String::new(),
                 manager: String::new(),
             };
-            if let Err(error) = registry.delete_object(&delete, &by) {
+            if let Err(error) = registry.delete_object(&delete, &by).await {
                 warn!(%error, "an object whose manifest is gone cannot be deleted; trying again");
                 is_done = false;
             }

@@ -115,7 +115,7 @@ impl<R: ObjectRegistry> ManifestSource<R> {
 
     /// Brings what is there in line with what the files say.
     async fn settle(&mut self) {
-        self.others.settle(&self.registry, &self.directory);
+        self.others.settle(&self.registry, &self.directory).await;
         let (wishes, complaints) = self.directory.wishes();
         for complaint in complaints {
             self.complain(&complaint).await;

@@ -10,6 +10,7 @@ use agent_objects::{
 };
 use prost::Message;
 use proto_node::manifest::MAX_MANIFEST_BYTES;
+use proto_node::meta::ObjectMeta;
 use proto_node::node::object_service_server::ObjectService;
 use proto_node::node::{self, apply_response};
 use serde_json::Value;
@@ -17,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status};
 
-use super::{ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale, WriteBy};
+use super::{Choice, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale, WriteBy};
 use crate::access::Permit;
 use crate::budget::Call;
 use crate::error::ApiError;
@@ -43,7 +44,26 @@ impl<R: ObjectRegistry> ObjectCalls<R> {
         work: impl FnOnce() -> Result<T, ApiError>,
     ) -> Result<Response<T>, Status> {
         let begun = Instant::now();
-        let answer = work().map_err(Status::from);
+        self.counted(method, begun, work())
+    }
+
+    /// Counts a call that ends when it is on disk.
+    async fn count_write<T>(
+        &self,
+        method: &'static str,
+        work: impl Future<Output = Result<T, ApiError>> + Send,
+    ) -> Result<Response<T>, Status> {
+        let begun = Instant::now();
+        self.counted(method, begun, work.await)
+    }
+
+    fn counted<T>(
+        &self,
+        method: &'static str,
+        begun: Instant,
+        answer: Result<T, ApiError>,
+    ) -> Result<Response<T>, Status> {
+        let answer = answer.map_err(Status::from);
         let code = answer.as_ref().err().map_or(Code::Ok, Status::code);
         self.0.count_call(&AnsweredCall {
             method,
@@ -144,7 +164,7 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
         &self,
         request: Request<node::CreateObjectRequest>,
     ) -> Result<Response<node::CreateObjectResponse>, Status> {
-        self.count("CreateObject", || {
+        self.count_write("CreateObject", async {
             let permit = Permit::of(&request)?;
             let asked = request.get_ref();
             let object = self.read(&permit, &asked.object)?;
@@ -152,19 +172,20 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
                 idempotency_key: asked.idempotency_key.clone(),
                 ..by_caller(asked.dry_run, &asked.field_manager)?
             };
-            let written = self.0.create_object(object, &by)?;
+            let written = self.0.create_object(object, &by).await?;
             Ok(node::CreateObjectResponse {
                 object: bytes(&written.object),
                 warnings: written.warnings,
             })
         })
+        .await
     }
 
     async fn apply_object(
         &self,
         request: Request<node::ApplyObjectRequest>,
     ) -> Result<Response<node::ApplyObjectResponse>, Status> {
-        self.count("ApplyObject", || {
+        self.count_write("ApplyObject", async {
             let permit = Permit::of(&request)?;
             let asked = request.get_ref();
             let object = self.read(&permit, &asked.object)?;
@@ -172,7 +193,7 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
                 idempotency_key: asked.idempotency_key.clone(),
                 ..by_caller(asked.dry_run, &asked.field_manager)?
             };
-            let written = self.0.apply_object(object, &by)?;
+            let written = self.0.apply_object(object, &by).await?;
             let result = match (written.created, written.changed) {
                 (true, _) => apply_response::Result::Created,
                 (false, true) => apply_response::Result::Configured,
@@ -184,6 +205,7 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
                 warnings: written.warnings,
             })
         })
+        .await
     }
 
     async fn get_object(
@@ -218,18 +240,15 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
             let filter = self.filter(&permit, (&asked.kind, asked.namespace), selectors)?;
             let after = Token::parse(&asked.r#continue)?;
             call.check_room()?;
-            let mut pager = Pager::new(asked.limit, after);
-            let has_fields = filter.has_fields();
-            let listed = self.0.list_texts(filter.kind.kind, &mut |metadata| {
-                filter.matches_metadata(metadata) && (has_fields || pager.takes(metadata))
-            })?;
-            let mut items = listed.items;
-            if has_fields {
-                items.retain(|object| filter.matches(object) && pager.takes(&object.metadata));
-            }
+            let place = (filter.kind.kind, filter.namespace());
+            let mut page = PageOfTexts {
+                pager: Pager::new(asked.limit, after),
+                filter: &filter,
+            };
+            let listed = self.0.list_texts(place, &mut page)?;
             let list = node::ListObjectsResponse {
-                metadata: Some(pager.metadata(listed.version)),
-                items: items.into_iter().map(|object| object.json).collect(),
+                metadata: Some(page.pager.metadata(listed.version)),
+                items: listed.items,
             };
             // It is kept as a whole until the client has read it.
             charge = Some(call.charge(list.encoded_len()));
@@ -263,25 +282,26 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
         &self,
         request: Request<node::ReplaceObjectRequest>,
     ) -> Result<Response<node::ReplaceObjectResponse>, Status> {
-        self.count("ReplaceObject", || {
+        self.count_write("ReplaceObject", async {
             let permit = Permit::of(&request)?;
             let asked = request.get_ref();
             let object = self.read(&permit, &asked.object)?;
             let by = by_caller(asked.dry_run, &asked.field_manager)?;
-            let written = self.0.replace_object(object, &by)?;
+            let written = self.0.replace_object(object, &by).await?;
             Ok(node::ReplaceObjectResponse {
                 object: bytes(&written.object),
                 warnings: written.warnings,
                 changed: written.changed,
             })
         })
+        .await
     }
 
     async fn patch_object(
         &self,
         request: Request<node::PatchObjectRequest>,
     ) -> Result<Response<node::PatchObjectResponse>, Status> {
-        self.count("PatchObject", || {
+        self.count_write("PatchObject", async {
             let permit = Permit::of(&request)?;
             let asked = request.into_inner();
             let part = match asked.subresource.as_str() {
@@ -300,13 +320,14 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
                 preconditions: preconditions(asked.preconditions),
             };
             let by = by_caller(asked.dry_run, &asked.field_manager)?;
-            let written = self.0.patch_object(&patch, &by)?;
+            let written = self.0.patch_object(&patch, &by).await?;
             Ok(node::PatchObjectResponse {
                 object: bytes(&written.object),
                 warnings: written.warnings,
                 changed: written.changed,
             })
         })
+        .await
     }
 
     async fn get_scale(
@@ -325,7 +346,7 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
         &self,
         request: Request<node::SetScaleRequest>,
     ) -> Result<Response<node::SetScaleResponse>, Status> {
-        self.count("SetScale", || {
+        self.count_write("SetScale", async {
             let permit = Permit::of(&request)?;
             let asked = request.into_inner();
             let scale = ObjectScale {
@@ -334,17 +355,18 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
                 preconditions: preconditions(asked.preconditions),
             };
             let by = by_caller(asked.dry_run, &asked.field_manager)?;
-            let written = self.0.scale_object(&scale, &by)?;
+            let written = self.0.scale_object(&scale, &by).await?;
             let scale = self.scale_of(&written.object)?;
             Ok(node::SetScaleResponse { scale: Some(scale) })
         })
+        .await
     }
 
     async fn delete_object(
         &self,
         request: Request<node::DeleteObjectRequest>,
     ) -> Result<Response<node::DeleteObjectResponse>, Status> {
-        self.count("DeleteObject", || {
+        self.count_write("DeleteObject", async {
             let permit = Permit::of(&request)?;
             let asked = request.into_inner();
             if asked
@@ -365,12 +387,32 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
                 grace_period_seconds: asked.grace_period_seconds,
             };
             let by = by_caller(asked.dry_run, "")?;
-            let written = self.0.delete_object(&delete, &by)?;
+            let written = self.0.delete_object(&delete, &by).await?;
             Ok(node::DeleteObjectResponse {
                 object: bytes(&written.object),
                 gone: written.gone,
             })
         })
+        .await
+    }
+}
+
+/// The objects of a list that match, as far as they are on its page.
+struct PageOfTexts<'f> {
+    pager: Pager,
+    filter: &'f Filter,
+}
+
+impl Choice for PageOfTexts<'_> {
+    fn wants(&mut self, metadata: &ObjectMeta) -> bool {
+        // Whether an object counts for the page may take more than its metadata to say.
+        self.filter.matches_metadata(metadata)
+            && (self.filter.has_fields() || self.pager.takes(metadata))
+    }
+
+    fn keeps(&mut self, metadata: &ObjectMeta, json: &[u8]) -> bool {
+        !self.filter.has_fields()
+            || (self.filter.matches_fields(json) && self.pager.takes(metadata))
     }
 }
 

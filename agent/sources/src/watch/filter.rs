@@ -33,9 +33,13 @@ impl Watched for ObjectText {
     }
 
     fn to_json(&self) -> Value {
-        // The text is the agent's own. Of what it could not read again, no field matches.
-        serde_json::from_slice(&self.json).unwrap_or_default()
+        read_again(&self.json)
     }
+}
+
+/// The text is the agent's own. Of what it could not read again, no field matches.
+fn read_again(json: &[u8]) -> Value {
+    serde_json::from_slice(json).unwrap_or_default()
 }
 
 /// Which objects somebody wants to see.
@@ -90,6 +94,16 @@ impl Filter {
     /// Whether an object of this metadata is what was asked for, as far as metadata can say.
     pub(crate) fn matches_metadata(&self, metadata: &ObjectMeta) -> bool {
         self.covers_namespace(&metadata.namespace) && self.labels.matches(&metadata.labels)
+    }
+
+    /// Whether the fields of an object's text are what was asked for.
+    pub(crate) fn matches_fields(&self, json: &[u8]) -> bool {
+        self.fields.matches(&read_again(json))
+    }
+
+    /// The one namespace that the caller looks at, unless it is all.
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        Some(self.namespace.as_str()).filter(|namespace| !namespace.is_empty())
     }
 
     /// Whether it takes more than metadata to say what matches.

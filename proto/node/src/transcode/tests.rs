@@ -85,7 +85,12 @@ fn message(schema: &Schema, name: &str, dice: &mut Dice, deep: usize) -> Dynamic
 
 fn written(message: &str, bytes: &[u8]) -> Result<String, DecodeError> {
     let mut out = Vec::new();
-    Schema::this_release().write_json(message, &[], bytes, &mut out)?;
+    let mut last = LastJson::default();
+    Schema::this_release().write_json(message, &[], bytes, (&mut last, &mut out))?;
+    // What is remembered changes nothing.
+    let mut again = Vec::new();
+    Schema::this_release().write_json(message, &[], bytes, (&mut last, &mut again))?;
+    assert_eq!(out, again);
     Ok(String::from_utf8(out).expect("JSON is text"))
 }
 
@@ -246,7 +251,7 @@ fn members_of_the_head_come_first_and_once() {
     let mut out = Vec::new();
     let head = [("apiVersion", "v1"), ("kind", "Secret")];
     Schema::this_release()
-        .write_json(name, &head, &wire, &mut out)
+        .write_json(name, &head, &wire, (&mut LastJson::default(), &mut out))
         .expect("a Secret");
     let text = r#"{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}"#;
     assert_eq!(String::from_utf8(out).unwrap(), text);
