@@ -14,7 +14,7 @@ const HOOKS: &str = "/run/hooks.d";
 
 /// Says which rights it has, and has the guest end by itself.
 const GOOD: &str = r#"#!/usr/bin/python3
-import json, os, sys
+import json, os, resource, sys
 request = json.load(sys.stdin)
 if sys.argv[1] == "shutdown":
     sys.exit("told of the end of " + request["vmi"]["metadata"]["name"])
@@ -31,6 +31,7 @@ def target(descriptor):
     except OSError:
         return ""
 rights.append(any("kvm" in target(one) for one in os.listdir("/proc/self/fd")))
+rights.append(resource.getrlimit(resource.RLIMIT_DATA)[0] != 256 << 20)
 if any(rights) or set(os.environ) - {"PATH", "LC_CTYPE"}:
     sys.exit(f"rights: {rights} {dict(os.environ)}")
 machine = request["machine"]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use agent_domain::{Vmi, cloud_init_volumes, describe, with_cloud_init, with_machine};
-use agent_host::{hook_programs, run_hook_program};
+use agent_host::{HookPoint, hook_programs, run_hook_program};
 use agent_plan::{Action, Failure, Verdict};
 use agent_sources::HookSocket;
 use proto_node::hooks::{
@@ -15,11 +15,6 @@ use proto_node::{Node, from_node, to_json};
 use tracing::warn;
 
 use crate::config::{FailurePolicy, Hooks};
-
-/// What programs are told as their argument.
-const ON_DEFINE_DOMAIN: &str = "on-define-domain";
-const PRE_CLOUD_INIT_ISO: &str = "pre-cloud-init-iso";
-const SHUTDOWN: &str = "shutdown";
 
 /// One who is asked.
 enum Hook {
@@ -84,7 +79,8 @@ async fn define(
     let response: OnDefineDomainResponse = match hook {
         Hook::Program(program) => {
             let input = to_json(&request).to_string();
-            let answer = answer_of(&ask(settings, program, ON_DEFINE_DOMAIN, &input).await?)?;
+            let answer =
+                answer_of(&ask(settings, program, HookPoint::OnDefineDomain, &input).await?)?;
             from_node(&answer).map_err(|errors| joined(&errors))?
         }
         Hook::Socket(path) => {
@@ -141,7 +137,8 @@ async fn pre_cloud_init_iso(
     let response: PreCloudInitIsoResponse = match hook {
         Hook::Program(program) => {
             let input = to_json(&request).to_string();
-            let answer = answer_of(&ask(settings, program, PRE_CLOUD_INIT_ISO, &input).await?)?;
+            let answer =
+                answer_of(&ask(settings, program, HookPoint::PreCloudInitIso, &input).await?)?;
             from_node(&answer).map_err(|errors| joined(&errors))?
         }
         Hook::Socket(path) => {
@@ -176,7 +173,9 @@ async fn shutdown(settings: &Hooks, object: &VirtualMachineInstance) {
         let told = match &hook {
             Hook::Program(program) => {
                 let input = to_json(&request).to_string();
-                ask(settings, program, SHUTDOWN, &input).await.map(drop)
+                ask(settings, program, HookPoint::Shutdown, &input)
+                    .await
+                    .map(drop)
             }
             Hook::Socket(path) => {
                 let limit = settings.limit();
@@ -195,7 +194,7 @@ async fn shutdown(settings: &Hooks, object: &VirtualMachineInstance) {
 async fn ask(
     settings: &Hooks,
     program: &Path,
-    point: &str,
+    point: HookPoint,
     input: &str,
 ) -> Result<Vec<u8>, String> {
     let helper = std::env::current_exe().map_err(|error| error.to_string())?;

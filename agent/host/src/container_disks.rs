@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use agent_domain::{ContainerDisk, ContainerImage, PullPolicy, RegistryImage, tame};
+use agent_domain::{ContainerDisk, ContainerImage, Namespace, PullPolicy, RegistryImage, tame};
 use agent_plan::{Failure, Verdict};
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
@@ -30,7 +30,7 @@ use crate::layout::absent_is_none;
 use crate::registry::RegistrySettings;
 use crate::work::Work;
 pub(crate) use import::Importer;
-use import::Source;
+use import::{Pull, Source};
 use names::Names;
 pub use store::{RemoveImageError, StoreUsage, StoredImage};
 
@@ -43,6 +43,9 @@ const SHORT: Duration = Duration::from_secs(1);
 
 /// How long the registry's last answer on a name is used with the policy `Always`: as long as a start may take.
 const FRESH: Duration = Duration::from_secs(60);
+
+/// A pull that nobody has asked for so long ends, and gives its turn to others.
+const UNWANTED: Duration = Duration::from_secs(20);
 
 /// Disks of images, of all VMIs.
 #[derive(Debug)]
@@ -57,6 +60,8 @@ pub(crate) struct ContainerDisks {
 enum Import {
     Running {
         done: watch::Receiver<bool>,
+        /// When somebody wanted it last.
+        asked: Instant,
         /// Bytes that were fetched, of how many.
         progress: watch::Receiver<(u64, u64)>,
     },
@@ -98,13 +103,14 @@ struct Job {
 enum Outcome {
     /// It is there, of the manifest with this digest.
     There(File, String),
-    /// So many bytes of so many were fetched.
-    Running(u64, u64),
+    /// Its import goes on.
+    Running(Job, watch::Receiver<bool>),
 }
 
 /// What is opened, and by which rules.
 pub(crate) struct Wanted<'a> {
     pub(crate) disk: &'a ContainerDisk,
+    pub(crate) namespace: &'a Namespace,
     pub(crate) allowed: AllowedPaths,
     pub(crate) registries: &'a RegistrySettings,
     /// The operation that waits for it.
@@ -131,9 +137,17 @@ impl ContainerDisks {
     pub(crate) async fn open(self: &Arc<Self>, wanted: Wanted<'_>) -> Result<File, Failure> {
         let pulling = format!("Pulling image {:?}", wanted.disk.name);
         loop {
-            match self.ensure(&wanted).await? {
+            let (job, mut done) = match self.ensure(&wanted).await? {
                 Outcome::There(file, _) => return Ok(file),
-                Outcome::Running(done, of) => wanted.work.tell("Pulling", &pulling, (done, of)),
+                Outcome::Running(job, done) => (job, done),
+            };
+            // The image is not looked at again before there is something new.
+            loop {
+                let bytes = self.still_wanted(&job.work);
+                wanted.work.tell("Pulling", &pulling, bytes);
+                if is_over(&mut done).await {
+                    break;
+                }
             }
         }
     }
@@ -145,7 +159,10 @@ impl ContainerDisks {
     ) -> Result<PullProgress, Failure> {
         Ok(match self.ensure(&wanted).await? {
             Outcome::There(_, digest) => PullProgress::Done(digest),
-            Outcome::Running(done, of) => PullProgress::Running(done, of),
+            Outcome::Running(job, _) => {
+                let (done, of) = self.still_wanted(&job.work);
+                PullProgress::Running(done, of)
+            }
         })
     }
 
@@ -163,19 +180,42 @@ impl ContainerDisks {
         }
         let mut done = self.begin(&job, name, source, wanted.disk.path.clone())?;
         // One that is quick needs no second look.
-        let waited = tokio::time::timeout(SHORT, done.wait_for(|is_done| *is_done)).await;
-        let is_done = waited.is_ok_and(|done| done.is_ok());
-        if is_done && let Some((file, digest)) = self.found(&job, wanted)? {
+        if is_over(&mut done).await
+            && let Some((file, digest)) = self.found(&job, wanted)?
+        {
             return Ok(Outcome::There(file, digest));
         }
         if let Some(failure) = self.failed(&job.work, name) {
             return Err(failure);
         }
-        let (done, of) = match self.lock().get(&job.work) {
-            Some(Import::Running { progress, .. }) => *progress.borrow(),
+        Ok(Outcome::Running(job, done))
+    }
+
+    /// Notes that somebody waits for an import, and tells how many bytes of how many were fetched.
+    fn still_wanted(&self, work: &str) -> (u64, u64) {
+        match self.lock().get_mut(work) {
+            Some(Import::Running {
+                progress, asked, ..
+            }) => {
+                *asked = Instant::now();
+                *progress.borrow()
+            }
             _ => (0, 0),
-        };
-        Ok(Outcome::Running(done, of))
+        }
+    }
+
+    /// Returns when nobody has waited for an import for long.
+    async fn unwanted(&self, work: &str) {
+        while !self.is_unwanted(work) {
+            tokio::time::sleep(SHORT).await;
+        }
+    }
+
+    fn is_unwanted(&self, work: &str) -> bool {
+        match self.lock().get(work) {
+            Some(Import::Running { asked, .. }) => asked.elapsed() > UNWANTED,
+            _ => false,
+        }
     }
 
     /// What there is to do for a disk, and of what it is made.
@@ -187,8 +227,13 @@ impl ContainerDisks {
                 origin: format!("{}/{}", image.registry, image.repository),
                 digest: None,
             };
-            let source = Source::Registry(image.clone(), wanted.registries.clone(), credentials);
-            return Ok((job, source));
+            let pull = Pull {
+                image: image.clone(),
+                settings: wanted.registries.clone(),
+                credentials,
+                namespace: wanted.namespace.clone(),
+            };
+            return Ok((job, Source::Registry(Box::new(pull))));
         }
         let helper = &self.importer.helper;
         let opened = local::open(wanted.disk, &wanted.allowed, helper, wanted.work).await;
@@ -312,7 +357,12 @@ impl ContainerDisks {
         }
         let mut imports = self.lock();
         let failures = match imports.get(&job.work) {
-            Some(Import::Running { done, .. }) => return Ok(done.clone()),
+            Some(Import::Running { done, .. }) => {
+                let done = done.clone();
+                drop(imports);
+                self.still_wanted(&job.work);
+                return Ok(done);
+            }
             Some(Import::Failed { failures, .. }) => *failures,
             Some(Import::Done { .. }) | None => 0,
         };
@@ -321,6 +371,7 @@ impl ContainerDisks {
         let (heard, progress) = watch::channel((0, 0));
         let running = Import::Running {
             done: done.clone(),
+            asked: Instant::now(),
             progress,
         };
         imports.insert(job.work.clone(), running);
@@ -352,7 +403,7 @@ impl ContainerDisks {
         };
         let digest = self
             .importer
-            .import(source, path, &is_kept, &progress)
+            .import(source, path, &is_kept, &progress, self.unwanted(&job.work))
             .await?;
         let key = key(&digest, suffix.as_deref());
         let noted = self.names.note(&proof(&job.origin, &key), &digest, "");
@@ -367,6 +418,11 @@ impl ContainerDisks {
     fn end(&self, work: &str, name: &str, outcome: Result<(), String>, failures: u32) {
         let ended = match outcome {
             Ok(()) => Import::Done { at: Instant::now() },
+            Err(_) if self.is_unwanted(work) => {
+                tracing::info!(image = name, "a pull that nobody waits for has ended");
+                self.lock().remove(work);
+                return;
+            }
             Err(error) => {
                 let error = tame(&error, 1000);
                 tracing::warn!(image = name, error, "an image cannot be had");
@@ -388,6 +444,13 @@ impl ContainerDisks {
         // Entries are whole whatever happened to another holder of the lock.
         self.imports.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether an import is over, after a moment at the latest.
+async fn is_over(done: &mut watch::Receiver<bool>) -> bool {
+    let waited = tokio::time::timeout(SHORT, done.wait_for(|is_done| *is_done)).await;
+    // Whoever carries it out may have gone without a word.
+    waited.is_ok()
 }
 
 /// Key of a disk: the manifest's digest names the contents of all files of the image.

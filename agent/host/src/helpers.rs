@@ -9,6 +9,8 @@
 
 use std::io;
 
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -23,8 +25,10 @@ const UNIT_BYTES: u64 = 64 << 20;
 enum Share {
     /// Seconds: kernels, also those in layers, and indexes of archives.
     Starts,
-    /// As long as the operator's programs like, up to their deadline.
+    /// As long as the operator's programs like, up to their deadline, before a guest starts.
     Hooks,
+    /// The same before a guest is to stop, which has a deadline of its own.
+    StopHooks,
     /// Minutes, rarely an hour: files in layers, conversions.
     Images,
     /// As long as a registry likes, up to hours. The kubelet pulls one image at a time unless it is told otherwise.
@@ -35,7 +39,8 @@ impl Share {
     const fn bytes(self) -> u64 {
         match self {
             Self::Starts => 512 << 20,
-            Self::Hooks => 1 << 30,
+            Self::Hooks => 768 << 20,
+            Self::StopHooks => 256 << 20,
             Self::Images => 768 << 20,
             Self::Pulls => 384 << 20,
         }
@@ -44,11 +49,14 @@ impl Share {
     fn units(self) -> &'static Semaphore {
         static STARTS: Semaphore = Semaphore::const_new(units(Share::Starts.bytes()) as usize);
         static HOOKS: Semaphore = Semaphore::const_new(units(Share::Hooks.bytes()) as usize);
+        static STOP_HOOKS: Semaphore =
+            Semaphore::const_new(units(Share::StopHooks.bytes()) as usize);
         static IMAGES: Semaphore = Semaphore::const_new(units(Share::Images.bytes()) as usize);
         static PULLS: Semaphore = Semaphore::const_new(units(Share::Pulls.bytes()) as usize);
         match self {
             Self::Starts => &STARTS,
             Self::Hooks => &HOOKS,
+            Self::StopHooks => &STOP_HOOKS,
             Self::Images => &IMAGES,
             Self::Pulls => &PULLS,
         }
@@ -56,13 +64,19 @@ impl Share {
 }
 
 /// What all helpers together may have.
-pub const HELPER_MEMORY_BYTES: u64 =
-    Share::Starts.bytes() + Share::Hooks.bytes() + Share::Images.bytes() + Share::Pulls.bytes();
+pub const HELPER_MEMORY_BYTES: u64 = Share::Starts.bytes()
+    + Share::Hooks.bytes()
+    + Share::StopHooks.bytes()
+    + Share::Images.bytes()
+    + Share::Pulls.bytes();
 
 /// 128 MiB of zstd window, 96 MiB of xz, 16 MiB of LZ4 buffers: one of them, and the program.
 pub(crate) const UNPACK_KERNEL: Need = Need::of(512 << 20, Share::Starts, "unpacks a kernel");
 pub(crate) const READ_ARCHIVE: Need = Need::of(256 << 20, Share::Starts, "reads an archive");
-pub(crate) const RUN_HOOK: Need = Need::of(1 << 30, Share::Hooks, "is a hook");
+/// What a hook may write to in memory. Interpreters reserve more address space than they use.
+pub(crate) const HOOK_DATA_BYTES: u64 = 256 << 20;
+pub(crate) const RUN_HOOK: Need = Need::of(HOOK_DATA_BYTES, Share::Hooks, "is a hook");
+pub(crate) const RUN_STOP_HOOK: Need = Need::of(HOOK_DATA_BYTES, Share::StopHooks, "is a hook");
 /// 128 MiB of zstd window, what is known of the files of up to 128 layers, and the program.
 pub(crate) const READ_LAYERS: Need = Need::of(384 << 20, Share::Images, "reads layers");
 /// The same for a kernel or initrd.
@@ -71,6 +85,9 @@ pub(crate) const READ_BOOT_LAYERS: Need =
 /// 128 MiB of zstd window, 64 MiB for the map of clusters, an L2 table and a cluster of 2 MiB for each of
 /// 64 images, and the program.
 pub(crate) const CONVERT_IMAGE: Need = Need::of(768 << 20, Share::Images, "converts a disk");
+/// So many pulls go on at a time.
+pub(crate) const PULLS_AT_ONCE: usize = (Share::Pulls.bytes() / PULL_IMAGE.bytes) as usize;
+
 /// Documents of 4 MiB, buffers of a few connections, and the program, which is mapped by 33 MiB.
 pub(crate) const PULL_IMAGE: Need = Need::of(128 << 20, Share::Pulls, "pulls an image");
 
@@ -86,7 +103,7 @@ const fn units(bytes: u64) -> u32 {
 /// What a helper takes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Need {
-    /// The limit of its address space.
+    /// The limit of its address space, or of its data.
     pub(crate) bytes: u64,
     share: Share,
     /// What it does, after "a helper that".
@@ -115,6 +132,9 @@ impl Need {
             work.tell("", &what, (0, 0));
         }
         let permit = all.acquire_many(units).await;
+        if let Some(work) = work {
+            work.tell_no_more();
+        }
         permit.map(Memory).map_err(io::Error::other)
     }
 }
@@ -123,7 +143,8 @@ impl Need {
 #[derive(Debug)]
 pub(crate) struct Memory(#[expect(dead_code, reason = "it is held")] SemaphorePermit<'static>);
 
-/// A child with its memory, which goes back once the child is gone. Dropping it ends the child.
+/// A child with its memory, which goes back once the child is gone. Dropping it ends the child, and all that it started
+/// if it leads a group of processes.
 #[derive(Debug)]
 pub(crate) struct Helper(Option<(Child, Memory)>);
 
@@ -152,11 +173,23 @@ impl Drop for Helper {
             return;
         };
         runtime.spawn(async move {
-            if let Err(error) = child.kill().await {
-                tracing::warn!(%error, "a helper cannot be ended");
-            }
+            end(&mut child).await;
             drop(memory);
         });
+    }
+}
+
+/// Kills a helper with all that it started. It was not waited for, so its number is still its own.
+pub(crate) async fn end(child: &mut Child) {
+    let group = child.id().and_then(|pid| i32::try_from(pid).ok());
+    if let Some(group) = group
+        && let Err(errno) = killpg(Pid::from_raw(group), Signal::SIGKILL)
+    {
+        // One that does not lead a group of its own, or not yet, has started nothing, and is killed below.
+        tracing::debug!(%errno, "a helper has no group of processes");
+    }
+    if let Err(error) = child.kill().await {
+        tracing::warn!(%error, "a helper cannot be ended");
     }
 }
 
@@ -185,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn hooks_of_many_guests_run_within_their_memory_one_after_another() {
+    async fn hooks_of_many_guests_run_within_their_memory_and_beside_each_other() {
         let _turn = TURN.lock().await;
         let dir = tempfile::tempdir().unwrap();
         let helper = counting_helper(dir.path());
@@ -193,7 +226,8 @@ mod tests {
             let helper = helper.clone();
             tokio::spawn(async move {
                 let limit = std::time::Duration::from_secs(60);
-                crate::run_hook_program(&helper, Path::new("hook"), "point", b"", limit).await
+                let point = crate::HookPoint::OnDefineDomain;
+                crate::run_hook_program(&helper, Path::new("hook"), point, b"", limit).await
             })
         });
         for asked in asked.collect::<Vec<_>>() {
@@ -203,8 +237,11 @@ mod tests {
         let counts = counts.lines().map(|line| line.trim().parse::<u64>());
         let counts: Vec<u64> = counts.map(Result::unwrap).collect();
         assert_eq!(counts.len(), 16);
-        let most = counts.iter().max().unwrap() * RUN_HOOK.bytes;
-        assert!(most <= RUN_HOOK.share.bytes(), "{counts:?}");
+        let most = *counts.iter().max().unwrap();
+        assert!(
+            most > 1 && most * RUN_HOOK.bytes <= RUN_HOOK.share.bytes(),
+            "{counts:?}"
+        );
     }
 
     #[tokio::test]
@@ -212,23 +249,69 @@ mod tests {
         const NEED: Need = Need::of(Share::Pulls.bytes(), Share::Pulls, "sleeps");
         let _turn = TURN.lock().await;
         let memory = NEED.granted(None).await.unwrap();
-        let mut helper = Helper::spawn(Command::new("/bin/sleep").arg("1000"), memory).unwrap();
+        let (dir, mut command) = (tempfile::tempdir().unwrap(), Command::new("/bin/sh"));
+        // A hook leads a group of processes.
+        command.process_group(0).current_dir(dir.path());
+        let script = "sleep 1000 & echo $! >new; mv new started; sleep 1000";
+        let mut helper = Helper::spawn(command.args(["-c", script]), memory).unwrap();
         let pid = helper.child().unwrap().id().unwrap();
+        let started = loop {
+            if let Ok(started) = fs::read_to_string(dir.path().join("started")) {
+                break started;
+            }
+            tokio::task::yield_now().await;
+        };
         drop(helper);
         assert_eq!(Share::Pulls.units().available_permits(), 0);
         let work = Work::default();
-        let memory = NEED.granted(Some(&work)).await.unwrap();
-        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+        let mut granted = std::pin::pin!(NEED.granted(Some(&work)));
+        tokio::select! {
+            biased;
+            _ = &mut granted => panic!("the helper has not been waited for"),
+            () = std::future::ready(()) => {}
+        }
         let told = work.seen().progress.unwrap();
         assert!(format!("{told:?}").contains("helper that sleeps waits for 384 of the 384 MiB"));
+        let memory = granted.await.unwrap();
+        assert_eq!(work.seen().progress, None);
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+        // What it had started was killed, too, and is waited for by whoever inherited it.
+        let stat = format!("/proc/{}/stat", started.trim());
+        let is_alive = || fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while is_alive() {
+            assert!(
+                std::time::Instant::now() < until,
+                "what a helper started goes on"
+            );
+            tokio::task::yield_now().await;
+        }
         drop(memory);
+    }
+
+    #[tokio::test]
+    async fn guests_that_stop_wait_for_no_hook_of_guests_that_start() {
+        let _turn = TURN.lock().await;
+        let all = Share::Hooks
+            .units()
+            .try_acquire_many(units(Share::Hooks.bytes()));
+        let dir = tempfile::tempdir().unwrap();
+        let (helper, limit) = (
+            counting_helper(dir.path()),
+            std::time::Duration::from_secs(60),
+        );
+        let stop = crate::HookPoint::Shutdown;
+        crate::run_hook_program(&helper, Path::new("hook"), stop, b"", limit)
+            .await
+            .unwrap();
+        drop(all.unwrap());
     }
 
     #[tokio::test]
     async fn pulls_disks_and_hooks_that_take_all_their_memory_leave_starts_theirs() {
         let _turn = TURN.lock().await;
         let mut held = Vec::new();
-        for need in [PULL_IMAGE, READ_LAYERS, RUN_HOOK] {
+        for need in [PULL_IMAGE, READ_LAYERS, RUN_HOOK, RUN_STOP_HOOK] {
             for _ in 0..need.share.bytes() / need.bytes {
                 held.push(need.granted(None).await.unwrap());
             }

@@ -6,14 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use crate::child::RUN_HOOK;
-use crate::helpers::{self, Helper};
+use crate::helpers::{self, Helper, Need, end};
 use crate::work::on_thread;
 
 /// The largest answer.
@@ -24,6 +22,36 @@ const MAX_COMPLAINT_BYTES: u64 = 1024;
 
 /// Programs of one directory.
 const MAX_PROGRAMS: usize = 64;
+
+/// When a hook is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HookPoint {
+    /// Before a machine is made of a VMI.
+    OnDefineDomain,
+    /// Before a volume for cloud-init is made.
+    PreCloudInitIso,
+    /// Before a guest is told to stop.
+    Shutdown,
+}
+
+impl HookPoint {
+    /// The argument of a program.
+    const fn argument(self) -> &'static str {
+        match self {
+            Self::OnDefineDomain => "on-define-domain",
+            Self::PreCloudInitIso => "pre-cloud-init-iso",
+            Self::Shutdown => "shutdown",
+        }
+    }
+
+    /// A guest that is to stop waits for no hook of one that starts: its grace period counts.
+    const fn need(self) -> Need {
+        match self {
+            Self::OnDefineDomain | Self::PreCloudInitIso => helpers::RUN_HOOK,
+            Self::Shutdown => helpers::RUN_STOP_HOOK,
+        }
+    }
+}
 
 /// Why a hook gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -132,16 +160,16 @@ fn check(path: &Path, metadata: &std::fs::Metadata) -> Result<(), HookProgramErr
 pub async fn run_hook_program(
     helper: &Path,
     program: &Path,
-    point: &str,
+    point: HookPoint,
     input: &[u8],
     limit: Duration,
 ) -> Result<Vec<u8>, HookProgramError> {
-    let memory = helpers::RUN_HOOK.granted(None).await?;
+    let memory = point.need().granted(None).await?;
     let mut command = Command::new(helper);
     command
         .arg(RUN_HOOK)
         .arg(program)
-        .arg(point)
+        .arg(point.argument())
         .env_clear()
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -206,18 +234,4 @@ async fn read_and_drop_rest(mut from: impl AsyncRead + Unpin) -> io::Result<Vec<
     let bytes = read(&mut from, MAX_COMPLAINT_BYTES).await?;
     tokio::io::copy(&mut from, &mut tokio::io::sink()).await?;
     Ok(bytes)
-}
-
-/// Kills a program with all that it started. It was not waited for, so its number is still its own.
-async fn end(child: &mut Child) {
-    let group = child.id().and_then(|pid| i32::try_from(pid).ok());
-    if let Some(group) = group
-        && let Err(errno) = killpg(Pid::from_raw(group), Signal::SIGKILL)
-    {
-        // One that does not lead a group of its own yet has started nothing, and is killed below.
-        tracing::debug!(%errno, "a hook has no group of processes");
-    }
-    if let Err(error) = child.kill().await {
-        tracing::warn!(%error, "a hook that was too slow cannot be ended");
-    }
 }

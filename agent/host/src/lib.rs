@@ -57,7 +57,7 @@ pub use firmware::{
 };
 pub use guest_agent::{GuestCredentials, GuestFileSystem, GuestInfo, GuestUser};
 pub use helpers::HELPER_MEMORY_BYTES;
-pub use hook_program::{HookProgramError, hook_programs, run_hook_program};
+pub use hook_program::{HookPoint, HookProgramError, hook_programs, run_hook_program};
 pub use linux::{LinuxHost, StartHostError};
 pub use logs::{LogReader, LogsError, Piece, Printed, Run};
 pub use node::{KvmFacts, NodeFacts, SystemFacts, huge_pages};

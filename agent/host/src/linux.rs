@@ -41,7 +41,7 @@ use crate::launch_file::LaunchFile;
 use crate::layout::{Layout, PathUid, ensure_private_dir};
 use crate::logs::{LogReader, LogsError, Printed, Run};
 use crate::pod::{PodNetworkConfig, Responder};
-use crate::registry::{Fetches, Puller};
+use crate::registry::{Fetches, Puller, Turns};
 use crate::sandbox::Sandbox;
 use crate::taps::AttachedTap;
 use crate::usage::Usage;
@@ -181,6 +181,7 @@ impl LinuxHost {
                 dir: images.join("layers"),
                 helper: config.helper_program.clone(),
                 fetches: Fetches::default(),
+                turns: Turns::default(),
             },
             dir: images,
         });

@@ -5,6 +5,7 @@ mod connect;
 mod fetches;
 mod proxy;
 mod serve;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use agent_domain::RegistryImage;
+use agent_domain::{Namespace, RegistryImage};
 use agent_images::oci::{ImageManifest, OciLimits};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
@@ -25,6 +26,8 @@ use crate::layout::ensure_private_dir;
 pub(crate) use fetches::Fetches;
 pub use proxy::{EVERY_REGISTRY, RegistryProxy};
 use serve::{Fetched, Pulled, Serving};
+pub(crate) use turns::Turns;
+use turns::Whose;
 
 /// Where distributions keep the certificates of public authorities.
 const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
@@ -75,11 +78,15 @@ pub(crate) struct Puller {
     pub(crate) helper: PathBuf,
     /// Layers that are being fetched, of all pulls.
     pub(crate) fetches: Fetches,
+    /// The turns of all pulls of the node.
+    pub(crate) turns: Turns,
 }
 
 /// What is to be pulled.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PullOrder<'a> {
+    /// Who wanted it first.
+    pub(crate) namespace: &'a Namespace,
     pub(crate) image: &'a RegistryImage,
     /// User and password, for the registry itself.
     pub(crate) credentials: Option<&'a (String, String)>,
@@ -120,6 +127,10 @@ impl Puller {
         for mirror in mirrors.iter().map(Some).chain([None]) {
             let request = request(order, mirror.map(String::as_str)).await?;
             let name = request.registry.clone();
+            let whose = Whose {
+                namespace: order.namespace.clone(),
+                registry: name.clone(),
+            };
             let serving = Serving {
                 dir: &self.dir,
                 // The manifest is one.
@@ -129,7 +140,7 @@ impl Puller {
                 progress,
                 fetcher: self.fetches.begin(&name),
             };
-            match self.ask(request, &serving).await {
+            match self.ask_in_turns(&request, &serving, &whose).await {
                 Ok(Pulled::Kept(digest)) => return Ok(PulledImage::Kept(digest)),
                 Ok(Pulled::New(fetched)) => return self.open(&fetched, limits),
                 Err(PullFailure::Refused(why)) => failures.push(format!("{name}: {why}")),
@@ -143,9 +154,34 @@ impl Puller {
         Err(PullFailure::Refused(failures.join("; ")))
     }
 
+    /// Asks a registry, with pauses while others have their turn: layers stay meanwhile.
+    async fn ask_in_turns(
+        &self,
+        request: &PullRequest,
+        serving: &Serving<'_>,
+        whose: &Whose,
+    ) -> Result<Pulled, PullFailure> {
+        let began = tokio::time::Instant::now();
+        let mut times = 0_u32;
+        loop {
+            let turn = self.turns.take(whose, times).await;
+            let asked = tokio::time::timeout_at(began + LONGEST, self.ask(request, serving));
+            tokio::select! {
+                asked = asked => return asked.unwrap_or_else(|_| {
+                    let why = format!("it took more than {LONGEST:?}");
+                    Err(PullFailure::Refused(why))
+                }),
+                () = turn.over() => {
+                    tracing::info!(registry = whose.registry, "a pull waits while others have their turn");
+                }
+            }
+            times = times.saturating_add(1);
+        }
+    }
+
     async fn ask(
         &self,
-        request: PullRequest,
+        request: &PullRequest,
         serving: &Serving<'_>,
     ) -> Result<Pulled, PullFailure> {
         ensure_private_dir(&self.dir)?;
@@ -163,24 +199,17 @@ impl Puller {
         let mut helper = Helper::spawn(&mut command, memory)?;
         // It keeps the other end of the socket.
         drop(command);
-        let text = serde_json::to_vec(&request).map_err(io::Error::other)?;
+        let text = serde_json::to_vec(request).map_err(io::Error::other)?;
         // The child closes its socket when it likes, and may take over from a registry that: its end is waited for within the
         // time of all.
-        let pulled = async {
-            stream.write_all(&(text.len() as u64).to_le_bytes()).await?;
-            stream.write_all(&text).await?;
-            if let Some(pulled) = serving.serve(stream).await? {
-                return Ok(pulled);
-            }
-            let status = helper.child()?.wait().await?;
-            let why = format!("the process that pulls ended without an answer ({status})");
-            Err(PullFailure::Refused(why))
-        };
-        let pulled = tokio::time::timeout(LONGEST, pulled).await;
-        pulled.unwrap_or_else(|_| {
-            let why = format!("it took more than {LONGEST:?}");
-            Err(PullFailure::Refused(why))
-        })
+        stream.write_all(&(text.len() as u64).to_le_bytes()).await?;
+        stream.write_all(&text).await?;
+        if let Some(pulled) = serving.serve(stream).await? {
+            return Ok(pulled);
+        }
+        let status = helper.child()?.wait().await?;
+        let why = format!("the process that pulls ended without an answer ({status})");
+        Err(PullFailure::Refused(why))
     }
 
     /// Reads the manifest that was pulled, and finds its layers. Whoever decodes them verifies them again.

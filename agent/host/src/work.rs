@@ -99,6 +99,11 @@ impl Work {
         state.meter = Some(meter);
     }
 
+    /// What was told last is over.
+    pub(crate) fn tell_no_more(&self) {
+        self.state().meter = None;
+    }
+
     /// Waits for something that touches files of an image, by whatever thread.
     pub(crate) async fn during<T>(&self, image: &str, future: impl Future<Output = T>) -> T {
         let _waits = self.note_call(image);

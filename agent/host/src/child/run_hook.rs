@@ -21,6 +21,8 @@ use crate::helpers;
 /// The hidden subcommand's name.
 pub(crate) const SUBCOMMAND: &str = "run-hook";
 
+/// Interpreters reserve much that they never touch.
+const ADDRESS_SPACE_BYTES: u64 = 1 << 30;
 const CPU_SECONDS: u64 = 60;
 const DESCRIPTORS: u64 = 64;
 
@@ -60,7 +62,8 @@ fn confine() -> io::Result<()> {
         enter_namespaces(namespaces)?;
     }
     become_user(NOBODY, NOBODY)?;
-    limit(Resource::RLIMIT_AS, helpers::RUN_HOOK.bytes)?;
+    limit(Resource::RLIMIT_AS, ADDRESS_SPACE_BYTES)?;
+    limit(Resource::RLIMIT_DATA, helpers::HOOK_DATA_BYTES)?;
     limit(Resource::RLIMIT_CPU, CPU_SECONDS)?;
     limit(Resource::RLIMIT_FSIZE, 0)?;
     limit(Resource::RLIMIT_NOFILE, DESCRIPTORS)?;

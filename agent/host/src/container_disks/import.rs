@@ -5,7 +5,7 @@ use std::io::{self, Seek};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent_domain::RegistryImage;
+use agent_domain::{Namespace, RegistryImage};
 use agent_images::disk::ConvertLimits;
 use agent_images::oci::{ImageFile, ImageManifest, OciLimits, Window};
 use tokio::sync::watch;
@@ -45,7 +45,17 @@ pub(super) const LIMITS: OciLimits = OciLimits {
 /// Where an image comes from.
 pub(super) enum Source {
     Local(LocalImage),
-    Registry(RegistryImage, RegistrySettings, Option<(String, String)>),
+    Registry(Box<Pull>),
+}
+
+/// An image in a registry.
+pub(super) struct Pull {
+    pub(super) image: RegistryImage,
+    pub(super) settings: RegistrySettings,
+    /// User and password.
+    pub(super) credentials: Option<(String, String)>,
+    /// Who wanted it first.
+    pub(super) namespace: Namespace,
 }
 
 /// Makes disks.
@@ -65,13 +75,14 @@ impl Importer {
     }
 
     /// Makes a disk and returns the digest of its image's manifest. What is not finished has no name and goes
-    /// with its descriptor, but for layers, which the next attempt goes on with.
+    /// with its descriptor, but for layers, which the next attempt goes on with. A pull ends when it is `unwanted`.
     pub(super) async fn import(
         &self,
         source: Source,
         path: Option<PathBuf>,
         is_kept: &(dyn Fn(&str) -> bool + Send + Sync),
         progress: &watch::Sender<(u64, u64)>,
+        unwanted: impl Future<Output = ()>,
     ) -> Result<String, String> {
         self.make_room().await?;
         let (manifest, (layers, windows), is_ours) = match source {
@@ -79,18 +90,22 @@ impl Importer {
                 let layers = image.layers.files().map_err(|error| error.to_string())?;
                 (image.manifest, layers, false)
             }
-            Source::Registry(image, settings, credentials) => {
+            Source::Registry(pull) => {
                 let tell = |bytes, of| {
                     progress.send_replace((bytes, of));
                 };
                 let order = PullOrder {
-                    image: &image,
-                    credentials: credentials.as_ref(),
-                    settings: &settings,
+                    namespace: &pull.namespace,
+                    image: &pull.image,
+                    credentials: pull.credentials.as_ref(),
+                    settings: &pull.settings,
                     limits: LIMITS,
                 };
-                let pulled = self.puller.pull(&order, is_kept, &tell);
-                match pulled.await.map_err(|error| chain(&error))? {
+                let pulled = tokio::select! {
+                    pulled = self.puller.pull(&order, is_kept, &tell) => pulled,
+                    () = unwanted => return Err(String::from("nobody waits for it any more")),
+                };
+                match pulled.map_err(|error| chain(&error))? {
                     PulledImage::Kept(digest) => return Ok(digest),
                     PulledImage::Layers { manifest, layers } => {
                         (manifest, (layers, Vec::new()), true)

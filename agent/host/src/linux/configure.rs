@@ -140,6 +140,7 @@ impl LinuxHost {
             };
             let wanted = Wanted {
                 disk: container,
+                namespace: &vmi.namespace,
                 allowed: settings.allowed_paths(&vmi.namespace),
                 registries: &settings.config.registries,
                 work,

@@ -32,6 +32,7 @@ impl ImageStore for LinuxHost {
         let settings = self.settings();
         let wanted = Wanted {
             disk,
+            namespace,
             allowed: settings.allowed_paths(namespace),
             registries: &settings.config.registries,
             work: &Work::default(),
