@@ -191,6 +191,11 @@ fn run_out_of_memory(node: &Node, agent: &Agent<'_, Node>, other: &str) -> anyho
         node.wait_for(&opened, PATIENCE)
             .with_context(|| agent.log())?;
     }
+    // Sent by sockets of the kernel's, as answers to neighbours are: were they in the unit's cgroup, it would drop them.
+    node.wait_for(
+        &format!("grep 'Icmp6OutMLDv2Reports.*[1-9]' /proc/{pid}/net/snmp6"),
+        PATIENCE,
+    )?;
     agent.run_out_of_memory("hungry", &pid)
 }
 

@@ -24,6 +24,7 @@ use std::process::ExitCode;
 
 #[cfg(test)]
 pub(crate) use answer_dhcp::serve_unconfined as serve_dhcp;
+pub(crate) use become_vmm::GO_ON;
 pub(crate) use convert_image::{Reply, Request, SUBCOMMAND as CONVERT_IMAGE, Task};
 pub(crate) use descriptors::send;
 pub(crate) use dhcp_orders::{Order as DhcpOrder, send as send_dhcp_order};

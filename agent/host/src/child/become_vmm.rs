@@ -40,7 +40,7 @@ pub(super) const NO_USER_NAMESPACE: u8 = 3;
 /// Asks the launcher whether to go on. Who asks for it is in a user namespace that nobody is in yet.
 pub(super) const MAY_I: u8 = b'?';
 /// The answer: go on, and you are who you ought to be.
-pub(super) const GO_ON: u8 = b'y';
+pub(crate) const GO_ON: u8 = b'y';
 
 /// The VMM leaves the standard streams alone: its socket is the first after them or later.
 const AFTER_STANDARD_STREAMS: i32 = 3;

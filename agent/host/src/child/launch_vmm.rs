@@ -1,9 +1,10 @@
 //! `kvmlet launch-vmm`: starts a VMM that is nobody's child, says its process id and ends.
 //!
 //! Standard input is the listening control socket and standard error takes the VMM's log: both go on
-//! to the VMM. Standard output is a socket to the agent, which gets one message: the VMM's process id
-//! as the agent sees it, and a descriptor of the process (pidfd), because a number alone may be another
-//! process's by the time it is read. As root the VMM is the first process of a pid namespace, and its user namespace is mapped from here, because
+//! to the VMM. Standard output is a socket to the agent, which says when this process may go on, and gets one message: the VMM's
+//! process id as the agent sees it, and a descriptor of the process (pidfd), because a number alone may be another
+//! process's by the time it is read. Both ends of that socket are one build of one program, by `/proc/self/exe`, also while a
+//! package is upgraded. As root the VMM is the first process of a pid namespace, and its user namespace is mapped from here, because
 //! nobody within has the right to. What else makes a VMM of a process is done by that process:
 //! [`become_vmm`](super::become_vmm).
 
@@ -16,7 +17,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use nix::sched::{CloneFlags, setns};
-use nix::unistd::geteuid;
+use nix::unistd::{dup, geteuid};
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -75,7 +76,7 @@ pub(super) fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
         ));
         return ExitCode::from(2);
     };
-    match launch(&parsed) {
+    match wait_for_word().and_then(|()| launch(&parsed)) {
         Ok(vmm) => match vmm.tell(&io::stdout()) {
             Ok(()) => ExitCode::SUCCESS,
             // The agent is gone. The next one finds the VMM by its control socket.
@@ -139,6 +140,17 @@ impl Launched {
             .zip(descriptors.pop())
             .map(|(pid, pidfd)| Self { pid, pidfd }))
     }
+}
+
+/// Waits until the agent has moved this process to where guests live. An agent that dies before it says so closes the
+/// socket: then nothing is started here, and the next agent starts anew.
+fn wait_for_word() -> io::Result<()> {
+    let mut socket = UnixStream::from(dup(io::stdout())?);
+    let mut word = [0];
+    if socket.read(&mut word)? == 1 && word == [GO_ON] {
+        return Ok(());
+    }
+    Err(io::Error::other("the agent is gone"))
 }
 
 /// Starts the process that becomes the VMM.

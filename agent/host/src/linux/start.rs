@@ -1,7 +1,7 @@
 //! Starting a VMM: a process outside of the agent that waits for its configuration.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
@@ -16,7 +16,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::LinuxHost;
-use crate::child::{LaunchArguments, Launched};
+use crate::child::{GO_ON, LaunchArguments, Launched};
 use crate::control::{Connection, Deadlines, SocketDir, listen_at};
 use crate::failure::{chain, retry};
 use crate::launch_file::LaunchFile;
@@ -63,40 +63,22 @@ impl LinuxHost {
         }
         let dir = self.layout.run_of_vmm(uid, incarnation);
         let user = self.vmm_user(uid);
-        let failed = |what: &str, error: &dyn std::error::Error| {
-            retry("VmmStartFailed", format!("{what}: {}", chain(error)))
-        };
-        let (mut launcher, socket) = self
-            .spawn(&dir, &self.layout.vmm_root(uid, incarnation), user)
-            .map_err(|error| failed("the VMM cannot be started", &error))?;
-        let limit = self.settings().config.launch_limit;
-        let Ok(launched) = timeout(limit, launcher.wait()).await else {
-            let why = format!("its launcher did not end within {limit:?} and was killed");
-            return Err(did_not_start(&dir, &why));
-        };
-        let status = launched.map_err(|error| failed("the VMM cannot be started", &error))?;
-        let heard = Launched::hear(&socket)
-            .map_err(|error| failed("the VMM cannot be identified", &error))?;
-        let Some(launched) = heard.filter(|_| status.success()) else {
-            return Err(did_not_start(&dir, "its launcher failed"));
-        };
-        let identity = match process::identify_running(launched.pid, &launched.pidfd) {
-            Ok(Some(identity)) => identity,
-            Ok(None) => return Err(did_not_start(&dir, "it ended at once")),
-            Err(error) => return Err(failed("the VMM cannot be identified", &error)),
+        let name = sandbox::name_of(uid, incarnation);
+        let root = self.layout.vmm_root(uid, incarnation);
+        let (launched, identity) = match self.launch(&name, (&dir, &root), user, &limits).await {
+            Ok(launched) => launched,
+            Err(failure) => {
+                self.remove_home(&name).await;
+                return Err(failure);
+            }
         };
         let note = LaunchFile {
             identity: identity.clone(),
             user,
         };
-        let name = sandbox::name_of(uid, incarnation);
         let settled = async {
             note.write(&dir)
                 .map_err(|error| failed("the start of the VMM cannot be noted", &error))?;
-            self.sandbox
-                .adopt(&name, identity.pid, &limits)
-                .await
-                .map_err(|error| retry("SandboxFailed", chain(&error)))?;
             greet(&dir).await
         };
         let result = settled.await;
@@ -117,8 +99,76 @@ impl LinuxHost {
         if let Err(error) = process::kill(identity) {
             tracing::warn!(name, %error, "a VMM that did not start cannot be ended");
         }
+        self.remove_home(name).await;
+    }
+
+    async fn remove_home(&self, name: &str) {
         if let Err(error) = self.sandbox.remove(name).await {
             tracing::warn!(name, error = %chain(&error), "the home of a VMM that did not start stays");
+        }
+    }
+
+    /// Starts a process that becomes the VMM, where guests live. On failure nothing of it runs.
+    async fn launch(
+        &self,
+        name: &str,
+        (dir, root): (&Path, &Path),
+        user: Option<u32>,
+        limits: &Limits,
+    ) -> Result<(Launched, VmmIdentity), Failure> {
+        let (mut launcher, socket) = self
+            .spawn(dir, root, user)
+            .map_err(|error| failed("the VMM cannot be started", &error))?;
+        if let Err(failure) = self.move_launcher(name, &launcher, &socket, limits).await {
+            if matches!(launcher.try_wait(), Ok(Some(_))) {
+                // What it said is why it could not be moved.
+                return Err(did_not_start(dir, "its launcher failed"));
+            }
+            // It ends without the word to go on, too.
+            if let Err(error) = launcher.kill().await {
+                tracing::warn!(name, %error, "a launcher cannot be ended");
+            }
+            return Err(failure);
+        }
+        let limit = self.settings().config.launch_limit;
+        let Ok(ended) = timeout(limit, launcher.wait()).await else {
+            let why = format!("its launcher did not end within {limit:?} and was killed");
+            return Err(did_not_start(dir, &why));
+        };
+        let status = ended.map_err(|error| failed("the VMM cannot be started", &error))?;
+        let heard = Launched::hear(&socket)
+            .map_err(|error| failed("the VMM cannot be identified", &error))?;
+        let Some(launched) = heard.filter(|_| status.success()) else {
+            return Err(did_not_start(dir, "its launcher failed"));
+        };
+        match process::identify_running(launched.pid, &launched.pidfd) {
+            Ok(Some(identity)) => Ok((launched, identity)),
+            Ok(None) => Err(did_not_start(dir, "it ended at once")),
+            Err(error) => Err(failed("the VMM cannot be identified", &error)),
+        }
+    }
+
+    /// Moves the launcher to where guests live, and tells it to go on there. The kernel's own sockets of a network namespace, by
+    /// which it answers neighbours of IPv6, belong to the cgroup in which the namespace is made: in that of the agent's unit
+    /// `IPAddressDeny=any` would drop what they send.
+    async fn move_launcher(
+        &self,
+        name: &str,
+        launcher: &Child,
+        mut socket: &UnixStream,
+        limits: &Limits,
+    ) -> Result<(), Failure> {
+        // Nobody has waited for it, so the number is certainly its own.
+        let pid = launcher.id();
+        let pid = pid.ok_or_else(|| retry("VmmStartFailed", "the launcher is over".to_owned()))?;
+        self.sandbox
+            .adopt(name, pid, limits)
+            .await
+            .map_err(|error| retry("SandboxFailed", chain(&error)))?;
+        match socket.write_all(&[GO_ON]) {
+            // It has ended already: its exit status and its log say why.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            told => told.map_err(|error| failed("the launcher cannot be told to go on", &error)),
         }
     }
 
@@ -220,6 +270,10 @@ impl LinuxHost {
             .spawn()?;
         Ok((launcher, ours))
     }
+}
+
+fn failed(what: &str, error: &dyn std::error::Error) -> Failure {
+    retry("VmmStartFailed", format!("{what}: {}", chain(error)))
 }
 
 /// Waits for the VMM's hello, or for the reason why there is none.

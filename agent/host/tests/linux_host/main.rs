@@ -9,6 +9,7 @@
 mod guest;
 mod guest_agent;
 mod kernels;
+mod launcher;
 mod namespaces;
 mod network;
 mod support;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
     let trials: Vec<Trial> = [
         guest_agent::trials(),
         kernels::trials(),
+        launcher::trials(),
         namespaces::trials(),
         network::trials(),
         guest::trials(),
