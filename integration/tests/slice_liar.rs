@@ -21,6 +21,13 @@ const METRICS: &str = "127.0.0.1:9773";
 const LIAR: &str = "02:00:00:00:00:07";
 const NEIGHBOUR: &str = "02:00:00:00:00:08";
 const NOBODY: &str = "02:00:00:00:00:63";
+const TRUSTED: &str = "02:00:00:00:00:09";
+
+/// A network of the configuration that grants guests to do without walls, on the bridge of the one that does not.
+const GRANTED: &str = "[networks.granted]\nbridge = \"br0\"\nwalls_off_for = [\"default\"]\n";
+
+/// Why not all is judged that a guest sends.
+const WHY: &str = ".status.conditions[?(@.type==\"NetworkWallsIncomplete\")].reason";
 
 /// In hexadecimal digits: the node's address on the pod network, and one that nobody has.
 const NODE: &str = "0ad50001";
@@ -30,6 +37,7 @@ const FREE: &str = "0ad5fffe";
 const LAN_NODE: &str = "0a4d0001";
 const LAN_LIAR: &str = "0a4d0007";
 const LAN_NEIGHBOUR: &str = "0a4d0008";
+const LAN_FREE: &str = "0a4d0063";
 
 /// A guest with its console.
 struct Guest {
@@ -224,7 +232,7 @@ fn each_lie_of_a_guest_is_dropped_and_counted_and_its_neighbour_is_undisturbed()
     let agent = Agent::prepare(&host)?;
     agent.add_image("/run/bin/testguest", "testguest")?;
     host.sh(&format!(
-        "printf '[metrics]\\nlisten = \"{METRICS}\"\\n' >> {CONFIG}"
+        "printf '[metrics]\\nlisten = \"{METRICS}\"\\n{GRANTED}' >> {CONFIG}"
     ))?;
     agent.start()?;
     lie_on_pod_network(&host, &agent)
@@ -267,21 +275,51 @@ fn lie_on_lan(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()> {
         ("a log-in at a port", to_group("03", LIAR, "888e")),
     ]);
     lie(host, &network, (&mut liar, &mut neighbour), &all)?;
-    let conditions = ".status.conditions[?(@.type==\"NetworkWallsIncomplete\")].reason";
-    let why = agent.value("lan-liar", conditions)?;
+    let why = agent.value("lan-liar", WHY)?;
     ensure!(why == "AddressesUnknown", "{why}");
     // Who asks to do without on a node that grants it to nobody does not start.
     let bold = on_lan(
         &GuestSpec::testguest("bold", "tests=none then=idle"),
         NOBODY,
     )?;
-    let asks = "metadata:\n  annotations:\n    networks.kvmlet.io/walls: \"off\"\n";
-    ensure!(bold.contains("metadata:\n"), "no metadata in {bold}");
-    agent.apply(&bold.replacen("metadata:\n", asks, 1))?;
+    agent.apply(&without_walls(&bold)?)?;
     let refused = "kvmctl get vmi bold -o 'jsonpath={.status.conditions[?(@.type==\"Synchronized\")]}' | \
                    grep NetworkNotReady | grep networks.lan.walls_off_for";
     host.wait_for(refused, PATIENCE)?;
+    are_off_where_granted(host, agent, &mut neighbour)
+}
+
+/// What was a lie comes to the neighbour from a guest that asks to do without walls where the node grants it.
+fn are_off_where_granted(
+    host: &Host,
+    agent: &Agent<'_, Host>,
+    neighbour: &mut Guest,
+) -> anyhow::Result<()> {
+    let mut trusted = Guest::start(agent, ("trusted", TRUSTED), |spec| {
+        let manifest = without_walls(&on_lan(&spec, TRUSTED)?)?;
+        let there = "networkName: lan";
+        ensure!(manifest.contains(there), "no network in {manifest}");
+        Ok(manifest.replace(there, "networkName: granted"))
+    })?;
+    let why = agent.value("trusted", WHY)?;
+    ensure!(why == "WallsOff", "{why}");
+    let before = dropped(host, "kvmlet-networks")?;
+    trusted.send(&arp(NOBODY, (NOBODY, LAN_FREE), LAN_NEIGHBOUR))?;
+    let forged = format!("TESTGUEST received from={NOBODY} type=0806");
+    neighbour.console.read_until(&forged, PATIENCE)?;
+    let now = dropped(host, "kvmlet-networks")?;
+    ensure!(now == before, "{} frames were dropped", now - before);
     Ok(())
+}
+
+/// The manifest with the request that nothing is judged.
+fn without_walls(manifest: &str) -> anyhow::Result<String> {
+    let asks = "metadata:\n  annotations:\n    networks.kvmlet.io/walls: \"off\"\n";
+    ensure!(
+        manifest.contains("metadata:\n"),
+        "no metadata in {manifest}"
+    );
+    Ok(manifest.replacen("metadata:\n", asks, 1))
 }
 
 /// The manifest of a guest with a card on the network of the configuration.
