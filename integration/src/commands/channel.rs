@@ -19,6 +19,10 @@ type Sessions = Arc<Mutex<HashMap<u32, Sender<Frame>>>>;
 /// Between two words to a machine that is kept awake.
 const WAKE_INTERVAL: Duration = Duration::from_millis(100);
 
+/// A machine that has taken no byte for so long has stopped: its processors, which are emulated, may wait for each other for
+/// ever, and whoever writes to it would wait with them.
+const DEAF: Duration = Duration::from_secs(120);
+
 /// An open channel. A thread hands incoming frames to their sessions; when the node is gone all
 /// sessions end with an error.
 #[derive(Debug)]
@@ -61,6 +65,7 @@ impl Channel {
         alive: &mut dyn FnMut() -> anyhow::Result<()>,
     ) -> anyhow::Result<Self> {
         let until = Instant::now() + limit;
+        stream.set_write_timeout(Some(DEAF))?;
         let sessions: Sessions = Arc::default();
         let (hello, greeted) = channel();
         let reader = BufReader::with_capacity(64 << 10, stream.try_clone()?);
