@@ -111,6 +111,9 @@ impl Node {
         }
         if let Some(mut running) = self.machine.take() {
             running.qemu.kill();
+            if has_stopped(&self.log()) {
+                println!("{STOPPED}");
+            }
         }
     }
 
@@ -182,6 +185,15 @@ impl Commands for Node {
             .context("the node has no power")?
             .channel)
     }
+}
+
+/// Printed at the end of a node whose emulated processors waited for each other for ever.
+pub const STOPPED: &str = "the emulated processors of a node have stopped";
+
+/// Whether the node's kernel found its processors stopped. They lose an interrupt between each other now and then; no
+/// program in the node can bring that about.
+fn has_stopped(log: &str) -> bool {
+    log.contains("watchdog: BUG: soft lockup - CPU#")
 }
 
 impl Drop for Node {

@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use integration::node::STOPPED;
 use integration::process::Bound;
 use integration::skip;
 
@@ -80,12 +81,25 @@ fn one(test: &Test, bzimage: &Path) -> TestResult {
     let verdict = if test.ignored {
         Verdict::Skipped("marked #[ignore]".to_owned())
     } else {
-        run(test, bzimage).unwrap_or_else(|error| Verdict::Failed(format!("{error:#}")))
+        unless_stopped(&test.name(), || {
+            run(test, bzimage).unwrap_or_else(|error| Verdict::Failed(format!("{error:#}")))
+        })
     };
     TestResult {
         name: test.name(),
         seconds: started.elapsed().as_secs_f64(),
         verdict,
+    }
+}
+
+/// Runs a test, and once more where it failed and its node's emulator had stopped, which says nothing of the project.
+fn unless_stopped(name: &str, mut run: impl FnMut() -> Verdict) -> Verdict {
+    match run() {
+        Verdict::Failed(output) if output.contains(STOPPED) => {
+            println!("   again            {name}: {STOPPED}");
+            run()
+        }
+        verdict => verdict,
     }
 }
 
@@ -136,4 +150,31 @@ fn text(file: &mut File) -> anyhow::Result<String> {
     file.rewind()?;
     file.read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a test that fails with these words, one each time; how often it ran, and whether it passed at last.
+    fn outcome(failures: &[&str]) -> (usize, bool) {
+        let mut times = 0;
+        let verdict = unless_stopped("a test", || {
+            let failure = failures.get(times);
+            times += 1;
+            failure.map_or(Verdict::Passed, |words| {
+                Verdict::Failed((*words).to_owned())
+            })
+        });
+        (times, matches!(verdict, Verdict::Passed))
+    }
+
+    #[test]
+    fn a_test_runs_again_once_and_only_where_its_emulator_stopped() {
+        assert_eq!(outcome(&[]), (1, true));
+        assert_eq!(outcome(&["left: 1"]), (1, false));
+        let stopped = format!("took too long\n{STOPPED}");
+        assert_eq!(outcome(&[&stopped]), (2, true));
+        assert_eq!(outcome(&[&stopped, &stopped]), (2, false));
+    }
 }
