@@ -190,8 +190,8 @@ impl Commands for Node {
 /// Printed at the end of a node whose emulated processors waited for each other for ever.
 pub const STOPPED: &str = "the emulated processors of a node have stopped";
 
-/// Whether the node's kernel found its processors stopped. They lose an interrupt between each other now and then; no
-/// program in the node can bring that about.
+/// Whether the node's kernel found its processors stopped, as those of an emulator sometimes do. What brings it about is not
+/// known: a program in the node may make it likelier, and none should be able to.
 fn has_stopped(log: &str) -> bool {
     log.contains("watchdog: BUG: soft lockup - CPU#")
 }

@@ -99,7 +99,7 @@ impl Work {
         state.meter = Some(meter);
     }
 
-    /// What was told last is over.
+    /// Clears the progress that was reported last.
     pub(crate) fn tell_no_more(&self) {
         self.state().meter = None;
     }

@@ -19,7 +19,7 @@ pub(crate) enum JobRan {
     Failed,
 }
 
-/// Work, and who is told of it.
+/// Work, and the callback for its result.
 pub(crate) struct Asked<T, E, F, D> {
     work: Option<F>,
     result: Option<Result<T, E>>,
@@ -62,7 +62,7 @@ where
     fn finish(self: Box<Self>, stored: Result<(), StoreError>) {
         let this = *self;
         let told = match (this.result, stored) {
-            // What failed by itself is told its own error.
+            // Work that failed by itself reports its own error.
             (Some(Err(error)), _) => Err(error),
             (Some(Ok(value)), Ok(())) => Ok(value),
             (_, Err(error)) => Err(error.into()),

@@ -194,7 +194,7 @@ impl Ledger {
     }
 
     /// Has `work` run in one transaction, as [`Self::write`] does, and blocks nobody: it runs on the ledger's own thread
-    /// together with what else is asked for meanwhile, and `done` is told there what it came to once that is on disk.
+    /// together with what else is asked for meanwhile, and `done` is called there with its result once that is on disk.
     /// Where `work` panics, `done` is dropped.
     pub fn submit<T, E, F, D>(&self, work: F, done: D)
     where

@@ -63,7 +63,10 @@ fn submitted_writes_are_stored_in_turn_and_told_once_they_are_on_disk() {
             })
         })
         .collect();
-    assert!(results[0].try_recv().is_err(), "it is told before its sync");
+    assert!(
+        results[0].try_recv().is_err(),
+        "it has a result before its sync"
+    );
     assert_eq!(
         ledger.version().expect("is read"),
         0,
@@ -71,7 +74,10 @@ fn submitted_writes_are_stored_in_turn_and_told_once_they_are_on_disk() {
     );
     go_on();
     for (result, version) in results.into_iter().zip(1..) {
-        assert_eq!(result.recv().expect("is told").expect("is stored"), version);
+        assert_eq!(
+            result.recv().expect("has a result").expect("is stored"),
+            version
+        );
         assert!(ledger.version().expect("is read") >= version);
     }
     drop(ledger);
@@ -88,10 +94,10 @@ fn a_refused_write_harms_none_of_its_batch() {
     let refused = submit(&ledger, |_| Err::<(), _>(StoreError::Closed));
     let last = submit(&ledger, |transaction| put(transaction, "last"));
     go_on();
-    assert_eq!(first.recv().expect("is told").expect("is stored"), 1);
-    let told = refused.recv().expect("is told");
+    assert_eq!(first.recv().expect("has a result").expect("is stored"), 1);
+    let told = refused.recv().expect("has a result");
     assert!(matches!(told, Err(StoreError::Closed)), "{told:?}");
-    assert_eq!(last.recv().expect("is told").expect("is stored"), 2);
+    assert_eq!(last.recv().expect("has a result").expect("is stored"), 2);
 }
 
 #[test]
@@ -108,13 +114,13 @@ fn a_write_that_fails_halfway_takes_those_before_it_along() {
     let refused_later = submit(&ledger, |_| Err::<(), _>(StoreError::Closed));
     let last = submit(&ledger, |transaction| put(transaction, "last"));
     go_on();
-    let first = first.recv().expect("is told");
+    let first = first.recv().expect("has a result");
     assert!(matches!(first, Err(StoreError::NotShared { .. })));
     for failed in [refused, halfway, refused_later] {
-        let told = failed.recv().expect("is told");
+        let told = failed.recv().expect("has a result");
         assert!(matches!(told, Err(StoreError::Closed)), "{told:?}");
     }
-    assert_eq!(last.recv().expect("is told").expect("is stored"), 1);
+    assert_eq!(last.recv().expect("has a result").expect("is stored"), 1);
     let (objects, _) = ledger.objects("Vmi").expect("is read");
     let names: Vec<&str> = objects.iter().map(|(key, _)| key.name.as_str()).collect();
     assert_eq!(names, ["last"]);
@@ -132,10 +138,10 @@ fn a_write_that_panics_is_not_told_and_the_ledger_goes_on() {
     });
     let after = submit(&ledger, |transaction| put(transaction, "after"));
     go_on();
-    let before = before.recv().expect("is told");
+    let before = before.recv().expect("has a result");
     assert!(matches!(before, Err(StoreError::NotShared { .. })));
-    assert!(panicked.recv().is_err(), "it is told a result");
-    assert_eq!(after.recv().expect("is told").expect("is stored"), 1);
+    assert!(panicked.recv().is_err(), "it has a result");
+    assert_eq!(after.recv().expect("has a result").expect("is stored"), 1);
 }
 
 #[test]
@@ -146,7 +152,7 @@ fn what_is_in_the_queue_is_carried_out_before_the_ledger_is_closed() {
     let result = submit(&ledger, |transaction| put(transaction, "web"));
     go_on();
     drop(ledger);
-    assert_eq!(result.recv().expect("is told").expect("is stored"), 1);
+    assert_eq!(result.recv().expect("has a result").expect("is stored"), 1);
     let ledger = open(directory.path());
     assert!(ledger.object(&key("web")).expect("is read").is_some());
 }
@@ -167,7 +173,7 @@ fn the_last_to_hold_the_ledger_may_be_a_write_of_its_own() {
     );
     drop(ledger);
     go_on();
-    assert_eq!(result.recv().expect("is told").expect("is stored"), 1);
+    assert_eq!(result.recv().expect("has a result").expect("is stored"), 1);
 }
 
 #[test]
@@ -182,7 +188,7 @@ fn writes_of_both_ways_share_what_there_is() {
                     let name = format!("{writer}-{number}");
                     let version = if number % 2 == 0 {
                         let told = submit(ledger, move |transaction| put(transaction, &name));
-                        told.recv().expect("is told")
+                        told.recv().expect("has a result")
                     } else {
                         ledger.write(|transaction| put(transaction, &name))
                     };

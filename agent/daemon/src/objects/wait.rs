@@ -44,7 +44,7 @@ mod tests {
         });
         let write = async {
             begin.send(()).expect("the writer listens");
-            written.await.expect("is told")
+            written.await.expect("has a result")
         };
         assert_eq!(wait(write), 7);
         writer.join().expect("ends");
