@@ -32,6 +32,7 @@ pub const HOST: &[Tool] = &[
     tool("unshare", "util-linux"),
     tool("setpriv", "util-linux"),
     tool("ip", "iproute2"),
+    tool("nft", "nftables"),
 ];
 
 /// What making the images needs.
