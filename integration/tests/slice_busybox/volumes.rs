@@ -1,29 +1,37 @@
 //! Every kind of volume as a Linux guest sees it: label, contents, size, read-only, serial number.
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Command;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use integration::agent::{Agent, IMAGES};
 use integration::commands::Commands;
-use integration::image::container;
+use integration::image::{container, ext4};
 use integration::node::{Node, NodeSpec};
+use integration::process;
 
-/// Bytes of the disk in the image.
-const IMAGE_BYTES: usize = 4 << 20;
+/// Of the disk in the image.
+const IMAGE_MIB: u64 = 4;
 
-/// What the image's disk begins with.
+/// What the image's disk begins with, and the content of the one file of its file system.
 const IMAGE_TEXT: &str = "a disk in an image";
+/// The label of that file system.
+const IMAGE_LABEL: &str = "an-image";
 
 /// The node with an image that holds a disk.
 pub(crate) fn with_image(spec: NodeSpec, directory: &Path) -> anyhow::Result<NodeSpec> {
     let tree = directory.join("tree");
     std::fs::create_dir_all(tree.join("disk"))?;
-    let mut disk = vec![0; IMAGE_BYTES];
-    let text = IMAGE_TEXT.as_bytes();
-    disk.get_mut(..text.len())
-        .context("a disk")?
-        .copy_from_slice(text);
-    std::fs::write(tree.join("disk/disk.img"), disk)?;
+    let files = directory.join("files");
+    std::fs::create_dir(&files)?;
+    std::fs::write(files.join("file"), IMAGE_TEXT)?;
+    let disk = tree.join("disk/disk.img");
+    ext4::make(&disk, IMAGE_MIB, Some(&files))?;
+    process::output(Command::new("/sbin/e2label").arg(&disk).arg(IMAGE_LABEL))?;
+    // ext4 leaves the first KiB to others.
+    let opened = std::fs::File::options().write(true).open(&disk)?;
+    opened.write_all_at(IMAGE_TEXT.as_bytes(), 0)?;
     let layout = directory.join("layout");
     container::layout(&tree, &layout)?;
     Ok(spec.with(layout, "images/layout"))
@@ -118,6 +126,8 @@ pub(crate) fn with_volumes(manifest: &str) -> String {
       - name: image
         serial: S-IMAGE
         disk: {bus: scsi}
+      - name: file
+        serial: S-FILE
 ";
     manifest
         .replacen(
@@ -174,7 +184,7 @@ fn for_cloud_init(uuid: &str) -> [Made; 2] {
     );
     [
         made(
-            ("seed", "vde"),
+            ("seed", "vdf"),
             "cidata",
             &[
                 ("meta-data", &no_cloud),
@@ -183,7 +193,7 @@ fn for_cloud_init(uuid: &str) -> [Made; 2] {
             ],
         ),
         made(
-            ("drive", "vdf"),
+            ("drive", "vdg"),
             "config-2",
             &[
                 ("openstack/latest/meta_data.json", &drive),
@@ -213,12 +223,12 @@ fn of_objects() -> [Made; 5] {
         made(("app", "vdb"), "cfgdata", &[("app.conf", "colour = blue")]),
         made(("keys", "vdc"), "KEYS", &keys),
         made(
-            ("answers", "vdg"),
+            ("answers", "vdh"),
             "unattendCD",
             &[("autounattend.xml", "<unattend/>")],
         ),
-        made(("account", "vdh"), "cfgdata", &account),
-        made(("meta", "vdi"), "cfgdata", &meta),
+        made(("account", "vdi"), "cfgdata", &account),
+        made(("meta", "vdj"), "cfgdata", &meta),
     ]
 }
 
@@ -278,20 +288,32 @@ fn try_disks(
     answer: &mut impl FnMut(&str) -> anyhow::Result<String>,
 ) -> anyhow::Result<()> {
     let told = answer(
-        "for disk in vda vdd vdj; do echo \"$disk $(blockdev --getsize64 /dev/$disk) \
-         $(blockdev --getro /dev/$disk) $(cat /sys/block/$disk/serial)\"; done",
+        "for disk in vda vdd vde; do echo \"$disk $(blockdev --getsize64 /dev/$disk) \
+         $(blockdev --getro /dev/$disk) $(cat /sys/block/$disk/serial)=\"; done",
     )?;
     for words in [
-        format!("vda {} 0 S1", 16 << 20),
-        format!("vdd {IMAGE_BYTES} 0 S-IMAGE"),
-        format!("vdj {} 0", 2 << 20),
+        format!("vda {} 0 S1=", 16 << 20),
+        format!("vdd {} 0 S-IMAGE=", IMAGE_MIB << 20),
+        format!("vde {} 0 S-FILE=", 2 << 20),
+    ] {
+        ensure!(told.contains(&words), "{words} is not in {told}");
+    }
+    // The guest's /init has mounted what carries ext4. An empty disk holds nothing.
+    let told = answer(
+        "echo FILE=$(cat /mnt/vdd/file)= LABEL=$(dd if=/dev/vdd bs=1 skip=1144 count=16 2>/dev/null | tr -d '\\000')= && \
+         grep -c '/mnt/vdd ext4 rw' /proc/mounts && umount /mnt/vdd && echo REST=$(tr -d '\\000' </dev/vda | wc -c)=",
+    )?;
+    for words in [
+        format!("FILE={IMAGE_TEXT}="),
+        format!("LABEL={IMAGE_LABEL}="),
+        "REST=0=".to_owned(),
     ] {
         ensure!(told.contains(&words), "{words} is not in {told}");
     }
     // What is written over an image's disk is the guest's alone; a file of the host has it.
     let told = answer(
-        "head -c 18 /dev/vdd; for disk in vdd vdj; do echo written | dd of=/dev/$disk bs=512 count=1 conv=sync,notrunc \
-         2>/dev/null; done; sync; echo 3 >/proc/sys/vm/drop_caches; head -c 7 /dev/vdd; head -c 7 /dev/vdj",
+        "head -c 18 /dev/vdd; for disk in vdd vde; do echo written | dd of=/dev/$disk bs=512 count=1 conv=sync,notrunc \
+         2>/dev/null; done; sync; echo 3 >/proc/sys/vm/drop_caches; head -c 7 /dev/vdd; head -c 7 /dev/vde",
     )?;
     ensure!(told.contains(IMAGE_TEXT), "{told}");
     ensure!(told.contains("writtenwritten"), "{told}");
