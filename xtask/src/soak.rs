@@ -5,6 +5,7 @@ mod fuzz;
 mod images;
 mod network;
 mod powercut;
+mod resumed;
 mod scheduler;
 mod strikes;
 mod transfer;
@@ -33,7 +34,8 @@ pub enum Soak {
     Firmware(firmware::FirmwareOptions),
     /// Feed all fuzz targets in turn, guided by coverage; goes on where it ended.
     Fuzz(fuzz::FuzzOptions),
-    /// Kill the agent and what works for it, and cut a node's power, while images are pulled, unpacked and collected.
+    /// Kill the agent and what works for it, and cut a node's power, while images are pulled, unpacked and collected; goes on
+    /// where it ended.
     Images(images::ImagesOptions),
     /// Guests of the pod network come and go while the agent is killed; the node is as before, and all addresses are free.
     Network(network::NetworkOptions),

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::agent::{Agent, CONFIG};
@@ -45,12 +46,12 @@ const STORE_MIB: u64 = 72;
 pub struct Campaign {
     /// From which moments and victims follow; the machine's own timing does not.
     pub seed: u64,
-    /// Kills in all.
+    /// Kills in all, those of earlier runs included.
     pub kills: u32,
 }
 
-/// Counters of a finished campaign.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What came of it. A campaign that was interrupted goes on from it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// Something was killed.
     pub kills: u32,
@@ -150,17 +151,19 @@ fn pull_all<M: Commands>(machine: &M) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a campaign on a machine that has the images at `source`, with an agent that is prepared and not started.
+/// Runs what `before` has left of a campaign, on a machine that has the images at `source`, with an agent that is prepared
+/// and not started. `progress` is called whenever all images were pulled to the end.
 ///
 /// # Errors
 /// At the first disk that is another, or pull that does not succeed; the error names the seed and how many kills
-/// there had been.
+/// there had been. And when `progress` fails.
 pub fn kills<M: Commands>(
     machine: &M,
     agent: &Agent<'_, M>,
     source: &str,
     campaign: Campaign,
-    progress: &mut dyn FnMut(&Tally),
+    before: Tally,
+    progress: &mut dyn FnMut(&Tally) -> anyhow::Result<()>,
 ) -> anyhow::Result<Tally> {
     configure(machine)?;
     start_registry(machine, source, RATE)?;
@@ -172,7 +175,7 @@ pub fn kills<M: Commands>(
         agent,
         store,
         random: Random::new(campaign.seed),
-        tally: Tally::default(),
+        tally: before,
     };
     let done = run.all(campaign, progress);
     done.with_context(|| {
@@ -195,13 +198,19 @@ struct Run<'a, M: Commands> {
 }
 
 impl<M: Commands> Run<'_, M> {
-    fn all(&mut self, campaign: Campaign, progress: &mut dyn FnMut(&Tally)) -> anyhow::Result<()> {
+    fn all(
+        &mut self,
+        campaign: Campaign,
+        progress: &mut dyn FnMut(&Tally) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
         while self.tally.kills < campaign.kills {
+            let number = u64::from(self.tally.kills);
+            self.random = Random::new(campaign.seed.wrapping_shl(32) ^ number);
             self.strike()?;
             let is_last = self.tally.kills >= campaign.kills;
             if is_last || self.tally.kills.is_multiple_of(SETTLE_EVERY) {
                 self.settle()?;
-                progress(&self.tally);
+                progress(&self.tally)?;
             }
         }
         Ok(())

@@ -4,8 +4,8 @@ use anyhow::ensure;
 use integration::agent::Agent;
 use integration::commands::Commands;
 use integration::host::Host;
-use integration::soak::images::cuts::{CutCampaign, power_cuts};
-use integration::soak::images::{Campaign, images, kills};
+use integration::soak::images::cuts::{CutCampaign, CutTally, power_cuts};
+use integration::soak::images::{Campaign, Tally, images, kills};
 use integration::{skip, skip_if};
 
 use super::missing;
@@ -21,7 +21,10 @@ fn a_kill_leaves_no_disk_under_the_digest_of_another_and_nothing_that_a_pull_stu
         images()?.display()
     ))?;
     let campaign = Campaign { seed: 3, kills: 25 };
-    let tally = kills(&host, &agent, "/run/images", campaign, &mut |_| {})?;
+    let begun = Tally::default();
+    let tally = kills(&host, &agent, "/run/images", campaign, begun, &mut |_| {
+        Ok(())
+    })?;
     ensure!(
         tally.kills == 25 && tally.settled == 1 && tally.disks >= 4,
         "{tally:?}"
@@ -42,7 +45,7 @@ fn a_power_cut_leaves_no_disk_under_the_digest_of_another_and_pulls_go_on_afterw
         of_each: 1,
         restart_every: 1,
     };
-    let tally = power_cuts(campaign, |_| {})?;
+    let tally = power_cuts(campaign, CutTally::default(), |_| Ok(()))?;
     ensure!(tally.all() == 3 && tally.restarts == 3, "{tally:?}");
     Ok(())
 }

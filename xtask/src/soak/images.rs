@@ -9,6 +9,7 @@ use integration::skip;
 use integration::soak::images::cuts::{CutCampaign, CutTally, power_cuts};
 use integration::soak::images::{Campaign, Tally, images, kills};
 
+use super::resumed::Progress;
 use crate::progress::step;
 
 /// How long it goes on.
@@ -17,10 +18,10 @@ pub struct ImagesOptions {
     /// From which moments and victims follow.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How often the agent, or a process that works for it, is killed.
+    /// How often the agent, or a process that works for it, is killed; kills of earlier runs of the seed count.
     #[arg(long, default_value_t = 500)]
     kills: u32,
-    /// How often the power of a node is cut in each of pull, unpacking and collection.
+    /// How often the power of a node is cut in each of pull, unpacking and collection; cuts of earlier runs count.
     #[arg(long, default_value_t = 50)]
     cuts: u32,
 }
@@ -28,7 +29,8 @@ pub struct ImagesOptions {
 /// After so many power cuts the node starts again from what the last one left.
 const RESTART_EVERY: u32 = 5;
 
-/// Runs both campaigns, each unless it is of none, and prints what came of them.
+/// Runs what earlier runs of the same seed have left of both campaigns, each unless it is of none, and prints what came of
+/// them.
 ///
 /// # Errors
 /// At the first disk that is not that of its digest, and at the first image that cannot be pulled afterwards.
@@ -47,6 +49,13 @@ fn run_kills(options: &ImagesOptions) -> anyhow::Result<()> {
     if let Some(reason) = host::without_host() {
         anyhow::bail!("kills: SKIPPED, {reason}");
     }
+    let progress = Progress::of("images-kills", options.seed)?;
+    let before: Tally = progress.read()?;
+    if before.kills >= options.kills {
+        progress.say_done();
+        show(options, &before);
+        return Ok(());
+    }
     let tally = step("kills", || {
         let host = Host::enter()?;
         let agent = Agent::prepare(&host)?;
@@ -55,35 +64,57 @@ fn run_kills(options: &ImagesOptions) -> anyhow::Result<()> {
             seed: options.seed,
             kills: options.kills,
         };
-        kills(&host, &agent, "/run/images", campaign, &mut |tally| {
-            eprintln!("    {}", line(tally));
-        })
+        kills(
+            &host,
+            &agent,
+            "/run/images",
+            campaign,
+            before,
+            &mut |tally| {
+                eprintln!("    {}", line(tally));
+                progress.write(tally)
+            },
+        )
     })?;
-    println!("seed {}: {}", options.seed, line(&tally));
+    show(options, &tally);
+    Ok(())
+}
+
+fn show(options: &ImagesOptions, tally: &Tally) {
+    println!("seed {}: {}", options.seed, line(tally));
     for (moment, count) in &tally.moments {
         println!("    {count:4} {moment}");
     }
-    Ok(())
 }
 
 fn run_cuts(options: &ImagesOptions) -> anyhow::Result<()> {
     if let Some(reason) = skip::without_node() {
         anyhow::bail!("power cuts: SKIPPED, {reason}");
     }
+    let progress = Progress::of("images-cuts", options.seed)?;
+    let before: CutTally = progress.read()?;
+    let campaign = CutCampaign {
+        seed: options.seed,
+        of_each: options.cuts,
+        restart_every: RESTART_EVERY,
+    };
+    if campaign.is_done(&before) {
+        progress.say_done();
+        println!("seed {}: {}", options.seed, line_of_cuts(&before));
+        return Ok(());
+    }
     let tally = step("power cuts", || {
-        let campaign = CutCampaign {
-            seed: options.seed,
-            of_each: options.cuts,
-            restart_every: RESTART_EVERY,
-        };
-        power_cuts(campaign, |tally| eprintln!("    {}", line_of_cuts(tally)))
+        power_cuts(campaign, before, |tally| {
+            eprintln!("    {}", line_of_cuts(tally));
+            progress.write(tally)
+        })
     })?;
     println!("seed {}: {}", options.seed, line_of_cuts(&tally));
     Ok(())
 }
 
 fn line_of_cuts(tally: &CutTally) -> String {
-    let of = |(stage, count): (&&str, &u32)| format!("{count} during {stage}");
+    let of = |(stage, count): (&String, &u32)| format!("{count} during {stage}");
     let stages: Vec<String> = tally.cuts.iter().map(of).collect();
     format!(
         "{} power cuts, {}; {} disks looked at and right, all images pulled after {} restarts",

@@ -1,12 +1,11 @@
 //! `cargo xtask soak powercut`.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::Context;
+use integration::skip;
 use integration::soak::powercut::{Campaign, Tally, power_cuts};
-use integration::{cache, skip};
 
+use super::resumed::Progress;
 use crate::progress::step;
 
 /// After so many cuts the node itself starts again.
@@ -37,42 +36,21 @@ pub fn run(root: &Path, options: &PowercutOptions) -> anyhow::Result<()> {
         cuts: options.cuts,
         restart_every: RESTART_EVERY,
     };
-    let _held = cache::lock(&format!("powercut-{}", options.seed))?;
-    let file = cache::root().join(format!("soak/powercut-{}.json", options.seed));
-    let before = read(&file)?;
+    let progress = Progress::of("powercut", options.seed)?;
+    let before: Tally = progress.read()?;
     if before.cuts >= options.cuts {
-        println!("done before; {} has it", file.display());
+        progress.say_done();
         println!("{}", line(&before));
         return Ok(());
     }
     let tally = step("powercut", || {
         power_cuts(campaign, before, |tally| {
             eprintln!("    {}", line(tally));
-            write(&file, tally)
+            progress.write(tally)
         })
     })?;
     println!("{}", line(&tally));
     Ok(())
-}
-
-fn read(file: &Path) -> anyhow::Result<Tally> {
-    match fs::read(file) {
-        Ok(bytes) => serde_json::from_slice(&bytes)
-            .with_context(|| format!("{} is no progress of a campaign; remove it", file.display())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Tally::default()),
-        Err(error) => Err(error).with_context(|| file.display().to_string()),
-    }
-}
-
-/// A run that is interrupted leaves the old file or the new one.
-fn write(file: &Path, tally: &Tally) -> anyhow::Result<()> {
-    let partial: PathBuf = file.with_extension("partial");
-    if let Some(directory) = file.parent() {
-        fs::create_dir_all(directory)?;
-    }
-    fs::write(&partial, serde_json::to_vec(tally)?)
-        .and_then(|()| fs::rename(&partial, file))
-        .with_context(|| file.display().to_string())
 }
 
 fn line(tally: &Tally) -> String {

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::super::journal;
@@ -47,17 +48,25 @@ const STAGES: [(&str, &str, u64); 3] = [
 pub struct CutCampaign {
     /// From which images, moments and what is left follow; the machine's own timing does not.
     pub seed: u64,
-    /// Cuts of each stage.
+    /// Cuts of each stage, those of earlier runs included.
     pub of_each: u32,
     /// After so many cuts the node starts again from what the last one left.
     pub restart_every: u32,
 }
 
-/// Counters of a finished campaign.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+impl CutCampaign {
+    /// Whether nothing is left of it.
+    #[must_use]
+    pub fn is_done(&self, tally: &CutTally) -> bool {
+        tally.all() >= self.of_each.saturating_mul(3)
+    }
+}
+
+/// What came of it. A campaign that was interrupted goes on from it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CutTally {
     /// By stage.
-    pub cuts: BTreeMap<&'static str, u32>,
+    pub cuts: BTreeMap<String, u32>,
     /// Disks that cuts left, each that of its digest.
     pub disks: u64,
     /// Times that the node started again, and pulled all images to the end.
@@ -81,13 +90,15 @@ struct Run {
     tally: CutTally,
 }
 
-/// Runs a campaign on a node of its own. `progress` is called after each cut.
+/// Runs what `before` has left of a campaign, on a node of its own. `progress` is called after each cut.
 ///
 /// # Errors
-/// At the first disk that is not that of its digest, and at the first image that cannot be pulled afterwards.
+/// At the first disk that is not that of its digest, at the first image that cannot be pulled afterwards, and when `progress`
+/// fails.
 pub fn power_cuts(
     campaign: CutCampaign,
-    mut progress: impl FnMut(&CutTally),
+    before: CutTally,
+    mut progress: impl FnMut(&CutTally) -> anyhow::Result<()>,
 ) -> anyhow::Result<CutTally> {
     let made = images()?;
     let expected = fs::read_to_string(made.join("expected"))?;
@@ -112,15 +123,15 @@ pub fn power_cuts(
         node,
         scratch,
         expected: expected.lines().filter_map(pair).collect(),
-        tally: CutTally::default(),
+        tally: before,
     };
-    while run.tally.all() < campaign.of_each * 3 {
+    while !campaign.is_done(&run.tally) {
         let number = run.tally.all();
         run.cut(campaign, number).with_context(|| {
             let log = Agent::of(&run.node).log();
             format!("seed {}, cut {number}\n{log}", campaign.seed)
         })?;
-        progress(&run.tally);
+        progress(&run.tally)?;
     }
     Ok(run.tally)
 }
@@ -169,7 +180,7 @@ impl Run {
         let content = disk.remains(&mut random, percent);
         self.look(&content)
             .with_context(|| format!("{name}, with {percent} % of the cache left"))?;
-        *self.tally.cuts.entry(name).or_default() += 1;
+        *self.tally.cuts.entry(name.to_owned()).or_default() += 1;
         if self.tally.all().is_multiple_of(campaign.restart_every) {
             // As a node does at its start: a superblock of which one sector is old has another checksum, and is not mounted.
             let mended = Content::of_file(&self.disk())?;
