@@ -19,6 +19,7 @@ pub mod firmware_code;
 pub mod host;
 pub mod huge_pages;
 pub mod image;
+pub mod linux_machine;
 pub mod node;
 pub mod package;
 pub mod previous;

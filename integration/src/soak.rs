@@ -9,6 +9,7 @@ pub mod firmware;
 pub mod images;
 mod journal;
 pub mod network;
+pub mod overlay;
 pub mod powercut;
 pub mod scheduler;
 pub mod transfer;

@@ -4,6 +4,7 @@ mod firmware;
 mod fuzz;
 mod images;
 mod network;
+mod overlay;
 mod powercut;
 mod resumed;
 mod scheduler;
@@ -39,6 +40,8 @@ pub enum Soak {
     Images(images::ImagesOptions),
     /// Guests of the pod network come and go while the agent is killed; the node is as before, and all addresses are free.
     Network(network::NetworkOptions),
+    /// fio in a stock guest writes over a base and verifies, while its machine is paused, saved and restored.
+    Overlay(overlay::OverlayOptions),
     /// A guest writes numbered blocks while its node's disks lose their power, again and again; goes on where it ended.
     Powercut(powercut::PowercutOptions),
     /// The reference scheduler over three nodes: one is drained, one loses its power, one its network.
@@ -89,6 +92,7 @@ pub fn run(root: &Path, what: &Soak) -> anyhow::Result<()> {
         Soak::Fuzz(options) => fuzz::run(root, options),
         Soak::Images(options) => images::run(root, options),
         Soak::Network(options) => network::run(root, options),
+        Soak::Overlay(options) => overlay::run(root, options),
         Soak::Powercut(options) => powercut::run(root, options),
         Soak::Scheduler => scheduler::run(root),
         Soak::Sim(options) => crate::sim::campaign(root, options),

@@ -6,7 +6,7 @@ use anyhow::{Context, ensure};
 use integration::commands::Commands;
 use integration::node::Node;
 
-use crate::machine::Machine;
+use integration::linux_machine::Machine;
 
 /// Readings are not taken at the same moment, and the guest's shell takes its time under emulation.
 const SLACK_SECONDS: f64 = 3.0;

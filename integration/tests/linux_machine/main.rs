@@ -9,7 +9,7 @@ mod devices;
 mod documented;
 mod guest;
 mod life;
-mod machine;
+mod overlay;
 mod places;
 mod report;
 mod running;

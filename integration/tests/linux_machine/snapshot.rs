@@ -11,7 +11,7 @@ use integration::{skip, skip_if};
 use crate::clocks::Clocks;
 use crate::devices;
 use crate::guest::{PATIENCE, SCRATCH};
-use crate::machine::Machine;
+use integration::linux_machine::Machine;
 
 /// Directory of the sockets, for programs of the tools disk, and for all others.
 const INSIDE: &str = "/tmp/sockets";

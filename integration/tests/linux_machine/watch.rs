@@ -11,7 +11,7 @@ use integration::node::{Flavour, Node, NodeSpec};
 use integration::{skip, skip_if};
 
 use crate::guest::{PATIENCE, SCRATCH};
-use crate::machine::Machine;
+use integration::linux_machine::Machine;
 
 // A node in which a guest runs may have little of the machine beside builds.
 const SOON: Duration = Duration::from_secs(300);

@@ -26,6 +26,7 @@ vmm-front run FLAGS      runs a machine; its serial console is on standard input
   --memory SIZE          with a suffix K, M or G [default: 256M]
   --disk DISK            PATH, then any of: ,ro ,serial=S ,queues=N ,cache=none ,cache=writethrough ,io=threads
                          ,discard ,logical=BYTES ,physical=BYTES ,granularity=BYTES ,thread=NAME
+                         ,base=IMAGE: PATH, a sparse file, has what the guest writes over this image
   --net CARD             TAP, then any of: ,mac=AA:BB:CC:DD:EE:FF ,mtu=N ,vhost
   --spare-ports          empty hot-plug slots, by the rule of agents
   --no-reboot            ends at a reset of the guest

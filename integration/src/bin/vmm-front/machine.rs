@@ -113,6 +113,9 @@ fn devices(flags: &Run, descriptors: &mut Descriptors) -> anyhow::Result<Vec<v1:
     for (index, flag) in flags.disk.iter().enumerate() {
         let mut blk = flag.blk.clone();
         blk.disk_fd = descriptors.add(open_disk(flag)?)?;
+        if let Some(base) = &flag.base {
+            blk.base_fd = Some(descriptors.add(read_only(base)?)?);
+        }
         let place = find(places.disks.get(&index.to_string()), "a disk")?;
         let mut device = v1::PciDevice::at(place.bus, place.device, Kind::Blk(blk));
         device.io_thread.clone_from(&flag.thread);

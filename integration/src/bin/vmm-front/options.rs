@@ -38,7 +38,9 @@ pub struct EntryFlag(pub v1::KernelEntry);
 #[derive(Clone, Debug)]
 pub struct DiskFlag {
     pub path: PathBuf,
-    /// Everything but the descriptor.
+    /// What is under it; then it is a sparse file that has what the guest writes.
+    pub base: Option<PathBuf>,
+    /// Everything but the descriptors.
     pub blk: v1::VirtioBlk,
     /// Empty: the thread that serves all others.
     pub thread: String,
@@ -140,12 +142,14 @@ impl FromStr for DiskFlag {
         let (path, options) = split(text);
         let mut flag = Self {
             path: path.into(),
+            base: None,
             blk: v1::VirtioBlk::default(),
             thread: String::new(),
         };
         for (key, value) in options {
             let blk = &mut flag.blk;
             match (key, value) {
+                ("base", Some(path)) => flag.base = Some(path.into()),
                 ("ro", None) => blk.read_only = true,
                 ("discard", None) => blk.discard = true,
                 ("serial", Some(serial)) => serial.clone_into(&mut blk.serial),
@@ -212,6 +216,10 @@ mod tests {
         assert_eq!(flag.blk.serial, "S1");
         assert_eq!(flag.blk.queues, 4);
         assert_eq!(flag.blk.cache(), v1::DiskCache::None);
+        assert_eq!(flag.base, None);
+        let flag: DiskFlag = "/written,base=/image.raw".parse().unwrap();
+        assert_eq!(flag.path, PathBuf::from("/written"));
+        assert_eq!(flag.base, Some(PathBuf::from("/image.raw")));
         assert!("x,rw".parse::<DiskFlag>().is_err());
         assert!("x,queues=many".parse::<DiskFlag>().is_err());
     }
