@@ -46,6 +46,8 @@ pub enum Soak {
     Powercut(powercut::PowercutOptions),
     /// The reference scheduler over three nodes: one is drained, one loses its power, one its network.
     Scheduler,
+    /// A thousand guests of one image of 2 GiB at once: what they take of disk, page cache and memory, beside the budgets.
+    Shared(crate::bench::images::SharedOptions),
     /// The planner against a simulated host that loses, repeats and delays, and an agent that is killed; controllers against
     /// a store that does.
     Sim(crate::sim::SimOptions),
@@ -95,6 +97,7 @@ pub fn run(root: &Path, what: &Soak) -> anyhow::Result<()> {
         Soak::Overlay(options) => overlay::run(root, options),
         Soak::Powercut(options) => powercut::run(root, options),
         Soak::Scheduler => scheduler::run(root),
+        Soak::Shared(options) => crate::bench::images::sizes(root, *options),
         Soak::Sim(options) => crate::sim::campaign(root, options),
         Soak::Story => crate::demo::story::run(root, crate::images::debian, Some(STORY), None),
         Soak::Strikes(options) => strikes::run(root, options),

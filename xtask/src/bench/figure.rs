@@ -46,6 +46,19 @@ impl Figure {
         self
     }
 
+    /// As it is printed.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it is as good as it must be now.
+    pub(super) fn is_within_budget(&self) -> bool {
+        self.budget.is_none_or(|budget| match self.better {
+            Better::Less => self.value <= budget,
+            Better::More => self.value >= budget,
+        })
+    }
+
     /// How it was measured, in a sentence.
     pub(super) fn how(mut self, how: &str) -> Self {
         how.clone_into(&mut self.how);

@@ -63,6 +63,43 @@ pub fn run(root: &Path, options: ImagesOptions, json: Option<PathBuf>) -> anyhow
     }
 }
 
+/// Of which size, and for how many.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct SharedOptions {
+    /// MiB of the image's disk.
+    #[arg(long, value_name = "MIB", default_value_t = 2048)]
+    mib: u32,
+    /// Guests of the image at once; fewer if this machine's memory is too small.
+    #[arg(long, default_value_t = 1000)]
+    guests: u32,
+}
+
+/// `cargo xtask soak shared`: the sizes alone, which are no other in another profile and on a machine that has more to do.
+///
+/// # Errors
+/// When a guest does not run, and when a size is beyond its budget.
+pub fn sizes(root: &Path, options: SharedOptions) -> anyhow::Result<()> {
+    if let Some(reason) = host::without_host() {
+        anyhow::bail!("SKIPPED, {reason}");
+    }
+    tools::ensure(tools::TESTS)?;
+    step("build", || crate::build::run(root))?;
+    let SharedOptions { mib, guests } = options;
+    let figures = step("guests of one image", || shared::sizes(mib, guests))?;
+    figure::print(&figures);
+    let beyond: Vec<&str> = figures
+        .iter()
+        .filter(|figure| !figure.is_within_budget())
+        .map(Figure::name)
+        .collect();
+    ensure!(
+        beyond.is_empty(),
+        "beyond the budget: {}",
+        beyond.join(", ")
+    );
+    Ok(())
+}
+
 fn measure(mib: u32) -> anyhow::Result<Vec<Figure>> {
     let host = Host::enter()?;
     let agent = Agent::prepare(&host)?;

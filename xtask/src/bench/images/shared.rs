@@ -24,8 +24,11 @@ const STARTS: usize = 10;
 /// Milliseconds of each load.
 const LOAD_MS: u32 = 2000;
 const DEPTH: u32 = 32;
-/// Blocks of 4 KiB that each of many guests writes.
-const BLOCKS: u32 = 64;
+/// Blocks of 4 KiB that each of many guests writes, or reads.
+const WRITTEN_BLOCKS: u32 = 64;
+const READ_BLOCKS: u32 = 1024;
+/// KiB of the kernel's for a guest, beside its processes.
+const KERNEL_KIB: u64 = 3 << 10;
 /// VMMs whose memory is looked at.
 const SAMPLE: usize = 10;
 const KEPT: &str = "/var/lib/kvmlet/host/images/sha256";
@@ -43,23 +46,34 @@ const NO_DISKS: [&str; 2] = [
 pub(super) fn measure(mib: u32, guests: u32) -> anyhow::Result<Vec<Figure>> {
     let host = Host::enter()?;
     let _disk = ledger_on_disk(&host)?;
-    let agent = Agent::prepare(&host)?;
-    agent.add_image("/run/bin/testguest", "testguest")?;
-    make_image(&host, &agent, mib)?;
-    agent.start()?;
-    let pulled = host.run_for(
-        &[
-            "sh",
-            "-c",
-            &format!("kvmctl image pull oci:{IMAGES}/shared"),
-        ],
-        PATIENCE,
-    )?;
-    ensure!(pulled.code == Some(0), "{pulled}");
+    let agent = started(&host, mib)?;
     let mut figures = vec![second_start(&host)?];
     figures.extend(loads(&agent)?);
     figures.extend(crowd(&host, &agent, mib, guests)?);
     Ok(figures)
+}
+
+/// Sizes alone: what many guests of one image take.
+///
+/// # Errors
+/// As [`measure`].
+pub(super) fn sizes(mib: u32, guests: u32) -> anyhow::Result<Vec<Figure>> {
+    let host = Host::enter()?;
+    let _disk = ledger_on_disk(&host)?;
+    let agent = started(&host, mib)?;
+    crowd(&host, &agent, mib, guests)
+}
+
+/// An agent that has pulled the image.
+fn started(host: &Host, mib: u32) -> anyhow::Result<Agent<'_, Host>> {
+    let agent = Agent::prepare(host)?;
+    agent.add_image("/run/bin/testguest", "testguest")?;
+    make_image(host, &agent, mib)?;
+    agent.start()?;
+    let pull = format!("kvmctl image pull oci:{IMAGES}/shared");
+    let pulled = host.run_for(&["sh", "-c", &pull], PATIENCE)?;
+    ensure!(pulled.code == Some(0), "{pulled}");
+    Ok(agent)
 }
 
 /// Noise, as an image and as a raw disk beside it.
@@ -160,53 +174,115 @@ fn load(agent: &Agent<'_, Host>, access: &str, volume: &str) -> anyhow::Result<f
     Ok(number("requests")? / (number("us")? / 1e6))
 }
 
-/// Many guests at once, each of which writes a little.
+/// Many guests at once: every other one writes a little, and the others read the same part of the image.
 fn crowd(
     host: &Host,
     agent: &Agent<'_, Host>,
     mib: u32,
-    guests: u32,
+    asked: u32,
 ) -> anyhow::Result<Vec<Figure>> {
-    let words =
-        format!("mode=poll load=randwrite load_depth=1 load_ms=60000 load_requests={BLOCKS}");
-    let names: Vec<String> = (0..guests)
-        .map(|number| format!("guest-{number}"))
-        .collect();
-    let mut manifests: Vec<String> = names
-        .iter()
-        .map(|name| guest(name, &words, &shared()))
-        .collect();
-    manifests.push(guest("plain", &words, EMPTY_DISK));
+    let load = |access: &str, requests: u32| {
+        format!("mode=poll load={access} load_depth=1 load_ms=600000 load_requests={requests}")
+    };
+    let plain = guest("plain", &load("randwrite", WRITTEN_BLOCKS), EMPTY_DISK);
+    agent.apply(&plain)?;
+    wait_until_done(host, agent, "plain", WRITTEN_BLOCKS)?;
+    let guests = as_many_as_fit(host, agent, asked)?;
+    let names = |first: u32| -> Vec<String> {
+        let numbers = (first..guests).step_by(2);
+        numbers.map(|number| format!("guest-{number}")).collect()
+    };
+    let (writers, readers) = (names(0), names(1));
+    let of = |names: &[String], words: &str| -> Vec<String> {
+        let manifests = names.iter().map(|name| guest(name, words, &shared()));
+        manifests.collect()
+    };
+    let mut manifests = of(&writers, &load("randwrite", WRITTEN_BLOCKS));
+    manifests.extend(of(&readers, &load("read", READ_BLOCKS)));
+    // What is in the page cache afterwards was read by guests.
+    host.sh(&format!(
+        "sync {KEPT}/*.raw && dd if=$(ls {KEPT}/*.raw) iflag=nocache count=0 2>/dev/null"
+    ))?;
     host.put("/run/crowd.yaml", 0o644, manifests.join("---\n").as_bytes())?;
     let applied = host.run_for(&["kvmctl", "apply", "-f", "/run/crowd.yaml"], PATIENCE)?;
     ensure!(applied.code == Some(0), "{applied}");
-    for name in names.iter().map(String::as_str).chain(["plain"]) {
-        let is_done = format!("kvmctl logs {name} | grep 'TESTGUEST done'");
-        host.wait_for(&is_done, PATIENCE)
-            .with_context(|| agent.log())?;
+    for (names, requests) in [(&writers, WRITTEN_BLOCKS), (&readers, READ_BLOCKS)] {
+        for name in names {
+            wait_until_done(host, agent, name, requests)?;
+        }
     }
-    // Overlays have no names, and a VMM may have two descriptors of one.
-    let blocks = host.sh(
-        "for pid in $(pidof kvmlet-vmm); do for each in /proc/$pid/fd/*; do case $(readlink $each) in \
-         /var/lib/kvmlet/*deleted*) stat -L -c '%d:%i %b' $each;; esac; done; done | sort -u | awk '{sum += $2} END {print sum + 0}'",
-    )?;
-    let kib = blocks.trim().parse::<f64>()? / 2.0 / f64::from(guests);
-    let written = f64::from(BLOCKS * 4);
+    let kib = overlay_kib(host)? / writers.len() as f64;
+    let written = f64::from(WRITTEN_BLOCKS * 4);
+    let read = f64::from(READ_BLOCKS * 4) / 1024.0;
     let resident = host.sh(&format!("fincore --bytes --noheadings -o RES {KEPT}/*.raw"))?;
     let resident = resident.trim().parse::<f64>()? / f64::from(1 << 20);
-    let more = vmm_memory(host, agent, &names)?;
+    let (write_more, read_more) = (
+        vmm_memory(host, agent, &writers)?,
+        vmm_memory(host, agent, &readers)?,
+    );
     let at_once = format!("{guests} guests of one image of {mib} MiB at once");
     Ok(vec![
         Figure::new("disk of a guest, beside what it writes", kib / written, "times", Better::Less)
             .budget(1.5, 1.0)
-            .how(&format!("{at_once}; each takes {kib:.0} KiB for {written:.0} KiB in blocks of 4 KiB")),
+            .how(&format!("{at_once}; each of the half that writes takes {kib:.0} KiB for {written:.0} KiB in blocks of 4 KiB, and those that read nothing")),
         Figure::new("the image in the page cache", resident, "MiB", Better::Less)
-            .budget(f64::from(mib), f64::from(mib))
-            .how(&format!("fincore of the one file that is the base of {at_once}")),
-        Figure::new("VMM memory for an overlay", more / 1024.0, "MiB", Better::Less)
+            .budget(8.0 * read, read)
+            .how(&format!("fincore of the one file that is the base of {at_once}, half of which read the same {read:.0} MiB, {:.0} MiB together, and the kernel reads ahead; it was not in the cache before", read * readers.len() as f64)),
+        Figure::new("VMM memory for an overlay that is written", write_more / 1024.0, "MiB", Better::Less)
             .budget(0.5, 0.1)
             .how("beyond the guest's own, median of ten guests of the image less that of a guest with an empty disk of 16 MiB"),
+        Figure::new("VMM memory for an overlay that is read", read_more / 1024.0, "MiB", Better::Less)
+            .budget(0.5, 0.1)
+            .how("the same of guests that read"),
     ])
+}
+
+/// A guest that did all its requests.
+fn wait_until_done(
+    host: &Host,
+    agent: &Agent<'_, Host>,
+    name: &str,
+    requests: u32,
+) -> anyhow::Result<()> {
+    let is_done = format!(
+        "kvmctl logs {name} >/run/said && grep -q 'TESTGUEST done' /run/said && grep 'TESTGUEST load' /run/said"
+    );
+    let said = host.wait_for(&is_done, PATIENCE);
+    let said = said.with_context(|| agent.log())?;
+    let all = format!(" requests={requests} ");
+    ensure!(said.contains(&all), "{name}: {said}");
+    Ok(())
+}
+
+/// So many guests as were asked for, or fewer if the machine's memory is too small for them: says so, and why.
+fn as_many_as_fit(host: &Host, agent: &Agent<'_, Host>, asked: u32) -> anyhow::Result<u32> {
+    let vmms = agent.living_vmms()?;
+    let pid = vmms.values().flatten().next().context("no VMM")?;
+    let kib = |script: &str| -> anyhow::Result<u64> { Ok(host.sh(script)?.trim().parse()?) };
+    let one = kib(&format!(
+        "awk '/^Pss:/ {{print $2}}' /proc/{pid}/smaps_rollup"
+    ))?;
+    // What the kernel keeps for each: page tables, the VM, descriptors, the page cache of what it writes.
+    let each = one + KERNEL_KIB;
+    let free = kib("awk '/^MemAvailable:/ {print $2}' /proc/meminfo")?;
+    let fit = u32::try_from(free / 10 * 9 / each)?;
+    eprintln!(
+        "    a guest takes {:.1} MiB; {:.0} MiB are available, nine tenths of them for {fit} guests; {asked} are asked for",
+        each as f64 / 1024.0,
+        free as f64 / 1024.0,
+    );
+    Ok(asked.min(fit))
+}
+
+/// KiB of all overlays.
+fn overlay_kib(host: &Host) -> anyhow::Result<f64> {
+    // They have no names, and a VMM may have two descriptors of one.
+    let script = "find $(pidof kvmlet-vmm | sed 's:[0-9][0-9]*:/proc/&/fd:g') -lname '/var/lib/kvmlet/*deleted*' | \
+         xargs stat -L -c '%d:%i %b' | sort -u | awk '{sum += $2} END {print sum + 0}'";
+    let looked = host.run_for(&["sh", "-c", script], PATIENCE)?;
+    ensure!(looked.code == Some(0), "{looked}");
+    let blocks = looked.stdout;
+    Ok(blocks.trim().parse::<f64>()? / 2.0)
 }
 
 /// KiB of a VMM whose guest has the image beyond those of one with an empty disk.
