@@ -1,5 +1,6 @@
 //! `cargo xtask soak`: the long campaigns.
 
+mod examples;
 mod firmware;
 mod fuzz;
 mod images;
@@ -31,6 +32,8 @@ use crate::progress::step;
 pub enum Soak {
     /// Kill the agent at random moments while guests start, run and stop; none may notice.
     Kills(KillsOptions),
+    /// Apply manifests that others wrote on a node, whose mirror has one small image for all of theirs.
+    Examples(examples::ExamplesOptions),
     /// A stock Debian disk through SeaBIOS and OVMF: login, cloud-init, reboot, power-off.
     Firmware(firmware::FirmwareOptions),
     /// Feed all fuzz targets in turn, guided by coverage; goes on where it ended.
@@ -90,6 +93,7 @@ pub struct KillsOptions {
 pub fn run(root: &Path, what: &Soak) -> anyhow::Result<()> {
     match what {
         Soak::Kills(options) => run_kills(root, options),
+        Soak::Examples(options) => examples::run(root, options),
         Soak::Firmware(options) => firmware::run(root, options),
         Soak::Fuzz(options) => fuzz::run(root, options),
         Soak::Images(options) => images::run(root, options),

@@ -11,7 +11,7 @@
 //! | `redirect` | address that a blob is said to be at |
 //! | `log` | to which a line is added: digest, offset, blobs that are sent at this moment |
 //!
-//! It runs until it is killed.
+//! An image of the layout that has no tag answers to every tag that no other has. It runs until it is killed.
 
 #![forbid(unsafe_code)]
 
@@ -121,6 +121,7 @@ impl Registry {
         let found = manifests
             .iter()
             .find(|it| it.pointer(REF_NAME).and_then(Value::as_str) == Some(reference));
+        let found = found.or_else(|| manifests.iter().find(|it| it.pointer(REF_NAME).is_none()));
         Ok(found.and_then(|it| Some(it["digest"].as_str()?.to_owned())))
     }
 
