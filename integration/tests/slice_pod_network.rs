@@ -61,6 +61,8 @@ fn a_guest_without_a_network_in_its_manifest_has_an_address_and_keeps_it() -> an
     let fetch = format!("wget -q -O - http://{address}/page");
     ensure!(node.sh(&fetch)? == "it works\n");
 
+    ipv6_alone_will_do(&mut console, &node).with_context(|| agent.log())?;
+
     // A new agent answers the guest as the old one did.
     agent.kill()?;
     ensure!(
@@ -116,6 +118,21 @@ fn reach_by_ipv6(console: &mut Session, node: &Node, address: &str) -> anyhow::R
     ensure!(said.contains(" 0% packet loss"), "{said}");
     node.sh(&format!("ping -c 1 {address}"))?;
     Ok(())
+}
+
+/// A guest without its IPv4 address is reached by IPv6.
+fn ipv6_alone_will_do(console: &mut Session, node: &Node) -> anyhow::Result<()> {
+    ask(console, "killall udhcpc; ip -4 addr flush dev eth0")?;
+    // Otherwise its VMM's network remembers that address for a while.
+    node.sh("nsenter -n -t $(pidof kvmlet-vmm) ip neigh flush dev tap0")?;
+    let forward = "kvmctl port-forward --stdio vmi/web 80";
+    let page = node.sh(&format!(
+        "printf 'GET /page HTTP/1.0\\r\\n\\r\\n' | {forward}"
+    ))?;
+    ensure!(page.contains("it works"), "{page}");
+    let again = "udhcpc -i eth0 -s /etc/udhcpc -t 8 -T 2 -b -S >/dev/null 2>&1";
+    ask(console, again)?;
+    ask(console, HAS_ADDRESS).map(drop)
 }
 
 fn reach_the_node(console: &mut Session) -> anyhow::Result<()> {

@@ -30,7 +30,7 @@ const MAX_SEEN: usize = 8;
 /// Neighbours that are read at all. The kernel keeps 1024 of a family by default.
 const MAX_NEIGHBOURS: usize = 1 << 16;
 
-/// A bridge of the node. Dropping it ends the conversation with the kernel.
+/// A bridge of the node, or the tap in a VMM's network namespace. Dropping it ends the conversation with the kernel.
 pub(crate) struct Bridge {
     name: String,
     index: u32,
@@ -118,24 +118,39 @@ impl Bridge {
                 self.name
             )));
         }
+        match self.resolve(address).await.map_err(doubt)? {
+            Some(found) if found == mac.octets() => Ok(()),
+            Some(_) => Err(Doubt::Elsewhere(format!(
+                "{address} is somebody else's on {}, not that of {mac}",
+                self.name
+            ))),
+            None => Err(Doubt::Silence(format!(
+                "nobody answers for {address} on {}",
+                self.name
+            ))),
+        }
+    }
+
+    /// Whether anybody on this link has an address.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub(crate) async fn answers_for(&self, address: IpAddr) -> io::Result<bool> {
+        Ok(self.resolve(address).await?.is_some())
+    }
+
+    /// The hardware address that an address has; the kernel asks who has it where it does not know.
+    async fn resolve(&self, address: IpAddr) -> io::Result<Option<Vec<u8>>> {
         for look in 0..LOOKS {
-            match self.neighbour(address).await.map_err(doubt)? {
-                Some(found) if found == mac.octets() => return Ok(()),
-                Some(_) => {
-                    return Err(Doubt::Elsewhere(format!(
-                        "{address} is somebody else's on {}, not that of {mac}",
-                        self.name
-                    )));
-                }
-                None if look == 0 => self.ask_for(address).await.map_err(doubt)?,
-                None => {}
+            if let Some(found) = self.neighbour(address).await? {
+                return Ok(Some(found));
+            }
+            if look == 0 {
+                self.ask_for(address).await?;
             }
             tokio::time::sleep(LOOK).await;
         }
-        Err(Doubt::Silence(format!(
-            "nobody answers for {address} on {}",
-            self.name
-        )))
+        Ok(None)
     }
 
     async fn route(&self, address: IpAddr) -> io::Result<RouteMessage> {

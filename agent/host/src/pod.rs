@@ -16,6 +16,7 @@ mod file;
 mod forwarding;
 mod namespace;
 mod node;
+mod own_address;
 mod responder;
 mod rules;
 mod sockets;
@@ -30,12 +31,13 @@ pub(crate) use attach::{attach, change_upstreams};
 pub(crate) use file::PodFile;
 pub(crate) use namespace::Namespace;
 pub(crate) use node::{change_member, prepare_node, tidy_node};
+pub(crate) use own_address::speaks_ipv6_alone;
 pub(crate) use responder::{Responder, Served};
 pub(crate) use sockets::{Opened as OpenedSockets, open as open_sockets};
 pub(crate) use walls::Member;
 
 /// The tap's name within the namespace.
-const TAP: &str = "tap0";
+pub(crate) const TAP: &str = "tap0";
 
 /// The veth's name within the namespace, as in a pod.
 const ETH: &str = "eth0";

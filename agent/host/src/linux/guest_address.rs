@@ -68,7 +68,7 @@ impl LinuxHost {
         let settings = self.settings();
         let network = match &interface.attachment {
             Attachment::Network(network) => network.as_str(),
-            Attachment::Pod(_) => return self.address_of_pod(record, endpoint).await,
+            Attachment::Pod(_) => return self.address_of_pod(uid, record, endpoint).await,
         };
         let bridge = settings.config.bridges.get(network);
         let bridge = bridge
@@ -83,23 +83,39 @@ impl LinuxHost {
         })
     }
 
-    /// Where a guest of the pod network is found: at the address that it was given, whatever it says of itself.
+    /// Where a guest of the pod network is found: at an address that it was given, whatever it says of itself. Without an endpoint
+    /// that names one that is the IPv4 one, unless the guest has IPv6 alone.
     async fn address_of_pod(
         &self,
+        uid: &PathUid,
         record: &Record,
         endpoint: Endpoint,
     ) -> Result<GuestAddress, NoAddress> {
         let other = |why: &str| NoAddress::Other(why.to_owned());
-        let address = record.pod.map(|pod| IpAddr::V4(pod.v4));
-        let address =
-            address.ok_or_else(|| other("the guest has no address of the pod network"))?;
+        let given = record
+            .pod
+            .ok_or_else(|| other("the guest has no address of the pod network"))?;
         let settings = self.settings();
         let config = settings.config.pod_network.as_ref();
         let config = config.ok_or_else(|| other("this node has no pod network any more"))?;
-        if endpoint.host.is_some_and(|host| host != address) {
-            let why = format!("host must be the guest's address of the pod network, {address}");
-            return Err(NoAddress::Other(why));
-        }
+        let address = match (endpoint.host, given.v6) {
+            (Some(host), v6) if host == given.v4 || v6.is_some_and(|v6| host == v6) => host,
+            (Some(_), v6) => {
+                let v6 = v6.map_or_else(String::new, |v6| format!(" or {v6}"));
+                return Err(NoAddress::Other(format!(
+                    "host must be the guest's address of the pod network, {}{v6}",
+                    given.v4
+                )));
+            }
+            (None, None) => given.v4.into(),
+            (None, Some(_)) => {
+                let alone = self.ipv6_address_alone(uid, record).await;
+                let alone = alone.map_err(|why| {
+                    NoAddress::Other(format!("the guest's network cannot be looked at: {why}"))
+                })?;
+                alone.map_or(IpAddr::V4(given.v4), IpAddr::V6)
+            }
+        };
         Ok(GuestAddress {
             bridge: config.bridge.clone(),
             address: SocketAddr::new(address, endpoint.port),

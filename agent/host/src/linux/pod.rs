@@ -1,7 +1,7 @@
 //! Guests of the pod network.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use agent_dhcp::{Guest, Lease4, Lease6};
@@ -193,6 +193,29 @@ impl LinuxHost {
         }
         file.write(dir)
             .map_err(|error| failed(format!("{}: {error}", dir.display())))
+    }
+
+    /// The IPv6 address of the pool of a guest that has IPv6 and no IPv4.
+    pub(super) async fn ipv6_address_alone(
+        &self,
+        uid: &PathUid,
+        record: &Record,
+    ) -> Result<Option<Ipv6Addr>, String> {
+        let error = |error: io::Error| error.to_string();
+        let file = PodFile::read(&self.layout.run_of_vmm(uid, record.incarnation));
+        let Some(file) = file.map_err(error)? else {
+            return Ok(None);
+        };
+        let offered = (file.address6, file.guest.v4, file.guest.v6);
+        // One that is bridged is offered no IPv6.
+        let (Some(address), Some(v4), Some(v6)) = offered else {
+            return Ok(None);
+        };
+        let identity = record.launch.as_ref();
+        let identity = identity.and_then(|launch| launch.identity.as_ref());
+        let (namespace, _vmm) = namespace_of(identity.ok_or("it has no VMM")?)?;
+        let alone = pod::speaks_ipv6_alone((namespace, pod::TAP), v4.address, v6.address).await;
+        Ok(alone.map_err(error)?.then_some(address))
     }
 
     async fn identity_of(&self, uid: &PathUid, incarnation: u64) -> Result<VmmIdentity, Failure> {
