@@ -151,6 +151,10 @@ fn megabytes_go_both_ways_to_the_guest_and_to_nobody_else() -> anyhow::Result<()
     assert!(denied.stderr.contains("needs role operate"), "{denied}");
 
     setup.connect_guest()?;
+    let seen = "{.status.interfaces[0].ipAddress} {.status.interfaces[0].infoSource}";
+    let shown = "10.77.0.2 domain, multus-status, neighbour-table";
+    let is_shown = format!("test \"$(kvmctl get vmi web -o 'jsonpath={seen}')\" = '{shown}'");
+    host.wait_for(&is_shown, PATIENCE)?;
     let said = setup.once("alice")?;
     assert_eq!(
         (said.code, said.stdout.as_str()),

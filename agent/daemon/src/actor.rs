@@ -325,7 +325,7 @@ impl<H: Host> Actor<H> {
             match Vmi::restore(object.clone()) {
                 Ok(admitted) => {
                     self.probes = Some(Probes::of(&self.agent, &admitted.vmi, &self.wake));
-                    self.guest = Some(GuestWatch::of(&self.agent, &self.wake));
+                    self.guest = Some(GuestWatch::of(&self.agent, &admitted.vmi, &self.wake));
                     self.credentials = CredentialsWatch::of(&self.agent, &admitted.vmi, &self.wake);
                     self.spec = Some(Box::new(Spec::of(admitted, metadata.generation)));
                 }

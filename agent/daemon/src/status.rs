@@ -2,6 +2,7 @@
 
 mod guest;
 mod pod;
+mod seen;
 
 pub(crate) use self::guest::os as guest_os;
 use agent_domain::{Attachment, Interface, Vmi};
@@ -43,6 +44,7 @@ pub(crate) fn project(
         if let Some(guest) = &record.guest {
             guest::tell(&mut status, vmi, guest);
         }
+        seen::tell(&mut status, vmi, record);
     }
     status
 }

@@ -9,7 +9,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use agent_domain::{ContainerDisk, Name, Namespace, Probe, Vmi};
-use agent_plan::{Action, Completed, Failure, GuestTold, Observed, ProbeAnswer, Record, Timestamp};
+use agent_plan::{
+    Action, Completed, Failure, GuestTold, Observed, ProbeAnswer, Record, SeenAddresses, Timestamp,
+};
 use tokio::net::{TcpStream, UdpSocket, UnixStream};
 use tokio::sync::Notify;
 
@@ -119,6 +121,9 @@ pub trait Host: ImageStore {
     /// Asks the agent in the guest of the record's present VMM what the guest is; or why there is no answer. Takes some
     /// seconds at most once others are done with the agent.
     fn guest(&self, record: &Record) -> impl Future<Output = Result<GuestTold, String>> + Send;
+
+    /// The addresses that the node has seen the guest with on networks of the configuration; or why they cannot be read.
+    fn seen(&self, vmi: &Vmi) -> impl Future<Output = Result<SeenAddresses, String>> + Send;
 
     /// Asks the agent in the guest of the record's present VMM for all that it says of the guest. Takes some seconds at most
     /// once others are done with the agent.

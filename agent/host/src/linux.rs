@@ -23,7 +23,9 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use agent_domain::{Name, Namespace, PathRules, Probe, Vmi};
-use agent_plan::{Action, Completed, Failure, GuestTold, Observed, ProbeAnswer, Record};
+use agent_plan::{
+    Action, Completed, Failure, GuestTold, Observed, ProbeAnswer, Record, SeenAddresses,
+};
 use nix::unistd::geteuid;
 use tokio::task::AbortHandle;
 
@@ -331,6 +333,10 @@ impl Host for LinuxHost {
 
     async fn guest(&self, record: &Record) -> Result<GuestTold, String> {
         self.guest_told(record).await
+    }
+
+    async fn seen(&self, vmi: &Vmi) -> Result<SeenAddresses, String> {
+        self.seen_addresses(vmi).await
     }
 
     async fn guest_info(&self, record: &Record) -> Result<GuestInfo, VerbError> {

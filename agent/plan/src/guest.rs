@@ -1,8 +1,13 @@
 //! What a guest tells of itself, through the agent in it.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
+
+/// Addresses that the node's kernel has seen a guest with, by the name of its interface on a network of the configuration. Whoever
+/// has the guest's hardware address may claim any: they are shown to people, and nothing is decided by them.
+pub type SeenAddresses = BTreeMap<String, Vec<IpAddr>>;
 
 /// The last report of the agent in a guest. It is the guest's word: shown to people, and nothing is decided by it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::action::Failure;
 use crate::clock::{ClockMark, Heard};
 use crate::condition::Condition;
-use crate::guest::{CredentialsSync, GuestTold};
+use crate::guest::{CredentialsSync, GuestTold, SeenAddresses};
 use crate::identity::{BootId, VmmIdentity};
 use crate::operation::OperationTold;
 use crate::orders::Orders;
@@ -91,6 +91,9 @@ pub struct Record {
     /// The last report of the agent in the guest.
     #[serde(default)]
     pub guest: Option<GuestTold>,
+    /// Its addresses by the neighbour table of the node, when last read.
+    #[serde(default)]
+    pub seen: SeenAddresses,
     /// Whether the agent in the guest has set keys and passwords; `None` where there are none to set.
     #[serde(default)]
     pub credentials: Option<CredentialsSync>,
@@ -246,6 +249,7 @@ impl Record {
             clock: None,
             deletion: None,
             guest: None,
+            seen: SeenAddresses::new(),
             credentials: None,
             operation: None,
             links_down: None,

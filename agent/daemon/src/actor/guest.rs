@@ -1,10 +1,12 @@
-//! What the guest tells of itself: a task asks the agent in it now and then, and wakes the actor when there is news.
+//! What the guest tells of itself and what the node has seen of it: a task asks the agent in it and reads the neighbour table now
+//! and then, and wakes the actor when there is news.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use agent_domain::{Attachment, Interface, Vmi};
 use agent_host::{Host, Wake};
-use agent_plan::{GuestTold, Observed, Record, Wanted, may_be_probed};
+use agent_plan::{GuestTold, Observed, Record, SeenAddresses, Wanted, may_be_probed};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -26,17 +28,19 @@ const MISSES: u32 = 2;
 /// The task of one VMI. Dropping it ends it.
 pub(super) struct GuestWatch {
     asked: watch::Sender<Option<Asked>>,
-    told: LastReport,
+    told: LastReports,
     _task: JoinSet<()>,
 }
 
 impl GuestWatch {
     /// One that asks nobody before it is told whom.
-    pub(super) fn of<H: Host>(agent: &Agent<H>, wake: &Wake) -> Self {
+    pub(super) fn of<H: Host>(agent: &Agent<H>, vmi: &Vmi, wake: &Wake) -> Self {
         let asked = watch::Sender::new(None);
+        let is_seen = |it: &Interface| matches!(it.attachment, Attachment::Network(_));
         let asker = GuestPoller {
             agent: agent.clone(),
-            told: LastReport::default(),
+            seen: vmi.interfaces.iter().any(is_seen).then(|| vmi.clone()),
+            told: LastReports::default(),
             wake: Arc::clone(wake),
         };
         let told = asker.told.clone();
@@ -59,7 +63,11 @@ impl GuestWatch {
         if record.end.is_some() {
             return;
         }
-        match &*self.told.locked() {
+        let told = self.told.locked();
+        if let Some(seen) = &told.seen {
+            record.seen.clone_from(seen);
+        }
+        match &told.agent {
             Report::None => {}
             Report::Heard(told) => record.guest = Some(GuestTold::clone(told)),
             Report::Gone => {
@@ -82,19 +90,29 @@ enum Report {
     Gone,
 }
 
-#[derive(Clone, Default)]
-struct LastReport(Arc<Mutex<Report>>);
+/// What was last heard and seen of the guest.
+#[derive(Default)]
+struct Reports {
+    agent: Report,
+    /// `None` before the first look.
+    seen: Option<SeenAddresses>,
+}
 
-impl LastReport {
-    /// No holder of the lock can leave the word half changed.
-    fn locked(&self) -> MutexGuard<'_, Report> {
+#[derive(Clone, Default)]
+struct LastReports(Arc<Mutex<Reports>>);
+
+impl LastReports {
+    /// No holder of the lock can leave a word half changed.
+    fn locked(&self) -> MutexGuard<'_, Reports> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 struct GuestPoller<H> {
     agent: Agent<H>,
-    told: LastReport,
+    /// The VMI, if it has an interface where the node sees neighbours.
+    seen: Option<Vmi>,
+    told: LastReports,
     wake: Wake,
 }
 
@@ -107,6 +125,7 @@ impl<H: Host> GuestPoller<H> {
         tokio::time::sleep(apart(&asked.record.id.uid)).await;
         let (mut soon, mut misses) = (SOON_TIMES, 0);
         loop {
+            self.look().await;
             match self.agent.host.guest(&asked.record).await {
                 Ok(told) => {
                     (soon, misses) = (0, 0);
@@ -125,10 +144,26 @@ impl<H: Host> GuestPoller<H> {
         }
     }
 
+    /// Reads with which addresses the guest has been seen.
+    async fn look(&self) {
+        let Some(vmi) = &self.seen else {
+            return;
+        };
+        match self.agent.host.seen(vmi).await {
+            Ok(seen) => self.change(|told| &mut told.seen, Some(seen)),
+            Err(why) => tracing::debug!(why, "the neighbour table cannot be read"),
+        }
+    }
+
     fn hear(&self, word: Report) {
+        self.change(|told| &mut told.agent, word);
+    }
+
+    fn change<T: PartialEq>(&self, of: impl FnOnce(&mut Reports) -> &mut T, word: T) {
         let mut told = self.told.locked();
-        if *told != word {
-            *told = word;
+        let last = of(&mut told);
+        if *last != word {
+            *last = word;
             drop(told);
             self.wake.notify_one();
         }

@@ -130,6 +130,10 @@ mod tests {
         }
         record.pod = Some(POOL);
         record.links_down = Some([String::from("lan")].into());
+        let seen = ["10.77.0.2", "fd00:77::2"].map(|text| text.parse().unwrap());
+        record.seen = [String::from("default"), String::from("lan")]
+            .map(|name| (name, seen.to_vec()))
+            .into();
         record.guest = Some(GuestTold {
             answers: true,
             os: None,
@@ -188,7 +192,7 @@ mod tests {
             shown("bridge", guest),
             [
                 "default enp1s0 eth0 10.213.0.7,10.9.9.9,fe80::1 1 up (domain, guest-agent)",
-                "lan - -  1 down (domain, multus-status)",
+                "lan - - 10.77.0.2,fd00:77::2 1 down (domain, multus-status, neighbour-table)",
             ]
         );
         assert_eq!(

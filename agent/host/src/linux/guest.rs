@@ -1,8 +1,11 @@
-//! Reports of the agent in a guest, and keys and passwords that it sets.
+//! Reports of the agent in a guest, addresses that the node has seen it with, and keys and passwords that the agent sets.
 
+use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 
-use agent_plan::{GuestTold, Record};
+use agent_domain::{Attachment, Endpoint, Vmi};
+use agent_plan::{GuestTold, Record, SeenAddresses};
 use tokio::time::timeout;
 
 use super::LinuxHost;
@@ -12,6 +15,7 @@ use crate::guest_agent::{
     GuestAgent, GuestAgentError, GuestCredentials, GuestInfo, unless_refused,
 };
 use crate::layout::PathUid;
+use crate::neighbours::Bridge;
 
 /// Time limit of the agent's greeting.
 const GREETING: Duration = Duration::from_secs(2);
@@ -44,6 +48,30 @@ impl LinuxHost {
         let answered = timeout(ANSWERS, asked).await;
         let answered = answered.map_err(|_| format!("no answer within {ANSWERS:?}"))?;
         answered.map_err(|error| error.to_string())
+    }
+
+    pub(super) async fn seen_addresses(&self, vmi: &Vmi) -> Result<SeenAddresses, String> {
+        let settings = self.settings();
+        let mut seen = SeenAddresses::new();
+        for interface in &vmi.interfaces {
+            let Attachment::Network(network) = &interface.attachment else {
+                continue;
+            };
+            // A network that the configuration has no more is not looked at.
+            let Some(name) = settings.config.bridges.get(network.as_str()) else {
+                continue;
+            };
+            let unreadable = |error: io::Error| format!("bridge {name}: {error}");
+            let mut bridge = Bridge::open(name).await.map_err(unreadable)?;
+            let found = bridge.addresses_of(interface.mac).await;
+            let found = found.map_err(unreadable)?.into_iter();
+            let mut addresses: Vec<IpAddr> = found.map(|found| found.address).collect();
+            addresses.retain(Endpoint::may_be);
+            addresses.sort_unstable();
+            addresses.dedup();
+            seen.insert(interface.name.to_string(), addresses);
+        }
+        Ok(seen)
     }
 
     /// Each question that the agent in the guest does not answer is left out.
