@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod busybox;
+pub mod clients_disk;
 pub mod container;
 pub mod cpio;
 mod debian;

@@ -5,6 +5,7 @@
 //! that is missing, comes twice or begins anew is a guest that was lost, doubled or disturbed. Moments and
 //! victims follow from the seed; the machine's own timing does not.
 
+pub mod clients;
 pub mod examples;
 pub mod firmware;
 pub mod images;

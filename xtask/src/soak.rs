@@ -1,5 +1,6 @@
 //! `cargo xtask soak`: the long campaigns.
 
+mod clients;
 mod examples;
 mod firmware;
 mod fuzz;
@@ -34,6 +35,8 @@ pub enum Soak {
     Kills(KillsOptions),
     /// Apply manifests that others wrote on a node, whose mirror has one small image for all of theirs.
     Examples(examples::ExamplesOptions),
+    /// Debian's clients of DHCP in stock guests on the networks of a node with the package: addresses, names, and both ways.
+    Clients(clients::ClientsOptions),
     /// A stock Debian disk through SeaBIOS and OVMF: login, cloud-init, reboot, power-off.
     Firmware(firmware::FirmwareOptions),
     /// Feed all fuzz targets in turn, guided by coverage; goes on where it ended.
@@ -94,6 +97,7 @@ pub fn run(root: &Path, what: &Soak) -> anyhow::Result<()> {
     match what {
         Soak::Kills(options) => run_kills(root, options),
         Soak::Examples(options) => examples::run(root, options),
+        Soak::Clients(options) => clients::run(root, options),
         Soak::Firmware(options) => firmware::run(root, options),
         Soak::Fuzz(options) => fuzz::run(root, options),
         Soak::Images(options) => images::run(root, options),
