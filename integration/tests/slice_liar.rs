@@ -22,12 +22,22 @@ const LIAR: &str = "02:00:00:00:00:07";
 const NEIGHBOUR: &str = "02:00:00:00:00:08";
 const NOBODY: &str = "02:00:00:00:00:63";
 const TRUSTED: &str = "02:00:00:00:00:09";
+const CONFIGURED: &str = "02:00:00:00:00:0a";
 
 /// A network of the configuration that grants guests to do without walls, on the bridge of the one that does not.
 const GRANTED: &str = "[networks.granted]\nbridge = \"br0\"\nwalls_off_for = [\"default\"]\n";
 
+/// One that names all addresses of a guest, on the same bridge.
+const NAMED: &str =
+    "[networks.named]\nbridge = \"br0\"\naddresses.\"default/named\" = [\"10.77.0.10\"]\n";
+
+/// A server of addresses on that bridge, which keeps one for the liar.
+const SERVER: &str = "interface br0\nstart 10.77.0.7\nend 10.77.0.7\nstatic_lease 02:00:00:00:00:07 10.77.0.7\n\
+                      lease_file /run/udhcpd.leases\npidfile /run/udhcpd.pid\noption lease 600\n";
+
 /// Why not all is judged that a guest sends.
 const WHY: &str = ".status.conditions[?(@.type==\"NetworkWallsIncomplete\")].reason";
+const HOW: &str = ".status.conditions[?(@.type==\"NetworkWallsIncomplete\")].message";
 
 /// In hexadecimal digits: the node's address on the pod network, and one that nobody has.
 const NODE: &str = "0ad50001";
@@ -38,6 +48,10 @@ const LAN_NODE: &str = "0a4d0001";
 const LAN_LIAR: &str = "0a4d0007";
 const LAN_NEIGHBOUR: &str = "0a4d0008";
 const LAN_FREE: &str = "0a4d0063";
+const LAN_CONFIGURED: &str = "0a4d000a";
+
+/// The table of walls on it.
+const LAN_TABLE: &str = "kvmlet-networks";
 
 /// A guest with its console.
 struct Guest {
@@ -105,16 +119,20 @@ fn arp_behind((mac, address): (&str, &str), asked: &str) -> String {
 /// pass on.
 fn ipv4(mac: &str, (from, to): (&str, &str), ports: &str) -> anyhow::Result<String> {
     let start = "4500001c000000004011";
-    let header = format!("{start}{from}{to}");
-    let mut sum = 0;
-    for word in header.as_bytes().chunks(4) {
-        sum += u32::from_str_radix(std::str::from_utf8(word)?, 16)?;
-    }
-    let sum = !(sum + (sum >> 16)) & 0xffff;
+    let sum = sum_of(&format!("{start}{from}{to}"))?;
     let mac = digits(mac);
     Ok(format!(
         "ffffffffffff{mac}0800{start}{sum:04x}{from}{to}{ports}00080000"
     ))
+}
+
+/// The sum of a header of IPv4 in which it is left out (RFC 1071).
+fn sum_of(header: &str) -> anyhow::Result<u32> {
+    let mut sum = 0;
+    for word in header.as_bytes().chunks(4) {
+        sum += u32::from_str_radix(std::str::from_utf8(word)?, 16)?;
+    }
+    Ok(!(sum + (sum >> 16)) & 0xffff)
 }
 
 /// From the address that the liar's card would give itself, to all nodes.
@@ -232,7 +250,7 @@ fn each_lie_of_a_guest_is_dropped_and_counted_and_its_neighbour_is_undisturbed()
     let agent = Agent::prepare(&host)?;
     agent.add_image("/run/bin/testguest", "testguest")?;
     host.sh(&format!(
-        "printf '[metrics]\\nlisten = \"{METRICS}\"\\n{GRANTED}' >> {CONFIG}"
+        "printf '[metrics]\\nlisten = \"{METRICS}\"\\n{GRANTED}{NAMED}' >> {CONFIG}"
     ))?;
     agent.start()?;
     lie_on_pod_network(&host, &agent)
@@ -261,7 +279,7 @@ fn lie_on_lan(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()> {
     let mut liar = Guest::on_lan(agent, "lan-liar", LIAR)?;
     let mut neighbour = Guest::on_lan(agent, "lan-neighbour", NEIGHBOUR)?;
     let network = Network {
-        table: "kvmlet-networks",
+        table: LAN_TABLE,
         bridge: "br0",
         name: "lan-liar",
         node: LAN_NODE,
@@ -286,7 +304,73 @@ fn lie_on_lan(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()> {
     let refused = "kvmctl get vmi bold -o 'jsonpath={.status.conditions[?(@.type==\"Synchronized\")]}' | \
                    grep NetworkNotReady | grep networks.lan.walls_off_for";
     host.wait_for(refused, PATIENCE)?;
+    judged_by_its_lease(host, agent, (&mut liar, &mut neighbour))?;
+    judged_as_configured(host, agent, &mut neighbour)?;
     are_off_where_granted(host, agent, &mut neighbour)
+}
+
+/// A client's request for its address of before (RFC 2131, section 4.3.2), to be answered to everybody.
+fn request(mac: &str, address: &str) -> anyhow::Result<String> {
+    let client = format!("{}{}", digits(mac), "00".repeat(10));
+    let options = format!("638253633501033204{address}ff");
+    let zeroes = |bytes| "00".repeat(bytes);
+    // op, htype, hlen, hops, xid; secs, flags; then four addresses, the client, and the names of a server and a file.
+    let message = format!(
+        "0101060000000007{}8000{}{client}{}{options}",
+        "0000",
+        zeroes(16),
+        zeroes(192)
+    );
+    let udp = 8 + message.len() / 2;
+    let whole = 20 + udp;
+    let header = format!("4500{whole:04x}000000004011");
+    let sum = sum_of(&format!("{header}00000000ffffffff"))?;
+    Ok(format!(
+        "ffffffffffff{}0800{header}{sum:04x}00000000ffffffff00440043{udp:04x}0000{message}",
+        digits(mac)
+    ))
+}
+
+/// From when a server has given the guest its address, it has no other.
+fn judged_by_its_lease(
+    host: &Host,
+    agent: &Agent<'_, Host>,
+    (liar, neighbour): (&mut Guest, &mut Guest),
+) -> anyhow::Result<()> {
+    let how = agent.value("lan-liar", HOW)?;
+    ensure!(how.contains("(IPv4 and IPv6)"), "{how}");
+    liar.send(&arp(LIAR, (LIAR, LAN_FREE), LAN_NEIGHBOUR))?;
+    let passed = format!("TESTGUEST received from={LIAR} type=0806");
+    neighbour.console.read_until(&passed, PATIENCE)?;
+    host.put("/run/udhcpd.conf", 0o644, SERVER.as_bytes())?;
+    host.sh("touch /run/udhcpd.leases && busybox udhcpd /run/udhcpd.conf")?;
+    liar.send(&request(LIAR, LAN_LIAR)?)?;
+    let judged = "kvmctl get vmi lan-liar -o 'jsonpath={.status.conditions[?(@.type==\"NetworkWallsIncomplete\")].message}' | \
+                  grep '(IPv6)'";
+    host.wait_for(judged, PATIENCE)?;
+    let other = arp(LIAR, (LIAR, LAN_FREE), LAN_NEIGHBOUR);
+    is_dropped((host, LAN_TABLE), liar, ("another address", &other))?;
+    liar.send(&arp(LIAR, (LIAR, LAN_LIAR), LAN_NEIGHBOUR))?;
+    neighbour.console.read_until(&passed, PATIENCE).map(drop)
+}
+
+/// A guest whose addresses the configuration names has no others, and nothing is missing from its walls.
+fn judged_as_configured(
+    host: &Host,
+    agent: &Agent<'_, Host>,
+    neighbour: &mut Guest,
+) -> anyhow::Result<()> {
+    let mut named = Guest::start(agent, ("named", CONFIGURED), |spec| {
+        Ok(on_lan(&spec, CONFIGURED)?.replace("networkName: lan", "networkName: named"))
+    })?;
+    let judged = "test -z \"$(kvmctl get vmi named -o 'jsonpath={.status.conditions[?(@.type==\"NetworkWallsIncomplete\")].reason}')\"";
+    host.wait_for(judged, PATIENCE)?;
+    let other = arp(CONFIGURED, (CONFIGURED, LAN_FREE), LAN_NEIGHBOUR);
+    is_dropped((host, LAN_TABLE), &mut named, ("another address", &other))?;
+    let own = arp(CONFIGURED, (CONFIGURED, LAN_CONFIGURED), LAN_NEIGHBOUR);
+    named.send(&own)?;
+    let passed = format!("TESTGUEST received from={CONFIGURED} type=0806");
+    neighbour.console.read_until(&passed, PATIENCE).map(drop)
 }
 
 /// What was a lie comes to the neighbour from a guest that asks to do without walls where the node grants it.
@@ -303,11 +387,11 @@ fn are_off_where_granted(
     })?;
     let why = agent.value("trusted", WHY)?;
     ensure!(why == "WallsOff", "{why}");
-    let before = dropped(host, "kvmlet-networks")?;
+    let before = dropped(host, LAN_TABLE)?;
     trusted.send(&arp(NOBODY, (NOBODY, LAN_FREE), LAN_NEIGHBOUR))?;
     let forged = format!("TESTGUEST received from={NOBODY} type=0806");
     neighbour.console.read_until(&forged, PATIENCE)?;
-    let now = dropped(host, "kvmlet-networks")?;
+    let now = dropped(host, LAN_TABLE)?;
     ensure!(now == before, "{} frames were dropped", now - before);
     Ok(())
 }
@@ -328,6 +412,23 @@ fn on_lan(spec: &GuestSpec, mac: &str) -> anyhow::Result<String> {
     let manifest = spec.manifest();
     ensure!(manifest.contains(card), "no card in {manifest}");
     Ok(manifest.replace(card, &format!("{card}        macAddress: \"{mac}\"\n")))
+}
+
+/// Sends a frame that the rules of a table drop.
+fn is_dropped(
+    (host, table): (&Host, &str),
+    guest: &mut Guest,
+    (what, frame): (&str, &str),
+) -> anyhow::Result<()> {
+    let before = dropped(host, table)?;
+    guest.send(frame)?;
+    let until = Instant::now() + PATIENCE;
+    while dropped(host, table)? == before {
+        ensure!(Instant::now() < until, "{what} is not dropped");
+        // Nobody reports it as it happens: the kernel counts.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 fn lie(
@@ -352,13 +453,7 @@ fn lie(
     neighbour.send(&arp(NEIGHBOUR, (NEIGHBOUR, other), node))?;
     let place = host.wait_for(&known, PATIENCE)?;
     for (what, frame) in lies {
-        let before = dropped(host, table)?;
-        liar.send(frame)?;
-        let until = Instant::now() + PATIENCE;
-        while dropped(host, table)? == before {
-            ensure!(Instant::now() < until, "{what} is not dropped");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        is_dropped((host, table), liar, (what, frame))?;
         let now = host.sh(&known).with_context(|| what.to_string())?;
         ensure!(
             now == place,

@@ -146,12 +146,7 @@ impl<H: Host> Actor<H> {
         let stored = self.record(&object, &metadata)?;
         let mut record = stored.clone();
         let now = clock::follow(&mut record, &self.agent.facts.boot_id);
-        if let Some(guest) = &self.guest {
-            guest.note(&mut record);
-        }
-        if let Some(credentials) = &self.credentials {
-            credentials.note(&mut record);
-        }
+        self.take_reports(&mut record, &mut wanted);
         self.start
             .begin_round(&self.agent.traces, &metadata, &record);
         let ended = self.end_operation(&mut record, now).await;
@@ -199,6 +194,19 @@ impl<H: Host> Actor<H> {
             return self.remove_finalizer(&target);
         }
         self.execute((&target, &object), &planned).await
+    }
+
+    /// Writes down what tasks of the actor have heard and seen, and what follows from that for the conditions.
+    fn take_reports(&self, record: &mut Record, wanted: &mut Wanted) {
+        if let Some(guest) = &self.guest {
+            guest.note(record);
+        }
+        if let Some(credentials) = &self.credentials {
+            credentials.note(record);
+        }
+        if let Some(spec) = &self.spec {
+            wanted.admitted = spec.conditions(&record.judged);
+        }
     }
 
     /// Carries out the actions in order, up to the first that fails.
@@ -350,7 +358,7 @@ impl<H: Host> Actor<H> {
         Some(Wanted {
             generation: metadata.generation,
             deletion,
-            admitted: spec.conditions.clone(),
+            admitted: Vec::new(),
             pci: PciDemand::of(&spec.vmi),
             links_down: spec.links_down(),
             firmware: spec.vmi.boot.firmware().is_some(),

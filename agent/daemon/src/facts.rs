@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use agent_domain::{NodeCaps, PathGrant, PathRules, PodPool};
 use agent_host::{
-    DebugPorts, EfiFiles, FirmwareFinder, FirmwareSettings, KnownPaths, LinuxHostConfig, NodeFacts,
-    RegistryHost, RegistryProxy, RegistrySettings,
+    DebugPorts, EfiFiles, FirmwareFinder, FirmwareSettings, KnownPaths, LinuxHostConfig,
+    NamedAddresses, NodeFacts, RegistryHost, RegistryProxy, RegistrySettings,
 };
 
 use crate::config::{Config, DeviceSubstitution, Firmware};
@@ -114,6 +114,7 @@ pub(crate) fn host_config(config: &Config, known_paths: &KnownPaths) -> LinuxHos
     host.path_records = known_paths.clone();
     host.bridges = bridges(config);
     host.walls_off_for = walls_off_for(config);
+    host.addresses = addresses(config);
     host.registries = registries(config);
     host.pod_network = pod_network(config);
     host.firmware = firmware_settings(config);
@@ -146,6 +147,14 @@ fn walls_off_for(config: &Config) -> BTreeMap<String, BTreeSet<String>> {
             let namespaces = network.walls_off_for.iter().cloned();
             (name.clone(), namespaces.collect())
         })
+        .collect()
+}
+
+/// Networks, and which addresses VMIs have there.
+fn addresses(config: &Config) -> BTreeMap<String, NamedAddresses> {
+    let networks = config.networks.iter();
+    networks
+        .map(|(name, network)| (name.clone(), network.addresses.clone()))
         .collect()
 }
 

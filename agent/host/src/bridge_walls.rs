@@ -1,21 +1,21 @@
 //! Walls on bridges of the configuration: what a guest may not send by its tap there, whoever gives out the addresses.
 //!
 //! A guest sends from its own hardware address alone; it is no server of addresses, no router, and on no VLAN of its own choice.
-//! Which IP addresses are its own is not judged: the server that gives them out is somebody else's.
+//! Once it is known which IP addresses are its own it sends from those alone: see [`addresses`].
 
-use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+mod addresses;
+mod card;
 
-use serde::{Deserialize, Serialize};
+use std::io;
 
-use crate::layout::absent_is_none;
+use agent_plan::JudgedAddresses;
+
+pub(crate) use self::card::{Card, read, write};
 use crate::netfilter::{
     Batch, Chain, ChainKind, Comparison, Family, Field, Hook, Netfilter, Part, Rule, Set, Table,
     Value, Verdict,
 };
-use crate::pod::chains::{ICMPV6, UDP, base, refuse, refused};
+use crate::pod::chains::{ARP, ICMPV6, IPV4, IPV6, UDP, base, refuse, refused};
 use crate::taps;
 
 use Comparison::{Is, IsNot};
@@ -24,7 +24,7 @@ use Comparison::{Is, IsNot};
 pub(crate) const TABLE: &str = "kvmlet-networks";
 
 /// The release of the rules: a table of another is replaced.
-const RULES: &str = "kvmlet networks 1";
+const RULES: &str = "kvmlet networks 2";
 
 /// Taps, and taps with the hardware addresses that they may send from.
 const TAPS: &str = "taps";
@@ -36,10 +36,6 @@ const FRAGMENTS: &str = "fragments";
 
 /// `filter` of the family of bridges.
 const BRIDGE_FILTER: i32 = -200;
-
-const IPV4: u16 = 0x0800;
-const ARP: u16 = 0x0806;
-const IPV6: u16 = 0x86dd;
 
 /// Types of frames with the tag of a VLAN: 802.1Q, 802.1ad, and what was used before that.
 const TAGGED: [u16; 3] = [0x8100, 0x88a8, 0x9100];
@@ -61,39 +57,6 @@ const ECHO_REPLY: u8 = 129;
 const ROUTER_ADVERTISEMENT: u8 = 134;
 const REDIRECT: u8 = 137;
 
-/// A guest's card on a bridge of the configuration.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Card {
-    /// The node's end of it.
-    pub(crate) tap: String,
-    /// What the guest may send from.
-    pub(crate) mac: [u8; 6],
-}
-
-const NOTE: &str = "cards.json";
-const TEMPORARY: &str = ".cards.json.tmp";
-
-/// Reads the note in a VMM's run directory; none is no cards.
-pub(crate) fn read(dir: &Path) -> io::Result<Vec<Card>> {
-    match absent_is_none(fs::read(dir.join(NOTE)))? {
-        None => Ok(Vec::new()),
-        Some(text) => Ok(serde_json::from_slice(&text)?),
-    }
-}
-
-/// Writes the note as a whole or not at all.
-pub(crate) fn write(dir: &Path, cards: &[Card]) -> io::Result<()> {
-    let temporary = dir.join(TEMPORARY);
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&temporary)?;
-    file.write_all(&serde_json::to_vec(cards)?)?;
-    fs::rename(&temporary, dir.join(NOTE))
-}
-
 /// Makes the table what it is to be, with the cards of all guests that run. Without any, a table that is not there is not made.
 pub(crate) fn prepare(cards: &[Card]) -> io::Result<()> {
     let netfilter = Netfilter::open()?;
@@ -105,6 +68,8 @@ pub(crate) fn prepare(cards: &[Card]) -> io::Result<()> {
     let mut batch = Batch::default();
     if present.as_ref() == Some(&table.comment) {
         table.refill(&mut batch);
+        let runs = |tap: &str| cards.iter().any(|card| card.tap == tap);
+        addresses::forget(&netfilter, (&mut batch, TABLE), |tap| !runs(tap))?;
     } else {
         table.replace(&mut batch);
     }
@@ -118,15 +83,25 @@ pub(crate) async fn show_all_frames(cards: &[Card]) -> io::Result<()> {
 
 /// Has cards be judged, or not any more.
 pub(crate) fn change(cards: &[Card], is_there: bool) -> io::Result<()> {
+    let netfilter = Netfilter::open()?;
     let mut batch = Batch::default();
-    for set in sets(cards) {
-        if is_there {
+    if is_there {
+        for set in sets(cards).into_iter().chain(addresses::sets(cards)) {
             batch.add_elements((Family::Bridge, TABLE), set.name, &set.elements);
-        } else {
+        }
+    } else {
+        for set in sets(cards) {
             batch.delete_elements((Family::Bridge, TABLE), set.name, &set.elements);
         }
+        let is_of_them = |tap: &str| cards.iter().any(|card| card.tap == tap);
+        addresses::forget(&netfilter, (&mut batch, TABLE), is_of_them)?;
     }
-    Netfilter::open()?.commit(batch)
+    netfilter.commit(batch)
+}
+
+/// Of which families a guest is judged by its addresses at a tap.
+pub(crate) fn judged_at(tap: &str) -> io::Result<JudgedAddresses> {
+    addresses::judged(&Netfilter::open()?, (Family::Bridge, TABLE), tap)
 }
 
 fn sets(cards: &[Card]) -> [Set; 3] {
@@ -137,6 +112,7 @@ fn sets(cards: &[Card]) -> [Set; 3] {
             fields: vec![Field::InterfaceName],
             elements: cards.iter().map(|card| vec![tap(card)]).collect(),
             counts: false,
+            learns: false,
         },
         Set {
             name: CARDS,
@@ -146,6 +122,7 @@ fn sets(cards: &[Card]) -> [Set; 3] {
                 .map(|card| vec![tap(card), Value::Mac(card.mac)])
                 .collect(),
             counts: false,
+            learns: false,
         },
         refused(cards.iter().map(|card| card.tap.as_str())),
     ]
@@ -157,16 +134,25 @@ fn table(cards: &[Card]) -> Table {
     let from_taps = Rule::new()
         .input_and(TAPS, false, &[])
         .verdict(Verdict::Jump(FROM_GUEST.to_owned()));
+    let postrouting = base(ChainKind::Filter, Hook::Postrouting, BRIDGE_FILTER, false);
     Table {
         family: Family::Bridge,
         name: TABLE,
         comment: RULES.to_owned(),
-        sets: sets(cards).into(),
+        sets: sets(cards)
+            .into_iter()
+            .chain(addresses::sets(cards))
+            .collect(),
         chains: vec![
             refuse(),
             chain(FRAGMENTS, None, fragments()),
             chain(FROM_GUEST, None, from_guest()),
             chain("prerouting", Some(prerouting), vec![from_taps]),
+            chain(
+                "postrouting",
+                Some(postrouting),
+                addresses::learned(CARDS).into(),
+            ),
         ],
     }
 }
@@ -181,6 +167,8 @@ fn from_guest() -> Vec<Rule> {
             .refuse(),
     ];
     rules.extend(TAGGED.map(|number| of_type(number).refuse()));
+    // Before fragments, of which the later ones are not looked at any further.
+    rules.extend(addresses::forged());
     rules.extend([
         // Servers of addresses, and routers.
         of_type(IPV4)

@@ -1,6 +1,7 @@
 //! The operator's settings for the host.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -30,6 +31,9 @@ impl KnownPaths {
     }
 }
 
+/// Addresses of VMIs on one network, by namespace/name.
+pub type NamedAddresses = BTreeMap<String, Vec<IpAddr>>;
+
 /// Settings of the Linux host. The daemon fills it from `/etc/kvmlet/kvmlet.toml`.
 #[derive(Debug, Clone)]
 pub struct LinuxHostConfig {
@@ -52,6 +56,8 @@ pub struct LinuxHostConfig {
     pub bridges: BTreeMap<String, String>,
     /// Setting `networks.NAME.walls_off_for`: namespaces that may do without walls on each network, or `*`.
     pub walls_off_for: BTreeMap<String, BTreeSet<String>>,
+    /// Setting `networks.NAME.addresses`: all addresses of VMIs on each network, by namespace/name.
+    pub addresses: BTreeMap<String, NamedAddresses>,
     /// Settings `pod_network`; `None`: it is switched off.
     pub pod_network: Option<PodNetworkConfig>,
     /// Setting `kernel.unpack`: unpack a compressed kernel before it is booted. Otherwise a bzImage
@@ -98,6 +104,7 @@ impl LinuxHostConfig {
             registries: RegistrySettings::default(),
             bridges: BTreeMap::new(),
             walls_off_for: BTreeMap::new(),
+            addresses: BTreeMap::new(),
             pod_network: None,
             unpack_kernels: true,
             kernel_cache_bytes: 2 << 30,

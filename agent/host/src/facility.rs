@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use agent_domain::{ContainerDisk, Name, Namespace, Probe, Vmi};
 use agent_plan::{
-    Action, Completed, Failure, GuestTold, Observed, ProbeAnswer, Record, SeenAddresses, Timestamp,
+    Action, Completed, Failure, GuestTold, Observed, ProbeAnswer, Record, Sighting, Timestamp,
 };
 use tokio::net::{TcpStream, UdpSocket, UnixStream};
 use tokio::sync::Notify;
@@ -122,8 +122,13 @@ pub trait Host: ImageStore {
     /// seconds at most once others are done with the agent.
     fn guest(&self, record: &Record) -> impl Future<Output = Result<GuestTold, String>> + Send;
 
-    /// The addresses that the node has seen the guest with on networks of the configuration; or why they cannot be read.
-    fn seen(&self, vmi: &Vmi) -> impl Future<Output = Result<SeenAddresses, String>> + Send;
+    /// With which addresses the node has seen the guest on networks of the configuration, and how its rules judge them; or why that
+    /// cannot be read.
+    fn sight(
+        &self,
+        vmi: &Vmi,
+        record: &Record,
+    ) -> impl Future<Output = Result<Sighting, String>> + Send;
 
     /// Asks the agent in the guest of the record's present VMM for all that it says of the guest. Takes some seconds at most
     /// once others are done with the agent.

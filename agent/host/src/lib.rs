@@ -44,7 +44,7 @@ mod vsock;
 mod work;
 mod zone;
 
-pub use config::{DebugPorts, KnownPaths, LinuxHostConfig};
+pub use config::{DebugPorts, KnownPaths, LinuxHostConfig, NamedAddresses};
 pub use container_disks::{RemoveImageError, StoreUsage, StoredImage};
 pub use doctor::{Finding, Health, Patient, examine};
 pub use facility::{

@@ -23,9 +23,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use agent_domain::{Name, Namespace, PathRules, Probe, Vmi};
-use agent_plan::{
-    Action, Completed, Failure, GuestTold, Observed, ProbeAnswer, Record, SeenAddresses,
-};
+use agent_plan::{Action, Completed, Failure, GuestTold, Observed, ProbeAnswer, Record, Sighting};
 use nix::unistd::geteuid;
 use tokio::task::AbortHandle;
 
@@ -335,8 +333,8 @@ impl Host for LinuxHost {
         self.guest_told(record).await
     }
 
-    async fn seen(&self, vmi: &Vmi) -> Result<SeenAddresses, String> {
-        self.seen_addresses(vmi).await
+    async fn sight(&self, vmi: &Vmi, record: &Record) -> Result<Sighting, String> {
+        self.sight_of(vmi, record).await
     }
 
     async fn guest_info(&self, record: &Record) -> Result<GuestInfo, VerbError> {

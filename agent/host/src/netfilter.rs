@@ -10,7 +10,7 @@ mod expression;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use self::attributes::Attributes;
-pub(crate) use self::batch::{Batch, Netfilter};
+pub(crate) use self::batch::{Batch, Netfilter, TableName};
 pub(crate) use self::expression::{Comparison, Part, Rule};
 
 /// A family of tables.
@@ -104,7 +104,12 @@ pub(crate) struct Set {
     pub(crate) elements: Vec<Vec<Value>>,
     /// Each element counts the packets that were found in it.
     pub(crate) counts: bool,
+    /// Rules add elements to it, up to [`MAX_LEARNED`].
+    pub(crate) learns: bool,
 }
+
+/// What rules may add to a set: packets of others fill it.
+const MAX_LEARNED: u32 = 1 << 16;
 
 /// What a part of an element is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,10 +175,12 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Has a transaction put the elements of its sets in the place of whatever is in them.
+    /// Has a transaction put the elements of its sets in the place of whatever is in them. What rules have added stays.
     pub(crate) fn refill(&self, batch: &mut Batch) {
         for set in &self.sets {
-            batch.empty_set((self.family, self.name), set.name);
+            if !set.learns {
+                batch.empty_set((self.family, self.name), set.name);
+            }
             batch.add_elements((self.family, self.name), set.name, &set.elements);
         }
     }

@@ -9,6 +9,24 @@ use serde::{Deserialize, Serialize};
 /// has the guest's hardware address may claim any: they are shown to people, and nothing is decided by them.
 pub type SeenAddresses = BTreeMap<String, Vec<IpAddr>>;
 
+/// Of which families the node's rules judge by which addresses a guest sends on a network of the configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JudgedAddresses {
+    /// IPv4 and ARP.
+    pub ipv4: bool,
+    /// IPv6 and advertisements of neighbours.
+    pub ipv6: bool,
+}
+
+/// What the node knows of a guest on networks of the configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sighting {
+    /// With which addresses it was seen.
+    pub addresses: SeenAddresses,
+    /// How its rules judge it, by the name of its interface.
+    pub judged: BTreeMap<String, JudgedAddresses>,
+}
+
 /// The last report of the agent in a guest. It is the guest's word: shown to people, and nothing is decided by it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestTold {

@@ -54,7 +54,9 @@ pub use condition::{Condition, ConditionStatus, EventKind, PlanEvent};
 pub use cpus::{CpuLayout, CpuSet, CpuSite, NotCpus};
 pub use dedicated::{CpuDemand, DedicatedCpus, PinnedCpu, dedicate};
 pub use ending::complete;
-pub use guest::{CredentialsSync, GuestInterface, GuestOs, GuestTold, SeenAddresses};
+pub use guest::{
+    CredentialsSync, GuestInterface, GuestOs, GuestTold, JudgedAddresses, SeenAddresses, Sighting,
+};
 pub use identity::{BootId, VmmIdentity};
 pub use lease::{BootTime, Lease, LeaseStep, LeaseTerms, OnExpiry};
 pub use lease_orders::{LeaseTold, end_of_another_boot, keep_lease};

@@ -3,14 +3,14 @@
 //! The ledger stores a record as it is here. Fields may be added with a default and are never given
 //! another meaning.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::action::Failure;
 use crate::clock::{ClockMark, Heard};
 use crate::condition::Condition;
-use crate::guest::{CredentialsSync, GuestTold, SeenAddresses};
+use crate::guest::{CredentialsSync, GuestTold, JudgedAddresses, SeenAddresses};
 use crate::identity::{BootId, VmmIdentity};
 use crate::operation::OperationTold;
 use crate::orders::Orders;
@@ -94,6 +94,9 @@ pub struct Record {
     /// Its addresses by the neighbour table of the node, when last read.
     #[serde(default)]
     pub seen: SeenAddresses,
+    /// On which networks of the configuration rules judge its addresses, by the name of its interface, when last read.
+    #[serde(default)]
+    pub judged: BTreeMap<String, JudgedAddresses>,
     /// Whether the agent in the guest has set keys and passwords; `None` where there are none to set.
     #[serde(default)]
     pub credentials: Option<CredentialsSync>,
@@ -250,6 +253,7 @@ impl Record {
             deletion: None,
             guest: None,
             seen: SeenAddresses::new(),
+            judged: BTreeMap::new(),
             credentials: None,
             operation: None,
             links_down: None,

@@ -17,7 +17,7 @@ pub struct Wanted {
     pub generation: i64,
     /// Set once `metadata.deletionTimestamp` is.
     pub deletion: Option<Deletion>,
-    /// Conditions that admission found, such as `DevicesSubstituted`.
+    /// Conditions that admission found, such as `DevicesSubstituted`, and what of the guest's networks is not judged.
     pub admitted: Vec<AdmittedCondition>,
     /// What needs a place on a PCI bus.
     pub pci: PciDemand,

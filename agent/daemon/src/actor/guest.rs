@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agent_domain::{Attachment, Interface, Vmi};
 use agent_host::{Host, Wake};
-use agent_plan::{GuestTold, Observed, Record, SeenAddresses, Wanted, may_be_probed};
+use agent_plan::{GuestTold, Observed, Record, Sighting, Wanted, may_be_probed};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -64,8 +64,9 @@ impl GuestWatch {
             return;
         }
         let told = self.told.locked();
-        if let Some(seen) = &told.seen {
-            record.seen.clone_from(seen);
+        if let Some(sighting) = &told.sighting {
+            record.seen.clone_from(&sighting.addresses);
+            record.judged.clone_from(&sighting.judged);
         }
         match &told.agent {
             Report::None => {}
@@ -95,7 +96,7 @@ enum Report {
 struct Reports {
     agent: Report,
     /// `None` before the first look.
-    seen: Option<SeenAddresses>,
+    sighting: Option<Sighting>,
 }
 
 #[derive(Clone, Default)]
@@ -125,7 +126,7 @@ impl<H: Host> GuestPoller<H> {
         tokio::time::sleep(apart(&asked.record.id.uid)).await;
         let (mut soon, mut misses) = (SOON_TIMES, 0);
         loop {
-            self.look().await;
+            self.look(&asked.record).await;
             match self.agent.host.guest(&asked.record).await {
                 Ok(told) => {
                     (soon, misses) = (0, 0);
@@ -144,14 +145,14 @@ impl<H: Host> GuestPoller<H> {
         }
     }
 
-    /// Reads with which addresses the guest has been seen.
-    async fn look(&self) {
+    /// Reads with which addresses the guest has been seen, and by which it is judged.
+    async fn look(&self, record: &Record) {
         let Some(vmi) = &self.seen else {
             return;
         };
-        match self.agent.host.seen(vmi).await {
-            Ok(seen) => self.change(|told| &mut told.seen, Some(seen)),
-            Err(why) => tracing::debug!(why, "the neighbour table cannot be read"),
+        match self.agent.host.sight(vmi, record).await {
+            Ok(sighting) => self.change(|told| &mut told.sighting, Some(sighting)),
+            Err(why) => tracing::debug!(why, "the guest's addresses cannot be read"),
         }
     }
 

@@ -1,34 +1,42 @@
 //! The spec of a VMI, as its actor keeps it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use agent_domain::{Admitted, Attachment, NETWORK_WALLS_ANNOTATION, Remark, Vmi};
-use agent_plan::{AdmittedCondition, ConditionStatus};
+use agent_plan::{AdmittedCondition, ConditionStatus, JudgedAddresses};
 use proto_node::vmi::VirtualMachineInstance;
 
 /// Says that of a guest's networks not all is judged that it sends.
 const WALLS_INCOMPLETE: &str = "NetworkWallsIncomplete";
 
-/// Which walls hold on networks of the configuration. On the pod network all of them do.
-fn walls(vmi: &Vmi) -> Option<AdmittedCondition> {
+/// Which walls hold on networks of the configuration; none where all of them do, as they do on the pod network.
+fn walls(vmi: &Vmi, judged: &BTreeMap<String, JudgedAddresses>) -> Option<AdmittedCondition> {
     let interfaces = vmi.interfaces.iter();
-    let of_configuration = interfaces.filter_map(|interface| match &interface.attachment {
-        Attachment::Network(network) => Some(format!("{} on {network}", interface.name)),
-        Attachment::Pod(_) => None,
+    let incomplete = interfaces.filter_map(|interface| {
+        let Attachment::Network(network) = &interface.attachment else {
+            return None;
+        };
+        let judged = judged.get(interface.name.as_str()).copied();
+        let open = open_families(judged.filter(|_| !vmi.without_walls).unwrap_or_default())?;
+        Some((format!("{} on {network}", interface.name), open))
     });
-    let names: Vec<String> = of_configuration.collect();
-    if names.is_empty() {
+    let incomplete: Vec<(String, &str)> = incomplete.collect();
+    if incomplete.is_empty() {
         return None;
     }
-    let names = names.join(", ");
-    let (reason, message) = if vmi.without_walls {
+    let (reason, names, message) = if vmi.without_walls {
+        let names: Vec<String> = incomplete.into_iter().map(|(name, _)| name).collect();
         let why = format!("nothing that the guest sends is judged: {NETWORK_WALLS_ANNOTATION}");
-        ("WallsOff", why)
+        ("WallsOff", names, why)
     } else {
-        let why = "MAC addresses, servers of addresses, routers, VLANs and groups of links are judged, and not IP \
+        let names = incomplete
+            .into_iter()
+            .map(|(name, open)| format!("{name} ({open})"));
+        let why = "MAC addresses, servers of addresses, routers, VLANs and groups of links are judged, and not these IP \
                    addresses, because the node does not know which are the guest's";
-        ("AddressesUnknown", why.to_owned())
+        ("AddressesUnknown", names.collect(), why.to_owned())
     };
+    let names = names.join(", ");
     Some(AdmittedCondition {
         kind: WALLS_INCOMPLETE.to_owned(),
         status: ConditionStatus::True,
@@ -37,12 +45,22 @@ fn walls(vmi: &Vmi) -> Option<AdmittedCondition> {
     })
 }
 
+/// The families in which a guest may claim any address; none if in neither.
+fn open_families(judged: JudgedAddresses) -> Option<&'static str> {
+    match (judged.ipv4, judged.ipv6) {
+        (false, false) => Some("IPv4 and IPv6"),
+        (false, true) => Some("IPv4"),
+        (true, false) => Some("IPv6"),
+        (true, true) => None,
+    }
+}
+
 /// What admission made of the spec.
 pub(super) struct Spec {
     /// The generation of the object that it was read from.
     generation: i64,
     pub(super) vmi: Vmi,
-    pub(super) conditions: Vec<AdmittedCondition>,
+    conditions: Vec<AdmittedCondition>,
 }
 
 impl Spec {
@@ -67,13 +85,22 @@ impl Spec {
                 &admitted.substituted,
             ),
             remark("FieldsIgnored", "NoEffect", &admitted.ignored),
-            walls(&admitted.vmi),
         ];
         Spec {
             generation,
             vmi: admitted.vmi,
             conditions: conditions.into_iter().flatten().collect(),
         }
+    }
+
+    /// Conditions that follow from the spec, and from which addresses rules judge on which interfaces.
+    pub(super) fn conditions(
+        &self,
+        judged: &BTreeMap<String, JudgedAddresses>,
+    ) -> Vec<AdmittedCondition> {
+        let mut conditions = self.conditions.clone();
+        conditions.extend(walls(&self.vmi, judged));
+        conditions
     }
 
     /// Takes over what changes of a spec while its guest runs: the states of its interfaces.

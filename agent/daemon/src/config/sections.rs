@@ -1,9 +1,10 @@
 //! Sections of the file that need no rules of their own.
 
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use agent_domain::{EVERY_NAMESPACE, Namespace};
+use agent_domain::{EVERY_NAMESPACE, Name, Namespace};
 use agent_host::{EVERY_REGISTRY, RegistryProxy};
 use serde::Deserialize;
 
@@ -18,6 +19,9 @@ pub(crate) struct Network {
     /// Namespaces whose VMIs may have it that nothing is judged which they send there, or `*` alone: all of them.
     #[serde(default)]
     pub(crate) walls_off_for: Vec<String>,
+    /// All addresses that VMIs, by namespace/name, have on it.
+    #[serde(default)]
+    pub(crate) addresses: BTreeMap<String, Vec<IpAddr>>,
 }
 
 const NAMESPACES_RULE: &str = "must be names of namespaces, or \"*\" alone for all of them";
@@ -28,6 +32,24 @@ fn are_namespaces(names: &[String]) -> bool {
     names == [EVERY_NAMESPACE] || names.iter().all(is_name)
 }
 
+const ADDRESSES_RULE: &str = "must be NAMESPACE/NAME of a VMI, and at least one address of a host; no group's, loopback, or broadcast";
+
+/// Whether this names a VMI.
+fn is_vmi(text: &str) -> bool {
+    text.split_once('/').is_some_and(|(namespace, name)| {
+        namespace.parse::<Namespace>().is_ok() && name.parse::<Name>().is_ok()
+    })
+}
+
+/// Whether a host may have an address; one of its link alone, too.
+fn is_a_hosts(address: &IpAddr) -> bool {
+    let is_special = match address {
+        IpAddr::V4(address) => address.is_broadcast(),
+        IpAddr::V6(address) => address.to_ipv4_mapped().is_some(),
+    };
+    !(is_special || address.is_loopback() || address.is_unspecified() || address.is_multicast())
+}
+
 impl Network {
     /// What is wrong with it: key, value and rule.
     pub(crate) fn fault(&self) -> Option<(&'static str, String, &'static str)> {
@@ -36,8 +58,19 @@ impl Network {
             return Some(("bridge", self.bridge.clone(), rule));
         }
         let namespaces = &self.walls_off_for;
-        (!are_namespaces(namespaces))
-            .then(|| ("walls_off_for", namespaces.join(", "), NAMESPACES_RULE))
+        if !are_namespaces(namespaces) {
+            return Some(("walls_off_for", namespaces.join(", "), NAMESPACES_RULE));
+        }
+        let wrong = |(vmi, addresses): &(&String, &Vec<IpAddr>)| {
+            !is_vmi(vmi) || addresses.is_empty() || !addresses.iter().all(is_a_hosts)
+        };
+        let (vmi, addresses) = self.addresses.iter().find(wrong)?;
+        let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        Some((
+            "addresses",
+            format!("{vmi} = {}", shown.join(", ")),
+            ADDRESSES_RULE,
+        ))
     }
 }
 

@@ -33,6 +33,20 @@ fn networks_name_their_bridges() {
     assert_eq!(config.networks["lan"].walls_off_for, ["infra"]);
     let error = parse(&format!("{open}[\"*\", \"infra\"]")).expect_err("all, and one of them");
     assert!(error.contains("networks.lan.walls_off_for"), "{error}");
+    let named = "[networks.lan]\nbridge = \"br0\"\naddresses.";
+    let config = parse(&format!(
+        "{named}\"default/web\" = [\"192.0.2.7\", \"fe80::7\"]"
+    ))
+    .expect("is fine");
+    assert_eq!(config.networks["lan"].addresses["default/web"].len(), 2);
+    for wrong in [
+        "web = [\"192.0.2.7\"]",
+        "\"default/web\" = []",
+        "\"default/web\" = [\"192.0.2.7\", \"224.0.0.1\"]",
+    ] {
+        let error = parse(&format!("{named}{wrong}")).expect_err(wrong);
+        assert!(error.contains("networks.lan.addresses"), "{error}");
+    }
     let error = parse("[networks.lan]\nbridge = \"\"").expect_err("an empty name");
     assert!(error.contains("networks.lan.bridge"), "{error}");
 }

@@ -1,3 +1,5 @@
+mod addresses;
+
 use std::fs::File;
 use std::io::{Read, Write};
 use std::process::Command;
@@ -38,7 +40,11 @@ impl Guest {
         let tap_name = name.to_owned();
         Self {
             tap,
-            card: Card { tap: tap_name, mac },
+            card: Card {
+                tap: tap_name,
+                mac,
+                addresses: Vec::new(),
+            },
         }
     }
 
@@ -175,7 +181,7 @@ fn forged() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-fn dropped(node: impl Fn(&str) -> String) -> u64 {
+fn dropped() -> u64 {
     let rules = node("nft list table bridge kvmlet-networks");
     // Of the rules, which say what is done, and not of the set.
     let counts = rules.lines().filter(|line| line.contains("jump refuse"));
@@ -193,19 +199,24 @@ fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+fn node(command: &str) -> String {
+    let output = Command::new("sh").args(["-c", command]).output().unwrap();
+    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+}
+
+fn make_bridge() {
+    node("ip link add br0 type bridge && ip link set br0 up");
+    // The kernel is not to put fragments together on their way.
+    node("for name in /proc/sys/net/bridge/bridge-nf-call-*; do echo 0 >$name; done");
+}
+
 #[test]
 fn a_guest_on_a_bridge_of_the_configuration_sends_from_its_own_card_and_serves_no_addresses() {
     in_a_namespace(async || {
-        let node = |command: &str| {
-            let output = Command::new("sh").args(["-c", command]).output().unwrap();
-            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
-        };
         // Nothing is made for guests that there are not.
         prepare(&[]).unwrap();
         assert!(!node("nft list tables").contains("kvmlet-networks"));
-        node("ip link add br0 type bridge && ip link set br0 up");
-        // The kernel is not to put fragments together on their way.
-        node("for name in /proc/sys/net/bridge/bridge-nf-call-*; do echo 0 >$name; done");
+        make_bridge();
         let mut liar = Guest::new("kv0000000007n0", LIAR).await;
         let mut neighbour = Guest::new("kv0000000008n0", NEIGHBOUR).await;
         prepare(std::slice::from_ref(&neighbour.card)).unwrap();
@@ -219,15 +230,15 @@ fn a_guest_on_a_bridge_of_the_configuration_sends_from_its_own_card_and_serves_n
             neighbour.received() > 0
         });
         for (what, frame) in forged() {
-            let before = dropped(node);
+            let before = dropped();
             liar.send(&frame);
-            wait(what, || dropped(node) > before);
+            wait(what, || dropped() > before);
             assert_eq!(neighbour.received(), 0, "{what}");
         }
         // It is known who did it.
         let netfilter = Netfilter::open().unwrap();
         let refused = |tap: &str| refused_of(&netfilter, TABLE, tap).unwrap();
-        assert_eq!(refused(&liar.card.tap), Some(dropped(node)));
+        assert_eq!(refused(&liar.card.tap), Some(dropped()));
         assert_eq!(refused(&neighbour.card.tap), Some(0));
         assert_eq!(refused("nobody"), None);
         // Addresses are somebody else's to judge, and later fragments follow their first.
@@ -245,9 +256,9 @@ fn a_guest_on_a_bridge_of_the_configuration_sends_from_its_own_card_and_serves_n
         wait("another's tap", || neighbour.received() > 0);
         // An agent that starts anew fills in who runs.
         prepare(&[liar.card.clone(), neighbour.card.clone()]).unwrap();
-        let before = dropped(node);
+        let before = dropped();
         liar.send(&ethernet(NEIGHBOUR, &TYPE_ARP, &arp(NEIGHBOUR)));
-        wait("the walls again", || dropped(node) > before);
+        wait("the walls again", || dropped() > before);
     });
 }
 
@@ -258,6 +269,7 @@ fn a_note_of_cards_is_read_as_it_was_written_and_none_is_no_cards() {
     let cards = [Card {
         tap: "kv0000000007n0".to_owned(),
         mac: LIAR,
+        addresses: vec!["192.0.2.7".parse().unwrap()],
     }];
     write(dir.path(), &cards).unwrap();
     assert_eq!(read(dir.path()).unwrap(), cards);

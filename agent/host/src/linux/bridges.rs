@@ -52,16 +52,22 @@ impl LinuxHost {
 
     /// The guest's cards on networks of the configuration; none where it has been granted that nothing is judged.
     fn cards_to_judge(&self, uid: &PathUid, vmi: &Vmi) -> Result<Vec<Card>, Failure> {
-        let granted = self.settings().config.walls_off_for.clone();
+        let settings = self.settings();
+        let granted = &settings.config.walls_off_for;
+        let configured = &settings.config.addresses;
+        let name = format!("{}/{}", vmi.namespace, vmi.name);
         let mut cards = Vec::new();
         for (index, interface) in vmi.interfaces.iter().enumerate() {
             let Attachment::Network(network) = &interface.attachment else {
                 continue;
             };
             if !vmi.without_walls {
+                let named = configured.get(network.as_str());
+                let addresses = named.and_then(|named| named.get(&name)).cloned();
                 cards.push(Card {
                     tap: taps::tap_name(uid, index),
                     mac: interface.mac.octets(),
+                    addresses: addresses.unwrap_or_default(),
                 });
                 continue;
             }

@@ -5,17 +5,19 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use agent_domain::{Attachment, Endpoint, Vmi};
-use agent_plan::{GuestTold, Record, SeenAddresses};
+use agent_plan::{GuestTold, Record, Sighting};
 use tokio::time::timeout;
 
 use super::LinuxHost;
 use super::talk::channel;
+use crate::bridge_walls;
 use crate::facility::VerbError;
 use crate::guest_agent::{
     GuestAgent, GuestAgentError, GuestCredentials, GuestInfo, unless_refused,
 };
 use crate::layout::PathUid;
 use crate::neighbours::Bridge;
+use crate::taps;
 
 /// Time limit of the agent's greeting.
 const GREETING: Duration = Duration::from_secs(2);
@@ -50,10 +52,11 @@ impl LinuxHost {
         answered.map_err(|error| error.to_string())
     }
 
-    pub(super) async fn seen_addresses(&self, vmi: &Vmi) -> Result<SeenAddresses, String> {
+    pub(super) async fn sight_of(&self, vmi: &Vmi, record: &Record) -> Result<Sighting, String> {
         let settings = self.settings();
-        let mut seen = SeenAddresses::new();
-        for interface in &vmi.interfaces {
+        let uid = PathUid::new(&record.id.uid).map_err(|error| error.to_string())?;
+        let mut sighting = Sighting::default();
+        for (index, interface) in vmi.interfaces.iter().enumerate() {
             let Attachment::Network(network) = &interface.attachment else {
                 continue;
             };
@@ -69,9 +72,14 @@ impl LinuxHost {
             addresses.retain(Endpoint::may_be);
             addresses.sort_unstable();
             addresses.dedup();
-            seen.insert(interface.name.to_string(), addresses);
+            let name = interface.name.to_string();
+            sighting.addresses.insert(name.clone(), addresses);
+            let tap = taps::tap_name(&uid, index);
+            let judged = bridge_walls::judged_at(&tap);
+            let judged = judged.map_err(|error| format!("rules of bridges: {error}"))?;
+            sighting.judged.insert(name, judged);
         }
-        Ok(seen)
+        Ok(sighting)
     }
 
     /// Each question that the agent in the guest does not answer is left out.

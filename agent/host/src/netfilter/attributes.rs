@@ -49,6 +49,19 @@ impl Attributes {
         None
     }
 
+    /// The values of all attributes in a row.
+    pub(super) fn each(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+        std::iter::from_fn(move || {
+            let [a, b, _, _, ..] = bytes else {
+                return None;
+            };
+            let length = usize::from(u16::from_ne_bytes([*a, *b]));
+            let value = bytes.get(HEADER_BYTES..length)?;
+            bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+            Some(value)
+        })
+    }
+
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
     }

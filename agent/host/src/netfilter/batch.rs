@@ -27,19 +27,35 @@ const ACK: u16 = 0x4;
 const CREATE: u16 = 0x400;
 const APPEND: u16 = 0x800;
 
+/// `NLM_F_DUMP`, and in answers `NLM_F_DUMP_INTR`.
+const DUMP: u16 = 0x300;
+const INTERRUPTED: u16 = 0x10;
+
+/// How often a set is read that changes while it is read.
+const DUMPS: u32 = 5;
+
 const ERROR: u16 = 2;
+const DONE: u16 = 3;
 const HEADER_BYTES: usize = 16;
+
+/// The kernel fills buffers of up to 32 KiB when it answers at length.
+const MAX_ANSWER: usize = 32 << 10;
 
 /// Elements that go with one message: an attribute has at most 64 KiB.
 const ELEMENTS: usize = 500;
 
 /// `NFT_SET_CONCAT`
 const CONCATENATED: u32 = 0x80;
+/// `NFT_SET_EVAL`
+const LEARNING: u32 = 0x20;
 
 const GET_TABLE: u16 = 1;
 const TABLE_USERDATA: u16 = 6;
 
 const GET_ELEMENTS: u16 = 13;
+/// `NFTA_SET_ELEM_LIST_ELEMENTS`, then in each `NFTA_SET_ELEM_KEY` and `NFTA_DATA_VALUE`: the way to an element itself.
+const TO_ELEMENTS: u16 = 3;
+const TO_KEY: [u16; 2] = [1, 1];
 /// `NFTA_SET_USERDATA`, with `NFTNL_UDATA_SET_KEYBYTEORDER` in it.
 const SET_USERDATA: u16 = 13;
 const HOST_ORDER: u32 = 1;
@@ -50,7 +66,7 @@ const SET_EXPRESSION: u16 = 17;
 const TO_PACKETS: [u16; 5] = [3, 1, 7, 2, 2];
 
 /// A family and the name of a table in it.
-type TableName<'a> = (Family, &'a str);
+pub(crate) type TableName<'a> = (Family, &'a str);
 
 /// Messages of one transaction.
 #[derive(Debug)]
@@ -132,18 +148,14 @@ impl Batch {
         attributes.text(1, table);
         attributes.text(2, set.name);
         let is_concatenated = set.fields.len() > 1;
-        attributes.number(3, if is_concatenated { CONCATENATED } else { 0 });
+        let concatenated = if is_concatenated { CONCATENATED } else { 0 };
+        let learning = if set.learns { LEARNING } else { 0 };
+        attributes.number(3, concatenated | learning);
         attributes.number(4, set.fields.iter().fold(0, kind));
         attributes.number(5, length);
         attributes.number(10, 1);
-        if is_concatenated {
-            attributes.nested(9, |description| {
-                description.nested(2, |fields| {
-                    for field in &set.fields {
-                        fields.nested(1, |one| one.number(1, field.padded_bytes()));
-                    }
-                });
-            });
+        if is_concatenated || set.learns {
+            attributes.nested(9, |description| describe(set, description));
         }
         // `nft` takes names for numbers of the wrong byte order otherwise. The kernel does not look at it.
         if let [super::Field::InterfaceName] = set.fields.as_slice() {
@@ -172,21 +184,32 @@ impl Batch {
         self.message(DELETE_ELEMENTS, 0, family, &attributes);
     }
 
-    fn elements(
+    /// The same with elements as [`Netfilter::elements_of`] gives them.
+    pub(crate) fn delete_keys(&mut self, table: TableName<'_>, set: &str, keys: &[Vec<u8>]) {
+        self.keys((DELETE_ELEMENTS, 0), table, set, keys);
+    }
+
+    fn elements(&mut self, kind: (u16, u16), table: TableName<'_>, set: &str, all: &[Vec<Value>]) {
+        let keys = all
+            .iter()
+            .map(|element| element.iter().flat_map(Value::padded).collect());
+        self.keys(kind, table, set, &keys.collect::<Vec<_>>());
+    }
+
+    fn keys(
         &mut self,
         (kind, flags): (u16, u16),
         (family, table): TableName<'_>,
         set: &str,
-        all: &[Vec<Value>],
+        keys: &[Vec<u8>],
     ) {
-        for some in all.chunks(ELEMENTS) {
+        for some in keys.chunks(ELEMENTS) {
             let mut attributes = Attributes::default();
             attributes.text(1, table);
             attributes.text(2, set);
             attributes.nested(3, |list| {
-                for element in some {
-                    let key: Vec<u8> = element.iter().flat_map(Value::padded).collect();
-                    list.nested(1, |one| one.nested(1, |data| data.bytes(1, &key)));
+                for key in some {
+                    list.nested(1, |one| one.nested(1, |data| data.bytes(1, key)));
                 }
             });
             self.message(kind, flags, family, &attributes);
@@ -291,6 +314,50 @@ impl Netfilter {
         Ok(packets)
     }
 
+    /// Whether a set has an element; where there is no such set, it has not.
+    pub(crate) fn has_element(
+        &self,
+        table: TableName<'_>,
+        set: &str,
+        element: Vec<Value>,
+    ) -> io::Result<bool> {
+        let mut question = Batch::question();
+        question.elements((GET_ELEMENTS, 0), table, set, &[element]);
+        Ok(self.ask(&question, NEW_ELEMENTS)?.is_some())
+    }
+
+    /// All elements of a set, each as [`Value::padded`] and those of several fields one behind the other; none where there is no
+    /// such set.
+    ///
+    /// # Errors
+    /// When the kernel does not answer, or rules change all the time.
+    pub(crate) fn elements_of(&self, table: TableName<'_>, set: &str) -> io::Result<Vec<Vec<u8>>> {
+        for _ in 0..DUMPS {
+            if let Some(keys) = self.dump(table, set)? {
+                return Ok(keys);
+            }
+        }
+        let message = format!("the set {set} cannot be read: rules change all the time");
+        Err(io::Error::other(message))
+    }
+
+    /// The same; `None` when rules changed meanwhile.
+    fn dump(&self, (family, table): TableName<'_>, set: &str) -> io::Result<Option<Vec<Vec<u8>>>> {
+        let mut attributes = Attributes::default();
+        attributes.text(1, table);
+        attributes.text(2, set);
+        let mut question = Batch::question();
+        question.message(GET_ELEMENTS, DUMP, family, &attributes);
+        self.0.send(&question.bytes, 0)?;
+        let mut dumped = Dumped::default();
+        while !dumped.is_whole {
+            let mut answer = Vec::with_capacity(MAX_ANSWER);
+            self.0.recv(&mut answer, libc::MSG_DONTWAIT)?;
+            dumped.take(&answer)?;
+        }
+        Ok((!dumped.is_interrupted).then_some(dumped.keys))
+    }
+
     /// The attributes of an answer of that kind; `None` for any other, which is an error's.
     fn ask(&self, question: &Batch, wanted: u16) -> io::Result<Option<Vec<u8>>> {
         self.0.send(&question.bytes, 0)?;
@@ -329,6 +396,20 @@ impl Netfilter {
     }
 }
 
+/// Its greatest size, and the sizes of its fields.
+fn describe(set: &Set, description: &mut Attributes) {
+    if set.learns {
+        description.number(1, super::MAX_LEARNED);
+    }
+    if set.fields.len() > 1 {
+        description.nested(2, |fields| {
+            for field in &set.fields {
+                fields.nested(1, |one| one.number(1, field.padded_bytes()));
+            }
+        });
+    }
+}
+
 /// Whether the message of that number was acknowledged; the first error.
 fn answer(mut bytes: &[u8], acknowledged: u32) -> io::Result<bool> {
     let mut done = false;
@@ -346,6 +427,52 @@ fn answer(mut bytes: &[u8], acknowledged: u32) -> io::Result<bool> {
         bytes = bytes.get(next..).unwrap_or_default();
     }
     Ok(done)
+}
+
+/// Elements of a set, from messages.
+#[derive(Default)]
+struct Dumped {
+    keys: Vec<Vec<u8>>,
+    is_whole: bool,
+    is_interrupted: bool,
+}
+
+impl Dumped {
+    fn take(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while let Some((length, kind, _)) = header(bytes) {
+            let message = bytes.get(HEADER_BYTES..length).unwrap_or_default();
+            self.is_interrupted |= flags(bytes) & INTERRUPTED != 0;
+            match kind {
+                DONE => self.is_whole = true,
+                ERROR => {
+                    let code = message.first_chunk().map(|code| i32::from_ne_bytes(*code));
+                    let errno = Errno::from_raw(code.unwrap_or_default().saturating_neg());
+                    if errno != Errno::ENOENT {
+                        return Err(errno.into());
+                    }
+                    self.is_whole = true;
+                }
+                _ => self.take_elements(message.get(4..).unwrap_or_default()),
+            }
+            let next = length.next_multiple_of(4).max(HEADER_BYTES);
+            bytes = bytes.get(next..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    fn take_elements(&mut self, attributes: &[u8]) {
+        let elements = Attributes::find(attributes, TO_ELEMENTS).unwrap_or_default();
+        for element in Attributes::each(elements) {
+            let mut way = TO_KEY.iter();
+            let key = way.try_fold(element, |found, kind| Attributes::find(found, *kind));
+            self.keys.extend(key.map(<[u8]>::to_vec));
+        }
+    }
+}
+
+fn flags(message: &[u8]) -> u16 {
+    let flags = message.get(6..8).and_then(|flags| flags.try_into().ok());
+    flags.map_or(0, u16::from_ne_bytes)
 }
 
 /// Length, type and number of the first message.

@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use super::{Attributes, Verdict};
 
+mod encode;
+
 const IFNAMSIZ: usize = 16;
 
 /// Registers of 16 bytes; those of 32 bits that they are made of begin at 8.
@@ -69,6 +71,10 @@ enum Expression {
     Lookup {
         set: &'static str,
         inverted: bool,
+    },
+    /// Adds what was looked at to a set.
+    Learn {
+        set: &'static str,
     },
     Number {
         modulus: u32,
@@ -293,6 +299,11 @@ impl Rule {
         self.payload(TRANSPORT, 0, Comparison::Is, &port.to_be_bytes())
     }
 
+    /// Bytes of the header of the transport and behind it; the protocol has to be known by then.
+    pub(crate) fn transport_bytes(self, offset: u32, how: Comparison, value: &[u8]) -> Self {
+        self.payload(TRANSPORT, offset, how, value)
+    }
+
     /// Bytes of the frame's own header: destination, source, type.
     pub(crate) fn link(self, offset: u32, how: Comparison, value: &[u8]) -> Self {
         self.payload(LINK, offset, how, value)
@@ -334,34 +345,32 @@ impl Rule {
         ])
     }
 
-    /// Whether interface and some bytes of the packet are in a set, together: pairs of base, offset and length.
+    /// Whether the interface that the packet came by and some parts of it are in a set, together.
     pub(crate) fn input_and(
         self,
         set: &'static str,
         inverted: bool,
         parts: &[(Part, u32, u32)],
     ) -> Self {
-        let mut word = WORDS;
-        let mut expressions = vec![Expression::Meta {
-            key: meta::INPUT_NAME,
-            into: word,
-        }];
-        word += 4;
-        for (part, offset, length) in parts {
-            expressions.push(Expression::Payload {
-                base: match part {
-                    Part::Link => LINK,
-                    Part::Network => NETWORK,
-                    Part::Transport => TRANSPORT,
-                },
-                offset: *offset,
-                length: *length,
-                into: word,
-            });
-            word += length.div_ceil(4);
-        }
-        expressions.push(Expression::Lookup { set, inverted });
-        self.with(expressions)
+        self.with(key(meta::INPUT_NAME, parts))
+            .with([Expression::Lookup { set, inverted }])
+    }
+
+    /// The same with the interface that it leaves by.
+    pub(crate) fn output_and(
+        self,
+        set: &'static str,
+        inverted: bool,
+        parts: &[(Part, u32, u32)],
+    ) -> Self {
+        self.with(key(meta::OUTPUT_NAME, parts))
+            .with([Expression::Lookup { set, inverted }])
+    }
+
+    /// `add @set { oifname . PARTS }`: a set learns the interface that the packet leaves by and some parts of it, together.
+    pub(crate) fn learn_output_and(self, set: &'static str, parts: &[(Part, u32, u32)]) -> Self {
+        self.with(key(meta::OUTPUT_NAME, parts))
+            .with([Expression::Learn { set }])
     }
 
     /// `ct state established,related`
@@ -460,118 +469,28 @@ pub(crate) enum Part {
     Transport,
 }
 
-impl Expression {
-    const fn name(&self) -> &'static str {
-        match self {
-            Self::Meta { .. } => "meta",
-            Self::Payload { .. } => "payload",
-            Self::Compare { .. } => "cmp",
-            Self::Mask { .. } => "bitwise",
-            Self::Extension { .. } => "exthdr",
-            Self::ConnectionTracking { .. } => "ct",
-            Self::Lookup { .. } => "lookup",
-            Self::Number { .. } => "numgen",
-            Self::Load { .. } | Self::Decide(_) => "immediate",
-            Self::Translate { .. } => "nat",
-            Self::Masquerade => "masq",
-            Self::Count => "counter",
-        }
+/// Loads an interface's name and parts of a packet, each given by base, offset and length in bytes, one behind the other.
+fn key(link: u32, parts: &[(Part, u32, u32)]) -> Vec<Expression> {
+    let mut word = WORDS;
+    let mut expressions = vec![Expression::Meta {
+        key: link,
+        into: word,
+    }];
+    word += 4;
+    for (part, offset, length) in parts {
+        expressions.push(Expression::Payload {
+            base: match part {
+                Part::Link => LINK,
+                Part::Network => NETWORK,
+                Part::Transport => TRANSPORT,
+            },
+            offset: *offset,
+            length: *length,
+            into: word,
+        });
+        word += length.div_ceil(4);
     }
-
-    /// Numbers of attributes: `linux/netfilter/nf_tables.h`.
-    fn encode(&self, data: &mut Attributes) {
-        match self {
-            Self::Meta { key, into } => {
-                data.number(1, *into);
-                data.number(2, *key);
-            }
-            Self::Payload {
-                base,
-                offset,
-                length,
-                into,
-            } => {
-                data.number(1, *into);
-                data.number(2, *base);
-                data.number(3, *offset);
-                data.number(4, *length);
-            }
-            Self::Compare {
-                register,
-                operator,
-                value,
-            } => {
-                data.number(1, *register);
-                data.number(2, *operator);
-                data.nested(3, |inner| inner.bytes(1, value));
-            }
-            Self::Mask { mask } => encode_mask(mask, data),
-            Self::Extension { kind, into } => encode_extension(*kind, *into, data),
-            Self::ConnectionTracking { key } => {
-                data.number(1, FIRST);
-                data.number(2, *key);
-            }
-            Self::Lookup { set, inverted } => {
-                data.text(1, set);
-                data.number(2, WORDS);
-                data.number(5, u32::from(*inverted));
-            }
-            Self::Number { modulus } => {
-                data.number(1, FIRST);
-                data.number(2, *modulus);
-                data.number(3, 0);
-                data.number(4, 0);
-            }
-            Self::Load { register, value } => {
-                data.number(1, *register);
-                data.nested(2, |inner| inner.bytes(1, value));
-            }
-            Self::Translate { family, with_port } => {
-                data.number(1, 1);
-                data.number(2, *family);
-                data.number(3, FIRST);
-                if *with_port {
-                    data.number(5, SECOND);
-                }
-            }
-            Self::Masquerade | Self::Count => {}
-            Self::Decide(verdict) => {
-                data.number(1, 0);
-                data.nested(2, |inner| {
-                    inner.nested(2, |decision| encode_verdict(verdict, decision));
-                });
-            }
-        }
-    }
-}
-
-fn encode_mask(mask: &[u8], data: &mut Attributes) {
-    data.number(1, FIRST);
-    data.number(2, FIRST);
-    data.number(3, u32::try_from(mask.len()).unwrap_or_default());
-    data.nested(4, |inner| inner.bytes(1, mask));
-    data.nested(5, |inner| inner.bytes(1, &vec![0; mask.len()]));
-}
-
-fn encode_extension(kind: u8, into: u32, data: &mut Attributes) {
-    const PRESENT: u32 = 1;
-    data.number(1, into);
-    data.bytes(2, &[kind]);
-    data.number(3, 0);
-    data.number(4, 1);
-    data.number(5, PRESENT);
-}
-
-fn encode_verdict(verdict: &Verdict, data: &mut Attributes) {
-    const JUMP: i32 = -3;
-    match verdict {
-        Verdict::Drop => data.number(1, 0),
-        Verdict::Accept => data.number(1, 1),
-        Verdict::Jump(chain) => {
-            data.bytes(1, &JUMP.to_be_bytes());
-            data.text(2, chain);
-        }
-    }
+    expressions
 }
 
 /// An interface's name as packets carry it. One that is too long is no interface's.

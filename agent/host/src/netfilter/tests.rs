@@ -63,6 +63,7 @@ fn sets_of_several_fields_are_what_nft_shows() {
         fields: vec![Field::InterfaceName, Field::Mac, Field::Ipv4],
         elements: vec![element(7), element(9)],
         counts: false,
+        learns: false,
     };
     let parts = [(Part::Link, 6, 6), (Part::Network, 12, 4)];
     let rule = Rule::new()

@@ -1,6 +1,7 @@
 //! What the tables of the pod network have in common.
 
 use std::io;
+use std::net::Ipv6Addr;
 
 use crate::netfilter::{
     Base, Chain, ChainKind, Family, Field, Hook, Netfilter, Rule, Set, Value, Verdict,
@@ -12,6 +13,20 @@ pub(crate) const TABLE: &str = "kvmlet";
 pub(super) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
 pub(crate) const ICMPV6: u8 = 58;
+
+/// Types of frames.
+pub(crate) const IPV4: u16 = 0x0800;
+pub(crate) const ARP: u16 = 0x0806;
+pub(crate) const IPV6: u16 = 0x86dd;
+
+/// A type of messages of ICMPv6.
+pub(crate) const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
+
+/// The address that a link with this hardware address gives itself (RFC 4291, appendix A).
+pub(crate) fn link_local([a, b, c, d, e, f]: [u8; 6]) -> Ipv6Addr {
+    let id = [a ^ 2, b, c, 0xff, 0xfe, d, e, f];
+    Ipv6Addr::from(0xfe80_u128 << 112 | u128::from(u64::from_be_bytes(id)))
+}
 
 /// Where a chain hooks in; it accepts or drops what no rule of it decides.
 pub(crate) fn base(kind: ChainKind, hook: Hook, priority: i32, drops: bool) -> Base {
@@ -53,6 +68,7 @@ pub(crate) fn refused<'a>(links: impl Iterator<Item = &'a str>) -> Set {
         fields: vec![Field::InterfaceName],
         elements: links.map(link).collect(),
         counts: true,
+        learns: false,
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::chains::{ICMPV6, TABLE, TCP, UDP, base, refuse, refused};
+use super::chains::{
+    ARP, ICMPV6, IPV4, IPV6, NEIGHBOUR_ADVERTISEMENT, TABLE, TCP, UDP, base, link_local, refuse,
+    refused,
+};
 use crate::netfilter::{
     Batch, Chain, ChainKind, Comparison, Family, Field, Hook, Part, Rule, Set, Table, Value,
     Verdict,
@@ -67,22 +70,12 @@ impl Member {
     }
 }
 
-/// The address that a link with this hardware address gives itself (RFC 4291, appendix A).
-fn link_local([a, b, c, d, e, f]: [u8; 6]) -> Ipv6Addr {
-    let id = [a ^ 2, b, c, 0xff, 0xfe, d, e, f];
-    Ipv6Addr::from(0xfe80_u128 << 112 | u128::from(u64::from_be_bytes(id)))
-}
-
 /// Who may send what.
 const SOURCES: &str = "sources";
 const SOURCES6: &str = "sources6";
 
 /// The release of the rules of [`walls`]: a table of another is replaced.
 const WALLS: &str = "kvmlet walls 5";
-
-const IPV4: u16 = 0x0800;
-const ARP: u16 = 0x0806;
-const IPV6: u16 = 0x86dd;
 
 /// The header of a fragment (RFC 8200, section 4.5), and others that may be in one.
 const FRAGMENT: u8 = 44;
@@ -103,7 +96,6 @@ const FRAGMENTS: &str = "fragments";
 const ECHO_REQUEST: u8 = 128;
 const ECHO_REPLY: u8 = 129;
 const ROUTER_ADVERTISEMENT: u8 = 134;
-const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 const REDIRECT: u8 = 137;
 
 /// The table of the node's ends of veths: who is behind one sends from its own addresses, or nothing. The same is so
@@ -177,6 +169,7 @@ fn sets(members: &[Member]) -> Vec<Set> {
         fields: vec![Field::InterfaceName, Field::Mac, address],
         elements,
         counts: false,
+        learns: false,
     };
     vec![
         set(
