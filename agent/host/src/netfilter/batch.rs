@@ -24,6 +24,7 @@ const DELETE_ELEMENTS: u16 = 14;
 
 const REQUEST: u16 = 0x1;
 const ACK: u16 = 0x4;
+const EXCLUSIVE: u16 = 0x200;
 const CREATE: u16 = 0x400;
 const APPEND: u16 = 0x800;
 
@@ -96,12 +97,12 @@ impl Batch {
         self.message(NEW_TABLE, CREATE, family, &attributes);
     }
 
-    /// The same with a comment, which `nft` shows.
-    pub(crate) fn add_commented_table(&mut self, family: Family, name: &str, comment: &str) {
+    /// The same with a comment, which `nft` shows; where there is one of its name the transaction fails.
+    pub(crate) fn create_table(&mut self, family: Family, name: &str, comment: &str) {
         let mut attributes = Attributes::default();
         attributes.text(1, name);
         attributes.bytes(TABLE_USERDATA, &commented(comment));
-        self.message(NEW_TABLE, CREATE, family, &attributes);
+        self.message(NEW_TABLE, CREATE | EXCLUSIVE, family, &attributes);
     }
 
     pub(crate) fn delete_table(&mut self, family: Family, name: &str) {

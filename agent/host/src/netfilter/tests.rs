@@ -124,3 +124,24 @@ fn a_comment_is_found_again() {
     });
     assert_eq!(found.join().unwrap(), [Some("of a test".to_owned()), None]);
 }
+
+#[test]
+fn a_table_is_made_whether_or_not_there_is_one() {
+    if !nix::unistd::geteuid().is_root() {
+        test_skip::say("network namespaces need root");
+        return;
+    }
+    let found = std::thread::spawn(|| {
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        let netfilter = Netfilter::open().unwrap();
+        ["one", "another"].map(|comment| {
+            let made = Table {
+                comment: comment.to_owned(),
+                ..table(Vec::new(), Vec::new())
+            };
+            made.make(&netfilter).unwrap();
+            netfilter.comment_of(Family::Bridge, "t").unwrap().unwrap()
+        })
+    });
+    assert_eq!(found.join().unwrap(), ["one", "another"]);
+}

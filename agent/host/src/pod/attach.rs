@@ -67,10 +67,10 @@ async fn make(plan: &PodPlan, node: &Namespace) -> Result<Attached, PodError> {
     let result = make_links(plan, node, &handle).await;
     driver.abort();
     let queues = result?;
-    let mut batch = Batch::default();
-    rules::inside(plan).replace(&mut batch);
     let netfilter = Netfilter::open().map_err(PodError::Rules)?;
-    netfilter.commit(batch).map_err(PodError::Rules)?;
+    rules::inside(plan)
+        .make(&netfilter)
+        .map_err(PodError::Rules)?;
     Ok(Attached { queues })
 }
 
